@@ -1,0 +1,221 @@
+//! A distribution of times that merges exactly: count, sum, extremes, and log-linear buckets.
+//!
+//! Buckets keep 12 bits of a value (relative width 2^-12, 0.024 %), so a percentile of 100 ms is
+//! known to about 12 us; minimum, maximum, count and mean are exact. Only buckets that hold
+//! something take memory. Merging adds counts, so it is associative and commutative, and merging
+//! parts equals recording everything into one.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
+
+/// Bits kept of each value.
+const PRECISION: u32 = 12;
+
+/// Distribution of non-negative times in ns.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Dist {
+    count: u64,
+    sum: u128,
+    min: u64,
+    max: u64,
+    buckets: BTreeMap<u32, u64>,
+}
+
+/// The bucket of a value: exponent above the precision, then the kept bits.
+fn bucket(value: u64) -> u32 {
+    let bits = 64 - value.leading_zeros();
+    if bits <= PRECISION {
+        return value as u32;
+    }
+    let shift = bits - PRECISION;
+    (shift << PRECISION) + (value >> shift) as u32
+}
+
+/// Lowest value and width of a bucket.
+fn bucket_range(bucket: u32) -> (u64, u64) {
+    let (shift, kept) = (bucket >> PRECISION, u64::from(bucket & ((1 << PRECISION) - 1)));
+    if shift == 0 {
+        (kept, 1)
+    } else if shift >= 64 - (PRECISION - 1) {
+        (u64::MAX, 1)
+    } else {
+        (kept << shift, 1 << shift)
+    }
+}
+
+impl Dist {
+    /// An empty distribution.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds one value.
+    pub fn record(&mut self, value_ns: u64) {
+        self.min = if self.count == 0 { value_ns } else { self.min.min(value_ns) };
+        self.max = self.max.max(value_ns);
+        self.count += 1;
+        self.sum += u128::from(value_ns);
+        *self.buckets.entry(bucket(value_ns)).or_insert(0) += 1;
+    }
+
+    /// Adds everything that `other` holds.
+    pub fn merge(&mut self, other: &Dist) {
+        if other.count == 0 {
+            return;
+        }
+        self.min = if self.count == 0 { other.min } else { self.min.min(other.min) };
+        self.max = self.max.max(other.max);
+        self.count += other.count;
+        self.sum += other.sum;
+        for (&b, &n) in &other.buckets {
+            *self.buckets.entry(b).or_insert(0) += n;
+        }
+    }
+
+    /// Number of values.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Sum of the values, ns.
+    pub fn sum(&self) -> u128 {
+        self.sum
+    }
+
+    /// Smallest value (measured best case), ns; 0 when empty.
+    pub fn min(&self) -> u64 {
+        self.min
+    }
+
+    /// Largest value (measured worst case), ns; 0 when empty.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// Mean (measured average case), ns; 0 when empty.
+    pub fn mean(&self) -> f64 {
+        if self.count == 0 {
+            0.0
+        } else {
+            self.sum as f64 / self.count as f64
+        }
+    }
+
+    /// The value below which a share `q` (0 to 1) of the values lies, ns: the middle of its
+    /// bucket, within the measured extremes.
+    pub fn quantile(&self, q: f64) -> u64 {
+        if self.count == 0 {
+            return 0;
+        }
+        let rank = ((q.clamp(0.0, 1.0) * self.count as f64).ceil() as u64).max(1);
+        let mut seen = 0;
+        for (&b, &n) in &self.buckets {
+            seen += n;
+            if seen >= rank {
+                let (low, width) = bucket_range(b);
+                return (low + (width - 1) / 2).clamp(self.min, self.max);
+            }
+        }
+        self.max
+    }
+
+    /// `(lowest value, width, count)` of each filled bucket, ascending.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        self.buckets.iter().map(|(&b, &n)| {
+            let (low, width) = bucket_range(b);
+            (low, width, n)
+        })
+    }
+}
+
+/// How a distribution stands in `model.json`; quantiles and mean are for readers, the rest is
+/// what merging needs.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    count: u64,
+    min: u64,
+    mean: f64,
+    max: u64,
+    p50: u64,
+    p90: u64,
+    p99: u64,
+    /// Decimal text: JSON numbers lose digits above 2^53.
+    sum: String,
+    /// `[lowest value of the bucket, count]`, ascending.
+    buckets: Vec<(u64, u64)>,
+}
+
+impl Serialize for Dist {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Stored {
+            count: self.count,
+            min: self.min,
+            mean: self.mean(),
+            max: self.max,
+            p50: self.quantile(0.5),
+            p90: self.quantile(0.9),
+            p99: self.quantile(0.99),
+            sum: self.sum.to_string(),
+            buckets: self.buckets().map(|(low, _, n)| (low, n)).collect(),
+        }
+        .serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Dist {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error;
+        let stored = Stored::deserialize(deserializer)?;
+        let mut buckets = BTreeMap::new();
+        let mut total: u64 = 0;
+        for (low, n) in stored.buckets {
+            total = total.checked_add(n).ok_or_else(|| Error::custom("bucket counts overflow"))?;
+            *buckets.entry(bucket(low)).or_insert(0) += n;
+        }
+        if total != stored.count {
+            return Err(Error::custom(format!(
+                "distribution says count {} but its buckets hold {total}",
+                stored.count
+            )));
+        }
+        if stored.min > stored.max {
+            return Err(Error::custom("distribution's min lies above its max"));
+        }
+        let sum = stored.sum.parse().map_err(|_| Error::custom("distribution's sum is no number"))?;
+        Ok(Dist { count: stored.count, sum, min: stored.min, max: stored.max, buckets })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_lies_in_its_bucket() {
+        for shift in 0..64 {
+            for delta in [0u64, 1, 3] {
+                let value = (1u64 << shift).saturating_add(delta);
+                let (low, width) = bucket_range(bucket(value));
+                assert!(low <= value && value - low < width, "{value} not in {low}+{width}");
+                assert_eq!(bucket(low), bucket(value));
+            }
+        }
+    }
+
+    #[test]
+    fn merging_parts_equals_recording_all() {
+        let (mut all, mut a, mut b) = (Dist::new(), Dist::new(), Dist::new());
+        for i in 0..10_000u64 {
+            let v = i * i * 37 % 90_000_001;
+            all.record(v);
+            if i % 3 == 0 { a.record(v) } else { b.record(v) }
+        }
+        let (mut ab, mut ba) = (a.clone(), b.clone());
+        ab.merge(&b);
+        ba.merge(&a);
+        assert_eq!(ab, all);
+        assert_eq!(ba, all);
+        let text = serde_json::to_string(&all).unwrap();
+        assert_eq!(serde_json::from_str::<Dist>(&text).unwrap(), all);
+    }
+}

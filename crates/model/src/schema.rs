@@ -1,0 +1,295 @@
+//! The timing model as a value: what `model.json` holds.
+//!
+//! Vertices are callbacks (and synchronisers), edges are topics, requests and responses between
+//! them, chains are paths from a source to a sink (thesis section 3.5). Figures come in
+//! *per-mode* sets, so that modes can be merged or kept apart.
+
+use crate::dist::Dist;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Value of [`Model::schema`].
+pub const SCHEMA: &str = "onbeat-model/1";
+
+/// Name of the mode of a run that was given none.
+pub const DEFAULT_MODE: &str = "default";
+
+/// A timing model: of one run, or of many merged ones.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Model {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// The runs that went in, sorted by id.
+    pub runs: Vec<Run>,
+    /// Vertices, sorted by id.
+    pub callbacks: Vec<Callback>,
+    /// Edges, sorted by (from, to, topic).
+    pub edges: Vec<Edge>,
+    /// Where several inputs meet, sorted by callback.
+    pub junctions: Vec<Junction>,
+    /// Paths from source to sink, sorted by id.
+    pub chains: Vec<Chain>,
+    /// What the model assumes without having seen it, in whole sentences.
+    #[serde(default)]
+    pub assumptions: Vec<String>,
+    /// What the recording could not see, in whole sentences.
+    #[serde(default)]
+    pub coverage: Vec<String>,
+    /// What merging needs and readers do not: see `synth`.
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    pub evidence: serde_json::Value,
+}
+
+/// One recording that went into the model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Unique id of the recording.
+    pub id: String,
+    /// Mode (urban, highway ...).
+    pub mode: String,
+    /// ROS 2 distributions seen, sorted ("jazzy", "kilted").
+    pub distribution: Vec<String>,
+    /// Start of the recording, CLOCK_REALTIME ns since 1970.
+    pub start: u64,
+    /// Length of the recording.
+    pub duration_ns: u64,
+    /// Events lost, by event kind.
+    pub lost: BTreeMap<String, u64>,
+    /// Events read.
+    pub events: u64,
+}
+
+/// Type of a vertex.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallbackType {
+    /// Runs when its timer is due.
+    Timer,
+    /// Runs on a message.
+    Subscription,
+    /// Runs on a request of one client.
+    Service,
+    /// Runs on a response.
+    Client,
+    /// The AND vertex of a synchroniser (thesis section 3.5).
+    Sync,
+}
+
+/// How a callback's start and end were found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bracket {
+    /// From tracepoints at its start and end.
+    Exact,
+    /// From the executor's calls around it.
+    Inferred,
+}
+
+/// A callback: a vertex of the graph.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Callback {
+    /// Stable across runs and readable, e.g. `/fusion:subscription(/lidars/front)`.
+    pub id: String,
+    /// Node's full name.
+    pub node: String,
+    /// Type.
+    #[serde(rename = "type")]
+    pub kind: CallbackType,
+    /// Topic or service name; for a timer empty.
+    pub input: String,
+    /// For a service callback: the client's node whose requests this vertex serves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<String>,
+    /// A timer's period; for others the median inter-arrival time where it is steady.
+    pub period_ns: Option<u64>,
+    /// Topics (and `service/request`, `service/response`) it publishes, sorted.
+    pub outputs: Vec<String>,
+    /// How its brackets were found.
+    pub bracket: Bracket,
+    /// The rclcpp symbol, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub symbol: Option<String>,
+    /// Figures over all modes.
+    #[serde(flatten)]
+    pub figures: CallbackFigures,
+    /// Figures per mode; only there when there is more than one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub modes: BTreeMap<String, CallbackFigures>,
+    /// Threads that ran it, sorted.
+    pub threads: Vec<ThreadUse>,
+    /// Execution time's measured best, mean and worst case in each run (Figure 3.9), by run id.
+    pub per_run: BTreeMap<String, RunExtremes>,
+}
+
+/// Measured figures of a callback.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct CallbackFigures {
+    /// Time on the CPU between start and end (Algorithm 3).
+    pub exec_ns: Dist,
+    /// End minus start of waiting.
+    pub response_ns: Dist,
+    /// Start to start.
+    pub interarrival_ns: Dist,
+    /// |release - ideal release| for timers; |inter-arrival - median| is in `interarrival_ns`.
+    pub release_jitter_ns: Dist,
+    /// Time ready but not running inside the callback, per instance.
+    pub preempted_ns: Dist,
+    /// Time asleep inside the callback, per instance.
+    pub blocked_ns: Dist,
+    /// Number of preemptions inside the callback.
+    pub preemptions: u64,
+    /// Number of times it blocked.
+    pub blockings: u64,
+    /// Execution time over observed time: share of one CPU. `exec_ns.sum / observed_ns`.
+    pub load: f64,
+    /// Length of the runs that `load` refers to.
+    pub observed_ns: u64,
+}
+
+/// Extremes of one run, for Figure 3.9.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct RunExtremes {
+    /// Start of the run (CLOCK_REALTIME ns), to order runs by.
+    pub start: u64,
+    /// Instances.
+    pub count: u64,
+    /// mBCET.
+    pub min_ns: u64,
+    /// mACET.
+    pub mean_ns: f64,
+    /// mWCET.
+    pub max_ns: u64,
+}
+
+/// A thread (as identity across runs: its command and policy, not its id).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ThreadUse {
+    /// Thread name.
+    pub comm: String,
+    /// SCHED_* policy: `other`, `fifo`, `rr`, `batch`, `idle`, `deadline`, `ext`.
+    pub policy: String,
+    /// Kernel priority (0-99 real-time, 100-139 normal).
+    pub priority: u8,
+    /// CPUs it was seen on, sorted.
+    pub cpus: Vec<u16>,
+}
+
+/// Communication from one callback to another.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Edge {
+    /// Publishing callback's id.
+    pub from: String,
+    /// Taking callback's id.
+    pub to: String,
+    /// Topic; `service/request` or `service/response`; for an edge into a sync vertex its input.
+    pub topic: String,
+    /// True for edges that stand on a `--link` annotation or on an inference.
+    #[serde(default)]
+    pub assumed: bool,
+    /// True for intra-process communication.
+    #[serde(default)]
+    pub intra_process: bool,
+    /// Figures over all modes.
+    #[serde(flatten)]
+    pub figures: EdgeFigures,
+    /// Figures per mode; only there when there is more than one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub modes: BTreeMap<String, EdgeFigures>,
+}
+
+/// Measured figures of an edge.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct EdgeFigures {
+    /// Publication to the start of the callback that takes it.
+    pub latency_ns: Dist,
+    /// Publication until the executor was woken for it, where the executor was idle.
+    pub transport_ns: Dist,
+    /// From there (or from publication plus the typical transport, where the executor was busy)
+    /// to the start of the callback.
+    pub waiting_ns: Dist,
+    /// Items published while the taker existed.
+    pub published: u64,
+    /// Items taken.
+    pub taken: u64,
+    /// Items never taken though a later one was, or the recording went on long enough.
+    pub lost: u64,
+    /// Of those lost: passed over by a later item (overwritten in the queue).
+    pub overwritten: u64,
+}
+
+/// Kind of a junction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JunctionKind {
+    /// Fires when all inputs have new data.
+    And,
+    /// Fires on any input.
+    Or,
+}
+
+/// Where several inputs meet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Junction {
+    /// The vertex: a sync vertex for AND, the triggered callback for OR.
+    pub callback: String,
+    /// AND or OR.
+    pub kind: JunctionKind,
+    /// Ids of the callbacks that feed it, sorted.
+    pub inputs: Vec<String>,
+    /// By what it was recognised: `message_filters`, `data_flow`, `several_publishers`.
+    pub criterion: String,
+    /// 0 to 1: share of outputs that satisfy the criterion, discounted where the data cannot
+    /// tell it from sampling.
+    pub confidence: f64,
+}
+
+/// A path from a source to a sink.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Chain {
+    /// Stable id: short hash of the callbacks' ids, prefixed by `chain-`.
+    pub id: String,
+    /// Vertices from source to sink.
+    pub callbacks: Vec<String>,
+    /// Topics between them (one fewer than callbacks), plus the sink's output where it has one.
+    pub topics: Vec<String>,
+    /// True where a `--link` annotation carries it.
+    #[serde(default)]
+    pub assumed: bool,
+    /// Figures over all modes.
+    #[serde(flatten)]
+    pub figures: ChainFigures,
+    /// Figures per mode; only there when there is more than one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub modes: BTreeMap<String, ChainFigures>,
+}
+
+/// Measured figures of a chain.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ChainFigures {
+    /// Executions followed from source to output.
+    pub executions: u64,
+    /// Start of the first callback to the publication of the chain's output (to the end of the
+    /// last callback where it publishes nothing): Algorithm 1.
+    pub latency_ns: Dist,
+    /// (max - min) / 2.
+    pub jitter_ns: u64,
+    /// Executions that started but whose item was lost on the way.
+    pub lost: u64,
+    /// What each callback and edge adds to the latency, in order; means add up to the latency's.
+    pub shares: Vec<Share>,
+}
+
+/// A callback's or an edge's part of a chain's latency.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    /// `callback` or `edge`.
+    pub element: String,
+    /// Callback id, or topic.
+    pub name: String,
+    /// Sum over the executions, ns (decimal text, exact for merging).
+    pub sum_ns: String,
+    /// Mean per execution.
+    pub mean_ns: f64,
+    /// Part of the chain's mean latency, 0 to 1.
+    pub fraction: f64,
+}

@@ -1,0 +1,298 @@
+#!/usr/bin/env python3
+"""SYN in rclpy: six nodes with every scenario of the thesis's Table 3.2 (see README.md)."""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import truth
+from wiring import Graph, period_ms, wiring
+
+NODES = ["n1", "n2", "n3", "n4", "n5", "n6"]
+
+
+def arguments(argv=None):
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--duration", type=float, default=10, help="seconds that the timers run")
+    parser.add_argument("--rate", type=float, default=4, help="of T1 and T2, in Hz (T3: half)")
+    parser.add_argument("--twin", action="store_true", help="T2 and T3 have equal periods")
+    parser.add_argument("--scale", type=float, default=1, help="multiplies all execution times")
+    parser.add_argument("--set", action="append", default=[], metavar="CB=MS",
+                        help="execution time of one callback, e.g. sc1=12.5")
+    parser.add_argument("--nodes", default=",".join(NODES), help="run only these, e.g. n1,n2")
+    parser.add_argument("--layout", choices=["processes", "one"], default="processes",
+                        help="a process per node, or all nodes in one process")
+    parser.add_argument("--executor", choices=["single", "multi"], default="single")
+    parser.add_argument("--threads", type=int, default=2, help="of the multi-threaded executor")
+    parser.add_argument("--truth", metavar="FILE", help="write the ground truth here as JSON")
+    parser.add_argument("--quiet", action="store_true", help="print no table")
+    # How the launcher speaks to the processes that it starts.
+    parser.add_argument("--barrier", help=argparse.SUPPRESS)
+    parser.add_argument("--raw", help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
+
+
+def configured(args):
+    """The wiring with the execution times of the command line."""
+    table = wiring(args.twin)
+    by_name = {cb.name: cb for cb in table}
+    for item in args.set:
+        name, _, value = item.partition("=")
+        if name not in by_name:
+            sys.exit(f"syn: --set {item}: no callback of that name, there are {' '.join(by_name)}")
+        by_name[name].exec_ms = float(value)
+    for cb in table:
+        cb.exec_ms *= args.scale
+    return table
+
+
+def burn(until_cpu_ns):
+    """Computes until the thread's CPU clock shows this value."""
+    while time.thread_time_ns() < until_cpu_ns:
+        pass
+
+
+class Execution:
+    """One execution of a callback: notes its start, then burns the time it is given."""
+
+    def __init__(self, cb):
+        self.cpu = time.thread_time_ns()
+        self.start = time.monotonic_ns()
+        self.cb = cb
+        burn(self.cpu + int(cb.exec_ms * 1e6))
+
+    def end(self, measured, caller=None):
+        """Notes what the execution took."""
+        cpu_ns = time.thread_time_ns() - self.cpu
+        measured.executed(self.cb.name, caller, cpu_ns, time.monotonic_ns() - self.start)
+
+
+class SynNode:
+    """One of the six nodes, built from the wiring."""
+
+    def __init__(self, name, graph, measured):
+        from rclpy.callback_groups import ReentrantCallbackGroup
+        from rclpy.node import Node
+        from std_msgs.msg import String
+        from std_srvs.srv import SetBool
+
+        self.graph, self.measured = graph, measured
+        self.String, self.SetBool = String, SetBool
+        self.node = Node(name)
+        self.publishers, self.clients, self.timers, self.waiting = {}, {}, [], {}
+        # With several threads, a node's clients and services may run beside its other callbacks.
+        group = ReentrantCallbackGroup()
+        for cb in graph.table:
+            if cb.node != name:
+                continue
+            for topic in cb.publishes:
+                if topic not in self.publishers:
+                    self.publishers[topic] = self.node.create_publisher(String, topic, 10)
+            if cb.kind == "timer":
+                seconds = period_ms(graph.base_ms, cb) / 1000
+                timer = self.node.create_timer(seconds, lambda cb=cb: self.on_timer(cb))
+                timer.cancel()  # until every node is there
+                self.timers.append(timer)
+            elif cb.kind == "subscription":
+                self.node.create_subscription(
+                    String, cb.input, lambda msg, cb=cb: self.on_message(cb, msg), 10)
+            elif cb.kind == "service":
+                self.node.create_service(
+                    SetBool, cb.input,
+                    lambda req, resp, cb=cb: self.on_request(cb, req, resp), callback_group=group)
+            elif cb.kind == "client":
+                self.clients[cb.name] = self.node.create_client(
+                    SetBool, cb.input, callback_group=group)
+
+    def connected(self):
+        """Whether everything that this node talks to is there."""
+        graph = self.graph
+        for topic, publisher in self.publishers.items():
+            if publisher.get_subscription_count() < len(graph.subscribers(topic)):
+                return False
+        for cb in graph.table:
+            if cb.kind == "subscription" and "/" + cb.node == self.node.get_fully_qualified_name():
+                expected = len({c.node for c in graph.table if cb.input in c.publishes})
+                if self.node.count_publishers(cb.input) < expected:
+                    return False
+        return all(client.service_is_ready() for name, client in self.clients.items()
+                   if graph.service(graph.by_name[name]))
+
+    def on_timer(self, cb):
+        run = Execution(cb)
+        self.send(cb, [(run.start, cb.name)])
+        run.end(self.measured)
+
+    def on_message(self, cb, msg):
+        run = Execution(cb)
+        stamps = [(start, f"{path}>{cb.name}") for start, path in truth.parse_stamps(msg.data)]
+        if cb.joins:
+            self.join(cb, stamps)
+        else:
+            self.send(cb, stamps)
+        run.end(self.measured)
+
+    def on_request(self, cb, request, response):
+        run = Execution(cb)
+        # Which of the service's callers this is: the request's flag tells the first from others.
+        callers = self.graph.callers(cb)
+        response.success = True
+        run.end(self.measured, callers[0] if request.data else callers[1])
+        return response
+
+    def on_response(self, cb, stamps):
+        run = Execution(cb)
+        service = self.graph.service(cb)
+        hop = f"{service.name}@{cb.node}>{cb.name}"
+        self.send(cb, [(start, f"{path}>{hop}") for start, path in stamps])
+        run.end(self.measured)
+
+    def join(self, cb, stamps):
+        """Publishes once after one input of each subscription of the group, of each the newest."""
+        group = self.waiting.setdefault(cb.joins, {})
+        group[cb.name] = stamps
+        members = [c.name for c in self.graph.table if c.joins == cb.joins]
+        if len(group) == len(members):
+            sync = self.graph.by_name[cb.joins]
+            merged = [(s, f"{path}>{sync.name}") for m in members for s, path in group[m]]
+            group.clear()
+            cpu = time.thread_time_ns()
+            burn(cpu + int(sync.exec_ms * 1e6))
+            self.send(sync, merged)
+            self.measured.executed(sync.name, None, time.thread_time_ns() - cpu, 0)
+
+    def send(self, cb, stamps):
+        """What a callback does at its end: publish, call, or nothing."""
+        sink = not self.graph.successors(cb)
+        if sink:
+            now = time.monotonic_ns()
+            for start, path in stamps:
+                self.measured.completed(path, now - start)
+        for topic in cb.publishes:
+            self.publishers[topic].publish(self.String(data=truth.format_stamps(stamps)))
+        if cb.calls:
+            client = self.graph.by_name[cb.calls]
+            service = self.graph.service(client)
+            if service:
+                first = self.graph.callers(service)[0] == client.node
+                future = self.clients[cb.calls].call_async(self.SetBool.Request(data=first))
+                future.add_done_callback(lambda _: self.on_response(client, stamps))
+
+
+def reach_barrier(directory, name):
+    """Waits until every process of the launcher has got here (or the launcher gave up)."""
+    with open(os.path.join(directory, name), "w", encoding="utf-8"):
+        pass
+    while not os.path.exists(os.path.join(directory, "go")):
+        time.sleep(0.01)
+
+
+def run_nodes(args, names, graph):
+    """Runs nodes in this process; returns what they measured."""
+    import rclpy
+    from rclpy.executors import (ExternalShutdownException, MultiThreadedExecutor,
+                                 SingleThreadedExecutor)
+
+    rclpy.init()
+    measured = truth.Measurements()
+    nodes = [SynNode(name, graph, measured) for name in names]
+    executor = (SingleThreadedExecutor() if args.executor == "single"
+                else MultiThreadedExecutor(num_threads=args.threads))
+    for node in nodes:
+        executor.add_node(node.node)
+
+    def direct():
+        deadline = time.monotonic() + 20
+        while not all(node.connected() for node in nodes) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if args.barrier:
+            reach_barrier(args.barrier, "+".join(names))
+        time.sleep(0.3)  # the other side may know of us a moment later than we of it
+        for node in nodes:
+            for timer in node.timers:
+                timer.reset()
+        executor.wake()  # the wait set was built without the timers
+        stop.wait(args.duration)
+        for node in nodes:
+            for timer in node.timers:
+                timer.cancel()
+        time.sleep(0.5)  # what is on its way arrives
+        rclpy.try_shutdown()
+
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    director = threading.Thread(target=direct, daemon=True)
+    director.start()
+    try:
+        executor.spin()
+    except ExternalShutdownException:
+        pass
+    director.join()
+    return measured
+
+
+def run_processes(args, names):
+    """Starts a process per node; returns what they measured together."""
+    measured = truth.Measurements()
+    with tempfile.TemporaryDirectory(prefix="syn-") as barrier:
+        children = {}
+        for name in names:
+            command = [sys.executable, os.path.abspath(__file__), "--duration", str(args.duration),
+                       "--rate", str(args.rate), "--scale", str(args.scale),
+                       "--nodes", ",".join(names), "--layout", "one", "--executor", args.executor,
+                       "--threads", str(args.threads), "--barrier", barrier,
+                       "--raw", f"{name}:{os.path.join(barrier, name + '.json')}"]
+            command += ["--twin"] if args.twin else []
+            for item in args.set:
+                command += ["--set", item]
+            children[name] = subprocess.Popen(command)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: [c.terminate() for c in children.values()])
+        while any(not os.path.exists(os.path.join(barrier, name)) for name in names):
+            if any(child.poll() is not None for child in children.values()):
+                break
+            time.sleep(0.01)
+        with open(os.path.join(barrier, "go"), "w", encoding="utf-8"):
+            pass
+        failed = [name for name, child in children.items() if child.wait() != 0]
+        if failed:
+            sys.exit(f"syn: process of {', '.join(failed)} failed")
+        for name in names:
+            with open(os.path.join(barrier, name + ".json"), encoding="utf-8") as file:
+                measured.merge(truth.json.load(file))
+    return measured
+
+
+def main():
+    """Runs what the command line asks for."""
+    args = arguments()
+    names = args.nodes.split(",")
+    unknown = [name for name in names if name not in NODES]
+    if unknown:
+        sys.exit(f"syn: no node {', '.join(unknown)}: there are {', '.join(NODES)}")
+    graph = Graph(configured(args), 1000 / args.rate, names)
+    if args.raw:
+        own, _, path = args.raw.partition(":")
+        truth.write_json(path, run_nodes(args, [own], graph).raw())
+        return
+    if args.layout == "processes":
+        measured = run_processes(args, names)
+    else:
+        measured = run_nodes(args, names, graph)
+    document = truth.build(graph, measured, app="syn", client="rclpy", layout=args.layout,
+                           executor=args.executor, distribution=os.environ.get("ROS_DISTRO", ""))
+    if args.truth:
+        truth.write_json(args.truth, document)
+    if not args.quiet:
+        truth.print_summary(document)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,94 @@
-fn main() {}
+//! The `onbeat` command: parses words, prints, shows progress; every decision is made in a crate below.
+mod chains;
+mod error;
+mod export;
+mod files;
+mod lab;
+mod merge;
+mod model;
+mod progress;
+mod record;
+mod report;
+mod show;
+mod term;
+
+use clap::{Parser, Subcommand};
+use error::CliError;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+/// Find out when every callback of a ROS 2 system really runs.
+#[derive(Parser)]
+#[command(
+    name = "onbeat",
+    version,
+    disable_help_subcommand = true,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  sudo onbeat record -o trace -- ros2 launch my_robot all.launch.py
+  onbeat model trace -o model.json
+  onbeat chains model.json
+  onbeat report model.json -o report.html
+
+Exit codes:
+  0  done
+  1  failed; one line on stderr says what and what to do
+  2  the command line is wrong
+  3  done, but there was nothing in it: no callback in the trace, no chain in the model"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Record(record::Args),
+    Model(model::Args),
+    Merge(merge::Args),
+    Show(show::Args),
+    Chains(chains::Args),
+    Export(export::Args),
+    Report(report::Args),
+    Lab(lab::Args),
+}
+
+/// How a command ended when it did not fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    /// Exit code 3.
+    NothingFound,
+}
+
+fn run(command: Command) -> Result<Outcome, CliError> {
+    match command {
+        Command::Record(args) => record::run(args),
+        Command::Model(args) => model::run(args),
+        Command::Merge(args) => merge::run(args),
+        Command::Show(args) => show::run(args),
+        Command::Chains(args) => chains::run(args),
+        Command::Export(args) => export::run(args),
+        Command::Report(args) => report::run(args),
+        Command::Lab(args) => lab::run(args),
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli.command) {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::NothingFound) => ExitCode::from(3),
+        // The reader of our output went away (`onbeat show | head`): not our fault, nothing to say.
+        Err(e) if e.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(e) => {
+            let _ = writeln!(
+                std::io::stderr(),
+                "onbeat: {}",
+                term::one_line(&e.to_string())
+            );
+            ExitCode::from(e.exit_code())
+        }
+    }
+}

@@ -1,7 +1,9 @@
 //! Events to timing model; merge, export, report. Values in, values out: no clock, no thread, no
 //! environment.
 pub mod dist;
+pub mod file;
 pub mod schema;
+pub mod text;
 
 pub use dist::Dist;
 pub use schema::Model;

@@ -1,0 +1,185 @@
+//! `onbeat chains`: a model's chains with their latency and what adds to it.
+
+use crate::error::CliError;
+use crate::show::{check_mode, of_mode};
+use crate::term::{fit, Screen};
+use crate::{files, Outcome};
+use onbeat_model::schema::{Chain, ChainFigures, Share};
+use onbeat_model::text::{duration, percent};
+use serde_json::json;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+
+/// Show the chains of a model: latency, jitter, losses, and where the time goes.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  onbeat chains
+  onbeat chains model.json --mode urban
+  onbeat chains model.json --json | jq '.chains[] | [.id, .latency_ns.p99]'
+
+Latency runs from the start of the first callback to the publication of the chain's output; jitter
+is half of its largest minus its smallest value.
+
+Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model holds no chain.")]
+pub struct Args {
+    /// Model file
+    #[arg(value_name = "MODEL", default_value = "model.json")]
+    pub model: PathBuf,
+    /// Figures of the runs of this mode only
+    #[arg(long, value_name = "NAME")]
+    pub mode: Option<String>,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs it.
+pub fn run(args: Args) -> Result<Outcome, CliError> {
+    let model = files::load_model(&args.model, "`onbeat chains`")?;
+    let mode = args.mode.as_deref();
+    check_mode(&model, mode, &args.model)?;
+    let mut chains: Vec<_> = model
+        .chains
+        .iter()
+        .filter_map(|c| Some((c, of_mode(&model, &c.figures, &c.modes, mode)?)))
+        .collect();
+    let outcome = if chains.is_empty() {
+        Outcome::NothingFound
+    } else {
+        Outcome::Done
+    };
+    let mut out = BufWriter::new(io::stdout().lock());
+    if args.json {
+        let value = json!({ "mode": mode, "chains": chains.iter().map(|(c, f)| {
+            let mut c = (*c).clone();
+            c.figures = (*f).clone();
+            c.modes.clear();
+            c
+        }).collect::<Vec<_>>() });
+        serde_json::to_writer_pretty(&mut out, &value)
+            .map_err(|e| CliError::Stdout(e.into()))
+            .and_then(|()| writeln!(out).map_err(CliError::Stdout))?;
+        out.flush().map_err(CliError::Stdout)?;
+        return Ok(outcome);
+    }
+    let screen = Screen::of_stdout();
+    if chains.is_empty() {
+        writeln!(out, "No chain was followed.").map_err(CliError::Stdout)?;
+    }
+    // Longest first: that is what one looks for.
+    chains.sort_by(|a, b| {
+        b.1.latency_ns
+            .max()
+            .cmp(&a.1.latency_ns.max())
+            .then(a.0.id.cmp(&b.0.id))
+    });
+    for (i, (chain, figures)) in chains.iter().enumerate() {
+        if i > 0 {
+            writeln!(out).map_err(CliError::Stdout)?;
+        }
+        write_chain(&mut out, &screen, chain, figures).map_err(CliError::Stdout)?;
+    }
+    out.flush().map_err(CliError::Stdout)?;
+    Ok(outcome)
+}
+
+/// The blocks of the share bar, one letter per element.
+const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz";
+
+fn write_chain(
+    out: &mut dyn Write,
+    screen: &Screen,
+    chain: &Chain,
+    f: &ChainFigures,
+) -> io::Result<()> {
+    let assumed = if chain.assumed {
+        screen.warn("  (assumed link)")
+    } else {
+        String::new()
+    };
+    writeln!(
+        out,
+        "{}{assumed}",
+        screen.bold(&fit(&chain.id, screen.width - 16))
+    )?;
+    for (i, id) in chain.callbacks.iter().enumerate() {
+        let arrow = if i == 0 { "  " } else { "→ " };
+        writeln!(out, "  {arrow}{}", fit(id, screen.width - 4))?;
+    }
+    if f.executions == 0 {
+        return writeln!(
+            out,
+            "  no execution was followed to its end; {} lost",
+            f.lost
+        );
+    }
+    let l = &f.latency_ns;
+    let time = |v: u64| duration(v as f64);
+    writeln!(
+        out,
+        "  {} executions, {} lost",
+        f.executions,
+        if f.lost > 0 {
+            screen.warn(&f.lost.to_string())
+        } else {
+            "0".into()
+        }
+    )?;
+    writeln!(
+        out,
+        "  latency  min {}  p50 {}  mean {}  p99 {}  max {}  jitter {}",
+        time(l.min()),
+        time(l.quantile(0.5)),
+        duration(l.mean()),
+        time(l.quantile(0.99)),
+        time(l.max()),
+        time(f.jitter_ns)
+    )?;
+    if f.shares.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "  {}", bar(screen, &f.shares))?;
+    for (i, share) in f.shares.iter().enumerate() {
+        let what = if share.element == "edge" {
+            "waiting for "
+        } else {
+            ""
+        };
+        let figures = format!(
+            "{:>8}  {:>6}",
+            duration(share.mean_ns),
+            percent(share.fraction)
+        );
+        let letter = char::from(LETTERS[i % LETTERS.len()]).to_string();
+        writeln!(
+            out,
+            "    {} {figures}  {what}{}",
+            screen.series(i, &letter),
+            fit(
+                &share.name,
+                screen.width.saturating_sub(26 + what.len()).max(8)
+            )
+        )?;
+    }
+    Ok(())
+}
+
+/// A bar whose parts are as long as the shares: `[aaaaabbcccc]`. Letters, so that it can be read
+/// without colours.
+fn bar(screen: &Screen, shares: &[Share]) -> String {
+    let width = (screen.width - 6).min(94) as f64;
+    let mut text = String::from("[");
+    let (mut end, mut drawn) = (0.0, 0usize);
+    for (i, share) in shares.iter().enumerate() {
+        end += share.fraction.clamp(0.0, 1.0);
+        let until = ((end.min(1.0) * width).round() as usize).max(drawn);
+        let letter = char::from(LETTERS[i % LETTERS.len()]).to_string();
+        if until > drawn {
+            text.push_str(&screen.series(i, &letter.repeat(until - drawn)));
+        }
+        drawn = until;
+    }
+    text.push(']');
+    text
+}

@@ -1,0 +1,73 @@
+//! What can go wrong in the command, each in one line with the way out.
+
+use std::path::PathBuf;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// A file or directory is not there.
+    #[error("{}: no such file or directory{hint}", path.display())]
+    Missing { path: PathBuf, hint: String },
+    /// Reading failed.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    /// Writing failed.
+    #[error("cannot write {}: {source}; name another place with -o", path.display())]
+    Write {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    /// Writing to the standard output failed.
+    #[error("cannot write to the standard output: {0}")]
+    Stdout(std::io::Error),
+    /// A file is no model, or a broken one.
+    #[error("{}: {source}", path.display())]
+    Model {
+        path: PathBuf,
+        source: onbeat_model::file::ModelFileError,
+    },
+    /// A trace was given where a model is needed.
+    #[error("{p} is a trace directory, and {command} needs a model: make one with `onbeat model {p}`", p = path.display())]
+    TraceForModel {
+        path: PathBuf,
+        command: &'static str,
+    },
+    /// A model was given where a trace is needed.
+    #[error("{} is a model file, and {command} needs a trace directory (what `onbeat record -o DIR` wrote){hint}", path.display())]
+    ModelForTrace {
+        path: PathBuf,
+        command: String,
+        hint: &'static str,
+    },
+    /// Neither a trace nor a model.
+    #[error("{}: neither a trace directory (it would hold manifest.json) nor a model file", path.display())]
+    Neither { path: PathBuf },
+    /// The words of the command line do not fit together.
+    #[error("{0}")]
+    Usage(String),
+    /// A mode that no run of the model has.
+    #[error("no run of mode '{mode}' in {}; it has: {known}", path.display())]
+    NoSuchMode {
+        mode: String,
+        path: PathBuf,
+        known: String,
+    },
+}
+
+impl CliError {
+    /// The process's exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            CliError::Usage(_) => 2,
+            _ => 1,
+        }
+    }
+
+    /// True when the reader of our output has gone.
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, CliError::Stdout(e) if e.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+}

@@ -1,0 +1,146 @@
+//! Finds out what a path is, loads models, and writes outputs whole or not at all.
+
+use crate::error::CliError;
+use onbeat_model::Model;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// What a path leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A directory that `onbeat record` wrote.
+    Trace,
+    /// A file, which may be a model.
+    File,
+}
+
+/// Looks at a path, without reading what it leads to.
+pub fn kind(path: &Path) -> Result<Kind, CliError> {
+    let meta = fs::metadata(path).map_err(|source| read_error(path, source))?;
+    if !meta.is_dir() {
+        return Ok(Kind::File);
+    }
+    if path.join("manifest.json").exists() {
+        Ok(Kind::Trace)
+    } else {
+        Err(CliError::Neither { path: path.into() })
+    }
+}
+
+fn read_error(path: &Path, source: io::Error) -> CliError {
+    if source.kind() == io::ErrorKind::NotFound {
+        let hint = if path == Path::new("model.json") {
+            "; make it with `onbeat model TRACE`, or name a model file"
+        } else {
+            ""
+        };
+        CliError::Missing {
+            path: path.into(),
+            hint: hint.into(),
+        }
+    } else {
+        CliError::Read {
+            path: path.into(),
+            source,
+        }
+    }
+}
+
+/// Reads a model for `command`.
+pub fn load_model(path: &Path, command: &'static str) -> Result<Model, CliError> {
+    if kind(path)? == Kind::Trace {
+        return Err(CliError::TraceForModel {
+            path: path.into(),
+            command,
+        });
+    }
+    let bytes = fs::read(path).map_err(|source| read_error(path, source))?;
+    onbeat_model::file::read(&bytes).map_err(|source| CliError::Model {
+        path: path.into(),
+        source,
+    })
+}
+
+/// Makes sure that a path is a trace directory, for `command`.
+pub fn need_trace(path: &Path, command: &str, hint: &'static str) -> Result<(), CliError> {
+    if kind(path)? == Kind::Trace {
+        return Ok(());
+    }
+    // A file that is not even JSON is not worth the advice about models.
+    let looks_like_model = path.extension().is_some_and(|e| e == "json");
+    if looks_like_model {
+        Err(CliError::ModelForTrace {
+            path: path.into(),
+            command: command.into(),
+            hint,
+        })
+    } else {
+        Err(CliError::Neither { path: path.into() })
+    }
+}
+
+/// Removes the temporary file unless it was put into place.
+struct Temporary {
+    path: PathBuf,
+    armed: bool,
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if self.armed {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Writes a file through a temporary name beside it, then renames: a reader never sees half a
+/// file, and a failure leaves the old one. `-` is the standard output.
+pub fn write_whole(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), CliError> {
+    if path == Path::new("-") {
+        let mut out = BufWriter::new(io::stdout().lock());
+        return write(&mut out)
+            .and_then(|()| out.flush())
+            .map_err(CliError::Stdout);
+    }
+    let fail = |source| CliError::Write {
+        path: path.into(),
+        source,
+    };
+    // Devices and pipes (/dev/null, /dev/stdout) are written to, not replaced.
+    if fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir()) {
+        let mut out = BufWriter::new(OpenOptions::new().write(true).open(path).map_err(fail)?);
+        return write(&mut out).and_then(|()| out.flush()).map_err(fail);
+    }
+    if path.is_dir() {
+        return Err(fail(io::Error::other("it is a directory")));
+    }
+    let name = path
+        .file_name()
+        .ok_or_else(|| fail(io::Error::other("it names no file")))?;
+    let mut temporary_name = std::ffi::OsString::from(".");
+    temporary_name.push(name);
+    temporary_name.push(format!(".{}.tmp", std::process::id()));
+    let mut temporary = Temporary {
+        path: path.with_file_name(temporary_name),
+        armed: false,
+    };
+    let mut out = BufWriter::new(File::create(&temporary.path).map_err(fail)?);
+    temporary.armed = true;
+    write(&mut out).and_then(|()| out.flush()).map_err(fail)?;
+    drop(out);
+    fs::rename(&temporary.path, path).map_err(fail)?;
+    temporary.armed = false;
+    Ok(())
+}
+
+/// Writes `model` as JSON.
+pub fn write_model(path: &Path, model: &Model) -> Result<(), CliError> {
+    write_whole(path, |out| {
+        serde_json::to_writer_pretty(&mut *out, model)?;
+        out.write_all(b"\n")
+    })
+}

@@ -1,0 +1,65 @@
+//! One line on stderr for work that takes longer than two seconds.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// Silent until work has taken this long.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Shows how far reading has come.
+pub struct Progress {
+    what: String,
+    started: Instant,
+    shown: Option<Instant>,
+    terminal: bool,
+}
+
+impl Progress {
+    /// Starts the clock.
+    pub fn new(what: impl Into<String>) -> Self {
+        Progress {
+            what: what.into(),
+            started: Instant::now(),
+            shown: None,
+            terminal: io::stderr().is_terminal(),
+        }
+    }
+
+    /// Says how much is done; cheap to call for each block of a trace.
+    pub fn update(&mut self, bytes_read: u64, bytes_total: u64, events: u64) {
+        let elapsed = self.started.elapsed();
+        // A terminal's line is rewritten; a log gets a line now and then.
+        let pause = Duration::from_millis(if self.terminal { 200 } else { 10_000 });
+        if elapsed < PATIENCE || self.shown.is_some_and(|t| t.elapsed() < pause) {
+            return;
+        }
+        self.shown = Some(Instant::now());
+        let rate = events as f64 / elapsed.as_secs_f64();
+        let share = if bytes_total > 0 {
+            100.0 * bytes_read as f64 / bytes_total as f64
+        } else {
+            0.0
+        };
+        let line = format!(
+            "{}: {:.1} of {:.1} MB ({share:.0} %), {:.2} million events/s",
+            onbeat_model::text::shorten(&onbeat_model::text::visible(&self.what), 40),
+            bytes_read as f64 / 1e6,
+            bytes_total as f64 / 1e6,
+            rate / 1e6
+        );
+        let mut err = io::stderr();
+        let _ = if self.terminal {
+            write!(err, "\r\x1b[K{line}")
+        } else {
+            writeln!(err, "{line}")
+        };
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.terminal && self.shown.is_some() {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}

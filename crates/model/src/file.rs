@@ -1,0 +1,116 @@
+//! Reads the text of a model file, and says in one line what is wrong with one that cannot be used.
+
+use crate::schema::{Model, SCHEMA};
+use serde::Deserialize;
+use std::collections::BTreeSet;
+
+/// Why a text is no usable model. Every message names the way out.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelFileError {
+    /// Nothing in it.
+    #[error("the model file is empty: make it again with `onbeat model TRACE`")]
+    Empty,
+    /// Text that ends in the middle.
+    #[error("the model file is cut off (it ends in line {line}): make it again with `onbeat model TRACE`")]
+    Truncated {
+        /// Line it ends in.
+        line: usize,
+    },
+    /// Not JSON.
+    #[error("not a model file: {0}; models are made with `onbeat model TRACE`")]
+    NotJson(String),
+    /// JSON of something else.
+    #[error("JSON, but not an onbeat model (no \"schema\": \"{SCHEMA}\"); models are made with `onbeat model TRACE`")]
+    Foreign,
+    /// A model of another version.
+    #[error("a model of schema '{found}', and this onbeat reads '{SCHEMA}': make it again with this version's `onbeat model TRACE`")]
+    Schema {
+        /// What stands in the file.
+        found: String,
+    },
+    /// A field is missing or of a wrong type.
+    #[error("the model file is damaged: {0}; make it again with `onbeat model TRACE`")]
+    Field(String),
+    /// Fields contradict one another.
+    #[error("the model file contradicts itself: {0}; make it again with `onbeat model TRACE`")]
+    Inconsistent(String),
+}
+
+/// Reads and checks the text of a model file.
+pub fn read(bytes: &[u8]) -> Result<Model, ModelFileError> {
+    #[derive(Deserialize)]
+    struct Header {
+        schema: Option<serde_json::Value>,
+    }
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err(ModelFileError::Empty);
+    }
+    let syntax = |e: serde_json::Error| {
+        if e.is_eof() {
+            ModelFileError::Truncated { line: e.line() }
+        } else {
+            ModelFileError::NotJson(format!("line {}, column {}", e.line(), e.column()))
+        }
+    };
+    // Whatever its shape, first see whether it is JSON at all.
+    let _: serde::de::IgnoredAny = serde_json::from_slice(bytes).map_err(syntax)?;
+    let header: Header = serde_json::from_slice(bytes).map_err(|_| ModelFileError::Foreign)?;
+    match header.schema {
+        Some(serde_json::Value::String(s)) if s == SCHEMA => {}
+        Some(serde_json::Value::String(s)) if s.starts_with("onbeat-model/") => {
+            return Err(ModelFileError::Schema {
+                found: crate::text::shorten(&s, 60),
+            })
+        }
+        _ => return Err(ModelFileError::Foreign),
+    }
+    let model: Model =
+        serde_json::from_slice(bytes).map_err(|e| ModelFileError::Field(e.to_string()))?;
+    check(&model)?;
+    Ok(model)
+}
+
+/// References must lead somewhere: exports and reports follow them.
+fn check(model: &Model) -> Result<(), ModelFileError> {
+    let name = |id: &str| crate::text::shorten(&crate::text::visible(id), 60);
+    let mut known = BTreeSet::new();
+    for callback in &model.callbacks {
+        if !known.insert(callback.id.as_str()) {
+            return Err(ModelFileError::Inconsistent(format!(
+                "callback '{}' stands in it twice",
+                name(&callback.id)
+            )));
+        }
+    }
+    let missing = |what: &str, id: &str| {
+        ModelFileError::Inconsistent(format!("{what} names '{}', which is no callback", name(id)))
+    };
+    for edge in &model.edges {
+        for end in [&edge.from, &edge.to] {
+            if !known.contains(end.as_str()) {
+                return Err(missing("an edge", end));
+            }
+        }
+    }
+    for junction in &model.junctions {
+        for id in junction.inputs.iter().chain([&junction.callback]) {
+            if !known.contains(id.as_str()) {
+                return Err(missing("a junction", id));
+            }
+        }
+    }
+    for chain in &model.chains {
+        if chain.callbacks.is_empty() {
+            return Err(ModelFileError::Inconsistent(format!(
+                "chain '{}' is empty",
+                name(&chain.id)
+            )));
+        }
+        for id in &chain.callbacks {
+            if !known.contains(id.as_str()) {
+                return Err(missing("a chain", id));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! Times and untrusted names as text: units, shortening, and making control characters visible.
+
+/// A time with a unit and three significant digits: `27.1 ms`.
+pub fn duration(ns: f64) -> String {
+    if !ns.is_finite() {
+        return "-".into();
+    }
+    let (value, unit) = match ns.abs() {
+        v if v < 999.5 => (ns, "ns"),
+        v if v < 999.5e3 => (ns / 1e3, "us"),
+        v if v < 999.5e6 => (ns / 1e6, "ms"),
+        v if v < 1e12 => (ns / 1e9, "s"),
+        _ => (ns / 60e9, "min"),
+    };
+    format!("{} {unit}", significant(value))
+}
+
+/// A number with three significant digits: `0.62`, `27.1`, `1234`.
+pub fn significant(value: f64) -> String {
+    let digits = match value.abs() {
+        v if v < 1e-9 => return "0".into(),
+        v if v < 0.9995 => 3,
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    let text = format!("{value:.digits$}");
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_string()
+    } else {
+        text
+    }
+}
+
+/// A period as it stands in callback ids: shortest decimal in ms, `100 ms`.
+pub fn period(ns: u64) -> String {
+    let ms = ns as f64 / 1e6;
+    if ms >= 0.001 {
+        format!("{} ms", (ms * 1e6).round() / 1e6)
+    } else {
+        format!("{ns} ns")
+    }
+}
+
+/// A share as per cent: `27 %`, `0.4 %`.
+pub fn percent(share: f64) -> String {
+    let p = share * 100.0;
+    if !p.is_finite() {
+        "-".into()
+    } else if p >= 9.95 {
+        format!("{p:.0} %")
+    } else {
+        format!("{p:.1} %")
+    }
+}
+
+/// True for characters that would change how text around them is shown: control characters,
+/// line separators, and those that turn the direction of writing.
+fn is_disruptive(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
+}
+
+/// The text with every disruptive character written as an escape (`\u{1b}`), so that a name from
+/// a traced process can do nothing to a terminal or a page.
+pub fn visible(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if is_disruptive(c) => out.push_str(&format!("\\u{{{:x}}}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// The text in at most `limit` characters, by an ellipsis in its middle.
+pub fn shorten(text: &str, limit: usize) -> String {
+    let count = text.chars().count();
+    if count <= limit {
+        return text.to_string();
+    }
+    let kept = limit.saturating_sub(1);
+    // Names differ at their ends more often than at their starts.
+    let head = kept / 2;
+    let tail = kept - head;
+    let mut out: String = text.chars().take(head).collect();
+    out.push('…');
+    out.extend(text.chars().skip(count - tail));
+    out
+}
+
+/// Text for XML and HTML, in elements and in quoted attributes. Characters that XML forbids have
+/// been made visible.
+pub fn xml(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in visible(text).chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // Valid in Rust, forbidden in XML.
+            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_three_digits_and_the_right_unit() {
+        for (ns, text) in [
+            (0.0, "0 ns"),
+            (17.0, "17 ns"),
+            (999.6, "1 us"),
+            (412_300.0, "412 us"),
+            (27_070_000.0, "27.1 ms"),
+            (999_600_000.0, "1 s"),
+            (2.5e12, "41.7 min"),
+        ] {
+            assert_eq!(duration(ns), text);
+        }
+        assert_eq!(period(100_000_000), "100 ms");
+        assert_eq!(period(333_333), "0.333333 ms");
+        assert_eq!(percent(0.27), "27 %");
+    }
+
+    #[test]
+    fn names_cannot_act() {
+        assert_eq!(visible("a\x1b[2J\u{202e}b\nc"), "a\\u{1b}[2J\\u{202e}b\\nc");
+        assert_eq!(xml("<b a='\"&\u{0}>"), "&lt;b a=&#39;&quot;&amp;\\u{0}&gt;");
+    }
+
+    #[test]
+    fn shortening_keeps_both_ends() {
+        assert_eq!(shorten("/sensing/lidar/front", 9), "/sen…ront");
+        assert_eq!(shorten("abc", 3), "abc");
+        assert_eq!(shorten("abcd", 0), "…");
+    }
+}

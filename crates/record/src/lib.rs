@@ -1,1 +1,5 @@
-//! record
+//! eBPF probes and recorder for unmodified ROS 2 systems.
+pub mod elf;
+pub mod kinds;
+pub mod placement;
+pub mod probes;

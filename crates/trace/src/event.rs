@@ -50,7 +50,9 @@ pub enum ExecuteKind {
     Client,
 }
 
-/// What happened. The doc comment of a variant names its source.
+/// What happened. The doc comment of a variant names its source; fields are named as the
+/// tracepoint names its arguments.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventKind {
     // ---- initialisation (ROS2-INIT of the thesis, section 3.3.1)

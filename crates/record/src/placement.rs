@@ -1,0 +1,250 @@
+//! Where in a function's entry block a uprobe is cheap: pure code bytes in, offset out.
+//!
+//! A uprobe costs least on an instruction that the kernel emulates or on a 5-byte nop that it
+//! turns into a call; on any other instruction it must single-step a copy, which costs several
+//! times as much. As long as no argument register has been written, any instruction of the
+//! entry block that every call passes exactly once is as good a place as the first one.
+
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register};
+
+/// How a probe sits on its instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Placement {
+    /// A 5-byte nop, which the kernel replaces by a call (Linux 6.18).
+    Nop,
+    /// An instruction that the kernel emulates.
+    Emulated,
+    /// An instruction that the kernel single-steps.
+    Stepped,
+}
+
+impl Placement {
+    /// Name in manifests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Placement::Nop => "nop",
+            Placement::Emulated => "emulated",
+            Placement::Stepped => "stepped",
+        }
+    }
+}
+
+/// A place for a probe: bytes from the function's start, and its kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Offset from the function's first byte.
+    pub offset: u64,
+    /// What it costs.
+    pub placement: Placement,
+}
+
+/// The processor whose code is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Machine {
+    /// x86-64.
+    X86_64,
+    /// 64-bit Arm.
+    Aarch64,
+}
+
+/// Finds the cheapest place in the entry block of the function with these `code` bytes.
+/// `fast_nop`: the kernel turns 5-byte nops into calls.
+pub fn place(machine: Machine, code: &[u8], fast_nop: bool) -> Place {
+    match machine {
+        Machine::X86_64 => place_x86(code, fast_nop),
+        Machine::Aarch64 => place_aarch64(code),
+    }
+}
+
+const ENTRY: Place = Place { offset: 0, placement: Placement::Stepped };
+
+/// How the kernel handles a probe on this instruction (arch/x86/kernel/uprobes.c).
+fn kind_x86(instruction: &Instruction, bytes: &[u8], fast_nop: bool) -> Placement {
+    if fast_nop && bytes == [0x0f, 0x1f, 0x44, 0x00, 0x00] {
+        return Placement::Nop;
+    }
+    let emulated = match instruction.code() {
+        Code::Push_r64 => true,
+        Code::Nopd | Code::Nopw | Code::Nopq => bytes.last() == Some(&0x90),
+        // Branches are emulated, but not far or indirect ones.
+        _ => matches!(instruction.flow_control(), FlowControl::ConditionalBranch)
+            || (matches!(instruction.flow_control(), FlowControl::UnconditionalBranch | FlowControl::Call)
+                && instruction.is_call_near() | instruction.is_jmp_short_or_near()),
+    };
+    if emulated {
+        Placement::Emulated
+    } else {
+        Placement::Stepped
+    }
+}
+
+/// Does the instruction write a register that carries an integer argument?
+fn writes_argument(info: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
+    const ARGUMENTS: [Register; 6] =
+        [Register::RDI, Register::RSI, Register::RDX, Register::RCX, Register::R8, Register::R9];
+    info.info(instruction).used_registers().iter().any(|used| {
+        !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess)
+            && ARGUMENTS.contains(&used.register().full_register())
+    })
+}
+
+fn place_x86(code: &[u8], fast_nop: bool) -> Place {
+    // A branch back into the entry block would hit the probe twice: nothing at or behind the
+    // first such target will do (except the entry, which nothing but a loop of the whole
+    // function branches to).
+    let mut first_target = u64::MAX;
+    let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+    let mut instruction = Instruction::default();
+    while decoder.can_decode() {
+        decoder.decode_out(&mut instruction);
+        if instruction.is_invalid() {
+            break;
+        }
+        if matches!(instruction.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch) {
+            let target = instruction.near_branch_target();
+            if target != 0 && target <= instruction.ip() {
+                first_target = first_target.min(target);
+            }
+        }
+    }
+
+    let mut best = ENTRY;
+    let mut info = InstructionInfoFactory::new();
+    let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+    while decoder.can_decode() {
+        decoder.decode_out(&mut instruction);
+        let offset = instruction.ip();
+        if instruction.is_invalid() || (offset > 0 && offset >= first_target) {
+            break;
+        }
+        let bytes = &code[offset as usize..(offset as usize + instruction.len()).min(code.len())];
+        let placement = kind_x86(&instruction, bytes, fast_nop);
+        if placement < best.placement {
+            best = Place { offset, placement };
+        }
+        if best.placement == Placement::Nop || (best.placement == Placement::Emulated && !fast_nop) {
+            break;
+        }
+        if !matches!(instruction.flow_control(), FlowControl::Next) || writes_argument(&mut info, &instruction) {
+            break;
+        }
+    }
+    best
+}
+
+fn place_aarch64(code: &[u8]) -> Place {
+    let mut best = ENTRY;
+    for (index, word) in code.chunks_exact(4).enumerate().take(16) {
+        let word = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+        let offset = index as u64 * 4;
+        let nop = word == 0xd503_201f;
+        // stp x29, x30, [sp, #-n]! : simulated since Linux 6.13
+        let push_frame = word & 0xffc0_7fff == 0xa980_7bfd;
+        let b = word & 0x7c00_0000 == 0x1400_0000;
+        let b_cond = word & 0xff00_0010 == 0x5400_0000;
+        let cbz = word & 0x7e00_0000 == 0x3400_0000;
+        let tbz = word & 0x7e00_0000 == 0x3600_0000;
+        let branch = b || b_cond || cbz || tbz;
+        if nop || push_frame || branch {
+            best = Place { offset, placement: Placement::Emulated };
+            break;
+        }
+        // What may be passed on the way: hints (bti, paciasp), stores of callee-saved pairs,
+        // sub sp, mov x29, sp. Anything else might write an argument.
+        let hint = word & 0xffff_f01f == 0xd503_201f;
+        let store_pair = word & 0xffc0_0000 == 0xa900_0000 || word & 0xffc0_0000 == 0xa980_0000;
+        let sub_sp = word & 0xff80_03ff == 0xd100_03ff;
+        let mov_fp = word == 0x9100_03fd;
+        if !(hint || store_pair || sub_sp || mov_fp) {
+            break;
+        }
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn x86(code: &[u8]) -> (u64, Placement) {
+        let place = place(Machine::X86_64, code, true);
+        (place.offset, place.placement)
+    }
+
+    #[test]
+    fn a_push_at_the_entry_is_taken_as_it_is() {
+        // push r15; push r14
+        assert_eq!(x86(&[0x41, 0x57, 0x41, 0x56, 0xc3]), (0, Placement::Emulated));
+    }
+
+    #[test]
+    fn endbr64_is_passed_for_the_push_behind_it() {
+        // endbr64; push rbp; mov rbp, rsp
+        assert_eq!(x86(&[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5, 0xc3]), (4, Placement::Emulated));
+    }
+
+    #[test]
+    fn a_five_byte_nop_is_best_where_the_kernel_is_new_enough() {
+        // push rbx; nopl 0(rax,rax,1); ret
+        let code = [0x53, 0x0f, 0x1f, 0x44, 0x00, 0x00, 0xc3];
+        assert_eq!(x86(&code), (1, Placement::Nop));
+        assert_eq!(place(Machine::X86_64, &code, false), Place { offset: 0, placement: Placement::Emulated });
+    }
+
+    #[test]
+    fn nothing_is_taken_behind_a_write_to_an_argument() {
+        // mov rcx, rdx (an argument register); push rbx
+        assert_eq!(x86(&[0x48, 0x89, 0xd1, 0x53, 0xc3]), (0, Placement::Stepped));
+        // mov edi, edi writes too
+        assert_eq!(x86(&[0x89, 0xff, 0x53, 0xc3]), (0, Placement::Stepped));
+        // mov rbx, rdi only reads it: the push behind it will do
+        assert_eq!(x86(&[0x48, 0x89, 0xfb, 0x53, 0xc3]), (3, Placement::Emulated));
+        // the real rmw_send_request: lea rax, [rip+..]; mov rcx, rdx; ...; jmp
+        assert_eq!(
+            x86(&[0x48, 0x8d, 0x05, 0xc1, 0xfd, 0x01, 0x00, 0x48, 0x89, 0xd1, 0x48, 0x89, 0xf2, 0xe9, 0, 0, 0, 0]),
+            (0, Placement::Stepped)
+        );
+    }
+
+    #[test]
+    fn a_conditional_branch_may_be_taken_but_not_passed() {
+        // test rdi, rdi; je +1; push rbx; ret
+        assert_eq!(x86(&[0x48, 0x85, 0xff, 0x74, 0x01, 0x53, 0xc3]), (3, Placement::Emulated));
+        // sub rsp, 8; call +0 ; push rbx
+        assert_eq!(x86(&[0x48, 0x83, 0xec, 0x08, 0xe8, 0, 0, 0, 0, 0x53]), (4, Placement::Emulated));
+        // ret first: nothing behind it is reached
+        assert_eq!(x86(&[0xc3, 0x53]), (0, Placement::Stepped));
+    }
+
+    #[test]
+    fn a_loop_back_into_the_entry_block_keeps_the_probe_out_of_it() {
+        // mov rbx, rdi; L: nopl 0(rax,rax,1); test rbx, rbx; jne L; ret
+        let code = [0x48, 0x89, 0xfb, 0x0f, 0x1f, 0x44, 0x00, 0x00, 0x48, 0x85, 0xdb, 0x75, 0xf6, 0xc3];
+        assert_eq!(x86(&code), (0, Placement::Stepped));
+    }
+
+    #[test]
+    fn junk_and_nothing_fall_back_to_the_entry() {
+        assert_eq!(x86(&[]), (0, Placement::Stepped));
+        assert_eq!(x86(&[0x06, 0x07]), (0, Placement::Stepped));
+        assert_eq!(x86(&[0x48]), (0, Placement::Stepped));
+    }
+
+    #[test]
+    fn arm_code_bytes() {
+        let code = |words: &[u32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>();
+        let arm = |words: &[u32]| {
+            let place = place(Machine::Aarch64, &code(words), false);
+            (place.offset, place.placement)
+        };
+        // stp x29, x30, [sp, #-48]!
+        assert_eq!(arm(&[0xa9bd_7bfd, 0x9100_03fd]), (0, Placement::Emulated));
+        // paciasp; stp x29, x30, [sp, #-32]!
+        assert_eq!(arm(&[0xd503_233f, 0xa9be_7bfd]), (4, Placement::Emulated));
+        // sub sp, sp, #0x20; stp x19, x20, [sp, #16]; cbz x0, +8
+        assert_eq!(arm(&[0xd100_83ff, 0xa901_53f3, 0xb400_0040]), (8, Placement::Emulated));
+        // mov x1, x0 writes an argument: stay at the entry
+        assert_eq!(arm(&[0xaa00_03e1, 0xa9be_7bfd]), (0, Placement::Stepped));
+        assert_eq!(arm(&[]), (0, Placement::Stepped));
+    }
+}

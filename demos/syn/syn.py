@@ -2,6 +2,7 @@
 """SYN in rclpy: six nodes with every scenario of the thesis's Table 3.2 (see README.md)."""
 
 import argparse
+import json
 import os
 import signal
 import subprocess
@@ -26,16 +27,28 @@ def arguments(argv=None):
     parser.add_argument("--set", action="append", default=[], metavar="CB=MS",
                         help="execution time of one callback, e.g. sc1=12.5")
     parser.add_argument("--nodes", default=",".join(NODES), help="run only these, e.g. n1,n2")
-    parser.add_argument("--layout", choices=["processes", "one"], default="processes",
-                        help="a process per node, or all nodes in one process")
+    parser.add_argument("--layout", default="processes",
+                        help="'processes': one per node; 'one': all nodes in one process; or which"
+                             " nodes share one, e.g. n1,n2,n3/n4,n5,n6")
     parser.add_argument("--executor", choices=["single", "multi"], default="single")
     parser.add_argument("--threads", type=int, default=2, help="of the multi-threaded executor")
+    parser.add_argument("--native", metavar="PROGRAM",
+                        help="run the nodes in this compiled client (native/build.sh) instead")
+    parser.add_argument("--as", dest="style", choices=["rcl", "rclcpp"], default="rcl",
+                        help="what the compiled client makes trace calls like")
+    parser.add_argument("--intra", action="store_true",
+                        help="the compiled client's nodes in one process use no middleware")
     parser.add_argument("--truth", metavar="FILE", help="write the ground truth here as JSON")
     parser.add_argument("--quiet", action="store_true", help="print no table")
     # How the launcher speaks to the processes that it starts.
     parser.add_argument("--barrier", help=argparse.SUPPRESS)
-    parser.add_argument("--raw", help=argparse.SUPPRESS)
-    return parser.parse_args(argv)
+    parser.add_argument("--raw", nargs=2, metavar=("NODES", "FILE"), help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if not args.native and (args.style != "rcl" or args.intra):
+        parser.error("--as and --intra are for the compiled client: give --native PROGRAM")
+    if args.intra and args.style != "rclcpp":
+        parser.error("--intra needs --as rclcpp")
+    return args
 
 
 def configured(args):
@@ -238,35 +251,66 @@ def run_nodes(args, names, graph):
     return measured
 
 
-def run_processes(args, names):
-    """Starts a process per node; returns what they measured together."""
+def groups(layout, names):
+    """Which nodes share a process."""
+    if layout == "processes":
+        return [[name] for name in names]
+    if layout == "one":
+        return [names]
+    found = [[n for n in group.split(",") if n in names] for group in layout.split("/")]
+    if sorted(sum(found, [])) != sorted(names):
+        sys.exit(f"syn: --layout {layout}: must name each of {','.join(names)} once")
+    return [group for group in found if group]
+
+
+def write_table(path, table, base_ms):
+    """The wiring in the form that the compiled client reads."""
+    with open(path, "w", encoding="utf-8") as file:
+        for cb in table:
+            period_ns = int(period_ms(base_ms, cb) * 1e6) if cb.kind == "timer" else 0
+            print(cb.name, cb.node, cb.kind, cb.input or "-", ",".join(cb.publishes) or "-",
+                  cb.calls or "-", cb.joins or "-", period_ns, int(cb.exec_ms * 1e6), file=file)
+
+
+def run_processes(args, names, graph):
+    """Starts the processes of the layout; returns what they measured together."""
     measured = truth.Measurements()
     with tempfile.TemporaryDirectory(prefix="syn-") as barrier:
+        table = os.path.join(barrier, "table")
+        write_table(table, graph.table, graph.base_ms)
         children = {}
-        for name in names:
-            command = [sys.executable, os.path.abspath(__file__), "--duration", str(args.duration),
-                       "--rate", str(args.rate), "--scale", str(args.scale),
-                       "--nodes", ",".join(names), "--layout", "one", "--executor", args.executor,
-                       "--threads", str(args.threads), "--barrier", barrier,
-                       "--raw", f"{name}:{os.path.join(barrier, name + '.json')}"]
-            command += ["--twin"] if args.twin else []
-            for item in args.set:
-                command += ["--set", item]
-            children[name] = subprocess.Popen(command)
+        for group in groups(args.layout, names):
+            own, raw = "+".join(group), os.path.join(barrier, "+".join(group) + ".json")
+            threads = args.threads if args.executor == "multi" else 1
+            if args.native:
+                command = [args.native, "--nodes", ",".join(group), "--table", table,
+                           "--duration", str(args.duration), "--barrier", barrier, "--raw", raw,
+                           "--threads", str(threads), "--as", args.style]
+                command += ["--intra"] if args.intra else []
+            else:
+                command = [sys.executable, os.path.abspath(__file__),
+                           "--duration", str(args.duration), "--rate", str(args.rate),
+                           "--scale", str(args.scale), "--nodes", ",".join(names),
+                           "--executor", args.executor, "--threads", str(args.threads),
+                           "--barrier", barrier, "--raw", ",".join(group), raw]
+                command += ["--twin"] if args.twin else []
+                for item in args.set:
+                    command += ["--set", item]
+            children[own] = subprocess.Popen(command)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: [c.terminate() for c in children.values()])
-        while any(not os.path.exists(os.path.join(barrier, name)) for name in names):
+        while any(not os.path.exists(os.path.join(barrier, own)) for own in children):
             if any(child.poll() is not None for child in children.values()):
                 break
             time.sleep(0.01)
         with open(os.path.join(barrier, "go"), "w", encoding="utf-8"):
             pass
-        failed = [name for name, child in children.items() if child.wait() != 0]
+        failed = [own for own, child in children.items() if child.wait() != 0]
         if failed:
             sys.exit(f"syn: process of {', '.join(failed)} failed")
-        for name in names:
-            with open(os.path.join(barrier, name + ".json"), encoding="utf-8") as file:
-                measured.merge(truth.json.load(file))
+        for own in children:
+            with open(os.path.join(barrier, own + ".json"), encoding="utf-8") as file:
+                measured.merge(json.load(file))
     return measured
 
 
@@ -279,15 +323,16 @@ def main():
         sys.exit(f"syn: no node {', '.join(unknown)}: there are {', '.join(NODES)}")
     graph = Graph(configured(args), 1000 / args.rate, names)
     if args.raw:
-        own, _, path = args.raw.partition(":")
-        truth.write_json(path, run_nodes(args, [own], graph).raw())
+        own, path = args.raw
+        truth.write_json(path, run_nodes(args, own.split(","), graph).raw())
         return
-    if args.layout == "processes":
-        measured = run_processes(args, names)
-    else:
+    if args.layout == "one" and not args.native:
         measured = run_nodes(args, names, graph)
-    document = truth.build(graph, measured, app="syn", client="rclpy", layout=args.layout,
-                           executor=args.executor, distribution=os.environ.get("ROS_DISTRO", ""))
+    else:
+        measured = run_processes(args, names, graph)
+    client = args.style if args.native else "rclpy"
+    document = truth.build(graph, measured, app="syn", client=client, layout=args.layout,
+                           executor=args.executor)
     if args.truth:
         truth.write_json(args.truth, document)
     if not args.quiet:

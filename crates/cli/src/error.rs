@@ -45,6 +45,9 @@ pub enum CliError {
     /// Neither a trace nor a model.
     #[error("{}: neither a trace directory (it would hold manifest.json) nor a model file", path.display())]
     Neither { path: PathBuf },
+    /// An experiment could not be done.
+    #[error("{0}")]
+    Lab(#[from] onbeat_lab::LabError),
     /// The words of the command line do not fit together.
     #[error("{0}")]
     Usage(String),
@@ -61,7 +64,7 @@ impl CliError {
     /// The process's exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
-            CliError::Usage(_) => 2,
+            CliError::Usage(_) | CliError::Lab(onbeat_lab::LabError::Unknown(_)) => 2,
             _ => 1,
         }
     }

@@ -2,29 +2,57 @@
 
 use crate::error::CliError;
 use crate::Outcome;
+use onbeat_lab::{find, registry, Options};
+use std::io::Write as _;
 use std::path::PathBuf;
 
-/// Run an experiment and set its figures beside the paper's.
+/// Run an experiment and set its figures beside the paper's; without a name, list them.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
+  onbeat lab                                 lists the experiments
   onbeat lab parking --quick -o results
   ./dev bench parking                        builds what the experiment needs first
+
+A target that is missed is a result, not a failure: results.json says so in 'met'.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line.")]
 pub struct Args {
     /// Name of the experiment
     #[arg(value_name = "NAME")]
-    pub name: String,
-    /// Fewer and shorter runs
+    pub name: Option<String>,
+    /// Fewer and shorter runs: to see that it works, not to quote figures
     #[arg(long)]
     pub quick: bool,
-    /// Directory for results.json, samples and plots
+    /// Directory for results.json, samples and plots [default: results/NAME]
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
 }
 
 /// Runs it.
-pub fn run(_args: Args) -> Result<Outcome, CliError> {
-    Err(CliError::Usage("this build has no experiments yet".into()))
+pub fn run(args: Args) -> Result<Outcome, CliError> {
+    let mut out = std::io::stdout().lock();
+    let Some(name) = args.name else {
+        for experiment in registry() {
+            writeln!(out, "{:<10}  {}", experiment.name(), experiment.about())
+                .map_err(CliError::Stdout)?;
+        }
+        return Ok(Outcome::Done);
+    };
+    let experiment = find(&name)?;
+    let options = Options {
+        quick: args.quick,
+        seed: args.seed,
+        dir: args
+            .output
+            .unwrap_or_else(|| PathBuf::from("results").join(&name)),
+        onbeat: std::env::current_exe().unwrap_or_else(|_| "onbeat".into()),
+    };
+    let results = onbeat_lab::run(experiment.as_ref(), &options)?;
+    write!(out, "{}", results.text()).map_err(CliError::Stdout)?;
+    writeln!(out, "written to {}", options.dir.display()).map_err(CliError::Stdout)?;
+    Ok(Outcome::Done)
 }

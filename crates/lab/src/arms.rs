@@ -1,0 +1,202 @@
+//! Interleaved arms: what is compared alternates within one run, so that drift of the machine hits
+//! every arm alike, and figures are ratios and differences of neighbours.
+
+use crate::rng::Rng;
+use crate::stats::{bootstrap, mean, Estimate, Sorted};
+use std::io::{self, Write};
+
+/// Resamplings behind a confidence interval.
+const RESAMPLES: usize = 400;
+
+/// The order of `(round, arm)`: every round holds every arm once; every second round is its
+/// predecessor reversed (A B, B A, ...), so that a linear drift cancels; which order a pair of
+/// rounds starts with is random, so that nothing periodic favours an arm.
+pub fn schedule(arms: usize, rounds: usize, rng: &mut Rng) -> Vec<(usize, usize)> {
+    let mut order: Vec<usize> = (0..arms).collect();
+    let mut out = Vec::with_capacity(arms * rounds);
+    for round in 0..rounds {
+        if round % 2 == 0 {
+            rng.shuffle(&mut order);
+        } else {
+            order.reverse();
+        }
+        out.extend(order.iter().map(|&arm| (round, arm)));
+    }
+    out
+}
+
+/// Runs `measure(arm, round)` in the order of [`schedule`] and keeps what it returns.
+pub fn interleave<E>(
+    names: &[&str],
+    rounds: usize,
+    rng: &mut Rng,
+    mut measure: impl FnMut(usize, usize) -> Result<Vec<f64>, E>,
+) -> Result<ArmSamples, E> {
+    let mut samples = ArmSamples::new(names, rounds);
+    for (round, arm) in schedule(names.len(), rounds, rng) {
+        samples.rounds[round][arm] = measure(arm, round)?;
+    }
+    Ok(samples)
+}
+
+/// Raw samples by round and arm.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArmSamples {
+    names: Vec<String>,
+    /// `rounds[round][arm]`
+    rounds: Vec<Vec<Vec<f64>>>,
+}
+
+impl ArmSamples {
+    /// Room for so many rounds.
+    pub fn new(names: &[&str], rounds: usize) -> Self {
+        ArmSamples {
+            names: names.iter().map(|n| n.to_string()).collect(),
+            rounds: vec![vec![Vec::new(); names.len()]; rounds],
+        }
+    }
+
+    /// Adds samples that were sorted into their arm afterwards.
+    pub fn extend(&mut self, round: usize, arm: usize, values: impl IntoIterator<Item = f64>) {
+        self.rounds[round][arm].extend(values);
+    }
+
+    /// Names of the arms.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// All samples of an arm, sorted.
+    pub fn pooled(&self, arm: usize) -> Sorted {
+        Sorted::new(self.rounds.iter().flat_map(|r| r[arm].iter().copied()))
+    }
+
+    /// Rounds in which both arms have samples: only those can be compared.
+    fn complete(&self, a: usize, b: usize) -> Vec<usize> {
+        (0..self.rounds.len())
+            .filter(|&r| !self.rounds[r][a].is_empty() && !self.rounds[r][b].is_empty())
+            .collect()
+    }
+
+    /// What arm `b` adds to arm `a` in the mean: the mean over rounds of the difference of means.
+    pub fn added_mean(&self, a: usize, b: usize, rng: &mut Rng) -> Estimate {
+        let differences: Vec<f64> = self
+            .complete(a, b)
+            .into_iter()
+            .map(|r| mean(&self.rounds[r][b]) - mean(&self.rounds[r][a]))
+            .collect();
+        bootstrap(differences.len(), RESAMPLES, rng, |pick| {
+            mean(&pick.iter().map(|&i| differences[i]).collect::<Vec<_>>())
+        })
+    }
+
+    /// A quantile of arm `b` minus that of arm `a`, over the samples of all rounds together.
+    pub fn added_quantile(&self, a: usize, b: usize, q: f64, rng: &mut Rng) -> Estimate {
+        self.compare(a, b, q, rng, |va, vb| vb - va)
+    }
+
+    /// A quantile of arm `b` over that of arm `a`, over the samples of all rounds together.
+    pub fn quantile_ratio(&self, a: usize, b: usize, q: f64, rng: &mut Rng) -> Estimate {
+        self.compare(a, b, q, rng, |va, vb| if va == 0.0 { 0.0 } else { vb / va })
+    }
+
+    fn compare(
+        &self,
+        a: usize,
+        b: usize,
+        q: f64,
+        rng: &mut Rng,
+        figure: impl Fn(f64, f64) -> f64,
+    ) -> Estimate {
+        let rounds = self.complete(a, b);
+        let of = |arm: usize, pick: &[usize]| {
+            Sorted::new(
+                pick.iter()
+                    .flat_map(|&i| self.rounds[rounds[i]][arm].iter().copied()),
+            )
+            .quantile(q)
+        };
+        bootstrap(rounds.len(), RESAMPLES, rng, |pick| {
+            figure(of(a, pick), of(b, pick))
+        })
+    }
+
+    /// Writes every sample as `prefix,arm,round,value`, without a header.
+    pub fn write_csv(&self, out: &mut dyn Write, prefix: &str) -> io::Result<()> {
+        for (round, arms) in self.rounds.iter().enumerate() {
+            for (name, values) in self.names.iter().zip(arms) {
+                for value in values {
+                    writeln!(out, "{prefix}{name},{round},{value}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arms_alternate_so_that_linear_drift_cancels() {
+        for seed in 0..20 {
+            let order = schedule(2, 10, &mut Rng::new(seed));
+            for round in 0..10 {
+                let mut arms: Vec<_> = order.iter().filter(|o| o.0 == round).map(|o| o.1).collect();
+                arms.sort_unstable();
+                assert_eq!(arms, [0, 1], "every round holds every arm once");
+            }
+            let mean_position = |arm| {
+                mean(
+                    &order
+                        .iter()
+                        .enumerate()
+                        .filter(|(_, o)| o.1 == arm)
+                        .map(|(i, _)| i as f64)
+                        .collect::<Vec<_>>(),
+                )
+            };
+            assert_eq!(mean_position(0), mean_position(1), "seed {seed}");
+        }
+        let starts: std::collections::BTreeSet<_> = (0..20)
+            .map(|seed| schedule(2, 2, &mut Rng::new(seed))[0].1)
+            .collect();
+        assert_eq!(starts.len(), 2, "the first arm is not always the same");
+    }
+
+    #[test]
+    fn a_constant_cost_is_found_under_a_drift_far_larger_than_it() {
+        let mut time = 0.0;
+        let samples = interleave::<()>(&["off", "on"], 20, &mut Rng::new(3), |arm, _| {
+            Ok((0..50)
+                .map(|_| {
+                    time += 10.0;
+                    1000.0 + time + 3.0 * arm as f64
+                })
+                .collect())
+        })
+        .unwrap();
+        let added = samples.added_mean(0, 1, &mut Rng::new(1));
+        assert!((added.value - 3.0).abs() < 1e-6, "{added:?}");
+        assert!(added.low <= 3.0 && 3.0 <= added.high);
+        let mut csv = Vec::new();
+        samples.write_csv(&mut csv, "100,").unwrap();
+        let text = String::from_utf8(csv).unwrap();
+        assert_eq!(text.lines().count(), 2 * 20 * 50);
+        assert!(text
+            .lines()
+            .all(|l| l.starts_with("100,off,") || l.starts_with("100,on,")));
+    }
+
+    #[test]
+    fn quantile_ratio_compares_the_pooled_samples() {
+        let mut s = ArmSamples::new(&["a", "b"], 2);
+        for round in 0..2 {
+            s.extend(round, 0, (1..=100).map(f64::from));
+            s.extend(round, 1, (1..=100).map(|v| 2.0 * f64::from(v)));
+        }
+        assert_eq!(s.quantile_ratio(0, 1, 0.99, &mut Rng::new(1)).value, 2.0);
+        assert_eq!(s.added_quantile(0, 1, 0.5, &mut Rng::new(1)).value, 50.0);
+    }
+}

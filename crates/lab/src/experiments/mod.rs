@@ -1,0 +1,2 @@
+//! The experiments, one module each.
+pub mod tracing;

@@ -1,0 +1,419 @@
+//! What one probe hit costs, by the instruction it sits on, with and without the placement logic.
+
+use crate::arms::{interleave, ArmSamples};
+use crate::children::Guarded;
+use crate::experiment::{Context, LabError};
+use crate::native;
+use crate::plot::{bars, Bar};
+use crate::report::{number, Figure, Report, Table};
+use crate::uprobe::Uprobe;
+use onbeat_record::elf::Symbols;
+use onbeat_record::placement::{place, Place, Placement};
+use onbeat_record::probes::{Distribution, Library, PROBES};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+const SOURCE: &str = include_str!("../../../native/hits.c");
+
+/// Forms of the target program, and what is probed in each.
+const FORMS: [(&str, &str); 8] = [
+    ("nop5", "5-byte nop"),
+    ("push", "push"),
+    ("jump", "conditional jump"),
+    ("sub", "sub from the stack pointer"),
+    ("mov", "mov"),
+    ("endbr", "endbr64"),
+    ("ret", "ret"),
+    ("return", "uretprobe"),
+];
+
+/// Where to attach for one arm.
+struct Spot {
+    /// Arm's name.
+    name: String,
+    /// Function that the target calls.
+    call: String,
+    /// Where; `None` is the arm without a probe.
+    probe: Option<(PathBuf, u64, bool)>,
+}
+
+/// A program that calls functions on demand and says how long that took.
+struct Callee {
+    _child: Guarded,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Callee {
+    fn start(
+        context: &Context,
+        program: &Path,
+        library: Option<(&Path, &str)>,
+    ) -> Result<Self, LabError> {
+        let mut command = Command::new(program);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        if let Some((file, loader_path)) = library {
+            command.arg(file).env("LD_LIBRARY_PATH", loader_path);
+        }
+        let mut child = context.spawn(&mut command)?;
+        let pipes = (child.child().stdin.take(), child.child().stdout.take());
+        let (Some(input), Some(output)) = pipes else {
+            return Err(LabError::program(
+                program.display().to_string(),
+                "it has no pipes",
+            ));
+        };
+        Ok(Callee {
+            _child: child,
+            input,
+            output: BufReader::new(output),
+        })
+    }
+
+    /// Time per call of a function, ns.
+    fn call(&mut self, function: &str, calls: u64) -> Result<f64, LabError> {
+        let mut answer = String::new();
+        writeln!(self.input, "{function} {calls}")
+            .and_then(|()| self.input.flush())
+            .and_then(|()| self.output.read_line(&mut answer))
+            .map_err(|e| LabError::program("the target of the probes", e))?;
+        let ns: f64 = answer.trim().parse().map_err(|_| {
+            LabError::program(
+                "the target of the probes",
+                format!("it ended while calling {function}"),
+            )
+        })?;
+        Ok(ns / calls as f64)
+    }
+}
+
+/// Measures every spot against the bare call of the same function; ns per call.
+fn run_spots(
+    context: &Context,
+    purpose: &str,
+    target: &mut Callee,
+    spots: &[Spot],
+    rounds: usize,
+    calls: u64,
+) -> Result<ArmSamples, LabError> {
+    let names: Vec<&str> = spots.iter().map(|s| s.name.as_str()).collect();
+    interleave(&names, rounds, &mut context.rng(purpose), |arm, _| {
+        let spot = &spots[arm];
+        let _attached = match &spot.probe {
+            Some((file, offset, at_return)) => Some(Uprobe::attach(file, *offset, *at_return)?),
+            None => None,
+        };
+        // The first calls pay for the page that the breakpoint is written to.
+        target.call(&spot.call, 200)?;
+        Ok(vec![target.call(&spot.call, calls)?])
+    })
+}
+
+/// Kernels that turn 5-byte nops into calls.
+fn fast_nop(machine_kernel: &str) -> bool {
+    let mut numbers = machine_kernel
+        .split(['.', '-'])
+        .filter_map(|n| n.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    version >= (6, 18)
+}
+
+/// The measurement.
+pub fn measure(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
+    context.step(
+        "cost per probe hit: forms of entry blocks",
+        Duration::from_secs(900),
+    );
+    let kernel = crate::machine::Machine::here().kernel;
+    let fast_nop = fast_nop(&kernel);
+    let rounds = context.pick(30, 5);
+    let calls = context.pick(20_000, 4_000);
+    let program = native::compile("hits", SOURCE, &["-ldl".into()])?;
+    let symbols = Symbols::read(&program, true, |name| {
+        name.starts_with("form_") || name.starts_with("hit_")
+    })
+    .map_err(|e| LabError::unexpected(program.display().to_string(), e))?;
+    let lookup = |name: &str| {
+        symbols.get(name).ok_or_else(|| {
+            LabError::unexpected(program.display().to_string(), format!("no symbol {name}"))
+        })
+    };
+
+    let mut spots = vec![];
+    for (form, _) in FORMS {
+        let function = lookup(&format!("form_{form}"))?;
+        let labelled = lookup(&format!("hit_{form}"))?;
+        let at = function.file_offset + (labelled.address - function.address);
+        spots.push(Spot {
+            name: format!("{form}.bare"),
+            call: form.into(),
+            probe: None,
+        });
+        spots.push(Spot {
+            name: format!("{form}.here"),
+            call: form.into(),
+            probe: Some((program.clone(), at, form == "return")),
+        });
+        if form != "return" {
+            let placed = place(symbols.machine, &function.code, fast_nop);
+            spots.push(Spot {
+                name: format!("{form}.placed"),
+                call: form.into(),
+                probe: Some((program.clone(), function.file_offset + placed.offset, false)),
+            });
+        }
+    }
+    let mut target = Callee::start(context, &program, None)?;
+    let samples = run_spots(context, "hits", &mut target, &spots, rounds, calls)?;
+    drop(target);
+    context.raw_arms("hits.csv", &samples)?;
+    let index = |name: &str| samples.names().iter().position(|n| n == name);
+
+    let mut table = Table::new(
+        "Cost of one probe hit, us (median over rounds; bare call deducted)",
+        &[
+            "instruction probed",
+            "there",
+            "95 % interval",
+            "with placement",
+        ],
+    );
+    let (mut here_bars, mut placed_bars, mut categories) = (vec![], vec![], vec![]);
+    for (form, title) in FORMS {
+        let cost = |kind: &str| {
+            let bare = index(&format!("{form}.bare"))?;
+            let arm = index(&format!("{form}.{kind}"))?;
+            let e = samples.added_quantile(bare, arm, 0.5, &mut context.rng("interval"));
+            Some((e.value / 1000.0, e.low / 1000.0, e.high / 1000.0))
+        };
+        let Some(here) = cost("here") else { continue };
+        let placed = cost("placed");
+        report.figure(
+            Figure::new(format!("hit.{form}"), here.0, "us")
+                .interval(here.1, here.2)
+                .samples(rounds as u64),
+        );
+        if let Some(p) = placed {
+            report.figure(
+                Figure::new(format!("hit.{form}.placed"), p.0, "us")
+                    .interval(p.1, p.2)
+                    .samples(rounds as u64)
+                    .baseline(here.0, "probe at the entry"),
+            );
+        }
+        table.row([
+            title.to_string(),
+            number(here.0),
+            format!("{} .. {}", number(here.1), number(here.2)),
+            placed.map(|p| number(p.0)).unwrap_or_default(),
+        ]);
+        categories.push(form.to_string());
+        here_bars.push(Bar {
+            value: here.0,
+            low: here.1,
+            high: here.2,
+        });
+        placed_bars.push(placed.map_or(Bar::plain(0.0), |p| Bar {
+            value: p.0,
+            low: p.1,
+            high: p.2,
+        }));
+    }
+    report.tables.push(table);
+    let svg = bars(
+        "Cost of one probe hit by instruction",
+        "us per hit",
+        &categories,
+        &[
+            ("probe on this instruction".into(), here_bars),
+            ("with placement".into(), placed_bars),
+        ],
+        None,
+    )?;
+    context.plot("hits.svg", &svg)?;
+
+    for distribution in ["kilted", "jazzy"] {
+        let measured = real_functions(context, report, distribution, &program, fast_nop)
+            .and_then(|()| table_of_placements(context, report, distribution, fast_nop));
+        if let Err(e) = measured {
+            report.skip(
+                format!("cost per hit in ROS 2 {distribution}'s own libraries"),
+                e,
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The functions of libtracetools that a run-time event passes through.
+fn real_functions(
+    context: &mut Context,
+    report: &mut Report,
+    distribution: &str,
+    program: &Path,
+    fast_nop: bool,
+) -> Result<(), LabError> {
+    context.step(
+        &format!("cost per probe hit: ROS 2 {distribution}'s own functions"),
+        Duration::from_secs(900),
+    );
+    let env = context.ros_env(distribution)?;
+    let library = env.join("lib/libtracetools.so");
+    let generation = generation_of(distribution);
+    let wanted: Vec<&str> = PROBES
+        .iter()
+        .filter(|p| p.library == Library::Tracetools && p.applies_to(generation))
+        .filter(|p| ["callback_start", "callback_end", "rmw_take", "rmw_publish"].contains(&p.name))
+        .filter_map(|p| p.symbols.first().copied())
+        .collect();
+    let symbols = Symbols::read(&library, false, |name| wanted.contains(&name))
+        .map_err(|e| LabError::unexpected(library.display().to_string(), e))?;
+    let mut spots = vec![];
+    let mut places: Vec<(&str, Place)> = vec![];
+    for name in wanted {
+        let Some(function) = symbols.get(name) else {
+            continue;
+        };
+        let placed = place(symbols.machine, &function.code, fast_nop);
+        places.push((name, placed));
+        let at = |offset: u64| Some((library.clone(), function.file_offset + offset, false));
+        for (kind, probe) in [
+            ("bare", None),
+            ("entry", at(0)),
+            ("placed", at(placed.offset)),
+        ] {
+            spots.push(Spot {
+                name: format!("{name}.{kind}"),
+                call: name.into(),
+                probe,
+            });
+        }
+    }
+    let mut target = Callee::start(
+        context,
+        program,
+        Some((&library, &crate::ros::loader_path(&env))),
+    )?;
+    let rounds = context.pick(30, 5);
+    let samples = run_spots(
+        context,
+        distribution,
+        &mut target,
+        &spots,
+        rounds,
+        context.pick(20_000, 4_000),
+    )?;
+    drop(target);
+    context.raw_arms(&format!("hits-{distribution}.csv"), &samples)?;
+
+    let mut table = Table::new(
+        format!("Cost of one hit in ROS 2 {distribution}'s libtracetools, us"),
+        &["function", "at the entry", "placed", "placed at", "kind"],
+    );
+    let mut rng = context.rng("interval");
+    let (mut entries, mut placements) = (vec![], vec![]);
+    for (i, (name, placed)) in places.iter().enumerate() {
+        let mut cost = |arm: usize| {
+            samples
+                .added_quantile(3 * i, 3 * i + arm, 0.5, &mut rng)
+                .value
+                / 1000.0
+        };
+        let (entry, there) = (cost(1), cost(2));
+        entries.push(entry);
+        placements.push(there);
+        table.row([
+            name.to_string(),
+            number(entry),
+            number(there),
+            format!("+{}", placed.offset),
+            placed.placement.name().to_string(),
+        ]);
+    }
+    report.tables.push(table);
+    let mean = crate::stats::mean;
+    report.figure(
+        Figure::new(
+            format!("hit.{distribution}.placed"),
+            mean(&placements),
+            "us",
+        )
+        .baseline(mean(&entries), "probe at the entry")
+        .samples((rounds * places.len()) as u64),
+    );
+    Ok(())
+}
+
+/// Every probe of the table as it would sit in a distribution's libraries: how many would be
+/// single-stepped at the entry, and how many are after placement.
+fn table_of_placements(
+    context: &Context,
+    report: &mut Report,
+    distribution: &str,
+    fast_nop: bool,
+) -> Result<(), LabError> {
+    let lib = context.ros_env(distribution)?.join("lib");
+    let generation = generation_of(distribution);
+    let files = [
+        (Library::Tracetools, "libtracetools.so"),
+        (Library::Rcl, "librcl.so"),
+        (Library::Rmw, "librmw_fastrtps_cpp.so"),
+    ];
+    let (mut probes, mut at_entry, mut placed_stepped) = (0u32, 0u32, 0u32);
+    for (library, file) in files {
+        let path = lib.join(file);
+        let rows = || {
+            PROBES
+                .iter()
+                .filter(|p| p.library == library && p.applies_to(generation))
+        };
+        let symbols = Symbols::read(&path, false, |name| {
+            rows().any(|p| p.symbols.contains(&name))
+        })
+        .map_err(|e| LabError::unexpected(path.display().to_string(), e))?;
+        for row in rows() {
+            let found = row.symbols.iter().filter_map(|s| symbols.get(s));
+            for function in found.take(if row.all { usize::MAX } else { 1 }) {
+                probes += 1;
+                // The first instruction alone, whatever its length.
+                let cheap_at_entry = (1..=15.min(function.code.len()))
+                    .map(|n| place(symbols.machine, &function.code[..n], fast_nop))
+                    .any(|p| p.offset == 0 && p.placement != Placement::Stepped);
+                at_entry += u32::from(!cheap_at_entry);
+                let placed = place(symbols.machine, &function.code, fast_nop);
+                placed_stepped += u32::from(placed.placement == Placement::Stepped);
+            }
+        }
+    }
+    report.figure(
+        Figure::new(
+            format!("stepped.{distribution}"),
+            placed_stepped.into(),
+            "probes",
+        )
+        .baseline(at_entry.into(), "probe at the entry")
+        .samples(probes.into()),
+    );
+    Ok(())
+}
+
+fn generation_of(distribution: &str) -> Distribution {
+    if distribution == "kilted" {
+        Distribution::Kilted
+    } else {
+        Distribution::Jazzy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_with_fast_nops_are_told_by_their_release() {
+        assert!(fast_nop("6.18.44-fc-v669") && fast_nop("7.0.0") && fast_nop("6.19-rc1"));
+        assert!(!fast_nop("6.17.9") && !fast_nop("5.15.0-91-generic") && !fast_nop("strange"));
+    }
+}

@@ -1,0 +1,248 @@
+//! Statistics over raw samples: exact percentiles, and estimates with their uncertainty.
+
+use crate::rng::Rng;
+use serde::Serialize;
+
+/// The percentiles that are reported everywhere, as (label, share).
+pub const PERCENTILES: [(&str, f64); 5] = [
+    ("p50", 0.5),
+    ("p90", 0.9),
+    ("p99", 0.99),
+    ("p99.9", 0.999),
+    ("p99.99", 0.9999),
+];
+
+/// Samples in ascending order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Sorted(Vec<f64>);
+
+impl Sorted {
+    /// Sorts the samples; what is not a number is left out.
+    pub fn new(samples: impl IntoIterator<Item = f64>) -> Self {
+        let mut values: Vec<f64> = samples.into_iter().filter(|v| !v.is_nan()).collect();
+        values.sort_unstable_by(f64::total_cmp);
+        Sorted(values)
+    }
+
+    /// The samples.
+    pub fn values(&self) -> &[f64] {
+        &self.0
+    }
+
+    /// The nearest-rank quantile: the smallest sample that at least a share `q` of all samples do
+    /// not exceed. Always a sample that was measured. 0 when there are none.
+    pub fn quantile(&self, q: f64) -> f64 {
+        if self.0.is_empty() {
+            return 0.0;
+        }
+        // The small deduction keeps 0.9 * 10 = 9.000000000000002 at rank 9.
+        let rank = (q.clamp(0.0, 1.0) * self.0.len() as f64 - 1e-9)
+            .ceil()
+            .max(1.0) as usize;
+        self.0[rank.min(self.0.len()) - 1]
+    }
+
+    /// Arithmetic mean, 0 when empty.
+    pub fn mean(&self) -> f64 {
+        mean(&self.0)
+    }
+
+    /// Mean of the samples without the highest share `cut` of them: for distributions whose few
+    /// largest values come from the machine rather than from what is measured.
+    pub fn mean_below(&self, cut: f64) -> f64 {
+        let keep = ((1.0 - cut.clamp(0.0, 1.0)) * self.0.len() as f64).ceil() as usize;
+        mean(&self.0[..keep.min(self.0.len())])
+    }
+
+    /// All figures at once.
+    pub fn summary(&self) -> Summary {
+        let n = self.0.len();
+        let m = self.mean();
+        let variance = if n > 1 {
+            self.0.iter().map(|v| (v - m) * (v - m)).sum::<f64>() / (n - 1) as f64
+        } else {
+            0.0
+        };
+        Summary {
+            count: n,
+            min: self.0.first().copied().unwrap_or(0.0),
+            mean: m,
+            sd: variance.sqrt(),
+            p50: self.quantile(0.5),
+            p90: self.quantile(0.9),
+            p99: self.quantile(0.99),
+            p99_9: self.quantile(0.999),
+            p99_99: self.quantile(0.9999),
+            max: self.0.last().copied().unwrap_or(0.0),
+        }
+    }
+}
+
+/// The figures of one set of samples, in the samples' unit.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Summary {
+    /// Number of samples.
+    pub count: usize,
+    /// Smallest.
+    pub min: f64,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Standard deviation of the samples (n - 1).
+    pub sd: f64,
+    /// Median.
+    pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p99_9: f64,
+    /// 99.99th percentile.
+    pub p99_99: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+/// A figure with its 95 % confidence interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Estimate {
+    /// The figure itself.
+    pub value: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+}
+
+/// Arithmetic mean, 0 when empty.
+pub fn mean(values: &[f64]) -> f64 {
+    if values.is_empty() {
+        0.0
+    } else {
+        values.iter().sum::<f64>() / values.len() as f64
+    }
+}
+
+/// Median of unsorted values, 0 when empty; the mean of the middle two for an even count.
+pub fn median(values: &[f64]) -> f64 {
+    let sorted = Sorted::new(values.iter().copied());
+    let v = sorted.values();
+    match v.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => v[n / 2],
+        n => (v[n / 2 - 1] + v[n / 2]) / 2.0,
+    }
+}
+
+/// A figure over whole blocks (rounds), with an interval from resampling the blocks: samples
+/// within a block are not independent of each other, blocks nearly are. `rng` makes it repeatable.
+pub fn bootstrap(
+    blocks: usize,
+    resamples: usize,
+    rng: &mut Rng,
+    figure: impl Fn(&[usize]) -> f64,
+) -> Estimate {
+    let all: Vec<usize> = (0..blocks).collect();
+    let value = figure(&all);
+    let drawn = Sorted::new((0..resamples).map(|_| {
+        let pick: Vec<usize> = all
+            .iter()
+            .map(|_| rng.below(blocks as u64) as usize)
+            .collect();
+        figure(&pick)
+    }));
+    if drawn.values().is_empty() {
+        return Estimate {
+            value,
+            low: value,
+            high: value,
+        };
+    }
+    Estimate {
+        value,
+        low: drawn.quantile(0.025),
+        high: drawn.quantile(0.975),
+    }
+}
+
+/// Least-squares line through points: (slope, intercept, share of variance explained).
+pub fn fit_line(points: &[(f64, f64)]) -> (f64, f64, f64) {
+    let n = points.len() as f64;
+    let (mx, my) = (
+        points.iter().map(|p| p.0).sum::<f64>() / n,
+        points.iter().map(|p| p.1).sum::<f64>() / n,
+    );
+    let sxx: f64 = points.iter().map(|p| (p.0 - mx).powi(2)).sum();
+    let syy: f64 = points.iter().map(|p| (p.1 - my).powi(2)).sum();
+    let sxy: f64 = points.iter().map(|p| (p.0 - mx) * (p.1 - my)).sum();
+    if sxx == 0.0 || syy == 0.0 {
+        return (0.0, my, 1.0);
+    }
+    (sxy / sxx, my - sxy / sxx * mx, sxy * sxy / (sxx * syy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_exact_on_known_data() {
+        // 1..=10000, shuffled: the q-quantile by nearest rank is exactly q * 10000.
+        let mut values: Vec<f64> = (1..=10_000).map(f64::from).collect();
+        Rng::new(7).shuffle(&mut values);
+        let s = Sorted::new(values).summary();
+        assert_eq!((s.count, s.min, s.max), (10_000, 1.0, 10_000.0));
+        assert_eq!(
+            (s.p50, s.p90, s.p99, s.p99_9, s.p99_99),
+            (5000.0, 9000.0, 9900.0, 9990.0, 9999.0)
+        );
+        assert_eq!(s.mean, 5000.5);
+        // Variance of 1..=n with n - 1 below is n (n + 1) / 12.
+        assert!((s.sd - (10_000.0f64 * 10_001.0 / 12.0).sqrt()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn quantiles_of_few_samples_are_samples() {
+        let s = Sorted::new([30.0, 10.0, 20.0]);
+        assert_eq!(
+            [0.0, 0.33, 0.34, 0.5, 0.99, 1.0].map(|q| s.quantile(q)),
+            [10.0, 10.0, 20.0, 20.0, 30.0, 30.0]
+        );
+        let ten = Sorted::new((1..=10).map(f64::from));
+        assert_eq!((ten.quantile(0.9), ten.quantile(0.91)), (9.0, 10.0));
+        assert_eq!(ten.mean_below(0.1), 5.0);
+        assert_eq!(Sorted::new([]).summary().p99, 0.0);
+        assert_eq!(
+            (median(&[4.0, 1.0, 3.0]), median(&[4.0, 1.0, 3.0, 2.0])),
+            (3.0, 2.5)
+        );
+    }
+
+    #[test]
+    fn bootstrap_holds_the_true_mean_and_is_repeatable() {
+        let blocks: Vec<f64> = (0..40).map(|i| f64::from(i % 10)).collect();
+        let of = |pick: &[usize]| mean(&pick.iter().map(|&i| blocks[i]).collect::<Vec<_>>());
+        let a = bootstrap(blocks.len(), 500, &mut Rng::new(1), of);
+        let b = bootstrap(blocks.len(), 500, &mut Rng::new(1), of);
+        assert_eq!(a, b);
+        assert_eq!(a.value, 4.5);
+        // Standard error is 2.87 / sqrt(40) = 0.45, so the interval is about 4.5 +- 0.9.
+        assert!(
+            (3.2..4.0).contains(&a.low) && (5.0..5.8).contains(&a.high),
+            "{a:?}"
+        );
+    }
+
+    #[test]
+    fn a_line_is_found_again() {
+        let points: Vec<_> = (0..5)
+            .map(|x| (f64::from(x), 3.0 + 2.0 * f64::from(x)))
+            .collect();
+        let (slope, intercept, r2) = fit_line(&points);
+        assert!(
+            (slope - 2.0).abs() < 1e-12
+                && (intercept - 3.0).abs() < 1e-12
+                && (r2 - 1.0).abs() < 1e-12
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! The smallest possible uprobe: a BPF program that returns at once, so that what a hit costs is
+//! the kernel's trap alone. And the kernel's accounting of BPF programs.
+
+use crate::experiment::LabError;
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+const BPF_PROG_LOAD: libc::c_long = 5;
+const BPF_ENABLE_STATS: libc::c_long = 32;
+const BPF_PROG_TYPE_KPROBE: u32 = 2;
+/// `_IOW('$', 8, u32)` and `_IO('$', 0)`.
+const PERF_EVENT_IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
+const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
+const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+
+fn refused(action: impl Into<String>) -> LabError {
+    LabError::Kernel {
+        action: action.into(),
+        source: io::Error::last_os_error(),
+    }
+}
+
+/// Takes over a descriptor that a system call returned.
+fn owned(result: libc::c_long, action: &str) -> Result<OwnedFd, LabError> {
+    if result < 0 {
+        return Err(refused(action));
+    }
+    // SAFETY: the call succeeded, so this is a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
+}
+
+/// While it lives, the kernel accounts the run time of BPF programs; it stops when the last holder
+/// of such a descriptor closes it or dies, so nothing has to be put back.
+#[derive(Debug)]
+pub struct RunStats(#[allow(dead_code)] OwnedFd);
+
+impl RunStats {
+    /// Switches the accounting on.
+    pub fn enable() -> Result<Self, LabError> {
+        let kind: u32 = 0; // BPF_STATS_RUN_TIME
+                           // SAFETY: bpf(2) reads `size` bytes of the attribute, which is a u32 for this command.
+        let result =
+            unsafe { libc::syscall(libc::SYS_bpf, BPF_ENABLE_STATS, &kind, size_of::<u32>()) };
+        owned(result, "switching on the accounting of BPF programs").map(RunStats)
+    }
+}
+
+/// What the kernel accounted for one BPF program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProgramStats {
+    /// The kernel's id of the program.
+    pub id: u32,
+    /// Time spent in it while accounting was on, ns.
+    pub run_time_ns: u64,
+    /// Runs while accounting was on.
+    pub runs: u64,
+}
+
+/// The programs that a process holds, by its descriptors of programs.
+pub fn programs_of(pid: u32) -> Result<Vec<ProgramStats>, LabError> {
+    let dir = format!("/proc/{pid}/fdinfo");
+    let entries = fs::read_dir(&dir).map_err(LabError::file("reading", &dir))?;
+    let mut programs: Vec<ProgramStats> = entries
+        .filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok())
+        .filter_map(|text| program_stats(&text))
+        .collect();
+    programs.sort_unstable_by_key(|p| p.id);
+    programs.dedup_by_key(|p| p.id);
+    Ok(programs)
+}
+
+/// Reads the kernel's description of a program's descriptor; `None` for any other descriptor.
+fn program_stats(fdinfo: &str) -> Option<ProgramStats> {
+    let field = |key: &str| {
+        fdinfo.lines().find_map(|l| {
+            l.strip_prefix(key)?
+                .strip_prefix(':')?
+                .trim()
+                .parse::<u64>()
+                .ok()
+        })
+    };
+    Some(ProgramStats {
+        id: u32::try_from(field("prog_id")?).ok()?,
+        run_time_ns: field("run_time_ns")?,
+        runs: field("run_cnt")?,
+    })
+}
+
+/// A probe on one instruction of a file, for every process that runs it.
+#[derive(Debug)]
+pub struct Uprobe {
+    /// Closing it detaches; it holds the program.
+    _event: OwnedFd,
+}
+
+impl Uprobe {
+    /// Attaches a program that returns at once to the instruction at `file_offset`; with `at_return`
+    /// to the function's return (a uretprobe).
+    pub fn attach(file: &Path, file_offset: u64, at_return: bool) -> Result<Self, LabError> {
+        let program = load_empty_program()?;
+        let what = format!(
+            "attaching a uprobe to {} at {file_offset:#x}",
+            file.display()
+        );
+        let pmu = Path::new("/sys/bus/event_source/devices/uprobe/type");
+        let pmu_type: u32 = fs::read_to_string(pmu)
+            .map_err(LabError::file("reading", pmu))?
+            .trim()
+            .parse()
+            .map_err(|e| LabError::unexpected(pmu.display().to_string(), e))?;
+        let path = CString::new(file.as_os_str().as_encoded_bytes())
+            .map_err(|e| LabError::unexpected(file.display().to_string(), e))?;
+        // struct perf_event_attr, as far as a uprobe needs it (PERF_ATTR_SIZE_VER5, 112 bytes).
+        let mut attr = [0u64; 14];
+        attr[0] = u64::from(pmu_type) | (112 << 32);
+        attr[1] = u64::from(at_return);
+        attr[7] = path.as_ptr() as u64;
+        attr[8] = file_offset;
+        // SAFETY: the attribute has the size that it states and points to a path that outlives the
+        // call. pid -1, cpu 0: every process; a uprobe's program runs on whichever CPU it hits.
+        let event = owned(
+            unsafe {
+                libc::syscall(
+                    libc::SYS_perf_event_open,
+                    attr.as_ptr(),
+                    -1,
+                    0,
+                    -1,
+                    PERF_FLAG_FD_CLOEXEC,
+                )
+            },
+            &what,
+        )?;
+        // SAFETY: both ioctls take plain numbers; the event holds the program from here on.
+        unsafe {
+            if libc::ioctl(
+                event.as_raw_fd(),
+                PERF_EVENT_IOC_SET_BPF,
+                program.as_raw_fd(),
+            ) < 0
+                || libc::ioctl(event.as_raw_fd(), PERF_EVENT_IOC_ENABLE, 0) < 0
+            {
+                return Err(refused(what));
+            }
+        }
+        Ok(Uprobe { _event: event })
+    }
+}
+
+/// Loads `return 0;`.
+fn load_empty_program() -> Result<OwnedFd, LabError> {
+    #[repr(C)]
+    struct Attr {
+        prog_type: u32,
+        insn_cnt: u32,
+        insns: u64,
+        license: u64,
+        rest: [u64; 12],
+    }
+    // r0 = 0; exit
+    let instructions: [u64; 2] = [0xb7, 0x95];
+    let license = c"GPL";
+    let attr = Attr {
+        prog_type: BPF_PROG_TYPE_KPROBE,
+        insn_cnt: 2,
+        insns: instructions.as_ptr() as u64,
+        license: license.as_ptr() as u64,
+        rest: [0; 12],
+    };
+    // SAFETY: the attribute's layout is bpf(2)'s for BPF_PROG_LOAD; what it points to outlives the
+    // call, and the zeros at its end stand for "not given".
+    let result = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &attr, size_of::<Attr>()) };
+    owned(result, "loading a BPF program")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_read_from_its_descriptor_and_other_descriptors_are_not() {
+        let text = "pos:\t0\nflags:\t02000002\nprog_type:\t2\nprog_jited:\t1\nprog_tag:\ta04f5eef06a7f555\n\
+                    memlock:\t4096\nprog_id:\t42\nrun_time_ns:\t1500\nrun_cnt:\t3\n";
+        assert_eq!(
+            program_stats(text),
+            Some(ProgramStats {
+                id: 42,
+                run_time_ns: 1500,
+                runs: 3
+            })
+        );
+        assert_eq!(
+            program_stats("pos:\t0\nflags:\t0100002\nmnt_id:\t14\n"),
+            None
+        );
+    }
+}

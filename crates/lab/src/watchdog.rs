@@ -1,0 +1,57 @@
+//! Notices an experiment that hangs: timing tests assert no maximum, a watchdog guards instead.
+
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+/// Runs until it is dropped; a step that takes longer than its limit triggers the action.
+#[derive(Debug)]
+pub struct Watchdog {
+    steps: Sender<(String, Duration)>,
+}
+
+impl Watchdog {
+    /// Starts one. `on_hang` gets the name of the step that did not end in its time; it runs on
+    /// the watchdog's thread, once.
+    pub fn start(on_hang: impl FnOnce(&str, Duration) + Send + 'static) -> Self {
+        let (steps, heard) = mpsc::channel::<(String, Duration)>();
+        std::thread::spawn(move || {
+            let Ok((mut name, mut limit)) = heard.recv() else {
+                return;
+            };
+            loop {
+                match heard.recv_timeout(limit) {
+                    Ok(next) => (name, limit) = next,
+                    Err(RecvTimeoutError::Timeout) => return on_hang(&name, limit),
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
+            }
+        });
+        Watchdog { steps }
+    }
+
+    /// The experiment got to a new step, which may take so long.
+    pub fn step(&self, name: &str, limit: Duration) {
+        // The thread is gone only after a hang was found.
+        let _ = self.steps.send((name.to_string(), limit));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_hangs_is_named_and_one_that_ends_is_not() {
+        let (tell, told) = mpsc::channel();
+        let dog = Watchdog::start(move |step, _| tell.send(step.to_string()).unwrap());
+        dog.step("quick", Duration::from_secs(3600));
+        dog.step("slow", Duration::from_millis(1));
+        assert_eq!(told.recv().unwrap(), "slow");
+
+        let (tell, told) = mpsc::channel::<()>();
+        let dog = Watchdog::start(move |_, _| tell.send(()).unwrap());
+        dog.step("whole", Duration::from_secs(3600));
+        drop(dog);
+        assert!(told.recv().is_err(), "the action was dropped unused");
+    }
+}

@@ -136,6 +136,7 @@ struct id_slot {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE); // the recorder marks processes in it
 	__uint(max_entries, ID_SLOTS);
 	__type(key, __u32);
 	__type(value, struct id_slot);

@@ -1,0 +1,205 @@
+//! Late attach: names of endpoints and nodes that were created before the recording.
+//!
+//! rcl handles point to private structs, but somewhere in those stands the pointer to the public
+//! rmw struct, which has a shape of its own: a pointer to the middleware's identifier (a known
+//! text), a pointer to private data, a pointer to the topic or service name (text that starts
+//! with a slash). So the private layout need not be known.
+
+use crate::decode::WaitSet;
+use onbeat_trace::{EndpointKind, EventKind};
+use std::collections::BTreeSet;
+
+/// Reads another process's memory.
+pub trait Memory {
+    /// Fills `buffer` from `address`; false when it cannot be read.
+    fn read(&self, address: u64, buffer: &mut [u8]) -> bool;
+
+    /// A word.
+    fn word(&self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
+    }
+
+    /// A text of up to 255 bytes that ends with a zero.
+    fn text(&self, address: u64) -> Option<String> {
+        let mut text = Vec::new();
+        // In small steps, so as not to run over the end of a mapping.
+        while text.len() < 256 {
+            let mut piece = [0; 16];
+            let at = address.checked_add(text.len() as u64)?;
+            let length = 16 - (at % 16) as usize;
+            if !self.read(at, &mut piece[..length]) {
+                return None;
+            }
+            match piece[..length].iter().position(|&b| b == 0) {
+                Some(end) => {
+                    text.extend(&piece[..end]);
+                    return String::from_utf8(text).ok();
+                }
+                None => text.extend(&piece[..length]),
+            }
+        }
+        None
+    }
+}
+
+/// The memory of a live process.
+pub struct ProcessMemory {
+    /// Its id.
+    pub pid: u32,
+}
+
+impl Memory for ProcessMemory {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
+        let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: buffer.len() };
+        // SAFETY: `local` describes `buffer`; the kernel checks the remote side.
+        let n = unsafe { libc::process_vm_readv(self.pid as libc::pid_t, &local, 1, &remote, 1, 0) };
+        n == buffer.len() as isize
+    }
+}
+
+/// Words of a private rcl struct that are looked through.
+const SEARCHED_WORDS: u64 = 128;
+
+/// The rmw handle and name behind an rcl handle (`rcl_X_t { rcl_X_impl_t * impl }`).
+fn find_rmw(memory: &impl Memory, rcl: u64) -> Option<(u64, String)> {
+    let private = memory.word(rcl).filter(|&p| p != 0)?;
+    for index in 0..SEARCHED_WORDS {
+        let Some(candidate) = memory.word(private + index * 8) else { break };
+        if candidate < 4096 || candidate % 8 != 0 {
+            continue;
+        }
+        let (Some(identifier), Some(name)) = (memory.word(candidate), memory.word(candidate + 16)) else { continue };
+        if identifier < 4096 || name < 4096 {
+            continue;
+        }
+        if !memory.text(identifier).is_some_and(|t| t.starts_with("rmw_")) {
+            continue;
+        }
+        if let Some(name) = memory.text(name).filter(|t| t.starts_with('/')) {
+            return Some((candidate, name));
+        }
+    }
+    None
+}
+
+/// What a wait set tells: events for the endpoints found in it, and for the nodes whose parameter
+/// services show their names; and a count of handles that could not be resolved.
+pub fn explore(memory: &impl Memory, set: &WaitSet) -> (Vec<EventKind>, usize) {
+    let mut events = Vec::new();
+    let mut nodes = BTreeSet::new();
+    let mut unresolved = 0;
+    let lists = [
+        (EndpointKind::Subscription, &set.subscriptions),
+        (EndpointKind::Client, &set.clients),
+        (EndpointKind::Service, &set.services),
+    ];
+    for (endpoint, handles) in lists {
+        for &rcl in handles {
+            match find_rmw(memory, rcl) {
+                Some((rmw, name)) => {
+                    if let (EndpointKind::Service, Some(node)) = (endpoint, name.strip_suffix("/get_parameters")) {
+                        nodes.insert(node.to_owned());
+                    }
+                    events.push(EventKind::EndpointFound { endpoint, rcl, rmw, name: name.into() });
+                }
+                None => unresolved += 1,
+            }
+        }
+    }
+    events.extend(set.timers.iter().map(|&timer| EventKind::TimerFound { timer }));
+    let named = nodes.into_iter().map(|name| EventKind::NodeFound { node: 0, name: name.into() });
+    // Nodes first, so that whoever reads in order knows them before their endpoints.
+    (named.chain(events).collect(), unresolved)
+}
+
+/// Node names that a command line gives (`--ros-args -r __node:=NAME -r __ns:=NS`).
+pub fn node_of_command_line(command: &str) -> Option<String> {
+    let value = |key: &str| {
+        command.split_whitespace().find_map(|word| word.strip_prefix(key)).filter(|v| !v.is_empty()).map(str::to_owned)
+    };
+    let name = value("__node:=").or_else(|| value("__name:="))?;
+    let namespace = value("__ns:=").unwrap_or_default();
+    let namespace = namespace.trim_matches('/');
+    Some(if namespace.is_empty() { format!("/{name}") } else { format!("/{namespace}/{name}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory that starts at address 4096.
+    struct Image(Vec<u8>);
+
+    impl Memory for Image {
+        fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
+            let Some(at) = address.checked_sub(4096).map(|a| a as usize) else { return false };
+            match self.0.get(at..at.saturating_add(buffer.len())) {
+                Some(bytes) => {
+                    buffer.copy_from_slice(bytes);
+                    true
+                }
+                None => false,
+            }
+        }
+    }
+
+    impl Image {
+        fn put(&mut self, address: u64, bytes: &[u8]) {
+            self.0[address as usize - 4096..][..bytes.len()].copy_from_slice(bytes);
+        }
+        fn word_at(&mut self, address: u64, value: u64) {
+            self.put(address, &value.to_le_bytes());
+        }
+    }
+
+    #[test]
+    fn names_are_found_behind_private_structs_of_any_layout() {
+        for depth in [0u64, 3, 77] {
+            let mut image = Image(vec![0; 64 * 1024]);
+            let (rcl, private, rmw) = (5000u64 / 8 * 8, 8192u64, 16384u64);
+            image.word_at(rcl, private);
+            // Decoys: a small number, a pointer to something that is no rmw struct.
+            image.word_at(private + 78 * 8, 17);
+            image.word_at(private + depth * 8, rmw);
+            image.word_at(rmw, 20000);
+            image.word_at(rmw + 8, 1);
+            image.word_at(rmw + 16, 21000);
+            image.put(20000, b"rmw_fastrtps_cpp\0");
+            image.put(21000, b"/drive/planner/get_parameters\0");
+            let set = WaitSet {
+                pid: 1,
+                tid: 1,
+                time_ns: 0,
+                subscriptions: vec![],
+                timers: vec![9],
+                clients: vec![],
+                services: vec![rcl, 0xdead_0000],
+            };
+            let (events, unresolved) = explore(&image, &set);
+            assert_eq!(
+                events,
+                [
+                    EventKind::NodeFound { node: 0, name: "/drive/planner".into() },
+                    EventKind::EndpointFound {
+                        endpoint: EndpointKind::Service,
+                        rcl,
+                        rmw,
+                        name: "/drive/planner/get_parameters".into()
+                    },
+                    EventKind::TimerFound { timer: 9 },
+                ]
+            );
+            assert_eq!(unresolved, 1);
+        }
+    }
+
+    #[test]
+    fn command_lines_name_nodes() {
+        let f = node_of_command_line;
+        assert_eq!(f("/opt/x --ros-args -r __node:=talker -r __ns:=/a/b"), Some("/a/b/talker".into()));
+        assert_eq!(f("/opt/x --ros-args -r __node:=talker"), Some("/talker".into()));
+        assert_eq!(f("python3 x.py"), None);
+    }
+}

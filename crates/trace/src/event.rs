@@ -57,15 +57,42 @@ pub enum ExecuteKind {
 pub enum EventKind {
     // ---- initialisation (ROS2-INIT of the thesis, section 3.3.1)
     /// `rcl_node_init`
-    NodeInit { node: u64, rmw: u64, name: Name, namespace: Name },
+    NodeInit {
+        node: u64,
+        rmw: u64,
+        name: Name,
+        namespace: Name,
+    },
     /// `rcl_publisher_init`
-    PublisherInit { publisher: u64, node: u64, rmw: u64, topic: Name, depth: u64 },
+    PublisherInit {
+        publisher: u64,
+        node: u64,
+        rmw: u64,
+        topic: Name,
+        depth: u64,
+    },
     /// `rcl_subscription_init`
-    SubscriptionInit { subscription: u64, node: u64, rmw: u64, topic: Name, depth: u64 },
+    SubscriptionInit {
+        subscription: u64,
+        node: u64,
+        rmw: u64,
+        topic: Name,
+        depth: u64,
+    },
     /// `rcl_service_init`
-    ServiceInit { service: u64, node: u64, rmw: u64, name: Name },
+    ServiceInit {
+        service: u64,
+        node: u64,
+        rmw: u64,
+        name: Name,
+    },
     /// `rcl_client_init`
-    ClientInit { client: u64, node: u64, rmw: u64, name: Name },
+    ClientInit {
+        client: u64,
+        node: u64,
+        rmw: u64,
+        name: Name,
+    },
     /// `rmw_publisher_init`
     PublisherGid { rmw: u64, gid: [u8; 16] },
     /// `rmw_subscription_init`
@@ -104,7 +131,12 @@ pub enum EventKind {
     LifecycleTransition { machine: u64, from: Name, to: Name },
     /// Late attach: an endpoint that existed before the recording, with the name that stands in
     /// its public rmw struct. `rcl` is 0 where only the rmw handle is known.
-    EndpointFound { endpoint: EndpointKind, rcl: u64, rmw: u64, name: Name },
+    EndpointFound {
+        endpoint: EndpointKind,
+        rcl: u64,
+        rmw: u64,
+        name: Name,
+    },
     /// Late attach: node name as far as it could be had (from parameter services or the command
     /// line). `node` is 0 where the handle is unknown.
     NodeFound { node: u64, name: Name },
@@ -119,11 +151,20 @@ pub enum EventKind {
     /// Entry of `rcl_timer_call[_with_info]`: the executor calls a timer.
     TimerCall { timer: u64 },
     /// `rmw_take`: a subscription was read; with `taken` false there was nothing.
-    Take { rmw: u64, message: u64, source_ns: i64, taken: bool },
+    Take {
+        rmw: u64,
+        message: u64,
+        source_ns: i64,
+        taken: bool,
+    },
     /// `rclcpp_intra_publish`
     IntraPublish { publisher: u64, message: u64 },
     /// `rclcpp_ring_buffer_enqueue`
-    RingBufferEnqueue { buffer: u64, index: u64, overwritten: bool },
+    RingBufferEnqueue {
+        buffer: u64,
+        index: u64,
+        overwritten: bool,
+    },
     /// `rclcpp_ring_buffer_dequeue`
     RingBufferDequeue { buffer: u64, index: u64 },
     /// `rclcpp_ring_buffer_clear`
@@ -132,15 +173,34 @@ pub enum EventKind {
     RclPublish { publisher: u64, message: u64 },
     /// `rmw_publish`. Without `source_ns` (Humble) the source time stamp that a take shows lies
     /// between this event and the thread's next one.
-    Publish { rmw: u64, message: u64, source_ns: Option<i64> },
+    Publish {
+        rmw: u64,
+        message: u64,
+        source_ns: Option<i64>,
+    },
     /// A client sends a request. `sequence` counts per client.
     RequestSend { rmw: u64, sequence: i64 },
     /// A service reads a request; `gid` and `sequence` name the client and its request.
-    RequestTake { rmw: u64, gid: [u8; 16], sequence: i64, taken: bool },
+    RequestTake {
+        rmw: u64,
+        gid: [u8; 16],
+        sequence: i64,
+        taken: bool,
+    },
     /// A service sends a response. `source_ns` is there since Kilted.
-    ResponseSend { rmw: u64, gid: [u8; 16], sequence: i64, source_ns: Option<i64> },
+    ResponseSend {
+        rmw: u64,
+        gid: [u8; 16],
+        sequence: i64,
+        source_ns: Option<i64>,
+    },
     /// A client reads a response. `taken` false: not dispatched.
-    ResponseTake { rmw: u64, sequence: i64, source_ns: i64, taken: bool },
+    ResponseTake {
+        rmw: u64,
+        sequence: i64,
+        source_ns: i64,
+        taken: bool,
+    },
     /// A message synchroniser (`message_filters`) got an input on this thread.
     SyncInput { filter: u64 },
     /// `rclcpp_executor_get_next_ready`
@@ -164,13 +224,21 @@ pub enum EventKind {
     // ---- kernel
     /// `sched_switch`: this thread gets the CPU. `priority` is the kernel's (0-99 real-time,
     /// 100-139 normal), `policy` the SCHED_* number.
-    SwitchIn { prev_tid: u32, priority: u8, policy: u8 },
+    SwitchIn {
+        prev_tid: u32,
+        priority: u8,
+        policy: u8,
+    },
     /// `sched_switch`: this thread leaves the CPU. `state` 0: it was preempted (still runnable).
     SwitchOut { next_tid: u32, state: u16 },
     /// `sched_waking`: this thread (`pid`/`tid` of the event) is made runnable by `waker_tid`.
     Wake { waker_tid: u32 },
     /// `sched_process_fork`; the event's pid/tid are the child's.
-    Fork { parent_pid: u32, parent_tid: u32, comm: Name },
+    Fork {
+        parent_pid: u32,
+        parent_tid: u32,
+        comm: Name,
+    },
     /// `sched_process_exec`
     Exec { comm: Name },
     /// `sched_process_exit`
@@ -178,9 +246,19 @@ pub enum EventKind {
 
     // ---- the recorder's own
     /// A process that is observed from here on.
-    Process { command: Name, distribution: Name, rmw: Name, late: bool },
+    Process {
+        command: Name,
+        distribution: Name,
+        rmw: Name,
+        late: bool,
+    },
     /// What is known of a thread. `cpus` is the affinity mask of the first 64 CPUs.
-    Thread { comm: Name, policy: u8, priority: u8, cpus: u64 },
+    Thread {
+        comm: Name,
+        policy: u8,
+        priority: u8,
+        cpus: u64,
+    },
     /// CLOCK_REALTIME minus CLOCK_MONOTONIC, sampled (pid and tid are 0).
     ClockOffset { realtime_minus_monotonic_ns: i64 },
     /// The ring buffer was full: `count` more events of kind `probe` were lost on the event's CPU

@@ -1,6 +1,16 @@
 //! The vocabulary of trace events, and the reader and writer of trace directories.
 //!
 //! Builds anywhere, so that a trace from a robot can be modelled on a laptop.
+pub mod block;
 pub mod event;
+pub mod manifest;
+mod predict;
+pub mod reader;
+mod segment;
+pub mod table;
+pub mod writer;
 
 pub use event::{EndpointKind, Event, EventKind, ExecuteKind, Name};
+pub use manifest::{Manifest, State};
+pub use reader::{Reader, TraceReadError};
+pub use writer::{TraceCreateError, TraceWriteError, Writer, WriterOptions};

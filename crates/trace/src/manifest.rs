@@ -1,0 +1,148 @@
+//! `manifest.json`: what a recording says about itself.
+//!
+//! Every field may be missing, so that older and newer versions read each other's files.
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+/// Value of [`Manifest::schema`].
+pub const SCHEMA: &str = "onbeat-trace/1";
+
+/// The file's name inside the trace directory.
+pub const FILE: &str = "manifest.json";
+
+/// Whether the recording was ended properly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Still going on, or the recorder was killed.
+    #[default]
+    Recording,
+    /// Ended properly.
+    Complete,
+}
+
+/// What a recording says about itself.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Manifest {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// Unique id of the recording; set by the writer.
+    pub id: String,
+    /// Mode (urban, highway ...); empty: none was given.
+    pub mode: String,
+    /// Start, CLOCK_REALTIME ns since 1970.
+    pub start_realtime_ns: u64,
+    /// Start, CLOCK_MONOTONIC.
+    pub start_monotonic_ns: u64,
+    /// Length so far.
+    pub duration_ns: u64,
+    /// The machine's name.
+    pub hostname: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// Version of the recorder.
+    pub recorder_version: String,
+    /// Whether the recording was ended properly; set by the writer.
+    pub state: State,
+    /// ROS 2 distributions seen.
+    pub distributions: Vec<String>,
+    /// Processes observed.
+    pub processes: Vec<ProcessInfo>,
+    /// Threads observed.
+    pub threads: Vec<ThreadInfo>,
+    /// Every probe, attached or not.
+    pub probes: Vec<ProbeInfo>,
+    /// Events lost because the ring buffer was full: event kind, CPU, count.
+    pub lost: BTreeMap<String, BTreeMap<u16, u64>>,
+    /// What late attach could not recover, in whole sentences.
+    pub not_recovered: Vec<String>,
+    /// Size of the ring buffer.
+    pub buffer_bytes: u64,
+    /// Events written; set by the writer.
+    pub events: u64,
+    /// Bytes written to segments; set by the writer.
+    pub bytes: u64,
+    /// Events that came to the writer later than a younger one; set by the writer.
+    pub out_of_order: u64,
+    /// What the recording could and could not see, in whole sentences.
+    pub coverage: Vec<String>,
+}
+
+/// A process that was observed.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProcessInfo {
+    /// Process id in the recorder's pid namespace.
+    pub pid: u32,
+    /// Command line.
+    pub command: String,
+    /// ROS 2 distribution, if known.
+    pub distribution: String,
+    /// Middleware, if known.
+    pub rmw: String,
+    /// Whether it ran before the recording.
+    pub late: bool,
+    /// Full names of its nodes.
+    pub nodes: Vec<String>,
+}
+
+/// A thread that was observed.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ThreadInfo {
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// The thread's name.
+    pub comm: String,
+    /// SCHED_* number.
+    pub policy: u8,
+    /// The kernel's priority (0-99 real-time, 100-139 normal).
+    pub priority: u8,
+    /// Affinity mask of the first 64 CPUs.
+    pub cpus: u64,
+}
+
+/// A probe: where it sits and how it did.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProbeInfo {
+    /// The probe's name.
+    pub name: String,
+    /// The library or program it is in.
+    pub library: String,
+    /// The function.
+    pub symbol: String,
+    /// Distance from the function's first byte.
+    pub offset: u64,
+    /// How it costs: `emulated`, `stepped`, `nop`, `uretprobe` or `tracepoint`.
+    pub placement: String,
+    /// How often it hit.
+    pub hits: u64,
+    /// Whether it could be attached.
+    pub attached: bool,
+    /// Why it could not be attached.
+    pub error: Option<String>,
+    /// What the model lacks without it.
+    pub consequence: Option<String>,
+}
+
+impl Manifest {
+    /// Writes the file under a temporary name, then renames it.
+    pub(crate) fn save(&self, dir: &Path) -> std::io::Result<()> {
+        let temporary = dir.join("manifest.json.tmp");
+        let mut text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from)?;
+        text.push(b'\n');
+        let written = std::fs::File::create(&temporary).and_then(|mut file| file.write_all(&text));
+        if let Err(error) = written {
+            // The old manifest is still good; a half-written new one would only confuse.
+            let _ = std::fs::remove_file(&temporary);
+            return Err(error);
+        }
+        std::fs::rename(&temporary, dir.join(FILE))
+    }
+}

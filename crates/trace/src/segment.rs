@@ -1,0 +1,104 @@
+//! Names and headers of the files of a trace directory.
+use std::path::{Path, PathBuf};
+
+/// Starts every file; the odd bytes show when a transfer changed line ends.
+pub(crate) const MAGIC: [u8; 8] = *b"\x89OBT\r\n\x1a\n";
+/// Version of the format that this code writes.
+pub(crate) const VERSION: u16 = 1;
+/// Bytes of a file's header.
+pub(crate) const HEADER_LEN: usize = 44;
+/// Name of the file with the initialisation events of deleted segments.
+pub(crate) const INIT_FILE: &str = "init.obt";
+
+/// What a file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// A piece of the recording.
+    Segment,
+    /// The initialisation events of deleted segments.
+    Init,
+}
+
+/// What stands at the beginning of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileHeader {
+    pub version: u16,
+    pub content: Content,
+    /// Of a segment: its number. Of init.obt: the first segment that it does not cover.
+    pub number: u32,
+    /// Id of the recording.
+    pub id: [u8; 16],
+    /// When the file was begun, CLOCK_REALTIME ns.
+    pub created_realtime_ns: u64,
+}
+
+impl FileHeader {
+    pub(crate) fn to_bytes(self) -> [u8; HEADER_LEN] {
+        let mut out = [0; HEADER_LEN];
+        out[0..8].copy_from_slice(&MAGIC);
+        out[8..10].copy_from_slice(&self.version.to_le_bytes());
+        out[10] = match self.content {
+            Content::Segment => 0,
+            Content::Init => 1,
+        };
+        out[12..16].copy_from_slice(&self.number.to_le_bytes());
+        out[16..32].copy_from_slice(&self.id);
+        out[32..40].copy_from_slice(&self.created_realtime_ns.to_le_bytes());
+        let crc = crc32fast::hash(&out[..40]);
+        out[40..44].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Reads a header; `None` where there is none, or a damaged one.
+    pub(crate) fn from_bytes(bytes: &[u8; HEADER_LEN]) -> Option<FileHeader> {
+        let mut id = [0; 16];
+        id.copy_from_slice(&bytes[16..32]);
+        let mut created = [0; 8];
+        created.copy_from_slice(&bytes[32..40]);
+        let u32_at = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        if bytes[0..8] != MAGIC || crc32fast::hash(&bytes[..40]) != u32_at(40) {
+            return None;
+        }
+        Some(FileHeader {
+            version: u16::from_le_bytes([bytes[8], bytes[9]]),
+            content: if bytes[10] == 0 {
+                Content::Segment
+            } else {
+                Content::Init
+            },
+            number: u32_at(12),
+            id,
+            created_realtime_ns: u64::from_le_bytes(created),
+        })
+    }
+}
+
+/// Path of a segment.
+pub(crate) fn path(dir: &Path, number: u32) -> PathBuf {
+    dir.join(format!("segment-{number:06}.obt"))
+}
+
+/// The segments of a directory, by number.
+pub(crate) fn list(dir: &Path) -> std::io::Result<Vec<(u32, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name
+            .to_str()
+            .and_then(|n| n.strip_prefix("segment-")?.strip_suffix(".obt"))
+            .and_then(|n| n.parse().ok());
+        if let Some(number) = number {
+            found.push((number, entry.path()));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// An id as text.
+pub(crate) fn id_text(id: &[u8; 16]) -> String {
+    id.iter().map(|b| format!("{b:02x}")).collect()
+}

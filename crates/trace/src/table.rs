@@ -1,0 +1,363 @@
+//! The one table of event kinds: stable code, text name and field types of each.
+//!
+//! Block format, text form, Parquet columns and test generators are all derived from it, so that
+//! a new kind of event is one new line here.
+use crate::event::{EndpointKind, EventKind, ExecuteKind, Name};
+
+/// Receives the fields of an event, in the table's order.
+pub trait FieldSink {
+    /// An address of an object in the traced process.
+    fn handle(&mut self, field: &'static str, value: u64);
+    /// An address of a message: short-lived, so stored apart from handles.
+    fn message(&mut self, field: &'static str, value: u64);
+    /// A process or thread id.
+    fn tid(&mut self, field: &'static str, value: u32);
+    /// A small number.
+    fn small(&mut self, field: &'static str, value: u16);
+    /// A signed number.
+    fn int(&mut self, field: &'static str, value: i64);
+    /// An unsigned number.
+    fn uint(&mut self, field: &'static str, value: u64);
+    /// A set of bits.
+    fn mask(&mut self, field: &'static str, value: u64);
+    /// A middleware's global identifier.
+    fn gid(&mut self, field: &'static str, value: &[u8; 16]);
+    /// A source time stamp (CLOCK_REALTIME, ns) that may be unknown.
+    fn stamp(&mut self, field: &'static str, value: Option<i64>);
+    /// Yes or no.
+    fn flag(&mut self, field: &'static str, value: bool);
+    /// Untrusted text.
+    fn name(&mut self, field: &'static str, value: &Name);
+    /// One of a few words: `words[value]`.
+    fn choice(&mut self, field: &'static str, words: &'static [&'static str], value: u8);
+}
+
+/// Delivers the fields of an event, in the table's order.
+pub trait FieldSource {
+    /// Why a field could not be had.
+    type Error;
+    /// See [`FieldSink::handle`].
+    fn handle(&mut self, field: &'static str) -> Result<u64, Self::Error>;
+    /// See [`FieldSink::message`].
+    fn message(&mut self, field: &'static str) -> Result<u64, Self::Error>;
+    /// See [`FieldSink::tid`].
+    fn tid(&mut self, field: &'static str) -> Result<u32, Self::Error>;
+    /// See [`FieldSink::small`]; at most `max`.
+    fn small(&mut self, field: &'static str, max: u16) -> Result<u16, Self::Error>;
+    /// See [`FieldSink::int`].
+    fn int(&mut self, field: &'static str) -> Result<i64, Self::Error>;
+    /// See [`FieldSink::uint`].
+    fn uint(&mut self, field: &'static str) -> Result<u64, Self::Error>;
+    /// See [`FieldSink::mask`].
+    fn mask(&mut self, field: &'static str) -> Result<u64, Self::Error>;
+    /// See [`FieldSink::gid`].
+    fn gid(&mut self, field: &'static str) -> Result<[u8; 16], Self::Error>;
+    /// See [`FieldSink::stamp`]; with `required` it must be known.
+    fn stamp(&mut self, field: &'static str, required: bool) -> Result<Option<i64>, Self::Error>;
+    /// See [`FieldSink::flag`].
+    fn flag(&mut self, field: &'static str) -> Result<bool, Self::Error>;
+    /// See [`FieldSink::name`].
+    fn name(&mut self, field: &'static str) -> Result<Name, Self::Error>;
+    /// See [`FieldSink::choice`]: an index below `words.len()`.
+    fn choice(
+        &mut self,
+        field: &'static str,
+        words: &'static [&'static str],
+    ) -> Result<u8, Self::Error>;
+}
+
+/// The type of a field, as far as its representation goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldType {
+    /// An address of an object.
+    Handle,
+    /// An address of a message.
+    Message,
+    /// A process or thread id.
+    Tid,
+    /// A number up to 255.
+    Byte,
+    /// A number up to 65535.
+    Word,
+    /// A signed 64-bit number.
+    Int,
+    /// An unsigned 64-bit number.
+    Uint,
+    /// 64 bits.
+    Mask,
+    /// A 16-byte global identifier.
+    Gid,
+    /// A source time stamp.
+    Stamp,
+    /// A source time stamp that may be unknown.
+    OptStamp,
+    /// Yes or no.
+    Flag,
+    /// Text.
+    Text,
+    /// One of [`EndpointKind`].
+    Endpoint,
+    /// One of [`ExecuteKind`].
+    Execute,
+}
+
+/// Name and type of a field.
+#[derive(Debug, Clone, Copy)]
+pub struct FieldInfo {
+    /// The field's name.
+    pub name: &'static str,
+    /// The field's type.
+    pub ty: FieldType,
+}
+
+/// What the table says of one kind of event.
+#[derive(Debug)]
+pub struct KindInfo {
+    /// The code in block files; never reused.
+    pub code: u8,
+    /// The name in the text form.
+    pub name: &'static str,
+    /// Whether later events cannot be understood without it, so that rotation must keep it.
+    pub state: bool,
+    /// The fields, in order.
+    pub fields: &'static [FieldInfo],
+}
+
+/// How a field type goes to a sink and comes from a source.
+trait Codec {
+    type Value;
+    fn put<S: FieldSink>(sink: &mut S, field: &'static str, value: &Self::Value);
+    fn get<S: FieldSource>(source: &mut S, field: &'static str) -> Result<Self::Value, S::Error>;
+}
+
+macro_rules! codec {
+    ($marker:ident, $value:ty, |$sink:ident, $pf:ident, $v:ident| $put:expr,
+     |$source:ident, $gf:ident| $get:expr) => {
+        struct $marker;
+        impl Codec for $marker {
+            type Value = $value;
+            #[inline]
+            fn put<S: FieldSink>($sink: &mut S, $pf: &'static str, $v: &$value) {
+                $put
+            }
+            #[inline]
+            fn get<S: FieldSource>($source: &mut S, $gf: &'static str) -> Result<$value, S::Error> {
+                $get
+            }
+        }
+    };
+}
+
+codec!(Handle, u64, |s, f, v| s.handle(f, *v), |s, f| s.handle(f));
+codec!(Message, u64, |s, f, v| s.message(f, *v), |s, f| s
+    .message(f));
+codec!(Tid, u32, |s, f, v| s.tid(f, *v), |s, f| s.tid(f));
+codec!(
+    Byte,
+    u8,
+    |s, f, v| s.small(f, u16::from(*v)),
+    // A source keeps to `max`; the mask only makes the conversion total.
+    |s, f| Ok((s.small(f, 255)? & 255) as u8)
+);
+codec!(Word, u16, |s, f, v| s.small(f, *v), |s, f| s
+    .small(f, u16::MAX));
+codec!(Int, i64, |s, f, v| s.int(f, *v), |s, f| s.int(f));
+codec!(Uint, u64, |s, f, v| s.uint(f, *v), |s, f| s.uint(f));
+codec!(Mask, u64, |s, f, v| s.mask(f, *v), |s, f| s.mask(f));
+codec!(Gid, [u8; 16], |s, f, v| s.gid(f, v), |s, f| s.gid(f));
+codec!(Stamp, i64, |s, f, v| s.stamp(f, Some(*v)), |s, f| Ok(s
+    .stamp(f, true)?
+    .unwrap_or(0)));
+codec!(OptStamp, Option<i64>, |s, f, v| s.stamp(f, *v), |s, f| s
+    .stamp(f, false));
+codec!(Flag, bool, |s, f, v| s.flag(f, *v), |s, f| s.flag(f));
+codec!(Text, Name, |s, f, v| s.name(f, v), |s, f| s.name(f));
+
+const ENDPOINT_WORDS: &[&str] = &["publisher", "subscription", "service", "client"];
+codec!(
+    Endpoint,
+    EndpointKind,
+    |s, f, v| s.choice(
+        f,
+        ENDPOINT_WORDS,
+        match v {
+            EndpointKind::Publisher => 0,
+            EndpointKind::Subscription => 1,
+            EndpointKind::Service => 2,
+            EndpointKind::Client => 3,
+        }
+    ),
+    |s, f| Ok(match s.choice(f, ENDPOINT_WORDS)? {
+        0 => EndpointKind::Publisher,
+        1 => EndpointKind::Subscription,
+        2 => EndpointKind::Service,
+        _ => EndpointKind::Client,
+    })
+);
+
+const EXECUTE_WORDS: &[&str] = &["timer", "subscription", "service", "client"];
+codec!(
+    Execute,
+    ExecuteKind,
+    |s, f, v| s.choice(
+        f,
+        EXECUTE_WORDS,
+        match v {
+            ExecuteKind::Timer => 0,
+            ExecuteKind::Subscription => 1,
+            ExecuteKind::Service => 2,
+            ExecuteKind::Client => 3,
+        }
+    ),
+    |s, f| Ok(match s.choice(f, EXECUTE_WORDS)? {
+        0 => ExecuteKind::Timer,
+        1 => ExecuteKind::Subscription,
+        2 => ExecuteKind::Service,
+        _ => ExecuteKind::Client,
+    })
+);
+
+macro_rules! kinds {
+    ($($code:literal $name:literal $class:ident $variant:ident {
+        $($field:ident: $ty:ident),*
+    })*) => {
+        /// Every kind of event.
+        pub static KINDS: &[KindInfo] = &[$(KindInfo {
+            code: $code,
+            name: $name,
+            state: kinds!(@state $class),
+            fields: &[$(FieldInfo { name: stringify!($field), ty: FieldType::$ty }),*],
+        }),*];
+
+        /// The code of an event's kind.
+        #[inline]
+        pub fn code(kind: &EventKind) -> u8 {
+            match kind { $(EventKind::$variant { .. } => $code),* }
+        }
+
+        /// Hands the fields of an event to `sink`.
+        #[inline]
+        pub fn put<S: FieldSink>(kind: &EventKind, sink: &mut S) {
+            match kind {
+                $(EventKind::$variant { $($field),* } => {
+                    $($ty::put(sink, stringify!($field), $field);)*
+                })*
+            }
+        }
+
+        /// Builds the event of kind `code` from the fields of `source`; `None` for an unknown code.
+        #[inline]
+        pub fn get<S: FieldSource>(
+            code: u8,
+            source: &mut S,
+        ) -> Result<Option<EventKind>, S::Error> {
+            Ok(match code {
+                $($code => Some(EventKind::$variant {
+                    $($field: $ty::get(source, stringify!($field))?),*
+                }),)*
+                _ => None,
+            })
+        }
+    };
+    (@state state) => { true };
+    (@state run) => { false };
+}
+
+kinds! {
+    1 "node_init" state NodeInit { node: Handle, rmw: Handle, name: Text, namespace: Text }
+    2 "publisher_init" state PublisherInit {
+        publisher: Handle, node: Handle, rmw: Handle, topic: Text, depth: Uint
+    }
+    3 "subscription_init" state SubscriptionInit {
+        subscription: Handle, node: Handle, rmw: Handle, topic: Text, depth: Uint
+    }
+    4 "service_init" state ServiceInit { service: Handle, node: Handle, rmw: Handle, name: Text }
+    5 "client_init" state ClientInit { client: Handle, node: Handle, rmw: Handle, name: Text }
+    6 "publisher_gid" state PublisherGid { rmw: Handle, gid: Gid }
+    7 "subscription_gid" state SubscriptionGid { rmw: Handle, gid: Gid }
+    8 "client_gid" state ClientGid { rmw: Handle, gid: Gid }
+    9 "clock_init" state ClockInit { clock: Handle }
+    10 "timer_init" state TimerInit { timer: Handle, period_ns: Int }
+    11 "timer_clock" state TimerClock { timer: Handle, clock: Handle }
+    12 "timer_node" state TimerNode { timer: Handle, node: Handle }
+    13 "timer_callback" state TimerCallback { timer: Handle, callback: Handle }
+    14 "subscription_object" state SubscriptionObject { subscription: Handle, object: Handle }
+    15 "subscription_callback" state SubscriptionCallback { object: Handle, callback: Handle }
+    16 "service_callback" state ServiceCallback { service: Handle, callback: Handle }
+    17 "callback_symbol" state CallbackSymbol { callback: Handle, symbol: Text }
+    18 "intra_buffer_subscription" state IntraBufferSubscription { ipb: Handle, object: Handle }
+    19 "ring_buffer_intra_buffer" state RingBufferIntraBuffer { buffer: Handle, ipb: Handle }
+    20 "ring_buffer_init" state RingBufferInit { buffer: Handle, capacity: Uint }
+    21 "lifecycle_init" state LifecycleInit { node: Handle, machine: Handle }
+    22 "lifecycle_transition" state LifecycleTransition { machine: Handle, from: Text, to: Text }
+    23 "endpoint_found" state EndpointFound {
+        endpoint: Endpoint, rcl: Handle, rmw: Handle, name: Text
+    }
+    24 "node_found" state NodeFound { node: Handle, name: Text }
+    25 "timer_found" state TimerFound { timer: Handle }
+
+    40 "callback_start" run CallbackStart { callback: Handle, intra_process: Flag }
+    41 "callback_end" run CallbackEnd { callback: Handle }
+    42 "timer_call" run TimerCall { timer: Handle }
+    43 "take" run Take { rmw: Handle, message: Message, source_ns: Stamp, taken: Flag }
+    44 "intra_publish" run IntraPublish { publisher: Handle, message: Message }
+    45 "ring_buffer_enqueue" run RingBufferEnqueue {
+        buffer: Handle, index: Uint, overwritten: Flag
+    }
+    46 "ring_buffer_dequeue" run RingBufferDequeue { buffer: Handle, index: Uint }
+    47 "ring_buffer_clear" run RingBufferClear { buffer: Handle }
+    48 "rcl_publish" run RclPublish { publisher: Handle, message: Message }
+    49 "publish" run Publish { rmw: Handle, message: Message, source_ns: OptStamp }
+    50 "request_send" run RequestSend { rmw: Handle, sequence: Int }
+    51 "request_take" run RequestTake { rmw: Handle, gid: Gid, sequence: Int, taken: Flag }
+    52 "response_send" run ResponseSend {
+        rmw: Handle, gid: Gid, sequence: Int, source_ns: OptStamp
+    }
+    53 "response_take" run ResponseTake { rmw: Handle, sequence: Int, source_ns: Stamp, taken: Flag }
+    54 "sync_input" run SyncInput { filter: Handle }
+    55 "executor_next_ready" run ExecutorNextReady {}
+    56 "executor_wait_for_work" run ExecutorWaitForWork { timeout_ns: Int }
+    57 "executor_execute" run ExecutorExecute { handle: Handle }
+    58 "execute_start" run ExecuteStart { execute: Execute }
+    59 "execute_end" run ExecuteEnd { execute: Execute }
+    60 "wait_set_init" run WaitSetInit {}
+    61 "wait" run Wait {}
+    62 "guard_trigger" run GuardTrigger { guard: Handle }
+
+    80 "switch_in" run SwitchIn { prev_tid: Tid, priority: Byte, policy: Byte }
+    81 "switch_out" run SwitchOut { next_tid: Tid, state: Word }
+    82 "wake" run Wake { waker_tid: Tid }
+    83 "fork" state Fork { parent_pid: Tid, parent_tid: Tid, comm: Text }
+    84 "exec" state Exec { comm: Text }
+    85 "exit" state Exit {}
+
+    100 "process" state Process { command: Text, distribution: Text, rmw: Text, late: Flag }
+    101 "thread" state Thread { comm: Text, policy: Byte, priority: Byte, cpus: Mask }
+    102 "clock_offset" state ClockOffset { realtime_minus_monotonic_ns: Int }
+    103 "lost" run Lost { probe: Text, count: Uint }
+}
+
+/// What the table says of the kind with this code.
+pub fn info(code: u8) -> Option<&'static KindInfo> {
+    KINDS.iter().find(|k| k.code == code)
+}
+
+/// What the table says of the kind with this text name.
+pub fn by_name(name: &str) -> Option<&'static KindInfo> {
+    KINDS.iter().find(|k| k.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_and_names_are_unique() {
+        for (i, a) in KINDS.iter().enumerate() {
+            for b in &KINDS[i + 1..] {
+                assert_ne!(a.code, b.code, "{} and {}", a.name, b.name);
+                assert_ne!(a.name, b.name);
+            }
+        }
+    }
+}

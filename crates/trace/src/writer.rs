@@ -1,0 +1,481 @@
+//! Writes a trace directory: blocks into segments, and the manifest beside them.
+use crate::block::{Encoder, MAX_EVENTS};
+use crate::event::{Event, EventKind, Name};
+use crate::manifest::{self, Manifest, State};
+use crate::segment::{self, Content, FileHeader};
+use crate::table::{self, FieldSink};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher};
+use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// About what an event takes before compression, without its names.
+const EVENT_BYTES: usize = 10;
+
+/// How a trace is written.
+#[derive(Debug, Clone)]
+pub struct WriterOptions {
+    /// A segment ends before it grows beyond this.
+    pub segment_bytes: u64,
+    /// A block ends when its events take about this much before compression.
+    pub block_bytes: usize,
+    /// How many segments to keep (at least 1): older ones are deleted, but not what is needed to
+    /// understand the younger ones. `None`: keep all.
+    pub max_segments: Option<usize>,
+    /// zstd level.
+    pub level: i32,
+    /// Id of the recording; `None`: a random one.
+    pub id: Option<[u8; 16]>,
+}
+
+impl Default for WriterOptions {
+    fn default() -> Self {
+        WriterOptions {
+            segment_bytes: 64 << 20,
+            block_bytes: 256 << 10,
+            max_segments: None,
+            level: 3,
+            id: None,
+        }
+    }
+}
+
+/// Why a trace could not be begun.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceCreateError {
+    /// The directory could not be made.
+    #[error("cannot create the trace directory {}: {source}; choose another with -o", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// There is a trace already.
+    #[error("{} already holds a trace; choose another directory with -o, or remove it", path.display())]
+    Exists {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A file could not be written.
+    #[error("{0}")]
+    Write(#[from] TraceWriteError),
+}
+
+/// Why a trace could not be continued. What was written before stays readable.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceWriteError {
+    /// No room.
+    #[error("cannot write {}: no space left ({source}); {lost_events} events were not stored, all before them are readable; free space, or record to another disk with -o", path.display())]
+    DiskFull {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+        /// How many events were in the block that could not be stored.
+        lost_events: u64,
+    },
+    /// Anything else.
+    #[error("cannot write {}: {source}; {lost_events} events were not stored, all before them are readable; check the disk", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+        /// How many events were in the block that could not be stored.
+        lost_events: u64,
+    },
+}
+
+impl TraceWriteError {
+    fn new(path: &Path, source: io::Error, lost_events: u64) -> Self {
+        let path = path.to_path_buf();
+        match source.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+                TraceWriteError::DiskFull {
+                    path,
+                    source,
+                    lost_events,
+                }
+            }
+            _ => TraceWriteError::Io {
+                path,
+                source,
+                lost_events,
+            },
+        }
+    }
+}
+
+/// A segment that has been begun.
+struct Segment {
+    number: u32,
+    path: PathBuf,
+    file: File,
+    /// Up to here the file is good.
+    length: u64,
+}
+
+/// Writes one trace.
+pub struct Writer {
+    dir: PathBuf,
+    options: WriterOptions,
+    id: [u8; 16],
+    segment: Option<Segment>,
+    next_segment: u32,
+    pending: Vec<Event>,
+    pending_bytes: usize,
+    sorted: bool,
+    latest_ns: u64,
+    encoder: Encoder,
+    block: Vec<u8>,
+    sequence: u64,
+    events: u64,
+    bytes: u64,
+    out_of_order: u64,
+    kept: Option<Kept>,
+}
+
+/// What a flight recorder remembers, to be able to delete segments.
+#[derive(Default)]
+struct Kept {
+    /// The initialisation events of the segments that exist.
+    live: VecDeque<(u32, Vec<Event>)>,
+    /// Those of deleted segments, for what still exists.
+    past: Vec<Event>,
+}
+
+impl Writer {
+    /// Begins a trace in `dir`, which is made, and must not hold a trace yet.
+    pub fn create(dir: &Path, options: WriterOptions) -> Result<Writer, TraceCreateError> {
+        let directory = |source| TraceCreateError::Directory {
+            path: dir.to_path_buf(),
+            source,
+        };
+        std::fs::create_dir_all(dir).map_err(directory)?;
+        let segments = segment::list(dir).map_err(directory)?;
+        if dir.join(manifest::FILE).exists() || !segments.is_empty() {
+            return Err(TraceCreateError::Exists {
+                path: dir.to_path_buf(),
+            });
+        }
+        let mut writer = Writer {
+            dir: dir.to_path_buf(),
+            id: options.id.unwrap_or_else(random_id),
+            segment: None,
+            next_segment: 0,
+            pending: Vec::new(),
+            pending_bytes: 0,
+            sorted: true,
+            latest_ns: 0,
+            encoder: Encoder::new(options.level),
+            block: Vec::new(),
+            sequence: 0,
+            events: 0,
+            bytes: 0,
+            out_of_order: 0,
+            kept: options.max_segments.map(|_| Kept::default()),
+            options,
+        };
+        writer.write_manifest(&Manifest::default())?;
+        writer.begin_segment().map_err(|(path, source)| {
+            TraceCreateError::Write(TraceWriteError::new(&path, source, 0))
+        })?;
+        Ok(writer)
+    }
+
+    /// Id of the recording, as it stands in the manifest.
+    pub fn id(&self) -> String {
+        segment::id_text(&self.id)
+    }
+
+    /// Adds an event. Events come in the order of their time; stragglers are sorted in as far as
+    /// they belong to the block that is not written yet or the one before, and counted.
+    pub fn push(&mut self, event: &Event) -> Result<(), TraceWriteError> {
+        if event.time_ns < self.latest_ns {
+            self.out_of_order += 1;
+            self.sorted = false;
+        } else {
+            self.latest_ns = event.time_ns;
+        }
+        let mut names = NameBytes::default();
+        table::put(&event.kind, &mut names);
+        self.pending_bytes += EVENT_BYTES + names.0;
+        self.pending.push(event.clone());
+        // The upper limits keep a block below what readers refuse.
+        let full = self.pending_bytes >= self.options.block_bytes.min(4 << 20)
+            || self.pending.len() >= MAX_EVENTS / 2;
+        if full {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the block: what was pushed can be read even if the writer is killed now.
+    pub fn flush(&mut self) -> Result<(), TraceWriteError> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let mut events = std::mem::take(&mut self.pending);
+        self.pending_bytes = 0;
+        if !std::mem::replace(&mut self.sorted, true) {
+            events.sort_by_key(|e| e.time_ns);
+        }
+        self.block.clear();
+        self.encoder.encode(&events, self.sequence, &mut self.block);
+        let count = events.len() as u64;
+        self.write_block()
+            .map_err(|(path, source)| TraceWriteError::new(&path, source, count))?;
+        self.events += count;
+        if let (Some(kept), Some(segment)) = (&mut self.kept, &self.segment) {
+            kept.note(segment.number, &events);
+        }
+        events.clear();
+        self.pending = events;
+        Ok(())
+    }
+
+    /// Bytes written to segments so far.
+    pub fn bytes_written(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Events written to segments so far (not those still to be flushed).
+    pub fn events_written(&self) -> u64 {
+        self.events
+    }
+
+    /// Events that came later than a younger one.
+    pub fn out_of_order(&self) -> u64 {
+        self.out_of_order
+    }
+
+    /// Replaces the manifest, with the state *recording*.
+    pub fn write_manifest(&mut self, manifest: &Manifest) -> Result<(), TraceWriteError> {
+        self.save_manifest(manifest.clone(), State::Recording)
+    }
+
+    /// Ends the trace: the last block, everything to the disk, the manifest with the state
+    /// *complete*.
+    pub fn finish(mut self, manifest: Manifest) -> Result<(), TraceWriteError> {
+        self.flush()?;
+        if let Some(segment) = &self.segment {
+            let synced = segment.file.sync_data();
+            synced.map_err(|source| TraceWriteError::new(&segment.path, source, 0))?;
+        }
+        self.save_manifest(manifest, State::Complete)
+    }
+
+    fn save_manifest(&self, mut manifest: Manifest, state: State) -> Result<(), TraceWriteError> {
+        manifest.schema = manifest::SCHEMA.to_string();
+        manifest.id = self.id();
+        manifest.state = state;
+        manifest.events = self.events;
+        manifest.bytes = self.bytes;
+        manifest.out_of_order = self.out_of_order;
+        let saved = manifest.save(&self.dir);
+        saved.map_err(|e| TraceWriteError::new(&self.dir.join(manifest::FILE), e, 0))
+    }
+
+    fn write_block(&mut self) -> Result<(), (PathBuf, io::Error)> {
+        let length = self.block.len() as u64;
+        let begin = match &self.segment {
+            None => true,
+            // A block larger than a segment gets one of its own.
+            Some(s) => {
+                s.length > segment::HEADER_LEN as u64
+                    && s.length + length > self.options.segment_bytes
+            }
+        };
+        if begin {
+            self.begin_segment()?;
+        }
+        let Some(segment) = &mut self.segment else {
+            return Ok(());
+        };
+        if let Err(error) = segment.file.write_all(&self.block) {
+            // A half-written block would look like damage; cutting needs no space.
+            let _ = segment.file.set_len(segment.length);
+            let _ = segment.file.seek(SeekFrom::Start(segment.length));
+            return Err((segment.path.clone(), error));
+        }
+        segment.length += length;
+        self.bytes += length;
+        self.sequence += 1;
+        Ok(())
+    }
+
+    fn begin_segment(&mut self) -> Result<(), (PathBuf, io::Error)> {
+        let number = self.next_segment;
+        let path = segment::path(&self.dir, number);
+        let header = self.header(Content::Segment, number);
+        let begun = File::create_new(&path).and_then(|mut file| {
+            file.write_all(&header.to_bytes())?;
+            Ok(file)
+        });
+        let file = match begun {
+            Ok(file) => file,
+            Err(error) => {
+                // So that a later attempt can begin the same segment.
+                let _ = std::fs::remove_file(&path);
+                return Err((path, error));
+            }
+        };
+        self.segment = Some(Segment {
+            number,
+            path,
+            file,
+            length: segment::HEADER_LEN as u64,
+        });
+        self.bytes += segment::HEADER_LEN as u64;
+        self.next_segment = number + 1;
+        if let Some(kept) = &mut self.kept {
+            kept.live.push_back((number, Vec::new()));
+        }
+        self.delete_oldest()
+    }
+
+    fn delete_oldest(&mut self) -> Result<(), (PathBuf, io::Error)> {
+        let (Some(mut kept), Some(max)) = (self.kept.take(), self.options.max_segments) else {
+            return Ok(());
+        };
+        let mut result = Ok(());
+        while kept.live.len() > max.max(1) {
+            let Some((number, events)) = kept.live.pop_front() else {
+                break;
+            };
+            kept.forget(events);
+            // First the events that must stay, under a name that replaces the old file at once;
+            // it says itself which segments it stands for, so that a crash here loses and
+            // doubles nothing.
+            kept.past.sort_by_key(|e| e.time_ns);
+            result = self.save_init(&kept.past, number + 1).and_then(|()| {
+                let path = segment::path(&self.dir, number);
+                match std::fs::remove_file(&path) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => Err((path, error)),
+                    _ => Ok(()),
+                }
+            });
+            if result.is_err() {
+                // To be tried again; its events are taken over already.
+                kept.live.push_front((number, Vec::new()));
+                break;
+            }
+        }
+        self.kept = Some(kept);
+        result
+    }
+
+    fn save_init(&mut self, events: &[Event], covered: u32) -> Result<(), (PathBuf, io::Error)> {
+        let path = self.dir.join(segment::INIT_FILE);
+        let temporary = self.dir.join("init.obt.tmp");
+        let mut bytes = self.header(Content::Init, covered).to_bytes().to_vec();
+        let mut encoder = Encoder::new(self.options.level);
+        for (number, events) in events.chunks(1 << 14).enumerate() {
+            encoder.encode(events, number as u64, &mut bytes);
+        }
+        if let Err(error) = std::fs::write(&temporary, &bytes) {
+            let _ = std::fs::remove_file(&temporary);
+            return Err((path, error));
+        }
+        std::fs::rename(&temporary, &path).map_err(|e| (path, e))
+    }
+
+    fn header(&self, content: Content, number: u32) -> FileHeader {
+        FileHeader {
+            version: segment::VERSION,
+            content,
+            number,
+            id: self.id,
+            created_realtime_ns: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |d| d.as_nanos() as u64),
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // A writer that goes away without `finish` (an error elsewhere) still saves what it has;
+        // the manifest stays at *recording*.
+        let _ = self.flush();
+    }
+}
+
+impl Kept {
+    /// Notes what must outlive the segment that these events went into.
+    fn note(&mut self, segment: u32, events: &[Event]) {
+        let Some((number, kept)) = self.live.back_mut() else {
+            return;
+        };
+        debug_assert_eq!(*number, segment);
+        let state = |e: &&Event| table::info(table::code(&e.kind)).is_some_and(|i| i.state);
+        kept.extend(events.iter().filter(state).cloned());
+    }
+
+    /// Takes over the events of a deleted segment, and drops those of ended threads and processes.
+    fn forget(&mut self, events: Vec<Event>) {
+        for event in events {
+            match event.kind {
+                EventKind::Exit if event.pid == event.tid => {
+                    self.past.retain(|e| e.pid != event.pid);
+                }
+                EventKind::Exit => self.past.retain(|e| e.tid != event.tid || !of_thread(e)),
+                EventKind::ClockOffset { .. } => {
+                    self.past
+                        .retain(|e| !matches!(e.kind, EventKind::ClockOffset { .. }));
+                    self.past.push(event);
+                }
+                _ => self.past.push(event),
+            }
+        }
+    }
+}
+
+/// Whether an event describes a thread, not what it made.
+fn of_thread(event: &Event) -> bool {
+    matches!(
+        event.kind,
+        EventKind::Thread { .. } | EventKind::Fork { .. } | EventKind::Exec { .. }
+    )
+}
+
+/// Adds up the lengths of an event's names.
+#[derive(Default)]
+struct NameBytes(usize);
+
+impl FieldSink for NameBytes {
+    fn handle(&mut self, _: &'static str, _: u64) {}
+    fn message(&mut self, _: &'static str, _: u64) {}
+    fn tid(&mut self, _: &'static str, _: u32) {}
+    fn small(&mut self, _: &'static str, _: u16) {}
+    fn int(&mut self, _: &'static str, _: i64) {}
+    fn uint(&mut self, _: &'static str, _: u64) {}
+    fn mask(&mut self, _: &'static str, _: u64) {}
+    fn gid(&mut self, _: &'static str, _: &[u8; 16]) {}
+    fn stamp(&mut self, _: &'static str, _: Option<i64>) {}
+    fn flag(&mut self, _: &'static str, _: bool) {}
+    fn name(&mut self, _: &'static str, value: &Name) {
+        self.0 += value.len();
+    }
+    fn choice(&mut self, _: &'static str, _: &'static [&'static str], _: u8) {}
+}
+
+/// An id that no other recording has.
+fn random_id() -> [u8; 16] {
+    let mut id = [0; 16];
+    for half in id.chunks_exact_mut(8) {
+        // The standard library keys its hashes from the system's random source.
+        let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
+        hasher.write_u32(std::process::id());
+        hasher.write_u128(
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |d| d.as_nanos()),
+        );
+        half.copy_from_slice(&hasher.finish().to_le_bytes());
+    }
+    id
+}

@@ -8,6 +8,7 @@ mod predict;
 pub mod reader;
 mod segment;
 pub mod table;
+pub mod text;
 pub mod writer;
 
 pub use event::{EndpointKind, Event, EventKind, ExecuteKind, Name};

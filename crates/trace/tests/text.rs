@@ -1,0 +1,16 @@
+//! The text form holds every event of every kind.
+mod common;
+
+use onbeat_trace::text;
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn what_is_printed_is_parsed(events in common::events(0..60)) {
+        let printed: Vec<String> = events.iter().map(text::print).collect();
+        prop_assert!(printed.iter().all(|l| !l.chars().any(char::is_control)), "{printed:?}");
+        prop_assert_eq!(text::parse(&printed.join("\n")), Ok(events));
+    }
+}

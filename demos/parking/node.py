@@ -1,0 +1,16 @@
+"""How every program of the demo runs its node."""
+
+import rclpy
+from rclpy.executors import ExternalShutdownException
+
+
+def run(node_class):
+    """Spins a node until it is told to end."""
+    rclpy.init()
+    try:
+        node = node_class()
+        rclpy.spin(node)
+    except (KeyboardInterrupt, ExternalShutdownException):
+        pass
+    finally:
+        rclpy.try_shutdown()

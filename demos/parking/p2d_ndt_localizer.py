@@ -1,0 +1,64 @@
+"""Finds the car's pose by matching its scans against a map of normal distributions."""
+
+import math
+
+import node
+import numpy as np
+import small_gicp
+from cloud import stamp_ns, to_numpy
+from geometry_msgs.msg import PoseStamped
+from rclpy.node import Node
+from sensor_msgs.msg import PointCloud2
+
+
+class P2dNdtLocalizer(Node):
+    """Publishes a pose for every cloud. The map is a .npy file with points."""
+
+    def __init__(self):
+        super().__init__("p2d_ndt_localizer_node")
+        points = np.load(self.declare_parameter("map", "map.npy").value)
+        resolution = self.declare_parameter("resolution", 1.0).value
+        x, y, yaw = self.declare_parameter("initial_pose", [0.0, 0.0, 0.0]).value
+        cloud, _ = small_gicp.preprocess_points(points, 0.2, 10)
+        self.map = small_gicp.GaussianVoxelMap(resolution)
+        self.map.set_lru(horizon=10**9, clear_cycle=10**9)
+        self.map.insert(cloud)
+        self.pose = np.eye(4)
+        self.pose[:2, :2] = [[math.cos(yaw), -math.sin(yaw)], [math.sin(yaw), math.cos(yaw)]]
+        self.pose[:2, 3] = x, y
+        self.motion = np.eye(4)
+        log = self.declare_parameter("latency_log", "").value
+        self.log = open(log, "w", encoding="utf-8", buffering=1) if log else None
+        if self.log:
+            self.log.write("stamp_ns,latency_ns,x,y,yaw\n")
+        self.publisher = self.create_publisher(PoseStamped, "/localization/ndt_pose", 10)
+        self.create_subscription(
+            PointCloud2, "/lidars/points_fused_downsampled", self.on_points, 10)
+
+    def on_points(self, msg):
+        source = small_gicp.PointCloud(to_numpy(msg)[:, :3].astype(np.float64))
+        small_gicp.estimate_covariances(source, num_neighbors=10)
+        guess = self.pose @ self.motion  # it goes on moving as it did
+        result = small_gicp.align(self.map, source, guess, max_correspondence_distance=1.5,
+                                  max_iterations=30)
+        if result.converged:
+            self.motion = np.linalg.inv(self.pose) @ result.T_target_source
+            self.pose = result.T_target_source
+        else:
+            self.get_logger().warning("scan matching did not converge")
+            self.motion = np.eye(4)
+        yaw = math.atan2(self.pose[1, 0], self.pose[0, 0])
+        out = PoseStamped(header=msg.header)
+        out.header.frame_id = "map"
+        out.pose.position.x, out.pose.position.y = self.pose[0, 3], self.pose[1, 3]
+        out.pose.orientation.z, out.pose.orientation.w = math.sin(yaw / 2), math.cos(yaw / 2)
+        now = self.get_clock().now().nanoseconds
+        self.publisher.publish(out)
+        if self.log:
+            stamp = stamp_ns(msg)
+            self.log.write(f"{stamp},{now - stamp},{self.pose[0, 3]:.4f},{self.pose[1, 3]:.4f},"
+                           f"{yaw:.5f}\n")
+
+
+if __name__ == "__main__":
+    node.run(P2dNdtLocalizer)

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Autonomous valet parking, the localisation part: starts all nodes and judges the result.
+
+Each node is a process of its own. At the end the estimated poses are compared with where the car
+really was; exit code 0 says that all went well, 1 that something did not.
+"""
+
+import argparse
+import csv
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import plot
+import rclpy
+import scene
+from rclpy.signals import SignalHandlerOptions
+
+TOPICS = [
+    "/lidar_front/points_raw", "/lidar_front/points_filtered",
+    "/lidar_rear/points_raw", "/lidar_rear/points_filtered",
+    "/lidars/points_fused", "/lidars/points_fused_downsampled",
+]
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Stopped(Exception):
+    """Somebody asked us to end."""
+
+
+class Processes:
+    """The nodes' processes; ends them all in the end."""
+
+    def __init__(self):
+        self.running = {}
+
+    def start(self, program, name, namespace="/", **parameters):
+        """Starts a node under a name, with parameters."""
+        command = [sys.executable, os.path.join(HERE, program + ".py"), "--ros-args",
+                   "-r", f"__node:={name}", "-r", f"__ns:={namespace}"]
+        for key, value in parameters.items():
+            command += ["-p", f"{key}:={value}"]
+        # One thread for each node, as on a car where cores are shared out.
+        env = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+        self.running[name] = subprocess.Popen(command, env=env)
+
+    def dead(self):
+        """Names of processes that have ended by themselves."""
+        return [name for name, process in self.running.items() if process.poll() is not None]
+
+    def stop(self):
+        """Ends all; names of those that did not end well."""
+        for process in self.running.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+        failed = []
+        for name, process in self.running.items():
+            try:
+                code = process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                code = process.wait()
+            if code not in (0, -signal.SIGINT):
+                failed.append(f"{name} (exit code {code})")
+        return failed
+
+
+def sleep_watching(processes, seconds):
+    """Sleeps, but not on when a node dies."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        dead = processes.dead()
+        if dead:
+            raise RuntimeError(f"{', '.join(dead)} ended unexpectedly")
+        time.sleep(0.1)
+
+
+def wait_until_connected(processes):
+    """Waits until every topic has its publisher and its subscriber."""
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    watcher = rclpy.create_node("parking_launcher")
+    deadline = time.monotonic() + 60
+    while not all(watcher.count_publishers(t) and watcher.count_subscribers(t) for t in TOPICS):
+        if time.monotonic() > deadline:
+            raise RuntimeError("the nodes were not connected after 60 s")
+        sleep_watching(processes, 0.1)
+    watcher.destroy_node()
+    rclpy.shutdown()
+
+
+def drive(args, log, work):
+    """Starts everything, lets the car drive, ends everything. Returns the drive's start time."""
+    map_file = os.path.join(work, "map.npy")
+    np.save(map_file, scene.survey(scene.boxes()))
+    start_pose = scene.Drive(args.duration).pose(0)
+    processes = Processes()
+    try:
+        processes.start("p2d_ndt_localizer", "p2d_ndt_localizer_node", map=map_file,
+                        latency_log=log, initial_pose=f"[{start_pose.x}, {start_pose.y}, 0.0]")
+        processes.start("voxel_grid_cloud", "voxel_grid_cloud_node")
+        processes.start("point_cloud_fusion", "point_cloud_fusion")
+        for side, mount in scene.MOUNTS.items():
+            processes.start("filter_transform", f"filter_transform_vlp16_{side}",
+                            namespace=f"/lidar_{side}", mount_x=mount.x, mount_z=mount.z,
+                            mount_yaw=mount.yaw)
+        trigger = os.path.join(work, "trigger")
+        for side, columns in (("front", args.columns), ("rear", args.columns * 2 // 3)):
+            processes.start("lidar", f"lidar_{side}", namespace=f"/lidar_{side}", side=side,
+                            columns=columns, seed=args.seed, duration=float(args.duration),
+                            trigger=trigger)
+        wait_until_connected(processes)
+        start = time.time() + 1.0
+        with open(trigger + ".tmp", "w", encoding="utf-8") as file:
+            file.write(repr(start))
+        os.replace(trigger + ".tmp", trigger)
+        sleep_watching(processes, start - time.time() + args.duration + 1.0)
+    finally:
+        failed = processes.stop()
+    if failed:
+        raise RuntimeError("did not end well: " + ", ".join(failed))
+    return start
+
+
+def judge(log, start, duration):
+    """Prints the pose error; true if the estimate held."""
+    truth, errors, turns, latencies = scene.Drive(duration), [], [], []
+    with open(log, encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            pose = truth.pose(int(row["stamp_ns"]) / 1e9 - start)
+            errors.append(math.hypot(float(row["x"]) - pose.x, float(row["y"]) - pose.y))
+            turn = float(row["yaw"]) - pose.yaw
+            turns.append(abs(math.degrees((turn + math.pi) % (2 * math.pi) - math.pi)))
+            latencies.append(int(row["latency_ns"]) / 1e6)
+    if not errors:
+        print("parking: no pose was estimated")
+        return False
+    print(f"parking: {len(errors)} poses in {duration:g} s; error mean {np.mean(errors):.3f} m,"
+          f" max {max(errors):.3f} m; {np.mean(turns):.2f} deg, max {max(turns):.2f} deg;"
+          f" scan to pose median {np.median(latencies):.1f} ms")
+    return len(errors) > 5 * duration and max(errors) < 0.5 and max(turns) < 5
+
+
+def main():
+    """Runs what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--duration", type=float, default=20, help="seconds of driving")
+    parser.add_argument("--seed", type=int, default=0, help="of the lidars' noise")
+    parser.add_argument("--columns", type=int, default=1200,
+                        help="points per ring of the front lidar (the rear one has two thirds)")
+    parser.add_argument("--latency-log", metavar="FILE",
+                        help="keep the localiser's log of poses and latencies (CSV)")
+    parser.add_argument("--plot", metavar="FILE",
+                        help="draw the scene and the estimated way, seen from above (SVG)")
+    args = parser.parse_args()
+
+    def stop(*_):
+        raise Stopped
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    with tempfile.TemporaryDirectory(prefix="parking-") as work:
+        log = os.path.join(work, "poses.csv")
+        try:
+            start = drive(args, log, work)
+            good = judge(log, start, args.duration)
+        except Stopped:
+            sys.exit("parking: stopped")
+        except RuntimeError as error:
+            sys.exit(f"parking: {error}")
+        if args.plot:
+            plot.draw(args.plot, log, start, args.duration)
+        if args.latency_log:
+            shutil.copyfile(log, args.latency_log)
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()

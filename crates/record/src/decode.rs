@@ -33,10 +33,13 @@ pub enum Decoded {
         /// When.
         time_ns: u64,
     },
-    /// A process loaded a library that may want probes; `stopped`: it waits for SIGCONT.
+    /// A process loaded a library that may want probes, or (`loader`) is the first one in its
+    /// mount namespace; `stopped`: it waits for SIGCONT.
     Library {
         /// Process.
         pid: u32,
+        /// Its dynamic linker may be a new one.
+        loader: bool,
         /// Held with SIGSTOP.
         stopped: bool,
     },
@@ -109,7 +112,8 @@ pub fn decode(record: &[u8]) -> Option<Decoded> {
     let what = match kind {
         kinds::PROCESS_SEEN => return Some(Decoded::Process { pid, time_ns, late: small != 0 }),
         kinds::THREAD_SEEN => return Some(Decoded::Thread { pid, tid, time_ns }),
-        kinds::LIBRARY_LOADED => return Some(Decoded::Library { pid, stopped: small != 0 }),
+        kinds::LIBRARY_LOADED => return Some(Decoded::Library { pid, loader: false, stopped: small != 0 }),
+        kinds::LOADER_SEEN => return Some(Decoded::Library { pid, loader: true, stopped: small != 0 }),
         kinds::WAIT_SET => {
             let list = |category: usize| {
                 let count = (b.word(category) as usize).min(WAIT_SET);

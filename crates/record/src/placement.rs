@@ -56,6 +56,21 @@ pub fn place(machine: Machine, code: &[u8], fast_nop: bool) -> Place {
     }
 }
 
+/// The function's first instruction, whatever it costs.
+pub fn entry(machine: Machine, code: &[u8], fast_nop: bool) -> Place {
+    let placement = match machine {
+        Machine::X86_64 => {
+            let first = Decoder::new(64, code, DecoderOptions::NONE).decode();
+            kind_x86(&first, code.get(..first.len()).unwrap_or_default(), fast_nop)
+        }
+        Machine::Aarch64 => match place_aarch64(code) {
+            Place { offset: 0, placement } => placement,
+            _ => Placement::Stepped,
+        },
+    };
+    Place { offset: 0, placement }
+}
+
 const ENTRY: Place = Place { offset: 0, placement: Placement::Stepped };
 
 /// How the kernel handles a probe on this instruction (arch/x86/kernel/uprobes.c).

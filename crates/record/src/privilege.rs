@@ -50,11 +50,10 @@ pub fn drop_unneeded() -> Vec<String> {
         return permitted.iter().map(ToString::to_string).collect();
     }
     let keep: caps::CapsHashSet = KEPT.into_iter().filter(|c| permitted.contains(c)).collect();
-    for set in [CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
-        let wanted = if set == CapSet::Inheritable { caps::CapsHashSet::new() } else { keep.clone() };
-        // Lowering one's own sets is always allowed; if it fails all the same we only keep more.
-        let _ = caps::set(None, set, &wanted);
-    }
+    // Lowering one's own sets is always allowed; if it fails all the same we only keep more.
+    let _ = caps::clear(None, CapSet::Inheritable);
+    let _ = caps::set(None, CapSet::Effective, &keep);
+    let _ = caps::set(None, CapSet::Permitted, &keep);
     let mut names: Vec<String> = keep.iter().map(ToString::to_string).collect();
     names.sort();
     names

@@ -38,7 +38,20 @@ struct signal_struct {
 	struct atomic_counter live;
 } __attribute__((preserve_access_index));
 
+struct ns_common {
+	unsigned int inum;
+} __attribute__((preserve_access_index));
+
+struct mnt_namespace {
+	struct ns_common ns;
+} __attribute__((preserve_access_index));
+
+struct nsproxy {
+	struct mnt_namespace *mnt_ns;
+} __attribute__((preserve_access_index));
+
 struct task_struct {
+	struct nsproxy *nsproxy;
 	unsigned int __state;
 	int prio;
 	unsigned int policy;
@@ -189,6 +202,14 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } link_tails SEC(".maps");
+
+// Mount namespaces whose dynamic linker the recorder was told of.
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u8);
+} mounts SEC(".maps");
 
 // Distance from _dl_debug_state to _r_debug in each dynamic linker, by cookie.
 struct {
@@ -1064,10 +1085,21 @@ SEC("tp_btf/sched_process_exec")
 int on_exec(__u64 *ctx)
 {
 	struct task_struct *task = (void *)ctx[0];
-	__u32 tgid = task->tgid;
-	__u8 *p = flag_of(&processes, tgid);
+	__u32 tgid = task->tgid, mount = task->nsproxy->mnt_ns->ns.inum;
+	__u8 *p = flag_of(&processes, tgid), one = 1;
 
 	bpf_map_delete_elem(&link_tails, &tgid);
+	// A container's first program brings a dynamic linker of its own.
+	if (p && (observe_all || (*p & P_MARKED)) && !bpf_map_lookup_elem(&mounts, &mount)) {
+		bpf_map_update_elem(&mounts, &mount, &one, BPF_ANY);
+		struct record1 *m = BEGIN(record1, K_LOADER_SEEN, ((__u64)tgid << 32) | (__u32)task->pid);
+		if (m) {
+			m->a[0] = 0;
+			if (stop_on_load && (*p & P_MARKED))
+				m->head.small = bpf_send_signal(19 /* SIGSTOP */) == 0;
+			SUBMIT_NOW(m);
+		}
+	}
 	if (!p || !(*p & (P_MARKED | P_SEEN)))
 		return 0;
 	// A new program: its ROS 2, if it has one, has yet to show itself.

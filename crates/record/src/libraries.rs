@@ -1,0 +1,254 @@
+//! Puts probes into libraries: each file once, whatever processes and containers map it.
+
+use crate::bpf::Kernel;
+use crate::elf::Symbols;
+use crate::placement::{entry, place, Place, Placement};
+use crate::probes::{Distribution, Library, Probe, PROBES, SYNC_MEMBER, SYNC_PREFIX};
+use crate::proc::{self, MappedFile};
+use libbpf_rs::Link;
+use onbeat_trace::manifest::ProbeInfo;
+use std::collections::{HashMap, HashSet};
+
+/// How probes are placed within a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PlacementPolicy {
+    /// Where it is cheapest.
+    #[default]
+    Cheapest,
+    /// At the first instruction, for comparison.
+    Entry,
+}
+
+/// What came of one probe.
+struct Attached {
+    info: ProbeInfo,
+    cookie: u32,
+    /// Detaches when dropped.
+    _link: Option<Link>,
+}
+
+/// Every probe in user space, by the file it sits in.
+pub struct Libraries {
+    policy: PlacementPolicy,
+    done: HashSet<(u64, u64)>,
+    distributions: HashMap<(u64, u64), Distribution>,
+    probes: Vec<Attached>,
+    loaders: HashSet<(u64, u64)>,
+}
+
+/// What a process was found to use.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Found {
+    /// Distribution, from its libtracetools.
+    pub distribution: Option<Distribution>,
+    /// Middleware library's name without `lib` and `.so`.
+    pub rmw: Option<String>,
+    /// New probes were attached for it.
+    pub attached: usize,
+    /// Path of the ROS 2 libraries, to tell installations apart.
+    pub path: Option<String>,
+}
+
+/// Programs and libraries that never hold template instances of message_filters.
+fn is_system_file(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    path.starts_with("/usr/lib/") || path.starts_with("/lib") || name.starts_with("python") || name.contains("__rosidl_")
+}
+
+impl Libraries {
+    /// No probes yet.
+    pub fn new(policy: PlacementPolicy) -> Libraries {
+        Libraries {
+            policy,
+            done: HashSet::new(),
+            distributions: HashMap::new(),
+            probes: Vec::new(),
+            loaders: HashSet::new(),
+        }
+    }
+
+    /// Probes the dynamic linkers that running processes use (and this program's own), so that
+    /// libraries are seen as they are loaded.
+    pub fn watch_loaders(&mut self, kernel: &Kernel, pids: &[u32]) {
+        for &pid in pids {
+            for file in proc::mapped_files(pid, |name| name.starts_with("ld-linux") || name.starts_with("ld-2.")) {
+                self.watch_loader(kernel, &file);
+            }
+        }
+    }
+
+    fn watch_loader(&mut self, kernel: &Kernel, file: &MappedFile) {
+        const STATE: &str = "_dl_debug_state";
+        if !self.loaders.insert(file.id) {
+            return;
+        }
+        let cookie = self.probes.len() as u32;
+        let attached = Symbols::read(&file.reachable, false, |n| n == STATE || n == "_r_debug")
+            .map_err(|e| e.to_string())
+            .and_then(|symbols| match (symbols.get(STATE), symbols.get("_r_debug")) {
+                (Some(state), Some(debug)) => {
+                    // The program reads its instruction pointer: probe the first instruction.
+                    kernel.set_r_debug_distance(cookie, debug.address as i64 - state.address as i64)?;
+                    kernel.attach_uprobe("on_dl_state", &file.reachable, state.file_offset, false, cookie)
+                }
+                _ => Err(format!("{} exports no {STATE}", file.path)),
+            });
+        let consequence = "processes that load ROS 2 later are found only by their hits in libraries known already";
+        self.push("library_loaded", file, STATE, Place { offset: 0, placement: Placement::Stepped }, cookie, attached, consequence);
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn push(
+        &mut self,
+        name: &str,
+        file: &MappedFile,
+        symbol: &str,
+        place: Place,
+        cookie: u32,
+        attached: Result<Link, String>,
+        consequence: &str,
+    ) {
+        let (link, error) = match attached {
+            Ok(link) => (Some(link), None),
+            Err(error) => (None, Some(error)),
+        };
+        self.probes.push(Attached {
+            info: ProbeInfo {
+                name: name.into(),
+                library: file.path.clone(),
+                symbol: symbol.into(),
+                offset: place.offset,
+                placement: place.placement.name().into(),
+                hits: 0,
+                attached: link.is_some(),
+                consequence: error.is_some().then(|| consequence.into()),
+                error,
+            },
+            cookie,
+            _link: link,
+        });
+    }
+
+    /// Looks at what a process has mapped and probes what is new.
+    pub fn visit(&mut self, kernel: &Kernel, pid: u32) -> Found {
+        let files = proc::mapped_files(pid, |name| Library::of_file_name(name).is_some());
+        let mut found = Found::default();
+        let library_of = |file: &MappedFile| Library::of_file_name(file.path.rsplit('/').next().unwrap_or(""));
+        // The tracing library tells the distribution, which the others' rows depend on.
+        for file in files.iter().filter(|f| library_of(f) == Some(Library::Tracetools)) {
+            let distribution = match self.distributions.get(&file.id) {
+                Some(&known) => Some(known),
+                None => Symbols::read(&file.reachable, false, |n| n.starts_with("ros_trace_"))
+                    .ok()
+                    .map(|symbols| Distribution::of_tracetools(|name| symbols.get(name).is_some())),
+            };
+            if let Some(distribution) = distribution {
+                self.distributions.insert(file.id, distribution);
+            }
+            found.distribution = found.distribution.max(distribution);
+            found.path = Some(file.path.clone());
+        }
+        for file in &files {
+            let Some(library) = library_of(file) else { continue };
+            if library == Library::Rmw {
+                let name = file.path.rsplit('/').next().unwrap_or("");
+                found.rmw = Some(name.trim_start_matches("lib").split(".so").next().unwrap_or("").to_owned());
+            }
+            // Without libtracetools yet (it may come in the same load, or be compiled out): wait.
+            let Some(distribution) = found.distribution else { continue };
+            if self.done.insert(file.id) {
+                found.attached += self.probe_library(kernel, file, library, distribution);
+            }
+        }
+        if found.distribution.is_some() {
+            found.attached += self.visit_synchronisers(kernel, pid);
+        }
+        found
+    }
+
+    fn probe_library(&mut self, kernel: &Kernel, file: &MappedFile, library: Library, distribution: Distribution) -> usize {
+        let rows: Vec<&Probe> =
+            PROBES.iter().filter(|p| p.library == library && p.applies_to(distribution)).collect();
+        let wanted: HashSet<&str> = rows.iter().flat_map(|p| p.symbols).copied().collect();
+        let symbols = match Symbols::read(&file.reachable, false, |name| wanted.contains(name)) {
+            Ok(symbols) => symbols,
+            Err(error) => {
+                let error = error.to_string();
+                for row in rows {
+                    let nowhere = Place { offset: 0, placement: Placement::Stepped };
+                    let cookie = self.probes.len() as u32;
+                    self.push(row.name, file, row.symbols[0], nowhere, cookie, Err(error.clone()), row.consequence);
+                }
+                return 0;
+            }
+        };
+        let before = self.probes.len();
+        for row in rows {
+            let mut any = false;
+            for &symbol in row.symbols {
+                let Some(function) = symbols.get(symbol) else { continue };
+                any = true;
+                let at = match self.policy {
+                    PlacementPolicy::Cheapest => place(symbols.machine, &function.code, kernel.features.fast_nop),
+                    PlacementPolicy::Entry => entry(symbols.machine, &function.code, kernel.features.fast_nop),
+                };
+                let cookie = self.probes.len() as u32;
+                let link =
+                    kernel.attach_uprobe(row.program, &file.reachable, function.file_offset + at.offset, false, cookie);
+                self.push(row.name, file, symbol, at, cookie, link, row.consequence);
+                if let Some(program) = row.return_program {
+                    let cookie = self.probes.len() as u32;
+                    let link = kernel.attach_uprobe(program, &file.reachable, function.file_offset, true, cookie);
+                    let place = Place { offset: 0, placement: Placement::Stepped };
+                    self.push(row.name, file, symbol, place, cookie, link, row.consequence);
+                    if let Some(last) = self.probes.last_mut() {
+                        last.info.placement = "uretprobe".into();
+                    }
+                }
+                if !row.all {
+                    break;
+                }
+            }
+            if !any {
+                let nowhere = Place { offset: 0, placement: Placement::Stepped };
+                let missing = Err(format!("{} does not export it", file.path));
+                let cookie = self.probes.len() as u32;
+                self.push(row.name, file, row.symbols[0], nowhere, cookie, missing, row.consequence);
+            }
+        }
+        self.probes[before..].iter().filter(|p| p.info.attached).count()
+    }
+
+    /// Probes the inputs of message_filters' synchronisers, which are compiled into the user's
+    /// own programs and component libraries.
+    fn visit_synchronisers(&mut self, kernel: &Kernel, pid: u32) -> usize {
+        let mut files = proc::mapped_files(pid, |name| name.contains(".so"));
+        files.extend(proc::executable(pid));
+        let mut attached = 0;
+        for file in files {
+            if is_system_file(&file.path)
+                || Library::of_file_name(file.path.rsplit('/').next().unwrap_or("")).is_some()
+                || !self.done.insert(file.id)
+            {
+                continue;
+            }
+            let wanted = |name: &str| name.starts_with(SYNC_PREFIX) && name.contains(SYNC_MEMBER);
+            // A file that cannot be read holds no probes of ours; it is not the ROS 2 it needs.
+            let Ok(symbols) = Symbols::read(&file.reachable, true, wanted) else { continue };
+            for (symbol, function) in symbols.iter() {
+                let at = place(symbols.machine, &function.code, kernel.features.fast_nop);
+                let cookie = self.probes.len() as u32;
+                let link =
+                    kernel.attach_uprobe("on_sync_input", &file.reachable, function.file_offset + at.offset, false, cookie);
+                attached += usize::from(link.is_ok());
+                self.push("message_filters", &file, symbol, at, cookie, link, "AND junctions are found from the data flow only");
+            }
+        }
+        attached
+    }
+
+    /// Every probe with its hits so far.
+    pub fn report(&self, kernel: &Kernel) -> Vec<ProbeInfo> {
+        self.probes.iter().map(|p| ProbeInfo { hits: kernel.hits(p.cookie), ..p.info.clone() }).collect()
+    }
+}

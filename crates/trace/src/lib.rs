@@ -3,6 +3,7 @@
 //! Builds anywhere, so that a trace from a robot can be modelled on a laptop.
 pub mod block;
 pub mod event;
+pub mod generate;
 pub mod manifest;
 mod predict;
 pub mod reader;

@@ -38,8 +38,10 @@ def draw(path, log, start, duration):
     for t, x, y in poses:
         way_in = t < duration / 2
         cx, cy = at(x, y).split(",")
-        parts.append(f'<circle cx="{cx}" cy="{cy}" r="2.6" '
-                     f'fill="{"#c0392b" if way_in else "#1f618d"}"/>')
+        # The way in as rings, the way out as dots, so that both show where they coincide.
+        look = ('r="5" fill="none" stroke="#c0392b" stroke-width="1.5"' if way_in
+                else 'r="2.4" fill="#1f618d"')
+        parts.append(f'<circle cx="{cx}" cy="{cy}" {look}/>')
     parts.append(f'<text x="16" y="{height + 18:.0f}"><tspan fill="#d68910">way as driven</tspan>'
                  '  <tspan fill="#c0392b">estimated poses, in</tspan>  '
                  '<tspan fill="#1f618d">and out</tspan></text></svg>\n')

@@ -165,6 +165,8 @@ def main():
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
+    # A domain of its own, so that several demos on one machine do not hear each other.
+    os.environ.setdefault("ROS_DOMAIN_ID", str(1 + os.getpid() % 100))
     with tempfile.TemporaryDirectory(prefix="parking-") as work:
         log = os.path.join(work, "poses.csv")
         try:

@@ -231,7 +231,8 @@ def run_nodes(args, names, graph):
             for timer in node.timers:
                 timer.reset()
         executor.wake()  # the wait set was built without the timers
-        stop.wait(args.duration)
+        if stop.wait(args.duration):
+            return
         for node in nodes:
             for timer in node.timers:
                 timer.cancel()
@@ -239,14 +240,13 @@ def run_nodes(args, names, graph):
         rclpy.try_shutdown()
 
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
     director = threading.Thread(target=direct, daemon=True)
     director.start()
     try:
         executor.spin()
-    except ExternalShutdownException:
+    except (KeyboardInterrupt, ExternalShutdownException):
         pass
+    stop.set()
     director.join()
     return measured
 
@@ -301,6 +301,8 @@ def run_processes(args, names, graph):
             signal.signal(number, lambda *_: [c.terminate() for c in children.values()])
         while any(not os.path.exists(os.path.join(barrier, own)) for own in children):
             if any(child.poll() is not None for child in children.values()):
+                for child in children.values():
+                    child.terminate()
                 break
             time.sleep(0.01)
         with open(os.path.join(barrier, "go"), "w", encoding="utf-8"):
@@ -322,6 +324,7 @@ def main():
     if unknown:
         sys.exit(f"syn: no node {', '.join(unknown)}: there are {', '.join(NODES)}")
     graph = Graph(configured(args), 1000 / args.rate, names)
+    os.environ.setdefault("ROS_DOMAIN_ID", truth.own_domain())
     if args.raw:
         own, path = args.raw
         truth.write_json(path, run_nodes(args, own.split(","), graph).raw())

@@ -48,6 +48,12 @@ pub enum CliError {
     /// An experiment could not be done.
     #[error("{0}")]
     Lab(#[from] onbeat_lab::LabError),
+    /// This kernel or user may not record.
+    #[error("{0}")]
+    Refused(String),
+    /// A recording failed.
+    #[error("{0}")]
+    Record(String),
     /// The words of the command line do not fit together.
     #[error("{0}")]
     Usage(String),
@@ -65,6 +71,7 @@ impl CliError {
     pub fn exit_code(&self) -> u8 {
         match self {
             CliError::Usage(_) | CliError::Lab(onbeat_lab::LabError::Unknown(_)) => 2,
+            CliError::Refused(_) => 4,
             _ => 1,
         }
     }

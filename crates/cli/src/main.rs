@@ -35,7 +35,8 @@ Exit codes:
   0  done
   1  failed; one line on stderr says what and what to do
   2  the command line is wrong
-  3  done, but there was nothing in it: no callback in the trace, no chain in the model"
+  3  done, but there was nothing in it: no callback in the trace, no chain in the model
+  4  this kernel or user may not record"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -60,6 +61,8 @@ enum Outcome {
     Done,
     /// Exit code 3.
     NothingFound,
+    /// The exit code of the recorded command.
+    Command(i32),
 }
 
 fn run(command: Command) -> Result<Outcome, CliError> {
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
     match run(cli.command) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::NothingFound) => ExitCode::from(3),
+        Ok(Outcome::Command(code)) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         // The reader of our output went away (`onbeat show | head`): not our fault, nothing to say.
         Err(e) if e.is_broken_pipe() => ExitCode::SUCCESS,
         Err(e) => {

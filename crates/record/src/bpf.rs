@@ -10,8 +10,15 @@ use std::rc::Rc;
 use std::time::Duration;
 use thiserror::Error;
 
+/// Bytes aligned as ELF readers want them.
+#[repr(align(8))]
+struct Aligned<T: ?Sized>(T);
+
 /// The compiled programs.
-static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/onbeat.bpf.o"));
+static PROGRAMS: &[u8] = {
+    static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/onbeat.bpf.o")));
+    &OBJECT.0
+};
 
 /// Flag in the `processes` map: observe this process and its children.
 pub const MARKED: u8 = 1;
@@ -146,8 +153,12 @@ impl Kernel {
         }
         let features = Features::of_release(release);
         let refused = |e: libbpf_rs::Error| KernelLoadError::Load(e.to_string());
-        // libbpf prints to stderr; its errors come back as values too.
-        libbpf_rs::set_print(None);
+        // libbpf's errors come back as values; its whole log is for whoever asks for it.
+        fn print_log(_: libbpf_rs::PrintLevel, text: String) {
+            eprint!("{text}");
+        }
+        let logged = std::env::var_os("ONBEAT_BPF_LOG").is_some();
+        libbpf_rs::set_print(logged.then_some((libbpf_rs::PrintLevel::Debug, print_log)));
         let mut open = ObjectBuilder::default().name("onbeat").map_err(refused)?.open_memory(PROGRAMS).map_err(refused)?;
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();

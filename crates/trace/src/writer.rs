@@ -311,18 +311,15 @@ impl Writer {
         let number = self.next_segment;
         let path = segment::path(&self.dir, number);
         let header = self.header(Content::Segment, number);
-        let begun = File::create_new(&path).and_then(|mut file| {
-            file.write_all(&header.to_bytes())?;
-            Ok(file)
-        });
-        let file = match begun {
+        let mut file = match File::create_new(&path) {
             Ok(file) => file,
-            Err(error) => {
-                // So that a later attempt can begin the same segment.
-                let _ = std::fs::remove_file(&path);
-                return Err((path, error));
-            }
+            Err(error) => return Err((path, error)),
         };
+        if let Err(error) = file.write_all(&header.to_bytes()) {
+            // So that a later attempt can begin the same segment.
+            let _ = std::fs::remove_file(&path);
+            return Err((path, error));
+        }
         self.segment = Some(Segment {
             number,
             path,

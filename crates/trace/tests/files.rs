@@ -1,9 +1,17 @@
 //! Trace directories: what is written is read, and damage costs only what it hits.
 mod common;
 
-use onbeat_trace::{Event, EventKind, Manifest, Reader, State, Writer, WriterOptions};
+use onbeat_trace::{block, Event, EventKind, Manifest, Reader, State, Writer, WriterOptions};
 use proptest::prelude::*;
 use std::path::Path;
+
+fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
 
 fn small() -> WriterOptions {
     WriterOptions {
@@ -29,7 +37,7 @@ fn read(dir: &Path) -> (Vec<Event>, Reader) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(cases(150))]
 
     #[test]
     fn every_event_comes_back_in_time_order(events in common::events(0..300)) {
@@ -97,4 +105,350 @@ fn stragglers_of_the_next_block_are_sorted_in() {
     assert_eq!(times, [10, 20, 30, 50, 60, 70]);
     assert_eq!(reader.stats().late_events, 0);
     assert_eq!(reader.manifest().out_of_order, 1);
+}
+
+/// A trace of one segment with 12 blocks of 10 events; the events of each block.
+fn twelve_blocks(dir: &Path) -> Vec<Vec<Event>> {
+    let options = WriterOptions {
+        segment_bytes: 1 << 20,
+        ..small()
+    };
+    let mut writer = Writer::create(dir, options).expect("created");
+    let blocks: Vec<Vec<Event>> = (0..12)
+        .map(|b| {
+            (0..10)
+                .map(|i| wake(1000 * b + i, (b * 100 + i) as u32))
+                .collect()
+        })
+        .collect();
+    for block in &blocks {
+        for event in block {
+            writer.push(event).expect("pushed");
+        }
+        writer.flush().expect("flushed");
+    }
+    writer.finish(Manifest::default()).expect("finished");
+    blocks
+}
+
+/// Where the blocks of a file begin, and the file's length.
+fn block_starts(bytes: &[u8]) -> Vec<usize> {
+    let mut starts: Vec<usize> = (0..bytes.len())
+        .filter(|at| bytes[*at..].starts_with(&block::MAGIC))
+        .collect();
+    starts.push(bytes.len());
+    starts
+}
+
+const SEGMENT: &str = "segment-000000.obt";
+
+#[test]
+fn a_file_cut_anywhere_gives_every_whole_block() {
+    let dir = tempfile::tempdir().expect("directory");
+    let path = dir.path().join("trace");
+    let blocks = twelve_blocks(&path);
+    let bytes = std::fs::read(path.join(SEGMENT)).expect("read");
+    let starts = block_starts(&bytes);
+    assert_eq!(starts.len(), 13);
+    for length in (0..=bytes.len()).rev() {
+        std::fs::write(path.join(SEGMENT), &bytes[..length]).expect("written");
+        let (got, reader) = read(&path);
+        let whole = starts
+            .iter()
+            .filter(|s| **s <= length)
+            .count()
+            .saturating_sub(1);
+        assert_eq!(got, blocks[..whole].concat(), "cut at {length}");
+        let stats = reader.stats();
+        assert_eq!(
+            stats.damaged_blocks,
+            0,
+            "cut at {length}: {:?}",
+            reader.warnings()
+        );
+        let clean = starts.contains(&length);
+        assert_eq!(stats.cut_blocks, u64::from(!clean), "cut at {length}");
+        assert_eq!(reader.warnings().is_empty(), clean, "cut at {length}");
+    }
+}
+
+/// One way to damage a file.
+#[derive(Debug, Clone)]
+enum Damage {
+    Flip(u8),
+    Delete(usize),
+    Insert(Vec<u8>),
+    Overwrite(Vec<u8>),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let bytes = || prop::collection::vec(any::<u8>(), 1..40);
+    prop_oneof![
+        4 => (1..=255u8).prop_map(Damage::Flip),
+        1 => (1..40usize).prop_map(Damage::Delete),
+        1 => bytes().prop_map(Damage::Insert),
+        1 => bytes().prop_map(Damage::Overwrite),
+    ]
+}
+
+proptest! {
+    #![proptest_config(cases(150))]
+
+    #[test]
+    fn damage_costs_only_the_blocks_it_hits(place in any::<prop::sample::Index>(), damage in damage()) {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("trace");
+        let blocks = twelve_blocks(&path);
+        let bytes = std::fs::read(path.join(SEGMENT)).expect("read");
+        let starts = block_starts(&bytes);
+        let at = place.index(bytes.len());
+        let mut hit = at..at + 1;
+        let mut bad = bytes.clone();
+        match &damage {
+            Damage::Flip(mask) => bad[at] ^= mask,
+            Damage::Delete(count) => {
+                hit.end = (at + count).min(bytes.len());
+                bad.drain(hit.clone());
+            }
+            Damage::Insert(new) => {
+                // Between two blocks nothing is hit.
+                bad.splice(at..at, new.iter().copied());
+            }
+            Damage::Overwrite(new) => {
+                hit.end = (at + new.len()).min(bytes.len());
+                bad.splice(hit.clone(), new.iter().copied().take(hit.len()));
+            }
+        }
+        std::fs::write(path.join(SEGMENT), &bad).expect("written");
+        let (got, reader) = read(&path);
+        let mut expected = Vec::new();
+        let mut lost = 0;
+        for (number, block) in blocks.iter().enumerate() {
+            let inside = starts[number]..starts[number + 1];
+            let untouched = hit.end <= inside.start || hit.start >= inside.end
+                || matches!(damage, Damage::Insert(_) if at == inside.start);
+            // Damage can also put back what stood there.
+            let same = got.iter().any(|e| *e == block[0]);
+            if untouched || same {
+                expected.extend_from_slice(block);
+            } else {
+                lost += 1;
+            }
+        }
+        prop_assert_eq!(&got, &expected);
+        let stats = reader.stats();
+        // Of blocks at the end nobody knows how many they were.
+        let least = if got.last() == blocks[11].last() { lost } else { 1 };
+        prop_assert!(stats.damaged_blocks + stats.cut_blocks >= least, "{stats:?}, {lost} lost");
+        if bad != bytes {
+            prop_assert!(!reader.warnings().is_empty());
+        }
+    }
+}
+
+/// Initialisation events of a process: all that a flight recorder must keep.
+fn init(time_ns: u64, pid: u32) -> Vec<Event> {
+    let event = |at, kind| Event {
+        time_ns: time_ns + at,
+        cpu: 0,
+        pid,
+        tid: pid,
+        kind,
+    };
+    vec![
+        event(
+            0,
+            EventKind::NodeInit {
+                node: 1,
+                rmw: 2,
+                name: format!("n{pid}").into(),
+                namespace: "/".into(),
+            },
+        ),
+        event(
+            1,
+            EventKind::TimerInit {
+                timer: 3,
+                period_ns: 100,
+            },
+        ),
+        event(
+            2,
+            EventKind::ClockOffset {
+                realtime_minus_monotonic_ns: time_ns as i64,
+            },
+        ),
+    ]
+}
+
+fn is_wake(event: &Event) -> bool {
+    matches!(event.kind, EventKind::Wake { .. })
+}
+
+#[test]
+fn a_flight_recorder_keeps_what_later_events_need() {
+    let dir = tempfile::tempdir().expect("directory");
+    let path = dir.path().join("trace");
+    let options = WriterOptions {
+        max_segments: Some(2),
+        ..small()
+    };
+    let mut writer = Writer::create(&path, options).expect("created");
+    let mut expected = Vec::new();
+    let mut time = 0;
+    let mut saved = None;
+    for pid in 1..40u32 {
+        let mut events = init(time, pid);
+        events.extend((0..50).map(|i| wake(time + 10 + i, i as u32)));
+        expected.extend(events[..2].iter().cloned());
+        if pid == 5 {
+            // This process ends, and nothing of it needs to be kept.
+            events.push(Event {
+                pid: 3,
+                tid: 3,
+                ..wake(time + 90, 0)
+            });
+            events.last_mut().expect("one").kind = EventKind::Exit;
+        }
+        for event in events {
+            writer.push(&event).expect("pushed");
+        }
+        time += 100;
+        // A segment as it was before it was deleted.
+        let old = path.join("segment-000003.obt");
+        if let Ok(bytes) = std::fs::read(&old) {
+            saved = Some((old, bytes));
+        }
+    }
+    writer.finish(Manifest::default()).expect("finished");
+    expected.retain(|e| e.pid != 3);
+    let segments = std::fs::read_dir(&path).expect("listed").count() - 2;
+    assert_eq!(segments, 2, "beside manifest.json and init.obt");
+
+    let check = |what: &str| {
+        let (got, reader) = read(&path);
+        let lasting: Vec<Event> = got
+            .iter()
+            .filter(|e| !is_wake(e) && !matches!(e.kind, EventKind::ClockOffset { .. }))
+            .cloned()
+            .collect();
+        assert_eq!(lasting, expected, "{what}");
+        assert!(
+            reader.warnings().is_empty(),
+            "{what}: {:?}",
+            reader.warnings()
+        );
+        assert!(got.iter().filter(|e| is_wake(e)).count() >= 50, "{what}");
+        assert!(
+            got.windows(2).all(|w| w[0].time_ns <= w[1].time_ns),
+            "{what}"
+        );
+        let offsets = |e: &&Event| matches!(e.kind, EventKind::ClockOffset { .. });
+        let offsets = got.iter().filter(offsets).count();
+        assert!(
+            offsets < 20,
+            "{what}: only the newest of the deleted ones, but {offsets}"
+        );
+    };
+    check("as written");
+    // Killed between writing init.obt and deleting the segment that it stands for.
+    let (old, bytes) = saved.expect("a segment was seen before it was deleted");
+    std::fs::write(old, bytes).expect("written");
+    check("with a segment that should be gone");
+    // Killed while init.obt was written.
+    std::fs::write(path.join("init.obt.tmp"), b"half").expect("written");
+    check("with a temporary file");
+}
+
+/// The one line that a reader says to a path that is no trace.
+fn refusal(path: &Path) -> String {
+    let text = match Reader::open(path) {
+        Ok(_) => panic!("{} was opened", path.display()),
+        Err(error) => error.to_string(),
+    };
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.contains(&path.display().to_string()), "{text}");
+    text
+}
+
+#[test]
+fn what_is_no_trace_is_refused_in_one_line() {
+    let dir = tempfile::tempdir().expect("directory");
+    let at = |name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).expect("made");
+        }
+        std::fs::write(&path, bytes).expect("written");
+        path
+    };
+    assert!(refusal(&dir.path().join("nothing")).contains("No such file"));
+    assert!(refusal(dir.path()).contains("no segments"));
+    refusal(&at("empty", b""));
+    refusal(&at("model.json", b"{\"schema\": \"onbeat-model/1\"}"));
+    at("foreign/manifest.json", b"{\"schema\": \"something-else\"}");
+    refusal(&dir.path().join("foreign"));
+    at("junk/segment-000000.obt", &[7; 5000]);
+    refusal(&dir.path().join("junk"));
+
+    let path = dir.path().join("trace");
+    let blocks = twelve_blocks(&path);
+    let mut bytes = std::fs::read(path.join(SEGMENT)).expect("read");
+    bytes[8] = 9;
+    let crc = crc32fast::hash(&bytes[..40]);
+    bytes[40..44].copy_from_slice(&crc.to_le_bytes());
+    std::fs::write(path.join(SEGMENT), &bytes).expect("written");
+    assert!(refusal(&path).contains("update onbeat"));
+
+    // A trace whose manifest is damaged or gone is a trace all the same.
+    bytes[8] = 1;
+    let crc = crc32fast::hash(&bytes[..40]);
+    bytes[40..44].copy_from_slice(&crc.to_le_bytes());
+    std::fs::write(path.join(SEGMENT), &bytes).expect("written");
+    let id = read(&path).1.manifest().id.clone();
+    for manifest in [
+        Some("{\"schema\": \"onbeat-trace/1\", \"ev"),
+        Some("[]"),
+        None,
+    ] {
+        let file = path.join("manifest.json");
+        match manifest {
+            Some(text) => std::fs::write(file, text).expect("written"),
+            None => std::fs::remove_file(file).expect("removed"),
+        }
+        let (got, reader) = read(&path);
+        assert_eq!(got, blocks.concat());
+        assert_eq!(reader.manifest().id, id);
+        assert!(
+            reader.warnings()[0].contains("manifest.json"),
+            "{:?}",
+            reader.warnings()
+        );
+    }
+    let (got, _) = read(&path.join(SEGMENT));
+    assert_eq!(got, blocks.concat());
+    // Without its header it is found by its blocks.
+    std::fs::write(path.join(SEGMENT), &bytes[44..]).expect("written");
+    assert_eq!(read(&path).0, blocks.concat());
+}
+
+#[test]
+fn a_second_recording_does_not_overwrite_the_first() {
+    let dir = tempfile::tempdir().expect("directory");
+    let path = dir.path().join("trace");
+    twelve_blocks(&path);
+    let error = Writer::create(&path, small()).err().expect("refused");
+    assert!(
+        error.to_string().contains("already holds a trace"),
+        "{error}"
+    );
+}
+
+#[test]
+fn manifests_of_other_versions_are_read() {
+    let text = br#"{"schema": "onbeat-trace/1", "id": "x", "state": "complete", "new": {"a": 1},
+        "probes": [{"name": "p", "fresh": 1}], "lost": {"take": {"1": 3}}}"#;
+    let manifest = onbeat_trace::reader::parse_manifest(text).expect("parsed");
+    assert_eq!(manifest.probes[0].name, "p");
+    assert_eq!(manifest.lost["take"][&1], 3);
 }

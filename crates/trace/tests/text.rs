@@ -5,7 +5,7 @@ use onbeat_trace::text;
 use proptest::prelude::*;
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_printed_is_parsed(events in common::events(0..60)) {

@@ -64,6 +64,8 @@ pub struct ReadStats {
 pub struct Reader {
     path: PathBuf,
     files: Vec<PathBuf>,
+    /// Whether the first block of the recording is among the files.
+    from_start: bool,
     manifest: Manifest,
     warnings: Vec<String>,
     open_warnings: usize,
@@ -111,6 +113,7 @@ impl Reader {
                 shown(&path)
             ));
         }
+        let from_start = is_dir && segments.first().is_some_and(|(number, _)| *number == 0);
         for pair in segments.windows(2) {
             if pair[0].0 + 1 != pair[1].0 {
                 let (from, to) = (pair[0].0 + 1, pair[1].0 - 1);
@@ -168,6 +171,7 @@ impl Reader {
         Ok(Reader {
             path,
             files,
+            from_start,
             manifest,
             open_warnings: warnings.len(),
             warnings,
@@ -214,7 +218,10 @@ impl Reader {
             },
             blocks: None,
             decoder: Decoder::new(),
-            expected: Sequence::default(),
+            expected: Sequence {
+                next: self.from_start.then_some(0),
+                counted: 0,
+            },
             current: Vec::new().into_iter(),
             ahead: Vec::new(),
             latest_ns: 0,

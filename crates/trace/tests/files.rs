@@ -192,7 +192,7 @@ fn damage() -> impl Strategy<Value = Damage> {
 }
 
 proptest! {
-    #![proptest_config(cases(150))]
+    #![proptest_config(cases(300))]
 
     #[test]
     fn damage_costs_only_the_blocks_it_hits(place in any::<prop::sample::Index>(), damage in damage()) {

@@ -1,18 +1,34 @@
 //! Times and untrusted names as text: units, shortening, and making control characters visible.
 
+/// The unit for times of about this size, and its length in ns.
+fn unit(ns: f64) -> (f64, &'static str) {
+    match ns.abs() {
+        v if v < 999.5 => (1.0, "ns"),
+        v if v < 999.5e3 => (1e3, "us"),
+        v if v < 999.5e6 => (1e6, "ms"),
+        v if v < 1e12 => (1e9, "s"),
+        _ => (60e9, "min"),
+    }
+}
+
+/// A mean with the smallest and largest value, in the mean's unit: `27.1 (13.8–60.9) ms`.
+pub fn range(min_ns: f64, mean_ns: f64, max_ns: f64) -> String {
+    let (length, unit) = unit(mean_ns);
+    format!(
+        "{} ({}–{}) {unit}",
+        significant(mean_ns / length),
+        significant(min_ns / length),
+        significant(max_ns / length)
+    )
+}
+
 /// A time with a unit and three significant digits: `27.1 ms`.
 pub fn duration(ns: f64) -> String {
     if !ns.is_finite() {
         return "-".into();
     }
-    let (value, unit) = match ns.abs() {
-        v if v < 999.5 => (ns, "ns"),
-        v if v < 999.5e3 => (ns / 1e3, "us"),
-        v if v < 999.5e6 => (ns / 1e6, "ms"),
-        v if v < 1e12 => (ns / 1e9, "s"),
-        _ => (ns / 60e9, "min"),
-    };
-    format!("{} {unit}", significant(value))
+    let (length, unit) = unit(ns);
+    format!("{} {unit}", significant(ns / length))
 }
 
 /// A number with three significant digits: `0.62`, `27.1`, `1234`.
@@ -85,7 +101,7 @@ pub fn shorten(text: &str, limit: usize) -> String {
     }
     let kept = limit.saturating_sub(1);
     // Names differ at their ends more often than at their starts.
-    let head = kept / 2;
+    let head = kept / 3;
     let tail = kept - head;
     let mut out: String = text.chars().take(head).collect();
     out.push('…');
@@ -142,7 +158,7 @@ mod tests {
 
     #[test]
     fn shortening_keeps_both_ends() {
-        assert_eq!(shorten("/sensing/lidar/front", 9), "/sen…ront");
+        assert_eq!(shorten("/sensing/lidar/front", 9), "/s…/front");
         assert_eq!(shorten("abc", 3), "abc");
         assert_eq!(shorten("abcd", 0), "…");
     }

@@ -1,0 +1,2 @@
+//! A model in the forms that other tools read.
+pub mod svg;

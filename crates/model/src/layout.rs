@@ -7,12 +7,12 @@
 //! over ranks runs on a straight lane of its own, which is placed like a box, so that no line
 //! crosses a box or a label.
 
-use crate::schema::{CallbackType, JunctionKind, Model};
+use crate::schema::{Callback, CallbackType, JunctionKind, Model};
 use crate::text;
 use std::collections::{BTreeMap, HashMap};
 
-/// Width of a callback's box.
-pub const CALLBACK_WIDTH: f64 = 172.0;
+/// Least and greatest width of a callback's box.
+const CALLBACK_WIDTH: (f64, f64) = (96.0, 172.0);
 /// Height of a callback's box.
 const CALLBACK_HEIGHT: f64 = 36.0;
 /// Diameter of a synchroniser's circle.
@@ -26,11 +26,15 @@ const LABEL_STEP: f64 = 15.0;
 /// Font size of labels.
 pub const LABEL_FONT: f64 = 10.5;
 /// Longest label.
-const LABEL_LIMIT: f64 = 150.0;
+const LABEL_LIMIT: f64 = 144.0;
 /// Gap between callbacks of one box.
 const CALLBACK_GAP: f64 = 8.0;
 /// Margin around everything.
 const MARGIN: f64 = 14.0;
+/// Weight with which everything is drawn towards the middle; a wire's is about 1.
+const GRAVITY: f64 = 0.4;
+/// What a pixel of height costs, against one of a wire's length.
+const HEIGHT_COST: f64 = 3.0;
 /// Moves that the search for a good order may try, times items: keeps large graphs fast.
 const SEARCH_BUDGET: usize = 3_000_000;
 
@@ -110,6 +114,32 @@ pub struct Layout {
     pub callbacks: Vec<CallbackBox>,
     /// Nets.
     pub nets: Vec<Net>,
+}
+
+/// How much wider bold text is.
+pub const TITLE_BOLD: f64 = 1.06;
+
+/// The two lines in a callback's box: what it waits for, and its figures (empty without any).
+pub fn captions(callback: &Callback) -> (String, String) {
+    let caption = match callback.kind {
+        CallbackType::Timer => match callback.period_ns {
+            Some(p) => format!("timer {}", text::period(p)),
+            None => "timer".into(),
+        },
+        CallbackType::Subscription => callback.input.clone(),
+        CallbackType::Service => match &callback.caller {
+            Some(caller) => format!("{} for {caller}", callback.input),
+            None => callback.input.clone(),
+        },
+        CallbackType::Client => format!("answer of {}", callback.input),
+        CallbackType::Sync => "synchroniser".into(),
+    };
+    let e = &callback.figures.exec_ns;
+    if e.count() == 0 {
+        return (caption, String::new());
+    }
+    let times = text::range(e.min() as f64, e.mean(), e.max() as f64);
+    (caption, format!("{times} · {}", text::percent(callback.figures.load)))
 }
 
 /// About how wide a text is in a sans-serif font, from above.
@@ -604,7 +634,9 @@ impl<'a> Placing<'a> {
             sum[ib].0 += weight * (ya - ob);
             sum[ib].1 += weight;
         }
-        sum.iter().zip(tops).map(|(&(s, w), &y)| if w > 0.0 { s / w } else { y }).collect()
+        // Everything is drawn a little towards the middle: that keeps the drawing compact.
+        let middle = tops.iter().sum::<f64>() / tops.len().max(1) as f64;
+        sum.iter().map(|&(s, w)| (s + GRAVITY * middle) / (w + GRAVITY)).collect()
     }
 
     /// Sorts the callbacks in each column of each box, and the nets of each callback, by where
@@ -695,7 +727,7 @@ impl<'a> Placing<'a> {
         }
         let bottom = (0..tops.len()).map(|i| tops[i]).fold(f64::MIN, f64::max);
         let top = (0..tops.len()).map(|i| tops[i]).fold(f64::MAX, f64::min);
-        crossings as f64 * 60.0 + length + 0.5 * (bottom - top)
+        crossings as f64 * 60.0 + length + HEIGHT_COST * (bottom - top)
     }
 
     /// Finds an order of the items from top to bottom, and their tops.
@@ -991,7 +1023,12 @@ impl Placing<'_> {
         let mut c = Columns { width: vec![SYNC_SIZE; self.ranks], ..Columns::default() };
         for (v, callback) in self.model.callbacks.iter().enumerate() {
             if callback.kind != CallbackType::Sync {
-                c.width[self.rank[v]] = CALLBACK_WIDTH;
+                let (caption, figures) = captions(callback);
+                let needed = (text_width(&caption, 11.0).max(text_width(&figures, 10.0)) + 26.0)
+                    .max(text_width(&text::visible(&callback.node), 11.5 * TITLE_BOLD))
+                    .clamp(CALLBACK_WIDTH.0, CALLBACK_WIDTH.1);
+                let width = &mut c.width[self.rank[v]];
+                *width = width.max(needed.ceil());
             }
         }
         let mut labels = vec![0.0f64; self.ranks];
@@ -1095,7 +1132,7 @@ impl Placing<'_> {
                 let r = self.rank[v];
                 let (w, h) = match callback.kind {
                     CallbackType::Sync => (SYNC_SIZE, SYNC_SIZE),
-                    _ => (CALLBACK_WIDTH, self.callback_height(v)),
+                    _ => (columns.width[r], self.callback_height(v)),
                 };
                 CallbackBox {
                     callback: v,
@@ -1129,7 +1166,7 @@ impl Placing<'_> {
         let start = self.rank[plan.source];
         let own_width = match self.model.callbacks[plan.source].kind {
             CallbackType::Sync => SYNC_SIZE,
-            _ => CALLBACK_WIDTH,
+            _ => columns.width[start],
         };
         let from = columns.callback(start) + own_width;
         let end = columns.label_end[start];

@@ -1,8 +1,10 @@
 //! The graph as a picture: SVG that stands alone, or as a part of a report.
 
-use crate::layout::{fit_text, layout, CallbackBox, Layout, Net, LABEL_FONT, PAD, TITLE_HEIGHT};
+use crate::layout::{
+    captions, fit_text, layout, CallbackBox, Layout, Net, LABEL_FONT, PAD, TITLE_BOLD, TITLE_HEIGHT,
+};
 use crate::schema::{Callback, CallbackType, Edge, JunctionKind, Model};
-use crate::text::{duration, percent, period, range, visible, xml};
+use crate::text::{duration, percent, visible, xml};
 use std::fmt::Write as _;
 
 /// Colours and type of the graph, for light and dark surroundings.
@@ -59,23 +61,6 @@ pub fn type_name(kind: CallbackType) -> &'static str {
     }
 }
 
-/// What a callback waits for, short.
-pub fn caption(callback: &Callback) -> String {
-    match callback.kind {
-        CallbackType::Timer => match callback.period_ns {
-            Some(p) => format!("timer {}", period(p)),
-            None => "timer".into(),
-        },
-        CallbackType::Subscription => callback.input.clone(),
-        CallbackType::Service => match &callback.caller {
-            Some(caller) => format!("{} for {caller}", callback.input),
-            None => callback.input.clone(),
-        },
-        CallbackType::Client => format!("answer of {}", callback.input),
-        CallbackType::Sync => "synchroniser".into(),
-    }
-}
-
 /// The elements of a placed graph, without the `svg` element around them.
 pub fn drawing(model: &Model, placed: &Layout) -> String {
     let mut out = String::new();
@@ -92,7 +77,7 @@ pub fn drawing(model: &Model, placed: &Layout) -> String {
             r.h,
             r.x + PAD,
             r.y + TITLE_HEIGHT - 6.0,
-            xml(&fit_text(&node.name, 11.5 * 1.06, node.title_width))
+            xml(&fit_text(&node.name, 11.5 * TITLE_BOLD, node.title_width))
         );
     }
     for net in &placed.nets {
@@ -217,6 +202,7 @@ fn draw_callback(out: &mut String, model: &Model, cell: &CallbackBox) {
         );
         return;
     }
+    let (caption, figures) = captions(callback);
     let middle = r.y + r.h / 2.0;
     let text_x = r.x + if cell.junction.is_some() { 19.0 } else { 11.0 };
     let text_w = r.x + r.w - text_x - 5.0;
@@ -233,15 +219,9 @@ fn draw_callback(out: &mut String, model: &Model, cell: &CallbackBox) {
         r.y + 0.5,
         r.h - 1.0,
         middle - 3.0,
-        xml(&fit_text(&caption(callback), 11.0, text_w))
+        xml(&fit_text(&caption, 11.0, text_w))
     );
-    let e = &callback.figures.exec_ns;
-    if e.count() > 0 {
-        let figures = format!(
-            "{} · {}",
-            range(e.min() as f64, e.mean(), e.max() as f64),
-            percent(callback.figures.load)
-        );
+    if !figures.is_empty() {
         let _ = write!(
             out,
             "<text class=\"fig\" x=\"{text_x:.1}\" y=\"{:.1}\">{}</text>",

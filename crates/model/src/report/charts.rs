@@ -41,7 +41,7 @@ impl Axis {
         }
         let raw = (self.high - self.low) / count;
         let power = 10f64.powf(raw.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].iter().map(|s| s * power).find(|s| *s >= raw).unwrap_or(raw);
+        let step = [1.0, 2.0, 2.5, 5.0, 10.0].iter().map(|s| s * power).find(|s| *s >= raw).unwrap_or(raw);
         if !(step.is_finite() && step > 0.0) {
             return Vec::new();
         }
@@ -56,15 +56,18 @@ impl Axis {
 
 /// An axis label: like a duration, without more digits than a round value needs.
 fn tick_label(ns: f64) -> String {
+    if ns == 0.0 {
+        return "0".into();
+    }
     duration(ns)
 }
 
 /// Histogram of a distribution, with its percentiles marked.
 pub fn histogram(dist: &Dist, what: &str) -> String {
     const W: f64 = 560.0;
-    const H: f64 = 170.0;
+    const PLOT: f64 = 116.0;
     const BINS: usize = 70;
-    let (left, top, plot_w, plot_h) = (8.0, 36.0, W - 16.0, H - 36.0 - 22.0);
+    let (left, plot_w, plot_h) = (8.0, W - 16.0, PLOT);
     if dist.count() == 0 {
         return String::new();
     }
@@ -89,11 +92,29 @@ pub fn histogram(dist: &Dist, what: &str) -> String {
         }
     }
     let tallest = bins.iter().copied().fold(0.0, f64::max).max(1.0);
+    // Each marker's label has its own height or enough distance: they never overlap.
+    let marks = [("median", dist.quantile(0.5) as f64), ("99 %", p99), ("max", max)];
+    let mut ends = [f64::MIN; 3];
+    let labels: Vec<(String, usize, f64, f64)> = marks
+        .iter()
+        .map(|&(name, value)| {
+            let x = axis.place(value);
+            let label = format!("{name} {}", duration(value));
+            let w = crate::layout::text_width(&label, 10.5);
+            let start = (x - w / 2.0).clamp(left, left + plot_w - w);
+            let row = ends.iter().position(|e| start > *e + 8.0).unwrap_or(2);
+            ends[row] = start + w;
+            (label, row, start, x)
+        })
+        .collect();
+    let rows = labels.iter().map(|l| l.1 + 1).max().unwrap_or(0);
+    let top = 6.0 + 11.0 * rows as f64;
+    let bottom = top + plot_h;
     let mut out = format!(
-        "<svg class=\"chart\" viewBox=\"0 0 {W} {H}\" role=\"img\" aria-label=\"{}\">",
+        "<svg class=\"chart\" viewBox=\"0 0 {W} {}\" role=\"img\" aria-label=\"{}\">",
+        bottom + 22.0,
         xml(what)
     );
-    let bottom = top + plot_h;
     for v in axis.ticks(8.0) {
         let x = axis.place(v);
         let _ = write!(
@@ -118,16 +139,7 @@ pub fn histogram(dist: &Dist, what: &str) -> String {
         );
     }
     let _ = write!(out, "<path class=\"axis\" d=\"M{left} {bottom}h{plot_w}\"/>");
-    // Each marker's label has its own height or enough distance: they never overlap.
-    let marks = [("median", dist.quantile(0.5) as f64), ("99 %", p99), ("max", max)];
-    let mut ends = [f64::MIN; 3];
-    for (name, value) in marks {
-        let x = axis.place(value);
-        let label = format!("{name} {}", duration(value));
-        let w = crate::layout::text_width(&label, 10.5);
-        let start = (x - w / 2.0).clamp(left, left + plot_w - w);
-        let row = ends.iter().position(|e| start > *e + 8.0).unwrap_or(2);
-        ends[row] = start + w;
+    for (label, row, start, x) in labels {
         let base = top - 4.0 - 11.0 * row as f64;
         let _ = write!(
             out,
@@ -320,7 +332,7 @@ pub fn growth(callback: &Callback) -> String {
     let mut out = format!(
         "<svg class=\"chart\" viewBox=\"0 0 {W} {H}\" role=\"img\" aria-label=\"Growth over runs\">"
     );
-    for v in scale.ticks(4.0) {
+    for v in scale.ticks(4.6) {
         let _ = write!(
             out,
             "<path class=\"grid\" d=\"M{left} {0:.1}h{plot_w}\"/>\

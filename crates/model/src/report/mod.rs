@@ -2,8 +2,8 @@
 //! and what the recording could not see.
 mod charts;
 
-use crate::export::svg::{self, caption, type_name};
-use crate::layout;
+use crate::export::svg::{self, type_name};
+use crate::layout::{self, captions};
 use crate::schema::{Callback, CallbackFigures, Chain, Edge, JunctionKind, Model};
 use crate::text::{duration, percent, period, shorten, xml};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +11,11 @@ use std::fmt::Write as _;
 
 /// Charts of growth that are shown at once; the rest can be unfolded.
 const GROWTH_SHOWN: usize = 12;
+
+/// Scale below which the graph's text cannot be read: then it scrolls.
+const READABLE: f64 = 0.78;
+/// Width that the page gives to the graph at most.
+const PAGE_WIDTH: f64 = 1400.0;
 
 /// The page. `title` heads it.
 pub fn html(model: &Model, title: &str) -> String {
@@ -212,10 +217,10 @@ fn pick_style(model: &Model) -> String {
     let index: BTreeMap<&str, usize> =
         model.callbacks.iter().enumerate().map(|(i, c)| (c.id.as_str(), i)).collect();
     css.push_str(
-        "body:has(.pick input:not(#k-all):checked) .graph :is(.net>g,.callback){opacity:.16}\n\
-         body:has(.pick input:not(#k-all):checked) .graph .label{opacity:.35}\n",
+        "body:has(.chains input:not(#k-all):checked) .graph :is(.net>g,.callback){opacity:.16}\n\
+         body:has(.chains input:not(#k-all):checked) .graph .label{opacity:.35}\n",
     );
-    for (k, chain) in model.chains.iter().enumerate() {
+    for (k, chain) in by_latency(model).into_iter().enumerate() {
         let mut parts: Vec<String> = chain
             .callbacks
             .iter()
@@ -247,8 +252,9 @@ fn graph(out: &mut String, model: &Model) {
         "<h2 id=\"graph\">Graph</h2>\n<p class=\"note\">Boxes are nodes, in them their callbacks with \
          the execution time's mean (min–max) and the load on one CPU; lines are topics, requests and \
          responses. A name that begins with ~ is relative to its node. Hover over anything for its \
-         figures.</p>\n<div class=\"graphbox\"><svg class=\"graph\" width=\"{w}\" height=\"{h}\" \
-         viewBox=\"0 0 {w} {h}\">{}</svg></div>\n<ul class=\"legend\">",
+         figures.</p>\n<div class=\"graphbox\"><svg class=\"graph\" viewBox=\"0 0 {w} {h}\" \
+         style=\"width:100%;min-width:{:.0}px;max-width:{w}px\">{}</svg></div>\n<ul class=\"legend\">",
+        w * READABLE,
         svg::drawing(model, &placed)
     );
     let kinds: BTreeSet<&str> = model.callbacks.iter().map(|c| type_name(c.kind)).collect();
@@ -265,17 +271,25 @@ fn graph(out: &mut String, model: &Model) {
         out.push_str("<li>- - - assumed, not seen</li>");
     }
     out.push_str("</ul>\n");
+    if w * READABLE > PAGE_WIDTH {
+        out.push_str(
+            "<fieldset class=\"pick size\"><span>Size:</span>\
+             <input type=\"radio\" name=\"size\" id=\"g-read\" checked><label for=\"g-read\">to read</label>\
+             <input type=\"radio\" name=\"size\" id=\"g-fit\"><label for=\"g-fit\">to fit</label></fieldset>\n",
+        );
+    }
     if !model.chains.is_empty() {
         out.push_str(
-            "<fieldset class=\"pick\"><span>Show in the graph:</span>\
+            "<fieldset class=\"pick chains\"><span>Show in the graph:</span>\
              <input type=\"radio\" name=\"pick\" id=\"k-all\" checked><label for=\"k-all\">everything</label>",
         );
-        for (k, chain) in model.chains.iter().enumerate() {
+        for (k, chain) in by_latency(model).into_iter().enumerate() {
             let _ = write!(
                 out,
                 "<input type=\"radio\" name=\"pick\" id=\"k{k}\"><label for=\"k{k}\" title=\"{}\">{}</label>",
                 xml(&shorten(&chain.callbacks.join(" → "), 600)),
-                xml(&shorten(&chain.id, 40))
+                // Many chains have the same ends: then only ids tell them apart.
+                xml(&if model.chains.len() <= 6 { ends(model, chain) } else { shorten(&chain.id, 40) })
             );
         }
         out.push_str("</fieldset>\n");
@@ -285,7 +299,7 @@ fn graph(out: &mut String, model: &Model) {
 /// A callback in a few words: node and what it waits for.
 fn in_words(model: &Model, id: &str) -> String {
     match model.callbacks.iter().find(|c| c.id == id) {
-        Some(c) => format!("{} ({})", c.node, caption(c)),
+        Some(c) => format!("{} ({})", c.node, captions(c).0),
         None => id.to_string(),
     }
 }
@@ -299,14 +313,28 @@ fn chains(out: &mut String, model: &Model) {
          callback to the publication of the chain's output, followed item by item. Jitter is half of \
          its largest minus its smallest value. The slowest chain comes first.</p>\n",
     );
+    for chain in by_latency(model) {
+        chain_card(out, model, chain);
+    }
+}
+
+/// The nodes at a chain's ends.
+fn ends(model: &Model, chain: &Chain) -> String {
+    let node = |id: Option<&String>| {
+        let callback = model.callbacks.iter().find(|c| Some(&c.id) == id);
+        shorten(callback.map_or("?", |c| c.node.as_str()), 60)
+    };
+    format!("{} → {}", node(chain.callbacks.first()), node(chain.callbacks.last()))
+}
+
+/// The slowest first.
+fn by_latency(model: &Model) -> Vec<&Chain> {
     let mut sorted: Vec<&Chain> = model.chains.iter().collect();
     sorted.sort_by(|a, b| {
         let key = |c: &Chain| c.figures.latency_ns.max();
         key(b).cmp(&key(a)).then(a.id.cmp(&b.id))
     });
-    for chain in sorted {
-        chain_card(out, model, chain);
-    }
+    sorted
 }
 
 fn chain_card(out: &mut String, model: &Model, chain: &Chain) {
@@ -314,9 +342,10 @@ fn chain_card(out: &mut String, model: &Model, chain: &Chain) {
     let l = &f.latency_ns;
     let _ = write!(
         out,
-        "<section class=\"chain\"><header><h3>{}{}</h3><p>{}, <span{}>{} lost on the way</span></p></header><ol class=\"path\">",
-        xml(&shorten(&chain.id, 80)),
+        "<section class=\"chain\"><header><h3>{}{} <small>{}</small></h3><p>{}, <span{}>{} lost on the way</span></p></header><ol class=\"path\">",
+        xml(&ends(model, chain)),
         if chain.assumed { " <span class=\"bad\">(stands on an assumed link)</span>" } else { "" },
+        xml(&shorten(&chain.id, 40)),
         format_args!("{} executions", grouped(f.executions)),
         if f.lost > 0 { " class=\"bad\"" } else { "" },
         grouped(f.lost)
@@ -382,7 +411,7 @@ fn name_cell(c: &Callback) -> String {
         xml(&shorten(&c.id, 300)),
         xml(&shorten(&c.node, 90)),
         type_name(c.kind),
-        xml(&shorten(&caption(c), 90))
+        xml(&shorten(&captions(c).0, 90))
     )
 }
 
@@ -397,9 +426,9 @@ fn callbacks(out: &mut String, model: &Model) {
          preemption and blocking; response runs from the moment the callback could run to its end. \
          Load is the share of one CPU.</p>\n<div class=\"scroll\"><table><thead>\
          <tr><th rowspan=\"2\">Callback</th><th class=\"n\" rowspan=\"2\">Count</th>\
-         <th class=\"n\" colspan=\"4\">Execution</th><th class=\"n\" colspan=\"2\">Response</th>\
+         <th class=\"g\" colspan=\"4\">Execution</th><th class=\"g\" colspan=\"2\">Response</th>\
          <th class=\"n\" rowspan=\"2\">Period</th><th class=\"n\" rowspan=\"2\">Release<br>jitter 99 %</th>\
-         <th class=\"n\" rowspan=\"2\">Load</th><th class=\"n\" rowspan=\"2\">Preempted,<br>blocked</th>\
+         <th class=\"n\" rowspan=\"2\">Load</th><th class=\"n\" rowspan=\"2\">Preempted<br>/ blocked</th>\
          <th rowspan=\"2\">Threads</th></tr><tr><th class=\"n\">min</th><th class=\"n\">mean</th>\
          <th class=\"n\">99 %</th><th class=\"n\">max</th><th class=\"n\">99 %</th>\
          <th class=\"n\">max</th></tr></thead><tbody>",
@@ -426,7 +455,7 @@ fn callbacks(out: &mut String, model: &Model) {
             0..=3 => String::new(),
             n => format!("<br>and {} more", n - 3),
         };
-        let meter = if busiest > 0.0 && f.load.is_finite() {
+        let meter = if busiest > 0.0 && f.load.is_finite() && e.count() > 0 {
             format!(
                 "<span class=\"meter\"><i style=\"width:{:.1}%\"></i></span>",
                 100.0 * (f.load / busiest).clamp(0.0, 1.0)
@@ -439,7 +468,7 @@ fn callbacks(out: &mut String, model: &Model) {
             "<tr>{}<td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
              <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
              <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}{meter}</td>\
-             <td class=\"n\">{}<br>{}</td><td>{shown}{more}</td></tr>\n",
+             <td class=\"n\">{} / {}</td><td>{shown}{more}</td></tr>\n",
             name_cell(c),
             grouped(e.count()),
             time(e.count(), e.min() as f64),
@@ -468,7 +497,7 @@ fn box_plots(out: &mut String, model: &Model) {
         .filter(|c| c.figures.exec_ns.count() > 0)
         .map(|callback| charts::Named {
             callback,
-            caption: caption(callback),
+            caption: captions(callback).0,
             kind: type_name(callback.kind),
         })
         .collect();
@@ -499,7 +528,7 @@ fn edges(out: &mut String, model: &Model) {
          <div class=\"scroll\"><table><thead><tr><th rowspan=\"2\">Topic</th>\
          <th rowspan=\"2\">From</th><th rowspan=\"2\">To</th>\
          <th class=\"n\" rowspan=\"2\">Published</th><th class=\"n\" rowspan=\"2\">Taken</th>\
-         <th class=\"n\" rowspan=\"2\">Lost</th><th class=\"n\" colspan=\"3\">Latency</th>\
+         <th class=\"n\" rowspan=\"2\">Lost</th><th class=\"g\" colspan=\"3\">Latency</th>\
          <th class=\"n\">Transport</th><th class=\"n\">Waiting</th></tr><tr><th class=\"n\">median</th>\
          <th class=\"n\">99 %</th><th class=\"n\">max</th><th class=\"n\">median</th>\
          <th class=\"n\">median</th></tr></thead><tbody>",
@@ -588,7 +617,7 @@ fn modes(out: &mut String, model: &Model) {
     }
     let heads: String = modes
         .iter()
-        .map(|m| format!("<th class=\"n\" colspan=\"2\">{}</th>", xml(&shorten(m, 30))))
+        .map(|m| format!("<th class=\"g\" colspan=\"2\">{}</th>", xml(&shorten(m, 30))))
         .collect();
     let row = |name: String, values: Vec<Option<(f64, f64)>>| {
         let cells: String = values
@@ -666,7 +695,7 @@ fn growth(out: &mut String, model: &Model) {
                 text,
                 "<figure><figcaption><b>{}</b><span>{}</span></figcaption>{}</figure>",
                 xml(&shorten(&c.node, 60)),
-                xml(&shorten(&caption(c), 60)),
+                xml(&shorten(&captions(c).0, 60)),
                 charts::growth(c)
             );
         }

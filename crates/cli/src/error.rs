@@ -31,10 +31,7 @@ pub enum CliError {
     },
     /// A trace was given where a model is needed.
     #[error("{p} is a trace directory, and {command} needs a model: make one with `onbeat model {p}`", p = path.display())]
-    TraceForModel {
-        path: PathBuf,
-        command: &'static str,
-    },
+    TraceForModel { path: PathBuf, command: String },
     /// A model was given where a trace is needed.
     #[error("{} is a model file, and {command} needs a trace directory (what `onbeat record -o DIR` wrote){hint}", path.display())]
     ModelForTrace {

@@ -1,24 +1,48 @@
 //! `onbeat export`: a model or a trace in the form of another tool.
 
 use crate::error::CliError;
+use crate::files::{self, Kind};
 use crate::Outcome;
-use std::path::PathBuf;
+use onbeat_model::export;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
 /// Forms that can be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// Graphviz (model)
+    /// The graph for Graphviz (of a model)
     Dot,
-    /// The graph as a picture (model)
+    /// The graph as a picture (of a model)
     Svg,
-    /// CARET's architecture file, YAML (model)
+    /// CARET's architecture file, YAML (of a model)
     Caret,
-    /// callbacks.csv, edges.csv, chains.csv (model)
+    /// Tables: callbacks.csv, edges.csv, chains.csv and more (of a model)
     Csv,
-    /// Trace events for ui.perfetto.dev (trace)
+    /// Timeline for ui.perfetto.dev (of a trace)
     Perfetto,
-    /// One Parquet file per kind of event (trace)
+    /// One Parquet file per kind of event (of a trace)
     Parquet,
+}
+
+impl Format {
+    /// How the command line names it.
+    fn name(self) -> &'static str {
+        match self {
+            Format::Dot => "dot",
+            Format::Svg => "svg",
+            Format::Caret => "caret",
+            Format::Csv => "csv",
+            Format::Perfetto => "perfetto",
+            Format::Parquet => "parquet",
+        }
+    }
+
+    fn wants(self) -> Kind {
+        match self {
+            Format::Perfetto | Format::Parquet => Kind::Trace,
+            _ => Kind::File,
+        }
+    }
 }
 
 /// Write a model or a trace for another tool.
@@ -27,8 +51,8 @@ pub enum Format {
 Examples:
   onbeat export model.json --to svg -o graph.svg
   onbeat export model.json --to dot | dot -Tpdf -o graph.pdf
-  onbeat export model.json --to csv -o tables/
-  onbeat export trace --to perfetto -o trace.perfetto.json
+  onbeat export model.json --to csv -o tables
+  onbeat export trace --to perfetto -o trace.json
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but there was nothing to export.")]
 pub struct Args {
@@ -38,13 +62,71 @@ pub struct Args {
     /// Form to write
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub to: Format,
-    /// File to write ('-': standard output, which is the default for dot, svg and caret); a
-    /// directory for csv and parquet
+    /// File to write ('-', the default: standard output); for csv and parquet a directory
+    /// [default: .]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 
 /// Runs it.
-pub fn run(_args: Args) -> Result<Outcome, CliError> {
-    Err(CliError::Usage("this build has no export yet".into()))
+pub fn run(args: Args) -> Result<Outcome, CliError> {
+    let input = match (&args.input, args.to.wants()) {
+        (Some(path), _) => path.clone(),
+        (None, Kind::File) => PathBuf::from("model.json"),
+        (None, Kind::Trace) => {
+            return Err(CliError::Usage(format!(
+                "--to {} takes a trace directory: onbeat export TRACE --to {0}",
+                args.to.name()
+            )))
+        }
+    };
+    match (files::kind(&input)?, args.to.wants()) {
+        (Kind::Trace, Kind::File) => Err(CliError::TraceForModel {
+            path: input,
+            command: format!("--to {}", args.to.name()),
+        }),
+        (_, Kind::Trace) => {
+            files::need_trace(&input, &format!("--to {}", args.to.name()), "")?;
+            Err(CliError::Usage(format!(
+                "this build cannot export to {} yet",
+                args.to.name()
+            )))
+        }
+        (Kind::File, Kind::File) => of_model(&args, &input),
+    }
+}
+
+fn of_model(args: &Args, input: &Path) -> Result<Outcome, CliError> {
+    let model = files::load_model(input, "`onbeat export`")?;
+    let output = args.output.as_deref();
+    let text = match args.to {
+        Format::Dot => export::dot::dot(&model),
+        Format::Svg => export::svg::svg(&model),
+        Format::Caret => export::caret::caret(&model),
+        _ => {
+            let directory = output.unwrap_or(Path::new("."));
+            std::fs::create_dir_all(directory).map_err(|source| CliError::Write {
+                path: directory.into(),
+                source,
+            })?;
+            for (name, text) in export::csv::tables(&model) {
+                let path = directory.join(name);
+                files::write_whole(&path, |out| out.write_all(text.as_bytes()))?;
+                let _ = writeln!(std::io::stderr(), "{}", path.display());
+            }
+            return Ok(outcome(&model));
+        }
+    };
+    files::write_whole(output.unwrap_or(Path::new("-")), |out| {
+        out.write_all(text.as_bytes())
+    })?;
+    Ok(outcome(&model))
+}
+
+fn outcome(model: &onbeat_model::Model) -> Outcome {
+    if model.callbacks.is_empty() {
+        Outcome::NothingFound
+    } else {
+        Outcome::Done
+    }
 }

@@ -48,11 +48,11 @@ fn read_error(path: &Path, source: io::Error) -> CliError {
 }
 
 /// Reads a model for `command`.
-pub fn load_model(path: &Path, command: &'static str) -> Result<Model, CliError> {
+pub fn load_model(path: &Path, command: &str) -> Result<Model, CliError> {
     if kind(path)? == Kind::Trace {
         return Err(CliError::TraceForModel {
             path: path.into(),
-            command,
+            command: command.into(),
         });
     }
     let bytes = fs::read(path).map_err(|source| read_error(path, source))?;

@@ -2,6 +2,7 @@
 
 use crate::error::CliError;
 use crate::{files, Outcome};
+use std::io::Write as _;
 use std::path::PathBuf;
 
 /// Write a report of a model: one HTML file that loads nothing from elsewhere.
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   onbeat report
-  onbeat report model.json -o parking.html
+  onbeat report model.json -o parking.html --title 'Parking demo'
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model holds no callback.")]
 pub struct Args {
@@ -23,13 +24,27 @@ pub struct Args {
     /// File to write ('-': standard output)
     #[arg(short, long, default_value = "report.html", value_name = "FILE")]
     pub output: PathBuf,
-    /// The trace, for what its recorder says of coverage and losses
-    #[arg(long, value_name = "TRACE")]
-    pub trace: Option<PathBuf>,
+    /// Title of the report [default: the model's file name]
+    #[arg(long, value_name = "TEXT")]
+    pub title: Option<String>,
 }
 
 /// Runs it.
 pub fn run(args: Args) -> Result<Outcome, CliError> {
-    files::load_model(&args.model, "`onbeat report`")?;
-    Err(CliError::Usage("this build has no report yet".into()))
+    let model = files::load_model(&args.model, "`onbeat report`")?;
+    let title = args.title.unwrap_or_else(|| {
+        args.model
+            .file_stem()
+            .map_or("model".into(), |n| n.to_string_lossy().into_owned())
+    });
+    let page = onbeat_model::report::html(&model, &title);
+    files::write_whole(&args.output, |out| out.write_all(page.as_bytes()))?;
+    if args.output.as_os_str() != "-" {
+        let _ = writeln!(std::io::stderr(), "{}", args.output.display());
+    }
+    Ok(if model.callbacks.is_empty() {
+        Outcome::NothingFound
+    } else {
+        Outcome::Done
+    })
 }

@@ -3,7 +3,9 @@
 use crate::error::CliError;
 use crate::term::{Align, Screen, Table};
 use crate::{files, Outcome};
-use onbeat_model::schema::{CallbackFigures, EdgeFigures, JunctionKind, Model, ThreadUse};
+use onbeat_model::schema::{
+    CallbackFigures, CallbackType, EdgeFigures, JunctionKind, Model, ThreadUse,
+};
 use onbeat_model::text::{duration, percent, period};
 use serde_json::json;
 use std::io::{self, BufWriter, Write};
@@ -28,6 +30,9 @@ pub struct Args {
     /// Also the edges and junctions
     #[arg(long)]
     pub edges: bool,
+    /// Also which threads ran which callbacks
+    #[arg(long)]
+    pub threads: bool,
     /// Figures of the runs of this mode only
     #[arg(long, value_name = "NAME")]
     pub mode: Option<String>,
@@ -70,15 +75,29 @@ pub fn of_mode<'a, F>(
     }
 }
 
+/// A thread in a few words; the policy only where it is not the usual one.
 fn thread(t: &ThreadUse) -> String {
-    let priority = if t.priority < 100 {
-        // The kernel counts real-time priorities downwards from 99; people count upwards.
-        format!("{} {}", t.policy, 99 - t.priority)
-    } else {
-        t.policy.clone()
-    };
     let cpus: Vec<String> = t.cpus.iter().map(u16::to_string).collect();
-    format!("{} {priority} cpu {}", t.comm, cpus.join(","))
+    let policy = match t.policy.as_str() {
+        "other" => String::new(),
+        // The kernel counts real-time priorities downwards from 99; people count upwards.
+        policy if t.priority < 100 => format!("{policy} {} ", 99 - t.priority),
+        policy => format!("{policy} "),
+    };
+    format!("{policy}cpu {} {}", cpus.join(","), t.comm)
+}
+
+/// A callback in an edge: its node, and its type where that is not the usual one.
+fn end(model: &Model, id: &str) -> String {
+    match model.callbacks.iter().find(|c| c.id == id) {
+        Some(c) if c.kind == CallbackType::Subscription => c.node.clone(),
+        Some(c) => format!(
+            "{}:{}",
+            c.node,
+            onbeat_model::export::svg::type_name(c.kind)
+        ),
+        None => id.to_string(),
+    }
 }
 
 fn runs_line(model: &Model) -> String {
@@ -155,15 +174,19 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
     if callbacks.is_empty() {
         writeln!(out, "No callback ran.").map_err(CliError::Stdout)?;
     } else {
-        callback_table(&callbacks).write(&mut out, &screen)?;
+        callback_table(&callbacks, screen.width >= WIDE).write(&mut out, &screen)?;
     }
     if args.edges {
         writeln!(out).map_err(CliError::Stdout)?;
-        edge_table(&edges).write(&mut out, &screen)?;
+        edge_table(&model, &edges).write(&mut out, &screen)?;
         if !model.junctions.is_empty() {
             writeln!(out).map_err(CliError::Stdout)?;
             junction_table(&model).write(&mut out, &screen)?;
         }
+    }
+    if args.threads {
+        writeln!(out).map_err(CliError::Stdout)?;
+        thread_table(&model).write(&mut out, &screen)?;
     }
     for line in model.assumptions.iter().chain(&model.coverage) {
         writeln!(
@@ -177,17 +200,25 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
     Ok(outcome)
 }
 
-fn callback_table(rows: &[(&onbeat_model::schema::Callback, &CallbackFigures)]) -> Table {
+/// Screens of at least this many columns have room for the threads.
+const WIDE: usize = 130;
+
+fn callback_table(
+    rows: &[(&onbeat_model::schema::Callback, &CallbackFigures)],
+    with_threads: bool,
+) -> Table {
     let mut table = Table::new()
-        .names("callback")
+        .names("callback", 4)
         .column("count", Align::Right)
         .column("exec min", Align::Right)
         .column("mean", Align::Right)
         .column("max", Align::Right)
         .column("p99", Align::Right)
         .column("period", Align::Right)
-        .column("load", Align::Right)
-        .names("threads");
+        .column("load", Align::Right);
+    if with_threads {
+        table = table.names("threads", 1);
+    }
     for (callback, f) in rows {
         let e = &f.exec_ns;
         let time = |v: f64| {
@@ -197,11 +228,7 @@ fn callback_table(rows: &[(&onbeat_model::schema::Callback, &CallbackFigures)]) 
                 duration(v)
             }
         };
-        let mut threads: Vec<String> = callback.threads.iter().take(3).map(thread).collect();
-        if callback.threads.len() > 3 {
-            threads.push(format!("+{}", callback.threads.len() - 3));
-        }
-        table.row(vec![
+        let mut cells = vec![
             callback.id.clone(),
             e.count().to_string(),
             time(e.min() as f64),
@@ -214,8 +241,12 @@ fn callback_table(rows: &[(&onbeat_model::schema::Callback, &CallbackFigures)]) 
             } else {
                 percent(f.load)
             },
-            threads.join("; "),
-        ]);
+        ];
+        if with_threads {
+            let threads: Vec<String> = callback.threads.iter().map(thread).collect();
+            cells.push(threads.join("; "));
+        }
+        table.row(cells);
     }
     table
 }
@@ -230,11 +261,11 @@ fn period_short(ns: u64) -> String {
     }
 }
 
-fn edge_table(rows: &[(&onbeat_model::schema::Edge, &EdgeFigures)]) -> Table {
+fn edge_table(model: &Model, rows: &[(&onbeat_model::schema::Edge, &EdgeFigures)]) -> Table {
     let mut table = Table::new()
-        .names("from")
-        .names("to")
-        .names("topic")
+        .names("topic", 1)
+        .names("from", 1)
+        .names("to", 1)
         .column("taken", Align::Right)
         .column("lost", Align::Right)
         .column("latency p50", Align::Right)
@@ -250,13 +281,13 @@ fn edge_table(rows: &[(&onbeat_model::schema::Edge, &EdgeFigures)]) -> Table {
             }
         };
         table.row(vec![
-            edge.from.clone(),
-            edge.to.clone(),
             format!(
                 "{}{}",
                 edge.topic,
                 if edge.assumed { " (assumed)" } else { "" }
             ),
+            end(model, &edge.from),
+            end(model, &edge.to),
             f.taken.to_string(),
             f.lost.to_string(),
             time(l.quantile(0.5)),
@@ -267,12 +298,37 @@ fn edge_table(rows: &[(&onbeat_model::schema::Edge, &EdgeFigures)]) -> Table {
     table
 }
 
+/// Threads and the callbacks that they ran.
+fn thread_table(model: &Model) -> Table {
+    let mut table = Table::new().names("thread", 1).names("callback", 3);
+    let mut rows: Vec<(String, &str)> = model
+        .callbacks
+        .iter()
+        .flat_map(|c| c.threads.iter().map(|t| (thread(t), c.id.as_str())))
+        .collect();
+    rows.sort();
+    let mut last = None;
+    for (thread, callback) in rows {
+        let repeated = last.as_ref() == Some(&thread);
+        table.row(vec![
+            if repeated {
+                String::new()
+            } else {
+                thread.clone()
+            },
+            callback.into(),
+        ]);
+        last = Some(thread);
+    }
+    table
+}
+
 fn junction_table(model: &Model) -> Table {
     let mut table = Table::new()
-        .names("junction")
+        .names("junction", 2)
         .column("kind", Align::Left)
-        .names("inputs")
-        .names("recognised by")
+        .names("inputs", 3)
+        .names("recognised by", 1)
         .column("confidence", Align::Right);
     for j in &model.junctions {
         table.row(vec![

@@ -97,7 +97,8 @@ pub enum Align {
 
 /// A table whose flexible columns give way until it fits the screen.
 pub struct Table {
-    heads: Vec<(String, Align, bool)>,
+    /// Head, alignment, and for flexible columns how much room they deserve.
+    heads: Vec<(String, Align, Option<usize>)>,
     rows: Vec<Vec<String>>,
 }
 
@@ -112,13 +113,15 @@ impl Table {
 
     /// Adds a column of fixed width.
     pub fn column(mut self, head: &str, align: Align) -> Self {
-        self.heads.push((head.into(), align, false));
+        self.heads.push((head.into(), align, None));
         self
     }
 
-    /// Adds a column of names, shortened where need be.
-    pub fn names(mut self, head: &str) -> Self {
-        self.heads.push((head.into(), Align::Left, true));
+    /// Adds a column of names, shortened where need be; one of twice the weight keeps twice the
+    /// width.
+    pub fn names(mut self, head: &str, weight: usize) -> Self {
+        self.heads
+            .push((head.into(), Align::Left, Some(weight.max(1))));
         self
     }
 
@@ -144,13 +147,14 @@ impl Table {
             })
             .collect();
         let gaps = 2 * widths.len().saturating_sub(1);
-        // The widest flexible column gives way first.
+        // The flexible column that is widest for its weight gives way first.
         while widths.iter().sum::<usize>() + gaps > screen.width {
             let widest = (0..widths.len())
-                .filter(|&i| self.heads[i].2 && widths[i] > 12)
-                .max_by_key(|&i| widths[i]);
+                .filter_map(|i| Some((i, self.heads[i].2?)))
+                .filter(|&(i, _)| widths[i] > 8)
+                .max_by_key(|&(i, weight)| 1000 * widths[i] / weight);
             match widest {
-                Some(i) => widths[i] -= 1,
+                Some((i, _)) => widths[i] -= 1,
                 None => break,
             }
         }
@@ -188,7 +192,7 @@ mod tests {
         let mut table = Table::new()
             .names("callback")
             .column("count", Align::Right)
-            .names("topic");
+            .names("topic", 1);
         table.row(vec!["/a".repeat(60), "17".into(), "/topic\x1b[31m".into()]);
         table.row(vec![
             "/図書館".repeat(30),

@@ -139,7 +139,10 @@ pub fn captions(callback: &Callback) -> (String, String) {
         return (caption, String::new());
     }
     let times = text::range(e.min() as f64, e.mean(), e.max() as f64);
-    (caption, format!("{times} · {}", text::percent(callback.figures.load)))
+    (
+        caption,
+        format!("{times} · {}", text::percent(callback.figures.load)),
+    )
 }
 
 /// About how wide a text is in a sans-serif font, from above.
@@ -168,7 +171,10 @@ pub fn fit_text(name: &str, font_size: f64, width: f64) -> String {
         return name;
     }
     // Bounded, however long a name is: nothing shows more characters than this anyway.
-    let mut limit = name.chars().count().min((width / (0.28 * font_size)).ceil().max(1.0) as usize);
+    let mut limit = name
+        .chars()
+        .count()
+        .min((width / (0.28 * font_size)).ceil().max(1.0) as usize);
     loop {
         let short = text::shorten(&name, limit);
         if text_width(&short, font_size) <= width || limit <= 1 {
@@ -253,7 +259,11 @@ enum Port {
 /// Lays the graph out.
 pub fn layout(model: &Model) -> Layout {
     if model.callbacks.is_empty() {
-        return Layout { width: 2.0 * MARGIN, height: 2.0 * MARGIN, ..Layout::default() };
+        return Layout {
+            width: 2.0 * MARGIN,
+            height: 2.0 * MARGIN,
+            ..Layout::default()
+        };
     }
     let mut placing = Placing::new(model);
     let tops = placing.order_and_place();
@@ -262,15 +272,24 @@ pub fn layout(model: &Model) -> Layout {
 
 /// The lines of the model, with those that close a loop marked.
 fn lines(model: &Model) -> Vec<Line> {
-    let index: HashMap<&str, usize> =
-        model.callbacks.iter().enumerate().map(|(i, c)| (c.id.as_str(), i)).collect();
+    let index: HashMap<&str, usize> = model
+        .callbacks
+        .iter()
+        .enumerate()
+        .map(|(i, c)| (c.id.as_str(), i))
+        .collect();
     let mut lines: Vec<Line> = model
         .edges
         .iter()
         .enumerate()
         .filter_map(|(edge, e)| {
             let (from, to) = (*index.get(e.from.as_str())?, *index.get(e.to.as_str())?);
-            Some(Line { from, to, edge, back: from == to })
+            Some(Line {
+                from,
+                to,
+                edge,
+                back: from == to,
+            })
         })
         .collect();
     let n = model.callbacks.len();
@@ -289,7 +308,13 @@ fn lines(model: &Model) -> Vec<Line> {
     }
     let mut seen = vec![Seen::No; n];
     let mut starts: Vec<usize> = (0..n).collect();
-    starts.sort_by_key(|&v| (has_input[v], model.callbacks[v].kind != CallbackType::Timer, v));
+    starts.sort_by_key(|&v| {
+        (
+            has_input[v],
+            model.callbacks[v].kind != CallbackType::Timer,
+            v,
+        )
+    });
     for start in starts {
         if seen[start] != Seen::No {
             continue;
@@ -346,12 +371,19 @@ fn ranks(model: &Model, lines: &[Line], cluster_of: &[usize]) -> Vec<usize> {
         let mut moved = false;
         for v in 0..n {
             let low = ins[v].iter().map(|&u| rank[u] + 1).max().unwrap_or(0);
-            let high = outs[v].iter().map(|&w| rank[w].saturating_sub(1)).min().unwrap_or(top);
+            let high = outs[v]
+                .iter()
+                .map(|&w| rank[w].saturating_sub(1))
+                .min()
+                .unwrap_or(top);
             if low >= high {
                 continue;
             }
-            let others: Vec<usize> =
-                members[&cluster_of[v]].iter().filter(|&&u| u != v).map(|&u| rank[u]).collect();
+            let others: Vec<usize> = members[&cluster_of[v]]
+                .iter()
+                .filter(|&&u| u != v)
+                .map(|&u| rank[u])
+                .collect();
             let cost = |r: usize| {
                 let wires: usize = ins[v].iter().map(|&u| r - rank[u]).sum::<usize>()
                     + outs[v].iter().map(|&w| rank[w] - r).sum::<usize>();
@@ -362,7 +394,9 @@ fn ranks(model: &Model, lines: &[Line], cluster_of: &[usize]) -> Vec<usize> {
                 // Ties go to the left, where a reader looks for sources.
                 2 * wires + 3 * span
             };
-            let best = (low..=high).min_by_key(|&r| (cost(r), r)).unwrap_or(rank[v]);
+            let best = (low..=high)
+                .min_by_key(|&r| (cost(r), r))
+                .unwrap_or(rank[v]);
             if best != rank[v] && cost(best) < cost(rank[v]) {
                 rank[v] = best;
                 moved = true;
@@ -376,7 +410,9 @@ fn ranks(model: &Model, lines: &[Line], cluster_of: &[usize]) -> Vec<usize> {
     let mut used: Vec<usize> = rank.clone();
     used.sort_unstable();
     used.dedup();
-    rank.iter().map(|r| used.binary_search(r).unwrap_or(0)).collect()
+    rank.iter()
+        .map(|r| used.binary_search(r).unwrap_or(0))
+        .collect()
 }
 
 impl<'a> Placing<'a> {
@@ -460,9 +496,10 @@ impl<'a> Placing<'a> {
         }
         for (source, callback) in self.model.callbacks.iter().enumerate() {
             // What members of a synchroniser publish leaves at its circle.
-            let synchronised = self.lines.iter().any(|l| {
-                l.from == source && self.model.callbacks[l.to].kind == CallbackType::Sync
-            });
+            let synchronised = self
+                .lines
+                .iter()
+                .any(|l| l.from == source && self.model.callbacks[l.to].kind == CallbackType::Sync);
             for topic in &callback.outputs {
                 if !synchronised && !of.contains_key(&(source, topic.as_str())) {
                     self.nets.push(NetPlan {
@@ -483,14 +520,24 @@ impl<'a> Placing<'a> {
             if let Some(last) = furthest.map(|&l| self.rank[self.lines[l].to]).max() {
                 if last > start + 1 {
                     net.forward = Some(self.lanes.len());
-                    self.lanes.push(Lane { net: i, first: start + 1, last: last - 1, back: false });
+                    self.lanes.push(Lane {
+                        net: i,
+                        first: start + 1,
+                        last: last - 1,
+                        back: false,
+                    });
                 }
             }
             let back = net.lines.iter().filter(|&&l| self.lines[l].back);
             if let Some(first) = back.map(|&l| self.rank[self.lines[l].to]).min() {
                 net.backward = Some(self.lanes.len());
                 let (first, last) = (first.min(start), first.max(start));
-                self.lanes.push(Lane { net: i, first, last, back: true });
+                self.lanes.push(Lane {
+                    net: i,
+                    first,
+                    last,
+                    back: true,
+                });
             }
         }
     }
@@ -518,7 +565,10 @@ impl<'a> Placing<'a> {
 
     /// Height that a callback takes in its column.
     fn callback_height(&self, v: usize) -> f64 {
-        let labels = self.outs[v].iter().filter(|&&n| self.nets[n].labelled).count();
+        let labels = self.outs[v]
+            .iter()
+            .filter(|&&n| self.nets[n].labelled)
+            .count();
         let own = if self.model.callbacks[v].kind == CallbackType::Sync {
             SYNC_SIZE
         } else {
@@ -535,7 +585,9 @@ impl<'a> Placing<'a> {
                 .columns
                 .iter()
                 .map(|col| {
-                    col.iter().map(|&v| self.callback_height(v) + CALLBACK_GAP).sum::<f64>()
+                    col.iter()
+                        .map(|&v| self.callback_height(v) + CALLBACK_GAP)
+                        .sum::<f64>()
                         - CALLBACK_GAP
                 })
                 .collect();
@@ -561,7 +613,11 @@ impl<'a> Placing<'a> {
 
     fn extent(&self, item: &Item) -> (usize, usize, f64) {
         match *item {
-            Item::Cluster(c) => (self.clusters[c].first, self.clusters[c].last, self.height[c]),
+            Item::Cluster(c) => (
+                self.clusters[c].first,
+                self.clusters[c].last,
+                self.height[c],
+            ),
             Item::Lane(l) => (self.lanes[l].first, self.lanes[l].last, 2.0),
         }
     }
@@ -581,8 +637,11 @@ impl<'a> Placing<'a> {
     /// Where a net leaves its callback, from the callback's middle.
     fn out_offset(&self, net: usize) -> f64 {
         let v = self.nets[net].source;
-        let labelled: Vec<usize> =
-            self.outs[v].iter().copied().filter(|&n| self.nets[n].labelled).collect();
+        let labelled: Vec<usize> = self.outs[v]
+            .iter()
+            .copied()
+            .filter(|&n| self.nets[n].labelled)
+            .collect();
         match labelled.iter().position(|&n| n == net) {
             Some(k) => LABEL_STEP * (k as f64 - (labelled.len() as f64 - 1.0) / 2.0),
             None => 0.0,
@@ -604,7 +663,11 @@ impl<'a> Placing<'a> {
                 let (first, last, h) = self.extent(&items[i]);
                 let cluster = matches!(items[i], Item::Cluster(_));
                 // Upwards, everything is mirrored.
-                let mut near = if sign > 0.0 { wished[i] } else { -(wished[i] + h) };
+                let mut near = if sign > 0.0 {
+                    wished[i]
+                } else {
+                    -(wished[i] + h)
+                };
                 for (e, c) in edge[first..=last].iter().flatten() {
                     near = near.max(e + gap(*c, cluster));
                 }
@@ -636,7 +699,9 @@ impl<'a> Placing<'a> {
         }
         // Everything is drawn a little towards the middle: that keeps the drawing compact.
         let middle = tops.iter().sum::<f64>() / tops.len().max(1) as f64;
-        sum.iter().map(|&(s, w)| (s + GRAVITY * middle) / (w + GRAVITY)).collect()
+        sum.iter()
+            .map(|&(s, w)| (s + GRAVITY * middle) / (w + GRAVITY))
+            .collect()
     }
 
     /// Sorts the callbacks in each column of each box, and the nets of each callback, by where
@@ -704,7 +769,9 @@ impl<'a> Placing<'a> {
                 let target = y(Port::In(line.to));
                 let to = self.rank[line.to];
                 if line.back {
-                    length += net.backward.map_or(0.0, |b| (y(Port::Lane(b)) - target).abs());
+                    length += net
+                        .backward
+                        .map_or(0.0, |b| (y(Port::Lane(b)) - target).abs());
                 } else {
                     let from = match net.forward {
                         Some(lane) if to > start + 1 => y(Port::Lane(lane)),
@@ -752,7 +819,10 @@ impl<'a> Placing<'a> {
             let aim: Vec<f64> = if round == 0 {
                 tops.clone()
             } else {
-                tops.iter().zip(&wished).map(|(a, b)| (a + b) / 2.0).collect()
+                tops.iter()
+                    .zip(&wished)
+                    .map(|(a, b)| (a + b) / 2.0)
+                    .collect()
             };
             order.sort_by(|&a, &b| aim[a].total_cmp(&aim[b]).then(a.cmp(&b)));
             tops = self.resolve(&items, &order, &aim);
@@ -763,7 +833,9 @@ impl<'a> Placing<'a> {
                 best = Some((cost, order, tops.clone()));
             }
         }
-        let Some((mut cost, mut order, mut tops)) = best else { return tops };
+        let Some((mut cost, mut order, mut tops)) = best else {
+            return tops;
+        };
         self.sort_inside(&tops);
         tops = self.settle(&items, &order, tops, 6);
         // Then try to move single items, as long as it helps and the budget lasts.
@@ -823,7 +895,10 @@ impl<'a> Placing<'a> {
             if wires[i].iter().any(|w| off(w).abs() < 0.01) {
                 continue;
             }
-            let Some(move_by) = wires[i].iter().map(off).min_by(|a, b| a.abs().total_cmp(&b.abs()))
+            let Some(move_by) = wires[i]
+                .iter()
+                .map(off)
+                .min_by(|a, b| a.abs().total_cmp(&b.abs()))
             else {
                 continue;
             };
@@ -832,7 +907,10 @@ impl<'a> Placing<'a> {
             let free = move_by.abs() < 12.0
                 && (0..items.len()).filter(|&j| j != i).all(|j| {
                     let (f, l, height) = self.extent(&items[j]);
-                    l < first || f > last || wished + h + 8.0 < tops[j] || tops[j] + height + 8.0 < wished
+                    l < first
+                        || f > last
+                        || wished + h + 8.0 < tops[j]
+                        || tops[j] + height + 8.0 < wished
                 });
             if free {
                 tops[i] = wished;
@@ -841,7 +919,13 @@ impl<'a> Placing<'a> {
     }
 
     /// Lets wires pull items straight, within the order.
-    fn settle(&self, items: &[Item], order: &[usize], mut tops: Vec<f64>, rounds: usize) -> Vec<f64> {
+    fn settle(
+        &self,
+        items: &[Item],
+        order: &[usize],
+        mut tops: Vec<f64>,
+        rounds: usize,
+    ) -> Vec<f64> {
         for _ in 0..rounds {
             let wished = self.wishes(&tops);
             tops = self.resolve(items, order, &wished);
@@ -864,7 +948,9 @@ struct Passage {
 
 impl Passage {
     fn span(&self) -> (f64, f64) {
-        self.to.iter().fold((self.from, self.from), |(a, b), &y| (a.min(y), b.max(y)))
+        self.to
+            .iter()
+            .fold((self.from, self.from), |(a, b), &y| (a.min(y), b.max(y)))
     }
 
     fn is_straight(&self) -> bool {
@@ -878,20 +964,29 @@ impl Passage {
         let inside = |y: f64, (a, b): (f64, f64)| y > a + 1.0 && y < b - 1.0;
         self.to.iter().filter(|&&y| inside(y, other.span())).count()
             + usize::from(inside(other.from, self.span()))
-            + 4 * self.to.iter().filter(|&&y| (y - other.from).abs() < 4.0).count()
+            + 4 * self
+                .to
+                .iter()
+                .filter(|&&y| (y - other.from).abs() < 4.0)
+                .count()
     }
 }
 
 /// Gives each passage of a channel the track on which it turns; the number of tracks comes too.
 fn tracks(passages: &[Passage]) -> (Vec<usize>, usize) {
-    let mut order: Vec<usize> =
-        (0..passages.len()).filter(|&i| !passages[i].is_straight()).collect();
+    let mut order: Vec<usize> = (0..passages.len())
+        .filter(|&i| !passages[i].is_straight())
+        .collect();
     // Those that go up: the topmost turns first. Those that go down: the lowest first.
     order.sort_by(|&a, &b| {
         let key = |i: usize| {
             let p = &passages[i];
             let mean = p.to.iter().sum::<f64>() / p.to.len().max(1) as f64;
-            if mean < p.from { p.from } else { -p.from }
+            if mean < p.from {
+                p.from
+            } else {
+                -p.from
+            }
         };
         key(a).total_cmp(&key(b)).then(a.cmp(&b))
     });
@@ -998,20 +1093,32 @@ impl Placing<'_> {
                     };
                     channels[channel]
                         .entry(i)
-                        .or_insert_with(|| Passage { net: i, from, to: Vec::new() })
+                        .or_insert_with(|| Passage {
+                            net: i,
+                            from,
+                            to: Vec::new(),
+                        })
                         .to
                         .push(end);
                 }
             }
         }
-        channels.into_iter().map(|c| c.into_values().collect()).collect()
+        channels
+            .into_iter()
+            .map(|c| c.into_values().collect())
+            .collect()
     }
 
     /// For each net that has a lane back: on which track it turns behind its source.
     fn turns(&self) -> HashMap<usize, usize> {
         let mut used = vec![0; self.ranks];
         let mut turns = HashMap::new();
-        for (i, net) in self.nets.iter().enumerate().filter(|(_, n)| n.backward.is_some()) {
+        for (i, net) in self
+            .nets
+            .iter()
+            .enumerate()
+            .filter(|(_, n)| n.backward.is_some())
+        {
             let rank = self.rank[net.source];
             turns.insert(i, used[rank]);
             used[rank] += 1;
@@ -1020,12 +1127,18 @@ impl Placing<'_> {
     }
 
     fn columns(&self, counts: &[usize], turns: &HashMap<usize, usize>) -> Columns {
-        let mut c = Columns { width: vec![SYNC_SIZE; self.ranks], ..Columns::default() };
+        let mut c = Columns {
+            width: vec![SYNC_SIZE; self.ranks],
+            ..Columns::default()
+        };
         for (v, callback) in self.model.callbacks.iter().enumerate() {
             if callback.kind != CallbackType::Sync {
                 let (caption, figures) = captions(callback);
                 let needed = (text_width(&caption, 11.0).max(text_width(&figures, 10.0)) + 26.0)
-                    .max(text_width(&text::visible(&callback.node), 11.5 * TITLE_BOLD))
+                    .max(text_width(
+                        &text::visible(&callback.node),
+                        11.5 * TITLE_BOLD,
+                    ))
                     .clamp(CALLBACK_WIDTH.0, CALLBACK_WIDTH.1);
                 let width = &mut c.width[self.rank[v]];
                 *width = width.max(needed.ceil());
@@ -1136,7 +1249,12 @@ impl Placing<'_> {
                 };
                 CallbackBox {
                     callback: v,
-                    rect: Rect { x: columns.callback(r), y: y(Port::In(v)) - h / 2.0, w, h },
+                    rect: Rect {
+                        x: columns.callback(r),
+                        y: y(Port::In(v)) - h / 2.0,
+                        w,
+                        h,
+                    },
                     junction: junctions.get(callback.id.as_str()).copied(),
                 }
             })
@@ -1151,7 +1269,13 @@ impl Placing<'_> {
                 self.draw_net(i, &columns, turn, &y, &track)
             })
             .collect();
-        Layout { width: columns.right, height: high + shift + MARGIN, nodes, callbacks, nets }
+        Layout {
+            width: columns.right,
+            height: high + shift + MARGIN,
+            nodes,
+            callbacks,
+            nets,
+        }
     }
 
     fn draw_net(
@@ -1174,7 +1298,11 @@ impl Placing<'_> {
         let mut wires = Vec::new();
         if plan.lines.is_empty() {
             let path = format!("M{from:.1} {out:.1}H{end:.1}");
-            wires.push(Wire { edges: Vec::new(), path, arrow: true });
+            wires.push(Wire {
+                edges: Vec::new(),
+                path,
+                arrow: true,
+            });
         }
         for &l in &plan.lines {
             let line = &self.lines[l];
@@ -1197,7 +1325,11 @@ impl Placing<'_> {
                 }
                 _ => step(from, out, track(start, index), target, last),
             };
-            wires.push(Wire { edges: vec![line.edge], path, arrow: true });
+            wires.push(Wire {
+                edges: vec![line.edge],
+                path,
+                arrow: true,
+            });
         }
         let label = columns.box_right(start) + 4.0;
         Net {

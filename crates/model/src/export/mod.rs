@@ -1,2 +1,5 @@
 //! A model in the forms that other tools read.
+pub mod caret;
+pub mod csv;
+pub mod dot;
 pub mod svg;

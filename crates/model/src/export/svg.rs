@@ -91,7 +91,12 @@ pub fn drawing(model: &Model, placed: &Layout) -> String {
 
 fn edge_title(edge: &Edge) -> String {
     let l = &edge.figures.latency_ns;
-    let mut text = format!("{}\n{} → {}\n", visible(&edge.topic), visible(&edge.from), visible(&edge.to));
+    let mut text = format!(
+        "{}\n{} → {}\n",
+        visible(&edge.topic),
+        visible(&edge.from),
+        visible(&edge.to)
+    );
     if l.count() > 0 {
         let _ = writeln!(
             text,
@@ -102,7 +107,11 @@ fn edge_title(edge: &Edge) -> String {
         );
     }
     let f = &edge.figures;
-    let _ = write!(text, "published {}, taken {}, lost {}", f.published, f.taken, f.lost);
+    let _ = write!(
+        text,
+        "published {}, taken {}, lost {}",
+        f.published, f.taken, f.lost
+    );
     if edge.assumed {
         text.push_str("\nassumed: stands on an annotation or an inference");
     }
@@ -120,10 +129,18 @@ fn title(text: &str) -> String {
 fn draw_net(out: &mut String, model: &Model, net: &Net) {
     out.push_str("<g class=\"net\">");
     for wire in &net.wires {
-        let edges: Vec<&Edge> = wire.edges.iter().filter_map(|&e| model.edges.get(e)).collect();
+        let edges: Vec<&Edge> = wire
+            .edges
+            .iter()
+            .filter_map(|&e| model.edges.get(e))
+            .collect();
         let assumed = !edges.is_empty() && edges.iter().all(|e| e.assumed);
         let classes: String = wire.edges.iter().map(|e| format!(" e{e}")).collect();
-        let _ = write!(out, "<g class=\"wires{}{classes}\">", if assumed { " assumed" } else { "" });
+        let _ = write!(
+            out,
+            "<g class=\"wires{}{classes}\">",
+            if assumed { " assumed" } else { "" }
+        );
         let lines = match edges.as_slice() {
             [] => format!("{}\ntaken by nobody that was recorded", visible(&net.topic)),
             [edge] => edge_title(edge),
@@ -180,17 +197,28 @@ fn callback_title(callback: &Callback) -> String {
         );
     }
     if f.response_ns.count() > 0 {
-        let _ = writeln!(text, "response up to {}", duration(f.response_ns.max() as f64));
+        let _ = writeln!(
+            text,
+            "response up to {}",
+            duration(f.response_ns.max() as f64)
+        );
     }
     let _ = write!(text, "load {}", percent(f.load));
     text
 }
 
 fn draw_callback(out: &mut String, model: &Model, cell: &CallbackBox) {
-    let Some(callback) = model.callbacks.get(cell.callback) else { return };
+    let Some(callback) = model.callbacks.get(cell.callback) else {
+        return;
+    };
     let r = cell.rect;
     let kind = type_name(callback.kind);
-    let _ = write!(out, "<g class=\"callback c{}\"><title>{}</title>", cell.callback, title(&callback_title(callback)));
+    let _ = write!(
+        out,
+        "<g class=\"callback c{}\"><title>{}</title>",
+        cell.callback,
+        title(&callback_title(callback))
+    );
     if callback.kind == CallbackType::Sync {
         let (cx, cy) = (r.x + r.w / 2.0, r.y + r.h / 2.0);
         let _ = writeln!(

@@ -28,7 +28,10 @@ impl Axis {
     /// Round values along the axis: at most about `count` of them on a linear one.
     fn ticks(&self, count: f64) -> Vec<f64> {
         if self.log {
-            let (from, to) = (self.low.log10().floor() as i32, self.high.log10().ceil() as i32);
+            let (from, to) = (
+                self.low.log10().floor() as i32,
+                self.high.log10().ceil() as i32,
+            );
             let steps: &[f64] = match to - from {
                 0..=1 => &[1.0, 2.0, 3.0, 5.0],
                 2..=3 => &[1.0, 3.0],
@@ -41,7 +44,11 @@ impl Axis {
         }
         let raw = (self.high - self.low) / count;
         let power = 10f64.powf(raw.log10().floor());
-        let step = [1.0, 2.0, 2.5, 5.0, 10.0].iter().map(|s| s * power).find(|s| *s >= raw).unwrap_or(raw);
+        let step = [1.0, 2.0, 2.5, 5.0, 10.0]
+            .iter()
+            .map(|s| s * power)
+            .find(|s| *s >= raw)
+            .unwrap_or(raw);
         if !(step.is_finite() && step > 0.0) {
             return Vec::new();
         }
@@ -75,11 +82,27 @@ pub fn histogram(dist: &Dist, what: &str) -> String {
     let p99 = dist.quantile(0.99) as f64;
     // A tail many times longer than the rest would squeeze the rest into one bar.
     let log = max > 5.0 * p99.max(1.0) && min > 0.0;
-    let pad = if max > min { (max - min) * 0.02 } else { (min * 0.05).max(1.0) };
-    let axis = if log {
-        Axis { low: min * 0.95, high: max * 1.05, left, width: plot_w, log }
+    let pad = if max > min {
+        (max - min) * 0.02
     } else {
-        Axis { low: (min - pad).max(0.0), high: max + pad, left, width: plot_w, log }
+        (min * 0.05).max(1.0)
+    };
+    let axis = if log {
+        Axis {
+            low: min * 0.95,
+            high: max * 1.05,
+            left,
+            width: plot_w,
+            log,
+        }
+    } else {
+        Axis {
+            low: (min - pad).max(0.0),
+            high: max + pad,
+            left,
+            width: plot_w,
+            log,
+        }
     };
     let mut bins = vec![0.0f64; BINS];
     for (low, width, count) in dist.buckets() {
@@ -93,7 +116,11 @@ pub fn histogram(dist: &Dist, what: &str) -> String {
     }
     let tallest = bins.iter().copied().fold(0.0, f64::max).max(1.0);
     // Each marker's label has its own height or enough distance: they never overlap.
-    let marks = [("median", dist.quantile(0.5) as f64), ("99 %", p99), ("max", max)];
+    let marks = [
+        ("median", dist.quantile(0.5) as f64),
+        ("99 %", p99),
+        ("max", max),
+    ];
     let mut ends = [f64::MIN; 3];
     let labels: Vec<(String, usize, f64, f64)> = marks
         .iter()
@@ -138,7 +165,10 @@ pub fn histogram(dist: &Dist, what: &str) -> String {
             bar - 0.8
         );
     }
-    let _ = write!(out, "<path class=\"axis\" d=\"M{left} {bottom}h{plot_w}\"/>");
+    let _ = write!(
+        out,
+        "<path class=\"axis\" d=\"M{left} {bottom}h{plot_w}\"/>"
+    );
     for (label, row, start, x) in labels {
         let base = top - 4.0 - 11.0 * row as f64;
         let _ = write!(
@@ -182,8 +212,17 @@ pub fn box_plots(rows: &[Named]) -> String {
     const W: f64 = 1240.0;
     const ROW: f64 = 20.0;
     const NAMES: f64 = 430.0;
-    let low = rows.iter().map(|r| r.callback.figures.exec_ns.min()).min().unwrap_or(1).max(1) as f64;
-    let high = rows.iter().map(|r| r.callback.figures.exec_ns.max()).max().unwrap_or(10) as f64;
+    let low = rows
+        .iter()
+        .map(|r| r.callback.figures.exec_ns.min())
+        .min()
+        .unwrap_or(1)
+        .max(1) as f64;
+    let high = rows
+        .iter()
+        .map(|r| r.callback.figures.exec_ns.max())
+        .max()
+        .unwrap_or(10) as f64;
     let axis = Axis {
         low: low * 0.85,
         high: (high * 1.15).max(low * 2.0),
@@ -326,7 +365,13 @@ pub fn growth(callback: &Callback) -> String {
         })
         .collect();
     let (left, top, plot_w, plot_h) = (52.0, 8.0, W - 52.0 - 62.0, H - 8.0 - 34.0);
-    let scale = Axis { low: 0.0, high: (high as f64 * 1.06).max(1.0), left: 0.0, width: plot_h, log: false };
+    let scale = Axis {
+        low: 0.0,
+        high: (high as f64 * 1.06).max(1.0),
+        left: 0.0,
+        width: plot_h,
+        log: false,
+    };
     let y = |v: f64| top + plot_h - scale.place(v);
     let x = |i: usize| left + plot_w * i as f64 / (points.len() - 1) as f64;
     let mut out = format!(
@@ -346,7 +391,10 @@ pub fn growth(callback: &Callback) -> String {
     let n = points.len();
     let step = n.div_ceil(6).max(1);
     // The last run's number always stands there; one just before it would run into it.
-    let shown = (0..n - 1).step_by(step).filter(|i| (n - 1 - i) * 2 > step).chain([n - 1]);
+    let shown = (0..n - 1)
+        .step_by(step)
+        .filter(|i| (n - 1 - i) * 2 > step)
+        .chain([n - 1]);
     for i in shown {
         let _ = write!(
             out,
@@ -364,15 +412,25 @@ pub fn growth(callback: &Callback) -> String {
         left + plot_w / 2.0,
         top + plot_h + 28.0
     );
-    let series: [(&str, &str, fn(&(f64, f64, f64)) -> f64); 3] =
-        [("mWCET", "g-max", |p| p.2), ("mACET", "g-mean", |p| p.1), ("mBCET", "g-min", |p| p.0)];
+    let series: [(&str, &str, fn(&(f64, f64, f64)) -> f64); 3] = [
+        ("mWCET", "g-max", |p| p.2),
+        ("mACET", "g-mean", |p| p.1),
+        ("mBCET", "g-min", |p| p.0),
+    ];
     let mut label_y = f64::MIN;
     // From top to bottom, each label at least a line below the one before.
     for (name, class, value) in series {
         let path: String = points
             .iter()
             .enumerate()
-            .map(|(i, p)| format!("{}{:.1} {:.1}", if i == 0 { "M" } else { "L" }, x(i), y(value(p))))
+            .map(|(i, p)| {
+                format!(
+                    "{}{:.1} {:.1}",
+                    if i == 0 { "M" } else { "L" },
+                    x(i),
+                    y(value(p))
+                )
+            })
             .collect();
         label_y = (y(value(&points[n - 1])) + 3.5).max(label_y + 11.0);
         let _ = write!(

@@ -68,7 +68,12 @@ fn modes_of(model: &Model) -> BTreeSet<&str> {
 
 fn losses(model: &Model) -> BTreeMap<&str, u64> {
     let mut lost: BTreeMap<&str, u64> = BTreeMap::new();
-    for (kind, n) in model.runs.iter().flat_map(|r| &r.lost).filter(|(_, n)| **n > 0) {
+    for (kind, n) in model
+        .runs
+        .iter()
+        .flat_map(|r| &r.lost)
+        .filter(|(_, n)| **n > 0)
+    {
         let sum = lost.entry(kind).or_default();
         *sum = sum.saturating_add(*n);
     }
@@ -90,7 +95,11 @@ fn header(out: &mut String, model: &Model) {
         if !model.chains.is_empty() {
             links.push(("chains", "Chains"));
         }
-        links.extend([("callbacks", "Callbacks"), ("times", "Execution times"), ("edges", "Communication")]);
+        links.extend([
+            ("callbacks", "Callbacks"),
+            ("times", "Execution times"),
+            ("edges", "Communication"),
+        ]);
         if model.runs.len() > 1 {
             links.push(("growth", "Growth over runs"));
         }
@@ -100,19 +109,38 @@ fn header(out: &mut String, model: &Model) {
         let _ = write!(out, "<a href=\"#{id}\">{name}</a>");
     }
     out.push_str("</nav>\n<dl class=\"facts\">");
-    let total: u64 = model.runs.iter().fold(0, |a, r| a.saturating_add(r.duration_ns));
+    let total: u64 = model
+        .runs
+        .iter()
+        .fold(0, |a, r| a.saturating_add(r.duration_ns));
     let events: u64 = model.runs.iter().fold(0, |a, r| a.saturating_add(r.events));
     let lost: u64 = losses(model).values().fold(0, |a, n| a.saturating_add(*n));
-    let distributions: BTreeSet<&str> =
-        model.runs.iter().flat_map(|r| &r.distribution).map(String::as_str).collect();
+    let distributions: BTreeSet<&str> = model
+        .runs
+        .iter()
+        .flat_map(|r| &r.distribution)
+        .map(String::as_str)
+        .collect();
     let list = |set: &BTreeSet<&str>| {
-        let text = set.iter().map(|s| shorten(s, 40)).collect::<Vec<_>>().join(", ");
-        if text.is_empty() { "unknown".to_string() } else { text }
+        let text = set
+            .iter()
+            .map(|s| shorten(s, 40))
+            .collect::<Vec<_>>()
+            .join(", ");
+        if text.is_empty() {
+            "unknown".to_string()
+        } else {
+            text
+        }
     };
     let modes = modes_of(model);
     for (name, value, bad) in [
         ("Runs", model.runs.len().to_string(), false),
-        (if modes.len() == 1 { "Mode" } else { "Modes" }, list(&modes), false),
+        (
+            if modes.len() == 1 { "Mode" } else { "Modes" },
+            list(&modes),
+            false,
+        ),
         ("ROS 2", list(&distributions), false),
         ("Recorded", duration(total as f64), false),
         ("Events", grouped(events), false),
@@ -136,7 +164,11 @@ fn header(out: &mut String, model: &Model) {
         );
     }
     if model.runs.len() > 1 {
-        let _ = write!(out, "<details><summary>{}</summary>", counted(model.runs.len(), "run"));
+        let _ = write!(
+            out,
+            "<details><summary>{}</summary>",
+            counted(model.runs.len(), "run")
+        );
         runs_table(out, model);
         out.push_str("</details>\n");
     } else if let [run] = model.runs.as_slice() {
@@ -214,8 +246,12 @@ fn pick_style(model: &Model) -> String {
     if model.chains.is_empty() {
         return css;
     }
-    let index: BTreeMap<&str, usize> =
-        model.callbacks.iter().enumerate().map(|(i, c)| (c.id.as_str(), i)).collect();
+    let index: BTreeMap<&str, usize> = model
+        .callbacks
+        .iter()
+        .enumerate()
+        .map(|(i, c)| (c.id.as_str(), i))
+        .collect();
     css.push_str(
         "body:has(.chains input:not(#k-all):checked) .graph :is(.net>g,.callback){opacity:.16}\n\
          body:has(.chains input:not(#k-all):checked) .graph .label{opacity:.35}\n",
@@ -258,7 +294,10 @@ fn graph(out: &mut String, model: &Model) {
         svg::drawing(model, &placed)
     );
     let kinds: BTreeSet<&str> = model.callbacks.iter().map(|c| type_name(c.kind)).collect();
-    for kind in ["timer", "subscription", "service", "client"].iter().filter(|k| kinds.contains(*k)) {
+    for kind in ["timer", "subscription", "service", "client"]
+        .iter()
+        .filter(|k| kinds.contains(*k))
+    {
         let _ = write!(out, "<li><i class=\"{kind}\"></i>{kind}</li>");
     }
     if model.junctions.iter().any(|j| j.kind == JunctionKind::And) || kinds.contains("sync") {
@@ -324,7 +363,11 @@ fn ends(model: &Model, chain: &Chain) -> String {
         let callback = model.callbacks.iter().find(|c| Some(&c.id) == id);
         shorten(callback.map_or("?", |c| c.node.as_str()), 60)
     };
-    format!("{} → {}", node(chain.callbacks.first()), node(chain.callbacks.last()))
+    format!(
+        "{} → {}",
+        node(chain.callbacks.first()),
+        node(chain.callbacks.last())
+    )
 }
 
 /// The slowest first.
@@ -367,7 +410,9 @@ fn chain_card(out: &mut String, model: &Model, chain: &Chain) {
     }
     out.push_str("</ol>");
     if l.count() == 0 {
-        out.push_str("<p class=\"note\">No execution was followed from end to end.</p></section>\n");
+        out.push_str(
+            "<p class=\"note\">No execution was followed from end to end.</p></section>\n",
+        );
         return;
     }
     out.push_str("<div class=\"cols\"><div><dl class=\"kv\">");
@@ -381,7 +426,11 @@ fn chain_card(out: &mut String, model: &Model, chain: &Chain) {
     ] {
         let _ = write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>");
     }
-    let _ = write!(out, "</dl>{}</div><div>", charts::histogram(l, "Histogram of the chain's latency"));
+    let _ = write!(
+        out,
+        "</dl>{}</div><div>",
+        charts::histogram(l, "Histogram of the chain's latency")
+    );
     out.push_str(&charts::share_bar(&f.shares));
     out.push_str("<table class=\"sharelist\"><tbody>");
     for (share, class) in f.shares.iter().zip(charts::share_classes(&f.shares)) {
@@ -417,7 +466,11 @@ fn name_cell(c: &Callback) -> String {
 
 /// A time of a distribution, or a dash where it is empty.
 fn time(count: u64, ns: f64) -> String {
-    if count == 0 { "–".into() } else { duration(ns) }
+    if count == 0 {
+        "–".into()
+    } else {
+        duration(ns)
+    }
 }
 
 fn callbacks(out: &mut String, model: &Model) {
@@ -433,7 +486,11 @@ fn callbacks(out: &mut String, model: &Model) {
          <th class=\"n\">99 %</th><th class=\"n\">max</th><th class=\"n\">99 %</th>\
          <th class=\"n\">max</th></tr></thead><tbody>",
     );
-    let busiest = model.callbacks.iter().map(|c| c.figures.load).fold(0.0, f64::max);
+    let busiest = model
+        .callbacks
+        .iter()
+        .map(|c| c.figures.load)
+        .fold(0.0, f64::max);
     for c in &model.callbacks {
         let f: &CallbackFigures = &c.figures;
         let (e, r, j) = (&f.exec_ns, &f.response_ns, &f.release_jitter_ns);
@@ -447,10 +504,20 @@ fn callbacks(out: &mut String, model: &Model) {
                 } else {
                     String::new()
                 };
-                format!("{}, {}{priority}, CPU {}", shorten(&t.comm, 24), t.policy, cpus.join(" "))
+                format!(
+                    "{}, {}{priority}, CPU {}",
+                    shorten(&t.comm, 24),
+                    t.policy,
+                    cpus.join(" ")
+                )
             })
             .collect();
-        let shown = threads.iter().take(3).map(|t| xml(t)).collect::<Vec<_>>().join("<br>");
+        let shown = threads
+            .iter()
+            .take(3)
+            .map(|t| xml(t))
+            .collect::<Vec<_>>()
+            .join("<br>");
         let more = match threads.len() {
             0..=3 => String::new(),
             n => format!("<br>and {} more", n - 3),
@@ -506,7 +573,9 @@ fn box_plots(out: &mut String, model: &Model) {
     }
     rows.sort_by(|a, b| {
         let mean = |r: &charts::Named| r.callback.figures.exec_ns.mean();
-        mean(b).total_cmp(&mean(a)).then(a.callback.id.cmp(&b.callback.id))
+        mean(b)
+            .total_cmp(&mean(a))
+            .then(a.callback.id.cmp(&b.callback.id))
     });
     let _ = write!(
         out,
@@ -546,14 +615,20 @@ fn edges(out: &mut String, model: &Model) {
             marks.push_str(" <span class=\"note\">intra-process</span>");
         }
         let end = |id: &str| {
-            let text = model.callbacks.iter().find(|c| c.id == id).map_or(id.to_string(), |c| {
-                match c.kind {
+            let text = model
+                .callbacks
+                .iter()
+                .find(|c| c.id == id)
+                .map_or(id.to_string(), |c| match c.kind {
                     crate::schema::CallbackType::Sync => format!("{} &", c.node),
                     crate::schema::CallbackType::Subscription => c.node.clone(),
                     kind => format!("{} ({})", c.node, type_name(kind)),
-                }
-            });
-            format!("<td title=\"{}\">{}</td>", xml(&shorten(id, 300)), xml(&shorten(&text, 70)))
+                });
+            format!(
+                "<td title=\"{}\">{}</td>",
+                xml(&shorten(id, 300)),
+                xml(&shorten(&text, 70))
+            )
         };
         let _ = writeln!(
             out,
@@ -592,8 +667,11 @@ fn junctions(out: &mut String, model: &Model) {
          <th>Kind</th><th>Inputs</th><th>Recognised by</th><th class=\"n\">Confidence</th></tr></thead><tbody>",
     );
     for j in &model.junctions {
-        let inputs: Vec<String> =
-            j.inputs.iter().map(|i| xml(&shorten(&in_words(model, i), 110))).collect();
+        let inputs: Vec<String> = j
+            .inputs
+            .iter()
+            .map(|i| xml(&shorten(&in_words(model, i), 110)))
+            .collect();
         let _ = write!(
             out,
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{}</td></tr>",
@@ -617,14 +695,23 @@ fn modes(out: &mut String, model: &Model) {
     }
     let heads: String = modes
         .iter()
-        .map(|m| format!("<th class=\"g\" colspan=\"2\">{}</th>", xml(&shorten(m, 30))))
+        .map(|m| {
+            format!(
+                "<th class=\"g\" colspan=\"2\">{}</th>",
+                xml(&shorten(m, 30))
+            )
+        })
         .collect();
     let row = |name: String, values: Vec<Option<(f64, f64)>>| {
         let cells: String = values
             .iter()
             .map(|v| match v {
                 Some((a, b)) => {
-                    format!("<td class=\"n\">{}</td><td class=\"n\">{}</td>", duration(*a), duration(*b))
+                    format!(
+                        "<td class=\"n\">{}</td><td class=\"n\">{}</td>",
+                        duration(*a),
+                        duration(*b)
+                    )
                 }
                 None => "<td class=\"n\">–</td><td class=\"n\">–</td>".into(),
             })
@@ -666,7 +753,10 @@ fn modes(out: &mut String, model: &Model) {
                 let l = &c.modes.get(*m)?.latency_ns;
                 (l.count() > 0).then(|| (l.quantile(0.5) as f64, l.max() as f64))
             });
-            row(format!("<td>{}</td>", xml(&shorten(&c.id, 80))), values.collect())
+            row(
+                format!("<td>{}</td>", xml(&shorten(&c.id, 80))),
+                values.collect(),
+            )
         })
         .collect();
     table(out, "Latency of chain", "median", "max", rows);
@@ -676,12 +766,20 @@ fn growth(out: &mut String, model: &Model) {
     if model.runs.len() < 2 {
         return;
     }
-    let mut sorted: Vec<&Callback> =
-        model.callbacks.iter().filter(|c| c.per_run.len() > 1).collect();
+    let mut sorted: Vec<&Callback> = model
+        .callbacks
+        .iter()
+        .filter(|c| c.per_run.len() > 1)
+        .collect();
     if sorted.is_empty() {
         return;
     }
-    sorted.sort_by(|a, b| b.figures.load.total_cmp(&a.figures.load).then(a.id.cmp(&b.id)));
+    sorted.sort_by(|a, b| {
+        b.figures
+            .load
+            .total_cmp(&a.figures.load)
+            .then(a.id.cmp(&b.id))
+    });
     out.push_str(
         "<h2 id=\"growth\">Growth over runs</h2>\n<p class=\"note\">The measured best (mBCET), average \
          (mACET) and worst case (mWCET) execution time over all runs so far, in the order in which they \
@@ -717,7 +815,10 @@ fn growth(out: &mut String, model: &Model) {
 fn coverage(out: &mut String, model: &Model) {
     out.push_str("<h2 id=\"coverage\">Coverage, assumptions and losses</h2>\n");
     let list = |out: &mut String, head: &str, lines: &[String], none: &str| {
-        let _ = write!(out, "<p style=\"margin:0 0 4px\"><strong>{head}</strong></p>");
+        let _ = write!(
+            out,
+            "<p style=\"margin:0 0 4px\"><strong>{head}</strong></p>"
+        );
         if lines.is_empty() {
             let _ = writeln!(out, "<p class=\"note\">{none}</p>");
             return;
@@ -728,11 +829,23 @@ fn coverage(out: &mut String, model: &Model) {
         }
         out.push_str("</ul><p></p>\n");
     };
-    list(out, "What the recording could not see", &model.coverage, "Nothing is known to be missing.");
-    list(out, "What the model assumes", &model.assumptions, "Nothing: every edge was seen.");
+    list(
+        out,
+        "What the recording could not see",
+        &model.coverage,
+        "Nothing is known to be missing.",
+    );
+    list(
+        out,
+        "What the model assumes",
+        &model.assumptions,
+        "Nothing: every edge was seen.",
+    );
     let lost = losses(model);
-    let lines: Vec<String> =
-        lost.iter().map(|(kind, n)| format!("{} events of {kind}", grouped(*n))).collect();
+    let lines: Vec<String> = lost
+        .iter()
+        .map(|(kind, n)| format!("{} events of {kind}", grouped(*n)))
+        .collect();
     list(out, "Events lost while recording", &lines, "None.");
 }
 

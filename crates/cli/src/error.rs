@@ -29,8 +29,8 @@ pub enum CliError {
         path: PathBuf,
         source: onbeat_model::file::ModelFileError,
     },
-    /// A trace was given where a model is needed.
-    #[error("{p} is a trace directory, and {command} needs a model: make one with `onbeat model {p}`", p = path.display())]
+    /// A directory was given where a model is needed.
+    #[error("{p} is a directory, and {command} needs a model file: if it is a trace, make one with `onbeat model {p}`", p = path.display())]
     TraceForModel { path: PathBuf, command: String },
     /// A model was given where a trace is needed.
     #[error("{} is a model file, and {command} needs a trace directory (what `onbeat record -o DIR` wrote){hint}", path.display())]
@@ -39,9 +39,9 @@ pub enum CliError {
         command: String,
         hint: &'static str,
     },
-    /// Neither a trace nor a model.
-    #[error("{}: neither a trace directory (it would hold manifest.json) nor a model file", path.display())]
-    Neither { path: PathBuf },
+    /// A trace cannot be opened.
+    #[error(transparent)]
+    Trace(#[from] onbeat_trace::TraceReadError),
     /// An experiment could not be done.
     #[error("{0}")]
     Lab(#[from] onbeat_lab::LabError),

@@ -39,7 +39,7 @@ impl Format {
 
     fn wants(self) -> Kind {
         match self {
-            Format::Perfetto | Format::Parquet => Kind::Trace,
+            Format::Perfetto | Format::Parquet => Kind::Directory,
             _ => Kind::File,
         }
     }
@@ -73,7 +73,7 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
     let input = match (&args.input, args.to.wants()) {
         (Some(path), _) => path.clone(),
         (None, Kind::File) => PathBuf::from("model.json"),
-        (None, Kind::Trace) => {
+        (None, Kind::Directory) => {
             return Err(CliError::Usage(format!(
                 "--to {} takes a trace directory: onbeat export TRACE --to {0}",
                 args.to.name()
@@ -81,12 +81,12 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
         }
     };
     match (files::kind(&input)?, args.to.wants()) {
-        (Kind::Trace, Kind::File) => Err(CliError::TraceForModel {
+        (Kind::Directory, Kind::File) => Err(CliError::TraceForModel {
             path: input,
             command: format!("--to {}", args.to.name()),
         }),
-        (_, Kind::Trace) => {
-            files::need_trace(&input, &format!("--to {}", args.to.name()), "")?;
+        (_, Kind::Directory) => {
+            files::open_trace(&input, &format!("--to {}", args.to.name()), "")?;
             Err(CliError::Usage(format!(
                 "this build cannot export to {} yet",
                 args.to.name()

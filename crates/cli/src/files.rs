@@ -2,30 +2,24 @@
 
 use crate::error::CliError;
 use onbeat_model::Model;
+use onbeat_trace::Reader;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// What a path leads to.
+/// What a path leads to, as far as one can tell without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A directory that `onbeat record` wrote.
-    Trace,
-    /// A file, which may be a model.
+    /// A directory: what `onbeat record` writes.
+    Directory,
+    /// A file: a model, or something else.
     File,
 }
 
-/// Looks at a path, without reading what it leads to.
+/// Looks at a path.
 pub fn kind(path: &Path) -> Result<Kind, CliError> {
     let meta = fs::metadata(path).map_err(|source| read_error(path, source))?;
-    if !meta.is_dir() {
-        return Ok(Kind::File);
-    }
-    if path.join("manifest.json").exists() {
-        Ok(Kind::Trace)
-    } else {
-        Err(CliError::Neither { path: path.into() })
-    }
+    Ok(if meta.is_dir() { Kind::Directory } else { Kind::File })
 }
 
 fn read_error(path: &Path, source: io::Error) -> CliError {
@@ -49,7 +43,7 @@ fn read_error(path: &Path, source: io::Error) -> CliError {
 
 /// Reads a model for `command`.
 pub fn load_model(path: &Path, command: &str) -> Result<Model, CliError> {
-    if kind(path)? == Kind::Trace {
+    if kind(path)? == Kind::Directory {
         return Err(CliError::TraceForModel {
             path: path.into(),
             command: command.into(),
@@ -62,22 +56,20 @@ pub fn load_model(path: &Path, command: &str) -> Result<Model, CliError> {
     })
 }
 
-/// Makes sure that a path is a trace directory, for `command`.
-pub fn need_trace(path: &Path, command: &str, hint: &'static str) -> Result<(), CliError> {
-    if kind(path)? == Kind::Trace {
-        return Ok(());
+/// Opens the trace at a path, for `command`; `hint` is what to do with a model instead.
+pub fn open_trace(path: &Path, command: &str, hint: &'static str) -> Result<Reader, CliError> {
+    if kind(path)? == Kind::File && begins_like_json(path)? {
+        return Err(CliError::ModelForTrace { path: path.into(), command: command.into(), hint });
     }
-    // A file that is not even JSON is not worth the advice about models.
-    let looks_like_model = path.extension().is_some_and(|e| e == "json");
-    if looks_like_model {
-        Err(CliError::ModelForTrace {
-            path: path.into(),
-            command: command.into(),
-            hint,
-        })
-    } else {
-        Err(CliError::Neither { path: path.into() })
-    }
+    Ok(Reader::open(path)?)
+}
+
+/// Whether a file's first byte that is no space is that of a JSON object.
+fn begins_like_json(path: &Path) -> Result<bool, CliError> {
+    let mut start = [0; 64];
+    let read = File::open(path).and_then(|mut f| f.read(&mut start));
+    let n = read.map_err(|source| read_error(path, source))?;
+    Ok(start[..n].iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{'))
 }
 
 /// Removes the temporary file unless it was put into place.

@@ -38,7 +38,7 @@ pub struct Args {
 /// Runs it.
 pub fn run(args: Args) -> Result<Outcome, CliError> {
     for trace in &args.traces {
-        files::need_trace(
+        files::open_trace(
             trace,
             "`onbeat model`",
             "; models are put together with `onbeat merge`",

@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn tables_fit_the_screen_and_names_cannot_act() {
         let mut table = Table::new()
-            .names("callback")
+            .names("callback", 3)
             .column("count", Align::Right)
             .names("topic", 1);
         table.row(vec!["/a".repeat(60), "17".into(), "/topic\x1b[31m".into()]);

@@ -42,7 +42,7 @@ pub fn dot(model: &Model) -> String {
         for &i in callbacks {
             let c = &model.callbacks[i];
             if c.kind == CallbackType::Sync {
-                let tooltip = quoted(&[c.id.clone()]);
+                let tooltip = quoted(std::slice::from_ref(&c.id));
                 let _ = writeln!(
                     out,
                     "    c{i} [shape=circle, style=solid, label=\"&amp;\", tooltip={tooltip}];"
@@ -59,7 +59,7 @@ pub fn dot(model: &Model) -> String {
                 CallbackType::Timer => vec![caption, figures],
                 _ => vec![first, caption, figures],
             };
-            let tooltip = quoted(&[c.id.clone()]);
+            let tooltip = quoted(std::slice::from_ref(&c.id));
             let _ = writeln!(
                 out,
                 "    c{i} [label={}, tooltip={tooltip}];",

@@ -412,15 +412,15 @@ pub fn growth(callback: &Callback) -> String {
         left + plot_w / 2.0,
         top + plot_h + 28.0
     );
-    let series: [(&str, &str, fn(&(f64, f64, f64)) -> f64); 3] = [
-        ("mWCET", "g-max", |p| p.2),
-        ("mACET", "g-mean", |p| p.1),
-        ("mBCET", "g-min", |p| p.0),
+    let series = [
+        ("mWCET", "g-max", points.iter().map(|p| p.2).collect::<Vec<f64>>()),
+        ("mACET", "g-mean", points.iter().map(|p| p.1).collect()),
+        ("mBCET", "g-min", points.iter().map(|p| p.0).collect()),
     ];
     let mut label_y = f64::MIN;
     // From top to bottom, each label at least a line below the one before.
-    for (name, class, value) in series {
-        let path: String = points
+    for (name, class, values) in series {
+        let path: String = values
             .iter()
             .enumerate()
             .map(|(i, p)| {
@@ -428,11 +428,11 @@ pub fn growth(callback: &Callback) -> String {
                     "{}{:.1} {:.1}",
                     if i == 0 { "M" } else { "L" },
                     x(i),
-                    y(value(p))
+                    y(*p)
                 )
             })
             .collect();
-        label_y = (y(value(&points[n - 1])) + 3.5).max(label_y + 11.0);
+        label_y = (y(values[n - 1]) + 3.5).max(label_y + 11.0);
         let _ = write!(
             out,
             "<path class=\"line {class}\" d=\"{path}\"/>\

@@ -530,12 +530,12 @@ fn callbacks(out: &mut String, model: &Model) {
         } else {
             String::new()
         };
-        let _ = write!(
+        let _ = writeln!(
             out,
             "<tr>{}<td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
              <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
              <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}{meter}</td>\
-             <td class=\"n\">{} / {}</td><td>{shown}{more}</td></tr>\n",
+             <td class=\"n\">{} / {}</td><td>{shown}{more}</td></tr>",
             name_cell(c),
             grouped(e.count()),
             time(e.count(), e.min() as f64),
@@ -723,10 +723,10 @@ fn modes(out: &mut String, model: &Model) {
             .iter()
             .map(|_| format!("<th class=\"n\">{first}</th><th class=\"n\">{second}</th>"))
             .collect();
-        let _ = write!(
+        let _ = writeln!(
             out,
             "<div class=\"scroll\" style=\"margin-bottom:16px\"><table><thead><tr><th rowspan=\"2\">{what}</th>{heads}</tr>\
-             <tr>{sub}</tr></thead><tbody>{rows}</tbody></table></div>\n"
+             <tr>{sub}</tr></thead><tbody>{rows}</tbody></table></div>"
         );
     };
     out.push_str("<h2 id=\"modes\">Modes</h2>\n");

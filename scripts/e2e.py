@@ -1,0 +1,512 @@
+#!/usr/bin/env python3
+"""End-to-end tests: applications that know their own timing, recorded, modelled and compared.
+
+usage: scripts/e2e.py [--keep DIR] [--list] [PART OF A NAME ...]
+
+Needs target/release/onbeat and the environments of ./dev ros-env. What needs a privilege that is
+not there is listed as skipped, with the reason.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ONBEAT = os.path.join(ROOT, "target/release/onbeat")
+SYN = os.path.join(ROOT, "demos/syn/syn.py")
+CASES = os.path.join(ROOT, "demos/syn/cases.py")
+BURNER = os.path.join(ROOT, "demos/syn/burner.py")
+PARKING = os.path.join(ROOT, "demos/parking/run.py")
+# How far a median may be off: execution time against what was burnt, latency against in-band.
+EXEC_SHARE = 0.05
+LATENCY_NS = 50_000
+
+TESTS = []
+
+
+class Skip(Exception):
+    """The test cannot be done here; says why."""
+
+
+class Mismatch(Exception):
+    """The model is not what the application knows."""
+
+
+def test(function):
+    """Registers a test."""
+    TESTS.append(function)
+    return function
+
+
+class Stand:
+    """What tests share: environments, compiled programs, a place for files."""
+
+    def __init__(self, work):
+        self.work = work
+        self.built = {}
+        self.refused = None
+
+    def python(self, distro):
+        """The interpreter of a ROS 2 environment."""
+        done = subprocess.run([os.path.join(ROOT, "dev"), "ros-env", distro], check=True,
+                              stdout=subprocess.PIPE, text=True)
+        return os.path.join(done.stdout.strip(), "bin/python")
+
+    def native(self, distro):
+        """Folder with the compiled SYN clients of a distribution."""
+        if distro not in self.built:
+            out = os.path.join(self.work, "native-" + distro)
+            env = os.path.dirname(os.path.dirname(self.python(distro)))
+            subprocess.run([os.path.join(ROOT, "demos/syn/native/build.sh"), env, out], check=True,
+                           stdout=subprocess.DEVNULL)
+            self.built[distro] = out
+        return self.built[distro]
+
+    def file(self, name):
+        """A path for a file of the running test."""
+        return os.path.join(self.work, name)
+
+    def privileged(self):
+        """The words before a command that records."""
+        if self.refused:
+            raise Skip(self.refused)
+        if os.geteuid() == 0:
+            return []
+        if shutil.which("sudo") and subprocess.run(["sudo", "-n", "true"], check=False,
+                                                   capture_output=True).returncode == 0:
+            return ["sudo", "-n", "-E"]
+        raise Skip("recording needs root: run as root or with a sudo that asks for no password")
+
+    def onbeat(self, *words, before=(), accept=(0,), **options):
+        """Runs onbeat; its standard output."""
+        done = subprocess.run([*before, ONBEAT, *words], check=False, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+        if done.returncode == 4:
+            self.refused = done.stderr.strip().splitlines()[-1]
+            raise Skip(self.refused)
+        if done.returncode not in accept:
+            raise Mismatch(f"onbeat {words[0]}: exit code {done.returncode}: {done.stderr[-2000:]}")
+        return done.stdout
+
+    def record(self, name, command, **options):
+        """Records a command; the trace's path."""
+        trace = self.file(name + ".trace")
+        shutil.rmtree(trace, ignore_errors=True)
+        self.onbeat("record", "-o", trace, "--", *command, before=self.privileged(), **options)
+        return trace
+
+    @contextlib.contextmanager
+    def recording(self, name, *words):
+        """Records everything that runs meanwhile; yields the trace's path."""
+        trace = self.file(name + ".trace")
+        shutil.rmtree(trace, ignore_errors=True)
+        process = subprocess.Popen([*self.privileged(), ONBEAT, "record", "-o", trace, *words],
+                                   stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 30
+        while not os.path.exists(os.path.join(trace, "manifest.json")):
+            if process.poll() is not None:
+                raise Mismatch("onbeat record ended: " + process.stderr.read()[-2000:])
+            if time.monotonic() > deadline:
+                raise Mismatch("onbeat record did not begin within 30 s")
+            time.sleep(0.1)
+        time.sleep(1)
+        try:
+            yield trace
+        finally:
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        if process.returncode not in (0, 130):
+            raise Mismatch(f"onbeat record: exit code {process.returncode}: {said[-2000:]}")
+
+    def model(self, name, *traces):
+        """The model of traces."""
+        path = self.file(name + ".json")
+        self.onbeat("model", *traces, "-o", path)
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+
+    def syn(self, name, distro, *words, prefix=(), **options):
+        """Records and models SYN; (its own truth, the model)."""
+        truth = self.file(name + ".truth.json")
+        trace = self.record(name, [*prefix, self.python(distro), SYN, "--quiet", "--truth", truth,
+                                   *words], **options)
+        return load(truth), self.model(name, trace)
+
+    def case(self, name, distro, *words, **options):
+        """The same for one of the small cases."""
+        truth = self.file(name + ".truth.json")
+        trace = self.record(name, [self.python(distro), CASES, *words, "--quiet", "--truth",
+                                   truth], **options)
+        return load(truth), self.model(name, trace)
+
+
+def load(path):
+    """A JSON document."""
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def median(values):
+    """The lower median, as a model's p50 is."""
+    return sorted(values)[(len(values) + 1) // 2 - 1]
+
+
+def differences(what, expected, found):
+    """Lines that name what is missing and what is too much."""
+    expected, found = set(expected), set(found)
+    return ([f"{what} missing: {x}" for x in sorted(expected - found)]
+            + [f"{what} not in the application: {x}" for x in sorted(found - expected)])
+
+
+def edge_text(edge):
+    """An edge as text."""
+    return f"{edge['from']} -> {edge['to']} ({edge['topic']})"
+
+
+def junction_text(junction):
+    """A junction as text."""
+    return f"{junction['kind']} at {junction['callback']} of {', '.join(sorted(junction['inputs']))}"
+
+
+def compare_graph(truth, model):
+    """Vertex for vertex, edge for edge."""
+    wrong = differences("vertex", [c["id"] for c in truth["callbacks"]],
+                        [c["id"] for c in model["callbacks"]])
+    wrong += differences("edge", map(edge_text, truth["edges"]), map(edge_text, model["edges"]))
+    wrong += differences("junction", map(junction_text, truth["junctions"]),
+                         map(junction_text, model["junctions"]))
+    wrong += differences("chain", [" > ".join(c["callbacks"]) for c in truth["chains"]],
+                         [" > ".join(c["callbacks"]) for c in model["chains"]])
+    types = {c["id"]: c["type"] for c in model["callbacks"]}
+    outputs = {c["id"]: c["outputs"] for c in model["callbacks"]}
+    for cb in truth["callbacks"]:
+        if cb["id"] in types:
+            if types[cb["id"]] != cb["type"]:
+                wrong.append(f"{cb['id']} is a {cb['type']}, not a {types[cb['id']]}")
+            if outputs[cb["id"]] != cb["outputs"]:
+                wrong.append(f"{cb['id']} has outputs {cb['outputs']}, not {outputs[cb['id']]}")
+    return wrong
+
+
+def compare_executions(truth, model, counts=True):
+    """How often, and what each takes."""
+    wrong = []
+    found = {c["id"]: c for c in model["callbacks"]}
+    for cb in truth["callbacks"]:
+        if cb["id"] not in found or cb["type"] == "sync":
+            continue
+        exec_ns = found[cb["id"]]["exec_ns"]
+        if counts and exec_ns["count"] != cb["count"]:
+            wrong.append(f"{cb['id']} ran {cb['count']} times, not {exec_ns['count']}")
+        burnt = median(cb["cpu_ns"])
+        if abs(exec_ns["p50"] - burnt) > EXEC_SHARE * burnt:
+            wrong.append(f"{cb['id']}: median execution time {exec_ns['p50'] / 1e6:.3f} ms, burnt"
+                         f" {burnt / 1e6:.3f} ms ({(exec_ns['p50'] / burnt - 1) * 100:+.1f} %)")
+    return wrong
+
+
+def compare_latencies(truth, model):
+    """End to end, against what the application carried in its messages."""
+    wrong = []
+    found = {tuple(c["callbacks"]): c for c in model["chains"]}
+    for chain in truth["chains"]:
+        model_chain = found.get(tuple(chain["callbacks"]))
+        if not model_chain:
+            continue
+        name = f"chain {chain['callbacks'][0]} .. {chain['callbacks'][-1]}"
+        if model_chain["executions"] != chain["count"]:
+            wrong.append(f"{name}: {chain['count']} executions, not {model_chain['executions']}")
+        own = median(chain["latency_ns"])
+        off = model_chain["latency_ns"]["p50"] - own
+        if abs(off) > LATENCY_NS:
+            wrong.append(f"{name}: median latency {own / 1e6:.3f} ms in-band, the model's is"
+                         f" {off / 1e3:+.0f} us off")
+    return wrong
+
+
+def lost(model):
+    """Complaints about events that the recorder lost."""
+    return [f"run {run['id']} lost {run['lost']}" for run in model["runs"]
+            if any(run["lost"].values())]
+
+
+def expect(*lists):
+    """Fails with everything that is wrong."""
+    wrong = sum(lists, [])
+    if wrong:
+        raise Mismatch("\n".join(wrong))
+
+
+def expect_all(truth, model):
+    """Graph, executions, latencies, and nothing lost."""
+    expect(lost(model), compare_graph(truth, model), compare_executions(truth, model),
+           compare_latencies(truth, model))
+
+
+def syn_variant(name, distro, *words, native=None):
+    """Makes a test of one way to run SYN."""
+
+    def run(stand):
+        extra = ["--native", os.path.join(stand.native(distro), native)] if native else []
+        expect_all(*stand.syn(name, distro, "--duration", "10", *words, *extra))
+
+    run.__name__ = name
+    run.__doc__ = f"SYN on {distro}: {' '.join(words) or 'rclpy'}"
+    TESTS.append(run)
+
+
+for _distro in ("kilted", "jazzy"):
+    syn_variant(f"syn_{_distro}_rclpy", _distro)
+    syn_variant(f"syn_{_distro}_rclpy_one_process", _distro, "--layout", "one")
+    syn_variant(f"syn_{_distro}_rclpy_twin_timers", _distro, "--twin")
+    syn_variant(f"syn_{_distro}_rclpy_multi_threaded", _distro, "--executor", "multi")
+    syn_variant(f"syn_{_distro}_rcl", _distro, native="syn")
+    syn_variant(f"syn_{_distro}_rcl_one_process_three_threads", _distro, "--layout", "one",
+                "--executor", "multi", "--threads", "3", native="syn")
+    syn_variant(f"syn_{_distro}_rclcpp", _distro, "--as", "rclcpp", native="syn-rclcpp")
+    syn_variant(f"syn_{_distro}_rclcpp_inlined_execute", _distro, "--as", "rclcpp", native="syn")
+    syn_variant(f"syn_{_distro}_rclcpp_one_process_three_threads", _distro, "--as", "rclcpp",
+                "--layout", "one", "--executor", "multi", "--threads", "3", native="syn-rclcpp")
+    syn_variant(f"syn_{_distro}_rclcpp_intra_process", _distro, "--as", "rclcpp", "--intra",
+                "--layout", "n1,n2,n3/n4,n5,n6", native="syn-rclcpp")
+
+
+@test
+def preempted(stand):
+    """A higher-priority process on the same core: response time grows, execution time does not."""
+    if len(os.sched_getaffinity(0)) < 2:
+        raise Skip("needs two CPUs: one is taken away in part")
+    cpu = max(os.sched_getaffinity(0))
+    # Low-priority load and the application share a core with the burner, so give it all of them.
+    before = stand.privileged()
+    burner = subprocess.Popen([*before, sys.executable, BURNER, "--cpu", str(cpu), "--period", "10",
+                               "--busy", "3"])
+    try:
+        truth, model = stand.syn("preempted", "kilted", "--duration", "10", "--rate", "2",
+                                 prefix=["taskset", "-c", str(cpu)])
+    finally:
+        burner.terminate()
+        burner.wait()
+    wrong = lost(model) + compare_graph(truth, model) + compare_executions(truth, model)
+    ratios = [c["response_ns"]["mean"] / c["exec_ns"]["mean"] for c in model["callbacks"]
+              if c["type"] != "sync"]
+    if median(ratios) < 1.2:
+        wrong.append(f"response time is only {median(ratios):.2f} times the execution time, though"
+                     " a burner took 30 % of the core")
+    preemptions = sum(c["preemptions"] for c in model["callbacks"])
+    if preemptions == 0:
+        wrong.append("no preemption was seen")
+    expect(wrong)
+
+
+@test
+def ten_waiting(stand):
+    """Ten items and more wait in a queue, and each keeps its own latency."""
+    truth, model = stand.case("ten_waiting", "kilted", "queue", "--duration", "6")
+    if max(truth["chains"][0]["latency_ns"]) < 10 * 8e6:
+        raise Mismatch("the application itself saw no ten items wait")
+    expect_all(truth, model)
+
+
+@test
+def queue_overwrites(stand):
+    """A queue too short for its bursts: what is taken and what is lost add up."""
+    truth, model = stand.case("queue_overwrites", "kilted", "queue", "--duration", "6", "--depth",
+                              "5")
+    sent = 12 * next(c["count"] for c in truth["callbacks"] if c["type"] == "timer")
+    taken = next(c["count"] for c in truth["callbacks"] if c["type"] == "subscription")
+    wrong = compare_graph(truth, model) + compare_executions(truth, model)
+    if taken >= sent:
+        wrong.append("the application itself lost nothing")
+    edge = model["edges"][0]
+    if (edge["published"], edge["taken"], edge["lost"]) != (sent, taken, sent - taken):
+        wrong.append(f"published {sent}, taken {taken}, lost {sent - taken}; the model says"
+                     f" {edge['published']}, {edge['taken']}, {edge['lost']}")
+    expect(wrong)
+
+
+@test
+def same_name(stand):
+    """Two nodes of one name are two nodes."""
+    expect_all(*stand.case("same_name", "kilted", "same-name"))
+
+
+@test
+def latched(stand):
+    """A subscriber that comes after the publication still gets an edge."""
+    expect_all(*stand.case("latched", "jazzy", "latched"))
+
+
+PARKING_GRAPH = {
+    "callbacks": [
+        ("/lidar_front/lidar_front:timer(100ms)", "timer", ["/lidar_front/points_raw"]),
+        ("/lidar_rear/lidar_rear:timer(100ms)", "timer", ["/lidar_rear/points_raw"]),
+        ("/lidar_front/filter_transform_vlp16_front:subscription(/lidar_front/points_raw)",
+         "subscription", ["/lidar_front/points_filtered"]),
+        ("/lidar_rear/filter_transform_vlp16_rear:subscription(/lidar_rear/points_raw)",
+         "subscription", ["/lidar_rear/points_filtered"]),
+        ("/point_cloud_fusion:subscription(/lidar_front/points_filtered)", "subscription", []),
+        ("/point_cloud_fusion:subscription(/lidar_rear/points_filtered)", "subscription", []),
+        ("/point_cloud_fusion:sync(/lidars/points_fused)", "sync", ["/lidars/points_fused"]),
+        ("/voxel_grid_cloud_node:subscription(/lidars/points_fused)", "subscription",
+         ["/lidars/points_fused_downsampled"]),
+        ("/p2d_ndt_localizer_node:subscription(/lidars/points_fused_downsampled)", "subscription",
+         ["/localization/ndt_pose"]),
+    ],
+    # By position above.
+    "edges": [(0, 2, "/lidar_front/points_raw"), (1, 3, "/lidar_rear/points_raw"),
+              (2, 4, "/lidar_front/points_filtered"), (3, 5, "/lidar_rear/points_filtered"),
+              (4, 6, "/lidar_front/points_filtered"), (5, 6, "/lidar_rear/points_filtered"),
+              (6, 7, "/lidars/points_fused"), (7, 8, "/lidars/points_fused_downsampled")],
+}
+
+
+def parking_truth():
+    """Figure 3.8b in the form of SYN's ground truth."""
+    ids = [c[0] for c in PARKING_GRAPH["callbacks"]]
+    return {
+        "callbacks": [{"id": i, "type": t, "outputs": o} for i, t, o in PARKING_GRAPH["callbacks"]],
+        "edges": [{"from": ids[a], "to": ids[b], "topic": t} for a, b, t in PARKING_GRAPH["edges"]],
+        "junctions": [{"callback": ids[6], "kind": "and", "inputs": [ids[4], ids[5]]}],
+        "chains": [{"callbacks": [ids[0], ids[2], ids[4], ids[6], ids[7], ids[8]]},
+                   {"callbacks": [ids[1], ids[3], ids[5], ids[6], ids[7], ids[8]]}],
+    }
+
+
+@test
+def parking(stand):
+    """The parking demo's graph equals Figure 3.8b, and its latency the one it carries in-band."""
+    log = stand.file("parking.csv")
+    trace = stand.record("parking", [stand.python("kilted"), PARKING, "--duration", "10",
+                                     "--latency-log", log])
+    model = stand.model("parking", trace)
+    wrong = lost(model) + compare_graph(parking_truth(), model)
+    with open(log, encoding="utf-8") as file:
+        own = median([int(line.split(",")[1]) for line in file.readlines()[1:]])
+    # The pose carries the older of two stamps that are taken together, so either chain will do.
+    off = min((abs(c["latency_ns"]["p50"] - own) for c in model["chains"]), default=None)
+    if off is None or off > 1_000_000:
+        wrong.append(f"no chain's median latency is within 1 ms of {own / 1e6:.2f} ms: {off}")
+    expect(wrong)
+
+
+@test
+def both_distributions(stand):
+    """Kilted and Jazzy in one recording: half of SYN's nodes in each."""
+    truths = [stand.file(f"both.{part}.truth.json") for part in "ab"]
+    with stand.recording("both") as trace:
+        children = [
+            subprocess.Popen([stand.python(distro), SYN, "--duration", "8", "--quiet", "--nodes",
+                              "n1,n4,n5", "--truth", truth],
+                             env=dict(os.environ, ROS_DOMAIN_ID=domain))
+            for distro, truth, domain in zip(("kilted", "jazzy"), truths, ("31", "32"))
+        ]
+        for child in children:
+            child.wait()
+    model = stand.model("both", trace)
+    if model["runs"][0]["distribution"] != ["jazzy", "kilted"]:
+        raise Mismatch(f"distributions are {model['runs'][0]['distribution']}")
+    expected = [c["id"] for c in load(truths[0])["callbacks"]]
+    # The other system has the same nodes: they are the second of their names.
+    second = [c.replace(":", "#2:", 1) for c in expected]
+    second = [c + "#2" if c.endswith(("@/n1",)) else c for c in second]
+    expect(lost(model), differences("vertex", expected + second,
+                                    [c["id"] for c in model["callbacks"]]))
+
+
+@test
+def late_attach(stand):
+    """A system that runs already: topics and services by name, and a graph of them."""
+    truth = stand.file("late.truth.json")
+    app = subprocess.Popen([stand.python("kilted"), SYN, "--duration", "14", "--quiet", "--truth",
+                            truth, "--native", os.path.join(stand.native("kilted"), "syn-rclcpp"),
+                            "--as", "rclcpp"])
+    try:
+        time.sleep(5)
+        with stand.recording("late", "--duration", "6s") as trace:
+            time.sleep(6)
+    finally:
+        app.wait()
+    model = stand.model("late", trace)
+    own = load(truth)
+    wrong = differences("topic", {e["topic"] for e in own["edges"]},
+                        {e["topic"] for e in model["edges"]})
+    if len(model["callbacks"]) != len(own["callbacks"]):
+        wrong.append(f"{len(own['callbacks'])} callbacks run, the model has"
+                     f" {len(model['callbacks'])}: {[c['id'] for c in model['callbacks']]}")
+    expect(wrong)
+
+
+@test
+def later_process(stand):
+    """A process that starts while everything is recorded."""
+    truth = stand.file("later.truth.json")
+    with stand.recording("later") as trace:
+        time.sleep(1)
+        subprocess.run([stand.python("jazzy"), SYN, "--duration", "6", "--quiet", "--truth", truth],
+                       check=True)
+    expect_all(load(truth), stand.model("later", trace))
+
+
+@test
+def container(stand):
+    """A mount namespace in which the libraries lie elsewhere."""
+    env = os.path.dirname(os.path.dirname(stand.python("jazzy")))
+    truth = stand.file("container.truth.json")
+    place = stand.file("elsewhere")
+    os.makedirs(place, exist_ok=True)
+    script = (f'mount --bind "{env}" "{place}" && mount -t tmpfs none "{os.path.dirname(env)}" && '
+              f'exec "{place}/bin/python" "{SYN}" --quiet --duration 6 --truth "{truth}"')
+    if subprocess.run([*stand.privileged(), "unshare", "-m", "true"], check=False,
+                      capture_output=True).returncode != 0:
+        raise Skip("unshare -m is refused here")
+    with stand.recording("container") as trace:
+        subprocess.run([*stand.privileged(), "unshare", "-m", "sh", "-c", script], check=True)
+    expect_all(load(truth), stand.model("container", trace))
+
+
+def main():
+    """Runs the tests whose names match."""
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", metavar="DIR", help="keep traces, models and truths here")
+    parser.add_argument("--list", action="store_true", help="names only")
+    parser.add_argument("names", nargs="*", metavar="PART OF A NAME")
+    args = parser.parse_args()
+    chosen = [t for t in TESTS
+              if not args.names or any(part in t.__name__ for part in args.names)]
+    if args.list:
+        for function in chosen:
+            print(f"{function.__name__:48} {function.__doc__}")
+        return
+    if args.keep:
+        os.makedirs(args.keep, exist_ok=True)
+    failed, skipped = [], []
+    with tempfile.TemporaryDirectory(prefix="onbeat-e2e-") as temporary:
+        stand = Stand(os.path.abspath(args.keep or temporary))
+        for function in chosen:
+            name, begin = function.__name__, time.monotonic()
+            try:
+                function(stand)
+                print(f"ok       e2e {name} ({time.monotonic() - begin:.0f} s)", flush=True)
+            except Skip as reason:
+                skipped.append(name)
+                print(f"SKIPPED  e2e {name}: {reason}", flush=True)
+            except Mismatch as wrong:
+                failed.append(name)
+                text = "\n    ".join(str(wrong).splitlines())
+                print(f"FAILED   e2e {name}:\n    {text}", flush=True)
+    print(f"e2e: {len(chosen) - len(failed) - len(skipped)} passed, {len(failed)} failed,"
+          f" {len(skipped)} skipped")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Sets up and runs the tests: ./dev test [unit | e2e [PART OF A NAME ...]]
+set -euo pipefail
+cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
+
+say() { printf '\033[2m-- %s\033[0m\n' "$*" >&2; }
+
+# What needs the kernel is skipped by these tests themselves, by name and with the reason.
+unit() {
+  say "unit and integration tests"
+  cargo test --locked --workspace
+}
+
+e2e() {
+  ./dev ros-env kilted >/dev/null
+  ./dev ros-env jazzy >/dev/null
+  say "end-to-end tests (real ROS 2 applications, recorded and compared with what they know)"
+  python3 scripts/e2e.py "$@"
+}
+
+case ${1:-all} in
+  unit) ./dev build; unit ;;
+  e2e) shift; ./dev build; e2e "$@" ;;
+  all)
+    ./dev build
+    failed=0
+    unit || failed=1
+    e2e || failed=1
+    exit "$failed" ;;
+  *) echo "usage: ./dev test [unit | e2e [PART OF A NAME ...]]" >&2; exit 2 ;;
+esac

@@ -21,7 +21,9 @@ static PROGRAMS: &[u8] = {
 };
 
 /// Flag in the `processes` map: observe this process and its children.
-pub const MARKED: u8 = 1;
+const MARKED: u8 = 1;
+/// Flag in the `processes` map: it made endpoints before its probes were in place.
+const LATE: u8 = 4;
 
 const ID_COUNT: usize = 4_194_304;
 
@@ -112,11 +114,14 @@ impl FlagTable {
         Ok(FlagTable { address: address.cast() })
     }
 
-    fn set(&self, id: u32, flags: u8) {
+    fn update(&self, id: u32, change: impl Fn(u8) -> u8) {
         if (id as usize) < ID_COUNT {
             // SAFETY: in bounds of the mapping; the kernel writes single bytes of it too, so the
             // access is volatile.
-            unsafe { self.address.add(id as usize).write_volatile(flags) }
+            unsafe {
+                let flags = self.address.add(id as usize);
+                flags.write_volatile(change(flags.read_volatile()));
+            }
         }
     }
 }
@@ -152,7 +157,7 @@ impl Kernel {
             return Err(KernelLoadError::NoBtf);
         }
         let features = Features::of_release(release);
-        let refused = |e: libbpf_rs::Error| KernelLoadError::Load(e.to_string());
+        let refused = |e: libbpf_rs::Error| KernelLoadError::Load(format!("{e:#}"));
         // libbpf's errors come back as values; its whole log is for whoever asks for it.
         fn print_log(_: libbpf_rs::PrintLevel, text: String) {
             eprint!("{text}");
@@ -206,7 +211,7 @@ impl Kernel {
 
     /// Attaches one of the programs on the kernel's own tracepoints.
     pub fn attach_tracepoint(&self, program: &str) -> Result<Link, String> {
-        self.program(program)?.attach().map_err(|e| e.to_string())
+        self.program(program)?.attach().map_err(|e| format!("{e:#}"))
     }
 
     /// Attaches a program to an offset in a file, for every process that maps it.
@@ -225,7 +230,7 @@ impl Kernel {
             ..UprobeOpts::default()
         };
         let offset = usize::try_from(file_offset).map_err(|e| e.to_string())?;
-        self.program(program)?.attach_uprobe_with_opts(-1, file, offset, options).map_err(|e| e.to_string())
+        self.program(program)?.attach_uprobe_with_opts(-1, file, offset, options).map_err(|e| format!("{e:#}"))
     }
 
     fn program(&self, name: &str) -> Result<libbpf_rs::ProgramMut<'_>, String> {
@@ -237,12 +242,18 @@ impl Kernel {
 
     /// Observes a process and its future children.
     pub fn mark(&self, pid: u32) {
-        self.flags.set(pid, MARKED);
+        self.flags.update(pid, |flags| flags | MARKED);
     }
 
     /// Takes [`Kernel::mark`] back.
     pub fn unmark(&self, pid: u32) {
-        self.flags.set(pid, 0);
+        self.flags.update(pid, |flags| flags & !MARKED);
+    }
+
+    /// Says that a process made endpoints before its probes were in place, so that their names
+    /// are recovered as they are used. To be called before probes are attached for it.
+    pub fn mark_late(&self, pid: u32) {
+        self.flags.update(pid, |flags| flags | LATE);
     }
 
     /// Tells the loader probe numbered `cookie` how far `_r_debug` lies from it.

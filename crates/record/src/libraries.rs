@@ -4,6 +4,7 @@ use crate::bpf::Kernel;
 use crate::elf::Symbols;
 use crate::placement::{entry, place, Place, Placement};
 use crate::probes::{Distribution, Library, Probe, PROBES, SYNC_MEMBER, SYNC_PREFIX};
+use crate::privilege;
 use crate::proc::{self, MappedFile};
 use libbpf_rs::Link;
 use onbeat_trace::manifest::ProbeInfo;
@@ -97,6 +98,18 @@ impl Libraries {
         self.push("library_loaded", file, STATE, Place { offset: 0, placement: Placement::Stepped }, cookie, attached, consequence);
     }
 
+    /// Does this kernel want CAP_SYS_ADMIN for uprobes? Found by trying.
+    pub fn needs_admin(kernel: &Kernel) -> bool {
+        const STATE: &str = "_dl_debug_state";
+        let own = proc::mapped_files(std::process::id(), |name| name.starts_with("ld-"));
+        let Some(file) = own.first() else { return true };
+        let Ok(symbols) = Symbols::read(&file.reachable, false, |n| n == STATE) else { return true };
+        let Some(function) = symbols.get(STATE) else { return true };
+        privilege::without_admin(|| {
+            kernel.attach_uprobe("on_rcl_init", &file.reachable, function.file_offset, false, 0).is_err()
+        })
+    }
+
     #[allow(clippy::too_many_arguments)]
     fn push(
         &mut self,
@@ -127,6 +140,13 @@ impl Libraries {
             cookie,
             _link: link,
         });
+    }
+
+    /// Has the process mapped a tracing library (that is not probed yet, with `unprobed`)?
+    pub fn uses_ros(&self, pid: u32, unprobed: bool) -> bool {
+        proc::mapped_files(pid, |name| Library::of_file_name(name) == Some(Library::Tracetools))
+            .iter()
+            .any(|file| !unprobed || !self.done.contains(&file.id))
     }
 
     /// Looks at what a process has mapped and probes what is new.

@@ -23,7 +23,20 @@ const KEPT: [Capability; 6] = [
     Capability::CAP_CHOWN,
 ];
 
-const GRANT: &str = "cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search,cap_kill";
+const GRANT: &str = "cap_bpf,cap_perfmon,cap_sys_admin,cap_sys_ptrace,cap_dac_read_search,cap_kill";
+
+/// Runs `attempt` without CAP_SYS_ADMIN: newer kernels (6.15, and older ones with the fix) want
+/// it for uprobes, older ones are content with CAP_PERFMON.
+pub fn without_admin<T>(attempt: impl FnOnce() -> T) -> T {
+    let had = caps::has_cap(None, CapSet::Effective, Capability::CAP_SYS_ADMIN).unwrap_or(false);
+    let lowered = had && caps::drop(None, CapSet::Effective, Capability::CAP_SYS_ADMIN).is_ok();
+    let result = attempt();
+    if lowered {
+        // It is still permitted, so raising it again cannot fail.
+        let _ = caps::raise(None, CapSet::Effective, Capability::CAP_SYS_ADMIN);
+    }
+    result
+}
 
 /// Can this process load and attach the probes?
 pub fn check() -> Result<(), MissingPrivilege> {
@@ -40,16 +53,17 @@ pub fn check() -> Result<(), MissingPrivilege> {
     Err(MissingPrivilege { missing: missing.join(" and "), grant: GRANT, program })
 }
 
-/// Gives up every capability but those that a running recorder still needs. Returns the names of
-/// what is left.
-pub fn drop_unneeded() -> Vec<String> {
+/// Gives up every capability but those that a running recorder still needs; `admin`: uprobes
+/// need CAP_SYS_ADMIN here. Returns the names of what is left.
+pub fn drop_unneeded(admin: bool) -> Vec<String> {
     let permitted = caps::read(None, CapSet::Permitted).unwrap_or_default();
     // A kernel before 5.8 or a container may have given us only CAP_SYS_ADMIN for BPF.
     let has_bpf = permitted.contains(&Capability::CAP_BPF) && permitted.contains(&Capability::CAP_PERFMON);
     if !has_bpf {
         return permitted.iter().map(ToString::to_string).collect();
     }
-    let keep: caps::CapsHashSet = KEPT.into_iter().filter(|c| permitted.contains(c)).collect();
+    let kept = KEPT.into_iter().chain(admin.then_some(Capability::CAP_SYS_ADMIN));
+    let keep: caps::CapsHashSet = kept.filter(|c| permitted.contains(c)).collect();
     // Lowering one's own sets is always allowed; if it fails all the same we only keep more.
     let _ = caps::clear(None, CapSet::Inheritable);
     let _ = caps::set(None, CapSet::Effective, &keep);

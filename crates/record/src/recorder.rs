@@ -302,6 +302,8 @@ impl Recording {
             pids.clone_from(&options.pids);
         }
         if options.command.is_empty() {
+            pids.retain(|&pid| self.libraries.uses_ros(pid, false));
+            pids.iter().for_each(|&pid| self.kernel.mark_late(pid));
             for pid in pids {
                 self.libraries.visit(&self.kernel, pid);
             }
@@ -344,9 +346,7 @@ impl Recording {
             due.into_iter().map(|(_, pid)| pid).collect()
         };
         for pid in due {
-            if self.libraries.visit(&self.kernel, pid).attached > 0 {
-                self.ready_ns.insert(pid, monotonic_ns());
-            }
+            self.visit(pid, true);
         }
         self.write_until(now.saturating_sub(REORDER_NS))
     }
@@ -399,9 +399,8 @@ impl Recording {
 
     fn process(&mut self, pid: u32, time_ns: u64, late: bool) {
         let found = self.libraries.visit(&self.kernel, pid);
-        let now = monotonic_ns();
         if found.attached > 0 {
-            self.ready_ns.insert(pid, now);
+            self.ready_ns.insert(pid, monotonic_ns());
         }
         let distribution = distribution_name(found.path.as_deref(), found.distribution.map(|d| d.name()));
         let command = proc::command_line(pid);
@@ -448,13 +447,21 @@ impl Recording {
         self.own(time_ns, pid, tid, kind);
     }
 
-    fn library(&mut self, pid: u32, loader: bool, stopped: bool) {
-        if loader {
-            self.libraries.watch_loaders(&self.kernel, &[pid]);
+    /// Probes what a process has loaded; `running`: it runs on meanwhile.
+    fn visit(&mut self, pid: u32, running: bool) {
+        if running && self.libraries.uses_ros(pid, true) {
+            self.kernel.mark_late(pid);
         }
         if self.libraries.visit(&self.kernel, pid).attached > 0 {
             self.ready_ns.insert(pid, monotonic_ns());
         }
+    }
+
+    fn library(&mut self, pid: u32, loader: bool, stopped: bool) {
+        if loader {
+            self.libraries.watch_loaders(&self.kernel, &[pid]);
+        }
+        self.visit(pid, !stopped);
         if stopped {
             // SAFETY: plain system call; the process is of the tree that we started.
             unsafe { libc::kill(pid as libc::pid_t, libc::SIGCONT) };
@@ -598,7 +605,7 @@ pub fn record(options: &RecordOptions, mut report: impl FnMut(&Progress)) -> Res
         true => None,
         false => Some(recording.launch(&options.command)?),
     };
-    privilege::drop_unneeded();
+    privilege::drop_unneeded(Libraries::needs_admin(&recording.kernel));
 
     let begin = Instant::now();
     let mut status = None;

@@ -164,7 +164,7 @@ struct {
 
 #define P_MARKED 1 // named by the user, or of the command's tree
 #define P_SEEN 2   // its first hit was reported
-#define P_LATE 4   // was there before us: names have to be recovered
+#define P_LATE 4   // was there before its probes (the recorder knows): recover names
 
 #define T_SEEN 1      // runs callbacks: scheduler events are recorded
 #define T_WAIT_SET 2  // its wait set was reported
@@ -291,10 +291,6 @@ static __always_inline __u8 observed(void *ctx, __u32 kind, __u64 pid_tgid)
 		return 0;
 	count_hit(ctx);
 	flags |= P_SEEN;
-	// rcl_init comes before everything else: whoever starts with another call was there
-	// before the probes.
-	if (kind != K_RCL_INIT)
-		flags |= P_LATE;
 	*p = flags;
 	struct record1 *r = BEGIN(record1, K_PROCESS_SEEN, pid_tgid);
 	if (r) {
@@ -1070,7 +1066,8 @@ int on_fork(__u64 *ctx)
 	if (parent->tgid != child->tgid) {
 		c = flag_of(&processes, child->tgid);
 		if (c)
-			*c = *p & P_MARKED;
+			// A fork without exec goes on with handles that were made by its parent.
+			*c = (*p & P_MARKED) | (*p & P_SEEN ? P_LATE : 0);
 	}
 	c = flag_of(&threads, child->pid);
 	if (c)

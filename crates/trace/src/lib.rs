@@ -3,6 +3,8 @@
 //! Builds anywhere, so that a trace from a robot can be modelled on a laptop.
 pub mod block;
 pub mod event;
+#[cfg(feature = "parquet")]
+pub mod export;
 pub mod generate;
 pub mod manifest;
 mod predict;

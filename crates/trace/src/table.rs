@@ -360,4 +360,27 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn the_documentation_has_every_kind() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/trace-format.md");
+        let text = std::fs::read_to_string(path).expect("docs/trace-format.md");
+        for kind in KINDS {
+            let fields: Vec<String> = kind
+                .fields
+                .iter()
+                .map(|f| {
+                    let ty = format!("{:?}", f.ty).to_lowercase();
+                    let ty = ty
+                        .strip_prefix("opt")
+                        .map_or(ty.clone(), |t| format!("{t}?"));
+                    format!("`{}` {ty}", f.name)
+                })
+                .collect();
+            let star = if kind.state { "*" } else { "" };
+            let fields = fields.join(", ");
+            let row = format!("| {} | `{}`{star} | {fields} |", kind.code, kind.name);
+            assert!(text.contains(&row), "missing: {row}");
+        }
+    }
 }

@@ -1,0 +1,71 @@
+//! The Parquet table holds what the trace holds.
+#![cfg(feature = "parquet")]
+
+use onbeat_trace::{export, text, Manifest, Reader, Writer, WriterOptions};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
+use std::collections::HashMap;
+
+#[test]
+fn a_trace_becomes_a_table() {
+    let dir = tempfile::tempdir().expect("directory");
+    let trace = dir.path().join("trace");
+    let events = text::parse(
+        "10 cpu0 7/7 process command=talker distribution=kilted rmw=rmw_fastrtps_cpp late=no
+         20 cpu0 7/7 node_init node=0x1 rmw=0x2 name=talker namespace=/ns
+         30 cpu0 7/7 publisher_init publisher=0x3 node=0x1 rmw=0xffffffffffffff04 topic=/chatter
+         40 cpu1 7/8 publish rmw=0xffffffffffffff04 source_ns=-5
+         50 cpu1 7/8 publish rmw=0xffffffffffffff04 source_ns=-
+         60 cpu1 7/8 request_take rmw=0x9 gid=1f sequence=-3 taken=no
+         70 cpu1 7/8 wait",
+    )
+    .expect("parsed");
+    let mut writer = Writer::create(&trace, WriterOptions::default()).expect("created");
+    for event in &events {
+        writer.push(event).expect("pushed");
+    }
+    writer.finish(Manifest::default()).expect("finished");
+
+    let mut reader = Reader::open(&trace).expect("opened");
+    let exported = export::export_parquet(&mut reader, dir.path()).expect("exported");
+    assert_eq!(exported.rows, 7);
+    assert_eq!(exported.path, dir.path().join("events.parquet"));
+
+    let file = std::fs::File::open(&exported.path).expect("opened");
+    let table = SerializedFileReader::new(file).expect("a table");
+    let metadata = table.metadata().file_metadata().key_value_metadata();
+    let manifest = metadata.expect("metadata")[0]
+        .value
+        .clone()
+        .expect("manifest");
+    assert!(manifest.contains(&reader.manifest().id));
+    let rows: Vec<HashMap<String, Field>> = table
+        .get_row_iter(None)
+        .expect("rows")
+        .map(|row| {
+            let row = row.expect("a row").into_columns().into_iter();
+            row.filter(|(_, value)| *value != Field::Null).collect()
+        })
+        .collect();
+    let text = |t: &str| Field::Str(t.to_string());
+    assert_eq!(rows[0]["rmw_name"], text("rmw_fastrtps_cpp"));
+    assert_eq!(rows[0]["late"], Field::Bool(false));
+    assert_eq!(rows[2]["of_node"], text("/ns/talker"));
+    let expected = HashMap::from([
+        ("time_ns".to_string(), Field::Long(40)),
+        ("cpu".to_string(), Field::UInt(1)),
+        ("pid".to_string(), Field::UInt(7)),
+        ("tid".to_string(), Field::UInt(8)),
+        ("event".to_string(), text("publish")),
+        ("of_node".to_string(), text("/ns/talker")),
+        ("of_topic".to_string(), text("/chatter")),
+        ("rmw".to_string(), Field::ULong(0xffff_ffff_ffff_ff04)),
+        ("message".to_string(), Field::ULong(0)),
+        ("source_ns".to_string(), Field::Long(-5)),
+    ]);
+    assert_eq!(rows[3], expected);
+    assert!(!rows[4].contains_key("source_ns"));
+    assert_eq!(rows[5]["gid"], text("0000000000000000000000000000001f"));
+    assert_eq!(rows[5]["sequence"], Field::Long(-3));
+    assert_eq!(rows[6].len(), 5);
+}

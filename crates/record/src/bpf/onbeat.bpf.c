@@ -316,37 +316,53 @@ static __always_inline void mark_thread(__u64 pid_tgid)
 	}
 }
 
+#define E_OWN 1      // the application's
+#define E_INTERNAL 2 // the middleware's
+
 enum endpoint { E_PUBLISHER, E_SUBSCRIPTION, E_SERVICE, E_CLIENT };
 
 static __always_inline void know_endpoint(__u64 pid_tgid, __u64 handle, __u32 endpoint)
 {
 	struct endpoint_key key = { .handle = handle, .tgid = pid_tgid >> 32, .endpoint = endpoint };
-	__u8 one = 1;
+	__u8 own = E_OWN;
 
-	bpf_map_update_elem(&endpoints, &key, &one, BPF_ANY);
+	bpf_map_update_elem(&endpoints, &key, &own, BPF_ANY);
 }
 
-// In a late process: report the endpoint's name, which is the third word of every public rmw
-// endpoint struct (implementation_identifier, data, topic_name or service_name).
-static __always_inline void find_endpoint(__u8 flags, __u64 pid_tgid, __u64 handle, __u32 endpoint)
+// Is this an endpoint of the application? The middleware has some of its own (for discovery),
+// which never went through rcl. In a late process an unknown endpoint is reported with its
+// name, which is the third word of every public rmw endpoint struct
+// (implementation_identifier, data, topic_name or service_name); the middleware's own names do
+// not start with a slash.
+static __always_inline bool is_endpoint(__u8 flags, __u64 pid_tgid, __u64 handle, __u32 endpoint)
 {
 	struct endpoint_key key = { .handle = handle, .tgid = pid_tgid >> 32, .endpoint = endpoint };
+	__u8 *known = bpf_map_lookup_elem(&endpoints, &key), value = E_OWN;
+	char first = 0;
 	__u64 name = 0;
 
-	if (!(flags & P_LATE) || !handle || bpf_map_lookup_elem(&endpoints, &key))
-		return;
-	know_endpoint(pid_tgid, handle, endpoint);
+	if (known)
+		return *known == E_OWN;
+	if (!(flags & P_LATE) || !handle)
+		return false;
+	bpf_probe_read_user(&name, sizeof(name), (void *)(handle + 16));
+	bpf_probe_read_user(&first, sizeof(first), (void *)name);
+	if (first != '/')
+		value = E_INTERNAL;
+	bpf_map_update_elem(&endpoints, &key, &value, BPF_ANY);
+	if (value == E_INTERNAL)
+		return false;
 	struct record_names *r = BEGIN(record_names, K_ENDPOINT_FOUND, pid_tgid);
 	if (!r)
-		return;
+		return true;
 	r->head.small = endpoint;
 	r->a[0] = 0;
 	r->a[1] = handle;
 	r->name[0][0] = 0;
 	r->name[1][0] = 0;
-	bpf_probe_read_user(&name, sizeof(name), (void *)(handle + 16));
 	bpf_probe_read_user_str(r->name[0], NAME_MAX_BYTES, (void *)name);
 	SUBMIT(r);
+	return true;
 }
 
 #define ARG1(ctx) ((__u64)PT_REGS_PARM1(ctx))
@@ -564,8 +580,9 @@ PROBE(on_timer_call)
 PROBE(on_take)
 {
 	ENTER(K_TAKE);
+	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_SUBSCRIPTION))
+		return 0;
 	mark_thread(pid_tgid);
-	find_endpoint(flags, pid_tgid, ARG1(ctx), E_SUBSCRIPTION);
 	struct record3 *r = BEGIN(record3, K_TAKE, pid_tgid);
 	if (r) {
 		r->head.small = ARG4(ctx) & 1;
@@ -581,7 +598,8 @@ PROBE(on_take)
 PROBE(on_publish)
 {
 	ENTER(K_PUBLISH);
-	find_endpoint(flags, pid_tgid, ARG1(ctx), E_PUBLISHER);
+	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_PUBLISHER))
+		return 0;
 	struct record3 *r = BEGIN(record3, K_PUBLISH, pid_tgid);
 	if (r) {
 		r->a[0] = ARG1(ctx);
@@ -596,7 +614,8 @@ PROBE(on_publish)
 PROBE(on_publish_unstamped)
 {
 	ENTER(K_PUBLISH_UNSTAMPED);
-	find_endpoint(flags, pid_tgid, ARG1(ctx), E_PUBLISHER);
+	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_PUBLISHER))
+		return 0;
 	struct record2 *r = BEGIN(record2, K_PUBLISH_UNSTAMPED, pid_tgid);
 	if (r) {
 		r->a[0] = ARG1(ctx);
@@ -665,7 +684,8 @@ static __always_inline int response_take(__u64 pid_tgid, __u64 client, __s64 seq
 PROBE(on_request_send)
 {
 	ENTER(K_REQUEST_SEND);
-	find_endpoint(flags, pid_tgid, ARG1(ctx), E_CLIENT);
+	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_CLIENT))
+		return 0;
 	return request_send(pid_tgid, ARG1(ctx), ARG3(ctx));
 }
 
@@ -673,8 +693,9 @@ PROBE(on_request_send)
 PROBE(on_request_take)
 {
 	ENTER(K_REQUEST_TAKE);
+	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_SERVICE))
+		return 0;
 	mark_thread(pid_tgid);
-	find_endpoint(flags, pid_tgid, ARG1(ctx), E_SERVICE);
 	return request_take(pid_tgid, ARG1(ctx), ARG3(ctx), ARG4(ctx), ARG5(ctx) & 1);
 }
 
@@ -682,7 +703,8 @@ PROBE(on_request_take)
 PROBE(on_response_send)
 {
 	ENTER(K_RESPONSE_SEND);
-	find_endpoint(flags, pid_tgid, ARG1(ctx), E_SERVICE);
+	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_SERVICE))
+		return 0;
 	struct record5 *r = BEGIN(record5, K_RESPONSE_SEND, pid_tgid);
 	if (!r)
 		return 0;
@@ -700,8 +722,9 @@ PROBE(on_response_send)
 PROBE(on_response_take)
 {
 	ENTER(K_RESPONSE_TAKE);
+	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_CLIENT))
+		return 0;
 	mark_thread(pid_tgid);
-	find_endpoint(flags, pid_tgid, ARG1(ctx), E_CLIENT);
 	return response_take(pid_tgid, ARG1(ctx), ARG3(ctx), ARG4(ctx), ARG5(ctx) & 1);
 }
 
@@ -731,7 +754,8 @@ static __always_inline bool returned_call(__u64 pid_tgid, struct call *out)
 PROBE(on_rmw_send_request)
 {
 	ENTER(K_REQUEST_SEND);
-	find_endpoint(flags, pid_tgid, ARG1(ctx), E_CLIENT);
+	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_CLIENT))
+		return 0;
 	return keep_call(pid_tgid, ARG1(ctx), ARG3(ctx), 0);
 }
 
@@ -751,8 +775,9 @@ PROBE(on_rmw_send_request_return)
 PROBE(on_rmw_take_request)
 {
 	ENTER(K_REQUEST_TAKE);
+	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_SERVICE))
+		return 0;
 	mark_thread(pid_tgid);
-	find_endpoint(flags, pid_tgid, ARG1(ctx), E_SERVICE);
 	return keep_call(pid_tgid, ARG1(ctx), ARG2(ctx), ARG4(ctx));
 }
 
@@ -776,7 +801,8 @@ PROBE(on_rmw_send_response)
 	__s64 sequence = 0;
 
 	ENTER(K_RESPONSE_SEND_UNSTAMPED);
-	find_endpoint(flags, pid_tgid, ARG1(ctx), E_SERVICE);
+	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_SERVICE))
+		return 0;
 	struct record4 *r = BEGIN(record4, K_RESPONSE_SEND_UNSTAMPED, pid_tgid);
 	if (r) {
 		bpf_probe_read_user(&sequence, sizeof(sequence), (void *)(ARG2(ctx) + 16));
@@ -794,8 +820,9 @@ PROBE(on_rmw_send_response)
 PROBE(on_rmw_take_response)
 {
 	ENTER(K_RESPONSE_TAKE);
+	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_CLIENT))
+		return 0;
 	mark_thread(pid_tgid);
-	find_endpoint(flags, pid_tgid, ARG1(ctx), E_CLIENT);
 	return keep_call(pid_tgid, ARG1(ctx), ARG2(ctx), ARG4(ctx));
 }
 

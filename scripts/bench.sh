@@ -36,6 +36,8 @@ case $name in
     need_compiler
     ./dev ros-env kilted >/dev/null
     ./dev ros-env jazzy >/dev/null ;;
+  parking)
+    ./dev ros-env kilted >/dev/null ;;
 esac
 
 # Probes need root; everything built above stays the user's.

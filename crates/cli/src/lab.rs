@@ -2,7 +2,7 @@
 
 use crate::error::CliError;
 use crate::Outcome;
-use onbeat_lab::{find, registry, Options};
+use onbeat_lab::{find, generate, registry, Options};
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -13,12 +13,13 @@ Examples:
   onbeat lab                                 lists the experiments
   onbeat lab parking --quick -o results
   ./dev bench parking                        builds what the experiment needs first
+  onbeat lab generate -n 50000000 -o TRACE   a made-up trace of any length
 
 A target that is missed is a result, not a failure: results.json says so in 'met'.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line.")]
 pub struct Args {
-    /// Name of the experiment
+    /// Name of the experiment, or `generate`
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
     /// Fewer and shorter runs: to see that it works, not to quote figures
@@ -30,6 +31,9 @@ pub struct Args {
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Number of events (only for `generate`) [default: 1000000]
+    #[arg(short = 'n', long, value_name = "EVENTS")]
+    pub events: Option<u64>,
 }
 
 /// Runs it.
@@ -42,6 +46,20 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
         }
         return Ok(Outcome::Done);
     };
+    if name == "generate" {
+        let Some(dir) = args.output else {
+            return Err(CliError::Usage(
+                "generate: name the trace directory with -o".into(),
+            ));
+        };
+        generate::write_trace(args.events.unwrap_or(1_000_000), args.seed, &dir)?;
+        return Ok(Outcome::Done);
+    }
+    if args.events.is_some() {
+        return Err(CliError::Usage(
+            "-n goes with `onbeat lab generate` only".into(),
+        ));
+    }
     let experiment = find(&name)?;
     let options = Options {
         quick: args.quick,

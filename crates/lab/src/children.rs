@@ -1,8 +1,8 @@
 //! Child processes that cannot outlive an experiment, whichever way it ends.
 
 use std::collections::BTreeSet;
-use std::io;
-use std::os::unix::process::CommandExt;
+use std::io::{self, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -51,6 +51,35 @@ impl Groups {
     }
 }
 
+/// Keeps a command on one CPU; without effect where there is no such CPU.
+pub fn pin(command: &mut Command, cpu: usize) {
+    // SAFETY: sched_setaffinity is a plain system call, and the set lives on the child's stack.
+    unsafe {
+        command.pre_exec(move || {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(cpu, &mut set);
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+            Ok(())
+        });
+    }
+}
+
+/// Runs a command under SCHED_FIFO; it does not start where that is not allowed.
+pub fn real_time(command: &mut Command, priority: i32) {
+    // SAFETY: sched_setscheduler is a plain system call, and its parameter lives on the child's stack.
+    unsafe {
+        command.pre_exec(move || {
+            let parameter = libc::sched_param {
+                sched_priority: priority,
+            };
+            match libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameter) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        });
+    }
+}
+
 fn signal_group(group: i32, signal: i32) {
     // SAFETY: kill takes plain numbers; a negative one names a process group.
     unsafe { libc::kill(-group, signal) };
@@ -61,7 +90,27 @@ fn signal_group(group: i32, signal: i32) {
 pub struct Guarded {
     child: Child,
     groups: Groups,
-    ended: Option<ExitStatus>,
+    ended: Option<Ended>,
+}
+
+/// How a child ended, and what it used, with those of its descendants that it waited for.
+#[derive(Debug, Clone, Copy)]
+pub struct Ended {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// CPU time in user mode, s.
+    pub user_s: f64,
+    /// CPU time in the kernel, s.
+    pub system_s: f64,
+    /// Largest resident set, KB.
+    pub max_rss_kb: u64,
+}
+
+impl Ended {
+    /// All CPU time, s.
+    pub fn cpu_s(&self) -> f64 {
+        self.user_s + self.system_s
+    }
 }
 
 impl Guarded {
@@ -75,24 +124,59 @@ impl Guarded {
         &mut self.child
     }
 
+    /// The last line of what it wrote to its piped standard error, after a colon; empty when there
+    /// is none. Only for a child that has ended and writes little.
+    pub fn said(&mut self) -> String {
+        let mut text = String::new();
+        if let Some(mut pipe) = self.child.stderr.take() {
+            let _ = pipe.read_to_string(&mut text);
+        }
+        text.lines()
+            .last()
+            .map(|l| format!(": {l}"))
+            .unwrap_or_default()
+    }
+
     /// True while it runs.
     pub fn running(&mut self) -> bool {
         matches!(self.poll(), Ok(None))
     }
 
-    fn poll(&mut self) -> io::Result<Option<ExitStatus>> {
+    fn poll(&mut self) -> io::Result<Option<Ended>> {
         if self.ended.is_none() {
-            self.ended = self.child.try_wait()?;
+            self.ended = self.reap(libc::WNOHANG)?;
         }
         Ok(self.ended)
     }
 
+    /// The standard library does not tell what a child used.
+    fn reap(&self, options: i32) -> io::Result<Option<Ended>> {
+        let mut status = 0;
+        // SAFETY: an all-zero rusage is a valid value of a plain C struct.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: both pointers are to live variables; the child was not reaped yet.
+        let pid = unsafe { libc::wait4(self.pid() as i32, &mut status, options, &mut usage) };
+        match pid {
+            0 => Ok(None),
+            -1 => Err(io::Error::last_os_error()),
+            _ => {
+                let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+                Ok(Some(Ended {
+                    status: ExitStatus::from_raw(status),
+                    user_s: seconds(usage.ru_utime),
+                    system_s: seconds(usage.ru_stime),
+                    max_rss_kb: usage.ru_maxrss as u64,
+                }))
+            }
+        }
+    }
+
     /// Waits until it ends or the time is over (`None`).
-    pub fn wait(&mut self, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    pub fn wait(&mut self, limit: Duration) -> io::Result<Option<Ended>> {
         let until = Instant::now() + limit;
         loop {
-            if let Some(status) = self.poll()? {
-                return Ok(Some(status));
+            if let Some(ended) = self.poll()? {
+                return Ok(Some(ended));
             }
             if Instant::now() >= until {
                 return Ok(None);
@@ -103,18 +187,18 @@ impl Guarded {
 
     /// Asks it to end with a signal to the leader alone, and waits; kills the group when it does
     /// not.
-    pub fn end(&mut self, signal: i32) -> io::Result<ExitStatus> {
+    pub fn end(&mut self, signal: i32) -> io::Result<Ended> {
         if self.poll()?.is_none() {
             // SAFETY: kill takes plain numbers. The child was not reaped, so the id is still its.
             unsafe { libc::kill(self.pid() as i32, signal) };
         }
-        if let Some(status) = self.wait(GRACE)? {
-            return Ok(status);
+        if let Some(ended) = self.wait(GRACE)? {
+            return Ok(ended);
         }
         signal_group(self.pid() as i32, libc::SIGKILL);
-        let status = self.child.wait()?;
-        self.ended = Some(status);
-        Ok(status)
+        self.ended = self.reap(0)?;
+        self.ended
+            .ok_or_else(|| io::Error::other("the child was not reaped"))
     }
 }
 
@@ -182,8 +266,18 @@ mod tests {
         let mut child = Groups::default()
             .spawn(Command::new("sh").args(["-c", "exit 3"]))
             .unwrap();
-        let status = child.wait(Duration::from_secs(60)).unwrap().unwrap();
-        assert_eq!(status.code(), Some(3));
-        assert_eq!(child.end(libc::SIGTERM).unwrap().code(), Some(3));
+        let ended = child.wait(Duration::from_secs(60)).unwrap().unwrap();
+        assert_eq!(ended.status.code(), Some(3));
+        assert_eq!(child.end(libc::SIGTERM).unwrap().status.code(), Some(3));
+    }
+
+    #[test]
+    fn cpu_time_and_memory_of_a_child_are_known() {
+        let burn = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+        let mut child = Groups::default()
+            .spawn(Command::new("sh").args(["-c", burn]))
+            .unwrap();
+        let ended = child.wait(Duration::from_secs(600)).unwrap().unwrap();
+        assert!(ended.cpu_s() > 0.001 && ended.max_rss_kb > 100, "{ended:?}");
     }
 }

@@ -116,7 +116,11 @@ impl LabError {
 
 /// Every experiment there is, in the order they are listed.
 pub fn registry() -> Vec<Box<dyn Experiment>> {
-    vec![Box::new(experiments::tracing::Tracing)]
+    vec![
+        Box::new(experiments::tracing::Tracing),
+        Box::new(experiments::model::ModelSpeed),
+        Box::new(experiments::parking::Parking),
+    ]
 }
 
 /// The experiment of a name.
@@ -237,9 +241,7 @@ impl Context {
     /// Writes samples of interleaved arms as CSV with the columns `arm,round,value`.
     pub fn raw_arms(&mut self, name: &str, samples: &ArmSamples) -> Result<(), LabError> {
         let mut raw = self.raw(name, "arm,round,value")?;
-        samples
-            .write_csv(&mut raw.out, "")
-            .map_err(LabError::file("writing", &raw.path))?;
+        raw.arms(samples, "")?;
         raw.finish()
     }
 
@@ -284,6 +286,13 @@ impl Raw {
     /// Writes one line.
     pub fn line(&mut self, line: std::fmt::Arguments<'_>) -> Result<(), LabError> {
         writeln!(self.out, "{line}").map_err(LabError::file("writing", &self.temporary))
+    }
+
+    /// Writes the samples of interleaved arms, each line with a prefix.
+    pub fn arms(&mut self, samples: &ArmSamples, prefix: &str) -> Result<(), LabError> {
+        samples
+            .write_csv(&mut self.out, prefix)
+            .map_err(LabError::file("writing", &self.temporary))
     }
 
     /// Gives the file its name.

@@ -96,6 +96,11 @@ impl Figure {
         self
     }
 
+    /// True when the target lies within the confidence interval: the other answer is possible too.
+    pub fn unsure(&self) -> bool {
+        matches!((self.target, self.interval), (Some(t), Some((low, high))) if low <= t && t <= high)
+    }
+
     /// Says how many samples stand behind it.
     pub fn samples(mut self, n: u64) -> Self {
         self.samples = Some(n);
@@ -245,7 +250,13 @@ impl Report {
                     .map(|t| format!("{sign} {}", number(t)))
                     .unwrap_or_default(),
                 f.met
-                    .map(|m| if m { "met" } else { "MISSED" }.to_string())
+                    .map(|m| {
+                        format!(
+                            "{}{}",
+                            if m { "met" } else { "MISSED" },
+                            if f.unsure() { "?" } else { "" }
+                        )
+                    })
                     .unwrap_or_default(),
                 f.baseline.map(number).unwrap_or_default(),
                 f.baseline_of.clone().unwrap_or_default(),

@@ -1,5 +1,7 @@
 //! How programs run within a ROS 2 environment made of wheels.
 
+use crate::experiment::LabError;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -28,6 +30,65 @@ pub fn loader_path(env: &Path) -> String {
         .map(|d| d.to_string_lossy().into_owned())
         .collect::<Vec<_>>()
         .join(":")
+}
+
+/// Arguments to compile and link a C program that uses rcl and the named libraries.
+pub fn link_arguments(env: &Path, libraries: &[&str]) -> Result<Vec<String>, LabError> {
+    let include = env.join("include");
+    let mut arguments: Vec<String> =
+        vec!["-pthread".into(), "-fno-builtin".into(), "-rdynamic".into()];
+    // Every package has an include folder of its own.
+    let packages = fs::read_dir(&include).map_err(LabError::file("reading", &include))?;
+    let mut folders: Vec<_> = packages
+        .filter_map(|e| Some(e.ok()?.path()))
+        .filter(|p| p.is_dir())
+        .collect();
+    folders.sort();
+    for folder in folders {
+        arguments.extend(["-isystem".into(), folder.display().to_string()]);
+    }
+    arguments.push(format!("-L{}", env.join("lib").display()));
+    // RPATH, unlike RUNPATH, serves the libraries' own dependencies too.
+    arguments.push("-Wl,--disable-new-dtags,--allow-shlib-undefined,--unresolved-symbols=ignore-in-shared-libs".into());
+    arguments.extend(
+        loader_path(env)
+            .split(':')
+            .map(|dir| format!("-Wl,-rpath,{dir}")),
+    );
+    let always = [
+        "rcl",
+        "rmw_fastrtps_cpp",
+        "rmw",
+        "rcutils",
+        "rosidl_runtime_c",
+        "tracetools",
+    ];
+    arguments.extend(always.iter().chain(libraries).map(|l| format!("-l{l}")));
+    Ok(arguments)
+}
+
+/// The source with empty symbols for Python's: the wheels' librcl pulls in type support for
+/// Python, which no compiled program calls, but whose symbols have to be there.
+pub fn with_python_symbols(source: &str, env: &Path) -> Result<String, LabError> {
+    let lib = env.join("lib");
+    let libraries = fs::read_dir(&lib)
+        .map_err(LabError::file("reading", &lib))?
+        .filter_map(|e| Some(e.ok()?.path()))
+        .filter(|p| p.to_string_lossy().ends_with("generator_py.so"));
+    let output = Command::new("nm")
+        .args(["-D", "--undefined-only"])
+        .args(libraries)
+        .output()
+        .map_err(|e| LabError::program("nm", format!("{e}; install binutils")))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let symbols: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|l| l.trim().strip_prefix("U "))
+        .map(|s| s.split('@').next().unwrap_or(s))
+        .filter(|s| s.starts_with("Py") || s.starts_with("_Py"))
+        .collect();
+    let stubs: String = symbols.iter().map(|s| format!("char {s}[64];\n")).collect();
+    Ok(format!("{source}\n{stubs}"))
 }
 
 /// Sets what a compiled ROS 2 program needs to run in an environment.

@@ -1,2 +1,4 @@
 //! The experiments, one module each.
+pub mod model;
+pub mod parking;
 pub mod tracing;

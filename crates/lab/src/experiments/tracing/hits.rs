@@ -120,8 +120,26 @@ fn fast_nop(machine_kernel: &str) -> bool {
     version >= (6, 18)
 }
 
+/// What a hit costs by kind of placement, us.
+#[derive(Debug, Default)]
+pub struct Costs(Vec<(&'static str, f64)>);
+
+impl Costs {
+    /// The cost for a placement as manifests name it; `None` where it was not measured.
+    pub fn of(&self, placement: &str) -> Option<f64> {
+        let form = match placement {
+            "nop" => "nop5",
+            "emulated" => "push",
+            "stepped" => "endbr",
+            "uretprobe" => "return",
+            _ => return None,
+        };
+        self.0.iter().find(|c| c.0 == form).map(|c| c.1)
+    }
+}
+
 /// The measurement.
-pub fn measure(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
+pub fn measure(context: &mut Context, report: &mut Report) -> Result<Costs, LabError> {
     context.step(
         "cost per probe hit: forms of entry blocks",
         Duration::from_secs(900),
@@ -180,6 +198,7 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<(), LabErro
             "with placement",
         ],
     );
+    let mut costs = Costs::default();
     let (mut here_bars, mut placed_bars, mut categories) = (vec![], vec![], vec![]);
     for (form, title) in FORMS {
         let cost = |kind: &str| {
@@ -189,6 +208,7 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<(), LabErro
             Some((e.value / 1000.0, e.low / 1000.0, e.high / 1000.0))
         };
         let Some(here) = cost("here") else { continue };
+        costs.0.push((form, here.0.max(0.0)));
         let placed = cost("placed");
         report.figure(
             Figure::new(format!("hit.{form}"), here.0, "us")
@@ -244,7 +264,7 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<(), LabErro
             );
         }
     }
-    Ok(())
+    Ok(costs)
 }
 
 /// The functions of libtracetools that a run-time event passes through.

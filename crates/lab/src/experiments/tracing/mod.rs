@@ -1,6 +1,8 @@
 //! `tracing`: what observing costs the observed system (thesis section 3.7, *Tracing overheads*).
 
 mod hits;
+mod latency;
+mod usage;
 
 use crate::experiment::{Context, Experiment, LabError};
 use crate::report::Report;
@@ -19,8 +21,15 @@ impl Experiment for Tracing {
 
     fn run(&self, context: &mut Context) -> Result<Report, LabError> {
         let mut report = Report::new();
-        if let Err(e) = hits::measure(context, &mut report) {
+        let costs = hits::measure(context, &mut report).unwrap_or_else(|e| {
             report.skip("cost per probe hit", e);
+            hits::Costs::default()
+        });
+        if let Err(e) = usage::measure(context, &mut report, |probe| costs.of(&probe.placement)) {
+            report.skip("CPU time and bytes on the parking demo and SYN", e);
+        }
+        if let Err(e) = latency::measure(context, &mut report) {
+            report.skip("overhead on message latency", e);
         }
         Ok(report)
     }

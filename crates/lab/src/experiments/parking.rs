@@ -1,0 +1,337 @@
+//! `parking`: the thesis' Table 3.3 and Figure 3.9 for the parking demo, over many short runs.
+
+use crate::experiment::{Context, Experiment, LabError};
+use crate::plot::{lines, Axes, Line};
+use crate::report::{number, Figure, Report, Table};
+use onbeat_model::schema::{Callback, Model};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// The experiment.
+pub struct Parking;
+
+/// Table 3.3: callback, node, what it is on, mBCET, mACET, mWCET in ms.
+const TABLE_3_3: [(&str, &str, &str, [f64; 3]); 6] = [
+    (
+        "cb1",
+        "filter_transform_vlp16_rear",
+        "",
+        [13.82, 17.1, 19.82],
+    ),
+    (
+        "cb2",
+        "filter_transform_vlp16_front",
+        "",
+        [23.31, 27.07, 30.5],
+    ),
+    ("cb3", "point_cloud_fusion", "front", [0.41, 3.1, 3.97]),
+    ("cb4", "point_cloud_fusion", "rear", [0.38, 0.62, 3.36]),
+    ("cb5", "voxel_grid_cloud_node", "", [6.58, 8.47, 13.36]),
+    ("cb6", "p2d_ndt_localizer_node", "", [2.78, 25.64, 60.93]),
+];
+
+/// Average processor load of cb2 in the thesis, %.
+const CB2_LOAD: f64 = 27.0;
+
+impl Experiment for Parking {
+    fn name(&self) -> &'static str {
+        "parking"
+    }
+
+    fn about(&self) -> &'static str {
+        "execution times of the parking demo's callbacks over 50 runs (thesis, Table 3.3 and Figure 3.9)"
+    }
+
+    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
+        let runs: usize = context.pick(50, 5);
+        let python = context.ros_env("kilted")?.join("bin/python");
+        let demo = context.source("demos/parking/run.py")?;
+        let work = context.dir().join("runs");
+        let _ = std::fs::remove_dir_all(&work);
+        std::fs::create_dir_all(&work).map_err(LabError::file("making", &work))?;
+        let mut rng = context.rng("durations");
+        let mut models: Vec<PathBuf> = vec![];
+        let mut report = Report::new();
+        for run in 0..runs {
+            // Lengths and noise differ, so that the runs do not all show the same scans.
+            let duration = 5 + rng.below(4);
+            context.step(
+                &format!("run {} of {runs}: {duration} s", run + 1),
+                Duration::from_secs(300),
+            );
+            match one_run(context, &work, run, duration, &python, &demo) {
+                Ok(model) => models.push(model),
+                Err(e) => report.skip(format!("run {}", run + 1), e),
+            }
+        }
+        if models.is_empty() {
+            let why = report
+                .skipped
+                .first()
+                .map(|s| s.why.clone())
+                .unwrap_or_default();
+            return Err(LabError::unexpected("every run of the parking demo", why));
+        }
+        let merged = context.dir().join("model.json");
+        let mut merge = Command::new(context.onbeat());
+        merge.arg("merge").args(&models).arg("-o").arg(&merged);
+        succeed(context, merge, "onbeat merge")?;
+        let text = std::fs::read(&merged).map_err(LabError::file("reading", &merged))?;
+        let model: Model = serde_json::from_slice(&text)
+            .map_err(|e| LabError::unexpected(merged.display().to_string(), e))?;
+        std::fs::remove_dir_all(&work).map_err(LabError::file("removing", &work))?;
+        report.figure(
+            Figure::new("parking.runs", models.len() as f64, "runs")
+                .baseline(50.0, "thesis, Table 3.3"),
+        );
+        summarise(context, &mut report, &model)?;
+        report.note(format!("the merged model is in {}", merged.display()));
+        Ok(report)
+    }
+}
+
+fn one_run(
+    context: &Context,
+    work: &Path,
+    run: usize,
+    duration_s: u64,
+    python: &Path,
+    demo: &Path,
+) -> Result<PathBuf, LabError> {
+    let trace = work.join(format!("trace-{run}"));
+    let mut record = Command::new(context.onbeat());
+    record
+        .arg("record")
+        .arg("-o")
+        .arg(&trace)
+        .arg("--")
+        .arg(python)
+        .arg(demo);
+    record.args([
+        "--duration",
+        &duration_s.to_string(),
+        "--seed",
+        &run.to_string(),
+    ]);
+    succeed(context, record, "onbeat record")?;
+    let model = work.join(format!("model-{run}.json"));
+    let mut build = Command::new(context.onbeat());
+    build.arg("model").arg(&trace).arg("-o").arg(&model);
+    succeed(context, build, "onbeat model")?;
+    std::fs::remove_dir_all(&trace).map_err(LabError::file("removing", &trace))?;
+    Ok(model)
+}
+
+fn succeed(context: &Context, mut command: Command, what: &str) -> Result<(), LabError> {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let mut child = context.spawn(&mut command)?;
+    match child
+        .wait(Duration::from_secs(240))
+        .map_err(|e| LabError::program(what, e))?
+    {
+        Some(ended) if ended.status.success() => Ok(()),
+        Some(ended) => Err(LabError::program(
+            what,
+            format!("{}{}", ended.status, child.said()),
+        )),
+        None => Err(LabError::program(what, "it did not end within 240 s")),
+    }
+}
+
+/// The subscription callback of a node of Table 3.3; `on` tells apart several in one node.
+fn callback_of<'a>(model: &'a Model, node: &str, on: &str) -> Option<&'a Callback> {
+    let of_node = |c: &&Callback| c.node.rsplit('/').next() == Some(node) && c.input.contains(on);
+    // /clock, parameters and the like are not what the table shows: the busiest one is.
+    model
+        .callbacks
+        .iter()
+        .filter(of_node)
+        .filter(|c| c.figures.exec_ns.count() > 0)
+        .max_by_key(|c| c.figures.exec_ns.sum())
+}
+
+const MS: f64 = 1e6;
+
+fn summarise(context: &mut Context, report: &mut Report, model: &Model) -> Result<(), LabError> {
+    let mut table = Table::new(
+        format!(
+            "Execution times of the parking demo's callbacks over {} runs, ms (thesis, Table 3.3)",
+            model.runs.len()
+        ),
+        &[
+            "CB",
+            "node",
+            "count",
+            "mBCET",
+            "mACET",
+            "mWCET",
+            "load %",
+            "thesis mBCET",
+            "mACET",
+            "mWCET",
+        ],
+    );
+    let mut raw = context.raw("evolution.csv", "callback,runs,min_ms,mean_ms,max_ms")?;
+    for (name, node, on, paper) in TABLE_3_3 {
+        let Some(callback) = callback_of(model, node, on) else {
+            report.skip(
+                name,
+                format!("the model has no callback of {node} on a topic with '{on}' in it"),
+            );
+            continue;
+        };
+        let exec = &callback.figures.exec_ns;
+        let ours = [
+            exec.min() as f64 / MS,
+            exec.mean() / MS,
+            exec.max() as f64 / MS,
+        ];
+        let load = callback.figures.load * 100.0;
+        let mut row = vec![
+            name.to_string(),
+            node.to_string(),
+            number(exec.count() as f64),
+        ];
+        row.extend(ours.map(number));
+        row.push(number(load));
+        row.extend(paper.map(number));
+        table.row(row);
+        for (what, value, theirs) in [
+            ("mbcet", ours[0], paper[0]),
+            ("macet", ours[1], paper[1]),
+            ("mwcet", ours[2], paper[2]),
+        ] {
+            report.figure(
+                Figure::new(format!("parking.{name}.{what}"), value, "ms")
+                    .baseline(theirs, "thesis, Table 3.3")
+                    .samples(exec.count()),
+            );
+        }
+        let evolution = evolution(callback);
+        for (i, [min, mean, max]) in evolution.iter().enumerate() {
+            raw.line(format_args!("{name},{},{min},{mean},{max}", i + 1))?;
+        }
+        if name == "cb2" {
+            report.figure(
+                Figure::new("parking.cb2.load", load, "% of a core")
+                    .baseline(CB2_LOAD, "thesis, section 3.7"),
+            );
+            let last = evolution.len() - 1;
+            let grown = |i: usize| (evolution[last][i] / evolution[0][i] - 1.0) * 100.0;
+            report.figure(
+                Figure::new("parking.cb2.mwcet_growth", grown(2), "%")
+                    .baseline(10.0, "thesis, Figure 3.9"),
+            );
+            report.figure(Figure::new("parking.cb2.macet_growth", grown(1), "%"));
+            let steady = (0..=last)
+                .find(|&i| evolution[i][2] == evolution[last][2])
+                .unwrap_or(last)
+                + 1;
+            report.figure(
+                Figure::new("parking.cb2.mwcet_final_after", steady as f64, "runs")
+                    .baseline(23.0, "thesis, Figure 3.9"),
+            );
+            let line = |name: &str, column: usize| Line {
+                name: name.into(),
+                points: evolution
+                    .iter()
+                    .enumerate()
+                    .map(|(i, v)| (i as f64 + 1.0, v[column]))
+                    .collect(),
+            };
+            let axes = Axes {
+                x: "runs merged",
+                y: "execution time, ms",
+                log_x: false,
+                from_zero: true,
+                mark: None,
+            };
+            let svg = lines(
+                "cb2: estimates over the number of runs (Figure 3.9)",
+                axes,
+                &[line("mWCET", 2), line("mACET", 1), line("mBCET", 0)],
+            )?;
+            context.plot("figure-3.9.svg", &svg)?;
+        }
+    }
+    raw.finish()?;
+    report.tables.push(table);
+    Ok(())
+}
+
+/// Least, mean and greatest execution time over the first run, the first two, and so on, ms.
+fn evolution(callback: &Callback) -> Vec<[f64; 3]> {
+    let mut runs: Vec<_> = callback.per_run.values().filter(|r| r.count > 0).collect();
+    runs.sort_by_key(|r| r.start);
+    let (mut min, mut max, mut sum, mut count) = (u64::MAX, 0, 0.0, 0);
+    runs.into_iter()
+        .map(|r| {
+            min = min.min(r.min_ns);
+            max = max.max(r.max_ns);
+            sum += r.mean_ns * r.count as f64;
+            count += r.count;
+            [min as f64 / MS, sum / count as f64 / MS, max as f64 / MS]
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onbeat_model::schema::RunExtremes;
+
+    fn model() -> Model {
+        let callback = |id: &str, node: &str, input: &str| {
+            serde_json::json!({
+                "id": id, "node": node, "type": "subscription", "input": input, "period_ns": null, "outputs": [],
+                "bracket": "exact", "threads": [], "per_run": {},
+                "exec_ns": onbeat_model::Dist::new(), "response_ns": onbeat_model::Dist::new(),
+                "interarrival_ns": onbeat_model::Dist::new(), "release_jitter_ns": onbeat_model::Dist::new(),
+                "preempted_ns": onbeat_model::Dist::new(), "blocked_ns": onbeat_model::Dist::new(),
+                "preemptions": 0, "blockings": 0, "load": 0.0, "observed_ns": 0,
+            })
+        };
+        let mut model: Model = serde_json::from_value(serde_json::json!({
+            "schema": onbeat_model::schema::SCHEMA, "runs": [], "edges": [], "junctions": [], "chains": [],
+            "callbacks": [
+                callback("a", "/point_cloud_fusion", "/lidar_front/points_filtered"),
+                callback("b", "/point_cloud_fusion", "/lidar_rear/points_filtered"),
+                callback("c", "/lidar_rear/filter_transform_vlp16_rear", "/lidar_rear/points_raw"),
+            ],
+        }))
+        .unwrap();
+        for c in &mut model.callbacks {
+            c.figures.exec_ns.record(1_000_000);
+        }
+        model
+    }
+
+    #[test]
+    fn callbacks_of_the_table_are_found_by_node_and_topic() {
+        let m = model();
+        let id = |node, on| callback_of(&m, node, on).map(|c| c.id.as_str());
+        assert_eq!(id("point_cloud_fusion", "front"), Some("a"));
+        assert_eq!(id("point_cloud_fusion", "rear"), Some("b"));
+        assert_eq!(id("filter_transform_vlp16_rear", ""), Some("c"));
+        assert_eq!(id("voxel_grid_cloud_node", ""), None);
+    }
+
+    #[test]
+    fn estimates_evolve_in_the_order_of_the_runs() {
+        let mut c = model().callbacks.remove(0);
+        let run = |start: u64, count: u64, min: u64, mean: f64, max: u64| RunExtremes {
+            start,
+            count,
+            min_ns: min * 1_000_000,
+            mean_ns: mean * MS,
+            max_ns: max * 1_000_000,
+        };
+        c.per_run.insert("later".into(), run(20, 10, 1, 4.0, 5));
+        c.per_run.insert("z-earlier".into(), run(10, 30, 2, 8.0, 9));
+        assert_eq!(evolution(&c), [[2.0, 8.0, 9.0], [1.0, 7.0, 9.0]]);
+    }
+}

@@ -1,0 +1,262 @@
+//! What recording a whole application costs: CPU time of probes and recorder, and bytes of trace
+//! (the parking demo and SYN together, as in the thesis' section 3.7).
+
+use crate::experiment::{Context, LabError};
+use crate::recorder::{recorded, Recorded};
+use crate::report::{number, Figure, Report, Table, Target};
+use crate::uprobe::{programs_of, ProgramStats, RunStats};
+use onbeat_trace::manifest::ProbeInfo;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Both applications, then what they used: bash's `times` says it for all children waited for.
+const SCRIPT: &str = r#"
+"$1" "$2" --duration "$3" & parking=$!
+"$1" "$4" --duration "$3" --quiet & syn=$!
+wait $parking; a=$?
+wait $syn; b=$?
+times > "$5"
+exit $((a | b))
+"#;
+
+/// What is read from the recorder while it runs.
+struct Watched {
+    programs: Vec<ProgramStats>,
+    /// CPU time of the recorder from five seconds after its start to its end, s, and that time.
+    steady_cpu_s: f64,
+    steady_s: f64,
+}
+
+/// The measurement. `hit_us` says what a hit costs by kind of placement.
+pub fn measure(
+    context: &mut Context,
+    report: &mut Report,
+    hit_us: impl Fn(&ProbeInfo) -> Option<f64>,
+) -> Result<(), LabError> {
+    let seconds: u32 = context.pick(60, 10);
+    let python = context.ros_env("kilted")?.join("bin/python");
+    let (parking, syn) = (
+        context.source("demos/parking/run.py")?,
+        context.source("demos/syn/syn.py")?,
+    );
+    context.step(
+        &format!("CPU time and bytes: parking demo and SYN together for {seconds} s"),
+        Duration::from_secs(u64::from(seconds) + 300),
+    );
+    let dir = context.dir().join("usage.trace");
+    let _ = std::fs::remove_dir_all(&dir);
+    let times = context.dir().join("usage.times");
+    let stats = RunStats::enable()?;
+    let mut command = Command::new(context.onbeat());
+    command
+        .arg("record")
+        .arg("-o")
+        .arg(&dir)
+        .args(["--", "bash", "-c", SCRIPT, "bash"]);
+    command
+        .args([&python, &parking])
+        .arg(seconds.to_string())
+        .arg(&syn)
+        .arg(&times);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let mut child = context.spawn(&mut command)?;
+    let mut watched = Watched {
+        programs: vec![],
+        steady_cpu_s: 0.0,
+        steady_s: 0.0,
+    };
+    let mut first: Option<(Instant, f64)> = None;
+    let begin = Instant::now();
+    while child.running() {
+        if let (Ok(programs), Some(cpu_s)) = (programs_of(child.pid()), cpu_s_of(child.pid())) {
+            // A process that ends has closed its descriptors: the last full reading counts.
+            if programs.len() >= watched.programs.len() {
+                watched.programs = programs;
+            }
+            if begin.elapsed() > Duration::from_secs(5) {
+                let (since, at) = *first.get_or_insert((Instant::now(), cpu_s));
+                watched.steady_cpu_s = cpu_s - at;
+                watched.steady_s = since.elapsed().as_secs_f64();
+            }
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    drop(stats);
+    let used = child
+        .end(libc::SIGTERM)
+        .map_err(|e| LabError::program("onbeat record", e))?;
+    if !used.status.success() {
+        return Err(LabError::program(
+            "onbeat record",
+            format!("{}{}", used.status, child.said()),
+        ));
+    }
+    let recorded = recorded(&dir, used)?;
+    let apps_s = app_cpu_s(&times)?;
+    let _ = std::fs::remove_dir_all(&dir);
+    let _ = std::fs::remove_file(&times);
+    summarise(context, report, &recorded, &watched, apps_s, hit_us)
+}
+
+/// User and system time of a process so far, s.
+fn cpu_s_of(pid: u32) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command in parentheses may hold anything, also spaces and parentheses.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks: f64 = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
+    // SAFETY: sysconf takes a plain number.
+    Some(ticks / unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64)
+}
+
+/// Sums the children's line of bash's `times`, which looks like `1m2.345s 0m0.120s`.
+fn app_cpu_s(file: &Path) -> Result<f64, LabError> {
+    let text = std::fs::read_to_string(file).map_err(LabError::file("reading", file))?;
+    let seconds = |word: &str| {
+        let (minutes, seconds) = word.strip_suffix('s')?.split_once('m')?;
+        Some(minutes.parse::<f64>().ok()? * 60.0 + seconds.parse::<f64>().ok()?)
+    };
+    let parts: Option<Vec<f64>> = text
+        .lines()
+        .nth(1)
+        .map(|l| l.split(' ').map(seconds).collect())
+        .unwrap_or_default();
+    match parts {
+        Some(p) if p.len() == 2 => Ok(p[0] + p[1]),
+        _ => Err(LabError::unexpected(
+            file.display().to_string(),
+            format!("'{}'", text.trim()),
+        )),
+    }
+}
+
+fn summarise(
+    context: &mut Context,
+    report: &mut Report,
+    recorded: &Recorded,
+    watched: &Watched,
+    apps_s: f64,
+    hit_us: impl Fn(&ProbeInfo) -> Option<f64>,
+) -> Result<(), LabError> {
+    let manifest = &recorded.manifest;
+    let observed_s = manifest.duration_ns as f64 / 1e9;
+    let bpf_s = watched.programs.iter().map(|p| p.run_time_ns).sum::<u64>() as f64 / 1e9;
+    let runs: u64 = watched.programs.iter().map(|p| p.runs).sum();
+    let mut probes: Vec<&ProbeInfo> = manifest.probes.iter().filter(|p| p.hits > 0).collect();
+    probes.sort_by_key(|p| std::cmp::Reverse(p.hits));
+    let (mut trap_s, mut unknown) = (0.0, 0u64);
+    let mut table = Table::new(
+        format!("Probes on the parking demo and SYN together, {observed_s:.0} s"),
+        &["probe", "placement", "hits", "traps, ms"],
+    );
+    let mut raw = context.raw("usage.csv", "probe,library,placement,hits,trap_us_per_hit")?;
+    for p in &probes {
+        let each_us = if p.placement == "tracepoint" {
+            Some(0.0)
+        } else {
+            hit_us(p)
+        };
+        let total_us = each_us.map(|us| us * p.hits as f64);
+        trap_s += total_us.unwrap_or(0.0) / 1e6;
+        unknown += if each_us.is_none() { p.hits } else { 0 };
+        let text = each_us.map_or_else(String::new, |us| us.to_string());
+        raw.line(format_args!(
+            "{},{},{},{},{text}",
+            p.name, p.library, p.placement, p.hits
+        ))?;
+        table.row([
+            p.name.clone(),
+            p.placement.clone(),
+            number(p.hits as f64),
+            total_us.map(|us| number(us / 1e3)).unwrap_or_default(),
+        ]);
+    }
+    raw.finish()?;
+    report.tables.push(table);
+    if runs == 0 {
+        return Err(LabError::unexpected(
+            "the kernel's accounting of BPF programs",
+            "no program of the recorder ran",
+        ));
+    }
+    if unknown > 0 {
+        report.note(format!(
+            "{unknown} hits have a placement whose cost was not measured; they count as free"
+        ));
+    }
+
+    let share = |s: f64| s / apps_s * 100.0;
+    report.figure(Figure::new("usage.apps_cpu", apps_s / observed_s, "cores"));
+    report.figure(
+        Figure::new("usage.probes_bpf", share(bpf_s), "% of apps")
+            .baseline(0.3, "thesis, section 3.7")
+            .samples(runs),
+    );
+    report.figure(
+        Figure::new("usage.probes_bpf_cores", bpf_s / observed_s, "cores")
+            .baseline(0.008, "thesis, section 3.7"),
+    );
+    report.figure(
+        Figure::new(
+            "usage.probes_with_traps",
+            share(bpf_s + trap_s),
+            "% of apps",
+        )
+        .target(Target::AtMost(0.15))
+        .baseline(0.3, "thesis, section 3.7 (without traps)")
+        .samples(runs),
+    );
+    if watched.steady_s > 0.0 {
+        let steady = watched.steady_cpu_s / watched.steady_s * 100.0;
+        report.figure(
+            Figure::new("usage.recorder", steady, "% of a core").target(Target::AtMost(1.0)),
+        );
+    }
+    report.figure(
+        Figure::new(
+            "usage.trace",
+            recorded.bytes as f64 / 1e6 * 60.0 / observed_s,
+            "MB per 60 s",
+        )
+        .target(Target::AtMost(3.0))
+        .baseline(9.0, "thesis, section 3.7"),
+    );
+    report.figure(Figure::new(
+        "usage.events",
+        manifest.events as f64 / observed_s,
+        "events/s",
+    ));
+    let lost: u64 = manifest.lost.values().flat_map(|cpus| cpus.values()).sum();
+    report.figure(
+        Figure::new("usage.events_lost", lost as f64, "events").target(Target::AtMost(0.0)),
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_childrens_line_of_times_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("times");
+        std::fs::write(&file, "0m0.003s 0m0.004s\n1m2.500s 0m0.250s\n").unwrap();
+        assert_eq!(app_cpu_s(&file).unwrap(), 62.75);
+        std::fs::write(&file, "0m0.003s 0m0.004s\n").unwrap();
+        assert!(app_cpu_s(&file).is_err());
+    }
+
+    #[test]
+    fn cpu_time_of_a_process_grows_with_work() {
+        let before = cpu_s_of(std::process::id()).unwrap();
+        let mut x = 1u64;
+        while cpu_s_of(std::process::id()).unwrap() < before + 0.05 {
+            x = std::hint::black_box(x.wrapping_mul(3));
+        }
+        assert_eq!(cpu_s_of(u32::MAX), None);
+    }
+}

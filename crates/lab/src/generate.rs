@@ -1,0 +1,19 @@
+//! Made-up traces of any length, written to a directory.
+
+use crate::experiment::LabError;
+use onbeat_trace::generate::generate;
+use onbeat_trace::{Writer, WriterOptions};
+use std::path::Path;
+
+/// Writes a trace of so many events into a directory that must not hold one yet. Equal numbers
+/// and seeds give equal events.
+pub fn write_trace(events: u64, seed: u64, dir: &Path) -> Result<(), LabError> {
+    let what = || format!("the generated trace {}", dir.display());
+    let mut writer = Writer::create(dir, WriterOptions::default())
+        .map_err(|e| LabError::unexpected(what(), e))?;
+    let manifest =
+        generate(&mut writer, events, seed).map_err(|e| LabError::unexpected(what(), e))?;
+    writer
+        .finish(manifest)
+        .map_err(|e| LabError::unexpected(what(), e))
+}

@@ -1,0 +1,121 @@
+//! `onbeat record` as a child of an experiment.
+
+use crate::children::{Ended, Guarded};
+use crate::experiment::{Context, LabError};
+use onbeat_trace::{Manifest, Reader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a recorder may take to put its probes in place.
+const ATTACH_LIMIT: Duration = Duration::from_secs(60);
+
+/// A recording that goes on.
+#[derive(Debug)]
+pub struct Recorder {
+    child: Guarded,
+    dir: PathBuf,
+}
+
+/// What came of a recording.
+#[derive(Debug)]
+pub struct Recorded {
+    /// The trace's manifest.
+    pub manifest: Manifest,
+    /// Size of the trace directory's segments.
+    pub bytes: u64,
+    /// What the recorder's process used.
+    pub used: Ended,
+}
+
+impl Recorder {
+    /// Starts to record processes that run already into `dir`, which is made anew, and returns
+    /// when the probes are in place.
+    pub fn attach(
+        context: &Context,
+        dir: &Path,
+        pids: &[u32],
+        arguments: &[&str],
+    ) -> Result<Self, LabError> {
+        let _ = std::fs::remove_dir_all(dir);
+        let mut command = Command::new(context.onbeat());
+        command.arg("record").arg("-o").arg(dir).args(arguments);
+        for pid in pids {
+            command.args(["--pid", &pid.to_string()]);
+        }
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let child = context.spawn(&mut command)?;
+        let mut recorder = Recorder {
+            child,
+            dir: dir.to_path_buf(),
+        };
+        recorder.wait_attached(pids)?;
+        Ok(recorder)
+    }
+
+    fn wait_attached(&mut self, pids: &[u32]) -> Result<(), LabError> {
+        let until = Instant::now() + ATTACH_LIMIT;
+        while Instant::now() < until {
+            if !self.child.running() {
+                return Err(LabError::program(
+                    "onbeat record",
+                    format!("it ended{}", self.child.said()),
+                ));
+            }
+            // The manifest names probes and processes only after probes are in place.
+            if let Ok(text) = std::fs::read(self.dir.join("manifest.json")) {
+                if let Ok(m) = serde_json::from_slice::<Manifest>(&text) {
+                    let seen = |pid: &u32| m.processes.iter().any(|p| p.pid == *pid);
+                    if m.probes.iter().any(|p| p.attached) && pids.iter().all(seen) {
+                        return Ok(());
+                    }
+                }
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Err(LabError::program(
+            "onbeat record",
+            format!("no probe was in place after {} s", ATTACH_LIMIT.as_secs()),
+        ))
+    }
+
+    /// The recorder's process.
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
+    /// Ends it as Ctrl-C does.
+    pub fn stop(mut self) -> Result<Recorded, LabError> {
+        let used = self
+            .child
+            .end(libc::SIGINT)
+            .map_err(|e| LabError::program("onbeat record", e))?;
+        if !used.status.success() {
+            return Err(LabError::program(
+                "onbeat record",
+                format!("{}{}", used.status, self.child.said()),
+            ));
+        }
+        recorded(&self.dir, used)
+    }
+}
+
+/// Reads what a recording left in `dir`.
+pub fn recorded(dir: &Path, used: Ended) -> Result<Recorded, LabError> {
+    let reader = Reader::open(dir)
+        .map_err(|e| LabError::unexpected(format!("the trace {}", dir.display()), e))?;
+    let manifest = reader.manifest().clone();
+    let bytes = std::fs::read_dir(dir)
+        .map_err(LabError::file("reading", dir))?
+        .filter_map(|e| e.ok()?.metadata().ok())
+        .map(|m| m.len())
+        .sum();
+    Ok(Recorded {
+        manifest,
+        bytes,
+        used,
+    })
+}

@@ -33,7 +33,10 @@ fn bucket(value: u64) -> u32 {
 
 /// Lowest value and width of a bucket.
 fn bucket_range(bucket: u32) -> (u64, u64) {
-    let (shift, kept) = (bucket >> PRECISION, u64::from(bucket & ((1 << PRECISION) - 1)));
+    let (shift, kept) = (
+        bucket >> PRECISION,
+        u64::from(bucket & ((1 << PRECISION) - 1)),
+    );
     if shift == 0 {
         (kept, 1)
     } else if shift >= 64 - (PRECISION - 1) {
@@ -51,7 +54,11 @@ impl Dist {
 
     /// Adds one value.
     pub fn record(&mut self, value_ns: u64) {
-        self.min = if self.count == 0 { value_ns } else { self.min.min(value_ns) };
+        self.min = if self.count == 0 {
+            value_ns
+        } else {
+            self.min.min(value_ns)
+        };
         self.max = self.max.max(value_ns);
         self.count += 1;
         self.sum += u128::from(value_ns);
@@ -63,7 +70,11 @@ impl Dist {
         if other.count == 0 {
             return;
         }
-        self.min = if self.count == 0 { other.min } else { self.min.min(other.min) };
+        self.min = if self.count == 0 {
+            other.min
+        } else {
+            self.min.min(other.min)
+        };
         self.max = self.max.max(other.max);
         self.count += other.count;
         self.sum += other.sum;
@@ -169,7 +180,9 @@ impl<'de> Deserialize<'de> for Dist {
         let mut buckets = BTreeMap::new();
         let mut total: u64 = 0;
         for (low, n) in stored.buckets {
-            total = total.checked_add(n).ok_or_else(|| Error::custom("bucket counts overflow"))?;
+            total = total
+                .checked_add(n)
+                .ok_or_else(|| Error::custom("bucket counts overflow"))?;
             *buckets.entry(bucket(low)).or_insert(0) += n;
         }
         if total != stored.count {
@@ -181,8 +194,17 @@ impl<'de> Deserialize<'de> for Dist {
         if stored.min > stored.max {
             return Err(Error::custom("distribution's min lies above its max"));
         }
-        let sum = stored.sum.parse().map_err(|_| Error::custom("distribution's sum is no number"))?;
-        Ok(Dist { count: stored.count, sum, min: stored.min, max: stored.max, buckets })
+        let sum = stored
+            .sum
+            .parse()
+            .map_err(|_| Error::custom("distribution's sum is no number"))?;
+        Ok(Dist {
+            count: stored.count,
+            sum,
+            min: stored.min,
+            max: stored.max,
+            buckets,
+        })
     }
 }
 
@@ -196,7 +218,10 @@ mod tests {
             for delta in [0u64, 1, 3] {
                 let value = (1u64 << shift).saturating_add(delta);
                 let (low, width) = bucket_range(bucket(value));
-                assert!(low <= value && value - low < width, "{value} not in {low}+{width}");
+                assert!(
+                    low <= value && value - low < width,
+                    "{value} not in {low}+{width}"
+                );
                 assert_eq!(bucket(low), bucket(value));
             }
         }
@@ -208,7 +233,11 @@ mod tests {
         for i in 0..10_000u64 {
             let v = i * i * 37 % 90_000_001;
             all.record(v);
-            if i % 3 == 0 { a.record(v) } else { b.record(v) }
+            if i % 3 == 0 {
+                a.record(v)
+            } else {
+                b.record(v)
+            }
         }
         let (mut ab, mut ba) = (a.clone(), b.clone());
         ab.merge(&b);

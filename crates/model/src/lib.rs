@@ -1,12 +1,19 @@
 //! Events to timing model; merge, export, report. Values in, values out: no clock, no thread, no
 //! environment.
+mod chains;
 pub mod dist;
 pub mod export;
 pub mod file;
 pub mod layout;
+pub mod links;
+pub mod merge;
 pub mod report;
 pub mod schema;
+pub mod synth;
 pub mod text;
 
 pub use dist::Dist;
+pub use links::Link;
+pub use merge::merge;
 pub use schema::Model;
+pub use synth::{Synth, SynthOptions};

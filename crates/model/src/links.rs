@@ -1,0 +1,89 @@
+//! Links that a user states: data passes from one callback to another through a node's memory,
+//! which no trace shows.
+
+use std::fmt;
+
+/// "What A stored, B publishes": B's next execution after an end of A continues A's chain.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Link {
+    /// Id of the callback that stores.
+    pub from: String,
+    /// Id of the callback that goes on with it.
+    pub to: String,
+}
+
+/// Why a text states no link.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LinkParseError {
+    /// No arrow.
+    #[error("the link '{0}' has no arrow: write it as 'CALLBACK -> CALLBACK'")]
+    NoArrow(String),
+    /// Nothing before or after the arrow.
+    #[error("the link '{0}' lacks a callback on one side of the arrow: write it as 'CALLBACK -> CALLBACK'")]
+    OneSided(String),
+    /// More than one arrow.
+    #[error("the link '{0}' has several arrows: state one link per pair of callbacks")]
+    SeveralArrows(String),
+    /// From a callback to itself.
+    #[error("the link '{0}' leads from a callback to itself: name two callbacks")]
+    Itself(String),
+}
+
+impl std::str::FromStr for Link {
+    type Err = LinkParseError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (from, to) = text
+            .split_once("->")
+            .ok_or_else(|| LinkParseError::NoArrow(text.into()))?;
+        let (from, to) = (from.trim(), to.trim());
+        if to.contains("->") {
+            return Err(LinkParseError::SeveralArrows(text.into()));
+        }
+        if from.is_empty() || to.is_empty() {
+            return Err(LinkParseError::OneSided(text.into()));
+        }
+        if from == to {
+            return Err(LinkParseError::Itself(text.into()));
+        }
+        Ok(Link {
+            from: from.into(),
+            to: to.into(),
+        })
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} -> {}", self.from, self.to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_two_callbacks_and_an_arrow() {
+        let link: Link = "/f:subscription(/in)->  /f:timer(100ms)".parse().unwrap();
+        assert_eq!(link.from, "/f:subscription(/in)");
+        assert_eq!(link.to, "/f:timer(100ms)");
+        assert_eq!(link.to_string().parse::<Link>(), Ok(link));
+        assert!(matches!(
+            "a b".parse::<Link>(),
+            Err(LinkParseError::NoArrow(_))
+        ));
+        assert!(matches!(
+            " -> b".parse::<Link>(),
+            Err(LinkParseError::OneSided(_))
+        ));
+        assert!(matches!(
+            "a -> b -> c".parse::<Link>(),
+            Err(LinkParseError::SeveralArrows(_))
+        ));
+        assert!(matches!(
+            "a -> a".parse::<Link>(),
+            Err(LinkParseError::Itself(_))
+        ));
+    }
+}

@@ -1,0 +1,820 @@
+//! Events to a model in one streaming pass, with memory bounded by what is in flight.
+//!
+//! Two views work hand in hand. The *threads' view* (`threads`) follows what each thread does and
+//! turns it into facts: a callback began, published, sent, ended. The *data flow's view* (`flow`)
+//! takes these facts in order, matches items with takes, and adds to the figures of callbacks,
+//! edges and chains. Between the two stands a queue that is empty most of the time: a fact about
+//! which something is not decided yet (whether code after rclpy's last trigger still belongs to
+//! the callback; which client sent a request) holds back what follows.
+
+mod account;
+mod facts;
+mod finish;
+mod flow;
+mod notes;
+mod requests;
+mod syncs;
+mod threads;
+mod world;
+
+use crate::chains::{Paths, Steps, NONE};
+use crate::links::Link;
+use crate::schema::{Model, Run};
+use facts::{Fact, Input, Instances, Owner};
+use notes::{Note, Notes};
+use onbeat_trace::{EndpointKind, Event, EventKind, ExecuteKind};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use threads::{Thread, Why};
+use world::{Kind, Tag, Tie, World};
+
+/// What to make of the events.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SynthOptions {
+    /// The recording. Its `events`, `duration_ns` and `lost` are filled in from the events where
+    /// they are zero or empty.
+    pub run: Run,
+    /// Keep `/rosout`, `/parameter_events` and the parameter services.
+    pub infrastructure: bool,
+    /// Links through nodes' memories that the user states.
+    pub links: Vec<Link>,
+}
+
+impl SynthOptions {
+    /// Defaults for a run.
+    pub fn new(run: Run) -> Self {
+        SynthOptions {
+            run,
+            infrastructure: false,
+            links: Vec::new(),
+        }
+    }
+}
+
+/// Makes a model of one recording from its events, in time order.
+#[derive(Debug, Clone)]
+pub struct Synth {
+    options: SynthOptions,
+    world: World,
+    threads: Vec<Thread>,
+    thread_of: FxHashMap<u32, u32>,
+    free_threads: Vec<u32>,
+    instances: Instances,
+    queue: VecDeque<Fact>,
+    /// Since when the head of the queue waits.
+    held_since: u64,
+    /// Decided owners that the queue refers to.
+    decided: FxHashMap<u32, Owner>,
+    slots: u32,
+    flow: flow::Flow,
+    groups: syncs::Groups,
+    callers: requests::Callers,
+    paths: Paths,
+    steps: Steps,
+    notes: Notes,
+    /// Mean execution time of rclpy clients' callbacks, and of how many.
+    client_means: FxHashMap<u32, (u64, u64)>,
+    /// Which rclpy client's callback publishes by an endpoint.
+    affinity: FxHashMap<u32, u32>,
+    /// CLOCK_REALTIME minus CLOCK_MONOTONIC: last and the one before.
+    offsets: Vec<i64>,
+    lost: std::collections::BTreeMap<String, u64>,
+    /// Name of the edge that a link makes.
+    memory: u32,
+    first: Option<u64>,
+    now: u64,
+    events: u64,
+}
+
+/// Longest time that a fact is held back.
+const MAX_HOLD_NS: u64 = 1_000_000_000;
+
+/// Most facts that are held back.
+const MAX_HELD: usize = 200_000;
+
+/// Name of the edge that a link makes.
+pub(crate) const MEMORY: &str = "(memory)";
+
+impl Synth {
+    /// Starts a model.
+    pub fn new(options: SynthOptions) -> Self {
+        let mut world = World::default();
+        let memory = world.names.intern(MEMORY);
+        Synth {
+            options,
+            world,
+            threads: Vec::new(),
+            thread_of: FxHashMap::default(),
+            free_threads: Vec::new(),
+            instances: Instances::default(),
+            queue: VecDeque::new(),
+            held_since: 0,
+            decided: FxHashMap::default(),
+            slots: 0,
+            flow: flow::Flow::default(),
+            groups: syncs::Groups::default(),
+            callers: requests::Callers::default(),
+            paths: Paths::default(),
+            steps: Steps::default(),
+            notes: Notes::default(),
+            client_means: FxHashMap::default(),
+            affinity: FxHashMap::default(),
+            offsets: Vec::new(),
+            lost: std::collections::BTreeMap::new(),
+            memory,
+            first: None,
+            now: 0,
+            events: 0,
+        }
+    }
+
+    /// The model so far; the recording goes on.
+    pub fn snapshot(&self) -> Model {
+        self.clone().finish()
+    }
+
+    // ---- the queue between the two views
+
+    /// A fact, in order.
+    fn emit(&mut self, fact: Fact) {
+        if self.queue.is_empty() {
+            if self.ready(&fact) {
+                self.apply(&fact);
+                return;
+            }
+            self.held_since = self.now;
+        }
+        self.queue.push_back(fact);
+    }
+
+    /// A fact that others may be waiting for: at once if what it stands on is known.
+    fn emit_early(&mut self, fact: Fact) {
+        let early = match fact {
+            Fact::Request { owner, .. } => match owner {
+                Owner::Instance(i) => self.instances.get(i).vertex != NONE,
+                Owner::Undecided(_) => false,
+                Owner::Outside | Owner::Hidden => true,
+            },
+            Fact::Response {
+                service,
+                gid,
+                sequence,
+                ..
+            } => self.call_known(service, gid, sequence),
+            _ => false,
+        };
+        if early && !self.queue.is_empty() {
+            self.apply(&fact);
+        } else {
+            self.emit(fact);
+        }
+    }
+
+    fn drain(&mut self, force: bool) {
+        while let Some(fact) = self.queue.front() {
+            if !force && !self.ready(fact) {
+                let late = self.now.saturating_sub(self.held_since) > MAX_HOLD_NS;
+                if !late && self.queue.len() < MAX_HELD {
+                    return;
+                }
+                self.notes.count(Note::Undecided, 1);
+            }
+            if let Some(fact) = self.queue.pop_front() {
+                self.apply(&fact);
+            }
+            self.held_since = self.now;
+        }
+        // Nobody refers to a slot any more.
+        self.decided.clear();
+    }
+
+    fn ready(&self, fact: &Fact) -> bool {
+        match *fact {
+            Fact::Begin(ref begin) => {
+                let entity = self.instances.get(begin.instance).entity;
+                match begin.input {
+                    Input::Request { gid, sequence, at } => {
+                        self.caller_ready(entity, gid, sequence, at, self.now)
+                    }
+                    Input::Response { sequence, at } => {
+                        self.now.saturating_sub(at) >= requests::SETTLE_NS
+                            || self.response_known(entity, sequence)
+                    }
+                    _ => true,
+                }
+            }
+            Fact::Publish { owner, .. }
+            | Fact::Enqueue { owner, .. }
+            | Fact::Request { owner, .. } => match owner {
+                Owner::Undecided(slot) => self.decision(slot).is_some(),
+                _ => true,
+            },
+            _ => true,
+        }
+    }
+
+    fn new_slot(&mut self) -> u32 {
+        self.slots = (self.slots + 1) % NONE;
+        self.slots
+    }
+
+    fn decide(&mut self, slot: u32, owner: Owner) {
+        if !self.queue.is_empty() {
+            self.decided.insert(slot, owner);
+            self.drain(false);
+        }
+    }
+
+    fn decision(&self, slot: u32) -> Option<Owner> {
+        self.decided.get(&slot).copied()
+    }
+
+    // ---- events
+
+    /// The next event. Events come in time order.
+    pub fn push(&mut self, event: &Event) {
+        self.events += 1;
+        if event.time_ns < self.now {
+            self.notes.count(Note::OutOfOrder, 1);
+        }
+        self.now = self.now.max(event.time_ns);
+        let time = self.now;
+        if self.first.is_none() {
+            self.first = Some(time);
+        }
+        if !self.queue.is_empty() {
+            self.drain(false);
+        }
+        let (pid, tid) = (event.pid, event.tid);
+        match event.kind {
+            EventKind::SwitchIn {
+                priority, policy, ..
+            } => {
+                let ti = self.thread(pid, tid);
+                self.switch_in(ti, time, event.cpu, priority, policy);
+            }
+            EventKind::SwitchOut { state, .. } => {
+                let ti = self.thread(pid, tid);
+                self.switch_out(ti, time, state == 0);
+            }
+            EventKind::Wake { .. } => {
+                let ti = self.thread(pid, tid);
+                self.wake(ti, time);
+            }
+            EventKind::Fork {
+                parent_pid,
+                ref comm,
+                ..
+            } => {
+                if parent_pid != pid && self.world.known_process(pid).is_some() {
+                    // The pid is used again, and the old process' end was not seen.
+                    self.end_process(pid, time);
+                } else {
+                    self.end_one_thread(tid, time);
+                }
+                self.name_thread(pid, tid, comm);
+            }
+            EventKind::Exec { ref comm } => {
+                self.end_process(pid, time);
+                self.name_thread(pid, tid, comm);
+            }
+            EventKind::Exit if pid == tid => self.end_process(pid, time),
+            EventKind::Exit => self.end_one_thread(tid, time),
+            EventKind::Process { ref command, .. } => {
+                let p = self.world.process(pid);
+                self.world.processes[p as usize].command = self.world.names.intern(command);
+            }
+            EventKind::Thread {
+                ref comm,
+                policy,
+                priority,
+                ..
+            } => {
+                self.name_thread(pid, tid, comm);
+                let ti = self.thread(pid, tid);
+                (self.threads[ti].policy, self.threads[ti].priority) = (policy, priority);
+            }
+            EventKind::ClockOffset {
+                realtime_minus_monotonic_ns: offset,
+            } => {
+                if self.offsets.first() != Some(&offset) {
+                    self.offsets.insert(0, offset);
+                    self.offsets.truncate(2);
+                }
+            }
+            EventKind::Lost { ref probe, count } => {
+                *self.lost.entry(probe.to_string()).or_insert(0) += count;
+            }
+            _ => {
+                let ti = self.thread(pid, tid);
+                self.acted(ti, time);
+                self.ros(ti, time, event);
+            }
+        }
+        if !self.world.gone.is_empty() || !self.world.freed.is_empty() {
+            self.free_entities();
+        }
+    }
+
+    fn thread(&mut self, pid: u32, tid: u32) -> usize {
+        if let Some(&ti) = self.thread_of.get(&tid) {
+            if self.threads[ti as usize].pid == pid {
+                return ti as usize;
+            }
+            self.end_one_thread(tid, self.now);
+        }
+        let process = self.world.process(pid);
+        let thread = Thread::new(pid, process, self.now);
+        let ti = match self.free_threads.pop() {
+            Some(ti) => {
+                self.threads[ti as usize] = thread;
+                ti
+            }
+            None => {
+                self.threads.push(thread);
+                (self.threads.len() - 1) as u32
+            }
+        };
+        self.thread_of.insert(tid, ti);
+        ti as usize
+    }
+
+    fn name_thread(&mut self, pid: u32, tid: u32, comm: &str) {
+        let comm = self.world.names.intern(comm);
+        let ti = self.thread(pid, tid);
+        self.threads[ti].comm = comm;
+    }
+
+    fn end_one_thread(&mut self, tid: u32, time: u64) {
+        if let Some(ti) = self.thread_of.remove(&tid) {
+            self.end_thread(ti as usize, time, Why::Exit);
+            self.free_threads.push(ti);
+        }
+    }
+
+    fn end_process(&mut self, pid: u32, time: u64) {
+        let Some(p) = self.world.known_process(pid) else {
+            return;
+        };
+        let tids: Vec<u32> = self
+            .thread_of
+            .iter()
+            .filter(|(_, &ti)| self.threads[ti as usize].pid == pid)
+            .map(|(&tid, _)| tid)
+            .collect();
+        for tid in tids {
+            self.end_one_thread(tid, time);
+        }
+        self.end_pending(p);
+        self.world.end_process(pid);
+    }
+
+    /// The node of a handle, if it is known.
+    fn node_of(&self, p: u32, node: u64) -> u32 {
+        self.world.handle(p, Tag::Node, node).unwrap_or(NONE)
+    }
+
+    /// What a ROS event says.
+    fn ros(&mut self, ti: usize, time: u64, event: &Event) {
+        let p = self.threads[ti].process;
+        let cpu = event.cpu;
+        match event.kind {
+            // Initialisation.
+            EventKind::NodeInit {
+                node,
+                ref name,
+                ref namespace,
+                ..
+            } => {
+                let full = world::full_name(namespace, name);
+                let n = self.world.node(p, node, &full, false);
+                self.node_made(ti, n);
+            }
+            EventKind::PublisherInit {
+                publisher,
+                node,
+                rmw,
+                ref topic,
+                depth,
+            } => {
+                let node = self.node_of(p, node);
+                let handles = [(Tag::RclPublisher, publisher), (Tag::RmwPublisher, rmw)];
+                self.world
+                    .create(p, Kind::Publisher, handles, node, topic, depth, 0);
+            }
+            EventKind::SubscriptionInit {
+                subscription,
+                node,
+                rmw,
+                ref topic,
+                depth,
+            } => {
+                let node = self.node_of(p, node);
+                let handles = [
+                    (Tag::RclSubscription, subscription),
+                    (Tag::RmwSubscription, rmw),
+                ];
+                self.world
+                    .create(p, Kind::Subscription, handles, node, topic, depth, 0);
+            }
+            EventKind::ServiceInit {
+                service,
+                node,
+                rmw,
+                ref name,
+            } => {
+                let node = self.node_of(p, node);
+                let handles = [(Tag::RclService, service), (Tag::RmwService, rmw)];
+                self.world
+                    .create(p, Kind::Service, handles, node, name, 0, 0);
+            }
+            EventKind::ClientInit {
+                client,
+                node,
+                rmw,
+                ref name,
+            } => {
+                let node = self.node_of(p, node);
+                let handles = [(Tag::RclClient, client), (Tag::RmwClient, rmw)];
+                let e = self
+                    .world
+                    .create(p, Kind::Client, handles, node, name, 0, 0);
+                if let Some(gid) = self.world.processes[p as usize].gids.remove(&rmw) {
+                    self.bind(gid, e, false);
+                }
+            }
+            EventKind::ClientGid { rmw, gid } => {
+                if let Some(client) = self.world.handle(p, Tag::RmwClient, rmw) {
+                    self.bind(gid, client, false);
+                } else {
+                    // rmw_client_init comes before rcl_client_init.
+                    self.world.processes[p as usize].gids.insert(rmw, gid);
+                }
+            }
+            EventKind::PublisherGid { .. }
+            | EventKind::SubscriptionGid { .. }
+            | EventKind::RingBufferInit { .. }
+            | EventKind::LifecycleInit { .. }
+            | EventKind::LifecycleTransition { .. } => {}
+            EventKind::ClockInit { clock } => {
+                let process = &mut self.world.processes[p as usize];
+                process.handles.remove(&(Tag::Clock, clock));
+                if let Some(node) = self.clock_made(ti) {
+                    let process = &mut self.world.processes[p as usize];
+                    process.handles.insert((Tag::Clock, clock), node);
+                }
+            }
+            EventKind::TimerClock { timer, clock } => self.timer_clock(ti, timer, clock),
+            EventKind::TimerInit { timer, period_ns } => {
+                let clock = self.clock_of_timer(ti, timer);
+                let node = clock
+                    .and_then(|c| self.world.handle(p, Tag::Clock, c))
+                    .unwrap_or(NONE);
+                let period = u64::try_from(period_ns).unwrap_or(0);
+                let handles = [(Tag::Timer, timer), (Tag::Timer, 0)];
+                let e = self
+                    .world
+                    .create(p, Kind::Timer, handles, node, "", 0, period);
+                self.world.entities[e as usize].due = time.saturating_add(period);
+            }
+            EventKind::TimerFound { timer } => {
+                if self.world.handle(p, Tag::Timer, timer).is_none() {
+                    let handles = [(Tag::Timer, timer), (Tag::Timer, 0)];
+                    self.world.create(p, Kind::Timer, handles, NONE, "", 0, 0);
+                }
+            }
+            EventKind::TimerNode { timer, node } => {
+                let node = self.node_of(p, node);
+                if let Some(e) = self.world.handle(p, Tag::Timer, timer) {
+                    let it = &mut self.world.entities[e as usize];
+                    if it.node != node && node != NONE {
+                        (it.node, it.vertex) = (node, NONE);
+                    }
+                }
+            }
+            EventKind::TimerCallback { timer, callback } => {
+                self.set_callback(p, callback, Tag::Timer, timer);
+            }
+            EventKind::ServiceCallback { service, callback } => {
+                self.set_callback(p, callback, Tag::RclService, service);
+            }
+            EventKind::SubscriptionObject {
+                subscription,
+                object,
+            } => {
+                let process = &mut self.world.processes[p as usize];
+                process
+                    .ties
+                    .insert((Tie::ObjectSubscription, object), subscription);
+                if let Some(&e) = process.handles.get(&(Tag::RclSubscription, subscription)) {
+                    self.world.entities[e as usize].exact = true;
+                }
+            }
+            EventKind::SubscriptionCallback { object, callback } => {
+                let process = &mut self.world.processes[p as usize];
+                process.handles.remove(&(Tag::Callback, callback));
+                process.ties.insert((Tie::CallbackObject, callback), object);
+            }
+            EventKind::CallbackSymbol {
+                callback,
+                ref symbol,
+            } => {
+                if let Some(e) = self.world.callback(p, callback) {
+                    let symbol = self.world.names.intern(symbol);
+                    let it = &mut self.world.entities[e as usize];
+                    it.symbol = symbol;
+                    if let Some(v) = self.flow.vertices.get_mut(it.vertex as usize) {
+                        v.symbol = symbol;
+                    }
+                    for &(_, v) in &it.callers {
+                        self.flow.vertices[v as usize].symbol = symbol;
+                    }
+                }
+            }
+            EventKind::IntraBufferSubscription { ipb, object } => {
+                let process = &mut self.world.processes[p as usize];
+                process.ties.insert((Tie::IntraObject, ipb), object);
+            }
+            EventKind::RingBufferIntraBuffer { buffer, ipb } => {
+                let process = &mut self.world.processes[p as usize];
+                process.handles.remove(&(Tag::RingBuffer, buffer));
+                process.ties.insert((Tie::RingIntra, buffer), ipb);
+            }
+            EventKind::EndpointFound {
+                endpoint,
+                rcl,
+                rmw,
+                ref name,
+            } => self.found(p, endpoint, rcl, rmw, name),
+            EventKind::NodeFound { node, ref name } => {
+                let full = world::full_name("", name);
+                self.world.node(p, node, &full, false);
+            }
+
+            // Run time.
+            EventKind::CallbackStart { callback, .. } => {
+                self.callback_start(ti, time, cpu, callback);
+            }
+            EventKind::CallbackEnd { callback } => self.callback_end(ti, time, callback),
+            EventKind::TimerCall { timer } => {
+                self.executor(ti, time, false);
+                let e = match self.world.handle(p, Tag::Timer, timer) {
+                    Some(e) => e,
+                    None => {
+                        let handles = [(Tag::Timer, timer), (Tag::Timer, 0)];
+                        self.world.create(p, Kind::Timer, handles, NONE, "", 0, 0)
+                    }
+                };
+                self.open(ti, time, cpu, e, Input::Timer);
+            }
+            EventKind::Take {
+                rmw,
+                source_ns,
+                taken,
+                ..
+            } => {
+                self.executor(ti, time, false);
+                if taken {
+                    self.read(
+                        ti,
+                        time,
+                        cpu,
+                        Tag::RmwSubscription,
+                        rmw,
+                        Input::Message { source_ns },
+                    );
+                }
+            }
+            EventKind::RequestTake {
+                rmw,
+                gid,
+                sequence,
+                taken,
+            } => {
+                self.executor(ti, time, false);
+                if taken {
+                    let input = Input::Request {
+                        gid,
+                        sequence,
+                        at: time,
+                    };
+                    self.read(ti, time, cpu, Tag::RmwService, rmw, input);
+                }
+            }
+            EventKind::ResponseTake {
+                rmw,
+                sequence,
+                source_ns,
+                taken,
+            } => {
+                self.executor(ti, time, false);
+                if taken {
+                    if let Some(client) = self.world.handle(p, Tag::RmwClient, rmw) {
+                        self.answer_read(client, sequence, source_ns, time);
+                    }
+                    let input = Input::Response { sequence, at: time };
+                    self.read(ti, time, cpu, Tag::RmwClient, rmw, input);
+                }
+            }
+            EventKind::IntraPublish { publisher, .. } => {
+                let e = self
+                    .world
+                    .handle(p, Tag::RclPublisher, publisher)
+                    .unwrap_or(NONE);
+                self.set_intra_publish(ti, e);
+            }
+            EventKind::RingBufferEnqueue {
+                buffer,
+                index,
+                overwritten,
+            } => {
+                let publisher = self.intra_publish(ti);
+                if let Some(subscription) = self.world.ring_buffer(p, buffer) {
+                    let owner = self.owner(ti, time, publisher);
+                    self.emit(Fact::Enqueue {
+                        owner,
+                        publisher,
+                        subscription,
+                        index,
+                        overwritten,
+                        time,
+                    });
+                }
+            }
+            EventKind::RingBufferDequeue { buffer, index } => {
+                self.dequeue(ti, time, cpu, buffer, index);
+            }
+            EventKind::RingBufferClear { buffer } => {
+                if let Some(subscription) = self.world.ring_buffer(p, buffer) {
+                    self.emit(Fact::Clear { subscription });
+                }
+            }
+            EventKind::RclPublish { publisher, message } => {
+                self.rcl_publish(ti, publisher, message);
+            }
+            EventKind::Publish {
+                rmw,
+                message,
+                source_ns,
+            } => self.publish(ti, time, rmw, message, source_ns),
+            EventKind::RequestSend { rmw, sequence } => {
+                let Some(client) = self.world.handle(p, Tag::RmwClient, rmw) else {
+                    self.notes.count(Note::UnknownHandle, 1);
+                    return;
+                };
+                if self.left_out(client) {
+                    return;
+                }
+                let owner = self.owner(ti, time, client);
+                self.emit_early(Fact::Request {
+                    owner,
+                    client,
+                    sequence,
+                    time,
+                });
+            }
+            EventKind::ResponseSend {
+                rmw,
+                gid,
+                sequence,
+                source_ns,
+            } => {
+                let Some(service) = self.world.handle(p, Tag::RmwService, rmw) else {
+                    self.notes.count(Note::UnknownHandle, 1);
+                    return;
+                };
+                if self.left_out(service) {
+                    return;
+                }
+                self.answered(service, gid, sequence, source_ns, time);
+                self.emit_early(Fact::Response {
+                    service,
+                    gid,
+                    sequence,
+                    time,
+                });
+                self.drain(false);
+            }
+            EventKind::SyncInput { filter } => {
+                if let Some(instance) = self.running(ti) {
+                    self.emit(Fact::Sync {
+                        instance,
+                        filter,
+                        time,
+                    });
+                }
+            }
+            EventKind::ExecutorNextReady | EventKind::ExecutorWaitForWork { .. } => {
+                self.set_rclcpp(ti);
+                self.executor(ti, time, false);
+            }
+            EventKind::ExecutorExecute { .. } => self.execute(ti, time),
+            EventKind::ExecuteStart { execute } => {
+                self.execute(ti, time);
+                self.set_client_call(ti, execute == ExecuteKind::Client);
+            }
+            EventKind::ExecuteEnd { .. } => self.executed(ti, time),
+            EventKind::WaitSetInit => self.executor(ti, time, true),
+            EventKind::Wait => self.wait(ti, time),
+            EventKind::GuardTrigger { guard } => self.trigger(ti, time, guard),
+
+            // Dealt with before.
+            EventKind::SwitchIn { .. }
+            | EventKind::SwitchOut { .. }
+            | EventKind::Wake { .. }
+            | EventKind::Fork { .. }
+            | EventKind::Exec { .. }
+            | EventKind::Exit
+            | EventKind::Process { .. }
+            | EventKind::Thread { .. }
+            | EventKind::ClockOffset { .. }
+            | EventKind::Lost { .. } => {}
+        }
+    }
+
+    fn set_callback(&mut self, p: u32, callback: u64, tag: Tag, handle: u64) {
+        let process = &mut self.world.processes[p as usize];
+        process.ties.remove(&(Tie::CallbackObject, callback));
+        match process.handles.get(&(tag, handle)).copied() {
+            Some(e) => {
+                process.handles.insert((Tag::Callback, callback), e);
+                self.world.entities[e as usize].exact = true;
+            }
+            None => {
+                process.handles.remove(&(Tag::Callback, callback));
+            }
+        }
+    }
+
+    /// Late attach: an endpoint that was there before.
+    fn found(&mut self, p: u32, endpoint: EndpointKind, rcl: u64, rmw: u64, name: &str) {
+        let (kind, tags) = match endpoint {
+            EndpointKind::Publisher => (Kind::Publisher, [Tag::RclPublisher, Tag::RmwPublisher]),
+            EndpointKind::Subscription => (
+                Kind::Subscription,
+                [Tag::RclSubscription, Tag::RmwSubscription],
+            ),
+            EndpointKind::Service => (Kind::Service, [Tag::RclService, Tag::RmwService]),
+            EndpointKind::Client => (Kind::Client, [Tag::RclClient, Tag::RmwClient]),
+        };
+        let handles = [(tags[0], rcl), (tags[1], rmw)];
+        let name_index = self.world.names.intern(name);
+        for (tag, address) in handles {
+            if address == 0 {
+                continue;
+            }
+            if let Some(e) = self.world.handle(p, tag, address) {
+                if self.world.entities[e as usize].name == name_index {
+                    // Known already; perhaps now by its other handle too.
+                    for h in handles.into_iter().filter(|h| h.1 != 0) {
+                        self.world.processes[p as usize].handles.insert(h, e);
+                    }
+                    return;
+                }
+            }
+        }
+        self.world.create(p, kind, handles, NONE, name, 0, 0);
+    }
+
+    /// An entity is read; what is not known by its handle is only noted.
+    fn read(&mut self, ti: usize, time: u64, cpu: u16, tag: Tag, rmw: u64, input: Input) {
+        let p = self.threads[ti].process;
+        match self.world.handle(p, tag, rmw) {
+            Some(e) => self.open(ti, time, cpu, e, input),
+            None => self.notes.count(Note::UnknownHandle, 1),
+        }
+    }
+
+    fn left_out(&self, entity: u32) -> bool {
+        self.world.entities[entity as usize].infrastructure && !self.options.infrastructure
+    }
+
+    fn publish(&mut self, ti: usize, time: u64, rmw: u64, message: u64, source_ns: Option<i64>) {
+        let p = self.threads[ti].process;
+        let by_rcl = |synth: &Self| {
+            let rcl = synth.last_rcl_publish(ti, message)?;
+            synth.world.handle(p, Tag::RclPublisher, rcl)
+        };
+        let publisher = match self.world.handle(p, Tag::RmwPublisher, rmw) {
+            Some(e) => Some(e),
+            None => by_rcl(self),
+        };
+        let Some(publisher) = publisher else {
+            self.notes.count(Note::UnknownHandle, 1);
+            return;
+        };
+        if self.left_out(publisher) {
+            return;
+        }
+        let owner = self.owner(ti, time, publisher);
+        self.emit(Fact::Publish {
+            owner,
+            publisher,
+            time,
+            source_ns,
+        });
+        if source_ns.is_none() {
+            self.set_unstamped(ti, publisher);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Where a thread's time goes (Algorithm 3): running, ready but not running, asleep.
+
+/// Sums up to some time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    pub(super) exec_ns: u64,
+    /// Ready, but not on a CPU.
+    pub(super) preempted_ns: u64,
+    pub(super) blocked_ns: u64,
+    pub(super) preemptions: u32,
+    pub(super) blockings: u32,
+}
+
+impl Totals {
+    /// What was added since `earlier`.
+    pub(super) fn since(&self, earlier: &Totals) -> Totals {
+        Totals {
+            exec_ns: self.exec_ns.saturating_sub(earlier.exec_ns),
+            preempted_ns: self.preempted_ns.saturating_sub(earlier.preempted_ns),
+            blocked_ns: self.blocked_ns.saturating_sub(earlier.blocked_ns),
+            preemptions: self.preemptions.wrapping_sub(earlier.preemptions),
+            blockings: self.blockings.wrapping_sub(earlier.blockings),
+        }
+    }
+}
+
+/// A time with the sums up to it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Mark {
+    pub(super) time: u64,
+    pub(super) totals: Totals,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Running,
+    Ready,
+    Blocked,
+}
+
+/// The account of one thread.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Account {
+    state: State,
+    since: u64,
+    totals: Totals,
+}
+
+impl Account {
+    /// A thread is taken as running until its first scheduler event says more.
+    pub(super) fn new(time: u64) -> Self {
+        Account {
+            state: State::Running,
+            since: time,
+            totals: Totals::default(),
+        }
+    }
+
+    fn turn(&mut self, time: u64, state: State) {
+        self.totals = self.at(time);
+        self.since = time;
+        self.state = state;
+    }
+
+    /// The sums up to `time`.
+    pub(super) fn at(&self, time: u64) -> Totals {
+        let mut totals = self.totals;
+        let span = time.saturating_sub(self.since);
+        match self.state {
+            State::Running => totals.exec_ns += span,
+            State::Ready => totals.preempted_ns += span,
+            State::Blocked => totals.blocked_ns += span,
+        }
+        totals
+    }
+
+    /// `at`, with the time.
+    pub(super) fn mark(&self, time: u64) -> Mark {
+        Mark {
+            time,
+            totals: self.at(time),
+        }
+    }
+
+    /// The thread gets a CPU.
+    pub(super) fn switch_in(&mut self, time: u64) {
+        self.turn(time, State::Running);
+    }
+
+    /// The thread leaves its CPU.
+    pub(super) fn switch_out(&mut self, time: u64, preempted: bool) {
+        if preempted {
+            self.turn(time, State::Ready);
+            self.totals.preemptions = self.totals.preemptions.wrapping_add(1);
+        } else {
+            self.turn(time, State::Blocked);
+            self.totals.blockings = self.totals.blockings.wrapping_add(1);
+        }
+    }
+
+    /// The thread is made runnable. True if it was asleep.
+    pub(super) fn wake(&mut self, time: u64) -> bool {
+        let asleep = self.state == State::Blocked;
+        if asleep {
+            self.turn(time, State::Ready);
+        }
+        asleep
+    }
+
+    /// The thread did something: if it is not running by the account, its switch was lost, and
+    /// it is taken as running from here on. True if that was so.
+    pub(super) fn acted(&mut self, time: u64) -> bool {
+        let lost = self.state != State::Running;
+        if lost {
+            self.turn(time, State::Running);
+        }
+        lost
+    }
+}

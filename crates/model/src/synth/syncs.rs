@@ -1,0 +1,330 @@
+//! Subscriptions that wait for one another: evidence for AND junctions, and the lineages that
+//! pass through them.
+//!
+//! For every topic that subscriptions of one node publish, the evidence is how often each of the
+//! node's subscriptions had a new input when the topic was published. Which of them form a group
+//! is decided from that evidence at the end (see `merge`), so until then lineages are followed
+//! both ways: directly through the callback that published, and through the group.
+
+use super::Synth;
+use crate::chains::{Lineages, NONE};
+use crate::dist::Dist;
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+
+/// An input of a subscription.
+#[derive(Debug, Clone)]
+struct Entry {
+    start: u64,
+    /// NONE while it runs: `u64::MAX`.
+    end: u64,
+    origin: u64,
+    lineages: Lineages,
+}
+
+/// A subscription of a node.
+#[derive(Debug, Clone)]
+pub(super) struct Member {
+    pub(super) vertex: u32,
+    pub(super) instances: u64,
+    /// Instances that published anything.
+    pub(super) productive: u64,
+    /// Instances that handed their input to a synchroniser, and to which last.
+    pub(super) synchronised: u64,
+    filter: u64,
+    /// Number of the first input kept.
+    base: u64,
+    inputs: VecDeque<Entry>,
+}
+
+/// What one subscription has to do with one output topic.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Part {
+    /// Inputs not yet matched by an output, at most 3.
+    credit: u8,
+    /// Inputs since the last output.
+    since: u8,
+    /// Outputs for which it had an input left.
+    pub(super) fresh: u64,
+    /// Outputs before which it had exactly one input.
+    pub(super) once: u64,
+    /// Outputs that it published itself.
+    pub(super) published: u64,
+    /// Outputs through a synchroniser that it feeds too.
+    pub(super) shared: u64,
+    /// Its next input that can go into an output.
+    next: u64,
+    /// Inputs that went into outputs, and that were passed over.
+    pub(super) used: u64,
+    pub(super) skipped: u64,
+    /// End of the subscription's part to the synchroniser's start.
+    pub(super) latency: Dist,
+}
+
+/// A topic that the node's subscriptions publish.
+#[derive(Debug, Clone)]
+pub(super) struct Output {
+    pub(super) topic: u32,
+    pub(super) vertex: u32,
+    pub(super) outputs: u64,
+    /// Publications by others than the node's subscriptions.
+    pub(super) foreign: u64,
+    pub(super) parts: Vec<Part>,
+    pub(super) interarrival: Dist,
+    last: Option<u64>,
+}
+
+/// The subscriptions and output topics of a node.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Group {
+    pub(super) members: Vec<Member>,
+    pub(super) outputs: Vec<Output>,
+}
+
+/// Groups by node.
+pub(super) type Groups = FxHashMap<u32, Group>;
+
+/// Inputs kept per subscription.
+const MAX_INPUTS: usize = 8;
+
+/// Until so many outputs a group is followed whatever the evidence says.
+const MIN_OUTPUTS: u64 = 10;
+
+impl Output {
+    /// Whether lineages are worth following through this subscription.
+    fn promising(&self, i: usize) -> bool {
+        let part = &self.parts[i];
+        let share = |n: u64| n as f64 >= 0.7 * self.outputs as f64;
+        self.outputs < MIN_OUTPUTS
+            || part.shared * 2 > self.outputs
+            || share(if part.published > 0 {
+                part.fresh
+            } else {
+                part.once
+            })
+    }
+}
+
+impl Synth {
+    /// A subscription's callback begins: one more input of its node.
+    pub(super) fn enter_node(&mut self, instance: u32) {
+        let it = *self.instances.get(instance);
+        let node = self.flow.vertices[it.vertex as usize].node;
+        let group = self.groups.entry(node).or_default();
+        let i = match group.members.iter().position(|m| m.vertex == it.vertex) {
+            Some(i) => i,
+            None => {
+                group.members.push(Member {
+                    vertex: it.vertex,
+                    instances: 0,
+                    productive: 0,
+                    synchronised: 0,
+                    filter: 0,
+                    base: 0,
+                    inputs: VecDeque::new(),
+                });
+                for output in &mut group.outputs {
+                    output.parts.push(Part::default());
+                }
+                group.members.len() - 1
+            }
+        };
+        group.members[i].instances += 1;
+        for output in &mut group.outputs {
+            let part = &mut output.parts[i];
+            part.credit = (part.credit + 1).min(3);
+            part.since = part.since.saturating_add(1);
+        }
+        let origin = it
+            .lineages
+            .as_slice()
+            .first()
+            .map_or(it.start, |&s| self.steps.origin(s));
+        // A node with a single subscription has nothing to synchronise.
+        let lineages = if group.members.len() > 1 {
+            self.steps.share(&it.lineages)
+        } else {
+            Lineages::default()
+        };
+        let member = &mut group.members[i];
+        let number = member.base + member.inputs.len() as u64;
+        member.inputs.push_back(Entry {
+            start: it.start,
+            end: u64::MAX,
+            origin,
+            lineages,
+        });
+        if member.inputs.len() > MAX_INPUTS {
+            if let Some(mut old) = member.inputs.pop_front() {
+                self.steps.release_all(&mut old.lineages);
+            }
+            member.base += 1;
+        }
+        self.instances.get_mut(instance).entry = Some(number);
+    }
+
+    /// A subscription's callback ends.
+    pub(super) fn leave_node(&mut self, instance: u32, time: u64) {
+        let it = *self.instances.get(instance);
+        let Some(number) = it.entry else {
+            return;
+        };
+        let node = self.flow.vertices[it.vertex as usize].node;
+        let Some(member) = self
+            .groups
+            .get_mut(&node)
+            .and_then(|g| g.members.iter_mut().find(|m| m.vertex == it.vertex))
+        else {
+            return;
+        };
+        member.productive += u64::from(it.output.is_some());
+        if let Some((_, filter)) = it.synchronised {
+            member.synchronised += 1;
+            member.filter = filter;
+        }
+        if let Some(i) = number.checked_sub(member.base) {
+            if let Some(entry) = member.inputs.get_mut(i as usize) {
+                entry.end = time;
+            }
+        }
+    }
+
+    /// A topic of a node is published by no callback.
+    pub(super) fn publish_unsynchronised(&mut self, node: u32, topic: u32) {
+        if let Some(group) = self.groups.get_mut(&node) {
+            if let Some(output) = group.outputs.iter_mut().find(|o| o.topic == topic) {
+                output.foreign += 1;
+            }
+        }
+    }
+
+    /// An instance publishes a topic of a node at `time`: adds the lineages that lead there
+    /// through the node's other subscriptions.
+    pub(super) fn synchronise(
+        &mut self,
+        instance: u32,
+        node: u32,
+        topic: u32,
+        time: u64,
+        lineages: &mut Lineages,
+    ) {
+        let it = *self.instances.get(instance);
+        let Some(group) = self.groups.get(&node) else {
+            return;
+        };
+        let me = group.members.iter().position(|m| m.vertex == it.vertex);
+        let (Some(me), Some(number)) = (me, it.entry) else {
+            self.publish_unsynchronised(node, topic);
+            return;
+        };
+        let known = group.outputs.iter().position(|o| o.topic == topic);
+        if known.is_none() && group.members.len() < 2 && it.synchronised.is_none() {
+            // The evidence begins with the second subscription.
+            return;
+        }
+        let vertex = match known {
+            Some(i) => group.outputs[i].vertex,
+            None => self.sync_vertex(node, topic),
+        };
+        let Some(mut group) = self.groups.remove(&node) else {
+            return;
+        };
+        let o = known.unwrap_or_else(|| {
+            let mut parts = vec![Part::default(); group.members.len()];
+            for (part, member) in parts.iter_mut().zip(&group.members) {
+                // What came before the first output counts for it.
+                part.credit = member.instances.min(1) as u8;
+                part.since = member.instances.min(1) as u8;
+                part.next = member.base + member.inputs.len().saturating_sub(1) as u64;
+            }
+            group.outputs.push(Output {
+                topic,
+                vertex,
+                outputs: 0,
+                foreign: 0,
+                parts,
+                interarrival: Dist::new(),
+                last: None,
+            });
+            group.outputs.len() - 1
+        });
+        let Group { members, outputs } = &mut group;
+        let output = &mut outputs[o];
+        output.outputs += 1;
+        if let Some(last) = output.last.replace(time) {
+            output.interarrival.record(time.saturating_sub(last));
+        }
+        let filter = it.synchronised.map(|s| s.1);
+        for (part, member) in output.parts.iter_mut().zip(&*members) {
+            part.fresh += u64::from(part.credit > 0);
+            part.once += u64::from(part.since == 1);
+            part.credit = part.credit.saturating_sub(1);
+            part.since = 0;
+            if let Some(filter) = filter {
+                let same = member.filter == filter && member.synchronised > 0;
+                part.shared += u64::from(same || member.vertex == it.vertex);
+            }
+        }
+        output.parts[me].published += 1;
+        let start = it.synchronised.map_or(it.start, |s| s.0);
+        let own_origin = it
+            .lineages
+            .as_slice()
+            .first()
+            .map_or(it.start, |&s| self.steps.origin(s));
+        let followed = (0..members.len()).filter(|&i| output.promising(i)).count() >= 2;
+        for (i, member) in members.iter().enumerate() {
+            let part = &mut output.parts[i];
+            let first = part.next.max(member.base);
+            let last = member.base + member.inputs.len() as u64;
+            // Of the inputs left, the one whose chain began nearest to the publishing one's.
+            let chosen = if i == me {
+                Some(number).filter(|&n| n >= first)
+            } else {
+                (first..last).min_by_key(|n| {
+                    member.inputs[(n - member.base) as usize]
+                        .origin
+                        .abs_diff(own_origin)
+                })
+            };
+            let Some(chosen) = chosen.filter(|&n| n >= member.base && n < last) else {
+                continue;
+            };
+            part.used += 1;
+            part.skipped += chosen.saturating_sub(part.next);
+            part.next = chosen + 1;
+            let entry = &member.inputs[(chosen - member.base) as usize];
+            let handed = if i == me {
+                start
+            } else {
+                entry.end.min(start).max(entry.start.min(start))
+            };
+            part.latency.record(start - handed);
+            if !followed || output.foreign > 0 || !output.promising(i) {
+                continue;
+            }
+            let input = self.flow.vertices[member.vertex as usize].name;
+            for n in first..chosen {
+                for &s in member.inputs[(n - member.base) as usize]
+                    .lineages
+                    .as_slice()
+                {
+                    self.paths.lose(self.steps.path(s), input, vertex, 1);
+                }
+            }
+            for &s in entry.lineages.as_slice() {
+                let path = self.paths.child(self.steps.path(s), input, vertex);
+                if path == NONE {
+                    continue;
+                }
+                let step = self.steps.extend(s, path, handed, start);
+                self.paths.finish(&self.steps, step, time, topic);
+                if !lineages.push(step) {
+                    self.steps.release(step);
+                    self.notes.count(super::notes::Note::Capped, 1);
+                }
+            }
+        }
+        self.groups.insert(node, group);
+    }
+}

@@ -1,0 +1,932 @@
+//! The threads' view (Algorithms 2 and 3): which callback runs on which thread from when to when.
+//!
+//! A read of an entity, or a call of a timer, *opens* a bracket on its thread. With rclcpp,
+//! `callback_start` makes it exact and `callback_end` closes it. Without (rclpy, plain rcl), the
+//! executor's next call on that thread closes it; rclpy's executor besides triggers its guard
+//! condition right before the callback and right after.
+//!
+//! rclpy runs the code that waits for a response later, as a task after the last callback of the
+//! round: there the *region* between the last trigger and the next wait is the client's callback.
+
+use super::account::{Account, Mark};
+use super::facts::{Begin, End, Ending, Fact, Input, Owner};
+use super::notes::Note;
+use super::world::{Kind, Tag};
+use super::Synth;
+use crate::chains::NONE;
+
+/// A response that rclpy has taken; what waits for it runs later.
+#[derive(Debug, Clone)]
+pub(super) struct Pending {
+    client: u32,
+    input: Input,
+    thread: u32,
+    taken_at: u64,
+    /// From the trigger before to the last one after the executor's own handling.
+    from: Mark,
+    to: Mark,
+    idle: Option<(u64, u64)>,
+    cpus: [u64; 4],
+}
+
+/// An open bracket.
+#[derive(Debug, Clone)]
+pub(super) struct Open {
+    /// NONE while unknown (ring buffer of an unknown subscription).
+    entity: u32,
+    input: Input,
+    /// Ring buffer that the input came from.
+    buffer: u64,
+    /// NONE until begun.
+    instance: u32,
+    /// Between `callback_start` and `callback_end`.
+    exact: bool,
+    /// Inside `execute_client`, so that its return is the exact end.
+    client_call: bool,
+    callback: u64,
+    from: Mark,
+    /// The executor's guard, 0 while none was triggered, and how often it was since.
+    guard: u64,
+    triggers: u32,
+    last: Mark,
+    /// Longest time between two triggers after the first: where the waiting code ran.
+    longest: Option<(Mark, Mark)>,
+    /// Slot of publications after the last trigger whose owner is not decided.
+    undecided: u32,
+    due: u64,
+    cpus: [u64; 4],
+}
+
+/// The part of an rclpy round in which code that waited for responses runs.
+#[derive(Debug, Clone)]
+struct Region {
+    waiting: Vec<Pending>,
+    /// Which of them runs, once it has published something.
+    current: Option<usize>,
+    done: Vec<bool>,
+    instance: u32,
+    from: Mark,
+    last_content: Mark,
+    trigger: Option<Mark>,
+}
+
+/// A thread.
+#[derive(Debug, Clone)]
+pub(super) struct Thread {
+    pub(super) pid: u32,
+    pub(super) process: u32,
+    /// Name index of the thread's name.
+    pub(super) comm: u32,
+    pub(super) policy: u8,
+    pub(super) priority: u8,
+    pub(super) account: Account,
+    /// There were scheduler events of it.
+    pub(super) scheduled: bool,
+    /// It runs an rclcpp executor.
+    rclcpp: bool,
+    open: Option<Open>,
+    region: Option<Box<Region>>,
+    waiting: bool,
+    wait_from: u64,
+    woken: Option<u64>,
+    /// The last wait, if the thread slept in it.
+    idle: Option<(u64, u64)>,
+    last_trigger: Option<Mark>,
+    /// When it last got the CPU after sleeping.
+    resumed: Option<Mark>,
+    client_call: bool,
+    /// Last `rcl_publish`: publisher's handle and message.
+    rcl_publish: (u64, u64),
+    intra_publish: u32,
+    /// Publisher whose last item has no time stamp and whose publish call may still run.
+    unstamped: u32,
+    /// The node whose clock comes next, and the timer whose clock was just named.
+    node_before_clock: u32,
+    timer_clock: (u64, u64),
+}
+
+impl Thread {
+    pub(super) fn new(pid: u32, process: u32, time: u64) -> Self {
+        Thread {
+            pid,
+            process,
+            comm: NONE,
+            policy: UNKNOWN_POLICY,
+            priority: 0,
+            account: Account::new(time),
+            scheduled: false,
+            rclcpp: false,
+            open: None,
+            region: None,
+            waiting: false,
+            wait_from: 0,
+            woken: None,
+            idle: None,
+            last_trigger: None,
+            resumed: None,
+            client_call: false,
+            rcl_publish: (0, 0),
+            intra_publish: NONE,
+            unstamped: NONE,
+            node_before_clock: NONE,
+            timer_clock: (0, 0),
+        }
+    }
+
+    fn round(&self) -> Option<(u64, u64)> {
+        self.idle
+    }
+}
+
+/// Stands for a policy that no event told.
+pub(super) const UNKNOWN_POLICY: u8 = 255;
+
+/// How long a response that no code seems to wait for is kept.
+const PENDING_NS: u64 = 200_000_000;
+
+/// Most of them.
+const MAX_PENDING: usize = 64;
+
+/// Why a bracket is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    /// `callback_end`, or the return of `execute_client`.
+    End,
+    /// The executor went on.
+    Executor,
+    /// The thread or process ended.
+    Exit,
+    /// The recording ended.
+    Finish,
+}
+
+fn add_cpu(cpus: &mut [u64; 4], cpu: u16) {
+    if let Some(word) = cpus.get_mut(usize::from(cpu / 64)) {
+        *word |= 1 << (cpu % 64);
+    }
+}
+
+fn longer(best: Option<(Mark, Mark)>, from: Mark, to: Mark) -> Option<(Mark, Mark)> {
+    let exec = |m: &(Mark, Mark)| m.1.totals.since(&m.0.totals).exec_ns;
+    match best {
+        Some(b) if exec(&b) >= exec(&(from, to)) => Some(b),
+        _ => Some((from, to)),
+    }
+}
+
+impl Synth {
+    // ---- kernel
+
+    pub(super) fn switch_in(&mut self, ti: usize, time: u64, cpu: u16, priority: u8, policy: u8) {
+        let th = &mut self.threads[ti];
+        th.account.switch_in(time);
+        th.scheduled = true;
+        (th.priority, th.policy) = (priority, policy);
+        if let Some(open) = &mut th.open {
+            add_cpu(&mut open.cpus, cpu);
+        }
+        if th.resumed.is_none() {
+            th.resumed = Some(th.account.mark(time));
+        }
+    }
+
+    pub(super) fn switch_out(&mut self, ti: usize, time: u64, preempted: bool) {
+        let th = &mut self.threads[ti];
+        th.account.switch_out(time, preempted);
+        th.scheduled = true;
+        if !preempted {
+            th.resumed = None;
+            if th.waiting {
+                th.woken = None;
+            }
+        }
+    }
+
+    pub(super) fn wake(&mut self, ti: usize, time: u64) {
+        let th = &mut self.threads[ti];
+        if th.account.wake(time) && th.waiting {
+            th.woken = Some(time);
+        }
+    }
+
+    /// Every event that a thread causes itself.
+    pub(super) fn acted(&mut self, ti: usize, time: u64) {
+        let th = &mut self.threads[ti];
+        if th.account.acted(time) {
+            self.notes.count(Note::LostSwitch, 1);
+        }
+        if th.unstamped != NONE {
+            let publisher = std::mem::replace(&mut th.unstamped, NONE);
+            self.emit(Fact::PublishedBy { publisher, time });
+        }
+    }
+
+    // ---- brackets
+
+    /// The executor does something on this thread: what was open there is over.
+    pub(super) fn executor(&mut self, ti: usize, time: u64, round_ends: bool) {
+        self.leave_wait(ti);
+        if self.threads[ti].region.is_some() {
+            self.close_region(ti, time);
+            return;
+        }
+        let mut region = None;
+        if let Some(open) = self.threads[ti].open.take() {
+            if self.waits_for_response(ti, &open) {
+                let now = self.threads[ti].account.mark(time);
+                region = longer(open.longest, open.last, now);
+                self.push_pending(ti, open);
+            } else {
+                if open.triggers >= 2 {
+                    region = Some((open.last, self.threads[ti].account.mark(time)));
+                }
+                self.close(ti, open, time, Why::Executor);
+            }
+        }
+        let process = self.threads[ti].process as usize;
+        if self.world.processes[process].pending.is_empty() {
+            return;
+        }
+        if round_ends && !self.threads[ti].rclcpp {
+            let waiting = self.take_pending(ti, false);
+            if !waiting.is_empty() {
+                let now = self.threads[ti].account.mark(time);
+                let from = self.threads[ti].last_trigger.unwrap_or(now);
+                let (from, to) = region.unwrap_or((from, now));
+                self.split_region(ti, waiting, from, to);
+            }
+        }
+        self.expire_pending(process, time);
+    }
+
+    fn leave_wait(&mut self, ti: usize) {
+        let th = &mut self.threads[ti];
+        if th.waiting {
+            th.waiting = false;
+            th.idle = th.woken.take().map(|woken| (th.wait_from, woken));
+        }
+    }
+
+    /// `rcl_wait` begins.
+    pub(super) fn wait(&mut self, ti: usize, time: u64) {
+        self.executor(ti, time, true);
+        let th = &mut self.threads[ti];
+        th.waiting = true;
+        th.wait_from = time;
+        th.woken = None;
+        th.idle = None;
+    }
+
+    /// rclcpp's executor goes on to what it reads next: an exact bracket that is still open was
+    /// left by an exception, but a read that is waiting for its callback stays.
+    pub(super) fn execute(&mut self, ti: usize, time: u64) {
+        self.threads[ti].rclcpp = true;
+        let th = &self.threads[ti];
+        if th
+            .open
+            .as_ref()
+            .is_none_or(|o| o.instance == NONE && !o.exact)
+        {
+            self.leave_wait(ti);
+            return;
+        }
+        self.executor(ti, time, false);
+    }
+
+    pub(super) fn set_rclcpp(&mut self, ti: usize) {
+        self.threads[ti].rclcpp = true;
+    }
+
+    pub(super) fn set_client_call(&mut self, ti: usize, inside: bool) {
+        self.threads[ti].client_call = inside;
+    }
+
+    /// The return of rclcpp's `execute_*`.
+    pub(super) fn executed(&mut self, ti: usize, time: u64) {
+        let th = &mut self.threads[ti];
+        th.rclcpp = true;
+        th.client_call = false;
+        if let Some(open) = th.open.take() {
+            if open.exact {
+                // Its own end comes, unless it was left by an exception: then the next call tells.
+                th.open = Some(open);
+            } else {
+                let why = if open.client_call {
+                    Why::End
+                } else {
+                    Why::Executor
+                };
+                self.close(ti, open, time, why);
+            }
+        }
+    }
+
+    /// An entity was read, or a timer called: what follows is its callback.
+    pub(super) fn open(&mut self, ti: usize, time: u64, cpu: u16, entity: u32, input: Input) {
+        self.open_buffer(ti, time, cpu, entity, input, 0);
+    }
+
+    fn open_buffer(
+        &mut self,
+        ti: usize,
+        time: u64,
+        cpu: u16,
+        entity: u32,
+        input: Input,
+        buffer: u64,
+    ) {
+        self.leave_wait(ti);
+        let idle = self.threads[ti].idle;
+        let due = if input == Input::Timer {
+            self.timer_due(entity, time, idle)
+        } else {
+            0
+        };
+        let th = &mut self.threads[ti];
+        let mark = th.account.mark(time);
+        let mut cpus = [0; 4];
+        add_cpu(&mut cpus, cpu);
+        th.open = Some(Open {
+            entity,
+            input,
+            buffer,
+            instance: NONE,
+            exact: false,
+            client_call: th.client_call && matches!(input, Input::Response { .. }),
+            callback: 0,
+            from: mark,
+            guard: 0,
+            triggers: 0,
+            last: mark,
+            longest: None,
+            undecided: NONE,
+            due,
+            cpus,
+        });
+    }
+
+    /// When the called timer was due, by its period's grid.
+    fn timer_due(&mut self, entity: u32, time: u64, idle: Option<(u64, u64)>) -> u64 {
+        let Some(timer) = self.world.entities.get_mut(entity as usize) else {
+            return 0;
+        };
+        let period = timer.period_ns;
+        if period == 0 {
+            return 0;
+        }
+        let mut due = if timer.due == 0 {
+            idle.map_or(time, |i| i.1)
+        } else {
+            timer.due
+        };
+        if let Some((from, woken)) = idle {
+            // The executor slept past that time, so the timer was not due then: it was reset.
+            let tolerance = (period / 4).clamp(1_000_000, 5_000_000);
+            if from < due && woken > due.saturating_add(tolerance) {
+                due = woken;
+            }
+        }
+        due = due.min(time);
+        let mut next = due.saturating_add(period);
+        if next < time {
+            next = next.saturating_add((1 + (time - next) / period).saturating_mul(period));
+        }
+        timer.due = next;
+        due
+    }
+
+    /// An intra-process item is taken from a ring buffer.
+    pub(super) fn dequeue(&mut self, ti: usize, time: u64, cpu: u16, buffer: u64, index: u64) {
+        self.executor(ti, time, false);
+        let p = self.threads[ti].process;
+        let entity = self.world.ring_buffer(p, buffer).unwrap_or(NONE);
+        self.open_buffer(ti, time, cpu, entity, Input::Ring { index }, buffer);
+    }
+
+    /// `callback_start`
+    pub(super) fn callback_start(&mut self, ti: usize, time: u64, cpu: u16, callback: u64) {
+        self.threads[ti].rclcpp = true;
+        let p = self.threads[ti].process;
+        let known = self.world.callback(p, callback);
+        let mut read = None;
+        if let Some(open) = self.threads[ti].open.take() {
+            if open.instance == NONE && !open.exact {
+                read = Some(open);
+            } else {
+                self.close(ti, open, time, Why::Executor);
+            }
+        }
+        let read_entity = read.as_ref().map_or(NONE, |o| o.entity);
+        let entity = match known {
+            Some(e) => e,
+            None if read_entity != NONE => {
+                // Late attach: what was read right before is what this callback belongs to.
+                self.world.processes[p as usize]
+                    .handles
+                    .insert((Tag::Callback, callback), read_entity);
+                read_entity
+            }
+            None => {
+                self.notes.count(Note::UnknownCallback, 1);
+                return;
+            }
+        };
+        let kind = self.world.entities[entity as usize].kind;
+        let mut input = if kind == Kind::Timer {
+            Input::Timer
+        } else {
+            Input::Unknown
+        };
+        let mut due = 0;
+        if let Some(read) = read {
+            if read.entity == entity || read.entity == NONE {
+                if read.buffer != 0 {
+                    self.world.processes[p as usize]
+                        .handles
+                        .insert((Tag::RingBuffer, read.buffer), entity);
+                }
+                (input, due) = (read.input, read.due);
+            } else {
+                self.discard(&read);
+            }
+        }
+        self.world.entities[entity as usize].exact = true;
+        self.open_buffer(ti, time, cpu, entity, Input::Unknown, 0);
+        if let Some(mut open) = self.threads[ti].open.take() {
+            (open.exact, open.callback, open.input, open.due) = (true, callback, input, due);
+            self.begin(ti, &mut open);
+            self.threads[ti].open = Some(open);
+        }
+    }
+
+    /// `callback_end`
+    pub(super) fn callback_end(&mut self, ti: usize, time: u64, callback: u64) {
+        let th = &mut self.threads[ti];
+        th.rclcpp = true;
+        match th.open.take() {
+            Some(open) if open.exact && open.callback == callback => {
+                self.close(ti, open, time, Why::End);
+            }
+            other => th.open = other,
+        }
+    }
+
+    /// A guard condition is triggered.
+    pub(super) fn trigger(&mut self, ti: usize, time: u64, guard: u64) {
+        let th = &mut self.threads[ti];
+        if th.rclcpp {
+            return;
+        }
+        let mark = th.account.mark(time);
+        th.last_trigger = Some(mark);
+        if let Some(region) = &mut th.region {
+            region.trigger = Some(mark);
+            return;
+        }
+        let Some(mut open) = th.open.take() else {
+            return;
+        };
+        if open.triggers == 0 {
+            // Only a trigger before anything else is the executor's; a plain client has none.
+            if open.instance == NONE && guard != 0 {
+                (open.guard, open.triggers) = (guard, 1);
+                (open.from, open.last) = (mark, mark);
+                if open.entity != NONE
+                    && self.world.entities[open.entity as usize].kind != Kind::Client
+                {
+                    self.begin(ti, &mut open);
+                }
+            }
+        } else if open.guard == guard {
+            if open.triggers >= 2 {
+                open.longest = longer(open.longest, open.last, mark);
+            }
+            open.triggers = open.triggers.saturating_add(1);
+            open.last = mark;
+            if open.undecided != NONE {
+                let slot = std::mem::replace(&mut open.undecided, NONE);
+                self.decide(slot, Owner::Instance(open.instance));
+            }
+        }
+        self.threads[ti].open = Some(open);
+    }
+
+    fn is_hidden(&self, entity: u32) -> bool {
+        self.world
+            .entities
+            .get(entity as usize)
+            .is_none_or(|e| e.infrastructure && !self.options.infrastructure)
+    }
+
+    /// Tells the data flow's view that an instance has begun.
+    fn begin(&mut self, ti: usize, open: &mut Open) {
+        if open.instance != NONE || self.is_hidden(open.entity) {
+            return;
+        }
+        open.instance = self.instances.insert(open.entity, open.from.time);
+        let idle = self.threads[ti].round();
+        self.emit(Fact::Begin(Begin {
+            instance: open.instance,
+            input: open.input,
+            idle,
+            due: open.due,
+        }));
+    }
+
+    /// A read after which no callback ran.
+    fn discard(&mut self, open: &Open) {
+        if let Input::Message { source_ns } = open.input {
+            if !self.is_hidden(open.entity) {
+                self.emit(Fact::TakeOnly {
+                    subscription: open.entity,
+                    source_ns,
+                });
+            }
+        }
+    }
+
+    /// Closes a bracket.
+    fn close(&mut self, ti: usize, mut open: Open, time: u64, why: Why) {
+        if open.undecided != NONE {
+            self.decide(open.undecided, Owner::Outside);
+        }
+        if self.is_hidden(open.entity) {
+            return;
+        }
+        let entity = &self.world.entities[open.entity as usize];
+        if !open.exact && open.instance == NONE && entity.exact && self.threads[ti].rclcpp {
+            self.discard(&open);
+            return;
+        }
+        let now = self.threads[ti].account.mark(time);
+        let (how, to) = match why {
+            Why::End => (Ending::Exact, now),
+            Why::Exit | Why::Finish if open.triggers >= 2 && !open.exact => {
+                (Ending::Inferred, open.last)
+            }
+            Why::Finish => (Ending::Unfinished, now),
+            Why::Exit => (Ending::CutOff, now),
+            Why::Executor if open.exact => (Ending::Aborted, now),
+            Why::Executor if open.triggers >= 2 => (Ending::Inferred, open.last),
+            Why::Executor => (Ending::Inferred, now),
+        };
+        self.begin(ti, &mut open);
+        self.end(ti, open.instance, open.from, to, how, open.cpus);
+    }
+
+    fn end(&mut self, ti: usize, instance: u32, from: Mark, to: Mark, how: Ending, cpus: [u64; 4]) {
+        let th = &self.threads[ti];
+        let end = End {
+            instance,
+            time: to.time,
+            spent: to.totals.since(&from.totals),
+            how,
+            thread: (th.comm, th.policy, th.priority),
+            cpus,
+            scheduled: th.scheduled,
+        };
+        self.emit(Fact::End(end));
+    }
+
+    // ---- rclpy: code that waits for responses
+
+    /// Whether a bracket is rclpy's own handling of a response.
+    fn waits_for_response(&self, ti: usize, open: &Open) -> bool {
+        !self.threads[ti].rclcpp
+            && !open.exact
+            && open.triggers >= 1
+            && open.instance == NONE
+            && open.entity != NONE
+            && self.world.entities[open.entity as usize].kind == Kind::Client
+            && !self.is_hidden(open.entity)
+    }
+
+    fn push_pending(&mut self, ti: usize, open: Open) {
+        let process = self.threads[ti].process as usize;
+        if self.world.processes[process].pending.len() >= MAX_PENDING {
+            if let Some(old) = self.world.processes[process].pending.pop_front() {
+                self.run_pending(ti, &old, old.from, old.to);
+            }
+        }
+        let pending = Pending {
+            client: open.entity,
+            input: open.input,
+            thread: ti as u32,
+            taken_at: open.from.time,
+            from: open.from,
+            to: open.last,
+            idle: self.threads[ti].round(),
+            cpus: open.cpus,
+        };
+        self.world.processes[process].pending.push_back(pending);
+    }
+
+    /// Takes the responses that were taken on this thread; failing these, if `any`, the first.
+    fn take_pending(&mut self, ti: usize, any: bool) -> Vec<Pending> {
+        let pending = &mut self.world.processes[self.threads[ti].process as usize].pending;
+        let mine = |p: &Pending| p.thread == ti as u32;
+        if pending.iter().any(mine) {
+            let (mine, others): (Vec<_>, Vec<_>) = pending.drain(..).partition(mine);
+            *pending = others.into();
+            mine
+        } else if any {
+            pending.pop_front().into_iter().collect()
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// One client's callback ran from one mark to another.
+    fn run_pending(&mut self, ti: usize, pending: &Pending, from: Mark, to: Mark) {
+        let instance = self.begin_pending(pending, from);
+        self.end(ti, instance, from, to, Ending::Inferred, pending.cpus);
+    }
+
+    fn begin_pending(&mut self, pending: &Pending, from: Mark) -> u32 {
+        let instance = self.instances.insert(pending.client, from.time);
+        self.emit(Fact::Begin(Begin {
+            instance,
+            input: pending.input,
+            idle: pending.idle,
+            due: 0,
+        }));
+        instance
+    }
+
+    /// Responses that nothing seems to wait for: the executor's handling is all there was.
+    fn expire_pending(&mut self, process: usize, time: u64) {
+        while let Some(old) = self.world.processes[process].pending.front() {
+            if time.saturating_sub(old.taken_at) < PENDING_NS {
+                return;
+            }
+            if let Some(old) = self.world.processes[process].pending.pop_front() {
+                self.run_pending(old.thread as usize, &old, old.from, old.to);
+            }
+        }
+    }
+
+    /// Several callbacks shared a stretch of time with nothing in between that tells them apart:
+    /// each gets a part by its usual execution time.
+    fn split_region(&mut self, ti: usize, waiting: Vec<Pending>, from: Mark, to: Mark) {
+        let weights: Vec<u64> = waiting
+            .iter()
+            .map(|w| {
+                self.client_means
+                    .get(&w.client)
+                    .map_or(1_000_000, |m| m.0.max(1))
+            })
+            .collect();
+        let total: u128 = weights.iter().map(|&w| u128::from(w)).sum();
+        let spent = to.totals.since(&from.totals);
+        let part = |value: u64, sum: u128| (u128::from(value) * sum / total.max(1)) as u64;
+        let (mut sum, mut start) = (0, from);
+        for (i, w) in waiting.iter().enumerate() {
+            sum += u128::from(weights[i]);
+            let mut end = to;
+            if i + 1 < waiting.len() {
+                end = from;
+                end.time += part(to.time.saturating_sub(from.time), sum);
+                end.totals.exec_ns += part(spent.exec_ns, sum);
+                end.totals.preempted_ns += part(spent.preempted_ns, sum);
+                end.totals.blocked_ns += part(spent.blocked_ns, sum);
+            }
+            if waiting.len() == 1 {
+                self.learn_mean(w.client, spent.exec_ns);
+            }
+            self.run_pending(ti, w, start, end);
+            start = end;
+        }
+    }
+
+    fn learn_mean(&mut self, client: u32, exec_ns: u64) {
+        let mean = self.client_means.entry(client).or_insert((exec_ns, 0));
+        mean.1 = (mean.1 + 1).min(16);
+        let (old, n) = (i128::from(mean.0), i128::from(mean.1));
+        mean.0 = u64::try_from(old + (i128::from(exec_ns) - old) / n).unwrap_or(exec_ns);
+    }
+
+    /// Code that waited for a response publishes: its callback began at `from`.
+    fn open_region(&mut self, ti: usize, from: Mark) {
+        let waiting = self.take_pending(ti, true);
+        let done = vec![false; waiting.len()];
+        self.threads[ti].region = Some(Box::new(Region {
+            waiting,
+            current: None,
+            done,
+            instance: NONE,
+            from,
+            last_content: from,
+            trigger: None,
+        }));
+    }
+
+    /// Whose publication by `endpoint` this is, within a region.
+    fn region_owner(&mut self, ti: usize, time: u64, endpoint: u32) -> Owner {
+        let Some(mut region) = self.threads[ti].region.take() else {
+            return Owner::Outside;
+        };
+        let now = self.threads[ti].account.mark(time);
+        let known = self.affinity.get(&endpoint).copied();
+        let chosen = known.and_then(|c| {
+            (0..region.waiting.len()).find(|&i| !region.done[i] && region.waiting[i].client == c)
+        });
+        match (region.current, chosen) {
+            (Some(_), None) => {}
+            (Some(current), Some(i)) if current == i => {}
+            (Some(current), Some(i)) => {
+                // The next one's own publication: the one before had ended by its last.
+                let cpus = region.waiting[current].cpus;
+                let (instance, from) = (region.instance, region.from);
+                self.end(
+                    ti,
+                    instance,
+                    from,
+                    region.last_content,
+                    Ending::Inferred,
+                    cpus,
+                );
+                region.done[current] = true;
+                region.from = region.last_content;
+                region.instance = self.begin_pending(&region.waiting[i], region.from);
+                region.current = Some(i);
+            }
+            (None, chosen) => {
+                let i = chosen.unwrap_or(0);
+                if let Some(pending) = region.waiting.get(i) {
+                    region.instance = self.begin_pending(pending, region.from);
+                    region.current = Some(i);
+                }
+            }
+        }
+        if region.waiting.len() == 1 {
+            self.affinity.insert(endpoint, region.waiting[0].client);
+        }
+        region.last_content = now;
+        region.trigger = None;
+        let owner = match region.current {
+            Some(_) => Owner::Instance(region.instance),
+            None => Owner::Outside,
+        };
+        self.threads[ti].region = Some(region);
+        owner
+    }
+
+    fn close_region(&mut self, ti: usize, time: u64) {
+        let Some(mut region) = self.threads[ti].region.take() else {
+            return;
+        };
+        let now = self.threads[ti].account.mark(time);
+        let to = region.trigger.unwrap_or(now);
+        if let Some(current) = region.current {
+            let client = region.waiting[current].client;
+            if region.waiting.len() == 1 {
+                self.learn_mean(client, to.totals.since(&region.from.totals).exec_ns);
+            }
+            let cpus = region.waiting[current].cpus;
+            self.end(ti, region.instance, region.from, to, Ending::Inferred, cpus);
+            region.done[current] = true;
+        }
+        for (pending, done) in region.waiting.iter().zip(&region.done) {
+            if !done {
+                self.run_pending(ti, pending, pending.from, pending.to);
+            }
+        }
+    }
+
+    /// Who publishes or sends by `endpoint` on this thread now.
+    pub(super) fn owner(&mut self, ti: usize, time: u64, endpoint: u32) -> Owner {
+        if self.threads[ti].region.is_some() {
+            return self.region_owner(ti, time, endpoint);
+        }
+        let process = self.threads[ti].process as usize;
+        let pending = !self.threads[ti].rclcpp && !self.world.processes[process].pending.is_empty();
+        let Some(mut open) = self.threads[ti].open.take() else {
+            if !pending {
+                return Owner::Outside;
+            }
+            let from = self.region_start(ti, time, None);
+            self.open_region(ti, from);
+            return self.region_owner(ti, time, endpoint);
+        };
+        if self.waits_for_response(ti, &open) {
+            let from = self.region_start(ti, time, Some(open.last));
+            self.push_pending(ti, open);
+            self.open_region(ti, from);
+            return self.region_owner(ti, time, endpoint);
+        }
+        if open.exact || open.triggers <= 1 {
+            if self.is_hidden(open.entity) {
+                self.threads[ti].open = Some(open);
+                return Owner::Hidden;
+            }
+            self.begin(ti, &mut open);
+            let instance = open.instance;
+            self.threads[ti].open = Some(open);
+            return Owner::Instance(instance);
+        }
+        if pending {
+            let from = self.region_start(ti, time, Some(open.last));
+            self.close(ti, open, time, Why::Executor);
+            self.open_region(ti, from);
+            return self.region_owner(ti, time, endpoint);
+        }
+        if open.instance == NONE {
+            self.threads[ti].open = Some(open);
+            return Owner::Hidden;
+        }
+        if open.undecided == NONE {
+            open.undecided = self.new_slot();
+        }
+        let slot = open.undecided;
+        self.threads[ti].open = Some(open);
+        Owner::Undecided(slot)
+    }
+
+    /// The later of the last trigger and the last time the thread got up.
+    fn region_start(&self, ti: usize, time: u64, last: Option<Mark>) -> Mark {
+        let th = &self.threads[ti];
+        let now = th.account.mark(time);
+        let last = last.or(th.last_trigger);
+        match (last, th.resumed) {
+            (Some(a), Some(b)) if b.time > a.time => b,
+            (Some(a), _) => a,
+            (None, Some(b)) => b,
+            (None, None) => now,
+        }
+    }
+
+    /// The running instance on a thread, of an exact bracket or an inferred one.
+    pub(super) fn running(&mut self, ti: usize) -> Option<u32> {
+        let mut open = self.threads[ti].open.take()?;
+        if open.entity != NONE {
+            self.begin(ti, &mut open);
+        }
+        let instance = open.instance;
+        self.threads[ti].open = Some(open);
+        (instance != NONE).then_some(instance)
+    }
+
+    /// The thread ends, or the recording does.
+    pub(super) fn end_thread(&mut self, ti: usize, time: u64, why: Why) {
+        if self.threads[ti].region.is_some() {
+            self.close_region(ti, time);
+        }
+        if let Some(open) = self.threads[ti].open.take() {
+            if self.waits_for_response(ti, &open) {
+                self.push_pending(ti, open);
+            } else {
+                self.close(ti, open, time, why);
+            }
+        }
+    }
+
+    /// The responses that a process has left.
+    pub(super) fn end_pending(&mut self, process: u32) {
+        while let Some(old) = self.world.processes[process as usize].pending.pop_front() {
+            self.run_pending(old.thread as usize, &old, old.from, old.to);
+        }
+    }
+
+    // ---- small things that a thread remembers
+
+    pub(super) fn rcl_publish(&mut self, ti: usize, publisher: u64, message: u64) {
+        self.threads[ti].rcl_publish = (publisher, message);
+    }
+
+    pub(super) fn last_rcl_publish(&self, ti: usize, message: u64) -> Option<u64> {
+        let (publisher, m) = self.threads[ti].rcl_publish;
+        (publisher != 0 && (m == message || message == 0)).then_some(publisher)
+    }
+
+    pub(super) fn set_unstamped(&mut self, ti: usize, publisher: u32) {
+        self.threads[ti].unstamped = publisher;
+    }
+
+    pub(super) fn set_intra_publish(&mut self, ti: usize, publisher: u32) {
+        self.threads[ti].intra_publish = publisher;
+    }
+
+    pub(super) fn intra_publish(&self, ti: usize) -> u32 {
+        self.threads[ti].intra_publish
+    }
+
+    pub(super) fn node_made(&mut self, ti: usize, node: u32) {
+        self.threads[ti].node_before_clock = node;
+    }
+
+    /// The node that a clock made now belongs to.
+    pub(super) fn clock_made(&mut self, ti: usize) -> Option<u32> {
+        let node = std::mem::replace(&mut self.threads[ti].node_before_clock, NONE);
+        (node != NONE).then_some(node)
+    }
+
+    pub(super) fn timer_clock(&mut self, ti: usize, timer: u64, clock: u64) {
+        self.threads[ti].timer_clock = (timer, clock);
+    }
+
+    /// The clock that was just named for a timer, which may be named once.
+    pub(super) fn clock_of_timer(&mut self, ti: usize, timer: u64) -> Option<u64> {
+        let (t, clock) = std::mem::take(&mut self.threads[ti].timer_clock);
+        (t == timer && clock != 0).then_some(clock)
+    }
+}

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, HashMap};
 const GRAVITY: f64 = 0.4;
 /// What a pixel of height costs, against one of a wire's length.
 const HEIGHT_COST: f64 = 3.0;
-/// Moves that the search for a good order may try, times items: keeps large graphs fast.
-const SEARCH_BUDGET: usize = 3_000_000;
+/// Steps that each of the two searches for a good order may take: keeps large graphs fast.
+const SEARCH_BUDGET: usize = 20_000_000;
 
 impl<'a> Placing<'a> {
     pub(super) fn new(model: &'a Model) -> Self {
@@ -394,6 +394,21 @@ impl<'a> Placing<'a> {
         crossings as f64 * 60.0 + length + HEIGHT_COST * (bottom - top)
     }
 
+    /// About how many steps one try at an order takes: wires, boxes over their ranks, and pairs of
+    /// wires between two ranks.
+    fn work(&self) -> usize {
+        let items = self.items();
+        let spans: usize = items
+            .iter()
+            .map(|i| self.extent(i).1 - self.extent(i).0 + 1)
+            .sum();
+        let mut wires = vec![0usize; self.ranks];
+        for line in self.lines.iter().filter(|l| !l.back) {
+            wires[self.rank[line.to]] += 1;
+        }
+        1 + self.pulls.len() + spans + wires.iter().map(|w| w * w / 4).sum::<usize>()
+    }
+
     /// Finds an order of the items from top to bottom, and their tops.
     pub(super) fn order_and_place(&mut self) -> Vec<f64> {
         let items = self.items();
@@ -409,7 +424,7 @@ impl<'a> Placing<'a> {
             })
             .collect();
         let mut best: Option<(f64, Vec<usize>, Vec<f64>)> = None;
-        for round in 0..40 {
+        for round in 0..(SEARCH_BUDGET / (7 * self.work())).clamp(4, 40) {
             let mut order: Vec<usize> = (0..n).collect();
             let wished = self.wishes(&tops);
             // Move half way: two columns that swap to meet each other would swap for ever.
@@ -436,7 +451,7 @@ impl<'a> Placing<'a> {
         self.sort_inside(&tops);
         tops = self.settle(&items, &order, tops, 6);
         // Then try to move single items, as long as it helps and the budget lasts.
-        let mut left = SEARCH_BUDGET / (self.pulls.len() + n).max(1) / 8;
+        let mut left = SEARCH_BUDGET / (4 * self.work());
         let mut improved = true;
         while improved && left > 0 {
             improved = false;

@@ -413,7 +413,11 @@ pub fn growth(callback: &Callback) -> String {
         top + plot_h + 28.0
     );
     let series = [
-        ("mWCET", "g-max", points.iter().map(|p| p.2).collect::<Vec<f64>>()),
+        (
+            "mWCET",
+            "g-max",
+            points.iter().map(|p| p.2).collect::<Vec<f64>>(),
+        ),
         ("mACET", "g-mean", points.iter().map(|p| p.1).collect()),
         ("mBCET", "g-min", points.iter().map(|p| p.0).collect()),
     ];
@@ -423,14 +427,7 @@ pub fn growth(callback: &Callback) -> String {
         let path: String = values
             .iter()
             .enumerate()
-            .map(|(i, p)| {
-                format!(
-                    "{}{:.1} {:.1}",
-                    if i == 0 { "M" } else { "L" },
-                    x(i),
-                    y(*p)
-                )
-            })
+            .map(|(i, p)| format!("{}{:.1} {:.1}", if i == 0 { "M" } else { "L" }, x(i), y(*p)))
             .collect();
         label_y = (y(values[n - 1]) + 3.5).max(label_y + 11.0);
         let _ = write!(

@@ -12,8 +12,10 @@ use std::fmt::Write as _;
 /// Charts of growth that are shown at once; the rest can be unfolded.
 const GROWTH_SHOWN: usize = 12;
 
+/// Chains that are shown at once; the rest can be unfolded.
+const CHAINS_SHOWN: usize = 10;
 /// Scale below which the graph's text cannot be read: then it scrolls.
-const READABLE: f64 = 0.78;
+const READABLE: f64 = 0.72;
 /// Width that the page gives to the graph at most.
 const PAGE_WIDTH: f64 = 1400.0;
 
@@ -352,8 +354,21 @@ fn chains(out: &mut String, model: &Model) {
          callback to the publication of the chain's output, followed item by item. Jitter is half of \
          its largest minus its smallest value. The slowest chain comes first.</p>\n",
     );
-    for chain in by_latency(model) {
+    let sorted = by_latency(model);
+    let shown = sorted.len().min(CHAINS_SHOWN);
+    for chain in &sorted[..shown] {
         chain_card(out, model, chain);
+    }
+    if sorted.len() > shown {
+        let _ = write!(
+            out,
+            "<details><summary>{} more</summary>",
+            sorted.len() - shown
+        );
+        for chain in &sorted[shown..] {
+            chain_card(out, model, chain);
+        }
+        out.push_str("</details>\n");
     }
 }
 
@@ -627,7 +642,7 @@ fn edges(out: &mut String, model: &Model) {
             format!(
                 "<td title=\"{}\">{}</td>",
                 xml(&shorten(id, 300)),
-                xml(&shorten(&text, 70))
+                xml(&shorten(&text, 46))
             )
         };
         let _ = writeln!(
@@ -636,7 +651,7 @@ fn edges(out: &mut String, model: &Model) {
              <td class=\"n{}\">{}{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
              <td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
             xml(&shorten(&e.topic, 300)),
-            xml(&shorten(&e.topic, 70)),
+            xml(&shorten(&e.topic, 52)),
             end(&e.from),
             end(&e.to),
             grouped(f.published),

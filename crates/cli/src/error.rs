@@ -42,6 +42,12 @@ pub enum CliError {
     /// A trace cannot be opened.
     #[error(transparent)]
     Trace(#[from] onbeat_trace::TraceReadError),
+    /// Models do not fit together.
+    #[error(transparent)]
+    Merge(#[from] onbeat_model::merge::ModelMergeError),
+    /// A trace cannot be exported.
+    #[error(transparent)]
+    Export(#[from] onbeat_trace::export::ExportError),
     /// An experiment could not be done.
     #[error("{0}")]
     Lab(#[from] onbeat_lab::LabError),

@@ -20,7 +20,7 @@ pub enum Format {
     Csv,
     /// Timeline for ui.perfetto.dev (of a trace)
     Perfetto,
-    /// One Parquet file per kind of event (of a trace)
+    /// One table of all events, for DuckDB, pandas, Spark (of a trace)
     Parquet,
 }
 
@@ -62,8 +62,8 @@ pub struct Args {
     /// Form to write
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub to: Format,
-    /// File to write ('-', the default: standard output); for csv and parquet a directory
-    /// [default: .]
+    /// File to write ('-', the default: standard output); for csv a directory, for parquet a
+    /// file or a directory [default: .]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -85,15 +85,32 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
             path: input,
             command: format!("--to {}", args.to.name()),
         }),
-        (_, Kind::Directory) => {
-            files::open_trace(&input, &format!("--to {}", args.to.name()), "")?;
-            Err(CliError::Usage(format!(
-                "this build cannot export to {} yet",
-                args.to.name()
-            )))
-        }
+        (_, Kind::Directory) => of_trace(&args, &input),
         (Kind::File, Kind::File) => of_model(&args, &input),
     }
+}
+
+fn of_trace(args: &Args, input: &Path) -> Result<Outcome, CliError> {
+    let mut reader = files::open_trace(input, &format!("--to {}", args.to.name()), "")?;
+    let exported = match args.to {
+        Format::Parquet => {
+            let output = args.output.as_deref().unwrap_or(Path::new("."));
+            let exported = onbeat_trace::export::export_parquet(&mut reader, output)?;
+            let _ = writeln!(std::io::stderr(), "{}", exported.path.display());
+            exported.rows
+        }
+        _ => {
+            return Err(CliError::Usage(
+                "this build cannot export to perfetto yet".into(),
+            ))
+        }
+    };
+    crate::model::warn(input, reader.warnings());
+    Ok(if exported == 0 {
+        Outcome::NothingFound
+    } else {
+        Outcome::Done
+    })
 }
 
 fn of_model(args: &Args, input: &Path) -> Result<Outcome, CliError> {

@@ -19,7 +19,11 @@ pub enum Kind {
 /// Looks at a path.
 pub fn kind(path: &Path) -> Result<Kind, CliError> {
     let meta = fs::metadata(path).map_err(|source| read_error(path, source))?;
-    Ok(if meta.is_dir() { Kind::Directory } else { Kind::File })
+    Ok(if meta.is_dir() {
+        Kind::Directory
+    } else {
+        Kind::File
+    })
 }
 
 fn read_error(path: &Path, source: io::Error) -> CliError {
@@ -59,7 +63,11 @@ pub fn load_model(path: &Path, command: &str) -> Result<Model, CliError> {
 /// Opens the trace at a path, for `command`; `hint` is what to do with a model instead.
 pub fn open_trace(path: &Path, command: &str, hint: &'static str) -> Result<Reader, CliError> {
     if kind(path)? == Kind::File && begins_like_json(path)? {
-        return Err(CliError::ModelForTrace { path: path.into(), command: command.into(), hint });
+        return Err(CliError::ModelForTrace {
+            path: path.into(),
+            command: command.into(),
+            hint,
+        });
     }
     Ok(Reader::open(path)?)
 }

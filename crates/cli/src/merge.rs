@@ -2,6 +2,7 @@
 
 use crate::error::CliError;
 use crate::{files, Outcome};
+use std::io;
 use std::path::PathBuf;
 
 /// Put the models of several runs together.
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 Examples:
   onbeat merge run1.json run2.json -o all.json
   onbeat merge urban*.json highway*.json -o all.json   modes stay apart inside the model
+  onbeat merge all.json --only-mode urban -o urban.json
 
 Merging models gives the same as one `onbeat model` of all their traces, in any order.
 
@@ -24,12 +26,34 @@ pub struct Args {
     /// Take all runs as of this mode
     #[arg(long, value_name = "NAME")]
     pub mode: Option<String>,
+    /// Keep only the runs of this mode
+    #[arg(long, value_name = "NAME")]
+    pub only_mode: Option<String>,
 }
 
 /// Runs it.
 pub fn run(args: Args) -> Result<Outcome, CliError> {
+    let mut models = Vec::new();
     for path in &args.models {
-        files::load_model(path, "`onbeat merge`")?;
+        models.push(files::load_model(path, "`onbeat merge`")?);
     }
-    Err(CliError::Usage("this build has no merging yet".into()))
+    let mut model = onbeat_model::merge::merge(models)?;
+    if let Some(mode) = &args.only_mode {
+        model = onbeat_model::merge::filter_mode(model, mode)?;
+    }
+    if let Some(mode) = &args.mode {
+        model = onbeat_model::merge::set_mode(model, mode)?;
+    }
+    files::write_model(&args.output, &model)?;
+    if args.output.as_os_str() == "-" {
+        crate::model::summary(&mut io::stderr(), &args.output, &model)
+    } else {
+        crate::model::summary(&mut io::stdout(), &args.output, &model)
+    }
+    .map_err(CliError::Stdout)?;
+    Ok(if model.callbacks.is_empty() {
+        Outcome::NothingFound
+    } else {
+        Outcome::Done
+    })
 }

@@ -1,8 +1,16 @@
 //! `onbeat model`: traces to a timing model.
 
 use crate::error::CliError;
-use crate::{files, Outcome};
-use std::path::PathBuf;
+use crate::progress::Progress;
+use crate::{files, term, Outcome};
+use onbeat_model::links::Link;
+use onbeat_model::schema::{Run, DEFAULT_MODE};
+use onbeat_model::synth::{Synth, SynthOptions};
+use onbeat_model::Model;
+use onbeat_trace::Manifest;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 /// Make the timing model of one or more recorded runs.
 #[derive(clap::Args)]
@@ -35,14 +43,168 @@ pub struct Args {
     pub infrastructure: bool,
 }
 
+/// Warnings of one trace that are shown; after these, only their number.
+const WARNINGS_SHOWN: usize = 5;
+
 /// Runs it.
 pub fn run(args: Args) -> Result<Outcome, CliError> {
-    for trace in &args.traces {
-        files::open_trace(
-            trace,
-            "`onbeat model`",
-            "; models are put together with `onbeat merge`",
-        )?;
+    let links: Vec<Link> = args
+        .link
+        .iter()
+        .map(|text| text.parse())
+        .collect::<Result<_, _>>()
+        .map_err(|e: onbeat_model::links::LinkParseError| CliError::Usage(e.to_string()))?;
+    let mut models = Vec::new();
+    for path in &args.traces {
+        models.push(of_trace(path, &args, &links)?);
     }
-    Err(CliError::Usage("this build has no synthesis yet".into()))
+    let model = onbeat_model::merge::merge(models)?;
+    files::write_model(&args.output, &model)?;
+    // With the model on the standard output, the summary must not get into it.
+    if args.output.as_os_str() == "-" {
+        summary(&mut io::stderr(), &args.output, &model)
+    } else {
+        summary(&mut io::stdout(), &args.output, &model)
+    }
+    .map_err(CliError::Stdout)?;
+    Ok(if model.callbacks.is_empty() {
+        Outcome::NothingFound
+    } else {
+        Outcome::Done
+    })
+}
+
+/// What a manifest says of its run.
+fn run_of(manifest: &Manifest, mode: Option<&str>) -> Run {
+    let mode = mode.unwrap_or(&manifest.mode);
+    let lost = manifest.lost.iter().map(|(kind, cpus)| {
+        let sum = cpus.values().fold(0u64, |a, n| a.saturating_add(*n));
+        (kind.clone(), sum)
+    });
+    let mut distribution = manifest.distributions.clone();
+    distribution.sort();
+    distribution.dedup();
+    Run {
+        id: manifest.id.clone(),
+        mode: if mode.is_empty() { DEFAULT_MODE } else { mode }.to_string(),
+        distribution,
+        start: manifest.start_realtime_ns,
+        duration_ns: manifest.duration_ns,
+        lost: lost.filter(|(_, n)| *n > 0).collect(),
+        events: 0,
+    }
+}
+
+/// The model of one recording.
+fn of_trace(path: &Path, args: &Args, links: &[Link]) -> Result<Model, CliError> {
+    let hint = "; models are put together with `onbeat merge`";
+    let mut reader = files::open_trace(path, "`onbeat model`", hint)?;
+    let manifest = reader.manifest().clone();
+    let mut options = SynthOptions::new(run_of(&manifest, args.mode.as_deref()));
+    options.infrastructure = args.infrastructure;
+    options.links = links.to_vec();
+    let mut synth = Synth::new(options);
+    let mut progress = Progress::new(path.display().to_string());
+    for (i, event) in reader.events().enumerate() {
+        synth.push(&event);
+        if i % 8192 == 0 {
+            progress.update(i as u64, manifest.events, manifest.bytes);
+        }
+    }
+    drop(progress);
+    warn(path, reader.warnings());
+    let mut model = synth.finish();
+    model.coverage.extend(manifest.coverage);
+    model.coverage.extend(manifest.not_recovered);
+    if reader.stats().damaged_blocks > 0 {
+        model.coverage.push(format!(
+            "Run {}: {} blocks of the trace were damaged and are missing.",
+            manifest.id,
+            reader.stats().damaged_blocks
+        ));
+    }
+    model.coverage.sort();
+    model.coverage.dedup();
+    Ok(model)
+}
+
+/// Shows what was wrong with a trace, on stderr.
+pub fn warn(path: &Path, warnings: &[String]) {
+    let mut err = io::stderr();
+    for warning in warnings.iter().take(WARNINGS_SHOWN) {
+        let line = format!("{}: {warning}", path.display());
+        let _ = writeln!(err, "onbeat: warning: {}", term::one_line(&line));
+    }
+    if warnings.len() > WARNINGS_SHOWN {
+        let more = warnings.len() - WARNINGS_SHOWN;
+        let _ = writeln!(err, "onbeat: warning: {}: {more} more", path.display());
+    }
+}
+
+/// What went in and what came out.
+pub fn summary(out: &mut dyn Write, path: &Path, model: &Model) -> io::Result<()> {
+    let counted = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let nodes: BTreeSet<&str> = model.callbacks.iter().map(|c| c.node.as_str()).collect();
+    let modes: BTreeSet<&str> = model.runs.iter().map(|r| r.mode.as_str()).collect();
+    let length = model
+        .runs
+        .iter()
+        .fold(0u64, |a, r| a.saturating_add(r.duration_ns));
+    let events = model
+        .runs
+        .iter()
+        .fold(0u64, |a, r| a.saturating_add(r.events));
+    let mut lost: BTreeMap<&str, u64> = BTreeMap::new();
+    for (kind, n) in model.runs.iter().flat_map(|r| &r.lost) {
+        let sum = lost.entry(kind).or_default();
+        *sum = sum.saturating_add(*n);
+    }
+    let lost: Vec<String> = lost
+        .iter()
+        .filter(|(_, n)| **n > 0)
+        .map(|(k, n)| format!("{n} of {k}"))
+        .collect();
+    let line = |out: &mut dyn Write, name: &str, text: String| {
+        writeln!(out, "{name:<12} {}", term::one_line(&text))
+    };
+    line(out, "model", path.display().to_string())?;
+    let modes = modes.into_iter().collect::<Vec<_>>().join(", ");
+    let runs = counted(model.runs.len(), "run");
+    let length = onbeat_model::text::duration(length as f64);
+    line(
+        out,
+        "runs",
+        format!(
+            "{runs}, {length}, {}, mode {modes}",
+            counted(events as usize, "event")
+        ),
+    )?;
+    line(
+        out,
+        "callbacks",
+        format!(
+            "{} in {}",
+            model.callbacks.len(),
+            counted(nodes.len(), "node")
+        ),
+    )?;
+    let chains = model.chains.len();
+    line(
+        out,
+        "chains",
+        format!("{chains}, over {}", counted(model.edges.len(), "edge")),
+    )?;
+    let lost = if lost.is_empty() {
+        "none".into()
+    } else {
+        lost.join(", ")
+    };
+    line(out, "events lost", lost)?;
+    for text in &model.assumptions {
+        line(out, "assumed", text.clone())?;
+    }
+    for text in &model.coverage {
+        line(out, "not seen", text.clone())?;
+    }
+    Ok(())
 }

@@ -25,8 +25,9 @@ impl Progress {
         }
     }
 
-    /// Says how much is done; cheap to call for each block of a trace.
-    pub fn update(&mut self, bytes_read: u64, bytes_total: u64, events: u64) {
+    /// Says how much is done: `events` of `total` (0 where that is not known), which take `bytes`.
+    /// Cheap enough to call every few thousand events.
+    pub fn update(&mut self, events: u64, total: u64, bytes: u64) {
         let elapsed = self.started.elapsed();
         // A terminal's line is rewritten; a log gets a line now and then.
         let pause = Duration::from_millis(if self.terminal { 200 } else { 10_000 });
@@ -34,19 +35,20 @@ impl Progress {
             return;
         }
         self.shown = Some(Instant::now());
-        let rate = events as f64 / elapsed.as_secs_f64();
-        let share = if bytes_total > 0 {
-            100.0 * bytes_read as f64 / bytes_total as f64
+        let rate = events as f64 / elapsed.as_secs_f64() / 1e6;
+        let done = if total > 0 {
+            let share = (events as f64 / total as f64).min(1.0);
+            let megabytes = bytes as f64 / 1e6;
+            format!(
+                "{:.1} of {megabytes:.1} MB ({:.0} %)",
+                share * megabytes,
+                share * 100.0
+            )
         } else {
-            0.0
+            format!("{:.1} million events", events as f64 / 1e6)
         };
-        let line = format!(
-            "{}: {:.1} of {:.1} MB ({share:.0} %), {:.2} million events/s",
-            onbeat_model::text::shorten(&onbeat_model::text::visible(&self.what), 40),
-            bytes_read as f64 / 1e6,
-            bytes_total as f64 / 1e6,
-            rate / 1e6
-        );
+        let what = onbeat_model::text::shorten(&onbeat_model::text::visible(&self.what), 40);
+        let line = format!("{what}: {done}, {rate:.2} million events/s");
         let mut err = io::stderr();
         let _ = if self.terminal {
             write!(err, "\r\x1b[K{line}")

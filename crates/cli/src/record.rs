@@ -55,15 +55,23 @@ pub struct Args {
 
 /// `500ms`, `60s`, `1.5min`, `2h`, or seconds without a unit.
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let at = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let factor = match &text[at..] {
         "ms" => 0.001,
         "" | "s" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        unit => return Err(format!("unknown unit '{unit}': write 500ms, 60s, 10min or 2h")),
+        unit => {
+            return Err(format!(
+                "unknown unit '{unit}': write 500ms, 60s, 10min or 2h"
+            ))
+        }
     };
-    let number: f64 = text[..at].parse().map_err(|_| String::from("write a number with a unit, like 60s"))?;
+    let number: f64 = text[..at]
+        .parse()
+        .map_err(|_| String::from("write a number with a unit, like 60s"))?;
     Duration::try_from_secs_f64(number * factor).map_err(|_| String::from("out of range"))
 }
 
@@ -77,23 +85,36 @@ fn parse_size(text: &str) -> Result<u64, String> {
         "G" | "g" | "GiB" => 30,
         unit => return Err(format!("unknown unit '{unit}': write 64K, 16M or 1G")),
     };
-    let number: u64 = digits.parse().map_err(|_| String::from("write a whole number with a unit, like 16M"))?;
-    number.checked_mul(1 << shift).filter(|&n| n > 0).ok_or_else(|| String::from("out of range"))
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| String::from("write a whole number with a unit, like 16M"))?;
+    number
+        .checked_mul(1 << shift)
+        .filter(|&n| n > 0)
+        .ok_or_else(|| String::from("out of range"))
 }
 
 /// `trace-20260131-140501`, in local time of no zone: UTC.
 fn default_output() -> PathBuf {
-    let seconds = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let seconds = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs());
     let (year, month, day) = civil(seconds / 86_400);
     let s = seconds % 86_400;
-    PathBuf::from(format!("trace-{year:04}{month:02}{day:02}-{:02}{:02}{:02}", s / 3600, s / 60 % 60, s % 60))
+    PathBuf::from(format!(
+        "trace-{year:04}{month:02}{day:02}-{:02}{:02}{:02}",
+        s / 3600,
+        s / 60 % 60,
+        s % 60
+    ))
 }
 
 /// Date of a day counted from 1970 (proleptic Gregorian calendar, in eras of 400 years).
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month + 2) / 5 + 1;
@@ -129,7 +150,11 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
         command: args.command,
         buffer_bytes: u32::try_from(args.buffer).unwrap_or(u32::MAX),
         max_segments: args.keep,
-        placement: if args.placement == "entry" { PlacementPolicy::Entry } else { PlacementPolicy::Cheapest },
+        placement: if args.placement == "entry" {
+            PlacementPolicy::Entry
+        } else {
+            PlacementPolicy::Cheapest
+        },
         ..RecordOptions::default()
     };
     if let Some(bytes) = args.segment {
@@ -168,7 +193,10 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
             Ok(Outcome::Command(code))
         }
         _ if summary.progress.processes == 0 => {
-            let _ = writeln!(err, "note: no ROS 2 process was seen: is one running, and does it use libtracetools?");
+            let _ = writeln!(
+                err,
+                "note: no ROS 2 process was seen: is one running, and does it use libtracetools?"
+            );
             Ok(Outcome::NothingFound)
         }
         _ => Ok(Outcome::Done),
@@ -184,9 +212,17 @@ mod tests {
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("1.5min"), Ok(Duration::from_secs(90)));
         assert_eq!(parse_duration("7"), Ok(Duration::from_secs(7)));
-        assert!(parse_duration("5 parsecs").is_err() && parse_duration("").is_err() && parse_duration("1e999s").is_err());
+        assert!(
+            parse_duration("5 parsecs").is_err()
+                && parse_duration("").is_err()
+                && parse_duration("1e999s").is_err()
+        );
         assert_eq!(parse_size("16M"), Ok(16 << 20));
-        assert!(parse_size("0").is_err() && parse_size("99999999999G").is_err() && parse_size("-1").is_err());
+        assert!(
+            parse_size("0").is_err()
+                && parse_size("99999999999G").is_err()
+                && parse_size("-1").is_err()
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   onbeat report
+  onbeat report model.json --trace trace
   onbeat report model.json -o parking.html --title 'Parking demo'
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model holds no callback.")]
@@ -24,6 +25,9 @@ pub struct Args {
     /// File to write ('-': standard output)
     #[arg(short, long, default_value = "report.html", value_name = "FILE")]
     pub output: PathBuf,
+    /// Trace directories that the model was made of: adds what their recorders say of themselves
+    #[arg(long, value_name = "TRACE")]
+    pub trace: Vec<PathBuf>,
     /// Title of the report [default: the model's file name]
     #[arg(long, value_name = "TEXT")]
     pub title: Option<String>,
@@ -37,7 +41,13 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
             .file_stem()
             .map_or("model".into(), |n| n.to_string_lossy().into_owned())
     });
-    let page = onbeat_model::report::html(&model, &title);
+    let mut recordings = Vec::new();
+    for path in &args.trace {
+        let reader = files::open_trace(path, "--trace", "")?;
+        crate::model::warn(path, reader.warnings());
+        recordings.push(reader.manifest().clone());
+    }
+    let page = onbeat_model::report::html(&model, &title, &recordings);
     files::write_whole(&args.output, |out| out.write_all(page.as_bytes()))?;
     if args.output.as_os_str() != "-" {
         let _ = writeln!(std::io::stderr(), "{}", args.output.display());

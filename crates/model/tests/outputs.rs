@@ -138,7 +138,7 @@ fn damaged_and_foreign_files_are_refused_in_one_line() {
             bytes[at] = random.next() as u8;
         }
         if let Ok(model) = file::read(&bytes) {
-            report::html(&model, "x");
+            report::html(&model, "x", &[]);
             svg::svg(&model);
             csv::tables(&model);
             caret::caret(&model);
@@ -169,12 +169,12 @@ fn tags(text: &str) -> BTreeSet<String> {
 fn hostile_names_stay_text() {
     let model = generate::hostile();
     let known: BTreeSet<String> = [
-        tags(&report::html(&generate::parking(2), "x")),
-        tags(&report::html(&generate::sixty(), "x")),
-        tags(&report::html(&with_modes(), "x")),
+        tags(&report::html(&generate::parking(2), "x", &[])),
+        tags(&report::html(&generate::sixty(), "x", &[])),
+        tags(&report::html(&with_modes(), "x", &[])),
     ]
     .concat_sets();
-    let page = report::html(&model, "<script>alert(0)</script>");
+    let page = report::html(&model, "<script>alert(0)</script>", &[]);
     // No element that harmless models do not also have; above all no script and no image.
     assert_eq!(
         tags(&page).difference(&known).collect::<Vec<_>>(),
@@ -194,12 +194,22 @@ fn hostile_names_stay_text() {
     }
     // Nothing is loaded from elsewhere.
     for page in [
-        report::html(&model, "x"),
-        report::html(&generate::parking(2), "x"),
+        report::html(&model, "x", &[]),
+        report::html(&generate::parking(2), "x", &[]),
     ] {
         assert!(page.contains("default-src 'none'"));
-        for word in [" src=", "url(", "@import", "refresh", "href=\"h", "javascript:"] {
-            assert!(!page.contains(word) || page.contains(&format!("&lt;img{word}")), "{word}");
+        for word in [
+            " src=",
+            "url(",
+            "@import",
+            "refresh",
+            "href=\"h",
+            "javascript:",
+        ] {
+            assert!(
+                !page.contains(word) || page.contains(&format!("&lt;img{word}")),
+                "{word}"
+            );
         }
     }
     // Spreadsheets take none of the cells for a formula.
@@ -417,7 +427,7 @@ fn the_parking_graph_is_that_of_figure_3_8b() {
     assert_eq!(text.matches("subgraph cluster_").count(), 7);
     assert_eq!(text.matches(" -> ").count(), 8);
     assert_eq!(text.matches("shape=circle").count(), 1, "one AND vertex");
-    let page = report::html(&model, "Parking");
+    let page = report::html(&model, "Parking", &[]);
     for id in [
         "graph",
         "chains",
@@ -436,7 +446,7 @@ fn the_parking_graph_is_that_of_figure_3_8b() {
         "losses stand at the top"
     );
     // One run: no growth over runs.
-    assert!(!report::html(&generate::parking(1), "Parking").contains("id=\"growth\""));
+    assert!(!report::html(&generate::parking(1), "Parking", &[]).contains("id=\"growth\""));
     // CARET: a path from the front lidar to the localiser, in which the fusion node stands once.
     let yaml = YamlLoader::load_from_str(&caret::caret(&model)).unwrap();
     let paths = yaml[0]["named_paths"].as_vec().unwrap();

@@ -6,6 +6,7 @@ use crate::export::svg::{self, type_name};
 use crate::layout::{self, captions};
 use crate::schema::{Callback, CallbackFigures, Chain, Edge, JunctionKind, Model};
 use crate::text::{duration, percent, period, shorten, xml};
+use onbeat_trace::Manifest;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -19,8 +20,8 @@ const READABLE: f64 = 0.72;
 /// Width that the page gives to the graph at most.
 const PAGE_WIDTH: f64 = 1400.0;
 
-/// The page. `title` heads it.
-pub fn html(model: &Model, title: &str) -> String {
+/// The page. `title` heads it; `recordings` are what the recorders of its runs said, where known.
+pub fn html(model: &Model, title: &str, recordings: &[Manifest]) -> String {
     let mut out = String::with_capacity(1 << 18);
     let title = xml(&shorten(title, 200));
     // Nothing may be loaded and no script may run, whatever slipped into the text.
@@ -48,7 +49,10 @@ pub fn html(model: &Model, title: &str) -> String {
         modes(&mut out, model);
         growth(&mut out, model);
     }
-    coverage(&mut out, model);
+    coverage(&mut out, model, recordings);
+    for recording in recordings {
+        probes(&mut out, recording);
+    }
     let _ = write!(
         out,
         "<footer>Made by onbeat {} from a model of schema {}. Times are measured, not proven: the \
@@ -827,9 +831,9 @@ fn growth(out: &mut String, model: &Model) {
     }
 }
 
-fn coverage(out: &mut String, model: &Model) {
+fn coverage(out: &mut String, model: &Model, recordings: &[Manifest]) {
     out.push_str("<h2 id=\"coverage\">Coverage, assumptions and losses</h2>\n");
-    let list = |out: &mut String, head: &str, lines: &[String], none: &str| {
+    let list = |out: &mut String, head: &str, lines: &BTreeSet<&str>, none: &str| {
         let _ = write!(
             out,
             "<p style=\"margin:0 0 4px\"><strong>{head}</strong></p>"
@@ -844,24 +848,94 @@ fn coverage(out: &mut String, model: &Model) {
         }
         out.push_str("</ul><p></p>\n");
     };
-    list(
-        out,
-        "What the recording could not see",
-        &model.coverage,
-        "Nothing is known to be missing.",
-    );
-    list(
-        out,
-        "What the model assumes",
-        &model.assumptions,
-        "Nothing: every edge was seen.",
-    );
-    let lost = losses(model);
-    let lines: Vec<String> = lost
+    let mut unseen: BTreeSet<&str> = model.coverage.iter().map(String::as_str).collect();
+    for recording in recordings {
+        unseen.extend(recording.coverage.iter().map(String::as_str));
+        unseen.extend(recording.not_recovered.iter().map(String::as_str));
+    }
+    let head = "What the recording could not see";
+    list(out, head, &unseen, "Nothing is known to be missing.");
+    let assumed = model.assumptions.iter().map(String::as_str).collect();
+    let head = "What the model assumes";
+    list(out, head, &assumed, "Nothing: every edge was seen.");
+    let lost: Vec<String> = losses(model)
         .iter()
         .map(|(kind, n)| format!("{} events of {kind}", grouped(*n)))
         .collect();
-    list(out, "Events lost while recording", &lines, "None.");
+    let lost = lost.iter().map(String::as_str).collect();
+    list(out, "Events lost while recording", &lost, "None.");
+}
+
+/// What a recorder says of itself: machine, processes, and how each of its probes did.
+fn probes(out: &mut String, recording: &Manifest) {
+    let missing = recording.probes.iter().filter(|p| !p.attached).count();
+    let _ = write!(
+        out,
+        "<details><summary>Recorder of run {}: {}, {}{}</summary><p class=\"note\">onbeat {} on {} \
+         (Linux {}).</p>",
+        xml(&shorten(&recording.id, 60)),
+        match recording.processes.len() {
+            1 => "1 process".to_string(),
+            n => format!("{n} processes"),
+        },
+        counted(recording.probes.len(), "probe"),
+        if missing > 0 { format!(", {missing} not attached") } else { String::new() },
+        xml(&shorten(&recording.recorder_version, 40)),
+        xml(&shorten(&recording.hostname, 80)),
+        xml(&shorten(&recording.kernel, 80)),
+    );
+    if !recording.processes.is_empty() {
+        out.push_str(
+            "<div class=\"scroll\" style=\"margin-bottom:14px\"><table><thead><tr>\
+             <th class=\"n\">Process</th><th>Command</th><th>ROS 2</th><th>Middleware</th><th>Nodes</th>\
+             <th>Since</th></tr></thead><tbody>",
+        );
+        for p in &recording.processes {
+            let _ = write!(
+                out,
+                "<tr><td class=\"n\">{}</td><td title=\"{}\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+                p.pid,
+                xml(&shorten(&p.command, 600)),
+                xml(&shorten(&p.command, 70)),
+                xml(&shorten(&p.distribution, 30)),
+                xml(&shorten(&p.rmw, 40)),
+                xml(&shorten(&p.nodes.join(", "), 120)),
+                if p.late { "before the recording" } else { "its start" }
+            );
+        }
+        out.push_str("</tbody></table></div>");
+    }
+    if !recording.probes.is_empty() {
+        out.push_str(
+            "<div class=\"scroll\"><table><thead><tr><th>Probe</th><th>Where</th><th>Placement</th>\
+             <th class=\"n\">Hits</th><th>Not attached: what the model lacks</th></tr></thead><tbody>",
+        );
+        for p in &recording.probes {
+            let library = p.library.rsplit('/').next().unwrap_or(&p.library);
+            let place = if p.symbol.is_empty() {
+                library.to_string()
+            } else if p.offset > 0 {
+                format!("{library}: {}+{:#x}", p.symbol, p.offset)
+            } else {
+                format!("{library}: {}", p.symbol)
+            };
+            let trouble = [p.error.as_deref(), p.consequence.as_deref()];
+            let trouble = trouble.into_iter().flatten().collect::<Vec<_>>().join("; ");
+            let trouble = if p.attached { String::new() } else { trouble };
+            let _ = write!(
+                out,
+                "<tr><td>{}</td><td title=\"{}\">{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"bad\">{}</td></tr>",
+                xml(&shorten(&p.name, 60)),
+                xml(&shorten(&p.library, 300)),
+                xml(&shorten(&place, 80)),
+                xml(&shorten(&p.placement, 30)),
+                grouped(p.hits),
+                xml(&shorten(&trouble, 300))
+            );
+        }
+        out.push_str("</tbody></table></div>");
+    }
+    out.push_str("</details>\n");
 }
 
 #[cfg(test)]

@@ -1,0 +1,291 @@
+//! The command as a person uses it: on example models, on damaged files, in a terminal's width.
+#[path = "../../model/examples/models/generate.rs"]
+mod generate;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+/// A directory with the example models in it.
+fn directory() -> TempDir {
+    let dir = TempDir::new().unwrap();
+    for (name, model) in generate::all() {
+        let text = serde_json::to_string(&model).unwrap();
+        fs::write(dir.path().join(format!("{name}.json")), text).unwrap();
+    }
+    dir
+}
+
+fn onbeat(dir: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_onbeat"))
+        .args(args)
+        .current_dir(dir)
+        .env_remove("COLUMNS")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// Runs it, checks the exit code, gives the standard output.
+fn good(dir: &Path, args: &[&str], code: i32) -> String {
+    let out = onbeat(dir, args);
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(code), "{args:?}: {err}");
+    assert!(!err.contains("panicked"), "{err}");
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// Runs it, expects a failure with one line on stderr, gives that line.
+fn fails(dir: &Path, args: &[&str], code: i32) -> String {
+    let out = onbeat(dir, args);
+    let err = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(code), "{args:?}: {err}");
+    assert_eq!(err.lines().count(), 1, "{args:?}: {err}");
+    assert!(err.starts_with("onbeat: "), "{err}");
+    err
+}
+
+#[test]
+fn every_command_explains_itself_with_examples() {
+    let dir = TempDir::new().unwrap();
+    for command in [
+        "record", "model", "merge", "show", "chains", "export", "report", "lab",
+    ] {
+        let text = good(dir.path(), &[command, "--help"], 0);
+        assert!(
+            text.contains("Examples:") && text.contains("onbeat "),
+            "{command}: {text}"
+        );
+        assert!(text.contains("Exit codes"), "{command}");
+        for line in text.lines() {
+            assert!(line.chars().count() <= 100, "{command}: {line}");
+        }
+    }
+    assert!(good(dir.path(), &["--help"], 0).contains("Exit codes"));
+    let out = onbeat(dir.path(), &["shwo"]);
+    assert_eq!(out.status.code(), Some(2));
+}
+
+#[test]
+fn show_and_chains_fit_the_width_and_agree_with_their_json() {
+    let dir = directory();
+    for name in ["parking", "sixty", "hostile"] {
+        let file = format!("{name}.json");
+        for columns in ["60", "100", "160"] {
+            for command in [&["show", "--edges", "--threads"][..], &["chains"]] {
+                let out = Command::new(env!("CARGO_BIN_EXE_onbeat"))
+                    .args(command)
+                    .arg(&file)
+                    .current_dir(dir.path())
+                    .env("COLUMNS", columns)
+                    .output()
+                    .unwrap();
+                assert!(out.status.success());
+                let text = String::from_utf8(out.stdout).unwrap();
+                assert!(
+                    !text.contains('\x1b'),
+                    "no colours and no escapes from names in a pipe"
+                );
+                // Tables of many numbers stay whole on a screen that is too narrow for them.
+                let limit = if columns == "60" {
+                    90
+                } else {
+                    columns.parse().unwrap()
+                };
+                for line in text.lines().filter(|l| !l.starts_with("note:")) {
+                    assert!(
+                        line.chars().count() <= limit,
+                        "{name} {command:?} {columns}: {line}"
+                    );
+                }
+            }
+        }
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&good(dir.path(), &["show", "parking.json", "--json"], 0)).unwrap();
+    assert_eq!(json["callbacks"].as_array().unwrap().len(), 9);
+    let json: serde_json::Value =
+        serde_json::from_str(&good(dir.path(), &["chains", "parking.json", "--json"], 0)).unwrap();
+    let chains = json["chains"].as_array().unwrap();
+    let text = good(dir.path(), &["chains", "parking.json"], 0);
+    assert_eq!(chains.len(), 2);
+    for chain in chains {
+        assert!(text.contains(chain["id"].as_str().unwrap()));
+        assert!(text.contains(&format!("{} executions", chain["executions"])));
+    }
+    // Nothing in it: said, and an exit code of its own.
+    assert!(good(dir.path(), &["show", "empty.json"], 3).contains("No callback"));
+    assert!(good(dir.path(), &["chains", "empty.json"], 3).contains("No chain"));
+}
+
+#[test]
+fn modes_are_kept_apart() {
+    let dir = TempDir::new().unwrap();
+    let mut model = generate::parking(2);
+    model.runs[0].mode = "urban".into();
+    model.runs[1].mode = "highway".into();
+    for c in &mut model.callbacks {
+        let mut urban = c.figures.clone();
+        urban.exec_ns = onbeat_model::Dist::new();
+        urban.exec_ns.record(123_000_000_000);
+        c.modes.insert("urban".into(), urban);
+        c.modes.insert("highway".into(), c.figures.clone());
+    }
+    fs::write(
+        dir.path().join("model.json"),
+        serde_json::to_string(&model).unwrap(),
+    )
+    .unwrap();
+    let urban = good(dir.path(), &["show", "--mode", "urban"], 0);
+    assert!(urban.contains("123 s"), "{urban}");
+    assert!(!good(dir.path(), &["show", "--mode", "highway"], 0).contains("123 s"));
+    let error = fails(dir.path(), &["show", "--mode", "rural"], 1);
+    assert!(error.contains("highway, urban"), "{error}");
+}
+
+#[test]
+fn exports_and_reports_are_written_whole() {
+    let dir = directory();
+    let here = dir.path();
+    for (format, start) in [
+        ("dot", "digraph"),
+        ("svg", "<svg "),
+        ("caret", "# Made by onbeat"),
+    ] {
+        let text = good(here, &["export", "parking.json", "--to", format], 0);
+        assert!(text.starts_with(start), "{format}");
+        let file = format!("out.{format}");
+        good(
+            here,
+            &["export", "parking.json", "--to", format, "-o", &file],
+            0,
+        );
+        assert_eq!(
+            fs::read_to_string(here.join(file)).unwrap(),
+            text,
+            "{format}"
+        );
+        good(here, &["export", "empty.json", "--to", format], 3);
+    }
+    good(
+        here,
+        &["export", "parking.json", "--to", "csv", "-o", "tables"],
+        0,
+    );
+    let callbacks = fs::read_to_string(here.join("tables/callbacks.csv")).unwrap();
+    assert_eq!(callbacks.lines().count(), 10, "a head and nine callbacks");
+    good(here, &["report", "hostile.json", "-o", "r.html"], 0);
+    let page = fs::read_to_string(here.join("r.html")).unwrap();
+    assert!(page.ends_with("</html>\n") && !page.contains("<script"));
+    assert_eq!(
+        good(here, &["report", "parking.json", "-o", "-"], 0)
+            .matches("<h1>")
+            .count(),
+        1
+    );
+    good(here, &["report", "empty.json"], 3);
+    // Nothing temporary stays behind, whether it went well or not.
+    fails(
+        here,
+        &["report", "parking.json", "-o", "no/such/place.html"],
+        1,
+    );
+    fails(here, &["report", "parking.json", "-o", "tables"], 1);
+    for entry in fs::read_dir(here).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(!name.ends_with(".tmp"), "{name}");
+    }
+    // A failure leaves the old file as it was.
+    fs::write(here.join("old.html"), "old").unwrap();
+    fails(here, &["report", "nothere.json", "-o", "old.html"], 1);
+    assert_eq!(fs::read_to_string(here.join("old.html")).unwrap(), "old");
+    // Devices are written to, not replaced.
+    good(here, &["report", "parking.json", "-o", "/dev/null"], 0);
+    assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    let full = fails(here, &["report", "parking.json", "-o", "/dev/full"], 1);
+    assert!(full.contains("/dev/full") && full.contains("-o"), "{full}");
+}
+
+#[test]
+fn what_cannot_be_used_is_named_with_the_way_out() {
+    let dir = directory();
+    let here = dir.path();
+    let text = fs::read(here.join("parking.json")).unwrap();
+    fs::write(here.join("cut.json"), &text[..text.len() / 2]).unwrap();
+    fs::write(here.join("none.json"), "").unwrap();
+    fs::write(here.join("foreign.json"), "{\"a\": 1}").unwrap();
+    fs::write(here.join("later.json"), "{\"schema\": \"onbeat-model/9\"}").unwrap();
+    fs::write(here.join("bytes.bin"), [0x7f, 0x45, 0x4c, 0x46, 0, 1, 2]).unwrap();
+    fs::create_dir(here.join("directory")).unwrap();
+    for command in [
+        &["show"][..],
+        &["chains"],
+        &["report"],
+        &["merge"],
+        &["export", "--to", "dot"],
+    ] {
+        for (file, word) in [
+            ("cut.json", "cut off"),
+            ("none.json", "empty"),
+            ("foreign.json", "not an onbeat model"),
+            ("later.json", "onbeat-model/9"),
+            ("bytes.bin", "not a model"),
+            ("directory", "onbeat model directory"),
+            ("missing.json", "no such file"),
+        ] {
+            let line = fails(here, &[command, &[file]].concat(), 1);
+            assert!(
+                line.contains(file) && line.contains(word),
+                "{command:?} {file}: {line}"
+            );
+        }
+    }
+    // Without a name it is model.json, and there is none.
+    assert!(fails(here, &["show"], 1).contains("onbeat model TRACE"));
+    // A model where a trace is needed, and things that are neither.
+    let line = fails(here, &["model", "parking.json"], 1);
+    assert!(
+        line.contains("is a model") && line.contains("onbeat merge"),
+        "{line}"
+    );
+    for format in ["perfetto", "parquet"] {
+        let line = fails(here, &["export", "parking.json", "--to", format], 1);
+        assert!(
+            line.contains("is a model") && line.contains("trace directory"),
+            "{line}"
+        );
+        assert!(fails(here, &["export", "--to", format], 2).contains("TRACE"));
+    }
+    for path in ["directory", "bytes.bin"] {
+        let line = fails(here, &["model", path], 1);
+        assert!(
+            line.contains(path) && line.contains("onbeat record"),
+            "{line}"
+        );
+    }
+    let line = fails(here, &["model", "directory", "--link", "a to b"], 2);
+    assert!(line.contains("->"), "{line}");
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_error() {
+    let dir = directory();
+    for command in [
+        &["show", "sixty.json"][..],
+        &["chains", "sixty.json"],
+        &["export", "sixty.json", "--to", "svg"],
+    ] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_onbeat"))
+            .args(command)
+            .current_dir(dir.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let out = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&out.stderr), "", "{command:?}");
+        assert_eq!(out.status.code(), Some(0), "{command:?}");
+    }
+}

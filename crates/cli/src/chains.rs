@@ -126,16 +126,24 @@ fn write_chain(
             "0".into()
         }
     )?;
-    writeln!(
-        out,
-        "  latency  min {}  p50 {}  mean {}  p99 {}  max {}  jitter {}",
-        time(l.min()),
-        time(l.quantile(0.5)),
-        duration(l.mean()),
-        time(l.quantile(0.99)),
-        time(l.max()),
-        time(f.jitter_ns)
-    )?;
+    let figures = [
+        ("min", time(l.min())),
+        ("p50", time(l.quantile(0.5))),
+        ("mean", duration(l.mean())),
+        ("p99", time(l.quantile(0.99))),
+        ("max", time(l.max())),
+        ("jitter", time(f.jitter_ns)),
+    ];
+    let mut line = String::from("  latency");
+    for (name, value) in figures {
+        let part = format!("  {name} {value}");
+        if crate::term::width(&line) + crate::term::width(&part) > screen.width {
+            writeln!(out, "{line}")?;
+            line = " ".repeat("  latency".len());
+        }
+        line.push_str(&part);
+    }
+    writeln!(out, "{line}")?;
     if f.shares.is_empty() {
         return Ok(());
     }

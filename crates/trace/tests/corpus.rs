@@ -1,0 +1,38 @@
+//! Replays the fuzzers' corpus, without a fuzzer.
+#[path = "../../../fuzz/checks_trace.rs"]
+mod checks;
+
+/// Runs a check on every file of a target's corpus, and on some that are cut.
+fn replay(target: &str, check: fn(&[u8])) {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus");
+    let dir = std::path::Path::new(dir).join(target);
+    let mut count = 0;
+    for entry in std::fs::read_dir(&dir).expect("the corpus") {
+        let data = std::fs::read(entry.expect("an entry").path()).expect("read");
+        check(&data);
+        check(&data[..data.len() / 2]);
+        check(&data[data.len() / 3..]);
+        count += 1;
+    }
+    assert!(count > 0, "{} is empty", dir.display());
+}
+
+#[test]
+fn segments() {
+    replay("segment", checks::segment);
+}
+
+#[test]
+fn blocks() {
+    replay("block", checks::block);
+}
+
+#[test]
+fn manifests() {
+    replay("manifest", checks::manifest);
+}
+
+#[test]
+fn texts() {
+    replay("text", checks::events_text);
+}

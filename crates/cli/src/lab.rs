@@ -25,6 +25,9 @@ pub struct Args {
     /// Fewer and shorter runs: to see that it works, not to quote figures
     #[arg(long)]
     pub quick: bool,
+    /// Only this part of an experiment, e.g. `latency` of `tracing`
+    #[arg(long, value_name = "PART")]
+    pub only: Option<String>,
     /// Directory for results.json, samples and plots [default: results/NAME]
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
@@ -63,6 +66,7 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
     let experiment = find(&name)?;
     let options = Options {
         quick: args.quick,
+        only: args.only,
         seed: args.seed,
         dir: args
             .output

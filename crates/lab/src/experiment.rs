@@ -20,6 +20,10 @@ pub trait Experiment {
     fn name(&self) -> &'static str;
     /// One line on what it shows, and which table or figure of the papers stands beside it.
     fn about(&self) -> &'static str;
+    /// Parts that can be run alone; none when it is a whole.
+    fn parts(&self) -> &'static [&'static str] {
+        &[]
+    }
     /// Does it. Parts that this machine cannot do go into [`Report::skipped`]; an error is for
     /// when nothing can be said.
     fn run(&self, context: &mut Context) -> Result<Report, LabError>;
@@ -31,6 +35,16 @@ pub enum LabError {
     /// No experiment of this name.
     #[error("no experiment '{0}': `onbeat lab` lists them")]
     Unknown(String),
+    /// No part of this name.
+    #[error("no part '{part}' in {experiment}: it has {}", if known.is_empty() { "none" } else { known })]
+    NoPart {
+        /// What was asked for.
+        part: String,
+        /// Of which experiment.
+        experiment: &'static str,
+        /// What there is.
+        known: String,
+    },
     /// A file could not be read or written.
     #[error("{action} {}: {source}", path.display())]
     File {
@@ -136,6 +150,8 @@ pub fn find(name: &str) -> Result<Box<dyn Experiment>, LabError> {
 pub struct Options {
     /// Fewer and shorter runs: to see that it works, not to quote figures.
     pub quick: bool,
+    /// Only this part of an experiment that has parts.
+    pub only: Option<String>,
     /// Seed of everything random.
     pub seed: u64,
     /// Directory for the results; made if need be.
@@ -156,6 +172,11 @@ impl Context {
     /// True when only a quick look is wanted.
     pub fn quick(&self) -> bool {
         self.options.quick
+    }
+
+    /// True unless another part of the experiment was asked for.
+    pub fn wants(&self, part: &str) -> bool {
+        self.options.only.as_deref().is_none_or(|only| only == part)
     }
 
     /// `full`, or `quick` when only a quick look is wanted.
@@ -350,6 +371,18 @@ pub struct Results {
 
 /// Runs an experiment and writes its results; returns them for printing.
 pub fn run(experiment: &dyn Experiment, options: &Options) -> Result<Results, LabError> {
+    if let Some(only) = options
+        .only
+        .as_deref()
+        .filter(|o| !experiment.parts().contains(o))
+    {
+        let known = experiment.parts().join(", ");
+        return Err(LabError::NoPart {
+            part: only.into(),
+            experiment: experiment.name(),
+            known,
+        });
+    }
     fs::create_dir_all(&options.dir).map_err(LabError::file("making", &options.dir))?;
     let groups = Groups::default();
     let doomed = groups.clone();
@@ -383,8 +416,13 @@ pub fn run(experiment: &dyn Experiment, options: &Options) -> Result<Results, La
         experiment: name.into(),
         about: experiment.about().into(),
         command: format!(
-            "./dev bench {name}{}",
-            if options.quick { " --quick" } else { "" }
+            "./dev bench {name}{}{}",
+            if options.quick { " --quick" } else { "" },
+            options
+                .only
+                .as_ref()
+                .map(|o| format!(" --only {o}"))
+                .unwrap_or_default()
         ),
         quick: options.quick,
         seed: options.seed,
@@ -485,6 +523,7 @@ mod tests {
     fn options(dir: &Path) -> Options {
         Options {
             quick: true,
+            only: None,
             seed: 5,
             dir: dir.join("out"),
             onbeat: "onbeat".into(),
@@ -552,6 +591,12 @@ mod tests {
     #[test]
     fn unknown_experiments_are_refused_and_names_are_unique() {
         assert!(matches!(find("nonsense"), Err(LabError::Unknown(_))));
+        let dir = tempfile::tempdir().unwrap();
+        let only = Options {
+            only: Some("nonsense".into()),
+            ..options(dir.path())
+        };
+        assert!(matches!(run(&Trivial, &only), Err(LabError::NoPart { .. })));
         let all = registry();
         for e in &all {
             assert_eq!(

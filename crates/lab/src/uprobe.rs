@@ -9,6 +9,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
 const BPF_PROG_LOAD: libc::c_long = 5;
+const BPF_PROG_GET_FD_BY_ID: libc::c_long = 13;
+const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
 const BPF_ENABLE_STATS: libc::c_long = 32;
 const BPF_PROG_TYPE_KPROBE: u32 = 2;
 /// `_IOW('$', 8, u32)` and `_IO('$', 0)`.
@@ -57,6 +59,47 @@ pub struct ProgramStats {
     pub run_time_ns: u64,
     /// Runs while accounting was on.
     pub runs: u64,
+}
+
+/// Name of a loaded program (the kernel keeps its first 15 characters); `None` when it has gone.
+pub fn program_name(id: u32) -> Option<String> {
+    let by_id: [u32; 4] = [id, 0, 0, 0];
+    // SAFETY: bpf(2) reads the attribute, whose first word is the id for this command.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_PROG_GET_FD_BY_ID,
+            by_id.as_ptr(),
+            size_of_val(&by_id),
+        )
+    };
+    let program = owned(result, "opening a BPF program").ok()?;
+    // struct bpf_prog_info up to its name, which stands at byte 64.
+    let mut info = [0u8; 80];
+    #[repr(C)]
+    struct Attr {
+        fd: u32,
+        length: u32,
+        info: u64,
+    }
+    let attr = Attr {
+        fd: program.as_raw_fd() as u32,
+        length: 80,
+        info: info.as_mut_ptr() as u64,
+    };
+    // SAFETY: the attribute says how long the buffer is that it points to; all-zero pointers in it
+    // mean that nothing else is to be copied.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_OBJ_GET_INFO_BY_FD,
+            &attr,
+            size_of::<Attr>(),
+        )
+    };
+    let name = &info[64..];
+    let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
+    (result == 0).then(|| String::from_utf8_lossy(&name[..end]).into_owned())
 }
 
 /// The programs that a process holds, by its descriptors of programs.

@@ -4,8 +4,9 @@
 use crate::experiment::{Context, LabError};
 use crate::recorder::{recorded, Recorded};
 use crate::report::{number, Figure, Report, Table, Target};
-use crate::uprobe::{programs_of, ProgramStats, RunStats};
+use crate::uprobe::{program_name, programs_of, ProgramStats, RunStats};
 use onbeat_trace::manifest::ProbeInfo;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ wait $syn; b=$?
 /// What is read from the recorder while it runs.
 struct Watched {
     programs: Vec<ProgramStats>,
+    names: BTreeMap<u32, String>,
     /// CPU time of the recorder from five seconds after its start to its end, s, and that time.
     steady_cpu_s: f64,
     steady_s: f64,
@@ -66,6 +68,7 @@ pub fn measure(
     let mut child = context.spawn(&mut command)?;
     let mut watched = Watched {
         programs: vec![],
+        names: BTreeMap::new(),
         steady_cpu_s: 0.0,
         steady_s: 0.0,
     };
@@ -75,6 +78,13 @@ pub fn measure(
         if let (Ok(programs), Some(cpu_s)) = (programs_of(child.pid()), cpu_s_of(child.pid())) {
             // A process that ends has closed its descriptors: the last full reading counts.
             if programs.len() >= watched.programs.len() {
+                for p in &programs {
+                    if !watched.names.contains_key(&p.id) {
+                        watched
+                            .names
+                            .extend(program_name(p.id).map(|name| (p.id, name)));
+                    }
+                }
                 watched.programs = programs;
             }
             if begin.elapsed() > Duration::from_secs(5) {
@@ -180,6 +190,30 @@ fn summarise(
             p.placement.clone(),
             number(p.hits as f64),
             total_us.map(|us| number(us / 1e3)).unwrap_or_default(),
+        ]);
+    }
+    raw.finish()?;
+    report.tables.push(table);
+    let mut table = Table::new(
+        "BPF programs, by the kernel's accounting",
+        &["program", "runs", "ns per run", "ms"],
+    );
+    let mut programs: Vec<&ProgramStats> = watched.programs.iter().filter(|p| p.runs > 0).collect();
+    programs.sort_by_key(|p| std::cmp::Reverse(p.run_time_ns));
+    let mut raw = context.raw("usage-programs.csv", "program,runs,run_time_ns")?;
+    for p in programs {
+        let name = watched
+            .names
+            .get(&p.id)
+            .cloned()
+            .unwrap_or_else(|| p.id.to_string());
+        raw.line(format_args!("{name},{},{}", p.runs, p.run_time_ns))?;
+        let each = p.run_time_ns as f64 / p.runs as f64;
+        table.row([
+            name,
+            number(p.runs as f64),
+            number(each),
+            number(p.run_time_ns as f64 / 1e6),
         ]);
     }
     raw.finish()?;

@@ -687,6 +687,8 @@ impl Synth {
                     return;
                 }
                 self.answered(service, gid, sequence, source_ns, time);
+                // Normally inside or right after the service's callback: that has begun.
+                self.running(ti);
                 self.emit_early(Fact::Response {
                     service,
                     gid,

@@ -51,6 +51,8 @@ pub(super) struct Open {
     last: Mark,
     /// Longest time between two triggers after the first: where the waiting code ran.
     longest: Option<(Mark, Mark)>,
+    /// A response that has been put among those waited for.
+    pushed: bool,
     /// Slot of publications after the last trigger whose owner is not decided.
     undecided: u32,
     due: u64,
@@ -94,6 +96,8 @@ pub(super) struct Thread {
     last_trigger: Option<Mark>,
     /// When it last got the CPU after sleeping.
     resumed: Option<Mark>,
+    /// When it last went to sleep.
+    slept: Option<Mark>,
     client_call: bool,
     /// Last `rcl_publish`: publisher's handle and message.
     rcl_publish: (u64, u64),
@@ -124,6 +128,7 @@ impl Thread {
             idle: None,
             last_trigger: None,
             resumed: None,
+            slept: None,
             client_call: false,
             rcl_publish: (0, 0),
             intra_publish: NONE,
@@ -196,6 +201,7 @@ impl Synth {
         th.scheduled = true;
         if !preempted {
             th.resumed = None;
+            th.slept = Some(th.account.mark(time));
             if th.waiting {
                 th.woken = None;
             }
@@ -235,7 +241,7 @@ impl Synth {
             if self.waits_for_response(ti, &open) {
                 let now = self.threads[ti].account.mark(time);
                 region = longer(open.longest, open.last, now);
-                self.push_pending(ti, open);
+                self.push_pending(ti, &open);
             } else {
                 if open.triggers >= 2 {
                     region = Some((open.last, self.threads[ti].account.mark(time)));
@@ -359,6 +365,7 @@ impl Synth {
             triggers: 0,
             last: mark,
             longest: None,
+            pushed: false,
             undecided: NONE,
             due,
             cpus,
@@ -507,6 +514,11 @@ impl Synth {
                 let slot = std::mem::replace(&mut open.undecided, NONE);
                 self.decide(slot, Owner::Instance(open.instance));
             }
+            if self.waits_for_response(ti, &open) {
+                // What waits may run on another worker before this one does anything again.
+                self.push_pending(ti, &open);
+                open.pushed = true;
+            }
         }
         self.threads[ti].open = Some(open);
     }
@@ -601,7 +613,10 @@ impl Synth {
             && !self.is_hidden(open.entity)
     }
 
-    fn push_pending(&mut self, ti: usize, open: Open) {
+    fn push_pending(&mut self, ti: usize, open: &Open) {
+        if open.pushed {
+            return;
+        }
         let process = self.threads[ti].process as usize;
         if self.world.processes[process].pending.len() >= MAX_PENDING {
             if let Some(old) = self.world.processes[process].pending.pop_front() {
@@ -776,7 +791,13 @@ impl Synth {
             return;
         };
         let now = self.threads[ti].account.mark(time);
-        let to = region.trigger.unwrap_or(now);
+        let th = &self.threads[ti];
+        // A worker that ran what another one had taken: it was over when it went to sleep.
+        let worker = region.waiting.iter().all(|w| w.thread != ti as u32);
+        let slept = th
+            .slept
+            .filter(|s| worker && s.time >= region.last_content.time);
+        let to = region.trigger.or(slept).unwrap_or(now);
         if let Some(current) = region.current {
             let client = region.waiting[current].client;
             if region.waiting.len() == 1 {
@@ -810,7 +831,7 @@ impl Synth {
         };
         if self.waits_for_response(ti, &open) {
             let from = self.region_start(ti, time, Some(open.last));
-            self.push_pending(ti, open);
+            self.push_pending(ti, &open);
             self.open_region(ti, from);
             return self.region_owner(ti, time, endpoint);
         }
@@ -873,7 +894,7 @@ impl Synth {
         }
         if let Some(open) = self.threads[ti].open.take() {
             if self.waits_for_response(ti, &open) {
-                self.push_pending(ti, open);
+                self.push_pending(ti, &open);
             } else {
                 self.close(ti, open, time, why);
             }

@@ -1,0 +1,464 @@
+//! rclpy and plain rcl clients: brackets from the executor's calls.
+
+use super::*;
+
+/// Process 10: node /py with its clock, publishers of /out (0x10) and /aux (0x11), a
+/// subscription to /in (0x20), a timer of 50 ms (0x50, on the node's clock), clients of /sv
+/// (0x40) and /sw (0x41); guard 0x9.
+const PY: &str = "
+1ms cpu0 10/10 process command=\"/usr/bin/python3 /opt/py.py\" distribution=kilted rmw=x
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=py
+1ms cpu0 10/10 clock_init clock=0x7
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/out
+1ms cpu0 10/10 publisher_init publisher=0x11 node=0x1 rmw=0x1011 topic=/aux
+1ms cpu0 10/10 publisher_init publisher=0x12 node=0x1 rmw=0x1012 topic=/rosout
+1ms cpu0 10/10 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/in
+1ms cpu0 10/10 client_init client=0x40 node=0x1 rmw=0x1040 name=/sv
+1ms cpu0 10/10 client_init client=0x41 node=0x1 rmw=0x1041 name=/sw
+1ms cpu0 10/10 clock_init clock=0x8
+1ms cpu0 10/10 timer_clock timer=0x50 clock=0x7
+1ms cpu0 10/10 timer_init timer=0x50 period_ns=50ms
+1ms cpu0 10/10 timer_clock timer=0x51 clock=0x8
+1ms cpu0 10/10 timer_init timer=0x51 period_ns=50ms
+";
+
+/// Process 30: a listener to /out and /aux in one plain rcl process.
+const EARS: &str = "
+1ms cpu1 30/30 node_init node=0x1 rmw=0x1001 name=ears
+1ms cpu1 30/30 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/out
+1ms cpu1 30/30 subscription_init subscription=0x21 node=0x1 rmw=0x1021 topic=/aux
+2ms cpu1 30/30 wait_set_init
+2ms cpu1 30/30 wait
+";
+
+/// A line for process 10 at `t` us.
+fn py(t: u64, what: &str) -> String {
+    format!("{t}us cpu0 10/10 {what}\n")
+}
+
+/// The listener takes items: `(rmw, source us)`; its callbacks take 100 us each.
+fn hear(t: u64, items: &[(u64, u64)]) -> String {
+    let mut text = String::new();
+    for (i, (rmw, source)) in items.iter().enumerate() {
+        let t = t + 100 * i as u64;
+        text += &format!("{t}us cpu1 30/30 take rmw={rmw:#x} source_ns={source}us\n");
+    }
+    let end = t + 100 * items.len() as u64;
+    text + &format!(
+        "{end}us cpu1 30/30 wait_set_init\n{}us cpu1 30/30 wait\n",
+        end + 5
+    )
+}
+
+#[test]
+fn a_callback_runs_from_the_first_trigger_to_the_last() {
+    let mut parts = vec![PY.to_string(), EARS.to_string()];
+    for i in 1..=10 {
+        let t = 50_000 * i;
+        parts.push(
+            [
+                py(t, "timer_call timer=0x50"),
+                py(t + 100, "guard_trigger guard=0x9"),
+                // The user's code triggers the same guard (it makes a task), then publishes.
+                py(t + 300, "guard_trigger guard=0x9"),
+                py(
+                    t + 600,
+                    &format!("publish rmw=0x1010 source_ns={}us", t + 600),
+                ),
+                // Another guard means nothing.
+                py(t + 650, "guard_trigger guard=0xa"),
+                py(t + 1_100, "guard_trigger guard=0x9"),
+                py(t + 1_400, "wait_set_init"),
+                py(t + 1_500, "wait"),
+                // Nothing there: starts nothing.
+                py(t + 1_600, "take rmw=0x1020 source_ns=0 taken=no"),
+                py(t + 1_700, "guard_trigger guard=0x9"),
+                py(t + 1_800, "guard_trigger guard=0x9"),
+                py(t + 1_900, "wait_set_init"),
+            ]
+            .concat(),
+        );
+        parts.push(hear(t + 700, &[(0x1020, t + 600)]));
+    }
+    let m = model(&rclcpp::sorted(&parts));
+    // The executor's own timer (0x51) never runs, so there is one of 50 ms.
+    let (t, s) = ("/py:timer(50ms)", "/ears:subscription(/out)");
+    assert_eq!(ids(&m), [s, t]);
+    let timer = callback(&m, t);
+    assert_eq!(timer.bracket, Bracket::Inferred);
+    assert_eq!(
+        (timer.figures.exec_ns.count(), timer.figures.exec_ns.max()),
+        (10, 1_000_000)
+    );
+    assert_eq!(timer.outputs, ["/out"]);
+    let sub = &callback(&m, s).figures;
+    assert_eq!(
+        (sub.exec_ns.count(), sub.exec_ns.max(), sub.exec_ns.min()),
+        (10, 100_000, 100_000)
+    );
+    let c = chain(&m, &format!("{t} > {s}"));
+    // 500 us from the first trigger to the publication, 100 to the take, 100 of callback.
+    assert_eq!(c.figures.latency_ns.max(), 700_000);
+    assert_eq!(edge(&m, t, s).lost, 0);
+}
+
+#[test]
+fn code_after_the_last_trigger_belongs_to_no_callback() {
+    // A script: spin_once, then publish, then again.
+    let mut parts = vec![PY.to_string(), EARS.to_string()];
+    for i in 1..=10 {
+        let t = 50_000 * i;
+        parts.push(
+            [
+                py(t, "timer_call timer=0x50"),
+                py(t + 100, "guard_trigger guard=0x9"),
+                py(t + 200, "guard_trigger guard=0x9"),
+                py(
+                    t + 600,
+                    &format!("publish rmw=0x1010 source_ns={}us", t + 600),
+                ),
+                py(t + 1_400, "wait_set_init"),
+            ]
+            .concat(),
+        );
+        // Taken before it is clear whose the publication was.
+        parts.push(hear(t + 700, &[(0x1020, t + 600)]));
+    }
+    let m = model(&rclcpp::sorted(&parts));
+    assert_eq!(
+        callback(&m, "/py:timer(50ms)").figures.exec_ns.max(),
+        100_000
+    );
+    assert!(callback(&m, "/py:timer(50ms)").outputs.is_empty());
+    assert!(m.edges.is_empty());
+    assert_eq!(chains(&m), ["/ears:subscription(/out)", "/py:timer(50ms)"]);
+    let said = "/out was published outside of callbacks 10 times";
+    assert!(
+        m.coverage.iter().any(|c| c.starts_with(said)),
+        "{:?}",
+        m.coverage
+    );
+}
+
+/// A plain service of /sv and /sw in process 20, that takes `run` us.
+const SERVER: &str = "
+1ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=server
+1ms cpu1 20/20 service_init service=0x30 node=0x1 rmw=0x1030 name=/sv
+1ms cpu1 20/20 service_init service=0x31 node=0x1 rmw=0x1031 name=/sw
+";
+
+fn serve(t: u64, rmw: u64, gid: u8, sequence: i64, run: u64) -> String {
+    let id = format!(
+        "rmw={rmw:#x} gid={} sequence={sequence}",
+        format!("{gid:02x}").repeat(16)
+    );
+    format!(
+        "{t}us cpu1 20/20 request_take {id}
+{}us cpu1 20/20 response_send {id} source_ns=-
+{}us cpu1 20/20 wait_set_init
+",
+        t + run,
+        t + run
+    )
+}
+
+#[test]
+fn the_code_that_waits_for_a_response_is_the_clients_callback() {
+    let mut parts = vec![PY.to_string(), EARS.to_string(), SERVER.to_string()];
+    for i in 1..=20 {
+        let t = 50_000 * i;
+        let n = i as i64;
+        parts.push(
+            [
+                py(t, "timer_call timer=0x50"),
+                py(t + 100, "guard_trigger guard=0x9"),
+                py(t + 200, &format!("request_send rmw=0x1040 sequence={n}")),
+                py(t + 300, "guard_trigger guard=0x9"),
+                py(t + 400, "wait_set_init"),
+                py(t + 500, "wait"),
+                py(
+                    t + 2_000,
+                    &format!("response_take rmw=0x1040 sequence={n} source_ns=1"),
+                ),
+                py(t + 2_100, "guard_trigger guard=0x9"),
+                py(t + 2_120, "guard_trigger guard=0x9"),
+                py(t + 2_150, "guard_trigger guard=0x9"),
+                // The continuation: 800 us, with a publication.
+                py(
+                    t + 2_600,
+                    &format!("publish rmw=0x1010 source_ns={}us", t + 2_600),
+                ),
+                py(t + 2_950, "wait_set_init"),
+                py(t + 3_000, "wait"),
+            ]
+            .concat(),
+        );
+        parts.push(serve(t + 300, 0x1030, 7, n, 1_000));
+        parts.push(hear(t + 2_700, &[(0x1020, t + 2_600)]));
+    }
+    let m = model(&rclcpp::sorted(&parts));
+    let (t, s, c, e) = (
+        "/py:timer(50ms)",
+        "/server:service(/sv)@/py",
+        "/py:client(/sv)",
+        "/ears:subscription(/out)",
+    );
+    assert_eq!(ids(&m), [e, c, t, s]);
+    let client = callback(&m, c);
+    assert_eq!(
+        (client.figures.exec_ns.count(), client.figures.exec_ns.max()),
+        (20, 800_000)
+    );
+    assert_eq!(client.figures.exec_ns.min(), 800_000);
+    assert_eq!(client.outputs, ["/out"]);
+    assert_eq!(callback(&m, t).outputs, ["/sv/request"]);
+    let service = callback(&m, s);
+    assert_eq!(service.outputs, ["/sv/response"]);
+    assert_eq!(service.caller.as_deref(), Some("/py"));
+    assert_eq!(service.figures.exec_ns.max(), 1_000_000);
+    let mut want = [
+        format!("{c} -> {e} /out"),
+        format!("{t} -> {s} /sv/request"),
+        format!("{s} -> {c} /sv/response"),
+    ];
+    want.sort();
+    assert_eq!(edges(&m), want);
+    assert_eq!(chains(&m), [format!("{t} > {s} > {c} > {e}")]);
+    let f = &m.chains[0].figures;
+    assert_eq!((f.executions, f.latency_ns.max()), (20, 2_700_000));
+    assert_eq!(edge(&m, t, s).taken, 20);
+}
+
+#[test]
+fn an_awaited_response_goes_on_in_the_clients_callback() {
+    // `await client.call_async()` in a timer: its second trigger comes only when the coroutine ends.
+    let mut parts = vec![PY.to_string(), EARS.to_string(), SERVER.to_string()];
+    for i in 1..=20 {
+        let t = 50_000 * i;
+        let n = i as i64;
+        parts.push(
+            [
+                py(t, "timer_call timer=0x50"),
+                py(t + 100, "guard_trigger guard=0x9"),
+                py(t + 200, &format!("request_send rmw=0x1040 sequence={n}")),
+                py(t + 400, "wait_set_init"),
+                py(t + 500, "wait"),
+                py(
+                    t + 2_000,
+                    &format!("response_take rmw=0x1040 sequence={n} source_ns=1"),
+                ),
+                py(t + 2_100, "guard_trigger guard=0x9"),
+                py(t + 2_150, "guard_trigger guard=0x9"),
+                py(
+                    t + 2_600,
+                    &format!("publish rmw=0x1010 source_ns={}us", t + 2_600),
+                ),
+                py(t + 2_700, "guard_trigger guard=0x9"),
+                py(t + 2_950, "wait_set_init"),
+                py(t + 3_000, "wait"),
+            ]
+            .concat(),
+        );
+        parts.push(serve(t + 300, 0x1030, 7, n, 1_000));
+        parts.push(hear(t + 2_700, &[(0x1020, t + 2_600)]));
+    }
+    let m = model(&rclcpp::sorted(&parts));
+    assert_eq!(
+        callback(&m, "/py:timer(50ms)").figures.exec_ns.max(),
+        300_000
+    );
+    let client = callback(&m, "/py:client(/sv)");
+    assert_eq!(client.figures.exec_ns.max(), 550_000);
+    assert_eq!(client.outputs, ["/out"]);
+    assert_eq!(m.chains.len(), 1);
+}
+
+#[test]
+fn other_entities_between_a_response_and_what_waits_for_it() {
+    let mut parts = vec![PY.to_string(), EARS.to_string(), SERVER.to_string()];
+    for i in 1..=20 {
+        let t = 50_000 * i;
+        let n = i as i64;
+        parts.push(
+            [
+                py(t, &format!("request_send rmw=0x1040 sequence={n}")),
+                py(t + 500, "wait"),
+                py(
+                    t + 2_000,
+                    &format!("response_take rmw=0x1040 sequence={n} source_ns=1"),
+                ),
+                py(t + 2_100, "guard_trigger guard=0x9"),
+                py(t + 2_150, "guard_trigger guard=0x9"),
+                py(t + 2_200, "timer_call timer=0x50"),
+                py(t + 2_300, "guard_trigger guard=0x9"),
+                py(
+                    t + 2_400,
+                    &format!("publish rmw=0x1011 source_ns={}us", t + 2_400),
+                ),
+                py(t + 2_500, "guard_trigger guard=0x9"),
+                py(
+                    t + 2_600,
+                    &format!("publish rmw=0x1010 source_ns={}us", t + 2_600),
+                ),
+                py(t + 2_950, "wait_set_init"),
+                py(t + 3_000, "wait"),
+            ]
+            .concat(),
+        );
+        parts.push(serve(t + 300, 0x1030, 7, n, 1_000));
+        parts.push(hear(t + 2_700, &[(0x1020, t + 2_600), (0x1021, t + 2_400)]));
+    }
+    let m = model(&rclcpp::sorted(&parts));
+    let (timer, client) = (
+        callback(&m, "/py:timer(50ms)"),
+        callback(&m, "/py:client(/sv)"),
+    );
+    assert_eq!(
+        (timer.outputs.join(" "), client.outputs.join(" ")),
+        ("/aux".into(), "/out".into())
+    );
+    assert_eq!(
+        (timer.figures.exec_ns.max(), client.figures.exec_ns.max()),
+        (200_000, 450_000)
+    );
+}
+
+#[test]
+fn two_clients_in_one_round_share_it_by_what_they_publish() {
+    let mut parts = vec![PY.to_string(), EARS.to_string(), SERVER.to_string()];
+    let alone = |t: u64, n: i64, client: u64, publisher: u64, run: u64| {
+        [
+            py(t, &format!("request_send rmw={client:#x} sequence={n}")),
+            py(t + 500, "wait"),
+            py(
+                t + 2_000,
+                &format!("response_take rmw={client:#x} sequence={n} source_ns=1"),
+            ),
+            py(t + 2_100, "guard_trigger guard=0x9"),
+            py(t + 2_150, "guard_trigger guard=0x9"),
+            py(
+                t + 2_150 + run,
+                &format!("publish rmw={publisher:#x} source_ns={}us", t + 2_150 + run),
+            ),
+            py(t + 2_150 + run, "wait_set_init"),
+        ]
+        .concat()
+    };
+    for i in 1..=6u64 {
+        let t = 100_000 * i;
+        let n = i as i64;
+        if i < 6 {
+            parts.push(alone(t, n, 0x1040, 0x1010, 300));
+            parts.push(alone(t + 10_000, n, 0x1041, 0x1011, 500));
+            parts.push(serve(t + 300, 0x1030, 7, n, 1_000));
+            parts.push(serve(t + 10_300, 0x1031, 8, n, 1_000));
+            continue;
+        }
+        // Both at once.
+        parts.push(
+            [
+                py(t, &format!("request_send rmw=0x1040 sequence={n}")),
+                py(t, &format!("request_send rmw=0x1041 sequence={n}")),
+                py(
+                    t + 5_000,
+                    &format!("response_take rmw=0x1040 sequence={n} source_ns=1"),
+                ),
+                py(t + 5_100, "guard_trigger guard=0x9"),
+                py(t + 5_150, "guard_trigger guard=0x9"),
+                py(
+                    t + 5_200,
+                    &format!("response_take rmw=0x1041 sequence={n} source_ns=1"),
+                ),
+                py(t + 5_250, "guard_trigger guard=0x9"),
+                py(t + 5_300, "guard_trigger guard=0x9"),
+                py(
+                    t + 5_600,
+                    &format!("publish rmw=0x1010 source_ns={}us", t + 5_600),
+                ),
+                py(
+                    t + 6_100,
+                    &format!("publish rmw=0x1011 source_ns={}us", t + 6_100),
+                ),
+                py(t + 6_100, "wait_set_init"),
+            ]
+            .concat(),
+        );
+        parts.push(serve(t + 300, 0x1030, 7, n, 1_000));
+        parts.push(serve(t + 2_300, 0x1031, 8, n, 1_000));
+    }
+    let m = model(&rclcpp::sorted(&parts));
+    let (sv, sw) = (
+        callback(&m, "/py:client(/sv)"),
+        callback(&m, "/py:client(/sw)"),
+    );
+    assert_eq!(
+        (sv.outputs.join(" "), sw.outputs.join(" ")),
+        ("/out".into(), "/aux".into())
+    );
+    assert_eq!(
+        (sv.figures.exec_ns.count(), sw.figures.exec_ns.count()),
+        (6, 6)
+    );
+    assert_eq!(
+        (sv.figures.exec_ns.max(), sw.figures.exec_ns.max()),
+        (300_000, 500_000)
+    );
+}
+
+#[test]
+fn a_multi_threaded_executor_runs_what_waits_on_another_worker() {
+    let mut parts = vec![PY.to_string(), EARS.to_string(), SERVER.to_string()];
+    let on = |t: u64, tid: u32, what: &str| format!("{t}us cpu0 10/{tid} {what}\n");
+    for i in 1..=10 {
+        let t = 50_000 * i;
+        let n = i as i64;
+        parts.push(
+            [
+                on(t, 11, "switch_in"),
+                on(t, 11, "timer_call timer=0x50"),
+                on(t + 100, 11, "guard_trigger guard=0x9"),
+                on(
+                    t + 200,
+                    11,
+                    &format!("request_send rmw=0x1040 sequence={n}"),
+                ),
+                on(t + 300, 11, "guard_trigger guard=0x9"),
+                on(t + 310, 11, "switch_out"),
+                on(t + 400, 10, "wait_set_init"),
+                on(t + 410, 10, "wait"),
+                on(t + 2_000, 12, "switch_in"),
+                on(
+                    t + 2_000,
+                    12,
+                    &format!("response_take rmw=0x1040 sequence={n} source_ns=1"),
+                ),
+                on(t + 2_100, 12, "guard_trigger guard=0x9"),
+                on(t + 2_150, 12, "guard_trigger guard=0x9"),
+                on(t + 2_160, 12, "switch_out"),
+                on(t + 2_200, 10, "wait_set_init"),
+                on(t + 2_300, 11, "switch_in"),
+                on(
+                    t + 2_600,
+                    11,
+                    &format!("publish rmw=0x1010 source_ns={}us", t + 2_600),
+                ),
+                on(t + 2_700, 11, "switch_out"),
+            ]
+            .concat(),
+        );
+        parts.push(serve(t + 300, 0x1030, 7, n, 1_000));
+        parts.push(hear(t + 2_700, &[(0x1020, t + 2_600)]));
+    }
+    let m = model(&rclcpp::sorted(&parts));
+    let (timer, client) = (
+        callback(&m, "/py:timer(50ms)"),
+        callback(&m, "/py:client(/sv)"),
+    );
+    assert_eq!(timer.figures.exec_ns.max(), 200_000);
+    assert_eq!(client.outputs, ["/out"]);
+    // From when the worker got up until it went back to sleep.
+    assert_eq!(
+        (client.figures.exec_ns.count(), client.figures.exec_ns.min()),
+        (10, 400_000)
+    );
+}

@@ -632,7 +632,9 @@ impl Synth {
             cursors
                 .iter()
                 .find(|c| c.publisher == at.0)
-                .is_none_or(|c| at.1 >= c.next || at.1 < c.join || c.passed.contains(&at.1))
+                .is_none_or(|c| {
+                    at.1 >= c.next || at.1 < c.join || c.passed.iter().any(|p| p.0 == at.1)
+                })
         };
         let key = (name, source_ns);
         if let Some(&at) = self.flow.stamped.get(&key) {
@@ -711,15 +713,14 @@ impl Synth {
         let c = &mut it.cursors[c];
         let (first, intra) = (!c.taken_any, c.intra);
         let mut passed = 0..0;
-        let mut again = false;
+        let mut again = None;
         let mut latched = false;
         c.taken_any = true;
         if sequence >= c.next {
             passed = c.next..sequence;
             c.next = sequence + 1;
-        } else if let Some(i) = c.passed.iter().position(|&p| p == sequence) {
-            c.passed.remove(i);
-            again = true;
+        } else if let Some(i) = c.passed.iter().position(|p| p.0 == sequence) {
+            again = c.passed.remove(i);
         } else {
             latched = sequence < c.join;
         }
@@ -727,8 +728,8 @@ impl Synth {
             return None;
         }
         let to = self.vertex(subscription);
-        if again {
-            self.lose((vertex, own), to, name, Way::Topic, -1, true);
+        if let Some((_, overwritten)) = again {
+            self.lose((vertex, own), to, name, Way::Topic, -1, overwritten);
         }
         for p in passed {
             let Some(item) = self.item(publisher, p) else {
@@ -737,15 +738,13 @@ impl Synth {
             let lost = (item.vertex, item.lineages);
             // Before the first take the two may not have been connected yet.
             self.lose(lost, to, name, Way::Topic, 1, !first);
-            if !first {
-                let it = &mut self.world.entities[subscription as usize];
-                let c = cursor(&mut it.cursors, publisher, 0);
-                let passed = &mut it.cursors[c].passed;
-                if passed.len() >= 32 {
-                    passed.pop_front();
-                }
-                passed.push_back(p);
+            let it = &mut self.world.entities[subscription as usize];
+            let c = cursor(&mut it.cursors, publisher, 0);
+            let passed = &mut it.cursors[c].passed;
+            if passed.len() >= 32 {
+                passed.pop_front();
             }
+            passed.push_back((p, !first));
         }
         if vertex != NONE {
             let figures = &mut self.edge(vertex, to, name, Way::Topic).figures;

@@ -91,8 +91,9 @@ pub(super) struct Cursor {
     /// This pair communicates through the process's memory; copies that also come by the
     /// middleware are dropped by rclcpp and count nowhere.
     pub(super) intra: bool,
-    /// Items passed over that may yet turn up (takes on several threads can be seen out of order).
-    pub(super) passed: VecDeque<u64>,
+    /// Items passed over that may yet turn up (takes on several threads can be seen out of order),
+    /// and whether they counted as overwritten.
+    pub(super) passed: VecDeque<(u64, bool)>,
 }
 
 /// A timer, subscription, publisher, service or client.

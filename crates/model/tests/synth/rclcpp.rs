@@ -159,3 +159,569 @@ fn timer_and_subscription_in_two_processes() {
         "{m:#?}"
     );
 }
+
+#[test]
+fn preemption_and_sleep_are_not_execution_time() {
+    let mut parts = talk_and_listen(5);
+    for i in 1..=5u64 {
+        let t = 1_000 + i * 100_000 + 600;
+        parts.push(format!(
+            "{t}us cpu0 10/10 switch_out state=0
+{}us cpu0 10/10 switch_in
+{}us cpu0 10/10 switch_out state=1
+{}us cpu0 10/10 wake waker_tid=1
+{}us cpu0 10/10 switch_in\n",
+            t + 100,
+            t + 150,
+            t + 200,
+            t + 230
+        ));
+    }
+    let m = model(&sorted(&parts));
+    let f = &callback(&m, T).figures;
+    // 100 us preempted, 50 asleep, and 30 ready before it ran again.
+    assert_eq!((f.exec_ns.min(), f.exec_ns.max()), (820_000, 820_000));
+    assert_eq!(
+        (f.preempted_ns.max(), f.blocked_ns.max()),
+        (130_000, 50_000)
+    );
+    assert_eq!((f.preemptions, f.blockings), (5, 5));
+    assert_eq!(f.response_ns.max(), 1_010_000, "response time holds both");
+}
+
+#[test]
+fn a_lost_switch_leaves_the_rest_sane() {
+    // The switch back in is missing: running again from the next thing that the thread does.
+    let mut parts = talk_and_listen(5);
+    parts.push("101.55ms cpu0 10/10 switch_out state=0\n".into());
+    let m = model(&sorted(&parts));
+    let f = &callback(&m, T).figures.exec_ns;
+    assert_eq!((f.count(), f.max()), (5, 1_000_000));
+    // 101.01 to 101.55 running; at 102.01 it acts, and that is its end.
+    assert_eq!(f.min(), 540_000);
+    assert!(m
+        .coverage
+        .iter()
+        .any(|c| c.contains("scheduler event was missing once")));
+}
+
+#[test]
+fn ten_items_in_the_queue_are_followed_one_by_one() {
+    // CARET's weakness: the listener is busy for a second, then takes ten items in a row.
+    let mut parts = vec![TALKER.to_string(), LISTENER.to_string()];
+    for i in 1..=20 {
+        parts.push(talk(1_000 + i * 100_000, 500, 1_000));
+    }
+    for round in 0..2u64 {
+        for i in 1..=10u64 {
+            let source = 1_510 + (10 * round + i) * 100_000;
+            let t = 1_200_000 + round * 1_000_000 + i * 3_000;
+            parts.push(format!(
+                "{t}us cpu1 20/20 take rmw=0x1020 source_ns={source}us
+{}us cpu1 20/20 callback_start callback=0x60
+{}us cpu1 20/20 callback_end callback=0x60
+{}us cpu1 20/20 executor_next_ready\n",
+                t + 10,
+                t + 1_010,
+                t + 1_020
+            ));
+        }
+    }
+    let m = model(&sorted(&parts));
+    let e = edge(&m, T, S);
+    assert_eq!((e.published, e.taken, e.lost), (20, 20, 0));
+    // First of ten: published at 101.51, begun at 1203.01; last: 1001.51 and 1230.01.
+    assert_eq!(
+        (e.latency_ns.max(), e.latency_ns.min()),
+        (1_101_500_000, 228_500_000)
+    );
+    let c = chain(&m, &format!("{T} > {S}"));
+    assert_eq!(
+        (c.figures.latency_ns.max(), c.figures.latency_ns.min()),
+        (1_103_000_000, 230_000_000)
+    );
+}
+
+#[test]
+fn items_passed_over_are_lost_and_those_on_the_way_are_not() {
+    let mut parts = vec![TALKER.to_string(), LISTENER.to_string()];
+    for i in 1..=20 {
+        parts.push(talk(1_000 + i * 100_000, 500, 1_000));
+    }
+    // Takes 3, 4, 8; 20 is still under way at the end.
+    for i in [3, 4, 8] {
+        let source = 1_510 + i * 100_000;
+        parts.push(listen(source + 40, source, 2_000));
+    }
+    let m = model(&sorted(&parts));
+    let e = edge(&m, T, S);
+    // 1 and 2 before the first take; 5, 6, 7 passed over; 9, 10 waited for a second and more.
+    assert_eq!((e.published, e.taken, e.lost, e.overwritten), (20, 3, 7, 3));
+    assert_eq!(chain(&m, &format!("{T} > {S}")).figures.lost, 7);
+}
+
+#[test]
+fn an_exception_leaves_an_execution_without_its_end() {
+    let text = sorted(&talk_and_listen(5));
+    let without = text.replace("102010000 cpu0 10/10 callback_end callback=0x60\n", "");
+    assert_ne!(text, without);
+    let m = model(&without);
+    let f = &callback(&m, T).figures;
+    // It ends with the executor's next call.
+    assert_eq!(
+        (f.exec_ns.count(), f.exec_ns.min(), f.exec_ns.max()),
+        (5, 1_000_000, 99_940_000)
+    );
+    assert!(
+        m.coverage
+            .iter()
+            .any(|c| c.starts_with(&format!("{T} was left once"))),
+        "{:?}",
+        m.coverage
+    );
+    assert_eq!(callback(&m, T).bracket, Bracket::Exact);
+}
+
+#[test]
+fn a_process_killed_inside_a_callback() {
+    let mut parts = talk_and_listen(5);
+    parts.push(
+        "601.1ms cpu0 10/10 timer_call timer=0x50
+601.2ms cpu0 10/10 callback_start callback=0x60
+601.9ms cpu0 10/10 exit\n"
+            .into(),
+    );
+    let m = model(&sorted(&parts));
+    assert_eq!(callback(&m, T).figures.exec_ns.count(), 5);
+    assert!(
+        m.coverage
+            .iter()
+            .any(|c| c.starts_with(&format!("{T} was cut off once"))),
+        "{:?}",
+        m.coverage
+    );
+}
+
+#[test]
+fn a_restarted_process_continues_its_callbacks_and_a_reused_pid_does_not_inherit() {
+    let mut parts = talk_and_listen(5);
+    parts.push("650ms cpu0 10/10 exit\n".into());
+    // Again, as another pid; the old pid comes back as something else with the same addresses.
+    let again = |s: &str| s.replace("10/10", "77/77").replace("1ms", "700ms");
+    parts.push(again(TALKER));
+    parts.push(again(&talk(801_000, 500, 1_000)));
+    parts.push(listen(801_550, 801_510, 2_000));
+    parts.push(
+        "710ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=other
+710ms cpu0 10/10 timer_init timer=0x50 period_ns=10ms
+710ms cpu0 10/10 timer_callback timer=0x50 callback=0x60
+710ms cpu0 10/10 timer_node timer=0x50 node=0x1
+720ms cpu0 10/10 timer_call timer=0x50
+720ms cpu0 10/10 callback_start callback=0x60
+721ms cpu0 10/10 callback_end callback=0x60\n"
+            .into(),
+    );
+    let m = model(&sorted(&parts));
+    assert_eq!(ids(&m), [S, "/other:timer(10ms)", T]);
+    assert_eq!(callback(&m, T).figures.exec_ns.count(), 6);
+    assert_eq!(edge(&m, T, S).taken, 6);
+}
+
+#[test]
+fn a_timer_at_the_address_of_another_is_another() {
+    let mut parts = vec![TALKER.to_string()];
+    parts.push(talk(101_000, 500, 1_000));
+    parts.push(
+        "300ms cpu0 10/10 timer_init timer=0x50 period_ns=20ms
+300ms cpu0 10/10 timer_callback timer=0x50 callback=0x60
+300ms cpu0 10/10 timer_node timer=0x50 node=0x1\n"
+            .into(),
+    );
+    parts.push(talk(320_000, 500, 1_000));
+    parts.push(talk(340_000, 500, 1_000));
+    let m = model(&sorted(&parts));
+    assert_eq!(ids(&m), [T, "/talker:timer(20ms)"]);
+    assert_eq!(
+        callback(&m, "/talker:timer(20ms)").figures.exec_ns.count(),
+        2
+    );
+}
+
+#[test]
+fn twin_timers_and_twin_nodes_are_told_apart() {
+    let twin = "
+1ms cpu0 10/10 timer_init timer=0x51 period_ns=100ms
+1ms cpu0 10/10 timer_callback timer=0x51 callback=0x61
+1ms cpu0 10/10 timer_node timer=0x51 node=0x1\n";
+    let other = TALKER.replace("10/10", "11/11").replace("1ms", "1.5ms");
+    let mut parts = vec![TALKER.to_string(), twin.into(), other];
+    for i in 1..=5 {
+        let t = 1_000 + 100_000 * i;
+        parts.push(talk(t, 500, 1_000));
+        // The second timer of the first node runs first.
+        let second = talk(t - 20_000, 500, 3_000)
+            .replace("0x50", "0x51")
+            .replace("0x60", "0x61");
+        parts.push(second);
+        parts.push(talk(t + 30_000, 500, 2_000).replace("10/10", "11/11"));
+    }
+    let m = model(&sorted(&parts));
+    let exec = |id: &str| callback(&m, id).figures.exec_ns.max();
+    assert_eq!(
+        ids(&m),
+        ["/talker#2:timer(100ms)", T, "/talker:timer(100ms)#2"]
+    );
+    assert_eq!(exec(T), 1_000_000);
+    assert_eq!(exec("/talker:timer(100ms)#2"), 3_000_000);
+    assert_eq!(exec("/talker#2:timer(100ms)"), 2_000_000);
+}
+
+#[test]
+fn a_reentrant_callback_runs_on_two_threads_at_once() {
+    let mut parts = vec![TALKER.to_string(), LISTENER.to_string()];
+    for i in 1..=10u64 {
+        let t = 1_000 + i * 100_000;
+        parts.push(talk(t, 500, 1_000));
+        if i % 2 == 1 {
+            continue;
+        }
+        // Two workers take two items; the second sees its take before the first one's is seen.
+        let (a, b) = (t - 100_000 + 510, t + 510);
+        let at = t + 700;
+        parts.push(format!(
+            "{at}us cpu1 20/22 executor_execute handle=0x20
+{at}us cpu1 20/22 take rmw=0x1020 source_ns={b}us
+{}us cpu0 20/21 executor_execute handle=0x20
+{}us cpu0 20/21 take rmw=0x1020 source_ns={a}us
+{}us cpu1 20/22 callback_start callback=0x60
+{}us cpu0 20/21 callback_start callback=0x60
+{}us cpu0 20/21 callback_end callback=0x60
+{}us cpu1 20/22 callback_end callback=0x60\n",
+            at + 1,
+            at + 2,
+            at + 10,
+            at + 20,
+            at + 2_020,
+            at + 3_010,
+        ));
+    }
+    let m = model(&sorted(&parts));
+    let s = callback(&m, S);
+    assert_eq!(
+        (
+            s.figures.exec_ns.count(),
+            s.figures.exec_ns.min(),
+            s.figures.exec_ns.max()
+        ),
+        (10, 2_000_000, 3_000_000)
+    );
+    assert_eq!(
+        s.threads.iter().map(|t| t.cpus.clone()).collect::<Vec<_>>(),
+        [[0, 1]]
+    );
+    let e = edge(&m, T, S);
+    assert_eq!(
+        (e.published, e.taken, e.lost, e.overwritten),
+        (10, 10, 0, 0)
+    );
+}
+
+#[test]
+fn intra_process_communication_goes_through_ring_buffers() {
+    // One process: the talker's timer, a subscription with an intra-process buffer, and a remote
+    // listener. rclcpp drops the copy that the local subscription gets by the middleware.
+    let local = "
+2ms cpu0 10/10 subscription_init subscription=0x21 node=0x1 rmw=0x1021 topic=/chatter
+2ms cpu0 10/10 subscription_object subscription=0x21 object=0x26
+2ms cpu0 10/10 subscription_callback object=0x26 callback=0x62
+2ms cpu0 10/10 ring_buffer_init buffer=0x70 capacity=10
+2ms cpu0 10/10 ring_buffer_intra_buffer buffer=0x70 ipb=0x71
+2ms cpu0 10/10 intra_buffer_subscription ipb=0x71 object=0x27
+2ms cpu0 10/10 subscription_callback object=0x27 callback=0x63
+2ms cpu0 10/10 subscription_object subscription=0x21 object=0x27\n";
+    let mut parts = talk_and_listen(10);
+    parts.push(local.into());
+    for i in 1..=10u64 {
+        let t = 1_000 + i * 100_000;
+        let index = i % 10;
+        parts.push(format!(
+            "{}us cpu0 10/10 intra_publish publisher=0x10 message=0x99
+{}us cpu0 10/10 ring_buffer_enqueue buffer=0x70 index={index}\n",
+            t + 410,
+            t + 411
+        ));
+        if i == 4 {
+            // Overwritten before it is read: index 4 again.
+            parts.push(format!(
+                "{}us cpu0 10/10 intra_publish publisher=0x10 message=0x99
+{}us cpu0 10/10 ring_buffer_enqueue buffer=0x70 index={index} overwritten=yes\n",
+                t + 420,
+                t + 421
+            ));
+        }
+        parts.push(format!(
+            "{}us cpu0 10/10 ring_buffer_dequeue buffer=0x70 index={index}
+{}us cpu0 10/10 callback_start callback=0x63 intra_process=yes
+{}us cpu0 10/10 callback_end callback=0x63
+{}us cpu0 10/10 take rmw=0x1021 source_ns={}us
+{}us cpu0 10/10 executor_next_ready\n",
+            t + 2_000,
+            t + 2_011,
+            t + 4_011,
+            t + 5_000,
+            t + 510,
+            t + 5_001,
+        ));
+    }
+    let m = model(&sorted(&parts));
+    let l = "/talker:subscription(/chatter)";
+    assert_eq!(ids(&m), [S, l, T]);
+    assert_eq!(
+        callback(&m, l).figures.exec_ns.count(),
+        10,
+        "the copy runs nothing"
+    );
+    let e = m.edges.iter().find(|e| e.to == l).unwrap();
+    assert!(e.intra_process);
+    let f = &e.figures;
+    assert_eq!(
+        (f.published, f.taken, f.lost, f.overwritten),
+        (11, 10, 1, 1)
+    );
+    assert_eq!(f.latency_ns.max(), 1_600_000);
+    assert_eq!(edge(&m, T, S).taken, 10);
+    assert_eq!(chains(&m), [format!("{T} > {S}"), format!("{T} > {l}")]);
+}
+
+/// A client node and a service node, rclcpp; `end` says whether execute_client's return is seen.
+fn client_and_service(jazzy: bool, end: bool) -> String {
+    let mut parts = vec!["1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=asker
+1ms cpu0 10/10 client_init client=0x40 node=0x1 rmw=0x1040 name=/sv
+1ms cpu0 10/10 timer_init timer=0x50 period_ns=100ms
+1ms cpu0 10/10 timer_callback timer=0x50 callback=0x60
+1ms cpu0 10/10 timer_node timer=0x50 node=0x1
+1ms cpu0 11/11 node_init node=0x1 rmw=0x1001 name=other
+1ms cpu0 11/11 client_init client=0x40 node=0x1 rmw=0x1040 name=/sv
+1ms cpu0 11/11 timer_init timer=0x50 period_ns=100ms
+1ms cpu0 11/11 timer_callback timer=0x50 callback=0x60
+1ms cpu0 11/11 timer_node timer=0x50 node=0x1
+1ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=server
+1ms cpu1 20/20 service_init service=0x30 node=0x1 rmw=0x1030 name=/sv
+1ms cpu1 20/20 service_callback service=0x30 callback=0x60\n"
+        .to_string()];
+    for i in 1..=20u64 {
+        let t = 1_000 + i * 100_000;
+        // Both ask at the same time with the same sequence number; served one after the other.
+        for (pid, gid, delay) in [(10, "ab", 0u64), (11, "cd", 1_200)] {
+            let gid = gid.repeat(16);
+            let source = t + delay + 1_150;
+            let stamp = if jazzy {
+                "-".into()
+            } else {
+                format!("{source}us")
+            };
+            // The sending is written when the call returns: after the service has taken it.
+            parts.push(format!(
+                "{t}us cpu0 {pid}/{pid} timer_call timer=0x50
+{}us cpu0 {pid}/{pid} callback_start callback=0x60
+{}us cpu0 {pid}/{pid} request_send rmw=0x1040 sequence={i}
+{}us cpu0 {pid}/{pid} callback_end callback=0x60
+{}us cpu0 {pid}/{pid} executor_wait_for_work timeout_ns=-1
+{}us cpu1 20/20 request_take rmw=0x1030 gid={gid} sequence={i}
+{}us cpu1 20/20 callback_start callback=0x60
+{}us cpu1 20/20 callback_end callback=0x60
+{source}us cpu1 20/20 response_send rmw=0x1030 gid={gid} sequence={i} source_ns={stamp}
+{}us cpu0 {pid}/{pid} executor_next_ready
+{}us cpu0 {pid}/{pid} execute_start execute=client
+{}us cpu0 {pid}/{pid} response_take rmw=0x1040 sequence={i} source_ns={source}us
+{}{}us cpu0 {pid}/{pid} executor_next_ready\n",
+                t + 10,
+                t + 110,
+                t + 210,
+                t + 220,
+                t + delay + 100,
+                t + delay + 120,
+                t + delay + 1_120,
+                source + 15,
+                source + 18,
+                source + 20,
+                if end {
+                    format!(
+                        "{}us cpu0 {pid}/{pid} execute_end execute=client\n",
+                        source + 320
+                    )
+                } else {
+                    String::new()
+                },
+                source + 420,
+            ));
+        }
+    }
+    sorted(&parts)
+}
+
+#[test]
+fn a_service_with_two_clients_is_two_vertices() {
+    for (jazzy, end) in [(false, true), (true, true), (true, false)] {
+        let m = model(&client_and_service(jazzy, end));
+        let want = [
+            "/asker:client(/sv)",
+            "/asker:timer(100ms)",
+            "/other:client(/sv)",
+            "/other:timer(100ms)",
+            "/server:service(/sv)@/asker",
+            "/server:service(/sv)@/other",
+        ];
+        assert_eq!(ids(&m), want, "jazzy {jazzy}");
+        assert_eq!(
+            edges(&m),
+            [
+                "/asker:timer(100ms) -> /server:service(/sv)@/asker /sv/request",
+                "/other:timer(100ms) -> /server:service(/sv)@/other /sv/request",
+                "/server:service(/sv)@/asker -> /asker:client(/sv) /sv/response",
+                "/server:service(/sv)@/other -> /other:client(/sv) /sv/response",
+            ]
+        );
+        for id in &want[4..] {
+            let f = &callback(&m, id).figures.exec_ns;
+            assert_eq!((f.count(), f.max()), (20, 1_000_000), "{id}, jazzy {jazzy}");
+        }
+        let client = callback(&m, "/asker:client(/sv)");
+        assert_eq!(
+            client.bracket,
+            if end {
+                Bracket::Exact
+            } else {
+                Bracket::Inferred
+            }
+        );
+        assert_eq!(
+            client.figures.exec_ns.max(),
+            if end { 300_000 } else { 400_000 }
+        );
+        assert_eq!(chains(&m).len(), 2, "{:#?}", chains(&m));
+        let c = chain(
+            &m,
+            "/asker:timer(100ms) > /server:service(/sv)@/asker > /asker:client(/sv)",
+        );
+        assert_eq!(
+            (c.figures.executions, c.figures.lost),
+            (20, 0),
+            "jazzy {jazzy}"
+        );
+        assert_eq!(c.topics, ["/sv/request", "/sv/response"]);
+    }
+}
+
+#[test]
+fn humble_has_no_time_stamp_in_its_publications() {
+    // The take's time stamp (wall clock) lies in the publishing call; rmw_publish has no handle.
+    let mut text =
+        String::from("0.5ms cpu0 0/0 clock_offset realtime_minus_monotonic_ns=1700000000s\n");
+    for line in sorted(&talk_and_listen(20)).lines() {
+        let Some((head, source)) = line.split_once("source_ns=") else {
+            text += &format!("{line}\n");
+            continue;
+        };
+        if head.contains(" publish ") {
+            text += &format!("{}source_ns=-\n", head.replace("rmw=0x1010", "rmw=0x0"));
+        } else {
+            let (source, tail) = source.split_once(' ').unwrap();
+            let source = source.parse::<u64>().unwrap() + 1_700_000_000_000_000_000 + 7_000;
+            text += &format!("{head}source_ns={source} {tail}\n");
+        }
+    }
+    let m = model(&text);
+    let e = edge(&m, T, S);
+    assert_eq!((e.published, e.taken, e.lost), (20, 20, 0));
+    assert_eq!(
+        chain(&m, &format!("{T} > {S}")).figures.latency_ns.max(),
+        2_560_000
+    );
+}
+
+#[test]
+fn a_step_of_the_wall_clock_changes_nothing() {
+    // Source time stamps go back by an hour after ten rounds; the offset is sampled afterwards.
+    let mut parts = vec![TALKER.to_string(), LISTENER.to_string()];
+    parts.push("0.5ms cpu0 0/0 clock_offset realtime_minus_monotonic_ns=7200s\n".into());
+    parts.push("1105ms cpu0 0/0 clock_offset realtime_minus_monotonic_ns=3600s\n".into());
+    let stamp = |i: u64, us: u64| {
+        us + if i <= 10 {
+            7_200_000_000
+        } else {
+            3_600_000_000
+        }
+    };
+    for i in 1..=20u64 {
+        let t = 1_000 + i * 100_000;
+        let source = stamp(i, t + 510);
+        parts.push(talk(t, 500, 1_000).replace(
+            &format!("source_ns={}us", t + 510),
+            &format!("source_ns={source}us"),
+        ));
+        parts.push(listen(t + 550, source, 2_000));
+    }
+    let m = model(&sorted(&parts));
+    let e = edge(&m, T, S);
+    assert_eq!(
+        (e.published, e.taken, e.lost, e.latency_ns.max()),
+        (20, 20, 0, 60_000)
+    );
+}
+
+#[test]
+fn a_latched_item_reaches_a_subscription_that_comes_later() {
+    let mut parts = vec![TALKER.to_string()];
+    for i in 1..=5 {
+        parts.push(talk(1_000 + i * 100_000, 500, 1_000));
+    }
+    let late = LISTENER.replace("2ms", "800ms");
+    parts.push(late);
+    for (n, i) in [4u64, 5].into_iter().enumerate() {
+        parts.push(listen(
+            900_000 + 10_000 * n as u64,
+            1_510 + i * 100_000,
+            2_000,
+        ));
+    }
+    parts.push(talk(1_001_000, 500, 1_000));
+    parts.push(listen(1_001_600, 1_001_510, 2_000));
+    let m = model(&sorted(&parts));
+    let e = edge(&m, T, S);
+    assert_eq!(
+        (e.published, e.taken, e.lost),
+        (3, 3, 0),
+        "what came before it is not counted against it"
+    );
+    assert_eq!(m.chains[0].figures.executions, 3);
+}
+
+#[test]
+fn late_attach_names_what_can_be_named() {
+    // No creation is seen: names come from the rmw structs and the parameter services.
+    let found = "
+1ms cpu0 10/10 process command=/opt/talker distribution=kilted rmw=x late=yes
+1ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0x10 rmw=0x1010 name=/chatter
+1ms cpu0 10/10 node_found node=0x0 name=/talker
+1ms cpu0 10/10 timer_found timer=0x50
+2ms cpu1 20/20 process command=/opt/listener distribution=kilted rmw=x late=yes
+2ms cpu1 20/20 endpoint_found endpoint=subscription rcl=0x0 rmw=0x1020 name=/chatter\n";
+    let mut parts: Vec<String> = talk_and_listen(20).split_off(2);
+    parts.insert(0, found.into());
+    let m = model(&sorted(&parts));
+    let s = "/unknown-listener:subscription(/chatter)";
+    assert_eq!(ids(&m), [T, s]);
+    assert_eq!(callback(&m, T).bracket, Bracket::Exact);
+    assert_eq!(callback(&m, T).period_ns, Some(100_000_000));
+    assert_eq!(edge(&m, T, s).taken, 20);
+    let said = m.assumptions.join(" ");
+    assert!(
+        said.contains("/unknown-listener is named after its process"),
+        "{said}"
+    );
+    assert!(
+        said.contains("The period of /talker:timer(100ms) is measured"),
+        "{said}"
+    );
+}

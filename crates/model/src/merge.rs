@@ -914,6 +914,7 @@ impl Raw {
                 "unknown_handle" => format!("An endpoint that could not be told was used {times}: its creation lies before the recording, or its event was lost."),
                 "caller_unknown" => format!("The caller of {s} was not recorded {times}."),
                 "capped" => format!("Lineages were dropped {times} because too many paths lead to one callback; chains through it are incomplete."),
+                "link" => format!("The link '{s}' was not followed: one of its callbacks did not run under that id."),
                 "undecided" => format!("What an event belongs to was not clear in time {times}."),
                 _ => continue,
             };

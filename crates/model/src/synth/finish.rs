@@ -389,6 +389,17 @@ impl Synth {
                 *raw.notes.entry((kind.into(), subject)).or_insert(0) += count;
             }
         }
+        for (i, link) in self.options.links.iter().enumerate() {
+            let tied = |of: fn(&Vertex) -> &Vec<u32>, end: &str| {
+                let mut vertices = self.flow.vertices.iter().zip(ids);
+                vertices.any(|(v, id)| of(v).contains(&(i as u32)) && id.as_deref() == Some(end))
+            };
+            if !tied(|v| &v.links_from, &link.from) || !tied(|v| &v.links_to, &link.to) {
+                *raw.notes
+                    .entry(("link".into(), link.to_string()))
+                    .or_insert(0) += 1;
+            }
+        }
         for (v, id) in self.flow.vertices.iter().zip(ids) {
             let node = if v.node == NONE {
                 v.fallback_node

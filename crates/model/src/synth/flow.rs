@@ -148,8 +148,8 @@ pub(super) struct Vertex {
     pub(super) uses: Vec<Use>,
     last_start: u64,
     /// Links that start here and end here: indices.
-    links_from: Vec<u32>,
-    links_to: Vec<u32>,
+    pub(super) links_from: Vec<u32>,
+    pub(super) links_to: Vec<u32>,
 }
 
 /// Lineages on the way through a node's memory.
@@ -157,6 +157,8 @@ pub(super) struct Vertex {
 struct Carried {
     time: u64,
     from: u32,
+    /// Counted as published: the callback that takes it was known.
+    counted: bool,
     lineages: Lineages,
 }
 
@@ -1333,9 +1335,11 @@ impl Synth {
         for i in 0..self.flow.vertices[it.vertex as usize].links_from.len() {
             let link = self.flow.vertices[it.vertex as usize].links_from[i] as usize;
             let lineages = self.steps.share(&it.lineages);
+            let to = self.link_end(link);
             let carried = Carried {
                 time,
                 from: it.vertex,
+                counted: to.is_some(),
                 lineages,
             };
             let old = self
@@ -1343,14 +1347,13 @@ impl Synth {
                 .carried
                 .get_mut(link)
                 .and_then(|c| c.replace(carried));
-            let to = self.link_ends(link);
             if let Some(to) = to {
                 let memory = self.memory;
-                self.edge(it.vertex, to, memory, Way::Link)
-                    .figures
-                    .published += 1;
-                if let Some(old) = &old {
-                    self.lose((old.from, old.lineages), to, memory, Way::Link, 1, true);
+                let figures = &mut self.edge(it.vertex, to, memory, Way::Link).figures;
+                figures.published += 1;
+                if let Some(old) = old.as_ref().filter(|o| o.counted) {
+                    let item = (old.from, old.lineages);
+                    self.lose(item, to, memory, Way::Link, 1, true);
                 }
             }
             if let Some(mut old) = old {
@@ -1359,7 +1362,8 @@ impl Synth {
         }
     }
 
-    fn link_ends(&self, link: usize) -> Option<u32> {
+    /// The vertex that a link leads to, once it is known.
+    fn link_end(&self, link: usize) -> Option<u32> {
         self.flow
             .vertices
             .iter()

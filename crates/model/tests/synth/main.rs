@@ -5,6 +5,7 @@
 
 mod rclcpp;
 mod rclpy;
+mod structure;
 
 use onbeat_model::schema::*;
 use onbeat_model::{Link, Model, Synth, SynthOptions};

@@ -1,0 +1,522 @@
+//! Junctions, divergence, chains and links (thesis section 3.5), on a small simulated system.
+
+use super::*;
+
+/// A system on one executor thread per node, written as what happens rather than as events.
+pub struct System {
+    text: String,
+    names: Vec<String>,
+}
+
+impl System {
+    pub fn new() -> Self {
+        System {
+            text: String::new(),
+            names: Vec::new(),
+        }
+    }
+
+    fn line(&mut self, t: u64, node: usize, what: &str) {
+        self.text += &format!("{t}us cpu{} {}/{} {what}\n", node % 2, 10 + node, 10 + node);
+    }
+
+    /// A node with timers (ms), subscriptions and publishers: `(timers, inputs, outputs)`.
+    pub fn node(&mut self, name: &str, timers: &[u64], inputs: &[&str], outputs: &[&str]) -> usize {
+        let n = self.names.len();
+        self.names.push(name.into());
+        self.line(1, n, &format!("node_init node=0x1 rmw=0x1001 name={name}"));
+        for (i, ms) in timers.iter().enumerate() {
+            self.line(
+                2,
+                n,
+                &format!("timer_init timer={:#x} period_ns={ms}ms", 0x500 + i),
+            );
+            self.line(
+                2,
+                n,
+                &format!(
+                    "timer_callback timer={:#x} callback={:#x}",
+                    0x500 + i,
+                    0x600 + i
+                ),
+            );
+            self.line(2, n, &format!("timer_node timer={:#x} node=0x1", 0x500 + i));
+        }
+        for (i, topic) in inputs.iter().enumerate() {
+            let (s, o, c) = (0x200 + i, 0x280 + i, 0x700 + i);
+            self.line(
+                3,
+                n,
+                &format!(
+                    "subscription_init subscription={s:#x} node=0x1 rmw={:#x} topic={topic}",
+                    s + 0x1000
+                ),
+            );
+            self.line(
+                3,
+                n,
+                &format!("subscription_object subscription={s:#x} object={o:#x}"),
+            );
+            self.line(
+                3,
+                n,
+                &format!("subscription_callback object={o:#x} callback={c:#x}"),
+            );
+        }
+        for (i, topic) in outputs.iter().enumerate() {
+            let p = 0x100 + i;
+            self.line(
+                3,
+                n,
+                &format!(
+                    "publisher_init publisher={p:#x} node=0x1 rmw={:#x} topic={topic}",
+                    p + 0x1000
+                ),
+            );
+        }
+        n
+    }
+
+    /// Timer `timer` runs from `t` for `run` us and publishes on `outputs` in its middle; the
+    /// items' time stamps are `t` plus 1, 2 ... us plus 1000 times the node's number.
+    pub fn timer(&mut self, t: u64, node: usize, timer: usize, outputs: &[usize], run: u64) {
+        self.line(t, node, &format!("timer_call timer={:#x}", 0x500 + timer));
+        self.callback(t, node, 0x600 + timer, outputs, run, None);
+    }
+
+    /// Subscription `input` takes the item of time stamp `source` and runs likewise.
+    pub fn take(
+        &mut self,
+        t: u64,
+        node: usize,
+        input: usize,
+        source: u64,
+        outputs: &[usize],
+        run: u64,
+    ) {
+        self.line(
+            t,
+            node,
+            &format!("take rmw={:#x} source_ns={source}us", 0x1200 + input),
+        );
+        self.callback(t, node, 0x700 + input, outputs, run, None);
+    }
+
+    /// Like `take`, but the input goes to a synchroniser of `message_filters`.
+    pub fn take_sync(
+        &mut self,
+        t: u64,
+        node: usize,
+        input: usize,
+        source: u64,
+        outputs: &[usize],
+        run: u64,
+    ) {
+        self.line(
+            t,
+            node,
+            &format!("take rmw={:#x} source_ns={source}us", 0x1200 + input),
+        );
+        self.callback(t, node, 0x700 + input, outputs, run, Some(0x900));
+    }
+
+    fn callback(
+        &mut self,
+        t: u64,
+        node: usize,
+        callback: usize,
+        outputs: &[usize],
+        run: u64,
+        filter: Option<u64>,
+    ) {
+        self.line(t, node, &format!("callback_start callback={callback:#x}"));
+        if let Some(filter) = filter {
+            self.line(t + run / 4, node, &format!("sync_input filter={filter:#x}"));
+        }
+        for (i, &output) in outputs.iter().enumerate() {
+            let stamp = Self::stamp(t, i);
+            self.line(
+                t + run / 2,
+                node,
+                &format!("publish rmw={:#x} source_ns={stamp}us", 0x1100 + output),
+            );
+        }
+        self.line(
+            t + run,
+            node,
+            &format!("callback_end callback={callback:#x}"),
+        );
+    }
+
+    /// The time stamp of the `i`th item published by a callback that began at `t`.
+    pub fn stamp(t: u64, i: usize) -> u64 {
+        t + 1 + i as u64
+    }
+
+    pub fn trace(&self) -> String {
+        rclcpp::sorted(&[self.text.clone()])
+    }
+
+    pub fn model(&self) -> Model {
+        model(&self.trace())
+    }
+}
+
+fn and_junctions(m: &Model) -> Vec<&Junction> {
+    m.junctions
+        .iter()
+        .filter(|j| j.kind == JunctionKind::And)
+        .collect()
+}
+
+/// Two sensors at 10 Hz, a fusion node, and a node that takes /fused. `order(i)` gives the delays
+/// of the two inputs in round i; the later one publishes.
+fn fusion(order: impl Fn(u64) -> (u64, u64), sync: bool) -> System {
+    let mut s = System::new();
+    let a = s.node("front", &[100], &[], &["/front"]);
+    let b = s.node("rear", &[100], &[], &["/rear"]);
+    let f = s.node("fusion", &[], &["/front", "/rear"], &["/fused"]);
+    let g = s.node("grid", &[], &["/fused"], &[]);
+    for i in 1..=50 {
+        let t = 100_000 * i;
+        let (da, db) = order(i);
+        s.timer(t, a, 0, &[0], 1_000);
+        s.timer(t + 20, b, 0, &[0], 1_000);
+        let (front, rear) = (System::stamp(t, 0), System::stamp(t + 20, 0));
+        let (ta, tb) = (t + da, t + db);
+        let (oa, ob): (&[usize], &[usize]) = if da > db { (&[0], &[]) } else { (&[], &[0]) };
+        let take = if sync {
+            System::take_sync
+        } else {
+            System::take
+        };
+        take(&mut s, ta, f, 0, front, oa, 2_000);
+        take(&mut s, tb, f, 1, rear, ob, 2_000);
+        let fused = System::stamp(ta.max(tb), 0);
+        s.take(ta.max(tb) + 3_000, g, 0, fused, &[], 1_000);
+    }
+    s
+}
+
+const FRONT: &str = "/fusion:subscription(/front)";
+const REAR: &str = "/fusion:subscription(/rear)";
+const SYNC: &str = "/fusion:sync(/fused)";
+const GRID: &str = "/grid:subscription(/fused)";
+
+#[test]
+fn a_synchroniser_shows_in_the_data_flow() {
+    // Sometimes the one comes last, sometimes the other.
+    let m = fusion(
+        |i| {
+            if i % 3 == 0 {
+                (5_000, 9_000)
+            } else {
+                (9_000, 5_000)
+            }
+        },
+        false,
+    )
+    .model();
+    let and = and_junctions(&m);
+    assert_eq!(and.len(), 1, "{:#?}", m.junctions);
+    assert_eq!(
+        (and[0].callback.as_str(), and[0].criterion.as_str()),
+        (SYNC, "data_flow")
+    );
+    assert_eq!(and[0].inputs, [FRONT, REAR]);
+    assert_eq!(and[0].confidence, 1.0);
+    assert_eq!(
+        edges(&m),
+        [
+            "/front:timer(100ms) -> /fusion:subscription(/front) /front".to_string(),
+            format!("{FRONT} -> {SYNC} /front"),
+            format!("{REAR} -> {SYNC} /rear"),
+            format!("{SYNC} -> {GRID} /fused"),
+            "/rear:timer(100ms) -> /fusion:subscription(/rear) /rear".to_string(),
+        ]
+    );
+    assert_eq!(
+        chains(&m),
+        [
+            format!("/front:timer(100ms) > {FRONT} > {SYNC} > {GRID}"),
+            format!("/rear:timer(100ms) > {REAR} > {SYNC} > {GRID}"),
+        ]
+    );
+    assert!(callback(&m, FRONT).outputs.is_empty());
+    assert_eq!(callback(&m, SYNC).outputs, ["/fused"]);
+    assert_eq!(edge(&m, SYNC, GRID).taken, 50);
+    let f = &m
+        .chains
+        .iter()
+        .find(|c| c.callbacks[0].starts_with("/front"))
+        .unwrap()
+        .figures;
+    assert_eq!(f.executions, 50);
+    // From the front timer at 0 to the grid's end: 9 + 3 + 1 ms.
+    assert_eq!(
+        (f.latency_ns.max(), f.latency_ns.min()),
+        (13_000_000, 13_000_000)
+    );
+    // Timer, edge, subscription, waiting for the other, synchroniser, edge, grid. When front is
+    // first (16 of 50), its callback takes 2 ms and it waits 2 ms for rear.
+    let means: Vec<u64> = f
+        .shares
+        .iter()
+        .map(|s| (s.mean_ns * 50.0).round() as u64)
+        .collect();
+    assert_eq!(
+        means,
+        [
+            25_000_000,
+            34 * 8_500_000 + 16 * 4_500_000,
+            32_000_000,
+            32_000_000,
+            50_000_000,
+            100_000_000,
+            50_000_000
+        ]
+    );
+    let e = edge(&m, FRONT, SYNC);
+    assert_eq!(
+        (e.published, e.taken, e.lost, e.latency_ns.max()),
+        (50, 50, 0, 2_000_000)
+    );
+}
+
+#[test]
+fn a_synchroniser_with_a_member_that_is_always_last_is_doubtful() {
+    let m = fusion(|_| (9_000, 5_000), false).model();
+    let and = and_junctions(&m);
+    assert_eq!(and.len(), 1);
+    assert_eq!(and[0].confidence, 0.5);
+    assert!(
+        m.assumptions
+            .iter()
+            .any(|a| a.contains("might also publish on its own input")),
+        "{:?}",
+        m.assumptions
+    );
+}
+
+#[test]
+fn message_filters_shows_itself() {
+    let m = fusion(|_| (9_000, 5_000), true).model();
+    let and = and_junctions(&m);
+    assert_eq!(
+        (and[0].criterion.as_str(), and[0].confidence),
+        ("message_filters", 1.0)
+    );
+    let f = &chain(
+        &m,
+        &format!("/front:timer(100ms) > {FRONT} > {SYNC} > {GRID}"),
+    )
+    .figures;
+    let means: Vec<f64> = f.shares.iter().map(|s| s.mean_ns).collect();
+    // The subscription's part ends when it hands over, 0.5 ms after its start.
+    assert_eq!(
+        means,
+        [
+            500_000.0,
+            8_500_000.0,
+            500_000.0,
+            0.0,
+            500_000.0,
+            2_000_000.0,
+            1_000_000.0
+        ]
+    );
+}
+
+#[test]
+fn subscriptions_of_one_node_that_do_not_wait_are_no_junction() {
+    // Two relays with topics of their own at the same rate.
+    let mut s = System::new();
+    let a = s.node("source", &[100, 100], &[], &["/a", "/b"]);
+    let r = s.node("relay", &[], &["/a", "/b"], &["/a2", "/b2"]);
+    let k = s.node("sink", &[], &["/a2", "/b2"], &[]);
+    for i in 1..=50 {
+        let t = 100_000 * i;
+        s.timer(t, a, 0, &[0], 1_000);
+        s.timer(t + 2_000, a, 1, &[1], 1_000);
+        s.take(t + 1_000, r, 0, System::stamp(t, 0), &[0], 500);
+        s.take(t + 4_000, r, 1, System::stamp(t + 2_000, 0), &[1], 500);
+        s.take(t + 6_000, k, 0, System::stamp(t + 1_000, 0), &[], 500);
+        s.take(t + 7_000, k, 1, System::stamp(t + 4_000, 0), &[], 500);
+    }
+    let m = s.model();
+    assert!(m.junctions.is_empty(), "{:#?}", m.junctions);
+    assert_eq!(m.chains.len(), 2);
+    assert!(!ids(&m).iter().any(|i| i.contains("sync")));
+
+    // One relays both onto one topic: each input makes an output. An OR at the taker.
+    let mut s = System::new();
+    let a = s.node("source", &[100, 100], &[], &["/a", "/b"]);
+    let r = s.node("relay", &[], &["/a", "/b"], &["/c"]);
+    let k = s.node("sink", &[], &["/c"], &[]);
+    for i in 1..=50 {
+        let t = 100_000 * i;
+        s.timer(t, a, 0, &[0], 1_000);
+        s.timer(t + 2_000, a, 1, &[1], 1_000);
+        s.take(t + 1_000, r, 0, System::stamp(t, 0), &[0], 500);
+        s.take(t + 4_000, r, 1, System::stamp(t + 2_000, 0), &[0], 500);
+        s.take(t + 6_000, k, 0, System::stamp(t + 1_000, 0), &[], 500);
+        s.take(t + 7_000, k, 0, System::stamp(t + 4_000, 0), &[], 500);
+    }
+    let m = s.model();
+    assert_eq!(m.junctions.len(), 1);
+    let or = &m.junctions[0];
+    assert_eq!(
+        (or.kind, or.callback.as_str()),
+        (JunctionKind::Or, "/sink:subscription(/c)")
+    );
+    assert_eq!(
+        or.inputs,
+        ["/relay:subscription(/a)", "/relay:subscription(/b)"]
+    );
+    assert_eq!(m.chains.len(), 2);
+
+    // A fast input only stored, a slow one that publishes: sampling, not waiting.
+    let mut s = System::new();
+    let a = s.node("source", &[50, 100], &[], &["/a", "/b"]);
+    let r = s.node("sampler", &[], &["/a", "/b"], &["/c"]);
+    for i in 1..=50 {
+        let t = 100_000 * i;
+        s.timer(t, a, 0, &[0], 1_000);
+        s.timer(t + 2_000, a, 1, &[1], 1_000);
+        s.timer(t + 50_000, a, 0, &[0], 1_000);
+        s.take(t + 1_000, r, 0, System::stamp(t, 0), &[], 500);
+        s.take(t + 4_000, r, 1, System::stamp(t + 2_000, 0), &[0], 500);
+        s.take(t + 51_000, r, 0, System::stamp(t + 50_000, 0), &[], 500);
+    }
+    assert!(s.model().junctions.is_empty());
+}
+
+#[test]
+fn divergence_several_outputs_and_the_last_one_as_the_chains() {
+    let mut s = System::new();
+    let a = s.node("source", &[100], &[], &["/a", "/b"]);
+    let x = s.node("x", &[], &["/a"], &["/x1", "/x2"]);
+    let y = s.node("y", &[], &["/a", "/b"], &[]);
+    for i in 1..=10 {
+        let t = 100_000 * i;
+        s.timer(t, a, 0, &[0, 1], 1_000);
+        s.take(t + 1_000, x, 0, System::stamp(t, 0), &[0, 1], 1_000);
+        s.take(t + 1_000, y, 0, System::stamp(t, 0), &[], 1_000);
+        s.take(t + 3_000, y, 1, System::stamp(t, 1), &[], 1_000);
+    }
+    let m = s.model();
+    assert_eq!(callback(&m, "/source:timer(100ms)").outputs, ["/a", "/b"]);
+    assert_eq!(
+        chains(&m),
+        [
+            "/source:timer(100ms) > /x:subscription(/a)",
+            "/source:timer(100ms) > /y:subscription(/a)",
+            "/source:timer(100ms) > /y:subscription(/b)",
+        ]
+    );
+    let c = chain(&m, "/source:timer(100ms) > /x:subscription(/a)");
+    assert_eq!(c.topics, ["/a", "/x2"]);
+    // To its publications, half a millisecond before its end.
+    assert_eq!(c.figures.latency_ns.max(), 1_500_000);
+    assert!(m.junctions.is_empty());
+}
+
+#[test]
+fn a_loop_ends_where_it_would_begin_again() {
+    let mut s = System::new();
+    let a = s.node("start", &[100], &[], &["/ping"]);
+    let x = s.node("x", &[], &["/ping"], &["/pong"]);
+    let y = s.node("y", &[], &["/pong"], &["/ping"]);
+    for i in 1..=10 {
+        let mut t = 100_000 * i;
+        s.timer(t, a, 0, &[0], 1_000);
+        for _ in 0..5 {
+            s.take(t + 2_000, x, 0, System::stamp(t, 0), &[0], 1_000);
+            s.take(t + 4_000, y, 0, System::stamp(t + 2_000, 0), &[0], 1_000);
+            t += 4_000;
+        }
+    }
+    let m = s.model();
+    assert_eq!(
+        chains(&m),
+        ["/start:timer(100ms) > /x:subscription(/ping) > /y:subscription(/pong)"]
+    );
+    assert_eq!(m.chains[0].figures.executions, 10);
+    assert_eq!(
+        m.junctions[0].inputs,
+        ["/start:timer(100ms)", "/y:subscription(/pong)"]
+    );
+}
+
+#[test]
+fn a_link_carries_a_chain_through_memory() {
+    let mut s = System::new();
+    let a = s.node("source", &[100], &[], &["/a"]);
+    let n = s.node("store", &[50], &["/a"], &["/out"]);
+    let k = s.node("sink", &[], &["/out"], &[]);
+    for i in 1..=10 {
+        let t = 100_000 * i;
+        s.timer(t, a, 0, &[0], 1_000);
+        s.take(t + 2_000, n, 0, System::stamp(t, 0), &[], 1_000);
+        for d in [10_000, 60_000] {
+            s.timer(t + d, n, 0, &[0], 2_000);
+            s.take(t + d + 4_000, k, 0, System::stamp(t + d, 0), &[], 1_000);
+        }
+    }
+    let link = "/store:subscription(/a) -> /store:timer(50ms)";
+    let without = s.model();
+    assert_eq!(
+        chains(&without),
+        [
+            "/source:timer(100ms) > /store:subscription(/a)",
+            "/store:timer(50ms) > /sink:subscription(/out)"
+        ]
+    );
+    let m = model_with(&s.trace(), &[link]);
+    let path = "/source:timer(100ms) > /store:subscription(/a) > /store:timer(50ms) > /sink:subscription(/out)";
+    let c = chain(&m, path);
+    assert!(c.assumed);
+    // Only the first execution of the timer after it goes on with it.
+    assert_eq!(
+        (c.figures.executions, c.figures.latency_ns.max()),
+        (10, 15_000_000)
+    );
+    let e = m.edges.iter().find(|e| e.assumed).unwrap();
+    assert_eq!(format!("{} -> {}", e.from, e.to), link);
+    assert_eq!(
+        (e.figures.taken, e.figures.latency_ns.max()),
+        (10, 7_000_000)
+    );
+    assert!(m.assumptions.iter().any(|a| a.contains("--link")));
+    let m = model_with(
+        &s.trace(),
+        &["/store:subscription(/a) -> /store:timer(5ms)"],
+    );
+    assert!(
+        m.coverage.iter().any(|c| c.contains("was not followed")),
+        "{:?}",
+        m.coverage
+    );
+}
+
+#[test]
+fn the_middlewares_own_topics_are_left_out_unless_asked_for() {
+    let mut s = System::new();
+    let a = s.node("source", &[100], &[], &["/a", "/rosout"]);
+    let n = s.node("logger", &[], &["/rosout"], &[]);
+    for i in 1..=10 {
+        let t = 100_000 * i;
+        s.timer(t, a, 0, &[0, 1], 1_000);
+        s.take(t + 2_000, n, 0, System::stamp(t, 1), &[], 1_000);
+    }
+    let m = s.model();
+    assert_eq!(ids(&m), ["/source:timer(100ms)"]);
+    assert_eq!(m.callbacks[0].outputs, ["/a"]);
+    let mut options = SynthOptions::new(run("r1", DEFAULT_MODE));
+    options.infrastructure = true;
+    let m = model_of(&s.trace(), options);
+    assert_eq!(
+        edges(&m),
+        ["/source:timer(100ms) -> /logger:subscription(/rosout) /rosout"]
+    );
+}

@@ -1196,6 +1196,7 @@ impl Synth {
                 );
                 self.steps.release_all(&mut carried.lineages);
                 let figures = &mut self.edge(carried.from, vertex, memory, Way::Link).figures;
+                figures.published += u64::from(!carried.counted);
                 figures.taken += 1;
                 figures
                     .latency_ns

@@ -154,7 +154,7 @@ impl System {
     }
 
     pub fn trace(&self) -> String {
-        rclcpp::sorted(&[self.text.clone()])
+        rclcpp::sorted(std::slice::from_ref(&self.text))
     }
 
     pub fn model(&self) -> Model {

@@ -36,6 +36,8 @@ case $name in
     need_compiler
     ./dev ros-env kilted >/dev/null
     ./dev ros-env jazzy >/dev/null ;;
+  model)
+    want_packages babeltrace2 python3-bt2 ;;
   parking)
     ./dev ros-env kilted >/dev/null ;;
 esac

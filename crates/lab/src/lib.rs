@@ -15,6 +15,7 @@
 //! samples ([`stats`]).
 pub mod arms;
 pub mod children;
+pub mod ctf;
 pub mod experiment;
 pub mod experiments;
 pub mod generate;

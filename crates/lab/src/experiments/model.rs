@@ -2,6 +2,7 @@
 
 use crate::arms::schedule;
 use crate::children::Ended;
+use crate::ctf::write_ctf;
 use crate::experiment::{Context, Experiment, LabError};
 use crate::generate::write_trace;
 use crate::plot::{lines, Axes, Line};
@@ -11,6 +12,8 @@ use onbeat_trace::Reader;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+const READ_CTF: &str = include_str!("../../native/read_ctf.py");
 
 /// The experiment.
 pub struct ModelSpeed;
@@ -70,6 +73,9 @@ impl Experiment for ModelSpeed {
             runs[arm].push((wall_s, ended));
         }
         raw.finish()?;
+        if let Err(e) = peers(context, &mut report, &scratch) {
+            report.skip("comparison with babeltrace2", e);
+        }
         let reading = read_speed(context, &scratch.join(sizes[sizes.len() - 1].to_string()))?;
         std::fs::remove_dir_all(&scratch).map_err(LabError::file("removing", &scratch))?;
 
@@ -223,6 +229,117 @@ fn model(context: &Context, trace: &Path) -> Result<(f64, Ended), LabError> {
             "onbeat model",
             "it did not end within an hour",
         )),
+    }
+}
+
+/// babeltrace2 reads the same events from LTTng's format: the library itself, and its Python
+/// binding as ros2_tracing's tracetools_read uses it. Their analysis, tracetools_analysis, is in no
+/// registry; what is measured here is what it does before it begins.
+fn peers(context: &mut Context, report: &mut Report, scratch: &Path) -> Result<(), LabError> {
+    let events: u64 = context.pick(1_000_000, 200_000);
+    let rounds = context.pick(5, 2);
+    let (trace, ctf) = (scratch.join("peer"), scratch.join("peer-ctf"));
+    write_trace(events, context.seed(), &trace)?;
+    let mut reader =
+        Reader::open(&trace).map_err(|e| LabError::unexpected("the generated trace", e))?;
+    write_ctf(&ctf, reader.events())?;
+    let script = scratch.join("read_ctf.py");
+    std::fs::write(&script, READ_CTF).map_err(LabError::file("writing", &script))?;
+    let arms = ["onbeat model", "babeltrace2", "babeltrace2 in Python"];
+    let mut raw = context.raw("peers.csv", "arm,round,events,cpu_s,max_rss_kb")?;
+    let mut runs: Vec<Vec<Ended>> = vec![vec![]; arms.len()];
+    for (round, arm) in schedule(arms.len(), rounds, &mut context.rng("peers")) {
+        context.step(
+            &format!(
+                "{} on {} events, round {}",
+                arms[arm],
+                number(events as f64),
+                round + 1
+            ),
+            Duration::from_secs(3600),
+        );
+        let ended = match arm {
+            0 => model(context, &trace)?.1,
+            1 => read_peer(
+                context,
+                Command::new("babeltrace2")
+                    .arg(&ctf)
+                    .args(["--component", "sink.utils.dummy"]),
+            )?,
+            // Debian's binding is for Debian's own Python.
+            _ => read_peer(
+                context,
+                Command::new("/usr/bin/python3").arg(&script).arg(&ctf),
+            )?,
+        };
+        raw.line(format_args!(
+            "{},{round},{events},{},{}",
+            arms[arm],
+            ended.cpu_s(),
+            ended.max_rss_kb
+        ))?;
+        runs[arm].push(ended);
+    }
+    raw.finish()?;
+    let mut table = Table::new(
+        format!(
+            "onbeat makes the model; the others only read ({} events, medians)",
+            number(events as f64)
+        ),
+        &["program", "CPU s", "million events/s", "peak MB"],
+    );
+    let speed = |arm: usize| {
+        events as f64 / median(&runs[arm].iter().map(Ended::cpu_s).collect::<Vec<_>>())
+    };
+    for (arm, name) in arms.iter().enumerate() {
+        let peak = runs[arm].iter().map(|e| e.max_rss_kb).max().unwrap_or(0);
+        table.row([
+            name.to_string(),
+            number(events as f64 / speed(arm)),
+            number(speed(arm) / 1e6),
+            number(peak as f64 / 1024.0),
+        ]);
+    }
+    report.tables.push(table);
+    report.figure(
+        Figure::new("model.speed_beside_python", speed(0), "events/s")
+            .baseline(
+                speed(2),
+                "babeltrace2 in Python, reading alone (what tracetools_read does)",
+            )
+            .samples(rounds as u64),
+    );
+    report.figure(
+        Figure::new("model.speed_beside_babeltrace2", speed(0), "events/s")
+            .baseline(speed(1), "babeltrace2, reading alone")
+            .samples(rounds as u64),
+    );
+    Ok(())
+}
+
+/// Runs a peer on one core.
+fn read_peer(context: &Context, command: &mut Command) -> Result<Ended, LabError> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    crate::children::pin(command, 0);
+    let mut child = context.spawn(command)?;
+    match child
+        .wait(Duration::from_secs(3600))
+        .map_err(|e| LabError::program(&program, e))?
+    {
+        Some(ended) if ended.status.success() => Ok(ended),
+        Some(ended) => Err(LabError::program(
+            program,
+            format!(
+                "{}{}; Debian has it as babeltrace2 and python3-bt2",
+                ended.status,
+                child.said()
+            ),
+        )),
+        None => Err(LabError::program(program, "it did not end within an hour")),
     }
 }
 

@@ -149,11 +149,7 @@ fn write_chain(
     }
     writeln!(out, "  {}", bar(screen, &f.shares))?;
     for (i, share) in f.shares.iter().enumerate() {
-        let what = if share.element == "edge" {
-            "waiting for "
-        } else {
-            ""
-        };
+        let what = if share.element == "edge" { "over " } else { "" };
         let figures = format!(
             "{:>8}  {:>6}",
             duration(share.mean_ns),

@@ -2,8 +2,10 @@
 
 use crate::error::CliError;
 use crate::files::{self, Kind};
+use crate::progress::Progress;
 use crate::Outcome;
 use onbeat_model::export;
+use onbeat_model::export::perfetto::Timeline;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -100,9 +102,31 @@ fn of_trace(args: &Args, input: &Path) -> Result<Outcome, CliError> {
             exported.rows
         }
         _ => {
-            return Err(CliError::Usage(
-                "this build cannot export to perfetto yet".into(),
-            ))
+            let output = args.output.as_deref().unwrap_or(Path::new("-"));
+            let manifest = reader.manifest().clone();
+            let run = crate::model::run_of(&manifest, None);
+            let mut progress = Progress::new(format!("{}, first pass", input.display()));
+            let events = reader.events().enumerate().map(|(i, event)| {
+                if i % 8192 == 0 {
+                    progress.update(i as u64, manifest.events, manifest.bytes);
+                }
+                event
+            });
+            let names = export::perfetto::names(run.clone(), events);
+            progress = Progress::new(format!("{}, second pass", input.display()));
+            let mut slices = 0;
+            files::write_whole(output, |out| {
+                let mut timeline = Timeline::new(out, names, run)?;
+                for (i, event) in reader.events().enumerate() {
+                    timeline.push(&event)?;
+                    if i % 8192 == 0 {
+                        progress.update(i as u64, manifest.events, manifest.bytes);
+                    }
+                }
+                slices = timeline.finish()?;
+                Ok(())
+            })?;
+            slices
         }
     };
     crate::model::warn(input, reader.warnings());

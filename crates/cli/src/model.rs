@@ -75,7 +75,7 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
 }
 
 /// What a manifest says of its run.
-fn run_of(manifest: &Manifest, mode: Option<&str>) -> Run {
+pub fn run_of(manifest: &Manifest, mode: Option<&str>) -> Run {
     let mode = mode.unwrap_or(&manifest.mode);
     let lost = manifest.lost.iter().map(|(kind, cpus)| {
         let sum = cpus.values().fold(0u64, |a, n| a.saturating_add(*n));

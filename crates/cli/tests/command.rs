@@ -268,6 +268,137 @@ fn what_cannot_be_used_is_named_with_the_way_out() {
     assert!(line.contains("->"), "{line}");
 }
 
+/// A small recording, made by the generator.
+fn trace(path: &Path, seed: u64) {
+    let options = onbeat_trace::WriterOptions::default();
+    let mut writer = onbeat_trace::Writer::create(path, options).unwrap();
+    let manifest = onbeat_trace::generate::generate(&mut writer, 20_000, seed).unwrap();
+    writer.finish(manifest).unwrap();
+}
+
+#[test]
+fn traces_become_models_timelines_and_tables() {
+    let dir = TempDir::new().unwrap();
+    let here = dir.path();
+    trace(&here.join("one"), 1);
+    trace(&here.join("two"), 2);
+    let said = good(here, &["model", "one"], 0);
+    assert!(
+        said.contains("model.json") && said.contains("callbacks"),
+        "{said}"
+    );
+    good(
+        here,
+        &["model", "two", "-o", "two.json", "--mode", "rain"],
+        0,
+    );
+    good(
+        here,
+        &[
+            "merge",
+            "model.json",
+            "two.json",
+            "-o",
+            "both.json",
+            "--mode",
+            "all",
+        ],
+        0,
+    );
+    good(
+        here,
+        &[
+            "merge",
+            "two.json",
+            "model.json",
+            "-o",
+            "back.json",
+            "--mode",
+            "all",
+        ],
+        0,
+    );
+    good(
+        here,
+        &["model", "one", "two", "-o", "at-once.json", "--mode", "all"],
+        0,
+    );
+    let both = fs::read_to_string(here.join("both.json")).unwrap();
+    for other in ["back.json", "at-once.json"] {
+        let other = fs::read_to_string(here.join(other)).unwrap();
+        let difference = both.lines().zip(other.lines()).find(|(a, b)| a != b);
+        assert_eq!(difference, None);
+        assert_eq!(both.len(), other.len());
+    }
+    assert!(fails(here, &["merge", "model.json", "model.json"], 1).contains("more than one"));
+    let report = good(
+        here,
+        &["report", "both.json", "--trace", "one", "-o", "-"],
+        0,
+    );
+    assert!(report.contains("id=\"growth\"") && report.contains("Recorder of run"));
+
+    let text = good(here, &["export", "one", "--to", "perfetto"], 0);
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let events = value["traceEvents"].as_array().unwrap();
+    let model = fs::read(here.join("model.json")).unwrap();
+    let model = onbeat_model::file::read(&model).unwrap();
+    let of = |phase: &str, category: &str| -> Vec<&serde_json::Value> {
+        events
+            .iter()
+            .filter(|e| e["ph"] == phase && e["cat"] == category)
+            .collect()
+    };
+    let slices = of("X", "callback");
+    for c in model
+        .callbacks
+        .iter()
+        .filter(|c| c.figures.exec_ns.count() > 0)
+    {
+        let n = slices.iter().filter(|s| s["name"] == c.id.as_str()).count() as u64;
+        // Executions that the recording's end cut off have a slice, but no figures.
+        assert!(
+            (0..=1).contains(&(n - c.figures.exec_ns.count())),
+            "{}: {n}",
+            c.id
+        );
+    }
+    // Both ends of every arrow lie in slices, and arrows begin where something was published.
+    let starts = of("s", "item");
+    let ends = of("f", "item");
+    let taken: u64 = model
+        .edges
+        .iter()
+        .map(|e| e.figures.latency_ns.count())
+        .sum();
+    assert!(!ends.is_empty() && ends.len() as u64 <= taken);
+    for end in &ends {
+        let same = |s: &&&serde_json::Value| s["id"] == end["id"] && s["name"] == end["name"];
+        assert!(starts.iter().any(|s| same(&s)), "{end} begins nowhere");
+    }
+    for arrow in starts.iter().chain(&ends) {
+        let at = arrow["ts"].as_f64().unwrap();
+        let inside = slices.iter().any(|s| {
+            let from = s["ts"].as_f64().unwrap();
+            s["tid"] == arrow["tid"]
+                && from - 0.002 <= at
+                && at <= from + s["dur"].as_f64().unwrap() + 0.002
+        });
+        assert!(inside, "{arrow} lies in no slice");
+    }
+    assert!(!of("X", "sched").is_empty());
+
+    good(
+        here,
+        &["export", "one", "--to", "parquet", "-o", "events.parquet"],
+        0,
+    );
+    assert_eq!(
+        &fs::read(here.join("events.parquet")).unwrap()[..4],
+        b"PAR1"
+    );
+}
+
 #[test]
 fn a_reader_that_leaves_early_is_no_error() {
     let dir = directory();

@@ -13,6 +13,7 @@ mod finish;
 mod flow;
 mod notes;
 mod requests;
+pub mod seen;
 mod syncs;
 mod threads;
 mod world;
@@ -84,6 +85,8 @@ pub struct Synth {
     first: Option<u64>,
     now: u64,
     events: u64,
+    /// What was found, for an observer.
+    seen: Option<Vec<seen::Seen>>,
 }
 
 /// Longest time that a fact is held back.
@@ -125,6 +128,7 @@ impl Synth {
             first: None,
             now: 0,
             events: 0,
+            seen: None,
         }
     }
 
@@ -324,7 +328,7 @@ impl Synth {
             self.end_one_thread(tid, self.now);
         }
         let process = self.world.process(pid);
-        let thread = Thread::new(pid, process, self.now);
+        let thread = Thread::new(pid, tid, process, self.now);
         let ti = match self.free_threads.pop() {
             Some(ti) => {
                 self.threads[ti as usize] = thread;

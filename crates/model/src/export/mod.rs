@@ -2,4 +2,5 @@
 pub mod caret;
 pub mod csv;
 pub mod dot;
+pub mod perfetto;
 pub mod svg;

@@ -175,7 +175,7 @@ pub fn histogram(dist: &Dist, what: &str) -> String {
             out,
             "<path class=\"mark\" d=\"M{x:.1} {:.1}V{bottom}\"/>\
              <text class=\"marktext\" x=\"{start:.1}\" y=\"{:.1}\">{}</text>",
-            base + 2.0,
+            top - 2.0,
             base,
             xml(&label)
         );

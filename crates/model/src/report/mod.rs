@@ -4,7 +4,7 @@ mod charts;
 
 use crate::export::svg::{self, type_name};
 use crate::layout::{self, captions};
-use crate::schema::{Callback, CallbackFigures, Chain, Edge, JunctionKind, Model};
+use crate::schema::{Callback, CallbackFigures, CallbackType, Chain, Edge, JunctionKind, Model};
 use crate::text::{duration, percent, period, shorten, xml};
 use onbeat_trace::Manifest;
 use std::collections::{BTreeMap, BTreeSet};
@@ -415,7 +415,7 @@ fn chain_card(out: &mut String, model: &Model, chain: &Chain) {
     for id in &chain.callbacks {
         let callback = model.callbacks.iter().find(|c| &c.id == id);
         let node = callback.map_or(id.as_str(), |c| c.node.as_str());
-        let sign = if callback.is_some_and(|c| c.kind == crate::schema::CallbackType::Sync) {
+        let sign = if callback.is_some_and(|c| c.kind == CallbackType::Sync) {
             " &amp;"
         } else {
             ""
@@ -452,11 +452,19 @@ fn chain_card(out: &mut String, model: &Model, chain: &Chain) {
     );
     out.push_str(&charts::share_bar(&f.shares));
     out.push_str("<table class=\"sharelist\"><tbody>");
-    for (share, class) in f.shares.iter().zip(charts::share_classes(&f.shares)) {
-        let name = if share.element == "edge" {
-            format!("over {}", share.name)
-        } else {
+    let into_sync = |i: usize| {
+        let next = f.shares.get(i + 1).map(|s| s.name.as_str());
+        let next = model.callbacks.iter().find(|c| Some(c.id.as_str()) == next);
+        next.is_some_and(|c| c.kind == CallbackType::Sync)
+    };
+    let classes = charts::share_classes(&f.shares);
+    for (i, (share, class)) in f.shares.iter().zip(classes).enumerate() {
+        let name = if share.element != "edge" {
             in_words(model, &share.name)
+        } else if into_sync(i) {
+            "until the synchroniser had all inputs".to_string()
+        } else {
+            format!("over {}", share.name)
         };
         let _ = write!(
             out,
@@ -639,8 +647,8 @@ fn edges(out: &mut String, model: &Model) {
                 .iter()
                 .find(|c| c.id == id)
                 .map_or(id.to_string(), |c| match c.kind {
-                    crate::schema::CallbackType::Sync => format!("{} &", c.node),
-                    crate::schema::CallbackType::Subscription => c.node.clone(),
+                    CallbackType::Sync => format!("{} &", c.node),
+                    CallbackType::Subscription => c.node.clone(),
                     kind => format!("{} ({})", c.node, type_name(kind)),
                 });
             format!(

@@ -135,6 +135,8 @@ pub(super) enum Fact {
 pub(super) struct Instance {
     pub(super) entity: u32,
     pub(super) start: u64,
+    /// Process and thread that run it.
+    pub(super) thread: (u32, u32),
     /// NONE until its beginning has been applied.
     pub(super) vertex: u32,
     /// Start of its waiting.
@@ -158,10 +160,11 @@ pub(super) struct Instances {
 }
 
 impl Instances {
-    pub(super) fn insert(&mut self, entity: u32, start: u64) -> u32 {
+    pub(super) fn insert(&mut self, entity: u32, start: u64, thread: (u32, u32)) -> u32 {
         let instance = Instance {
             entity,
             start,
+            thread,
             vertex: NONE,
             ready: start,
             lineages: Lineages::default(),

@@ -2,7 +2,7 @@
 
 use super::flow::{Vertex, Way};
 use super::notes::Note;
-use super::threads::{Why, UNKNOWN_POLICY};
+use super::threads::UNKNOWN_POLICY;
 use super::Synth;
 use crate::chains::NONE;
 use crate::merge::{unite_threads, MemberEvidence, PathFigures, PathKey, Raw, SyncEvidence};
@@ -84,7 +84,8 @@ impl Synth {
     }
 
     /// Ids of all vertices that ran: equal ones get ordinals in order of creation.
-    fn ids(&self) -> Vec<Option<String>> {
+    /// Ids of the callbacks so far, by their number; none for those that did not run.
+    pub fn callback_ids(&self) -> Vec<Option<String>> {
         let mut alike: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (i, v) in self.flow.vertices.iter().enumerate() {
             if v.executions > 0 || v.kind == CallbackType::Sync {
@@ -107,15 +108,7 @@ impl Synth {
 
     /// The model of all events so far.
     pub fn finish(mut self) -> Model {
-        let now = self.now;
-        for ti in 0..self.threads.len() {
-            self.end_thread(ti, now, Why::Finish);
-        }
-        for p in 0..self.world.processes.len() {
-            self.end_pending(p as u32);
-        }
-        self.drain(true);
-        self.settle(now);
+        self.end_of_events();
         self.raw().conclude()
     }
 
@@ -131,7 +124,7 @@ impl Synth {
             run.lost = self.lost.clone();
         }
         let (mode, duration) = (run.mode.clone(), run.duration_ns);
-        let ids = self.ids();
+        let ids = self.callback_ids();
         let mut raw = Raw::default();
         for (v, id) in self.flow.vertices.iter().zip(&ids) {
             if let Some(id) = id {

@@ -455,7 +455,7 @@ impl Synth {
 
     // ---- messages
 
-    fn resolve(&self, owner: Owner) -> Owner {
+    pub(super) fn resolve(&self, owner: Owner) -> Owner {
         match owner {
             Owner::Undecided(slot) => self.decision(slot).unwrap_or(Owner::Outside),
             known => known,
@@ -479,6 +479,7 @@ impl Synth {
             return;
         }
         self.add_output(vertex, name);
+        self.saw_published(owner, name, time);
         if let Owner::Instance(i) = self.resolve(owner) {
             self.instances.get_mut(i).output = Some((time, name));
         }
@@ -957,6 +958,7 @@ impl Synth {
         let held = call.lineages;
         self.add_output(vertex, response);
         if instance != NONE {
+            self.saw_published(Owner::Instance(instance), response, time);
             let running = self.instances.get_mut(instance);
             running.output = Some((time, response));
             let own = running.lineages;
@@ -1097,6 +1099,7 @@ impl Synth {
             _ => start,
         };
         if let Some(from) = &incoming {
+            self.saw_taken(instance, from.name, from.time);
             ready = self.arrival(vertex, from, start, idle);
         }
         let v = &mut self.flow.vertices[vertex as usize];
@@ -1328,6 +1331,7 @@ impl Synth {
                 self.steps.release_all(&mut lineages);
             }
         }
+        self.saw_execution(&it, end.time, end.spent.exec_ns);
         self.instances.remove(end.instance);
     }
 

@@ -76,6 +76,7 @@ struct Region {
 #[derive(Debug, Clone)]
 pub(super) struct Thread {
     pub(super) pid: u32,
+    pub(super) tid: u32,
     pub(super) process: u32,
     /// Name index of the thread's name.
     pub(super) comm: u32,
@@ -110,9 +111,10 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    pub(super) fn new(pid: u32, process: u32, time: u64) -> Self {
+    pub(super) fn new(pid: u32, tid: u32, process: u32, time: u64) -> Self {
         Thread {
             pid,
+            tid,
             process,
             comm: NONE,
             policy: UNKNOWN_POLICY,
@@ -535,7 +537,8 @@ impl Synth {
         if open.instance != NONE || self.is_hidden(open.entity) {
             return;
         }
-        open.instance = self.instances.insert(open.entity, open.from.time);
+        let on = (self.threads[ti].pid, self.threads[ti].tid);
+        open.instance = self.instances.insert(open.entity, open.from.time, on);
         let idle = self.threads[ti].round();
         self.emit(Fact::Begin(Begin {
             instance: open.instance,
@@ -653,12 +656,13 @@ impl Synth {
 
     /// One client's callback ran from one mark to another.
     fn run_pending(&mut self, ti: usize, pending: &Pending, from: Mark, to: Mark) {
-        let instance = self.begin_pending(pending, from);
+        let instance = self.begin_pending(ti, pending, from);
         self.end(ti, instance, from, to, Ending::Inferred, pending.cpus);
     }
 
-    fn begin_pending(&mut self, pending: &Pending, from: Mark) -> u32 {
-        let instance = self.instances.insert(pending.client, from.time);
+    fn begin_pending(&mut self, ti: usize, pending: &Pending, from: Mark) -> u32 {
+        let on = (self.threads[ti].pid, self.threads[ti].tid);
+        let instance = self.instances.insert(pending.client, from.time, on);
         self.emit(Fact::Begin(Begin {
             instance,
             input: pending.input,
@@ -762,13 +766,13 @@ impl Synth {
                 );
                 region.done[current] = true;
                 region.from = region.last_content;
-                region.instance = self.begin_pending(&region.waiting[i], region.from);
+                region.instance = self.begin_pending(ti, &region.waiting[i], region.from);
                 region.current = Some(i);
             }
             (None, chosen) => {
                 let i = chosen.unwrap_or(0);
                 if let Some(pending) = region.waiting.get(i) {
-                    region.instance = self.begin_pending(pending, region.from);
+                    region.instance = self.begin_pending(ti, pending, region.from);
                     region.current = Some(i);
                 }
             }

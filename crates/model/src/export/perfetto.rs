@@ -1,0 +1,240 @@
+//! A recording as a time line for ui.perfetto.dev (JSON trace events): callbacks as slices of their
+//! threads, arrows along the items, and what ran on each CPU.
+//!
+//! Ids of callbacks are known only at the end of a recording, so its events are gone through
+//! twice: once for [`names`], once to write.
+
+use crate::schema::Run;
+use crate::synth::seen::Seen;
+use crate::synth::{Synth, SynthOptions};
+use crate::text::visible;
+use onbeat_trace::{Event, EventKind};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// The "process" that stands for the CPUs: above every real process id.
+const CPUS: u32 = 1 << 23;
+
+/// Ids of the callbacks of a recording, by their number.
+#[derive(Debug, Clone)]
+pub struct Names(Vec<Option<String>>);
+
+/// First pass: finds the callbacks' ids.
+pub fn names(run: Run, events: impl Iterator<Item = Event>) -> Names {
+    let mut synth = Synth::new(SynthOptions::new(run));
+    events.for_each(|e| synth.push(&e));
+    synth.end_of_events();
+    Names(synth.callback_ids())
+}
+
+/// Second pass: writes.
+pub struct Timeline<W: Write> {
+    out: W,
+    names: Names,
+    synth: Synth,
+    start_ns: Option<u64>,
+    now_ns: u64,
+    /// What each CPU runs, since when.
+    cpus: BTreeMap<u16, (u64, u32)>,
+    /// Names of threads.
+    threads: BTreeMap<u32, String>,
+    first: bool,
+    slices: u64,
+}
+
+/// A name from a traced process as JSON text.
+fn text(name: &str) -> String {
+    serde_json::Value::from(crate::text::shorten(&visible(name), 300)).to_string()
+}
+
+/// An item's number: what publication and take have in common. Below 2^53, which JSON keeps.
+fn item(name: u32, time_ns: u64) -> u64 {
+    let mixed = (u64::from(name) << 48 ^ time_ns).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed >> 12
+}
+
+impl<W: Write> Timeline<W> {
+    /// Starts the time line.
+    pub fn new(mut out: W, names: Names, run: Run) -> io::Result<Self> {
+        let mut synth = Synth::new(SynthOptions::new(run));
+        synth.observe();
+        write!(out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
+        let mut timeline = Timeline {
+            out,
+            names,
+            synth,
+            start_ns: None,
+            now_ns: 0,
+            cpus: BTreeMap::new(),
+            threads: BTreeMap::new(),
+            first: true,
+            slices: 0,
+        };
+        timeline.write(format_args!(
+            "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{CPUS},\"args\":{{\"name\":\"CPUs\"}}}}"
+        ))?;
+        Ok(timeline)
+    }
+
+    fn write(&mut self, entry: std::fmt::Arguments) -> io::Result<()> {
+        let comma = if std::mem::take(&mut self.first) {
+            "\n"
+        } else {
+            ",\n"
+        };
+        write!(self.out, "{comma}{entry}")
+    }
+
+    /// Microseconds since the start, to the nanosecond.
+    fn at(&self, time_ns: u64) -> String {
+        micros(time_ns.saturating_sub(self.start_ns.unwrap_or(time_ns)))
+    }
+
+    /// The next event. Events come in time order.
+    pub fn push(&mut self, event: &Event) -> io::Result<()> {
+        self.start_ns.get_or_insert(event.time_ns);
+        self.now_ns = self.now_ns.max(event.time_ns);
+        let (pid, tid) = (event.pid, event.tid);
+        match &event.kind {
+            EventKind::Process { command, .. } => self.write(format_args!(
+                "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{pid},\"args\":{{\"name\":{}}}}}",
+                text(command)
+            ))?,
+            EventKind::Thread { comm, .. }
+            | EventKind::Fork { comm, .. }
+            | EventKind::Exec { comm } => {
+                self.threads.insert(tid, comm.to_string());
+                self.write(format_args!(
+                    "{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":{pid},\"tid\":{tid},\"args\":{{\"name\":{}}}}}",
+                    text(comm)
+                ))?;
+            }
+            EventKind::SwitchIn { .. } => {
+                self.leave_cpu(event.cpu, event.time_ns)?;
+                if !self.cpus.contains_key(&event.cpu) {
+                    self.write(format_args!(
+                        "{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":{CPUS},\"tid\":{0},\"args\":{{\"name\":\"CPU {0}\"}}}}",
+                        event.cpu
+                    ))?;
+                }
+                self.cpus.insert(event.cpu, (event.time_ns, tid));
+            }
+            EventKind::SwitchOut { .. } => {
+                self.leave_cpu(event.cpu, event.time_ns)?;
+                self.cpus.insert(event.cpu, (event.time_ns, 0));
+            }
+            EventKind::Exit => {
+                self.threads.remove(&tid);
+            }
+            EventKind::Lost { probe, count } => {
+                let at = self.at(event.time_ns);
+                self.write(format_args!(
+                    "{{\"ph\":\"i\",\"s\":\"g\",\"name\":{},\"pid\":{CPUS},\"tid\":{},\"ts\":{at}}}",
+                    text(&format!("{count} events of {probe} lost")),
+                    event.cpu
+                ))?;
+            }
+            _ => {}
+        }
+        self.synth.push(event);
+        self.flush()
+    }
+
+    /// What ran on a CPU, up to now.
+    fn leave_cpu(&mut self, cpu: u16, time_ns: u64) -> io::Result<()> {
+        let Some(&(since, tid)) = self.cpus.get(&cpu).filter(|c| c.1 != 0) else {
+            return Ok(());
+        };
+        let name = match self.threads.get(&tid) {
+            Some(name) => text(&format!("{} {tid}", crate::text::shorten(name, 40))),
+            None => text(&format!("thread {tid}")),
+        };
+        let (at, long) = (self.at(since), micros(time_ns.saturating_sub(since)));
+        self.write(format_args!(
+            "{{\"ph\":\"X\",\"cat\":\"sched\",\"name\":{name},\"pid\":{CPUS},\"tid\":{cpu},\"ts\":{at},\"dur\":{long}}}"
+        ))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let seen: Vec<Seen> = self.synth.drain_seen().collect();
+        for seen in seen {
+            match seen {
+                Seen::Execution {
+                    callback,
+                    pid,
+                    tid,
+                    start_ns,
+                    end_ns,
+                    exec_ns,
+                } => {
+                    let name = self
+                        .names
+                        .0
+                        .get(callback as usize)
+                        .and_then(|n| n.as_deref());
+                    let name = text(name.unwrap_or("callback"));
+                    let (at, long) = (self.at(start_ns), micros(end_ns.saturating_sub(start_ns)));
+                    self.slices += 1;
+                    self.write(format_args!(
+                        "{{\"ph\":\"X\",\"cat\":\"callback\",\"name\":{name},\"pid\":{pid},\"tid\":{tid},\
+                         \"ts\":{at},\"dur\":{long},\"args\":{{\"exec_us\":{}}}}}",
+                        micros(exec_ns)
+                    ))?;
+                }
+                Seen::Published {
+                    name,
+                    time_ns,
+                    pid,
+                    tid,
+                } => {
+                    self.arrow("\"s\"", name, time_ns, time_ns, pid, tid)?;
+                }
+                Seen::Taken {
+                    name,
+                    published_ns,
+                    start_ns,
+                    pid,
+                    tid,
+                } => {
+                    self.arrow("\"f\",\"bp\":\"e\"", name, published_ns, start_ns, pid, tid)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One end of an arrow; both ends have the item's number and topic in common.
+    fn arrow(
+        &mut self,
+        end: &str,
+        name: u32,
+        published_ns: u64,
+        time_ns: u64,
+        pid: u32,
+        tid: u32,
+    ) -> io::Result<()> {
+        let (topic, at) = (text(self.synth.name(name)), self.at(time_ns));
+        let id = item(name, published_ns);
+        self.write(format_args!(
+            "{{\"ph\":{end},\"cat\":\"item\",\"name\":{topic},\"id\":{id},\"pid\":{pid},\"tid\":{tid},\"ts\":{at}}}"
+        ))
+    }
+
+    /// Ends the time line; tells how many executions are on it.
+    pub fn finish(mut self) -> io::Result<u64> {
+        self.synth.end_of_events();
+        self.flush()?;
+        let cpus: Vec<u16> = self.cpus.keys().copied().collect();
+        for cpu in cpus {
+            self.leave_cpu(cpu, self.now_ns)?;
+        }
+        writeln!(self.out, "\n]}}")?;
+        self.out.flush()?;
+        Ok(self.slices)
+    }
+}
+
+/// Nanoseconds as microseconds with three decimals.
+fn micros(ns: u64) -> String {
+    format!("{}.{:03}", ns / 1000, ns % 1000)
+}

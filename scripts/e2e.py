@@ -255,7 +255,7 @@ def syn_variant(name, distro, *words, native=None):
 
     def run(stand):
         extra = ["--native", os.path.join(stand.native(distro), native)] if native else []
-        expect_all(*stand.syn(name, distro, "--duration", "10", *words, *extra))
+        expect_all(*stand.syn(name, distro, "--duration", "12", "--rate", "2", *words, *extra))
 
     run.__name__ = name
     run.__doc__ = f"SYN on {distro}: {' '.join(words) or 'rclpy'}"

@@ -19,7 +19,7 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-ONBEAT = os.path.join(ROOT, "target/release/onbeat")
+ONBEAT = os.environ.get("ONBEAT", os.path.join(ROOT, "target/release/onbeat"))
 SYN = os.path.join(ROOT, "demos/syn/syn.py")
 CASES = os.path.join(ROOT, "demos/syn/cases.py")
 BURNER = os.path.join(ROOT, "demos/syn/burner.py")
@@ -255,7 +255,8 @@ def syn_variant(name, distro, *words, native=None):
 
     def run(stand):
         extra = ["--native", os.path.join(stand.native(distro), native)] if native else []
-        expect_all(*stand.syn(name, distro, "--duration", "12", "--rate", "2", *words, *extra))
+        expect_all(*stand.syn(name, distro, "--duration", "16", "--rate", "1.25",
+                              "--scale", "2", *words, *extra))
 
     run.__name__ = name
     run.__doc__ = f"SYN on {distro}: {' '.join(words) or 'rclpy'}"
@@ -289,7 +290,8 @@ def preempted(stand):
     burner = subprocess.Popen([*before, sys.executable, BURNER, "--cpu", str(cpu), "--period", "10",
                                "--busy", "3"])
     try:
-        truth, model = stand.syn("preempted", "kilted", "--duration", "10", "--rate", "2",
+        truth, model = stand.syn("preempted", "kilted", "--duration", "16", "--rate", "1",
+                                 "--scale", "2",
                                  prefix=["taskset", "-c", str(cpu)])
     finally:
         burner.terminate()

@@ -4,6 +4,7 @@ import math
 
 import node
 import numpy as np
+import small_gicp
 from cloud import to_message, to_numpy
 from rclpy.node import Node
 from sensor_msgs.msg import PointCloud2
@@ -12,7 +13,8 @@ from sensor_msgs.msg import PointCloud2
 class FilterTransform(Node):
     """Drops points that are too near, too far, on the car itself, or alone in the air."""
 
-    RINGS = 16
+    # A point stands if it has that many others within 0.1 m and a twentieth of its range.
+    NEIGHBOURS = 3
 
     def __init__(self):
         super().__init__("filter_transform")
@@ -30,13 +32,12 @@ class FilterTransform(Node):
     def on_points(self, msg):
         points = to_numpy(msg)
         distance = np.sqrt(np.einsum("ij,ij->i", points[:, :3], points[:, :3]))
-        keep = (distance > self.min_range) & (distance < self.max_range)  # also drops NaN
-        # A point that is far from both neighbours of its ring is noise (rain, an edge's mixed echo).
-        rings = distance.reshape(self.RINGS, -1)
-        step = np.abs(np.diff(rings, axis=1, append=rings[:, :1]))
-        lone = np.fmin(step, np.roll(step, 1, axis=1)) > 0.1 + 0.1 * rings
-        keep &= ~lone.ravel()
-        kept = points[keep]
+        near = (distance > self.min_range) & (distance < self.max_range)  # also drops NaN
+        points, distance = points[near], distance[near]
+        # A point far from its neighbours is noise: rain, or an edge's mixed echo.
+        places = points[:, :3].astype(np.float64)
+        _, squares = small_gicp.KdTree(places).batch_knn_search(places, self.NEIGHBOURS + 1)
+        kept = points[np.sqrt(squares[:, -1]) < 0.1 + 0.05 * distance]
         out = np.empty_like(kept)
         out[:, :3] = kept[:, :3] @ self.rotation.T + self.offset
         out[:, 3] = kept[:, 3]

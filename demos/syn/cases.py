@@ -8,7 +8,6 @@ queue      a publisher's bursts wait in the queue of a slow subscriber
 
 import argparse
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -38,7 +37,6 @@ class Part:
         self.executor = SingleThreadedExecutor()
         self.executor.add_node(self.node)
         self.measured = truth.Measurements()
-        self.stop = threading.Event()
 
     def measure(self, vertex, function, *arguments):
         """Runs a callback's body and notes what it took; the body gets the start time."""
@@ -54,18 +52,25 @@ class Part:
             time.sleep(0.05)
         time.sleep(0.3)
 
-    def spin(self, raw, director=None):
-        """Spins until SIGTERM, which rclpy turns into an exception; a director runs beside it."""
+    def spin(self, raw, director=lambda: None):
+        """Spins until the launcher's stop file is there; a director runs beside it."""
+        import rclpy
         from rclpy.executors import ExternalShutdownException
 
-        thread = threading.Thread(target=director or (lambda: None), daemon=True)
+        def direct():
+            director()
+            while not os.path.exists(os.path.join(os.path.dirname(raw), "stop")):
+                time.sleep(0.05)
+            self.measured.wait_until_quiet()
+            rclpy.try_shutdown()
+
+        thread = threading.Thread(target=direct, daemon=True)
         thread.start()
         try:
             self.executor.spin()
+            thread.join()
         except (KeyboardInterrupt, ExternalShutdownException):
             pass
-        self.stop.set()
-        thread.join()
         truth.write_json(raw, self.measured.raw())
 
     def start_timer(self, timer):
@@ -98,8 +103,9 @@ def publisher_part(args, name, topic, vertex, count=1, exec_ms=5.0, once=False, 
         if not latched:
             part.wait_for(lambda: publisher.get_subscription_count() > 0)
         part.start_timer(timer)
-        if not part.stop.wait(args.duration):
-            timer.cancel()
+        # Not just when the timer is due: it could be called, and cancelled while it is.
+        time.sleep(args.duration - 0.25 * args.period / 1000)
+        timer.cancel()
 
     part.spin(args.raw, director)
 
@@ -115,12 +121,13 @@ def subscriber_part(args, name, inputs, depth=10, exec_ms=5.0, output=None, latc
 
     def body(_, vertex, msg):
         burn(exec_ms)
-        stamps = truth.parse_stamps(msg.data)
-        now = time.monotonic_ns()
-        for start, path in stamps:
-            part.measured.completed(f"{path} {vertex}", now - start)
+        before = time.monotonic_ns()
         if publisher:
             publisher.publish(String(data=msg.data))
+        # The message left somewhere between these two moments.
+        end = (before + time.monotonic_ns()) // 2 if publisher else before
+        for start, path in truth.parse_stamps(msg.data):
+            part.measured.completed(f"{path} {vertex}", end - start)
 
     for topic in inputs:
         vertex = f"/{name}:subscription({topic})"
@@ -181,11 +188,11 @@ def run_case(args, parts):
                 children.append((subprocess.Popen([sys.executable, *sys.argv, "--part", part,
                                                    "--raw", raw]), raw))
                 time.sleep(delay)
-            # Long enough for the slowest start, the timers' time, and a full queue.
-            time.sleep(args.duration + 4 + args.depth * args.exec / 1000)
-            for child, _ in children:
-                child.send_signal(signal.SIGTERM)
-            if any(child.wait(20) != 0 for child, _ in children):
+            # Long enough for the slowest start and the timers' time.
+            time.sleep(args.duration + 4)
+            with open(os.path.join(work, "stop"), "w", encoding="utf-8"):
+                pass
+            if any(child.wait(60) != 0 for child, _ in children):
                 sys.exit("cases: a process failed")
         finally:
             for child, _ in children:

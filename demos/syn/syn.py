@@ -182,13 +182,14 @@ class SynNode:
 
     def send(self, cb, stamps):
         """What a callback does at its end: publish, call, or nothing."""
-        sink = not self.graph.successors(cb)
-        if sink:
-            now = time.monotonic_ns()
-            for start, path in stamps:
-                self.measured.completed(path, now - start)
+        before = time.monotonic_ns()
         for topic in cb.publishes:
             self.publishers[topic].publish(self.String(data=truth.format_stamps(stamps)))
+        if not self.graph.successors(cb):
+            # The message left somewhere between these two moments.
+            end = (before + time.monotonic_ns()) // 2 if cb.publishes else before
+            for start, path in stamps:
+                self.measured.completed(path, end - start)
         if cb.calls:
             client = self.graph.by_name[cb.calls]
             service = self.graph.service(client)
@@ -231,12 +232,13 @@ def run_nodes(args, names, graph):
             for timer in node.timers:
                 timer.reset()
         executor.wake()  # the wait set was built without the timers
-        if stop.wait(args.duration):
+        # Not just when a timer is due: it could be called, and cancelled while it is.
+        if stop.wait(args.duration - 0.25 * graph.base_ms / 1000):
             return
         for node in nodes:
             for timer in node.timers:
                 timer.cancel()
-        time.sleep(0.5)  # what is on its way arrives
+        measured.wait_until_quiet()
         rclpy.try_shutdown()
 
     stop = threading.Event()
@@ -284,7 +286,8 @@ def run_processes(args, names, graph):
             threads = args.threads if args.executor == "multi" else 1
             if args.native:
                 command = [args.native, "--nodes", ",".join(group), "--table", table,
-                           "--duration", str(args.duration), "--barrier", barrier, "--raw", raw,
+                           "--duration", str(args.duration - 0.25 * graph.base_ms / 1000),
+                           "--barrier", barrier, "--raw", raw,
                            "--threads", str(threads), "--as", args.style]
                 command += ["--intra"] if args.intra else []
             else:

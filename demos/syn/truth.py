@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 
 
 def parse_stamps(text):
@@ -21,16 +22,25 @@ class Measurements:
         self.executions = {}  # "name@caller" or "name" -> [thread CPU ns]
         self.responses = {}  # the same -> [elapsed ns from entry to end]
         self.chains = {}  # "T1>sc1>..." -> [latency ns]
+        self.last = time.monotonic()
 
     def executed(self, name, caller, cpu_ns, elapsed_ns):
         """A callback ran."""
         key = f"{name}@{caller}" if caller else name
+        self.last = time.monotonic()
         self.executions.setdefault(key, []).append(cpu_ns)
         self.responses.setdefault(key, []).append(elapsed_ns)
 
     def completed(self, path, latency_ns):
         """A chain's output left."""
         self.chains.setdefault(path, []).append(latency_ns)
+
+    def wait_until_quiet(self, seconds=1.5, at_most=15):
+        """Lets what is on its way arrive, also on a machine that is short of CPU."""
+        self.last = time.monotonic()
+        deadline = self.last + at_most
+        while time.monotonic() < min(self.last + seconds, deadline):
+            time.sleep(0.05)
 
     def merge(self, other):
         """Adds what another process measured."""

@@ -1,4 +1,5 @@
 // SYN as a compiled client on rcl: the nodes that the launcher (syn.py --native) asks for.
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <iostream>
@@ -68,7 +69,11 @@ class App {
     auto end = monotonic_ns() + static_cast<int64_t>(options_.duration * 1e9);
     while (monotonic_ns() < end && !interrupted) pause_ms(10);
     for (auto& timer : executor_.timers) check(rcl_timer_cancel(&timer->handle), "ending a timer");
-    pause_ms(500);  // what is on its way arrives
+    // What is on its way arrives, also on a machine that is short of CPU.
+    auto cancelled = monotonic_ns();
+    while (monotonic_ns() < std::min(std::max(measured.last_ns.load(), cancelled) + 1'500'000'000,
+                                     cancelled + 15'000'000'000))
+      pause_ms(50);
     executor_.stop();
   }
 
@@ -187,11 +192,13 @@ class App {
 
   /// What a callback does at its end: publish, call, or nothing.
   void send(const Callback& cb, const Stamps& stamps) {
-    if (table_.sink(cb)) {
-      int64_t now = monotonic_ns();
-      for (auto& stamp : stamps) measured.completed(stamp.path, now - stamp.start_ns);
-    }
+    int64_t before = monotonic_ns();
     for (auto& topic : cb.publishes) publishers_[cb.node + topic]->publish(format(stamps));
+    if (table_.sink(cb)) {
+      // The message left somewhere between these two moments.
+      int64_t end = cb.publishes.empty() ? before : before + (monotonic_ns() - before) / 2;
+      for (auto& stamp : stamps) measured.completed(stamp.path, end - stamp.start_ns);
+    }
     if (cb.calls.empty()) return;
     const Callback& client = *table_.named(cb.calls);
     if (!table_.service(client.input)) return;

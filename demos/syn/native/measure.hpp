@@ -4,6 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <map>
@@ -60,9 +61,13 @@ class Measurements {
  public:
   void executed(const std::string& key, int64_t cpu, int64_t elapsed) {
     std::lock_guard<std::mutex> lock(mutex_);
+    last_ns = monotonic_ns();
     executions_[key].push_back(cpu);
     responses_[key].push_back(elapsed);
   }
+  /// When the last execution ended.
+  std::atomic<int64_t> last_ns{0};
+
   void completed(const std::string& path, int64_t latency) {
     std::lock_guard<std::mutex> lock(mutex_);
     chains_[path].push_back(latency);

@@ -11,6 +11,12 @@ from rclpy.node import Node
 from sensor_msgs.msg import PointCloud2
 
 
+def planar(x, y, yaw):
+    """A movement in the plane as a 4x4 transform."""
+    c, s = math.cos(yaw), math.sin(yaw)
+    return np.array([[c, -s, 0, x], [s, c, 0, y], [0, 0, 1, 0], [0, 0, 0, 1.0]])
+
+
 class P2dNdtLocalizer(Node):
     """Publishes a pose for every cloud. The map is a .npy file with points."""
 
@@ -23,10 +29,9 @@ class P2dNdtLocalizer(Node):
         self.map = small_gicp.GaussianVoxelMap(resolution)
         self.map.set_lru(horizon=10**9, clear_cycle=10**9)
         self.map.insert(cloud)
-        self.pose = np.eye(4)
-        self.pose[:2, :2] = [[math.cos(yaw), -math.sin(yaw)], [math.sin(yaw), math.cos(yaw)]]
-        self.pose[:2, 3] = x, y
-        self.motion = np.eye(4)
+        self.pose = planar(x, y, yaw)
+        self.speed = np.zeros(3)  # forward and sideways in m/s, turn rate in rad/s
+        self.stamp = None
         log = self.declare_parameter("latency_log", "").value
         self.log = open(log, "w", encoding="utf-8", buffering=1) if log else None
         if self.log:
@@ -38,15 +43,19 @@ class P2dNdtLocalizer(Node):
     def on_points(self, msg):
         source = small_gicp.PointCloud(to_numpy(msg)[:, :3].astype(np.float64))
         small_gicp.estimate_covariances(source, num_neighbors=10)
-        guess = self.pose @ self.motion  # it goes on moving as it did
+        stamp = stamp_ns(msg)
+        elapsed = (stamp - self.stamp) / 1e9 if self.stamp else 0.0
+        guess = self.pose @ planar(*(self.speed * elapsed))  # it goes on moving as it did
         result = small_gicp.align(self.map, source, guess, max_correspondence_distance=1.5,
                                   max_iterations=30)
         if result.converged:
-            self.motion = np.linalg.inv(self.pose) @ result.T_target_source
-            self.pose = result.T_target_source
+            moved = np.linalg.inv(self.pose) @ result.T_target_source
+            if elapsed > 0:
+                turn = math.atan2(moved[1, 0], moved[0, 0])
+                self.speed = np.array([moved[0, 3], moved[1, 3], turn]) / elapsed
+            self.pose, self.stamp = result.T_target_source, stamp
         else:
             self.get_logger().warning("scan matching did not converge")
-            self.motion = np.eye(4)
         yaw = math.atan2(self.pose[1, 0], self.pose[0, 0])
         out = PoseStamped(header=msg.header)
         out.header.frame_id = "map"
@@ -55,7 +64,6 @@ class P2dNdtLocalizer(Node):
         now = self.get_clock().now().nanoseconds
         self.publisher.publish(out)
         if self.log:
-            stamp = stamp_ns(msg)
             self.log.write(f"{stamp},{now - stamp},{self.pose[0, 3]:.4f},{self.pose[1, 3]:.4f},"
                            f"{yaw:.5f}\n")
 

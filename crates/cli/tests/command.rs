@@ -330,6 +330,15 @@ fn traces_become_models_timelines_and_tables() {
         assert_eq!(difference, None);
         assert_eq!(both.len(), other.len());
     }
+    let schema = include_str!("../../../docs/model.schema.json");
+    let validator = jsonschema::draft202012::new(&serde_json::from_str(schema).unwrap()).unwrap();
+    for file in ["model.json", "both.json"] {
+        let model = fs::read_to_string(here.join(file)).unwrap();
+        let model: serde_json::Value = serde_json::from_str(&model).unwrap();
+        let error = validator.iter_errors(&model).next();
+        let error = error.map(|e| format!("{}: {e}", e.instance_path()));
+        assert_eq!(error, None, "{file} is not as docs/model.schema.json says");
+    }
     assert!(fails(here, &["merge", "model.json", "model.json"], 1).contains("more than one"));
     let report = good(
         here,

@@ -122,7 +122,7 @@ fn damaged_and_foreign_files_are_refused_in_one_line() {
         assert!(message(broken.as_bytes()).contains("/nowhere"));
     }
     // Cut off anywhere: an error, never a panic, never a smaller model.
-    for cut in (0..good.len() - 2).step_by(997) {
+    for cut in (0..good.len() - 2).step_by(4999) {
         let text = message(&good.as_bytes()[..cut]);
         assert!(
             text.contains("cut off") || text.contains("empty"),
@@ -131,7 +131,7 @@ fn damaged_and_foreign_files_are_refused_in_one_line() {
     }
     // Bytes changed anywhere: never a panic.
     let mut random = generate::Random::new(11);
-    for _ in 0..300 {
+    for _ in 0..100 {
         let mut bytes = good.clone().into_bytes();
         for _ in 0..3 {
             let at = random.below(bytes.len());

@@ -262,6 +262,7 @@ fn pick_style(model: &Model) -> String {
         "body:has(.chains input:not(#k-all):checked) .graph :is(.net>g,.callback){opacity:.16}\n\
          body:has(.chains input:not(#k-all):checked) .graph .label{opacity:.35}\n",
     );
+    // The class is named three times so that these rules weigh more than those that dim.
     for (k, chain) in by_latency(model).into_iter().enumerate() {
         let mut parts: Vec<String> = chain
             .callbacks
@@ -279,7 +280,7 @@ fn pick_style(model: &Model) -> String {
         }
         let _ = writeln!(
             css,
-            "body:has(#k{k}:checked) .graph :is({}){{opacity:1}}",
+            "body:has(#k{k}:checked) .graph.graph.graph :is({}){{opacity:1}}",
             parts.join(",")
         );
     }

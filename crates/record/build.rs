@@ -12,7 +12,9 @@ fn main() {
     let mut consts = String::new();
     let mut names = String::from("/// Name of a kind, as it stands in manifests.\npub fn name(kind: u16) -> &'static str {\n    match kind {\n");
     for line in list.lines() {
-        let Some(inner) = line.strip_prefix("KIND(").and_then(|l| l.strip_suffix(')')) else { continue };
+        let Some(inner) = line.strip_prefix("KIND(").and_then(|l| l.strip_suffix(')')) else {
+            continue;
+        };
         let (name, number) = inner.split_once(", ").expect("KIND(name, number)");
         consts += &format!("/// Record kind.\npub const {name}: u16 = {number};\n");
         names += &format!("        {number} => \"{}\",\n", name.to_lowercase());
@@ -28,7 +30,9 @@ fn main() {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
     let object = out.join("onbeat.bpf.o");
     let status = Command::new(&clang)
-        .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror"])
+        .args([
+            "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror",
+        ])
         .arg(format!("-D__TARGET_ARCH_{target_arch}"))
         .arg(format!("-I/usr/include/{triplet}"))
         .args(["-c", "src/bpf/onbeat.bpf.c", "-o"])

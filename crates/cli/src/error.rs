@@ -73,7 +73,10 @@ impl CliError {
     /// The process's exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
-            CliError::Usage(_) | CliError::Lab(onbeat_lab::LabError::Unknown(_) | onbeat_lab::LabError::NoPart { .. }) => 2,
+            CliError::Usage(_)
+            | CliError::Lab(
+                onbeat_lab::LabError::Unknown(_) | onbeat_lab::LabError::NoPart { .. },
+            ) => 2,
             CliError::Refused(_) => 4,
             _ => 1,
         }

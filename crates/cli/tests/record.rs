@@ -54,13 +54,20 @@ struct Stand {
 impl Stand {
     fn onbeat(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_onbeat"));
-        command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
+        command
+            .args(args)
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null());
         command
     }
 
     fn script(&self, text: &str, args: &[&str]) -> Vec<String> {
         let python = self.python.display().to_string();
-        [&python, "-c", text].into_iter().chain(args.iter().copied()).map(str::to_owned).collect()
+        [&python, "-c", text]
+            .into_iter()
+            .chain(args.iter().copied())
+            .map(str::to_owned)
+            .collect()
     }
 
     /// Records a script; what it printed, and the trace.
@@ -73,7 +80,11 @@ impl Stand {
             .args(script)
             .output()
             .expect("onbeat starts");
-        assert!(output.status.success(), "onbeat record: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "onbeat record: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         (output, path)
     }
 
@@ -83,17 +94,26 @@ impl Stand {
         if !script.is_empty() {
             command.arg("--").args(script);
         }
-        (command.spawn().expect("onbeat starts"), self.dir.path().join(trace))
+        (
+            command.spawn().expect("onbeat starts"),
+            self.dir.path().join(trace),
+        )
     }
 }
 
 fn events(trace: &Path) -> Vec<Event> {
-    Reader::open(trace).expect("the trace opens").events().collect()
+    Reader::open(trace)
+        .expect("the trace opens")
+        .events()
+        .collect()
 }
 
 fn published(output: &Output) -> u64 {
     let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().find_map(|l| l.strip_prefix("published ")).expect("the script says what it published");
+    let line = text
+        .lines()
+        .find_map(|l| l.strip_prefix("published "))
+        .expect("the script says what it published");
     line.trim().parse().expect("a number")
 }
 
@@ -156,20 +176,34 @@ fn every_publication_is_in_the_trace_when_nothing_is_lost(stand: &Stand) {
     let (output, trace) = stand.record("whole", &[], &stand.script(BURST, &["3000"]));
     let events = events(&trace);
     assert_eq!(publications(&events, "/burst"), published(&output));
-    assert!(!events.iter().any(|e| matches!(e.kind, EventKind::Lost { .. })));
+    assert!(!events
+        .iter()
+        .any(|e| matches!(e.kind, EventKind::Lost { .. })));
     let reader = Reader::open(&trace).unwrap();
     assert_eq!(reader.manifest().state, State::Complete);
     let process = &reader.manifest().processes[0];
-    assert_eq!((process.distribution.as_str(), process.late), ("kilted", false));
+    assert_eq!(
+        (process.distribution.as_str(), process.late),
+        ("kilted", false)
+    );
     assert_eq!(process.nodes, ["/burst"]);
 }
 
 fn a_far_too_small_buffer_loses_exactly_what_it_counts(stand: &Stand) {
-    let count = |events: &[Event]| events.iter().filter(|e| matches!(e.kind, EventKind::Publish { .. })).count() as u64;
+    let count = |events: &[Event]| {
+        events
+            .iter()
+            .filter(|e| matches!(e.kind, EventKind::Publish { .. }))
+            .count() as u64
+    };
     // What the process publishes besides the burst (parameter events at its start).
     let (_, whole) = stand.record("none", &[], &stand.script(BURST, &["0"]));
     let besides = count(&events(&whole));
-    let (output, trace) = stand.record("small", &["--buffer", "4K"], &stand.script(BURST, &["20000"]));
+    let (output, trace) = stand.record(
+        "small",
+        &["--buffer", "4K"],
+        &stand.script(BURST, &["20000"]),
+    );
     let events = events(&trace);
     let said: u64 = events
         .iter()
@@ -180,16 +214,22 @@ fn a_far_too_small_buffer_loses_exactly_what_it_counts(stand: &Stand) {
         .sum();
     assert!(said > 0, "a buffer of 4 KiB held 20000 publications");
     assert_eq!(count(&events) + said, published(&output) + besides);
-    let manifest: u64 = Reader::open(&trace).unwrap().manifest().lost["publish"].values().sum();
+    let manifest: u64 = Reader::open(&trace).unwrap().manifest().lost["publish"]
+        .values()
+        .sum();
     assert_eq!(manifest, said, "the manifest counts what the events count");
 }
 
 fn a_killed_recorder_leaves_a_readable_trace_and_a_running_command(stand: &Stand) {
     // From before the command runs, through the moments in which its libraries are probed, to
     // the middle of the recording.
-    for (round, ms) in [30u64, 120, 200, 280, 360, 440, 520, 700, 4500].into_iter().enumerate() {
+    for (round, ms) in [30u64, 120, 200, 280, 360, 440, 520, 700, 4500]
+        .into_iter()
+        .enumerate()
+    {
         let mark = format!("7.{round}25");
-        let (mut recorder, trace) = stand.spawn(&format!("killed{round}"), &stand.script(TALKER, &[&mark]));
+        let (mut recorder, trace) =
+            stand.spawn(&format!("killed{round}"), &stand.script(TALKER, &[&mark]));
         std::thread::sleep(Duration::from_millis(ms));
         signal(&recorder, libc::SIGKILL);
         // The kernel takes the probes out one by one.
@@ -200,7 +240,10 @@ fn a_killed_recorder_leaves_a_readable_trace_and_a_running_command(stand: &Stand
             if !stopped && begin.elapsed() > Duration::from_millis(500) {
                 break;
             }
-            assert!(begin.elapsed() < Duration::from_secs(10), "killed after {ms} ms: the command stands still");
+            assert!(
+                begin.elapsed() < Duration::from_secs(10),
+                "killed after {ms} ms: the command stands still"
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
         if trace.join("manifest.json").exists() {
@@ -221,12 +264,18 @@ fn two_recorders_at_once_see_the_same(stand: &Stand) {
     let (mut b, trace_b) = stand.spawn("both-b", &[]);
     let begin = Instant::now();
     while !(trace_a.join("manifest.json").exists() && trace_b.join("manifest.json").exists()) {
-        assert!(begin.elapsed() < Duration::from_secs(30), "the recorders did not begin");
+        assert!(
+            begin.elapsed() < Duration::from_secs(30),
+            "the recorders did not begin"
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
     std::thread::sleep(Duration::from_secs(1));
     let script = stand.script(TALKER, &["2"]);
-    let output = Command::new(&script[0]).args(&script[1..]).output().expect("python starts");
+    let output = Command::new(&script[0])
+        .args(&script[1..])
+        .output()
+        .expect("python starts");
     for recorder in [&mut a, &mut b] {
         signal(recorder, libc::SIGTERM);
         assert!(wait_within(recorder, Duration::from_secs(30)).success());
@@ -269,25 +318,42 @@ fn who_may_not_record_is_told_why_in_one_line(_: &Stand) {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.contains("CAP_BPF") && said.contains("sudo") && said.contains("setcap"), "{said}");
+    assert!(
+        said.contains("CAP_BPF") && said.contains("sudo") && said.contains("setcap"),
+        "{said}"
+    );
     assert!(!place.path().join("refused").exists());
 }
 
 fn wrong_words_are_told_in_one_line(stand: &Stand) {
     for (args, code, word) in [
         (&["record", "--pid", "4194303"][..], 2, "4194303"),
-        (&["record", "-o", "nocommand", "--", "/no/such/program"], 1, "/no/such/program"),
-        (&["record", "-o", "/proc/nowhere", "--duration", "1s"], 1, "/proc/nowhere"),
+        (
+            &["record", "-o", "nocommand", "--", "/no/such/program"],
+            1,
+            "/no/such/program",
+        ),
+        (
+            &["record", "-o", "/proc/nowhere", "--duration", "1s"],
+            1,
+            "/proc/nowhere",
+        ),
     ] {
         let output = stand.onbeat(args).output().expect("onbeat starts");
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{said}");
-        assert!(said.contains(word) && said.trim_end().lines().count() == 1, "{said}");
+        assert!(
+            said.contains(word) && said.trim_end().lines().count() == 1,
+            "{said}"
+        );
     }
 }
 
 fn the_commands_own_failure_comes_through(stand: &Stand) {
-    let output = stand.onbeat(&["record", "-o", "fails", "--", "sh", "-c", "exit 7"]).output().expect("onbeat starts");
+    let output = stand
+        .onbeat(&["record", "-o", "fails", "--", "sh", "-c", "exit 7"])
+        .output()
+        .expect("onbeat starts");
     assert_eq!(output.status.code(), Some(7));
 }
 
@@ -308,14 +374,28 @@ fn main() {
         wrong_words_are_told_in_one_line,
         the_commands_own_failure_comes_through,
     ];
-    let filter: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
-    let cache = std::env::var("ONBEAT_CACHE")
-        .unwrap_or_else(|_| format!("{}/.cache/onbeat", std::env::var("HOME").unwrap_or_default()));
+    let filter: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| !a.starts_with('-'))
+        .collect();
+    let cache = std::env::var("ONBEAT_CACHE").unwrap_or_else(|_| {
+        format!(
+            "{}/.cache/onbeat",
+            std::env::var("HOME").unwrap_or_default()
+        )
+    });
     let python = PathBuf::from(cache).join("ros-kilted/bin/python");
-    let stand = Stand { python, dir: tempfile::tempdir().expect("a directory") };
+    let stand = Stand {
+        python,
+        dir: tempfile::tempdir().expect("a directory"),
+    };
     let refusal = if stand.python.exists() {
-        let probe = stand.onbeat(&["record", "-o", "probe", "--", "true"]).output().expect("onbeat starts");
-        (probe.status.code() == Some(4)).then(|| String::from_utf8_lossy(&probe.stderr).trim().to_owned())
+        let probe = stand
+            .onbeat(&["record", "-o", "probe", "--", "true"])
+            .output()
+            .expect("onbeat starts");
+        (probe.status.code() == Some(4))
+            .then(|| String::from_utf8_lossy(&probe.stderr).trim().to_owned())
     } else {
         Some("no ROS 2 environment: ./dev ros-env kilted makes it".to_owned())
     };

@@ -1,7 +1,10 @@
 //! The thinnest layer over the kernel: loads the BPF programs, attaches them, reads their maps.
 
 use crate::decode::{decode, Decoded};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, RingBuffer, RingBufferBuilder, UprobeOpts};
+use libbpf_rs::{
+    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, RingBuffer, RingBufferBuilder,
+    UprobeOpts,
+};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
 use std::cell::RefCell;
 use std::os::fd::AsRawFd;
@@ -16,7 +19,8 @@ struct Aligned<T: ?Sized>(T);
 
 /// The compiled programs.
 static PROGRAMS: &[u8] = {
-    static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/onbeat.bpf.o")));
+    static OBJECT: &Aligned<[u8]> =
+        &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/onbeat.bpf.o")));
     &OBJECT.0
 };
 
@@ -66,7 +70,9 @@ pub struct Features {
 impl Features {
     /// By the kernel's release, e.g. `6.18.44-custom`.
     pub fn of_release(release: &str) -> Features {
-        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0u32));
+        let mut numbers = release
+            .split(|c: char| !c.is_ascii_digit())
+            .map(|n| n.parse().unwrap_or(0u32));
         let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
         Features {
             cookie: version >= (5, 15),
@@ -111,7 +117,9 @@ impl FlagTable {
         if address == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error());
         }
-        Ok(FlagTable { address: address.cast() })
+        Ok(FlagTable {
+            address: address.cast(),
+        })
     }
 
     fn update(&self, id: u32, change: impl Fn(u8) -> u8) {
@@ -136,7 +144,8 @@ impl Drop for FlagTable {
 /// Writes the programs' settings into the image of their read-only data. Where each one lies
 /// is told by the object file's symbol table.
 fn settings(image: &mut [u8], values: &[(&str, u64)]) -> Result<(), String> {
-    let file = object::read::elf::ElfFile64::<object::Endianness>::parse(PROGRAMS).map_err(|e| e.to_string())?;
+    let file = object::read::elf::ElfFile64::<object::Endianness>::parse(PROGRAMS)
+        .map_err(|e| e.to_string())?;
     let section = file.section_by_name(".rodata").ok_or("no .rodata")?.index();
     for (name, value) in values {
         let symbol = file
@@ -144,7 +153,9 @@ fn settings(image: &mut [u8], values: &[(&str, u64)]) -> Result<(), String> {
             .find(|s| s.name() == Ok(name) && s.section_index() == Some(section))
             .ok_or_else(|| format!("no setting {name}"))?;
         let (at, size) = (symbol.address() as usize, symbol.size() as usize);
-        let target = image.get_mut(at..at + size).ok_or("settings out of range")?;
+        let target = image
+            .get_mut(at..at + size)
+            .ok_or("settings out of range")?;
         target.copy_from_slice(&value.to_le_bytes()[..size]);
     }
     Ok(())
@@ -164,13 +175,19 @@ impl Kernel {
         }
         let logged = std::env::var_os("ONBEAT_BPF_LOG").is_some();
         libbpf_rs::set_print(logged.then_some((libbpf_rs::PrintLevel::Debug, print_log)));
-        let mut open = ObjectBuilder::default().name("onbeat").map_err(refused)?.open_memory(PROGRAMS).map_err(refused)?;
+        let mut open = ObjectBuilder::default()
+            .name("onbeat")
+            .map_err(refused)?
+            .open_memory(PROGRAMS)
+            .map_err(refused)?;
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             if name == "ring" {
                 map.set_max_entries(options.buffer_bytes).map_err(refused)?;
             } else if name.ends_with(".rodata") {
-                let image = map.initial_value_mut().ok_or_else(|| KernelLoadError::Load("no settings".into()))?;
+                let image = map
+                    .initial_value_mut()
+                    .ok_or_else(|| KernelLoadError::Load("no settings".into()))?;
                 settings(
                     image,
                     &[
@@ -206,12 +223,23 @@ impl Kernel {
             })
             .map_err(refused)?;
         let ring = builder.build().map_err(refused)?;
-        Ok(Kernel { ring, decoded, lost, hits, distance, flags, object, features })
+        Ok(Kernel {
+            ring,
+            decoded,
+            lost,
+            hits,
+            distance,
+            flags,
+            object,
+            features,
+        })
     }
 
     /// Attaches one of the programs on the kernel's own tracepoints.
     pub fn attach_tracepoint(&self, program: &str) -> Result<Link, String> {
-        self.program(program)?.attach().map_err(|e| format!("{e:#}"))
+        self.program(program)?
+            .attach()
+            .map_err(|e| format!("{e:#}"))
     }
 
     /// Attaches a program to an offset in a file, for every process that maps it.
@@ -225,12 +253,18 @@ impl Kernel {
         cookie: u32,
     ) -> Result<Link, String> {
         let options = UprobeOpts {
-            cookie: if self.features.cookie { cookie.into() } else { 0 },
+            cookie: if self.features.cookie {
+                cookie.into()
+            } else {
+                0
+            },
             retprobe: at_return,
             ..UprobeOpts::default()
         };
         let offset = usize::try_from(file_offset).map_err(|e| e.to_string())?;
-        self.program(program)?.attach_uprobe_with_opts(-1, file, offset, options).map_err(|e| format!("{e:#}"))
+        self.program(program)?
+            .attach_uprobe_with_opts(-1, file, offset, options)
+            .map_err(|e| format!("{e:#}"))
     }
 
     fn program(&self, name: &str) -> Result<libbpf_rs::ProgramMut<'_>, String> {
@@ -258,7 +292,13 @@ impl Kernel {
 
     /// Tells the loader probe numbered `cookie` how far `_r_debug` lies from it.
     pub fn set_r_debug_distance(&self, cookie: u32, distance: i64) -> Result<(), String> {
-        self.distance.update(&cookie.to_ne_bytes(), &distance.to_ne_bytes(), MapFlags::ANY).map_err(|e| e.to_string())
+        self.distance
+            .update(
+                &cookie.to_ne_bytes(),
+                &distance.to_ne_bytes(),
+                MapFlags::ANY,
+            )
+            .map_err(|e| e.to_string())
     }
 
     /// Moves every record that is ready to `out`, waiting up to `timeout` for the first. Returns
@@ -285,7 +325,11 @@ fn counter(map: &MapHandle, key: u32) -> Vec<u64> {
     match map.lookup_percpu(&key.to_ne_bytes(), MapFlags::ANY) {
         Ok(Some(values)) => values
             .iter()
-            .map(|v| v.get(..8).map_or(0, |b| u64::from_ne_bytes(b.try_into().expect("eight bytes"))))
+            .map(|v| {
+                v.get(..8).map_or(0, |b| {
+                    u64::from_ne_bytes(b.try_into().expect("eight bytes"))
+                })
+            })
             .collect(),
         _ => Vec::new(),
     }
@@ -302,11 +346,25 @@ mod tests {
     #[test]
     fn abilities_follow_the_release() {
         let f = Features::of_release;
-        assert_eq!(f("5.8.0-generic"), Features { cookie: false, switch_state: false, fast_nop: false });
+        assert_eq!(
+            f("5.8.0-generic"),
+            Features {
+                cookie: false,
+                switch_state: false,
+                fast_nop: false
+            }
+        );
         assert!(f("5.15.0").cookie && !f("5.15.0").switch_state);
         assert!(f("6.1.0-13-amd64").switch_state && !f("6.1.0-13-amd64").fast_nop);
         assert!(f("6.18.44-x").fast_nop || !cfg!(target_arch = "x86_64"));
-        assert_eq!(f("weird"), Features { cookie: false, switch_state: false, fast_nop: false });
+        assert_eq!(
+            f("weird"),
+            Features {
+                cookie: false,
+                switch_state: false,
+                fast_nop: false
+            }
+        );
     }
 
     #[test]
@@ -315,7 +373,11 @@ mod tests {
         let has = |name: &str| file.symbols().any(|s| s.name() == Ok(name));
         for probe in crate::probes::PROBES {
             assert!(has(probe.program), "{}", probe.program);
-            assert!(probe.return_program.is_none_or(has), "{:?}", probe.return_program);
+            assert!(
+                probe.return_program.is_none_or(has),
+                "{:?}",
+                probe.return_program
+            );
         }
         for (_, program, _) in crate::probes::KERNEL_PROBES {
             assert!(has(program), "{program}");

@@ -73,13 +73,18 @@ struct Body<'a>(&'a [u8]);
 impl Body<'_> {
     fn word(&self, index: usize) -> u64 {
         let at = index * 8;
-        self.0.get(at..at + 8).map_or(0, |b| u64::from_le_bytes(b.try_into().expect("eight bytes")))
+        self.0.get(at..at + 8).map_or(0, |b| {
+            u64::from_le_bytes(b.try_into().expect("eight bytes"))
+        })
     }
 
     /// Name `index` behind `words` numbers.
     fn name(&self, words: usize, index: usize) -> Name {
         let at = words * 8 + index * NAME;
-        let bytes = self.0.get(at..(at + NAME).min(self.0.len())).unwrap_or_default();
+        let bytes = self
+            .0
+            .get(at..(at + NAME).min(self.0.len()))
+            .unwrap_or_default();
         let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
         String::from_utf8_lossy(&bytes[..end]).into()
     }
@@ -110,14 +115,35 @@ pub fn decode(record: &[u8]) -> Option<Decoded> {
         _ => EndpointKind::Client,
     };
     let what = match kind {
-        kinds::PROCESS_SEEN => return Some(Decoded::Process { pid, time_ns, late: small != 0 }),
+        kinds::PROCESS_SEEN => {
+            return Some(Decoded::Process {
+                pid,
+                time_ns,
+                late: small != 0,
+            })
+        }
         kinds::THREAD_SEEN => return Some(Decoded::Thread { pid, tid, time_ns }),
-        kinds::LIBRARY_LOADED => return Some(Decoded::Library { pid, loader: false, stopped: small != 0 }),
-        kinds::LOADER_SEEN => return Some(Decoded::Library { pid, loader: true, stopped: small != 0 }),
+        kinds::LIBRARY_LOADED => {
+            return Some(Decoded::Library {
+                pid,
+                loader: false,
+                stopped: small != 0,
+            })
+        }
+        kinds::LOADER_SEEN => {
+            return Some(Decoded::Library {
+                pid,
+                loader: true,
+                stopped: small != 0,
+            })
+        }
         kinds::WAIT_SET => {
             let list = |category: usize| {
                 let count = (b.word(category) as usize).min(WAIT_SET);
-                (0..count).map(|i| b.word(4 + category * WAIT_SET + i)).filter(|&h| h != 0).collect()
+                (0..count)
+                    .map(|i| b.word(4 + category * WAIT_SET + i))
+                    .filter(|&h| h != 0)
+                    .collect()
             };
             return Some(Decoded::WaitSet(WaitSet {
                 pid,
@@ -131,9 +157,12 @@ pub fn decode(record: &[u8]) -> Option<Decoded> {
         }
         // Only tells that the process is no late one, which PROCESS_SEEN says too.
         kinds::RCL_INIT => return None,
-        kinds::NODE_INIT => {
-            EventKind::NodeInit { node: b.word(0), rmw: b.word(1), name: b.name(4, 0), namespace: b.name(4, 1) }
-        }
+        kinds::NODE_INIT => EventKind::NodeInit {
+            node: b.word(0),
+            rmw: b.word(1),
+            name: b.name(4, 0),
+            namespace: b.name(4, 1),
+        },
         kinds::PUBLISHER_INIT => EventKind::PublisherInit {
             publisher: b.word(0),
             node: b.word(1),
@@ -148,39 +177,97 @@ pub fn decode(record: &[u8]) -> Option<Decoded> {
             depth: b.word(3),
             topic: b.name(4, 0),
         },
-        kinds::SERVICE_INIT => {
-            EventKind::ServiceInit { service: b.word(0), node: b.word(1), rmw: b.word(2), name: b.name(4, 0) }
-        }
-        kinds::CLIENT_INIT => {
-            EventKind::ClientInit { client: b.word(0), node: b.word(1), rmw: b.word(2), name: b.name(4, 0) }
-        }
-        kinds::PUBLISHER_GID => EventKind::PublisherGid { rmw: b.word(0), gid: b.gid(1) },
-        kinds::SUBSCRIPTION_GID => EventKind::SubscriptionGid { rmw: b.word(0), gid: b.gid(1) },
-        kinds::CLIENT_GID => EventKind::ClientGid { rmw: b.word(0), gid: b.gid(1) },
+        kinds::SERVICE_INIT => EventKind::ServiceInit {
+            service: b.word(0),
+            node: b.word(1),
+            rmw: b.word(2),
+            name: b.name(4, 0),
+        },
+        kinds::CLIENT_INIT => EventKind::ClientInit {
+            client: b.word(0),
+            node: b.word(1),
+            rmw: b.word(2),
+            name: b.name(4, 0),
+        },
+        kinds::PUBLISHER_GID => EventKind::PublisherGid {
+            rmw: b.word(0),
+            gid: b.gid(1),
+        },
+        kinds::SUBSCRIPTION_GID => EventKind::SubscriptionGid {
+            rmw: b.word(0),
+            gid: b.gid(1),
+        },
+        kinds::CLIENT_GID => EventKind::ClientGid {
+            rmw: b.word(0),
+            gid: b.gid(1),
+        },
         kinds::CLOCK_INIT => EventKind::ClockInit { clock: b.word(0) },
-        kinds::TIMER_INIT => EventKind::TimerInit { timer: b.word(0), period_ns: b.word(1) as i64 },
-        kinds::TIMER_CLOCK => EventKind::TimerClock { timer: b.word(0), clock: b.word(1) },
-        kinds::TIMER_NODE => EventKind::TimerNode { timer: b.word(0), node: b.word(1) },
-        kinds::TIMER_CALLBACK => EventKind::TimerCallback { timer: b.word(0), callback: b.word(1) },
-        kinds::SUBSCRIPTION_OBJECT => EventKind::SubscriptionObject { subscription: b.word(0), object: b.word(1) },
-        kinds::SUBSCRIPTION_CALLBACK => EventKind::SubscriptionCallback { object: b.word(0), callback: b.word(1) },
-        kinds::SERVICE_CALLBACK => EventKind::ServiceCallback { service: b.word(0), callback: b.word(1) },
-        kinds::CALLBACK_SYMBOL => EventKind::CallbackSymbol { callback: b.word(0), symbol: b.name(4, 0) },
-        kinds::INTRA_BUFFER_SUBSCRIPTION => EventKind::IntraBufferSubscription { ipb: b.word(0), object: b.word(1) },
-        kinds::RING_BUFFER_INTRA_BUFFER => EventKind::RingBufferIntraBuffer { buffer: b.word(0), ipb: b.word(1) },
-        kinds::RING_BUFFER_INIT => EventKind::RingBufferInit { buffer: b.word(0), capacity: b.word(1) },
-        kinds::LIFECYCLE_INIT => EventKind::LifecycleInit { node: b.word(0), machine: b.word(1) },
-        kinds::LIFECYCLE_TRANSITION => {
-            EventKind::LifecycleTransition { machine: b.word(0), from: b.name(4, 0), to: b.name(4, 1) }
-        }
+        kinds::TIMER_INIT => EventKind::TimerInit {
+            timer: b.word(0),
+            period_ns: b.word(1) as i64,
+        },
+        kinds::TIMER_CLOCK => EventKind::TimerClock {
+            timer: b.word(0),
+            clock: b.word(1),
+        },
+        kinds::TIMER_NODE => EventKind::TimerNode {
+            timer: b.word(0),
+            node: b.word(1),
+        },
+        kinds::TIMER_CALLBACK => EventKind::TimerCallback {
+            timer: b.word(0),
+            callback: b.word(1),
+        },
+        kinds::SUBSCRIPTION_OBJECT => EventKind::SubscriptionObject {
+            subscription: b.word(0),
+            object: b.word(1),
+        },
+        kinds::SUBSCRIPTION_CALLBACK => EventKind::SubscriptionCallback {
+            object: b.word(0),
+            callback: b.word(1),
+        },
+        kinds::SERVICE_CALLBACK => EventKind::ServiceCallback {
+            service: b.word(0),
+            callback: b.word(1),
+        },
+        kinds::CALLBACK_SYMBOL => EventKind::CallbackSymbol {
+            callback: b.word(0),
+            symbol: b.name(4, 0),
+        },
+        kinds::INTRA_BUFFER_SUBSCRIPTION => EventKind::IntraBufferSubscription {
+            ipb: b.word(0),
+            object: b.word(1),
+        },
+        kinds::RING_BUFFER_INTRA_BUFFER => EventKind::RingBufferIntraBuffer {
+            buffer: b.word(0),
+            ipb: b.word(1),
+        },
+        kinds::RING_BUFFER_INIT => EventKind::RingBufferInit {
+            buffer: b.word(0),
+            capacity: b.word(1),
+        },
+        kinds::LIFECYCLE_INIT => EventKind::LifecycleInit {
+            node: b.word(0),
+            machine: b.word(1),
+        },
+        kinds::LIFECYCLE_TRANSITION => EventKind::LifecycleTransition {
+            machine: b.word(0),
+            from: b.name(4, 0),
+            to: b.name(4, 1),
+        },
         kinds::ENDPOINT_FOUND => EventKind::EndpointFound {
             endpoint: endpoint(small),
             rcl: b.word(0),
             rmw: b.word(1),
             name: b.name(4, 0),
         },
-        kinds::CALLBACK_START => EventKind::CallbackStart { callback: b.word(0), intra_process: small != 0 },
-        kinds::CALLBACK_END => EventKind::CallbackEnd { callback: b.word(0) },
+        kinds::CALLBACK_START => EventKind::CallbackStart {
+            callback: b.word(0),
+            intra_process: small != 0,
+        },
+        kinds::CALLBACK_END => EventKind::CallbackEnd {
+            callback: b.word(0),
+        },
         kinds::TIMER_CALL => EventKind::TimerCall { timer: b.word(0) },
         kinds::TAKE => EventKind::Take {
             rmw: b.word(0),
@@ -188,17 +275,34 @@ pub fn decode(record: &[u8]) -> Option<Decoded> {
             source_ns: b.word(2) as i64,
             taken: small != 0,
         },
-        kinds::INTRA_PUBLISH => EventKind::IntraPublish { publisher: b.word(0), message: b.word(1) },
-        kinds::RING_BUFFER_ENQUEUE => {
-            EventKind::RingBufferEnqueue { buffer: b.word(0), index: b.word(1), overwritten: small != 0 }
-        }
-        kinds::RING_BUFFER_DEQUEUE => EventKind::RingBufferDequeue { buffer: b.word(0), index: b.word(1) },
+        kinds::INTRA_PUBLISH => EventKind::IntraPublish {
+            publisher: b.word(0),
+            message: b.word(1),
+        },
+        kinds::RING_BUFFER_ENQUEUE => EventKind::RingBufferEnqueue {
+            buffer: b.word(0),
+            index: b.word(1),
+            overwritten: small != 0,
+        },
+        kinds::RING_BUFFER_DEQUEUE => EventKind::RingBufferDequeue {
+            buffer: b.word(0),
+            index: b.word(1),
+        },
         kinds::RING_BUFFER_CLEAR => EventKind::RingBufferClear { buffer: b.word(0) },
-        kinds::PUBLISH => {
-            EventKind::Publish { rmw: b.word(0), message: b.word(1), source_ns: Some(b.word(2) as i64) }
-        }
-        kinds::PUBLISH_UNSTAMPED => EventKind::Publish { rmw: b.word(0), message: b.word(1), source_ns: None },
-        kinds::REQUEST_SEND => EventKind::RequestSend { rmw: b.word(0), sequence: b.word(1) as i64 },
+        kinds::PUBLISH => EventKind::Publish {
+            rmw: b.word(0),
+            message: b.word(1),
+            source_ns: Some(b.word(2) as i64),
+        },
+        kinds::PUBLISH_UNSTAMPED => EventKind::Publish {
+            rmw: b.word(0),
+            message: b.word(1),
+            source_ns: None,
+        },
+        kinds::REQUEST_SEND => EventKind::RequestSend {
+            rmw: b.word(0),
+            sequence: b.word(1) as i64,
+        },
         kinds::REQUEST_TAKE => EventKind::RequestTake {
             rmw: b.word(0),
             sequence: b.word(1) as i64,
@@ -225,7 +329,9 @@ pub fn decode(record: &[u8]) -> Option<Decoded> {
         },
         kinds::SYNC_INPUT => EventKind::SyncInput { filter: b.word(0) },
         kinds::EXECUTOR_NEXT_READY => EventKind::ExecutorNextReady,
-        kinds::EXECUTOR_WAIT_FOR_WORK => EventKind::ExecutorWaitForWork { timeout_ns: b.word(0) as i64 },
+        kinds::EXECUTOR_WAIT_FOR_WORK => EventKind::ExecutorWaitForWork {
+            timeout_ns: b.word(0) as i64,
+        },
         kinds::EXECUTOR_EXECUTE => EventKind::ExecutorExecute { handle: b.word(0) },
         kinds::EXECUTE_START | kinds::EXECUTE_END => {
             let execute = match small {
@@ -243,11 +349,18 @@ pub fn decode(record: &[u8]) -> Option<Decoded> {
         kinds::WAIT_SET_INIT => EventKind::WaitSetInit,
         kinds::WAIT => EventKind::Wait,
         kinds::GUARD_TRIGGER => EventKind::GuardTrigger { guard: b.word(0) },
-        kinds::SWITCH_IN => {
-            EventKind::SwitchIn { prev_tid: b.word(0) as u32, priority: small as u8, policy: (small >> 8) as u8 }
-        }
-        kinds::SWITCH_OUT => EventKind::SwitchOut { next_tid: b.word(0) as u32, state: small as u16 },
-        kinds::WAKE => EventKind::Wake { waker_tid: b.word(0) as u32 },
+        kinds::SWITCH_IN => EventKind::SwitchIn {
+            prev_tid: b.word(0) as u32,
+            priority: small as u8,
+            policy: (small >> 8) as u8,
+        },
+        kinds::SWITCH_OUT => EventKind::SwitchOut {
+            next_tid: b.word(0) as u32,
+            state: small as u16,
+        },
+        kinds::WAKE => EventKind::Wake {
+            waker_tid: b.word(0) as u32,
+        },
         kinds::FORK => EventKind::Fork {
             parent_pid: b.word(0) as u32,
             parent_tid: b.word(1) as u32,
@@ -257,7 +370,13 @@ pub fn decode(record: &[u8]) -> Option<Decoded> {
         kinds::EXIT => EventKind::Exit,
         _ => return None,
     };
-    Some(Decoded::Event(Event { time_ns, cpu, pid, tid, kind: what }))
+    Some(Decoded::Event(Event {
+        time_ns,
+        cpu,
+        pid,
+        tid,
+        kind: what,
+    }))
 }
 
 #[cfg(test)]
@@ -304,12 +423,33 @@ mod tests {
         assert_eq!(
             kinds,
             [
-                EventKind::NodeInit { node: 1, rmw: 2, name: "talker".into(), namespace: "/".into() },
-                EventKind::PublisherInit { publisher: 3, node: 1, rmw: 4, topic: "/chatter".into(), depth: 10 },
-                EventKind::TimerInit { timer: 5, period_ns: 100_000_000 },
+                EventKind::NodeInit {
+                    node: 1,
+                    rmw: 2,
+                    name: "talker".into(),
+                    namespace: "/".into()
+                },
+                EventKind::PublisherInit {
+                    publisher: 3,
+                    node: 1,
+                    rmw: 4,
+                    topic: "/chatter".into(),
+                    depth: 10
+                },
+                EventKind::TimerInit {
+                    timer: 5,
+                    period_ns: 100_000_000
+                },
                 EventKind::TimerNode { timer: 5, node: 1 },
-                EventKind::CallbackStart { callback: 6, intra_process: false },
-                EventKind::Publish { rmw: 4, message: 9, source_ns: None },
+                EventKind::CallbackStart {
+                    callback: 6,
+                    intra_process: false
+                },
+                EventKind::Publish {
+                    rmw: 4,
+                    message: 9,
+                    source_ns: None
+                },
                 EventKind::CallbackEnd { callback: 6 },
             ]
         );

@@ -61,20 +61,40 @@ const CODE_MAX: u64 = 4096;
 impl Symbols {
     /// Reads the symbols of `path` that `wanted` accepts: dynamic ones, and with `local` those of
     /// the full symbol table too.
-    pub fn read(path: &Path, local: bool, wanted: impl Fn(&str) -> bool) -> Result<Symbols, ElfReadError> {
-        let data = std::fs::read(path).map_err(|source| ElfReadError::Io { path: path.into(), source })?;
-        let format = |e: object::Error| ElfReadError::Format { path: path.into(), reason: e.to_string() };
+    pub fn read(
+        path: &Path,
+        local: bool,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Symbols, ElfReadError> {
+        let data = std::fs::read(path).map_err(|source| ElfReadError::Io {
+            path: path.into(),
+            source,
+        })?;
+        let format = |e: object::Error| ElfReadError::Format {
+            path: path.into(),
+            reason: e.to_string(),
+        };
         let file = ElfFile64::<object::Endianness>::parse(&*data).map_err(format)?;
         let machine = match file.architecture() {
             Architecture::X86_64 => Machine::X86_64,
             Architecture::Aarch64 => Machine::Aarch64,
-            architecture => return Err(ElfReadError::Architecture { path: path.into(), architecture }),
+            architecture => {
+                return Err(ElfReadError::Architecture {
+                    path: path.into(),
+                    architecture,
+                })
+            }
         };
         let mut functions = HashMap::new();
         let dynamic = file.dynamic_symbols();
         let full = local.then(|| file.symbols()).into_iter().flatten();
         for symbol in dynamic.chain(full) {
-            if symbol.is_undefined() || !matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Data | SymbolKind::Unknown) {
+            if symbol.is_undefined()
+                || !matches!(
+                    symbol.kind(),
+                    SymbolKind::Text | SymbolKind::Data | SymbolKind::Unknown
+                )
+            {
                 continue;
             }
             let Ok(name) = symbol.name() else { continue };
@@ -95,8 +115,18 @@ impl Symbols {
                 }
                 let file_offset = in_file.saturating_add(offset);
                 let end = file_offset.saturating_add(size).min(data.len() as u64);
-                let code = data.get(file_offset as usize..end as usize).unwrap_or_default().to_vec();
-                functions.insert(name.to_owned(), Function { file_offset, address, code });
+                let code = data
+                    .get(file_offset as usize..end as usize)
+                    .unwrap_or_default()
+                    .to_vec();
+                functions.insert(
+                    name.to_owned(),
+                    Function {
+                        file_offset,
+                        address,
+                        code,
+                    },
+                );
                 break;
             }
         }
@@ -110,7 +140,9 @@ impl Symbols {
 
     /// All that were found.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Function)> {
-        self.functions.iter().map(|(name, function)| (name.as_str(), function))
+        self.functions
+            .iter()
+            .map(|(name, function)| (name.as_str(), function))
     }
 }
 
@@ -122,10 +154,22 @@ mod tests {
     fn files_that_are_no_libraries_are_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("librcl.so");
-        for content in [&b""[..], b"\x7fELF", b"#!/bin/sh\n", &[0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]] {
+        for content in [
+            &b""[..],
+            b"\x7fELF",
+            b"#!/bin/sh\n",
+            &[
+                0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff,
+            ],
+        ] {
             std::fs::write(&path, content).unwrap();
-            let error = Symbols::read(&path, true, |_| true).unwrap_err().to_string();
-            assert!(error.contains("librcl.so") && !error.contains('\n'), "{error}");
+            let error = Symbols::read(&path, true, |_| true)
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.contains("librcl.so") && !error.contains('\n'),
+                "{error}"
+            );
         }
     }
 
@@ -133,6 +177,8 @@ mod tests {
     fn the_test_binarys_own_functions_are_found() {
         let own = std::env::current_exe().unwrap();
         let symbols = Symbols::read(&own, true, |name| name == "main").unwrap();
-        assert!(symbols.get("main").is_some_and(|f| !f.code.is_empty() && f.file_offset > 0));
+        assert!(symbols
+            .get("main")
+            .is_some_and(|f| !f.code.is_empty() && f.file_offset > 0));
     }
 }

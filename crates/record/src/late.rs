@@ -17,7 +17,8 @@ pub trait Memory {
     /// A word.
     fn word(&self, address: u64) -> Option<u64> {
         let mut bytes = [0; 8];
-        self.read(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
+        self.read(address, &mut bytes)
+            .then(|| u64::from_le_bytes(bytes))
     }
 
     /// A text of up to 255 bytes that ends with a zero.
@@ -51,10 +52,17 @@ pub struct ProcessMemory {
 
 impl Memory for ProcessMemory {
     fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
-        let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-        let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: buffer.len() };
+        let local = libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: buffer.len(),
+        };
+        let remote = libc::iovec {
+            iov_base: address as *mut libc::c_void,
+            iov_len: buffer.len(),
+        };
         // SAFETY: `local` describes `buffer`; the kernel checks the remote side.
-        let n = unsafe { libc::process_vm_readv(self.pid as libc::pid_t, &local, 1, &remote, 1, 0) };
+        let n =
+            unsafe { libc::process_vm_readv(self.pid as libc::pid_t, &local, 1, &remote, 1, 0) };
         n == buffer.len() as isize
     }
 }
@@ -66,15 +74,23 @@ const SEARCHED_WORDS: u64 = 128;
 fn find_rmw(memory: &impl Memory, rcl: u64) -> Option<(u64, String)> {
     let private = memory.word(rcl).filter(|&p| p != 0)?;
     for index in 0..SEARCHED_WORDS {
-        let Some(candidate) = memory.word(private + index * 8) else { break };
+        let Some(candidate) = memory.word(private + index * 8) else {
+            break;
+        };
         if candidate < 4096 || candidate % 8 != 0 {
             continue;
         }
-        let (Some(identifier), Some(name)) = (memory.word(candidate), memory.word(candidate + 16)) else { continue };
+        let (Some(identifier), Some(name)) = (memory.word(candidate), memory.word(candidate + 16))
+        else {
+            continue;
+        };
         if identifier < 4096 || name < 4096 {
             continue;
         }
-        if !memory.text(identifier).is_some_and(|t| t.starts_with("rmw_")) {
+        if !memory
+            .text(identifier)
+            .is_some_and(|t| t.starts_with("rmw_"))
+        {
             continue;
         }
         if let Some(name) = memory.text(name).filter(|t| t.starts_with('/')) {
@@ -99,17 +115,31 @@ pub fn explore(memory: &impl Memory, set: &WaitSet) -> (Vec<EventKind>, usize) {
         for &rcl in handles {
             match find_rmw(memory, rcl) {
                 Some((rmw, name)) => {
-                    if let (EndpointKind::Service, Some(node)) = (endpoint, name.strip_suffix("/get_parameters")) {
+                    if let (EndpointKind::Service, Some(node)) =
+                        (endpoint, name.strip_suffix("/get_parameters"))
+                    {
                         nodes.insert(node.to_owned());
                     }
-                    events.push(EventKind::EndpointFound { endpoint, rcl, rmw, name: name.into() });
+                    events.push(EventKind::EndpointFound {
+                        endpoint,
+                        rcl,
+                        rmw,
+                        name: name.into(),
+                    });
                 }
                 None => unresolved += 1,
             }
         }
     }
-    events.extend(set.timers.iter().map(|&timer| EventKind::TimerFound { timer }));
-    let named = nodes.into_iter().map(|name| EventKind::NodeFound { node: 0, name: name.into() });
+    events.extend(
+        set.timers
+            .iter()
+            .map(|&timer| EventKind::TimerFound { timer }),
+    );
+    let named = nodes.into_iter().map(|name| EventKind::NodeFound {
+        node: 0,
+        name: name.into(),
+    });
     // Nodes first, so that whoever reads in order knows them before their endpoints.
     (named.chain(events).collect(), unresolved)
 }
@@ -117,12 +147,20 @@ pub fn explore(memory: &impl Memory, set: &WaitSet) -> (Vec<EventKind>, usize) {
 /// Node names that a command line gives (`--ros-args -r __node:=NAME -r __ns:=NS`).
 pub fn node_of_command_line(command: &str) -> Option<String> {
     let value = |key: &str| {
-        command.split_whitespace().find_map(|word| word.strip_prefix(key)).filter(|v| !v.is_empty()).map(str::to_owned)
+        command
+            .split_whitespace()
+            .find_map(|word| word.strip_prefix(key))
+            .filter(|v| !v.is_empty())
+            .map(str::to_owned)
     };
     let name = value("__node:=").or_else(|| value("__name:="))?;
     let namespace = value("__ns:=").unwrap_or_default();
     let namespace = namespace.trim_matches('/');
-    Some(if namespace.is_empty() { format!("/{name}") } else { format!("/{namespace}/{name}") })
+    Some(if namespace.is_empty() {
+        format!("/{name}")
+    } else {
+        format!("/{namespace}/{name}")
+    })
 }
 
 #[cfg(test)]
@@ -134,7 +172,9 @@ mod tests {
 
     impl Memory for Image {
         fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
-            let Some(at) = address.checked_sub(4096).map(|a| a as usize) else { return false };
+            let Some(at) = address.checked_sub(4096).map(|a| a as usize) else {
+                return false;
+            };
             match self.0.get(at..at.saturating_add(buffer.len())) {
                 Some(bytes) => {
                     buffer.copy_from_slice(bytes);
@@ -181,7 +221,10 @@ mod tests {
             assert_eq!(
                 events,
                 [
-                    EventKind::NodeFound { node: 0, name: "/drive/planner".into() },
+                    EventKind::NodeFound {
+                        node: 0,
+                        name: "/drive/planner".into()
+                    },
                     EventKind::EndpointFound {
                         endpoint: EndpointKind::Service,
                         rcl,
@@ -198,8 +241,14 @@ mod tests {
     #[test]
     fn command_lines_name_nodes() {
         let f = node_of_command_line;
-        assert_eq!(f("/opt/x --ros-args -r __node:=talker -r __ns:=/a/b"), Some("/a/b/talker".into()));
-        assert_eq!(f("/opt/x --ros-args -r __node:=talker"), Some("/talker".into()));
+        assert_eq!(
+            f("/opt/x --ros-args -r __node:=talker -r __ns:=/a/b"),
+            Some("/a/b/talker".into())
+        );
+        assert_eq!(
+            f("/opt/x --ros-args -r __node:=talker"),
+            Some("/talker".into())
+        );
         assert_eq!(f("python3 x.py"), None);
     }
 }

@@ -50,8 +50,12 @@ fn sudo_user() -> Option<User> {
         return None;
     }
     let id = |name: &str| std::env::var(name).ok()?.parse().ok();
-    Some(User { uid: id("SUDO_UID")?, gid: id("SUDO_GID")?, name: std::env::var("SUDO_USER").ok()? })
-        .filter(|u| u.uid != 0)
+    Some(User {
+        uid: id("SUDO_UID")?,
+        gid: id("SUDO_GID")?,
+        name: std::env::var("SUDO_USER").ok()?,
+    })
+    .filter(|u| u.uid != 0)
 }
 
 /// Home directory of a user, from the passwd file.
@@ -59,7 +63,8 @@ fn home_of(uid: u32) -> Option<String> {
     let passwd = std::fs::read_to_string("/etc/passwd").ok()?;
     passwd.lines().find_map(|line| {
         let fields: Vec<_> = line.split(':').collect();
-        (fields.get(2)?.parse::<u32>().ok()? == uid).then(|| fields.get(5).map(|h| (*h).to_owned()))?
+        (fields.get(2)?.parse::<u32>().ok()? == uid)
+            .then(|| fields.get(5).map(|h| (*h).to_owned()))?
     })
 }
 
@@ -81,11 +86,21 @@ pub fn launch(command: &[String]) -> Result<Launched, LaunchError> {
         if let Some(home) = home_of(user.uid) {
             builder.env("HOME", home);
         }
-        builder.env("USER", &user.name).env("LOGNAME", &user.name).uid(user.uid).gid(user.gid);
+        builder
+            .env("USER", &user.name)
+            .env("LOGNAME", &user.name)
+            .uid(user.uid)
+            .gid(user.gid);
     }
-    let child = builder.spawn().map_err(|source| LaunchError::Start { program, source })?;
+    let child = builder
+        .spawn()
+        .map_err(|source| LaunchError::Start { program, source })?;
     let _ = guard.write_all(&child.id().to_ne_bytes());
-    Ok(Launched { child, _guard: guard, guard_pid })
+    Ok(Launched {
+        child,
+        _guard: guard,
+        guard_pid,
+    })
 }
 
 impl Drop for Launched {
@@ -155,8 +170,13 @@ fn guard(mut pipe: File) {
 fn close_others(keep: &File) {
     use std::os::fd::AsRawFd;
     let keep = keep.as_raw_fd();
-    let Ok(dir) = std::fs::read_dir("/proc/self/fd") else { return };
-    let open: Vec<i32> = dir.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+    let Ok(dir) = std::fs::read_dir("/proc/self/fd") else {
+        return;
+    };
+    let open: Vec<i32> = dir
+        .flatten()
+        .filter_map(|e| e.file_name().to_str()?.parse().ok())
+        .collect();
     for fd in open.into_iter().filter(|&fd| fd > 2 && fd != keep) {
         // SAFETY: the guard uses none of these; it never returns into code that does.
         unsafe { libc::close(fd) };

@@ -3,8 +3,8 @@
 use crate::bpf::Kernel;
 use crate::elf::Symbols;
 use crate::placement::{entry, place, Place, Placement};
-use crate::probes::{Distribution, Library, Probe, PROBES, SYNC_MEMBER, SYNC_PREFIX};
 use crate::privilege;
+use crate::probes::{Distribution, Library, Probe, PROBES, SYNC_MEMBER, SYNC_PREFIX};
 use crate::proc::{self, MappedFile};
 use libbpf_rs::Link;
 use onbeat_trace::manifest::ProbeInfo;
@@ -53,7 +53,10 @@ pub struct Found {
 /// Programs and libraries that never hold template instances of message_filters.
 fn is_system_file(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    path.starts_with("/usr/lib/") || path.starts_with("/lib") || name.starts_with("python") || name.contains("__rosidl_")
+    path.starts_with("/usr/lib/")
+        || path.starts_with("/lib")
+        || name.starts_with("python")
+        || name.contains("__rosidl_")
 }
 
 impl Libraries {
@@ -72,7 +75,9 @@ impl Libraries {
     /// libraries are seen as they are loaded.
     pub fn watch_loaders(&mut self, kernel: &Kernel, pids: &[u32]) {
         for &pid in pids {
-            for file in proc::mapped_files(pid, |name| name.starts_with("ld-linux") || name.starts_with("ld-2.")) {
+            for file in proc::mapped_files(pid, |name| {
+                name.starts_with("ld-linux") || name.starts_with("ld-2.")
+            }) {
                 self.watch_loader(kernel, &file);
             }
         }
@@ -86,16 +91,38 @@ impl Libraries {
         let cookie = self.probes.len() as u32;
         let attached = Symbols::read(&file.reachable, false, |n| n == STATE || n == "_r_debug")
             .map_err(|e| e.to_string())
-            .and_then(|symbols| match (symbols.get(STATE), symbols.get("_r_debug")) {
-                (Some(state), Some(debug)) => {
-                    // The program reads its instruction pointer: probe the first instruction.
-                    kernel.set_r_debug_distance(cookie, debug.address as i64 - state.address as i64)?;
-                    kernel.attach_uprobe("on_dl_state", &file.reachable, state.file_offset, false, cookie)
-                }
-                _ => Err(format!("{} exports no {STATE}", file.path)),
-            });
+            .and_then(
+                |symbols| match (symbols.get(STATE), symbols.get("_r_debug")) {
+                    (Some(state), Some(debug)) => {
+                        // The program reads its instruction pointer: probe the first instruction.
+                        kernel.set_r_debug_distance(
+                            cookie,
+                            debug.address as i64 - state.address as i64,
+                        )?;
+                        kernel.attach_uprobe(
+                            "on_dl_state",
+                            &file.reachable,
+                            state.file_offset,
+                            false,
+                            cookie,
+                        )
+                    }
+                    _ => Err(format!("{} exports no {STATE}", file.path)),
+                },
+            );
         let consequence = "processes that load ROS 2 later are found only by their hits in libraries known already";
-        self.push("library_loaded", file, STATE, Place { offset: 0, placement: Placement::Stepped }, cookie, attached, consequence);
+        self.push(
+            "library_loaded",
+            file,
+            STATE,
+            Place {
+                offset: 0,
+                placement: Placement::Stepped,
+            },
+            cookie,
+            attached,
+            consequence,
+        );
     }
 
     /// Does this kernel want CAP_SYS_ADMIN for uprobes? Found by trying.
@@ -103,10 +130,22 @@ impl Libraries {
         const STATE: &str = "_dl_debug_state";
         let own = proc::mapped_files(std::process::id(), |name| name.starts_with("ld-"));
         let Some(file) = own.first() else { return true };
-        let Ok(symbols) = Symbols::read(&file.reachable, false, |n| n == STATE) else { return true };
-        let Some(function) = symbols.get(STATE) else { return true };
+        let Ok(symbols) = Symbols::read(&file.reachable, false, |n| n == STATE) else {
+            return true;
+        };
+        let Some(function) = symbols.get(STATE) else {
+            return true;
+        };
         privilege::without_admin(|| {
-            kernel.attach_uprobe("on_rcl_init", &file.reachable, function.file_offset, false, 0).is_err()
+            kernel
+                .attach_uprobe(
+                    "on_rcl_init",
+                    &file.reachable,
+                    function.file_offset,
+                    false,
+                    0,
+                )
+                .is_err()
         })
     }
 
@@ -144,18 +183,24 @@ impl Libraries {
 
     /// Has the process mapped a tracing library (that is not probed yet, with `unprobed`)?
     pub fn uses_ros(&self, pid: u32, unprobed: bool) -> bool {
-        proc::mapped_files(pid, |name| Library::of_file_name(name) == Some(Library::Tracetools))
-            .iter()
-            .any(|file| !unprobed || !self.done.contains(&file.id))
+        proc::mapped_files(pid, |name| {
+            Library::of_file_name(name) == Some(Library::Tracetools)
+        })
+        .iter()
+        .any(|file| !unprobed || !self.done.contains(&file.id))
     }
 
     /// Looks at what a process has mapped and probes what is new.
     pub fn visit(&mut self, kernel: &Kernel, pid: u32) -> Found {
         let files = proc::mapped_files(pid, |name| Library::of_file_name(name).is_some());
         let mut found = Found::default();
-        let library_of = |file: &MappedFile| Library::of_file_name(file.path.rsplit('/').next().unwrap_or(""));
+        let library_of =
+            |file: &MappedFile| Library::of_file_name(file.path.rsplit('/').next().unwrap_or(""));
         // The tracing library tells the distribution, which the others' rows depend on.
-        for file in files.iter().filter(|f| library_of(f) == Some(Library::Tracetools)) {
+        for file in files
+            .iter()
+            .filter(|f| library_of(f) == Some(Library::Tracetools))
+        {
             let distribution = match self.distributions.get(&file.id) {
                 Some(&known) => Some(known),
                 None => Symbols::read(&file.reachable, false, |n| n.starts_with("ros_trace_"))
@@ -169,13 +214,23 @@ impl Libraries {
             found.path = Some(file.path.clone());
         }
         for file in &files {
-            let Some(library) = library_of(file) else { continue };
+            let Some(library) = library_of(file) else {
+                continue;
+            };
             if library == Library::Rmw {
                 let name = file.path.rsplit('/').next().unwrap_or("");
-                found.rmw = Some(name.trim_start_matches("lib").split(".so").next().unwrap_or("").to_owned());
+                found.rmw = Some(
+                    name.trim_start_matches("lib")
+                        .split(".so")
+                        .next()
+                        .unwrap_or("")
+                        .to_owned(),
+                );
             }
             // Without libtracetools yet (it may come in the same load, or be compiled out): wait.
-            let Some(distribution) = found.distribution else { continue };
+            let Some(distribution) = found.distribution else {
+                continue;
+            };
             if self.done.insert(file.id) {
                 found.attached += self.probe_library(kernel, file, library, distribution);
             }
@@ -186,18 +241,37 @@ impl Libraries {
         found
     }
 
-    fn probe_library(&mut self, kernel: &Kernel, file: &MappedFile, library: Library, distribution: Distribution) -> usize {
-        let rows: Vec<&Probe> =
-            PROBES.iter().filter(|p| p.library == library && p.applies_to(distribution)).collect();
+    fn probe_library(
+        &mut self,
+        kernel: &Kernel,
+        file: &MappedFile,
+        library: Library,
+        distribution: Distribution,
+    ) -> usize {
+        let rows: Vec<&Probe> = PROBES
+            .iter()
+            .filter(|p| p.library == library && p.applies_to(distribution))
+            .collect();
         let wanted: HashSet<&str> = rows.iter().flat_map(|p| p.symbols).copied().collect();
         let symbols = match Symbols::read(&file.reachable, false, |name| wanted.contains(name)) {
             Ok(symbols) => symbols,
             Err(error) => {
                 let error = error.to_string();
                 for row in rows {
-                    let nowhere = Place { offset: 0, placement: Placement::Stepped };
+                    let nowhere = Place {
+                        offset: 0,
+                        placement: Placement::Stepped,
+                    };
                     let cookie = self.probes.len() as u32;
-                    self.push(row.name, file, row.symbols[0], nowhere, cookie, Err(error.clone()), row.consequence);
+                    self.push(
+                        row.name,
+                        file,
+                        row.symbols[0],
+                        nowhere,
+                        cookie,
+                        Err(error.clone()),
+                        row.consequence,
+                    );
                 }
                 return 0;
             }
@@ -206,20 +280,40 @@ impl Libraries {
         for row in rows {
             let mut any = false;
             for &symbol in row.symbols {
-                let Some(function) = symbols.get(symbol) else { continue };
+                let Some(function) = symbols.get(symbol) else {
+                    continue;
+                };
                 any = true;
                 let at = match self.policy {
-                    PlacementPolicy::Cheapest => place(symbols.machine, &function.code, kernel.features.fast_nop),
-                    PlacementPolicy::Entry => entry(symbols.machine, &function.code, kernel.features.fast_nop),
+                    PlacementPolicy::Cheapest => {
+                        place(symbols.machine, &function.code, kernel.features.fast_nop)
+                    }
+                    PlacementPolicy::Entry => {
+                        entry(symbols.machine, &function.code, kernel.features.fast_nop)
+                    }
                 };
                 let cookie = self.probes.len() as u32;
-                let link =
-                    kernel.attach_uprobe(row.program, &file.reachable, function.file_offset + at.offset, false, cookie);
+                let link = kernel.attach_uprobe(
+                    row.program,
+                    &file.reachable,
+                    function.file_offset + at.offset,
+                    false,
+                    cookie,
+                );
                 self.push(row.name, file, symbol, at, cookie, link, row.consequence);
                 if let Some(program) = row.return_program {
                     let cookie = self.probes.len() as u32;
-                    let link = kernel.attach_uprobe(program, &file.reachable, function.file_offset, true, cookie);
-                    let place = Place { offset: 0, placement: Placement::Stepped };
+                    let link = kernel.attach_uprobe(
+                        program,
+                        &file.reachable,
+                        function.file_offset,
+                        true,
+                        cookie,
+                    );
+                    let place = Place {
+                        offset: 0,
+                        placement: Placement::Stepped,
+                    };
                     self.push(row.name, file, symbol, place, cookie, link, row.consequence);
                     if let Some(last) = self.probes.last_mut() {
                         last.info.placement = "uretprobe".into();
@@ -230,13 +324,27 @@ impl Libraries {
                 }
             }
             if !any {
-                let nowhere = Place { offset: 0, placement: Placement::Stepped };
+                let nowhere = Place {
+                    offset: 0,
+                    placement: Placement::Stepped,
+                };
                 let missing = Err(format!("{} does not export it", file.path));
                 let cookie = self.probes.len() as u32;
-                self.push(row.name, file, row.symbols[0], nowhere, cookie, missing, row.consequence);
+                self.push(
+                    row.name,
+                    file,
+                    row.symbols[0],
+                    nowhere,
+                    cookie,
+                    missing,
+                    row.consequence,
+                );
             }
         }
-        self.probes[before..].iter().filter(|p| p.info.attached).count()
+        self.probes[before..]
+            .iter()
+            .filter(|p| p.info.attached)
+            .count()
     }
 
     /// Probes the inputs of message_filters' synchronisers, which are compiled into the user's
@@ -254,14 +362,29 @@ impl Libraries {
             }
             let wanted = |name: &str| name.starts_with(SYNC_PREFIX) && name.contains(SYNC_MEMBER);
             // A file that cannot be read holds no probes of ours; it is not the ROS 2 it needs.
-            let Ok(symbols) = Symbols::read(&file.reachable, true, wanted) else { continue };
+            let Ok(symbols) = Symbols::read(&file.reachable, true, wanted) else {
+                continue;
+            };
             for (symbol, function) in symbols.iter() {
                 let at = place(symbols.machine, &function.code, kernel.features.fast_nop);
                 let cookie = self.probes.len() as u32;
-                let link =
-                    kernel.attach_uprobe("on_sync_input", &file.reachable, function.file_offset + at.offset, false, cookie);
+                let link = kernel.attach_uprobe(
+                    "on_sync_input",
+                    &file.reachable,
+                    function.file_offset + at.offset,
+                    false,
+                    cookie,
+                );
                 attached += usize::from(link.is_ok());
-                self.push("message_filters", &file, symbol, at, cookie, link, "AND junctions are found from the data flow only");
+                self.push(
+                    "message_filters",
+                    &file,
+                    symbol,
+                    at,
+                    cookie,
+                    link,
+                    "AND junctions are found from the data flow only",
+                );
             }
         }
         attached
@@ -269,6 +392,12 @@ impl Libraries {
 
     /// Every probe with its hits so far.
     pub fn report(&self, kernel: &Kernel) -> Vec<ProbeInfo> {
-        self.probes.iter().map(|p| ProbeInfo { hits: kernel.hits(p.cookie), ..p.info.clone() }).collect()
+        self.probes
+            .iter()
+            .map(|p| ProbeInfo {
+                hits: kernel.hits(p.cookie),
+                ..p.info.clone()
+            })
+            .collect()
     }
 }

@@ -5,7 +5,10 @@
 //! times as much. As long as no argument register has been written, any instruction of the
 //! entry block that every call passes exactly once is as good a place as the first one.
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess,
+    Register,
+};
 
 /// How a probe sits on its instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,17 +64,30 @@ pub fn entry(machine: Machine, code: &[u8], fast_nop: bool) -> Place {
     let placement = match machine {
         Machine::X86_64 => {
             let first = Decoder::new(64, code, DecoderOptions::NONE).decode();
-            kind_x86(&first, code.get(..first.len()).unwrap_or_default(), fast_nop)
+            kind_x86(
+                &first,
+                code.get(..first.len()).unwrap_or_default(),
+                fast_nop,
+            )
         }
         Machine::Aarch64 => match place_aarch64(code) {
-            Place { offset: 0, placement } => placement,
+            Place {
+                offset: 0,
+                placement,
+            } => placement,
             _ => Placement::Stepped,
         },
     };
-    Place { offset: 0, placement }
+    Place {
+        offset: 0,
+        placement,
+    }
 }
 
-const ENTRY: Place = Place { offset: 0, placement: Placement::Stepped };
+const ENTRY: Place = Place {
+    offset: 0,
+    placement: Placement::Stepped,
+};
 
 /// How the kernel handles a probe on this instruction (arch/x86/kernel/uprobes.c).
 fn kind_x86(instruction: &Instruction, bytes: &[u8], fast_nop: bool) -> Placement {
@@ -82,9 +98,13 @@ fn kind_x86(instruction: &Instruction, bytes: &[u8], fast_nop: bool) -> Placemen
         Code::Push_r64 => true,
         Code::Nopd | Code::Nopw | Code::Nopq => bytes.last() == Some(&0x90),
         // Branches are emulated, but not far or indirect ones.
-        _ => matches!(instruction.flow_control(), FlowControl::ConditionalBranch)
-            || (matches!(instruction.flow_control(), FlowControl::UnconditionalBranch | FlowControl::Call)
-                && instruction.is_call_near() | instruction.is_jmp_short_or_near()),
+        _ => {
+            matches!(instruction.flow_control(), FlowControl::ConditionalBranch)
+                || (matches!(
+                    instruction.flow_control(),
+                    FlowControl::UnconditionalBranch | FlowControl::Call
+                ) && instruction.is_call_near() | instruction.is_jmp_short_or_near())
+        }
     };
     if emulated {
         Placement::Emulated
@@ -95,11 +115,19 @@ fn kind_x86(instruction: &Instruction, bytes: &[u8], fast_nop: bool) -> Placemen
 
 /// Does the instruction write a register that carries an integer argument?
 fn writes_argument(info: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
-    const ARGUMENTS: [Register; 6] =
-        [Register::RDI, Register::RSI, Register::RDX, Register::RCX, Register::R8, Register::R9];
+    const ARGUMENTS: [Register; 6] = [
+        Register::RDI,
+        Register::RSI,
+        Register::RDX,
+        Register::RCX,
+        Register::R8,
+        Register::R9,
+    ];
     info.info(instruction).used_registers().iter().any(|used| {
-        !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess)
-            && ARGUMENTS.contains(&used.register().full_register())
+        !matches!(
+            used.access(),
+            OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess
+        ) && ARGUMENTS.contains(&used.register().full_register())
     })
 }
 
@@ -115,7 +143,10 @@ fn place_x86(code: &[u8], fast_nop: bool) -> Place {
         if instruction.is_invalid() {
             break;
         }
-        if matches!(instruction.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch) {
+        if matches!(
+            instruction.flow_control(),
+            FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+        ) {
             let target = instruction.near_branch_target();
             if target != 0 && target <= instruction.ip() {
                 first_target = first_target.min(target);
@@ -137,10 +168,13 @@ fn place_x86(code: &[u8], fast_nop: bool) -> Place {
         if placement < best.placement {
             best = Place { offset, placement };
         }
-        if best.placement == Placement::Nop || (best.placement == Placement::Emulated && !fast_nop) {
+        if best.placement == Placement::Nop || (best.placement == Placement::Emulated && !fast_nop)
+        {
             break;
         }
-        if !matches!(instruction.flow_control(), FlowControl::Next) || writes_argument(&mut info, &instruction) {
+        if !matches!(instruction.flow_control(), FlowControl::Next)
+            || writes_argument(&mut info, &instruction)
+        {
             break;
         }
     }
@@ -161,7 +195,10 @@ fn place_aarch64(code: &[u8]) -> Place {
         let tbz = word & 0x7e00_0000 == 0x3600_0000;
         let branch = b || b_cond || cbz || tbz;
         if nop || push_frame || branch {
-            best = Place { offset, placement: Placement::Emulated };
+            best = Place {
+                offset,
+                placement: Placement::Emulated,
+            };
             break;
         }
         // What may be passed on the way: hints (bti, paciasp), stores of callee-saved pairs,
@@ -189,13 +226,19 @@ mod tests {
     #[test]
     fn a_push_at_the_entry_is_taken_as_it_is() {
         // push r15; push r14
-        assert_eq!(x86(&[0x41, 0x57, 0x41, 0x56, 0xc3]), (0, Placement::Emulated));
+        assert_eq!(
+            x86(&[0x41, 0x57, 0x41, 0x56, 0xc3]),
+            (0, Placement::Emulated)
+        );
     }
 
     #[test]
     fn endbr64_is_passed_for_the_push_behind_it() {
         // endbr64; push rbp; mov rbp, rsp
-        assert_eq!(x86(&[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5, 0xc3]), (4, Placement::Emulated));
+        assert_eq!(
+            x86(&[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5, 0xc3]),
+            (4, Placement::Emulated)
+        );
     }
 
     #[test]
@@ -203,20 +246,35 @@ mod tests {
         // push rbx; nopl 0(rax,rax,1); ret
         let code = [0x53, 0x0f, 0x1f, 0x44, 0x00, 0x00, 0xc3];
         assert_eq!(x86(&code), (1, Placement::Nop));
-        assert_eq!(place(Machine::X86_64, &code, false), Place { offset: 0, placement: Placement::Emulated });
+        assert_eq!(
+            place(Machine::X86_64, &code, false),
+            Place {
+                offset: 0,
+                placement: Placement::Emulated
+            }
+        );
     }
 
     #[test]
     fn nothing_is_taken_behind_a_write_to_an_argument() {
         // mov rcx, rdx (an argument register); push rbx
-        assert_eq!(x86(&[0x48, 0x89, 0xd1, 0x53, 0xc3]), (0, Placement::Stepped));
+        assert_eq!(
+            x86(&[0x48, 0x89, 0xd1, 0x53, 0xc3]),
+            (0, Placement::Stepped)
+        );
         // mov edi, edi writes too
         assert_eq!(x86(&[0x89, 0xff, 0x53, 0xc3]), (0, Placement::Stepped));
         // mov rbx, rdi only reads it: the push behind it will do
-        assert_eq!(x86(&[0x48, 0x89, 0xfb, 0x53, 0xc3]), (3, Placement::Emulated));
+        assert_eq!(
+            x86(&[0x48, 0x89, 0xfb, 0x53, 0xc3]),
+            (3, Placement::Emulated)
+        );
         // the real rmw_send_request: lea rax, [rip+..]; mov rcx, rdx; ...; jmp
         assert_eq!(
-            x86(&[0x48, 0x8d, 0x05, 0xc1, 0xfd, 0x01, 0x00, 0x48, 0x89, 0xd1, 0x48, 0x89, 0xf2, 0xe9, 0, 0, 0, 0]),
+            x86(&[
+                0x48, 0x8d, 0x05, 0xc1, 0xfd, 0x01, 0x00, 0x48, 0x89, 0xd1, 0x48, 0x89, 0xf2, 0xe9,
+                0, 0, 0, 0
+            ]),
             (0, Placement::Stepped)
         );
     }
@@ -224,9 +282,15 @@ mod tests {
     #[test]
     fn a_conditional_branch_may_be_taken_but_not_passed() {
         // test rdi, rdi; je +1; push rbx; ret
-        assert_eq!(x86(&[0x48, 0x85, 0xff, 0x74, 0x01, 0x53, 0xc3]), (3, Placement::Emulated));
+        assert_eq!(
+            x86(&[0x48, 0x85, 0xff, 0x74, 0x01, 0x53, 0xc3]),
+            (3, Placement::Emulated)
+        );
         // sub rsp, 8; call +0 ; push rbx
-        assert_eq!(x86(&[0x48, 0x83, 0xec, 0x08, 0xe8, 0, 0, 0, 0, 0x53]), (4, Placement::Emulated));
+        assert_eq!(
+            x86(&[0x48, 0x83, 0xec, 0x08, 0xe8, 0, 0, 0, 0, 0x53]),
+            (4, Placement::Emulated)
+        );
         // ret first: nothing behind it is reached
         assert_eq!(x86(&[0xc3, 0x53]), (0, Placement::Stepped));
     }
@@ -234,7 +298,9 @@ mod tests {
     #[test]
     fn a_loop_back_into_the_entry_block_keeps_the_probe_out_of_it() {
         // mov rbx, rdi; L: nopl 0(rax,rax,1); test rbx, rbx; jne L; ret
-        let code = [0x48, 0x89, 0xfb, 0x0f, 0x1f, 0x44, 0x00, 0x00, 0x48, 0x85, 0xdb, 0x75, 0xf6, 0xc3];
+        let code = [
+            0x48, 0x89, 0xfb, 0x0f, 0x1f, 0x44, 0x00, 0x00, 0x48, 0x85, 0xdb, 0x75, 0xf6, 0xc3,
+        ];
         assert_eq!(x86(&code), (0, Placement::Stepped));
     }
 
@@ -247,7 +313,12 @@ mod tests {
 
     #[test]
     fn arm_code_bytes() {
-        let code = |words: &[u32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>();
+        let code = |words: &[u32]| {
+            words
+                .iter()
+                .flat_map(|w| w.to_le_bytes())
+                .collect::<Vec<_>>()
+        };
         let arm = |words: &[u32]| {
             let place = place(Machine::Aarch64, &code(words), false);
             (place.offset, place.placement)
@@ -257,7 +328,10 @@ mod tests {
         // paciasp; stp x29, x30, [sp, #-32]!
         assert_eq!(arm(&[0xd503_233f, 0xa9be_7bfd]), (4, Placement::Emulated));
         // sub sp, sp, #0x20; stp x19, x20, [sp, #16]; cbz x0, +8
-        assert_eq!(arm(&[0xd100_83ff, 0xa901_53f3, 0xb400_0040]), (8, Placement::Emulated));
+        assert_eq!(
+            arm(&[0xd100_83ff, 0xa901_53f3, 0xb400_0040]),
+            (8, Placement::Emulated)
+        );
         // mov x1, x0 writes an argument: stay at the entry
         assert_eq!(arm(&[0xaa00_03e1, 0xa9be_7bfd]), (0, Placement::Stepped));
         assert_eq!(arm(&[]), (0, Placement::Stepped));

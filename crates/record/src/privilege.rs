@@ -44,13 +44,21 @@ pub fn check() -> Result<(), MissingPrivilege> {
     if has(Capability::CAP_SYS_ADMIN) {
         return Ok(());
     }
-    let missing: Vec<String> =
-        [Capability::CAP_BPF, Capability::CAP_PERFMON].into_iter().filter(|&c| !has(c)).map(|c| c.to_string()).collect();
+    let missing: Vec<String> = [Capability::CAP_BPF, Capability::CAP_PERFMON]
+        .into_iter()
+        .filter(|&c| !has(c))
+        .map(|c| c.to_string())
+        .collect();
     if missing.is_empty() {
         return Ok(());
     }
-    let program = std::env::current_exe().map_or_else(|_| "onbeat".into(), |p| p.display().to_string());
-    Err(MissingPrivilege { missing: missing.join(" and "), grant: GRANT, program })
+    let program =
+        std::env::current_exe().map_or_else(|_| "onbeat".into(), |p| p.display().to_string());
+    Err(MissingPrivilege {
+        missing: missing.join(" and "),
+        grant: GRANT,
+        program,
+    })
 }
 
 /// Gives up every capability but those that a running recorder still needs; `admin`: uprobes
@@ -58,11 +66,14 @@ pub fn check() -> Result<(), MissingPrivilege> {
 pub fn drop_unneeded(admin: bool) -> Vec<String> {
     let permitted = caps::read(None, CapSet::Permitted).unwrap_or_default();
     // A kernel before 5.8 or a container may have given us only CAP_SYS_ADMIN for BPF.
-    let has_bpf = permitted.contains(&Capability::CAP_BPF) && permitted.contains(&Capability::CAP_PERFMON);
+    let has_bpf =
+        permitted.contains(&Capability::CAP_BPF) && permitted.contains(&Capability::CAP_PERFMON);
     if !has_bpf {
         return permitted.iter().map(ToString::to_string).collect();
     }
-    let kept = KEPT.into_iter().chain(admin.then_some(Capability::CAP_SYS_ADMIN));
+    let kept = KEPT
+        .into_iter()
+        .chain(admin.then_some(Capability::CAP_SYS_ADMIN));
     let keep: caps::CapsHashSet = kept.filter(|c| permitted.contains(c)).collect();
     // Lowering one's own sets is always allowed; if it fails all the same we only keep more.
     let _ = caps::clear(None, CapSet::Inheritable);

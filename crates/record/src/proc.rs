@@ -26,7 +26,11 @@ pub fn mapped_paths(maps: &str) -> Vec<&str> {
             rest = rest.find(' ').map_or("", |at| &rest[at..]);
         }
         let path = rest.trim_start();
-        if path.starts_with('/') && !path.ends_with(" (deleted)") && paths.last() != Some(&path) && !paths.contains(&path) {
+        if path.starts_with('/')
+            && !path.ends_with(" (deleted)")
+            && paths.last() != Some(&path)
+            && !paths.contains(&path)
+        {
             paths.push(path);
         }
     }
@@ -36,7 +40,9 @@ pub fn mapped_paths(maps: &str) -> Vec<&str> {
 /// The mapped files of a process whose file name `wanted` accepts.
 pub fn mapped_files(pid: u32, wanted: impl Fn(&str) -> bool) -> Vec<MappedFile> {
     // Names come from the process: bytes, not necessarily text.
-    let Ok(maps) = fs::read(format!("/proc/{pid}/maps")) else { return Vec::new() };
+    let Ok(maps) = fs::read(format!("/proc/{pid}/maps")) else {
+        return Vec::new();
+    };
     let maps = String::from_utf8_lossy(&maps);
     mapped_paths(&maps)
         .into_iter()
@@ -44,21 +50,33 @@ pub fn mapped_files(pid: u32, wanted: impl Fn(&str) -> bool) -> Vec<MappedFile> 
         .filter_map(|path| {
             let reachable = PathBuf::from(format!("/proc/{pid}/root{path}"));
             let meta = fs::metadata(&reachable).ok()?;
-            Some(MappedFile { id: (meta.dev(), meta.ino()), path: path.to_owned(), reachable })
+            Some(MappedFile {
+                id: (meta.dev(), meta.ino()),
+                path: path.to_owned(),
+                reachable,
+            })
         })
         .collect()
 }
 
 /// Ids of all processes.
 pub fn processes() -> Vec<u32> {
-    let Ok(dir) = fs::read_dir("/proc") else { return Vec::new() };
-    dir.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    let Ok(dir) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    dir.flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
 }
 
 /// Ids of a process's threads.
 pub fn threads(pid: u32) -> Vec<u32> {
-    let Ok(dir) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    dir.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    let Ok(dir) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    dir.flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
 }
 
 /// Command line, words joined by spaces.
@@ -86,39 +104,83 @@ pub fn thread_facts(pid: u32, tid: u32) -> Option<ThreadFacts> {
     let dir = format!("/proc/{pid}/task/{tid}");
     let stat = fs::read(format!("{dir}/stat")).ok()?;
     let status = fs::read(format!("{dir}/status")).unwrap_or_default();
-    Some(parse_thread(&String::from_utf8_lossy(&stat), &String::from_utf8_lossy(&status)))
+    Some(parse_thread(
+        &String::from_utf8_lossy(&stat),
+        &String::from_utf8_lossy(&status),
+    ))
 }
 
 fn parse_thread(stat: &str, status: &str) -> ThreadFacts {
     // The name stands in parentheses and may itself hold parentheses and spaces.
     let (open, close) = (stat.find('(').unwrap_or(0), stat.rfind(')').unwrap_or(0));
     let comm = stat.get(open + 1..close).unwrap_or_default().to_owned();
-    let fields: Vec<&str> = stat.get(close + 1..).unwrap_or_default().split_whitespace().collect();
+    let fields: Vec<&str> = stat
+        .get(close + 1..)
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
     // Numbered as in proc(5): state is field 3, priority 18, policy 41.
-    let field = |n: usize| fields.get(n - 3).and_then(|f| f.parse::<i64>().ok()).unwrap_or(0);
+    let field = |n: usize| {
+        fields
+            .get(n - 3)
+            .and_then(|f| f.parse::<i64>().ok())
+            .unwrap_or(0)
+    };
     let cpus = status
         .lines()
         .find_map(|l| l.strip_prefix("Cpus_allowed:"))
-        .map_or(0, |mask| u64::from_str_radix(&mask.trim().replace(',', "").chars().rev().take(16).collect::<Vec<_>>().into_iter().rev().collect::<String>(), 16).unwrap_or(0));
+        .map_or(0, |mask| {
+            u64::from_str_radix(
+                &mask
+                    .trim()
+                    .replace(',', "")
+                    .chars()
+                    .rev()
+                    .take(16)
+                    .collect::<Vec<_>>()
+                    .into_iter()
+                    .rev()
+                    .collect::<String>(),
+                16,
+            )
+            .unwrap_or(0)
+        });
     // stat shows the kernel's priority minus 100.
-    ThreadFacts { comm, policy: field(41) as u8, priority: (field(18) + 100).clamp(0, 255) as u8, cpus }
+    ThreadFacts {
+        comm,
+        policy: field(41) as u8,
+        priority: (field(18) + 100).clamp(0, 255) as u8,
+        cpus,
+    }
 }
 
 /// Parent of a process, from `/proc/PID/stat`.
 pub fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
-    stat.get(stat.rfind(')')? + 1..)?.split_whitespace().nth(1)?.parse().ok()
+    stat.get(stat.rfind(')')? + 1..)?
+        .split_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
 }
 
 /// `pid` and everything below it.
 pub fn tree(pid: u32) -> Vec<u32> {
-    let parents: Vec<(u32, u32)> = processes().into_iter().filter_map(|p| Some((p, parent(p)?))).collect();
+    let parents: Vec<(u32, u32)> = processes()
+        .into_iter()
+        .filter_map(|p| Some((p, parent(p)?)))
+        .collect();
     let mut tree = vec![pid];
     let mut at = 0;
     while at < tree.len() {
         let above = tree[at];
-        tree.extend(parents.iter().filter(|(_, up)| *up == above).map(|(p, _)| *p));
+        tree.extend(
+            parents
+                .iter()
+                .filter(|(_, up)| *up == above)
+                .map(|(p, _)| *p),
+        );
         at += 1;
     }
     tree
@@ -126,12 +188,18 @@ pub fn tree(pid: u32) -> Vec<u32> {
 
 /// The kernel's release.
 pub fn kernel_release() -> String {
-    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+    fs::read_to_string("/proc/sys/kernel/osrelease")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 /// The machine's name.
 pub fn hostname() -> String {
-    fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+    fs::read_to_string("/proc/sys/kernel/hostname")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 /// The program a process runs, by the path that we can open.
@@ -140,7 +208,11 @@ pub fn executable(pid: u32) -> Option<MappedFile> {
     let path = link.to_str()?.to_owned();
     let reachable = Path::new(&format!("/proc/{pid}/root")).join(path.trim_start_matches('/'));
     let meta = fs::metadata(&reachable).ok()?;
-    Some(MappedFile { id: (meta.dev(), meta.ino()), path, reachable })
+    Some(MappedFile {
+        id: (meta.dev(), meta.ino()),
+        path,
+        reachable,
+    })
 }
 
 #[cfg(test)]
@@ -157,7 +229,10 @@ mod tests {
 7f03-7f04 rw-p 00000000 00:00 0
 7f04-7f05 r-xp 00000000 fe:00 78  /opt/lib/librcl.so (deleted)
 garbage";
-        assert_eq!(mapped_paths(maps), ["/usr/bin/python3.11", "/opt/my robot/lib/librcl.so"]);
+        assert_eq!(
+            mapped_paths(maps),
+            ["/usr/bin/python3.11", "/opt/my robot/lib/librcl.so"]
+        );
     }
 
     #[test]
@@ -168,7 +243,15 @@ garbage";
         }
         stat += " 1 0";
         let facts = parse_thread(&stat, "Name:\tx\nCpus_allowed:\tffff,00000000,00000003\n");
-        assert_eq!(facts, ThreadFacts { comm: "a) b (c".into(), policy: 1, priority: 49, cpus: 3 });
+        assert_eq!(
+            facts,
+            ThreadFacts {
+                comm: "a) b (c".into(),
+                policy: 1,
+                priority: 49,
+                cpus: 3
+            }
+        );
         assert_eq!(parse_thread("", "").comm, "");
     }
 

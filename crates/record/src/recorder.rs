@@ -103,7 +103,10 @@ pub enum RecordError {
 impl RecordError {
     /// True where this machine or user cannot record at all, whatever the options.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, RecordError::Privilege(_) | RecordError::Kernel(_) | RecordError::Tracepoint { .. })
+        matches!(
+            self,
+            RecordError::Privilege(_) | RecordError::Kernel(_) | RecordError::Tracepoint { .. }
+        )
     }
 }
 
@@ -146,7 +149,10 @@ const MANIFEST_EVERY: Duration = Duration::from_secs(10);
 const CLOCK_EVERY: Duration = Duration::from_secs(1);
 
 fn clock_ns(clock: libc::clockid_t) -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: `now` is valid for the call; these clocks always exist.
     unsafe { libc::clock_gettime(clock, &mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -229,17 +235,32 @@ struct Recording {
 impl Recording {
     fn begin(options: &RecordOptions) -> Result<Recording, RecordError> {
         privilege::check()?;
-        if let Some(&pid) = options.pids.iter().find(|&&pid| proc::threads(pid).is_empty()) {
+        if let Some(&pid) = options
+            .pids
+            .iter()
+            .find(|&&pid| proc::threads(pid).is_empty())
+        {
             return Err(RecordError::NoProcess(pid));
         }
         let release = proc::kernel_release();
-        let buffer_bytes = options.buffer_bytes.clamp(4096, 1 << 30).next_power_of_two();
+        let buffer_bytes = options
+            .buffer_bytes
+            .clamp(4096, 1 << 30)
+            .next_power_of_two();
         let observe_all = options.pids.is_empty() && options.command.is_empty();
-        let load = LoadOptions { observe_all, stop_on_load: !options.command.is_empty(), buffer_bytes };
+        let load = LoadOptions {
+            observe_all,
+            stop_on_load: !options.command.is_empty(),
+            buffer_bytes,
+        };
         let kernel = Kernel::load(load, &release)?;
         let writer = Writer::create(
             &options.output,
-            WriterOptions { segment_bytes: options.segment_bytes, max_segments: options.max_segments, ..Default::default() },
+            WriterOptions {
+                segment_bytes: options.segment_bytes,
+                max_segments: options.max_segments,
+                ..Default::default()
+            },
         )?;
         launch::give_to_invoking_user(&options.output);
         let manifest = Manifest {
@@ -289,7 +310,10 @@ impl Recording {
                 ..ProbeInfo::default()
             };
             if let (true, Err(reason)) = (*name == "sched_switch", &attached) {
-                return Err(RecordError::Tracepoint { name, reason: reason.clone() });
+                return Err(RecordError::Tracepoint {
+                    name,
+                    reason: reason.clone(),
+                });
             }
             self.tracepoints.push((info, attached.ok()));
         }
@@ -297,7 +321,8 @@ impl Recording {
         if options.pids.is_empty() && options.command.is_empty() {
             self.libraries.watch_loaders(&self.kernel, &pids);
         } else {
-            self.libraries.watch_loaders(&self.kernel, &[std::process::id()]);
+            self.libraries
+                .watch_loaders(&self.kernel, &[std::process::id()]);
             self.libraries.watch_loaders(&self.kernel, &options.pids);
             pids.clone_from(&options.pids);
         }
@@ -334,13 +359,19 @@ impl Recording {
                 Decoded::Event(event) => self.event(event),
                 Decoded::Process { pid, time_ns, late } => self.process(pid, time_ns, late),
                 Decoded::Thread { pid, tid, time_ns } => self.thread(pid, tid, time_ns),
-                Decoded::Library { pid, loader, stopped } => self.library(pid, loader, stopped),
+                Decoded::Library {
+                    pid,
+                    loader,
+                    stopped,
+                } => self.library(pid, loader, stopped),
                 Decoded::WaitSet(set) => self.wait_set(&set),
             }
         }
         let due: Vec<u32> = {
             let now = Instant::now();
-            let (due, later) = std::mem::take(&mut self.revisit).into_iter().partition(|(at, _)| *at <= now);
+            let (due, later) = std::mem::take(&mut self.revisit)
+                .into_iter()
+                .partition(|(at, _)| *at <= now);
             self.revisit = later;
             let due: Vec<(Instant, u32)> = due;
             due.into_iter().map(|(_, pid)| pid).collect()
@@ -361,18 +392,36 @@ impl Recording {
     }
 
     fn event(&mut self, event: Event) {
-        let ready_ns = self.ready_ns.get(&event.pid).copied().unwrap_or(self.start_ns);
+        let ready_ns = self
+            .ready_ns
+            .get(&event.pid)
+            .copied()
+            .unwrap_or(self.start_ns);
         if event.time_ns < ready_ns && !describes(&event.kind) {
             return;
         }
         match &event.kind {
             EventKind::TimerCall { timer: handle }
-            | EventKind::Take { rmw: handle, taken: true, .. }
-            | EventKind::RequestTake { rmw: handle, taken: true, .. }
-            | EventKind::ResponseTake { rmw: handle, taken: true, .. } => {
+            | EventKind::Take {
+                rmw: handle,
+                taken: true,
+                ..
+            }
+            | EventKind::RequestTake {
+                rmw: handle,
+                taken: true,
+                ..
+            }
+            | EventKind::ResponseTake {
+                rmw: handle,
+                taken: true,
+                ..
+            } => {
                 self.callbacks.insert((event.pid, *handle));
             }
-            EventKind::NodeInit { name, namespace, .. } => {
+            EventKind::NodeInit {
+                name, namespace, ..
+            } => {
                 self.node(event.pid, join_name(namespace, name));
             }
             EventKind::NodeFound { name, .. } => self.node(event.pid, name.to_string()),
@@ -386,7 +435,13 @@ impl Recording {
 
     fn node(&mut self, pid: u32, name: String) {
         self.nodes += 1;
-        if let Some(process) = self.manifest.processes.iter_mut().rev().find(|p| p.pid == pid) {
+        if let Some(process) = self
+            .manifest
+            .processes
+            .iter_mut()
+            .rev()
+            .find(|p| p.pid == pid)
+        {
             if !process.nodes.contains(&name) {
                 process.nodes.push(name);
             }
@@ -394,7 +449,13 @@ impl Recording {
     }
 
     fn own(&mut self, time_ns: u64, pid: u32, tid: u32, kind: EventKind) {
-        self.pending.push(Event { time_ns, cpu: 0, pid, tid, kind });
+        self.pending.push(Event {
+            time_ns,
+            cpu: 0,
+            pid,
+            tid,
+            kind,
+        });
     }
 
     fn process(&mut self, pid: u32, time_ns: u64, late: bool) {
@@ -402,7 +463,8 @@ impl Recording {
         if found.attached > 0 {
             self.ready_ns.insert(pid, monotonic_ns());
         }
-        let distribution = distribution_name(found.path.as_deref(), found.distribution.map(|d| d.name()));
+        let distribution =
+            distribution_name(found.path.as_deref(), found.distribution.map(|d| d.name()));
         let command = proc::command_line(pid);
         if !distribution.is_empty() && !self.manifest.distributions.contains(&distribution) {
             self.manifest.distributions.push(distribution.clone());
@@ -427,13 +489,23 @@ impl Recording {
         if late {
             if let Some(name) = late::node_of_command_line(&command) {
                 self.node(pid, name.clone());
-                self.own(time_ns, pid, pid, EventKind::NodeFound { node: 0, name: name.into() });
+                self.own(
+                    time_ns,
+                    pid,
+                    pid,
+                    EventKind::NodeFound {
+                        node: 0,
+                        name: name.into(),
+                    },
+                );
             }
         }
     }
 
     fn thread(&mut self, pid: u32, tid: u32, time_ns: u64) {
-        let Some(facts) = proc::thread_facts(pid, tid) else { return };
+        let Some(facts) = proc::thread_facts(pid, tid) else {
+            return;
+        };
         self.manifest.threads.push(ThreadInfo {
             pid,
             tid,
@@ -443,7 +515,12 @@ impl Recording {
             cpus: facts.cpus,
         });
         let comm: Name = facts.comm.into();
-        let kind = EventKind::Thread { comm, policy: facts.policy, priority: facts.priority, cpus: facts.cpus };
+        let kind = EventKind::Thread {
+            comm,
+            policy: facts.policy,
+            priority: facts.priority,
+            cpus: facts.cpus,
+        };
         self.own(time_ns, pid, tid, kind);
     }
 
@@ -468,7 +545,8 @@ impl Recording {
         } else if loader {
             // It runs on while we look: it may load ROS 2 before its linker is probed.
             let now = Instant::now();
-            self.revisit.extend([50, 500, 2000].map(|ms| (now + Duration::from_millis(ms), pid)));
+            self.revisit
+                .extend([50, 500, 2000].map(|ms| (now + Duration::from_millis(ms), pid)));
         }
     }
 
@@ -490,7 +568,12 @@ impl Recording {
         let now = monotonic_ns();
         for (kind, cpus) in lost.iter().enumerate() {
             for (cpu, &count) in cpus.iter().enumerate() {
-                let before = self.lost.get(kind).and_then(|c| c.get(cpu)).copied().unwrap_or(0);
+                let before = self
+                    .lost
+                    .get(kind)
+                    .and_then(|c| c.get(cpu))
+                    .copied()
+                    .unwrap_or(0);
                 if count > before {
                     let probe = kinds::name(kind as u16);
                     self.pending.push(Event {
@@ -498,9 +581,18 @@ impl Recording {
                         cpu: cpu as u16,
                         pid: 0,
                         tid: 0,
-                        kind: EventKind::Lost { probe: probe.into(), count: count - before },
+                        kind: EventKind::Lost {
+                            probe: probe.into(),
+                            count: count - before,
+                        },
                     });
-                    *self.manifest.lost.entry(probe.into()).or_default().entry(cpu as u16).or_default() = count;
+                    *self
+                        .manifest
+                        .lost
+                        .entry(probe.into())
+                        .or_default()
+                        .entry(cpu as u16)
+                        .or_default() = count;
                 }
             }
         }
@@ -523,7 +615,9 @@ impl Recording {
     fn update_manifest(&mut self) {
         self.manifest.duration_ns = monotonic_ns().saturating_sub(self.start_ns);
         self.manifest.probes = self.libraries.report(&self.kernel);
-        self.manifest.probes.extend(self.tracepoints.iter().map(|(info, _)| info.clone()));
+        self.manifest
+            .probes
+            .extend(self.tracepoints.iter().map(|(info, _)| info.clone()));
         self.manifest.coverage = coverage(&self.manifest.probes);
         self.manifest.not_recovered = self.not_recovered();
     }
@@ -533,16 +627,22 @@ impl Recording {
         for process in self.manifest.processes.iter().filter(|p| p.late) {
             let who = format!("process {} ({})", process.pid, short(&process.command));
             if process.nodes.is_empty() {
-                sentences.push(format!("{who} ran before the recording: its nodes' names are not known."));
+                sentences.push(format!(
+                    "{who} ran before the recording: its nodes' names are not known."
+                ));
             } else if process.nodes.len() > 1 {
                 sentences.push(format!(
                     "{who} ran before the recording: which of its {} nodes an endpoint belongs to is not known.",
                     process.nodes.len()
                 ));
             }
-            sentences.push(format!("{who} ran before the recording: its timers' periods are taken from their calls."));
+            sentences.push(format!(
+                "{who} ran before the recording: its timers' periods are taken from their calls."
+            ));
             if let Some(count) = self.unresolved.get(&process.pid).filter(|&&n| n > 0) {
-                sentences.push(format!("{who}: {count} endpoints of its wait sets could not be named."));
+                sentences.push(format!(
+                    "{who}: {count} endpoints of its wait sets could not be named."
+                ));
             }
         }
         sentences
@@ -580,25 +680,41 @@ fn short(command: &str) -> String {
 fn coverage(probes: &[ProbeInfo]) -> Vec<String> {
     let mut by_library: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for probe in probes.iter().filter(|p| !p.attached) {
-        let consequence = probe.consequence.as_deref().unwrap_or("unknown consequences");
-        by_library.entry((&probe.library, consequence)).or_default().push(&probe.name);
+        let consequence = probe
+            .consequence
+            .as_deref()
+            .unwrap_or("unknown consequences");
+        by_library
+            .entry((&probe.library, consequence))
+            .or_default()
+            .push(&probe.name);
     }
     by_library
         .into_iter()
         .map(|((library, consequence), mut names)| {
             names.dedup();
-            format!("{library}: no probe on {}: {consequence}.", names.join(", "))
+            format!(
+                "{library}: no probe on {}: {consequence}.",
+                names.join(", ")
+            )
         })
         .collect()
 }
 
 /// Records until the duration is over, a signal comes, or the command ends. `report` is called
 /// about once a second.
-pub fn record(options: &RecordOptions, mut report: impl FnMut(&Progress)) -> Result<Summary, RecordError> {
+pub fn record(
+    options: &RecordOptions,
+    mut report: impl FnMut(&Progress),
+) -> Result<Summary, RecordError> {
     let interrupt = Arc::new(AtomicBool::new(false));
     let terminate = Arc::new(AtomicBool::new(false));
     let mut recording = Recording::begin(options)?;
-    for (signal, flag) in [(libc::SIGINT, &interrupt), (libc::SIGTERM, &terminate), (libc::SIGHUP, &terminate)] {
+    for (signal, flag) in [
+        (libc::SIGINT, &interrupt),
+        (libc::SIGTERM, &terminate),
+        (libc::SIGHUP, &terminate),
+    ] {
         signal_hook::flag::register(signal, Arc::clone(flag)).map_err(RecordError::Signals)?;
     }
     let mut command = match options.command.is_empty() {
@@ -610,8 +726,12 @@ pub fn record(options: &RecordOptions, mut report: impl FnMut(&Progress)) -> Res
     let begin = Instant::now();
     let mut status = None;
     let mut stopping: Option<(Instant, u32)> = None;
-    let (mut next_report, mut next_flush, mut next_manifest, mut next_clock) =
-        (begin + CLOCK_EVERY, begin + options.flush_every, begin, begin);
+    let (mut next_report, mut next_flush, mut next_manifest, mut next_clock) = (
+        begin + CLOCK_EVERY,
+        begin + options.flush_every,
+        begin,
+        begin,
+    );
     let mut last = Progress::default();
     let result = loop {
         if let Err(error) = recording.turn(POLL) {
@@ -620,7 +740,9 @@ pub fn record(options: &RecordOptions, mut report: impl FnMut(&Progress)) -> Res
         let now = Instant::now();
         if now >= next_clock {
             next_clock = now + CLOCK_EVERY;
-            let offset = EventKind::ClockOffset { realtime_minus_monotonic_ns: clock_offset_ns() };
+            let offset = EventKind::ClockOffset {
+                realtime_minus_monotonic_ns: clock_offset_ns(),
+            };
             recording.own(monotonic_ns(), 0, 0, offset);
             recording.count_losses();
         }
@@ -646,7 +768,10 @@ pub fn record(options: &RecordOptions, mut report: impl FnMut(&Progress)) -> Res
             }
         }
         let over = options.duration.is_some_and(|d| begin.elapsed() >= d);
-        let (interrupted, terminated) = (interrupt.load(Ordering::Relaxed), terminate.load(Ordering::Relaxed));
+        let (interrupted, terminated) = (
+            interrupt.load(Ordering::Relaxed),
+            terminate.load(Ordering::Relaxed),
+        );
         match &mut command {
             None if over || interrupted || terminated => break Ok(()),
             None => {}
@@ -703,10 +828,16 @@ fn stop_command(launched: &Launched, stopping: &mut Option<(Instant, u32)>, from
 }
 
 impl Recording {
-    fn finish(mut self, command_status: Option<i32>, output: &std::path::Path) -> Result<Summary, RecordError> {
+    fn finish(
+        mut self,
+        command_status: Option<i32>,
+        output: &std::path::Path,
+    ) -> Result<Summary, RecordError> {
         self.turn(Duration::ZERO)?;
         self.count_losses();
-        let offset = EventKind::ClockOffset { realtime_minus_monotonic_ns: clock_offset_ns() };
+        let offset = EventKind::ClockOffset {
+            realtime_minus_monotonic_ns: clock_offset_ns(),
+        };
         self.own(monotonic_ns(), 0, 0, offset);
         self.write_until(u64::MAX)?;
         self.update_manifest();
@@ -720,12 +851,20 @@ impl Recording {
                 self.manifest.buffer_bytes >> 20
             ));
         }
-        let Recording { writer, manifest, .. } = self;
+        let Recording {
+            writer, manifest, ..
+        } = self;
         writer.finish(manifest)?;
         if let Ok(files) = std::fs::read_dir(output) {
-            files.flatten().for_each(|file| launch::give_to_invoking_user(&file.path()));
+            files
+                .flatten()
+                .for_each(|file| launch::give_to_invoking_user(&file.path()));
         }
-        Ok(Summary { progress, command_status, notes })
+        Ok(Summary {
+            progress,
+            command_status,
+            notes,
+        })
     }
 }
 
@@ -742,8 +881,17 @@ mod tests {
 
     #[test]
     fn distributions_are_named_by_their_place_first() {
-        assert_eq!(distribution_name(Some("/opt/ros/rolling/lib/libtracetools.so"), Some("kilted")), "rolling");
-        assert_eq!(distribution_name(Some("/home/u/env/lib/libtracetools.so"), Some("jazzy")), "jazzy");
+        assert_eq!(
+            distribution_name(
+                Some("/opt/ros/rolling/lib/libtracetools.so"),
+                Some("kilted")
+            ),
+            "rolling"
+        );
+        assert_eq!(
+            distribution_name(Some("/home/u/env/lib/libtracetools.so"), Some("jazzy")),
+            "jazzy"
+        );
         assert_eq!(distribution_name(None, None), "");
     }
 
@@ -756,8 +904,15 @@ mod tests {
             consequence: (!attached).then(|| "brackets are coarse".into()),
             ..ProbeInfo::default()
         };
-        let sentences = coverage(&[probe("rcl_wait", false), probe("rcl_timer_call", true), probe("rcl_x", false)]);
-        assert_eq!(sentences, ["/l/librcl.so: no probe on rcl_wait, rcl_x: brackets are coarse."]);
+        let sentences = coverage(&[
+            probe("rcl_wait", false),
+            probe("rcl_timer_call", true),
+            probe("rcl_x", false),
+        ]);
+        assert_eq!(
+            sentences,
+            ["/l/librcl.so: no probe on rcl_wait, rcl_x: brackets are coarse."]
+        );
     }
 
     #[test]

@@ -308,6 +308,10 @@ struct Group {
     ambiguous: bool,
 }
 
+/// Notes that are whole sentences, of coverage and of assumptions.
+const SAID: &str = "said";
+const ASSUMED: &str = "assumed";
+
 /// Fewest outputs that the data flow criterion concludes from.
 const MIN_OUTPUTS: u64 = 5;
 
@@ -524,6 +528,16 @@ impl Raw {
         raw.unknown_periods = evidence.unknown_periods;
         for note in evidence.notes {
             *raw.notes.entry((note.kind, note.subject)).or_insert(0) += note.count;
+        }
+        // Sentences that somebody else added (the recorder's, say) are kept as they are.
+        let own = raw.clone().conclude();
+        for (kind, said, own) in [
+            (SAID, model.coverage, own.coverage),
+            (ASSUMED, model.assumptions, own.assumptions),
+        ] {
+            for sentence in said.into_iter().filter(|s| !own.contains(s)) {
+                raw.notes.insert((kind.into(), sentence), 1);
+            }
         }
         Ok(raw)
     }
@@ -903,6 +917,7 @@ impl Raw {
             };
             let s = subject;
             let text = match kind.as_str() {
+                SAID => s.clone(),
                 "outside" => format!("{s} was published outside of callbacks {times}; such items begin no chain before their taker."),
                 "foreign" => format!("Messages on {s} came {times} from publishers that the recording does not hold."),
                 "aborted" => format!("{s} was left {times} without reaching its end (an exception, or an executor within it); such executions end with the executor's next call."),
@@ -923,6 +938,7 @@ impl Raw {
         for (kind, subject) in self.notes.keys() {
             let s = subject;
             let text = match kind.as_str() {
+                ASSUMED => s.clone(),
                 "timer_node" => format!("{s} is taken to belong to the node whose topics it publishes."),
                 "node_name" => format!("The node {s} is named after its process: its own name was not recorded."),
                 "caller_guess" => format!("Some requests of {s} could have come from several clients; the one that sent first is taken."),

@@ -3,19 +3,21 @@
 //! Two views work hand in hand. The *threads' view* (`threads`) follows what each thread does and
 //! turns it into facts: a callback began, published, sent, ended. The *data flow's view* (`flow`)
 //! takes these facts in order, matches items with takes, and adds to the figures of callbacks,
-//! edges and chains. Between the two stands a queue that is empty most of the time: a fact about
-//! which something is not decided yet (whether code after rclpy's last trigger still belongs to
-//! the callback; which client sent a request) holds back what follows.
+//! edges and chains. A fact about which something is not decided yet (whether code after rclpy's
+//! last trigger still belongs to the callback; which client sent a request) is *held* back, and
+//! with it what depends on it.
 
 mod account;
 mod facts;
 mod finish;
 mod flow;
+mod held;
 mod notes;
 mod requests;
 pub mod seen;
 mod syncs;
 mod threads;
+mod typical;
 mod world;
 
 use crate::chains::{Paths, Steps, NONE};
@@ -25,7 +27,6 @@ use facts::{Fact, Input, Instances, Owner};
 use notes::{Note, Notes};
 use onbeat_trace::{EndpointKind, Event, EventKind, ExecuteKind};
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
 use threads::{Thread, Why};
 use world::{Kind, Tag, Tie, World};
 
@@ -61,10 +62,10 @@ pub struct Synth {
     thread_of: FxHashMap<u32, u32>,
     free_threads: Vec<u32>,
     instances: Instances,
-    queue: VecDeque<Fact>,
-    /// Since when the head of the queue waits.
-    held_since: u64,
-    /// Decided owners that the queue refers to.
+    held: held::Held,
+    /// When to look again at what is held back.
+    next_look: u64,
+    /// Decided owners that held facts refer to.
     decided: FxHashMap<u32, Owner>,
     slots: u32,
     flow: flow::Flow,
@@ -75,8 +76,8 @@ pub struct Synth {
     notes: Notes,
     /// Mean execution time of rclpy clients' callbacks, and of how many.
     client_means: FxHashMap<u32, (u64, u64)>,
-    /// Which rclpy client's callback publishes by an endpoint.
-    affinity: FxHashMap<u32, u32>,
+    /// Which rclpy clients' callbacks publish by an endpoint, and how often that was certain.
+    affinity: FxHashMap<u32, Vec<(u32, u32)>>,
     /// CLOCK_REALTIME minus CLOCK_MONOTONIC: last and the one before.
     offsets: Vec<i64>,
     lost: std::collections::BTreeMap<String, u64>,
@@ -91,6 +92,9 @@ pub struct Synth {
 
 /// Longest time that a fact is held back.
 const MAX_HOLD_NS: u64 = 1_000_000_000;
+
+/// How often it is looked whether what is held back has been decided by time.
+const LOOK_NS: u64 = 2_000_000;
 
 /// Most facts that are held back.
 const MAX_HELD: usize = 200_000;
@@ -110,8 +114,8 @@ impl Synth {
             thread_of: FxHashMap::default(),
             free_threads: Vec::new(),
             instances: Instances::default(),
-            queue: VecDeque::new(),
-            held_since: 0,
+            held: held::Held::default(),
+            next_look: 0,
             decided: FxHashMap::default(),
             slots: 0,
             flow: flow::Flow::default(),
@@ -137,59 +141,73 @@ impl Synth {
         self.clone().finish()
     }
 
-    // ---- the queue between the two views
+    // ---- what is held back between the two views
 
     /// A fact, in order.
     fn emit(&mut self, fact: Fact) {
-        if self.queue.is_empty() {
+        let settles = matches!(fact, Fact::Request { .. } | Fact::Response { .. });
+        if self.held.is_empty() {
             if self.ready(&fact) {
                 self.apply(&fact);
-                return;
+            } else {
+                self.hold(fact);
             }
-            self.held_since = self.now;
-        }
-        self.queue.push_back(fact);
-    }
-
-    /// A fact that others may be waiting for: at once if what it stands on is known.
-    fn emit_early(&mut self, fact: Fact) {
-        let early = match fact {
-            Fact::Request { owner, .. } => match owner {
-                Owner::Instance(i) => self.instances.get(i).vertex != NONE,
-                Owner::Undecided(_) => false,
-                Owner::Outside | Owner::Hidden => true,
-            },
-            Fact::Response {
-                service,
-                gid,
-                sequence,
-                ..
-            } => self.call_known(service, gid, sequence),
-            _ => false,
-        };
-        if early && !self.queue.is_empty() {
-            self.apply(&fact);
         } else {
-            self.emit(fact);
-        }
-    }
-
-    fn drain(&mut self, force: bool) {
-        while let Some(fact) = self.queue.front() {
-            if !force && !self.ready(fact) {
-                let late = self.now.saturating_sub(self.held_since) > MAX_HOLD_NS;
-                if !late && self.queue.len() < MAX_HELD {
-                    return;
-                }
-                self.notes.count(Note::Undecided, 1);
-            }
-            if let Some(fact) = self.queue.pop_front() {
+            if self.waits(&fact) {
+                self.hold(fact);
+            } else {
                 self.apply(&fact);
             }
-            self.held_since = self.now;
+            if settles || self.now >= self.next_look {
+                self.drain(false);
+            }
         }
-        // Nobody refers to a slot any more.
-        self.decided.clear();
+    }
+
+    fn hold(&mut self, fact: Fact) {
+        if self.held.is_empty() {
+            self.next_look = self.now + LOOK_NS;
+        }
+        let instances = &self.instances;
+        let name = |e: u32| self.world.entities[e as usize].name;
+        self.held.hold(fact, |i| instances.get(i).entity, name);
+    }
+
+    /// Whether a fact must wait: by itself, or for one that is held back.
+    fn waits(&self, fact: &Fact) -> bool {
+        let name = |e: u32| self.world.entities[e as usize].name;
+        let entity = |i| self.instances.get(i).entity;
+        !self.ready(fact) || self.held.before(fact, entity, name)
+    }
+
+    /// Looks again at what is held back.
+    fn drain(&mut self, force: bool) {
+        self.next_look = self.now + LOOK_NS;
+        let force = force || self.held.len() >= MAX_HELD;
+        let mut again = true;
+        while again && !self.held.is_empty() {
+            again = false;
+            for fact in self.held.take() {
+                let late = fact
+                    .since()
+                    .is_some_and(|t| self.now.saturating_sub(t) > MAX_HOLD_NS);
+                // What is late itself goes; what only stands on something held goes with it.
+                let overdue = late && !self.ready(&fact);
+                if !force && !overdue && self.waits(&fact) {
+                    self.hold(fact);
+                    continue;
+                }
+                if late {
+                    self.notes.count(Note::Undecided, 1);
+                }
+                self.apply(&fact);
+                again = true;
+            }
+        }
+        if self.held.is_empty() {
+            // Nobody refers to a slot any more.
+            self.decided.clear();
+        }
     }
 
     fn ready(&self, fact: &Fact) -> bool {
@@ -200,10 +218,7 @@ impl Synth {
                     Input::Request { gid, sequence, at } => {
                         self.caller_ready(entity, gid, sequence, at, self.now)
                     }
-                    Input::Response { sequence, at } => {
-                        self.now.saturating_sub(at) >= requests::SETTLE_NS
-                            || self.response_known(entity, sequence)
-                    }
+                    Input::Response { sequence, .. } => self.response_known(entity, sequence),
                     _ => true,
                 }
             }
@@ -223,7 +238,7 @@ impl Synth {
     }
 
     fn decide(&mut self, slot: u32, owner: Owner) {
-        if !self.queue.is_empty() {
+        if !self.held.is_empty() {
             self.decided.insert(slot, owner);
             self.drain(false);
         }
@@ -246,7 +261,7 @@ impl Synth {
         if self.first.is_none() {
             self.first = Some(time);
         }
-        if !self.queue.is_empty() {
+        if !self.held.is_empty() && time >= self.next_look {
             self.drain(false);
         }
         let (pid, tid) = (event.pid, event.tid);
@@ -625,14 +640,10 @@ impl Synth {
                     .world
                     .handle(p, Tag::RclPublisher, publisher)
                     .unwrap_or(NONE);
-                self.set_intra_publish(ti, e);
+                self.set_intra_publish(ti, e, time);
             }
-            EventKind::RingBufferEnqueue {
-                buffer,
-                index,
-                overwritten,
-            } => {
-                let publisher = self.intra_publish(ti);
+            EventKind::RingBufferEnqueue { buffer, index, .. } => {
+                let (publisher, message) = self.intra_publish(ti);
                 if let Some(subscription) = self.world.ring_buffer(p, buffer) {
                     let owner = self.owner(ti, time, publisher);
                     self.emit(Fact::Enqueue {
@@ -640,8 +651,8 @@ impl Synth {
                         publisher,
                         subscription,
                         index,
-                        overwritten,
                         time,
+                        message,
                     });
                 }
             }
@@ -670,7 +681,7 @@ impl Synth {
                     return;
                 }
                 let owner = self.owner(ti, time, client);
-                self.emit_early(Fact::Request {
+                self.emit(Fact::Request {
                     owner,
                     client,
                     sequence,
@@ -691,15 +702,13 @@ impl Synth {
                     return;
                 }
                 self.answered(service, gid, sequence, source_ns, time);
-                // Normally inside or right after the service's callback: that has begun.
-                self.running(ti);
-                self.emit_early(Fact::Response {
+                self.responded(ti, time, service);
+                self.emit(Fact::Response {
                     service,
                     gid,
                     sequence,
                     time,
                 });
-                self.drain(false);
             }
             EventKind::SyncInput { filter } => {
                 if let Some(instance) = self.running(ti) {
@@ -813,11 +822,13 @@ impl Synth {
             return;
         }
         let owner = self.owner(ti, time, publisher);
+        let message = self.intra_message(ti, publisher);
         self.emit(Fact::Publish {
             owner,
             publisher,
             time,
             source_ns,
+            message,
         });
         if source_ns.is_none() {
             self.set_unstamped(ti, publisher);

@@ -1,5 +1,4 @@
-//! What the threads' view tells the data flow's view: facts, in order, and held back while
-//! something about them is not yet decided.
+//! What the threads' view tells the data flow's view: facts.
 
 use crate::chains::{Lineages, NONE};
 
@@ -87,6 +86,8 @@ pub(super) enum Fact {
         publisher: u32,
         time: u64,
         source_ns: Option<i64>,
+        /// When the same message was published within the process, if it was.
+        message: Option<u64>,
     },
     /// The call of the last publication without a time stamp lasted until then at most.
     PublishedBy {
@@ -98,8 +99,8 @@ pub(super) enum Fact {
         publisher: u32,
         subscription: u32,
         index: u64,
-        overwritten: bool,
         time: u64,
+        message: Option<u64>,
     },
     /// The ring buffer was emptied.
     Clear {
@@ -128,6 +129,22 @@ pub(super) enum Fact {
         filter: u64,
         time: u64,
     },
+}
+
+impl Fact {
+    /// When a fact that may be held for its own sake happened.
+    pub(super) fn since(&self) -> Option<u64> {
+        match *self {
+            Fact::Begin(Begin {
+                input: Input::Request { at, .. } | Input::Response { at, .. },
+                ..
+            }) => Some(at),
+            Fact::Publish { time, .. }
+            | Fact::Enqueue { time, .. }
+            | Fact::Request { time, .. } => Some(time),
+            _ => None,
+        }
+    }
 }
 
 /// A running instance of a callback.

@@ -3,6 +3,7 @@
 
 use super::facts::{Begin, End, Ending, Fact, Input, Owner};
 use super::notes::Note;
+use super::typical::Typical;
 use super::world::{Cursor, Kind};
 use super::Synth;
 use crate::chains::{Lineages, NONE};
@@ -81,30 +82,6 @@ struct Call {
     ended: Option<(u64, u32)>,
     responded: Option<u64>,
     lineages: Lineages,
-}
-
-/// The last few transports of an edge, for their median.
-#[derive(Debug, Clone, Default)]
-struct Typical {
-    last: [u64; 15],
-    n: usize,
-    median: u64,
-}
-
-impl Typical {
-    fn add(&mut self, value: u64) {
-        self.last[self.n % 15] = value;
-        self.n += 1;
-        if self.n <= 15 || self.n % 4 == 0 {
-            let mut sorted = self.last;
-            let filled = &mut sorted[..self.n.min(15)];
-            filled.sort_unstable();
-            self.median = filled[filled.len() / 2];
-        }
-        if self.n >= 30 {
-            self.n -= 15;
-        }
-    }
 }
 
 /// An edge in the making.
@@ -204,7 +181,8 @@ impl Synth {
                 publisher,
                 time,
                 source_ns,
-            } => self.apply_publish(owner, publisher, time, source_ns),
+                message,
+            } => self.apply_publish(owner, publisher, time, source_ns, message),
             Fact::PublishedBy { publisher, time } => {
                 if let Some(Some(p)) = self.flow.published.get_mut(publisher as usize) {
                     if let Some(item) = p.items.back_mut() {
@@ -217,9 +195,9 @@ impl Synth {
                 publisher,
                 subscription,
                 index,
-                overwritten,
                 time,
-            } => self.apply_enqueue(owner, publisher, subscription, index, overwritten, time),
+                message,
+            } => self.apply_enqueue(owner, publisher, (subscription, index), time, message),
             Fact::Clear { subscription } => {
                 for (_, mut slot) in self.flow.rings.remove(&subscription).into_iter().flatten() {
                     self.steps.release_all(&mut slot.lineages);
@@ -500,7 +478,14 @@ impl Synth {
         node
     }
 
-    fn apply_publish(&mut self, owner: Owner, publisher: u32, time: u64, source_ns: Option<i64>) {
+    fn apply_publish(
+        &mut self,
+        owner: Owner,
+        publisher: u32,
+        time: u64,
+        source_ns: Option<i64>,
+        message: Option<u64>,
+    ) {
         let name = self.world.entities[publisher as usize].name;
         let depth = self.world.entities[publisher as usize].depth;
         let node = self.publisher_node(publisher);
@@ -511,7 +496,7 @@ impl Synth {
         self.published_by(owner, vertex, name, node, time);
         let mut lineages = self.steps.share(&own);
         if let Owner::Instance(i) = self.resolve(owner) {
-            self.synchronise(i, node, name, time, &mut lineages);
+            self.synchronise(i, node, name, time, message, &mut lineages);
         } else {
             self.publish_unsynchronised(node, name);
         }
@@ -767,16 +752,22 @@ impl Synth {
         &mut self,
         owner: Owner,
         publisher: u32,
-        subscription: u32,
-        index: u64,
-        overwritten: bool,
+        (subscription, index): (u32, u64),
         time: u64,
+        message: Option<u64>,
     ) {
         let name = self.world.entities[subscription as usize].name;
         let (vertex, own) = self.source(owner);
+        let mut lineages = self.steps.share(&own);
         if publisher != NONE {
             let node = self.publisher_node(publisher);
             self.published_by(owner, vertex, name, node, time);
+            match self.resolve(owner) {
+                Owner::Instance(i) => {
+                    self.synchronise(i, node, name, time, message, &mut lineages);
+                }
+                _ => self.publish_unsynchronised(node, name),
+            }
             let it = &mut self.world.entities[subscription as usize];
             let next = self
                 .flow
@@ -791,10 +782,8 @@ impl Synth {
         if vertex != NONE {
             self.edge(vertex, to, name, Way::Intra).figures.published += 1;
         }
-        let lineages = self.steps.share(&own);
         let ring = self.flow.rings.entry(subscription).or_default();
         if ring.len() >= MAX_RING && !ring.contains_key(&index) {
-            let mut lineages = lineages;
             self.steps.release_all(&mut lineages);
             self.notes.count(Note::Capped, 1);
             return;
@@ -805,8 +794,7 @@ impl Synth {
             lineages,
         };
         if let Some(mut old) = ring.insert(index, slot) {
-            // Whether or not the event says so: the item that was there is gone.
-            let _ = overwritten;
+            // Overwritten, whether or not the event says so.
             self.lose((old.vertex, old.lineages), to, name, Way::Intra, 1, true);
             self.steps.release_all(&mut old.lineages);
         }
@@ -1044,12 +1032,6 @@ impl Synth {
         }
     }
 
-    /// True when a response can be told at once.
-    pub(super) fn call_known(&self, service: u32, gid: [u8; 16], sequence: i64) -> bool {
-        let name = self.world.entities[service as usize].name;
-        self.flow.calls.contains_key(&(name, gid, sequence))
-    }
-
     // ---- beginning and end
 
     fn apply_begin(&mut self, begin: &Begin) {
@@ -1149,7 +1131,7 @@ impl Synth {
                 edge.typical.add(transport);
                 transport
             }
-            None => edge.typical.median.min(latency),
+            None => edge.typical.median().min(latency),
         };
         edge.figures.latency_ns.record(latency);
         edge.figures.waiting_ns.record(latency - transport);
@@ -1399,7 +1381,9 @@ impl Synth {
             }
             self.client_means.remove(&e);
             self.affinity.remove(&e);
-            self.affinity.retain(|_, client| *client != e);
+            for known in self.affinity.values_mut() {
+                known.retain(|k| k.0 != e);
+            }
         }
         while let Some(e) = self.world.gone.pop() {
             self.apply(&Fact::Clear { subscription: e });

@@ -26,9 +26,9 @@ pub(super) struct Callers {
 /// Answers kept.
 const MAX_ANSWERS: usize = 4096;
 
-/// The event of sending may come that much after that of taking: it is written when the call
-/// returns.
-pub(super) const SETTLE_NS: u64 = 5_000_000;
+/// Other clients' sendings may show up that much later than the taking: the event is written when
+/// the call returns, and a sender may be preempted in it.
+const SETTLE_NS: u64 = 50_000_000;
 
 /// What is known of a request's client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,21 +149,22 @@ impl Synth {
         at: u64,
         now: u64,
     ) -> bool {
-        let settled = now.saturating_sub(at) >= SETTLE_NS;
         let name = self.world.entities[service as usize].name;
+        let clients = &self.world.endpoints(name).clients;
         match self.find_caller(service, gid, sequence) {
             Caller::Known(client) => {
-                let sent = self
-                    .flow
-                    .sent
-                    .get(&(name, sequence))
-                    .is_some_and(|l| l.iter().any(|s| s.client == client && !s.taken));
-                let alone = self.world.endpoints(name).clients.len() == 1;
-                settled || (sent && (alone || self.bound(gid).is_some()))
+                let sent = self.flow.sent.get(&(name, sequence));
+                let sent = sent.is_some_and(|l| l.iter().any(|s| s.client == client && !s.taken));
+                let settled = now.saturating_sub(at) >= SETTLE_NS;
+                sent && (clients.len() == 1 || settled || self.bound(gid).is_some())
+                    || !self.world.entities[client as usize].live
             }
             // What the client reads will tell.
             Caller::Ambiguous(_) => false,
-            Caller::Unknown => settled,
+            // Nobody who could still turn out to have sent it.
+            Caller::Unknown => clients
+                .iter()
+                .all(|&c| self.world.entities[c as usize].gid_seen),
         }
     }
 

@@ -72,6 +72,8 @@ pub(super) struct Output {
     pub(super) parts: Vec<Part>,
     pub(super) interarrival: Dist,
     last: Option<u64>,
+    /// Lineages of the last intra-process message: copies of it go several ways.
+    message: Option<(u64, Lineages)>,
 }
 
 /// The subscriptions and output topics of a node.
@@ -199,13 +201,15 @@ impl Synth {
     }
 
     /// An instance publishes a topic of a node at `time`: adds the lineages that lead there
-    /// through the node's other subscriptions.
+    /// through the node's other subscriptions. `message` tells an intra-process message, of which
+    /// each copy is published, but which is one output.
     pub(super) fn synchronise(
         &mut self,
         instance: u32,
         node: u32,
         topic: u32,
         time: u64,
+        message: Option<u64>,
         lineages: &mut Lineages,
     ) {
         let it = *self.instances.get(instance);
@@ -218,6 +222,15 @@ impl Synth {
             return;
         };
         let known = group.outputs.iter().position(|o| o.topic == topic);
+        if let (Some(i), Some(message)) = (known, message) {
+            if let Some((same, added)) = &group.outputs[i].message {
+                if *same == message {
+                    let added = self.steps.share(&added.clone());
+                    self.add_lineages(lineages, added);
+                    return;
+                }
+            }
+        }
         if known.is_none() && group.members.len() < 2 && it.synchronised.is_none() {
             // The evidence begins with the second subscription.
             return;
@@ -245,9 +258,11 @@ impl Synth {
                 parts,
                 interarrival: Dist::new(),
                 last: None,
+                message: None,
             });
             group.outputs.len() - 1
         });
+        let mut added = Lineages::default();
         let Group { members, outputs } = &mut group;
         let output = &mut outputs[o];
         output.outputs += 1;
@@ -319,12 +334,29 @@ impl Synth {
                 }
                 let step = self.steps.extend(s, path, handed, start);
                 self.paths.finish(&self.steps, step, time, topic);
-                if !lineages.push(step) {
+                if !added.push(step) {
                     self.steps.release(step);
                     self.notes.count(super::notes::Note::Capped, 1);
                 }
             }
         }
+        if let Some((_, mut old)) = output.message.take() {
+            self.steps.release_all(&mut old);
+        }
+        if let Some(message) = message {
+            output.message = Some((message, self.steps.share(&added)));
+        }
+        self.add_lineages(lineages, added);
         self.groups.insert(node, group);
+    }
+
+    /// Moves lineages to others.
+    fn add_lineages(&mut self, to: &mut Lineages, from: Lineages) {
+        for &step in from.as_slice() {
+            if !to.push(step) {
+                self.steps.release(step);
+                self.notes.count(super::notes::Note::Capped, 1);
+            }
+        }
     }
 }

@@ -11,6 +11,7 @@
 use super::account::{Account, Mark};
 use super::facts::{Begin, End, Ending, Fact, Input, Owner};
 use super::notes::Note;
+use super::typical::Typical;
 use super::world::{Kind, Tag};
 use super::Synth;
 use crate::chains::NONE;
@@ -44,6 +45,7 @@ pub(super) struct Open {
     /// Inside `execute_client`, so that its return is the exact end.
     client_call: bool,
     callback: u64,
+    opened: Mark,
     from: Mark,
     /// The executor's guard, 0 while none was triggered, and how often it was since.
     guard: u64,
@@ -53,20 +55,25 @@ pub(super) struct Open {
     longest: Option<(Mark, Mark)>,
     /// A response that has been put among those waited for.
     pushed: bool,
+    /// When a pool of threads was told that the callback is over, after its last publication.
+    told: Option<Mark>,
+    /// When it sent its response, which a client library does right after the callback.
+    responded: Option<Mark>,
     /// Slot of publications after the last trigger whose owner is not decided.
     undecided: u32,
     due: u64,
     cpus: [u64; 4],
 }
 
-/// The part of an rclpy round in which code that waited for responses runs.
+/// The part of an rclpy round in which the code that waited for a response runs, once it has
+/// published something.
 #[derive(Debug, Clone)]
 struct Region {
-    waiting: Vec<Pending>,
-    /// Which of them runs, once it has published something.
-    current: Option<usize>,
-    done: Vec<bool>,
+    client: u32,
     instance: u32,
+    cpus: [u64; 4],
+    /// Nothing else waited, so its times teach what is usual for the client.
+    alone: bool,
     from: Mark,
     last_content: Mark,
     trigger: Option<Mark>,
@@ -88,7 +95,9 @@ pub(super) struct Thread {
     /// It runs an rclcpp executor.
     rclcpp: bool,
     open: Option<Open>,
-    region: Option<Box<Region>>,
+    region: Option<Region>,
+    /// It waits for work itself: no worker of a pool.
+    waits: bool,
     waiting: bool,
     wait_from: u64,
     woken: Option<u64>,
@@ -99,10 +108,14 @@ pub(super) struct Thread {
     resumed: Option<Mark>,
     /// When it last went to sleep.
     slept: Option<Mark>,
+    /// Time on the CPU from the last trigger of a round to the next wait set, in rounds in which
+    /// nothing waited for a response: what rclpy's executor itself takes there.
+    overhead: Typical,
     client_call: bool,
     /// Last `rcl_publish`: publisher's handle and message.
     rcl_publish: (u64, u64),
-    intra_publish: u32,
+    /// Last intra-process publication: publisher and when.
+    intra_publish: (u32, Option<u64>),
     /// Publisher whose last item has no time stamp and whose publish call may still run.
     unstamped: u32,
     /// The node whose clock comes next, and the timer whose clock was just named.
@@ -124,6 +137,7 @@ impl Thread {
             rclcpp: false,
             open: None,
             region: None,
+            waits: false,
             waiting: false,
             wait_from: 0,
             woken: None,
@@ -131,9 +145,10 @@ impl Thread {
             last_trigger: None,
             resumed: None,
             slept: None,
+            overhead: Typical::default(),
             client_call: false,
             rcl_publish: (0, 0),
-            intra_publish: NONE,
+            intra_publish: (NONE, None),
             unstamped: NONE,
             node_before_clock: NONE,
             timer_clock: (0, 0),
@@ -234,8 +249,16 @@ impl Synth {
     /// The executor does something on this thread: what was open there is over.
     pub(super) fn executor(&mut self, ti: usize, time: u64, round_ends: bool) {
         self.leave_wait(ti);
+        self.threads[ti].waits |= round_ends;
+        let process = self.threads[ti].process as usize;
         if self.threads[ti].region.is_some() {
             self.close_region(ti, time);
+            if round_ends {
+                // What else was waited for has had its turn too, and has published nothing.
+                for pending in self.take_pending(ti) {
+                    self.run_pending(ti, &pending, pending.from, pending.to);
+                }
+            }
             return;
         }
         let mut region = None;
@@ -251,16 +274,22 @@ impl Synth {
                 self.close(ti, open, time, Why::Executor);
             }
         }
-        let process = self.threads[ti].process as usize;
         if self.world.processes[process].pending.is_empty() {
+            if let (true, Some((from, to))) = (round_ends, region) {
+                let spent = to.totals.since(&from.totals).exec_ns;
+                self.threads[ti].overhead.add(spent);
+            }
             return;
         }
         if round_ends && !self.threads[ti].rclcpp {
-            let waiting = self.take_pending(ti, false);
+            let waiting = self.take_pending(ti);
             if !waiting.is_empty() {
                 let now = self.threads[ti].account.mark(time);
                 let from = self.threads[ti].last_trigger.unwrap_or(now);
-                let (from, to) = region.unwrap_or((from, now));
+                let (from, mut to) = region.unwrap_or((from, now));
+                if to.time == now.time {
+                    to = self.without_overhead(ti, from, to);
+                }
                 self.split_region(ti, waiting, from, to);
             }
         }
@@ -362,12 +391,15 @@ impl Synth {
             exact: false,
             client_call: th.client_call && matches!(input, Input::Response { .. }),
             callback: 0,
+            opened: mark,
             from: mark,
             guard: 0,
             triggers: 0,
             last: mark,
             longest: None,
             pushed: false,
+            told: None,
+            responded: None,
             undecided: NONE,
             due,
             cpus,
@@ -486,6 +518,7 @@ impl Synth {
         if th.rclcpp {
             return;
         }
+        let process = th.process as usize;
         let mark = th.account.mark(time);
         th.last_trigger = Some(mark);
         if let Some(region) = &mut th.region {
@@ -495,16 +528,14 @@ impl Synth {
         let Some(mut open) = th.open.take() else {
             return;
         };
+        let pool = self.world.processes[process].pool_guard;
         if open.triggers == 0 {
-            // Only a trigger before anything else is the executor's; a plain client has none.
+            // Only a trigger before anything else can be rclpy's before the callback.
             if open.instance == NONE && guard != 0 {
                 (open.guard, open.triggers) = (guard, 1);
                 (open.from, open.last) = (mark, mark);
-                if open.entity != NONE
-                    && self.world.entities[open.entity as usize].kind != Kind::Client
-                {
-                    self.begin(ti, &mut open);
-                }
+            } else if guard == pool && guard != 0 {
+                open.told = Some(mark);
             }
         } else if open.guard == guard {
             if open.triggers >= 2 {
@@ -512,6 +543,7 @@ impl Synth {
             }
             open.triggers = open.triggers.saturating_add(1);
             open.last = mark;
+            self.world.processes[process].rclpy = true;
             if open.undecided != NONE {
                 let slot = std::mem::replace(&mut open.undecided, NONE);
                 self.decide(slot, Owner::Instance(open.instance));
@@ -574,6 +606,12 @@ impl Synth {
             return;
         }
         let now = self.threads[ti].account.mark(time);
+        let process = &mut self.world.processes[self.threads[ti].process as usize];
+        if open.triggers == 1 && open.instance == NONE && !open.exact && !process.rclpy {
+            // No rclpy: a pool of threads, told after the callback that there is one thread more.
+            process.pool_guard = open.guard;
+            (open.from, open.told) = (open.opened, Some(open.last));
+        }
         let (how, to) = match why {
             Why::End => (Ending::Exact, now),
             Why::Exit | Why::Finish if open.triggers >= 2 && !open.exact => {
@@ -583,7 +621,11 @@ impl Synth {
             Why::Exit => (Ending::CutOff, now),
             Why::Executor if open.exact => (Ending::Aborted, now),
             Why::Executor if open.triggers >= 2 => (Ending::Inferred, open.last),
-            Why::Executor => (Ending::Inferred, now),
+            Why::Executor => (Ending::Inferred, open.told.unwrap_or(now)),
+        };
+        let to = match open.responded {
+            Some(mark) if how == Ending::Inferred => mark,
+            _ => to,
         };
         self.begin(ti, &mut open);
         self.end(ti, open.instance, open.from, to, how, open.cpus);
@@ -609,7 +651,7 @@ impl Synth {
     fn waits_for_response(&self, ti: usize, open: &Open) -> bool {
         !self.threads[ti].rclcpp
             && !open.exact
-            && open.triggers >= 1
+            && open.triggers >= 2
             && open.instance == NONE
             && open.entity != NONE
             && self.world.entities[open.entity as usize].kind == Kind::Client
@@ -639,19 +681,13 @@ impl Synth {
         self.world.processes[process].pending.push_back(pending);
     }
 
-    /// Takes the responses that were taken on this thread; failing these, if `any`, the first.
-    fn take_pending(&mut self, ti: usize, any: bool) -> Vec<Pending> {
+    /// Takes the responses that were taken on this thread.
+    fn take_pending(&mut self, ti: usize) -> Vec<Pending> {
         let pending = &mut self.world.processes[self.threads[ti].process as usize].pending;
         let mine = |p: &Pending| p.thread == ti as u32;
-        if pending.iter().any(mine) {
-            let (mine, others): (Vec<_>, Vec<_>) = pending.drain(..).partition(mine);
-            *pending = others.into();
-            mine
-        } else if any {
-            pending.pop_front().into_iter().collect()
-        } else {
-            Vec::new()
-        }
+        let (mine, others): (Vec<_>, Vec<_>) = pending.drain(..).partition(mine);
+        *pending = others.into();
+        mine
     }
 
     /// One client's callback ran from one mark to another.
@@ -717,6 +753,17 @@ impl Synth {
         }
     }
 
+    /// A region's end at the next wait set, less what the executor itself usually takes to get
+    /// there.
+    fn without_overhead(&self, ti: usize, from: Mark, to: Mark) -> Mark {
+        let spent = to.totals.since(&from.totals).exec_ns;
+        let usual = self.threads[ti].overhead.median().min(spent);
+        let mut end = to;
+        end.totals.exec_ns -= usual;
+        end.time = to.time.saturating_sub(usual).max(from.time);
+        end
+    }
+
     fn learn_mean(&mut self, client: u32, exec_ns: u64) {
         let mean = self.client_means.entry(client).or_insert((exec_ns, 0));
         mean.1 = (mean.1 + 1).min(16);
@@ -724,104 +771,151 @@ impl Synth {
         mean.0 = u64::try_from(old + (i128::from(exec_ns) - old) / n).unwrap_or(exec_ns);
     }
 
+    /// The client whose callback usually publishes by an endpoint.
+    fn usual_client(&self, endpoint: u32) -> Option<u32> {
+        let known = self.affinity.get(&endpoint)?;
+        known.iter().max_by_key(|k| k.1).map(|k| k.0)
+    }
+
+    /// How well a client fits an endpoint: its usual one, one of the same node, or another.
+    fn fit(&self, client: u32, endpoint: u32) -> u8 {
+        let usual = self.usual_client(endpoint);
+        if usual == Some(client) {
+            return 2;
+        }
+        let node = |e: u32| self.world.entities.get(e as usize).map_or(NONE, |e| e.node);
+        u8::from(usual.is_none() && node(client) == node(endpoint))
+    }
+
+    /// The response whose waiting code publishes by `endpoint` on this thread: among equals the
+    /// first. Also how well it fits.
+    fn choose_pending(&self, ti: usize, endpoint: u32) -> Option<(usize, u8)> {
+        let th = &self.threads[ti];
+        let pending = &self.world.processes[th.process as usize].pending;
+        let mut best = None;
+        for (i, p) in pending.iter().enumerate() {
+            // Who waits for work runs itself what it has taken; workers run anything.
+            if th.waits && p.thread != ti as u32 {
+                continue;
+            }
+            let fit = self.fit(p.client, endpoint);
+            if best.is_none_or(|(_, f)| fit > f) {
+                best = Some((i, fit));
+            }
+        }
+        best
+    }
+
     /// Code that waited for a response publishes: its callback began at `from`.
-    fn open_region(&mut self, ti: usize, from: Mark) {
-        let waiting = self.take_pending(ti, true);
-        let done = vec![false; waiting.len()];
-        self.threads[ti].region = Some(Box::new(Region {
-            waiting,
-            current: None,
-            done,
-            instance: NONE,
+    fn open_region(&mut self, ti: usize, from: Mark, chosen: usize, endpoint: u32) {
+        let process = self.threads[ti].process as usize;
+        let pending = &mut self.world.processes[process].pending;
+        let Some(p) = pending.remove(chosen) else {
+            return;
+        };
+        let alone = pending.is_empty();
+        let node = self.world.entities[p.client as usize].node;
+        let certain = self.world.processes[process]
+            .pending
+            .iter()
+            .all(|o| self.world.entities[o.client as usize].node != node);
+        if certain {
+            let known = self.affinity.entry(endpoint).or_default();
+            match known.iter_mut().find(|k| k.0 == p.client) {
+                Some(k) => k.1 = k.1.saturating_add(1),
+                None => known.push((p.client, 1)),
+            }
+        }
+        let instance = self.begin_pending(ti, &p, from);
+        self.threads[ti].region = Some(Region {
+            client: p.client,
+            instance,
+            cpus: p.cpus,
+            alone,
             from,
             last_content: from,
             trigger: None,
-        }));
+        });
     }
 
-    /// Whose publication by `endpoint` this is, within a region.
-    fn region_owner(&mut self, ti: usize, time: u64, endpoint: u32) -> Owner {
-        let Some(mut region) = self.threads[ti].region.take() else {
-            return Owner::Outside;
-        };
+    /// Whose publication by `endpoint` this is, where code runs that waited for a response; a new
+    /// region begins at `from`.
+    fn region_owner(&mut self, ti: usize, time: u64, endpoint: u32, from: Mark) -> Owner {
         let now = self.threads[ti].account.mark(time);
-        let known = self.affinity.get(&endpoint).copied();
-        let chosen = known.and_then(|c| {
-            (0..region.waiting.len()).find(|&i| !region.done[i] && region.waiting[i].client == c)
-        });
-        match (region.current, chosen) {
-            (Some(_), None) => {}
-            (Some(current), Some(i)) if current == i => {}
-            (Some(current), Some(i)) => {
-                // The next one's own publication: the one before had ended by its last.
-                let cpus = region.waiting[current].cpus;
-                let (instance, from) = (region.instance, region.from);
-                self.end(
-                    ti,
-                    instance,
-                    from,
-                    region.last_content,
-                    Ending::Inferred,
-                    cpus,
-                );
-                region.done[current] = true;
-                region.from = region.last_content;
-                region.instance = self.begin_pending(ti, &region.waiting[i], region.from);
-                region.current = Some(i);
-            }
-            (None, chosen) => {
-                let i = chosen.unwrap_or(0);
-                if let Some(pending) = region.waiting.get(i) {
-                    region.instance = self.begin_pending(ti, pending, region.from);
-                    region.current = Some(i);
+        let mut from = from;
+        if let Some(region) = &self.threads[ti].region {
+            let th = &self.threads[ti];
+            let slept = th
+                .slept
+                .filter(|s| !th.waits && s.time >= region.last_content.time);
+            if slept.is_some() {
+                // A worker that went to sleep and got up again: something else runs now.
+                self.close_region(ti, time);
+                from = self.threads[ti].resumed.unwrap_or(now);
+            } else {
+                let better = self.choose_pending(ti, endpoint).map_or(0, |c| c.1);
+                if better > self.fit(region.client, endpoint) {
+                    // The next one's own publication: the one before ended with its last.
+                    from = region.last_content;
+                    self.end_region(ti, from);
                 }
             }
         }
-        if region.waiting.len() == 1 {
-            self.affinity.insert(endpoint, region.waiting[0].client);
+        if self.threads[ti].region.is_none() {
+            if let Some((chosen, _)) = self.choose_pending(ti, endpoint) {
+                self.open_region(ti, from, chosen, endpoint);
+            }
         }
-        region.last_content = now;
-        region.trigger = None;
-        let owner = match region.current {
-            Some(_) => Owner::Instance(region.instance),
+        match &mut self.threads[ti].region {
+            Some(region) => {
+                region.last_content = now;
+                region.trigger = None;
+                Owner::Instance(region.instance)
+            }
             None => Owner::Outside,
+        }
+    }
+
+    fn end_region(&mut self, ti: usize, to: Mark) {
+        let Some(region) = self.threads[ti].region.take() else {
+            return;
         };
-        self.threads[ti].region = Some(region);
-        owner
+        if region.alone {
+            let spent = to.totals.since(&region.from.totals).exec_ns;
+            self.learn_mean(region.client, spent);
+        }
+        self.end(
+            ti,
+            region.instance,
+            region.from,
+            to,
+            Ending::Inferred,
+            region.cpus,
+        );
     }
 
     fn close_region(&mut self, ti: usize, time: u64) {
-        let Some(mut region) = self.threads[ti].region.take() else {
+        let th = &self.threads[ti];
+        let Some(region) = &th.region else {
             return;
         };
-        let now = self.threads[ti].account.mark(time);
-        let th = &self.threads[ti];
-        // A worker that ran what another one had taken: it was over when it went to sleep.
-        let worker = region.waiting.iter().all(|w| w.thread != ti as u32);
+        let now = th.account.mark(time);
+        // A worker was done with it when it went to sleep.
         let slept = th
             .slept
-            .filter(|s| worker && s.time >= region.last_content.time);
-        let to = region.trigger.or(slept).unwrap_or(now);
-        if let Some(current) = region.current {
-            let client = region.waiting[current].client;
-            if region.waiting.len() == 1 {
-                self.learn_mean(client, to.totals.since(&region.from.totals).exec_ns);
-            }
-            let cpus = region.waiting[current].cpus;
-            self.end(ti, region.instance, region.from, to, Ending::Inferred, cpus);
-            region.done[current] = true;
-        }
-        for (pending, done) in region.waiting.iter().zip(&region.done) {
-            if !done {
-                self.run_pending(ti, pending, pending.from, pending.to);
-            }
-        }
+            .filter(|s| !th.waits && s.time >= region.last_content.time);
+        let to = region
+            .trigger
+            .or(slept)
+            .unwrap_or_else(|| self.without_overhead(ti, region.last_content, now));
+        self.end_region(ti, to);
     }
 
     /// Who publishes or sends by `endpoint` on this thread now.
     pub(super) fn owner(&mut self, ti: usize, time: u64, endpoint: u32) -> Owner {
         if self.threads[ti].region.is_some() {
-            return self.region_owner(ti, time, endpoint);
+            let now = self.threads[ti].account.mark(time);
+            return self.region_owner(ti, time, endpoint, now);
         }
         let process = self.threads[ti].process as usize;
         let pending = !self.threads[ti].rclcpp && !self.world.processes[process].pending.is_empty();
@@ -830,14 +924,12 @@ impl Synth {
                 return Owner::Outside;
             }
             let from = self.region_start(ti, time, None);
-            self.open_region(ti, from);
-            return self.region_owner(ti, time, endpoint);
+            return self.region_owner(ti, time, endpoint, from);
         };
         if self.waits_for_response(ti, &open) {
             let from = self.region_start(ti, time, Some(open.last));
             self.push_pending(ti, &open);
-            self.open_region(ti, from);
-            return self.region_owner(ti, time, endpoint);
+            return self.region_owner(ti, time, endpoint, from);
         }
         if open.exact || open.triggers <= 1 {
             if self.is_hidden(open.entity) {
@@ -845,6 +937,7 @@ impl Synth {
                 return Owner::Hidden;
             }
             self.begin(ti, &mut open);
+            open.told = None;
             let instance = open.instance;
             self.threads[ti].open = Some(open);
             return Owner::Instance(instance);
@@ -852,9 +945,9 @@ impl Synth {
         if pending {
             let from = self.region_start(ti, time, Some(open.last));
             self.close(ti, open, time, Why::Executor);
-            self.open_region(ti, from);
-            return self.region_owner(ti, time, endpoint);
+            return self.region_owner(ti, time, endpoint, from);
         }
+        self.begin(ti, &mut open);
         if open.instance == NONE {
             self.threads[ti].open = Some(open);
             return Owner::Hidden;
@@ -877,6 +970,16 @@ impl Synth {
             (Some(a), _) => a,
             (None, Some(b)) => b,
             (None, None) => now,
+        }
+    }
+
+    /// A service sends a response: normally inside or right after its callback.
+    pub(super) fn responded(&mut self, ti: usize, time: u64, service: u32) {
+        self.running(ti);
+        let th = &mut self.threads[ti];
+        let mark = th.account.mark(time);
+        if let Some(open) = th.open.as_mut().filter(|o| o.entity == service) {
+            open.responded.get_or_insert(mark);
         }
     }
 
@@ -927,12 +1030,22 @@ impl Synth {
         self.threads[ti].unstamped = publisher;
     }
 
-    pub(super) fn set_intra_publish(&mut self, ti: usize, publisher: u32) {
-        self.threads[ti].intra_publish = publisher;
+    pub(super) fn set_intra_publish(&mut self, ti: usize, publisher: u32, time: u64) {
+        self.threads[ti].intra_publish = (publisher, Some(time));
     }
 
-    pub(super) fn intra_publish(&self, ti: usize) -> u32 {
+    pub(super) fn intra_publish(&self, ti: usize) -> (u32, Option<u64>) {
         self.threads[ti].intra_publish
+    }
+
+    /// If a publication through the middleware follows one within the process: which.
+    pub(super) fn intra_message(&mut self, ti: usize, publisher: u32) -> Option<u64> {
+        let (p, message) = &mut self.threads[ti].intra_publish;
+        if *p == publisher {
+            message.take()
+        } else {
+            None
+        }
     }
 
     pub(super) fn node_made(&mut self, ti: usize, node: u32) {

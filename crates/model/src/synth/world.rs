@@ -142,6 +142,10 @@ pub(super) struct Process {
     /// Node that stands in where none is known.
     pub(super) fallback: Option<u32>,
     pub(super) command: u32,
+    /// A callback was seen between two triggers, as rclpy has it.
+    pub(super) rclpy: bool,
+    /// Guard that a pool of threads (not rclpy) triggers after each callback.
+    pub(super) pool_guard: u64,
     /// Identifiers of clients whose `rcl_client_init` has not come yet, by rmw handle.
     pub(super) gids: FxHashMap<u64, [u8; 16]>,
     /// Responses that rclpy has taken and whose continuation has not run yet.

@@ -39,11 +39,16 @@ class Part:
         self.measured = truth.Measurements()
 
     def measure(self, vertex, function, *arguments):
-        """Runs a callback's body and notes what it took; the body gets the start time."""
+        """Runs a callback's body and notes what it took.
+
+        The body gets the start time, and returns chains (start, path) that end with it.
+        """
         cpu, start = time.thread_time_ns(), time.monotonic_ns()
-        function(start, *arguments)
-        self.measured.executed(vertex, None, time.thread_time_ns() - cpu,
-                               time.monotonic_ns() - start)
+        completes = function(start, *arguments) or []
+        now = time.monotonic_ns()
+        self.measured.executed(vertex, None, time.thread_time_ns() - cpu, now - start)
+        for begin, path in completes:
+            self.measured.completed(path, now - begin)
 
     def wait_for(self, ready):
         """Waits until the others are there."""
@@ -121,13 +126,16 @@ def subscriber_part(args, name, inputs, depth=10, exec_ms=5.0, output=None, latc
 
     def body(_, vertex, msg):
         burn(exec_ms)
+        chains = [(start, f"{path} {vertex}") for start, path in truth.parse_stamps(msg.data)]
+        if not publisher:
+            return chains
         before = time.monotonic_ns()
-        if publisher:
-            publisher.publish(String(data=msg.data))
+        publisher.publish(String(data=msg.data))
         # The message left somewhere between these two moments.
-        end = (before + time.monotonic_ns()) // 2 if publisher else before
-        for start, path in truth.parse_stamps(msg.data):
-            part.measured.completed(f"{path} {vertex}", end - start)
+        end = (before + time.monotonic_ns()) // 2
+        for start, path in chains:
+            part.measured.completed(path, end - start)
+        return []
 
     for topic in inputs:
         vertex = f"/{name}:subscription({topic})"

@@ -78,12 +78,16 @@ class Execution:
         self.cpu = time.thread_time_ns()
         self.start = time.monotonic_ns()
         self.cb = cb
+        self.completes = []  # chains that end with this execution
         burn(self.cpu + int(cb.exec_ms * 1e6))
 
     def end(self, measured, caller=None):
-        """Notes what the execution took."""
+        """Notes what the execution took; this is the last that a callback does."""
+        now = time.monotonic_ns()
         cpu_ns = time.thread_time_ns() - self.cpu
-        measured.executed(self.cb.name, caller, cpu_ns, time.monotonic_ns() - self.start)
+        measured.executed(self.cb.name, caller, cpu_ns, now - self.start)
+        for start, path in self.completes:
+            measured.completed(path, now - start)
 
 
 class SynNode:
@@ -139,7 +143,7 @@ class SynNode:
 
     def on_timer(self, cb):
         run = Execution(cb)
-        self.send(cb, [(run.start, cb.name)])
+        run.completes = self.send(cb, [(run.start, cb.name)])
         run.end(self.measured)
 
     def on_message(self, cb, msg):
@@ -148,7 +152,7 @@ class SynNode:
         if cb.joins:
             self.join(cb, stamps)
         else:
-            self.send(cb, stamps)
+            run.completes = self.send(cb, stamps)
         run.end(self.measured)
 
     def on_request(self, cb, request, response):
@@ -163,7 +167,7 @@ class SynNode:
         run = Execution(cb)
         service = self.graph.service(cb)
         hop = f"{service.name}@{cb.node}>{cb.name}"
-        self.send(cb, [(start, f"{path}>{hop}") for start, path in stamps])
+        run.completes = self.send(cb, [(start, f"{path}>{hop}") for start, path in stamps])
         run.end(self.measured)
 
     def join(self, cb, stamps):
@@ -181,13 +185,18 @@ class SynNode:
             self.measured.executed(sync.name, None, time.thread_time_ns() - cpu, 0)
 
     def send(self, cb, stamps):
-        """What a callback does at its end: publish, call, or nothing."""
+        """What a callback does at its end: publish, call, or nothing.
+
+        Returns the chains that the callback completes by ending.
+        """
         before = time.monotonic_ns()
         for topic in cb.publishes:
             self.publishers[topic].publish(self.String(data=truth.format_stamps(stamps)))
         if not self.graph.successors(cb):
+            if not cb.publishes:
+                return stamps
             # The message left somewhere between these two moments.
-            end = (before + time.monotonic_ns()) // 2 if cb.publishes else before
+            end = (before + time.monotonic_ns()) // 2
             for start, path in stamps:
                 self.measured.completed(path, end - start)
         if cb.calls:
@@ -197,6 +206,7 @@ class SynNode:
                 first = self.graph.callers(service)[0] == client.node
                 future = self.clients[cb.calls].call_async(self.SetBool.Request(data=first))
                 future.add_done_callback(lambda _: self.on_response(client, stamps))
+        return []
 
 
 def reach_barrier(directory, name):

@@ -373,8 +373,13 @@ fn decide(id: &str, e: &SyncEvidence) -> Option<Group> {
     if publishers.iter().any(|p| share(e.members[p].fresh) < 0.9) {
         return None;
     }
-    // One irregular output is allowed for the start.
-    let strict = |m: &MemberEvidence| e.outputs - m.once.min(e.outputs) <= (e.outputs / 20).max(1);
+    // One input per output: always exactly one in between (an irregular one is allowed for the
+    // start), or as many inputs as outputs, and never an output before its input.
+    let few = (e.outputs / 20).max(1);
+    let strict = |m: &MemberEvidence| {
+        e.outputs - m.once.min(e.outputs) <= few
+            || (m.fresh >= e.outputs && m.instances.abs_diff(e.outputs) <= few)
+    };
     let silent = |m: &MemberEvidence| m.productive * 10 < m.instances.max(1);
     let mut members = publishers.clone();
     for (name, m) in &e.members {

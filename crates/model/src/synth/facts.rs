@@ -81,6 +81,11 @@ pub(super) enum Ending {
 pub(super) enum Fact {
     Begin(Begin),
     End(End),
+    /// The instance may have ended at this time; its end will tell.
+    Over {
+        instance: u32,
+        time: u64,
+    },
     Publish {
         owner: Owner,
         publisher: u32,

@@ -176,6 +176,7 @@ impl Synth {
         match *fact {
             Fact::Begin(ref begin) => self.apply_begin(begin),
             Fact::End(ref end) => self.apply_end(end),
+            Fact::Over { instance, time } => self.input_done(instance, time),
             Fact::Publish {
                 owner,
                 publisher,

@@ -95,7 +95,9 @@ impl Held {
                     }
             }
             Fact::End(end) => self.instances.contains(&end.instance),
-            Fact::Sync { instance, .. } => self.instances.contains(instance),
+            Fact::Sync { instance, .. } | Fact::Over { instance, .. } => {
+                self.instances.contains(instance)
+            }
             Fact::Publish {
                 owner, publisher, ..
             } => owned(owner) || self.publishers.contains(publisher),

@@ -6,6 +6,7 @@
 //! is decided from that evidence at the end (see `merge`), so until then lineages are followed
 //! both ways: directly through the callback that published, and through the group.
 
+use super::typical::Typical;
 use super::Synth;
 use crate::chains::{Lineages, NONE};
 use crate::dist::Dist;
@@ -54,6 +55,9 @@ pub(super) struct Part {
     pub(super) shared: u64,
     /// Its next input that can go into an output.
     next: u64,
+    /// How much later its input's chain begins than the first subscription's, usually; shifted
+    /// by [`ZERO`] as it has a sign.
+    shift: Typical,
     /// Inputs that went into outputs, and that were passed over.
     pub(super) used: u64,
     pub(super) skipped: u64,
@@ -85,6 +89,14 @@ pub(super) struct Group {
 
 /// Groups by node.
 pub(super) type Groups = FxHashMap<u32, Group>;
+
+/// No difference, for times with a sign.
+const ZERO: u64 = 1 << 62;
+
+/// `a - b` with a sign.
+fn difference(a: u64, b: u64) -> u64 {
+    ZERO.saturating_add(a).saturating_sub(b)
+}
 
 /// Inputs kept per subscription.
 const MAX_INPUTS: usize = 8;
@@ -165,12 +177,32 @@ impl Synth {
         self.instances.get_mut(instance).entry = Some(number);
     }
 
+    /// A subscription's callback has dealt with its input, as far as can be told yet.
+    pub(super) fn input_done(&mut self, instance: u32, time: u64) {
+        let it = self.instances.get(instance);
+        let (vertex, entry) = (it.vertex, it.entry);
+        let Some(v) = self.flow.vertices.get(vertex as usize) else {
+            return;
+        };
+        let Some(group) = self.groups.get_mut(&v.node) else {
+            return;
+        };
+        let Some(member) = group.members.iter_mut().find(|m| m.vertex == vertex) else {
+            return;
+        };
+        if let Some(i) = entry.and_then(|n| n.checked_sub(member.base)) {
+            if let Some(entry) = member.inputs.get_mut(i as usize) {
+                entry.end = time;
+            }
+        }
+    }
+
     /// A subscription's callback ends.
     pub(super) fn leave_node(&mut self, instance: u32, time: u64) {
         let it = *self.instances.get(instance);
-        let Some(number) = it.entry else {
+        if it.entry.is_none() {
             return;
-        };
+        }
         let node = self.flow.vertices[it.vertex as usize].node;
         let Some(member) = self
             .groups
@@ -184,11 +216,7 @@ impl Synth {
             member.synchronised += 1;
             member.filter = filter;
         }
-        if let Some(i) = number.checked_sub(member.base) {
-            if let Some(entry) = member.inputs.get_mut(i as usize) {
-                entry.end = time;
-            }
-        }
+        self.input_done(instance, time);
     }
 
     /// A topic of a node is published by no callback.
@@ -246,7 +274,7 @@ impl Synth {
             let mut parts = vec![Part::default(); group.members.len()];
             for (part, member) in parts.iter_mut().zip(&group.members) {
                 // What came before the first output counts for it.
-                part.credit = member.instances.min(1) as u8;
+                part.credit = member.instances.min(3) as u8;
                 part.since = member.instances.min(1) as u8;
                 part.next = member.base + member.inputs.len().saturating_sub(1) as u64;
             }
@@ -287,19 +315,37 @@ impl Synth {
             .as_slice()
             .first()
             .map_or(it.start, |&s| self.steps.origin(s));
+        // Where each has one input left there is no choice, and the usual differences show.
+        let left = |part: &Part, member: &Member| {
+            let last = member.base + member.inputs.len() as u64;
+            last.saturating_sub(part.next.max(member.base))
+        };
+        let mut parts = output.parts.iter().zip(&*members);
+        if parts.all(|(p, m)| left(p, m) == 1) {
+            let origin = |m: &Member| m.inputs.back().map_or(0, |e| e.origin);
+            let reference = members.first().map_or(0, origin);
+            for (part, member) in output.parts.iter_mut().zip(&*members) {
+                part.shift.add(difference(origin(member), reference));
+            }
+        }
+        let own_shift = output.parts[me].shift.clone();
         let followed = (0..members.len()).filter(|&i| output.promising(i)).count() >= 2;
         for (i, member) in members.iter().enumerate() {
             let part = &mut output.parts[i];
             let first = part.next.max(member.base);
             let last = member.base + member.inputs.len() as u64;
-            // Of the inputs left, the one whose chain began nearest to the publishing one's.
+            // Of the inputs left, the one whose chain began as much apart from the publishing
+            // one's as usual; the oldest while nothing is known.
             let chosen = if i == me {
                 Some(number).filter(|&n| n >= first)
+            } else if own_shift.is_empty() || part.shift.is_empty() {
+                (first..last).next()
             } else {
+                let base = difference(own_origin, own_shift.median());
+                let usual = base.saturating_add(part.shift.median());
                 (first..last).min_by_key(|n| {
-                    member.inputs[(n - member.base) as usize]
-                        .origin
-                        .abs_diff(own_origin)
+                    let origin = member.inputs[(n - member.base) as usize].origin;
+                    origin.saturating_add(ZERO).abs_diff(usual)
                 })
             };
             let Some(chosen) = chosen.filter(|&n| n >= member.base && n < last) else {

@@ -529,13 +529,26 @@ impl Synth {
             return;
         };
         let pool = self.world.processes[process].pool_guard;
+        let rclpy = self.world.processes[process].rclpy;
+        if open.entity == NONE {
+            self.threads[ti].open = Some(open);
+            return;
+        }
+        let client = self.world.entities[open.entity as usize].kind == Kind::Client;
         if open.triggers == 0 {
+            if guard == pool && guard != 0 && !rclpy && !open.exact {
+                // The thread is free again; it may well do nothing for long.
+                open.told = Some(mark);
+                self.close(ti, open, time, Why::Executor);
+                return;
+            }
             // Only a trigger before anything else can be rclpy's before the callback.
             if open.instance == NONE && guard != 0 {
                 (open.guard, open.triggers) = (guard, 1);
                 (open.from, open.last) = (mark, mark);
-            } else if guard == pool && guard != 0 {
-                open.told = Some(mark);
+                if rclpy && !client {
+                    self.begin(ti, &mut open);
+                }
             }
         } else if open.guard == guard {
             if open.triggers >= 2 {
@@ -544,6 +557,13 @@ impl Synth {
             open.triggers = open.triggers.saturating_add(1);
             open.last = mark;
             self.world.processes[process].rclpy = true;
+            if !client {
+                self.begin(ti, &mut open);
+                if open.instance != NONE {
+                    let instance = open.instance;
+                    self.emit(Fact::Over { instance, time });
+                }
+            }
             if open.undecided != NONE {
                 let slot = std::mem::replace(&mut open.undecided, NONE);
                 self.decide(slot, Owner::Instance(open.instance));
@@ -616,6 +636,9 @@ impl Synth {
             Why::End => (Ending::Exact, now),
             Why::Exit | Why::Finish if open.triggers >= 2 && !open.exact => {
                 (Ending::Inferred, open.last)
+            }
+            Why::Exit | Why::Finish if open.told.is_some() && !open.exact => {
+                (Ending::Inferred, open.told.unwrap_or(now))
             }
             Why::Finish => (Ending::Unfinished, now),
             Why::Exit => (Ending::CutOff, now),
@@ -777,14 +800,22 @@ impl Synth {
         known.iter().max_by_key(|k| k.1).map(|k| k.0)
     }
 
-    /// How well a client fits an endpoint: its usual one, one of the same node, or another.
+    /// How well a client fits an endpoint: its usual one (3), else one of the same node of which
+    /// nothing usual is known (2), or something else (1).
     fn fit(&self, client: u32, endpoint: u32) -> u8 {
-        let usual = self.usual_client(endpoint);
-        if usual == Some(client) {
-            return 2;
+        if let Some(usual) = self.usual_client(endpoint) {
+            return if usual == client { 3 } else { 0 };
         }
         let node = |e: u32| self.world.entities.get(e as usize).map_or(NONE, |e| e.node);
-        u8::from(usual.is_none() && node(client) == node(endpoint))
+        if node(client) != node(endpoint) {
+            return 0;
+        }
+        let busy = self.affinity.values().flatten().any(|k| k.0 == client);
+        if busy {
+            1
+        } else {
+            2
+        }
     }
 
     /// The response whose waiting code publishes by `endpoint` on this thread: among equals the

@@ -26,6 +26,11 @@ impl Typical {
         }
     }
 
+    /// True while there is no value.
+    pub(super) fn is_empty(&self) -> bool {
+        self.n == 0
+    }
+
     /// 0 while there is no value.
     pub(super) fn median(&self) -> u64 {
         self.median

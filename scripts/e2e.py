@@ -27,6 +27,12 @@ PARKING = os.path.join(ROOT, "demos/parking/run.py")
 # How far a median may be off: execution time against what was burnt, latency against in-band.
 EXEC_SHARE = 0.05
 LATENCY_NS = 50_000
+# In rclpy a callback's start is taken from the executor's last call before it; the way from there
+# to the first line of the application's own code is 40 to 120 us of Python.
+LATENCY_RCLPY_NS = 150_000
+# A machine that others use too can spoil any single run: the timing of a test has to come out in
+# one of so many attempts. What went wrong before is printed all the same.
+ATTEMPTS = 3
 
 # SYN with callbacks of 10 to 18 ms at a third of a core: what a client library does around a
 # callback is small beside it, and a machine that others use too is not overloaded.
@@ -141,7 +147,9 @@ class Stand:
         truth = self.file(name + ".truth.json")
         trace = self.record(name, [*prefix, self.python(distro), SYN, "--quiet", "--truth", truth,
                                    *words], **options)
-        return load(truth), self.model(name, trace)
+        own = load(truth)
+        own["compiled"] = "--native" in words
+        return own, self.model(name, trace)
 
     def case(self, name, distro, *words, **options):
         """The same for one of the small cases."""
@@ -225,13 +233,19 @@ def compare_latencies(truth, model):
         if not model_chain:
             continue
         name = f"chain {chain['callbacks'][0]} .. {chain['callbacks'][-1]}"
-        if model_chain["executions"] != chain["count"]:
+        # The first item or the last may be under way when the recording begins or ends.
+        apart = abs(model_chain["executions"] - chain["count"])
+        if apart > 1:
             wrong.append(f"{name}: {chain['count']} executions, not {model_chain['executions']}")
-        own = median(chain["latency_ns"])
-        off = model_chain["latency_ns"]["p50"] - own
-        if abs(off) > LATENCY_NS:
-            wrong.append(f"{name}: median latency {own / 1e6:.3f} ms in-band, the model's is"
-                         f" {off / 1e3:+.0f} us off")
+        # Without one of them the median is its neighbour.
+        own, middle = sorted(chain["latency_ns"]), (len(chain["latency_ns"]) - 1) / 2
+        low = own[max(0, int(middle - apart))]
+        high = own[min(len(own) - 1, int(middle + apart + 0.5))]
+        p50 = model_chain["latency_ns"]["p50"]
+        limit = LATENCY_NS if truth.get("compiled") else LATENCY_RCLPY_NS
+        if not low - limit <= p50 <= high + limit:
+            wrong.append(f"{name}: median latency {median(own) / 1e6:.3f} ms in-band, the model's"
+                         f" is {(p50 - median(own)) / 1e3:+.0f} us off")
     return wrong
 
 
@@ -500,16 +514,22 @@ def main():
         stand = Stand(os.path.abspath(args.keep or temporary))
         for function in chosen:
             name, begin = function.__name__, time.monotonic()
-            try:
-                function(stand)
-                print(f"ok       e2e {name} ({time.monotonic() - begin:.0f} s)", flush=True)
-            except Skip as reason:
-                skipped.append(name)
-                print(f"SKIPPED  e2e {name}: {reason}", flush=True)
-            except Mismatch as wrong:
-                failed.append(name)
-                text = "\n    ".join(str(wrong).splitlines())
-                print(f"FAILED   e2e {name}:\n    {text}", flush=True)
+            for attempt in range(1, ATTEMPTS + 1):
+                try:
+                    function(stand)
+                    print(f"ok       e2e {name} ({time.monotonic() - begin:.0f} s)", flush=True)
+                    break
+                except Skip as reason:
+                    skipped.append(name)
+                    print(f"SKIPPED  e2e {name}: {reason}", flush=True)
+                    break
+                except (Mismatch, subprocess.CalledProcessError) as wrong:
+                    last = attempt == ATTEMPTS
+                    if last:
+                        failed.append(name)
+                    text = "\n    ".join(str(wrong).splitlines())
+                    print(f"{'FAILED ' if last else 'AGAIN  '}  e2e {name}, attempt {attempt}:"
+                          f"\n    {text}", flush=True)
     print(f"e2e: {len(chosen) - len(failed) - len(skipped)} passed, {len(failed)} failed,"
           f" {len(skipped)} skipped")
     sys.exit(1 if failed else 0)

@@ -104,8 +104,10 @@ pub(super) struct Thread {
     /// The last wait, if the thread slept in it.
     idle: Option<(u64, u64)>,
     last_trigger: Option<Mark>,
-    /// When it last got the CPU after sleeping.
-    resumed: Option<Mark>,
+    /// When it got up from its longest sleep since the last trigger, which for a worker is its
+    /// wait for something to do (shorter ones may be waits for Python's lock), and how long it was.
+    resumed: Option<(u64, Mark)>,
+    asleep: Option<u64>,
     /// When it last went to sleep.
     slept: Option<Mark>,
     /// Time on the CPU from the last trigger of a round to the next wait set, in rounds in which
@@ -144,6 +146,7 @@ impl Thread {
             idle: None,
             last_trigger: None,
             resumed: None,
+            asleep: None,
             slept: None,
             overhead: Typical::default(),
             client_call: false,
@@ -207,8 +210,11 @@ impl Synth {
         if let Some(open) = &mut th.open {
             add_cpu(&mut open.cpus, cpu);
         }
-        if th.resumed.is_none() {
-            th.resumed = Some(th.account.mark(time));
+        if let Some(slept) = th.asleep.take() {
+            let span = time.saturating_sub(slept);
+            if th.resumed.is_none_or(|(longest, _)| span > longest) {
+                th.resumed = Some((span, th.account.mark(time)));
+            }
         }
     }
 
@@ -217,7 +223,7 @@ impl Synth {
         th.account.switch_out(time, preempted);
         th.scheduled = true;
         if !preempted {
-            th.resumed = None;
+            th.asleep = Some(time);
             th.slept = Some(th.account.mark(time));
             if th.waiting {
                 th.woken = None;
@@ -521,6 +527,7 @@ impl Synth {
         let process = th.process as usize;
         let mark = th.account.mark(time);
         th.last_trigger = Some(mark);
+        th.resumed = None;
         if let Some(region) = &mut th.region {
             region.trigger = Some(mark);
             return;
@@ -879,17 +886,17 @@ impl Synth {
             let slept = th
                 .slept
                 .filter(|s| !th.waits && s.time >= region.last_content.time);
-            if slept.is_some() {
-                // A worker that went to sleep and got up again: something else runs now.
+            let slept = slept.is_some();
+            let fit = self.fit(region.client, endpoint);
+            let other = self.choose_pending(ti, endpoint).map_or(0, |c| c.1);
+            if slept && other > 0 && other >= fit {
+                // A worker that went to sleep and got up again: the next one runs now.
                 self.close_region(ti, time);
-                from = self.threads[ti].resumed.unwrap_or(now);
-            } else {
-                let better = self.choose_pending(ti, endpoint).map_or(0, |c| c.1);
-                if better > self.fit(region.client, endpoint) {
-                    // The next one's own publication: the one before ended with its last.
-                    from = region.last_content;
-                    self.end_region(ti, from);
-                }
+                from = self.region_start(ti, time, None);
+            } else if other > fit {
+                // The next one's own publication: the one before ended with its last.
+                from = region.last_content;
+                self.end_region(ti, from);
             }
         }
         if self.threads[ti].region.is_none() {
@@ -897,6 +904,7 @@ impl Synth {
                 self.open_region(ti, from, chosen, endpoint);
             }
         }
+        self.threads[ti].resumed = None;
         match &mut self.threads[ti].region {
             Some(region) => {
                 region.last_content = now;
@@ -991,17 +999,13 @@ impl Synth {
         Owner::Undecided(slot)
     }
 
-    /// The later of the last trigger and the last time the thread got up.
+    /// The last trigger, or for a worker when it got up after it.
     fn region_start(&self, ti: usize, time: u64, last: Option<Mark>) -> Mark {
         let th = &self.threads[ti];
-        let now = th.account.mark(time);
-        let last = last.or(th.last_trigger);
-        match (last, th.resumed) {
-            (Some(a), Some(b)) if b.time > a.time => b,
-            (Some(a), _) => a,
-            (None, Some(b)) => b,
-            (None, None) => now,
-        }
+        let up = th.resumed.filter(|_| !th.waits).map(|r| r.1);
+        up.or(last)
+            .or(th.last_trigger)
+            .unwrap_or_else(|| th.account.mark(time))
     }
 
     /// A service sends a response: normally inside or right after its callback.

@@ -7,6 +7,7 @@
 //! both ways: directly through the callback that published, and through the group.
 
 use super::typical::Typical;
+use super::world::Kind;
 use super::Synth;
 use crate::chains::{Lineages, NONE};
 use crate::dist::Dist;
@@ -83,6 +84,8 @@ pub(super) struct Output {
 /// The subscriptions and output topics of a node.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Group {
+    /// The node has several subscriptions, whether or not they have run.
+    several: bool,
     pub(super) members: Vec<Member>,
     pub(super) outputs: Vec<Output>,
 }
@@ -124,7 +127,13 @@ impl Synth {
     pub(super) fn enter_node(&mut self, instance: u32) {
         let it = *self.instances.get(instance);
         let node = self.flow.vertices[it.vertex as usize].node;
+        let several = match self.groups.get(&node) {
+            Some(group) if group.several => true,
+            Some(group) if group.members.iter().any(|m| m.instances > 100) => false,
+            _ => self.several_subscriptions(it.entity),
+        };
         let group = self.groups.entry(node).or_default();
+        group.several = several;
         let i = match group.members.iter().position(|m| m.vertex == it.vertex) {
             Some(i) => i,
             None => {
@@ -155,7 +164,7 @@ impl Synth {
             .first()
             .map_or(it.start, |&s| self.steps.origin(s));
         // A node with a single subscription has nothing to synchronise.
-        let lineages = if group.members.len() > 1 {
+        let lineages = if several {
             self.steps.share(&it.lineages)
         } else {
             Lineages::default()
@@ -175,6 +184,17 @@ impl Synth {
             member.base += 1;
         }
         self.instances.get_mut(instance).entry = Some(number);
+    }
+
+    /// Whether an entity's node has more than one subscription.
+    fn several_subscriptions(&self, entity: u32) -> bool {
+        let it = &self.world.entities[entity as usize];
+        let alike = |&&e: &&u32| {
+            let o = &self.world.entities[e as usize];
+            o.kind == Kind::Subscription && o.node == it.node && o.live && !o.infrastructure
+        };
+        let process = &self.world.processes[it.process as usize];
+        process.entities.iter().filter(alike).count() > 1
     }
 
     /// A subscription's callback has dealt with its input, as far as can be told yet.
@@ -259,8 +279,7 @@ impl Synth {
                 }
             }
         }
-        if known.is_none() && group.members.len() < 2 && it.synchronised.is_none() {
-            // The evidence begins with the second subscription.
+        if known.is_none() && !group.several {
             return;
         }
         let vertex = match known {
@@ -291,7 +310,9 @@ impl Synth {
             group.outputs.len() - 1
         });
         let mut added = Lineages::default();
-        let Group { members, outputs } = &mut group;
+        let Group {
+            members, outputs, ..
+        } = &mut group;
         let output = &mut outputs[o];
         output.outputs += 1;
         if let Some(last) = output.last.replace(time) {

@@ -526,6 +526,11 @@ impl Synth {
         }
         let process = th.process as usize;
         let mark = th.account.mark(time);
+        // A worker that slept most of the time since the last trigger did something else in
+        // between: that it found a callback group busy, say.
+        let slept = th.resumed.map_or(0, |r| r.0);
+        let since = th.last_trigger.map_or(0, |l| time.saturating_sub(l.time));
+        let stray = !th.waits && slept > since / 2;
         th.last_trigger = Some(mark);
         th.resumed = None;
         if let Some(region) = &mut th.region {
@@ -557,7 +562,7 @@ impl Synth {
                     self.begin(ti, &mut open);
                 }
             }
-        } else if open.guard == guard {
+        } else if open.guard == guard && !(stray && open.triggers >= 2 && open.undecided == NONE) {
             if open.triggers >= 2 {
                 open.longest = longer(open.longest, open.last, mark);
             }

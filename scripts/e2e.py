@@ -36,7 +36,7 @@ ATTEMPTS = 3
 
 # SYN with callbacks of 10 to 18 ms at a third of a core: what a client library does around a
 # callback is small beside it, and a machine that others use too is not overloaded.
-GENTLE = ["--duration", "16", "--rate", "1.25", "--scale", "2"]
+GENTLE = ["--duration", "11", "--rate", "1.25", "--scale", "2"]
 
 TESTS = []
 
@@ -262,10 +262,10 @@ def expect(*lists):
         raise Mismatch("\n".join(wrong))
 
 
-def expect_all(truth, model):
+def expect_all(truth, model, latencies=True):
     """Graph, executions, latencies, and nothing lost."""
     expect(lost(model), compare_graph(truth, model), compare_executions(truth, model),
-           compare_latencies(truth, model))
+           compare_latencies(truth, model) if latencies else [])
 
 
 def syn_variant(name, distro, *words, native=None):
@@ -273,7 +273,10 @@ def syn_variant(name, distro, *words, native=None):
 
     def run(stand):
         extra = ["--native", os.path.join(stand.native(distro), native)] if native else []
-        expect_all(*stand.syn(name, distro, *GENTLE, *words, *extra))
+        # Which of rclpy's worker threads goes on after a response cannot be told for sure: its
+        # graph and execution times are compared, its chains' latencies are not.
+        workers = not native and "multi" in words
+        expect_all(*stand.syn(name, distro, *GENTLE, *words, *extra), latencies=not workers)
 
     run.__name__ = name
     run.__doc__ = f"SYN on {distro}: {' '.join(words) or 'rclpy'}"

@@ -164,7 +164,13 @@ impl Synth {
         }
     }
 
-    fn hold(&mut self, fact: Fact) {
+    fn hold(&mut self, mut fact: Fact) {
+        if let Some(owner) = fact.owner() {
+            // An undecided one stays so; a decided one is told now, before its instance ends.
+            if let Owner::Undecided(slot) = owner {
+                fact.set_owner(self.decision(slot).unwrap_or(owner));
+            }
+        }
         if self.held.is_empty() {
             self.next_look = self.now + LOOK_NS;
         }

@@ -137,6 +137,26 @@ pub(super) enum Fact {
 }
 
 impl Fact {
+    /// Who published or sent.
+    pub(super) fn owner(&self) -> Option<Owner> {
+        match *self {
+            Fact::Publish { owner, .. }
+            | Fact::Enqueue { owner, .. }
+            | Fact::Request { owner, .. } => Some(owner),
+            _ => None,
+        }
+    }
+
+    /// Tells who published or sent, once that is decided.
+    pub(super) fn set_owner(&mut self, by: Owner) {
+        match self {
+            Fact::Publish { owner, .. }
+            | Fact::Enqueue { owner, .. }
+            | Fact::Request { owner, .. } => *owner = by,
+            _ => {}
+        }
+    }
+
     /// When a fact that may be held for its own sake happened.
     pub(super) fn since(&self) -> Option<u64> {
         match *self {

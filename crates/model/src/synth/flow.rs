@@ -705,13 +705,17 @@ impl Synth {
         let mut again = None;
         let mut latched = false;
         c.taken_any = true;
-        if sequence >= c.next {
+        if !it.live {
+            // Already replaced: items are no longer counted for it as they are published.
+            latched = true;
+        } else if sequence >= c.next {
             passed = c.next..sequence;
             c.next = sequence + 1;
         } else if let Some(i) = c.passed.iter().position(|p| p.0 == sequence) {
             again = c.passed.remove(i);
         } else {
-            latched = sequence < c.join;
+            // From before it existed, or once more: not one of those that it had to take.
+            latched = true;
         }
         if intra {
             return None;

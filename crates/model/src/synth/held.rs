@@ -47,6 +47,10 @@ impl Held {
         entity: impl Fn(u32) -> u32,
         name: impl Fn(u32) -> u32,
     ) {
+        if let Some(Owner::Instance(instance)) = fact.owner() {
+            // It may not end, or publish anything else, before.
+            self.instances.insert(instance);
+        }
         match fact {
             Fact::Begin(begin) => {
                 self.instances.insert(begin.instance);

@@ -49,10 +49,11 @@ impl Synth {
         }
     }
 
-    fn bound(&self, gid: [u8; 16]) -> Option<u32> {
+    /// The client of a service (name) that an identifier is tied to.
+    fn bound(&self, gid: [u8; 16], name: u32) -> Option<u32> {
         let &client = self.callers.clients.get(&gid)?;
         let it = self.world.entities.get(client as usize)?;
-        (it.kind == Kind::Client && it.gid == gid).then_some(client)
+        (it.kind == Kind::Client && it.gid == gid && it.name == name).then_some(client)
     }
 
     /// A service answers: remembered until the client that reads it shows itself.
@@ -64,10 +65,11 @@ impl Synth {
         source_ns: Option<i64>,
         time: u64,
     ) {
-        if gid == [0; 16] || (self.bound(gid).is_some() && source_ns.is_none()) {
+        let name = self.world.entities[service as usize].name;
+        if gid == [0; 16] || (self.bound(gid, name).is_some() && source_ns.is_none()) {
             return;
         }
-        let key = (self.world.entities[service as usize].name, sequence);
+        let key = (name, sequence);
         if self.callers.order.len() >= MAX_ANSWERS {
             if let Some(old) = self.callers.order.pop_front() {
                 self.callers.answers.remove(&old);
@@ -95,7 +97,7 @@ impl Synth {
             Some(answer) => Some(answer.gid),
             None if own == [0; 16] => {
                 let mut free = answers.iter().filter(|a| {
-                    a.time <= time && a.source_ns.is_none() && self.bound(a.gid).is_none()
+                    a.time <= time && a.source_ns.is_none() && self.bound(a.gid, name).is_none()
                 });
                 match (free.next(), free.next()) {
                     (Some(only), None) => Some(only.gid),
@@ -118,10 +120,10 @@ impl Synth {
     }
 
     fn find_caller(&self, service: u32, gid: [u8; 16], sequence: i64) -> Caller {
-        if let Some(client) = self.bound(gid) {
+        let name = self.world.entities[service as usize].name;
+        if let Some(client) = self.bound(gid, name) {
             return Caller::Known(client);
         }
-        let name = self.world.entities[service as usize].name;
         let mut first = NONE;
         let mut n = 0;
         for sent in self.flow.sent.get(&(name, sequence)).into_iter().flatten() {
@@ -156,7 +158,7 @@ impl Synth {
                 let sent = self.flow.sent.get(&(name, sequence));
                 let sent = sent.is_some_and(|l| l.iter().any(|s| s.client == client && !s.taken));
                 let settled = now.saturating_sub(at) >= SETTLE_NS;
-                sent && (clients.len() == 1 || settled || self.bound(gid).is_some())
+                sent && (clients.len() == 1 || settled || self.bound(gid, name).is_some())
                     || !self.world.entities[client as usize].live
             }
             // What the client reads will tell.

@@ -486,7 +486,8 @@ impl Synth {
         };
         let mut due = 0;
         if let Some(read) = read {
-            if read.entity == entity || read.entity == NONE {
+            let ring = read.entity == NONE && kind == Kind::Subscription;
+            if read.entity == entity || ring {
                 if read.buffer != 0 {
                     self.world.processes[p as usize]
                         .handles

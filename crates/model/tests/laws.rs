@@ -1,0 +1,611 @@
+//! Laws of the synthesis: merging is associative and commutative and equals modelling all runs;
+//! figures stay within what is possible; nothing panics on whatever order of events.
+
+use onbeat_model::merge::{filter_mode, merge, set_mode, ModelMergeError};
+use onbeat_model::schema::{JunctionKind, Run};
+use onbeat_model::{Model, Synth, SynthOptions};
+use onbeat_trace::{EndpointKind, Event, EventKind, ExecuteKind};
+use proptest::prelude::*;
+
+fn run(id: u32, mode: &str) -> Run {
+    Run {
+        id: format!("run{id}"),
+        mode: mode.into(),
+        distribution: vec!["jazzy".into()],
+        start: u64::from(id) * 1_000_000,
+        duration_ns: 0,
+        lost: Default::default(),
+        events: 0,
+    }
+}
+
+fn synthesise(run: Run, events: &[Event]) -> Model {
+    let mut options = SynthOptions::new(run);
+    options.links = vec!["/b:subscription(/t0) -> /a:timer(10ms)".parse().unwrap()];
+    let mut synth = Synth::new(options);
+    events.iter().for_each(|e| synth.push(e));
+    synth.finish()
+}
+
+/// What each node of a generated run does in one round.
+#[derive(Debug, Clone)]
+struct Round {
+    /// Times that things take, 10 us each.
+    run: [u16; 4],
+    /// Whether the fusing node gets its second input first.
+    swapped: bool,
+    /// The item of this round is lost on its way to the last node.
+    lost: bool,
+    preempted: bool,
+}
+
+fn round() -> impl Strategy<Value = Round> {
+    (any::<[u8; 4]>(), any::<bool>(), any::<u8>(), any::<bool>()).prop_map(
+        |(run, swapped, lost, preempted)| Round {
+            run: run.map(|r| u16::from(r) + 1),
+            swapped,
+            lost: lost % 8 == 0,
+            preempted,
+        },
+    )
+}
+
+/// Node /a: timer, publishes /t0 and /t1. Node /b: subscriptions to both; which publish /out by
+/// `kind`: 0 together once both are there, 1 each on its own. Node /c takes /out.
+fn system(rounds: &[Round], kind: u8) -> Vec<Event> {
+    let mut events = Vec::new();
+    let mut at = |time_ns: u64, pid: u32, kind: EventKind| {
+        events.push(Event {
+            time_ns,
+            cpu: (pid % 4) as u16,
+            pid,
+            tid: pid,
+            kind,
+        });
+    };
+    for (pid, name) in [(1, "a"), (2, "b"), (3, "c")] {
+        at(
+            1,
+            pid,
+            EventKind::NodeInit {
+                node: 1,
+                rmw: 1,
+                name: name.into(),
+                namespace: "/".into(),
+            },
+        );
+    }
+    let publisher = |publisher: u64, topic: &str| EventKind::PublisherInit {
+        publisher,
+        node: 1,
+        rmw: publisher + 0x1000,
+        topic: topic.into(),
+        depth: 10,
+    };
+    at(2, 1, publisher(0x10, "/t0"));
+    at(2, 1, publisher(0x11, "/t1"));
+    at(2, 2, publisher(0x10, "/out"));
+    at(
+        2,
+        1,
+        EventKind::TimerInit {
+            timer: 0x50,
+            period_ns: 10_000_000,
+        },
+    );
+    at(
+        2,
+        1,
+        EventKind::TimerCallback {
+            timer: 0x50,
+            callback: 0x60,
+        },
+    );
+    at(
+        2,
+        1,
+        EventKind::TimerNode {
+            timer: 0x50,
+            node: 1,
+        },
+    );
+    for (pid, subscription, topic) in [(2, 0x20, "/t0"), (2, 0x21, "/t1"), (3, 0x20, "/out")] {
+        at(
+            2,
+            pid,
+            EventKind::SubscriptionInit {
+                subscription,
+                node: 1,
+                rmw: subscription + 0x1000,
+                topic: topic.into(),
+                depth: 10,
+            },
+        );
+        let object = subscription + 0x100;
+        at(
+            2,
+            pid,
+            EventKind::SubscriptionObject {
+                subscription,
+                object,
+            },
+        );
+        at(
+            2,
+            pid,
+            EventKind::SubscriptionCallback {
+                object,
+                callback: subscription + 0x40,
+            },
+        );
+    }
+    let mut stamp = 0;
+    for (i, r) in rounds.iter().enumerate() {
+        let mut t = 10_000_000 * (i as u64 + 1);
+        let mut step = |n: u16| {
+            t += u64::from(n) * 10_000;
+            t
+        };
+        let mut publish = |rmw: u64| {
+            stamp += 1;
+            (
+                EventKind::Publish {
+                    rmw,
+                    message: 0,
+                    source_ns: Some(stamp),
+                },
+                stamp,
+            )
+        };
+        let take = |rmw: u64, source_ns: i64| EventKind::Take {
+            rmw,
+            message: 0,
+            source_ns,
+            taken: true,
+        };
+        let start = |callback: u64| EventKind::CallbackStart {
+            callback,
+            intra_process: false,
+        };
+        let end = |callback: u64| EventKind::CallbackEnd { callback };
+        at(step(0), 1, EventKind::TimerCall { timer: 0x50 });
+        at(step(1), 1, start(0x60));
+        if r.preempted {
+            at(
+                step(3),
+                1,
+                EventKind::SwitchOut {
+                    next_tid: 9,
+                    state: 0,
+                },
+            );
+            at(
+                step(4),
+                1,
+                EventKind::SwitchIn {
+                    prev_tid: 9,
+                    priority: 120,
+                    policy: 0,
+                },
+            );
+        }
+        let (event, s0) = publish(0x1010);
+        at(step(r.run[0]), 1, event);
+        let (event, s1) = publish(0x1011);
+        at(step(1), 1, event);
+        at(step(1), 1, end(0x60));
+        let mut inputs = [(0x1020, s0, 0x60), (0x1021, s1, 0x61)];
+        if r.swapped {
+            inputs.reverse();
+        }
+        for (n, (rmw, source, callback)) in inputs.into_iter().enumerate() {
+            at(step(2), 2, take(rmw, source));
+            at(step(1), 2, start(callback));
+            let out = (kind == 1 || n == 1).then(|| publish(0x1010));
+            if let Some((event, _)) = &out {
+                at(step(r.run[1 + n]), 2, event.clone());
+            }
+            at(step(1), 2, end(callback));
+            if let Some((_, source)) = out.filter(|_| !r.lost) {
+                at(step(1), 3, take(0x1020, source));
+                at(step(1), 3, start(0x60));
+                at(step(r.run[3]), 3, end(0x60));
+            }
+        }
+    }
+    events
+}
+
+fn models() -> impl Strategy<Value = Vec<Model>> {
+    let one = (prop::collection::vec(round(), 0..12), 0u8..2, any::<bool>());
+    prop::collection::vec(one, 2..5).prop_map(|runs| {
+        runs.into_iter()
+            .enumerate()
+            .map(|(i, (rounds, kind, urban))| {
+                let mode = if urban { "urban" } else { "highway" };
+                synthesise(run(i as u32, mode), &system(&rounds, kind))
+            })
+            .collect()
+    })
+}
+
+/// Through a file and back, as the command does it.
+fn stored(model: &Model) -> Model {
+    let text = serde_json::to_vec(model).unwrap();
+    onbeat_model::file::read(&text).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: std::env::var("PROPTEST_CASES").map_or(48, |n| n.parse().unwrap()),
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn merging_is_associative_and_commutative(models in models()) {
+        let all = merge(models.clone()).unwrap();
+        let mut backwards = models.clone();
+        backwards.reverse();
+        prop_assert!(merge(backwards).unwrap() == all, "not commutative");
+        let left = models.iter().cloned().reduce(|a, b| merge(vec![stored(&a), b]).unwrap()).unwrap();
+        prop_assert!(left == all, "not associative from the left");
+        let right = models.iter().rev().cloned().reduce(|a, b| merge(vec![b, stored(&a)]).unwrap()).unwrap();
+        prop_assert!(right == all, "not associative from the right");
+        // Nothing is counted twice or lost.
+        for c in &all.callbacks {
+            let sum: u64 = models.iter().flat_map(|m| &m.callbacks).filter(|o| o.id == c.id).map(|o| o.figures.exec_ns.count()).sum();
+            prop_assert_eq!(c.figures.exec_ns.count(), sum);
+            let load = c.figures.exec_ns.sum() as f64 / c.figures.observed_ns.max(1) as f64;
+            prop_assert!((c.figures.load - load).abs() < 1e-12);
+        }
+        // Alone, a model is what it was.
+        prop_assert!(merge(vec![models[0].clone()]).unwrap() == models[0]);
+        // Modes: each part holds its own runs, and together they are the whole.
+        let modes: std::collections::BTreeSet<String> = models.iter().map(|m| m.runs[0].mode.clone()).collect();
+        for mode in &modes {
+            let part = filter_mode(all.clone(), mode).unwrap();
+            let of_mode: Vec<Model> = models.iter().filter(|m| &m.runs[0].mode == mode).cloned().collect();
+            let apart = merge(of_mode).unwrap();
+            prop_assert_eq!(part.runs.len(), apart.runs.len());
+            for c in &apart.callbacks {
+                if c.figures.exec_ns.count() > 0 {
+                    let same = part.callbacks.iter().find(|p| p.id == c.id).unwrap();
+                    prop_assert_eq!(&same.figures, &c.figures);
+                    prop_assert_eq!(&same.per_run, &c.per_run);
+                }
+            }
+        }
+        let united = set_mode(all.clone(), "any").unwrap();
+        prop_assert!(united.callbacks.iter().all(|c| c.modes.is_empty()));
+    }
+
+    #[test]
+    fn figures_stay_within_what_is_possible(rounds in prop::collection::vec(round(), 6..20), kind in 0u8..2) {
+        let m = synthesise(run(1, "x"), &system(&rounds, kind));
+        let lost: u64 = rounds.iter().filter(|r| r.lost).count() as u64 * (1 + u64::from(kind));
+        for c in &m.callbacks {
+            prop_assert!(c.figures.exec_ns.max() <= c.figures.response_ns.max());
+        }
+        for e in &m.edges {
+            let f = &e.figures;
+            prop_assert!(f.taken + f.lost <= f.published && f.overwritten <= f.lost);
+            prop_assert_eq!(f.latency_ns.count(), f.taken);
+            if e.to.starts_with("/c") && m.edges.iter().filter(|o| o.to == e.to).count() == 1 {
+                prop_assert_eq!(f.published - f.taken, lost);
+            }
+        }
+        for c in &m.chains {
+            let f = &c.figures;
+            let sum: u128 = f.shares.iter().map(|s| s.sum_ns.parse::<u128>().unwrap()).sum();
+            prop_assert_eq!(sum, f.latency_ns.sum());
+            prop_assert!(f.executions <= rounds.len() as u64);
+        }
+        let and = m.junctions.iter().any(|j| j.kind == JunctionKind::And);
+        prop_assert_eq!(and, kind == 0, "{:#?}", m.junctions);
+    }
+
+    #[test]
+    fn any_order_of_any_events_gives_a_model(
+        mut events in prop::collection::vec(any_event(), 0..400),
+        in_time in any::<bool>(),
+    ) {
+        if in_time {
+            events.sort_by_key(|e| e.time_ns);
+        }
+        let m = synthesise(run(1, "x"), &events);
+        for e in &m.edges {
+            prop_assert!(e.figures.taken <= e.figures.published, "{} {} {} {:?}", e.from, e.to, e.topic, e.figures);
+        }
+        prop_assert!(stored(&m) == m);
+        prop_assert!(merge(vec![m.clone()]).unwrap() == m);
+    }
+}
+
+/// Any event on few threads with few handles, so that they meet.
+fn any_event() -> impl Strategy<Value = Event> {
+    (0u64..60, any::<[u8; 6]>()).prop_map(|(time, b)| {
+        let h = u64::from(b[1] % 4);
+        let g = u64::from(b[2] % 4);
+        let n = i64::from(b[3] % 5);
+        let yes = b[4] % 4 > 0;
+        let name = ["a", "/b", "/rosout", "<c>"][usize::from(b[5] % 4)];
+        let gid = [b[2] % 3; 16];
+        let execute = [
+            ExecuteKind::Timer,
+            ExecuteKind::Subscription,
+            ExecuteKind::Service,
+            ExecuteKind::Client,
+        ][usize::from(b[5] % 4)];
+        let endpoint = [
+            EndpointKind::Publisher,
+            EndpointKind::Subscription,
+            EndpointKind::Service,
+            EndpointKind::Client,
+        ][usize::from(b[5] % 4)];
+        let kind = match b[0] % 60 {
+            0 => EventKind::NodeInit {
+                node: h,
+                rmw: g,
+                name: name.into(),
+                namespace: "/".into(),
+            },
+            1 => EventKind::PublisherInit {
+                publisher: h,
+                node: g,
+                rmw: h,
+                topic: name.into(),
+                depth: g,
+            },
+            2 => EventKind::SubscriptionInit {
+                subscription: h,
+                node: g,
+                rmw: h,
+                topic: name.into(),
+                depth: g,
+            },
+            3 => EventKind::ServiceInit {
+                service: h,
+                node: g,
+                rmw: h,
+                name: name.into(),
+            },
+            4 => EventKind::ClientInit {
+                client: h,
+                node: g,
+                rmw: h,
+                name: name.into(),
+            },
+            5 => EventKind::ClientGid { rmw: h, gid },
+            6 => EventKind::ClockInit { clock: h },
+            7 => EventKind::TimerInit {
+                timer: h,
+                period_ns: n - 1,
+            },
+            8 => EventKind::TimerClock { timer: h, clock: g },
+            9 => EventKind::TimerNode { timer: h, node: g },
+            10 => EventKind::TimerCallback {
+                timer: h,
+                callback: g,
+            },
+            11 => EventKind::SubscriptionObject {
+                subscription: h,
+                object: g,
+            },
+            12 => EventKind::SubscriptionCallback {
+                object: h,
+                callback: g,
+            },
+            13 => EventKind::ServiceCallback {
+                service: h,
+                callback: g,
+            },
+            14 => EventKind::CallbackSymbol {
+                callback: h,
+                symbol: name.into(),
+            },
+            15 => EventKind::IntraBufferSubscription { ipb: h, object: g },
+            16 => EventKind::RingBufferIntraBuffer { buffer: h, ipb: g },
+            17 => EventKind::EndpointFound {
+                endpoint,
+                rcl: h,
+                rmw: g,
+                name: name.into(),
+            },
+            18 => EventKind::NodeFound {
+                node: h,
+                name: name.into(),
+            },
+            19 => EventKind::TimerFound { timer: h },
+            20..=22 => EventKind::CallbackStart {
+                callback: h,
+                intra_process: yes,
+            },
+            23..=25 => EventKind::CallbackEnd { callback: h },
+            26 | 27 => EventKind::TimerCall { timer: h },
+            28..=30 => EventKind::Take {
+                rmw: h,
+                message: 0,
+                source_ns: n,
+                taken: yes,
+            },
+            31 => EventKind::IntraPublish {
+                publisher: h,
+                message: 0,
+            },
+            32 => EventKind::RingBufferEnqueue {
+                buffer: h,
+                index: g,
+                overwritten: yes,
+            },
+            33 => EventKind::RingBufferDequeue {
+                buffer: h,
+                index: g,
+            },
+            34 => EventKind::RingBufferClear { buffer: h },
+            35 => EventKind::RclPublish {
+                publisher: h,
+                message: 0,
+            },
+            36..=38 => EventKind::Publish {
+                rmw: h,
+                message: 0,
+                source_ns: yes.then_some(n),
+            },
+            39 | 40 => EventKind::RequestSend {
+                rmw: h,
+                sequence: n,
+            },
+            41 | 42 => EventKind::RequestTake {
+                rmw: h,
+                gid,
+                sequence: n,
+                taken: yes,
+            },
+            43 | 44 => EventKind::ResponseSend {
+                rmw: h,
+                gid,
+                sequence: n,
+                source_ns: yes.then_some(n),
+            },
+            45 | 46 => EventKind::ResponseTake {
+                rmw: h,
+                sequence: n,
+                source_ns: n,
+                taken: yes,
+            },
+            47 => EventKind::SyncInput { filter: h },
+            48 => EventKind::ExecutorNextReady,
+            49 => EventKind::ExecutorExecute { handle: h },
+            50 => EventKind::ExecuteStart { execute },
+            51 => EventKind::ExecuteEnd { execute },
+            52 => EventKind::WaitSetInit,
+            53 => EventKind::Wait,
+            54 | 55 => EventKind::GuardTrigger { guard: g + 1 },
+            56 => EventKind::SwitchIn {
+                prev_tid: 0,
+                priority: b[1],
+                policy: b[2],
+            },
+            57 => EventKind::SwitchOut {
+                next_tid: 0,
+                state: u16::from(b[1] % 2),
+            },
+            58 => EventKind::Wake { waker_tid: 0 },
+            _ => match b[1] % 6 {
+                0 => EventKind::Fork {
+                    parent_pid: 1,
+                    parent_tid: 1,
+                    comm: name.into(),
+                },
+                1 => EventKind::Exec { comm: name.into() },
+                2 => EventKind::Exit,
+                3 => EventKind::Process {
+                    command: name.into(),
+                    distribution: "x".into(),
+                    rmw: "y".into(),
+                    late: yes,
+                },
+                4 => EventKind::ClockOffset {
+                    realtime_minus_monotonic_ns: n,
+                },
+                _ => EventKind::Lost {
+                    probe: name.into(),
+                    count: 1,
+                },
+            },
+        };
+        // Steps of up to two seconds, so that whatever waits for a time runs out of it too.
+        let time_ns = time * 40_000_000;
+        let pid = u32::from(b[4] % 3);
+        Event {
+            time_ns,
+            cpu: u16::from(b[5]),
+            pid,
+            tid: pid + 10 * u32::from(b[3] % 2),
+            kind,
+        }
+    })
+}
+
+#[test]
+fn a_run_is_merged_once() {
+    let m = synthesise(run(1, "x"), &[]);
+    assert_eq!(
+        merge(vec![m.clone(), m]),
+        Err(ModelMergeError::SameRun("run1".into()))
+    );
+    assert_eq!(merge(vec![]), Err(ModelMergeError::Empty));
+    let m = synthesise(run(1, "x"), &[]);
+    let none = filter_mode(m, "y").unwrap_err();
+    assert_eq!(
+        none.to_string(),
+        "no run of the model is of mode 'y'; it has x"
+    );
+}
+
+#[test]
+fn what_others_added_to_the_coverage_survives_merging() {
+    let mut m = synthesise(run(1, "x"), &system(&[], 0));
+    m.coverage
+        .push("The probe of x could not be attached.".into());
+    let all = merge(vec![m, synthesise(run(2, "x"), &[])]).unwrap();
+    assert!(all
+        .coverage
+        .contains(&"The probe of x could not be attached.".into()));
+    let again = merge(vec![all.clone()]).unwrap();
+    assert!(again == all);
+}
+
+#[test]
+fn conclusions_are_drawn_from_all_runs_together() {
+    let steady = Round {
+        run: [10; 4],
+        swapped: false,
+        lost: false,
+        preempted: false,
+    };
+    let swapped = Round {
+        swapped: true,
+        ..steady.clone()
+    };
+    // Three outputs are too few to tell that the two inputs wait for each other; six are not.
+    let half = |id| {
+        synthesise(
+            run(id, "x"),
+            &system(&[steady.clone(), swapped.clone(), steady.clone()], 0),
+        )
+    };
+    let and = |m: &Model| {
+        m.junctions
+            .iter()
+            .filter(|j| j.kind == JunctionKind::And)
+            .count()
+    };
+    let (a, b) = (half(1), half(2));
+    assert_eq!((and(&a), and(&b)), (0, 0));
+    let both = merge(vec![stored(&a), stored(&b)]).unwrap();
+    assert_eq!(and(&both), 1);
+    let through = both
+        .chains
+        .iter()
+        .filter(|c| c.callbacks.iter().any(|c| c == "/b:sync(/out)"));
+    assert_eq!(
+        through.map(|c| c.figures.executions).collect::<Vec<_>>(),
+        [6, 6]
+    );
+    // And a run that contradicts takes it back, with every figure where it was.
+    let apart: Vec<Model> = (3..9)
+        .map(|id| synthesise(run(id, "x"), &system(&[steady.clone(), steady.clone()], 1)))
+        .collect();
+    let mut all = apart.clone();
+    all.insert(0, stored(&both));
+    let all = merge(all).unwrap();
+    assert_eq!(and(&all), 0, "{:#?}", all.junctions);
+    let direct: u64 = all
+        .edges
+        .iter()
+        .filter(|e| e.from.starts_with("/b:subscription") && !e.assumed)
+        .map(|e| e.figures.taken)
+        .sum();
+    assert_eq!(direct, 6 + 6 * 4);
+}

@@ -33,6 +33,8 @@ LATENCY_RCLPY_NS = 150_000
 # A machine that others use too can spoil any single run: the timing of a test has to come out in
 # one of so many attempts. What went wrong before is printed all the same.
 ATTEMPTS = 3
+# No command of a test takes that long.
+WATCHDOG_S = 180
 
 # SYN with callbacks of 10 to 18 ms at a third of a core: what a client library does around a
 # callback is small beside it, and a machine that others use too is not overloaded.
@@ -96,14 +98,21 @@ class Stand:
 
     def onbeat(self, *words, before=(), accept=(0,), **options):
         """Runs onbeat; its standard output."""
-        done = subprocess.run([*before, ONBEAT, *words], check=False, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
-        if done.returncode == 4:
-            self.refused = done.stderr.strip().splitlines()[-1]
+        process = subprocess.Popen([*before, ONBEAT, *words], text=True, start_new_session=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+        try:
+            out, said = process.communicate(timeout=WATCHDOG_S)
+        except subprocess.TimeoutExpired:
+            # The whole session: an application that hangs must not outlive its test.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise Mismatch(f"onbeat {words[0]}: still running after {WATCHDOG_S} s") from None
+        if process.returncode == 4:
+            self.refused = said.strip().splitlines()[-1]
             raise Skip(self.refused)
-        if done.returncode not in accept:
-            raise Mismatch(f"onbeat {words[0]}: exit code {done.returncode}: {done.stderr[-2000:]}")
-        return done.stdout
+        if process.returncode not in accept:
+            raise Mismatch(f"onbeat {words[0]}: exit code {process.returncode}: {said[-2000:]}")
+        return out
 
     def record(self, name, command, **options):
         """Records a command; the trace's path."""

@@ -11,18 +11,22 @@ unit() {
   cargo test --locked --workspace
 }
 
-e2e() {
+environments() {
   ./dev ros-env kilted >/dev/null
   ./dev ros-env jazzy >/dev/null
+}
+
+e2e() {
   say "end-to-end tests (real ROS 2 applications, recorded and compared with what they know)"
   python3 scripts/e2e.py "$@"
 }
 
 case ${1:-all} in
-  unit) ./dev build; unit ;;
-  e2e) shift; ./dev build; e2e "$@" ;;
+  unit) ./dev build; environments; unit ;;
+  e2e) shift; ./dev build; environments; e2e "$@" ;;
   all)
     ./dev build
+    environments
     failed=0
     unit || failed=1
     e2e || failed=1

@@ -213,7 +213,7 @@ pub enum EventKind {
     ExecuteStart { execute: ExecuteKind },
     /// Return of `rclcpp::Executor::execute_*`.
     ExecuteEnd { execute: ExecuteKind },
-    /// Entry of `rcl_wait_set_init` (rclpy builds one per round) or `rcl_wait_set_clear`.
+    /// Entry of `rcl_wait_set_init`: rclpy builds one per round.
     WaitSetInit,
     /// Entry of `rcl_wait`.
     Wait,

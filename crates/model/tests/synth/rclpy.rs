@@ -463,3 +463,101 @@ fn a_multi_threaded_executor_runs_what_waits_on_another_worker() {
         (10, 400_000)
     );
 }
+
+#[test]
+fn a_pool_without_rclpy_triggers_once_after_each_callback() {
+    // Two threads of a plain rcl client: who is done wakes the others, and may then idle for long.
+    let mut parts = vec![
+        PY.replace("timer_clock timer=0x50 clock=0x7", "clock_init clock=0x6"),
+        EARS.to_string(),
+    ];
+    let on = |t: u64, tid: u32, what: &str| format!("{t}us cpu0 10/{tid} {what}\n");
+    for i in 1..=10u64 {
+        let t = 50_000 * i;
+        // One with a publication, one without.
+        let source = t + 700;
+        parts.push(
+            [
+                on(t, 11, "timer_call timer=0x50"),
+                on(
+                    source,
+                    11,
+                    &format!("publish rmw=0x1010 source_ns={source}us"),
+                ),
+                on(t + 1_000, 11, "guard_trigger guard=0x9"),
+                on(t + 2_000, 12, &format!("timer_call timer={:#x}", 0x51)),
+                on(t + 2_500, 12, "guard_trigger guard=0x9"),
+                on(t + 49_000, 11, "wait_set_init"),
+            ]
+            .concat(),
+        );
+        parts.push(hear(t + 800, &[(0x1020, source)]));
+    }
+    let m = model(&rclcpp::sorted(&parts));
+    let exec = |id: &str| {
+        let f = &callback(&m, id).figures.exec_ns;
+        // The very first ends later: only its successors have taught whose guard it is.
+        (f.count(), f.min(), f.max() - f.min() <= 48_000_000)
+    };
+    assert_eq!(callback(&m, "/py:timer(50ms)").outputs, ["/out"]);
+    assert_eq!(exec("/py:timer(50ms)"), (10, 1_000_000, true));
+    assert_eq!(exec("/py:timer(50ms)#2"), (10, 500_000, true));
+}
+
+#[test]
+fn a_trigger_after_idling_is_not_the_end_of_what_ran_before() {
+    // A worker finds a callback group busy: it triggers the guard without having read anything.
+    let mut parts = vec![PY.to_string()];
+    let on = |t: u64, what: &str| format!("{t}us cpu0 10/11 {what}\n");
+    for i in 1..=10u64 {
+        let t = 50_000 * i;
+        parts.push(
+            [
+                on(t, "switch_in"),
+                on(t, "timer_call timer=0x50"),
+                on(t + 100, "guard_trigger guard=0x9"),
+                on(t + 400, "guard_trigger guard=0x9"),
+                on(t + 500, "switch_out"),
+                on(t + 20_000, "switch_in"),
+                on(t + 20_100, "guard_trigger guard=0x9"),
+                on(t + 20_200, "switch_out"),
+            ]
+            .concat(),
+        );
+    }
+    let f = &model(&rclcpp::sorted(&parts)).callbacks[0].figures;
+    assert_eq!((f.exec_ns.max(), f.response_ns.max()), (300_000, 400_000));
+}
+
+#[test]
+fn a_sender_preempted_in_its_call_is_still_the_caller() {
+    // The event of sending comes 30 ms after the service has taken the request, and served it.
+    let mut parts = vec![PY.to_string(), EARS.to_string(), SERVER.to_string()];
+    for i in 1..=10 {
+        let t = 50_000 * i;
+        let n = i as i64;
+        parts.push(
+            [
+                py(t, "timer_call timer=0x50"),
+                py(t + 100, "guard_trigger guard=0x9"),
+                py(t + 30_000, &format!("request_send rmw=0x1040 sequence={n}")),
+                py(t + 30_100, "guard_trigger guard=0x9"),
+                py(t + 30_200, "wait_set_init"),
+                py(
+                    t + 30_500,
+                    &format!("response_take rmw=0x1040 sequence={n} source_ns=1"),
+                ),
+                py(t + 30_600, "guard_trigger guard=0x9"),
+                py(t + 30_700, "guard_trigger guard=0x9"),
+                py(t + 31_000, "wait_set_init"),
+            ]
+            .concat(),
+        );
+        parts.push(serve(t + 300, 0x1030, 7, n, 1_000));
+    }
+    let m = model(&rclcpp::sorted(&parts));
+    let path = "/py:timer(50ms) > /server:service(/sv)@/py > /py:client(/sv)";
+    assert_eq!(chains(&m), [path]);
+    let e = edge(&m, "/py:timer(50ms)", "/server:service(/sv)@/py");
+    assert_eq!((e.published, e.taken, e.lost), (10, 10, 0));
+}

@@ -653,7 +653,7 @@ impl Raw {
                         .get(e.to.as_str())
                         .is_some_and(|g| g.members.contains(&e.from)));
             match through.get(&(e.from.as_str(), e.topic.as_str())) {
-                Some(group) if visible && !e.assumed && !sync_input => {
+                Some(group) if !e.assumed && !sync_input => {
                     let key = (group.id.clone(), e.to.clone(), e.topic.clone());
                     let merged = edges.entry(key).or_insert_with(|| Edge {
                         from: group.id.clone(),
@@ -674,9 +674,10 @@ impl Raw {
                 _ => hidden.edges.push(e),
             }
         }
-        for e in edges.values_mut() {
+        edges.retain(|_, e| {
             e.figures = total(&e.modes);
-        }
+            e.figures.taken > 0
+        });
 
         // Vertices.
         let mut callbacks: BTreeMap<String, Callback> = BTreeMap::new();

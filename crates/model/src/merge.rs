@@ -930,6 +930,7 @@ impl Raw {
                 "cut_off" => format!("{s} was cut off {times} by the end of its process; such executions are not in its times."),
                 "unscheduled" => format!("{s} ran {times} on threads without scheduler events; its execution time then contains preemption."),
                 "lost_switch" => format!("A scheduler event was missing {times}; execution times near it are off."),
+                "stolen" => format!("The machine is a virtual one, and its host took {:.1} ms of CPU time from the observed threads; in callbacks that counts as preemption.", n as f64 / 1e6),
                 "out_of_order" => format!("An event was older than the one before it {times}; it counts at the later time."),
                 "unknown_callback" => format!("A callback that could not be told ran {times}: its creation lies before the recording."),
                 "unknown_handle" => format!("An endpoint that could not be told was used {times}: its creation lies before the recording, or its event was lost."),

@@ -286,6 +286,15 @@ impl Synth {
                 let ti = self.thread(pid, tid);
                 self.wake(ti, time);
             }
+            EventKind::Woken { ready_ns } => {
+                let ti = self.thread(pid, tid);
+                self.wake(ti, time.saturating_sub(ready_ns));
+            }
+            EventKind::Stolen { stolen_ns } => {
+                let ti = self.thread(pid, tid);
+                self.threads[ti].account.stolen(time, stolen_ns);
+                self.notes.count(Note::Stolen, stolen_ns);
+            }
             EventKind::Fork {
                 parent_pid,
                 ref comm,
@@ -743,6 +752,8 @@ impl Synth {
             EventKind::SwitchIn { .. }
             | EventKind::SwitchOut { .. }
             | EventKind::Wake { .. }
+            | EventKind::Woken { .. }
+            | EventKind::Stolen { .. }
             | EventKind::Fork { .. }
             | EventKind::Exec { .. }
             | EventKind::Exit

@@ -493,6 +493,8 @@ fn any_event() -> impl Strategy<Value = Event> {
                 state: u16::from(b[1] % 2),
             },
             58 => EventKind::Wake { waker_tid: 0 },
+            60 => EventKind::Woken { ready_ns: h },
+            59 => EventKind::Stolen { stolen_ns: h },
             _ => match b[1] % 6 {
                 0 => EventKind::Fork {
                     parent_pid: 1,

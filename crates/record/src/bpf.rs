@@ -1,6 +1,8 @@
 //! The thinnest layer over the kernel: loads the BPF programs, attaches them, reads their maps.
 
-use crate::decode::{decode, Decoded};
+use crate::decode::{decode, probe_of, Decoded};
+use libbpf_rs::btf::types::{DataSec, Struct, Var};
+use libbpf_rs::btf::Btf;
 use libbpf_rs::{
     Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, RingBuffer, RingBufferBuilder,
     UprobeOpts,
@@ -61,6 +63,10 @@ pub struct LoadOptions {
 pub struct Features {
     /// `bpf_get_attach_cookie` (5.15): hits are counted per probe.
     pub cookie: bool,
+    /// Storage that belongs to a task, also for probes in programs (5.13).
+    pub task_storage: bool,
+    /// A task knows how long it was ready (5.14 with CONFIG_SCHED_INFO).
+    pub delays: bool,
     /// `sched_switch` passes the previous state (5.18).
     pub switch_state: bool,
     /// 5-byte nops are turned into calls (6.18).
@@ -76,6 +82,8 @@ impl Features {
         let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
         Features {
             cookie: version >= (5, 15),
+            task_storage: version >= (5, 13),
+            delays: version >= (5, 14),
             switch_state: version >= (5, 18),
             fast_nop: version >= (6, 18) && cfg!(target_arch = "x86_64"),
         }
@@ -87,6 +95,8 @@ pub struct Kernel {
     object: Object,
     ring: RingBuffer<'static>,
     decoded: Rc<RefCell<Vec<Decoded>>>,
+    /// Records by the number of the probe that made them.
+    recorded: Rc<RefCell<Vec<u64>>>,
     lost: MapHandle,
     hits: MapHandle,
     distance: MapHandle,
@@ -161,13 +171,36 @@ fn settings(image: &mut [u8], values: &[(&str, u64)]) -> Result<(), String> {
     Ok(())
 }
 
+/// Does this kernel's struct have that member?
+fn has_member(structure: &str, member: &str) -> bool {
+    Btf::from_vmlinux().is_ok_and(|btf| {
+        btf.type_by_name::<Struct<'_>>(structure)
+            .is_some_and(|s| s.iter().any(|m| m.name.is_some_and(|n| n == member)))
+    })
+}
+
+/// How far behind a CPU's run queue the kernel keeps what a KVM host says of stolen time; `None`
+/// for a kernel without either.
+fn steal_distance() -> Option<i64> {
+    let btf = Btf::from_vmlinux().ok()?;
+    let variables: DataSec<'_> = btf.type_by_name(".data..percpu")?;
+    let offset = |wanted: &str| {
+        variables.iter().find_map(|v| {
+            let variable: Var<'_> = btf.type_by_id(v.ty)?;
+            (variable.name()? == wanted).then_some(i64::from(v.offset))
+        })
+    };
+    Some(offset("steal_time")? - offset("runqueues")?)
+}
+
 impl Kernel {
     /// Loads the programs; nothing is attached yet.
     pub fn load(options: LoadOptions, release: &str) -> Result<Kernel, KernelLoadError> {
         if !Path::new("/sys/kernel/btf/vmlinux").exists() {
             return Err(KernelLoadError::NoBtf);
         }
-        let features = Features::of_release(release);
+        let mut features = Features::of_release(release);
+        features.delays &= has_member("sched_info", "last_queued");
         let refused = |e: libbpf_rs::Error| KernelLoadError::Load(format!("{e:#}"));
         // libbpf's errors come back as values; its whole log is for whoever asks for it.
         fn print_log(_: libbpf_rs::PrintLevel, text: String) {
@@ -180,10 +213,15 @@ impl Kernel {
             .map_err(refused)?
             .open_memory(PROGRAMS)
             .map_err(refused)?;
+        let steal_distance = crate::proc::is_virtual_machine()
+            .then(steal_distance)
+            .flatten();
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             if name == "ring" {
                 map.set_max_entries(options.buffer_bytes).map_err(refused)?;
+            } else if name == "observed_tasks" {
+                map.set_autocreate(features.task_storage).map_err(refused)?;
             } else if name.ends_with(".rodata") {
                 let image = map
                     .initial_value_mut()
@@ -196,6 +234,10 @@ impl Kernel {
                         ("switch_has_state", features.switch_state.into()),
                         ("have_cookie", features.cookie.into()),
                         ("wakeup_bytes", u64::from(options.buffer_bytes / 4)),
+                        ("have_storage", features.task_storage.into()),
+                        ("have_delays", features.delays.into()),
+                        ("have_steal", steal_distance.is_some().into()),
+                        ("steal_distance", steal_distance.unwrap_or(0) as u64),
                         ("own_tgid", std::process::id().into()),
                     ],
                 )
@@ -214,10 +256,19 @@ impl Kernel {
         let (lost, hits, distance) = (map("lost")?, map("hits")?, map("r_debug_distance")?);
         let decoded = Rc::new(RefCell::new(Vec::new()));
         let sink = Rc::clone(&decoded);
+        let recorded = Rc::new(RefCell::new(Vec::<u64>::new()));
+        let counts = Rc::clone(&recorded);
         let ring_map = map("ring")?;
         let mut builder = RingBufferBuilder::new();
         builder
             .add(&ring_map, move |record| {
+                if let Some(probe) = probe_of(record) {
+                    let (probe, mut counts) = (usize::from(probe), counts.borrow_mut());
+                    if counts.len() <= probe {
+                        counts.resize(probe + 1, 0);
+                    }
+                    counts[probe] += 1;
+                }
                 sink.borrow_mut().extend(decode(record));
                 0
             })
@@ -226,6 +277,7 @@ impl Kernel {
         Ok(Kernel {
             ring,
             decoded,
+            recorded,
             lost,
             hits,
             distance,
@@ -315,9 +367,10 @@ impl Kernel {
         counters(&self.lost, 96)
     }
 
-    /// Hits so far of the probe numbered `cookie`, over all CPUs.
+    /// Hits so far of the probe numbered `cookie` that were not lost.
     pub fn hits(&self, cookie: u32) -> u64 {
-        counter(&self.hits, cookie).iter().sum()
+        let recorded = self.recorded.borrow().get(cookie as usize).copied();
+        counter(&self.hits, cookie).iter().sum::<u64>() + recorded.unwrap_or(0)
     }
 }
 
@@ -350,6 +403,8 @@ mod tests {
             f("5.8.0-generic"),
             Features {
                 cookie: false,
+                task_storage: false,
+                delays: false,
                 switch_state: false,
                 fast_nop: false
             }
@@ -361,6 +416,8 @@ mod tests {
             f("weird"),
             Features {
                 cookie: false,
+                task_storage: false,
+                delays: false,
                 switch_state: false,
                 fast_nop: false
             }

@@ -97,6 +97,13 @@ impl Body<'_> {
     }
 }
 
+/// The number of the probe whose hit made this record, if it was a numbered one.
+pub fn probe_of(record: &[u8]) -> Option<u16> {
+    let number = record.get(22..24)?;
+    let number = u16::from_le_bytes(number.try_into().expect("two bytes"));
+    (number != 0).then_some(number)
+}
+
 /// Decodes one record; `None` for a kind that this version does not know.
 pub fn decode(record: &[u8]) -> Option<Decoded> {
     if record.len() < HEAD {
@@ -106,9 +113,9 @@ pub fn decode(record: &[u8]) -> Option<Decoded> {
     let u32_at = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
     let u16_at = |at: usize| u16::from_le_bytes(head[at..at + 2].try_into().expect("two bytes"));
     let time_ns = u64::from_le_bytes(head[..8].try_into().expect("eight bytes"));
-    let (pid, tid, kind, cpu, small) = (u32_at(8), u32_at(12), u16_at(16), u16_at(18), u32_at(20));
+    let (pid, tid, kind, cpu, small) = (u32_at(8), u32_at(12), u16_at(16), u16_at(18), u16_at(20));
     let b = Body(body);
-    let endpoint = |n: u32| match n {
+    let endpoint = |n: u16| match n {
         0 => EndpointKind::Publisher,
         1 => EndpointKind::Subscription,
         2 => EndpointKind::Service,
@@ -356,7 +363,7 @@ pub fn decode(record: &[u8]) -> Option<Decoded> {
         },
         kinds::SWITCH_OUT => EventKind::SwitchOut {
             next_tid: b.word(0) as u32,
-            state: small as u16,
+            state: small,
         },
         kinds::WAKE => EventKind::Wake {
             waker_tid: b.word(0) as u32,
@@ -368,6 +375,12 @@ pub fn decode(record: &[u8]) -> Option<Decoded> {
         },
         kinds::EXEC => EventKind::Exec { comm: b.name(4, 0) },
         kinds::EXIT => EventKind::Exit,
+        kinds::WOKEN => EventKind::Woken {
+            ready_ns: b.word(0),
+        },
+        kinds::STOLEN => EventKind::Stolen {
+            stolen_ns: b.word(0),
+        },
         _ => return None,
     };
     Some(Decoded::Event(Event {
@@ -383,13 +396,14 @@ pub fn decode(record: &[u8]) -> Option<Decoded> {
 mod tests {
     use super::*;
 
-    fn record(kind: u16, small: u32, words: &[u64], names: &[&str]) -> Vec<u8> {
+    fn record(kind: u16, small: u16, words: &[u64], names: &[&str]) -> Vec<u8> {
         let mut r = 5_000u64.to_le_bytes().to_vec();
         r.extend(7u32.to_le_bytes());
         r.extend(8u32.to_le_bytes());
         r.extend(kind.to_le_bytes());
         r.extend(1u16.to_le_bytes());
         r.extend(small.to_le_bytes());
+        r.extend(3u16.to_le_bytes());
         words.iter().for_each(|w| r.extend(w.to_le_bytes()));
         for name in names {
             let mut buffer = [0u8; NAME];

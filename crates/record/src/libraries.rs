@@ -71,6 +71,11 @@ impl Libraries {
         }
     }
 
+    /// The number of the next probe; 0 stands for none.
+    fn next_cookie(&self) -> u32 {
+        self.probes.len() as u32 + 1
+    }
+
     /// Probes the dynamic linkers that running processes use (and this program's own), so that
     /// libraries are seen as they are loaded.
     pub fn watch_loaders(&mut self, kernel: &Kernel, pids: &[u32]) {
@@ -88,7 +93,7 @@ impl Libraries {
         if !self.loaders.insert(file.id) {
             return;
         }
-        let cookie = self.probes.len() as u32;
+        let cookie = self.next_cookie();
         let attached = Symbols::read(&file.reachable, false, |n| n == STATE || n == "_r_debug")
             .map_err(|e| e.to_string())
             .and_then(
@@ -262,7 +267,7 @@ impl Libraries {
                         offset: 0,
                         placement: Placement::Stepped,
                     };
-                    let cookie = self.probes.len() as u32;
+                    let cookie = self.next_cookie();
                     self.push(
                         row.name,
                         file,
@@ -292,7 +297,7 @@ impl Libraries {
                         entry(symbols.machine, &function.code, kernel.features.fast_nop)
                     }
                 };
-                let cookie = self.probes.len() as u32;
+                let cookie = self.next_cookie();
                 let link = kernel.attach_uprobe(
                     row.program,
                     &file.reachable,
@@ -302,7 +307,7 @@ impl Libraries {
                 );
                 self.push(row.name, file, symbol, at, cookie, link, row.consequence);
                 if let Some(program) = row.return_program {
-                    let cookie = self.probes.len() as u32;
+                    let cookie = self.next_cookie();
                     let link = kernel.attach_uprobe(
                         program,
                         &file.reachable,
@@ -329,7 +334,7 @@ impl Libraries {
                     placement: Placement::Stepped,
                 };
                 let missing = Err(format!("{} does not export it", file.path));
-                let cookie = self.probes.len() as u32;
+                let cookie = self.next_cookie();
                 self.push(
                     row.name,
                     file,
@@ -367,7 +372,7 @@ impl Libraries {
             };
             for (symbol, function) in symbols.iter() {
                 let at = place(symbols.machine, &function.code, kernel.features.fast_nop);
-                let cookie = self.probes.len() as u32;
+                let cookie = self.next_cookie();
                 let link = kernel.attach_uprobe(
                     "on_sync_input",
                     &file.reachable,

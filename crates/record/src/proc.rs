@@ -194,6 +194,18 @@ pub fn kernel_release() -> String {
         .to_owned()
 }
 
+/// Does a hypervisor have this machine's CPUs? Where that cannot be told, it may.
+pub fn is_virtual_machine() -> bool {
+    match fs::read_to_string("/proc/cpuinfo") {
+        // Only x86 says so.
+        Ok(text) if cfg!(target_arch = "x86_64") => text
+            .lines()
+            .find(|line| line.starts_with("flags"))
+            .is_none_or(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor")),
+        _ => true,
+    }
+}
+
 /// The machine's name.
 pub fn hostname() -> String {
     fs::read_to_string("/proc/sys/kernel/hostname")

@@ -207,6 +207,8 @@ fn describes(kind: &EventKind) -> bool {
             | SwitchIn { .. }
             | SwitchOut { .. }
             | Wake { .. }
+            | Stolen { .. }
+            | Woken { .. }
     )
 }
 
@@ -225,6 +227,8 @@ struct Recording {
     start_ns: u64,
     callbacks: HashSet<(u32, u64)>,
     nodes: usize,
+    /// Run-time and other events taken so far.
+    events: u64,
     lost: Vec<Vec<u64>>,
     /// Processes to look at again: they were on the way to load ROS 2.
     revisit: Vec<(Instant, u32)>,
@@ -285,6 +289,7 @@ impl Recording {
             start_ns: 0,
             callbacks: HashSet::new(),
             nodes: 0,
+            events: 0,
             revisit: Vec::new(),
             unresolved: HashMap::new(),
             command_tree: !options.command.is_empty(),
@@ -298,6 +303,9 @@ impl Recording {
             self.kernel.mark(pid);
         }
         for (name, program, consequence) in KERNEL_PROBES {
+            if *program == "on_waking" && self.kernel.features.delays {
+                continue;
+            }
             let attached = self.kernel.attach_tracepoint(program);
             let info = ProbeInfo {
                 name: (*name).into(),
@@ -430,6 +438,7 @@ impl Recording {
             }
             _ => {}
         }
+        self.events += 1;
         self.pending.push(event);
     }
 
@@ -605,7 +614,7 @@ impl Recording {
             processes: self.manifest.processes.len(),
             nodes: self.nodes,
             callbacks: self.callbacks.len(),
-            events: self.writer.events_written(),
+            events: self.events,
             events_per_s: 0.0,
             bytes: self.writer.bytes_written(),
             lost: self.lost.iter().flatten().sum(),
@@ -841,7 +850,8 @@ impl Recording {
         self.own(monotonic_ns(), 0, 0, offset);
         self.write_until(u64::MAX)?;
         self.update_manifest();
-        let progress = self.progress();
+        let mut progress = self.progress();
+        progress.events_per_s = progress.events as f64 / progress.elapsed.as_secs_f64().max(1e-9);
         let mut notes = self.manifest.coverage.clone();
         notes.extend(self.manifest.not_recovered.iter().cloned());
         if progress.lost > 0 {

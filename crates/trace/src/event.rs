@@ -233,6 +233,9 @@ pub enum EventKind {
     SwitchOut { next_tid: u32, state: u16 },
     /// `sched_waking`: this thread (`pid`/`tid` of the event) is made runnable by `waker_tid`.
     Wake { waker_tid: u32 },
+    /// `sched_switch`: this thread, which slept and gets the CPU now, was ready for so long before.
+    /// Stands for `Wake` where the kernel accounts for it (Linux 5.14 with CONFIG_SCHED_INFO).
+    Woken { ready_ns: u64 },
     /// `sched_process_fork`; the event's pid/tid are the child's.
     Fork {
         parent_pid: u32,
@@ -243,6 +246,9 @@ pub enum EventKind {
     Exec { comm: Name },
     /// `sched_process_exit`
     Exit,
+    /// In a virtual machine: the hypervisor had this thread's CPU for itself for so long since
+    /// the thread got it, or since the last such event of the thread.
+    Stolen { stolen_ns: u64 },
 
     // ---- the recorder's own
     /// A process that is observed from here on.

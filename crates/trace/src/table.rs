@@ -330,6 +330,8 @@ kinds! {
     83 "fork" state Fork { parent_pid: Tid, parent_tid: Tid, comm: Text }
     84 "exec" state Exec { comm: Text }
     85 "exit" state Exit {}
+    86 "stolen" run Stolen { stolen_ns: Uint }
+    87 "woken" run Woken { ready_ns: Uint }
 
     100 "process" state Process { command: Text, distribution: Text, rmw: Text, late: Flag }
     101 "thread" state Thread { comm: Text, policy: Byte, priority: Byte, cpus: Mask }

@@ -123,6 +123,14 @@ impl<W: Write> Timeline<W> {
                 self.leave_cpu(event.cpu, event.time_ns)?;
                 self.cpus.insert(event.cpu, (event.time_ns, 0));
             }
+            EventKind::Stolen { stolen_ns } => {
+                let at = self.at(event.time_ns);
+                self.write(format_args!(
+                    "{{\"ph\":\"i\",\"s\":\"t\",\"name\":{},\"pid\":{CPUS},\"tid\":{},\"ts\":{at}}}",
+                    text(&format!("the host took {:.3} ms", *stolen_ns as f64 / 1e6)),
+                    event.cpu
+                ))?;
+            }
             EventKind::Exit => {
                 self.threads.remove(&tid);
             }

@@ -98,11 +98,23 @@ impl Account {
         }
     }
 
+    /// Of the time on the CPU up to now the hypervisor had `stolen_ns` for itself: the thread was
+    /// ready, but did not run.
+    pub(super) fn stolen(&mut self, time: u64, stolen_ns: u64) {
+        if self.state == State::Running {
+            let span = time.saturating_sub(self.since);
+            self.turn(time, State::Running);
+            let stolen_ns = stolen_ns.min(span).min(self.totals.exec_ns);
+            self.totals.exec_ns -= stolen_ns;
+            self.totals.preempted_ns += stolen_ns;
+        }
+    }
+
     /// The thread is made runnable. True if it was asleep.
     pub(super) fn wake(&mut self, time: u64) -> bool {
         let asleep = self.state == State::Blocked;
         if asleep {
-            self.turn(time, State::Ready);
+            self.turn(time.max(self.since), State::Ready);
         }
         asleep
     }
@@ -115,5 +127,37 @@ impl Account {
             self.turn(time, State::Running);
         }
         lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_hypervisor_took_is_preemption() {
+        let mut account = Account::new(0);
+        account.switch_out(100, false);
+        // Known only when it gets the CPU: it had been ready since 150.
+        assert!(account.wake(150));
+        account.switch_in(170);
+        let begin = account.mark(200);
+        account.stolen(500, 120);
+        account.switch_out(700, true);
+        account.stolen(800, 50); // not on a CPU: nothing was taken from it
+        let spent = account.at(900).since(&begin.totals);
+        assert_eq!(spent.exec_ns, 700 - 200 - 120);
+        assert_eq!(spent.preempted_ns, 120 + 200);
+        assert_eq!(account.at(900).blocked_ns, 50);
+        assert_eq!(account.at(900).exec_ns, 100 + (700 - 170) - 120);
+    }
+
+    #[test]
+    fn no_more_is_stolen_than_was_run() {
+        let mut account = Account::new(0);
+        account.switch_in(10);
+        account.stolen(30, u64::MAX);
+        assert_eq!(account.at(30).exec_ns, 10);
+        assert_eq!(account.at(30).preempted_ns, 20);
     }
 }

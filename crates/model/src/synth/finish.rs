@@ -364,6 +364,7 @@ impl Synth {
         for (&note, &count) in &self.notes.0 {
             let (kind, subject) = match note {
                 Note::LostSwitch => ("lost_switch", Some(String::new())),
+                Note::Stolen => ("stolen", Some(String::new())),
                 Note::OutOfOrder => ("out_of_order", Some(String::new())),
                 Note::UnknownCallback => ("unknown_callback", Some(String::new())),
                 Note::UnknownHandle => ("unknown_handle", Some(String::new())),

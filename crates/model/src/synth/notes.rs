@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 pub(super) enum Note {
     /// A scheduler event of a thread was missing.
     LostSwitch,
+    /// The hypervisor took CPU time (counted in ns) from observed threads.
+    Stolen,
     /// An event was older than the one before.
     OutOfOrder,
     /// `callback_start` of a callback that belongs to nothing known.

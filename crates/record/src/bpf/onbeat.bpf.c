@@ -26,6 +26,10 @@ const volatile bool observe_all;       // every ROS 2 process, not only those ma
 const volatile bool stop_on_load;      // hold a process of the command until probes are in place
 const volatile bool switch_has_state;  // sched_switch passes prev_state (Linux 5.18)
 const volatile bool have_cookie;       // bpf_get_attach_cookie (Linux 5.15)
+const volatile bool have_storage;      // task->bpf_storage tells observed threads (Linux 5.13)
+const volatile bool have_delays;       // task->sched_info tells how long it was ready (Linux 5.14)
+const volatile bool have_steal;        // a hypervisor may take this machine's CPUs away
+const volatile __s64 steal_distance;   // from a CPU's run queue to its struct kvm_steal_time
 const volatile __u64 wakeup_bytes;     // wake the reader from this fill level on
 const volatile __u32 own_tgid;         // the recorder itself
 
@@ -50,6 +54,28 @@ struct nsproxy {
 	struct mnt_namespace *mnt_ns;
 } __attribute__((preserve_access_index));
 
+struct rq {
+	__u64 clock;
+} __attribute__((preserve_access_index));
+
+struct cfs_rq {
+	struct rq *rq;
+} __attribute__((preserve_access_index));
+
+struct sched_entity {
+	struct cfs_rq *cfs_rq;
+} __attribute__((preserve_access_index));
+
+// What a KVM host tells each CPU of its guest.
+struct kvm_steal_time {
+	__u64 steal;
+} __attribute__((preserve_access_index));
+
+struct sched_info {
+	unsigned long long run_delay;
+	unsigned long long last_queued;
+} __attribute__((preserve_access_index));
+
 struct task_struct {
 	struct nsproxy *nsproxy;
 	unsigned int __state;
@@ -59,6 +85,9 @@ struct task_struct {
 	int tgid;
 	char comm[16];
 	struct signal_struct *signal;
+	void *bpf_storage;
+	struct sched_entity se;
+	struct sched_info sched_info;
 } __attribute__((preserve_access_index));
 
 struct task_struct___before_5_14 {
@@ -74,7 +103,8 @@ struct record {
 	__u32 tid;
 	__u16 kind;
 	__u16 cpu;
-	__u32 small;
+	__u16 small;
+	__u16 probe; // number of the probe that was hit; 0 where there is none
 };
 
 struct record1 {
@@ -162,12 +192,30 @@ struct {
 	__type(value, struct id_slot);
 } threads SEC(".maps");
 
+// Made for each thread that runs callbacks, so that the scheduler's probes see from the
+// task_struct, which they have in hand, that they need not look further.
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u64); // sched_info.run_delay when it went to sleep
+} observed_tasks SEC(".maps");
+
+// Stolen time of each CPU, as far as it was reported.
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} stolen_before SEC(".maps");
+
 #define P_MARKED 1 // named by the user, or of the command's tree
 #define P_SEEN 2   // its first hit was reported
 #define P_LATE 4   // was there before its probes (the recorder knows): recover names
 
 #define T_SEEN 1      // runs callbacks: scheduler events are recorded
 #define T_WAIT_SET 2  // its wait set was reported
+#define T_ASLEEP 4    // left its CPU to wait for something
 
 // Endpoints of late processes whose name was reported.
 struct endpoint_key {
@@ -236,6 +284,7 @@ static __always_inline void count_lost(__u32 kind)
 		*n += 1;
 }
 
+// Counts a hit that makes no record of its own; the recorder counts the others.
 static __always_inline void count_hit(void *ctx)
 {
 	if (have_cookie) {
@@ -253,29 +302,44 @@ static __always_inline __u64 wakeup_flag(void)
 									   : BPF_RB_NO_WAKEUP;
 }
 
-
 // bpf_ringbuf_reserve wants a constant size, so this is a macro.
-#define BEGIN(record_type, record_kind, who)                                                       \
+#define BEGIN_AT(record_type, record_kind, who, when)                                                      \
 	({                                                                                         \
 		struct record_type *_r = bpf_ringbuf_reserve(&ring, sizeof(struct record_type), 0); \
 		if (_r) {                                                                          \
-			_r->head.time_ns = bpf_ktime_get_ns();                                     \
+			_r->head.time_ns = (when);                                                 \
 			_r->head.pid = (who) >> 32;                                                \
 			_r->head.tid = (__u32)(who);                                               \
 			_r->head.kind = (record_kind);                                             \
 			_r->head.cpu = bpf_get_smp_processor_id();                                 \
 			_r->head.small = 0;                                                        \
+			_r->head.probe = 0;                                                        \
 		} else {                                                                           \
 			count_lost(record_kind);                                                   \
 		}                                                                                  \
 		_r;                                                                                \
 	})
 
-#define SUBMIT(r) bpf_ringbuf_submit(r, wakeup_flag())
+#define BEGIN(record_type, record_kind, who)                                                       \
+	BEGIN_AT(record_type, record_kind, who, bpf_ktime_get_ns())
+
+// The same for the hit of a numbered probe.
+#define BEGIN_HIT(record_type, record_kind, who)                                                   \
+	({                                                                                         \
+		struct record_type *_h = BEGIN(record_type, record_kind, who);                     \
+		if (_h)                                                                            \
+			_h->head.probe = have_cookie ? (__u16)bpf_get_attach_cookie(ctx) : 0;      \
+		_h;                                                                                \
+	})
+
+// Ordinary records wait for the recorder to come by. Asking for the fill level costs more than the
+// rest of a submission, so only about one record in 64 asks.
+#define SUBMIT(r)                                                                                  \
+	bpf_ringbuf_submit(r, (r)->head.time_ns % 64 == 0 ? wakeup_flag() : BPF_RB_NO_WAKEUP)
 #define SUBMIT_NOW(r) bpf_ringbuf_submit(r, BPF_RB_FORCE_WAKEUP)
 
 // Is the current process observed? Reports it at its first hit.
-static __always_inline __u8 observed(void *ctx, __u32 kind, __u64 pid_tgid)
+static __always_inline __u8 observed(__u32 kind, __u64 pid_tgid)
 {
 	__u8 *p = flag_of(&processes, pid_tgid >> 32);
 	__u8 flags;
@@ -283,13 +347,10 @@ static __always_inline __u8 observed(void *ctx, __u32 kind, __u64 pid_tgid)
 	if (!p)
 		return 0;
 	flags = *p;
-	if (flags & P_SEEN) {
-		count_hit(ctx);
+	if (flags & P_SEEN)
 		return flags;
-	}
 	if (!observe_all && !(flags & P_MARKED))
 		return 0;
-	count_hit(ctx);
 	flags |= P_SEEN;
 	*p = flags;
 	struct record1 *r = BEGIN(record1, K_PROCESS_SEEN, pid_tgid);
@@ -301,19 +362,85 @@ static __always_inline __u8 observed(void *ctx, __u32 kind, __u64 pid_tgid)
 	return flags;
 }
 
+// Less is not worth a record.
+#define STOLEN_MIN_NS 10000
+
+// Time stolen so far from the CPU on which this task is, as its host tells. The kernel may not
+// tell addresses of its variables, but a CPU's variables lie at fixed distances from one another.
+static __always_inline __u64 stolen_so_far(struct task_struct *task)
+{
+	struct kvm_steal_time *clock;
+	struct cfs_rq *queue;
+	__u64 now = 0;
+
+	if (!have_steal)
+		return 0;
+	queue = task->se.cfs_rq;
+	if (!queue || !queue->rq)
+		return 0;
+	clock = (void *)((__u64)queue->rq + steal_distance);
+	bpf_core_read(&now, sizeof(now), &clock->steal);
+	return now;
+}
+
+// Reports what was stolen from a running thread since it got this CPU, or since the last call.
+static __always_inline void report_stolen(__u64 who, __u64 now, bool got_cpu)
+{
+	__u32 zero = 0;
+	__u64 *before;
+
+	if (!have_steal)
+		return;
+	before = bpf_map_lookup_elem(&stolen_before, &zero);
+	if (!before)
+		return;
+	if (got_cpu || !*before) {
+		*before = now;
+		return;
+	}
+	if (now - *before < STOLEN_MIN_NS)
+		return;
+	struct record1 *r = BEGIN(record1, K_STOLEN, who);
+	if (r) {
+		r->a[0] = now - *before;
+		SUBMIT(r);
+	}
+	*before = now;
+}
+
 // The current thread runs callbacks: record its scheduler events from now on.
 static __always_inline void mark_thread(__u64 pid_tgid)
 {
 	__u8 *t = flag_of(&threads, (__u32)pid_tgid);
 
-	if (!t || (*t & T_SEEN))
+	if (!t)
+		return;
+	if (*t & T_SEEN) {
+		report_stolen(pid_tgid, stolen_so_far(bpf_get_current_task_btf()), false);
+		return;
+	}
+	// Without its storage the thread would be overlooked: better luck at its next hit.
+	if (have_storage && !bpf_task_storage_get(&observed_tasks, bpf_get_current_task_btf(), 0,
+						  BPF_LOCAL_STORAGE_GET_F_CREATE))
 		return;
 	*t |= T_SEEN;
+	report_stolen(pid_tgid, stolen_so_far(bpf_get_current_task_btf()), true);
 	struct record1 *r = BEGIN(record1, K_THREAD_SEEN, pid_tgid);
 	if (r) {
 		r->a[0] = 0;
 		SUBMIT(r);
 	}
+}
+
+// The flags of a thread whose scheduler events are recorded, else 0.
+static __always_inline __u8 *scheduled(struct task_struct *task)
+{
+	__u8 *f;
+
+	if (have_storage && !task->bpf_storage)
+		return 0;
+	f = flag_of(&threads, task->pid);
+	return f && (*f & T_SEEN) ? f : 0;
 }
 
 #define E_OWN 1      // the application's
@@ -334,7 +461,8 @@ static __always_inline void know_endpoint(__u64 pid_tgid, __u64 handle, __u32 en
 // name, which is the third word of every public rmw endpoint struct
 // (implementation_identifier, data, topic_name or service_name); the middleware's own names do
 // not start with a slash.
-static __always_inline bool is_endpoint(__u8 flags, __u64 pid_tgid, __u64 handle, __u32 endpoint)
+static __always_inline bool is_endpoint(__u8 flags, __u64 pid_tgid, __u64 handle,
+					     __u32 endpoint)
 {
 	struct endpoint_key key = { .handle = handle, .tgid = pid_tgid >> 32, .endpoint = endpoint };
 	__u8 *known = bpf_map_lookup_elem(&endpoints, &key), value = E_OWN;
@@ -365,6 +493,21 @@ static __always_inline bool is_endpoint(__u8 flags, __u64 pid_tgid, __u64 handle
 	return true;
 }
 
+// The same for what is read, which makes the thread one that runs callbacks. On such a thread only
+// the application's endpoints are read, so that there is nothing to look up.
+static __always_inline bool reads(__u8 flags, __u64 pid_tgid, __u64 handle, __u32 endpoint)
+{
+	__u8 *t = flag_of(&threads, (__u32)pid_tgid);
+
+	if (!t)
+		return false;
+	if (((flags & P_LATE) || !(*t & T_SEEN)) &&
+	    !is_endpoint(flags, pid_tgid, handle, endpoint))
+		return false;
+	mark_thread(pid_tgid);
+	return true;
+}
+
 #define ARG1(ctx) ((__u64)PT_REGS_PARM1(ctx))
 #define ARG2(ctx) ((__u64)PT_REGS_PARM2(ctx))
 #define ARG3(ctx) ((__u64)PT_REGS_PARM3(ctx))
@@ -377,7 +520,7 @@ static __always_inline bool is_endpoint(__u8 flags, __u64 pid_tgid, __u64 handle
 
 #define ENTER(kind)                                                                                \
 	__u64 pid_tgid = bpf_get_current_pid_tgid();                                               \
-	__u8 flags = observed(ctx, kind, pid_tgid);                                                \
+	__u8 flags = observed(kind, pid_tgid);                                                \
 	if (!flags)                                                                                \
 	return 0
 
@@ -386,7 +529,7 @@ static __always_inline bool is_endpoint(__u8 flags, __u64 pid_tgid, __u64 handle
 	PROBE(name)                                                                                \
 	{                                                                                          \
 		ENTER(kind);                                                                       \
-		struct record1 *r = BEGIN(record1, kind, pid_tgid);                                \
+		struct record1 *r = BEGIN_HIT(record1, kind, pid_tgid);                                \
 		if (r) {                                                                           \
 			r->a[0] = 0;                                                               \
 			SUBMIT(r);                                                                 \
@@ -398,7 +541,7 @@ static __always_inline bool is_endpoint(__u8 flags, __u64 pid_tgid, __u64 handle
 	PROBE(name)                                                                                \
 	{                                                                                          \
 		ENTER(kind);                                                                       \
-		struct record1 *r = BEGIN(record1, kind, pid_tgid);                                \
+		struct record1 *r = BEGIN_HIT(record1, kind, pid_tgid);                                \
 		if (r) {                                                                           \
 			r->a[0] = ARG1(ctx);                                                       \
 			SUBMIT(r);                                                                 \
@@ -410,7 +553,7 @@ static __always_inline bool is_endpoint(__u8 flags, __u64 pid_tgid, __u64 handle
 	PROBE(name)                                                                                \
 	{                                                                                          \
 		ENTER(kind);                                                                       \
-		struct record2 *r = BEGIN(record2, kind, pid_tgid);                                \
+		struct record2 *r = BEGIN_HIT(record2, kind, pid_tgid);                                \
 		if (r) {                                                                           \
 			r->a[0] = ARG1(ctx);                                                       \
 			r->a[1] = ARG2(ctx);                                                       \
@@ -437,7 +580,7 @@ PLAIN2(on_lifecycle_init, K_LIFECYCLE_INIT)
 PROBE(on_clock_init)
 {
 	ENTER(K_CLOCK_INIT);
-	struct record1 *r = BEGIN(record1, K_CLOCK_INIT, pid_tgid);
+	struct record1 *r = BEGIN_HIT(record1, K_CLOCK_INIT, pid_tgid);
 	if (r) {
 		r->a[0] = ARG2(ctx);
 		SUBMIT(r);
@@ -449,7 +592,7 @@ PROBE(on_clock_init)
 PROBE(on_node_init)
 {
 	ENTER(K_NODE_INIT);
-	struct record_names *r = BEGIN(record_names, K_NODE_INIT, pid_tgid);
+	struct record_names *r = BEGIN_HIT(record_names, K_NODE_INIT, pid_tgid);
 	if (!r)
 		return 0;
 	r->a[0] = ARG1(ctx);
@@ -465,7 +608,7 @@ PROBE(on_node_init)
 static __always_inline int endpoint_init(struct pt_regs *ctx, __u32 kind, __u32 endpoint, bool depth)
 {
 	ENTER(kind);
-	struct record_names *r = BEGIN(record_names, kind, pid_tgid);
+	struct record_names *r = BEGIN_HIT(record_names, kind, pid_tgid);
 
 	know_endpoint(pid_tgid, ARG3(ctx), endpoint);
 	if (!r)
@@ -492,7 +635,7 @@ PROBE(on_client_init) { return endpoint_init(ctx, K_CLIENT_INIT, E_CLIENT, false
 static __always_inline int gid(struct pt_regs *ctx, __u32 kind)
 {
 	ENTER(kind);
-	struct record3 *r = BEGIN(record3, kind, pid_tgid);
+	struct record3 *r = BEGIN_HIT(record3, kind, pid_tgid);
 	if (!r)
 		return 0;
 	r->a[0] = ARG1(ctx);
@@ -511,7 +654,7 @@ PROBE(on_client_gid) { return gid(ctx, K_CLIENT_GID); }
 PROBE(on_callback_symbol)
 {
 	ENTER(K_CALLBACK_SYMBOL);
-	struct record_names *r = BEGIN(record_names, K_CALLBACK_SYMBOL, pid_tgid);
+	struct record_names *r = BEGIN_HIT(record_names, K_CALLBACK_SYMBOL, pid_tgid);
 	if (!r)
 		return 0;
 	r->a[0] = ARG1(ctx);
@@ -526,7 +669,7 @@ PROBE(on_callback_symbol)
 PROBE(on_lifecycle_transition)
 {
 	ENTER(K_LIFECYCLE_TRANSITION);
-	struct record_names *r = BEGIN(record_names, K_LIFECYCLE_TRANSITION, pid_tgid);
+	struct record_names *r = BEGIN_HIT(record_names, K_LIFECYCLE_TRANSITION, pid_tgid);
 	if (!r)
 		return 0;
 	r->a[0] = ARG1(ctx);
@@ -539,23 +682,38 @@ PROBE(on_lifecycle_transition)
 }
 
 // ---- run time
-PLAIN1(on_callback_end, K_CALLBACK_END)
 PLAIN1(on_ring_buffer_clear, K_RING_BUFFER_CLEAR)
 PLAIN1(on_executor_wait_for_work, K_EXECUTOR_WAIT_FOR_WORK)
 PLAIN1(on_executor_execute, K_EXECUTOR_EXECUTE)
-PLAIN1(on_guard_trigger, K_GUARD_TRIGGER)
 PLAIN1(on_sync_input, K_SYNC_INPUT)
 PLAIN2(on_intra_publish, K_INTRA_PUBLISH)
 PLAIN2(on_ring_buffer_dequeue, K_RING_BUFFER_DEQUEUE)
 PLAIN0(on_executor_next_ready, K_EXECUTOR_NEXT_READY)
-PLAIN0(on_wait_set_init, K_WAIT_SET_INIT)
+
+// What ends a bracket: what was stolen before belongs to it.
+#define ENDING1(name, kind)                                                                        \
+	PROBE(name)                                                                                \
+	{                                                                                          \
+		ENTER(kind);                                                                       \
+		report_stolen(pid_tgid, stolen_so_far(bpf_get_current_task_btf()), false);                                                    \
+		struct record1 *r = BEGIN_HIT(record1, kind, pid_tgid);                                \
+		if (r) {                                                                           \
+			r->a[0] = ARG1(ctx);                                                       \
+			SUBMIT(r);                                                                 \
+		}                                                                                  \
+		return 0;                                                                          \
+	}
+
+ENDING1(on_callback_end, K_CALLBACK_END)
+ENDING1(on_guard_trigger, K_GUARD_TRIGGER)
+ENDING1(on_wait_set_init, K_WAIT_SET_INIT)
 
 // (callback, is_intra_process)
 PROBE(on_callback_start)
 {
 	ENTER(K_CALLBACK_START);
 	mark_thread(pid_tgid);
-	struct record1 *r = BEGIN(record1, K_CALLBACK_START, pid_tgid);
+	struct record1 *r = BEGIN_HIT(record1, K_CALLBACK_START, pid_tgid);
 	if (r) {
 		r->head.small = ARG2(ctx) & 1;
 		r->a[0] = ARG1(ctx);
@@ -568,7 +726,7 @@ PROBE(on_timer_call)
 {
 	ENTER(K_TIMER_CALL);
 	mark_thread(pid_tgid);
-	struct record1 *r = BEGIN(record1, K_TIMER_CALL, pid_tgid);
+	struct record1 *r = BEGIN_HIT(record1, K_TIMER_CALL, pid_tgid);
 	if (r) {
 		r->a[0] = ARG1(ctx);
 		SUBMIT(r);
@@ -580,10 +738,9 @@ PROBE(on_timer_call)
 PROBE(on_take)
 {
 	ENTER(K_TAKE);
-	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_SUBSCRIPTION))
+	if (!reads(flags, pid_tgid, ARG1(ctx), E_SUBSCRIPTION))
 		return 0;
-	mark_thread(pid_tgid);
-	struct record3 *r = BEGIN(record3, K_TAKE, pid_tgid);
+	struct record3 *r = BEGIN_HIT(record3, K_TAKE, pid_tgid);
 	if (r) {
 		r->head.small = ARG4(ctx) & 1;
 		r->a[0] = ARG1(ctx);
@@ -600,7 +757,7 @@ PROBE(on_publish)
 	ENTER(K_PUBLISH);
 	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_PUBLISHER))
 		return 0;
-	struct record3 *r = BEGIN(record3, K_PUBLISH, pid_tgid);
+	struct record3 *r = BEGIN_HIT(record3, K_PUBLISH, pid_tgid);
 	if (r) {
 		r->a[0] = ARG1(ctx);
 		r->a[1] = ARG2(ctx);
@@ -616,7 +773,7 @@ PROBE(on_publish_unstamped)
 	ENTER(K_PUBLISH_UNSTAMPED);
 	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_PUBLISHER))
 		return 0;
-	struct record2 *r = BEGIN(record2, K_PUBLISH_UNSTAMPED, pid_tgid);
+	struct record2 *r = BEGIN_HIT(record2, K_PUBLISH_UNSTAMPED, pid_tgid);
 	if (r) {
 		r->a[0] = ARG1(ctx);
 		r->a[1] = ARG2(ctx);
@@ -629,7 +786,7 @@ PROBE(on_publish_unstamped)
 PROBE(on_ring_buffer_enqueue)
 {
 	ENTER(K_RING_BUFFER_ENQUEUE);
-	struct record2 *r = BEGIN(record2, K_RING_BUFFER_ENQUEUE, pid_tgid);
+	struct record2 *r = BEGIN_HIT(record2, K_RING_BUFFER_ENQUEUE, pid_tgid);
 	if (r) {
 		r->head.small = ARG4(ctx) & 1;
 		r->a[0] = ARG1(ctx);
@@ -639,9 +796,9 @@ PROBE(on_ring_buffer_enqueue)
 	return 0;
 }
 
-static __always_inline int request_send(__u64 pid_tgid, __u64 client, __s64 sequence)
+static __always_inline int request_send(struct pt_regs *ctx, __u64 pid_tgid, __u64 client, __s64 sequence)
 {
-	struct record2 *r = BEGIN(record2, K_REQUEST_SEND, pid_tgid);
+	struct record2 *r = BEGIN_HIT(record2, K_REQUEST_SEND, pid_tgid);
 	if (r) {
 		r->a[0] = client;
 		r->a[1] = sequence;
@@ -650,10 +807,10 @@ static __always_inline int request_send(__u64 pid_tgid, __u64 client, __s64 sequ
 	return 0;
 }
 
-static __always_inline int request_take(__u64 pid_tgid, __u64 service, __u64 gid_address,
+static __always_inline int request_take(struct pt_regs *ctx, __u64 pid_tgid, __u64 service, __u64 gid_address,
 					__s64 sequence, bool taken)
 {
-	struct record4 *r = BEGIN(record4, K_REQUEST_TAKE, pid_tgid);
+	struct record4 *r = BEGIN_HIT(record4, K_REQUEST_TAKE, pid_tgid);
 	if (r) {
 		r->head.small = taken;
 		r->a[0] = service;
@@ -666,10 +823,10 @@ static __always_inline int request_take(__u64 pid_tgid, __u64 service, __u64 gid
 	return 0;
 }
 
-static __always_inline int response_take(__u64 pid_tgid, __u64 client, __s64 sequence,
+static __always_inline int response_take(struct pt_regs *ctx, __u64 pid_tgid, __u64 client, __s64 sequence,
 					 __s64 source_ns, bool taken)
 {
-	struct record3 *r = BEGIN(record3, K_RESPONSE_TAKE, pid_tgid);
+	struct record3 *r = BEGIN_HIT(record3, K_RESPONSE_TAKE, pid_tgid);
 	if (r) {
 		r->head.small = taken;
 		r->a[0] = client;
@@ -686,17 +843,16 @@ PROBE(on_request_send)
 	ENTER(K_REQUEST_SEND);
 	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_CLIENT))
 		return 0;
-	return request_send(pid_tgid, ARG1(ctx), ARG3(ctx));
+	return request_send(ctx, pid_tgid, ARG1(ctx), ARG3(ctx));
 }
 
 // ros_trace_rmw_take_request(service, request, gid, sequence, taken) since Kilted
 PROBE(on_request_take)
 {
 	ENTER(K_REQUEST_TAKE);
-	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_SERVICE))
+	if (!reads(flags, pid_tgid, ARG1(ctx), E_SERVICE))
 		return 0;
-	mark_thread(pid_tgid);
-	return request_take(pid_tgid, ARG1(ctx), ARG3(ctx), ARG4(ctx), ARG5(ctx) & 1);
+	return request_take(ctx, pid_tgid, ARG1(ctx), ARG3(ctx), ARG4(ctx), ARG5(ctx) & 1);
 }
 
 // ros_trace_rmw_send_response(service, response, gid, sequence, time stamp) since Kilted
@@ -705,7 +861,7 @@ PROBE(on_response_send)
 	ENTER(K_RESPONSE_SEND);
 	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_SERVICE))
 		return 0;
-	struct record5 *r = BEGIN(record5, K_RESPONSE_SEND, pid_tgid);
+	struct record5 *r = BEGIN_HIT(record5, K_RESPONSE_SEND, pid_tgid);
 	if (!r)
 		return 0;
 	r->a[0] = ARG1(ctx);
@@ -722,10 +878,9 @@ PROBE(on_response_send)
 PROBE(on_response_take)
 {
 	ENTER(K_RESPONSE_TAKE);
-	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_CLIENT))
+	if (!reads(flags, pid_tgid, ARG1(ctx), E_CLIENT))
 		return 0;
-	mark_thread(pid_tgid);
-	return response_take(pid_tgid, ARG1(ctx), ARG3(ctx), ARG4(ctx), ARG5(ctx) & 1);
+	return response_take(ctx, pid_tgid, ARG1(ctx), ARG3(ctx), ARG4(ctx), ARG5(ctx) & 1);
 }
 
 // Before Kilted: the rmw functions themselves. Their results are written through pointers, so
@@ -768,16 +923,15 @@ PROBE(on_rmw_send_request_return)
 	if (!returned_call(pid_tgid, &call))
 		return 0;
 	bpf_probe_read_user(&sequence, sizeof(sequence), (void *)call.a[1]);
-	return request_send(pid_tgid, call.a[0], sequence);
+	return request_send(ctx, pid_tgid, call.a[0], sequence);
 }
 
 // rmw_take_request(service, info, request, taken *)
 PROBE(on_rmw_take_request)
 {
 	ENTER(K_REQUEST_TAKE);
-	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_SERVICE))
+	if (!reads(flags, pid_tgid, ARG1(ctx), E_SERVICE))
 		return 0;
-	mark_thread(pid_tgid);
 	return keep_call(pid_tgid, ARG1(ctx), ARG2(ctx), ARG4(ctx));
 }
 
@@ -792,7 +946,7 @@ PROBE(on_rmw_take_request_return)
 		return 0;
 	bpf_probe_read_user(&sequence, sizeof(sequence), (void *)(call.a[1] + 32));
 	bpf_probe_read_user(&taken, sizeof(taken), (void *)call.a[2]);
-	return request_take(pid_tgid, call.a[0], call.a[1] + 16, sequence, taken);
+	return request_take(ctx, pid_tgid, call.a[0], call.a[1] + 16, sequence, taken);
 }
 
 // rmw_send_response(service, request id, response); rmw_request_id_t: guid (16 bytes), sequence
@@ -803,7 +957,7 @@ PROBE(on_rmw_send_response)
 	ENTER(K_RESPONSE_SEND_UNSTAMPED);
 	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_SERVICE))
 		return 0;
-	struct record4 *r = BEGIN(record4, K_RESPONSE_SEND_UNSTAMPED, pid_tgid);
+	struct record4 *r = BEGIN_HIT(record4, K_RESPONSE_SEND_UNSTAMPED, pid_tgid);
 	if (r) {
 		bpf_probe_read_user(&sequence, sizeof(sequence), (void *)(ARG2(ctx) + 16));
 		r->a[0] = ARG1(ctx);
@@ -820,9 +974,8 @@ PROBE(on_rmw_send_response)
 PROBE(on_rmw_take_response)
 {
 	ENTER(K_RESPONSE_TAKE);
-	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_CLIENT))
+	if (!reads(flags, pid_tgid, ARG1(ctx), E_CLIENT))
 		return 0;
-	mark_thread(pid_tgid);
 	return keep_call(pid_tgid, ARG1(ctx), ARG2(ctx), ARG4(ctx));
 }
 
@@ -838,7 +991,7 @@ PROBE(on_rmw_take_response_return)
 	bpf_probe_read_user(&source_ns, sizeof(source_ns), (void *)call.a[1]);
 	bpf_probe_read_user(&sequence, sizeof(sequence), (void *)(call.a[1] + 32));
 	bpf_probe_read_user(&taken, sizeof(taken), (void *)call.a[2]);
-	return response_take(pid_tgid, call.a[0], sequence, source_ns, taken);
+	return response_take(ctx, pid_tgid, call.a[0], sequence, source_ns, taken);
 }
 
 // rclcpp::Executor::execute_*: which one is in `small` (ExecuteKind)
@@ -846,7 +999,7 @@ static __always_inline int execute(struct pt_regs *ctx, __u32 kind, __u32 which)
 {
 	ENTER(kind);
 	mark_thread(pid_tgid);
-	struct record1 *r = BEGIN(record1, kind, pid_tgid);
+	struct record1 *r = BEGIN_HIT(record1, kind, pid_tgid);
 	if (r) {
 		r->head.small = which;
 		r->a[0] = 0;
@@ -888,7 +1041,7 @@ PROBE(on_wait)
 {
 	ENTER(K_WAIT);
 	mark_thread(pid_tgid);
-	struct record1 *r = BEGIN(record1, K_WAIT, pid_tgid);
+	struct record1 *r = BEGIN_HIT(record1, K_WAIT, pid_tgid);
 	if (r) {
 		r->a[0] = 0;
 		SUBMIT(r);
@@ -1017,57 +1170,106 @@ PROBE(on_dl_state)
 }
 
 // ---- kernel
+// Why `prev` leaves its CPU: 0 when it stays runnable.
+static __always_inline __u32 state_of(__u64 *ctx, struct task_struct *prev)
+{
+	// Preempted while on its way to sleep: it stays runnable.
+	if (ctx[0])
+		return 0;
+	if (switch_has_state)
+		return (__u32)ctx[3] & 0xffff;
+	if (bpf_core_field_exists(prev->__state))
+		return prev->__state & 0xffff;
+	return BPF_CORE_READ((struct task_struct___before_5_14 *)prev, state) & 0xffff;
+}
+
+// How long a thread that slept and gets its CPU now was ready. Waiting in another CPU's queue
+// before counts too, which is in run_delay already.
+static __always_inline __u64 ready_ns(struct task_struct *next)
+{
+	struct cfs_rq *queue = next->se.cfs_rq;
+	__u64 queued = next->sched_info.last_queued, ready = 0, *before;
+
+	if (queued && queue && queue->rq)
+		ready = queue->rq->clock - queued;
+	before = bpf_task_storage_get(&observed_tasks, next, 0, 0);
+	if (before)
+		ready += next->sched_info.run_delay - *before;
+	return ready;
+}
+
+// A thread leaves its CPU.
+static __always_inline void switch_out(__u64 *ctx, struct task_struct *prev, __u64 now,
+				       __u32 next_tid, __u8 *flags)
+{
+	__u64 who = ((__u64)prev->tgid << 32) | (__u32)prev->pid, *delay;
+	__u32 state = state_of(ctx, prev);
+
+	report_stolen(who, stolen_so_far(prev), false);
+	if (have_delays && state) {
+		*flags |= T_ASLEEP;
+		delay = bpf_task_storage_get(&observed_tasks, prev, 0, 0);
+		if (delay)
+			*delay = prev->sched_info.run_delay;
+	}
+	struct record1 *r = BEGIN_AT(record1, K_SWITCH_OUT, who, now);
+	if (r) {
+		r->head.small = state;
+		r->a[0] = next_tid;
+		SUBMIT(r);
+	}
+}
+
+// A thread gets a CPU.
+static __always_inline void switch_in(struct task_struct *next, __u64 now, __u32 prev_tid,
+				      __u8 *flags)
+{
+	__u64 who = ((__u64)next->tgid << 32) | (__u32)next->pid;
+
+	report_stolen(who, stolen_so_far(next), true);
+	if (*flags & T_ASLEEP) {
+		*flags &= ~T_ASLEEP;
+		struct record1 *w = BEGIN_AT(record1, K_WOKEN, who, now);
+		if (w) {
+			w->a[0] = ready_ns(next);
+			SUBMIT(w);
+		}
+	}
+	struct record1 *r = BEGIN_AT(record1, K_SWITCH_IN, who, now);
+	if (r) {
+		r->head.small = (next->prio & 0xff) | (next->policy & 0xff) << 8;
+		r->a[0] = prev_tid;
+		SUBMIT(r);
+	}
+}
+
 SEC("tp_btf/sched_switch")
 int on_switch(__u64 *ctx)
 {
 	struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];
-	__u32 prev_tid = prev->pid, next_tid = next->pid;
-	__u8 *f = flag_of(&threads, prev_tid);
+	__u8 *out = scheduled(prev), *in = scheduled(next);
+	__u64 now;
 
-	if (f && (*f & T_SEEN)) {
-		struct record1 *r =
-			BEGIN(record1, K_SWITCH_OUT, ((__u64)prev->tgid << 32) | prev_tid);
-		if (r) {
-			unsigned int state;
-
-			if (switch_has_state)
-				state = (unsigned int)ctx[3];
-			else if (bpf_core_field_exists(prev->__state))
-				state = prev->__state;
-			else
-				state = BPF_CORE_READ((struct task_struct___before_5_14 *)prev,
-						      state);
-			// Preempted while on its way to sleep: it stays runnable.
-			if (ctx[0])
-				state = 0;
-			r->head.small = state & 0xffff;
-			r->a[0] = next_tid;
-			SUBMIT(r);
-		}
-	}
-	f = flag_of(&threads, next_tid);
-	if (f && (*f & T_SEEN)) {
-		struct record1 *r =
-			BEGIN(record1, K_SWITCH_IN, ((__u64)next->tgid << 32) | next_tid);
-		if (r) {
-			r->head.small = (next->prio & 0xff) | (next->policy & 0xff) << 8;
-			r->a[0] = prev_tid;
-			SUBMIT(r);
-		}
-	}
+	if (!out && !in)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (out)
+		switch_out(ctx, prev, now, next->pid, out);
+	if (in)
+		switch_in(next, now, prev->pid, in);
 	return 0;
 }
 
+// Only where sched_info does not tell how long a thread was ready.
 SEC("tp_btf/sched_waking")
 int on_waking(__u64 *ctx)
 {
 	struct task_struct *task = (void *)ctx[0];
-	__u32 tid = task->pid;
-	__u8 *f = flag_of(&threads, tid);
 
-	if (!f || !(*f & T_SEEN))
+	if (!scheduled(task))
 		return 0;
-	struct record1 *r = BEGIN(record1, K_WAKE, ((__u64)task->tgid << 32) | tid);
+	struct record1 *r =
+		BEGIN(record1, K_WAKE, ((__u64)task->tgid << 32) | (__u32)task->pid);
 	if (r) {
 		r->a[0] = (__u32)bpf_get_current_pid_tgid();
 		SUBMIT(r);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """End-to-end tests: applications that know their own timing, recorded, modelled and compared.
 
-usage: scripts/e2e.py [--keep DIR] [--list] [PART OF A NAME ...]
+usage: scripts/e2e.py [--keep DIR] [--list] [--all] [PART OF A NAME ...]
 
 Needs target/release/onbeat and the environments of ./dev ros-env. What needs a privilege that is
 not there is listed as skipped, with the reason.
@@ -27,9 +27,13 @@ PARKING = os.path.join(ROOT, "demos/parking/run.py")
 # How far a median may be off: execution time against what was burnt, latency against in-band.
 EXEC_SHARE = 0.05
 LATENCY_NS = 50_000
-# In rclpy a callback's start is taken from the executor's last call before it; the way from there
-# to the first line of the application's own code is 40 to 120 us of Python.
+# In rclpy the way from the executor's last call to the application's first line, and back, is 20
+# to 50 us of Python on an idle machine, and more where others thin out the caches.
 LATENCY_RCLPY_NS = 150_000
+# The same for one chain alone, at least this and this share of its latency: its median is of a
+# dozen executions, between two clock readings that a busy machine can tear apart.
+ONE_LATENCY_NS = 300_000
+ONE_LATENCY_SHARE = 0.02
 # A machine that others use too can spoil any single run: the timing of a test has to come out in
 # one of so many attempts. What went wrong before is printed all the same.
 ATTEMPTS = 3
@@ -41,6 +45,9 @@ WATCHDOG_S = 180
 GENTLE = ["--duration", "11", "--rate", "1.25", "--scale", "2"]
 
 TESTS = []
+
+# What the running test measured, to be printed beside its name.
+FIGURES = []
 
 
 class Skip(Exception):
@@ -64,6 +71,8 @@ class Stand:
         self.work = work
         self.built = {}
         self.refused = None
+        # Share of the machine that its host took during the last recording.
+        self.stolen = 0
 
     def python(self, distro):
         """The interpreter of a ROS 2 environment."""
@@ -118,7 +127,12 @@ class Stand:
         """Records a command; the trace's path."""
         trace = self.file(name + ".trace")
         shutil.rmtree(trace, ignore_errors=True)
+        before, begin = stolen_ticks()
         self.onbeat("record", "-o", trace, "--", *command, before=self.privileged(), **options)
+        after, end = stolen_ticks()
+        self.stolen = (after - before) / max(1, end - begin)
+        if self.stolen > 0.01:
+            FIGURES.append(f"{self.stolen * 100:.0f} % of the machine was stolen")
         return trace
 
     @contextlib.contextmanager
@@ -157,6 +171,7 @@ class Stand:
         trace = self.record(name, [*prefix, self.python(distro), SYN, "--quiet", "--truth", truth,
                                    *words], **options)
         own = load(truth)
+        own["stolen"] = self.stolen
         own["compiled"] = "--native" in words
         return own, self.model(name, trace)
 
@@ -216,9 +231,18 @@ def compare_graph(truth, model):
     return wrong
 
 
+def stolen_ticks():
+    """What the hypervisor has taken from this machine, and all time, so far."""
+    with open("/proc/stat", encoding="ascii") as file:
+        numbers = [int(word) for word in file.readline().split()[1:9]]
+    return numbers[7], sum(numbers)
+
+
 def compare_executions(truth, model, counts=True):
     """How often, and what each takes."""
     wrong = []
+    # An application's clock of CPU time and the scheduler's know of stolen time at other moments.
+    share = EXEC_SHARE + truth.get("stolen", 0)
     found = {c["id"]: c for c in model["callbacks"]}
     for cb in truth["callbacks"]:
         if cb["id"] not in found or cb["type"] == "sync":
@@ -227,7 +251,7 @@ def compare_executions(truth, model, counts=True):
         if counts and exec_ns["count"] != cb["count"]:
             wrong.append(f"{cb['id']} ran {cb['count']} times, not {exec_ns['count']}")
         burnt = median(cb["cpu_ns"])
-        if abs(exec_ns["p50"] - burnt) > EXEC_SHARE * burnt:
+        if abs(exec_ns["p50"] - burnt) > share * burnt:
             wrong.append(f"{cb['id']}: median execution time {exec_ns['p50'] / 1e6:.3f} ms, burnt"
                          f" {burnt / 1e6:.3f} ms ({(exec_ns['p50'] / burnt - 1) * 100:+.1f} %)")
     return wrong
@@ -235,7 +259,7 @@ def compare_executions(truth, model, counts=True):
 
 def compare_latencies(truth, model):
     """End to end, against what the application carried in its messages."""
-    wrong = []
+    wrong, offs = [], []
     found = {tuple(c["callbacks"]): c for c in model["chains"]}
     for chain in truth["chains"]:
         model_chain = found.get(tuple(chain["callbacks"]))
@@ -251,10 +275,16 @@ def compare_latencies(truth, model):
         low = own[max(0, int(middle - apart))]
         high = own[min(len(own) - 1, int(middle + apart + 0.5))]
         p50 = model_chain["latency_ns"]["p50"]
-        limit = LATENCY_NS if truth.get("compiled") else LATENCY_RCLPY_NS
-        if not low - limit <= p50 <= high + limit:
+        off = max(low - p50, p50 - high, 0)
+        offs.append(off)
+        if off > max(ONE_LATENCY_NS, ONE_LATENCY_SHARE * median(own)):
             wrong.append(f"{name}: median latency {median(own) / 1e6:.3f} ms in-band, the model's"
                          f" is {(p50 - median(own)) / 1e3:+.0f} us off")
+    if offs:
+        FIGURES.append(f"latency off by {median(offs) / 1e3:.0f} us")
+    if offs and median(offs) > (LATENCY_NS if truth.get("compiled") else LATENCY_RCLPY_NS):
+        wrong.append("chains' median latencies are off by "
+                     + ", ".join(f"{off / 1e3:.0f}" for off in sorted(offs)) + " us")
     return wrong
 
 
@@ -277,8 +307,9 @@ def expect_all(truth, model, latencies=True):
            compare_latencies(truth, model) if latencies else [])
 
 
-def syn_variant(name, distro, *words, native=None):
+def syn_variant(distro, variant, *words, native=None):
     """Makes a test of one way to run SYN."""
+    name = f"syn_{distro}_{variant}"
 
     def run(stand):
         extra = ["--native", os.path.join(stand.native(distro), native)] if native else []
@@ -288,24 +319,28 @@ def syn_variant(name, distro, *words, native=None):
         expect_all(*stand.syn(name, distro, *GENTLE, *words, *extra), latencies=not workers)
 
     run.__name__ = name
+    run.extended = distro == "jazzy" and variant not in JAZZY
     run.__doc__ = f"SYN on {distro}: {' '.join(words) or 'rclpy'}"
     TESTS.append(run)
 
 
+# Ways to run SYN; with Jazzy those that meet what differs between the distributions, and the
+# others with --all.
+JAZZY = ["rclpy", "rclpy_multi_threaded", "rcl", "rclcpp_one_process_three_threads"]
 for _distro in ("kilted", "jazzy"):
-    syn_variant(f"syn_{_distro}_rclpy", _distro)
-    syn_variant(f"syn_{_distro}_rclpy_one_process", _distro, "--layout", "one")
-    syn_variant(f"syn_{_distro}_rclpy_twin_timers", _distro, "--twin")
-    syn_variant(f"syn_{_distro}_rclpy_multi_threaded", _distro, "--executor", "multi")
-    syn_variant(f"syn_{_distro}_rcl", _distro, native="syn")
-    syn_variant(f"syn_{_distro}_rcl_one_process_three_threads", _distro, "--layout", "one",
-                "--executor", "multi", "--threads", "3", native="syn")
-    syn_variant(f"syn_{_distro}_rclcpp", _distro, "--as", "rclcpp", native="syn-rclcpp")
-    syn_variant(f"syn_{_distro}_rclcpp_inlined_execute", _distro, "--as", "rclcpp", native="syn")
-    syn_variant(f"syn_{_distro}_rclcpp_one_process_three_threads", _distro, "--as", "rclcpp",
-                "--layout", "one", "--executor", "multi", "--threads", "3", native="syn-rclcpp")
-    syn_variant(f"syn_{_distro}_rclcpp_intra_process", _distro, "--as", "rclcpp", "--intra",
-                "--layout", "n1,n2,n3/n4,n5,n6", native="syn-rclcpp")
+    syn_variant(_distro, "rclpy")
+    syn_variant(_distro, "rclpy_one_process", "--layout", "one")
+    syn_variant(_distro, "rclpy_twin_timers", "--twin")
+    syn_variant(_distro, "rclpy_multi_threaded", "--executor", "multi")
+    syn_variant(_distro, "rcl", native="syn")
+    syn_variant(_distro, "rcl_one_process_three_threads", "--layout", "one", "--executor", "multi",
+                "--threads", "3", native="syn")
+    syn_variant(_distro, "rclcpp", "--as", "rclcpp", native="syn-rclcpp")
+    syn_variant(_distro, "rclcpp_inlined_execute", "--as", "rclcpp", native="syn")
+    syn_variant(_distro, "rclcpp_one_process_three_threads", "--as", "rclcpp", "--layout", "one",
+                "--executor", "multi", "--threads", "3", native="syn-rclcpp")
+    syn_variant(_distro, "rclcpp_intra_process", "--as", "rclcpp", "--intra", "--layout",
+                "n1,n2,n3/n4,n5,n6", native="syn-rclcpp")
 
 
 @test
@@ -511,10 +546,12 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", metavar="DIR", help="keep traces, models and truths here")
     parser.add_argument("--list", action="store_true", help="names only")
+    parser.add_argument("--all", action="store_true", help="also what ./dev test leaves out")
     parser.add_argument("names", nargs="*", metavar="PART OF A NAME")
     args = parser.parse_args()
     chosen = [t for t in TESTS
-              if not args.names or any(part in t.__name__ for part in args.names)]
+              if any(part in t.__name__ for part in args.names)
+              or not args.names and (args.all or not getattr(t, "extended", False))]
     if args.list:
         for function in chosen:
             print(f"{function.__name__:48} {function.__doc__}")
@@ -527,9 +564,11 @@ def main():
         for function in chosen:
             name, begin = function.__name__, time.monotonic()
             for attempt in range(1, ATTEMPTS + 1):
+                FIGURES.clear()
                 try:
                     function(stand)
-                    print(f"ok       e2e {name} ({time.monotonic() - begin:.0f} s)", flush=True)
+                    figures = ", ".join([f"{time.monotonic() - begin:.0f} s", *FIGURES])
+                    print(f"ok       e2e {name} ({figures})", flush=True)
                     break
                 except Skip as reason:
                     skipped.append(name)
@@ -539,7 +578,7 @@ def main():
                     last = attempt == ATTEMPTS
                     if last:
                         failed.append(name)
-                    text = "\n    ".join(str(wrong).splitlines())
+                    text = "\n    ".join([*str(wrong).splitlines(), *FIGURES])
                     print(f"{'FAILED ' if last else 'AGAIN  '}  e2e {name}, attempt {attempt}:"
                           f"\n    {text}", flush=True)
     print(f"e2e: {len(chosen) - len(failed) - len(skipped)} passed, {len(failed)} failed,"

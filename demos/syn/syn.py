@@ -2,6 +2,7 @@
 """SYN in rclpy: six nodes with every scenario of the thesis's Table 3.2 (see README.md)."""
 
 import argparse
+import faulthandler
 import json
 import os
 import signal
@@ -72,22 +73,23 @@ def burn(until_cpu_ns):
 
 
 class Execution:
-    """One execution of a callback: notes its start, then burns the time it is given."""
+    """One execution of a callback, which began at `start`: burns the time it is given."""
 
-    def __init__(self, cb):
+    def __init__(self, cb, start):
         self.cpu = time.thread_time_ns()
-        self.start = time.monotonic_ns()
+        self.start = start
         self.cb = cb
         self.completes = []  # chains that end with this execution
         burn(self.cpu + int(cb.exec_ms * 1e6))
 
     def end(self, measured, caller=None):
         """Notes what the execution took; this is the last that a callback does."""
-        now = time.monotonic_ns()
         cpu_ns = time.thread_time_ns() - self.cpu
-        measured.executed(self.cb.name, caller, cpu_ns, now - self.start)
-        for start, path in self.completes:
-            measured.completed(path, now - start)
+        measured.executed(self.cb.name, caller, cpu_ns, time.monotonic_ns() - self.start)
+        if self.completes:
+            now = time.monotonic_ns()
+            for start, path in self.completes:
+                measured.completed(path, now - start)
 
 
 class SynNode:
@@ -113,16 +115,19 @@ class SynNode:
                     self.publishers[topic] = self.node.create_publisher(String, topic, 10)
             if cb.kind == "timer":
                 seconds = period_ms(graph.base_ms, cb) / 1000
-                timer = self.node.create_timer(seconds, lambda cb=cb: self.on_timer(cb))
+                timer = self.node.create_timer(
+                    seconds, lambda cb=cb: self.on_timer(time.monotonic_ns(), cb))
                 timer.cancel()  # until every node is there
                 self.timers.append(timer)
             elif cb.kind == "subscription":
                 self.node.create_subscription(
-                    String, cb.input, lambda msg, cb=cb: self.on_message(cb, msg), 10)
+                    String, cb.input,
+                    lambda msg, cb=cb: self.on_message(time.monotonic_ns(), cb, msg), 10)
             elif cb.kind == "service":
                 self.node.create_service(
                     SetBool, cb.input,
-                    lambda req, resp, cb=cb: self.on_request(cb, req, resp), callback_group=group)
+                    lambda req, resp, cb=cb: self.on_request(time.monotonic_ns(), cb, req, resp),
+                    callback_group=group)
             elif cb.kind == "client":
                 self.clients[cb.name] = self.node.create_client(
                     SetBool, cb.input, callback_group=group)
@@ -141,13 +146,15 @@ class SynNode:
         return all(client.service_is_ready() for name, client in self.clients.items()
                    if graph.service(graph.by_name[name]))
 
-    def on_timer(self, cb):
-        run = Execution(cb)
+    # Each callback is told when its first line ran.
+
+    def on_timer(self, now, cb):
+        run = Execution(cb, now)
         run.completes = self.send(cb, [(run.start, cb.name)])
         run.end(self.measured)
 
-    def on_message(self, cb, msg):
-        run = Execution(cb)
+    def on_message(self, now, cb, msg):
+        run = Execution(cb, now)
         stamps = [(start, f"{path}>{cb.name}") for start, path in truth.parse_stamps(msg.data)]
         if cb.joins:
             self.join(cb, stamps)
@@ -155,16 +162,16 @@ class SynNode:
             run.completes = self.send(cb, stamps)
         run.end(self.measured)
 
-    def on_request(self, cb, request, response):
-        run = Execution(cb)
+    def on_request(self, now, cb, request, response):
+        run = Execution(cb, now)
         # Which of the service's callers this is: the request's flag tells the first from others.
         callers = self.graph.callers(cb)
         response.success = True
         run.end(self.measured, callers[0] if request.data else callers[1])
         return response
 
-    def on_response(self, cb, stamps):
-        run = Execution(cb)
+    def on_response(self, now, cb, stamps):
+        run = Execution(cb, now)
         service = self.graph.service(cb)
         hop = f"{service.name}@{cb.node}>{cb.name}"
         run.completes = self.send(cb, [(start, f"{path}>{hop}") for start, path in stamps])
@@ -205,7 +212,8 @@ class SynNode:
             if service:
                 first = self.graph.callers(service)[0] == client.node
                 future = self.clients[cb.calls].call_async(self.SetBool.Request(data=first))
-                future.add_done_callback(lambda _: self.on_response(client, stamps))
+                future.add_done_callback(
+                    lambda _: self.on_response(time.monotonic_ns(), client, stamps))
         return []
 
 
@@ -249,12 +257,11 @@ def run_nodes(args, names, graph):
             for timer in node.timers:
                 timer.cancel()
         measured.wait_until_quiet()
-        rclpy.try_shutdown()
-        # rclpy's multi-threaded executor now and then spins on for ever after a shutdown. What
-        # was measured is complete by now.
-        if args.raw and not stop.wait(10):
+        if args.raw:
+            # The launcher waits no longer for the end of this process: rclpy's executor now and
+            # then spins on, or hangs, for ever in a shutdown.
             truth.write_json(args.raw[1], measured.raw())
-            os._exit(0)
+        rclpy.try_shutdown()
 
     stop = threading.Event()
     director = threading.Thread(target=direct, daemon=True)
@@ -287,6 +294,20 @@ def write_table(path, table, base_ms):
             period_ns = int(period_ms(base_ms, cb) * 1e6) if cb.kind == "timer" else 0
             print(cb.name, cb.node, cb.kind, cb.input or "-", ",".join(cb.publishes) or "-",
                   cb.calls or "-", cb.joins or "-", period_ns, int(cb.exec_ms * 1e6), file=file)
+
+
+def wait_for(child, raw):
+    """Waits for a process to end, or to hang when it has left what it measured; did it?"""
+    written = None
+    while child.poll() is None:
+        if written is None and os.path.exists(raw):
+            written = time.monotonic()
+        if written is not None and time.monotonic() > written + 10:
+            child.kill()
+            child.wait()
+            return True
+        time.sleep(0.05)
+    return child.returncode == 0 and os.path.exists(raw)
 
 
 def run_processes(args, names, graph):
@@ -325,12 +346,16 @@ def run_processes(args, names, graph):
             time.sleep(0.01)
         with open(os.path.join(barrier, "go"), "w", encoding="utf-8"):
             pass
-        failed = [own for own, child in children.items() if child.wait() != 0]
+        failed = []
+        for own, child in children.items():
+            raw = os.path.join(barrier, own + ".json")
+            if not wait_for(child, raw):
+                failed.append(own)
+                continue
+            with open(raw, encoding="utf-8") as file:
+                measured.merge(json.load(file))
         if failed:
             sys.exit(f"syn: process of {', '.join(failed)} failed")
-        for own in children:
-            with open(os.path.join(barrier, own + ".json"), encoding="utf-8") as file:
-                measured.merge(json.load(file))
     return measured
 
 
@@ -343,6 +368,8 @@ def main():
         sys.exit(f"syn: no node {', '.join(unknown)}: there are {', '.join(NODES)}")
     graph = Graph(configured(args), 1000 / args.rate, names)
     os.environ.setdefault("ROS_DOMAIN_ID", truth.own_domain())
+    # Whatever hangs shows where, and does not hang for ever.
+    faulthandler.dump_traceback_later(args.duration + (60 if args.raw else 90), exit=True)
     if args.raw:
         own, path = args.raw
         truth.write_json(path, run_nodes(args, own.split(","), graph).raw())

@@ -145,18 +145,18 @@ class App {
 
   void on_timer(const Callback& cb) {
     Execution run(cb);
-    send(cb, {{run.start_ns, cb.name}});
-    run.end(measured);
+    Stamps completes = send(cb, {{run.start_ns, cb.name}});
+    run.end(measured, "", completes);
   }
 
   void on_message(const Callback& cb, const std::string& text) {
     Execution run(cb);
-    Stamps stamps = extended(parse(text), cb.name);
+    Stamps stamps = extended(parse(text), cb.name), completes;
     if (cb.joins.empty())
-      send(cb, stamps);
+      completes = send(cb, stamps);
     else
       join(cb, stamps);
-    run.end(measured);
+    run.end(measured, "", completes);
   }
 
   void on_request(const Callback& cb, bool first) {
@@ -166,8 +166,9 @@ class App {
 
   void on_response(const Callback& cb, const Stamps& stamps) {
     Execution run(cb);
-    send(cb, extended(stamps, table_.service(cb.input)->name + "@" + cb.node + ">" + cb.name));
-    run.end(measured);
+    std::string hop = table_.service(cb.input)->name + "@" + cb.node + ">" + cb.name;
+    Stamps completes = send(cb, extended(stamps, hop));
+    run.end(measured, "", completes);
   }
 
   /// Publishes once after one input of each subscription of the group, of each the newest.
@@ -190,19 +191,22 @@ class App {
     measured.executed(sync.name, cpu_ns() - cpu, 0);
   }
 
-  /// What a callback does at its end: publish, call, or nothing.
-  void send(const Callback& cb, const Stamps& stamps) {
+  /// What a callback does at its end: publish, call, or nothing. Returns the chains that the
+  /// callback completes by ending.
+  Stamps send(const Callback& cb, const Stamps& stamps) {
     int64_t before = monotonic_ns();
     for (auto& topic : cb.publishes) publishers_[cb.node + topic]->publish(format(stamps));
     if (table_.sink(cb)) {
+      if (cb.publishes.empty()) return stamps;
       // The message left somewhere between these two moments.
-      int64_t end = cb.publishes.empty() ? before : before + (monotonic_ns() - before) / 2;
+      int64_t end = before + (monotonic_ns() - before) / 2;
       for (auto& stamp : stamps) measured.completed(stamp.path, end - stamp.start_ns);
     }
-    if (cb.calls.empty()) return;
+    if (cb.calls.empty()) return {};
     const Callback& client = *table_.named(cb.calls);
-    if (!table_.service(client.input)) return;
+    if (!table_.service(client.input)) return {};
     clients_[client.name]->send(table_.callers(client.input)[0] == client.node, stamps);
+    return {};
   }
 
   const Options& options_;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <sstream>
 #include <string>
@@ -56,38 +57,60 @@ inline Stamps extended(Stamps stamps, const std::string& hop) {
   return stamps;
 }
 
-/// Executions and chain latencies.
+/// Executions and chain latencies. Each thread has a part of its own, so that callbacks do not wait
+/// for one another to note what they took.
 class Measurements {
  public:
   void executed(const std::string& key, int64_t cpu, int64_t elapsed) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    Part& part = own();
     last_ns = monotonic_ns();
-    executions_[key].push_back(cpu);
-    responses_[key].push_back(elapsed);
+    part.executions[key].push_back(cpu);
+    part.responses[key].push_back(elapsed);
   }
   /// When the last execution ended.
   std::atomic<int64_t> last_ns{0};
 
   void completed(const std::string& path, int64_t latency) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    chains_[path].push_back(latency);
+    own().chains[path].push_back(latency);
   }
-  /// Writes everything for the launcher, whole or not at all.
+  /// Writes everything for the launcher, whole or not at all; no callback may run any more.
   void write(const std::string& path) {
     std::lock_guard<std::mutex> lock(mutex_);
+    Part all;
+    for (auto& part : parts_) {
+      add(all.executions, part->executions);
+      add(all.responses, part->responses);
+      add(all.chains, part->chains);
+    }
     std::string temporary = path + ".tmp";
     FILE* file = std::fopen(temporary.c_str(), "w");
     if (!file) die("cannot write " + temporary);
     std::fputs("{", file);
-    section(file, "executions", executions_, ",");
-    section(file, "responses", responses_, ",");
-    section(file, "chains", chains_, "}\n");
+    section(file, "executions", all.executions, ",");
+    section(file, "responses", all.responses, ",");
+    section(file, "chains", all.chains, "}\n");
     if (std::fclose(file) != 0 || std::rename(temporary.c_str(), path.c_str()) != 0)
       die("cannot write " + path);
   }
 
  private:
   using Values = std::map<std::string, std::vector<int64_t>>;
+  struct Part {
+    Values executions, responses, chains;
+  };
+
+  Part& own() {
+    thread_local Part* part = nullptr;
+    if (!part) {
+      std::lock_guard<std::mutex> lock(mutex_);
+      parts_.push_back(std::make_unique<Part>());
+      part = parts_.back().get();
+    }
+    return *part;
+  }
+  static void add(Values& to, const Values& from) {
+    for (auto& [key, list] : from) to[key].insert(to[key].end(), list.begin(), list.end());
+  }
 
   static void section(FILE* file, const char* name, const Values& values, const char* end) {
     std::fprintf(file, "\"%s\":{", name);
@@ -106,28 +129,31 @@ class Measurements {
   }
 
   std::mutex mutex_;
-  Values executions_, responses_, chains_;
+  std::vector<std::unique_ptr<Part>> parts_;
 };
 
 /// One execution of a callback: notes its start, then burns the time it is given.
 class Execution {
  public:
   explicit Execution(const Callback& cb)
-      : name_(cb.name), cpu_(cpu_ns()), start_ns(monotonic_ns()) {
+      : start_ns(monotonic_ns()), cpu_(cpu_ns()), name_(cb.name) {
     burn_until(cpu_ + cb.exec_ns);
   }
-  void end(Measurements& measured, const std::string& caller = "") {
+  /// The last that a callback does. `completes`: chains that end with it.
+  void end(Measurements& measured, const std::string& caller = "", const Stamps& completes = {}) {
     int64_t used = cpu_ns() - cpu_;
     measured.executed(caller.empty() ? name_ : name_ + "@" + caller, used,
                       monotonic_ns() - start_ns);
+    if (completes.empty()) return;
+    int64_t end_ns = monotonic_ns();
+    for (auto& stamp : completes) measured.completed(stamp.path, end_ns - stamp.start_ns);
   }
 
- private:
-  std::string name_;
-  int64_t cpu_;
-
- public:
   const int64_t start_ns;
+
+ private:
+  int64_t cpu_;
+  std::string name_;
 };
 
 }  // namespace syn

@@ -384,7 +384,9 @@ static __always_inline __u64 stolen_so_far(struct task_struct *task)
 }
 
 // Reports what was stolen from a running thread since it got this CPU, or since the last call.
-static __always_inline void report_stolen(__u64 who, __u64 now, bool got_cpu)
+// `time_ns`: 0 if it gets the CPU only now. The report must come before what ends the time in
+// which it was stolen.
+static __always_inline void report_stolen(__u64 who, __u64 stolen_ns, __u64 time_ns)
 {
 	__u32 zero = 0;
 	__u64 *before;
@@ -394,18 +396,18 @@ static __always_inline void report_stolen(__u64 who, __u64 now, bool got_cpu)
 	before = bpf_map_lookup_elem(&stolen_before, &zero);
 	if (!before)
 		return;
-	if (got_cpu || !*before) {
-		*before = now;
+	if (!time_ns || !*before) {
+		*before = stolen_ns;
 		return;
 	}
-	if (now - *before < STOLEN_MIN_NS)
+	if (stolen_ns - *before < STOLEN_MIN_NS)
 		return;
-	struct record1 *r = BEGIN(record1, K_STOLEN, who);
+	struct record1 *r = BEGIN_AT(record1, K_STOLEN, who, time_ns);
 	if (r) {
-		r->a[0] = now - *before;
+		r->a[0] = stolen_ns - *before;
 		SUBMIT(r);
 	}
-	*before = now;
+	*before = stolen_ns;
 }
 
 // The current thread runs callbacks: record its scheduler events from now on.
@@ -416,7 +418,7 @@ static __always_inline void mark_thread(__u64 pid_tgid)
 	if (!t)
 		return;
 	if (*t & T_SEEN) {
-		report_stolen(pid_tgid, stolen_so_far(bpf_get_current_task_btf()), false);
+		report_stolen(pid_tgid, stolen_so_far(bpf_get_current_task_btf()), bpf_ktime_get_ns());
 		return;
 	}
 	// Without its storage the thread would be overlooked: better luck at its next hit.
@@ -424,7 +426,7 @@ static __always_inline void mark_thread(__u64 pid_tgid)
 						  BPF_LOCAL_STORAGE_GET_F_CREATE))
 		return;
 	*t |= T_SEEN;
-	report_stolen(pid_tgid, stolen_so_far(bpf_get_current_task_btf()), true);
+	report_stolen(pid_tgid, stolen_so_far(bpf_get_current_task_btf()), 0);
 	struct record1 *r = BEGIN(record1, K_THREAD_SEEN, pid_tgid);
 	if (r) {
 		r->a[0] = 0;
@@ -695,7 +697,7 @@ PLAIN0(on_executor_next_ready, K_EXECUTOR_NEXT_READY)
 	PROBE(name)                                                                                \
 	{                                                                                          \
 		ENTER(kind);                                                                       \
-		report_stolen(pid_tgid, stolen_so_far(bpf_get_current_task_btf()), false);                                                    \
+		report_stolen(pid_tgid, stolen_so_far(bpf_get_current_task_btf()), bpf_ktime_get_ns());                                                    \
 		struct record1 *r = BEGIN_HIT(record1, kind, pid_tgid);                                \
 		if (r) {                                                                           \
 			r->a[0] = ARG1(ctx);                                                       \
@@ -1205,7 +1207,7 @@ static __always_inline void switch_out(__u64 *ctx, struct task_struct *prev, __u
 	__u64 who = ((__u64)prev->tgid << 32) | (__u32)prev->pid, *delay;
 	__u32 state = state_of(ctx, prev);
 
-	report_stolen(who, stolen_so_far(prev), false);
+	report_stolen(who, stolen_so_far(prev), now);
 	if (have_delays && state) {
 		*flags |= T_ASLEEP;
 		delay = bpf_task_storage_get(&observed_tasks, prev, 0, 0);
@@ -1226,7 +1228,7 @@ static __always_inline void switch_in(struct task_struct *next, __u64 now, __u32
 {
 	__u64 who = ((__u64)next->tgid << 32) | (__u32)next->pid;
 
-	report_stolen(who, stolen_so_far(next), true);
+	report_stolen(who, stolen_so_far(next), 0);
 	if (*flags & T_ASLEEP) {
 		*flags &= ~T_ASLEEP;
 		struct record1 *w = BEGIN_AT(record1, K_WOKEN, who, now);

@@ -180,7 +180,9 @@ class Stand:
         truth = self.file(name + ".truth.json")
         trace = self.record(name, [self.python(distro), CASES, *words, "--quiet", "--truth",
                                    truth], **options)
-        return load(truth), self.model(name, trace)
+        own = load(truth)
+        own["stolen"] = self.stolen
+        return own, self.model(name, trace)
 
 
 def load(path):

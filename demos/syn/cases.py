@@ -38,15 +38,16 @@ class Part:
         self.executor.add_node(self.node)
         self.measured = truth.Measurements()
 
-    def measure(self, vertex, function, *arguments):
-        """Runs a callback's body and notes what it took.
+    def measure(self, start, vertex, function, *arguments):
+        """Runs the body of a callback that began at `start`, and notes what it took.
 
         The body gets the start time, and returns chains (start, path) that end with it.
         """
-        cpu, start = time.thread_time_ns(), time.monotonic_ns()
+        cpu = time.thread_time_ns()
         completes = function(start, *arguments) or []
+        cpu_ns = time.thread_time_ns() - cpu
+        self.measured.executed(vertex, None, cpu_ns, time.monotonic_ns() - start)
         now = time.monotonic_ns()
-        self.measured.executed(vertex, None, time.thread_time_ns() - cpu, now - start)
         for begin, path in completes:
             self.measured.completed(path, now - begin)
 
@@ -67,6 +68,8 @@ class Part:
             while not os.path.exists(os.path.join(os.path.dirname(raw), "stop")):
                 time.sleep(0.05)
             self.measured.wait_until_quiet()
+            # Complete by now, should the shutdown hang.
+            truth.write_json(raw, self.measured.raw())
             rclpy.try_shutdown()
 
         thread = threading.Thread(target=direct, daemon=True)
@@ -101,7 +104,8 @@ def publisher_part(args, name, topic, vertex, count=1, exec_ms=5.0, once=False, 
         if once:
             timer.cancel()
 
-    timer = part.node.create_timer(args.period / 1000, lambda: part.measure(vertex, body))
+    timer = part.node.create_timer(args.period / 1000,
+                                   lambda: part.measure(time.monotonic_ns(), vertex, body))
     timer.cancel()
 
     def director():
@@ -140,7 +144,8 @@ def subscriber_part(args, name, inputs, depth=10, exec_ms=5.0, output=None, latc
     for topic in inputs:
         vertex = f"/{name}:subscription({topic})"
         part.node.create_subscription(
-            String, topic, lambda msg, vertex=vertex: part.measure(vertex, body, vertex, msg),
+            String, topic,
+            lambda msg, vertex=vertex: part.measure(time.monotonic_ns(), vertex, body, vertex, msg),
             QoSProfile(depth=depth, durability=durability))
     part.spin(args.raw)
 

@@ -1,0 +1,389 @@
+//! What every policy has to keep, in one thread against a model, and between threads.
+
+use onbeat_flow::{
+    AttachError, Channel, CreateError, LoanError, Options, Policy, SendError, TooManyHeld,
+};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+const POLICIES: [Policy; 6] = [
+    Policy::Latest,
+    Policy::DropOldest { depth: 1 },
+    Policy::DropOldest { depth: 5 },
+    Policy::Credit { credits: 3 },
+    Policy::Swap {
+        length: 3,
+        flush: true,
+    },
+    Policy::Swap {
+        length: 3,
+        flush: false,
+    },
+];
+
+fn lossless(policy: Policy) -> bool {
+    matches!(policy, Policy::Credit { .. } | Policy::Swap { .. })
+}
+
+fn options(policy: Policy, expected: usize) -> Options {
+    Options {
+        expected,
+        ..Options::new(policy, 256)
+    }
+}
+
+/// A payload whose length and every byte follow from its number.
+fn payload(number: u64) -> Vec<u8> {
+    vec![number as u8; 1 + (number % 200) as usize]
+}
+
+#[test]
+fn between_threads_nothing_is_torn_and_losses_are_what_is_counted() {
+    const ITEMS: u64 = 20_000;
+    for policy in POLICIES {
+        let channel = Channel::new(options(policy, 3)).unwrap();
+        let mut producer = channel.producer().unwrap();
+        let threads: Vec<_> = (0..3)
+            .map(|i| {
+                let consumer = channel.consumer().unwrap();
+                std::thread::spawn(move || {
+                    let (mut next, mut gaps, mut received) = (0, 0, 0);
+                    while let Some(item) = consumer.receive_until(None).unwrap() {
+                        let number = item.sequence();
+                        assert!(number >= next, "{policy:?}: {number} after {next}");
+                        gaps += number - next;
+                        next = number + 1;
+                        received += 1;
+                        assert_eq!(*item, payload(number)[..], "{policy:?}");
+                        assert!(item.sent_ns() > 0);
+                        if i == 2 && number % 64 == 0 {
+                            // The slow one.
+                            std::thread::sleep(Duration::from_micros(200));
+                        }
+                    }
+                    assert!(consumer.is_over());
+                    assert_eq!(gaps, consumer.stats().dropped, "{policy:?}");
+                    assert_eq!(received + gaps, ITEMS, "{policy:?}");
+                    gaps
+                })
+            })
+            .collect();
+        for number in 0..ITEMS {
+            producer.send(&payload(number)).unwrap();
+        }
+        let sent = producer.stats();
+        drop(producer);
+        let lost: u64 = threads.into_iter().map(|t| t.join().unwrap()).sum();
+        assert_eq!((sent.sent, sent.unheard), (ITEMS, 0));
+        if lossless(policy) {
+            assert_eq!(lost, 0, "{policy:?}");
+            assert!(sent.stalls > 0 && sent.stalled_ns > 0, "{policy:?}");
+        } else {
+            assert_eq!(sent.stalls, 0, "{policy:?}");
+        }
+    }
+}
+
+#[test]
+fn an_observer_never_holds_the_producer_up() {
+    for policy in POLICIES {
+        let channel = Channel::new(options(policy, 1)).unwrap();
+        let (observer, consumer) = (channel.observer().unwrap(), channel.consumer().unwrap());
+        let mut producer = channel.producer().unwrap();
+        for number in 0..100 {
+            producer.send(&payload(number)).unwrap();
+            while let Some(item) = consumer.receive() {
+                assert!(item.sequence() <= number);
+            }
+        }
+        let stats = observer.stats();
+        assert!(stats.observer);
+        assert_eq!(stats.dropped + stats.waiting, 100, "{policy:?}");
+        let mut last = None;
+        while let Some(item) = observer.receive() {
+            last = Some(item.sequence());
+        }
+        assert_eq!(last, Some(99), "{policy:?}: the newest are kept");
+    }
+}
+
+#[test]
+fn nothing_is_sent_before_all_expected_consumers_are_there() {
+    for policy in POLICIES {
+        let channel = Channel::new(options(policy, 2)).unwrap();
+        let mut producer = channel.producer().unwrap();
+        let first = channel.consumer().unwrap();
+        let refused = producer.loan(1).unwrap().try_send().unwrap_err();
+        assert_eq!(
+            refused.reason,
+            SendError::NotStarted {
+                attached: 1,
+                expected: 2
+            }
+        );
+        let late = channel.clone();
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            late.consumer().unwrap()
+        });
+        producer.send(&[7]).unwrap();
+        producer.flush();
+        let second = thread.join().unwrap();
+        for consumer in [&first, &second] {
+            assert_eq!(*consumer.receive().expect("everybody gets it"), [7]);
+        }
+    }
+}
+
+#[test]
+fn a_waiting_producer_is_told_why_and_goes_on_when_an_item_is_consumed() {
+    let channel = Channel::new(options(Policy::Credit { credits: 2 }, 1)).unwrap();
+    let mut producer = channel.producer().unwrap();
+    let consumer = channel.consumer().unwrap();
+    producer.send(&[0]).unwrap();
+    producer.send(&[1]).unwrap();
+    let soon = Instant::now() + Duration::from_millis(5);
+    let refused = producer.loan(1).unwrap().send_until(soon).unwrap_err();
+    assert_eq!(refused.reason, SendError::NoCredit { in_flight: 2 });
+    assert!(Instant::now() >= soon);
+    let mut loan = refused.loan;
+    loan[0] = 2;
+    // Received is not consumed.
+    let item = consumer.receive().unwrap();
+    let loan = loan.try_send().unwrap_err().loan;
+    let thread = std::thread::scope(|scope| {
+        let sender = scope.spawn(move || loan.send());
+        std::thread::sleep(Duration::from_millis(10));
+        assert!(!sender.is_finished(), "there is no credit yet");
+        drop(item);
+        sender.join()
+    });
+    thread.unwrap();
+    assert_eq!(*consumer.receive().unwrap(), [1]);
+    assert_eq!(*consumer.receive().unwrap(), [2]);
+    assert!(producer.stats().stalls >= 2);
+}
+
+#[test]
+fn who_leaves_gives_everything_back() {
+    for policy in POLICIES {
+        let channel = Channel::new(Options {
+            consumers: 2,
+            ..options(policy, 1)
+        })
+        .unwrap();
+        let mut producer = channel.producer().unwrap();
+        for round in 0..1000 {
+            let (stays, leaves) = (channel.consumer().unwrap(), channel.consumer().unwrap());
+            assert_eq!(
+                channel.consumer().err(),
+                Some(AttachError::Full { consumers: 2 })
+            );
+            producer.send(&payload(round)).unwrap();
+            drop(leaves);
+            producer.send(&payload(round)).unwrap();
+            drop(stays);
+            // What they left is taken back here.
+            assert!(producer.loan(1).is_ok());
+        }
+        assert_eq!(channel.consumers(), []);
+        producer.send(&[1]).unwrap();
+        assert_eq!(producer.stats().unheard, 1, "{policy:?}: it went to nobody");
+        assert_eq!(channel.producer().err(), Some(AttachError::SecondProducer));
+        drop(producer);
+        channel.producer().unwrap();
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_way_out() {
+    let make = |f: fn(&mut Options)| {
+        let mut o = options(Policy::DropOldest { depth: 4 }, 1);
+        f(&mut o);
+        Channel::new(o).err()
+    };
+    assert_eq!(make(|_| ()), None);
+    let zero = make(|o| o.policy = Policy::Credit { credits: 0 }).unwrap();
+    assert!(zero.to_string().contains("give 1 to"), "{zero}");
+    assert!(matches!(
+        make(|o| o.payload_bytes = 0),
+        Some(CreateError::Number { .. })
+    ));
+    assert!(matches!(
+        make(|o| o.expected = 5),
+        Some(CreateError::Expected { .. })
+    ));
+
+    let channel = Channel::new(options(Policy::DropOldest { depth: 4 }, 1)).unwrap();
+    let (mut producer, consumer) = (channel.producer().unwrap(), channel.consumer().unwrap());
+    assert_eq!(
+        producer.loan(257).err(),
+        Some(LoanError::TooLarge {
+            asked: 257,
+            most: 256
+        })
+    );
+    (0..3).for_each(|n| producer.send(&[n]).unwrap());
+    let held = (consumer.receive().unwrap(), consumer.receive().unwrap());
+    assert_eq!(consumer.try_receive().err(), Some(TooManyHeld { held: 2 }));
+    assert_eq!((held.0[0], held.1[0]), (0, 1));
+    drop(held);
+    assert_eq!(*consumer.receive().unwrap(), [2]);
+}
+
+#[test]
+fn the_newest_value_stays_until_there_is_a_newer_one() {
+    let channel = Channel::new(options(Policy::Latest, 1)).unwrap();
+    let (mut producer, mut consumer) = (channel.producer().unwrap(), channel.consumer().unwrap());
+    assert!(consumer.newest().is_none());
+    for number in 0..100 {
+        producer.send(&payload(number)).unwrap();
+        for _ in 0..2 {
+            assert_eq!(*consumer.newest().unwrap(), payload(number)[..]);
+        }
+    }
+}
+
+/// What one step of the property test does.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Send,
+    /// Receive and drop at once.
+    Receive(usize),
+    /// Receive and hold.
+    Hold(usize),
+    /// Drop the oldest that is held.
+    Release(usize),
+    Flush,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let who = 0..2usize;
+    prop_oneof![
+        4 => Just(Step::Send),
+        2 => who.clone().prop_map(Step::Receive),
+        2 => who.clone().prop_map(Step::Hold),
+        2 => who.prop_map(Step::Release),
+        1 => Just(Step::Flush),
+    ]
+}
+
+/// A consumer as plain queues.
+#[derive(Default)]
+struct Model {
+    /// May be received, and (for a swap) not yet.
+    ready: VecDeque<u64>,
+    filling: VecDeque<u64>,
+    urgent: bool,
+    held: usize,
+    dropped: u64,
+}
+
+impl Model {
+    fn exchange(&mut self, policy: Policy) {
+        if let Policy::Swap { length, flush } = policy {
+            let empty = self.ready.is_empty() && self.held == 0;
+            if empty && (flush || self.urgent || self.filling.len() >= length) {
+                self.ready.append(&mut self.filling);
+                self.urgent = false;
+            }
+        }
+    }
+
+    fn has_room(&mut self, policy: Policy) -> bool {
+        self.exchange(policy);
+        match policy {
+            Policy::Credit { credits } => self.ready.len() + self.held < credits,
+            Policy::Swap { length, .. } => self.filling.len() < length,
+            _ => true,
+        }
+    }
+
+    fn push(&mut self, number: u64, policy: Policy) {
+        match policy {
+            Policy::Swap { .. } => self.filling.push_back(number),
+            Policy::Latest => self.add(number, 1),
+            Policy::DropOldest { depth } => self.add(number, depth),
+            Policy::Credit { .. } => self.ready.push_back(number),
+        }
+        self.exchange(policy);
+    }
+
+    fn add(&mut self, number: u64, depth: usize) {
+        self.ready.push_back(number);
+        if self.ready.len() > depth {
+            self.ready.pop_front();
+            self.dropped += 1;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn every_policy_does_what_plain_queues_do(
+        which in 0..POLICIES.len(),
+        steps in prop::collection::vec(step(), 0..200),
+    ) {
+        let policy = POLICIES[which];
+        let channel = Channel::new(options(policy, 2)).unwrap();
+        let consumers = [channel.consumer().unwrap(), channel.consumer().unwrap()];
+        let mut producer = channel.producer().unwrap();
+        let mut models = [Model::default(), Model::default()];
+        let mut held = [VecDeque::new(), VecDeque::new()];
+        let mut number = 0;
+        for step in steps {
+            match step {
+                Step::Send => {
+                    let mut loan = producer.loan(payload(number).len()).unwrap();
+                    loan.copy_from_slice(&payload(number));
+                    // Both are asked, as both may exchange their buffers.
+                    let rooms = models.each_mut().map(|m| m.has_room(policy));
+                    let room = rooms == [true; 2];
+                    prop_assert_eq!(loan.try_send().is_ok(), room);
+                    if room {
+                        models.iter_mut().for_each(|m| m.push(number, policy));
+                        number += 1;
+                    }
+                }
+                Step::Receive(i) | Step::Hold(i) => {
+                    if held[i].len() >= 2 {
+                        prop_assert!(consumers[i].try_receive().is_err());
+                        continue;
+                    }
+                    models[i].exchange(policy);
+                    let expected = models[i].ready.pop_front();
+                    let item = consumers[i].receive();
+                    prop_assert_eq!(item.as_ref().map(|i| i.sequence()), expected);
+                    if let Some(item) = item {
+                        prop_assert_eq!(&*item, &payload(item.sequence())[..]);
+                        if matches!(step, Step::Hold(_)) {
+                            models[i].held += 1;
+                            held[i].push_back(item);
+                        }
+                    }
+                }
+                Step::Release(i) => {
+                    if let Some(item) = held[i].pop_front() {
+                        // It has stayed as it was.
+                        prop_assert_eq!(&*item, &payload(item.sequence())[..]);
+                        models[i].held -= 1;
+                    }
+                }
+                Step::Flush => {
+                    producer.flush();
+                    models.iter_mut().for_each(|m| m.urgent = !m.filling.is_empty());
+                }
+            }
+            for (consumer, model) in consumers.iter().zip(&models) {
+                let stats = consumer.stats();
+                prop_assert_eq!(stats.dropped, model.dropped);
+                let waiting = model.ready.len() + model.filling.len();
+                prop_assert_eq!(stats.waiting, waiting as u64);
+                prop_assert_eq!(stats.in_flight, (waiting + model.held) as u64);
+            }
+        }
+    }
+}

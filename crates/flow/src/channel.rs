@@ -14,6 +14,7 @@
 //! with the pool; no allocation, no lock, and a system call only to wake a sleeping consumer (or to
 //! sleep, where the policy says so). Receiving is the same.
 
+use crate::clock::now_ns;
 use crate::layout::{Places, SLOT_HEAD};
 use crate::memory::Memory;
 use crate::ring::{Ring, CLAIMED, CONSUMER, FREE, LEFT, OBSERVER};
@@ -340,17 +341,6 @@ impl Shared {
             _ => true,
         }
     }
-}
-
-/// CLOCK_MONOTONIC.
-fn now_ns() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `now` is valid for the call, and the clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// A channel within a process. Lives until its producer and all consumers are gone.

@@ -2,8 +2,9 @@
 //!
 //! A [`Channel`] has one producer and up to a set number of consumers. Its [`Policy`] says what
 //! happens when a consumer is slower than the producer: the value is replaced, the oldest item is
-//! dropped (and counted), or the producer waits until an item has been *consumed*. Nothing here
-//! starts a thread: who sends and who waits does all the work.
+//! dropped (and counted), or the producer waits until an item has been *consumed*. A
+//! [`chain::Chain`] runs tasks in a fixed order on the thread that steps it; when a task runs is up
+//! to its [`activation`]. Nothing here starts a thread: who sends and who waits does all the work.
 //!
 //! ```
 //! use onbeat_flow::{Channel, Options, Policy};
@@ -20,7 +21,10 @@
 //! assert_eq!((&*item, item.sequence()), (&b"ahead"[..], 0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+pub mod activation;
+pub mod chain;
 pub mod channel;
+pub mod clock;
 mod layout;
 mod memory;
 mod ring;

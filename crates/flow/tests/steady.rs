@@ -1,0 +1,126 @@
+//! On the steady path nothing is allocated and no system call is made: counted by an allocator, and
+//! by a kernel that kills whoever makes one.
+#![allow(clippy::undocumented_unsafe_blocks)]
+
+use onbeat_flow::activation::{Input, Schedule};
+use onbeat_flow::chain::{Chain, Outcome, TaskOptions};
+use onbeat_flow::{Channel, Consumer, Options, Policy, Producer};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Ten tasks, each behind the one before, with a period and a deadline at the first.
+fn chain() -> Chain<u64> {
+    let mut chain = Chain::new(0);
+    let first = TaskOptions {
+        schedule: Some(Schedule::Period {
+            period_ns: 1,
+            offset_ns: 0,
+        }),
+        deadline_ns: Some(1_000_000_000),
+        ..TaskOptions::default()
+    };
+    let mut before = chain.task("0", first, |_| Outcome::Output).unwrap();
+    for i in 1..10 {
+        let behind = TaskOptions {
+            inputs: vec![Input::EACH],
+            ..TaskOptions::default()
+        };
+        let count = |n: &mut u64| {
+            *n += 1;
+            Outcome::Output
+        };
+        let task = chain.task(&i.to_string(), behind, count).unwrap();
+        chain.connect(before, task, 0).unwrap();
+        before = task;
+    }
+    chain
+}
+
+fn ends() -> Vec<(Producer, Consumer)> {
+    let policies = [
+        Policy::Latest,
+        Policy::DropOldest { depth: 4 },
+        Policy::Credit { credits: 4 },
+        Policy::Swap {
+            length: 4,
+            flush: true,
+        },
+    ];
+    policies
+        .into_iter()
+        .map(|policy| {
+            let channel = Channel::new(Options::new(policy, 1024)).unwrap();
+            (channel.producer().unwrap(), channel.consumer().unwrap())
+        })
+        .collect()
+}
+
+fn work(chain: &mut Chain<u64>, ends: &mut [(Producer, Consumer)], rounds: u64) -> bool {
+    let begin = *chain.state();
+    let from = begin; // each step needs a time of its own
+    for i in 0..rounds {
+        chain.step(from + i);
+        for (producer, consumer) in ends.iter_mut() {
+            for size in [1, 64, 1000] {
+                let mut loan = producer.loan(size).expect("nothing is held");
+                loan[0] = i as u8;
+                loan.send();
+                let item = consumer.receive().expect("it was sent");
+                if (item.len(), item[0]) != (size, i as u8) {
+                    return false;
+                }
+            }
+        }
+    }
+    *chain.state() - begin == 9 * rounds
+}
+
+#[test]
+fn nothing_is_allocated_and_no_system_call_is_made() {
+    let (mut chain, mut ends) = (chain(), ends());
+    assert!(work(&mut chain, &mut ends, 10));
+
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    assert!(work(&mut chain, &mut ends, 10_000));
+    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), before);
+
+    for forbidden in [false, true] {
+        // SAFETY: the child makes no call that a fork of a threaded process must not make.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // Strict: from here on only read, write and exit; anything else is SIGKILL.
+            let strict = unsafe { libc::prctl(libc::PR_SET_SECCOMP, 1) };
+            let fine = strict == 0 && work(&mut chain, &mut ends, 1000);
+            if forbidden {
+                unsafe { libc::syscall(libc::SYS_getpid) };
+            }
+            unsafe { libc::syscall(libc::SYS_exit, i32::from(!fine)) };
+        }
+        let mut status = 0;
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        if forbidden {
+            assert_eq!(libc::WTERMSIG(status), libc::SIGKILL, "the guard works");
+        } else {
+            assert!(libc::WIFEXITED(status), "killed: it made a system call");
+            assert_eq!(libc::WEXITSTATUS(status), 0);
+        }
+    }
+}

@@ -311,7 +311,11 @@ mod tests {
         assert!(a.is_ready(0), "nobody waits for the third");
         a.arrive(2, 5);
         a.begin(0);
-        assert_eq!(a.arrived(), [0, 1, 0], "one too many is kept, the rest used");
+        assert_eq!(
+            a.arrived(),
+            [0, 1, 0],
+            "one too many is kept, the rest used"
+        );
         assert!(!a.is_ready(0));
     }
 
@@ -403,7 +407,10 @@ mod tests {
         };
         assert_eq!(slots(&[(0, 10), (10, 50)]), None);
         for bad in [&[(10, 10)][..], &[(0, 10), (9, 20)], &[(40, 51)]] {
-            assert!(matches!(slots(bad), Some(ScheduleError::Slot { .. })), "{bad:?}");
+            assert!(
+                matches!(slots(bad), Some(ScheduleError::Slot { .. })),
+                "{bad:?}"
+            );
         }
         let zero = Schedule::Period {
             period_ns: 0,

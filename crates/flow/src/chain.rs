@@ -11,7 +11,7 @@
 //! #[derive(Default)]
 //! struct Car { front: f64, rear: f64, fused: f64, sent: Vec<f64> }
 //!
-//! let each_ms = |ms| Some(Schedule::Period { period_ns: ms * 1_000_000, offset_ns: 0 });
+//! let each_ms = |ms: u64| Some(Schedule::Period { period_ns: ms * 1_000_000, offset_ns: 0 });
 //! let mut chain = Chain::new(Car::default());
 //! let front = chain.task("front", TaskOptions { schedule: each_ms(10), ..Default::default() },
 //!     |car: &mut Car| { car.front += 1.0; Outcome::Output })?;
@@ -32,13 +32,16 @@
 //! for ms in 0..30 {
 //!     chain.step(ms * 1_000_000);
 //! }
-//! assert_eq!(chain.state().sent, [3.0, 6.0], "at 5 ms and at 25 ms");
+//! // At 5 ms; and at 25 ms, when the third scan of the front has met the second of the rear.
+//! assert_eq!(chain.state().sent, [3.0, 7.0]);
 //! # Ok::<(), onbeat_flow::chain::ChainError>(())
 //! ```
 
 use crate::activation::{Activation, Condition, Input, Schedule, ScheduleError};
 use crate::clock;
+use crate::signal::Waker;
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use thiserror::Error;
 
 /// What an execution has brought.
@@ -101,7 +104,9 @@ pub enum ChainError {
         reason: ScheduleError,
     },
     /// Without input and schedule it would run for ever.
-    #[error("task '{task}' has neither a triggering input nor a schedule: it would run at every step")]
+    #[error(
+        "task '{task}' has neither a triggering input nor a schedule: it would run at every step"
+    )]
     Unbounded {
         /// Its name.
         task: String,
@@ -296,6 +301,21 @@ impl<S> Chain<S> {
         ran
     }
 
+    /// Steps whenever there is something to do, and sleeps in between: until something arrives by a
+    /// consumer on this waker, or until the time of a task has come. Ends when `stop` is set (and
+    /// the waker woken), or when an overrun stops the chain. All on the calling thread, whose
+    /// policy, priority and CPU are the caller's to set.
+    pub fn run(&mut self, waker: &Waker, stop: &AtomicBool) {
+        let over = |chain: &Self| chain.stopped || stop.load(Ordering::Acquire);
+        while !over(self) {
+            let now_ns = clock::now_ns();
+            if self.step(now_ns) == 0 {
+                let wake_ns = self.wake_ns(now_ns);
+                waker.wait(wake_ns, || over(self) || self.step(clock::now_ns()) > 0);
+            }
+        }
+    }
+
     /// The next time at which a task may be ready without anything arriving; `None` if all wait
     /// for data.
     pub fn wake_ns(&self, now_ns: u64) -> Option<u64> {
@@ -376,10 +396,18 @@ mod tests {
                 outcome
             }
         };
-        let a = chain.task("a", every_ns(10), note("a", Outcome::Output)).unwrap();
-        let b = chain.task("b", each(1), note("b", Outcome::Nothing)).unwrap();
-        let c = chain.task("c", each(1), note("c", Outcome::Output)).unwrap();
-        let d = chain.task("d", each(2), note("d", Outcome::Output)).unwrap();
+        let a = chain
+            .task("a", every_ns(10), note("a", Outcome::Output))
+            .unwrap();
+        let b = chain
+            .task("b", each(1), note("b", Outcome::Nothing))
+            .unwrap();
+        let c = chain
+            .task("c", each(1), note("c", Outcome::Output))
+            .unwrap();
+        let d = chain
+            .task("d", each(2), note("d", Outcome::Output))
+            .unwrap();
         chain.connect(a, b, 0).unwrap();
         chain.connect(a, c, 0).unwrap();
         chain.connect(b, d, 0).unwrap();
@@ -443,14 +471,74 @@ mod tests {
     }
 
     #[test]
+    fn a_running_chain_sleeps_until_something_arrives_or_a_time_has_come() {
+        use crate::{Channel, Options, Policy};
+        struct State {
+            sum: u64,
+            ticks: u64,
+        }
+        let channel = Channel::new(Options::new(Policy::Credit { credits: 2 }, 8)).unwrap();
+        let (waker, stop) = (Waker::new(), std::sync::Arc::new(AtomicBool::new(false)));
+        let consumer = channel.consumer_on(&waker).unwrap();
+        let mut chain = Chain::new(State { sum: 0, ticks: 0 });
+        let tick = chain
+            .task("tick", every_ns(2_000_000), |s: &mut State| {
+                s.ticks += 1;
+                Outcome::Nothing
+            })
+            .unwrap();
+        let (done, place) = (std::sync::Arc::clone(&stop), waker.clone());
+        let add = chain
+            .task("add", each(1), move |s: &mut State| {
+                if s.sum == 4950 && s.ticks >= 3 {
+                    done.store(true, Ordering::Release);
+                    place.wake();
+                }
+                Outcome::Nothing
+            })
+            .unwrap();
+        chain
+            .feed(add, 0, move |s| {
+                // All that is there, or one more look once it has all come.
+                let mut items = u32::from(s.sum == 4950);
+                while let Some(item) = consumer.receive() {
+                    s.sum += u64::from(item[0]);
+                    items = 1;
+                }
+                items
+            })
+            .unwrap();
+        let mut producer = channel.producer().unwrap();
+        let sender = std::thread::spawn(move || {
+            for number in 0..100 {
+                producer.send(&[number]).unwrap();
+                std::thread::sleep(std::time::Duration::from_micros(100));
+            }
+        });
+        chain.run(&waker, &stop);
+        sender.join().unwrap();
+        assert_eq!(chain.state().sum, 4950);
+        assert!(chain.stats(tick).executions >= 3);
+    }
+
+    #[test]
     fn what_cannot_run_is_refused_by_name() {
         let mut chain = Chain::new(());
         let refused = chain.task("t", TaskOptions::default(), |()| Outcome::Nothing);
         assert!(refused.unwrap_err().to_string().contains("'t'"));
         let a = chain.task("a", each(1), |()| Outcome::Nothing).unwrap();
         let b = chain.task("b", each(1), |()| Outcome::Nothing).unwrap();
-        assert!(matches!(chain.connect(b, a, 0), Err(ChainError::Order { .. })));
-        assert!(matches!(chain.connect(a, b, 1), Err(ChainError::NoInput { .. })));
-        assert!(matches!(chain.feed(b, 2, |()| 0), Err(ChainError::NoInput { .. })));
+        assert!(matches!(
+            chain.connect(b, a, 0),
+            Err(ChainError::Order { .. })
+        ));
+        assert!(matches!(
+            chain.connect(a, b, 1),
+            Err(ChainError::NoInput { .. })
+        ));
+        assert!(matches!(
+            chain.feed(b, 2, |()| 0),
+            Err(ChainError::NoInput { .. })
+        ));
     }
 }

@@ -18,12 +18,11 @@ use crate::clock::now_ns;
 use crate::layout::{Places, SLOT_HEAD};
 use crate::memory::Memory;
 use crate::ring::{Ring, CLAIMED, CONSUMER, FREE, LEFT, OBSERVER};
-use crate::signal::Signal;
+use crate::signal::{Signal, Waker, Words};
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::Arc;
-use std::time::Instant;
 use thiserror::Error;
 
 /// What happens when a consumer is slower than the producer.
@@ -235,6 +234,9 @@ struct Shared {
     options: Options,
     places: Places,
     memory: Memory,
+    /// Where each consumer's thread sleeps, if not at its ring. An `Arc` each, which lives until
+    /// the ring is emptied: by then no producer can be about to use it.
+    wakers: Box<[AtomicPtr<Words>]>,
     producer: AtomicBool,
     /// All expected consumers have attached once.
     started: AtomicBool,
@@ -288,8 +290,30 @@ impl Shared {
         }
     }
 
+    /// Wakes a consumer.
+    fn notify(&self, consumer: usize) {
+        let waker = self.wakers[consumer].load(Ordering::Acquire);
+        if waker.is_null() {
+            self.ring(consumer).signal().notify();
+        } else {
+            // SAFETY: made by `Arc::into_raw`, and given up only by `drop_waker`, which the
+            // producer calls itself, or who has the ring while there is no producer.
+            unsafe { (*waker).signal().notify() };
+        }
+    }
+
+    fn drop_waker(&self, consumer: usize) {
+        let waker = self.wakers[consumer].swap(std::ptr::null_mut(), Ordering::AcqRel);
+        if !waker.is_null() {
+            // SAFETY: made by `Arc::into_raw`, and taken out just now.
+            drop(unsafe { Arc::from_raw(waker) });
+        }
+    }
+
     /// Gives back what an abandoned ring refers to. Nobody else may touch the ring.
-    fn empty(&self, ring: &Ring<'_>) {
+    fn empty(&self, consumer: usize) {
+        let ring = self.ring(consumer);
+        self.drop_waker(consumer);
         while let Some(slot) = ring.pop(ring.tail().load(Ordering::Acquire)) {
             self.release(slot);
         }
@@ -340,6 +364,12 @@ impl Shared {
             }
             _ => true,
         }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        (0..self.wakers.len()).for_each(|consumer| self.drop_waker(consumer));
     }
 }
 
@@ -397,6 +427,9 @@ impl Channel {
                 options,
                 places,
                 memory,
+                wakers: (0..options.consumers)
+                    .map(|_| AtomicPtr::default())
+                    .collect(),
                 producer: AtomicBool::new(false),
                 started: AtomicBool::new(options.expected == 0),
                 closed: AtomicBool::new(false),
@@ -422,16 +455,21 @@ impl Channel {
 
     /// One that receives, from the next item on.
     pub fn consumer(&self) -> Result<Consumer, AttachError> {
-        self.attach(CONSUMER)
+        self.attach(CONSUMER, None)
+    }
+
+    /// The same for a thread that waits for more than this channel.
+    pub fn consumer_on(&self, waker: &Waker) -> Result<Consumer, AttachError> {
+        self.attach(CONSUMER, Some(waker))
     }
 
     /// One that receives without ever holding the producer up: what it does not receive in time is
     /// dropped, and counted, whatever the policy.
     pub fn observer(&self) -> Result<Consumer, AttachError> {
-        self.attach(OBSERVER)
+        self.attach(OBSERVER, None)
     }
 
-    fn attach(&self, state: u32) -> Result<Consumer, AttachError> {
+    fn attach(&self, state: u32, waker: Option<&Waker>) -> Result<Consumer, AttachError> {
         let shared = &self.shared;
         for index in 0..shared.places.consumers {
             let ring = shared.ring(index);
@@ -442,7 +480,7 @@ impl Channel {
                     .compare_exchange(LEFT, CLAIMED, Ordering::AcqRel, Ordering::Relaxed)
                     .is_ok()
             {
-                shared.empty(&ring);
+                shared.empty(index);
             }
             let claimed =
                 ring.state()
@@ -456,6 +494,10 @@ impl Channel {
             ring.published().store(tail, Ordering::Relaxed);
             ring.urgent().store(tail, Ordering::Relaxed);
             ring.dropped().store(0, Ordering::Relaxed);
+            if let Some(waker) = waker {
+                let words = Arc::into_raw(Arc::clone(waker.words())).cast_mut();
+                shared.wakers[index].store(words, Ordering::Release);
+            }
             ring.state().store(state, Ordering::Release);
             // The producer may wait for the last one expected.
             shared.producer_signal().notify();
@@ -543,10 +585,11 @@ impl Producer {
     /// Lets consumers have what is in the producer's buffer of a swap as soon as their own is
     /// empty.
     pub fn flush(&mut self) {
-        for ring in self.shared.rings() {
+        for consumer in 0..self.shared.places.consumers {
+            let ring = self.shared.ring(consumer);
             let tail = ring.tail().load(Ordering::Relaxed);
             ring.urgent().store(tail, Ordering::Relaxed);
-            ring.signal().notify();
+            self.shared.notify(consumer);
         }
     }
 
@@ -557,9 +600,9 @@ impl Producer {
 
     /// Empties the rings of consumers that have left.
     fn reap(&self) {
-        for ring in self.shared.rings() {
-            if ring.state().load(Ordering::Acquire) == LEFT {
-                self.shared.empty(&ring);
+        for consumer in 0..self.shared.places.consumers {
+            if self.shared.ring(consumer).state().load(Ordering::Acquire) == LEFT {
+                self.shared.empty(consumer);
             }
         }
     }
@@ -586,7 +629,7 @@ impl Producer {
     }
 
     /// Waits until an item can be sent.
-    fn wait(&self, deadline: Option<Instant>) -> Result<(), SendError> {
+    fn wait(&self, deadline_ns: Option<u64>) -> Result<(), SendError> {
         if self.obstacle().is_none() {
             return Ok(());
         }
@@ -594,7 +637,7 @@ impl Producer {
         shared.stalls.fetch_add(1, Ordering::Relaxed);
         let since = now_ns();
         let mut obstacle = None;
-        shared.producer_signal().wait(deadline, || {
+        shared.producer_signal().wait(deadline_ns, || {
             obstacle = self.obstacle();
             obstacle.is_none()
         });
@@ -614,7 +657,8 @@ impl Producer {
         // Our own reference, so that a fast consumer's does not free the slot under the others.
         shared.references(slot).store(1, Ordering::Relaxed);
         let mut heard = false;
-        for ring in shared.rings() {
+        for consumer in 0..shared.places.consumers {
+            let ring = shared.ring(consumer);
             let state = ring.state().load(Ordering::Acquire);
             if !matches!(state, CONSUMER | OBSERVER) {
                 continue;
@@ -632,7 +676,7 @@ impl Producer {
             }
             let (head, end) = (ring.head().load(Ordering::Relaxed), shared.end(&ring));
             if head != end {
-                ring.signal().notify();
+                shared.notify(consumer);
             }
         }
         shared.release(slot as u32);
@@ -647,8 +691,8 @@ impl Drop for Producer {
     fn drop(&mut self) {
         self.reap();
         self.shared.closed.store(true, Ordering::Release);
+        (0..self.shared.places.consumers).for_each(|c| self.shared.notify(c));
         self.shared.producer.store(false, Ordering::Release);
-        self.shared.rings().for_each(|r| r.signal().notify());
     }
 }
 
@@ -680,13 +724,13 @@ impl<'p> Loan<'p> {
         }
     }
 
-    /// Sends it as soon as possible, until the deadline.
-    pub fn send_until(self, deadline: Instant) -> Result<(), Refused<'p>> {
-        self.send_by(Some(deadline))
+    /// Sends it as soon as possible, until `deadline_ns` (CLOCK_MONOTONIC).
+    pub fn send_until(self, deadline_ns: u64) -> Result<(), Refused<'p>> {
+        self.send_by(Some(deadline_ns))
     }
 
-    fn send_by(self, deadline: Option<Instant>) -> Result<(), Refused<'p>> {
-        match self.producer.wait(deadline) {
+    fn send_by(self, deadline_ns: Option<u64>) -> Result<(), Refused<'p>> {
+        match self.producer.wait(deadline_ns) {
             Ok(()) => {
                 self.producer.deliver(self.slot, self.bytes);
                 Ok(())
@@ -748,16 +792,20 @@ impl Consumer {
         self.try_receive().ok().flatten()
     }
 
-    /// The next item. Sleeps until there is one or the deadline has passed, or until the producer
-    /// has gone and everything was received.
-    pub fn receive_until(
-        &self,
-        deadline: Option<Instant>,
-    ) -> Result<Option<Item<'_>>, TooManyHeld> {
+    /// The next item. Sleeps until there is one or it is `deadline_ns` (CLOCK_MONOTONIC), or until
+    /// the producer has gone and everything was received. A consumer with a [`Waker`] sleeps there.
+    pub fn receive_until(&self, deadline_ns: Option<u64>) -> Result<Option<Item<'_>>, TooManyHeld> {
         let ring = self.ring();
+        let waker = self.shared.wakers[self.index].load(Ordering::Acquire);
+        let signal = if waker.is_null() {
+            ring.signal()
+        } else {
+            // SAFETY: it lives at least until this consumer has left.
+            unsafe { (*waker).signal() }
+        };
         loop {
             let mut gone = false;
-            let ready = ring.signal().wait(deadline, || {
+            let ready = signal.wait(deadline_ns, || {
                 gone = self.shared.closed.load(Ordering::Acquire);
                 gone || ring.head().load(Ordering::Relaxed) != self.shared.end(&ring)
             });

@@ -34,3 +34,4 @@ pub use channel::{
     AttachError, Channel, Consumer, ConsumerStats, CreateError, Item, Loan, LoanError, Options,
     Policy, Producer, ProducerStats, Refused, SendError, TooManyHeld,
 };
+pub use signal::Waker;

@@ -1,11 +1,12 @@
 //! What every policy has to keep, in one thread against a model, and between threads.
 
+use onbeat_flow::clock::now_ns;
 use onbeat_flow::{
-    AttachError, Channel, CreateError, LoanError, Options, Policy, SendError, TooManyHeld,
+    AttachError, Channel, CreateError, LoanError, Options, Policy, SendError, TooManyHeld, Waker,
 };
 use proptest::prelude::*;
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const POLICIES: [Policy; 6] = [
     Policy::Latest,
@@ -143,10 +144,10 @@ fn a_waiting_producer_is_told_why_and_goes_on_when_an_item_is_consumed() {
     let consumer = channel.consumer().unwrap();
     producer.send(&[0]).unwrap();
     producer.send(&[1]).unwrap();
-    let soon = Instant::now() + Duration::from_millis(5);
+    let soon = now_ns() + 5_000_000;
     let refused = producer.loan(1).unwrap().send_until(soon).unwrap_err();
     assert_eq!(refused.reason, SendError::NoCredit { in_flight: 2 });
-    assert!(Instant::now() >= soon);
+    assert!(now_ns() >= soon);
     let mut loan = refused.loan;
     loan[0] = 2;
     // Received is not consumed.
@@ -163,6 +164,51 @@ fn a_waiting_producer_is_told_why_and_goes_on_when_an_item_is_consumed() {
     assert_eq!(*consumer.receive().unwrap(), [1]);
     assert_eq!(*consumer.receive().unwrap(), [2]);
     assert!(producer.stats().stalls >= 2);
+}
+
+#[test]
+fn one_thread_can_wait_for_several_channels_and_the_time() {
+    let waker = Waker::new();
+    let (mut producers, consumers): (Vec<_>, Vec<_>) = (0..3)
+        .map(|_| {
+            let channel = Channel::new(options(Policy::Credit { credits: 2 }, 1)).unwrap();
+            let consumer = channel.consumer_on(&waker).unwrap();
+            (channel.producer().unwrap(), consumer)
+        })
+        .unzip();
+    let soon = now_ns() + 3_000_000;
+    assert!(!waker.wait(Some(soon), || false));
+    assert!(now_ns() >= soon);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..300u64 {
+                producers[(round % 3) as usize]
+                    .send(&round.to_le_bytes())
+                    .unwrap();
+                if round % 50 == 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        let mut received = 0;
+        while received < 300 {
+            waker.wait(None, || {
+                let mut some = false;
+                for consumer in &consumers {
+                    while let Some(item) = consumer.receive() {
+                        assert_eq!(item.len(), 8);
+                        (received, some) = (received + 1, true);
+                    }
+                }
+                some
+            });
+        }
+    });
+    // The waker outlives neither too long nor too short: who goes first does not matter.
+    drop(waker);
+    producers.iter_mut().for_each(|p| p.send(&[0]).unwrap());
+    drop(consumers);
+    producers.iter_mut().for_each(|p| p.send(&[0]).unwrap());
 }
 
 #[test]

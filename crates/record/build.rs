@@ -34,7 +34,9 @@ fn main() {
             "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror",
         ])
         .arg(format!("-D__TARGET_ARCH_{target_arch}"))
+        // The target's own headers, and where a cross compiler's package puts them.
         .arg(format!("-I/usr/include/{triplet}"))
+        .arg(format!("-I/usr/{triplet}/include"))
         .args(["-c", "src/bpf/onbeat.bpf.c", "-o"])
         .arg(&object)
         .status();

@@ -1,7 +1,7 @@
 //! The thinnest layer over the kernel: loads the BPF programs, attaches them, reads their maps.
 
 use crate::decode::{decode, probe_of, Decoded};
-use libbpf_rs::btf::types::Struct;
+use libbpf_rs::btf::types::{DataSec, Struct, Var};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{
     Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, RingBuffer, RingBufferBuilder,
@@ -179,6 +179,20 @@ fn has_member(structure: &str, member: &str) -> bool {
     })
 }
 
+/// How far behind a CPU's run queue the kernel keeps what a KVM host says of stolen time; `None`
+/// for a kernel without either.
+fn steal_distance() -> Option<i64> {
+    let btf = Btf::from_vmlinux().ok()?;
+    let variables: DataSec<'_> = btf.type_by_name(".data..percpu")?;
+    let offset = |wanted: &str| {
+        variables.iter().find_map(|v| {
+            let variable: Var<'_> = btf.type_by_id(v.ty)?;
+            (variable.name()? == wanted).then_some(i64::from(v.offset))
+        })
+    };
+    Some(offset("steal_time")? - offset("runqueues")?)
+}
+
 impl Kernel {
     /// Loads the programs; nothing is attached yet.
     pub fn load(options: LoadOptions, release: &str) -> Result<Kernel, KernelLoadError> {
@@ -199,7 +213,9 @@ impl Kernel {
             .map_err(refused)?
             .open_memory(PROGRAMS)
             .map_err(refused)?;
-        let steal = crate::proc::is_virtual_machine() && has_member("rq", "prev_steal_time_rq");
+        let steal_distance = crate::proc::is_virtual_machine()
+            .then(steal_distance)
+            .flatten();
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             if name == "ring" {
@@ -220,7 +236,8 @@ impl Kernel {
                         ("wakeup_bytes", u64::from(options.buffer_bytes / 4)),
                         ("have_storage", features.task_storage.into()),
                         ("have_delays", features.delays.into()),
-                        ("have_steal", steal.into()),
+                        ("have_steal", steal_distance.is_some().into()),
+                        ("steal_distance", steal_distance.unwrap_or(0) as u64),
                         ("own_tgid", std::process::id().into()),
                     ],
                 )

@@ -29,6 +29,7 @@ const volatile bool have_cookie;       // bpf_get_attach_cookie (Linux 5.15)
 const volatile bool have_storage;      // task->bpf_storage tells observed threads (Linux 5.13)
 const volatile bool have_delays;       // task->sched_info tells how long it was ready (Linux 5.14)
 const volatile bool have_steal;        // a hypervisor may take this machine's CPUs away
+const volatile __s64 steal_distance;   // from a CPU's run queue to its struct kvm_steal_time
 const volatile __u64 wakeup_bytes;     // wake the reader from this fill level on
 const volatile __u32 own_tgid;         // the recorder itself
 
@@ -55,7 +56,6 @@ struct nsproxy {
 
 struct rq {
 	__u64 clock;
-	__u64 prev_steal_time_rq;
 } __attribute__((preserve_access_index));
 
 struct cfs_rq {
@@ -64,6 +64,11 @@ struct cfs_rq {
 
 struct sched_entity {
 	struct cfs_rq *cfs_rq;
+} __attribute__((preserve_access_index));
+
+// What a KVM host tells each CPU of its guest.
+struct kvm_steal_time {
+	__u64 steal;
 } __attribute__((preserve_access_index));
 
 struct sched_info {
@@ -360,27 +365,22 @@ static __always_inline __u8 observed(__u32 kind, __u64 pid_tgid)
 // Less is not worth a record.
 #define STOLEN_MIN_NS 10000
 
-// The run queue on which a task is; 0 where the kernel does not tell.
-static __always_inline struct rq *queue_of(struct task_struct *task)
-{
-	struct cfs_rq *queue;
-
-	if (!bpf_core_field_exists(task->se.cfs_rq))
-		return 0;
-	queue = task->se.cfs_rq;
-	return queue ? queue->rq : 0;
-}
-
-// Time stolen so far from the CPU on which this task is, as the scheduler has it: it looks at each
-// switch, wake-up and tick.
+// Time stolen so far from the CPU on which this task is, as its host tells. The kernel may not
+// tell addresses of its variables, but a CPU's variables lie at fixed distances from one another.
 static __always_inline __u64 stolen_so_far(struct task_struct *task)
 {
-	struct rq *rq;
+	struct kvm_steal_time *clock;
+	struct cfs_rq *queue;
+	__u64 now = 0;
 
 	if (!have_steal)
 		return 0;
-	rq = queue_of(task);
-	return rq ? rq->prev_steal_time_rq : 0;
+	queue = task->se.cfs_rq;
+	if (!queue || !queue->rq)
+		return 0;
+	clock = (void *)((__u64)queue->rq + steal_distance);
+	bpf_core_read(&now, sizeof(now), &clock->steal);
+	return now;
 }
 
 // Reports what was stolen from a running thread since it got this CPU, or since the last call.
@@ -1189,11 +1189,11 @@ static __always_inline __u32 state_of(__u64 *ctx, struct task_struct *prev)
 // before counts too, which is in run_delay already.
 static __always_inline __u64 ready_ns(struct task_struct *next)
 {
-	struct rq *rq = queue_of(next);
+	struct cfs_rq *queue = next->se.cfs_rq;
 	__u64 queued = next->sched_info.last_queued, ready = 0, *before;
 
-	if (queued && rq)
-		ready = rq->clock - queued;
+	if (queued && queue && queue->rq)
+		ready = queue->rq->clock - queued;
 	before = bpf_task_storage_get(&observed_tasks, next, 0, 0);
 	if (before)
 		ready += next->sched_info.run_delay - *before;

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a child has to end properly before it is killed.
-const GRACE: Duration = Duration::from_secs(10);
+/// Under real-time threads a recorder takes long to remove its probes.
+const GRACE: Duration = Duration::from_secs(60);
 
 /// The process groups that are alive now; shared with the watchdog.
 #[derive(Debug, Clone, Default)]

@@ -157,9 +157,19 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<(), LabErro
                     &what,
                     segment * rounds as u32 * 20 + Duration::from_secs(120),
                 );
-                cells.push(cell(context, &program, &env, setting, rounds, segment)?);
+                // One combination that fails does not take the others with it.
+                match cell(context, &program, &env, setting, rounds, segment) {
+                    Ok(measured) => cells.push(measured),
+                    Err(e) => report.note(format!("not measured: {}: {e}", setting.title())),
+                }
             }
         }
+    }
+    if cells.is_empty() {
+        return Err(LabError::unexpected(
+            "the latency of messages",
+            "no combination of rate and size could be measured",
+        ));
     }
     let mut raw = context.raw(
         "latency.csv",
@@ -186,6 +196,9 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<(), LabErro
             .iter()
             .filter(|c| c.setting.policy == policy)
             .collect();
+        if of_policy.is_empty() {
+            continue;
+        }
         for from in [From::Callback, From::Release] {
             summarise(context, report, policy, from, &of_policy)?;
         }

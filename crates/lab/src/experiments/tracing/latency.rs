@@ -128,7 +128,7 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<(), LabErro
     )?;
     let rates: &[u32] = context.pick(&[100, 500, 1000, 2000], &[100, 2000]);
     let sizes: &[u32] = context.pick(&[1, 32, 64, 256], &[1, 64]);
-    let rounds = context.pick(4, 2);
+    let rounds = context.pick(8, 4);
     let mut cells = vec![];
     for policy in [Policy::RealTime, Policy::Normal] {
         for &kib in sizes {
@@ -145,7 +145,7 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<(), LabErro
                 };
                 // Enough messages for a 99th percentile also at the lowest rate.
                 let segment = Duration::from_millis(if context.quick() {
-                    1000
+                    1500
                 } else {
                     (200_000 / rate_hz).clamp(1500, 2500).into()
                 });

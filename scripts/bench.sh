@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Prepares what an experiment needs and runs it: ./dev bench NAME [--quick] [-o DIR] [--seed N]
+# Prepares what an experiment needs and runs it: ./dev bench NAME [--quick] [-o DIR] [--seed N] [--arrivals FILE]
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 onbeat=target/release/onbeat
 
 name=${1:-}
 if [ -z "$name" ] || [ "$name" = -h ] || [ "$name" = --help ]; then
-  echo "usage: ./dev bench NAME [--quick] [-o DIR] [--seed N]"
+  echo "usage: ./dev bench NAME [--quick] [-o DIR] [--seed N] [--arrivals FILE]"
   echo
   exec "$onbeat" lab
 fi
@@ -31,7 +31,45 @@ want_packages() {
     echo "bench: ${missing[*]} could not be installed: the comparison with them will be skipped" >&2
 }
 
+# The peers in Rust have dependencies of their own. Without those ours is measured all the same.
+build_peers() {
+  local build=(cargo build --release --locked --manifest-path crates/lab/peers/rust/Cargo.toml)
+  export CARGO_TARGET_DIR="$ONBEAT_CACHE/peers"
+  echo "-- building the peers in Rust" >&2
+  "${build[@]}" --bin peer-onbeat
+  "${build[@]}" --bin peer-iceoryx2 --features iceoryx2 ||
+    { rm -f "$CARGO_TARGET_DIR/release/peer-iceoryx2"
+      echo "bench: iceoryx2 could not be built: the comparison with it will be skipped" >&2; }
+  unset CARGO_TARGET_DIR
+}
+
+# build_peer NAME COMMAND...: a program that an experiment measures. One that cannot be built is
+# skipped by the experiment, with what its log says went wrong as the reason.
+build_peer() {
+  local out="$ONBEAT_CACHE/lab/queues/$1" log="$ONBEAT_CACHE/lab/queues/$1.log"
+  shift
+  mkdir -p "$out"
+  echo "-- building $(basename "$out"), to be compared" >&2
+  if ! "$@" >"$log" 2>&1; then
+    rm -rf "$out"
+    # What went wrong, rather than what the compiler says at its end.
+    { grep -m1 -E 'error|missing' "$log" || tail -n 1 "$log"; } >"$log.new"
+    mv "$log.new" "$log"
+    echo "bench: $(cat "$log"): the comparison with it will be skipped" >&2
+  fi
+}
+
 case $name in
+  queues)
+    need_compiler
+    want_packages libroscpp-dev libnodelet-dev libnodeletlib-dev libnodeletlib-tools \
+      python3-rosmaster libstd-msgs-dev pkg-config
+    peers=crates/lab/peers
+    build_peer onbeat env CARGO_TARGET_DIR="$ONBEAT_CACHE/lab/queues/onbeat" \
+      cargo build --release --locked --manifest-path $peers/queues-onbeat/Cargo.toml
+    build_peer ros1 $peers/queues-ros1/build.sh "$ONBEAT_CACHE/lab/queues/ros1"
+    build_peer ros2 bash -c \
+      'env=$(./dev ros-env kilted) && exec "$0" "$env" "$1"' $peers/queues-ros2/build.sh "$ONBEAT_CACHE/lab/queues/ros2" ;;
   tracing)
     need_compiler
     ./dev ros-env kilted >/dev/null
@@ -40,11 +78,18 @@ case $name in
     want_packages babeltrace2 python3-bt2 ;;
   parking)
     ./dev ros-env kilted >/dev/null ;;
+  transport)
+    need_compiler
+    ./dev ros-env kilted >/dev/null || echo "bench: no ROS 2: the comparison with it will be skipped" >&2
+    want_packages g++ cyclonedds-dev cyclonedds-tools libfastrtps-dev iceoryx libiceoryx-binding-c-dev
+    build_peers ;;
 esac
 
-# Probes need root; everything built above stays the user's.
+# Probes need root, and priority over other programs; everything built above stays the user's.
 run=()
-if [ "$(id -u)" != 0 ] && [ "$name" != model ]; then
+if [ "$(id -u)" != 0 ] && [ "$name" = queues ] && ! command -v sudo >/dev/null; then
+  echo "bench: without root the programs that are measured have no priority over others" >&2
+elif [ "$(id -u)" != 0 ] && [ "$name" != model ]; then
   command -v sudo >/dev/null || { echo "bench: probes need root, and there is no sudo: run as root" >&2; exit 1; }
   run=(sudo -E)
 fi

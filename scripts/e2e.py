@@ -90,6 +90,13 @@ class Stand:
             self.built[distro] = out
         return self.built[distro]
 
+    def pipeline(self):
+        """The pipeline of onbeat-flow that knows its own timing."""
+        subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", "-p", "onbeat-flow",
+                        "--example", "pipeline"], check=True, cwd=ROOT)
+        target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
+        return os.path.join(target, "release/examples/pipeline")
+
     def file(self, name):
         """A path for a file of the running test."""
         return os.path.join(self.work, name)
@@ -279,12 +286,12 @@ def compare_latencies(truth, model):
         p50 = model_chain["latency_ns"]["p50"]
         off = max(low - p50, p50 - high, 0)
         offs.append(off)
-        share = ONE_LATENCY_SHARE + truth.get("stolen", 0)
-        if off > max(ONE_LATENCY_NS, share * median(own)):
+        if off > max(ONE_LATENCY_NS, ONE_LATENCY_SHARE * median(own)):
             wrong.append(f"{name}: median latency {median(own) / 1e6:.3f} ms in-band, the model's"
                          f" is {(p50 - median(own)) / 1e3:+.0f} us off")
     if offs:
-        FIGURES.append(f"latency off by {median(offs) / 1e3:.0f} us")
+        FIGURES.append(f"latency off by {median(offs) / 1e3:.0f} us, worst chain by"
+                       f" {max(offs) / 1e3:.0f} us")
     if offs and median(offs) > (LATENCY_NS if truth.get("compiled") else LATENCY_RCLPY_NS):
         wrong.append("chains' median latencies are off by "
                      + ", ".join(f"{off / 1e3:.0f}" for off in sorted(offs)) + " us")
@@ -543,6 +550,95 @@ def container(stand):
     expect_all(load(truth), stand.model("container", trace))
 
 
+# Tasks of onbeat-flow's pipeline: name, whose output they take, and which vertex shows what each
+# burns. The one with two inputs is shown as two subscriptions, of which the first only takes note.
+FLOW_TASKS = [("lidar", [], "/car/lidar:timer(20ms)"),
+              ("filter", ["lidar"], "/car/filter:subscription(/car/lidar)"),
+              ("map", ["lidar"], "/car/map:subscription(/car/lidar)"),
+              ("fuse", ["filter", "map"], "/car/fuse:subscription(/car/map)"),
+              ("brake", ["fuse"], "/car/brake:subscription(/car/fuse)")]
+
+
+def flow_truth(own):
+    """What onbeat-flow's pipeline says of itself, in the form of SYN's ground truth."""
+    vertices = {name: vertex for name, _, vertex in FLOW_TASKS}
+    note, sync = "/car/fuse:subscription(/car/filter)", "/car/fuse:sync(/car/fuse)"
+    callbacks = [{"id": vertex, "type": vertex.split(":")[1].split("(")[0],
+                  "outputs": [] if name == "fuse" else ["/car/" + name],
+                  "count": len(own["cpu_ns"][name]), "cpu_ns": own["cpu_ns"][name]}
+                 for name, _, vertex in FLOW_TASKS]
+    callbacks += [{"id": note, "type": "subscription", "outputs": []},
+                  {"id": sync, "type": "sync", "outputs": ["/car/fuse"]}]
+    edges = [("lidar", vertices["filter"], "lidar"), ("lidar", vertices["map"], "lidar"),
+             ("filter", note, "filter"), ("map", vertices["fuse"], "map")]
+    edges = [(vertices[source], target, topic) for source, target, topic in edges]
+    edges += [(note, sync, "filter"), (vertices["fuse"], sync, "map"),
+              (sync, vertices["brake"], "fuse")]
+    chains = [[vertices["lidar"], vertices[by], taker, sync, vertices["brake"]]
+              for by, taker in (("filter", note), ("map", vertices["fuse"]))]
+    return {
+        "callbacks": callbacks,
+        "edges": [{"from": a, "to": b, "topic": "/car/" + topic} for a, b, topic in edges],
+        "junctions": [{"callback": sync, "kind": "and", "inputs": [note, vertices["fuse"]]}],
+        "chains": [{"callbacks": c, "count": len(own["latency_ns"]),
+                    "latency_ns": own["latency_ns"]} for c in chains],
+        "compiled": True,
+    }
+
+
+def flow_variant(executor):
+    """Makes a test of one of onbeat-flow's executors."""
+    def run(stand):
+        name, out = "flow_" + executor, stand.file(f"flow_{executor}.truth.json")
+        trace = stand.record(name, [stand.pipeline(), executor, "4", out])
+        truth, model = flow_truth(load(out)), stand.model(name, trace)
+        truth["stolen"] = stand.stolen
+        probes = [p for p in load(os.path.join(trace, "manifest.json"))["probes"]
+                  if p["name"].startswith("onbeat_flow_")]
+        if len(probes) != 4 or any(p["placement"] == "stepped" for p in probes):
+            raise Mismatch(f"the functions of onbeat-flow are not probed cheaply: {probes}")
+        burnt = {**truth, "callbacks": [c for c in truth["callbacks"] if "cpu_ns" in c]}
+        expect(lost(model), compare_graph(truth, model), compare_executions(burnt, model),
+               compare_latencies(truth, model))
+
+    run.__name__ = "flow_" + executor
+    run.__doc__ = f"onbeat-flow: tasks of a {executor}, as callbacks"
+    TESTS.append(run)
+
+
+for _executor in ("chain", "graph", "priority"):
+    flow_variant(_executor)
+
+
+@test
+def flow_late_attach(stand):
+    """A flow program that runs already: its tasks by name, and a graph of them."""
+    out = stand.file("flow_late.truth.json")
+    app = subprocess.Popen([stand.pipeline(), "graph", "8", out])
+    try:
+        time.sleep(2)
+        with stand.recording("flow_late", "--pid", str(app.pid)) as trace:
+            time.sleep(3)
+    finally:
+        app.wait()
+    truth, model = flow_truth(load(out)), stand.model("flow_late", trace)
+    expect(lost(model), compare_graph(truth, model))
+
+
+@test
+def flow_later_process(stand):
+    """A flow program that starts while everything is recorded."""
+    out = stand.file("flow_later.truth.json")
+    with stand.recording("flow_later") as trace:
+        subprocess.run([stand.pipeline(), "graph", "3", out], check=True)
+    model = stand.model("flow_later", trace)
+    # Other processes of the machine may be in the recording too.
+    model["callbacks"] = [c for c in model["callbacks"] if c["id"].startswith("/car/")]
+    found, expected = ({c["id"] for c in m["callbacks"]}
+                       for m in (model, flow_truth(load(out))))
+    expect(lost(model), differences("vertex", expected, found))
+
+
 def main():
     """Runs the tests whose names match."""
     parser = argparse.ArgumentParser(description=__doc__,
@@ -584,6 +680,10 @@ def main():
                     text = "\n    ".join([*str(wrong).splitlines(), *FIGURES])
                     print(f"{'FAILED ' if last else 'AGAIN  '}  e2e {name}, attempt {attempt}:"
                           f"\n    {text}", flush=True)
+    left_out = [] if args.names else [t.__name__ for t in TESTS if t not in chosen]
+    for name in left_out:
+        print(f"LEFT OUT e2e {name}: the same on Kilted is run, and what differs on Jazzy by others"
+              " (--all runs it)")
     print(f"e2e: {len(chosen) - len(failed) - len(skipped)} passed, {len(failed)} failed,"
           f" {len(skipped)} skipped")
     sys.exit(1 if failed else 0)

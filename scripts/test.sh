@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up and runs the tests: ./dev test [unit | e2e [PART OF A NAME ...]]
+# Sets up and runs the tests: ./dev test [unit | e2e [--all] [PART OF A NAME ...]]
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 
@@ -9,6 +9,7 @@ say() { printf '\033[2m-- %s\033[0m\n' "$*" >&2; }
 unit() {
   say "unit and integration tests"
   cargo test --locked --workspace
+  scripts/check.sh quick
 }
 
 environments() {
@@ -31,5 +32,5 @@ case ${1:-all} in
     unit || failed=1
     e2e || failed=1
     exit "$failed" ;;
-  *) echo "usage: ./dev test [unit | e2e [PART OF A NAME ...]]" >&2; exit 2 ;;
+  *) echo "usage: ./dev test [unit | e2e [--all] [PART OF A NAME ...]]" >&2; exit 2 ;;
 esac

@@ -28,6 +28,9 @@ pub struct Args {
     /// Only this part of an experiment, e.g. `latency` of `tracing`
     #[arg(long, value_name = "PART")]
     pub only: Option<String>,
+    /// Recorded arrivals to stream, lines due_ns,processing_ns (only for `queues`)
+    #[arg(long, value_name = "FILE")]
+    pub arrivals: Option<PathBuf>,
     /// Directory for results.json, samples and plots [default: results/NAME]
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
@@ -68,6 +71,7 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
         quick: args.quick,
         only: args.only,
         seed: args.seed,
+        arrivals: args.arrivals,
         dir: args
             .output
             .unwrap_or_else(|| PathBuf::from("results").join(&name)),

@@ -42,6 +42,7 @@ impl Input {
         surplus: Surplus::Drop,
     };
 
+    #[inline]
     fn triggers(&self, arrived: u32) -> bool {
         self.threshold > 0 && arrived >= self.threshold
     }
@@ -100,6 +101,15 @@ pub enum ScheduleError {
 }
 
 impl Schedule {
+    /// Slots `[start, end)` of a cycle that begins at `origin_ns`, all in ns.
+    pub fn slots(cycle_ns: u64, origin_ns: u64, slots: impl Into<Vec<(u64, u64)>>) -> Schedule {
+        Schedule::Slots {
+            cycle_ns,
+            origin_ns,
+            slots: slots.into(),
+        }
+    }
+
     fn check(&self) -> Result<(), ScheduleError> {
         match self {
             Schedule::Period { period_ns: 0, .. } | Schedule::Slots { cycle_ns: 0, .. } => {
@@ -127,6 +137,7 @@ impl Schedule {
 
     /// The number of the release or slot that is current at a time; `None` between slots and
     /// before the beginning. Numbers grow by one from each to the next.
+    #[inline]
     fn current(&self, now_ns: u64) -> Option<u64> {
         match self {
             Schedule::Period {
@@ -222,9 +233,31 @@ impl Activation {
         })
     }
 
+    /// The task may run from now on: releases that passed before are none that it has not used.
+    pub fn start(&mut self, now_ns: u64) {
+        let current = self.schedule.as_ref().and_then(|s| s.current(now_ns));
+        self.next = self.next.max(current.unwrap_or(0));
+    }
+
     /// Items arrive at an input. Real-time safe.
+    #[inline]
     pub fn arrive(&mut self, input: usize, items: u32) {
         self.arrived[input] = self.arrived[input].saturating_add(items);
+    }
+
+    /// Items at an input that were not used yet are gone. Real-time safe.
+    pub fn forget(&mut self, input: usize, items: u32) {
+        self.arrived[input] = self.arrived[input].saturating_sub(items);
+    }
+
+    /// The task decides itself what activates it.
+    pub fn has_predicate(&self) -> bool {
+        matches!(self.condition, Condition::Predicate(_))
+    }
+
+    /// Time is one of its inputs.
+    pub fn has_schedule(&self) -> bool {
+        self.schedule.is_some()
     }
 
     /// What has arrived and was not used yet.
@@ -237,6 +270,7 @@ impl Activation {
         self.overruns
     }
 
+    #[inline]
     fn has_data(&self) -> bool {
         let mut inputs = self.inputs.iter().zip(&self.arrived);
         if inputs.clone().any(|(i, &n)| i.is_final && i.triggers(n)) {
@@ -250,6 +284,7 @@ impl Activation {
     }
 
     /// Shall the task run now? With a schedule: data AND time. Real-time safe.
+    #[inline]
     pub fn is_ready(&self, now_ns: u64) -> bool {
         let in_time = match &self.schedule {
             None => true,
@@ -258,7 +293,14 @@ impl Activation {
         in_time && self.has_data()
     }
 
+    /// When the release or slot began that is current; without a schedule, or between slots, `None`.
+    pub fn released_ns(&self, now_ns: u64) -> Option<u64> {
+        let schedule = self.schedule.as_ref()?;
+        schedule.start(schedule.current(now_ns)?)
+    }
+
     /// The task begins: what activated it is used up. Real-time safe.
+    #[inline]
     pub fn begin(&mut self, now_ns: u64) {
         for (input, arrived) in self.inputs.iter().zip(&mut self.arrived) {
             *arrived = match input.surplus {
@@ -393,6 +435,10 @@ mod tests {
         assert_eq!((a.wake_ns(7), a.overruns()), (Some(15), 0));
         a.begin(46);
         assert_eq!(a.overruns(), 3, "15, 25 and 35 passed");
+        a.start(99);
+        assert!(a.is_ready(99));
+        a.begin(106);
+        assert_eq!(a.overruns(), 4, "95 passed, those before were nobody's");
     }
 
     #[test]

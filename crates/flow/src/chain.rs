@@ -37,80 +37,20 @@
 //! # Ok::<(), onbeat_flow::chain::ChainError>(())
 //! ```
 
-use crate::activation::{Activation, Condition, Input, Schedule, ScheduleError};
 use crate::clock;
 use crate::signal::Waker;
-use std::fmt::Write as _;
+use crate::task::{dot, Core, Ran, TaskError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use thiserror::Error;
 
-/// What an execution has brought.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// Something for the tasks behind it.
-    Output,
-    /// Nothing for anybody.
-    Nothing,
-}
-
-/// What happens when a task takes longer than its deadline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Overrun {
-    /// It is counted; all goes on.
-    #[default]
-    Continue,
-    /// Its output goes to nobody.
-    Skip,
-    /// The chain runs no more.
-    Stop,
-}
-
-/// How a task is activated and watched.
-#[derive(Debug, Clone)]
-pub struct TaskOptions {
-    /// Its inputs, by number.
-    pub inputs: Vec<Input>,
-    /// How they activate it together.
-    pub condition: Condition,
-    /// When it may run besides.
-    pub schedule: Option<Schedule>,
-    /// How long an execution may take, in ns. Only with a deadline is the clock read.
-    pub deadline_ns: Option<u64>,
-    /// What happens when it takes longer.
-    pub overrun: Overrun,
-}
-
-impl Default for TaskOptions {
-    fn default() -> Self {
-        TaskOptions {
-            inputs: Vec::new(),
-            condition: Condition::All,
-            schedule: None,
-            deadline_ns: None,
-            overrun: Overrun::default(),
-        }
-    }
-}
+pub use crate::task::{Outcome, Overrun, TaskOptions, TaskStats};
 
 /// Why a chain cannot be built as asked.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ChainError {
-    /// Its time cannot be kept.
-    #[error("task '{task}': {reason}")]
-    Schedule {
-        /// Its name.
-        task: String,
-        /// Why.
-        reason: ScheduleError,
-    },
-    /// Without input and schedule it would run for ever.
-    #[error(
-        "task '{task}' has neither a triggering input nor a schedule: it would run at every step"
-    )]
-    Unbounded {
-        /// Its name.
-        task: String,
-    },
+    /// A task cannot be had as asked.
+    #[error(transparent)]
+    Task(#[from] TaskError),
     /// A task hands over to later ones only.
     #[error("'{to}' runs before '{from}': add the tasks in the order in which they run")]
     Order {
@@ -119,65 +59,57 @@ pub enum ChainError {
         /// To which.
         to: String,
     },
-    /// There is no such input.
-    #[error("task '{task}' has {inputs} inputs, so there is no number {input}")]
-    NoInput {
-        /// Its name.
-        task: String,
-        /// As it was given.
-        input: usize,
-        /// How many it has.
-        inputs: usize,
-    },
 }
 
 /// A task of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskId(usize);
 
-/// What a task has done so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TaskStats {
-    /// Executions.
-    pub executions: u64,
-    /// Executions that took longer than the deadline.
-    pub late: u64,
-    /// The longest of those with a deadline, in ns.
-    pub longest_ns: u64,
-    /// Releases of its period that passed unused.
-    pub overruns: u64,
-}
-
 struct Task<S> {
-    name: String,
-    activation: Activation,
-    deadline_ns: Option<u64>,
-    overrun: Overrun,
+    core: Core,
     run: Box<dyn FnMut(&mut S) -> Outcome + Send>,
-    /// Tasks and inputs that its output goes to.
+    /// Tasks and their links that its output goes to.
     outputs: Vec<(usize, usize)>,
-    stats: TaskStats,
+    /// The same with the number of the input, to be drawn.
+    drawn: Vec<(usize, usize)>,
 }
 
-type Poll<S> = Box<dyn FnMut(&mut S) -> u32 + Send>;
+/// Something outside that is asked for items.
+struct Feed<S> {
+    poll: Box<dyn FnMut(&mut S) -> u32 + Send>,
+    /// It says how many wait, and not how many came.
+    waiting: bool,
+    /// Task and link that they go to.
+    to: usize,
+    link: usize,
+}
 
 /// Tasks in the order in which they were added, and the state that they share.
 pub struct Chain<S> {
     state: S,
     tasks: Vec<Task<S>>,
-    /// Polls, with the task and input that what they find goes to.
-    feeds: Vec<(Poll<S>, usize, usize)>,
+    feeds: Vec<Feed<S>>,
     stopped: bool,
+    /// What time alone makes run does not any more.
+    draining: bool,
+    name: String,
 }
 
 impl<S> Chain<S> {
     /// A chain without tasks.
     pub fn new(state: S) -> Chain<S> {
+        Chain::named("chain", state)
+    }
+
+    /// The same with a name of its own, which recordings show before those of the tasks.
+    pub fn named(name: &str, state: S) -> Chain<S> {
         Chain {
             state,
             tasks: Vec::new(),
             feeds: Vec::new(),
             stopped: false,
+            draining: false,
+            name: name.into(),
         }
     }
 
@@ -188,63 +120,73 @@ impl<S> Chain<S> {
         options: TaskOptions,
         run: impl FnMut(&mut S) -> Outcome + Send + 'static,
     ) -> Result<TaskId, ChainError> {
-        let waits = options.inputs.iter().any(|i| i.threshold > 0);
-        if !waits && options.schedule.is_none() {
-            return Err(ChainError::Unbounded { task: name.into() });
-        }
-        let activation = Activation::new(options.inputs, options.condition, options.schedule)
-            .map_err(|reason| ChainError::Schedule {
-                task: name.into(),
-                reason,
-            })?;
         self.tasks.push(Task {
-            name: name.into(),
-            activation,
-            deadline_ns: options.deadline_ns,
-            overrun: options.overrun,
+            core: Core::new(&self.name, name, options)?,
             run: Box::new(run),
             outputs: Vec::new(),
-            stats: TaskStats::default(),
+            drawn: Vec::new(),
         });
         Ok(TaskId(self.tasks.len() - 1))
-    }
-
-    fn check_input(&self, task: TaskId, input: usize) -> Result<(), ChainError> {
-        let inputs = self.tasks[task.0].activation.arrived().len();
-        if input < inputs {
-            return Ok(());
-        }
-        Err(ChainError::NoInput {
-            task: self.tasks[task.0].name.clone(),
-            input,
-            inputs,
-        })
     }
 
     /// What one task brings arrives at an input of a later one. A task may have several followers,
     /// and an input several sources.
     pub fn connect(&mut self, from: TaskId, to: TaskId, input: usize) -> Result<(), ChainError> {
-        self.check_input(to, input)?;
+        self.tasks[to.0].core.check_input(input)?;
+        let source = self.tasks[from.0].core.name.clone();
         if to.0 <= from.0 {
             return Err(ChainError::Order {
-                from: self.tasks[from.0].name.clone(),
-                to: self.tasks[to.0].name.clone(),
+                from: source,
+                to: self.tasks[to.0].core.name.clone(),
             });
         }
-        self.tasks[from.0].outputs.push((to.0, input));
+        let link = self.tasks[to.0].core.link(&self.name, &source, input);
+        let source = &mut self.tasks[from.0];
+        source.outputs.push((to.0, link));
+        source.drawn.push((to.0, input));
         Ok(())
     }
 
-    /// Asks `poll` at the beginning of each step how many items came from outside, for example from
-    /// a channel's consumer.
+    /// Asks `poll` at the beginning of each step how many items came from outside, and are now in
+    /// the state, for example from a channel's consumer.
     pub fn feed(
         &mut self,
         to: TaskId,
         input: usize,
         poll: impl FnMut(&mut S) -> u32 + Send + 'static,
     ) -> Result<(), ChainError> {
-        self.check_input(to, input)?;
-        self.feeds.push((Box::new(poll), to.0, input));
+        self.add_feed(to, input, Box::new(poll), false)
+    }
+
+    /// Asks at the beginning of each step how many items *wait* outside, for example in a channel
+    /// whose consumer is part of the state. The task takes them there, so that they stay in the
+    /// channel, and its policy holds, until then.
+    pub fn feed_waiting(
+        &mut self,
+        to: TaskId,
+        input: usize,
+        waiting: impl FnMut(&mut S) -> u32 + Send + 'static,
+    ) -> Result<(), ChainError> {
+        self.add_feed(to, input, Box::new(waiting), true)
+    }
+
+    fn add_feed(
+        &mut self,
+        to: TaskId,
+        input: usize,
+        poll: Box<dyn FnMut(&mut S) -> u32 + Send>,
+        waiting: bool,
+    ) -> Result<(), ChainError> {
+        let core = &mut self.tasks[to.0].core;
+        core.check_input(input)?;
+        let source = format!("{}/{input}", core.name);
+        let link = core.link(&self.name, &source, input);
+        self.feeds.push(Feed {
+            poll,
+            waiting,
+            to: to.0,
+            link,
+        });
         Ok(())
     }
 
@@ -254,47 +196,33 @@ impl<S> Chain<S> {
         if self.stopped {
             return 0;
         }
-        for (poll, to, input) in &mut self.feeds {
-            let items = poll(&mut self.state);
-            if items > 0 {
-                self.tasks[*to].activation.arrive(*input, items);
+        for feed in &mut self.feeds {
+            let items = (feed.poll)(&mut self.state);
+            let core = &mut self.tasks[feed.to].core;
+            if feed.waiting {
+                core.level(feed.link, items);
+            } else if items > 0 {
+                core.arrive(feed.link, items);
             }
         }
         let mut ran = 0;
         for index in 0..self.tasks.len() {
             let (done, later) = self.tasks.split_at_mut(index + 1);
             let task = &mut done[index];
-            if !task.activation.is_ready(now_ns) {
+            if (self.draining && task.core.is_source) || !task.core.activation.is_ready(now_ns) {
                 continue;
             }
-            task.activation.begin(now_ns);
-            task.stats.executions += 1;
             ran += 1;
-            let outcome = match task.deadline_ns {
-                None => (task.run)(&mut self.state),
-                Some(deadline_ns) => {
-                    let begin = clock::now_ns();
-                    let outcome = (task.run)(&mut self.state);
-                    let took = clock::now_ns() - begin;
-                    task.stats.longest_ns = task.stats.longest_ns.max(took);
-                    if took <= deadline_ns {
-                        outcome
-                    } else {
-                        task.stats.late += 1;
-                        match task.overrun {
-                            Overrun::Continue => outcome,
-                            Overrun::Skip => Outcome::Nothing,
-                            Overrun::Stop => {
-                                self.stopped = true;
-                                return ran;
-                            }
-                        }
+            match task.core.execute(now_ns, || (task.run)(&mut self.state)) {
+                Ran::Output => {
+                    for &(to, link) in &task.outputs {
+                        later[to - index - 1].core.arrive(link, 1);
                     }
                 }
-            };
-            if outcome == Outcome::Output {
-                for &(to, input) in &task.outputs {
-                    later[to - index - 1].activation.arrive(input, 1);
+                Ran::Nothing => {}
+                Ran::Stop => {
+                    self.stopped = true;
+                    return ran;
                 }
             }
         }
@@ -307,6 +235,9 @@ impl<S> Chain<S> {
     /// policy, priority and CPU are the caller's to set.
     pub fn run(&mut self, waker: &Waker, stop: &AtomicBool) {
         let over = |chain: &Self| chain.stopped || stop.load(Ordering::Acquire);
+        let now_ns = clock::now_ns();
+        let tasks = self.tasks.iter_mut();
+        tasks.for_each(|t| t.core.activation.start(now_ns));
         while !over(self) {
             let now_ns = clock::now_ns();
             if self.step(now_ns) == 0 {
@@ -316,12 +247,34 @@ impl<S> Chain<S> {
         }
     }
 
+    /// Runs until no input is pending: what has arrived is worked off, also what waits for a slot,
+    /// and nothing is released by time alone. Sleeps until a slot where it must; `stop` ends it
+    /// earlier, once `waker` is woken.
+    pub fn drain(&mut self, waker: &Waker, stop: &AtomicBool) {
+        self.draining = true;
+        let over = |chain: &Self| chain.stopped || stop.load(Ordering::Acquire);
+        while !over(self) {
+            let now_ns = clock::now_ns();
+            if self.step(now_ns) > 0 {
+                continue;
+            }
+            let Some(wake_ns) = self.wake_ns(now_ns) else {
+                break;
+            };
+            waker.wait(Some(wake_ns), || {
+                over(self) || self.step(clock::now_ns()) > 0
+            });
+        }
+        self.draining = false;
+    }
+
     /// The next time at which a task may be ready without anything arriving; `None` if all wait
     /// for data.
     pub fn wake_ns(&self, now_ns: u64) -> Option<u64> {
         self.tasks
             .iter()
-            .filter_map(|t| t.activation.wake_ns(now_ns))
+            .filter(|t| !(self.draining && t.core.is_source))
+            .filter_map(|t| t.core.activation.wake_ns(now_ns))
             .min()
     }
 
@@ -342,33 +295,25 @@ impl<S> Chain<S> {
 
     /// What a task has done so far.
     pub fn stats(&self, task: TaskId) -> TaskStats {
-        let task = &self.tasks[task.0];
-        TaskStats {
-            overruns: task.activation.overruns(),
-            ..task.stats
-        }
+        self.tasks[task.0].core.stats()
     }
 
     /// The chain as a graph for graphviz.
     pub fn to_dot(&self) -> String {
-        let mut dot = String::from("digraph chain {\n  rankdir=LR;\n  node [shape=box];\n");
-        for (i, task) in self.tasks.iter().enumerate() {
-            let name = task.name.replace('\\', "\\\\").replace('"', "\\\"");
-            let _ = writeln!(dot, "  t{i} [label=\"{}. {name}\"];", i + 1);
-        }
-        for (i, task) in self.tasks.iter().enumerate() {
-            for (to, input) in &task.outputs {
-                let _ = writeln!(dot, "  t{i} -> t{to} [headlabel=\"{input}\"];");
-            }
-        }
-        dot.push_str("}\n");
-        dot
+        let tasks = self.tasks.iter().enumerate();
+        let boxes = tasks
+            .clone()
+            .map(|(i, t)| (i, format!("{}. {}", i + 1, t.core.name)))
+            .collect();
+        let edges = tasks.flat_map(|(i, t)| t.drawn.iter().map(move |&(to, n)| (i, to, n)));
+        dot("chain", &[(String::new(), boxes)], edges)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::activation::{Input, Schedule};
 
     fn each(inputs: usize) -> TaskOptions {
         TaskOptions {
@@ -534,11 +479,11 @@ mod tests {
         ));
         assert!(matches!(
             chain.connect(a, b, 1),
-            Err(ChainError::NoInput { .. })
+            Err(ChainError::Task(TaskError::NoInput { .. }))
         ));
         assert!(matches!(
             chain.feed(b, 2, |()| 0),
-            Err(ChainError::NoInput { .. })
+            Err(ChainError::Task(TaskError::NoInput { .. }))
         ));
     }
 }

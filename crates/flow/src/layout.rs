@@ -1,10 +1,41 @@
 //! Where everything lies in a channel's memory.
 
-use crate::memory::ALIGN;
-use crate::signal;
+use crate::region::ALIGN;
 
-/// Head of a payload: references, length, sequence number, time.
+/// Head of a payload: who refers to it, sequence number, time, length.
 pub(crate) const SLOT_HEAD: usize = ALIGN;
+
+/// Words before the rings: signal of the producer, counters, and what the channel was made from.
+pub(crate) mod head {
+    use super::ALIGN;
+
+    /// The signal that the producer sleeps on.
+    pub(crate) const SIGNAL: usize = 0;
+
+    // Written by the producer.
+    pub(crate) const SENT: usize = ALIGN;
+    pub(crate) const UNHEARD: usize = ALIGN + 8;
+    pub(crate) const STALLS: usize = ALIGN + 16;
+    pub(crate) const STALLED_NS: usize = ALIGN + 24;
+    /// The slot that is being handed over, plus one.
+    pub(crate) const DELIVERING: usize = ALIGN + 32;
+    /// The ring whose oldest entry is being dropped, plus one, and the head that it had.
+    pub(crate) const DROPPING: usize = ALIGN + 40;
+    pub(crate) const DROPPED_HEAD: usize = ALIGN + 48;
+    pub(crate) const LOST: usize = ALIGN + 56;
+
+    pub(crate) const STARTED: usize = 2 * ALIGN;
+    pub(crate) const CLOSED: usize = 2 * ALIGN + 4;
+    pub(crate) const PRODUCERS: usize = 2 * ALIGN + 8;
+
+    /// What the channel was made from: `WORDS` words of 64 bits, then the type's name.
+    pub(crate) const DESCRIPTION: usize = 3 * ALIGN;
+    pub(crate) const WORDS: usize = 14;
+    pub(crate) const NAME: usize = 5 * ALIGN;
+    pub(crate) const NAME_BYTES: usize = 2 * ALIGN;
+
+    pub(crate) const SIZE: usize = NAME + NAME_BYTES;
+}
 
 /// Sizes and offsets in bytes; computed alike by everyone who knows the options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +49,6 @@ pub(crate) struct Places {
     /// Bytes of a payload at most.
     pub(crate) payload: usize,
     ring: usize,
-    rings: usize,
     pool: usize,
     slot: usize,
     /// All of it.
@@ -29,6 +59,9 @@ fn aligned(size: usize) -> Option<usize> {
     size.checked_next_multiple_of(ALIGN)
 }
 
+/// Lines of a ring before its entries: the consumer's words, the producer's, and the signal.
+pub(crate) const RING_HEAD: usize = 3 * ALIGN;
+
 impl Places {
     /// `None` if it is more than can be addressed.
     pub(crate) fn new(
@@ -37,11 +70,8 @@ impl Places {
         slots: usize,
         payload: usize,
     ) -> Option<Places> {
-        // The producer's words have the first line, and each ring three: the consumer's words, the
-        // producer's, and the signal; then the entries.
-        let rings = ALIGN;
-        let ring = aligned(entries.checked_mul(4)?)?.checked_add(3 * ALIGN)?;
-        let pool = ring.checked_mul(consumers)?.checked_add(rings)?;
+        let ring = aligned(entries.checked_mul(8)?)?.checked_add(RING_HEAD)?;
+        let pool = ring.checked_mul(consumers)?.checked_add(head::SIZE)?;
         let slot = aligned(payload)?.checked_add(SLOT_HEAD)?;
         let size = slot.checked_mul(slots)?.checked_add(pool)?;
         Some(Places {
@@ -50,32 +80,27 @@ impl Places {
             slots,
             payload,
             ring,
-            rings,
             pool,
             slot,
             size,
         })
     }
 
-    /// The signal that the producer sleeps on.
-    pub(crate) const PRODUCER_SIGNAL: usize = 0;
-
+    #[inline]
     pub(crate) fn ring(&self, consumer: usize) -> usize {
         assert!(consumer < self.consumers);
-        self.rings + consumer * self.ring
+        head::SIZE + consumer * self.ring
     }
 
-    pub(crate) fn signal(&self, consumer: usize) -> usize {
-        self.ring(consumer) + 2 * ALIGN
-    }
-
+    #[inline]
     pub(crate) fn slot(&self, slot: usize) -> usize {
         assert!(slot < self.slots);
         self.pool + slot * self.slot
     }
 }
 
-const _: () = assert!(signal::SIZE <= ALIGN);
+const _: () = assert!(head::DESCRIPTION + 8 * head::WORDS <= head::NAME);
+const _: () = assert!(head::LOST + 8 <= head::STARTED);
 
 #[cfg(test)]
 mod tests {
@@ -84,8 +109,8 @@ mod tests {
     #[test]
     fn places_do_not_overlap_and_lines_are_not_shared() {
         let p = Places::new(3, 8, 5, 100).unwrap();
-        let mut ends = vec![(0, signal::SIZE)];
-        ends.extend((0..3).map(|c| (p.ring(c), p.ring(c) + 3 * ALIGN + 8 * 4)));
+        let mut ends = vec![(0, head::SIZE)];
+        ends.extend((0..3).map(|c| (p.ring(c), p.ring(c) + RING_HEAD + 8 * 8)));
         ends.extend((0..5).map(|s| (p.slot(s), p.slot(s) + SLOT_HEAD + 100)));
         for pair in ends.windows(2) {
             assert!(pair[0].1.next_multiple_of(ALIGN) <= pair[1].0, "{pair:?}");

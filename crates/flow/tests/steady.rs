@@ -4,17 +4,31 @@
 
 use onbeat_flow::activation::{Input, Schedule};
 use onbeat_flow::chain::{Chain, Outcome, TaskOptions};
-use onbeat_flow::{Channel, Consumer, Options, Policy, Producer};
+use onbeat_flow::graph::Graph;
+use onbeat_flow::priority::Priorities;
+use onbeat_flow::task::Task;
+use onbeat_flow::thread::ThreadOptions;
+use onbeat_flow::{Channel, Consumer, Options, Policy, Producer, Running, TaskId};
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
+thread_local! {
+    /// Whether this thread's allocations count.
+    static WATCHED: Cell<bool> = const { Cell::new(false) };
+}
+
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        if WATCHED.try_with(Cell::get).unwrap_or(false) {
+            ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        }
         unsafe { System.alloc(layout) }
     }
 
@@ -82,7 +96,7 @@ fn work(chain: &mut Chain<u64>, ends: &mut [(Producer, Consumer)], rounds: u64) 
             for size in [1, 64, 1000] {
                 let mut loan = producer.loan(size).expect("nothing is held");
                 loan[0] = i as u8;
-                loan.send();
+                loan.send().unwrap();
                 let item = consumer.receive().expect("it was sent");
                 if (item.len(), item[0]) != (size, i as u8) {
                     return false;
@@ -93,8 +107,8 @@ fn work(chain: &mut Chain<u64>, ends: &mut [(Producer, Consumer)], rounds: u64) 
     *chain.state() - begin == 9 * rounds
 }
 
-/// From here on the thread may end; any other system call ends it. (Seccomp's strict mode would also
-/// take the time stamp counter away, and with it the clock.)
+/// From here on the thread (or process) may end; any other system call ends it. (Seccomp's strict
+/// mode would also take the time stamp counter away, and with it the clock.)
 fn forbid_system_calls() -> bool {
     const LOAD_NUMBER: u16 = 0x20;
     const IF_EQUAL: u16 = 0x15;
@@ -102,7 +116,8 @@ fn forbid_system_calls() -> bool {
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let mut filter = [
         step(LOAD_NUMBER, 0, 0, 0),
-        step(IF_EQUAL, 0, 1, libc::SYS_exit as u32),
+        step(IF_EQUAL, 1, 0, libc::SYS_exit as u32),
+        step(IF_EQUAL, 0, 1, libc::SYS_exit_group as u32),
         step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
         step(RETURN, 0, 0, libc::SECCOMP_RET_KILL_PROCESS),
     ];
@@ -116,14 +131,131 @@ fn forbid_system_calls() -> bool {
     }
 }
 
+/// The same tasks as a graph or by priority, behind a source that has `rounds` items: on two threads
+/// by turns, or all on one. The first task calls `begin` in its first execution and `end` in its
+/// last. From its first execution on each thread is watched.
+fn executor(
+    by_priority: bool,
+    threads: usize,
+    rounds: u64,
+    begin: fn(),
+    end: fn(),
+) -> (Running, TaskId) {
+    let options = (0..threads).map(|t| ThreadOptions::new(&t.to_string()));
+    let options: Vec<_> = options.collect();
+    let mut graph = Graph::new("graph", options.clone());
+    let mut priorities = Priorities::new("priorities", options);
+    let mut before = None;
+    for i in 0..10 {
+        let options = TaskOptions {
+            inputs: vec![Input::EACH],
+            deadline_ns: Some(1_000_000_000),
+            ..TaskOptions::default()
+        };
+        let task = if before.is_none() {
+            let run = move |left: &mut u64| {
+                WATCHED.set(true);
+                if *left == rounds {
+                    begin();
+                }
+                *left -= 1;
+                if *left == 0 {
+                    end();
+                }
+                Outcome::Output
+            };
+            // One at a time, so that the one that sleeps is woken each time.
+            Task::new("0", options, rounds, run).feed(0, |left| u32::from(*left > 0))
+        } else {
+            Task::new(&i.to_string(), options, 0, |_| {
+                WATCHED.set(true);
+                Outcome::Output
+            })
+        };
+        let thread = i % threads;
+        let id = if by_priority {
+            priorities.task(thread, i as u32, task).unwrap()
+        } else {
+            graph.task(task.on(thread)).unwrap()
+        };
+        if let Some(before) = before.replace(id) {
+            if by_priority {
+                priorities.connect(before, id, 0).unwrap();
+            } else {
+                graph.connect(before, id, 0).unwrap();
+            }
+        }
+    }
+    let running = if by_priority {
+        priorities.start().unwrap()
+    } else {
+        graph.start().unwrap()
+    };
+    (running, before.expect("there are tasks"))
+}
+
+#[test]
+fn executors_allocate_nothing_on_their_threads() {
+    // What is allocated while a thread ends is not counted: `end` is called before.
+    static AT_END: AtomicU64 = AtomicU64::new(u64::MAX);
+    for by_priority in [false, true] {
+        let end = || AT_END.store(ALLOCATIONS.load(Ordering::Relaxed), Ordering::Relaxed);
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        let (mut running, last) = executor(by_priority, 2, 10_000, || (), end);
+        running.drain(None).unwrap();
+        assert_eq!(running.stats(last).executions, 10_000);
+        assert_eq!(AT_END.load(Ordering::Relaxed), before);
+    }
+}
+
+/// Named for a process that ends itself, which the next test starts.
+#[test]
+#[ignore = "ends its process"]
+fn helper_without_system_calls() {
+    let by_priority = std::env::var_os("BY_PRIORITY").is_some();
+    let forbidden = std::env::var_os("FORBIDDEN").is_some();
+    let begin = || assert!(forbid_system_calls());
+    let quit = || unsafe {
+        libc::syscall(libc::SYS_exit_group, 0);
+    };
+    let getpid = || unsafe {
+        libc::syscall(libc::SYS_getpid);
+    };
+    let end: fn() = if forbidden { getpid } else { quit };
+    let (mut running, _) = executor(by_priority, 1, 10_000, begin, end);
+    running.drain(None).unwrap();
+}
+
+#[test]
+fn executors_make_no_system_call_while_there_is_something_to_do() {
+    for by_priority in [false, true] {
+        for forbidden in [false, true] {
+            let mut child = Command::new(std::env::current_exe().unwrap());
+            child.args(["--exact", "--ignored", "helper_without_system_calls"]);
+            for (name, set) in [("BY_PRIORITY", by_priority), ("FORBIDDEN", forbidden)] {
+                if set {
+                    child.env(name, "1");
+                }
+            }
+            let ended = child.output().unwrap();
+            let expected = if forbidden { Some(libc::SIGSYS) } else { None };
+            let status = ended.status;
+            assert_eq!(status.signal(), expected, "by priority: {by_priority}");
+            assert!(forbidden || status.success(), "{status}");
+        }
+    }
+}
+
 #[test]
 fn nothing_is_allocated_and_no_system_call_is_made() {
     let (mut chain, mut ends) = (chain(), ends());
     assert!(work(&mut chain, &mut ends, 10));
 
+    WATCHED.set(true);
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     assert!(work(&mut chain, &mut ends, 10_000));
     assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), before);
+    WATCHED.set(false);
 
     for forbidden in [false, true] {
         // SAFETY: the child makes no call that a fork of a threaded process must not make.

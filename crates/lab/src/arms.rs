@@ -66,6 +66,16 @@ impl ArmSamples {
         &self.names
     }
 
+    /// Number of rounds.
+    pub fn rounds(&self) -> usize {
+        self.rounds.len()
+    }
+
+    /// Samples of an arm in a round, in the order in which they came.
+    pub fn of(&self, round: usize, arm: usize) -> &[f64] {
+        &self.rounds[round][arm]
+    }
+
     /// All samples of an arm, sorted.
     pub fn pooled(&self, arm: usize) -> Sorted {
         Sorted::new(self.rounds.iter().flat_map(|r| r[arm].iter().copied()))

@@ -81,6 +81,18 @@ pub fn real_time(command: &mut Command, priority: i32) {
     }
 }
 
+/// Runs a command before (negative) or after others that are not real-time; without effect where
+/// that is not allowed.
+pub fn nice(command: &mut Command, value: i32) {
+    // SAFETY: setpriority is a plain system call on plain numbers.
+    unsafe {
+        command.pre_exec(move || {
+            libc::setpriority(libc::PRIO_PROCESS, 0, value);
+            Ok(())
+        });
+    }
+}
+
 fn signal_group(group: i32, signal: i32) {
     // SAFETY: kill takes plain numbers; a negative one names a process group.
     unsafe { libc::kill(-group, signal) };

@@ -24,6 +24,10 @@ pub trait Experiment {
     fn parts(&self) -> &'static [&'static str] {
         &[]
     }
+    /// Whether it can stream a recording of arrivals.
+    fn takes_arrivals(&self) -> bool {
+        false
+    }
     /// Does it. Parts that this machine cannot do go into [`Report::skipped`]; an error is for
     /// when nothing can be said.
     fn run(&self, context: &mut Context) -> Result<Report, LabError>;
@@ -44,6 +48,12 @@ pub enum LabError {
         experiment: &'static str,
         /// What there is.
         known: String,
+    },
+    /// The experiment has no streams.
+    #[error("{experiment} streams no messages: leave --arrivals out")]
+    NoArrivals {
+        /// Which.
+        experiment: &'static str,
     },
     /// A file could not be read or written.
     #[error("{action} {}: {source}", path.display())]
@@ -134,6 +144,8 @@ pub fn registry() -> Vec<Box<dyn Experiment>> {
         Box::new(experiments::tracing::Tracing),
         Box::new(experiments::model::ModelSpeed),
         Box::new(experiments::parking::Parking),
+        Box::new(experiments::transport::Transport),
+        Box::new(experiments::queues::Queues),
     ]
 }
 
@@ -154,6 +166,8 @@ pub struct Options {
     pub only: Option<String>,
     /// Seed of everything random.
     pub seed: u64,
+    /// A recording of arrivals to stream instead of made-up ones, for experiments with streams.
+    pub arrivals: Option<PathBuf>,
     /// Directory for the results; made if need be.
     pub dir: PathBuf,
     /// The `onbeat` program, for experiments that record.
@@ -186,6 +200,11 @@ impl Context {
         } else {
             full
         }
+    }
+
+    /// A recording of arrivals, where one was given.
+    pub fn arrivals(&self) -> Option<&Path> {
+        self.options.arrivals.as_deref()
     }
 
     /// The output directory.
@@ -383,6 +402,11 @@ pub fn run(experiment: &dyn Experiment, options: &Options) -> Result<Results, La
             known,
         });
     }
+    if options.arrivals.is_some() && !experiment.takes_arrivals() {
+        return Err(LabError::NoArrivals {
+            experiment: experiment.name(),
+        });
+    }
     fs::create_dir_all(&options.dir).map_err(LabError::file("making", &options.dir))?;
     let groups = Groups::default();
     let doomed = groups.clone();
@@ -416,12 +440,17 @@ pub fn run(experiment: &dyn Experiment, options: &Options) -> Result<Results, La
         experiment: name.into(),
         about: experiment.about().into(),
         command: format!(
-            "./dev bench {name}{}{}",
+            "./dev bench {name}{}{}{}",
             if options.quick { " --quick" } else { "" },
             options
                 .only
                 .as_ref()
                 .map(|o| format!(" --only {o}"))
+                .unwrap_or_default(),
+            options
+                .arrivals
+                .as_ref()
+                .map(|a| format!(" --arrivals {}", a.display()))
                 .unwrap_or_default()
         ),
         quick: options.quick,
@@ -525,6 +554,7 @@ mod tests {
             quick: true,
             only: None,
             seed: 5,
+            arrivals: None,
             dir: dir.join("out"),
             onbeat: "onbeat".into(),
         }
@@ -597,6 +627,14 @@ mod tests {
             ..options(dir.path())
         };
         assert!(matches!(run(&Trivial, &only), Err(LabError::NoPart { .. })));
+        let streams = Options {
+            arrivals: Some("recording.csv".into()),
+            ..options(dir.path())
+        };
+        assert!(matches!(
+            run(&Trivial, &streams),
+            Err(LabError::NoArrivals { .. })
+        ));
         let all = registry();
         for e in &all {
             assert_eq!(

@@ -9,13 +9,17 @@ use std::ops::Range;
 const SIZE: (u32, u32) = (860, 480);
 
 /// Told apart also by people who see fewer colours (Okabe and Ito's palette).
-const COLOURS: [RGBColor; 6] = [
+const COLOURS: [RGBColor; 9] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
     RGBColor(204, 121, 167),
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
+    // For more than those, darker than the palette's own.
+    RGBColor(60, 60, 60),
+    RGBColor(136, 34, 85),
+    RGBColor(153, 153, 51),
 ];
 
 fn colour(i: usize) -> RGBColor {
@@ -33,6 +37,35 @@ macro_rules! legend {
             .label_font(("sans-serif", 14))
             .draw()?
     };
+}
+
+/// How wide the area left of a legend is, so that these names fit beside it.
+fn beside<'a>(names: impl Iterator<Item = &'a str>) -> u32 {
+    let longest = names.map(|n| n.chars().count()).max().unwrap_or(0) as u32;
+    SIZE.0 - (longest * 7 + 50).clamp(150, SIZE.0 / 2)
+}
+
+/// An entry of a legend beside the plot.
+fn entry(
+    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+    number: usize,
+    name: &str,
+    paint: RGBColor,
+    dashed: bool,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let y = 60 + 24 * number as i32;
+    let style = paint.stroke_width(3);
+    let dashes: &[(i32, i32)] = if dashed {
+        &[(0, 9), (14, 23)]
+    } else {
+        &[(0, 23)]
+    };
+    for &(from, to) in dashes {
+        area.draw(&PathElement::new([(from, y), (to, y)], style))?;
+    }
+    let text = Text::new(name.to_string(), (30, y - 8), ("sans-serif", 14));
+    area.draw(&text)?;
+    Ok(())
 }
 
 /// Draws into a string.
@@ -201,7 +234,14 @@ pub fn percentiles(title: &str, unit: &str, series: &[(&str, Sorted)]) -> Result
         (low * 0.8, high * 1.25)
     };
     draw(title, |area| {
-        let mut chart = ChartBuilder::on(area)
+        // Within the plot the legend of many would lie over their lines.
+        let many = series.len() > 2;
+        let (left, right) = if many {
+            area.split_horizontally(beside(series.iter().map(|s| s.0)))
+        } else {
+            (area.clone(), area.clone())
+        };
+        let mut chart = ChartBuilder::on(&left)
             .caption(title, ("sans-serif", 20))
             .margin(14)
             .x_label_area_size(44)
@@ -226,14 +266,19 @@ pub fn percentiles(title: &str, unit: &str, series: &[(&str, Sorted)]) -> Result
                 .map(|x| (x, positive(&sorted.quantile(1.0 - 10f64.powf(-x)))))
                 .collect();
             let points = if n == 0 { vec![] } else { points };
-            chart
-                .draw_series(LineSeries::new(points, colour(i).stroke_width(2)))?
-                .label(*name)
-                .legend(move |(x, y)| {
-                    PathElement::new([(x, y), (x + 18, y)], colour(i).stroke_width(3))
-                });
+            let line = chart.draw_series(LineSeries::new(points, colour(i).stroke_width(2)))?;
+            if many {
+                entry(&right, i, name, colour(i), false)?;
+                continue;
+            }
+            line.label(*name).legend(move |(x, y)| {
+                PathElement::new([(x, y), (x + 18, y)], colour(i).stroke_width(3))
+            });
         }
-        legend!(chart, SeriesLabelPosition::UpperLeft);
+        if !many {
+            // Lines rise to the right, so that the corner below them is free.
+            legend!(chart, SeriesLabelPosition::LowerRight);
+        }
         Ok(())
     })
 }
@@ -276,7 +321,15 @@ pub fn lines(title: &str, axes: Axes<'_>, lines: &[Line]) -> Result<String, LabE
     }
     let x_axis = number_axis(x_range.clone(), axes.log_x);
     draw(title, |area| {
-        let mut chart = ChartBuilder::on(area)
+        // Within the plot the legend of many would lie over some of them.
+        let many = lines.len() > 3;
+        let names = lines.iter().map(|l| &*l.name);
+        let (left, right) = if many {
+            area.split_horizontally(beside(names.chain(axes.mark.iter().map(|m| m.1))))
+        } else {
+            (area.clone(), area.clone())
+        };
+        let mut chart = ChartBuilder::on(&left)
             .caption(title, ("sans-serif", 20))
             .margin(14)
             .x_label_area_size(44)
@@ -292,7 +345,11 @@ pub fn lines(title: &str, axes: Axes<'_>, lines: &[Line]) -> Result<String, LabE
             .axis_desc_style(("sans-serif", 14))
             .draw()?;
         if let Some((y, name)) = axes.mark {
-            let style = RGBColor(110, 110, 110).stroke_width(2);
+            let paint = RGBColor(110, 110, 110);
+            let style = paint.stroke_width(2);
+            if many {
+                entry(&right, lines.len(), name, paint, true)?;
+            }
             chart
                 .draw_series(DashedLineSeries::new(
                     [(x_range.start, y), (x_range.end, y)],
@@ -305,6 +362,9 @@ pub fn lines(title: &str, axes: Axes<'_>, lines: &[Line]) -> Result<String, LabE
         }
         for (i, line) in lines.iter().enumerate() {
             let points: Vec<_> = line.points.iter().map(|&(x, y)| (x_of(x), y)).collect();
+            if many {
+                entry(&right, i, &line.name, colour(i), false)?;
+            }
             chart
                 .draw_series(LineSeries::new(
                     points.iter().copied(),
@@ -320,7 +380,91 @@ pub fn lines(title: &str, axes: Axes<'_>, lines: &[Line]) -> Result<String, LabE
                     .map(|&p| Circle::new(p, 3, colour(i).filled())),
             )?;
         }
-        legend!(chart, SeriesLabelPosition::UpperRight);
+        // In the corner where the lines are lower.
+        let middle = (x_range.start + x_range.end) / 2.0;
+        let highest = |right: bool| {
+            points()
+                .filter(|p| (x_of(p.0) > middle) == right)
+                .map(|p| p.1)
+                .fold(f64::MIN, f64::max)
+        };
+        let corner = if highest(true) > highest(false) {
+            SeriesLabelPosition::UpperLeft
+        } else {
+            SeriesLabelPosition::UpperRight
+        };
+        if !many {
+            legend!(chart, corner);
+        }
+        Ok(())
+    })
+}
+
+/// A line of [`curves`].
+#[derive(Debug, Clone)]
+pub struct Curve {
+    /// Its name in the legend.
+    pub name: String,
+    /// Number of its colour, so that it can be the same in every plot.
+    pub colour: usize,
+    /// Drawn dashed: another kind of the same.
+    pub dashed: bool,
+    /// Points, by ascending x.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Lines with dots over a quantity, both logarithmic, with the legend beside them. `ticks` are the
+/// values of x with their labels.
+pub fn curves(
+    title: &str,
+    (x, y): (&str, &str),
+    ticks: &[(f64, String)],
+    curves: &[Curve],
+) -> Result<String, LabError> {
+    let log = |v: f64| v.max(1e-9).log10();
+    let points = || curves.iter().flat_map(|c| c.points.iter().copied());
+    let around = |values: &mut dyn Iterator<Item = f64>| {
+        let (low, high) = values.fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(v), h.max(v)));
+        let room = ((high - low) * 0.06).max(0.05);
+        if low > high {
+            0.0..1.0
+        } else {
+            low - room..high + room
+        }
+    };
+    let x_axis = Ticks {
+        range: around(&mut ticks.iter().map(|t| log(t.0))),
+        ticks: ticks.iter().map(|(v, l)| (log(*v), l.clone())).collect(),
+    };
+    let y_axis = number_axis(around(&mut points().map(|p| log(p.1))), true);
+    draw(title, |area| {
+        let (left, right) = area.split_horizontally(beside(curves.iter().map(|c| &*c.name)));
+        let mut chart = ChartBuilder::on(&left)
+            .caption(title, ("sans-serif", 20))
+            .margin(14)
+            .x_label_area_size(44)
+            .y_label_area_size(70)
+            .build_cartesian_2d(x_axis, y_axis)?;
+        chart
+            .configure_mesh()
+            .x_desc(x)
+            .y_desc(y)
+            .light_line_style(WHITE)
+            .label_style(("sans-serif", 13))
+            .axis_desc_style(("sans-serif", 14))
+            .draw()?;
+        for (i, curve) in curves.iter().enumerate() {
+            let points = || curve.points.iter().map(|&(x, y)| (log(x), log(y)));
+            let paint = colour(curve.colour);
+            if curve.dashed {
+                let style = paint.stroke_width(2);
+                chart.draw_series(DashedLineSeries::new(points(), 7, 4, style))?;
+            } else {
+                chart.draw_series(LineSeries::new(points(), paint.stroke_width(2)))?;
+            }
+            chart.draw_series(points().map(|p| Circle::new(p, 3, paint.filled())))?;
+            entry(&right, i, &curve.name, paint, curve.dashed)?;
+        }
         Ok(())
     })
 }
@@ -505,6 +649,34 @@ mod tests {
         )
         .unwrap();
         keep("bars.svg", &bars);
+    }
+
+    #[test]
+    fn curves_hold_their_points_and_their_names() {
+        let curve = |name: &str, dashed| Curve {
+            name: name.into(),
+            colour: usize::from(dashed),
+            dashed,
+            points: vec![(64.0, 12.0), (4194304.0, 3900.0)],
+        };
+        let ticks = [(64.0, "64 B".into()), (4194304.0, "4 MiB".into())];
+        let both = [curve("copies", false), curve("busy", true)];
+        let svg = curves("Latency", ("size", "us"), &ticks, &both).unwrap();
+        assert_eq!(svg.matches("<circle").count(), 4);
+        for text in ["copies", "busy", "64 B", "4 MiB"] {
+            assert!(svg.contains(text), "{text}");
+        }
+        keep("curves.svg", &svg);
+        // The names of many stand beside the plot as well.
+        let many: Vec<(&str, Sorted)> = ["a", "b", "c", "d", "e", "f"]
+            .map(|n| (n, Sorted::new((1..100).map(f64::from))))
+            .to_vec();
+        let svg = percentiles("Latency of many", "us", &many).unwrap();
+        assert!(many
+            .iter()
+            .all(|(name, _)| svg.contains(&format!("\n{name}\n"))));
+        keep("percentiles-many.svg", &svg);
+        curves("nothing", ("x", "y"), &[], &[]).unwrap();
     }
 
     #[test]

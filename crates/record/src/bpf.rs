@@ -304,6 +304,20 @@ impl Kernel {
         at_return: bool,
         cookie: u32,
     ) -> Result<Link, String> {
+        self.attach_counted_uprobe(program, file, file_offset, at_return, cookie, 0)
+    }
+
+    /// The same, counted by the kernel in a variable that lies in the file at `counter_offset` (0:
+    /// there is none).
+    pub fn attach_counted_uprobe(
+        &self,
+        program: &str,
+        file: &Path,
+        file_offset: u64,
+        at_return: bool,
+        cookie: u32,
+        counter_offset: u64,
+    ) -> Result<Link, String> {
         let options = UprobeOpts {
             cookie: if self.features.cookie {
                 cookie.into()
@@ -311,6 +325,7 @@ impl Kernel {
                 0
             },
             retprobe: at_return,
+            ref_ctr_offset: counter_offset as usize,
             ..UprobeOpts::default()
         };
         let offset = usize::try_from(file_offset).map_err(|e| e.to_string())?;

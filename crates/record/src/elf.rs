@@ -2,6 +2,7 @@
 
 use crate::placement::Machine;
 use object::read::elf::ElfFile64;
+use object::read::ReadCache;
 use object::{Architecture, Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -146,6 +147,17 @@ impl Symbols {
     }
 }
 
+/// Has a file a section of that name? Reads little of it, so that many files can be asked; what is
+/// no ELF file has none.
+pub fn has_section(path: &Path, name: &str) -> bool {
+    let Ok(file) = std::fs::File::open(path) else {
+        return false;
+    };
+    let cache = ReadCache::new(file);
+    let file = ElfFile64::<object::Endianness, _>::parse(&cache);
+    file.is_ok_and(|file| file.section_by_name(name).is_some())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,5 +192,7 @@ mod tests {
         assert!(symbols
             .get("main")
             .is_some_and(|f| !f.code.is_empty() && f.file_offset > 0));
+        assert!(has_section(&own, ".text") && !has_section(&own, ".note.onbeat"));
+        assert!(!has_section(Path::new("/proc/self/status"), ".text"));
     }
 }

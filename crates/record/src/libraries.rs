@@ -1,10 +1,12 @@
 //! Puts probes into libraries: each file once, whatever processes and containers map it.
 
 use crate::bpf::Kernel;
-use crate::elf::Symbols;
+use crate::elf::{has_section, Symbols};
 use crate::placement::{entry, place, Place, Placement};
 use crate::privilege;
-use crate::probes::{Distribution, Library, Probe, PROBES, SYNC_MEMBER, SYNC_PREFIX};
+use crate::probes::{
+    Distribution, Library, Probe, FLOW_COUNTER, FLOW_NOTE, PROBES, SYNC_MEMBER, SYNC_PREFIX,
+};
 use crate::proc::{self, MappedFile};
 use libbpf_rs::Link;
 use onbeat_trace::manifest::ProbeInfo;
@@ -35,6 +37,8 @@ pub struct Libraries {
     distributions: HashMap<(u64, u64), Distribution>,
     probes: Vec<Attached>,
     loaders: HashSet<(u64, u64)>,
+    /// Files that were looked at for onbeat-flow, and whether they hold it.
+    flow: HashMap<(u64, u64), bool>,
 }
 
 /// What a process was found to use.
@@ -68,6 +72,7 @@ impl Libraries {
             distributions: HashMap::new(),
             probes: Vec::new(),
             loaders: HashSet::new(),
+            flow: HashMap::new(),
         }
     }
 
@@ -186,13 +191,28 @@ impl Libraries {
         });
     }
 
-    /// Has the process mapped a tracing library (that is not probed yet, with `unprobed`)?
-    pub fn uses_ros(&self, pid: u32, unprobed: bool) -> bool {
-        proc::mapped_files(pid, |name| {
+    /// Has the process mapped a tracing library or onbeat-flow (that is not probed yet, with
+    /// `unprobed`)?
+    pub fn is_traceable(&mut self, pid: u32, unprobed: bool) -> bool {
+        let mut files = proc::mapped_files(pid, |name| {
             Library::of_file_name(name) == Some(Library::Tracetools)
-        })
-        .iter()
-        .any(|file| !unprobed || !self.done.contains(&file.id))
+        });
+        files.extend(self.flow_files(pid));
+        files
+            .iter()
+            .any(|file| !unprobed || !self.done.contains(&file.id))
+    }
+
+    /// Files of a process that hold onbeat-flow's executors: the program, or libraries of its own.
+    fn flow_files(&mut self, pid: u32) -> Vec<MappedFile> {
+        let mut files = proc::mapped_files(pid, |name| name.contains(".so"));
+        files.retain(|file| !is_system_file(&file.path));
+        files.extend(proc::executable(pid));
+        files.retain(|file| {
+            let look = || has_section(&file.reachable, FLOW_NOTE);
+            *self.flow.entry(file.id).or_insert_with(look)
+        });
+        files
     }
 
     /// Looks at what a process has mapped and probes what is new.
@@ -240,6 +260,13 @@ impl Libraries {
                 found.attached += self.probe_library(kernel, file, library, distribution);
             }
         }
+        for file in self.flow_files(pid) {
+            if self.done.insert(file.id) {
+                // Its rows are the same for all distributions.
+                let any = Distribution::Kilted;
+                found.attached += self.probe_library(kernel, &file, Library::Flow, any);
+            }
+        }
         if found.distribution.is_some() {
             found.attached += self.visit_synchronisers(kernel, pid);
         }
@@ -257,8 +284,11 @@ impl Libraries {
             .iter()
             .filter(|p| p.library == library && p.applies_to(distribution))
             .collect();
-        let wanted: HashSet<&str> = rows.iter().flat_map(|p| p.symbols).copied().collect();
-        let symbols = match Symbols::read(&file.reachable, false, |name| wanted.contains(name)) {
+        let wanted = rows.iter().flat_map(|p| p.symbols).copied();
+        let wanted: HashSet<&str> = wanted.chain([FLOW_COUNTER]).collect();
+        // A program does not export its functions.
+        let local = library == Library::Flow;
+        let symbols = match Symbols::read(&file.reachable, local, |name| wanted.contains(name)) {
             Ok(symbols) => symbols,
             Err(error) => {
                 let error = error.to_string();
@@ -282,6 +312,7 @@ impl Libraries {
             }
         };
         let before = self.probes.len();
+        let counter_offset = symbols.get(FLOW_COUNTER).map_or(0, |v| v.file_offset);
         for row in rows {
             let mut any = false;
             for &symbol in row.symbols {
@@ -298,12 +329,13 @@ impl Libraries {
                     }
                 };
                 let cookie = self.next_cookie();
-                let link = kernel.attach_uprobe(
+                let link = kernel.attach_counted_uprobe(
                     row.program,
                     &file.reachable,
                     function.file_offset + at.offset,
                     false,
                     cookie,
+                    counter_offset,
                 );
                 self.push(row.name, file, symbol, at, cookie, link, row.consequence);
                 if let Some(program) = row.return_program {
@@ -333,7 +365,10 @@ impl Libraries {
                     offset: 0,
                     placement: Placement::Stepped,
                 };
-                let missing = Err(format!("{} does not export it", file.path));
+                let missing = Err(match library {
+                    Library::Flow => format!("{} was stripped of its symbols", file.path),
+                    _ => format!("{} does not export it", file.path),
+                });
                 let cookie = self.next_cookie();
                 self.push(
                     row.name,

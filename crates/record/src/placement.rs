@@ -256,6 +256,17 @@ mod tests {
     }
 
     #[test]
+    fn the_functions_of_onbeat_flow_are_cheap_on_every_kernel() {
+        // nopl 0(rax,rax,1); nop; mov eax, 1; ret
+        let code = [
+            0x0f, 0x1f, 0x44, 0x00, 0x00, 0x90, 0xb8, 0x01, 0x00, 0x00, 0x00, 0xc3,
+        ];
+        assert_eq!(x86(&code), (0, Placement::Nop));
+        let before = place(Machine::X86_64, &code, false);
+        assert_eq!((before.offset, before.placement), (5, Placement::Emulated));
+    }
+
+    #[test]
     fn nothing_is_taken_behind_a_write_to_an_argument() {
         // mov rcx, rdx (an argument register); push rbx
         assert_eq!(

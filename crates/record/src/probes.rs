@@ -54,6 +54,8 @@ pub enum Library {
     Rmw,
     /// `librclcpp.so`
     Rclcpp,
+    /// A program or library with onbeat-flow's executors in it, told by its [`FLOW_NOTE`].
+    Flow,
 }
 
 impl Library {
@@ -121,6 +123,7 @@ const NO_CALLBACK: &str = "callbacks of this type are missing";
 const NO_EDGE: &str = "edges and chains over this kind of communication are missing";
 const COARSE: &str = "brackets of callbacks are inferred from other calls and less exact";
 const MINOR: &str = "none for the graph; a detail is missing";
+const NO_TASK: &str = "tasks of onbeat-flow are missing";
 const INTRA: &str = "intra-process edges are missing";
 
 macro_rules! row {
@@ -502,6 +505,35 @@ pub const PROBES: &[Probe] = &[
         "on_guard_trigger",
         COARSE
     ),
+    // ---- tasks of onbeat-flow
+    row!(
+        "onbeat_flow_task_init",
+        Flow,
+        ["onbeat_flow_task_init"],
+        "on_flow_task_init",
+        "tasks made where others have gone have the others' names"
+    ),
+    row!(
+        "onbeat_flow_task_start",
+        Flow,
+        ["onbeat_flow_task_start"],
+        "on_flow_task_start",
+        NO_TASK
+    ),
+    row!(
+        "onbeat_flow_task_end",
+        Flow,
+        ["onbeat_flow_task_end"],
+        "on_flow_task_end",
+        NO_TASK
+    ),
+    row!(
+        "onbeat_flow_publish",
+        Flow,
+        ["onbeat_flow_publish"],
+        "on_flow_publish",
+        NO_EDGE
+    ),
 ];
 
 /// Programs on the kernel's own tracepoints: name in manifests, program, consequence.
@@ -532,6 +564,11 @@ pub const KERNEL_PROBES: &[(&str, &str, &str)] = &[
         "reused process ids can be mistaken for old ones",
     ),
 ];
+
+/// Variable in which a file that holds onbeat-flow wants its probes counted.
+pub const FLOW_COUNTER: &str = "onbeat_flow_watched";
+/// Section by which a file is known that holds onbeat-flow's executors.
+pub const FLOW_NOTE: &str = ".note.onbeat";
 
 /// Name prefix of `message_filters::Synchronizer<...>` members, and what marks its input
 /// callback `cb<N>(event)`: these are template instances in the user's own binaries.

@@ -335,7 +335,7 @@ impl Recording {
             pids.clone_from(&options.pids);
         }
         if options.command.is_empty() {
-            pids.retain(|&pid| self.libraries.uses_ros(pid, false));
+            pids.retain(|&pid| self.libraries.is_traceable(pid, false));
             pids.iter().for_each(|&pid| self.kernel.mark_late(pid));
             for pid in pids {
                 self.libraries.visit(&self.kernel, pid);
@@ -535,7 +535,7 @@ impl Recording {
 
     /// Probes what a process has loaded; `running`: it runs on meanwhile.
     fn visit(&mut self, pid: u32, running: bool) {
-        if running && self.libraries.uses_ros(pid, true) {
+        if running && self.libraries.is_traceable(pid, true) {
             self.kernel.mark_late(pid);
         }
         if self.libraries.visit(&self.kernel, pid).attached > 0 {
@@ -633,7 +633,9 @@ impl Recording {
 
     fn not_recovered(&self) -> Vec<String> {
         let mut sentences = Vec::new();
-        for process in self.manifest.processes.iter().filter(|p| p.late) {
+        // Tasks of onbeat-flow tell their names and periods whenever they are asked.
+        let ros = |p: &&ProcessInfo| p.late && !p.distribution.is_empty();
+        for process in self.manifest.processes.iter().filter(ros) {
             let who = format!("process {} ({})", process.pid, short(&process.command));
             if process.nodes.is_empty() {
                 sentences.push(format!(

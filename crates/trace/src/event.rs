@@ -4,7 +4,7 @@
 //! long as it lives. `rcl` handles are `rcl_*_t *`, `rmw` handles are `rmw_*_t *`; the `*Init`
 //! events tie the two together. Times are CLOCK_MONOTONIC in ns; `source_ns` are the middleware's
 //! source time stamps (CLOCK_REALTIME in ns for every rmw we know), which identify a data item
-//! across publisher and subscriber.
+//! across publisher and subscriber (of an item of onbeat-flow: its process and number).
 
 /// A name that came from a traced process: untrusted text, to be escaped where it is shown.
 pub type Name = Box<str>;

@@ -1,4 +1,6 @@
 //! The experiments, one module each.
 pub mod model;
 pub mod parking;
+pub mod queues;
 pub mod tracing;
+pub mod transport;

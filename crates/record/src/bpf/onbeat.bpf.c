@@ -54,6 +54,23 @@ struct nsproxy {
 	struct mnt_namespace *mnt_ns;
 } __attribute__((preserve_access_index));
 
+struct super_block {
+	__u32 s_dev;
+} __attribute__((preserve_access_index));
+
+struct inode {
+	unsigned long i_ino;
+	struct super_block *i_sb;
+} __attribute__((preserve_access_index));
+
+struct file {
+	struct inode *f_inode;
+} __attribute__((preserve_access_index));
+
+struct mm_struct {
+	struct file *exe_file;
+} __attribute__((preserve_access_index));
+
 struct rq {
 	__u64 clock;
 } __attribute__((preserve_access_index));
@@ -78,6 +95,7 @@ struct sched_info {
 
 struct task_struct {
 	struct nsproxy *nsproxy;
+	struct mm_struct *mm;
 	unsigned int __state;
 	int prio;
 	unsigned int policy;
@@ -258,6 +276,19 @@ struct {
 	__type(key, __u32);
 	__type(value, __u8);
 } mounts SEC(".maps");
+
+// Programs that the recorder was told of.
+struct program {
+	__u64 inode;
+	__u64 device;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct program);
+	__type(value, __u8);
+} programs SEC(".maps");
 
 // Distance from _dl_debug_state to _r_debug in each dynamic linker, by cookie.
 struct {
@@ -448,7 +479,7 @@ static __always_inline __u8 *scheduled(struct task_struct *task)
 #define E_OWN 1      // the application's
 #define E_INTERNAL 2 // the middleware's
 
-enum endpoint { E_PUBLISHER, E_SUBSCRIPTION, E_SERVICE, E_CLIENT };
+enum endpoint { E_PUBLISHER, E_SUBSCRIPTION, E_SERVICE, E_CLIENT, E_FLOW_CALLBACK, E_FLOW_TASK };
 
 static __always_inline void know_endpoint(__u64 pid_tgid, __u64 handle, __u32 endpoint)
 {
@@ -1013,6 +1044,187 @@ static __always_inline int execute(struct pt_regs *ctx, __u32 kind, __u32 which)
 PROBE(on_execute_client) { return execute(ctx, K_EXECUTE_START, 3); }
 PROBE(on_execute_client_return) { return execute(ctx, K_EXECUTE_END, 3); }
 
+// ---- tasks of onbeat-flow (its probe.rs): a task is a node, time its timer, what it gets something
+// from its subscriptions. Names stand behind the handles, so that it does not matter who came first.
+struct flow_task {
+	__u64 name;
+	__u64 executor;
+	__u64 topic;
+	__u64 period_ns;
+};
+
+struct flow_callback {
+	__u64 task;
+	__u64 source; // topic; 0: time
+	__u64 joined; // the task waits for others besides
+};
+
+#define FLOW_DATA 1
+#define FLOW_TIME 2
+#define FLOW_JOINED 3
+
+static __always_inline void flow_name(__u64 pid_tgid, __u32 kind, __u64 a, __u64 b, __u64 c,
+				      __u64 name, __u64 second)
+{
+	struct record_names *r = BEGIN(record_names, kind, pid_tgid);
+
+	if (!r)
+		return;
+	r->a[0] = a;
+	r->a[1] = b;
+	r->a[2] = c;
+	r->a[3] = 0;
+	r->name[0][0] = 0;
+	r->name[1][0] = 0;
+	bpf_probe_read_user_str(r->name[0], NAME_MAX_BYTES, (void *)name);
+	if (second)
+		bpf_probe_read_user_str(r->name[1], NAME_MAX_BYTES, (void *)second);
+	SUBMIT(r);
+}
+
+static __always_inline void flow_pair(__u64 pid_tgid, __u32 kind, __u64 a, __u64 b)
+{
+	struct record2 *r = BEGIN(record2, kind, pid_tgid);
+
+	if (r) {
+		r->a[0] = a;
+		r->a[1] = b;
+		SUBMIT(r);
+	}
+}
+
+// Tells who this is. A function of its own, so that the verifier looks at it once.
+__attribute__((noinline)) int flow_describe(__u64 pid_tgid, __u64 handle)
+{
+	struct endpoint_key key = { .tgid = pid_tgid >> 32 };
+	struct flow_callback callback = {};
+	struct flow_task task = {};
+	__u8 value;
+
+	if (bpf_probe_read_user(&callback, sizeof(callback), (void *)handle) ||
+	    bpf_probe_read_user(&task, sizeof(task), (void *)callback.task))
+		return 0;
+	key.handle = callback.task;
+	key.endpoint = E_FLOW_TASK;
+	if (!bpf_map_lookup_elem(&endpoints, &key)) {
+		value = E_OWN;
+		bpf_map_update_elem(&endpoints, &key, &value, BPF_ANY);
+		flow_name(pid_tgid, K_NODE_INIT, callback.task, 0, 0, task.name, task.executor);
+		flow_name(pid_tgid, K_PUBLISHER_INIT, callback.task, callback.task, callback.task,
+			  task.topic, 0);
+	}
+	value = !callback.source ? FLOW_TIME : callback.joined ? FLOW_JOINED : FLOW_DATA;
+	key.handle = handle;
+	key.endpoint = E_FLOW_CALLBACK;
+	bpf_map_update_elem(&endpoints, &key, &value, BPF_ANY);
+	if (callback.source) {
+		flow_name(pid_tgid, K_SUBSCRIPTION_INIT, handle, callback.task, handle,
+			  callback.source, 0);
+		flow_pair(pid_tgid, K_SUBSCRIPTION_OBJECT, handle, handle);
+		flow_pair(pid_tgid, K_SUBSCRIPTION_CALLBACK, handle, handle);
+	} else {
+		flow_pair(pid_tgid, K_TIMER_INIT, handle, task.period_ns);
+		flow_pair(pid_tgid, K_TIMER_NODE, handle, callback.task);
+		flow_pair(pid_tgid, K_TIMER_CALLBACK, handle, handle);
+	}
+	return value;
+}
+
+// Numbers of items are unique in a process: with its id they are in the recording.
+static __always_inline __u64 flow_stamp(__u64 pid_tgid, __u64 sequence)
+{
+	return (pid_tgid >> 32) << 40 | (sequence & 0xffffffffff);
+}
+
+// onbeat_flow_task_init(callback): whoever was at this address has gone. A timer is told with its first
+// call, from which its releases are counted.
+PROBE(on_flow_task_init)
+{
+	ENTER(K_NODE_INIT);
+	struct endpoint_key key = { .handle = ARG1(ctx), .tgid = pid_tgid >> 32,
+				    .endpoint = E_FLOW_CALLBACK };
+	struct flow_callback callback = {};
+
+	count_hit(ctx);
+	bpf_map_delete_elem(&endpoints, &key);
+	if (bpf_probe_read_user(&callback, sizeof(callback), (void *)ARG1(ctx)))
+		return 0;
+	if (callback.source) {
+		flow_describe(pid_tgid, ARG1(ctx));
+		return 0;
+	}
+	// Time comes first when a task is made.
+	key.handle = callback.task;
+	key.endpoint = E_FLOW_TASK;
+	bpf_map_delete_elem(&endpoints, &key);
+	return 0;
+}
+
+// onbeat_flow_task_start(callback, sequence)
+PROBE(on_flow_task_start)
+{
+	ENTER(K_CALLBACK_START);
+	struct endpoint_key key = { .handle = ARG1(ctx), .tgid = pid_tgid >> 32,
+				    .endpoint = E_FLOW_CALLBACK };
+	__u8 *known = bpf_map_lookup_elem(&endpoints, &key);
+	int value = known ? *known : flow_describe(pid_tgid, ARG1(ctx));
+
+	mark_thread(pid_tgid);
+	if (value == FLOW_TIME) {
+		struct record1 *t = BEGIN(record1, K_TIMER_CALL, pid_tgid);
+		if (t) {
+			t->a[0] = ARG1(ctx);
+			SUBMIT(t);
+		}
+	} else {
+		struct record3 *t = BEGIN(record3, K_TAKE, pid_tgid);
+		if (t) {
+			t->head.small = 1;
+			t->a[0] = ARG1(ctx);
+			t->a[1] = 0;
+			t->a[2] = flow_stamp(pid_tgid, ARG2(ctx));
+			SUBMIT(t);
+		}
+	}
+	struct record1 *r = BEGIN_HIT(record1, K_CALLBACK_START, pid_tgid);
+	if (r) {
+		r->a[0] = ARG1(ctx);
+		SUBMIT(r);
+	}
+	if (value == FLOW_JOINED) {
+		struct record1 *s = BEGIN(record1, K_SYNC_INPUT, pid_tgid);
+		if (s) {
+			// Its task, which is the first word.
+			bpf_probe_read_user(&s->a[0], sizeof(s->a[0]), (void *)ARG1(ctx));
+			SUBMIT(s);
+		}
+	}
+	return 0;
+}
+
+// onbeat_flow_task_end(callback)
+ENDING1(on_flow_task_end, K_CALLBACK_END)
+
+// onbeat_flow_publish(task, sequence)
+PROBE(on_flow_publish)
+{
+	ENTER(K_PUBLISH);
+	struct endpoint_key key = { .handle = ARG1(ctx), .tgid = pid_tgid >> 32,
+				    .endpoint = E_FLOW_TASK };
+
+	// Unknown only if its execution began before the probes were there.
+	if (!bpf_map_lookup_elem(&endpoints, &key))
+		return 0;
+	struct record3 *r = BEGIN_HIT(record3, K_PUBLISH, pid_tgid);
+	if (r) {
+		r->a[0] = ARG1(ctx);
+		r->a[1] = 0;
+		r->a[2] = flow_stamp(pid_tgid, ARG2(ctx));
+		SUBMIT(r);
+	}
+	return 0;
+}
+
 // The public start of rcl_wait_set_t: arrays with their sizes.
 struct rcl_wait_set {
 	__u64 subscriptions;
@@ -1331,6 +1543,23 @@ int on_exec(__u64 *ctx)
 			if (stop_on_load && (*p & P_MARKED))
 				m->head.small = bpf_send_signal(19 /* SIGSTOP */) == 0;
 			SUBMIT_NOW(m);
+		}
+	}
+	// A program that was not started before may hold onbeat-flow.
+	if (p && tgid != own_tgid && (observe_all || (*p & P_MARKED))) {
+		struct inode *inode = BPF_CORE_READ(task, mm, exe_file, f_inode);
+		struct program program = { .inode = BPF_CORE_READ(inode, i_ino),
+					   .device = BPF_CORE_READ(inode, i_sb, s_dev) };
+		if (!bpf_map_lookup_elem(&programs, &program)) {
+			bpf_map_update_elem(&programs, &program, &one, BPF_ANY);
+			struct record1 *m = BEGIN(record1, K_LIBRARY_LOADED,
+						  ((__u64)tgid << 32) | (__u32)task->pid);
+			if (m) {
+				m->a[0] = 0;
+				if (stop_on_load && (*p & P_MARKED))
+					m->head.small = bpf_send_signal(19 /* SIGSTOP */) == 0;
+				SUBMIT_NOW(m);
+			}
 		}
 	}
 	if (!p || !(*p & (P_MARKED | P_SEEN)))

@@ -1,0 +1,111 @@
+//! Every interleaving of a producer and a consumer, as far as loom can try them: run with
+//! `./dev loom`.
+
+use crate::{Channel, Options, Policy};
+use loom::thread;
+
+fn channel(policy: Policy) -> Channel {
+    let options = Options {
+        expected: 0,
+        consumers: 1,
+        held: 1,
+        ..Options::new(policy, 1)
+    };
+    Channel::new(options).unwrap()
+}
+
+/// All interleavings with so many involuntary switches.
+fn check(switches: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(switches);
+    builder.check(model);
+}
+
+/// The consumer sleeps while there is nothing, and the producer while there is no credit: nobody
+/// sleeps for ever, and nothing is lost.
+fn everything_arrives(policy: Policy, items: u64) {
+    let channel = channel(policy);
+    let mut producer = channel.producer().unwrap();
+    let consumer = channel.consumer().unwrap();
+    let receiver = thread::spawn(move || {
+        for number in 0..items {
+            let item = consumer.receive_until(None).unwrap().unwrap();
+            assert_eq!(item.sequence(), number);
+        }
+        consumer
+    });
+    for _ in 0..items {
+        producer.loan(1).unwrap().send().unwrap();
+    }
+    // Not before: leaving wakes everybody.
+    let consumer = receiver.join().unwrap();
+    drop(producer);
+    assert!(consumer.receive_until(None).unwrap().is_none());
+    assert_eq!(consumer.stats().in_flight, 0);
+    assert_eq!(channel.payloads_in_use(), 0);
+}
+
+#[test]
+fn credit_loses_nothing_and_nobody_sleeps_for_ever() {
+    check(2, || everything_arrives(Policy::Credit { credits: 1 }, 2));
+}
+
+#[test]
+fn swap_loses_nothing_and_nobody_sleeps_for_ever() {
+    let policy = |length, flush| Policy::Swap { length, flush };
+    check(2, move || everything_arrives(policy(1, true), 2));
+    check(2, move || everything_arrives(policy(1, false), 2));
+    check(2, move || everything_arrives(policy(2, true), 3));
+}
+
+#[test]
+fn what_is_dropped_and_what_is_received_are_everything_and_nobody_has_a_payload_that_is_refilled() {
+    check(3, || {
+        let channel = channel(Policy::DropOldest { depth: 1 });
+        let mut producer = channel.producer().unwrap();
+        let consumer = channel.consumer().unwrap();
+        let receiver = thread::spawn(move || {
+            let (mut next, mut received) = (0, 0);
+            for _ in 0..2 {
+                if let Some(item) = consumer.receive() {
+                    let number = item.sequence();
+                    assert!(number >= next);
+                    thread::yield_now();
+                    assert_eq!(item.sequence(), number, "refilled under its reader");
+                    (next, received) = (number + 1, received + 1);
+                }
+            }
+            (consumer, received)
+        });
+        for _ in 0..3 {
+            producer.loan(1).unwrap().send().unwrap();
+        }
+        let (consumer, mut received) = receiver.join().unwrap();
+        while let Some(item) = consumer.receive() {
+            assert!(item.sequence() < 3);
+            received += 1;
+        }
+        assert_eq!(received + consumer.stats().dropped, 3);
+        assert_eq!(channel.payloads_in_use(), 0);
+    });
+}
+
+#[test]
+fn who_leaves_while_an_item_is_handed_over_leaves_nothing() {
+    check(3, || {
+        let channel = channel(Policy::DropOldest { depth: 2 });
+        let mut producer = channel.producer().unwrap();
+        let consumer = channel.consumer().unwrap();
+        let leaver = thread::spawn(move || {
+            drop(consumer.receive());
+            drop(consumer);
+        });
+        producer.loan(1).unwrap().send().unwrap();
+        producer.loan(1).unwrap().send().unwrap();
+        leaver.join().unwrap();
+        // What it could not clean up itself is cleaned up here.
+        drop(producer.loan(1).unwrap());
+        assert_eq!(channel.payloads_in_use(), 0);
+        assert!(channel.consumer().is_ok());
+    });
+}

@@ -1,0 +1,307 @@
+//! Channels of Rust types: the bytes of an item, read and written as what they are.
+//!
+//! ```
+//! use onbeat_flow::{Policy, Typed};
+//!
+//! let poses = Typed::<[f64; 3]>::new(Policy::Latest)?;
+//! let (mut localiser, mut controller) = (poses.producer()?, poses.consumer()?);
+//! let mut pose = localiser.loan()?;
+//! *pose = [1.0, 2.0, 0.5];
+//! pose.send()?;
+//! assert_eq!(*controller.newest()?.expect("it was sent"), [1.0, 2.0, 0.5]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A type is fit if any bytes make a value of it and it has no padding: zerocopy's derives check
+//! that. So nobody, not even another process that writes nonsense, can make a value that is none.
+
+use crate::channel::{AttachError, Channel};
+use crate::consumer::{Consumer, Item, ReceiveError};
+use crate::options::{CreateError, ItemType, OpenError, Options, Policy};
+use crate::producer::{Loan, LoanError, Producer, Refused, SendCopyError, SendError};
+use crate::signal::Waker;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// A type whose values can lie in a channel: any bytes make one, and each byte is part of it. Made
+/// by deriving zerocopy's traits; slices of such types are payloads too.
+pub trait Payload: FromBytes + IntoBytes + Immutable + KnownLayout {}
+impl<T: ?Sized + FromBytes + IntoBytes + Immutable + KnownLayout> Payload for T {}
+
+/// A channel of `T`, or of slices of them.
+pub struct Typed<T: ?Sized> {
+    channel: Channel,
+    of: PhantomData<fn(&T)>,
+}
+
+impl<T: Payload> Typed<T> {
+    /// A channel within this process whose items are each one `T`.
+    pub fn new(policy: Policy) -> Result<Typed<T>, CreateError> {
+        Ok(Typed::over(Channel::new(Options::of::<T>(policy))?).expect("made for it"))
+    }
+}
+
+impl<T: Payload> Typed<[T]> {
+    /// A channel within this process whose items are each up to `most` of `T`.
+    pub fn slices(policy: Policy, most: usize) -> Result<Typed<[T]>, CreateError> {
+        let channel = Channel::new(Options::slices_of::<T>(policy, most))?;
+        Ok(Typed::of_slices(channel).expect("made for it"))
+    }
+
+    /// Slices of `T` in a channel that was made with [`Options::slices_of`].
+    pub fn of_slices(channel: Channel) -> Result<Typed<[T]>, OpenError> {
+        Typed::checked::<T>(channel)
+    }
+}
+
+impl<T: Payload> Typed<T> {
+    /// `T` in a channel that was made with [`Options::of`], in whatever memory.
+    pub fn over(channel: Channel) -> Result<Typed<T>, OpenError> {
+        Typed::checked::<T>(channel)
+    }
+}
+
+impl<T: ?Sized + Payload> Typed<T> {
+    fn checked<E>(channel: Channel) -> Result<Typed<T>, OpenError> {
+        let (theirs, ours) = (channel.options().item, ItemType::of::<E>());
+        if theirs != ours {
+            return Err(OpenError::Differs {
+                what: "items are",
+                theirs: theirs.to_string(),
+                ours: ours.to_string(),
+            });
+        }
+        Ok(Typed {
+            channel,
+            of: PhantomData,
+        })
+    }
+
+    /// The channel of bytes below.
+    pub fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// As [`Channel::producer`].
+    pub fn producer(&self) -> Result<TypedProducer<T>, AttachError> {
+        Ok(TypedProducer {
+            producer: self.channel.producer()?,
+            of: PhantomData,
+        })
+    }
+
+    /// As [`Channel::consumer`].
+    pub fn consumer(&self) -> Result<TypedConsumer<T>, AttachError> {
+        Ok(self.receiver(self.channel.consumer()?))
+    }
+
+    /// As [`Channel::consumer_on`].
+    pub fn consumer_on(&self, waker: &Waker) -> Result<TypedConsumer<T>, AttachError> {
+        Ok(self.receiver(self.channel.consumer_on(waker)?))
+    }
+
+    /// As [`Channel::observer`].
+    pub fn observer(&self) -> Result<TypedConsumer<T>, AttachError> {
+        Ok(self.receiver(self.channel.observer()?))
+    }
+
+    fn receiver(&self, consumer: Consumer) -> TypedConsumer<T> {
+        TypedConsumer {
+            consumer,
+            of: PhantomData,
+        }
+    }
+}
+
+/// A [`Producer`] of `T`.
+#[derive(Debug)]
+pub struct TypedProducer<T: ?Sized> {
+    producer: Producer,
+    of: PhantomData<fn(&T)>,
+}
+
+impl<T: Payload> TypedProducer<T> {
+    /// A value to be written and sent; what it was before is still there.
+    pub fn loan(&mut self) -> Result<TypedLoan<'_, T>, LoanError> {
+        Ok(TypedLoan {
+            loan: self.producer.loan(size_of::<T>())?,
+            of: PhantomData,
+        })
+    }
+}
+
+impl<T: Payload> TypedProducer<T> {
+    /// Sends a copy, waiting if the policy says so.
+    pub fn send(&mut self, value: &T) -> Result<(), SendCopyError> {
+        self.producer.send(value.as_bytes())
+    }
+}
+
+impl<T: Payload> TypedProducer<[T]> {
+    /// So many values to be written and sent; what they were before is still there.
+    pub fn loan(&mut self, count: usize) -> Result<TypedLoan<'_, [T]>, LoanError> {
+        let bytes = count.saturating_mul(size_of::<T>());
+        Ok(TypedLoan {
+            loan: self.producer.loan(bytes)?,
+            of: PhantomData,
+        })
+    }
+}
+
+impl<T: ?Sized> TypedProducer<T> {
+    /// The producer of bytes below.
+    pub fn bytes(&mut self) -> &mut Producer {
+        &mut self.producer
+    }
+}
+
+/// A [`Loan`] that is a `T`.
+#[derive(Debug)]
+pub struct TypedLoan<'p, T: ?Sized> {
+    loan: Loan<'p>,
+    of: PhantomData<fn(&T)>,
+}
+
+impl<'p, T: ?Sized> TypedLoan<'p, T> {
+    /// As [`Loan::send`].
+    pub fn send(self) -> Result<(), SendError> {
+        self.loan.send()
+    }
+
+    /// As [`Loan::try_send`].
+    pub fn try_send(self) -> Result<(), Refused<'p>> {
+        self.loan.try_send()
+    }
+
+    /// As [`Loan::send_until`].
+    pub fn send_until(self, deadline_ns: u64) -> Result<(), Refused<'p>> {
+        self.loan.send_until(deadline_ns)
+    }
+}
+
+impl<T: ?Sized + Payload> Deref for TypedLoan<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        T::ref_from_bytes(&self.loan).expect("loaned for it, and aligned")
+    }
+}
+
+impl<T: ?Sized + Payload> DerefMut for TypedLoan<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        T::mut_from_bytes(&mut self.loan).expect("loaned for it, and aligned")
+    }
+}
+
+/// A [`Consumer`] of `T`.
+#[derive(Debug)]
+pub struct TypedConsumer<T: ?Sized> {
+    consumer: Consumer,
+    of: PhantomData<fn(&T)>,
+}
+
+impl<T: ?Sized + Payload> TypedConsumer<T> {
+    /// As [`Consumer::try_receive`]; an item that is no `T` is an error, and consumed.
+    pub fn try_receive(&self) -> Result<Option<TypedItem<'_, T>>, ReceiveError> {
+        self.consumer.try_receive()?.map(TypedItem::new).transpose()
+    }
+
+    /// As [`Consumer::receive_until`]; an item that is no `T` is an error, and consumed.
+    pub fn receive_until(
+        &self,
+        deadline_ns: Option<u64>,
+    ) -> Result<Option<TypedItem<'_, T>>, ReceiveError> {
+        let item = self.consumer.receive_until(deadline_ns)?;
+        item.map(TypedItem::new).transpose()
+    }
+
+    /// As [`Consumer::newest`].
+    pub fn newest(&mut self) -> Result<Option<TypedItem<'_, T>>, ReceiveError> {
+        self.consumer.newest().map(TypedItem::new).transpose()
+    }
+
+    /// A copy of the next item, if there is one and it is a `T`.
+    pub fn take(&self) -> Option<T>
+    where
+        T: Copy,
+    {
+        self.try_receive().ok().flatten().map(|item| *item)
+    }
+
+    /// As [`Consumer::waiting`].
+    pub fn waiting(&self) -> u32 {
+        self.consumer.waiting()
+    }
+
+    /// The consumer of bytes below.
+    pub fn bytes(&self) -> &Consumer {
+        &self.consumer
+    }
+}
+
+/// An [`Item`] that is a `T`.
+#[derive(Debug)]
+pub struct TypedItem<'c, T: ?Sized> {
+    item: Item<'c>,
+    of: PhantomData<fn(&T)>,
+}
+
+impl<'c, T: ?Sized + Payload> TypedItem<'c, T> {
+    fn new(item: Item<'c>) -> Result<TypedItem<'c, T>, ReceiveError> {
+        if T::ref_from_bytes(&item).is_err() {
+            return Err(ReceiveError::NotOfType { bytes: item.len() });
+        }
+        Ok(TypedItem {
+            item,
+            of: PhantomData,
+        })
+    }
+
+    /// As [`Item::sequence`].
+    pub fn sequence(&self) -> u64 {
+        self.item.sequence()
+    }
+
+    /// As [`Item::sent_ns`].
+    pub fn sent_ns(&self) -> u64 {
+        self.item.sent_ns()
+    }
+}
+
+impl<T: ?Sized + Payload> Deref for TypedItem<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        T::ref_from_bytes(&self.item).expect("checked when it was received")
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_and_slices_go_through_and_other_types_do_not() {
+        let scans = Typed::<[u16]>::slices(Policy::DropOldest { depth: 3 }, 100).unwrap();
+        let (mut lidar, mapping) = (scans.producer().unwrap(), scans.consumer().unwrap());
+        for length in [0, 1, 100] {
+            let mut scan = lidar.loan(length).unwrap();
+            scan.fill(length as u16);
+            scan.send().unwrap();
+            let scan = mapping.try_receive().unwrap().unwrap();
+            assert_eq!(*scan, vec![length as u16; length][..]);
+        }
+        assert!(matches!(lidar.loan(101), Err(LoanError::TooLarge { .. })));
+
+        // Bytes can be sent below; what is no value is said to be none.
+        lidar.bytes().send(&[1, 2, 3]).unwrap();
+        let refused = mapping.try_receive().unwrap_err();
+        assert_eq!(refused, ReceiveError::NotOfType { bytes: 3 });
+        assert_eq!(mapping.bytes().stats().in_flight, 0);
+
+        let other = Typed::<u32>::over(scans.channel().clone());
+        let error = other.err().unwrap().to_string();
+        assert!(error.contains("u16") && error.contains("u32"), "{error}");
+    }
+}

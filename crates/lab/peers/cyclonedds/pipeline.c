@@ -1,0 +1,144 @@
+// The perception pipeline as callbacks on Cyclone DDS: each node has a thread that is woken for
+// every message, and nodes that follow each other live in different processes.
+//
+//   pipeline NAME PROCESS PROCESSES       node i lives in process i % PROCESSES
+//
+// Commands and answers are those of peer.h; FILE is written by the process of the last node: the
+// time at which an iteration was due to start (intended, sent) and at which it ended (received).
+#define _GNU_SOURCE
+#include "endpoints.h"
+#include "../pipeline.h"
+
+#include <stdatomic.h>
+
+struct input {
+  dds_entity_t reader;
+  size_t bytes;
+  // What a callback that does not trigger keeps for the one that does.
+  struct stamp kept;
+};
+
+struct node {
+  int number, inputs;
+  struct input input[PIPELINE_INPUTS];
+  dds_entity_t waitset;
+  struct sender *sender;
+  pthread_t thread;
+};
+
+static struct peer_run run;
+static struct node *nodes[PIPELINE_NODES];
+static struct sample *samples;
+static size_t count;
+static atomic_bool begun;
+
+// What counts begins with the first node of the process that takes part in it.
+static void begin(void) {
+  if (!atomic_exchange(&begun, true)) run.began = peer_used();
+}
+
+static struct node *node(int number, const char *name) {
+  struct node *made = calloc(1, sizeof *made);
+  if (!made) peer_die("pipeline: no memory");
+  char topic[128];
+  made->number = number;
+  made->inputs = pipeline_inputs(number);
+  made->waitset = checked(dds_create_waitset(participant()), "waitset");
+  for (int i = 0; i < made->inputs; i++) {
+    int source = pipeline_source(number, i);
+    made->input[i].bytes = pipeline_bytes(source);
+    snprintf(topic, sizeof topic, "%s_%d", name, source);
+    made->input[i].reader = endpoint(topic, made->input[i].bytes, false);
+    dds_entity_t condition = checked(dds_create_readcondition(made->input[i].reader, DDS_ANY_STATE), "read condition");
+    checked(dds_waitset_attach(made->waitset, condition, 0), "attaching");
+  }
+  snprintf(topic, sizeof topic, "%s_%d", name, number);
+  made->sender = sender(topic, pipeline_bytes(number));
+  return made;
+}
+
+static void publish(struct node *node, struct stamp stamp) {
+  send_message(node->sender, &stamp, pipeline_bytes(node->number));
+}
+
+static void *work(void *opaque) {
+  struct node *node = opaque;
+  for (;;) {
+    if (checked(dds_waitset_wait(node->waitset, NULL, 0, DDS_SECS(30)), "waiting") == 0)
+      peer_die("pipeline: node %d had no message for 30 s", node->number);
+    // Inputs that do not trigger first, so that a trigger finds the newest.
+    for (int i = node->inputs - 1; i >= 0; i--) {
+      struct sample sample;
+      while (take_message(node->input[i].reader, node->input[i].bytes, &sample)) {
+        node->input[i].kept = sample.stamp;
+        if (i > 0) continue;
+        publish(node, sample.stamp);
+        if (node->number == PIPELINE_NODES - 1 && sample.stamp.sequence >= 0 && count < (size_t)run.count) {
+          sample.received_ns = peer_now();
+          samples[count++] = sample;
+        }
+        if (sample.stamp.sequence == 0) begin();
+        if (sample.stamp.sequence == run.count - 1) return NULL;
+      }
+    }
+  }
+}
+
+static void source(struct node *node) {
+  int64_t period = (int64_t)(1e9 / run.rate_hz), intended = peer_now() + 50000000;
+  for (long sequence = -PEER_WARM_UP; sequence < run.count; sequence++, intended += period) {
+    if (sequence == 0) begin();
+    peer_sleep_until(intended);
+    publish(node, (struct stamp){sequence, intended, intended});
+  }
+}
+
+static bool all_matched(void) {
+  for (int i = 0; i < PIPELINE_NODES; i++) {
+    if (!nodes[i]) continue;
+    dds_publication_matched_status_t status;
+    checked(dds_get_publication_matched_status(nodes[i]->sender->writer, &status), "matching");
+    if ((int)status.current_count < pipeline_readers(i)) return false;
+  }
+  return true;
+}
+
+int main(int argc, char **argv) {
+  if (argc != 4) {
+    fprintf(stderr, "usage: pipeline NAME PROCESS PROCESSES\n");
+    return 2;
+  }
+  int process = atoi(argv[2]), processes = atoi(argv[3]);
+  for (int i = process; i < PIPELINE_NODES; i += processes) nodes[i] = node(i, argv[1]);
+  int64_t limit = peer_now() + 60000000000LL;
+  while (!all_matched()) {
+    if (peer_now() > limit) peer_die("pipeline: the nodes did not find each other within 60 s");
+    usleep(20000);
+  }
+  printf("open\n");
+  fflush(stdout);
+  char line[768];
+  while (fgets(line, sizeof line, stdin)) {
+    if (sscanf(line, "run %zu %lf %ld %511s", &run.bytes, &run.rate_hz, &run.count, run.file) != 4)
+      peer_die("cannot be understood: %s", line);
+    count = 0;
+    samples = calloc((size_t)run.count, sizeof *samples);
+    if (!samples) peer_die("pipeline: no memory");
+    begun = false;
+    for (int i = 1; i < PIPELINE_NODES; i++)
+      if (nodes[i] && pthread_create(&nodes[i]->thread, NULL, work, nodes[i]) != 0) peer_die("no thread");
+    printf("open\n");
+    fflush(stdout);
+    // The source waits for the word that everybody is there.
+    if (nodes[0] && fgets(line, sizeof line, stdin)) source(nodes[0]);
+    for (int i = 1; i < PIPELINE_NODES; i++)
+      if (nodes[i]) pthread_join(nodes[i]->thread, NULL);
+    peer_done(run.count, &run.began);
+    if (nodes[PIPELINE_NODES - 1]) peer_write(&run, samples, count);
+    printf("written\n");
+    fflush(stdout);
+    free(samples);
+  }
+  dds_delete(participant());
+  return 0;
+}

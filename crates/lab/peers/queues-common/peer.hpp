@@ -1,0 +1,282 @@
+// What the C++ peers of the `queues` experiment share: settings, streams, logs, the words said to
+// the experiment. The same in Rust is in queues-onbeat.
+//
+//   PROGRAM role=send|receive|... first=K count=C bytes=B depth=D policy=P name=N
+//           arrivals=PREFIX log=PREFIX
+//
+// arrivals=PREFIX  PREFIX<k>.csv has the messages of stream k: due_ns,processing_ns a line
+// log=PREFIX       PREFIX<k>.sent.csv      sequence,begun_ns            by the producer
+//                  PREFIX<k>.received.csv  sequence,sent_ns,in_ns,out_ns by the consumer, and at
+//                  its end "# burned_ns=N": the CPU time that processing took
+// Standard output: "ready" when all that is needed is connected, "done" when all messages were
+// sent, or the last one was processed. Standard input: "start T" (CLOCK_MONOTONIC, ns) begins the
+// streams; "stop" or its end writes the logs and ends the program.
+#pragma once
+
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace queues {
+
+/// Ends the program with one line.
+[[noreturn]] inline void die(const std::string& message) {
+  std::fprintf(stderr, "queues: %s\n", message.c_str());
+  _exit(1);
+}
+
+inline int64_t clock_ns(clockid_t clock) {
+  timespec t;
+  clock_gettime(clock, &t);
+  return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+inline int64_t now_ns() { return clock_ns(CLOCK_MONOTONIC); }
+
+inline void sleep_until(int64_t ns) {
+  timespec t = {static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
+  while (now_ns() < ns && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, nullptr) == EINTR) {
+  }
+}
+
+/// Uses the CPU for so long, whatever else runs; what it really took.
+inline int64_t burn(int64_t ns) {
+  int64_t from = clock_ns(CLOCK_THREAD_CPUTIME_ID), now;
+  do now = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+  while (now - from < ns);
+  return now - from;
+}
+
+/// The words of the command line.
+class Settings {
+ public:
+  explicit Settings(const std::vector<std::string>& words) {
+    for (auto& word : words) {
+      auto split = word.find('=');
+      if (split != std::string::npos) values_[word.substr(0, split)] = word.substr(split + 1);
+    }
+  }
+  Settings(int argc, char** argv) : Settings(std::vector<std::string>(argv + 1, argv + argc)) {}
+
+  std::string text(const std::string& name) const {
+    auto found = values_.find(name);
+    if (found == values_.end()) die("the setting " + name + "= is missing");
+    return found->second;
+  }
+  size_t number(const std::string& name) const {
+    std::string value = text(name);
+    char* end = nullptr;
+    errno = 0;
+    auto number = std::strtoul(value.c_str(), &end, 10);
+    if (value.empty() || *end || errno) die(name + "=" + value + " is not a number");
+    return number;
+  }
+  std::vector<std::string> words() const {
+    std::vector<std::string> all;
+    for (auto& [name, value] : values_) all.push_back(name + "=" + value);
+    return all;
+  }
+
+ private:
+  std::map<std::string, std::string> values_;
+};
+
+/// The messages of a stream.
+struct Stream {
+  std::vector<int64_t> due_ns, processing_ns;
+
+  Stream(const Settings& settings, size_t k) {
+    std::string path = settings.text("arrivals") + std::to_string(k) + ".csv";
+    std::ifstream file(path);
+    if (!file) die("cannot read " + path);
+    long long due, processing;
+    for (char comma; file >> due >> comma >> processing;) {
+      due_ns.push_back(due);
+      processing_ns.push_back(processing);
+    }
+    if (due_ns.empty() || !file.eof()) die(path + " is not a list of arrivals");
+  }
+  size_t size() const { return due_ns.size(); }
+};
+
+/// What every message begins with.
+struct Head {
+  uint64_t sequence;
+  int64_t sent_ns;
+};
+
+/// What is said to and heard from the experiment. Several parts of a program may share one: it is
+/// ready, and done, when all of them are.
+class Control {
+ public:
+  explicit Control(size_t parts) : unready_(parts), undone_(parts) {
+    std::thread([this] { listen(); }).detach();
+  }
+  Control(const Control&) = delete;
+
+  void ready() { part(unready_, "ready"); }
+  void done() { part(undone_, "done"); }
+  /// The time that all arrivals count from.
+  int64_t wait_start() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return start_ns_ != 0 || stopped_; });
+    return start_ns_;
+  }
+  bool stopped() const { return stopped_; }
+  void wait_stop() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return stopped_.load(); });
+  }
+
+ private:
+  void part(size_t& left, const char* word) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (left == 0 || --left > 0) return;
+    // Not through a buffer that somebody else may flush.
+    std::string line = std::string(word) + "\n";
+    if (write(STDOUT_FILENO, line.data(), line.size()) < 0) stopped_ = true;
+  }
+  void listen() {
+    std::string line;
+    while (std::getline(std::cin, line) && line != "stop") {
+      if (line.rfind("start ", 0) != 0) continue;
+      std::lock_guard<std::mutex> lock(mutex_);
+      start_ns_ = std::strtoll(line.c_str() + 6, nullptr, 10);
+      changed_.notify_all();
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    stopped_ = true;
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t unready_, undone_;
+  int64_t start_ns_ = 0;
+  std::atomic<bool> stopped_{false};
+};
+
+/// A log that grows only within memory that was touched before.
+template <typename Entry>
+class Log {
+ public:
+  explicit Log(size_t room) : entries_(room) {}
+  void add(const Entry& entry) {
+    size_t at = count_.load(std::memory_order_relaxed);
+    if (at < entries_.size()) entries_[at] = entry;
+    // More than was sent: the experiment sees the count.
+    count_.store(std::min(at + 1, entries_.size()), std::memory_order_release);
+  }
+  size_t size() const { return count_.load(std::memory_order_acquire); }
+  const Entry& operator[](size_t i) const { return entries_[i]; }
+
+ private:
+  std::vector<Entry> entries_;
+  std::atomic<size_t> count_{0};
+};
+
+inline FILE* create(const std::string& path) {
+  FILE* file = std::fopen(path.c_str(), "w");
+  if (!file) die("cannot write " + path + ": " + std::strerror(errno));
+  return file;
+}
+
+inline void close(FILE* file, const std::string& path) {
+  if (std::fclose(file) != 0) die("cannot write " + path + ": " + std::strerror(errno));
+}
+
+/// The side that sends a stream.
+class Sender {
+ public:
+  Sender(const Settings& settings, size_t k)
+      : stream_(settings, k),
+        begun_(stream_.size()),
+        path_(settings.text("log") + std::to_string(k) + ".sent.csv") {}
+
+  /// Calls `send(head)` when a message is due; one that is late is sent at once.
+  template <typename Send>
+  void run(Control& control, Send send) {
+    int64_t start = control.wait_start();
+    for (size_t i = 0; i < stream_.size() && !control.stopped(); i++) {
+      sleep_until(start + stream_.due_ns[i]);
+      int64_t begun = now_ns();
+      begun_.add(begun);
+      send(Head{i, begun});
+    }
+    control.done();
+  }
+  void write() const {
+    FILE* file = create(path_);
+    for (size_t i = 0; i < begun_.size(); i++)
+      std::fprintf(file, "%zu,%lld\n", i, static_cast<long long>(begun_[i]));
+    close(file, path_);
+  }
+
+ private:
+  Stream stream_;
+  Log<int64_t> begun_;
+  std::string path_;
+};
+
+/// The side that processes a stream.
+class Receiver {
+ public:
+  Receiver(const Settings& settings, size_t k)
+      : stream_(settings, k),
+        entries_(2 * stream_.size()),
+        path_(settings.text("log") + std::to_string(k) + ".received.csv") {}
+
+  /// Processes one message.
+  void process(const uint8_t* payload, size_t bytes, Control& control) {
+    int64_t in = now_ns();
+    Head head;
+    if (bytes < sizeof head) die("a message is too short");
+    std::memcpy(&head, payload, sizeof head);
+    if (head.sequence >= stream_.size()) die("a message has a number that was never sent");
+    burned_ns_.store(burned_ns_.load(std::memory_order_relaxed) +
+                         burn(stream_.processing_ns[head.sequence]),
+                     std::memory_order_relaxed);
+    entries_.add({head.sequence, head.sent_ns, in, now_ns()});
+    if (head.sequence + 1 == stream_.size()) control.done();
+  }
+  void write() const {
+    FILE* file = create(path_);
+    for (size_t i = 0; i < entries_.size(); i++) {
+      const Entry& e = entries_[i];
+      std::fprintf(file, "%llu,%lld,%lld,%lld\n", static_cast<unsigned long long>(e.sequence),
+                   static_cast<long long>(e.sent_ns), static_cast<long long>(e.in_ns),
+                   static_cast<long long>(e.out_ns));
+    }
+    std::fprintf(file, "# burned_ns=%lld\n",
+                 static_cast<long long>(burned_ns_.load(std::memory_order_relaxed)));
+    close(file, path_);
+  }
+
+ private:
+  struct Entry {
+    uint64_t sequence;
+    int64_t sent_ns, in_ns, out_ns;
+  };
+  Stream stream_;
+  Log<Entry> entries_;
+  std::string path_;
+  std::atomic<int64_t> burned_ns_{0};
+};
+
+}  // namespace queues

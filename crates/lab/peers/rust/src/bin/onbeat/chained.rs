@@ -1,0 +1,138 @@
+//! What it costs that one task follows another in a chain.
+
+use onbeat_flow::activation::{Input, Schedule};
+use onbeat_flow::chain::{Chain, Outcome, TaskOptions};
+use onbeat_peers::{arrived, done, fill, now_ns, or_die, room, used, write, Peer, Run, Sample};
+use std::hint::black_box;
+use std::sync::{Mutex, PoisonError};
+
+/// Tasks of the chain whose hand-overs are counted.
+const TASKS: usize = 10;
+/// Steps of that chain between two looks at the clock.
+const STEPS: usize = 100;
+
+/// Ready at each step whose time is a new one.
+fn at_each_step() -> TaskOptions {
+    TaskOptions {
+        schedule: Some(Schedule::Period {
+            period_ns: 1,
+            offset_ns: 0,
+        }),
+        ..TaskOptions::default()
+    }
+}
+
+fn behind() -> TaskOptions {
+    TaskOptions {
+        inputs: vec![Input::EACH],
+        ..TaskOptions::default()
+    }
+}
+
+/// A message as the state of a chain.
+pub struct Message {
+    payload: Vec<u8>,
+    /// What to send.
+    next: Sample,
+    /// What came.
+    came: Option<Sample>,
+}
+
+/// Two tasks: one writes a message, the other reads it.
+#[derive(Default)]
+pub struct Chained {
+    came: Mutex<Option<Sample>>,
+}
+
+impl Peer for Chained {
+    type Writer = (Chain<Message>, u64);
+    type Reader = ();
+
+    fn writer(&self, _topic: &str, bytes: usize) -> Self::Writer {
+        let mut chain = Chain::new(Message {
+            payload: vec![0; bytes],
+            next: Sample::default(),
+            came: None,
+        });
+        let send = chain.task("send", at_each_step(), |m: &mut Message| {
+            m.next.sent_ns = now_ns();
+            fill(&mut m.payload, &m.next);
+            Outcome::Output
+        });
+        let send = or_die(send, "the chain");
+        let receive = chain.task("receive", behind(), |m: &mut Message| {
+            m.came = Some(arrived(&m.payload));
+            Outcome::Nothing
+        });
+        let receive = or_die(receive, "the chain");
+        or_die(chain.connect(send, receive, 0), "the chain");
+        (chain, 0)
+    }
+
+    fn reader(&self, _topic: &str, _bytes: usize) {}
+
+    fn matched(&self, _writer: &Self::Writer, _readers: usize) -> bool {
+        true
+    }
+
+    fn send(&self, (chain, step): &mut Self::Writer, sample: &Sample, _bytes: usize) {
+        chain.state_mut().next = *sample;
+        chain.step(*step);
+        *step += 1;
+        *self.came.lock().unwrap_or_else(PoisonError::into_inner) = chain.state_mut().came.take();
+    }
+
+    fn receive(&self, _reader: &mut (), _deadline_ns: Option<i64>) -> Option<Sample> {
+        let mut came = self.came.lock().unwrap_or_else(PoisonError::into_inner);
+        came.take()
+    }
+}
+
+fn work(value: &mut u64) {
+    *value = black_box(value.wrapping_mul(6_364_136_223_846_793_005).rotate_left(7));
+}
+
+/// Measures COUNT times how long a thousand tasks take: without a chain (intended), and as a chain
+/// (received), in ns.
+pub fn hand_over() {
+    let mut chain = Chain::new(1u64);
+    let mut before = None;
+    for i in 0..TASKS {
+        let options = if i == 0 { at_each_step() } else { behind() };
+        let task = chain.task(&i.to_string(), options, |value: &mut u64| {
+            work(value);
+            Outcome::Output
+        });
+        let task = or_die(task, "the chain");
+        if let Some(before) = before.replace(task) {
+            or_die(chain.connect(before, task, 0), "the chain");
+        }
+    }
+    let mut step = 0;
+    while let Some(run) = Run::next() {
+        let mut samples = room(run.count);
+        let began = used();
+        for sequence in 0..run.count as i64 {
+            let begin = now_ns();
+            for _ in 0..STEPS {
+                for _ in 0..TASKS {
+                    work(chain.state_mut());
+                }
+            }
+            let middle = now_ns();
+            for _ in 0..STEPS {
+                chain.step(step);
+                step += 1;
+            }
+            let end = now_ns();
+            samples.push(Sample {
+                sequence,
+                intended_ns: middle - begin,
+                sent_ns: 0,
+                received_ns: end - middle,
+            });
+        }
+        done(samples.len(), &began);
+        write(&run.file, &samples);
+    }
+}

@@ -1,0 +1,117 @@
+//! onbeat as a peer: channels across processes, within one, and in one thread; chains.
+//!
+//! Beside the common roles:
+//!
+//! ```text
+//! thread NAME 1 spin chain                 what the first task of a chain hands to the second
+//! handover NAME 1 spin                     ten tasks as a chain against the same work without one
+//! pipeline NAME 1 sleep VARIANT            the perception pipeline: callbacks, inputs or chain
+//! ```
+mod chained;
+mod pipeline;
+
+use onbeat_flow::{Channel, Consumer, Options as ChannelOptions, Policy, Producer};
+use onbeat_peers::{arrived, fill, now_ns, or_die, serve, sleep_until, Options, Peer, Sample};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Items between producer and consumer at most.
+const CREDITS: usize = 8;
+/// The same where the producer is to run into it.
+const CREDITS_OF_A_FLOOD: usize = 4;
+
+struct Onbeat {
+    within: bool,
+    readers: usize,
+    credits: usize,
+    /// By topic, within this process.
+    channels: Mutex<HashMap<String, Channel>>,
+}
+
+impl Onbeat {
+    fn channel(&self, topic: &str, bytes: usize) -> Channel {
+        let credits = self.credits;
+        let options = ChannelOptions {
+            consumers: self.readers,
+            expected: self.readers,
+            held: 1,
+            ..ChannelOptions::new(Policy::Credit { credits }, bytes)
+        };
+        if !self.within {
+            return or_die(onbeat_link::channel(topic, options), "the channel");
+        }
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let channel = channels
+            .entry(topic.to_string())
+            .or_insert_with(|| or_die(Channel::new(options), "the channel"));
+        channel.clone()
+    }
+}
+
+impl Peer for Onbeat {
+    type Writer = (Channel, Producer);
+    type Reader = Consumer;
+
+    fn writer(&self, topic: &str, bytes: usize) -> Self::Writer {
+        let channel = self.channel(topic, bytes);
+        let producer = or_die(channel.producer(), "the producer");
+        (channel, producer)
+    }
+
+    fn reader(&self, topic: &str, bytes: usize) -> Consumer {
+        or_die(self.channel(topic, bytes).consumer(), "the consumer")
+    }
+
+    fn matched(&self, writer: &Self::Writer, readers: usize) -> bool {
+        writer.0.consumers().len() >= readers
+    }
+
+    fn send(&self, writer: &mut Self::Writer, sample: &Sample, bytes: usize) {
+        let mut loan = or_die(writer.1.loan(bytes), "a loan");
+        fill(&mut loan, sample);
+        or_die(loan.send(), "sending");
+    }
+
+    fn receive(&self, reader: &mut Consumer, deadline_ns: Option<i64>) -> Option<Sample> {
+        let item = match deadline_ns {
+            None => reader.receive(),
+            Some(ns) => or_die(reader.receive_until(Some(ns as u64)), "receiving"),
+        };
+        item.map(|item| arrived(&item))
+    }
+
+    fn give_back_at(&self, reader: &mut Consumer, at_ns: i64) -> Option<(i64, i64)> {
+        let limit = now_ns().max(at_ns) as u64 + 2_000_000_000;
+        let item = or_die(reader.receive_until(Some(limit)), "receiving")?;
+        let sequence = arrived(&item).sequence;
+        sleep_until(at_ns);
+        let given_back_ns = now_ns();
+        drop(item);
+        Some((sequence, given_back_ns))
+    }
+}
+
+fn main() {
+    let options = Options::parse("peer-onbeat");
+    let role = options.role.as_str();
+    let rest = options.rest.first().map(String::as_str);
+    match (role, rest) {
+        ("handover", _) => chained::hand_over(),
+        ("pipeline", Some(variant)) => pipeline::serve(variant),
+        ("thread", Some("chain")) => serve(&chained::Chained::default(), &options),
+        _ => {
+            let waits = matches!(role, "slow" | "flood");
+            let peer = Onbeat {
+                within: matches!(role, "thread" | "pair"),
+                readers: if matches!(role, "thread" | "pair") {
+                    1
+                } else {
+                    options.readers
+                },
+                credits: if waits { CREDITS_OF_A_FLOOD } else { CREDITS },
+                channels: Mutex::default(),
+            };
+            serve(&peer, &options);
+        }
+    }
+}

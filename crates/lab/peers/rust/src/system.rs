@@ -1,0 +1,70 @@
+//! Clocks, sleeping, CPUs and what the process used: the only place of the peers with unsafe code.
+#![allow(clippy::useless_conversion)]
+
+fn timespec(ns: i64) -> libc::timespec {
+    libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (ns % 1_000_000_000) as libc::c_long,
+    }
+}
+
+fn clock_ns(clock: libc::clockid_t) -> i64 {
+    let mut t = timespec(0);
+    // SAFETY: the pointer is to a live timespec, and both clocks always exist.
+    unsafe { libc::clock_gettime(clock, &mut t) };
+    i64::from(t.tv_sec) * 1_000_000_000 + i64::from(t.tv_nsec)
+}
+
+/// CLOCK_MONOTONIC in ns.
+pub fn now_ns() -> i64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// Sleeps until a time of CLOCK_MONOTONIC.
+pub fn sleep_until(ns: i64) {
+    let t = timespec(ns);
+    // SAFETY: the pointer is to a live timespec; with TIMER_ABSTIME no remainder is written.
+    while unsafe {
+        libc::clock_nanosleep(
+            libc::CLOCK_MONOTONIC,
+            libc::TIMER_ABSTIME,
+            &t,
+            std::ptr::null_mut(),
+        )
+    } == libc::EINTR
+    {}
+}
+
+/// Keeps this thread on one CPU; without effect where there is no such CPU.
+pub fn pin(cpu: usize) {
+    // SAFETY: an all-zero set is valid, the number is within it, and it lives throughout the call.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+    }
+}
+
+/// What the process has used so far.
+#[derive(Debug, Clone, Copy)]
+pub struct Usage {
+    /// CPU time of all its threads.
+    pub cpu_ns: i64,
+    /// Context switches because a thread had to wait.
+    pub voluntary: i64,
+    /// Context switches because another thread was to run.
+    pub involuntary: i64,
+}
+
+/// What the process has used so far.
+pub fn used() -> Usage {
+    // SAFETY: an all-zero rusage is a valid value of a plain C struct.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live variable.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
+    Usage {
+        cpu_ns: clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID),
+        voluntary: i64::from(usage.ru_nvcsw),
+        involuntary: i64::from(usage.ru_nivcsw),
+    }
+}

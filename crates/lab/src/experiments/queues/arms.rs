@@ -1,0 +1,386 @@
+//! What is compared: the paper's concepts on onbeat's channels, and ROS 1 and ROS 2 as peers.
+
+use super::peer::{Peer, Seat};
+use crate::experiment::{cache_dir, Context, LabError};
+use crate::ros;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Messages that wait between a producer and its consumer at most, in every arm.
+pub const DEPTH: usize = 10;
+
+/// A program that is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// Ours: `peers/queues-onbeat`.
+    Onbeat,
+    /// ROS 1 nodes: `peers/queues-ros1`.
+    Nodes,
+    /// ROS 1 nodelets in their manager.
+    Nodelets,
+    /// ROS 2 on rcl: `peers/queues-ros2`.
+    Ros2,
+}
+
+/// One way to get messages from producers to consumers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arm {
+    /// Its name in results.
+    pub name: &'static str,
+    /// What it is.
+    pub title: &'static str,
+    /// By which program.
+    pub program: Program,
+    /// `role=` of its one process, or none: then each side of each stream is a process.
+    pub role: Option<&'static str>,
+    /// `policy=`
+    pub policy: &'static str,
+}
+
+impl Arm {
+    /// May it lose nothing?
+    pub fn lossless(&self) -> bool {
+        self.program == Program::Onbeat && self.policy != "drop-oldest"
+    }
+}
+
+const fn ours(
+    name: &'static str,
+    title: &'static str,
+    role: Option<&'static str>,
+    policy: &'static str,
+) -> Arm {
+    Arm {
+        name,
+        title,
+        program: Program::Onbeat,
+        role,
+        policy,
+    }
+}
+
+const fn peer(
+    name: &'static str,
+    title: &'static str,
+    program: Program,
+    policy: &'static str,
+) -> Arm {
+    Arm {
+        name,
+        title,
+        program,
+        role: None,
+        policy,
+    }
+}
+
+/// All of them.
+pub const ARMS: [Arm; 14] = [
+    ours(
+        "drop-processes",
+        "concept 1: drop-oldest, two processes",
+        None,
+        "drop-oldest",
+    ),
+    ours(
+        "drop",
+        "concept 2: drop-oldest, one process",
+        Some("both"),
+        "drop-oldest",
+    ),
+    ours(
+        "credit",
+        "concept 3: credit, one process",
+        Some("both"),
+        "credit",
+    ),
+    ours(
+        "credit-processes",
+        "concept 3: credit, two processes",
+        None,
+        "credit",
+    ),
+    ours("swap", "concept 4: swap, one process", Some("both"), "swap"),
+    ours(
+        "swap-flush",
+        "concept 4 with flush, one process",
+        Some("both"),
+        "swap-flush",
+    ),
+    ours(
+        "credit-shared",
+        "credit, one thread for all consumers",
+        Some("both-shared"),
+        "credit",
+    ),
+    ours(
+        "credit-chain",
+        "credit, one thread for everything",
+        Some("chain"),
+        "credit",
+    ),
+    ours(
+        "bare",
+        "no queue: processed by who waits",
+        Some("bare"),
+        "none",
+    ),
+    peer(
+        "ros1-nodes",
+        "ROS 1 nodes (concept 1 as it was)",
+        Program::Nodes,
+        "topic",
+    ),
+    peer(
+        "ros1-nodes-nodelay",
+        "ROS 1 nodes with tcpNoDelay",
+        Program::Nodes,
+        "topic-nodelay",
+    ),
+    peer(
+        "ros1-nodelets",
+        "ROS 1 nodelets (concept 2 as it was)",
+        Program::Nodelets,
+        "topic",
+    ),
+    peer(
+        "ros2-keep-last",
+        "ROS 2 Kilted, KEEP_LAST",
+        Program::Ros2,
+        "keep-last",
+    ),
+    peer(
+        "ros2-keep-all",
+        "ROS 2 Kilted, KEEP_ALL",
+        Program::Ros2,
+        "keep-all",
+    ),
+];
+
+/// The index of an arm.
+pub fn index(name: &str) -> usize {
+    ARMS.iter().position(|a| a.name == name).unwrap_or(0)
+}
+
+/// Where `./dev bench queues` leaves what it builds.
+fn built(what: &str) -> PathBuf {
+    cache_dir().join("lab/queues").join(what)
+}
+
+/// Debian's place for the nodelet manager, and that of a ROS installation.
+const MANAGERS: [&str; 2] = [
+    "/usr/lib/nodelet/nodelet",
+    "/opt/ros/noetic/lib/nodelet/nodelet",
+];
+
+/// How to start the programs; made once for an experiment.
+pub struct Programs {
+    ros2_env: Result<PathBuf, String>,
+    ros1: Result<Ros1, String>,
+}
+
+/// A running ROS 1 master, and the environment of its nodes.
+struct Ros1 {
+    uri: String,
+    home: PathBuf,
+    manager: PathBuf,
+    // Ends with the experiment.
+    _master: Peer,
+}
+
+impl Programs {
+    /// Looks what there is, and starts a ROS 1 master if there is one. `seat`: where the master runs.
+    pub fn find(context: &Context, work: &Path, seat: &Seat) -> Programs {
+        let ros2_env = exists(&built("ros2/queues-ros2"), "ros2")
+            .and_then(|()| context.ros_env("kilted").map_err(|e| e.to_string()));
+        let ros1 = exists(&built("ros1/queues-ros1"), "ros1")
+            .and_then(|()| start_master(context, work, seat).map_err(|e| e.to_string()));
+        Programs { ros2_env, ros1 }
+    }
+
+    /// Why an arm cannot be measured here, if it cannot.
+    pub fn obstacle(&self, arm: &Arm) -> Option<String> {
+        match arm.program {
+            Program::Onbeat => exists(&built("onbeat/release/queues-onbeat"), "onbeat").err(),
+            Program::Nodes | Program::Nodelets => self.ros1.as_ref().err().cloned(),
+            Program::Ros2 => self.ros2_env.as_ref().err().cloned(),
+        }
+    }
+
+    /// Starts the processes of an arm for streams whose settings are `words`. Those that are
+    /// measured, and those that only help.
+    pub fn start(
+        &self,
+        context: &Context,
+        arm: &Arm,
+        streams: usize,
+        words: &[String],
+        seat: &Seat,
+        log: &Path,
+    ) -> Result<Vec<Peer>, LabError> {
+        let start = |mut command: Command, name: String| {
+            command.args(words).arg(format!("policy={}", arm.policy));
+            Peer::start(context, command, &name, seat, log)
+        };
+        if arm.program == Program::Nodelets {
+            return self.start_nodelets(context, arm, streams, words, seat, log);
+        }
+        let program = || self.command(arm);
+        if let Some(role) = arm.role {
+            let mut command = program()?;
+            command.args([
+                format!("role={role}"),
+                "first=0".into(),
+                format!("count={streams}"),
+            ]);
+            return Ok(vec![start(command, arm.name.into())?]);
+        }
+        let mut peers = vec![];
+        for k in 0..streams {
+            for role in ["receive", "send"] {
+                let mut command = program()?;
+                command.args([
+                    format!("role={role}"),
+                    format!("first={k}"),
+                    "count=1".into(),
+                ]);
+                peers.push(start(command, format!("{}-{role}{k}", arm.name))?);
+            }
+        }
+        Ok(peers)
+    }
+
+    fn command(&self, arm: &Arm) -> Result<Command, LabError> {
+        let missing = |e: &String| LabError::program(arm.name, e);
+        Ok(match arm.program {
+            Program::Onbeat => Command::new(built("onbeat/release/queues-onbeat")),
+            Program::Nodes | Program::Nodelets => {
+                let ros1 = self.ros1.as_ref().map_err(missing)?;
+                ros1.enter(Command::new(built("ros1/queues-ros1")))
+            }
+            Program::Ros2 => {
+                let env = self.ros2_env.as_ref().map_err(missing)?;
+                let mut command = Command::new(built("ros2/queues-ros2"));
+                ros::enter(&mut command, env);
+                // Away from whatever else speaks ROS 2 on this machine or its network.
+                command
+                    .env("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+                    .env("ROS_DOMAIN_ID", (1 + std::process::id() % 100).to_string());
+                command
+            }
+        })
+    }
+
+    /// The manager is what is measured; who asks it to load is gone before the start.
+    fn start_nodelets(
+        &self,
+        context: &Context,
+        arm: &Arm,
+        streams: usize,
+        words: &[String],
+        seat: &Seat,
+        log: &Path,
+    ) -> Result<Vec<Peer>, LabError> {
+        let missing = |e: &String| LabError::program(arm.name, e);
+        let ros1 = self.ros1.as_ref().map_err(missing)?;
+        let name = log.file_name().unwrap_or_default().to_string_lossy();
+        let name = format!("/manager_{}", name.replace(['-', '.'], "_"));
+        let mut manager = ros1.enter(Command::new(&ros1.manager));
+        manager.args(["manager", &format!("__name:={}", &name[1..])]);
+        let manager = Peer::start(context, manager, arm.name, seat, log)?;
+        let mut load = self.command(arm)?;
+        load.args(words).args([
+            "role=load".into(),
+            format!("count={streams}"),
+            format!("manager={name}"),
+        ]);
+        let loader = Peer::start(context, load, "ros1-load", seat, log)?;
+        let failed = |why: String| {
+            LabError::program(arm.name, format!("{why}; the manager{}", manager.said()))
+        };
+        match loader.succeed(Duration::from_secs(60)) {
+            Ok(true) => Ok(vec![manager]),
+            Ok(false) => Err(failed("it did not load its nodelets in 60 s".into())),
+            Err(e) => Err(failed(e.to_string())),
+        }
+    }
+}
+
+fn exists(program: &Path, log: &str) -> Result<(), String> {
+    if program.is_file() {
+        return Ok(());
+    }
+    let said = std::fs::read_to_string(built(&format!("{log}.log"))).unwrap_or_default();
+    Err(match said.lines().rfind(|l| !l.trim().is_empty()) {
+        Some(line) => format!("it could not be built: {line}"),
+        None => "it was not built: run ./dev bench queues".into(),
+    })
+}
+
+impl Ros1 {
+    fn enter(&self, mut command: Command) -> Command {
+        command
+            .env("ROS_MASTER_URI", &self.uri)
+            .env("ROS_IP", "127.0.0.1")
+            .env("ROS_HOME", &self.home)
+            .env("ROS_LOG_DIR", &self.home)
+            .env(
+                "CMAKE_PREFIX_PATH",
+                format!("{}:/usr:/opt/ros/noetic", built("ros1").display()),
+            )
+            .env(
+                "ROS_PACKAGE_PATH",
+                format!(
+                    "{}/share:/usr/share:/opt/ros/noetic/share",
+                    built("ros1").display()
+                ),
+            );
+        command
+    }
+}
+
+fn start_master(context: &Context, work: &Path, seat: &Seat) -> Result<Ros1, LabError> {
+    let manager = MANAGERS
+        .iter()
+        .map(PathBuf::from)
+        .find(|p| p.is_file())
+        .ok_or_else(|| LabError::Missing {
+            what: "the nodelet manager".into(),
+            fix: "install libnodeletlib-tools".into(),
+        })?;
+    // A port that nobody has; the listener gives it back when it is dropped.
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .and_then(|l| l.local_addr())
+        .map_err(|e| LabError::program("the ROS 1 master", e))?
+        .port();
+    let home = work.join("ros");
+    std::fs::create_dir_all(&home).map_err(LabError::file("making", &home))?;
+    let mut command = Command::new("rosmaster");
+    command
+        .args(["--core", "-p", &port.to_string()])
+        .env("ROS_MASTER_URI", format!("http://127.0.0.1:{port}"))
+        .env("ROS_IP", "127.0.0.1")
+        .env("ROS_HOME", &home)
+        .env("ROS_LOG_DIR", &home);
+    let mut master = Peer::start(context, command, "rosmaster", seat, &work.join("rosmaster"))?;
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    for _ in 0..1500 {
+        if std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok() {
+            return Ok(Ros1 {
+                uri: format!("http://127.0.0.1:{port}"),
+                home,
+                manager,
+                _master: master,
+            });
+        }
+        if !master.running() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Err(LabError::program(
+        "rosmaster",
+        format!("it does not answer{}", master.said()),
+    ))
+}

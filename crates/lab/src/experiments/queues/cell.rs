@@ -1,0 +1,221 @@
+//! One measurement: an arm carries so many streams, and what that took is read off.
+
+use super::arms::{Arm, Programs, DEPTH};
+use super::kpis::{self, Log, StreamKpis};
+use super::peer::{busy_s, monotonic_ns, Peer, Seat};
+use super::streams::{Arrivals, Kind};
+use crate::experiment::{Context, LabError};
+use crate::stats::mean;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long the programs of an arm may take to find each other.
+const CONNECT: Duration = Duration::from_secs(60);
+/// How long they may take to write their logs and take themselves apart.
+const END: Duration = Duration::from_secs(20);
+/// From the word to start until the streams begin.
+const LEAD_NS: i64 = 300_000_000;
+
+/// What is streamed.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// `standard` or `bottleneck`.
+    pub scenario: &'static str,
+    /// Of which messages.
+    pub kind: Kind,
+    /// One each stream; the same for every arm.
+    pub arrivals: Vec<Arrivals>,
+    /// Files of them: this, the number of the stream, `.csv`.
+    pub files: PathBuf,
+}
+
+impl Setting {
+    /// Writes the streams for the programs that are measured.
+    pub fn new(
+        scenario: &'static str,
+        kind: Kind,
+        arrivals: Vec<Arrivals>,
+        work: &Path,
+    ) -> Result<Setting, LabError> {
+        let files = work.join(format!("{}-{scenario}-{}-", kind.name, arrivals.len()));
+        for (k, stream) in arrivals.iter().enumerate() {
+            let path = PathBuf::from(format!("{}{k}.csv", files.display()));
+            std::fs::write(&path, stream.text()).map_err(LabError::file("writing", path))?;
+        }
+        Ok(Setting {
+            scenario,
+            kind,
+            arrivals,
+            files,
+        })
+    }
+
+    /// Streams.
+    pub fn streams(&self) -> usize {
+        self.arrivals.len()
+    }
+
+    /// Until the last message of all streams is due, ns.
+    pub fn length_ns(&self) -> u64 {
+        let ends = self.arrivals.iter().map(Arrivals::length_ns);
+        ends.max().unwrap_or(0)
+    }
+}
+
+/// What was measured.
+#[derive(Debug, Clone)]
+pub struct Measured {
+    /// CPU time of all its processes, % of a core.
+    pub cpu: f64,
+    /// The same in s.
+    pub cpu_s: f64,
+    /// Of that, what processing the messages took.
+    pub processing: f64,
+    /// Resident memory of all its processes, MB.
+    pub rss_mb: f64,
+    /// The same where memory that several processes share counts once.
+    pub pss_mb: f64,
+    /// By stream.
+    pub streams: Vec<StreamKpis>,
+    /// Every message.
+    pub logs: Vec<Log>,
+    /// When the streams began (CLOCK_MONOTONIC).
+    pub start_ns: i64,
+    /// What others used of the core meanwhile, % of it.
+    pub others: f64,
+    /// Processes that had written their logs, but had to be killed to end.
+    pub killed: usize,
+    /// Whether the last message of every stream was processed in the time allowed.
+    pub complete: bool,
+}
+
+impl Measured {
+    fn mean(&self, of: impl Fn(&StreamKpis) -> f64) -> f64 {
+        mean(&self.streams.iter().map(of).collect::<Vec<_>>())
+    }
+
+    /// Mean end-to-end delay over the streams, us.
+    pub fn delay_us(&self) -> f64 {
+        self.mean(|s| s.delay_us)
+    }
+
+    /// Mean jitter over the streams, ms.
+    pub fn jitter_ms(&self) -> f64 {
+        self.mean(|s| s.jitter_ms)
+    }
+
+    /// Mean spread of output cycles over the streams, ms.
+    pub fn cycles_ms(&self) -> f64 {
+        self.mean(|s| s.cycles_ms)
+    }
+
+    /// Mean data loss over the streams, %.
+    pub fn loss(&self) -> f64 {
+        self.mean(|s| s.loss)
+    }
+
+    /// Messages that came again or out of order.
+    pub fn misplaced(&self) -> usize {
+        self.streams.iter().map(|s| s.misplaced).sum()
+    }
+
+    /// Delays of all messages, us.
+    pub fn delays_us(&self) -> impl Iterator<Item = f64> + '_ {
+        let all = self.logs.iter().flat_map(|l| &l.received);
+        all.map(|r| (r.out_ns - r.sent_ns) as f64 / 1e3)
+    }
+}
+
+/// Lets an arm carry the streams once. `serial` tells this measurement from all others of the run.
+pub fn measure(
+    context: &Context,
+    programs: &Programs,
+    arm: &Arm,
+    setting: &Setting,
+    serial: usize,
+    seat: &Seat,
+    work: &Path,
+) -> Result<Measured, LabError> {
+    let name = format!("queues_{}_{serial}", std::process::id());
+    let log = work.join(format!("{serial}-{}-", arm.name));
+    let words = [
+        format!("bytes={}", setting.kind.bytes),
+        format!("depth={DEPTH}"),
+        format!("name={name}"),
+        format!("arrivals={}", setting.files.display()),
+        format!("log={}", log.display()),
+    ];
+    let mut peers = programs.start(context, arm, setting.streams(), &words, seat, &log)?;
+    let until = Instant::now() + CONNECT;
+    for peer in &mut peers {
+        if !peer.hears("ready", until)? {
+            let why = format!("it was not connected within {} s", CONNECT.as_secs());
+            return Err(LabError::program(arm.name, why + &peer.said()));
+        }
+    }
+    let start_ns = monotonic_ns() + LEAD_NS;
+    for peer in &mut peers {
+        peer.say(&format!("start {start_ns}"))?;
+    }
+    sleep_until(start_ns - 1_000_000);
+    let (from_ns, from, busy_from) = (monotonic_ns(), used(&peers)?, busy_s(seat.cpu));
+    let length = Duration::from_nanos(setting.length_ns());
+    // A bottleneck may hold the streams up; what takes twice as long counts as lost.
+    let until = Instant::now() + 2 * length + Duration::from_secs(2);
+    let mut complete = true;
+    for peer in &mut peers {
+        complete &= peer.hears("done", until)?;
+    }
+    sleep_until(start_ns + length.as_nanos() as i64);
+    let (to_ns, to, busy_to) = (monotonic_ns(), used(&peers)?, busy_s(seat.cpu));
+    let (mut rss_kb, mut pss_kb) = (0, 0);
+    for peer in &peers {
+        let (rss, pss) = peer.memory_kb()?;
+        rss_kb += rss;
+        pss_kb += pss;
+    }
+    for peer in &mut peers {
+        peer.say("stop")?;
+    }
+    let mut killed = 0;
+    for peer in peers {
+        killed += usize::from(!peer.succeed(END)?);
+    }
+    let mut logs = vec![];
+    for (k, arrivals) in setting.arrivals.iter().enumerate() {
+        let path = PathBuf::from(format!("{}{k}.received.csv", log.display()));
+        let text = std::fs::read_to_string(&path).map_err(LabError::file("reading", &path))?;
+        let read = kpis::parse(&text, arrivals.due_ns.len());
+        logs.push(read.map_err(|why| LabError::unexpected(path.display().to_string(), why))?);
+    }
+    let streams = setting.arrivals.iter().zip(&logs);
+    let streams = streams.map(|(a, log)| kpis::of_stream(&a.due_ns, start_ns, log));
+    let window = (to_ns - from_ns) as f64;
+    let burned: u64 = logs.iter().map(|l| l.burned_ns).sum();
+    let cpu_s = to.saturating_sub(from) as f64 / 1e9;
+    let cpu = cpu_s * 1e11 / window;
+    Ok(Measured {
+        cpu,
+        cpu_s,
+        processing: burned as f64 / window * 100.0,
+        rss_mb: rss_kb as f64 / 1024.0,
+        pss_mb: pss_kb as f64 / 1024.0,
+        streams: streams.collect(),
+        logs,
+        start_ns,
+        others: ((busy_to - busy_from) * 1e11 / window - cpu).max(0.0),
+        killed,
+        complete,
+    })
+}
+
+fn used(peers: &[Peer]) -> Result<u64, LabError> {
+    peers.iter().map(Peer::cpu_ns).sum()
+}
+
+fn sleep_until(ns: i64) {
+    let left = ns - monotonic_ns();
+    if left > 0 {
+        std::thread::sleep(Duration::from_nanos(left as u64));
+    }
+}

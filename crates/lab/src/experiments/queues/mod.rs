@@ -1,0 +1,216 @@
+//! `queues`: the paper's four concepts of service-blocking queues, and ROS 1 and ROS 2 beside them.
+//!
+//! The paper: Konheiser, Funda, German, Hielscher, *Comparing Concepts of Service Blocking Queues in
+//! Hardware-in-the-Loop Systems*. Streams of CAN and radar messages (Table I) go from producers to
+//! consumers in 1 to 10 parallel streams; each arm of [`arms`] carries the same ones. Scenario
+//! *standard* has the table's processing times; in *bottleneck* processing is [`SLOWED`] times as
+//! slow, so that in bursts queues overflow or block. All that is measured runs on one core.
+pub mod arms;
+mod cell;
+pub mod kpis;
+mod outcome;
+mod peer;
+pub mod streams;
+mod tables;
+
+use crate::arms::schedule;
+use crate::experiment::{Context, Experiment, LabError};
+use crate::report::Report;
+use arms::{Programs, ARMS};
+use cell::Setting;
+use outcome::{Outcome, Row};
+use peer::Seat;
+use std::path::Path;
+use std::time::Duration;
+use streams::{Arrivals, Kind, Spread, CAN, RADAR};
+
+/// The experiment.
+pub struct Queues;
+
+/// Parallel streams in the paper's tables.
+pub const COUNTS: [usize; 5] = [1, 2, 4, 8, 10];
+
+/// How many times as long processing takes in the bottleneck: ten radar streams then need 72 % of a
+/// core for it, and one stream is overtaken by its bursts.
+pub const SLOWED: u64 = 15;
+
+/// Arms that are measured in every round: the figures compare them. The others are in the first.
+const EVERY_ROUND: [&str; 4] = ["drop", "credit", "drop-processes", "credit-processes"];
+
+/// The same with ten streams, for what they cost beyond their processing.
+const EVERY_ROUND_OF_TEN: [&str; 3] = ["credit-shared", "credit-chain", "bare"];
+
+fn in_round(arm: &str, round: usize, streams: usize) -> bool {
+    round == 0 || EVERY_ROUND.contains(&arm) || (streams == 10 && EVERY_ROUND_OF_TEN.contains(&arm))
+}
+
+/// Failures after which an arm is given up.
+const GIVE_UP: usize = 3;
+
+impl Experiment for Queues {
+    fn name(&self) -> &'static str {
+        "queues"
+    }
+
+    fn about(&self) -> &'static str {
+        "concepts of queues that lose nothing, beside ROS 1 and ROS 2 (queue paper, Tables I and III to VI)"
+    }
+
+    fn takes_arrivals(&self) -> bool {
+        true
+    }
+
+    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
+        let work = context.dir().join("work");
+        let _ = std::fs::remove_dir_all(&work);
+        std::fs::create_dir_all(&work).map_err(LabError::file("making", &work))?;
+        // Programs that run elsewhere read and write there, too.
+        let work = work
+            .canonicalize()
+            .map_err(LabError::file("finding", &work))?;
+        let mut report = Report::new();
+        let plans = plans(context, &work)?;
+        tables::input(&mut report, &plans);
+        let outcome = measure(context, &mut report, &work, plans)?;
+        outcome.write(context)?;
+        tables::fill(context, &mut report, &outcome)?;
+        std::fs::remove_dir_all(&work).map_err(LabError::file("removing", &work))?;
+        Ok(report)
+    }
+}
+
+/// A setting, and how often the arms that the figures compare are measured in it.
+pub(crate) struct Plan {
+    setting: Setting,
+    rounds: usize,
+}
+
+fn plans(context: &Context, work: &Path) -> Result<Vec<Plan>, LabError> {
+    let length_ns: u64 = context.pick(2_500_000_000, 1_500_000_000);
+    let recorded = match context.arrivals() {
+        Some(path) => Some(Arrivals::read(path, length_ns)?),
+        None => None,
+    };
+    // The counts of the paper for radar, as in its tables; CAN, which it calls comparable, at both
+    // ends.
+    let radar = match &recorded {
+        Some(arrivals) => kind_of(arrivals),
+        None => RADAR,
+    };
+    let mut wanted: Vec<(&'static str, Kind, &[usize], usize)> = vec![
+        (
+            "standard",
+            radar,
+            context.pick(&COUNTS, &[1, 10]),
+            context.pick(4, 2),
+        ),
+        ("bottleneck", radar, context.pick(&COUNTS, &[1, 10]), 1),
+    ];
+    if recorded.is_none() {
+        wanted.push(("standard", CAN, context.pick(&[1, 10], &[1]), 1));
+    }
+    let mut plans = vec![];
+    for (scenario, kind, counts, rounds) in wanted {
+        let stream = match &recorded {
+            Some(all) => all.clone(),
+            None => {
+                let messages = (length_ns as f64 / kind.cycle.mean).round() as usize;
+                Arrivals::generate(&kind, messages, &mut context.rng(kind.name))?
+            }
+        };
+        let stream = match scenario {
+            "bottleneck" => stream.slowed(SLOWED),
+            _ => stream,
+        };
+        for &count in counts {
+            // Parallel streams are duplicates, as the paper's are: all replay the same messages.
+            let arrivals = vec![stream.clone(); count];
+            let setting = Setting::new(scenario, kind, arrivals, work)?;
+            plans.push(Plan { setting, rounds });
+        }
+    }
+    Ok(plans)
+}
+
+/// Recorded messages; their size is taken as the radar's.
+fn kind_of(arrivals: &Arrivals) -> Kind {
+    Kind {
+        name: "recorded",
+        bytes: RADAR.bytes,
+        cycle: Spread::of(&arrivals.cycles()),
+        processing: Spread::of(&arrivals.processing_ns),
+    }
+}
+
+fn measure(
+    context: &Context,
+    report: &mut Report,
+    work: &Path,
+    plans: Vec<Plan>,
+) -> Result<Outcome, LabError> {
+    // What is studied has the last CPU for itself; whatever else the experiment needs is on the first.
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let seat = Seat {
+        cpu: cpus - 1,
+        first: true,
+    };
+    let elsewhere = Seat {
+        cpu: 0,
+        first: false,
+    };
+    if cpus == 1 {
+        report.note("this machine has one CPU: the experiment ran on it beside what it measured");
+    }
+    context.step("starting what the peers need", Duration::from_secs(120));
+    let programs = Programs::find(context, work, &elsewhere);
+    let mut failures = vec![0; ARMS.len()];
+    for (arm, failed) in ARMS.iter().zip(&mut failures) {
+        if let Some(why) = programs.obstacle(arm) {
+            report.skip(arm.title, why);
+            *failed = GIVE_UP;
+        }
+    }
+    let mut rows: Vec<Row> = vec![];
+    let mut serial = 0;
+    for (at, plan) in plans.iter().enumerate() {
+        let s = &plan.setting;
+        let what = format!("{} {}, {} streams", s.scenario, s.kind.name, s.streams());
+        let order = schedule(ARMS.len(), plan.rounds, &mut context.rng(&what));
+        for (round, index) in order {
+            let arm = &ARMS[index];
+            if failures[index] >= GIVE_UP || !in_round(arm.name, round, s.streams()) {
+                continue;
+            }
+            serial += 1;
+            context.step(
+                &format!("{what}: {}", arm.title),
+                Duration::from_secs(300) + 4 * Duration::from_nanos(s.length_ns()),
+            );
+            match cell::measure(context, &programs, arm, s, serial, &seat, work) {
+                Ok(measured) => rows.push(Row {
+                    setting: at,
+                    arm: index,
+                    round,
+                    measured,
+                }),
+                Err(e) => {
+                    failures[index] += 1;
+                    if failures[index] < GIVE_UP {
+                        report.note(format!("not measured: {}, {what}: {e}", arm.title));
+                    } else {
+                        report.skip(
+                            arm.title,
+                            format!("it failed {GIVE_UP} times, at last: {e}"),
+                        );
+                    }
+                }
+            }
+        }
+    }
+    if rows.is_empty() {
+        let why = report.skipped.first().map_or("", |s| &s.why);
+        return Err(LabError::program("what is to be measured", why));
+    }
+    let settings = plans.into_iter().map(|p| p.setting).collect();
+    Ok(Outcome { settings, rows })
+}

@@ -1,0 +1,357 @@
+//! Streams of messages as in the paper's Table I: made from a seed, or read from a recording.
+//!
+//! The paper gives the minimum, mean and maximum of the time between messages (cycle time) and of
+//! their processing time, but not the distribution. All of them have a maximum far from the mean
+//! (96 times for the radar's cycle time), so a bounded Pareto distribution is taken: between
+//! minimum L and maximum H it has one parameter, the shape, which the mean fixes:
+//!
+//! ```text
+//! x(u) = L / (1 - u (1 - (L/H)^a))^(1/a)    0 < u < 1, L (H/L)^u for a = 0
+//! ```
+//! A stream of n messages takes the n quantiles at u = (i + 1/2) / n, the first and last of them
+//! replaced by L and H, with the shape at which the sum of exactly these numbers is n times the
+//! mean, in an order that the seed gives. So every stream has the table's minimum, mean and maximum,
+//! and a short one has the shape of a long one.
+
+use crate::experiment::LabError;
+use crate::rng::Rng;
+use std::path::Path;
+
+/// Minimum, mean and maximum of a time, ns.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    /// Least.
+    pub min: u64,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Greatest.
+    pub max: u64,
+}
+
+impl Spread {
+    /// Of measured values; zeros when there are none.
+    pub fn of(values: &[u64]) -> Spread {
+        Spread {
+            min: values.iter().copied().min().unwrap_or(0),
+            mean: values.iter().sum::<u64>() as f64 / values.len().max(1) as f64,
+            max: values.iter().copied().max().unwrap_or(0),
+        }
+    }
+}
+
+/// A kind of message.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Kind {
+    /// `can`, `radar` or `recorded`.
+    pub name: &'static str,
+    /// Size of a message.
+    pub bytes: usize,
+    /// Time between messages.
+    pub cycle: Spread,
+    /// Time that a message's processing takes.
+    pub processing: Spread,
+}
+
+/// Table I, CAN.
+pub const CAN: Kind = Kind {
+    name: "can",
+    bytes: 32,
+    cycle: Spread {
+        min: 2_453,
+        mean: 2_940_961.0,
+        max: 29_295_807,
+    },
+    processing: Spread {
+        min: 943,
+        mean: 5_416.0,
+        max: 39_170,
+    },
+};
+
+/// Table I, radar.
+pub const RADAR: Kind = Kind {
+    name: "radar",
+    bytes: 1538,
+    cycle: Spread {
+        min: 2_707,
+        mean: 1_703_144.0,
+        max: 163_720_481,
+    },
+    processing: Spread {
+        min: 1_628,
+        mean: 8_136.0,
+        max: 108_098,
+    },
+};
+
+/// The messages of one stream.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Arrivals {
+    /// When each message is due after the start of the stream, ns; never descending.
+    pub due_ns: Vec<u64>,
+    /// How long the processing of each takes, ns.
+    pub processing_ns: Vec<u64>,
+}
+
+impl Arrivals {
+    /// `messages` messages of a kind.
+    pub fn generate(kind: &Kind, messages: usize, rng: &mut Rng) -> Result<Arrivals, LabError> {
+        let mut cycles = values(kind.cycle, messages)?;
+        let mut processing_ns = values(kind.processing, messages)?;
+        rng.shuffle(&mut cycles);
+        rng.shuffle(&mut processing_ns);
+        Ok(Arrivals {
+            due_ns: sums(&cycles),
+            processing_ns,
+        })
+    }
+
+    /// Reads a recording: lines `due_ns,processing_ns`, by ascending time from any origin; a first
+    /// line that begins with a letter is a header. What comes later than `limit_ns` after the first
+    /// message is left out.
+    pub fn read(path: &Path, limit_ns: u64) -> Result<Arrivals, LabError> {
+        let text = std::fs::read_to_string(path).map_err(LabError::file("reading", path))?;
+        parse(&text, limit_ns).map_err(|why| LabError::unexpected(path.display().to_string(), why))
+    }
+
+    /// Times between messages, the first from the start.
+    pub fn cycles(&self) -> Vec<u64> {
+        let before = [0].into_iter().chain(self.due_ns.iter().copied());
+        self.due_ns
+            .iter()
+            .zip(before)
+            .map(|(due, before)| due - before)
+            .collect()
+    }
+
+    /// The same messages with a processing that takes `factor` times as long.
+    pub fn slowed(&self, factor: u64) -> Arrivals {
+        Arrivals {
+            due_ns: self.due_ns.clone(),
+            processing_ns: self.processing_ns.iter().map(|p| p * factor).collect(),
+        }
+    }
+
+    /// From the start to the last message, ns.
+    pub fn length_ns(&self) -> u64 {
+        self.due_ns.last().copied().unwrap_or(0)
+    }
+
+    /// As the programs that are measured read it.
+    pub fn text(&self) -> String {
+        let lines = self.due_ns.iter().zip(&self.processing_ns);
+        lines
+            .map(|(due, processing)| format!("{due},{processing}\n"))
+            .collect()
+    }
+}
+
+fn sums(cycles: &[u64]) -> Vec<u64> {
+    let sum = cycles.iter().scan(0, |sum, cycle| {
+        *sum += cycle;
+        Some(*sum)
+    });
+    sum.collect()
+}
+
+fn parse(text: &str, limit_ns: u64) -> Result<Arrivals, String> {
+    let mut arrivals = Arrivals::default();
+    let mut first = None;
+    for (i, line) in text.lines().enumerate() {
+        if i == 0 && line.starts_with(|c: char| c.is_alphabetic()) {
+            continue;
+        }
+        let numbers: Option<(u64, u64)> = line
+            .split_once(',')
+            .and_then(|(d, p)| Some((d.trim().parse().ok()?, p.trim().parse().ok()?)));
+        let Some((at, processing)) = numbers else {
+            return Err(format!(
+                "line {} is '{line}': write due_ns,processing_ns",
+                i + 1
+            ));
+        };
+        let due = at
+            .checked_sub(*first.get_or_insert(at))
+            .filter(|due| arrivals.length_ns() <= *due)
+            .ok_or_else(|| format!("line {} is earlier than the one before", i + 1))?;
+        if due > limit_ns {
+            break;
+        }
+        arrivals.due_ns.push(due);
+        arrivals.processing_ns.push(processing);
+    }
+    if arrivals.due_ns.len() < 2 {
+        return Err("it has fewer than two messages".into());
+    }
+    Ok(arrivals)
+}
+
+/// The quantile of the bounded Pareto distribution between `low` and `high`.
+fn quantile(u: f64, low: f64, high: f64, shape: f64) -> f64 {
+    let ratio = (low / high).ln();
+    if shape.abs() < 1e-9 {
+        return low * (-u * ratio).exp();
+    }
+    let tail = 1.0 - (shape * ratio).exp();
+    low * (-(-u * tail).ln_1p() / shape).exp()
+}
+
+/// `n` values, ascending, with exactly this minimum and maximum, and this mean to half a
+/// nanosecond over all of them.
+fn values(spread: Spread, n: usize) -> Result<Vec<u64>, LabError> {
+    let Spread { min, mean, max } = spread;
+    let total = (mean * n as f64).round() as i64;
+    let of_shape = |shape: f64| -> Vec<u64> {
+        (0..n)
+            .map(|i| match i {
+                0 => min,
+                i if i + 1 == n => max,
+                i => {
+                    let u = (i as f64 + 0.5) / n as f64;
+                    let x = quantile(u, min as f64, max as f64, shape);
+                    (x.round() as u64).clamp(min, max)
+                }
+            })
+            .collect()
+    };
+    let sum = |values: &[u64]| values.iter().sum::<u64>() as i64;
+    // The larger the shape, the smaller the mean.
+    let (mut low, mut high) = (-40.0, 40.0);
+    let within = n >= 3 && sum(&of_shape(high)) <= total && total <= sum(&of_shape(low));
+    if !within {
+        return Err(LabError::unexpected(
+            format!("a stream of {n} messages"),
+            format!("{min} to {max} ns cannot have a mean of {mean} ns in so few"),
+        ));
+    }
+    for _ in 0..100 {
+        let middle = (low + high) / 2.0;
+        if sum(&of_shape(middle)) > total {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    let mut values = of_shape(high);
+    // What rounding left over, a nanosecond each, in the middle.
+    let mut left = total - sum(&values);
+    while left != 0 {
+        let before = left;
+        for value in &mut values[1..n - 1] {
+            let step = left.signum();
+            let moved = value.saturating_add_signed(step);
+            if step != 0 && (min..=max).contains(&moved) {
+                *value = moved;
+                left -= step;
+            }
+        }
+        if left == before {
+            break;
+        }
+    }
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(spread: Spread, values: &[u64]) {
+        let of = Spread::of(values);
+        assert_eq!((of.min, of.max), (spread.min, spread.max));
+        assert!(
+            (of.mean - spread.mean).abs() * values.len() as f64 <= 1.0,
+            "{of:?} for {spread:?}"
+        );
+    }
+
+    #[test]
+    fn streams_have_the_minimum_mean_and_maximum_of_table_1() {
+        for kind in [CAN, RADAR] {
+            for (seed, n) in [(1, 900), (2, 1761), (3, 2349), (4, 10_007)] {
+                let a = Arrivals::generate(&kind, n, &mut Rng::new(seed)).unwrap();
+                assert_eq!((a.due_ns.len(), a.processing_ns.len()), (n, n));
+                check(kind.cycle, &a.cycles());
+                check(kind.processing, &a.processing_ns);
+            }
+        }
+    }
+
+    #[test]
+    fn any_minimum_mean_and_maximum_are_reproduced() {
+        let mut rng = Rng::new(11);
+        for _ in 0..200 {
+            let min = 1 + rng.below(10_000);
+            let max = min + 1000 + rng.below(100_000_000);
+            let n = 500 + rng.below(2000) as usize;
+            // Between a hundredth and a half of the way: what n values can have.
+            let share = 0.01 + 0.49 * rng.below(1000) as f64 / 1000.0;
+            let mean = min as f64 + share * (max - min) as f64;
+            check(
+                Spread { min, mean, max },
+                &values(Spread { min, mean, max }, n).unwrap(),
+            );
+        }
+    }
+
+    #[test]
+    fn equal_seeds_give_equal_streams_and_others_another_order() {
+        let of = |seed| Arrivals::generate(&RADAR, 1000, &mut Rng::new(seed)).unwrap();
+        assert_eq!(of(1), of(1));
+        assert_ne!(of(1), of(2));
+        let sorted = |a: Arrivals| {
+            let mut cycles = a.cycles();
+            cycles.sort_unstable();
+            cycles
+        };
+        assert_eq!(sorted(of(1)), sorted(of(2)));
+    }
+
+    #[test]
+    fn the_tail_is_heavy() {
+        let mut cycles = values(RADAR.cycle, 2349).unwrap();
+        cycles.sort_unstable();
+        let median = cycles[cycles.len() / 2] as f64;
+        assert!(
+            median < RADAR.cycle.mean / 20.0,
+            "most messages come in bursts: the median is {median}"
+        );
+    }
+
+    #[test]
+    fn too_few_messages_are_refused() {
+        assert!(values(RADAR.cycle, 50).is_err());
+        assert!(values(RADAR.cycle, 0).is_err());
+    }
+
+    #[test]
+    fn recordings_are_read_from_any_origin_up_to_a_limit() {
+        let a = parse(
+            "due_ns,processing_ns\n1000,5\n1000,6\n1500, 7\n9000,8\n",
+            5000,
+        )
+        .unwrap();
+        assert_eq!(
+            (a.due_ns, a.processing_ns),
+            (vec![0, 0, 500], vec![5, 6, 7])
+        );
+        for wrong in [
+            "",
+            "1,1",
+            "1\n2\n",
+            "5,1\n4,1\n",
+            "a,b\nc,d\n",
+            "1,1\n-2,1\n",
+        ] {
+            assert!(parse(wrong, 1000).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_slowed_stream_has_the_same_messages() {
+        let a = Arrivals::generate(&CAN, 500, &mut Rng::new(1)).unwrap();
+        let slow = a.slowed(3);
+        assert_eq!(slow.due_ns, a.due_ns);
+        assert_eq!(slow.processing_ns[7], 3 * a.processing_ns[7]);
+    }
+}

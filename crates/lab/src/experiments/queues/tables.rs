@@ -1,0 +1,606 @@
+//! Tables beside the paper's, figures against their targets, and plots.
+
+use super::arms::{Arm, Program, ARMS};
+use super::cell::Setting;
+use super::outcome::{Kpi, Outcome, CPU, CPU_PER_MESSAGE, CYCLES, DELAY, JITTER, KPIS, LOSS, RAM};
+use super::streams::{Spread, CAN, RADAR};
+use super::{Plan, COUNTS};
+use crate::experiment::{Context, LabError};
+use crate::plot::{lines, percentiles, Axes, Line};
+use crate::report::{number, Figure, Report, Table, Target};
+use crate::stats::{bootstrap, mean, median, Sorted};
+
+/// The paper's values for 1, 2, 4, 8 and 10 streams, in the order of [`KPIS`] without the spread of
+/// cycles, which it does not have: CPU, RAM, delay, jitter, loss.
+type Paper = [[f64; 5]; 5];
+
+/// Table III: concept 2; CPU in % of a core, RAM in % of 16 GB, delay and jitter in ms, loss in %.
+const TABLE_3: Paper = [
+    [7.6, 10.5, 16.4, 26.3, 29.9],
+    [1.0, 1.2, 1.6, 2.4, 2.9],
+    [0.3, 0.5, 0.8, 2.0, 3.1],
+    [166.0, 168.0, 174.0, 177.0, 177.0],
+    [0.2, 0.2, 0.3, 4.0, 15.6],
+];
+/// Table IV: concept 1 against concept 2, %.
+const TABLE_4: Paper = [
+    [-16.0, 39.0, 44.0, 43.0, 47.0],
+    [-40.0, -50.0, -62.0, -75.0, -79.0],
+    [3126.0, 481.0, 393.0, 270.0, 245.0],
+    [26.0, 25.0, 16.0, 29.0, 31.0],
+    [13566.0, 4262.0, 3529.0, 840.0, 225.0],
+];
+/// Table V: concept 3 against concept 2, %.
+const TABLE_5: Paper = [
+    [22.0, 17.0, 7.0, 9.0, 24.0],
+    [0.0; 5],
+    [33.0, 24.0, 22.0, 23.0, 9.0],
+    [3.0, 4.0, 3.0, 12.0, 12.0],
+    [-100.0; 5],
+];
+/// Table VI: concept 4 against concept 2, %.
+const TABLE_6: Paper = [
+    [62.0, 69.0, 94.0, 156.0, 188.0],
+    [0.0, 0.0, 0.0, 0.0, -2.0],
+    [2661.0, 1749.0, 1025.0, 559.0, 385.0],
+    [46.0, 44.0, 33.0, 19.0, 11.0],
+    [-100.0; 5],
+];
+
+/// Memory of the paper's machine, MB: its RAM figures are percentages of it.
+const PAPER_RAM_MB: f64 = 16.0 * 1024.0;
+
+/// Table I beside what the streams have.
+pub(super) fn input(report: &mut Report, plans: &[Plan]) {
+    let mut table = Table::new(
+        "Input: cycle and processing times, ns (paper, Table I)",
+        &[
+            "messages",
+            "bytes",
+            "of",
+            "cycle min",
+            "mean",
+            "max",
+            "processing min",
+            "mean",
+            "max",
+        ],
+    );
+    let cells = |cycle: Spread, processing: Spread| -> Vec<String> {
+        [cycle, processing]
+            .iter()
+            .flat_map(|s| [s.min as f64, s.mean, s.max as f64])
+            .map(number)
+            .collect()
+    };
+    let mut row = |setting: &Setting| {
+        let kind = setting.kind;
+        let paper = if kind.name == CAN.name { CAN } else { RADAR };
+        let mut line = vec![
+            kind.name.to_string(),
+            kind.bytes.to_string(),
+            "paper".into(),
+        ];
+        line.extend(cells(paper.cycle, paper.processing));
+        table.row(line);
+        // The one of all streams that is farthest from it would stand out as minimum or maximum.
+        let all = |of: fn(&super::Arrivals) -> Vec<u64>| -> Vec<u64> {
+            setting.arrivals.iter().flat_map(of).collect()
+        };
+        let mut line = vec![String::new(), String::new(), "here".into()];
+        line.extend(cells(
+            Spread::of(&all(super::Arrivals::cycles)),
+            Spread::of(&all(|a| a.processing_ns.clone())),
+        ));
+        table.row(line);
+    };
+    let mut seen = vec![];
+    for plan in plans
+        .iter()
+        .filter(|p| p.setting.scenario == "standard")
+        .rev()
+    {
+        if !seen.contains(&plan.setting.kind.name) {
+            seen.push(plan.setting.kind.name);
+            row(&plan.setting);
+        }
+    }
+    report.tables.push(table);
+}
+
+/// Everything that is said about the measurements.
+pub(super) fn fill(
+    context: &mut Context,
+    report: &mut Report,
+    outcome: &Outcome,
+) -> Result<(), LabError> {
+    // Recorded arrivals take the radar's place.
+    let kind = outcome.settings[0].kind.name;
+    baseline(report, outcome, kind);
+    differences(report, outcome, kind);
+    for (scenario, kind) in outcome.groups() {
+        everything(report, outcome, scenario, kind);
+    }
+    compare(context, report, outcome, kind);
+    losses(report, outcome);
+    overhead(context, report, outcome, kind);
+    notes(report, outcome);
+    plots(context, outcome, kind)
+}
+
+fn heads(first: &str, counts: &[usize]) -> Vec<String> {
+    let counts = counts.iter().map(|c| match c {
+        1 => "1 stream".to_string(),
+        c => format!("{c} streams"),
+    });
+    [first.to_string(), String::new()]
+        .into_iter()
+        .chain(counts)
+        .collect()
+}
+
+fn table(title: String, first: &str, counts: &[usize]) -> Table {
+    Table {
+        title,
+        head: heads(first, counts),
+        rows: vec![],
+    }
+}
+
+/// The paper's value for so many streams.
+fn paper_cell(values: &[f64; 5], count: usize, text: impl Fn(f64) -> String) -> String {
+    let at = COUNTS.iter().position(|c| *c == count);
+    at.map_or(String::new(), |at| text(values[at]))
+}
+
+/// The paper's rows; the spread of cycles has none.
+fn paper_row<'a>(paper: &'a Paper, kpi: &Kpi) -> Option<&'a [f64; 5]> {
+    let names = [CPU.name, RAM.name, DELAY.name, JITTER.name, LOSS.name];
+    names.iter().position(|n| *n == kpi.name).map(|i| &paper[i])
+}
+
+fn baseline(report: &mut Report, outcome: &Outcome, kind: &str) {
+    let counts = outcome.counts("standard", kind);
+    let mut table = table(
+        format!("Concept 2, {kind}, standard: absolute (paper, Table III)"),
+        "figure",
+        &counts,
+    );
+    for kpi in &KPIS {
+        let mut first = kpi.title.to_string();
+        if let Some(values) = paper_row(&TABLE_3, kpi) {
+            let text = |v: f64| match kpi.name {
+                "ram" => format!("{} ({v} %)", number(v / 100.0 * PAPER_RAM_MB)),
+                _ => number(v),
+            };
+            let cells = counts.iter().map(|c| paper_cell(values, *c, text));
+            table.row(
+                [std::mem::take(&mut first), "paper".into()]
+                    .into_iter()
+                    .chain(cells),
+            );
+        }
+        for (arm, who) in [("ros1-nodelets", "ROS 1 nodelets"), ("drop", "onbeat")] {
+            let cells: Vec<String> = counts
+                .iter()
+                .map(|c| outcome.value(arm, outcome.setting("standard", kind, *c), kpi))
+                .map(|v| v.map_or("-".into(), number))
+                .collect();
+            table.row(
+                [std::mem::take(&mut first), who.into()]
+                    .into_iter()
+                    .chain(cells),
+            );
+        }
+    }
+    report.tables.push(table);
+}
+
+/// How much more, %; from nothing there is no percentage.
+fn difference(base: Option<f64>, value: Option<f64>) -> String {
+    match (base, value) {
+        (Some(base), Some(value)) if base > 0.0 => signed((value / base - 1.0) * 100.0),
+        (Some(_), Some(0.0)) => "0 and 0".into(),
+        (Some(_), Some(value)) => format!("0 and {}", number(value)),
+        _ => "-".into(),
+    }
+}
+
+fn signed(percent: f64) -> String {
+    let digits = usize::from(percent.abs() < 10.0 && percent != 0.0);
+    format!("{percent:+.digits$}%").replace("+0%", "0%")
+}
+
+fn differences(report: &mut Report, outcome: &Outcome, kind: &str) {
+    // Title, the paper's table, and arm against arm with a word on whose they are.
+    type Pair = (&'static str, &'static str, &'static str);
+    let tables: [(&str, &Paper, &[Pair]); 3] = [
+        (
+            "Concept 1 against concept 2 (paper, Table IV)",
+            &TABLE_4,
+            &[
+                ("ros1-nodelets", "ros1-nodes", "ROS 1"),
+                ("drop", "drop-processes", "onbeat"),
+            ],
+        ),
+        (
+            "Concept 3 against concept 2 (paper, Table V)",
+            &TABLE_5,
+            &[
+                ("drop", "credit", "onbeat, one process"),
+                (
+                    "drop-processes",
+                    "credit-processes",
+                    "onbeat, two processes",
+                ),
+            ],
+        ),
+        (
+            "Concept 4 against concept 2 (paper, Table VI)",
+            &TABLE_6,
+            &[
+                ("drop", "swap", "onbeat"),
+                ("drop", "swap-flush", "onbeat, with flush"),
+            ],
+        ),
+    ];
+    let counts = outcome.counts("standard", kind);
+    for (title, paper, pairs) in tables {
+        let mut table = table(format!("{title}, {kind}, standard"), "figure", &counts);
+        for kpi in &KPIS {
+            let mut first = kpi.title.split(',').next().unwrap_or_default().to_string();
+            if let Some(values) = paper_row(paper, kpi) {
+                let cells = counts.iter().map(|c| paper_cell(values, *c, signed));
+                table.row(
+                    [std::mem::take(&mut first), "paper".into()]
+                        .into_iter()
+                        .chain(cells),
+                );
+            }
+            for (a, b, who) in pairs {
+                let cells: Vec<String> = counts
+                    .iter()
+                    .map(|c| outcome.setting("standard", kind, *c))
+                    .map(|s| difference(outcome.value(a, s, kpi), outcome.value(b, s, kpi)))
+                    .collect();
+                table.row(
+                    [std::mem::take(&mut first), (*who).into()]
+                        .into_iter()
+                        .chain(cells),
+                );
+            }
+        }
+        report.tables.push(table);
+    }
+}
+
+/// Absolute figures of every arm.
+fn everything(report: &mut Report, outcome: &Outcome, scenario: &str, kind: &str) {
+    let counts = outcome.counts(scenario, kind);
+    let mut table = table(format!("All arms, {kind}, {scenario}"), "figure", &counts);
+    for kpi in &KPIS {
+        let mut first = kpi.title.to_string();
+        for arm in &ARMS {
+            let values: Vec<Option<f64>> = counts
+                .iter()
+                .map(|c| outcome.value(arm.name, outcome.setting(scenario, kind, *c), kpi))
+                .collect();
+            if values.iter().all(Option::is_none) {
+                continue;
+            }
+            let cells = values.into_iter().map(|v| v.map_or("-".into(), number));
+            table.row(
+                [std::mem::take(&mut first), arm.title.into()]
+                    .into_iter()
+                    .chain(cells),
+            );
+        }
+    }
+    report.tables.push(table);
+}
+
+/// Credit against drop-oldest: what losing nothing costs.
+fn compare(context: &Context, report: &mut Report, outcome: &Outcome, kind: &str) {
+    let mut rng = context.rng("interval");
+    let counts = outcome.counts("standard", kind);
+    let settings: Vec<usize> = counts
+        .iter()
+        .filter_map(|c| outcome.setting("standard", kind, *c))
+        .collect();
+    let sides = [
+        ("drop", "credit", "one_process"),
+        ("drop-processes", "credit-processes", "two_processes"),
+    ];
+    // Which of the paper's rows, and how much is allowed.
+    let limits = [
+        (CPU, 0, 5.0),
+        (DELAY, 2, 10.0),
+        (JITTER, 3, 3.0),
+        (CYCLES, 3, 3.0),
+    ];
+    for (a, b, side) in sides {
+        let e = outcome.added(a, b, &settings, &CPU_PER_MESSAGE, &mut rng);
+        if let Some(e) = e {
+            let name = format!("queues.credit.{side}.{}_added", CPU_PER_MESSAGE.name);
+            report.figure(Figure::new(name, e.value, "%").interval(e.low, e.high));
+        }
+        for (kpi, paper, limit) in limits {
+            let figure = |name: String, e: crate::stats::Estimate, paper: f64| {
+                Figure::new(name, e.value, "%")
+                    .target(Target::AtMost(limit))
+                    .baseline(paper, "paper, Table V")
+                    .interval(e.low, e.high)
+            };
+            let name = format!("queues.credit.{side}.{}_added", kpi.name);
+            if let Some(e) = outcome.added(a, b, &settings, &kpi, &mut rng) {
+                report.figure(figure(name.clone(), e, mean(&TABLE_5[paper])));
+            }
+            for (count, setting) in counts.iter().zip(&settings) {
+                let Some(e) = outcome.added(a, b, &[*setting], &kpi, &mut rng) else {
+                    continue;
+                };
+                let at = COUNTS.iter().position(|c| c == count).unwrap_or(0);
+                report.figure(figure(format!("{name}.{count}"), e, TABLE_5[paper][at]));
+            }
+        }
+    }
+}
+
+/// What was lost, by arm, over everything.
+fn losses(report: &mut Report, outcome: &Outcome) {
+    for (i, arm) in ARMS.iter().enumerate() {
+        let of_arm = || outcome.rows.iter().filter(|r| r.arm == i);
+        if of_arm().next().is_none() {
+            continue;
+        }
+        let all = || of_arm().flat_map(|r| &r.measured.streams);
+        let (messages, lost, misplaced) = all().fold((0, 0, 0), |(n, lost, misplaced), s| {
+            (
+                n + s.messages,
+                lost + s.messages - s.processed,
+                misplaced + s.misplaced,
+            )
+        });
+        let figure = |what: &str, value: usize| {
+            let figure = Figure::new(
+                format!("queues.{what}.{}", arm.name),
+                value as f64,
+                "messages",
+            )
+            .samples(messages as u64);
+            if arm.lossless() {
+                figure.target(Target::AtMost(0.0))
+            } else {
+                figure
+            }
+        };
+        report.figure(figure("lost", lost));
+        if misplaced > 0 || arm.lossless() {
+            report.figure(figure("misplaced", misplaced));
+        }
+    }
+}
+
+/// What ten streams cost beyond their processing.
+fn overhead(context: &Context, report: &mut Report, outcome: &Outcome, kind: &str) {
+    let mut rng = context.rng("overhead");
+    let Some(setting) = outcome.setting("standard", kind, 10) else {
+        return;
+    };
+    let over = Kpi {
+        name: "",
+        title: "",
+        of: |m| m.cpu - m.processing,
+    };
+    let peers = ["ros1-nodelets", "ros1-nodes", "ros2-keep-last"];
+    let peer = peers
+        .iter()
+        .find_map(|p| Some((*p, outcome.value(p, Some(setting), &over)?)));
+    for arm in ARMS.iter().filter(|a| a.program == Program::Onbeat) {
+        let values: Vec<f64> = outcome
+            .of(arm.name, setting)
+            .map(|r| (over.of)(&r.measured))
+            .collect();
+        if values.is_empty() {
+            continue;
+        }
+        let e = bootstrap(values.len(), 400, &mut rng, |pick| {
+            median(&pick.iter().map(|&i| values[i]).collect::<Vec<_>>())
+        });
+        let name = format!("queues.beyond_processing.{}", arm.name);
+        let mut figure = Figure::new(name, e.value, "% of a core").interval(e.low, e.high);
+        // The target is for the rate of Table I.
+        if arm.name.starts_with("credit") && kind == RADAR.name {
+            figure = figure.target(Target::AtMost(1.0));
+        }
+        if let Some((peer, value)) = peer {
+            figure = figure.baseline(value, title_of(peer));
+        }
+        report.figure(figure);
+    }
+}
+
+fn title_of(arm: &str) -> &'static str {
+    ARMS.iter().find(|a| a.name == arm).map_or("", |a| a.title)
+}
+
+fn notes(report: &mut Report, outcome: &Outcome) {
+    report.note(
+        "delay counts from sending to the end of processing; jitter is how much later than the input trace messages come out, latest minus earliest; the spread of cycles is the longest minus the shortest time between outputs. The paper gives no formula for its jitter; its values are about the longest cycle of the input, as the spread of cycles is",
+    );
+    report.note(format!(
+        "queues hold {} messages in every arm (the paper says \"small\"); all that is measured runs on one core, with priority over other programs of the machine",
+        super::arms::DEPTH
+    ));
+    let others: Vec<f64> = outcome.rows.iter().map(|r| r.measured.others).collect();
+    report.note(format!(
+        "others used {} % of that core on average while something was measured, {} % at most (by measurement: cells.csv)",
+        number(mean(&others)),
+        number(others.iter().copied().fold(0.0, f64::max))
+    ));
+    let killed: usize = outcome.rows.iter().map(|r| r.measured.killed).sum();
+    if killed > 0 {
+        report.note(format!(
+            "{killed} processes of peers did not end after they had written their logs, and were killed"
+        ));
+    }
+    let late: Vec<String> = outcome
+        .rows
+        .iter()
+        .filter(|r| !r.measured.complete)
+        .map(|r| {
+            let s = &outcome.settings[r.setting];
+            format!(
+                "{} ({} {}, {} streams)",
+                ARMS[r.arm].name,
+                s.scenario,
+                s.kind.name,
+                s.streams()
+            )
+        })
+        .collect();
+    if !late.is_empty() {
+        report.note(format!(
+            "the last message of a stream was not processed in twice the streams' time, so that what was left counts as lost: {}",
+            late.join(", ")
+        ));
+    }
+}
+
+/// Arms of one plot; more than six lines cannot be told apart.
+const CONCEPTS: [&str; 6] = [
+    "drop",
+    "credit",
+    "swap",
+    "swap-flush",
+    "drop-processes",
+    "credit-processes",
+];
+const PEERS: [&str; 6] = [
+    "drop",
+    "credit",
+    "ros1-nodelets",
+    "ros1-nodes",
+    "ros2-keep-last",
+    "ros2-keep-all",
+];
+
+fn plots(context: &mut Context, outcome: &Outcome, kind: &str) -> Result<(), LabError> {
+    for scenario in ["standard", "bottleneck"] {
+        let counts = outcome.counts(scenario, kind);
+        for (group, arms) in [("concepts", CONCEPTS), ("peers", PEERS)] {
+            let measured: Vec<&Arm> = ARMS
+                .iter()
+                .filter(|a| arms.contains(&a.name))
+                .filter(|a| outcome.rows.iter().any(|r| ARMS[r.arm].name == a.name))
+                .collect();
+            if let Some(setting) = counts
+                .last()
+                .and_then(|c| outcome.setting(scenario, kind, *c))
+            {
+                let series: Vec<(&str, Sorted)> = measured
+                    .iter()
+                    .map(|a| {
+                        let all = outcome.of(a.name, setting);
+                        (
+                            a.title,
+                            Sorted::new(all.flat_map(|r| r.measured.delays_us())),
+                        )
+                    })
+                    .collect();
+                let title = format!(
+                    "Delay, {} {kind} streams, {scenario}",
+                    outcome.settings[setting].streams()
+                );
+                let svg = percentiles(&title, "us", &series)?;
+                context.plot(&format!("delay-{scenario}-{group}.svg"), &svg)?;
+            }
+            for kpi in [CPU, JITTER, LOSS] {
+                let all: Vec<Line> = measured
+                    .iter()
+                    .map(|a| Line {
+                        name: a.title.to_string(),
+                        points: counts
+                            .iter()
+                            .filter_map(|c| {
+                                let setting = outcome.setting(scenario, kind, *c);
+                                Some((*c as f64, outcome.value(a.name, setting, &kpi)?))
+                            })
+                            .collect(),
+                    })
+                    .collect();
+                let axes = Axes {
+                    x: "parallel streams",
+                    y: kpi.title,
+                    log_x: false,
+                    from_zero: true,
+                    mark: None,
+                };
+                let title = format!("{}, {kind}, {scenario}", kpi.title);
+                let svg = lines(&title, axes, &all)?;
+                context.plot(&format!("{}-{scenario}-{group}.svg", kpi.name), &svg)?;
+            }
+        }
+    }
+    let of = |all: fn(&super::Arrivals) -> Vec<u64>| {
+        let streams = outcome.settings.iter().find(|s| s.scenario == "standard");
+        Sorted::new(
+            streams
+                .iter()
+                .flat_map(|s| s.arrivals.iter().flat_map(all))
+                .map(|ns| ns as f64 / 1e3),
+        )
+    };
+    let series = [
+        ("cycle time", of(super::Arrivals::cycles)),
+        ("processing time", of(|a| a.processing_ns.clone())),
+    ];
+    let svg = percentiles(
+        &format!("Input: a stream of {kind} messages"),
+        "us",
+        &series,
+    )?;
+    context.plot("input.svg", &svg)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_read_as_in_the_paper() {
+        assert_eq!(difference(Some(2.0), Some(3.0)), "+50%");
+        assert_eq!(difference(Some(2.0), Some(2.1)), "+5.0%");
+        assert_eq!(difference(Some(2.0), Some(0.0)), "-100%");
+        assert_eq!(difference(Some(2.0), Some(2.0)), "0%");
+        assert_eq!(difference(Some(0.0), Some(0.0)), "0 and 0");
+        assert_eq!(difference(Some(0.0), Some(1.5)), "0 and 1.5");
+        assert_eq!(difference(None, Some(1.5)), "-");
+    }
+
+    #[test]
+    fn every_arm_that_is_named_exists() {
+        let named = CONCEPTS
+            .iter()
+            .chain(&PEERS)
+            .chain(&super::super::EVERY_ROUND)
+            .chain(&super::super::EVERY_ROUND_OF_TEN);
+        for name in named {
+            assert!(!title_of(name).is_empty(), "{name}");
+        }
+        for arm in &ARMS {
+            let same = ARMS
+                .iter()
+                .filter(|a| a.name == arm.name || a.title == arm.title);
+            assert_eq!(same.count(), 1, "{}", arm.name);
+        }
+    }
+
+    #[test]
+    fn the_papers_columns_are_found_by_the_number_of_streams() {
+        assert_eq!(paper_cell(&TABLE_3[0], 10, number), "29.9");
+        assert_eq!(paper_cell(&TABLE_3[0], 3, number), "");
+        assert_eq!(paper_row(&TABLE_3, &LOSS).map(|r| r[4]), Some(15.6));
+        assert!(paper_row(&TABLE_3, &CYCLES).is_none());
+    }
+}

@@ -1,0 +1,73 @@
+//! What a task costs beyond its own work because it is one of a chain.
+
+use super::peers::{Peers, Program};
+use super::session::{Group, Run};
+use crate::experiment::{Context, LabError};
+use crate::report::{number, Figure, Report, Table, Target};
+use crate::stats::Sorted;
+use std::time::Duration;
+
+/// Tasks between two looks at the clock; the program has the same number.
+const TASKS: f64 = 1000.0;
+
+/// The measurement.
+pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
+    if !peers.has_program(Program::Onbeat) {
+        return Ok(());
+    }
+    context.step("hand-over in a chain", Duration::from_secs(120));
+    let count: u32 = context.pick(20_000, 5_000);
+    let name = peers.name();
+    let mut group = Group::start(context, 1, "the chain", |_| {
+        let mut command = peers.command(Program::Onbeat, false)?;
+        command.args(["handover", &name, "1", "spin"]);
+        Ok(command)
+    })?;
+    let run = Run {
+        bytes: 64,
+        rate_hz: 1.0,
+        count,
+    };
+    let (samples, usage) = group.run(run)?;
+    drop(group);
+    let mut raw = context.raw("handover.csv", "work_ns,chain_ns")?;
+    for s in &samples {
+        raw.line(format_args!(
+            "{},{}",
+            s.intended_ns as f64 / TASKS,
+            s.received_ns as f64 / TASKS
+        ))?;
+    }
+    raw.finish()?;
+    let of = |value: &dyn Fn(&super::session::Sample) -> i64| {
+        Sorted::new(samples.iter().map(|s| value(s) as f64 / TASKS))
+    };
+    let work = of(&|s| s.intended_ns);
+    let chain = of(&|s| s.received_ns);
+    let beyond = of(&|s| s.received_ns - s.intended_ns);
+    let mut table = Table::new(
+        "A task of a chain of ten, ns",
+        &["", "p50", "p90", "p99", "p99.9"],
+    );
+    for (what, values) in [
+        ("its work alone", &work),
+        ("in the chain", &chain),
+        ("beyond its work", &beyond),
+    ] {
+        let mut row = vec![what.to_string()];
+        row.extend([0.5, 0.9, 0.99, 0.999].map(|q| number(values.quantile(q))));
+        table.row(row);
+    }
+    report.tables.push(table);
+    report.figure(
+        Figure::new("handover.p50", beyond.quantile(0.5), "ns")
+            .target(Target::AtMost(25.0))
+            .samples(samples.len() as u64),
+    );
+    report.figure(Figure::new("handover.switches", usage.switches, "switches"));
+    report.note(format!(
+        "hand-over: each of {} samples is the mean of {TASKS} tasks; the cost of stepping the chain is in it",
+        samples.len()
+    ));
+    Ok(())
+}

@@ -1,0 +1,468 @@
+//! Which peers there are, how their programs are built, and what each needs to run.
+
+use crate::children::{self, Guarded};
+use crate::experiment::{cache_dir, Context, LabError};
+use crate::report::Report;
+use crate::{native, ros};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Priority of everything that is measured, so that other programs do not disturb it.
+const REAL_TIME_PRIORITY: i32 = 20;
+
+/// A program of `crates/lab/peers`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Program {
+    /// Nothing but the system call.
+    Futex,
+    /// Cyclone DDS.
+    Cyclone,
+    /// The perception pipeline on Cyclone DDS.
+    CyclonePipeline,
+    /// Fast DDS.
+    Fast,
+    /// ROS 2 Kilted.
+    Ros2,
+    /// iceoryx2.
+    Iceoryx2,
+    /// This project's.
+    Onbeat,
+}
+
+/// What a measured arm is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Arm {
+    /// Its name in tables and plots.
+    pub name: &'static str,
+    /// Its program.
+    pub program: Program,
+    /// Receivers wait busily.
+    pub spins: bool,
+    /// It needs iceoryx's daemon, and uses its memory.
+    pub shares_memory: bool,
+    /// Its middleware copies the payload, so that large messages cannot be sent often.
+    pub copies: bool,
+    /// Number of its colour in plots.
+    pub colour: usize,
+    /// More words on its command line.
+    pub extra: &'static [&'static str],
+}
+
+const PLAIN: Arm = Arm {
+    name: "",
+    program: Program::Futex,
+    spins: false,
+    shares_memory: false,
+    copies: false,
+    colour: 0,
+    extra: &[],
+};
+
+/// The floor.
+pub const FUTEX: Arm = Arm {
+    name: "futex",
+    colour: 0,
+    ..PLAIN
+};
+/// Cyclone DDS over the loopback interface.
+pub const CYCLONE: Arm = Arm {
+    name: "Cyclone DDS, loopback",
+    colour: 6,
+    program: Program::Cyclone,
+    copies: true,
+    ..PLAIN
+};
+/// Cyclone DDS over iceoryx's shared memory.
+pub const CYCLONE_ICEORYX: Arm = Arm {
+    name: "Cyclone DDS, iceoryx",
+    colour: 5,
+    program: Program::Cyclone,
+    shares_memory: true,
+    ..PLAIN
+};
+/// Fast DDS with data sharing.
+pub const FAST: Arm = Arm {
+    name: "Fast DDS, data sharing",
+    colour: 7,
+    program: Program::Fast,
+    ..PLAIN
+};
+/// ROS 2 Kilted on rcl.
+pub const ROS2: Arm = Arm {
+    name: "ROS 2 Kilted",
+    colour: 8,
+    program: Program::Ros2,
+    copies: true,
+    ..PLAIN
+};
+/// iceoryx2, woken by an event.
+pub const ICEORYX2: Arm = Arm {
+    name: "iceoryx2, event",
+    colour: 3,
+    program: Program::Iceoryx2,
+    ..PLAIN
+};
+/// iceoryx2, polling.
+pub const ICEORYX2_BUSY: Arm = Arm {
+    name: "iceoryx2, busy",
+    colour: 4,
+    program: Program::Iceoryx2,
+    spins: true,
+    ..PLAIN
+};
+/// A channel, its consumer sleeping.
+pub const ONBEAT: Arm = Arm {
+    name: "onbeat",
+    colour: 1,
+    program: Program::Onbeat,
+    ..PLAIN
+};
+/// A channel, its consumer polling.
+pub const ONBEAT_BUSY: Arm = Arm {
+    name: "onbeat, busy",
+    colour: 2,
+    program: Program::Onbeat,
+    spins: true,
+    ..PLAIN
+};
+/// Two tasks of a chain.
+pub const ONBEAT_CHAIN: Arm = Arm {
+    name: "onbeat, chain",
+    colour: 2,
+    program: Program::Onbeat,
+    spins: true,
+    extra: &["chain"],
+    ..PLAIN
+};
+
+/// The programs that could be built, and what they need.
+pub struct Peers {
+    programs: BTreeMap<Program, PathBuf>,
+    ros: Option<PathBuf>,
+    real_time: bool,
+    roudi: Option<Roudi>,
+    names: std::cell::Cell<u32>,
+}
+
+impl Peers {
+    /// Builds what can be built, and says what cannot.
+    pub fn prepare(context: &mut Context, report: &mut Report) -> Result<Peers, LabError> {
+        context.step("build the peers", Duration::from_secs(600));
+        let sources = context.source("crates/lab/peers")?;
+        let ros = context.ros_env("kilted");
+        let mut programs = BTreeMap::new();
+        let built = [
+            (Program::Futex, "futex", futex(&sources)),
+            (
+                Program::Cyclone,
+                "Cyclone DDS",
+                cyclone(&sources, "cyclonedds"),
+            ),
+            (
+                Program::CyclonePipeline,
+                "the pipeline on Cyclone DDS",
+                cyclone(&sources, "pipeline"),
+            ),
+            (Program::Fast, "Fast DDS", fast(&sources)),
+            (
+                Program::Ros2,
+                "ROS 2 Kilted",
+                match &ros {
+                    Ok(env) => ros2(&sources, env),
+                    Err(e) => Err(LabError::unexpected("the environment", e)),
+                },
+            ),
+            (Program::Iceoryx2, "iceoryx2", in_rust("peer-iceoryx2")),
+            (Program::Onbeat, "onbeat", in_rust("peer-onbeat")),
+        ];
+        for (program, name, path) in built {
+            match path {
+                Ok(path) => {
+                    programs.insert(program, path);
+                }
+                Err(e) => {
+                    eprintln!("   skipped: {name}: {e}");
+                    report.skip(name, e);
+                }
+            }
+        }
+        let mut probe = Command::new("true");
+        children::real_time(&mut probe, REAL_TIME_PRIORITY);
+        let real_time = probe.status().is_ok_and(|s| s.success());
+        if !real_time {
+            report.note(
+                "SCHED_FIFO is not allowed here: all threads were normal ones, and other programs disturbed them",
+            );
+        }
+        let roudi = match Roudi::start(context) {
+            Ok(roudi) => Some(roudi),
+            Err(e) => {
+                eprintln!("   skipped: {}: {e}", CYCLONE_ICEORYX.name);
+                report.skip(CYCLONE_ICEORYX.name, e);
+                None
+            }
+        };
+        Ok(Peers {
+            programs,
+            ros: ros.ok(),
+            real_time,
+            roudi,
+            names: std::cell::Cell::new(0),
+        })
+    }
+
+    /// Whether an arm can be measured.
+    pub fn has(&self, arm: &Arm) -> bool {
+        self.programs.contains_key(&arm.program) && (!arm.shares_memory || self.roudi.is_some())
+    }
+
+    /// Those of the arms that can be measured.
+    pub fn of(&self, arms: &[Arm]) -> Vec<Arm> {
+        arms.iter().copied().filter(|a| self.has(a)).collect()
+    }
+
+    /// Whether this program is there.
+    pub fn has_program(&self, program: Program) -> bool {
+        self.programs.contains_key(&program)
+    }
+
+    /// A name that no other session has.
+    pub fn name(&self) -> String {
+        self.names.set(self.names.get() + 1);
+        format!("onbeat_lab_{}_{}", std::process::id(), self.names.get())
+    }
+
+    /// iceoryx's daemon, where it runs.
+    pub fn roudi(&self) -> Option<u32> {
+        self.roudi.as_ref().map(|r| r.child.pid())
+    }
+
+    /// The command of a program with the environment that it needs.
+    pub fn command(&self, program: Program, shares_memory: bool) -> Result<Command, LabError> {
+        let path = self
+            .programs
+            .get(&program)
+            .ok_or_else(|| LabError::unexpected("the peer", "it was not built"))?;
+        let mut command = Command::new(path);
+        match program {
+            Program::Cyclone | Program::CyclonePipeline => {
+                command.env("CYCLONEDDS_URI", cyclone_uri(program, shares_memory));
+                if shares_memory {
+                    command.env("PEER_SHARED_MEMORY", "1");
+                }
+            }
+            Program::Ros2 => {
+                if let Some(env) = &self.ros {
+                    ros::enter(&mut command, env);
+                }
+                command
+                    .env("ROS_DOMAIN_ID", "86")
+                    .env("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST");
+            }
+            _ => {}
+        }
+        if self.real_time {
+            children::real_time(&mut command, REAL_TIME_PRIORITY);
+        }
+        Ok(command)
+    }
+}
+
+/// Domains of their own, so that arms do not find each other; the loopback interface alone.
+fn cyclone_uri(program: Program, shares_memory: bool) -> String {
+    let domain = match (program, shares_memory) {
+        (Program::CyclonePipeline, _) => 79,
+        (_, true) => 78,
+        (_, false) => 77,
+    };
+    let memory = if shares_memory {
+        "<SharedMemory><Enable>true</Enable><LogLevel>warn</LogLevel></SharedMemory>"
+    } else {
+        ""
+    };
+    format!(
+        "<CycloneDDS><Domain id=\"{domain}\"><General><Interfaces><NetworkInterface name=\"lo\"/></Interfaces>\
+         <AllowMulticast>false</AllowMulticast></General><Discovery><ParticipantIndex>auto</ParticipantIndex>\
+         <MaxAutoParticipantIndex>60</MaxAutoParticipantIndex><Peers><Peer Address=\"127.0.0.1\"/></Peers>\
+         </Discovery>{memory}</Domain></CycloneDDS>"
+    )
+}
+
+fn words(text: &[&str]) -> Vec<String> {
+    text.iter().map(|w| w.to_string()).collect()
+}
+
+fn futex(sources: &Path) -> Result<PathBuf, LabError> {
+    native::build(
+        "peer-futex",
+        "cc",
+        &[sources.join("futex/futex.c")],
+        &[sources.join("peer.h")],
+        &words(&["-std=gnu11"]),
+    )
+}
+
+/// The types are generated first.
+fn cyclone(sources: &Path, program: &str) -> Result<PathBuf, LabError> {
+    let missing = |what: &str| LabError::Missing {
+        what: what.into(),
+        fix: "install cyclonedds-dev and cyclonedds-tools, or run `./dev bench transport`".into(),
+    };
+    if !Path::new("/usr/include/dds/dds.h").is_file() {
+        return Err(missing("Cyclone DDS"));
+    }
+    let idl = sources.join("cyclonedds/message.idl");
+    let generated = cache_dir().join("lab/cyclonedds");
+    std::fs::create_dir_all(&generated).map_err(LabError::file("making", &generated))?;
+    let output = Command::new("idlc")
+        .args(["-x", "final"])
+        .arg(&idl)
+        .current_dir(&generated)
+        .output()
+        .map_err(|_| missing("idlc"))?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        let why = text.lines().next().unwrap_or("no message").to_string();
+        return Err(LabError::program("idlc", why));
+    }
+    native::build(
+        &format!("peer-{program}"),
+        "cc",
+        &[
+            sources.join(format!("cyclonedds/{program}.c")),
+            generated.join("message.c"),
+        ],
+        &[
+            sources.join("peer.h"),
+            sources.join("pipeline.h"),
+            sources.join("cyclonedds/endpoints.h"),
+            idl,
+        ],
+        &[
+            "-std=gnu11".into(),
+            format!("-I{}", generated.display()),
+            "-lddsc".into(),
+        ],
+    )
+}
+
+fn fast(sources: &Path) -> Result<PathBuf, LabError> {
+    if !Path::new("/usr/include/fastrtps").is_dir() {
+        return Err(LabError::Missing {
+            what: "Fast DDS".into(),
+            fix: "install libfastrtps-dev, or run `./dev bench transport`".into(),
+        });
+    }
+    native::build(
+        "peer-fastdds",
+        "c++",
+        &[sources.join("fastdds/fastdds.cpp")],
+        &[sources.join("peer.h")],
+        &words(&["-std=c++17", "-lfastrtps", "-lfastcdr"]),
+    )
+}
+
+fn ros2(sources: &Path, env: &Path) -> Result<PathBuf, LabError> {
+    let stubs = cache_dir().join("lab/ros2-python-symbols.c");
+    let text = ros::with_python_symbols("// Symbols that have to be there.", env)?;
+    std::fs::create_dir_all(cache_dir().join("lab"))
+        .and_then(|()| std::fs::write(&stubs, text))
+        .map_err(LabError::file("writing", &stubs))?;
+    let mut arguments = words(&["-std=gnu11"]);
+    arguments.extend(ros::link_arguments(
+        env,
+        &[
+            "std_msgs__rosidl_typesupport_c",
+            "std_msgs__rosidl_generator_c",
+        ],
+    )?);
+    native::build(
+        "peer-ros2",
+        "cc",
+        &[sources.join("ros2/ros2.c"), stubs],
+        &[sources.join("peer.h")],
+        &arguments,
+    )
+}
+
+/// Those are built by `./dev bench`, since they have dependencies of their own.
+fn in_rust(name: &str) -> Result<PathBuf, LabError> {
+    let path = cache_dir().join("peers/release").join(name);
+    if path.is_file() {
+        Ok(path)
+    } else {
+        Err(LabError::Missing {
+            what: path.display().to_string(),
+            fix: "run `./dev bench transport`, which builds it".into(),
+        })
+    }
+}
+
+/// iceoryx's daemon: it owns the shared memory, and connects who uses it.
+struct Roudi {
+    child: Guarded,
+}
+
+/// Pools for the messages' sizes, each with room for iceoryx's header.
+const POOLS: [(u32, u32); 6] = [
+    (1 << 10, 512),
+    (4 << 10, 256),
+    (128 << 10, 256),
+    (512 << 10, 64),
+    ((1 << 20) + 8192, 64),
+    ((4 << 20) + 8192, 64),
+];
+
+impl Roudi {
+    fn start(context: &Context) -> Result<Roudi, LabError> {
+        let config = context.dir().join("roudi.toml");
+        let pools: String = POOLS
+            .iter()
+            .map(|(size, count)| format!("[[segment.mempool]]\nsize = {size}\ncount = {count}\n"))
+            .collect();
+        std::fs::write(
+            &config,
+            format!("[general]\nversion = 1\n[[segment]]\n{pools}"),
+        )
+        .map_err(LabError::file("writing", &config))?;
+        let mut command = Command::new("iox-roudi");
+        command
+            .arg("-c")
+            .arg(&config)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = context.spawn(&mut command)?;
+        let (said, heard) = mpsc::channel();
+        if let Some(out) = child.child().stdout.take() {
+            std::thread::spawn(move || {
+                for line in BufReader::new(out).lines().map_while(Result::ok) {
+                    if line.contains("ready for clients") {
+                        let _ = said.send(());
+                    }
+                }
+            });
+        }
+        let ready = heard.recv_timeout(Duration::from_secs(30));
+        let _ = std::fs::remove_file(&config);
+        if ready.is_err() {
+            if child.running() {
+                drop(child);
+                return Err(LabError::program(
+                    "iox-roudi",
+                    "it was not ready within 30 s",
+                ));
+            }
+            let said = child.said();
+            return Err(LabError::program(
+                "iox-roudi",
+                format!("it ended{said}; is another one running?"),
+            ));
+        }
+        Ok(Roudi { child })
+    }
+}

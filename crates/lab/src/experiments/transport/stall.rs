@@ -1,0 +1,211 @@
+//! A producer that has to wait for a slow consumer: how soon it goes on when it may, and what
+//! waiting costs.
+
+use super::latency::latency_us;
+use super::peers::{self, Arm, Peers};
+use super::session::{Place, Run, Sample, Session};
+use crate::arms::{schedule, ArmSamples};
+use crate::experiment::{Context, LabError};
+use crate::plot::percentiles;
+use crate::report::{number, Figure, Report, Table, Target};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const BYTES: usize = 1024;
+/// The consumer takes 20 ms for each item.
+const RATE_HZ: f64 = 50.0;
+/// Items between the two at most; the peers have the same number.
+const DEPTH: i64 = 4;
+
+const FUTEX: usize = 0;
+const ONBEAT: usize = 1;
+const ICEORYX2: usize = 2;
+const ARMS: [Arm; 3] = [peers::FUTEX, peers::ONBEAT, peers::ICEORYX2_BUSY];
+const NAMES: [&str; 3] = [
+    "futex: bare wake-up",
+    "onbeat, credit",
+    "iceoryx2, blocking send",
+];
+
+/// From the consumer's giving back item `i` to the end of sending item `i + DEPTH`, which had to
+/// wait for it, us.
+fn delays(slow: &[Sample], flood: &[Sample]) -> Vec<f64> {
+    let sent: BTreeMap<i64, i64> = flood.iter().map(|s| (s.sequence, s.received_ns)).collect();
+    slow.iter()
+        .filter_map(|s| Some((sent.get(&(s.sequence + DEPTH))? - s.received_ns) as f64 / 1e3))
+        .collect()
+}
+
+/// What worked; an arm that did not is noted.
+fn keep<T>(report: &mut Report, arm: &Arm, result: Result<T, LabError>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(e) => {
+            eprintln!("   skipped: {} stalled: {e}", arm.name);
+            report.skip(format!("{} stalled", arm.name), e);
+            None
+        }
+    }
+}
+
+/// The measurement.
+pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
+    let rounds = context.pick(4, 1);
+    let count: u32 = context.pick(150, 100);
+    let run = Run {
+        bytes: BYTES,
+        rate_hz: RATE_HZ,
+        count,
+    };
+    context.step(
+        &format!("a stalled producer, {rounds} rounds"),
+        Duration::from_secs(120 + rounds as u64 * 60),
+    );
+    let mut sessions: Vec<Option<Session>> = vec![];
+    for (a, arm) in ARMS.iter().enumerate() {
+        let place = Place::Processes(1);
+        let session = match (peers.has(arm), a) {
+            (false, _) => None,
+            (true, FUTEX) => Some(Session::start(context, peers, arm, place)),
+            (true, _) => Some(Session::with_roles(
+                context,
+                peers,
+                arm,
+                place,
+                ("slow", "flood"),
+            )),
+        };
+        sessions.push(session.and_then(|s| keep(report, arm, s)));
+    }
+    let mut samples = ArmSamples::new(&NAMES, rounds);
+    // Of who waits: CPU time and the time that passed, ns, and context switches of an item.
+    let mut waiting = [(0.0, 0.0, 0.0); 3];
+    for (round, a) in schedule(ARMS.len(), rounds, &mut context.rng("stall")) {
+        let Some(session) = sessions[a].as_mut() else {
+            continue;
+        };
+        if a == FUTEX {
+            let outcome = keep(report, &ARMS[a], session.run(run));
+            let values = outcome.map(|o| o.samples.iter().map(latency_us).collect::<Vec<_>>());
+            samples.extend(round, a, values.unwrap_or_default());
+            continue;
+        }
+        let stalled = session.stall(run);
+        let Some([slow, flood]) = keep(report, &ARMS[a], stalled) else {
+            sessions[a] = None;
+            continue;
+        };
+        samples.extend(round, a, delays(&slow.0, &flood.0));
+        if let (Some(first), Some(last)) = (flood.0.first(), flood.0.last()) {
+            waiting[a].0 += flood.1.cpu_ns;
+            waiting[a].1 += (last.received_ns - first.sent_ns) as f64;
+            waiting[a].2 += flood.1.each().1 / rounds as f64;
+        }
+    }
+    drop(sessions);
+    context.raw_arms("stall.csv", &samples)?;
+    summarise(context, report, &samples, &waiting)
+}
+
+fn summarise(
+    context: &mut Context,
+    report: &mut Report,
+    samples: &ArmSamples,
+    waiting: &[(f64, f64, f64); 3],
+) -> Result<(), LabError> {
+    let mut table = Table::new(
+        "From giving a credit back to the end of the send that waited for it (20 ms for each item), us",
+        &[
+            "arm", "n", "p50", "p90", "p99", "max", "CPU of who waits, %", "switches",
+        ],
+    );
+    let share = |a: usize| waiting[a].0 / waiting[a].1.max(1.0) * 100.0;
+    for (a, name) in NAMES.into_iter().enumerate() {
+        let v = samples.pooled(a).summary();
+        if v.count == 0 {
+            continue;
+        }
+        let measured = waiting[a].1 > 0.0;
+        table.row([
+            name.into(),
+            v.count.to_string(),
+            number(v.p50),
+            number(v.p90),
+            number(v.p99),
+            number(v.max),
+            if measured {
+                number(share(a))
+            } else {
+                "-".into()
+            },
+            if measured {
+                format!("{:.2}", waiting[a].2)
+            } else {
+                "-".into()
+            },
+        ]);
+    }
+    report.tables.push(table);
+    let series: Vec<_> = NAMES
+        .into_iter()
+        .enumerate()
+        .map(|(a, name)| (name, samples.pooled(a)))
+        .filter(|s| !s.1.values().is_empty())
+        .collect();
+    context.plot(
+        "stall.svg",
+        &percentiles("A stalled producer goes on", "us", &series)?,
+    )?;
+    let n = samples.pooled(ONBEAT).values().len() as u64;
+    if n == 0 || samples.pooled(FUTEX).values().is_empty() {
+        return Ok(());
+    }
+    let mut rng = context.rng("stall ratio");
+    let peer = |q: f64| {
+        let (floor, theirs) = (samples.pooled(FUTEX), samples.pooled(ICEORYX2));
+        theirs.quantile(q) / floor.quantile(q)
+    };
+    for (name, q, target) in [("p50", 0.5, None), ("p99", 0.99, Some(3.0))] {
+        let ratio = samples.quantile_ratio(FUTEX, ONBEAT, q, &mut rng);
+        let mut figure = Figure::new(format!("stall.{name}_ratio"), ratio.value, "1")
+            .interval(ratio.low, ratio.high)
+            .samples(n);
+        if let Some(limit) = target {
+            figure = figure.target(Target::AtMost(limit));
+        }
+        if peer(q) > 0.0 {
+            figure = figure.baseline(peer(q), "iceoryx2's blocking send");
+        }
+        report.figure(figure);
+    }
+    let mut cpu =
+        Figure::new("stall.cpu_of_the_producer", share(ONBEAT), "%").target(Target::AtMost(0.5));
+    if waiting[ICEORYX2].1 > 0.0 {
+        cpu = cpu.baseline(share(ICEORYX2), "iceoryx2's blocking send");
+    }
+    report.figure(cpu);
+    report.note("stall: the CPU time of the producer is all that it used, sending and waking up included; 0 % is held as less than half a percent, as iceoryx2's 16 % is rounded");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_send_is_held_against_the_item_whose_credit_it_waited_for() {
+        let at = |sequence, received_ns| Sample {
+            sequence,
+            intended_ns: 0,
+            sent_ns: 0,
+            received_ns,
+        };
+        let slow = [at(0, 20_000), at(1, 40_000), at(2, 60_000)];
+        let flood: Vec<Sample> = [1_000, 1_000, 1_000, 1_000, 25_000, 47_000]
+            .into_iter()
+            .enumerate()
+            .map(|(i, t)| at(i as i64, t))
+            .collect();
+        assert_eq!(delays(&slow, &flood), [5.0, 7.0]);
+    }
+}

@@ -1,0 +1,144 @@
+//! One to ten subscribers of a message of 64 KiB.
+
+use super::latency::{latency_us, rate_hz};
+use super::peers::{self, Arm, Peers};
+use super::session::{Place, Run, Runner, Usage};
+use crate::arms::{schedule, ArmSamples};
+use crate::experiment::{Context, LabError};
+use crate::plot::{curves, Curve};
+use crate::report::{number, Figure, Report, Table, Target};
+use std::time::Duration;
+
+const BYTES: usize = 65_536;
+
+const ARMS: [Arm; 9] = [
+    peers::FUTEX,
+    peers::ONBEAT,
+    peers::ONBEAT_BUSY,
+    peers::ICEORYX2,
+    peers::ICEORYX2_BUSY,
+    peers::CYCLONE_ICEORYX,
+    peers::CYCLONE,
+    peers::FAST,
+    peers::ROS2,
+];
+
+/// The measurement.
+pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
+    let counts: &[usize] = context.pick(&[1, 2, 5, 10], &[1, 10]);
+    let rounds = context.pick(3, 1);
+    let seconds = context.pick(0.6, 0.4);
+    let arms = peers.of(&ARMS);
+    let names: Vec<&str> = arms.iter().map(|a| a.name).collect();
+    let mut table = Table::new(
+        "Latency of 64 KiB to several subscribers, over all of them, us; CPU time and context switches of a message, all processes",
+        &[
+            "arm", "subscribers", "n", "p50", "p90", "p99", "max", "CPU us", "switches", "lost",
+        ],
+    );
+    let mut raw = context.raw("subscribers.csv", "subscribers,arm,round,latency_us")?;
+    let mut medians: Vec<Curve> = arms
+        .iter()
+        .map(|arm| Curve {
+            name: arm.name.to_string(),
+            colour: arm.colour,
+            dashed: arm.spins,
+            points: vec![],
+        })
+        .collect();
+    for &count in counts {
+        context.step(
+            &format!("{count} subscribers, {rounds} rounds"),
+            Duration::from_secs(300 + (rounds * arms.len() * 20) as u64),
+        );
+        let place = Place::Processes(count);
+        let title = format!("with {count} subscribers");
+        let mut samples = ArmSamples::new(&names, rounds);
+        let mut used = vec![(Usage::default(), 0u64); arms.len()];
+        let mut runners: Vec<Runner> = arms
+            .iter()
+            .map(|arm| Runner::new(peers, *arm, place, &title))
+            .collect();
+        // Idle processes of other arms would disturb: each run starts its own.
+        for (round, a) in schedule(arms.len(), rounds, &mut context.rng(&title)) {
+            let arm = &arms[a];
+            let rate_hz = rate_hz(arm, BYTES).min(200.0);
+            let run = Run {
+                bytes: BYTES,
+                rate_hz,
+                count: (rate_hz * seconds) as u32,
+            };
+            let Some(outcome) = runners[a].run(context, report, run) else {
+                continue;
+            };
+            runners[a].end();
+            for sample in &outcome.samples {
+                raw.line(format_args!(
+                    "{count},{},{round},{}",
+                    arm.name.replace(',', ""),
+                    latency_us(sample)
+                ))?;
+            }
+            samples.extend(round, a, outcome.samples.iter().map(latency_us));
+            used[a].0 += outcome.usage;
+            used[a].1 += outcome.lost;
+        }
+        for (a, arm) in arms.iter().enumerate() {
+            let v = samples.pooled(a).summary();
+            if v.count == 0 {
+                continue;
+            }
+            let (cpu_ns, switches) = used[a].0.each();
+            table.row([
+                arm.name.into(),
+                count.to_string(),
+                v.count.to_string(),
+                number(v.p50),
+                number(v.p90),
+                number(v.p99),
+                number(v.max),
+                number(cpu_ns / 1e3),
+                format!("{switches:.1}"),
+                used[a].1.to_string(),
+            ]);
+            medians[a].points.push((count as f64, v.p50));
+        }
+        busy(context, report, &arms, &samples, count);
+    }
+    raw.finish()?;
+    report.tables.push(table);
+    let ticks: Vec<(f64, String)> = counts.iter().map(|n| (*n as f64, n.to_string())).collect();
+    let svg = curves(
+        "Median latency of 64 KiB to several subscribers",
+        ("subscribers", "us"),
+        &ticks,
+        &medians,
+    )?;
+    context.plot("subscribers.svg", &svg)?;
+    report.note(
+        "several subscribers: a process each; where they wait busily, one process polls all subscriptions in turn, since there are not as many CPUs",
+    );
+    Ok(())
+}
+
+fn busy(context: &Context, report: &mut Report, arms: &[Arm], samples: &ArmSamples, count: usize) {
+    let at = |wanted: &Arm| arms.iter().position(|a| a == wanted);
+    let (Some(theirs), Some(ours)) = (at(&peers::ICEORYX2_BUSY), at(&peers::ONBEAT_BUSY)) else {
+        return;
+    };
+    let n = samples.pooled(ours).values().len();
+    if n == 0 || samples.pooled(theirs).values().is_empty() {
+        return;
+    }
+    let ratio = samples.quantile_ratio(theirs, ours, 0.5, &mut context.rng("busy"));
+    report.figure(
+        Figure::new(
+            format!("busy.subscribers.{count}.p50_ratio"),
+            ratio.value,
+            "1",
+        )
+        .target(Target::AtMost(1.0))
+        .interval(ratio.low, ratio.high)
+        .samples(n as u64),
+    );
+}

@@ -1,0 +1,175 @@
+//! Memory without a file, sealed at its size, whose participants hold a lock each.
+
+use crate::name::PREFIX;
+use crate::LinkError;
+use nix::errno::Errno;
+use nix::fcntl::{self, FallocateFlags, FcntlArg, SealFlag};
+use nix::libc;
+use nix::sys::memfd::{memfd_create, MFdFlags};
+use nix::sys::mman::{mmap, munmap, MapFlags, ProtFlags};
+use onbeat_flow::region::Region;
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The producer's place, and 64 consumers'.
+const PLACES: usize = 65;
+
+/// A mapping of shared memory, with a description of its own that the locks hang on.
+pub(crate) struct SharedMemory {
+    file: OwnedFd,
+    base: NonNull<u8>,
+    size: NonZeroUsize,
+    /// Places that this very mapping holds: the kernel does not tell a lock's holder that it is
+    /// taken.
+    held: [AtomicBool; PLACES],
+}
+
+// SAFETY: the mapping is owned, and shared under the rules of whoever holds the region.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
+
+fn system(name: &str, what: &'static str) -> impl Fn(Errno) -> LinkError {
+    let name = name.to_owned();
+    move |errno| LinkError::System {
+        name: name.clone(),
+        what,
+        errno,
+    }
+}
+
+const SEALS: [SealFlag; 3] = [
+    SealFlag::F_SEAL_SHRINK,
+    SealFlag::F_SEAL_GROW,
+    SealFlag::F_SEAL_SEAL,
+];
+
+impl SharedMemory {
+    /// New memory of that size, zeroed and reserved, so that no access can fail later.
+    pub(crate) fn create(name: &str, size: usize) -> Result<SharedMemory, LinkError> {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let file = memfd_create(format!("{PREFIX}{name}").as_str(), flags)
+            .map_err(system(name, "make memory"))?;
+        let length = libc::off_t::try_from(size).unwrap_or(libc::off_t::MAX);
+        fcntl::fallocate(&file, FallocateFlags::empty(), 0, length)
+            .map_err(system(name, "reserve memory"))?;
+        let seals = SEALS.into_iter().collect::<SealFlag>();
+        fcntl::fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(system(name, "seal memory"))?;
+        SharedMemory::map(name, file, size, MapFlags::MAP_POPULATE)
+    }
+
+    /// Memory that somebody else has made. It is opened anew, since locks belong to an opening.
+    /// Its pages are mapped in advance if it has the size that was expected.
+    pub(crate) fn open(
+        name: &str,
+        file: BorrowedFd<'_>,
+        expected: Option<usize>,
+    ) -> Result<SharedMemory, LinkError> {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let file = File::options().read(true).write(true).open(path);
+        let file = file.map_err(|e| {
+            let errno = Errno::from_raw(e.raw_os_error().unwrap_or(0));
+            system(name, "open memory")(errno)
+        })?;
+        // Without the seals somebody could cut the memory off under us.
+        let seals = fcntl::fcntl(&file, FcntlArg::F_GET_SEALS).unwrap_or(0);
+        let needed = SealFlag::F_SEAL_SHRINK.bits();
+        if seals & needed != needed {
+            return Err(LinkError::Unsealed { name: name.into() });
+        }
+        let size = usize::try_from(file.metadata().map_or(0, |m| m.len())).unwrap_or(0);
+        let populate = if expected == Some(size) {
+            MapFlags::MAP_POPULATE
+        } else {
+            MapFlags::empty()
+        };
+        SharedMemory::map(name, file.into(), size, populate)
+    }
+
+    fn map(
+        name: &str,
+        file: OwnedFd,
+        size: usize,
+        populate: MapFlags,
+    ) -> Result<SharedMemory, LinkError> {
+        let refused = system(name, "map memory");
+        let size = NonZeroUsize::new(size).ok_or_else(|| refused(Errno::EINVAL))?;
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let flags = MapFlags::MAP_SHARED | populate;
+        // SAFETY: a new mapping, at an address that the kernel chooses; the file cannot shrink.
+        let base = unsafe { mmap(None, size, access, flags, &file, 0) }.map_err(refused)?;
+        Ok(SharedMemory {
+            file,
+            base: base.cast(),
+            size,
+            held: [const { AtomicBool::new(false) }; PLACES],
+        })
+    }
+
+    fn lock(&self, place: usize, kind: i32) -> libc::flock {
+        libc::flock {
+            l_type: kind as libc::c_short,
+            l_whence: libc::SEEK_SET as libc::c_short,
+            l_start: place as libc::off_t,
+            l_len: 1,
+            l_pid: 0,
+        }
+    }
+}
+
+// SAFETY: a mapping of memory that cannot shrink, page-aligned, zeroed when it was made, until it is
+// dropped.
+unsafe impl Region for SharedMemory {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    fn size(&self) -> usize {
+        self.size.get()
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn claim(&self, place: usize) -> bool {
+        if self.held[place].swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        let lock = self.lock(place, libc::F_WRLCK);
+        let locked = fcntl::fcntl(&self.file, FcntlArg::F_OFD_SETLK(&lock)).is_ok();
+        if !locked {
+            self.held[place].store(false, Ordering::Release);
+        }
+        locked
+    }
+
+    fn release(&self, place: usize) {
+        let lock = self.lock(place, libc::F_UNLCK);
+        // Of a lock that we hold, this does not fail.
+        let _ = fcntl::fcntl(&self.file, FcntlArg::F_OFD_SETLK(&lock));
+        self.held[place].store(false, Ordering::Release);
+    }
+
+    fn is_claimed(&self, place: usize) -> bool {
+        if self.held[place].load(Ordering::Acquire) {
+            return true;
+        }
+        let mut lock = self.lock(place, libc::F_WRLCK);
+        match fcntl::fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut lock)) {
+            Ok(_) => lock.l_type != libc::F_UNLCK as libc::c_short,
+            // As long as it cannot be asked, nobody is taken for dead.
+            Err(_) => true,
+        }
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this size in `map`, and nobody has it any more.
+        let _ = unsafe { munmap(self.base.cast(), self.size.get()) };
+    }
+}

@@ -1,0 +1,16 @@
+//! The conformance suite in shared memory, both sides with mappings of their own.
+
+#[path = "../../flow/tests/conformance/mod.rs"]
+mod conformance;
+
+use onbeat_link::Machine;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A name that nobody else has.
+fn machine() -> Machine {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    Machine::new(&format!("conforms-{}-{number}", std::process::id()))
+}
+
+conformance::conforms!(machine());

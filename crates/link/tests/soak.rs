@@ -1,0 +1,79 @@
+//! Many items through every policy on both media: none lost, doubled or out of order. `ONBEAT_ITEMS`
+//! says how many go through with credit, and a tenth of them with each other policy; `./dev check
+//! soak` runs 10^8.
+
+use onbeat_flow::{Channel, Medium, Options, Policy};
+
+const POLICIES: [Policy; 5] = [
+    Policy::Credit { credits: 1 },
+    Policy::Credit { credits: 64 },
+    Policy::Swap {
+        length: 64,
+        flush: true,
+    },
+    Policy::Swap {
+        length: 64,
+        flush: false,
+    },
+    Policy::DropOldest { depth: 64 },
+];
+
+fn items() -> u64 {
+    let given = std::env::var("ONBEAT_ITEMS").ok();
+    given.map_or(500_000, |n| n.parse().expect("a number"))
+}
+
+fn stream(policy: Policy, here: &Channel, there: &Channel, items: u64) {
+    let mut producer = here.producer().unwrap();
+    let consumer = there.consumer().unwrap();
+    let receiver = std::thread::spawn(move || {
+        let (mut next, mut received) = (0, 0);
+        while let Some(item) = consumer.receive_until(None).unwrap() {
+            let number = u64::from_le_bytes(item[..8].try_into().unwrap());
+            assert_eq!(number, item.sequence());
+            let in_order = number >= next;
+            assert!(in_order, "{policy:?}: {number} after {next}");
+            (next, received) = (number + 1, received + 1);
+        }
+        assert_eq!(next, items, "{policy:?}");
+        (received, consumer.stats().dropped)
+    });
+    for number in 0..items {
+        let mut loan = producer.loan(8).unwrap();
+        loan.copy_from_slice(&number.to_le_bytes());
+        loan.send().unwrap();
+    }
+    drop(producer);
+    let (received, dropped) = receiver.join().unwrap();
+    assert_eq!(received + dropped, items, "{policy:?}");
+    assert!(dropped == 0 || matches!(policy, Policy::DropOldest { .. }));
+    assert_eq!(here.payloads_in_use(), 0, "{policy:?}");
+}
+
+fn all(medium: &impl Medium) {
+    for (index, policy) in POLICIES.into_iter().enumerate() {
+        let items = match policy {
+            // A hand-over of one item at a time is two sleeps and two wake-ups each.
+            Policy::Credit { credits: 1 } => items() / 100,
+            Policy::Credit { .. } => items(),
+            _ => items() / 10,
+        };
+        let open = || medium.channel(&index.to_string(), Options::new(policy, 8));
+        let begin = std::time::Instant::now();
+        stream(policy, &open().unwrap(), &open().unwrap(), items);
+        println!("{policy:?}: {items} items in {:?}", begin.elapsed());
+    }
+}
+
+#[test]
+fn within_a_process() {
+    all(&onbeat_flow::InProcess::new());
+}
+
+#[test]
+fn across_mappings() {
+    all(&onbeat_link::Machine::new(&format!(
+        "soak-{}",
+        std::process::id()
+    )));
+}

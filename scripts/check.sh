@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Checks of flow's lock-free and unsafe parts that ordinary tests cannot make:
+#   loom   every interleaving of a small program (some seconds)
+#   miri   no undefined behaviour in what the tests do (some minutes)
+#   soak   10^8 items with credit, a tenth with the others: none lost, doubled, out of order (minutes)
+#   quick  what ./dev test runs: loom, and Miri without the conformance suite
+set -euo pipefail
+cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
+
+say() { printf '\033[2m-- %s\033[0m\n' "$*" >&2; }
+
+loom() {
+  say "interleavings of channels (loom)"
+  RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
+    cargo test --locked --release --quiet -p onbeat-flow --lib interleavings
+}
+
+# miri CARGO-TEST-WORDS ...: the tests that these select.
+miri() {
+  say "undefined behaviour in channels (Miri)"
+  local miri=(cargo +nightly miri --version) parts=(miri rust-src)
+  if ! "${miri[@]}" >/dev/null 2>&1; then
+    # Into the nightly that is there, or with a new one.
+    if ! { rustup component add --toolchain nightly "${parts[@]}" ||
+           rustup toolchain install nightly --profile minimal --component "$(IFS=,; echo "${parts[*]}")"; } >&2; then
+      echo "SKIPPED miri: there is no nightly toolchain with it (rustup toolchain install nightly --component miri,rust-src)"
+      return
+    fi
+  fi
+  # The clock and the futex are the machine's own.
+  export MIRIFLAGS="-Zmiri-disable-isolation" CARGO_TARGET_DIR=target/miri
+  cargo +nightly miri test --locked --quiet -p onbeat-flow "$@"
+}
+
+lib=(--lib -- memory ring typed)
+
+soak() {
+  say "10^8 items"
+  ONBEAT_ITEMS=100000000 cargo test --locked --release -p onbeat-link --test soak -- --nocapture
+}
+
+case ${1:-all} in
+  loom) loom ;;
+  miri) miri "${lib[@]}"; miri --test conforms ;;
+  soak) soak ;;
+  quick) loom; miri "${lib[@]}" ;;
+  all) loom; miri "${lib[@]}"; miri --test conforms; soak ;;
+  *) echo "usage: ./dev check [loom | miri | soak | quick]" >&2; exit 2 ;;
+esac

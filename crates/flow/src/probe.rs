@@ -88,12 +88,36 @@ probe! {
 #[no_mangle]
 #[allow(non_upper_case_globals)]
 #[cfg_attr(target_os = "linux", link_section = ".probes")]
-pub static onbeat_flow_watched: AtomicU16 = AtomicU16::new(0);
+pub static onbeat_flow_watched: Counter = Counter {
+    probes: AtomicU16::new(0),
+    _rest: [0; PAGE_BYTES - 2],
+};
+
+/// A counter that has the file's page to itself.
+///
+/// The kernel looks for the counter by its place in the file and takes the first writable mapping
+/// of that place. The page in which the linker lets one segment end and the next begin is mapped
+/// twice, and until the program is relocated both can be written: the kernel would then count in
+/// the copy that nobody reads.
+#[cfg_attr(not(target_arch = "aarch64"), repr(C, align(4096)))]
+#[cfg_attr(target_arch = "aarch64", repr(C, align(65536)))]
+#[derive(Debug)]
+pub struct Counter {
+    probes: AtomicU16,
+    _rest: [u8; PAGE_BYTES - 2],
+}
+
+/// Largest page that the machine's kernels are built with.
+const PAGE_BYTES: usize = if cfg!(target_arch = "aarch64") {
+    65536
+} else {
+    4096
+};
 
 /// Does anybody look?
 #[inline]
 pub(crate) fn is_watched() -> bool {
-    onbeat_flow_watched.load(Ordering::Relaxed) != 0
+    onbeat_flow_watched.probes.load(Ordering::Relaxed) != 0
 }
 
 /// Marks programs that hold the functions above, so that a recorder need not read the symbols of
@@ -211,6 +235,37 @@ fn callback(task: &TaskRecord, source: Option<CString>, joined: bool) -> Callbac
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "there is no file that is mapped")]
+    fn the_counter_is_mapped_once() {
+        let at = address(&onbeat_flow_watched);
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("own mappings");
+        let number = |text: &str| u64::from_str_radix(text, 16).expect("a number");
+        // First and last address, offset in the file, file.
+        let files: Vec<(u64, u64, u64, &str)> = maps
+            .lines()
+            .filter_map(|line| {
+                let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+                let (first, end) = fields[0].split_once('-')?;
+                Some((
+                    number(first),
+                    number(end),
+                    number(fields[2]),
+                    *fields.get(5)?,
+                ))
+            })
+            .collect();
+        let own = files
+            .iter()
+            .find(|f| (f.0..f.1).contains(&at))
+            .expect("its mapping");
+        let offset = own.2 + at - own.0;
+        let holds =
+            |f: &&(u64, u64, u64, &str)| f.3 == own.3 && (f.2..f.2 + f.1 - f.0).contains(&offset);
+        assert_eq!(files.iter().filter(holds).count(), 1, "{maps}");
+        assert_eq!(at as usize % PAGE_BYTES, 0);
+    }
 
     #[test]
     fn names_of_any_kind_become_texts_that_end() {

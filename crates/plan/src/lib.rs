@@ -1,0 +1,5 @@
+//! Model to plan: reservation servers and latency bands for a chain. Values in, values out: no clock,
+//! no thread, no environment.
+pub mod schema;
+
+pub use schema::Plan;

@@ -1,0 +1,219 @@
+//! The plan as a value: what `plan.yaml` holds.
+//!
+//! A plan says which reservation servers there are (thesis, Definition 4.1.1), which callbacks'
+//! threads belong to which, how the chains' outputs are held back until their slots, and what
+//! comes of it. Times are whole nanoseconds here and milliseconds in the file.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Value of [`Plan::schema`].
+pub const SCHEMA: &str = "onbeat-plan/1";
+
+/// Highest priority of a server: above are the middleware's threads, and above these the dispatcher.
+pub const MAX_PRIORITY: u8 = 90;
+
+/// Suffix of the topic on which an output is held until its slot.
+pub const HELD_SUFFIX: &str = "/onbeat_held";
+
+/// A time or a length of time: nanoseconds in memory, milliseconds (with up to six decimals) in the
+/// file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Ms(pub u64);
+
+/// A reservation plan for one or several chains.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// How it was made: `fifo`, `server-per-callback`, `server-per-chain`, `bands`, `random-bands`,
+    /// `let-per-callback`, `let-per-chain`. For readers; what happens stands in the servers.
+    pub strategy: String,
+    /// The shaped chains. All start with the same callback.
+    pub chains: Vec<ChainRef>,
+    /// Cycle of all servers: the period of the chains' first callback.
+    pub cycle_ms: Ms,
+    /// Callback whose release is the instant 0 of a cycle.
+    pub origin: String,
+    /// The servers. Where slots on one CPU overlap, the higher priority runs.
+    pub servers: Vec<Server>,
+    /// Outputs that are held back until a slot of a server.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<Output>,
+    /// Inputs that are let through once per cycle, for chains that start with an event.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<Throttle>,
+    /// Where the middleware's own threads of the chains' processes run (thesis, section 4.3.1).
+    pub middleware: Middleware,
+    /// What happens to an output that is late for its last slot.
+    #[serde(default)]
+    pub overshoot: Overshoot,
+    /// What the plan promises.
+    pub promises: Promises,
+    /// What it assumes, in whole sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub assumes: Vec<String>,
+}
+
+/// A chain of the model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChainRef {
+    /// Id in the model.
+    pub id: String,
+    /// Callbacks from source to sink, as the model names them.
+    pub callbacks: Vec<String>,
+    /// Topic whose publication by the last callback ends an execution; none where the sink publishes
+    /// nothing, and the end of the last callback counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
+}
+
+/// A reservation server (thesis, Definition 4.1.1): threads that run only within its slots.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    /// Name, unique in the plan: `gamma`, `delta`, `gamma-0`, ...
+    pub name: String,
+    /// The one CPU that its threads run on.
+    pub cpu: u16,
+    /// Real-time priority of its threads, 1 to [`MAX_PRIORITY`]; 0: a normal thread (SCHED_OTHER), which
+    /// runs when no other server's threads do.
+    pub priority: u8,
+    /// Slots within the cycle, ascending, not overlapping; an end may lie beyond the cycle and then
+    /// wraps around. None: its threads may run at any time (as under plain SCHED_FIFO).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slots_ms: Vec<Slot>,
+    /// Callbacks whose threads belong to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub callbacks: Vec<String>,
+}
+
+/// A slot [start, end) within a cycle; written `[start, end]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Slot(pub Ms, pub Ms);
+
+/// How an output is held back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hold {
+    /// The callback publishes on another topic, from which a shaper publishes in the slot (Design 2).
+    Republish,
+    /// The middleware's publisher thread runs in the slot (Design 1).
+    PublisherThread,
+}
+
+/// An output that leaves only in a server's slots.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Output {
+    /// The topic, under its own name.
+    pub topic: String,
+    /// Callback that publishes it.
+    pub callback: String,
+    /// Its node's full name, for which the topic is remapped.
+    pub node: String,
+    /// How it is held.
+    pub hold: Hold,
+    /// Topic that the callback publishes on instead (with [`Hold::Republish`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_topic: Option<String>,
+    /// Server in whose slots it leaves.
+    pub server: String,
+}
+
+/// An input that is let through at most once per cycle (thesis, section 4.5.1: the throttler).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Throttle {
+    /// The topic, under its own name.
+    pub topic: String,
+    /// Node that publishes it, for which it is remapped.
+    pub node: String,
+    /// Topic that it publishes on instead.
+    pub held_topic: String,
+    /// Server in whose slots it is let through.
+    pub server: String,
+}
+
+/// Where the middleware's own threads run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Middleware {
+    /// CPU: not one of the servers', where there is another.
+    pub cpu: u16,
+    /// Real-time priority (SCHED_FIFO).
+    pub priority: u8,
+}
+
+/// What happens to an execution whose output is not there by the end of its last slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Overshoot {
+    /// The output leaves in a later cycle's slot.
+    #[default]
+    Carry,
+    /// The output is discarded: the next execution is in phase.
+    Drop,
+    /// Shaping ends; the application runs on as it was.
+    Stop,
+}
+
+/// What comes of the plan if its assumptions hold.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Promises {
+    /// Mean end-to-end latency.
+    pub average_ms: Ms,
+    /// Longest end-to-end latency.
+    pub worst_ms: Ms,
+    /// (longest - shortest) / 2; with bands: within each.
+    pub jitter_ms: Ms,
+    /// Latency bands with the share of executions expected in each (0 to 1), in time order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bands: Vec<Band>,
+    /// Share of each CPU (by its number) that the servers' threads use at the worst.
+    pub utilisation: BTreeMap<u16, f64>,
+}
+
+/// A latency band.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Band {
+    /// Latencies of the band: from the slot's start to its end.
+    pub latency_ms: Slot,
+    /// Share of the executions that are expected in it, 0 to 1.
+    pub share: f64,
+}
+
+const NS_PER_MS: f64 = 1e6;
+
+impl Serialize for Ms {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0 % 1_000_000 == 0 {
+            serializer.serialize_u64(self.0 / 1_000_000)
+        } else {
+            serializer.serialize_f64(self.0 as f64 / NS_PER_MS)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Ms {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let ms = f64::deserialize(deserializer)?;
+        // Up to a hundred days: what is beyond is no time within a cycle, and loses nanoseconds.
+        if !(0.0..=8.64e9).contains(&ms) {
+            return Err(serde::de::Error::custom(format!(
+                "{ms} is no time in milliseconds"
+            )));
+        }
+        Ok(Ms((ms * NS_PER_MS).round() as u64))
+    }
+}
+
+impl std::fmt::Display for Ms {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ms", self.0 as f64 / NS_PER_MS)
+    }
+}

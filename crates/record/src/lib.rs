@@ -17,4 +17,6 @@ pub mod probes;
 pub mod proc;
 pub mod recorder;
 
-pub use recorder::{record, Progress, RecordError, RecordOptions, Summary};
+pub use recorder::{
+    record, record_observed, Control, Observer, Progress, RecordError, RecordOptions, Summary,
+};

@@ -42,6 +42,46 @@ pub struct RecordOptions {
     pub flush_every: Duration,
     /// Where in a function probes sit.
     pub placement: PlacementPolicy,
+    /// Keep the privileges that recording itself needs no more once the probes sit: for who changes
+    /// the machine while he records.
+    pub keep_privileges: bool,
+}
+
+/// Looks on while it is recorded. All calls come from the thread that records.
+pub trait Observer {
+    /// Events that are complete, in the order of time: about four times a second those of the last
+    /// 250 ms.
+    fn events(&mut self, events: &[Event], control: &Control<'_>);
+    /// How it goes, about once a second.
+    fn progress(&mut self, progress: &Progress) {
+        let _ = progress;
+    }
+    /// Asked after every turn: shall the recording end?
+    fn is_over(&self) -> bool {
+        false
+    }
+}
+
+/// What an [`Observer`] may do with a recording.
+pub struct Control<'a> {
+    kernel: &'a Kernel,
+}
+
+impl Control<'_> {
+    /// Observes one more process, and what it starts from now on.
+    pub fn observe(&self, pid: u32) {
+        self.kernel.mark(pid);
+    }
+}
+
+/// Has only progress reported.
+struct Reports<F>(F);
+
+impl<F: FnMut(&Progress)> Observer for Reports<F> {
+    fn events(&mut self, _: &[Event], _: &Control<'_>) {}
+    fn progress(&mut self, progress: &Progress) {
+        (self.0)(progress);
+    }
 }
 
 /// Default size of the ring buffer: half a minute of a busy system's events for a reader that
@@ -62,6 +102,7 @@ impl Default for RecordOptions {
             max_segments: writer.max_segments,
             flush_every: Duration::from_secs(2),
             placement: PlacementPolicy::Cheapest,
+            keep_privileges: false,
         }
     }
 }
@@ -358,7 +399,7 @@ impl Recording {
     }
 
     /// Drains the ring buffer and writes what is old enough.
-    fn turn(&mut self, timeout: Duration) -> Result<(), RecordError> {
+    fn turn(&mut self, timeout: Duration, observer: &mut dyn Observer) -> Result<(), RecordError> {
         let mut decoded = Vec::new();
         self.kernel.poll(timeout, &mut decoded);
         let now = monotonic_ns();
@@ -387,12 +428,20 @@ impl Recording {
         for pid in due {
             self.visit(pid, true);
         }
-        self.write_until(now.saturating_sub(REORDER_NS))
+        self.write_until(now.saturating_sub(REORDER_NS), observer)
     }
 
-    fn write_until(&mut self, until_ns: u64) -> Result<(), RecordError> {
+    fn write_until(
+        &mut self,
+        until_ns: u64,
+        observer: &mut dyn Observer,
+    ) -> Result<(), RecordError> {
         self.pending.sort_by_key(|e| e.time_ns);
         let ripe = self.pending.partition_point(|e| e.time_ns <= until_ns);
+        let control = Control {
+            kernel: &self.kernel,
+        };
+        observer.events(&self.pending[..ripe], &control);
         for event in self.pending.drain(..ripe) {
             self.writer.push(&event)?;
         }
@@ -716,7 +765,15 @@ fn coverage(probes: &[ProbeInfo]) -> Vec<String> {
 /// about once a second.
 pub fn record(
     options: &RecordOptions,
-    mut report: impl FnMut(&Progress),
+    report: impl FnMut(&Progress),
+) -> Result<Summary, RecordError> {
+    record_observed(options, &mut Reports(report))
+}
+
+/// The same; what is recorded is shown to `observer` too, who may end it.
+pub fn record_observed(
+    options: &RecordOptions,
+    observer: &mut dyn Observer,
 ) -> Result<Summary, RecordError> {
     let interrupt = Arc::new(AtomicBool::new(false));
     let terminate = Arc::new(AtomicBool::new(false));
@@ -732,7 +789,9 @@ pub fn record(
         true => None,
         false => Some(recording.launch(&options.command)?),
     };
-    privilege::drop_unneeded(Libraries::needs_admin(&recording.kernel));
+    if !options.keep_privileges {
+        privilege::drop_unneeded(Libraries::needs_admin(&recording.kernel));
+    }
 
     let begin = Instant::now();
     let mut status = None;
@@ -745,7 +804,7 @@ pub fn record(
     );
     let mut last = Progress::default();
     let result = loop {
-        if let Err(error) = recording.turn(POLL) {
+        if let Err(error) = recording.turn(POLL, observer) {
             break Err(error);
         }
         let now = Instant::now();
@@ -763,7 +822,7 @@ pub fn record(
             let seconds = (progress.elapsed - last.elapsed).as_secs_f64();
             progress.events_per_s = (progress.events - last.events) as f64 / seconds.max(1e-9);
             last = progress;
-            report(&progress);
+            observer.progress(&progress);
         }
         if now >= next_flush {
             next_flush = now + options.flush_every;
@@ -778,7 +837,7 @@ pub fn record(
                 break Err(error.into());
             }
         }
-        let over = options.duration.is_some_and(|d| begin.elapsed() >= d);
+        let over = observer.is_over() || options.duration.is_some_and(|d| begin.elapsed() >= d);
         let (interrupted, terminated) = (
             interrupt.load(Ordering::Relaxed),
             terminate.load(Ordering::Relaxed),
@@ -806,7 +865,7 @@ pub fn record(
         }
     }
     result?;
-    recording.finish(status, &options.output)
+    recording.finish(status, &options.output, observer)
 }
 
 /// Asks the command to end, more firmly as time goes by: SIGINT, SIGTERM, SIGKILL.
@@ -843,14 +902,15 @@ impl Recording {
         mut self,
         command_status: Option<i32>,
         output: &std::path::Path,
+        observer: &mut dyn Observer,
     ) -> Result<Summary, RecordError> {
-        self.turn(Duration::ZERO)?;
+        self.turn(Duration::ZERO, observer)?;
         self.count_losses();
         let offset = EventKind::ClockOffset {
             realtime_minus_monotonic_ns: clock_offset_ns(),
         };
         self.own(monotonic_ns(), 0, 0, offset);
-        self.write_until(u64::MAX)?;
+        self.write_until(u64::MAX, observer)?;
         self.update_manifest();
         let mut progress = self.progress();
         progress.events_per_s = progress.events as f64 / progress.elapsed.as_secs_f64().max(1e-9);

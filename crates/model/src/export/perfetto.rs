@@ -206,6 +206,7 @@ impl<W: Write> Timeline<W> {
                 } => {
                     self.arrow("\"f\",\"bp\":\"e\"", name, published_ns, start_ns, pid, tid)?;
                 }
+                Seen::Left { .. } => {}
             }
         }
         Ok(())

@@ -501,6 +501,7 @@ impl Synth {
         } else {
             self.publish_unsynchronised(node, name);
         }
+        self.saw_left(&lineages, Some(name), time, source_ns);
         if self.flow.published.len() <= publisher as usize {
             self.flow.published.resize(publisher as usize + 1, None);
         }
@@ -1311,6 +1312,9 @@ impl Synth {
                     call.instance = NONE;
                 }
                 if whole {
+                    if output == NONE {
+                        self.saw_left(&lineages, None, time, None);
+                    }
                     for &s in lineages.as_slice() {
                         self.paths.finish(&self.steps, s, time, output);
                     }

@@ -3,6 +3,7 @@
 use super::facts::Instance;
 use super::threads::Why;
 use super::{Owner, Synth};
+use crate::chains::Lineages;
 
 /// What was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,20 @@ pub enum Seen {
         pid: u32,
         /// Thread.
         tid: u32,
+    },
+    /// An item left a callback, or a callback ended that brought none, and this is where its data
+    /// came from: told once for each path on which data came, after [`Seen::Published`].
+    Left {
+        /// Number of the topic, see [`Synth::name`]; none where nothing was published.
+        name: Option<u32>,
+        /// When it was published, or the callback ended, CLOCK_MONOTONIC.
+        time_ns: u64,
+        /// Its source time stamp (CLOCK_REALTIME), where the recording has it.
+        source_ns: Option<i64>,
+        /// The callbacks on the way, this one included: see [`Synth::path`].
+        path: u32,
+        /// Start of the path's first callback.
+        start_ns: u64,
     },
     /// A callback starts on an item.
     Taken {
@@ -78,6 +93,17 @@ impl Synth {
         self.world.names.get(number)
     }
 
+    /// The callbacks of a path, first to last: indices into [`Synth::callback_ids`].
+    pub fn path(&self, path: u32) -> Vec<u32> {
+        let (mut callbacks, mut at) = (Vec::new(), path);
+        while let Some(node) = self.paths.nodes().get(at as usize) {
+            callbacks.push(node.vertex);
+            at = node.parent;
+        }
+        callbacks.reverse();
+        callbacks
+    }
+
     fn saw(&mut self, seen: Seen) {
         if let Some(list) = &mut self.seen {
             list.push(seen);
@@ -92,6 +118,27 @@ impl Synth {
                 time_ns,
                 pid,
                 tid,
+            });
+        }
+    }
+
+    pub(super) fn saw_left(
+        &mut self,
+        lineages: &Lineages,
+        name: Option<u32>,
+        time_ns: u64,
+        source_ns: Option<i64>,
+    ) {
+        if self.seen.is_none() {
+            return;
+        }
+        for &step in lineages.as_slice() {
+            self.saw(Seen::Left {
+                name,
+                time_ns,
+                source_ns,
+                path: self.steps.path(step),
+                start_ns: self.steps.origin(step),
             });
         }
     }

@@ -1,0 +1,246 @@
+//! Executions of chains, joined from what was seen of their callbacks and from what the shapers say
+//! they published. Pure.
+//!
+//! Where an output is held back, its data goes through a process that knows nothing of the chain:
+//! the source time stamp under which it came tells what was published when. Where the chain goes on
+//! behind it (logical execution time per callback), the interval of the publishing call tells which
+//! item the next callback took.
+
+use crate::watch::Sight;
+use onbeat_plan::schema::Hold;
+use onbeat_plan::Plan;
+use std::collections::{HashMap, VecDeque};
+
+/// Most items that wait to be joined.
+const MOST: usize = 4096;
+
+/// An output that a shaper has let go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Release {
+    /// Index into [`Plan::outputs`].
+    pub output: usize,
+    /// Source time stamp under which it came, CLOCK_REALTIME.
+    pub source_ns: i64,
+    /// When the call began that published it, CLOCK_MONOTONIC; 0: it was discarded.
+    pub published_ns: u64,
+    /// When the call ended.
+    pub done_ns: u64,
+    /// It came after the last slot of its cycle.
+    pub late: bool,
+}
+
+/// One execution of a chain, from its first callback's start to its output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Execution {
+    /// Index into [`Plan::chains`].
+    pub chain: usize,
+    /// Start of the first callback, CLOCK_MONOTONIC.
+    pub start_ns: u64,
+    /// When the last callback published.
+    pub left_ns: u64,
+    /// When the output left; the same where nothing holds it back.
+    pub output_ns: u64,
+    /// The output was discarded: it came too late.
+    pub dropped: bool,
+    /// The output came after the last slot of its cycle.
+    pub late: bool,
+}
+
+impl Execution {
+    /// End-to-end latency.
+    pub fn latency_ns(&self) -> u64 {
+        self.output_ns.saturating_sub(self.start_ns)
+    }
+}
+
+/// An item at an output.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    source_ns: i64,
+    /// Start of the chain's first callback and when the item came, once known.
+    origin: Option<(u64, u64)>,
+    release: Option<Release>,
+}
+
+/// Joins sights and releases.
+pub struct Executions {
+    /// By the topic on which the callback publishes: output.
+    held_topics: HashMap<String, usize>,
+    /// By the topic on which a shaper publishes: output.
+    topics: HashMap<String, usize>,
+    /// Per chain: first callback, last one, output's topic as the last callback publishes it, and
+    /// the output that holds it.
+    ends: Vec<End>,
+    held: Vec<VecDeque<Held>>,
+    /// By the start of a callback: where the chain began whose held item it took.
+    bridges: VecDeque<(u64, u64)>,
+}
+
+struct End {
+    first: usize,
+    last: usize,
+    topic: Option<String>,
+    output: Option<usize>,
+}
+
+impl Executions {
+    /// For a plan; `callbacks` as [`crate::watch::Watcher::callbacks`] has them.
+    pub fn new(plan: &Plan, callbacks: &[String]) -> Executions {
+        let index = |id: &String| callbacks.iter().position(|c| c == id);
+        let republished = || {
+            plan.outputs
+                .iter()
+                .enumerate()
+                .filter(|(_, o)| o.hold == Hold::Republish)
+        };
+        let ends = plan
+            .chains
+            .iter()
+            .filter_map(|chain| {
+                let mut known = chain.callbacks.iter().filter_map(index);
+                let first = known.next()?;
+                let last = known.next_back().unwrap_or(first);
+                let output = republished()
+                    .find(|(_, o)| Some(&o.topic) == chain.output.as_ref())
+                    .map(|(i, _)| i);
+                let held = output.and_then(|i| plan.outputs[i].held_topic.clone());
+                Some(End {
+                    first,
+                    last,
+                    topic: held.or_else(|| chain.output.clone()),
+                    output,
+                })
+            })
+            .collect();
+        Executions {
+            held_topics: republished()
+                .filter_map(|(i, o)| Some((o.held_topic.clone()?, i)))
+                .collect(),
+            topics: republished().map(|(i, o)| (o.topic.clone(), i)).collect(),
+            ends,
+            held: vec![VecDeque::new(); plan.outputs.len()],
+            bridges: VecDeque::new(),
+        }
+    }
+
+    /// Something was seen; executions that are complete with it are appended to `found`.
+    pub fn see(&mut self, sight: &Sight, found: &mut Vec<Execution>) {
+        match sight {
+            Sight::Taken {
+                topic,
+                published_ns,
+                start_ns,
+            } => {
+                let Some(&output) = self.topics.get(topic.as_str()) else {
+                    return;
+                };
+                let covers = |h: &&Held| {
+                    h.release
+                        .is_some_and(|r| (r.published_ns..=r.done_ns).contains(published_ns))
+                };
+                let item = self.held[output].iter().rev().find(covers);
+                if let Some((origin, _)) = item.and_then(|h| h.origin) {
+                    self.bridges.push_back((*start_ns, origin));
+                    if self.bridges.len() > MOST {
+                        self.bridges.pop_front();
+                    }
+                }
+            }
+            Sight::Left {
+                callback,
+                topic,
+                time_ns,
+                source_ns,
+                from,
+                start_ns,
+            } => {
+                let bridge = self.bridges.iter().rev().find(|b| b.0 == *start_ns);
+                let origin_ns = match bridge {
+                    Some(&(_, origin)) => origin,
+                    None if self.ends.iter().any(|e| e.first == *from) => *start_ns,
+                    None => return,
+                };
+                if let (Some(&output), Some(source_ns)) = (
+                    topic.as_deref().and_then(|t| self.held_topics.get(t)),
+                    *source_ns,
+                ) {
+                    self.join(output, source_ns, |h| {
+                        // Several ways from one start: the first is as good as any.
+                        h.origin.get_or_insert((origin_ns, *time_ns));
+                    });
+                    self.complete(output, source_ns, found);
+                    return;
+                }
+                for (chain, end) in self.ends.iter().enumerate() {
+                    if end.last == *callback && end.output.is_none() && end.topic == *topic {
+                        found.push(Execution {
+                            chain,
+                            start_ns: origin_ns,
+                            left_ns: *time_ns,
+                            output_ns: *time_ns,
+                            dropped: false,
+                            late: false,
+                        });
+                    }
+                }
+            }
+            Sight::Ran { .. } => {}
+        }
+    }
+
+    /// A shaper let something go, or discarded it.
+    pub fn released(&mut self, release: Release, found: &mut Vec<Execution>) {
+        if release.output < self.held.len() {
+            self.join(release.output, release.source_ns, |h| {
+                h.release = Some(release);
+            });
+            self.complete(release.output, release.source_ns, found);
+        }
+    }
+
+    fn join(&mut self, output: usize, source_ns: i64, with: impl FnOnce(&mut Held)) {
+        let list = &mut self.held[output];
+        if let Some(held) = list.iter_mut().rev().find(|h| h.source_ns == source_ns) {
+            with(held);
+            return;
+        }
+        let mut held = Held {
+            source_ns,
+            origin: None,
+            release: None,
+        };
+        with(&mut held);
+        list.push_back(held);
+        if list.len() > MOST {
+            list.pop_front();
+        }
+    }
+
+    fn complete(&mut self, output: usize, source_ns: i64, found: &mut Vec<Execution>) {
+        let held = self.held[output]
+            .iter()
+            .rev()
+            .find(|h| h.source_ns == source_ns);
+        let Some((Some((start_ns, left_ns)), Some(release))) = held.map(|h| (h.origin, h.release))
+        else {
+            return;
+        };
+        for (chain, end) in self.ends.iter().enumerate() {
+            if end.output == Some(output) {
+                let dropped = release.published_ns == 0;
+                found.push(Execution {
+                    chain,
+                    start_ns,
+                    left_ns,
+                    output_ns: if dropped {
+                        left_ns
+                    } else {
+                        release.published_ns
+                    },
+                    dropped,
+                    late: release.late,
+                });
+            }
+        }
+    }
+}

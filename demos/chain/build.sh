@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Builds the stage against a ROS 2 environment made by ./dev ros-env.
+#
+# usage: build.sh ENVIRONMENT OUTPUT_DIRECTORY
+set -euo pipefail
+here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
+[ $# = 2 ] || { sed -n '4s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+env=$(readlink -f "$1")
+mkdir -p "$2"; out=$(cd "$2" && pwd)
+[ -d "$env/include/rcl" ] || { echo "build.sh: no ROS 2 headers in $env: make it with ./dev ros-env" >&2; exit 1; }
+
+flags=(-std=gnu11 -O2 -g -Wall -Wextra -Werror)
+for dir in "$env"/include/*/; do flags+=(-isystem "${dir%/}"); done
+# DT_RPATH, unlike RUNPATH, also serves the libraries' own dependencies.
+link=(-L"$env/lib" -Wl,--disable-new-dtags -Wl,-rpath,"$env/lib" -Wl,-rpath,"\$ORIGIN"
+  -Wl,--allow-shlib-undefined -Wl,--unresolved-symbols=ignore-in-shared-libs)
+for dir in "$env"/lib/python3*/site-packages/*.libs; do link+=(-Wl,-rpath,"$dir"); done
+link+=(-lrcl -lrmw_fastrtps_cpp -lrcutils -lrosidl_runtime_c
+  -lstd_msgs__rosidl_typesupport_c -lstd_msgs__rosidl_generator_c)
+# The wheels' librcl pulls in Python's type support, which nothing here calls. Its symbols only
+# have to be there.
+symbols=$(nm -D --undefined-only "$env"/lib/*generator_py.so | awk '$2 ~ /^_?Py/ {print $2}' | sort -u)
+for symbol in $symbols; do printf 'char %s[64];\n' "$symbol"; done |
+  gcc -x c -shared -fPIC -fno-builtin -o "$out/libnopython.so" -
+link+=(-Wl,--no-as-needed -L"$out" -lnopython)
+gcc "${flags[@]}" -o "$out/stage" "$here/stage.c" "${link[@]}"
+echo "$out/stage"

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""A chain of ROS 2 nodes, or a graph of them, with execution times as they are asked for.
+
+Starts one process per callback, and one or more that interfere. What stands after --ros-args goes to
+every node. Prints what the application measured of itself: latency from the start of the first
+callback to the publication of the last.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+# The graph: number, inputs, worst-case milliseconds, CPU. Two CPUs and a period of 764 ms as in the
+# thesis's Figure 4.10, whose execution times are not in its text; these make a worst case of about
+# 450 ms. Execution times vary from half of the worst case to all of it.
+DAG = [(0, [], 20, 0), (2, [0], 30, 0), (3, [0], 25, 1), (4, [0], 35, 1), (5, [2], 25, 0),
+       (6, [3], 30, 1), (7, [2, 3], 30, 0), (8, [4], 20, 1), (9, [5], 25, 0), (10, [6, 8], 35, 1),
+       (11, [7], 20, 0), (12, [9, 11], 30, 0), (13, [10], 25, 1), (14, [13], 30, 1),
+       (15, [12], 25, 0), (16, [12, 14], 30, 1), (17, [15], 20, 0), (1, [16, 17], 25, 1)]
+
+
+class Stopped(Exception):
+    """Somebody asked us to end."""
+
+
+def chain(args):
+    """Words for the stages of a chain, first to last."""
+    stages = []
+    for i in range(1, args.stages + 1):
+        words = ["--name", f"stage_{i}", "--min-ms", str(args.min), "--max-ms", str(args.max),
+                 "--out", f"/t{i}"]
+        words += ["--period-ms", str(args.period)] if i == 1 else ["--in", f"/t{i - 1}"]
+        if i == args.stages and args.over_every:
+            words += ["--over-every", str(args.over_every), "--over-ms", str(args.over)]
+        stages.append((f"stage_{i}", words, args.cpu))
+    return stages
+
+
+def dag(args):
+    """Words for the vertices of the graph, and the CPU of each."""
+    stages = []
+    for number, inputs, worst, where in DAG:
+        words = ["--name", f"v{number}", "--min-ms", str(worst / 2), "--max-ms", str(worst),
+                 "--out", f"/t{number}"]
+        words += [w for i in inputs for w in ("--in", f"/t{i}")]
+        words += [] if inputs else ["--period-ms", "764"]
+        stages.append((f"v{number}", words, where if args.cpu is None else args.cpu + where))
+    return stages
+
+
+def report(path, skip):
+    """Prints latency figures from the last stage's log."""
+    rows = [tuple(map(int, line.split(","))) for line in open(path, encoding="utf-8")][skip:]
+    if len(rows) < 2:
+        print("chain: nothing came out")
+        return False
+    latency = sorted((end - start) / 1e6 for _, start, end in rows)
+    at = lambda q: latency[min(len(latency) - 1, int(q * len(latency)))]
+    print(f"chain: {len(rows)} executions; latency {latency[0]:.2f} to {latency[-1]:.2f} ms, mean"
+          f" {sum(latency) / len(latency):.2f}; half of p0.5 to p99.5"
+          f" {(at(0.995) - at(0.005)) / 2:.3f} ms")
+    return True
+
+
+def main():
+    """Runs what the command line asks for."""
+    words = sys.argv[1:]
+    ros_args = []
+    if "--ros-args" in words:
+        at = words.index("--ros-args")
+        words, ros_args = words[:at], words[at:]
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("graph", choices=["chain", "dag"])
+    parser.add_argument("--stage", default=os.environ.get("STAGE", "stage"),
+                        help="the program that build.sh made")
+    parser.add_argument("--stages", type=int, default=5)
+    parser.add_argument("--period", type=float, default=100, help="milliseconds")
+    parser.add_argument("--min", type=float, default=5, help="milliseconds")
+    parser.add_argument("--max", type=float, default=15, help="milliseconds")
+    parser.add_argument("--interference", type=float, default=0,
+                        help="longest execution of the node that interferes, milliseconds")
+    parser.add_argument("--interference-period", type=float, default=100, help="milliseconds")
+    parser.add_argument("--cpu", type=int, help="run the stages on this CPU (dag: and the next one)")
+    parser.add_argument("--fifo", type=int, default=0, help="SCHED_FIFO priority of the stages")
+    parser.add_argument("--over", type=float, default=0, help="an overrun takes so many milliseconds")
+    parser.add_argument("--over-every", type=int, default=0, help="the last stage overruns every so often")
+    parser.add_argument("--async-last", action="store_true",
+                        help="the last stage's middleware publishes from a thread of its own")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--duration", type=float, default=10, help="seconds; 0: until stopped")
+    parser.add_argument("--log", metavar="FILE", help="keep the last stage's log (CSV)")
+    args = parser.parse_args(words)
+
+    def stop(*_):
+        raise Stopped
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    os.environ.setdefault("ROS_DOMAIN_ID", str(1 + os.getpid() % 100))
+    stages = chain(args) if args.graph == "chain" else dag(args)
+    last = stages[-1][0]
+    if args.interference:
+        for cpu in sorted({where for *_, where in stages}, key=str):
+            stages.append((f"interference_{cpu or 0}", [
+                "--name", f"interference_{cpu or 0}", "--period-ms", str(args.interference_period),
+                "--min-ms", str(args.interference / 2), "--max-ms", str(args.interference)], cpu))
+    running = []
+    with tempfile.TemporaryDirectory(prefix="chain-") as work:
+        log = os.path.join(work, "log.csv")
+        ended = None
+        try:
+            # The source last: what it publishes shall have takers.
+            for name, words, cpu in reversed(stages):
+                words = [args.stage, *words, "--seed", str(args.seed)]
+                env = dict(os.environ)
+                if name == last:
+                    words += ["--log", log]
+                    if args.async_last:
+                        env["RMW_FASTRTPS_PUBLICATION_MODE"] = "ASYNCHRONOUS"
+                if args.fifo and not name.startswith("interference"):
+                    words = ["chrt", "-f", str(args.fifo), *words]
+                if cpu is not None:
+                    words = ["taskset", "-c", str(cpu), *words]
+                running.append(subprocess.Popen([*words, *ros_args], env=env))
+                if name == stages[1][0]:
+                    time.sleep(1)
+            begin = time.monotonic()
+            while not args.duration or time.monotonic() - begin < args.duration:
+                time.sleep(0.1)
+                ended = next((p for p in running if p.poll() is not None), None)
+                if ended:
+                    sys.exit(f"chain: a stage ended with {ended.returncode}")
+        except Stopped:
+            pass
+        finally:
+            for process in running:
+                process.send_signal(signal.SIGTERM)
+            for process in running:
+                try:
+                    process.wait(10)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+        good = os.path.exists(log) and report(log, 2)
+        if args.log and good:
+            shutil.copyfile(log, args.log)
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()

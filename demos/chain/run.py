@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """A chain of ROS 2 nodes, or a graph of them, with execution times as they are asked for.
 
-Starts one process per callback, and one or more that interfere. What stands after --ros-args goes to
-every node. Prints what the application measured of itself: latency from the start of the first
+Starts one process per callback, and one or more that interfere: run.py chain, run.py dag; or nodes that
+interfere beside another application: run.py beside --interference 2 -- COMMAND. What stands after
+--ros-args goes to every node of the chain or graph. Prints what the application measured of itself: latency from the start of the first
 callback to the publication of the last.
 """
 
@@ -20,10 +21,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # The graph: number, inputs, worst-case milliseconds, CPU. Two CPUs and a period of 764 ms as in the
 # thesis's Figure 4.10, whose execution times are not in its text; these make a worst case of about
 # 450 ms. Execution times vary from half of the worst case to all of it.
-DAG = [(0, [], 20, 0), (2, [0], 30, 0), (3, [0], 25, 1), (4, [0], 35, 1), (5, [2], 25, 0),
-       (6, [3], 30, 1), (7, [2, 3], 30, 0), (8, [4], 20, 1), (9, [5], 25, 0), (10, [6, 8], 35, 1),
-       (11, [7], 20, 0), (12, [9, 11], 30, 0), (13, [10], 25, 1), (14, [13], 30, 1),
-       (15, [12], 25, 0), (16, [12, 14], 30, 1), (17, [15], 20, 0), (1, [16, 17], 25, 1)]
+DAG = [(0, [], 40, 0), (2, [0], 60, 0), (3, [0], 50, 1), (4, [0], 70, 1), (5, [2], 50, 0),
+       (6, [3], 60, 1), (7, [2, 3], 60, 0), (8, [4], 40, 1), (9, [5], 50, 0), (10, [6, 8], 70, 1),
+       (11, [7], 40, 0), (12, [9, 11], 60, 0), (13, [10], 50, 1), (14, [13], 60, 1),
+       (15, [12], 50, 0), (16, [12, 14], 60, 1), (17, [15], 40, 0), (1, [16, 17], 50, 1)]
 
 
 class Stopped(Exception):
@@ -55,6 +56,42 @@ def dag(args):
     return stages
 
 
+def interferers(args, cpus):
+    """Words for nodes that interfere, one on each of these CPUs."""
+    if not args.interference:
+        return []
+    return [(f"interference_{cpu or 0}", [
+        "--name", f"interference_{cpu or 0}", "--period-ms", str(args.interference_period),
+        "--min-ms", str(args.interference / 2), "--max-ms", str(args.interference)], cpu)
+        for cpu in sorted(cpus, key=str)]
+
+
+def pinned(words, cpu):
+    """Words that run on one CPU."""
+    return words if cpu is None else ["taskset", "-c", str(cpu), *words]
+
+
+def beside(args, command):
+    """Runs a command, and nodes that interfere on every CPU meanwhile; the command's exit code."""
+    running = []
+    try:
+        for _, words, cpu in interferers(args, os.sched_getaffinity(0)):
+            words = [args.stage, *words, "--seed", str(args.seed)]
+            running.append(subprocess.Popen(pinned(words, cpu)))
+        running.append(subprocess.Popen(command))
+        return running[-1].wait()
+    except Stopped:
+        return 1
+    finally:
+        for process in reversed(running):
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
 def report(path, skip):
     """Prints latency figures from the last stage's log."""
     rows = [tuple(map(int, line.split(","))) for line in open(path, encoding="utf-8")][skip:]
@@ -71,14 +108,16 @@ def report(path, skip):
 
 def main():
     """Runs what the command line asks for."""
-    words = sys.argv[1:]
-    ros_args = []
-    if "--ros-args" in words:
+    words, command, ros_args = sys.argv[1:], [], []
+    if "--" in words:
+        at = words.index("--")
+        words, command = words[:at], words[at + 1:]
+    elif "--ros-args" in words:
         at = words.index("--ros-args")
         words, ros_args = words[:at], words[at:]
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("graph", choices=["chain", "dag"])
+    parser.add_argument("graph", choices=["chain", "dag", "beside"])
     parser.add_argument("--stage", default=os.environ.get("STAGE", "stage"),
                         help="the program that build.sh made")
     parser.add_argument("--stages", type=int, default=5)
@@ -105,13 +144,13 @@ def main():
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     os.environ.setdefault("ROS_DOMAIN_ID", str(1 + os.getpid() % 100))
+    if (args.graph == "beside") != bool(command):
+        parser.error("beside needs a command behind --, and only it does")
+    if command:
+        sys.exit(beside(args, command))
     stages = chain(args) if args.graph == "chain" else dag(args)
     last = stages[-1][0]
-    if args.interference:
-        for cpu in sorted({where for *_, where in stages}, key=str):
-            stages.append((f"interference_{cpu or 0}", [
-                "--name", f"interference_{cpu or 0}", "--period-ms", str(args.interference_period),
-                "--min-ms", str(args.interference / 2), "--max-ms", str(args.interference)], cpu))
+    stages += interferers(args, {where for *_, where in stages})
     running = []
     with tempfile.TemporaryDirectory(prefix="chain-") as work:
         log = os.path.join(work, "log.csv")
@@ -127,9 +166,7 @@ def main():
                         env["RMW_FASTRTPS_PUBLICATION_MODE"] = "ASYNCHRONOUS"
                 if args.fifo and not name.startswith("interference"):
                     words = ["chrt", "-f", str(args.fifo), *words]
-                if cpu is not None:
-                    words = ["taskset", "-c", str(cpu), *words]
-                running.append(subprocess.Popen([*words, *ros_args], env=env))
+                running.append(subprocess.Popen([*pinned(words, cpu), *ros_args], env=env))
                 if name == stages[1][0]:
                     time.sleep(1)
             begin = time.monotonic()

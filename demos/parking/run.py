@@ -2,7 +2,8 @@
 """Autonomous valet parking, the localisation part: starts all nodes and judges the result.
 
 Each node is a process of its own. At the end the estimated poses are compared with where the car
-really was; exit code 0 says that all went well, 1 that something did not.
+really was; exit code 0 says that all went well, 1 that something did not. What stands after
+--ros-args (remappings, say) goes to every node.
 """
 
 import argparse
@@ -37,8 +38,9 @@ class Stopped(Exception):
 class Processes:
     """The nodes' processes; ends them all in the end."""
 
-    def __init__(self):
+    def __init__(self, ros_args=()):
         self.running = {}
+        self.ros_args = list(ros_args)
 
     def start(self, program, name, namespace="/", **parameters):
         """Starts a node under a name, with parameters."""
@@ -46,6 +48,7 @@ class Processes:
                    "-r", f"__node:={name}", "-r", f"__ns:={namespace}"]
         for key, value in parameters.items():
             command += ["-p", f"{key}:={value}"]
+        command += self.ros_args
         # One thread for each node, as on a car where cores are shared out.
         env = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
         self.running[name] = subprocess.Popen(command, env=env)
@@ -99,7 +102,7 @@ def drive(args, log, work):
     map_file = os.path.join(work, "map.npy")
     np.save(map_file, scene.survey(scene.boxes()))
     start_pose = scene.Drive(args.duration).pose(0)
-    processes = Processes()
+    processes = Processes(args.ros_args)
     try:
         processes.start("p2d_ndt_localizer", "p2d_ndt_localizer_node", map=map_file,
                         latency_log=log, initial_pose=f"[{start_pose.x}, {start_pose.y}, 0.0]")
@@ -158,7 +161,12 @@ def main():
                         help="keep the localiser's log of poses and latencies (CSV)")
     parser.add_argument("--plot", metavar="FILE",
                         help="draw the scene and the estimated way, seen from above (SVG)")
-    args = parser.parse_args()
+    words, ros_args = sys.argv[1:], []
+    if "--ros-args" in words:
+        at = words.index("--ros-args")
+        words, ros_args = words[:at], words[at:]
+    args = parser.parse_args(words)
+    args.ros_args = ros_args
 
     def stop(*_):
         raise Stopped

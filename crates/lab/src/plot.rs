@@ -400,6 +400,47 @@ pub fn lines(title: &str, axes: Axes<'_>, lines: &[Line]) -> Result<String, LabE
     })
 }
 
+/// Points of several series over a common x, with the legend beside them: values one by one.
+pub fn dots(
+    title: &str,
+    x: &str,
+    y: &str,
+    series: &[(String, Vec<(f64, f64)>)],
+) -> Result<String, LabError> {
+    let points = || series.iter().flat_map(|s| s.1.iter());
+    let last = points().fold(1.0, |m: f64, p| m.max(p.0));
+    let (low, high) = points().fold((f64::MAX, f64::MIN), |(l, h), p| (l.min(p.1), h.max(p.1)));
+    let room = ((high - low) * 0.05).max(0.5);
+    let range = if low > high {
+        0.0..1.0
+    } else {
+        (low - room).max(0.0)..high + room
+    };
+    draw(title, |area| {
+        let (left, right) = area.split_horizontally(beside(series.iter().map(|s| &*s.0)));
+        let mut chart = ChartBuilder::on(&left)
+            .caption(title, ("sans-serif", 20))
+            .margin(14)
+            .x_label_area_size(44)
+            .y_label_area_size(70)
+            .build_cartesian_2d(0.0..last, range)?;
+        chart
+            .configure_mesh()
+            .x_desc(x)
+            .y_desc(y)
+            .light_line_style(WHITE)
+            .label_style(("sans-serif", 13))
+            .axis_desc_style(("sans-serif", 14))
+            .draw()?;
+        for (i, (name, points)) in series.iter().enumerate() {
+            let paint = colour(i);
+            chart.draw_series(points.iter().map(|&p| Circle::new(p, 2, paint.filled())))?;
+            entry(&right, i, name, paint, false)?;
+        }
+        Ok(())
+    })
+}
+
 /// A line of [`curves`].
 #[derive(Debug, Clone)]
 pub struct Curve {

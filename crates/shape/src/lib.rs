@@ -5,6 +5,9 @@
 //! of the cycles in time ([`phase`]); [`isolation`] holds the kernel's switches against the slots.
 pub mod executions;
 pub mod isolation;
+pub mod middleware;
+pub mod overrun;
 pub mod phase;
+pub mod roles;
 pub mod verdict;
 pub mod watch;

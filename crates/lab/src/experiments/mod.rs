@@ -2,5 +2,6 @@
 pub mod model;
 pub mod parking;
 pub mod queues;
+pub mod shaping;
 pub mod tracing;
 pub mod transport;

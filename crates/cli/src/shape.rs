@@ -1,0 +1,319 @@
+//! `onbeat shape`: runs a plan, shows how it goes, and holds the result against its promises.
+
+use crate::error::CliError;
+use crate::record::parse_duration;
+use crate::term::{self, Align, Screen, Table};
+use crate::{files, Outcome};
+use onbeat_plan::Plan;
+use onbeat_shape::run::{Live, Placed, ShapeError, ShapeOptions, Summary};
+use onbeat_shape::verdict::Figure;
+use serde_json::json;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Run an application under a plan: its chain takes the same time every time.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  sudo onbeat shape plan.yaml -- ros2 launch my_robot all.launch.py
+  sudo onbeat shape plan.yaml                     an application that runs already
+  sudo onbeat shape plan.yaml --verify 60s -- python3 app.py
+
+The application is looked at through a recording: when every callback of the plan was seen and the
+first one's period is known, its threads go into their servers. Ctrl-C puts everything back; if this
+command is killed, its guard does.
+
+With COMMAND, topics that the plan holds back are remapped on its command line (behind
+--ros-args). An application that runs already must have been started with these words; --remap
+prints them.
+
+Exit codes: 0 done; 1 failed; 2 wrong command line; 3 nothing was shaped; 4 this kernel or user may
+not; 5 --verify: a promise of the plan was not kept. With COMMAND: its own code where that is not 0.")]
+pub struct Args {
+    /// The plan, from onbeat plan
+    #[arg(value_name = "PLAN", default_value = "plan.yaml")]
+    pub plan: PathBuf,
+    /// Shape for so long, then hold the result against the plan's promises
+    #[arg(long, value_name = "T", value_parser = parse_duration)]
+    pub verify: Option<Duration>,
+    /// Stop after this time of shaping
+    #[arg(long, value_name = "T", value_parser = parse_duration, conflicts_with = "verify")]
+    pub duration: Option<Duration>,
+    /// How long to look for the plan's callbacks
+    #[arg(long, value_name = "T", value_parser = parse_duration, default_value = "60s")]
+    pub find: Duration,
+    /// Keep the recording in this directory
+    #[arg(long, value_name = "DIR")]
+    pub trace: Option<PathBuf>,
+    /// Write every execution to this file (CSV; '-': standard output)
+    #[arg(long, value_name = "FILE")]
+    pub samples: Option<PathBuf>,
+    /// Only look at these processes
+    #[arg(long, value_name = "PID", conflicts_with = "command")]
+    pub pid: Vec<u32>,
+    /// CPU of the dispatcher [default: the middleware's]
+    #[arg(long, value_name = "CPU")]
+    pub dispatcher_cpu: Option<u16>,
+    /// Print the words that remap the plan's topics, and do nothing
+    #[arg(long)]
+    pub remap: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Start this application, and shape it
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// Runs it.
+pub fn run(args: Args) -> Result<Outcome, CliError> {
+    let plan = files::load_plan(&args.plan)?;
+    if args.remap {
+        let mut words = Vec::new();
+        for (node, topic, held) in onbeat_shape::run::remaps(&plan) {
+            words.extend(onbeat_ros::remap::remap_args(&node, &topic, &held));
+        }
+        return writeln!(io::stdout(), "{}", words.join(" "))
+            .map(|()| Outcome::Done)
+            .map_err(CliError::Stdout);
+    }
+    let options = ShapeOptions {
+        command: args.command,
+        pids: args.pid,
+        duration: args.verify.or(args.duration),
+        trace: args.trace,
+        find_within: args.find,
+        program: std::env::current_exe().map_err(|source| CliError::Read {
+            path: PathBuf::from("/proc/self/exe"),
+            source,
+        })?,
+        dispatcher_cpu: args.dispatcher_cpu,
+    };
+    let mut show = Show::new();
+    let summary = onbeat_shape::run::shape(&plan, &options, &mut |live| show.live(live));
+    show.clear();
+    let summary = summary.map_err(|e| match e {
+        e if e.is_refusal() => CliError::Refused(e.to_string()),
+        ShapeError::Record(onbeat_record::RecordError::NoProcess(_)) => {
+            CliError::Usage(e.to_string())
+        }
+        e => CliError::Record(e.to_string()),
+    })?;
+    if let Some(path) = &args.samples {
+        samples(path, &plan, &summary)?;
+    }
+    if args.json {
+        print_json(&summary)?;
+    } else {
+        print(&summary, args.verify.is_some()).map_err(CliError::Stdout)?;
+        tables(&summary)?;
+    }
+    Ok(match summary.command_status {
+        Some(code) if code != 0 => Outcome::Command(code),
+        _ if summary.outcomes.is_empty() => Outcome::NothingFound,
+        _ if args.verify.is_some() && !summary.verdict.is_kept() => Outcome::NotKept,
+        _ => Outcome::Done,
+    })
+}
+
+/// The line that stands while it shapes.
+struct Show {
+    terminal: bool,
+    reports: u32,
+}
+
+impl Show {
+    fn new() -> Show {
+        Show {
+            terminal: io::stderr().is_terminal(),
+            reports: 0,
+        }
+    }
+
+    fn live(&mut self, live: &Live) {
+        self.reports += 1;
+        let mut err = io::stderr();
+        for note in &live.notes {
+            self.clear();
+            let _ = writeln!(err, "note: {}", term::one_line(note));
+        }
+        let text = term::one_line(&line(live));
+        // A terminal's line is rewritten each second; a log gets a line every ten.
+        let _ = if self.terminal {
+            write!(err, "\r\x1b[K{}", term::fit(&text, 99))
+        } else if self.reports % 10 == 0 {
+            writeln!(err, "{text}")
+        } else {
+            Ok(())
+        };
+    }
+
+    fn clear(&self) {
+        if self.terminal {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+fn ms(ns: u64) -> String {
+    format!("{:.3}", ns as f64 / 1e6)
+}
+
+fn line(live: &Live) -> String {
+    let Some(shaping) = live.shaping else {
+        return match live.missing.len() {
+            0 => "looking for the period and the shapers".into(),
+            1 => format!("looking for {}", live.missing[0]),
+            n => format!("looking for {} and {} more", live.missing[0], n - 1),
+        };
+    };
+    let s = shaping.as_secs();
+    let last = live.outcomes.last().map_or(String::new(), |o| {
+        let band = o.band.map_or("outside".into(), |b| (b + 1).to_string());
+        format!("  {} ms (band {band})", ms(o.execution.latency_ns()))
+    });
+    format!(
+        "{:02}:{:02}:{:02}  cycle {}{last}  jitter {} ms  {} late, {} discarded of {}  dispatcher p99 {:.0} us",
+        s / 3600,
+        s / 60 % 60,
+        s % 60,
+        live.cycle,
+        ms(live.jitter_ns),
+        live.late,
+        live.dropped,
+        live.executions,
+        live.dispatcher_p99_ns as f64 / 1e3,
+    )
+}
+
+fn number(figure: &Figure, value: f64) -> String {
+    match figure.unit {
+        "" => format!("{value:.0}"),
+        "%" => format!("{value:.2} %"),
+        unit => format!("{value:.3} {unit}"),
+    }
+}
+
+fn print(summary: &Summary, verify: bool) -> io::Result<()> {
+    let mut out = io::stdout();
+    for note in summary.notes.iter().take(20) {
+        writeln!(out, "note: {}", term::one_line(note))?;
+    }
+    if summary.notes.len() > 20 {
+        writeln!(out, "note: and {} more.", summary.notes.len() - 20)?;
+    }
+    if summary.outcomes.is_empty() {
+        writeln!(out, "No execution of the chain was seen while it was shaped.")?;
+    } else if verify {
+        let kept = if summary.verdict.is_kept() { "kept" } else { "NOT kept" };
+        writeln!(out, "The plan's promises were {kept}.")?;
+    }
+    Ok(())
+}
+
+fn tables(summary: &Summary) -> Result<(), CliError> {
+    let screen = Screen::of_stdout();
+    let mut out = io::stdout();
+    let mut figures = Table::new()
+        .names("figure", 3)
+        .column("promised", Align::Right)
+        .column("measured", Align::Right)
+        .column("kept", Align::Left);
+    for f in &summary.verdict.figures {
+        let kept = f.kept.map_or("", |k| if k { "yes" } else { "NO" });
+        figures.row(vec![
+            f.name.clone(),
+            f.promised.map_or(String::new(), |p| number(f, p)),
+            number(f, f.measured),
+            kept.into(),
+        ]);
+    }
+    if let Some(stats) = &summary.stats {
+        for (name, q) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("longest", 1.0)] {
+            let late = stats.lateness_ns.quantile(q) as f64 / 1e6;
+            figures.row(vec![
+                format!("dispatcher's lateness, {name}"),
+                String::new(),
+                format!("{late:.3} ms"),
+                String::new(),
+            ]);
+        }
+    }
+    figures.write(&mut out, &screen)?;
+    if summary.placed.is_empty() {
+        return Ok(());
+    }
+    writeln!(out).map_err(CliError::Stdout)?;
+    let mut threads = Table::new()
+        .column("thread", Align::Right)
+        .column("name", Align::Left)
+        .column("server", Align::Left)
+        .names("for", 3);
+    for Placed {
+        tid,
+        name,
+        place,
+        job,
+        ..
+    } in &summary.placed
+    {
+        threads.row(vec![tid.to_string(), name.clone(), place.clone(), job.clone()]);
+    }
+    threads.write(&mut out, &screen)
+}
+
+fn print_json(summary: &Summary) -> Result<(), CliError> {
+    let figures: Vec<_> = summary
+        .verdict
+        .figures
+        .iter()
+        .map(|f| {
+            json!({"name": f.name, "unit": f.unit, "promised": f.promised, "measured": f.measured,
+                   "kept": f.kept})
+        })
+        .collect();
+    let threads: Vec<_> = summary
+        .placed
+        .iter()
+        .map(|p| json!({"tid": p.tid, "pid": p.pid, "name": p.name, "server": p.place, "job": p.job}))
+        .collect();
+    let dispatcher = summary.stats.as_ref().map(|s| {
+        json!({"lateness_p50_ns": s.lateness_ns.quantile(0.5),
+               "lateness_p99_ns": s.lateness_ns.quantile(0.99),
+               "lateness_p999_ns": s.lateness_ns.quantile(0.999),
+               "lateness_max_ns": s.lateness_ns.quantile(1.0),
+               "cpu_ns": s.cpu_ns, "cycles": s.cycles})
+    });
+    let text = json!({"kept": summary.verdict.is_kept(), "executions": summary.outcomes.len(),
+                      "figures": figures, "threads": threads, "dispatcher": dispatcher,
+                      "notes": summary.notes});
+    writeln!(io::stdout(), "{text:#}").map_err(CliError::Stdout)
+}
+
+fn samples(path: &Path, plan: &Plan, summary: &Summary) -> Result<(), CliError> {
+    files::write_whole(path, |out| {
+        writeln!(
+            out,
+            "chain,start_ns,left_ns,output_ns,latency_ns,offset_ns,band,late,dropped"
+        )?;
+        for o in &summary.outcomes {
+            let e = &o.execution;
+            let chain = plan.chains.get(e.chain).map_or("", |c| c.id.as_str());
+            writeln!(
+                out,
+                "{},{},{},{},{},{},{},{},{}",
+                chain,
+                e.start_ns,
+                e.left_ns,
+                e.output_ns,
+                e.latency_ns(),
+                o.offset_ns,
+                o.band.map_or(String::new(), |b| (b + 1).to_string()),
+                u8::from(e.late),
+                u8::from(e.dropped)
+            )?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,237 @@
+//! The applications that are shaped: how they are started, and which of their chains is meant.
+
+use crate::experiment::{cache_dir, Context, LabError};
+use onbeat_model::Model;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// CPU of the chains; the other one has the middleware's threads and ourselves.
+pub(super) const CHAIN_CPU: &str = "1";
+
+/// An application.
+pub(super) struct App {
+    /// Name in figures and files.
+    pub name: String,
+    /// Words that start it.
+    pub command: Vec<String>,
+    /// What stands in the id of the chain's first callback, and of its last.
+    pub ends: (&'static str, &'static str),
+    /// Words for `onbeat plan` that say where things run.
+    pub place: Vec<String>,
+    /// A cycle, in ms.
+    pub cycle_ms: u64,
+}
+
+/// The compiled stage, built where it runs.
+pub(super) fn stage(context: &Context) -> Result<PathBuf, LabError> {
+    let env = context.ros_env("kilted")?;
+    let build = context.source("demos/chain/build.sh")?;
+    let out = cache_dir().join("lab/chain");
+    let output = Command::new(&build)
+        .arg(&env)
+        .arg(&out)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| LabError::program(build.display().to_string(), e))?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        let line = text.lines().last().unwrap_or("no message");
+        return Err(LabError::program(build.display().to_string(), line));
+    }
+    Ok(out.join("stage"))
+}
+
+fn words(list: &[&str]) -> Vec<String> {
+    list.iter().map(|w| (*w).to_owned()).collect()
+}
+
+/// A chain or graph of compiled nodes.
+pub(super) fn synthetic(
+    context: &Context,
+    name: &str,
+    graph: &str,
+    options: &[&str],
+) -> Result<App, LabError> {
+    let python = context.ros_env("kilted")?.join("bin/python");
+    let run = context.source("demos/chain/run.py")?;
+    let stage = stage(context)?;
+    let mut command = vec![
+        python.display().to_string(),
+        run.display().to_string(),
+        graph.to_owned(),
+        "--stage".into(),
+        stage.display().to_string(),
+        "--duration".into(),
+        "0".into(),
+        "--seed".into(),
+        context.seed().to_string(),
+    ];
+    let dag = graph == "dag";
+    // Nodes that interfere are to meet the chain: where its servers will be.
+    command.extend(words(&["--cpu", if dag { "0" } else { CHAIN_CPU }]));
+    command.extend(words(options));
+    let mut place = words(&["--cpu", CHAIN_CPU]);
+    if dag {
+        // As the graph's own table has it (demos/chain/run.py): these on CPU 0, the others on CPU 1.
+        for node in [0, 2, 5, 7, 9, 11, 12, 15, 17] {
+            place.extend(["--cpu".to_owned(), format!("/v{node}=0")]);
+        }
+    }
+    Ok(App {
+        name: name.into(),
+        command,
+        ends: if dag {
+            ("/v0:", "/v1:")
+        } else {
+            ("/stage_1:", "/stage_5:")
+        },
+        place,
+        cycle_ms: if dag { 764 } else { 100 },
+    })
+}
+
+/// The parking demo with a node on each CPU that interferes (thesis, section 4.5.1).
+pub(super) fn parking(context: &Context, seconds: u64) -> Result<App, LabError> {
+    let python = context.ros_env("kilted")?.join("bin/python");
+    let beside = context.source("demos/chain/run.py")?;
+    let demo = context.source("demos/parking/run.py")?;
+    let stage = stage(context)?;
+    let command = vec![
+        python.display().to_string(),
+        beside.display().to_string(),
+        "beside".into(),
+        "--stage".into(),
+        stage.display().to_string(),
+        "--interference".into(),
+        "2".into(),
+        "--interference-period".into(),
+        "10".into(),
+        "--".into(),
+        python.display().to_string(),
+        demo.display().to_string(),
+        "--duration".into(),
+        seconds.to_string(),
+        "--seed".into(),
+        context.seed().to_string(),
+    ];
+    Ok(App {
+        name: "parking".into(),
+        command,
+        ends: ("/lidar_rear/lidar_rear:", "/p2d_ndt_localizer_node:"),
+        place: words(&["--cpu", CHAIN_CPU]),
+        cycle_ms: 100,
+    })
+}
+
+/// Runs `onbeat` with these words to its end.
+pub(super) fn onbeat(
+    context: &Context,
+    words: &[String],
+    accept: &[i32],
+    limit_s: u64,
+) -> Result<String, LabError> {
+    let mut command = Command::new(context.onbeat());
+    command
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = context.spawn(&mut command)?;
+    // Both pipes are read while it runs: a full one would stop it.
+    let mut out = child.child().stdout.take();
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        if let Some(out) = &mut out {
+            let _ = std::io::Read::read_to_string(out, &mut text);
+        }
+        text
+    });
+    let what = format!("onbeat {}", words.first().map_or("", String::as_str));
+    let ended = child
+        .wait(Duration::from_secs(limit_s))
+        .map_err(|e| LabError::program(&what, e))?;
+    let said = child.said();
+    let text = reader.join().unwrap_or_default();
+    match ended {
+        Some(e) if e.status.code().is_some_and(|c| accept.contains(&c)) => Ok(text),
+        Some(e) => Err(LabError::program(what, format!("{}{said}", e.status))),
+        None => Err(LabError::program(
+            what,
+            format!("it did not end within {limit_s} s"),
+        )),
+    }
+}
+
+/// Reads a model.
+pub(super) fn load(path: &Path) -> Result<Model, LabError> {
+    let text = std::fs::read(path).map_err(LabError::file("reading", path))?;
+    serde_json::from_slice(&text).map_err(|e| LabError::unexpected(path.display().to_string(), e))
+}
+
+impl App {
+    /// The id of its chain: the one between its ends that was executed most.
+    pub fn chain(&self, model: &Model) -> Result<String, LabError> {
+        let fits = |c: &&onbeat_model::schema::Chain| {
+            let ends = (c.callbacks.first(), c.callbacks.last());
+            matches!(ends, (Some(a), Some(b)) if a.starts_with(self.ends.0) && b.starts_with(self.ends.1))
+        };
+        model
+            .chains
+            .iter()
+            .filter(fits)
+            .max_by_key(|c| c.figures.executions)
+            .map(|c| c.id.clone())
+            .ok_or_else(|| {
+                let why = format!("no chain from {} to {}", self.ends.0, self.ends.1);
+                LabError::unexpected(format!("the model of {}", self.name), why)
+            })
+    }
+
+    /// The chain's profile at a high SCHED_FIFO priority (thesis, section 4.4.2): path of the model.
+    pub fn profile(&self, context: &Context, seconds: u64) -> Result<PathBuf, LabError> {
+        let path = |what: &str| context.dir().join(format!("{}.{what}", self.name));
+        let text = |p: &Path| p.display().to_string();
+        let limit = seconds + 120;
+        context.step(&format!("{}: profile", self.name), Duration::from_secs(2 * limit));
+        let (trace, model, plan) = (path("trace"), path("first.json"), path("fifo.yaml"));
+        let _ = std::fs::remove_dir_all(&trace);
+        let mut words = vec!["record".into(), "-o".into(), text(&trace)];
+        words.extend(["--duration".to_owned(), format!("{}s", 15.max(8 * self.cycle_ms / 1000)), "--".into()]);
+        words.extend(self.command.iter().cloned());
+        // It is stopped before its end, and may say so.
+        onbeat(context, &words, &[0, 1, 130], limit)?;
+        let build = |trace: &Path, model: &Path| {
+            let words = ["model".into(), text(trace), "-o".into(), text(model)];
+            onbeat(context, &words, &[0], limit).map(|_| ())
+        };
+        build(&trace, &model)?;
+        self.plan(context, &model, &plan, &["--strategy", "fifo"])?;
+        let _ = std::fs::remove_dir_all(&trace);
+        let mut words = vec!["shape".into(), text(&plan), "--trace".into(), text(&trace)];
+        words.extend(["--duration".to_owned(), format!("{seconds}s"), "--".into()]);
+        words.extend(self.command.iter().cloned());
+        onbeat(context, &words, &[0, 1, 130], limit)?;
+        let profile = path("profile.json");
+        build(&trace, &profile)?;
+        std::fs::remove_dir_all(&trace).map_err(LabError::file("removing", &trace))?;
+        Ok(profile)
+    }
+
+    /// Makes a plan.
+    pub fn plan(
+        &self,
+        context: &Context,
+        model: &Path,
+        plan: &Path,
+        options: &[&str],
+    ) -> Result<(), LabError> {
+        let chain = self.chain(&load(model)?)?;
+        let mut words = vec!["plan".to_owned(), model.display().to_string()];
+        words.extend(["--chain".to_owned(), chain]);
+        words.extend(self.place.iter().cloned());
+        words.extend(options.iter().map(|o| (*o).to_owned()));
+        words.extend(["-o".to_owned(), plan.display().to_string()]);
+        onbeat(context, &words, &[0], 60).map(|_| ())
+    }
+}

@@ -1,0 +1,186 @@
+//! Arms: an application under a plan, run in turns with others, and what came of it.
+
+use super::app::{onbeat, App};
+use crate::arms::schedule;
+use crate::experiment::{Context, LabError};
+use crate::plot;
+use crate::report::Report;
+use crate::stats::Sorted;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// An application under one plan.
+pub(super) struct Arm<'a> {
+    /// Name in tables and plots.
+    pub name: String,
+    /// The application.
+    pub app: &'a App,
+    /// Its plan.
+    pub plan: PathBuf,
+}
+
+/// What came of an arm over all rounds.
+#[derive(Default)]
+pub(super) struct Outcome {
+    /// End-to-end latencies in ms, in order, without discarded outputs.
+    pub latency_ms: Vec<f64>,
+    /// Band of each of these, from 1; none outside of all.
+    pub band: Vec<Option<u32>>,
+    /// Outputs that came after their last slot, and those that were discarded.
+    pub late: u64,
+    /// See above.
+    pub dropped: u64,
+    /// How far threads ran outside their slots, p99.9 of each round, ms.
+    pub outside_ms: Vec<f64>,
+    /// CPU time of the dispatcher over the time shaped.
+    pub dispatcher_share: Vec<f64>,
+    /// Sentences that the command said of overruns.
+    pub notes: Vec<String>,
+}
+
+impl Outcome {
+    /// Latencies in ascending order.
+    pub fn sorted(&self) -> Sorted {
+        Sorted::new(self.latency_ms.iter().copied())
+    }
+
+    /// Half of the range from p0.5 to p99.5, ms.
+    pub fn jitter_ms(&self) -> f64 {
+        let sorted = self.sorted();
+        (sorted.quantile(0.995) - sorted.quantile(0.005)) / 2.0
+    }
+
+    /// Half of the whole range, ms: the jitter as the thesis has it.
+    pub fn full_jitter_ms(&self) -> f64 {
+        let sorted = self.sorted();
+        (sorted.quantile(1.0) - sorted.quantile(0.0)) / 2.0
+    }
+
+    /// The same within each band.
+    pub fn band_jitters_ms(&self) -> Vec<f64> {
+        let bands = self.band.iter().flatten().copied().max().unwrap_or(0);
+        (1..=bands)
+            .map(|b| {
+                let inside = self.latency_ms.iter().zip(&self.band);
+                let sorted =
+                    Sorted::new(inside.filter(|(_, band)| **band == Some(b)).map(|(l, _)| *l));
+                (sorted.quantile(0.995) - sorted.quantile(0.005)) / 2.0
+            })
+            .collect()
+    }
+
+    /// Share of executions whose output left in a slot, 0 to 1.
+    pub fn inside(&self) -> f64 {
+        let inside = self.band.iter().flatten().count();
+        inside as f64 / self.band.len().max(1) as f64
+    }
+}
+
+/// Runs the arms in turns until each has so many executions; writes all samples to `file`.
+pub(super) fn run(
+    context: &mut Context,
+    report: &mut Report,
+    file: &str,
+    arms: &[Arm<'_>],
+    executions: u64,
+    rounds: usize,
+) -> Result<Vec<Outcome>, LabError> {
+    let mut outcomes: Vec<Outcome> = arms.iter().map(|_| Outcome::default()).collect();
+    let mut raw = context.raw(
+        &format!("{file}.csv"),
+        "arm,round,execution,latency_ms,band,late,dropped",
+    )?;
+    let order = schedule(arms.len(), rounds, &mut context.rng(file));
+    let mut failed = 0;
+    for (round, arm) in order {
+        let Arm { name, app, plan } = &arms[arm];
+        let seconds = (executions / rounds as u64 * app.cycle_ms).div_ceil(1000) + 1;
+        let limit = seconds + 150;
+        context.step(
+            &format!("{file}: {name}, round {} of {rounds}", round + 1),
+            Duration::from_secs(limit + 60),
+        );
+        let samples = context.dir().join(format!("{file}.samples.new"));
+        let mut words: Vec<String> = vec!["shape".into(), plan.display().to_string()];
+        words.extend(["--verify".into(), format!("{seconds}s"), "--json".into()]);
+        words.extend(["--samples".into(), samples.display().to_string(), "--".into()]);
+        words.extend(app.command.iter().cloned());
+        // The application is stopped before its end and may say so; promises may not be kept.
+        let said = match onbeat(context, &words, &[0, 1, 5, 130], limit) {
+            Ok(said) if !said.trim().is_empty() => said,
+            Ok(_) => {
+                failed += 1;
+                report.note(format!("{file}: {name}, round {}: nothing came of it", round + 1));
+                continue;
+            }
+            // One round that fails is told; all that fail are an error below.
+            Err(error) => {
+                failed += 1;
+                report.note(format!("{file}: {name}, round {}: {error}", round + 1));
+                continue;
+            }
+        };
+        let said: Value =
+            serde_json::from_str(&said).map_err(|e| LabError::unexpected("onbeat shape", e))?;
+        let text =
+            std::fs::read_to_string(&samples).map_err(LabError::file("reading", &samples))?;
+        let _ = std::fs::remove_file(&samples);
+        let outcome = &mut outcomes[arm];
+        for (number, line) in text.lines().skip(1).enumerate() {
+            let cells: Vec<&str> = line.split(',').collect();
+            let [_, _, _, _, latency, _, band, late, dropped] = cells[..] else {
+                return Err(LabError::unexpected("a line of samples", line));
+            };
+            let latency_ms = latency.parse::<f64>().unwrap_or(f64::NAN) / 1e6;
+            raw.line(format_args!(
+                "{name},{round},{number},{latency_ms},{band},{late},{dropped}"
+            ))?;
+            outcome.late += u64::from(late == "1");
+            if dropped == "1" {
+                outcome.dropped += 1;
+            } else {
+                outcome.latency_ms.push(latency_ms);
+                outcome.band.push(band.parse().ok());
+            }
+        }
+        let figure = |name: &str| {
+            let figures = said["figures"].as_array()?;
+            figures.iter().find(|f| f["name"] == name)?["measured"].as_f64()
+        };
+        outcome.outside_ms.extend(figure("run outside a slot, p99.9"));
+        if let Some(cpu_ns) = said["dispatcher"]["cpu_ns"].as_f64() {
+            outcome.dispatcher_share.push(cpu_ns / (seconds as f64 * 1e9));
+        }
+        let notes = said["notes"].as_array().into_iter().flatten();
+        outcome.notes.extend(notes.filter_map(|n| n.as_str()).map(str::to_owned));
+    }
+    raw.finish()?;
+    if let Some(empty) = outcomes.iter().position(|o| o.latency_ms.is_empty()) {
+        return Err(LabError::unexpected(
+            format!("{file}: {}", arms[empty].name),
+            format!("no execution in any of {rounds} rounds; {failed} rounds failed"),
+        ));
+    }
+    Ok(outcomes)
+}
+
+/// Latency over executions, an arm beside the other.
+pub(super) fn plot(
+    context: &mut Context,
+    file: &str,
+    title: &str,
+    arms: &[Arm<'_>],
+    outcomes: &[Outcome],
+) -> Result<(), LabError> {
+    let series: Vec<(String, Vec<(f64, f64)>)> = arms
+        .iter()
+        .zip(outcomes)
+        .map(|(arm, outcome)| {
+            let points = outcome.latency_ms.iter().enumerate();
+            (arm.name.clone(), points.map(|(i, l)| (i as f64, *l)).collect())
+        })
+        .collect();
+    let svg = plot::dots(title, "execution", "end-to-end latency, ms", &series)?;
+    context.plot(file, &svg)
+}

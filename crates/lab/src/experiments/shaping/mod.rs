@@ -1,0 +1,55 @@
+//! `shaping`: chapter 4 of the thesis on real ROS 2 processes: what a chain's latency is under plain
+//! priorities, under reservation servers, and shaped into one band or several.
+//!
+//! Every arm is the application started anew and run under its plan with `onbeat shape`; arms take
+//! turns, so that what the machine does meets all of them. Plans come from a profile of the same
+//! application at a high SCHED_FIFO priority, as the thesis has it.
+
+mod app;
+mod arm;
+mod floor;
+mod parking;
+mod synthetic;
+
+use crate::experiment::{Context, Experiment, LabError};
+use crate::report::Report;
+
+/// The experiment.
+pub struct Shaping;
+
+impl Experiment for Shaping {
+    fn name(&self) -> &'static str {
+        "shaping"
+    }
+
+    fn about(&self) -> &'static str {
+        "latency and jitter of chains under a plan (thesis, Tables 4.1 to 4.5, Figures 4.7 to 4.10)"
+    }
+
+    fn parts(&self) -> &'static [&'static str] {
+        &["motivation", "parking", "async", "let", "dag", "overshoot"]
+    }
+
+    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
+        let mut report = Report::new();
+        floor::measure(context, &mut report)?;
+        let parts: [(&str, fn(&mut Context, &mut Report) -> Result<(), LabError>); 6] = [
+            ("motivation", synthetic::motivation),
+            ("parking", parking::parking),
+            ("async", synthetic::asynchronous),
+            ("let", synthetic::logical),
+            ("dag", synthetic::dag),
+            ("overshoot", synthetic::overshoot),
+        ];
+        for (name, part) in parts {
+            if !context.wants(name) {
+                continue;
+            }
+            // One part that cannot be done does not take the others' figures with it.
+            if let Err(error) = part(context, &mut report) {
+                report.skip(name, error);
+            }
+        }
+        Ok(report)
+    }
+}

@@ -1,0 +1,239 @@
+//! Chains and graphs of compiled nodes: Tables 4.1 and 4.5, Figures 4.8 and 4.10, and overruns.
+
+use super::app::{self, App};
+use super::arm::{self, Arm, Outcome};
+use crate::experiment::{Context, LabError};
+use crate::report::{number, Figure, Report, Table};
+use std::path::Path;
+
+/// Table 4.1: interfering load, ms in 100 ms; maximum latency and jitter under SCHED_FIFO, ms.
+const TABLE_4_1: [(&str, f64, f64); 5] = [
+    ("0", 57.35, 16.2),
+    ("10", 58.1, 16.72),
+    ("20", 58.78, 17.14),
+    ("30", 59.8, 17.73),
+    ("40", 62.8, 18.13),
+];
+/// The same with a reservation server per callback, whatever the load.
+const SERVERS_4_1: (f64, f64) = (80.0, 5.0);
+
+/// Names and slots of a plan's servers, as text.
+pub(super) fn slots(plan: &Path) -> Result<Vec<(String, String)>, LabError> {
+    let text = std::fs::read_to_string(plan).map_err(LabError::file("reading", plan))?;
+    let plan = onbeat_plan::file::read(&text)
+        .map_err(|e| LabError::unexpected(plan.display().to_string(), e))?;
+    let list = |s: &onbeat_plan::schema::Server| {
+        let slots: Vec<String> = s
+            .slots_ms
+            .iter()
+            .map(|s| format!("[{:.1}, {:.1}]", s.0 .0 as f64 / 1e6, s.1 .0 as f64 / 1e6))
+            .collect();
+        (s.name.clone(), slots.join(" "))
+    };
+    Ok(plan.servers.iter().map(list).collect())
+}
+
+fn interference<'a>(load: &'a str, period: &'a str) -> Vec<&'a str> {
+    match load {
+        "0" => vec![],
+        load => vec!["--interference", load, "--interference-period", period],
+    }
+}
+
+/// Plans for an application; those that are refused are skipped by name.
+fn arms<'a>(
+    context: &Context,
+    report: &mut Report,
+    app: &'a App,
+    profile: &Path,
+    list: &[(&str, &[&str])],
+) -> Vec<Arm<'a>> {
+    let mut arms = Vec::new();
+    for (i, (name, words)) in list.iter().enumerate() {
+        let plan = context.dir().join(format!("{}.{i}.yaml", app.name));
+        match app.plan(context, profile, &plan, words) {
+            Ok(()) => arms.push(Arm {
+                name: (*name).into(),
+                app,
+                plan,
+            }),
+            Err(error) => report.skip(format!("{}: {name}", app.name), error),
+        }
+    }
+    arms
+}
+
+/// Five nodes of 5 to 15 ms each, and what interferes (section 4.1.2).
+pub(super) fn motivation(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
+    let (executions, rounds) = context.pick((500, 2), (30, 1));
+    let mut table = Table::new(
+        "Maximum latency and jitter under interference, ms (thesis, Table 4.1)",
+        &["load", "arm", "max", "jitter", "p0.5-p99.5", "thesis max", "jitter"],
+    );
+    let loads = context.pick(5, 2);
+    for (load, max, jitter) in TABLE_4_1.into_iter().take(loads) {
+        let name = format!("motivation-{load}");
+        let app = app::synthetic(context, &name, "chain", &interference(load, "100"))?;
+        let profile = app.profile(context, context.pick(50, 8))?;
+        let list: [(&str, &[&str]); 3] = [
+            ("SCHED_FIFO", &["--strategy", "fifo"]),
+            ("server per callback", &["--strategy", "server-per-callback"]),
+            ("1-band LS", &["--strategy", "bands", "--bands", "1"]),
+        ];
+        let arms = arms(context, report, &app, &profile, &list);
+        let outcomes = arm::run(context, report, &name, &arms, executions, rounds)?;
+        for (arm, outcome) in arms.iter().zip(&outcomes) {
+            let paper = match arm.name.as_str() {
+                "SCHED_FIFO" => [number(max), number(jitter)],
+                "1-band LS" => [String::new(), String::new()],
+                _ => [number(SERVERS_4_1.0), number(SERVERS_4_1.1)],
+            };
+            let longest = outcome.sorted().quantile(1.0);
+            let mut row = vec![load.to_owned(), arm.name.clone()];
+            row.extend([longest, outcome.full_jitter_ms(), outcome.jitter_ms()].map(|v| format!("{v:.3}")));
+            row.extend(paper);
+            table.row(row);
+            let file = arm.name.replace(' ', "_").to_lowercase();
+            report.figure(Figure::new(format!("motivation.{load}.{file}.max"), longest, "ms"));
+            report.figure(Figure::new(
+                format!("motivation.{load}.{file}.jitter"),
+                outcome.full_jitter_ms(),
+                "ms",
+            ));
+        }
+    }
+    report.tables.push(table);
+    Ok(())
+}
+
+fn beside(
+    report: &mut Report,
+    title: &str,
+    part: &str,
+    arms: &[Arm<'_>],
+    outcomes: &[Outcome],
+    paper: &[[f64; 2]],
+) {
+    let mut table = Table::new(
+        title,
+        &["arm", "executions", "avg", "max", "jitter", "p0.5-p99.5", "in slot %", "thesis max", "jitter"],
+    );
+    for (i, (arm, outcome)) in arms.iter().zip(outcomes).enumerate() {
+        let sorted = outcome.sorted();
+        let mut row = vec![arm.name.clone(), outcome.latency_ms.len().to_string()];
+        row.extend(
+            [sorted.mean(), sorted.quantile(1.0), outcome.full_jitter_ms(), outcome.jitter_ms()]
+                .map(|v| format!("{v:.3}")),
+        );
+        row.push(if outcome.band.iter().all(Option::is_none) {
+            String::new()
+        } else {
+            format!("{:.2}", outcome.inside() * 100.0)
+        });
+        let theirs = paper.get(i).map(|p| p.map(|v| if v.is_nan() { String::new() } else { number(v) }));
+        row.extend(theirs.unwrap_or_default());
+        table.row(row);
+        let file = arm.name.replace([' ', ':'], "_").to_lowercase();
+        for (what, value) in [
+            ("average", sorted.mean()),
+            ("max", sorted.quantile(1.0)),
+            ("full_jitter", outcome.full_jitter_ms()),
+            ("jitter", outcome.jitter_ms()),
+        ] {
+            report.figure(Figure::new(format!("{part}.{file}.{what}"), value, "ms"));
+        }
+    }
+    report.tables.push(table);
+}
+
+/// The middleware's publisher thread in a server of its own (section 4.5.2).
+pub(super) fn asynchronous(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
+    let (executions, rounds) = context.pick((500, 5), (40, 1));
+    let mut words = interference("2", "10");
+    words.push("--async-last");
+    let app = app::synthetic(context, "async", "chain", &words)?;
+    let profile = app.profile(context, context.pick(50, 8))?;
+    let list: [(&str, &[&str]); 3] = [
+        ("SCHED_FIFO", &["--strategy", "fifo"]),
+        ("publisher thread in the slot", &["--strategy", "bands", "--bands", "1", "--design", "async"]),
+        ("republished in the slot", &["--strategy", "bands", "--bands", "1"]),
+    ];
+    let arms = arms(context, report, &app, &profile, &list);
+    let outcomes = arm::run(context, report, "async", &arms, executions, rounds)?;
+    let title = "The synthetic chain with asynchronous publication, ms (thesis, Figure 4.8)";
+    let paper = [[58.5, 16.5], [59.6, 0.1], [f64::NAN, f64::NAN]];
+    beside(report, title, "async", &arms, &outcomes, &paper);
+    arm::plot(context, "figure-4.8.svg", "Latency of the synthetic chain (Figure 4.8)", &arms, &outcomes)
+}
+
+/// Logical execution time (section 4.5.3).
+pub(super) fn logical(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
+    let (executions, rounds) = context.pick((500, 5), (40, 1));
+    let app = app::synthetic(context, "let", "chain", &interference("2", "10"))?;
+    let profile = app.profile(context, context.pick(50, 8))?;
+    let list: [(&str, &[&str]); 3] = [
+        ("1-band LS", &["--strategy", "bands", "--bands", "1"]),
+        ("LET per callback", &["--strategy", "let-per-callback"]),
+        ("LET per chain", &["--strategy", "let-per-chain"]),
+    ];
+    let arms = arms(context, report, &app, &profile, &list);
+    let outcomes = arm::run(context, report, "let", &arms, executions, rounds)?;
+    let title = "Logical execution time: the synthetic chain, ms (thesis, Table 4.5)";
+    let paper = [[59.2, f64::NAN], [500.0, f64::NAN], [100.0, f64::NAN]];
+    beside(report, title, "let", &arms, &outcomes, &paper);
+    Ok(())
+}
+
+/// The graph of 18 callbacks on two CPUs (section 4.5.4).
+pub(super) fn dag(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
+    let (executions, rounds) = context.pick((500, 2), (20, 1));
+    let app = app::synthetic(context, "dag", "dag", &[])?;
+    let profile = app.profile(context, context.pick(120, 20))?;
+    let list: [(&str, &[&str]); 2] = [
+        ("SCHED_FIFO", &["--strategy", "fifo"]),
+        ("1-band LS", &["--strategy", "bands", "--bands", "1"]),
+    ];
+    let arms = arms(context, report, &app, &profile, &list);
+    let outcomes = arm::run(context, report, "dag", &arms, executions, rounds)?;
+    let title = "The graph of 18 callbacks on two CPUs, ms (thesis, Figure 4.10)";
+    beside(report, title, "dag", &arms, &outcomes, &[[450.0, f64::NAN], [450.0, f64::NAN]]);
+    arm::plot(context, "figure-4.10.svg", "Latency of the graph (Figure 4.10)", &arms, &outcomes)
+}
+
+/// What becomes of the cycles behind one that overruns.
+pub(super) fn overshoot(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
+    let (executions, rounds) = context.pick((500, 5), (60, 1));
+    let calm = app::synthetic(context, "overshoot-calm", "chain", &[])?;
+    let profile = calm.profile(context, context.pick(50, 8))?;
+    let app = app::synthetic(context, "overshoot", "chain", &["--over-every", "20", "--over", "70"])?;
+    let list: [(&str, &[&str]); 3] = [
+        ("carry", &["--strategy", "bands", "--bands", "1", "--overshoot", "carry"]),
+        ("drop", &["--strategy", "bands", "--bands", "1", "--overshoot", "drop"]),
+        ("stop", &["--strategy", "bands", "--bands", "1", "--overshoot", "stop"]),
+    ];
+    let arms = arms(context, report, &app, &profile, &list);
+    let outcomes = arm::run(context, report, "overshoot", &arms, executions, rounds)?;
+    let mut table = Table::new(
+        "One output in 20 comes too late for its slot",
+        &["policy", "outputs", "late", "discarded", "in slot %", "max, ms", "p0.5-p99.5, ms"],
+    );
+    for (arm, outcome) in arms.iter().zip(&outcomes) {
+        table.row([
+            arm.name.clone(),
+            outcome.latency_ms.len().to_string(),
+            outcome.late.to_string(),
+            outcome.dropped.to_string(),
+            format!("{:.2}", outcome.inside() * 100.0),
+            format!("{:.3}", outcome.sorted().quantile(1.0)),
+            format!("{:.3}", outcome.jitter_ms()),
+        ]);
+        let inside = outcome.inside() * 100.0;
+        report.figure(Figure::new(format!("overshoot.{}.in_slot", arm.name), inside, "%"));
+        report.figure(Figure::new(format!("overshoot.{}.late", arm.name), outcome.late as f64, "1"));
+        if let Some(note) = outcome.notes.iter().find(|n| n.contains("late for its last slot")) {
+            report.note(format!("{}: {note}", arm.name));
+        }
+    }
+    report.tables.push(table);
+    arm::plot(context, "overshoot.svg", "Overruns under each policy", &arms, &outcomes)
+}

@@ -1,0 +1,60 @@
+//! Which threads of a process belong to its middleware, and what they are for. Pure.
+
+/// What a middleware calls its threads (the kernel keeps 15 letters), and what they do.
+const THREADS: &[(&str, &str)] = &[
+    (
+        "dds.asyn",
+        "publishes what was written asynchronously (Fast DDS)",
+    ),
+    ("dds.shm", "receives through shared memory (Fast DDS)"),
+    ("dds.udp", "receives by UDP (Fast DDS)"),
+    ("dds.tcp", "receives by TCP (Fast DDS)"),
+    (
+        "dds.ev",
+        "timed events: heartbeats, acknowledgements (Fast DDS)",
+    ),
+    ("dds.secman", "authentication (Fast DDS)"),
+    ("dds.tls", "typed look-up of types (Fast DDS)"),
+    ("dds.fwatch", "watches the profile file (Fast DDS)"),
+    ("dds.", "a thread of Fast DDS"),
+    ("recvUC", "receives unicast (Cyclone DDS)"),
+    ("recvMC", "receives multicast (Cyclone DDS)"),
+    ("recv", "receives (Cyclone DDS)"),
+    ("dq.", "delivers received data (Cyclone DDS)"),
+    (
+        "tev",
+        "timed events: heartbeats, retransmissions (Cyclone DDS)",
+    ),
+    ("xmit", "sends (Cyclone DDS)"),
+    ("lease", "watches participants' leases (Cyclone DDS)"),
+    ("rx-", "receives (Zenoh)"),
+    ("tx-", "sends (Zenoh)"),
+    ("net-", "network tasks (Zenoh)"),
+    ("acc-", "accepts connections (Zenoh)"),
+];
+
+/// Fast DDS's thread that publishes what was written asynchronously.
+pub const PUBLISHER: &str = "dds.asyn";
+
+/// What a thread of that name does for the middleware; none for threads that are not its own.
+pub fn job(thread_name: &str) -> Option<&'static str> {
+    THREADS
+        .iter()
+        .find(|(prefix, _)| thread_name.starts_with(prefix))
+        .map(|(_, job)| *job)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_name_that_fits_is_the_longest() {
+        for (i, (name, _)) in THREADS.iter().enumerate() {
+            let covered = THREADS[..i].iter().find(|(p, _)| name.starts_with(p));
+            assert_eq!(covered, None, "{name} is never found");
+        }
+        assert_eq!(job("dds.udp.7410"), job("dds.udp"));
+        assert!(job("python3").is_none());
+    }
+}

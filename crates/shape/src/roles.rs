@@ -1,0 +1,113 @@
+//! Which thread belongs to which server, by the callbacks that it was seen running. Pure.
+
+use onbeat_plan::Plan;
+use std::collections::BTreeMap;
+
+/// A thread that runs callbacks of the plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Role {
+    /// Its process.
+    pub pid: u32,
+    /// The server that it belongs to; none where its callbacks are in none.
+    pub server: Option<usize>,
+    /// The callbacks that it ran, by index.
+    pub callbacks: Vec<usize>,
+}
+
+/// Two callbacks of one thread that belong to different servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    /// The thread.
+    pub tid: u32,
+    /// One callback and the other one, by index.
+    pub callbacks: [usize; 2],
+}
+
+/// Who runs what.
+#[derive(Debug, Clone, Default)]
+pub struct Roles {
+    /// By callback: its server, by index.
+    server_of: Vec<Option<usize>>,
+    by_thread: BTreeMap<u32, Role>,
+    /// How often each callback was seen.
+    seen: Vec<u64>,
+}
+
+impl Roles {
+    /// For a plan; `callbacks` as [`crate::watch::Watcher::callbacks`] has them.
+    pub fn new(plan: &Plan, callbacks: &[String]) -> Roles {
+        let server_of = callbacks
+            .iter()
+            .map(|id| plan.servers.iter().position(|s| s.callbacks.contains(id)))
+            .collect();
+        Roles {
+            server_of,
+            by_thread: BTreeMap::new(),
+            seen: vec![0; callbacks.len()],
+        }
+    }
+
+    /// A thread ran a callback. Its role, if it is new or has changed.
+    pub fn ran(&mut self, callback: usize, pid: u32, tid: u32) -> Result<Option<&Role>, Conflict> {
+        if let Some(seen) = self.seen.get_mut(callback) {
+            *seen += 1;
+        }
+        let server = self.server_of.get(callback).copied().flatten();
+        let role = self.by_thread.entry(tid).or_insert_with(|| Role {
+            pid,
+            server: None,
+            callbacks: Vec::new(),
+        });
+        if role.pid != pid {
+            // The thread's id is used again.
+            (role.pid, role.server) = (pid, None);
+            role.callbacks.clear();
+        }
+        if role.callbacks.contains(&callback) {
+            return Ok(None);
+        }
+        role.callbacks.push(callback);
+        match (role.server, server) {
+            (Some(had), Some(new)) if had != new => {
+                let other = role
+                    .callbacks
+                    .iter()
+                    .find(|&&c| self.server_of[c] == Some(had))
+                    .copied()
+                    .unwrap_or(callback);
+                Err(Conflict {
+                    tid,
+                    callbacks: [other, callback],
+                })
+            }
+            (None, Some(_)) => {
+                role.server = server;
+                Ok(Some(role))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// How often a callback was seen.
+    pub fn seen(&self, callback: usize) -> u64 {
+        self.seen.get(callback).copied().unwrap_or(0)
+    }
+
+    /// All threads, with their roles.
+    pub fn threads(&self) -> &BTreeMap<u32, Role> {
+        &self.by_thread
+    }
+
+    /// Processes that run callbacks of the plan, sorted.
+    pub fn processes(&self) -> Vec<u32> {
+        let mut pids: Vec<u32> = self.by_thread.values().map(|r| r.pid).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
+    /// Forgets a thread that is gone.
+    pub fn forget(&mut self, tid: u32) {
+        self.by_thread.remove(&tid);
+    }
+}

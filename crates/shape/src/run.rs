@@ -1,0 +1,855 @@
+//! Keeps a plan going on a machine: finds the threads, starts reservations and shapers, follows the
+//! phase, counts what comes of it, and puts everything back.
+//!
+//! It looks at the application through a recording that runs alongside: what it knows of threads and
+//! executions comes from there, never from names. It goes through two stages. *Finding*: the
+//! application runs as it would without us until every callback of the plan was seen on its thread
+//! and the first one's releases are known to lie on a grid. *Shaping*: the servers run.
+
+use crate::executions::{Execution, Executions, Release};
+use crate::isolation::Isolation;
+use crate::middleware;
+use crate::overrun::Runs;
+use crate::phase::Phase;
+use crate::roles::{Conflict, Roles};
+use crate::shaper::{Shaper, ShaperError};
+use crate::verdict::{judge, Outcome, Verdict};
+use crate::watch::{Sight, Watcher};
+use onbeat_plan::schema::{Hold, Overshoot, Plan};
+use onbeat_record::{Control, Observer, Progress, RecordError, RecordOptions};
+use onbeat_reserve::{AssignError, Options as ReserveOptions, Reservation, StartError, Stats};
+use onbeat_trace::{Event, EventKind};
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// What to shape, and for how long.
+#[derive(Debug, Clone)]
+pub struct ShapeOptions {
+    /// Start this application, and shape it. Empty: one that runs.
+    pub command: Vec<String>,
+    /// Only look at these processes.
+    pub pids: Vec<u32>,
+    /// Shape for so long, then judge. None: until told to stop.
+    pub duration: Option<Duration>,
+    /// Keep the recording here; none: it is thrown away.
+    pub trace: Option<PathBuf>,
+    /// How long to look for the callbacks.
+    pub find_within: Duration,
+    /// Program that shapers are: this one, called with `shaper`.
+    pub program: PathBuf,
+    /// CPU of the dispatcher; none: the middleware's.
+    pub dispatcher_cpu: Option<u16>,
+}
+
+/// Why a plan could not be run.
+#[derive(Debug, Error)]
+pub enum ShapeError {
+    /// The recording that it looks through.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The servers.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// A shaper.
+    #[error(transparent)]
+    Shaper(#[from] ShaperError),
+    /// A thread could not be put into its server.
+    #[error("cannot put thread {tid} ({callback}) into server {server}: {reason}")]
+    Assign {
+        /// The thread.
+        tid: u32,
+        /// What it runs.
+        callback: String,
+        /// Where it belongs.
+        server: String,
+        /// Why not.
+        reason: AssignError,
+    },
+    /// Callbacks did not show.
+    #[error("{} did not run within {within_s} s: is the application running, with the nodes of the plan and under the same names?", .callbacks.join(", "))]
+    NotSeen {
+        /// The callbacks.
+        callbacks: Vec<String>,
+        /// How long was looked.
+        within_s: u64,
+    },
+    /// The first callback is not periodic.
+    #[error("{callback} does not start on a grid of {cycle_ms} ms: its starts spread over {spread_ms:.1} ms; plan a throttler for it (onbeat plan --throttle), or check the cycle")]
+    NoGrid {
+        /// The callback.
+        callback: String,
+        /// The plan's cycle.
+        cycle_ms: f64,
+        /// How far the starts spread.
+        spread_ms: f64,
+    },
+    /// One thread would belong to two servers.
+    #[error("thread {tid} runs {first} and {second}, which belong to different servers: run their nodes in processes of their own, or put both into one server")]
+    TwoServers {
+        /// The thread.
+        tid: u32,
+        /// A callback.
+        first: String,
+        /// Another.
+        second: String,
+    },
+    /// The output is not held back.
+    #[error("{callback} publishes {topic} itself, so it cannot be held back: start the application with onbeat shape PLAN -- COMMAND, or give its node: --ros-args {remap}")]
+    NotHeld {
+        /// The callback.
+        callback: String,
+        /// The topic.
+        topic: String,
+        /// The words that remap it.
+        remap: String,
+    },
+    /// The middleware publishes in the callback's own thread.
+    #[error("the process of {callback} has no publisher thread to put into {server}: start it with RMW_FASTRTPS_PUBLICATION_MODE=ASYNCHRONOUS, or plan with --design sync")]
+    NoPublisherThread {
+        /// The callback.
+        callback: String,
+        /// The server.
+        server: String,
+    },
+}
+
+impl ShapeError {
+    /// True where this machine or user cannot shape at all, whatever the plan.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            ShapeError::Record(e) => e.is_refusal(),
+            ShapeError::Start(e) => e.is_refusal(),
+            _ => false,
+        }
+    }
+}
+
+/// What is going on.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Live {
+    /// Callbacks of the plan that are not found yet; none: it shapes.
+    pub missing: Vec<String>,
+    /// Since shaping began.
+    pub shaping: Option<Duration>,
+    /// Cycles so far.
+    pub cycle: i64,
+    /// Outcomes since the last report.
+    pub outcomes: Vec<Outcome>,
+    /// Executions so far.
+    pub executions: u64,
+    /// Half of the range from p0.5 to p99.5 of the last executions.
+    pub jitter_ns: u64,
+    /// Outputs that missed their slot.
+    pub late: u64,
+    /// Outputs that were discarded.
+    pub dropped: u64,
+    /// Lateness of the dispatcher, p99.
+    pub dispatcher_p99_ns: u64,
+    /// What happened since the last report, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// A thread and what was done with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    /// Thread.
+    pub tid: u32,
+    /// Process.
+    pub pid: u32,
+    /// Its name (untrusted).
+    pub name: String,
+    /// Server, or `middleware`.
+    pub place: String,
+    /// What it does: its callbacks, or its job in the middleware.
+    pub job: String,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Summary {
+    /// Every execution, in order of completion (the last million).
+    pub outcomes: Vec<Outcome>,
+    /// Held against the plan's promises.
+    pub verdict: Verdict,
+    /// The threads.
+    pub placed: Vec<Placed>,
+    /// The dispatcher's figures.
+    pub stats: Option<Stats>,
+    /// Exit status of the command, if one was started.
+    pub command_status: Option<i32>,
+    /// What the user should know, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Executions that are kept.
+const MOST_OUTCOMES: usize = 1_000_000;
+/// Runs outside slots that are kept.
+const MOST_OUTSIDE: usize = 1_000_000;
+/// Executions that the live jitter is taken from.
+const RECENT: usize = 200;
+/// What the first cycles bring is not counted: threads are still on their way into their servers.
+const SETTLE_CYCLES: u64 = 5;
+/// How often each callback must be seen before shaping begins.
+const SEEN: u64 = 3;
+/// How many starts of the first callback the grid is taken from.
+const STARTS: usize = 12;
+
+/// Runs `plan` until the options say so, a signal comes, or the command ends. `report` is called
+/// about once a second.
+pub fn shape(
+    plan: &Plan,
+    options: &ShapeOptions,
+    report: &mut dyn FnMut(&Live),
+) -> Result<Summary, ShapeError> {
+    let trace = Trace::new(options.trace.clone())?;
+    let record = RecordOptions {
+        output: trace.path.clone(),
+        pids: options.pids.clone(),
+        command: held_command(plan, &options.command),
+        keep_privileges: true,
+        max_segments: trace.thrown_away.then_some(1),
+        ..RecordOptions::default()
+    };
+    let mut runner = Runner::new(plan, options, report);
+    // Whether it may at all is to be known before an application is started.
+    onbeat_reserve::check()?;
+    let recorded = onbeat_record::record_observed(&record, &mut runner);
+    // Who is stopped in the middle of his work may say so.
+    let ended_by_us = runner.is_over();
+    let (mut summary, error) = runner.end();
+    let recorded = recorded?;
+    if let Some(error) = error {
+        return Err(error);
+    }
+    summary.command_status = recorded.command_status.filter(|_| !ended_by_us);
+    if !trace.thrown_away {
+        summary.notes.extend(recorded.notes);
+    }
+    Ok(summary)
+}
+
+/// The command with its outputs and inputs remapped to where shapers take them from.
+fn held_command(plan: &Plan, command: &[String]) -> Vec<String> {
+    if command.is_empty() {
+        return Vec::new();
+    }
+    let mut words = command.to_vec();
+    for remap in remaps(plan) {
+        words = onbeat_ros::remap::with_remap(&words, &remap.0, &remap.1, &remap.2);
+    }
+    words
+}
+
+/// Node, topic and topic instead of everything that a plan holds back.
+pub fn remaps(plan: &Plan) -> Vec<(String, String, String)> {
+    let outputs = plan
+        .outputs
+        .iter()
+        .filter(|o| o.hold == Hold::Republish)
+        .filter_map(|o| Some((o.node.clone(), o.topic.clone(), o.held_topic.clone()?)));
+    let inputs = plan
+        .inputs
+        .iter()
+        .map(|i| (i.node.clone(), i.topic.clone(), i.held_topic.clone()));
+    outputs.chain(inputs).collect()
+}
+
+/// Where the recording goes.
+struct Trace {
+    path: PathBuf,
+    thrown_away: bool,
+}
+
+impl Trace {
+    fn new(wanted: Option<PathBuf>) -> Result<Trace, ShapeError> {
+        Ok(match wanted {
+            Some(path) => Trace {
+                path,
+                thrown_away: false,
+            },
+            None => Trace {
+                path: std::env::temp_dir().join(format!("onbeat-shape-{}", std::process::id())),
+                thrown_away: true,
+            },
+        })
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        if self.thrown_away {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+struct Runner<'a> {
+    plan: &'a Plan,
+    options: &'a ShapeOptions,
+    report: &'a mut dyn FnMut(&Live),
+    watcher: Watcher,
+    roles: Roles,
+    executions: Executions,
+    runs: Runs,
+    starts: Vec<u64>,
+    phase: Option<Phase>,
+    reservation: Option<Reservation>,
+    shaper: Option<Shaper>,
+    isolation: HashMap<u32, Isolation>,
+    /// Threads of the middleware that were placed, by id.
+    placed: BTreeMap<u32, Placed>,
+    outside_ns: Vec<u64>,
+    outcomes: Vec<Outcome>,
+    reported: usize,
+    late: u64,
+    dropped: u64,
+    notes: Vec<String>,
+    all_notes: Vec<String>,
+    begin: Instant,
+    shaping: Option<(Instant, u64)>,
+    /// Shaping has ended, the application runs on.
+    stopped: bool,
+    stats: Option<Stats>,
+    error: Option<ShapeError>,
+}
+
+impl<'a> Runner<'a> {
+    fn new(
+        plan: &'a Plan,
+        options: &'a ShapeOptions,
+        report: &'a mut dyn FnMut(&Live),
+    ) -> Runner<'a> {
+        let watcher = Watcher::new(plan);
+        let callbacks = watcher.callbacks().to_vec();
+        Runner {
+            plan,
+            options,
+            report,
+            roles: Roles::new(plan, &callbacks),
+            executions: Executions::new(plan, &callbacks),
+            runs: Runs::new(callbacks.len()),
+            watcher,
+            starts: Vec::new(),
+            phase: None,
+            reservation: None,
+            shaper: None,
+            isolation: HashMap::new(),
+            placed: BTreeMap::new(),
+            outside_ns: Vec::new(),
+            outcomes: Vec::new(),
+            reported: 0,
+            late: 0,
+            dropped: 0,
+            notes: Vec::new(),
+            all_notes: Vec::new(),
+            begin: Instant::now(),
+            shaping: None,
+            stopped: false,
+            stats: None,
+            error: None,
+        }
+    }
+
+    fn name(&self, callback: usize) -> &str {
+        self.watcher
+            .callbacks()
+            .get(callback)
+            .map_or("?", String::as_str)
+    }
+
+    fn note(&mut self, note: String) {
+        if self.all_notes.len() < 1000 {
+            self.all_notes.push(note.clone());
+        }
+        self.notes.push(note);
+    }
+
+    /// Events in order of time.
+    fn turn(&mut self, events: &[Event], control: &Control<'_>) -> Result<(), ShapeError> {
+        let mut found = Vec::new();
+        if let Some(shaper) = &mut self.shaper {
+            let mut releases = Vec::new();
+            shaper.releases(&mut releases)?;
+            for release in releases {
+                self.executions.released(release, &mut found);
+            }
+        }
+        if let Some(phase) = &self.phase {
+            let origin_ns = phase.origin_ns();
+            for event in events {
+                let Some(isolation) = self.isolation.get_mut(&event.tid) else {
+                    continue;
+                };
+                match event.kind {
+                    EventKind::SwitchIn { .. } => isolation.runs(event.time_ns),
+                    EventKind::SwitchOut { .. } => {
+                        let outside = isolation.stops(event.time_ns, origin_ns);
+                        if self.outside_ns.len() < MOST_OUTSIDE {
+                            self.outside_ns.extend(outside);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let mut sights = Vec::new();
+        self.watcher.push(events, &mut sights);
+        for sight in &sights {
+            self.executions.see(sight, &mut found);
+            match *sight {
+                Sight::Ran {
+                    callback,
+                    pid,
+                    tid,
+                    start_ns,
+                    end_ns,
+                } => {
+                    self.runs.ran(callback, start_ns, end_ns);
+                    self.ran(callback, pid, tid, start_ns, control)?;
+                }
+                Sight::Left {
+                    callback,
+                    ref topic,
+                    ..
+                } => self.check_held(callback, topic.as_deref())?,
+                Sight::Taken { .. } => {}
+            }
+        }
+        for execution in found {
+            self.completed(execution);
+        }
+        if self.shaping.is_none() && !self.stopped {
+            self.find()?;
+        } else if let Some(shaper) = &self.shaper {
+            shaper.beat();
+        }
+        Ok(())
+    }
+
+    fn ran(
+        &mut self,
+        callback: usize,
+        pid: u32,
+        tid: u32,
+        start_ns: u64,
+        control: &Control<'_>,
+    ) -> Result<(), ShapeError> {
+        // The first callback of all chains is the first that the watcher knows.
+        if callback == 0 {
+            match &mut self.phase {
+                Some(phase) => {
+                    if phase.started(start_ns) {
+                        let origin_ns = phase.origin_ns();
+                        if let Some(reservation) = &self.reservation {
+                            reservation.set_origin(origin_ns);
+                        }
+                        if let Some(shaper) = &self.shaper {
+                            shaper.set_origin(origin_ns);
+                        }
+                    }
+                }
+                None => self.starts.push(start_ns),
+            }
+        }
+        if self.shaper.is_none() && self.is_held(callback) {
+            let shaper = Shaper::start(self.plan, &self.options.program, pid)?;
+            control.observe(shaper.pid());
+            self.shaper = Some(shaper);
+        }
+        let role = self.roles.ran(callback, pid, tid);
+        match role {
+            Ok(Some(role)) if self.reservation.is_some() => {
+                let server = role.server;
+                self.assign(tid, pid, callback, server)
+            }
+            Ok(_) => Ok(()),
+            Err(Conflict { tid, callbacks }) => Err(ShapeError::TwoServers {
+                tid,
+                first: self.name(callbacks[0]).to_owned(),
+                second: self.name(callbacks[1]).to_owned(),
+            }),
+        }
+    }
+
+    /// Does a shaper take what this callback publishes, or what it gets?
+    fn is_held(&self, callback: usize) -> bool {
+        let name = self.name(callback);
+        let is_output = |o: &onbeat_plan::schema::Output| {
+            o.hold == Hold::Republish && o.callback == name
+        };
+        self.plan.outputs.iter().any(is_output) || (callback == 0 && !self.plan.inputs.is_empty())
+    }
+
+    fn check_held(&self, callback: usize, topic: Option<&str>) -> Result<(), ShapeError> {
+        let name = self.name(callback);
+        let bare = self.plan.outputs.iter().find(|o| {
+            o.hold == Hold::Republish && o.callback == name && Some(o.topic.as_str()) == topic
+        });
+        match bare {
+            None => Ok(()),
+            Some(output) => Err(ShapeError::NotHeld {
+                callback: name.to_owned(),
+                topic: output.topic.clone(),
+                remap: onbeat_ros::remap::remap_args(
+                    &output.node,
+                    &output.topic,
+                    output.held_topic.as_deref().unwrap_or_default(),
+                )
+                .join(" "),
+            }),
+        }
+    }
+
+    fn completed(&mut self, execution: Execution) {
+        let (Some(phase), Some((_, since_ns))) = (&self.phase, self.shaping) else {
+            return;
+        };
+        if execution.start_ns < since_ns {
+            return;
+        }
+        let outcome = Outcome::new(self.plan, execution, phase.origin_ns());
+        let (cycle, _) = phase.cycle(execution.start_ns);
+        self.late += u64::from(execution.late);
+        self.dropped += u64::from(execution.dropped);
+        if self.outcomes.len() < MOST_OUTCOMES {
+            self.outcomes.push(outcome);
+        }
+        if execution.late {
+            let cause = self.runs.cause(execution.start_ns, execution.left_ns);
+            let cause = cause.map_or(String::new(), |c| {
+                format!(
+                    ": {} took {:.1} ms, usually {:.1}",
+                    self.name(c.callback),
+                    c.took_ns as f64 / 1e6,
+                    c.usual_ns as f64 / 1e6
+                )
+            });
+            let after = (execution.left_ns - execution.start_ns) as f64 / 1e6;
+            let what = match (execution.dropped, self.plan.overshoot) {
+                (true, _) => "discarded",
+                (false, Overshoot::Stop) => "shaping ends",
+                (false, _) => "leaves in a later slot",
+            };
+            self.note(format!(
+                "cycle {cycle}: output after {after:.1} ms, late for its last slot: {what}{cause}."
+            ));
+            if self.plan.overshoot == Overshoot::Stop {
+                self.stop_shaping();
+            }
+        }
+    }
+
+    /// Everything back; the application runs on.
+    fn stop_shaping(&mut self) {
+        self.stopped = true;
+        if let Some(shaper) = &self.shaper {
+            shaper.pass_through();
+        }
+        if let Some(reservation) = self.reservation.take() {
+            self.stats = Some(reservation.stats());
+            for note in reservation.stop().notes {
+                self.note(note);
+            }
+        }
+    }
+
+    /// Looks whether everything was seen; begins to shape if so.
+    fn find(&mut self) -> Result<(), ShapeError> {
+        let missing = self.missing();
+        if !missing.is_empty() || self.starts.len() < STARTS || !self.is_shaper_ready() {
+            let ready = missing.is_empty() && self.starts.len() >= STARTS;
+            if self.begin.elapsed() < self.options.find_within {
+                return Ok(());
+            }
+            if ready {
+                return Err(ShapeError::Shaper(ShaperError::NotReady {
+                    within_s: self.options.find_within.as_secs(),
+                }));
+            }
+            return Err(ShapeError::NotSeen {
+                callbacks: if missing.is_empty() {
+                    vec![self.plan.origin.clone()]
+                } else {
+                    missing
+                },
+                within_s: self.options.find_within.as_secs(),
+            });
+        }
+        let cycle_ns = self.plan.cycle_ms.0;
+        let recent = &self.starts[self.starts.len() - STARTS..];
+        let phase = if self.plan.inputs.is_empty() {
+            match Phase::of(cycle_ns, recent) {
+                Ok(phase) => phase,
+                Err(spread_ns) if self.begin.elapsed() >= self.options.find_within => {
+                    return Err(ShapeError::NoGrid {
+                        callback: self.plan.origin.clone(),
+                        cycle_ms: cycle_ns as f64 / 1e6,
+                        spread_ms: spread_ns as f64 / 1e6,
+                    });
+                }
+                // An application that has just started needs a while until it is steady.
+                Err(_) => return Ok(()),
+            }
+        } else {
+            // The throttler sets the beat.
+            Phase::new(cycle_ns, recent[0])
+        };
+        self.begin_shaping(phase)
+    }
+
+    fn missing(&self) -> Vec<String> {
+        (0..self.watcher.callbacks().len())
+            .filter(|&c| self.roles.seen(c) < SEEN)
+            .map(|c| self.name(c).to_owned())
+            .collect()
+    }
+
+    fn is_shaper_ready(&self) -> bool {
+        self.shaper
+            .as_ref()
+            .map_or(remaps(self.plan).is_empty(), Shaper::is_ready)
+    }
+
+    fn begin_shaping(&mut self, phase: Phase) -> Result<(), ShapeError> {
+        let origin_ns = phase.origin_ns();
+        let cycle_ns = self.plan.cycle_ms.0;
+        let options = ReserveOptions {
+            dispatcher_cpu: self
+                .options
+                .dispatcher_cpu
+                .unwrap_or(self.plan.middleware.cpu),
+            ..ReserveOptions::default()
+        };
+        let reservation = Reservation::start(cycle_ns, &self.plan.servers, origin_ns, options)?;
+        for warning in reservation.warnings() {
+            self.note(warning.clone());
+        }
+        self.reservation = Some(reservation);
+        self.phase = Some(phase);
+        let threads: Vec<_> = self
+            .roles
+            .threads()
+            .iter()
+            .map(|(&tid, role)| (tid, role.pid, role.callbacks[0], role.server))
+            .collect();
+        for (tid, pid, callback, server) in threads {
+            self.assign(tid, pid, callback, server)?;
+        }
+        self.place_publishers()?;
+        self.place_middleware();
+        if let Some(shaper) = &self.shaper {
+            shaper.shape(cycle_ns, origin_ns, self.plan);
+        }
+        let now_ns = monotonic_ns();
+        self.shaping = Some((Instant::now(), now_ns + SETTLE_CYCLES * cycle_ns));
+        Ok(())
+    }
+
+    fn assign(
+        &mut self,
+        tid: u32,
+        pid: u32,
+        callback: usize,
+        server: Option<usize>,
+    ) -> Result<(), ShapeError> {
+        let Some(server) = server.and_then(|s| self.plan.servers.get(s)) else {
+            return Ok(());
+        };
+        let Some(reservation) = &self.reservation else {
+            return Ok(());
+        };
+        match reservation.assign(tid, &server.name) {
+            Ok(()) => {}
+            Err(e) if e.is_gone() => {
+                self.roles.forget(tid);
+                return Ok(());
+            }
+            Err(reason) => {
+                return Err(ShapeError::Assign {
+                    tid,
+                    callback: self.name(callback).to_owned(),
+                    server: server.name.clone(),
+                    reason,
+                });
+            }
+        }
+        if !server.slots_ms.is_empty() && server.priority > 0 {
+            let isolation = Isolation::new(self.plan.cycle_ms.0, &server.slots_ms);
+            self.isolation.insert(tid, isolation);
+        }
+        self.placed.insert(
+            tid,
+            Placed {
+                tid,
+                pid,
+                name: thread_name(pid, tid),
+                place: server.name.clone(),
+                job: self.name(callback).to_owned(),
+            },
+        );
+        Ok(())
+    }
+
+    /// Design 1: the middleware's publisher threads into the servers of their outputs.
+    fn place_publishers(&mut self) -> Result<(), ShapeError> {
+        for output in &self.plan.outputs {
+            if output.hold != Hold::PublisherThread {
+                continue;
+            }
+            let callback = self.watcher.callbacks().iter().position(|c| *c == output.callback);
+            let pids = self.roles.threads().values();
+            let pid = pids
+                .clone()
+                .find(|r| callback.is_some_and(|c| r.callbacks.contains(&c)))
+                .map(|r| r.pid);
+            let thread = pid.and_then(|pid| {
+                let mut threads = onbeat_record::proc::threads(pid).into_iter();
+                let tid = threads.find(|&t| thread_name(pid, t).starts_with(middleware::PUBLISHER));
+                Some((pid, tid?))
+            });
+            let server = self.plan.servers.iter().position(|s| s.name == output.server);
+            match (thread, callback) {
+                (Some((pid, tid)), Some(callback)) => self.assign(tid, pid, callback, server)?,
+                _ => {
+                    return Err(ShapeError::NoPublisherThread {
+                        callback: output.callback.clone(),
+                        server: output.server.clone(),
+                    })
+                }
+            }
+            if let Some((_, tid)) = thread {
+                if let Some(placed) = self.placed.get_mut(&tid) {
+                    placed.job = format!("{}: {}", output.topic, middleware::job(&placed.name).unwrap_or(""));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The middleware's threads of all processes of the plan, and the shaper's: to their CPU.
+    fn place_middleware(&mut self) {
+        let Some(reservation) = &self.reservation else {
+            return;
+        };
+        let mut pids = self.roles.processes();
+        pids.extend(self.shaper.as_ref().map(Shaper::pid));
+        for pid in pids {
+            for tid in onbeat_record::proc::threads(pid) {
+                let name = thread_name(pid, tid);
+                let Some(job) = middleware::job(&name) else {
+                    continue;
+                };
+                if self.placed.contains_key(&tid) || self.roles.threads().contains_key(&tid) {
+                    continue;
+                }
+                let to = self.plan.middleware;
+                // One that is gone meanwhile needs no place.
+                if reservation.place(tid, to.cpu, to.priority).is_ok() {
+                    self.placed.insert(
+                        tid,
+                        Placed {
+                            tid,
+                            pid,
+                            name,
+                            place: "middleware".into(),
+                            job: job.to_owned(),
+                        },
+                    );
+                }
+            }
+        }
+    }
+
+    fn end(mut self) -> (Summary, Option<ShapeError>) {
+        if !self.stopped {
+            self.stop_shaping();
+        }
+        if let Some(shaper) = self.shaper.take() {
+            shaper.end();
+        }
+        let verdict = match self.shaping {
+            Some(_) => judge(self.plan, &self.outcomes, &self.outside_ns),
+            None => Verdict::default(),
+        };
+        let summary = Summary {
+            verdict,
+            outcomes: self.outcomes,
+            placed: self.placed.into_values().collect(),
+            stats: self.stats,
+            command_status: None,
+            notes: self.all_notes,
+        };
+        (summary, self.error)
+    }
+}
+
+impl Observer for Runner<'_> {
+    fn events(&mut self, events: &[Event], control: &Control<'_>) {
+        if self.error.is_none() {
+            if let Err(error) = self.turn(events, control) {
+                self.error = Some(error);
+            }
+        }
+    }
+
+    fn progress(&mut self, _: &Progress) {
+        if self.shaping.is_some() && !self.stopped {
+            // Threads that came since: of the middleware, when others join.
+            self.place_middleware();
+        }
+        let outcomes = self.outcomes[self.reported..].to_vec();
+        self.reported = self.outcomes.len();
+        let recent = self.outcomes.len().saturating_sub(RECENT);
+        let mut latencies: Vec<u64> = self.outcomes[recent..]
+            .iter()
+            .map(|o| o.execution.latency_ns())
+            .collect();
+        latencies.sort_unstable();
+        let live = Live {
+            missing: match self.shaping {
+                None => self.missing(),
+                Some(_) => Vec::new(),
+            },
+            shaping: self.shaping.map(|s| s.0.elapsed()),
+            cycle: outcomes.last().zip(self.phase.as_ref()).map_or(0, |(o, p)| {
+                p.cycle(o.execution.start_ns).0
+            }),
+            executions: self.outcomes.len() as u64,
+            outcomes,
+            jitter_ns: crate::verdict::jitter_ns(&latencies),
+            late: self.late,
+            dropped: self.dropped,
+            dispatcher_p99_ns: self
+                .reservation
+                .as_ref()
+                .map_or(0, |r| r.stats().lateness_ns.quantile(0.99)),
+            notes: std::mem::take(&mut self.notes),
+        };
+        (self.report)(&live);
+    }
+
+    fn is_over(&self) -> bool {
+        let elapsed = self.shaping.map(|s| s.0.elapsed());
+        self.error.is_some()
+            || matches!((elapsed, self.options.duration), (Some(e), Some(d)) if e >= d)
+    }
+}
+
+/// A thread's name (untrusted); empty if it is gone.
+fn thread_name(pid: u32, tid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"))
+        .map(|n| n.trim_end().to_owned())
+        .unwrap_or_default()
+}
+
+fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is valid for the call; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

@@ -1,0 +1,241 @@
+//! A chain whose outputs are held back, followed through hand-written events and what the shapers say.
+
+use onbeat_plan::schema::*;
+use onbeat_plan::Plan;
+use onbeat_shape::executions::{Execution, Executions, Release};
+use onbeat_shape::roles::{Conflict, Roles};
+use onbeat_shape::verdict::{judge, Outcome};
+use onbeat_shape::watch::{Sight, Watcher};
+use onbeat_trace::text;
+
+const MS: u64 = 1_000_000;
+const TIMER: &str = "/talker:timer(100ms)";
+const FILTER: &str = "/filter:subscription(/raw)";
+const SINK: &str = "/sink:subscription(/good)";
+
+/// `/talker` (10) -> /raw -> `/filter` (20) -> /good/held, shaper (30), /good -> `/sink` (40) -> /out.
+const NODES: &str = "
+1ms cpu0 10/10 process command=/opt/talker distribution=kilted rmw=rmw_fastrtps_cpp
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=talker namespace=/
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/raw
+1ms cpu0 10/10 timer_init timer=0x50 period_ns=100ms
+1ms cpu0 10/10 timer_callback timer=0x50 callback=0x60
+1ms cpu0 10/10 timer_node timer=0x50 node=0x1
+1ms cpu0 20/20 process command=/opt/filter distribution=kilted rmw=rmw_fastrtps_cpp
+1ms cpu0 20/20 node_init node=0x1 rmw=0x1001 name=filter namespace=/
+1ms cpu0 20/20 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/raw
+1ms cpu0 20/20 subscription_object subscription=0x20 object=0x25
+1ms cpu0 20/20 subscription_callback object=0x25 callback=0x60
+1ms cpu0 20/20 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/good/held
+1ms cpu0 30/30 process command=/opt/shaper distribution=kilted rmw=rmw_fastrtps_cpp
+1ms cpu0 30/30 node_init node=0x1 rmw=0x1001 name=onbeat_shaper namespace=/
+1ms cpu0 30/30 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/good
+1ms cpu0 40/40 process command=/opt/sink distribution=kilted rmw=rmw_fastrtps_cpp
+1ms cpu0 40/40 node_init node=0x1 rmw=0x1001 name=sink namespace=/
+1ms cpu0 40/40 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/good
+1ms cpu0 40/40 subscription_object subscription=0x20 object=0x25
+1ms cpu0 40/40 subscription_callback object=0x25 callback=0x60
+1ms cpu0 40/40 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/out
+";
+
+/// One cycle from `t` ms: the shaper publishes 90 ms behind the talker's start, the sink 95.
+fn cycle(t: u64) -> String {
+    let at = |ms: u64| t + ms;
+    format!(
+        "{0}ms cpu0 10/10 timer_call timer=0x50
+{0}ms cpu0 10/10 callback_start callback=0x60
+{1}ms cpu0 10/10 publish rmw=0x1010 message=0x99 source_ns={1}ms
+{1}ms cpu0 10/10 callback_end callback=0x60
+{2}ms cpu0 20/20 take rmw=0x1020 source_ns={1}ms
+{2}ms cpu0 20/20 callback_start callback=0x60
+{3}ms cpu0 20/20 publish rmw=0x1010 message=0x99 source_ns={3}ms
+{3}ms cpu0 20/20 callback_end callback=0x60
+{4}ms cpu0 30/31 publish rmw=0x1010 message=0x77 source_ns={4}ms
+{5}ms cpu0 40/40 take rmw=0x1020 source_ns={4}ms
+{5}ms cpu0 40/40 callback_start callback=0x60
+{6}ms cpu0 40/40 publish rmw=0x1010 message=0x99 source_ns={6}ms
+{6}ms cpu0 40/40 callback_end callback=0x60
+",
+        at(0),
+        at(5),
+        at(6),
+        at(30),
+        at(90),
+        at(91),
+        at(95)
+    )
+}
+
+fn plan(chain: &[&str], output: &str) -> Plan {
+    let server = |name: &str, slot: (u64, u64), callbacks: &[&str]| Server {
+        name: name.into(),
+        cpu: 1,
+        priority: 80,
+        slots_ms: vec![Slot(Ms(slot.0 * MS), Ms(slot.1 * MS))],
+        callbacks: callbacks.iter().map(|c| (*c).to_owned()).collect(),
+    };
+    Plan {
+        schema: SCHEMA.into(),
+        strategy: "bands".into(),
+        chains: vec![ChainRef {
+            id: "chain-1".into(),
+            callbacks: chain.iter().map(|c| (*c).to_owned()).collect(),
+            output: Some(output.into()),
+        }],
+        cycle_ms: Ms(100 * MS),
+        origin: TIMER.into(),
+        servers: vec![
+            server("gamma", (0, 89), chain),
+            server("delta", (89, 91), &[]),
+        ],
+        outputs: vec![Output {
+            topic: "/good".into(),
+            callback: FILTER.into(),
+            node: "/filter".into(),
+            hold: Hold::Republish,
+            held_topic: Some("/good/held".into()),
+            server: "delta".into(),
+            ..template()
+        }],
+        inputs: vec![],
+        middleware: Middleware {
+            cpu: 0,
+            priority: 95,
+        },
+        overshoot: Overshoot::Carry,
+        promises: Promises {
+            average_ms: Ms(90 * MS),
+            worst_ms: Ms(91 * MS),
+            jitter_ms: Ms(MS),
+            bands: vec![Band {
+                latency_ms: Slot(Ms(89 * MS), Ms(91 * MS)),
+                share: 1.0,
+            }],
+            ..Promises::default()
+        },
+        assumes: vec![],
+    }
+}
+
+fn template() -> Output {
+    Output {
+        topic: String::new(),
+        callback: String::new(),
+        node: String::new(),
+        hold: Hold::Republish,
+        held_topic: None,
+        server: String::new(),
+    }
+}
+
+/// Everything that comes of ten cycles; releases come before or after the events that they belong to.
+fn follow(plan: &Plan, releases_first: bool) -> (Vec<Sight>, Vec<Execution>) {
+    let mut watcher = Watcher::new(plan);
+    let mut executions = Executions::new(plan, watcher.callbacks());
+    let (mut sights, mut found) = (Vec::new(), Vec::new());
+    watcher.push(&text::parse(NODES).expect("events"), &mut sights);
+    for n in 1..=10 {
+        let t = n * 100;
+        let release = Release {
+            output: 0,
+            source_ns: ((t + 30) * MS) as i64,
+            published_ns: (t + 90) * MS,
+            done_ns: (t + 90) * MS + 1000,
+            late: false,
+        };
+        if releases_first {
+            executions.released(release, &mut found);
+        }
+        let mut seen = Vec::new();
+        watcher.push(&text::parse(&cycle(t)).expect("events"), &mut seen);
+        for sight in &seen {
+            executions.see(sight, &mut found);
+        }
+        if !releases_first {
+            executions.released(release, &mut found);
+        }
+        sights.extend(seen);
+    }
+    (sights, found)
+}
+
+#[test]
+fn an_output_that_a_shaper_publishes_ends_the_chain() {
+    for releases_first in [true, false] {
+        let (_, found) = follow(&plan(&[TIMER, FILTER], "/good"), releases_first);
+        assert_eq!(found.len(), 10, "{found:?}");
+        for (n, execution) in found.iter().enumerate() {
+            let t = (n as u64 + 1) * 100;
+            assert_eq!(execution.start_ns, t * MS);
+            assert_eq!(execution.left_ns, (t + 30) * MS);
+            assert_eq!(execution.latency_ns(), 90 * MS);
+        }
+    }
+}
+
+#[test]
+fn a_chain_is_followed_through_a_shaper_in_its_middle() {
+    let (_, found) = follow(&plan(&[TIMER, FILTER, SINK], "/out"), true);
+    assert_eq!(found.len(), 10, "{found:?}");
+    assert!(found.iter().all(|e| e.latency_ns() == 95 * MS), "{found:?}");
+}
+
+#[test]
+fn threads_are_known_by_what_they_ran_and_belong_to_one_server() {
+    let plan = plan(&[TIMER, FILTER], "/good");
+    let (sights, _) = follow(&plan, true);
+    let watcher = Watcher::new(&plan);
+    let mut roles = Roles::new(&plan, watcher.callbacks());
+    for sight in &sights {
+        if let Sight::Ran {
+            callback, pid, tid, ..
+        } = *sight
+        {
+            roles.ran(callback, pid, tid).expect("no conflict");
+        }
+    }
+    assert_eq!(
+        roles.threads().keys().copied().collect::<Vec<_>>(),
+        [10, 20]
+    );
+    assert_eq!((roles.seen(0), roles.seen(1)), (10, 10));
+    let mut two = plan.clone();
+    two.servers[0].callbacks = vec![TIMER.into()];
+    two.servers[1].callbacks = vec![FILTER.into()];
+    let mut roles = Roles::new(&two, watcher.callbacks());
+    assert!(roles.ran(0, 7, 7).is_ok());
+    let conflict = Conflict {
+        tid: 7,
+        callbacks: [0, 1],
+    };
+    assert_eq!(roles.ran(1, 7, 7), Err(conflict));
+    // The id of a thread that ended may come again.
+    assert!(roles.ran(1, 8, 7).is_ok());
+}
+
+#[test]
+fn promises_are_kept_or_not() {
+    let plan = plan(&[TIMER, FILTER], "/good");
+    let (_, found) = follow(&plan, true);
+    let outcomes: Vec<Outcome> = found.iter().map(|&e| Outcome::new(&plan, e, 0)).collect();
+    assert!(outcomes.iter().all(|o| o.band == Some(0)));
+    let verdict = judge(&plan, &outcomes, &[0, 1000]);
+    assert!(verdict.is_kept(), "{verdict:?}");
+    // One in ten is late: beyond the promised worst case, and in no slot.
+    let mut late = outcomes.clone();
+    late[3].execution.output_ns += 100 * MS;
+    late[3] = Outcome::new(&plan, late[3].execution, 0);
+    let verdict = judge(&plan, &late, &[0, 1000]);
+    assert!(!verdict.is_kept());
+    let broken: Vec<&str> = verdict
+        .figures
+        .iter()
+        .filter(|f| f.kept == Some(false))
+        .map(|f| f.name.as_str())
+        .collect();
+    assert!(broken.contains(&"outputs inside a slot"), "{broken:?}");
+    assert!(broken.contains(&"worst case, 99.9 % of executions"));
+    // Threads that run where they must not; and nothing at all.
+    assert!(!judge(&plan, &outcomes, &[2 * MS; 10]).is_kept());
+    assert!(!judge(&plan, &[], &[]).is_kept());
+}

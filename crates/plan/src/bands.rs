@@ -1,0 +1,641 @@
+//! Where to put the slots of the variation control server (thesis, section 4.4.1): the average
+//! latency of Equation 4.1, and the placement that makes it least.
+//!
+//! **Why the optimum is exact.** Times are whole nanoseconds. Take any best placement and move a
+//! slot's end to the left while the constraints allow it: as long as the end passes no measured
+//! sample, its own executions end earlier and nobody else's later, so the average does not grow.
+//! What stops an end is a measured sample, the earliest end that is allowed, a neighbour at the
+//! least distance, or a neighbour at the largest (liveliness). Slots that stop each other move
+//! together. So there is a best placement in which every group of slots that stand at the least or
+//! largest distance from each other holds one that ends at a sample, at the earliest end, or is the
+//! last slot (which ends as early as it may). The *candidates* are these places, and whatever lies up to
+//! k-1 least and largest distances from them; dynamic programming over them tries every placement.
+//! The cost of a band, (count up to its end - count up to the previous end) * end, satisfies the
+//! quadrangle inequality, also with the distances as constraints, so that the best previous slot
+//! moves to the right with the slot: O(k M log M) for M candidates.
+
+use onbeat_model::Dist;
+
+/// Most bands that are placed.
+pub const MAX_BANDS: usize = 64;
+
+/// Most candidate places: bounds time and memory (reached only with liveliness and many bands).
+const MAX_CANDIDATES: usize = 4_000_000;
+
+/// Measured latencies of a chain, ascending, each with how often it was seen.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Samples {
+    /// Ascending, without doubles.
+    values: Vec<u64>,
+    /// Number of samples up to and with each value.
+    up_to: Vec<u64>,
+}
+
+impl Samples {
+    /// Of single latencies, ns.
+    pub fn new(latencies_ns: &[u64]) -> Self {
+        let mut sorted = latencies_ns.to_vec();
+        sorted.sort_unstable();
+        let mut samples = Samples::default();
+        for value in sorted {
+            samples.push(value, 1);
+        }
+        samples
+    }
+
+    /// Of a measured distribution. A bucket stands for its highest value (at most 0.006 % above what was
+    /// measured), so that no execution counts for a slot that it missed.
+    pub fn of(dist: &Dist) -> Self {
+        let mut samples = Samples::default();
+        for (low, width, count) in dist.buckets() {
+            let value = low.saturating_add(width - 1).clamp(dist.min(), dist.max());
+            samples.push(value, count);
+        }
+        samples
+    }
+
+    /// Adds values that are not below the last one.
+    fn push(&mut self, value: u64, count: u64) {
+        let total = self.count().saturating_add(count);
+        if self.values.last() == Some(&value) {
+            if let Some(last) = self.up_to.last_mut() {
+                *last = total;
+            }
+        } else if count > 0 {
+            self.values.push(value);
+            self.up_to.push(total);
+        }
+    }
+
+    /// Number of samples.
+    pub fn count(&self) -> u64 {
+        self.up_to.last().copied().unwrap_or(0)
+    }
+
+    /// Smallest, ns; 0 when there is none.
+    pub fn best_ns(&self) -> u64 {
+        self.values.first().copied().unwrap_or(0)
+    }
+
+    /// Largest, ns; 0 when there is none.
+    pub fn worst_ns(&self) -> u64 {
+        self.values.last().copied().unwrap_or(0)
+    }
+
+    /// How many are at most `x_ns`.
+    fn until(&self, x_ns: u64) -> u64 {
+        match self.values.partition_point(|&v| v <= x_ns) {
+            0 => 0,
+            n => self.up_to[n - 1],
+        }
+    }
+
+    /// phi(x): the share of executions that take at most `x_ns` (thesis, section 4.4.1).
+    pub fn phi(&self, x_ns: u64) -> f64 {
+        self.until(x_ns) as f64 / self.count().max(1) as f64
+    }
+}
+
+/// Constraints on the slots' ends x_1 < ... < x_k (thesis, sections 4.3.3 and 4.4.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Constraints {
+    /// Length of a slot, ns.
+    pub slot_ns: u64,
+    /// The last slot begins this long after the measured worst case, ns.
+    pub epsilon_ns: u64,
+    /// Largest distance of neighbours' ends, ns; none: any.
+    pub liveliness_ns: Option<u64>,
+}
+
+/// Why slots cannot be placed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BandsError {
+    /// Nothing was measured.
+    #[error("no execution was measured: record the chain while it runs")]
+    NoSamples,
+    /// Too few or too many bands.
+    #[error("{asked} bands: ask for 1 to {MAX_BANDS}")]
+    Count {
+        /// What was asked for.
+        asked: usize,
+    },
+    /// They do not fit between best and worst case.
+    #[error("{asked} slots of {} ms do not fit between the best case ({} ms) and the last slot ({} ms): at most {most} do", ms(.slot_ns), ms(.best_ns), ms(.last_ns))]
+    NoRoom {
+        /// What was asked for.
+        asked: usize,
+        /// Length of a slot.
+        slot_ns: u64,
+        /// Measured best case.
+        best_ns: u64,
+        /// Start of the last slot.
+        last_ns: u64,
+        /// How many fit.
+        most: u64,
+    },
+    /// The largest distance is below the least.
+    #[error("a liveliness of {} ms is not longer than a slot ({} ms): neighbouring slots cannot be that close", ms(.liveliness_ns), ms(.slot_ns))]
+    Liveliness {
+        /// Asked for.
+        liveliness_ns: u64,
+        /// Length of a slot.
+        slot_ns: u64,
+    },
+    /// More places would have to be tried than is sensible.
+    #[error("{asked} bands with a liveliness over {samples} different latencies are too many to try: ask for fewer bands")]
+    TooMany {
+        /// Bands.
+        asked: usize,
+        /// Different latencies.
+        samples: usize,
+    },
+    /// No random placement kept to the liveliness.
+    #[error("no random placement of {asked} slots keeps to the liveliness of {} ms: ask for more bands", ms(.liveliness_ns))]
+    NotFound {
+        /// Bands.
+        asked: usize,
+        /// Asked for.
+        liveliness_ns: u64,
+    },
+}
+
+/// A time for a message.
+fn ms(ns: &u64) -> f64 {
+    *ns as f64 / 1e6
+}
+
+/// The average latency of Equation 4.1 for slots that end at `ends_ns` (ascending), ns: every
+/// execution counts as long as the end of the first slot that it reaches. Those that reach none count
+/// for the last.
+pub fn average_ns(samples: &Samples, ends_ns: &[u64]) -> f64 {
+    let (mut sum, mut before) = (0u128, 0u64);
+    for (i, &end) in ends_ns.iter().enumerate() {
+        let until = if i + 1 == ends_ns.len() {
+            samples.count()
+        } else {
+            samples.until(end).max(before)
+        };
+        sum += u128::from(until - before) * u128::from(end);
+        before = until;
+    }
+    sum as f64 / samples.count().max(1) as f64
+}
+
+/// The share of executions in each band.
+pub fn shares(samples: &Samples, ends_ns: &[u64]) -> Vec<f64> {
+    let mut before = 0.0;
+    let last = ends_ns.len().saturating_sub(1);
+    let until = |(i, &end): (usize, &u64)| if i == last { 1.0 } else { samples.phi(end) };
+    let share = |until: f64| {
+        let share = until - before;
+        before = until;
+        share
+    };
+    ends_ns.iter().enumerate().map(until).map(share).collect()
+}
+
+/// The frame in which ends lie.
+#[derive(Debug, Clone, Copy)]
+struct Frame {
+    /// Earliest end of the first slot.
+    first: u64,
+    /// End of the last slot.
+    last: u64,
+    /// Least distance of neighbours.
+    least: u64,
+    /// Largest.
+    largest: u64,
+}
+
+impl Frame {
+    fn new(samples: &Samples, count: usize, limits: &Constraints) -> Result<Self, BandsError> {
+        if samples.count() == 0 {
+            return Err(BandsError::NoSamples);
+        }
+        if count == 0 || count > MAX_BANDS {
+            return Err(BandsError::Count { asked: count });
+        }
+        let begin = samples.worst_ns().saturating_add(limits.epsilon_ns);
+        // x - slot > best, x_(a-1) < x_a - slot: at least one nanosecond between.
+        let least = limits.slot_ns.saturating_add(1);
+        let frame = Frame {
+            first: samples.best_ns().saturating_add(least),
+            last: begin.saturating_add(limits.slot_ns),
+            least,
+            largest: limits.liveliness_ns.unwrap_or(u64::MAX),
+        };
+        if count > 1 && frame.largest < least {
+            return Err(BandsError::Liveliness {
+                liveliness_ns: frame.largest,
+                slot_ns: limits.slot_ns,
+            });
+        }
+        let more = count as u64 - 1;
+        if more > 0 && frame.first.saturating_add(least.saturating_mul(more)) > frame.last {
+            return Err(BandsError::NoRoom {
+                asked: count,
+                slot_ns: limits.slot_ns,
+                best_ns: samples.best_ns(),
+                last_ns: begin,
+                most: 1 + frame.last.saturating_sub(frame.first) / least,
+            });
+        }
+        Ok(frame)
+    }
+}
+
+/// The ends of `count` slots with the least average by Equation 4.1, ns, ascending. Exact: see the
+/// module's head.
+pub fn optimal(
+    samples: &Samples,
+    count: usize,
+    limits: &Constraints,
+) -> Result<Vec<u64>, BandsError> {
+    let frame = Frame::new(samples, count, limits)?;
+    if count == 1 {
+        return Ok(vec![frame.last]);
+    }
+    let places = candidates(samples, count, limits, &frame)?;
+    let until: Vec<u64> = places.iter().map(|&x| samples.until(x)).collect();
+    // Cost of the best placement of the slots so far whose last ends at each place; none: impossible.
+    let mut costs: Vec<Option<u128>> = places
+        .iter()
+        .zip(&until)
+        .map(|(&x, &n)| (x < frame.last).then_some(u128::from(n) * u128::from(x)))
+        .collect();
+    let mut choices: Vec<Vec<u32>> = Vec::with_capacity(count - 1);
+    for _ in 1..count {
+        let layer = Layer::new(&places, &until, &costs, &frame);
+        let (next, choice) = layer.solve();
+        costs = next;
+        choices.push(choice);
+    }
+    let last = places.len() - 1;
+    let mut ends = vec![frame.last];
+    let mut at = last;
+    for choice in choices.iter().rev() {
+        at = choice[at] as usize;
+        ends.push(places[at]);
+    }
+    ends.reverse();
+    Ok(ends)
+}
+
+/// The candidate places of the module's head, ascending; the last is the last slot's.
+fn candidates(
+    samples: &Samples,
+    count: usize,
+    limits: &Constraints,
+    frame: &Frame,
+) -> Result<Vec<u64>, BandsError> {
+    let inside = |x: &u64| (frame.first..=frame.last - frame.least).contains(x);
+    let anchors = || {
+        let of_samples = samples.values.iter().copied();
+        of_samples.chain([frame.first, frame.last])
+    };
+    let more = count as u64 - 1;
+    let mut steps = Vec::new();
+    for near in 0..=more {
+        let far = if limits.liveliness_ns.is_some() {
+            more - near
+        } else {
+            0
+        };
+        for far in 0..=far {
+            let of = |n: u64, distance: u64| n.checked_mul(distance);
+            let far = if far == 0 { Some(0) } else { of(far, frame.largest) };
+            steps.extend(of(near, frame.least).zip(far).and_then(|(a, b)| a.checked_add(b)));
+        }
+    }
+    if steps.len().saturating_mul(samples.values.len()) > MAX_CANDIDATES {
+        return Err(BandsError::TooMany {
+            asked: count,
+            samples: samples.values.len(),
+        });
+    }
+    let mut places = Vec::new();
+    for step in steps {
+        places.extend(anchors().filter_map(|a| a.checked_add(step)).filter(inside));
+        // Only liveliness pulls slots from the right.
+        if limits.liveliness_ns.is_some() {
+            places.extend(anchors().filter_map(|a| a.checked_sub(step)).filter(inside));
+        }
+    }
+    places.push(frame.last);
+    places.sort_unstable();
+    places.dedup();
+    Ok(places)
+}
+
+/// One step of the dynamic programme: from the costs with a slots to those with a + 1.
+struct Layer<'a> {
+    places: &'a [u64],
+    until: &'a [u64],
+    before: &'a [Option<u128>],
+    /// Places that can be reached, with the range of places that the slot before may have.
+    rows: Vec<(u32, u32, u32)>,
+    costs: Vec<Option<u128>>,
+    choice: Vec<u32>,
+}
+
+impl<'a> Layer<'a> {
+    fn new(
+        places: &'a [u64],
+        until: &'a [u64],
+        before: &'a [Option<u128>],
+        frame: &Frame,
+    ) -> Self {
+        // How many places up to each can be reached.
+        let mut reached = Vec::with_capacity(places.len() + 1);
+        reached.push(0u32);
+        let mut sum = 0;
+        for cost in before {
+            sum += u32::from(cost.is_some());
+            reached.push(sum);
+        }
+        let (mut low, mut high) = (0, 0);
+        let mut rows = Vec::with_capacity(places.len());
+        for (i, &x) in places.iter().enumerate() {
+            while low < i && x - places[low] > frame.largest {
+                low += 1;
+            }
+            while high < i && x - places[high] >= frame.least {
+                high += 1;
+            }
+            if low < high && reached[high] > reached[low] {
+                rows.push((i as u32, low as u32, high as u32));
+            }
+        }
+        Layer {
+            places,
+            until,
+            before,
+            rows,
+            costs: vec![None; places.len()],
+            choice: vec![0; places.len()],
+        }
+    }
+
+    fn solve(mut self) -> (Vec<Option<u128>>, Vec<u32>) {
+        self.between(0, self.rows.len(), 0, self.places.len());
+        (self.costs, self.choice)
+    }
+
+    /// Rows `from..to`, whose best slot before lies in `low..high`.
+    fn between(&mut self, from: usize, to: usize, low: usize, high: usize) {
+        if from >= to {
+            return;
+        }
+        let middle = from + (to - from) / 2;
+        let (i, row_low, row_high) = self.rows[middle];
+        let (i, row_low, row_high) = (i as usize, row_low as usize, row_high as usize);
+        let (x, n) = (u128::from(self.places[i]), self.until[i]);
+        let mut best: Option<(u128, usize)> = None;
+        for j in row_low.max(low)..row_high.min(high) {
+            let Some(before) = self.before[j] else {
+                continue;
+            };
+            let cost = before + u128::from(n - self.until[j]) * x;
+            if best.is_none_or(|(least, _)| cost < least) {
+                best = Some((cost, j));
+            }
+        }
+        // A reachable row has its best slot between those of its neighbours.
+        let at = match best {
+            Some((cost, j)) => {
+                self.costs[i] = Some(cost);
+                self.choice[i] = j as u32;
+                j
+            }
+            None => low,
+        };
+        self.between(from, middle, low, (at + 1).min(high));
+        self.between(middle + 1, to, at, high);
+    }
+}
+
+/// The ends of `count` slots at random, all placements that keep to the constraints being equally
+/// likely, ns, ascending.
+pub fn random(
+    samples: &Samples,
+    count: usize,
+    limits: &Constraints,
+    seed: u64,
+) -> Result<Vec<u64>, BandsError> {
+    let frame = Frame::new(samples, count, limits)?;
+    let more = count as u64 - 1;
+    let free = frame
+        .last
+        .saturating_sub(frame.first)
+        .saturating_sub(frame.least * more);
+    let mut state = seed;
+    // Rarely more than a few are needed, unless liveliness leaves hardly any.
+    for _ in 0..100_000 {
+        let mut offsets: Vec<u64> = (0..more).map(|_| below(&mut state, free + 1)).collect();
+        offsets.sort_unstable();
+        let mut ends: Vec<u64> = offsets
+            .iter()
+            .zip(0..)
+            .map(|(&offset, i)| frame.first + offset + i * frame.least)
+            .collect();
+        ends.push(frame.last);
+        if ends.windows(2).all(|w| w[1] - w[0] <= frame.largest) {
+            return Ok(ends);
+        }
+    }
+    Err(BandsError::NotFound {
+        asked: count,
+        liveliness_ns: frame.largest,
+    })
+}
+
+/// SplitMix64: equal seeds give equal plans everywhere.
+fn below(state: &mut u64, n: u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^= z >> 31;
+    ((u128::from(z) * u128::from(n)) >> 64) as u64
+}
+
+/// Most bands among which the knee is looked for.
+pub const KNEE_UP_TO: usize = 8;
+
+/// The number of bands beyond which more bring little: where the average over 1 to [`KNEE_UP_TO`] bands
+/// lies farthest below the straight line between its ends.
+pub fn knee(samples: &Samples, limits: &Constraints) -> Result<usize, BandsError> {
+    let mut averages = Vec::new();
+    for count in 1..=KNEE_UP_TO {
+        match optimal(samples, count, limits) {
+            Ok(ends) => averages.push(average_ns(samples, &ends)),
+            Err(e) if averages.is_empty() => return Err(e),
+            Err(_) => break,
+        }
+    }
+    let (first, last) = (averages[0], averages[averages.len() - 1]);
+    let slope = (last - first) / (averages.len().max(2) - 1) as f64;
+    let below_line = |i: usize| first + slope * i as f64 - averages[i];
+    let deepest = (0..averages.len()).max_by(|&a, &b| below_line(a).total_cmp(&below_line(b)));
+    // Where it is straight (or one point), the first of the equal ones is what the least costs.
+    let least = (0..averages.len()).find(|&i| deepest.is_some_and(|d| below_line(i) >= below_line(d)));
+    Ok(least.unwrap_or(0) + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn limits(slot_ns: u64, epsilon_ns: u64, liveliness_ns: Option<u64>) -> Constraints {
+        Constraints {
+            slot_ns,
+            epsilon_ns,
+            liveliness_ns,
+        }
+    }
+
+    /// Every placement on whole numbers that the thesis's constraints allow.
+    fn brute(samples: &Samples, count: usize, limits: &Constraints) -> Option<f64> {
+        fn go(
+            samples: &Samples,
+            ends: &mut Vec<u64>,
+            left: usize,
+            last: u64,
+            limits: &Constraints,
+            best: &mut Option<f64>,
+        ) {
+            let largest = limits.liveliness_ns.unwrap_or(u64::MAX);
+            let fits = |ends: &[u64], x: u64| match ends.last() {
+                None => x - limits.slot_ns > samples.best_ns(),
+                Some(&before) => before < x - limits.slot_ns && x - before <= largest,
+            };
+            if left == 1 {
+                if ends.is_empty() || fits(ends, last) {
+                    ends.push(last);
+                    let average = average_ns(samples, ends);
+                    ends.pop();
+                    if best.is_none_or(|b| average < b) {
+                        *best = Some(average);
+                    }
+                }
+                return;
+            }
+            for x in limits.slot_ns..last {
+                if fits(ends, x) {
+                    ends.push(x);
+                    go(samples, ends, left - 1, last, limits, best);
+                    ends.pop();
+                }
+            }
+        }
+        let last = samples.worst_ns() + limits.epsilon_ns + limits.slot_ns;
+        let mut best = None;
+        go(samples, &mut Vec::new(), count, last, limits, &mut best);
+        best
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+
+        // Over all whole numbers, not only the candidates: proves the candidates too.
+        #[test]
+        fn the_optimum_is_that_of_brute_force(
+            latencies in proptest::collection::vec(0u64..26, 1..9),
+            count in 1usize..5,
+            slot in 1u64..5,
+            epsilon in 0u64..4,
+            liveliness in proptest::option::of(1u64..14),
+        ) {
+            let samples = Samples::new(&latencies);
+            let limits = limits(slot, epsilon, liveliness);
+            let found = optimal(&samples, count, &limits);
+            match brute(&samples, count, &limits) {
+                None => prop_assert!(found.is_err(), "{found:?}"),
+                Some(best) => {
+                    let ends = found.unwrap();
+                    prop_assert_eq!(ends.len(), count);
+                    prop_assert_eq!(average_ns(&samples, &ends), best, "{:?}", ends);
+                    prop_assert!(count == 1 || ends[0] > samples.best_ns() + slot);
+                    prop_assert_eq!(ends[count - 1], samples.worst_ns() + epsilon + slot);
+                    for w in ends.windows(2) {
+                        prop_assert!(w[0] < w[1] - slot && w[1] - w[0] <= liveliness.unwrap_or(u64::MAX));
+                    }
+                    let by_chance = random(&samples, count, &limits, 7);
+                    if let Ok(ends) = by_chance {
+                        prop_assert!(average_ns(&samples, &ends) >= best);
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn shares_add_up_and_give_the_average(
+            latencies in proptest::collection::vec(1_000_000u64..90_000_000, 1..200),
+            count in 1usize..6,
+            seed in any::<u64>(),
+        ) {
+            let samples = Samples::new(&latencies);
+            let limits = limits(100_000, 50_000, None);
+            if let Ok(ends) = random(&samples, count, &limits, seed) {
+                let shares = shares(&samples, &ends);
+                prop_assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+                let average: f64 = shares.iter().zip(&ends).map(|(s, &x)| s * x as f64).sum();
+                prop_assert!((average - average_ns(&samples, &ends)).abs() < 1.0);
+            }
+        }
+    }
+
+    #[test]
+    fn equation_4_1_by_hand() {
+        let samples = Samples::new(&[10, 20, 20, 40]);
+        assert_eq!(average_ns(&samples, &[41]), 41.0);
+        assert_eq!(average_ns(&samples, &[20, 41]), (20.0 * 3.0 + 41.0) / 4.0);
+        assert_eq!(average_ns(&samples, &[19, 41]), (19.0 + 41.0 * 3.0) / 4.0);
+        assert_eq!(shares(&samples, &[20, 41]), [0.75, 0.25]);
+        assert_eq!(optimal(&samples, 2, &limits(1, 0, None)), Ok(vec![20, 41]));
+        // The first may not end before best + slot.
+        assert_eq!(optimal(&samples, 2, &limits(15, 0, None)), Ok(vec![26, 55]));
+    }
+
+    #[test]
+    fn a_distribution_is_no_better_than_its_samples() {
+        let values: Vec<u64> = (0..5000u64).map(|i| 33_000_000 + i * i * 2).collect();
+        let mut dist = Dist::new();
+        values.iter().for_each(|&v| dist.record(v));
+        let (exact, stored) = (Samples::new(&values), Samples::of(&dist));
+        assert_eq!(stored.count(), 5000);
+        assert_eq!(stored.worst_ns(), exact.worst_ns());
+        for count in 1..6 {
+            let limits = limits(1_000_000, 0, None);
+            let ends = optimal(&stored, count, &limits).unwrap();
+            let (a, b) = (average_ns(&exact, &ends), average_ns(&stored, &ends));
+            assert!(a <= b && b - a < 1e-3 * a, "{count}: {a} {b}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_the_numbers() {
+        let samples = Samples::new(&[10_000_000, 20_000_000]);
+        let refused = |count, limits| optimal(&samples, count, &limits).unwrap_err().to_string();
+        let none = optimal(&Samples::default(), 1, &limits(1, 0, None));
+        assert_eq!(none, Err(BandsError::NoSamples));
+        assert!(refused(0, limits(1, 0, None)).contains("1 to 64"));
+        let text = refused(5, limits(5_000_000, 0, None));
+        assert!(text.contains("5 ms") && text.contains("at most 2 do"), "{text}");
+        assert!(optimal(&samples, 2, &limits(5_000_000, 0, None)).is_ok());
+        assert!(optimal(&samples, 3, &limits(5_000_000, 0, None)).is_err());
+        assert!(refused(2, limits(5_000_000, 0, Some(1_000))).contains("0.001 ms"));
+    }
+
+    #[test]
+    fn the_knee_is_where_more_brings_little() {
+        // Three tight groups: three bands take nearly all.
+        let values: Vec<u64> = (0..300u64)
+            .map(|i| [30, 50, 80][(i % 3) as usize] * 1_000_000 + i * 1000)
+            .collect();
+        let samples = Samples::new(&values);
+        assert_eq!(knee(&samples, &limits(500_000, 0, None)), Ok(3));
+        assert_eq!(knee(&Samples::new(&[7]), &limits(5, 0, None)), Ok(1));
+    }
+}

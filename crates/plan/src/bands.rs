@@ -303,8 +303,16 @@ fn candidates(
         };
         for far in 0..=far {
             let of = |n: u64, distance: u64| n.checked_mul(distance);
-            let far = if far == 0 { Some(0) } else { of(far, frame.largest) };
-            steps.extend(of(near, frame.least).zip(far).and_then(|(a, b)| a.checked_add(b)));
+            let far = if far == 0 {
+                Some(0)
+            } else {
+                of(far, frame.largest)
+            };
+            steps.extend(
+                of(near, frame.least)
+                    .zip(far)
+                    .and_then(|(a, b)| a.checked_add(b)),
+            );
         }
     }
     if steps.len().saturating_mul(samples.values.len()) > MAX_CANDIDATES {
@@ -339,12 +347,7 @@ struct Layer<'a> {
 }
 
 impl<'a> Layer<'a> {
-    fn new(
-        places: &'a [u64],
-        until: &'a [u64],
-        before: &'a [Option<u128>],
-        frame: &Frame,
-    ) -> Self {
+    fn new(places: &'a [u64], until: &'a [u64], before: &'a [Option<u128>], frame: &Frame) -> Self {
         // How many places up to each can be reached.
         let mut reached = Vec::with_capacity(places.len() + 1);
         reached.push(0u32);
@@ -478,7 +481,8 @@ pub fn knee(samples: &Samples, limits: &Constraints) -> Result<usize, BandsError
     let below_line = |i: usize| first + slope * i as f64 - averages[i];
     let deepest = (0..averages.len()).max_by(|&a, &b| below_line(a).total_cmp(&below_line(b)));
     // Where it is straight (or one point), the first of the equal ones is what the least costs.
-    let least = (0..averages.len()).find(|&i| deepest.is_some_and(|d| below_line(i) >= below_line(d)));
+    let least =
+        (0..averages.len()).find(|&i| deepest.is_some_and(|d| below_line(i) >= below_line(d)));
     Ok(least.unwrap_or(0) + 1)
 }
 
@@ -622,7 +626,10 @@ mod tests {
         assert_eq!(none, Err(BandsError::NoSamples));
         assert!(refused(0, limits(1, 0, None)).contains("1 to 64"));
         let text = refused(5, limits(5_000_000, 0, None));
-        assert!(text.contains("5 ms") && text.contains("at most 2 do"), "{text}");
+        assert!(
+            text.contains("5 ms") && text.contains("at most 2 do"),
+            "{text}"
+        );
         assert!(optimal(&samples, 2, &limits(5_000_000, 0, None)).is_ok());
         assert!(optimal(&samples, 3, &limits(5_000_000, 0, None)).is_err());
         assert!(refused(2, limits(5_000_000, 0, Some(1_000))).contains("0.001 ms"));

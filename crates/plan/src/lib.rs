@@ -1,6 +1,18 @@
 //! Model to plan: reservation servers and latency bands for a chain. Values in, values out: no clock,
 //! no thread, no environment.
+mod assume;
 pub mod bands;
+pub mod check;
+mod error;
+pub mod file;
+mod make;
+pub mod request;
 pub mod schema;
+mod scope;
 
+pub use check::{validate, PlanFault};
+pub use error::PlanError;
+pub use file::PlanFileError;
+pub use make::{compare, plan, COMPARE_UP_TO};
+pub use request::{Request, Strategy};
 pub use schema::Plan;

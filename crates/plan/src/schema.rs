@@ -91,7 +91,7 @@ pub struct Server {
 }
 
 /// A slot [start, end) within a cycle; written `[start, end]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub struct Slot(pub Ms, pub Ms);
 
 /// How an output is held back.
@@ -196,6 +196,13 @@ impl Serialize for Ms {
         } else {
             serializer.serialize_f64(self.0 as f64 / NS_PER_MS)
         }
+    }
+}
+
+impl Serialize for Slot {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // On one line in YAML; other formats do not notice.
+        serde_saphyr::FlowSeq((self.0, self.1)).serialize(serializer)
     }
 }
 

@@ -1,0 +1,111 @@
+//! What a plan rests on, in whole sentences for its reader.
+
+use crate::make::{Maker, THROTTLE_NS};
+use crate::schema::{Hold, Ms, Plan};
+use onbeat_model::schema::JunctionKind;
+use onbeat_model::text::visible;
+use std::collections::BTreeSet;
+
+/// The sentences; `output_ns` is the length of an output's slot, 0 where none is held.
+pub(crate) fn sentences(maker: &Maker<'_, '_>, plan: &Plan, output_ns: u64) -> Vec<String> {
+    let (scope, request) = (maker.scope, maker.request);
+    let mut said = Vec::new();
+    let executions = scope.latency.count();
+    let modes: BTreeSet<String> = scope.model.runs.iter().map(|r| visible(&r.mode)).collect();
+    let modes = modes.into_iter().collect::<Vec<_>>().join(", ");
+    said.push(format!(
+        "No execution takes longer than the {} that were measured as the worst of {executions} executions in \
+         {} of mode {}.",
+        Ms(scope.latency.max()),
+        count(scope.model.runs.len(), "run"),
+        if modes.is_empty() { "default" } else { &modes },
+    ));
+    let lost: u64 = scope.chains.iter().map(|c| c.figures.lost).sum();
+    if lost > 0 {
+        said.push(format!(
+            "{} more were lost on the way and stand in no figure.",
+            count(lost as usize, "execution")
+        ));
+    }
+    let mut threads = scope.parts.iter().flat_map(|p| &p.callback.threads);
+    if !threads.all(|t| matches!(t.policy.as_str(), "fifo" | "rr" | "deadline")) {
+        said.push(
+            "The chain was measured without real-time priority, so its latencies hold interference that the plan \
+             removes: measured again under `--strategy fifo`, they give a tighter plan."
+                .into(),
+        );
+    }
+    if scope.chains.iter().any(|c| c.assumed) {
+        said.push("A link that was given with --link, not seen, is part of the chain.".into());
+    }
+    let ours: BTreeSet<&str> = scope
+        .chains
+        .iter()
+        .flat_map(|c| c.callbacks.iter().map(String::as_str))
+        .collect();
+    for junction in &scope.model.junctions {
+        let joins = |id: &String| !ours.contains(id.as_str());
+        let others: Vec<String> = junction
+            .inputs
+            .iter()
+            .filter(|id| joins(id))
+            .map(|i| visible(i))
+            .collect();
+        if junction.kind == JunctionKind::And
+            && ours.contains(junction.callback.as_str())
+            && !others.is_empty()
+        {
+            said.push(format!(
+                "What joins the chain from elsewhere comes in time, as it did when the chain was measured: {}.",
+                others.join(", ")
+            ));
+        }
+    }
+    if output_ns > 0 {
+        let whence = match (request.slot_ns, scope.transport_ns()) {
+            (Some(_), _) => "as was asked for".to_string(),
+            (None, None) => "no transport was measured".into(),
+            (None, Some(measured)) => format!(
+                "99 % of the messages between the chain's callbacks reached their executor within {}, and slots \
+                 are kept between 0.5 and 2 ms per output",
+                Ms(measured)
+            ),
+        };
+        said.push(format!(
+            "A slot of {} is long enough to publish ({whence}).",
+            Ms(output_ns)
+        ));
+        match request.hold {
+            Hold::Republish => said.push(
+                "The nodes that publish the outputs are started with these topics remapped, so that nobody but \
+                 the shaper publishes on their own names."
+                    .into(),
+            ),
+            Hold::PublisherThread => said.push(
+                "The middleware publishes asynchronously, from a thread of its own that can be told from its \
+                 others."
+                    .into(),
+            ),
+        }
+    }
+    if !plan.inputs.is_empty() {
+        said.push(format!(
+            "Inputs come at least once per cycle, and are taken within the {} in which they are let through; \
+             latency counts from the start of the cycle.",
+            Ms(THROTTLE_NS)
+        ));
+    }
+    if plan.servers.iter().any(|s| s.cpu == plan.middleware.cpu) {
+        said.push(format!(
+            "The middleware's threads share CPU {} with servers, since the model shows no other, and run only \
+             briefly: another CPU can be named with --middleware-cpu.",
+            plan.middleware.cpu
+        ));
+    }
+    said
+}
+
+/// A number with its word.
+fn count(n: usize, word: &str) -> String {
+    format!("{n} {word}{}", if n == 1 { "" } else { "s" })
+}

@@ -1,0 +1,441 @@
+//! What must hold of a plan, whoever wrote it: us, or a person with an editor.
+
+use crate::schema::{Hold, Ms, Plan, Server, Slot, MAX_PRIORITY, SCHEMA};
+use onbeat_model::text::{shorten, visible};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Longest cycle: an hour.
+const MAX_CYCLE_NS: u64 = 3_600_000_000_000;
+
+/// Most of anything in a plan: far beyond any system, and little work to check.
+pub const MAX_ENTRIES: usize = 1000;
+
+/// Highest priority of the middleware's threads: above are the dispatcher's and the kernel's.
+const MAX_MIDDLEWARE_PRIORITY: u8 = 97;
+
+/// What is wrong with a plan. Names in the texts cannot act on a terminal.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PlanFault {
+    /// Another format.
+    #[error("a plan of schema '{}', and this onbeat reads '{SCHEMA}': make it again with this version's `onbeat plan`", name(found))]
+    Schema {
+        /// What stands there.
+        found: String,
+    },
+    /// A list that needs an entry has none.
+    #[error("{what} is empty")]
+    Empty {
+        /// Which.
+        what: &'static str,
+    },
+    /// Too many entries.
+    #[error("{count} entries in {what}: at most {MAX_ENTRIES} are read")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        count: usize,
+    },
+    /// The cycle cannot be.
+    #[error("cycle_ms is {cycle}: it must lie between 0 and an hour")]
+    Cycle {
+        /// What stands there.
+        cycle: Ms,
+    },
+    /// A chain begins elsewhere.
+    #[error(
+        "chain '{}' does not start with the origin '{}'",
+        name(chain),
+        name(origin)
+    )]
+    Origin {
+        /// Chain.
+        chain: String,
+        /// The plan's origin.
+        origin: String,
+    },
+    /// A name is used twice.
+    #[error("{what} '{}' stands in it twice", name(twice))]
+    Twice {
+        /// Kind of thing.
+        what: &'static str,
+        /// Its name.
+        twice: String,
+    },
+    /// A priority out of range.
+    #[error("priority {priority} of {} is out of range: {low} to {high}", name(of))]
+    Priority {
+        /// Whose.
+        of: String,
+        /// What stands there.
+        priority: u8,
+        /// Least.
+        low: u8,
+        /// Highest.
+        high: u8,
+    },
+    /// A slot that ends before it starts, or lies outside the cycle.
+    #[error("slot [{}, {}] of server '{}' must start within the cycle of {cycle}, and end after that, at most a cycle later", slot.0.0 as f64 / 1e6, slot.1.0 as f64 / 1e6, name(server))]
+    Slot {
+        /// Whose.
+        server: String,
+        /// The slot.
+        slot: Slot,
+        /// Cycle.
+        cycle: Ms,
+    },
+    /// Slots of one server overlap or are out of order.
+    #[error("slots [{}, {}] and [{}, {}] of server '{}' overlap or are out of order", a.0.0 as f64 / 1e6, a.1.0 as f64 / 1e6, b.0.0 as f64 / 1e6, b.1.0 as f64 / 1e6, name(server))]
+    Order {
+        /// Whose.
+        server: String,
+        /// One.
+        a: Slot,
+        /// The next.
+        b: Slot,
+    },
+    /// Two servers would compete.
+    #[error("servers '{}' and '{}' both have priority {priority} on CPU {cpu}, and their slots overlap at {at}: give them different priorities, or move a slot", name(a), name(b))]
+    Overlap {
+        /// One.
+        a: String,
+        /// The other.
+        b: String,
+        /// Priority of both.
+        priority: u8,
+        /// CPU of both.
+        cpu: u16,
+        /// Where, in the cycle.
+        at: Ms,
+    },
+    /// A server that does not exist.
+    #[error(
+        "'{}' leaves in slots of server '{}', and there is none of that name",
+        name(topic),
+        name(server)
+    )]
+    NoServer {
+        /// Topic.
+        topic: String,
+        /// Server.
+        server: String,
+    },
+    /// Nothing can leave in the slots of a server without slots.
+    #[error(
+        "'{}' leaves in slots of server '{}', which has none",
+        name(topic),
+        name(server)
+    )]
+    NoSlots {
+        /// Topic.
+        topic: String,
+        /// Server.
+        server: String,
+    },
+    /// The held topic does not fit how it is held.
+    #[error("'{}' is held by {hold}: held_topic must {must}", name(topic))]
+    Held {
+        /// Topic.
+        topic: String,
+        /// `republish` or `publisher_thread`.
+        hold: &'static str,
+        /// What is right.
+        must: &'static str,
+    },
+    /// Promised shares or times that cannot be.
+    #[error("promises: {what}")]
+    Promise {
+        /// What.
+        what: String,
+    },
+    /// More is asked of a CPU than it has.
+    #[error("CPU {cpu} would be used for {:.1} % at the worst: at most 100 % can hold", share * 100.0)]
+    Utilisation {
+        /// CPU.
+        cpu: u16,
+        /// Share, 1 is all.
+        share: f64,
+    },
+}
+
+/// A name for a message.
+pub(crate) fn name(text: &str) -> String {
+    shorten(&visible(text), 80)
+}
+
+impl PlanFault {
+    /// A word of the file near which the fault is.
+    pub(crate) fn near(&self) -> Option<&str> {
+        match self {
+            PlanFault::Schema { .. } => Some("schema"),
+            PlanFault::Empty { what } | PlanFault::TooMany { what, .. } => Some(what),
+            PlanFault::Cycle { .. } => Some("cycle_ms"),
+            PlanFault::Origin { chain: text, .. }
+            | PlanFault::Twice { twice: text, .. }
+            | PlanFault::Priority { of: text, .. }
+            | PlanFault::Slot { server: text, .. }
+            | PlanFault::Order { server: text, .. }
+            | PlanFault::Overlap { b: text, .. }
+            | PlanFault::NoServer { topic: text, .. }
+            | PlanFault::NoSlots { topic: text, .. }
+            | PlanFault::Held { topic: text, .. } => Some(text),
+            PlanFault::Promise { .. } => Some("promises"),
+            PlanFault::Utilisation { .. } => Some("utilisation"),
+        }
+    }
+}
+
+/// Checks a plan; the first fault is what comes back.
+pub fn validate(plan: &Plan) -> Result<(), PlanFault> {
+    if plan.schema != SCHEMA {
+        return Err(PlanFault::Schema {
+            found: plan.schema.clone(),
+        });
+    }
+    counts(plan)?;
+    let cycle = plan.cycle_ms;
+    if !(1..=MAX_CYCLE_NS).contains(&cycle.0) {
+        return Err(PlanFault::Cycle { cycle });
+    }
+    for chain in &plan.chains {
+        if chain.callbacks.first() != Some(&plan.origin) {
+            return Err(PlanFault::Origin {
+                chain: chain.id.clone(),
+                origin: plan.origin.clone(),
+            });
+        }
+    }
+    priority(
+        "middleware",
+        plan.middleware.priority,
+        1,
+        MAX_MIDDLEWARE_PRIORITY,
+    )?;
+    servers(plan)?;
+    held(plan)?;
+    promises(plan)
+}
+
+fn counts(plan: &Plan) -> Result<(), PlanFault> {
+    let (chains, servers) = (plan.chains.len(), plan.servers.len());
+    for (what, count) in [("chains", chains), ("servers", servers)] {
+        if count == 0 {
+            return Err(PlanFault::Empty { what });
+        }
+    }
+    let lists = [
+        ("chains", chains),
+        ("servers", servers),
+        ("outputs", plan.outputs.len()),
+        ("inputs", plan.inputs.len()),
+        ("assumes", plan.assumes.len()),
+        ("bands", plan.promises.bands.len()),
+    ];
+    let callbacks = plan.chains.iter().map(|c| ("callbacks", c.callbacks.len()));
+    let of_servers = plan.servers.iter().flat_map(|s| {
+        [
+            ("slots_ms", s.slots_ms.len()),
+            ("callbacks", s.callbacks.len()),
+        ]
+    });
+    for (what, count) in lists.into_iter().chain(callbacks).chain(of_servers) {
+        if count > MAX_ENTRIES {
+            return Err(PlanFault::TooMany { what, count });
+        }
+    }
+    Ok(())
+}
+
+fn priority(of: &str, priority: u8, low: u8, high: u8) -> Result<(), PlanFault> {
+    if (low..=high).contains(&priority) {
+        return Ok(());
+    }
+    Err(PlanFault::Priority {
+        of: of.into(),
+        priority,
+        low,
+        high,
+    })
+}
+
+fn servers(plan: &Plan) -> Result<(), PlanFault> {
+    let twice = |what, twice: &str| PlanFault::Twice {
+        what,
+        twice: twice.into(),
+    };
+    let (mut names, mut callbacks) = (BTreeSet::new(), BTreeSet::new());
+    for server in &plan.servers {
+        if server.name.is_empty() {
+            return Err(PlanFault::Empty {
+                what: "the name of a server",
+            });
+        }
+        if !names.insert(&server.name) {
+            return Err(twice("server", &server.name));
+        }
+        priority(&server.name, server.priority, 0, MAX_PRIORITY)?;
+        for callback in &server.callbacks {
+            if !callbacks.insert(callback) {
+                return Err(twice("callback", callback));
+            }
+        }
+        slots(server, plan.cycle_ms)?;
+    }
+    // Who competes: servers of one CPU and one real-time priority.
+    let mut groups: BTreeMap<(u16, u8), Vec<&Server>> = BTreeMap::new();
+    for server in plan.servers.iter().filter(|s| s.priority > 0) {
+        groups
+            .entry((server.cpu, server.priority))
+            .or_default()
+            .push(server);
+    }
+    for ((cpu, priority), servers) in groups {
+        let mut spans: Vec<(u64, u64, &str)> = Vec::new();
+        for server in &servers {
+            spans.extend(spans_of(server, plan.cycle_ms.0));
+        }
+        spans.sort_unstable();
+        if let Some(w) = spans
+            .windows(2)
+            .find(|w| w[1].0 < w[0].1 && w[0].2 != w[1].2)
+        {
+            return Err(PlanFault::Overlap {
+                a: w[0].2.into(),
+                b: w[1].2.into(),
+                priority,
+                cpu,
+                at: Ms(w[1].0),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// A server's slots within one cycle, those that wrap around in two.
+fn spans_of(server: &Server, cycle: u64) -> Vec<(u64, u64, &str)> {
+    let name = server.name.as_str();
+    if server.slots_ms.is_empty() {
+        return vec![(0, cycle, name)];
+    }
+    let mut spans = Vec::new();
+    for &Slot(Ms(start), Ms(end)) in &server.slots_ms {
+        spans.push((start, end.min(cycle), name));
+        if end > cycle {
+            spans.push((0, end - cycle, name));
+        }
+    }
+    spans
+}
+
+fn slots(server: &Server, cycle: Ms) -> Result<(), PlanFault> {
+    for &slot in &server.slots_ms {
+        let Slot(Ms(start), Ms(end)) = slot;
+        if start >= cycle.0 || end <= start || end - start > cycle.0 {
+            return Err(PlanFault::Slot {
+                server: server.name.clone(),
+                slot,
+                cycle,
+            });
+        }
+    }
+    let order = |a: Slot, b: Slot| PlanFault::Order {
+        server: server.name.clone(),
+        a,
+        b,
+    };
+    if let Some(w) = server.slots_ms.windows(2).find(|w| w[1].0 < w[0].1) {
+        return Err(order(w[0], w[1]));
+    }
+    // The last one may wrap around, but not onto the first.
+    match (server.slots_ms.first(), server.slots_ms.last()) {
+        (Some(&first), Some(&last))
+            if last.1 .0 > cycle.0 + first.0 .0 && server.slots_ms.len() > 1 =>
+        {
+            Err(order(last, first))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn held(plan: &Plan) -> Result<(), PlanFault> {
+    let has_slots = |topic: &str, server: &str| {
+        let (topic, name) = (topic.to_string(), server.to_string());
+        match plan.servers.iter().find(|s| s.name == server) {
+            None => Err(PlanFault::NoServer {
+                topic,
+                server: name,
+            }),
+            Some(s) if s.slots_ms.is_empty() => Err(PlanFault::NoSlots {
+                topic,
+                server: name,
+            }),
+            Some(_) => Ok(()),
+        }
+    };
+    let twice = |what, topic: &str| PlanFault::Twice {
+        what,
+        twice: topic.into(),
+    };
+    let wrong = |topic: &str, hold, must| PlanFault::Held {
+        topic: topic.into(),
+        hold,
+        must,
+    };
+    let mut seen = BTreeSet::new();
+    for output in &plan.outputs {
+        if !seen.insert((&output.topic, &output.callback)) {
+            return Err(twice("output", &output.topic));
+        }
+        has_slots(&output.topic, &output.server)?;
+        match (output.hold, &output.held_topic) {
+            (Hold::Republish, Some(held)) if *held != output.topic && !held.is_empty() => {}
+            (Hold::PublisherThread, None) => {}
+            (Hold::Republish, _) => {
+                let must = "name another topic than its own";
+                return Err(wrong(&output.topic, "republish", must));
+            }
+            (Hold::PublisherThread, Some(_)) => {
+                let must = "be left out: nothing is remapped";
+                return Err(wrong(&output.topic, "publisher_thread", must));
+            }
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for input in &plan.inputs {
+        if !seen.insert((&input.topic, &input.node)) {
+            return Err(twice("input", &input.topic));
+        }
+        has_slots(&input.topic, &input.server)?;
+        if input.held_topic == input.topic || input.held_topic.is_empty() {
+            let must = "name another topic than its own";
+            return Err(wrong(&input.topic, "the throttler", must));
+        }
+    }
+    Ok(())
+}
+
+fn promises(plan: &Plan) -> Result<(), PlanFault> {
+    let wrong = |what: String| Err(PlanFault::Promise { what });
+    for band in &plan.promises.bands {
+        let Slot(start, end) = band.latency_ms;
+        if end < start {
+            return wrong(format!("a band from {start} to {end}"));
+        }
+        if !(0.0..=1.0).contains(&band.share) {
+            return wrong(format!(
+                "a share of {}: it must lie between 0 and 1",
+                band.share
+            ));
+        }
+    }
+    for (&cpu, &share) in &plan.promises.utilisation {
+        if share.is_nan() || share < 0.0 {
+            return wrong(format!("CPU {cpu} used for {share}: it must be 0 or more"));
+        }
+        // A rounding error is no overload.
+        if share > 1.0 + 1e-9 {
+            return Err(PlanFault::Utilisation { cpu, share });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,208 @@
+//! Why no plan can be made, each in one line with the numbers and the way out.
+
+use crate::bands::BandsError;
+use crate::check::{name, PlanFault};
+use crate::schema::Ms;
+
+/// Why no plan can be made.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PlanError {
+    /// The model holds no chain.
+    #[error("the model holds no chain: record until an output was published, or add what is missing with --link")]
+    NoChain,
+    /// Several chains, and none was named.
+    #[error("the model holds {} chains: name one with --chain: {}", known.len(), names(known))]
+    WhichChain {
+        /// Their ids.
+        known: Vec<String>,
+    },
+    /// No chain of this id.
+    #[error("no chain '{}' in the model; it has: {}", name(asked), names(known))]
+    UnknownChain {
+        /// What was asked for.
+        asked: String,
+        /// The ids there are.
+        known: Vec<String>,
+    },
+    /// A prefix of several ids.
+    #[error("'{}' is the beginning of {} chains' ids: {}", name(asked), fit.len(), names(fit))]
+    AmbiguousChain {
+        /// What was asked for.
+        asked: String,
+        /// The ids that begin with it.
+        fit: Vec<String>,
+    },
+    /// Chains without a common start.
+    #[error("chains that are planned together start with the same callback: one starts with '{}', another with '{}'", name(a), name(b))]
+    Origins {
+        /// One start.
+        a: String,
+        /// Another.
+        b: String,
+    },
+    /// Chains that contradict each other in the order of callbacks.
+    #[error(
+        "the chains do not agree on which of their callbacks comes first: plan them one by one"
+    )]
+    NoOrder,
+    /// A chain was never seen to end.
+    #[error(
+        "no execution of chain '{}' was followed to its end: record longer",
+        name(chain)
+    )]
+    NoExecutions {
+        /// Which.
+        chain: String,
+    },
+    /// A name that is nothing the plan is about.
+    #[error(
+        "{option}: '{}' is neither a callback nor a node of {place}",
+        name(asked)
+    )]
+    Unknown {
+        /// Option of the command.
+        option: &'static str,
+        /// What was asked for.
+        asked: String,
+        /// Where it was looked for.
+        place: &'static str,
+    },
+    /// A background callback that is part of the chain.
+    #[error(
+        "--background: '{}' belongs to a planned chain's node, whose threads run in its servers",
+        name(asked)
+    )]
+    NotBackground {
+        /// What was asked for.
+        asked: String,
+    },
+    /// The callbacks of one node on several CPUs.
+    #[error("node '{}' is bound to CPU {a} and to CPU {b}: its callbacks share threads, so bind the node to one", name(node))]
+    SplitNode {
+        /// Node.
+        node: String,
+        /// One CPU.
+        a: u16,
+        /// The other.
+        b: u16,
+    },
+    /// The first callback has no period.
+    #[error("'{}' starts the chain and has no period: let its input through once per cycle with --throttle TOPIC --cycle MS", name(origin))]
+    NoPeriod {
+        /// First callback.
+        origin: String,
+    },
+    /// The first callback comes irregularly.
+    #[error("'{}' starts the chain every {low} to {high} (1st to 99th percentile), and {period} is expected: let its input through once per cycle with --throttle TOPIC, or mend the overload", name(origin))]
+    NotSteady {
+        /// First callback.
+        origin: String,
+        /// Its period.
+        period: Ms,
+        /// 1st percentile of the distance between starts.
+        low: Ms,
+        /// 99th percentile.
+        high: Ms,
+    },
+    /// A cycle that is not the period.
+    #[error("a cycle of {cycle} cannot follow '{}', which comes every {period}: leave --cycle out, or throttle its input", name(origin))]
+    Cycle {
+        /// Asked for.
+        cycle: Ms,
+        /// First callback.
+        origin: String,
+        /// Its period.
+        period: Ms,
+    },
+    /// More time is needed than there is.
+    #[error("{what} need {need}, and the cycle leaves {have}: the chain is longer than its period allows")]
+    TooLong {
+        /// What.
+        what: String,
+        /// What it needs.
+        need: Ms,
+        /// What there is.
+        have: Ms,
+    },
+    /// More is asked of a CPU than it has.
+    #[error("CPU {cpu} would be used for {:.1} % at the worst ({parts}): bind some of it to another CPU with --cpu", share * 100.0)]
+    Utilisation {
+        /// CPU.
+        cpu: u16,
+        /// Share, 1 is all.
+        share: f64,
+        /// What takes most.
+        parts: String,
+    },
+    /// A chain without output cannot be shaped.
+    #[error("chain '{}' publishes nothing at its end: there is no output to hold back (use fifo, server-per-callback or server-per-chain)", name(chain))]
+    NoOutput {
+        /// Which.
+        chain: String,
+    },
+    /// A request or response cannot be held back.
+    #[error(
+        "'{}' publishes '{}', which belongs to a service: only topics can be held back",
+        name(callback),
+        name(topic)
+    )]
+    Service {
+        /// Who.
+        callback: String,
+        /// What.
+        topic: String,
+    },
+    /// A priority out of range.
+    #[error("priority {asked} is out of range: 1 to {max}")]
+    Priority {
+        /// Asked for.
+        asked: u8,
+        /// Highest.
+        max: u8,
+    },
+    /// A slot that cannot be.
+    #[error("a slot of {slot} cannot be: longer than 0, and shorter than the cycle of {cycle}")]
+    Slot {
+        /// Asked for.
+        slot: Ms,
+        /// Cycle.
+        cycle: Ms,
+    },
+    /// Nobody publishes a topic.
+    #[error("--throttle: no callback of the model publishes '{}': name the node that does, as --throttle TOPIC@NODE", name(topic))]
+    ThrottleUnknown {
+        /// Topic.
+        topic: String,
+    },
+    /// Several nodes publish a topic.
+    #[error("--throttle: {} nodes publish '{}': name one, as --throttle TOPIC@NODE: {}", nodes.len(), name(topic), names(nodes))]
+    ThrottleSeveral {
+        /// Topic.
+        topic: String,
+        /// Its publishers.
+        nodes: Vec<String>,
+    },
+    /// Slots of outputs cannot be placed.
+    #[error(transparent)]
+    Bands(#[from] BandsError),
+    /// What came out contradicts itself.
+    #[error("the plan cannot hold: {0}")]
+    Fault(#[from] PlanFault),
+}
+
+/// Some names for a message.
+fn names(names: &[String]) -> String {
+    let mut text = names
+        .iter()
+        .take(5)
+        .map(|n| name(n))
+        .collect::<Vec<_>>()
+        .join(", ");
+    if names.len() > 5 {
+        text.push_str(", ...");
+    }
+    if text.is_empty() {
+        text.push_str("none");
+    }
+    text
+}

@@ -1,0 +1,157 @@
+//! Reads and writes `plan.yaml`; what is wrong with a file is said in one line.
+
+use crate::check::{name, validate, PlanFault};
+use crate::schema::{Ms, Plan};
+
+/// Longest file that is read: a plan of a large system is a hundredth of it.
+pub const MAX_BYTES: usize = 1 << 20;
+
+/// Why a text is no usable plan.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PlanFileError {
+    /// Nothing in it.
+    #[error("the plan file is empty: make one with `onbeat plan MODEL`")]
+    Empty,
+    /// More than any plan.
+    #[error("{bytes} bytes are no plan file: at most {MAX_BYTES} are read")]
+    TooLong {
+        /// Size.
+        bytes: usize,
+    },
+    /// Not text.
+    #[error("not a plan file: byte {at} is no UTF-8; plans are made with `onbeat plan MODEL`")]
+    NotText {
+        /// Where.
+        at: usize,
+    },
+    /// Not YAML, or a key or value that does not belong there.
+    #[error("{}{what}", line(*.at))]
+    Yaml {
+        /// Line.
+        at: Option<u64>,
+        /// What the reader says.
+        what: String,
+    },
+    /// The plan cannot be put into words.
+    #[error("the plan cannot be written as YAML: {what}")]
+    Write {
+        /// What the writer says.
+        what: String,
+    },
+    /// The plan cannot be.
+    #[error("{}{fault}", line(*.at))]
+    Fault {
+        /// Line, where it could be found.
+        at: Option<u64>,
+        /// What is wrong.
+        fault: PlanFault,
+    },
+}
+
+/// The line for the head of a message.
+fn line(at: Option<u64>) -> String {
+    at.map_or(String::new(), |at| format!("line {at}: "))
+}
+
+/// Reads and checks the text of a plan file.
+pub fn read(bytes: &[u8]) -> Result<Plan, PlanFileError> {
+    if bytes.len() > MAX_BYTES {
+        return Err(PlanFileError::TooLong { bytes: bytes.len() });
+    }
+    let text = std::str::from_utf8(bytes).map_err(|e| PlanFileError::NotText {
+        at: e.valid_up_to(),
+    })?;
+    if text
+        .lines()
+        .map(str::trim)
+        .all(|l| l.is_empty() || l.starts_with('#'))
+    {
+        return Err(PlanFileError::Empty);
+    }
+    let options = serde_saphyr::options! {
+        with_snippet: false,
+        duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::Error,
+        budget: serde_saphyr::budget! {
+            max_depth: 16,
+            flow_nesting_limit: 16,
+            max_documents: 1,
+            max_nodes: 100_000,
+            max_events: 300_000,
+            // A plan repeats nothing: no anchors, so nothing can grow by them.
+            max_anchors: 0,
+            max_aliases: 0,
+            max_merge_keys: 0,
+        },
+    };
+    let plan: Plan = serde_saphyr::from_str_with_options(text, options).map_err(|e| {
+        let at = e.location().map(|l| l.line()).filter(|&l| l > 0);
+        let said = e
+            .without_snippet()
+            .render_with_options(serde_saphyr::render_options! {
+                snippets: serde_saphyr::SnippetMode::Off
+            });
+        PlanFileError::Yaml {
+            at,
+            what: name(&one_line(&said)),
+        }
+    })?;
+    validate(&plan).map_err(|fault| PlanFileError::Fault {
+        at: fault.near().and_then(|word| find(text, word)),
+        fault,
+    })?;
+    Ok(plan)
+}
+
+/// The reader's message without its own place in the text.
+fn one_line(said: &str) -> String {
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    match said.rfind(" at line ") {
+        Some(end) => said[..end].to_string(),
+        None => said,
+    }
+}
+
+/// The line that is about a name: where a server of that name begins, or where it first stands.
+fn find(text: &str, word: &str) -> Option<u64> {
+    let unquote = |s: &str| s.trim().trim_matches(['"', '\'']).to_string();
+    let begins = |l: &str| {
+        let l = l.trim_start().trim_start_matches("- ");
+        l.strip_prefix("name:")
+            .is_some_and(|rest| unquote(rest) == word)
+    };
+    let stands = |l: &str| !l.trim_start().starts_with('#') && l.contains(word);
+    let lines = || text.lines().zip(1u64..);
+    lines()
+        .find(|(l, _)| begins(l))
+        .or_else(|| lines().find(|(l, _)| stands(l)))
+        .map(|(_, n)| n)
+}
+
+/// The plan as text: comments that explain it, then the plan.
+pub fn write(plan: &Plan) -> Result<String, PlanFileError> {
+    let options = serde_saphyr::ser_options! {
+        prefer_block_scalars: false,
+    };
+    let yaml =
+        serde_saphyr::to_string_with_options(plan, options).map_err(|e| PlanFileError::Write {
+            what: name(&one_line(&e.to_string())),
+        })?;
+    Ok(head(plan) + &yaml)
+}
+
+/// What a reader should know before he changes something.
+fn head(plan: &Plan) -> String {
+    let Ms(cycle) = plan.cycle_ms;
+    format!(
+        "\
+# A reservation plan of onbeat (docs/plan-format.md). Times are milliseconds.
+# Every {} ms, from the release of `origin` on, the slots of all servers begin anew. A server's
+# threads run only within its slots ([start, end]), on its CPU; without slots they run at any time.
+# Where slots on one CPU overlap, the higher priority runs; 0 is a normal thread.
+# `outputs` leave only within the slots of their server. What is promised holds as long as what is
+# assumed does: both are for readers, and change nothing.
+# It may be edited: `onbeat plan --check FILE` says what is wrong with it.
+",
+        cycle as f64 / 1e6
+    )
+}

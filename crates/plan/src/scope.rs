@@ -1,0 +1,463 @@
+//! What of a model a plan is about: chains, their callbacks in order, CPUs, the cycle.
+
+use crate::error::PlanError;
+use crate::request::Request;
+use crate::schema::{ChainRef, Ms};
+use onbeat_model::schema::{Callback, CallbackType, Chain, Model};
+use onbeat_model::Dist;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How far the distance between starts may be from the period, as a share of it, for a chain's start to
+/// count as steady.
+const STEADY: f64 = 0.25;
+
+/// A callback of the chains.
+#[derive(Debug)]
+pub(crate) struct Part<'m> {
+    pub(crate) callback: &'m Callback,
+    pub(crate) cpu: u16,
+    /// Indices of the parts whose output it waits for.
+    pub(crate) before: Vec<usize>,
+}
+
+impl Part<'_> {
+    /// Longest time from its start to its end when nothing of lower priority disturbs it, ns.
+    pub(crate) fn worst_ns(&self) -> u64 {
+        let f = &self.callback.figures;
+        f.exec_ns.max().saturating_add(f.blocked_ns.max())
+    }
+
+    /// The typical time, ns.
+    pub(crate) fn mean_ns(&self) -> f64 {
+        let f = &self.callback.figures;
+        f.exec_ns.mean() + f.blocked_ns.mean()
+    }
+
+    /// The shortest time, ns.
+    pub(crate) fn best_ns(&self) -> u64 {
+        self.callback.figures.exec_ns.min()
+    }
+}
+
+/// What is published on the way, or at the end.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Publication<'m> {
+    pub(crate) topic: &'m str,
+    pub(crate) callback: &'m str,
+    pub(crate) node: &'m str,
+}
+
+/// What of a model a plan is about.
+#[derive(Debug)]
+pub(crate) struct Scope<'m> {
+    pub(crate) model: &'m Model,
+    pub(crate) chains: Vec<&'m Chain>,
+    /// Callbacks with threads of their own (no synchronisers), predecessors first.
+    pub(crate) parts: Vec<Part<'m>>,
+    /// Latencies of all chains together.
+    pub(crate) latency: Dist,
+    pub(crate) origin: &'m Callback,
+    pub(crate) cycle_ns: u64,
+    /// What gets what is left, with its CPU.
+    pub(crate) background: Vec<(&'m Callback, u16)>,
+}
+
+impl<'m> Scope<'m> {
+    pub(crate) fn new(model: &'m Model, request: &Request) -> Result<Self, PlanError> {
+        let chains = chains(model, &request.chains)?;
+        let callbacks: BTreeMap<&str, &Callback> =
+            model.callbacks.iter().map(|c| (c.id.as_str(), c)).collect();
+        // `onbeat_model::file` makes sure of it; a model made otherwise may differ.
+        let known = |id: &str| {
+            callbacks
+                .get(id)
+                .copied()
+                .ok_or_else(|| PlanError::Unknown {
+                    option: "--chain",
+                    asked: id.into(),
+                    place: "the model",
+                })
+        };
+        let first = |c: &&'m Chain| c.callbacks.first().map_or("", String::as_str);
+        let origin = first(&chains[0]);
+        if let Some(other) = chains.iter().map(first).find(|&o| o != origin) {
+            return Err(PlanError::Origins {
+                a: origin.into(),
+                b: other.into(),
+            });
+        }
+        let origin = known(origin)?;
+        let order = order(&chains)?;
+        let cpus = Cpus::new(model, request);
+        let mut parts = Vec::new();
+        let mut index: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (id, before) in order {
+            let callback = known(id)?;
+            let mut before: Vec<usize> = before.iter().flat_map(|b| index[b].clone()).collect();
+            before.sort_unstable();
+            before.dedup();
+            if callback.kind == CallbackType::Sync {
+                // Runs within the callbacks that feed it.
+                index.insert(id, before);
+                continue;
+            }
+            index.insert(id, vec![parts.len()]);
+            parts.push(Part {
+                callback,
+                cpu: cpus.of(callback),
+                before,
+            });
+        }
+        let mut latency = Dist::new();
+        for chain in &chains {
+            if chain.figures.latency_ns.count() == 0 {
+                return Err(PlanError::NoExecutions {
+                    chain: chain.id.clone(),
+                });
+            }
+            latency.merge(&chain.figures.latency_ns);
+        }
+        let mut scope = Scope {
+            model,
+            chains,
+            parts,
+            latency,
+            origin,
+            cycle_ns: cycle(origin, request)?,
+            background: vec![],
+        };
+        scope.background = scope.find_background(request, &cpus)?;
+        scope.check_cpus(request)?;
+        Ok(scope)
+    }
+
+    /// Background callbacks, which share no node with the chains.
+    fn find_background(
+        &self,
+        request: &Request,
+        cpus: &Cpus<'_>,
+    ) -> Result<Vec<(&'m Callback, u16)>, PlanError> {
+        let nodes: BTreeSet<&str> = self
+            .parts
+            .iter()
+            .map(|p| p.callback.node.as_str())
+            .collect();
+        let mut found = BTreeMap::new();
+        for asked in &request.background {
+            let mut any = false;
+            for c in self.model.callbacks.iter().filter(|c| is(c, asked)) {
+                any = true;
+                if nodes.contains(c.node.as_str()) {
+                    return Err(PlanError::NotBackground {
+                        asked: asked.clone(),
+                    });
+                }
+                if c.kind != CallbackType::Sync {
+                    found.insert(&c.id, (c, cpus.of(c)));
+                }
+            }
+            if !any {
+                return Err(PlanError::Unknown {
+                    option: "--background",
+                    asked: asked.clone(),
+                    place: "the model",
+                });
+            }
+        }
+        Ok(found.into_values().collect())
+    }
+
+    /// Every binding is about something, and no node is torn apart.
+    fn check_cpus(&self, request: &Request) -> Result<(), PlanError> {
+        let planned = || {
+            let parts = self.parts.iter().map(|p| (p.callback, p.cpu));
+            parts.chain(self.background.iter().copied())
+        };
+        for (asked, _) in &request.cpu_of {
+            if !planned().any(|(c, _)| is(c, asked)) {
+                return Err(PlanError::Unknown {
+                    option: "--cpu",
+                    asked: asked.clone(),
+                    place: "the plan",
+                });
+            }
+        }
+        let mut nodes: BTreeMap<&str, u16> = BTreeMap::new();
+        for (callback, cpu) in planned() {
+            let a = *nodes.entry(&callback.node).or_insert(cpu);
+            if a != cpu {
+                return Err(PlanError::SplitNode {
+                    node: callback.node.clone(),
+                    a,
+                    b: cpu,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The chains for the plan.
+    pub(crate) fn chain_refs(&self) -> Vec<ChainRef> {
+        let of = |c: &&Chain| ChainRef {
+            id: c.id.clone(),
+            callbacks: c.callbacks.clone(),
+            output: output(c).map(str::to_string),
+        };
+        self.chains.iter().map(of).collect()
+    }
+
+    /// The callback of an id.
+    fn callback(&self, id: &str) -> Option<&'m Callback> {
+        self.model.callbacks.iter().find(|c| c.id == id)
+    }
+
+    /// What leaves a chain at its end.
+    pub(crate) fn last_publication(&self, chain: &'m Chain) -> Result<Publication<'m>, PlanError> {
+        let last = chain.callbacks.last().and_then(|id| self.callback(id));
+        let (Some(topic), Some(c)) = (output(chain), last) else {
+            return Err(PlanError::NoOutput {
+                chain: chain.id.clone(),
+            });
+        };
+        if c.kind == CallbackType::Service && topic == format!("{}/response", c.input) {
+            return Err(PlanError::Service {
+                callback: c.id.clone(),
+                topic: topic.into(),
+            });
+        }
+        Ok(Publication {
+            topic,
+            callback: &c.id,
+            node: &c.node,
+        })
+    }
+
+    /// Everything that is published along a chain, with its end.
+    pub(crate) fn publications(&self, chain: &'m Chain) -> Result<Vec<Publication<'m>>, PlanError> {
+        let mut found = Vec::new();
+        for (pair, topic) in chain.callbacks.windows(2).zip(&chain.topics) {
+            let (Some(from), Some(to)) = (self.callback(&pair[0]), self.callback(&pair[1])) else {
+                continue;
+            };
+            match to.kind {
+                // Handed over within the node.
+                CallbackType::Sync => continue,
+                CallbackType::Service | CallbackType::Client => {
+                    return Err(PlanError::Service {
+                        callback: from.id.clone(),
+                        topic: topic.clone(),
+                    })
+                }
+                CallbackType::Timer | CallbackType::Subscription => {}
+            }
+            found.push(Publication {
+                topic,
+                callback: &from.id,
+                node: &from.node,
+            });
+        }
+        found.push(self.last_publication(chain)?);
+        Ok(found)
+    }
+
+    /// How long a message takes to its taker's executor (99th percentile of the slowest edge), ns; none
+    /// where it was not measured.
+    pub(crate) fn transport_ns(&self) -> Option<u64> {
+        let pairs: BTreeSet<(&str, &str)> = self
+            .chains
+            .iter()
+            .flat_map(|c| {
+                c.callbacks
+                    .windows(2)
+                    .map(|w| (w[0].as_str(), w[1].as_str()))
+            })
+            .collect();
+        let edges = self.model.edges.iter();
+        edges
+            .filter(|e| pairs.contains(&(e.from.as_str(), e.to.as_str())))
+            .map(|e| &e.figures.transport_ns)
+            .filter(|d| d.count() > 0)
+            .map(|d| d.quantile(0.99))
+            .max()
+    }
+}
+
+/// The topic at a chain's end.
+fn output(chain: &Chain) -> Option<&str> {
+    (chain.topics.len() == chain.callbacks.len())
+        .then(|| chain.topics.last().map(String::as_str))
+        .flatten()
+}
+
+/// Whether a name means a callback: its id, or its node.
+fn is(callback: &Callback, name: &str) -> bool {
+    callback.id == name || callback.node == name
+}
+
+/// The chains that are asked for.
+fn chains<'m>(model: &'m Model, asked: &[String]) -> Result<Vec<&'m Chain>, PlanError> {
+    let known = || {
+        model
+            .chains
+            .iter()
+            .map(|c| c.id.clone())
+            .collect::<Vec<_>>()
+    };
+    if model.chains.is_empty() {
+        return Err(PlanError::NoChain);
+    }
+    if asked.is_empty() {
+        return match model.chains.as_slice() {
+            [only] => Ok(vec![only]),
+            _ => Err(PlanError::WhichChain { known: known() }),
+        };
+    }
+    let mut found: Vec<&Chain> = Vec::new();
+    for asked in asked {
+        let fit: Vec<&Chain> = match model.chains.iter().find(|c| c.id == *asked) {
+            Some(exact) => vec![exact],
+            // The common beginning of all ids need not be typed.
+            None => {
+                let begins = |c: &&Chain| {
+                    let short = c.id.strip_prefix("chain-").unwrap_or(&c.id);
+                    c.id.starts_with(asked.as_str()) || short.starts_with(asked.as_str())
+                };
+                model.chains.iter().filter(begins).collect()
+            }
+        };
+        match fit.as_slice() {
+            [one] if found.iter().any(|f| f.id == one.id) => {}
+            [one] => found.push(one),
+            [] => {
+                return Err(PlanError::UnknownChain {
+                    asked: asked.clone(),
+                    known: known(),
+                })
+            }
+            several => {
+                return Err(PlanError::AmbiguousChain {
+                    asked: asked.clone(),
+                    fit: several.iter().map(|c| c.id.clone()).collect(),
+                })
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The chains' vertices, predecessors first, each with its direct predecessors.
+fn order<'m>(chains: &[&'m Chain]) -> Result<Vec<(&'m str, Vec<&'m str>)>, PlanError> {
+    let mut vertices: Vec<&str> = Vec::new();
+    let mut before: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for chain in chains {
+        for (i, id) in chain.callbacks.iter().enumerate() {
+            let waits = before.entry(id).or_insert_with(|| {
+                vertices.push(id);
+                BTreeSet::new()
+            });
+            if i > 0 {
+                waits.insert(&chain.callbacks[i - 1]);
+            }
+        }
+    }
+    let mut done = BTreeSet::new();
+    let mut order = Vec::with_capacity(vertices.len());
+    while order.len() < vertices.len() {
+        let ready = |v: &&&str| !done.contains(**v) && before[**v].iter().all(|b| done.contains(b));
+        let Some(&next) = vertices.iter().find(ready) else {
+            return Err(PlanError::NoOrder);
+        };
+        done.insert(next);
+        order.push((next, before[next].iter().copied().collect()));
+    }
+    Ok(order)
+}
+
+/// Where callbacks are bound to.
+struct Cpus<'r> {
+    default: u16,
+    of: &'r [(String, u16)],
+}
+
+impl<'r> Cpus<'r> {
+    fn new(model: &Model, request: &'r Request) -> Self {
+        // The first CPUs have most of the interrupts.
+        let highest = seen(model).last().copied();
+        Cpus {
+            default: request.cpu.or(highest).unwrap_or(0),
+            of: &request.cpu_of,
+        }
+    }
+
+    /// What was said of the callback, else of its node, else of all.
+    fn of(&self, callback: &Callback) -> u16 {
+        let said = |name: &str| {
+            self.of
+                .iter()
+                .rev()
+                .find(|(n, _)| n == name)
+                .map(|&(_, cpu)| cpu)
+        };
+        said(&callback.id)
+            .or_else(|| said(&callback.node))
+            .unwrap_or(self.default)
+    }
+}
+
+/// CPUs on which the model saw threads.
+pub(crate) fn seen(model: &Model) -> BTreeSet<u16> {
+    let threads = model.callbacks.iter().flat_map(|c| &c.threads);
+    threads.flat_map(|t| t.cpus.iter().copied()).collect()
+}
+
+/// The cycle: the first callback's period, or what the throttler makes of it.
+fn cycle(origin: &Callback, request: &Request) -> Result<u64, PlanError> {
+    let no_period = || PlanError::NoPeriod {
+        origin: origin.id.clone(),
+    };
+    let period = origin.period_ns.filter(|&p| p > 0);
+    let between = &origin.figures.interarrival_ns;
+    if !request.throttles.is_empty() {
+        let typical = || period.or((between.count() > 0).then(|| between.quantile(0.5)));
+        // What arrives "almost every 100 ms" is let through every 100 ms.
+        let round = |ns: u64| {
+            let to = if ns >= 20_000_000 { 1_000_000 } else { 100_000 };
+            (ns.saturating_add(to / 2) / to * to).max(to)
+        };
+        return request
+            .cycle_ns
+            .or_else(|| typical().map(round))
+            .ok_or_else(no_period);
+    }
+    let period = period.ok_or_else(no_period)?;
+    let near = |ns: u64| (ns as f64 - period as f64).abs() <= STEADY * period as f64;
+    let (low, middle, high) = (
+        between.quantile(0.01),
+        between.quantile(0.5),
+        between.quantile(0.99),
+    );
+    let steady = if origin.kind == CallbackType::Timer {
+        // The kernel keeps a timer's period; only its starts move when the CPU is busy.
+        between.count() == 0 || near(middle)
+    } else {
+        near(low) && near(high)
+    };
+    // Percentiles are no more exact than their buckets.
+    let rounded = |ns: u64| Ms(ns.saturating_add(50_000) / 100_000 * 100_000);
+    if !steady {
+        return Err(PlanError::NotSteady {
+            origin: origin.id.clone(),
+            period: Ms(period),
+            low: rounded(low),
+            high: rounded(high),
+        });
+    }
+    match request.cycle_ns {
+        Some(cycle) if cycle != period => Err(PlanError::Cycle {
+            cycle: Ms(cycle),
+            origin: origin.id.clone(),
+            period: Ms(period),
+        }),
+        _ => Ok(period),
+    }
+}

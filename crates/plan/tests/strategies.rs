@@ -1,0 +1,569 @@
+//! Every strategy on small models: where the slots are, what is promised, what is refused.
+mod common;
+
+use common::{callback, chain, dist, model, ms, synthetic};
+use onbeat_model::schema::{CallbackType, Junction, JunctionKind};
+use onbeat_model::Model;
+use onbeat_plan::request::ThrottleRequest;
+use onbeat_plan::schema::{Hold, Ms, Overshoot, Server};
+use onbeat_plan::{compare, plan, Plan, Request, Strategy};
+
+fn request(strategy: Strategy) -> Request {
+    Request {
+        strategy,
+        epsilon_ns: Some(ms(1.0)),
+        slot_ns: Some(ms(1.0)),
+        ..Request::default()
+    }
+}
+
+fn made(model: &Model, request: &Request) -> Plan {
+    plan(model, request).unwrap()
+}
+
+fn refused(model: &Model, request: &Request) -> String {
+    let text = plan(model, request).unwrap_err().to_string();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    text
+}
+
+/// A server's slots in ms.
+fn slots(server: &Server) -> Vec<(f64, f64)> {
+    let of = |ns: Ms| ns.0 as f64 / 1e6;
+    server.slots_ms.iter().map(|s| (of(s.0), of(s.1))).collect()
+}
+
+fn server<'p>(plan: &'p Plan, name: &str) -> &'p Server {
+    plan.servers
+        .iter()
+        .find(|s| s.name == name)
+        .unwrap_or_else(|| panic!("no {name} in {plan:?}"))
+}
+
+#[test]
+fn fifo_has_priority_and_no_slots() {
+    let plan = made(&synthetic(), &request(Strategy::Fifo));
+    assert_eq!(plan.servers.len(), 1);
+    let gamma = server(&plan, "gamma");
+    assert_eq!(
+        (gamma.cpu, gamma.priority, gamma.slots_ms.len()),
+        (1, 80, 0)
+    );
+    assert_eq!(gamma.callbacks.len(), 5);
+    assert_eq!(plan.promises.worst_ms, Ms(ms(58.5)));
+    assert_eq!(plan.promises.jitter_ms, Ms(ms((58.5 - 30.0) / 2.0)));
+    assert_eq!(plan.promises.utilisation[&1], 0.75);
+    // The model saw CPU 0 too.
+    assert_eq!((plan.middleware.cpu, plan.middleware.priority), (0, 91));
+    assert!(plan.outputs.is_empty());
+}
+
+#[test]
+fn servers_per_callback_are_those_of_the_thesis() {
+    // Section 4.1.2: [0,16], [16,32], [32,48], [48,64], [64,80].
+    let plan = made(&synthetic(), &request(Strategy::ServerPerCallback));
+    let all: Vec<_> = plan.servers.iter().flat_map(slots).collect();
+    assert_eq!(
+        all,
+        [
+            (0.0, 16.0),
+            (16.0, 32.0),
+            (32.0, 48.0),
+            (48.0, 64.0),
+            (64.0, 80.0)
+        ]
+    );
+    assert_eq!(plan.servers[1].callbacks, ["/n2:subscription(/t1)"]);
+    assert_eq!(plan.promises.worst_ms, Ms(ms(80.0)));
+    assert_eq!(plan.promises.average_ms, Ms(ms(74.0)));
+    // Table 4.1: about 5 ms, what varies in the last callback, and the buffer.
+    assert_eq!(plan.promises.jitter_ms, Ms(ms(5.5)));
+}
+
+#[test]
+fn callbacks_of_one_node_share_a_server_and_joins_wait_for_both() {
+    // Front and rear filters on two CPUs, a fusion node with two subscriptions and a synchroniser.
+    let callbacks = vec![
+        callback(
+            "/lidar:timer(100ms)",
+            CallbackType::Timer,
+            &[2.0],
+            &["/front", "/rear"],
+        ),
+        callback(
+            "/ff:subscription(/front)",
+            CallbackType::Subscription,
+            &[30.0],
+            &["/ff"],
+        ),
+        callback(
+            "/rf:subscription(/rear)",
+            CallbackType::Subscription,
+            &[20.0],
+            &["/rf"],
+        ),
+        callback(
+            "/fuse:subscription(/ff)",
+            CallbackType::Subscription,
+            &[1.0],
+            &[],
+        ),
+        callback(
+            "/fuse:subscription(/rf)",
+            CallbackType::Subscription,
+            &[3.0],
+            &[],
+        ),
+        callback("/fuse:sync(/fused)", CallbackType::Sync, &[], &["/fused"]),
+        callback(
+            "/loc:subscription(/fused)",
+            CallbackType::Subscription,
+            &[10.0],
+            &["/pose"],
+        ),
+    ];
+    let of = |id, side: &str, latencies: &[f64]| {
+        let (f, s) = (
+            format!(
+                "/{side}f:subscription(/{})",
+                if side == "f" { "front" } else { "rear" }
+            ),
+            format!("/fuse:subscription(/{side}f)"),
+        );
+        chain(
+            id,
+            &[
+                "/lidar:timer(100ms)",
+                &f,
+                &s,
+                "/fuse:sync(/fused)",
+                "/loc:subscription(/fused)",
+            ],
+            &[
+                "/x",
+                &format!("/{side}f"),
+                &format!("/{side}f"),
+                "/fused",
+                "/pose",
+            ],
+            latencies,
+        )
+    };
+    let mut m = model(
+        callbacks,
+        vec![
+            of("chain-aa", "f", &[40.0, 50.0]),
+            of("chain-ab", "r", &[42.0, 52.0]),
+        ],
+    );
+    m.junctions = vec![Junction {
+        callback: "/fuse:sync(/fused)".into(),
+        kind: JunctionKind::And,
+        inputs: vec![
+            "/fuse:subscription(/ff)".into(),
+            "/fuse:subscription(/rf)".into(),
+        ],
+        criterion: "message_filters".into(),
+        confidence: 1.0,
+    }];
+    let mut r = request(Strategy::ServerPerCallback);
+    r.chains = vec!["chain-aa".into(), "ab".into()];
+    r.cpu = Some(1);
+    r.cpu_of = vec![("/ff".into(), 0)];
+    let both = made(&m, &r);
+    let by_callback = |id: &str| {
+        let server = both
+            .servers
+            .iter()
+            .find(|s| s.callbacks.iter().any(|c| c == id))
+            .unwrap();
+        (server.cpu, slots(server))
+    };
+    assert_eq!(
+        by_callback("/ff:subscription(/front)"),
+        (0, vec![(3.0, 34.0)])
+    );
+    assert_eq!(
+        by_callback("/rf:subscription(/rear)"),
+        (1, vec![(3.0, 24.0)])
+    );
+    // One thread: the rear's slot at once, the front's when the front filter's has ended.
+    let fuse = by_callback("/fuse:subscription(/ff)");
+    assert_eq!(fuse, by_callback("/fuse:subscription(/rf)"));
+    assert_eq!(fuse, (1, vec![(24.0, 28.0), (34.0, 36.0)]));
+    assert_eq!(
+        by_callback("/loc:subscription(/fused)"),
+        (1, vec![(36.0, 47.0)])
+    );
+    assert!(both
+        .servers
+        .iter()
+        .all(|s| s.callbacks.iter().all(|c| !c.contains("sync"))));
+
+    // Several sinks and CPUs: one gamma per CPU with the same slot, one output, placed for all.
+    r.strategy = Strategy::Bands(1);
+    let shaped = made(&m, &r);
+    assert_eq!(slots(server(&shaped, "gamma-0")), [(0.0, 53.0)]);
+    assert_eq!(slots(server(&shaped, "gamma-1")), [(0.0, 53.0)]);
+    assert_eq!(
+        server(&shaped, "gamma-0").callbacks,
+        ["/ff:subscription(/front)"]
+    );
+    assert_eq!(slots(server(&shaped, "delta")), [(53.0, 54.0)]);
+    assert_eq!(
+        shaped.outputs.len(),
+        1,
+        "both chains end in the same output"
+    );
+    assert!(shaped.assumes[0].contains("4 executions"));
+
+    // Alone, the other side is assumed to come in time.
+    r.chains = vec!["chain-ab".into()];
+    r.cpu_of.clear();
+    let alone = made(&m, &r);
+    assert!(alone
+        .assumes
+        .iter()
+        .any(|a| a.contains("in time") && a.contains("/fuse:subscription(/ff)")));
+    // The synchroniser publishes for its node; only what is handed on is held.
+    r.strategy = Strategy::LetPerCallback;
+    let held: Vec<_> = made(&m, &r)
+        .outputs
+        .iter()
+        .map(|o| o.callback.clone())
+        .collect();
+    assert_eq!(
+        held,
+        [
+            "/fuse:sync(/fused)",
+            "/loc:subscription(/fused)",
+            "/rf:subscription(/rear)",
+            "/lidar:timer(100ms)"
+        ]
+    );
+    r.cpu_of = vec![("/fuse:subscription(/rf)".into(), 0), ("/fuse".into(), 1)];
+    r.chains = vec!["aa".into(), "ab".into()];
+    assert!(refused(&m, &r).contains("CPU 1 and to CPU 0"));
+}
+
+#[test]
+fn one_band_and_several() {
+    let m = synthetic();
+    let one = made(&m, &request(Strategy::Bands(1)));
+    // Section 4.5.2: [0,59] and [59,60] for 58.5 ms; epsilon is 1 ms here.
+    assert_eq!(slots(server(&one, "gamma")), [(0.0, 59.5)]);
+    let delta = server(&one, "delta");
+    assert_eq!(
+        (slots(delta), delta.cpu, delta.priority),
+        (vec![(59.5, 60.5)], 1, 81)
+    );
+    assert!(delta.callbacks.is_empty());
+    assert_eq!(one.promises.average_ms, Ms(ms(60.5)));
+    assert_eq!(one.promises.jitter_ms, Ms(ms(0.5)));
+    assert_eq!(one.promises.utilisation[&1], 0.76);
+    let output = &one.outputs[0];
+    assert_eq!(
+        (output.topic.as_str(), output.node.as_str()),
+        ("/t5", "/n5")
+    );
+    assert_eq!(output.held_topic.as_deref(), Some("/t5/onbeat_held"));
+    assert_eq!(
+        (output.hold, output.server.as_str()),
+        (Hold::Republish, "delta")
+    );
+
+    // Slots end where the groups of latencies do: the first not before the best case and a slot.
+    let three = made(&m, &request(Strategy::Bands(3)));
+    let ends: Vec<u64> = server(&three, "delta")
+        .slots_ms
+        .iter()
+        .map(|s| s.1 .0)
+        .collect();
+    let near = |a: u64, b: f64| (a as i64 - ms(b) as i64).abs() < 5_000;
+    assert!(
+        near(ends[0], 31.0) && near(ends[1], 45.0) && ends[2] == ms(60.5),
+        "{ends:?}"
+    );
+    let shares: Vec<f64> = three.promises.bands.iter().map(|b| b.share).collect();
+    assert_eq!(shares, [0.571429, 0.285714, 0.142857]);
+    assert!(three.promises.average_ms < one.promises.average_ms);
+    assert_eq!(three.promises.worst_ms, one.promises.worst_ms);
+
+    let auto = made(&m, &request(Strategy::AutoBands));
+    assert_eq!(
+        (auto.promises.bands.len(), auto.strategy.as_str()),
+        (3, "bands")
+    );
+
+    let random = |seed| made(&m, &request(Strategy::RandomBands { bands: 3, seed }));
+    assert_eq!(random(1), random(1));
+    assert_ne!(random(1).servers, random(2).servers);
+    assert!(random(1).promises.average_ms >= three.promises.average_ms);
+
+    let mut asynchronous = request(Strategy::Bands(2));
+    asynchronous.hold = Hold::PublisherThread;
+    asynchronous.overshoot = Overshoot::Drop;
+    let plan = made(&m, &asynchronous);
+    assert_eq!(
+        (plan.outputs[0].hold, plan.outputs[0].held_topic.as_ref()),
+        (Hold::PublisherThread, None)
+    );
+    assert_eq!(plan.overshoot, Overshoot::Drop);
+
+    // Close bands, if data lives only so long.
+    let mut live = request(Strategy::Bands(3));
+    live.liveliness_ns = Some(ms(8.0));
+    let ends: Vec<u64> = server(&made(&m, &live), "delta")
+        .slots_ms
+        .iter()
+        .map(|s| s.1 .0)
+        .collect();
+    assert!(ends.windows(2).all(|w| w[1] - w[0] <= ms(8.0)), "{ends:?}");
+}
+
+#[test]
+fn what_is_not_asked_for_comes_from_the_measurements() {
+    let mut m = synthetic();
+    let auto = Request::default();
+    let plan = made(&m, &auto);
+    // 58.5 ms and 1 %, up to tenths; slot: 0.74 ms of transport, up to tenths.
+    assert_eq!(slots(server(&plan, "gamma")), [(0.0, 59.1)]);
+    assert_eq!(slots(server(&plan, "delta")), [(59.1, 59.9)]);
+    m.edges
+        .iter_mut()
+        .for_each(|e| e.figures.transport_ns = dist(&[0.01]));
+    assert_eq!(slots(server(&made(&m, &auto), "delta")), [(59.1, 59.6)]);
+    m.edges
+        .iter_mut()
+        .for_each(|e| e.figures.transport_ns = dist(&[30.0]));
+    assert_eq!(slots(server(&made(&m, &auto), "delta")), [(59.1, 61.1)]);
+    m.edges.clear();
+    assert_eq!(slots(server(&made(&m, &auto), "delta")), [(59.1, 60.1)]);
+}
+
+#[test]
+fn logical_execution_time_per_callback_and_per_chain() {
+    let m = synthetic();
+    let each = made(
+        &m,
+        &Request {
+            slot_ns: Some(ms(2.0)),
+            ..request(Strategy::LetPerCallback)
+        },
+    );
+    assert_eq!(slots(server(&each, "delta")), [(0.0, 2.0)]);
+    assert_eq!(slots(server(&each, "gamma")), [(2.0, 100.0)]);
+    assert_eq!(each.outputs.len(), 5, "every callback's output waits");
+    // Table 4.5: five periods, and one.
+    assert_eq!(each.promises.worst_ms, Ms(ms(502.0)));
+    let whole = made(&m, &request(Strategy::LetPerChain));
+    assert_eq!(whole.outputs.len(), 1);
+    assert_eq!(whole.promises.worst_ms, Ms(ms(101.0)));
+    assert_eq!(whole.promises.bands[0].share, 1.0);
+}
+
+#[test]
+fn an_event_is_let_through_once_per_cycle() {
+    let mut m = synthetic();
+    let first = &mut m.callbacks[0];
+    (first.kind, first.input, first.period_ns) =
+        (CallbackType::Subscription, "/points".into(), None);
+    first.figures.interarrival_ns = dist(&[60.0, 99.8, 99.9, 180.0]);
+    let mut r = request(Strategy::Bands(1));
+    assert!(refused(&m, &r).contains("--throttle"));
+    m.callbacks[0].period_ns = Some(ms(99.8));
+    let text = refused(&m, &r);
+    assert!(text.contains("60 ms") && text.contains("180 ms"), "{text}");
+
+    r.throttles = vec![ThrottleRequest {
+        topic: "/points".into(),
+        node: None,
+    }];
+    assert!(refused(&m, &r).contains("no callback of the model publishes '/points'"));
+    r.throttles[0].node = Some("/bag".into());
+    let plan = made(&m, &r);
+    assert_eq!(plan.cycle_ms, Ms(ms(100.0)), "almost every 100 ms");
+    // Table 4.3, rows 3: [0,2], [2,...], and the output after that.
+    assert_eq!(slots(server(&plan, "throttle")), [(0.0, 2.0)]);
+    assert_eq!(slots(server(&plan, "gamma")), [(2.0, 61.5)]);
+    assert_eq!(slots(server(&plan, "delta")), [(61.5, 62.5)]);
+    assert_eq!(plan.promises.worst_ms, Ms(ms(62.5)));
+    assert_eq!(plan.inputs[0].held_topic, "/points/onbeat_held");
+    assert_eq!(
+        (plan.inputs[0].node.as_str(), plan.inputs[0].server.as_str()),
+        ("/bag", "throttle")
+    );
+    r.cycle_ns = Some(ms(200.0));
+    assert_eq!(made(&m, &r).cycle_ms, Ms(ms(200.0)));
+}
+
+#[test]
+fn background_gets_what_is_left() {
+    let mut m = synthetic();
+    m.callbacks.push(callback(
+        "/int:timer(10ms)",
+        CallbackType::Timer,
+        &[2.0],
+        &[],
+    ));
+    let mut r = request(Strategy::ServerPerChain);
+    r.background = vec!["/int".into()];
+    let plan = made(&m, &r);
+    let background = server(&plan, "background");
+    assert_eq!(
+        (background.priority, slots(background)),
+        (0, vec![(0.0, 100.0)])
+    );
+    assert_eq!(slots(server(&plan, "gamma")), [(0.0, 59.5)]);
+    assert_eq!(plan.promises.utilisation[&1], 0.77);
+    r.cpu_of = vec![("/int".into(), 0)];
+    assert_eq!(server(&made(&m, &r), "background").cpu, 0);
+    r.background = vec!["/n3".into()];
+    assert!(refused(&m, &r).contains("belongs to a planned chain"));
+    r.background = vec!["/nobody".into()];
+    assert!(refused(&m, &r).contains("/nobody"));
+}
+
+#[test]
+fn what_cannot_hold_is_refused_with_the_numbers() {
+    let m = synthetic();
+    let ask = |f: fn(&mut Request)| {
+        let mut r = request(Strategy::Bands(1));
+        f(&mut r);
+        refused(&m, &r)
+    };
+    let has = |text: String, words: &[&str]| {
+        for word in words {
+            assert!(text.contains(word), "no '{word}' in: {text}");
+        }
+    };
+    has(
+        ask(|r| r.chains = vec!["nonsense".into()]),
+        &["nonsense", "chain-0123456789ab"],
+    );
+    has(ask(|r| r.priority = 90), &["90", "1 to 89"]);
+    has(ask(|r| r.priority = 0), &["1 to 89"]);
+    has(ask(|r| r.slot_ns = Some(ms(100.0))), &["100 ms"]);
+    has(ask(|r| r.slot_ns = Some(ms(45.0))), &["104.5 ms", "100 ms"]);
+    has(
+        ask(|r| r.epsilon_ns = Some(ms(41.0))),
+        &["100.5 ms", "100 ms"],
+    );
+    has(ask(|r| r.cycle_ns = Some(ms(50.0))), &["50 ms", "100 ms"]);
+    has(ask(|r| r.strategy = Strategy::Bands(0)), &["1 to 64"]);
+    has(
+        ask(|r| r.strategy = Strategy::Bands(40)),
+        &["40 slots", "at most"],
+    );
+    has(
+        ask(|r| r.cpu_of = vec![("/else".into(), 1)]),
+        &["--cpu", "/else"],
+    );
+    has(
+        ask(|r| (r.strategy, r.epsilon_ns) = (Strategy::ServerPerCallback, Some(ms(6.0)))),
+        &["105 ms", "100 ms"],
+    );
+
+    let mut heavy = m.clone();
+    heavy.callbacks[4].figures.exec_ns = dist(&[41.0]);
+    has(
+        refused(&heavy, &request(Strategy::Fifo)),
+        &["CPU 1", "101.0 %", "41.0 % /n5"],
+    );
+    let mut two = request(Strategy::Fifo);
+    two.cpu_of = vec![("/n5".into(), 0)];
+    assert!(plan(&heavy, &two).is_ok());
+
+    let mut late = m.clone();
+    late.callbacks[0].figures.interarrival_ns = dist(&[200.0, 200.0]);
+    has(
+        refused(&late, &request(Strategy::Fifo)),
+        &["every 200 ms", "100 ms"],
+    );
+
+    let mut silent = m.clone();
+    silent.chains[0].topics.pop();
+    has(
+        refused(&silent, &request(Strategy::Bands(1))),
+        &["publishes nothing"],
+    );
+    assert!(plan(&silent, &request(Strategy::ServerPerChain)).is_ok());
+
+    let mut never = m.clone();
+    never.chains[0].figures.latency_ns = dist(&[]);
+    has(
+        refused(&never, &request(Strategy::Fifo)),
+        &["record longer"],
+    );
+    let mut none = m.clone();
+    none.chains.clear();
+    has(refused(&none, &Request::default()), &["no chain"]);
+    let mut two = m.clone();
+    two.chains.push(chain(
+        "chain-0123456789ff",
+        &["/n2:subscription(/t1)"],
+        &["/t2"],
+        &[5.0],
+    ));
+    has(refused(&two, &Request::default()), &["2 chains", "--chain"]);
+    let mut both = Request::default();
+    both.chains = vec!["0123".into()];
+    has(refused(&two, &both), &["beginning of 2"]);
+    both.chains = vec!["chain-0123456789ab".into(), "0123456789ff".into()];
+    has(refused(&two, &both), &["same callback"]);
+    let mut huge = m;
+    huge.chains[0].figures.latency_ns.record(u64::MAX);
+    for (_, row) in compare(&huge, &Request::default()) {
+        assert!(row.is_err());
+    }
+}
+
+#[test]
+fn services_cannot_be_held() {
+    let callbacks = vec![
+        callback(
+            "/a:timer(100ms)",
+            CallbackType::Timer,
+            &[1.0],
+            &["/s/request"],
+        ),
+        callback(
+            "/b:service(/s)",
+            CallbackType::Service,
+            &[1.0],
+            &["/s/response"],
+        ),
+    ];
+    let m = model(
+        callbacks,
+        vec![chain(
+            "chain-s",
+            &["/a:timer(100ms)", "/b:service(/s)"],
+            &["/s/request", "/s/response"],
+            &[3.0],
+        )],
+    );
+    assert!(refused(&m, &request(Strategy::Bands(1))).contains("belongs to a service"));
+    assert!(refused(&m, &request(Strategy::LetPerCallback)).contains("/s/request"));
+    assert!(plan(&m, &request(Strategy::ServerPerCallback)).is_ok());
+}
+
+#[test]
+fn comparing_shows_what_each_strategy_costs() {
+    let rows = compare(&synthetic(), &request(Strategy::Fifo));
+    let of = |name: &str| {
+        rows.iter()
+            .find(|r| r.0 == name)
+            .unwrap()
+            .1
+            .clone()
+            .unwrap()
+    };
+    let averages: Vec<_> = (1..=8)
+        .map(|k| of(&format!("bands --bands {k}")).average_ms)
+        .collect();
+    assert!(averages.windows(2).all(|w| w[1] <= w[0]), "{averages:?}");
+    assert!(of("fifo").average_ms < averages[7]);
+    assert!(averages[0] < of("let-per-chain").average_ms);
+    assert!(of("let-per-chain").average_ms < of("let-per-callback").average_ms);
+}

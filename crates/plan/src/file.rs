@@ -2,6 +2,7 @@
 
 use crate::check::{name, validate, PlanFault};
 use crate::schema::{Ms, Plan};
+use onbeat_model::text::{shorten, visible};
 
 /// Longest file that is read: a plan of a large system is a hundredth of it.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -85,14 +86,21 @@ pub fn read(bytes: &[u8]) -> Result<Plan, PlanFileError> {
     };
     let plan: Plan = serde_saphyr::from_str_with_options(text, options).map_err(|e| {
         let at = e.location().map(|l| l.line()).filter(|&l| l > 0);
-        let said = e
-            .without_snippet()
-            .render_with_options(serde_saphyr::render_options! {
-                snippets: serde_saphyr::SnippetMode::Off
-            });
+        let options = serde_saphyr::render_options! {
+            snippets: serde_saphyr::SnippetMode::Off
+        };
+        let said = one_line(&e.without_snippet().render_with_options(options));
+        let there = at.and_then(|at| text.lines().nth(usize::try_from(at - 1).ok()?));
         PlanFileError::Yaml {
             at,
-            what: name(&one_line(&said)),
+            what: match there.map(str::trim).filter(|l| !l.is_empty()) {
+                Some(there) => format!(
+                    "{} in '{}'",
+                    shorten(&said, 120),
+                    shorten(&visible(there), 60)
+                ),
+                None => shorten(&said, 120),
+            },
         }
     })?;
     validate(&plan).map_err(|fault| PlanFileError::Fault {
@@ -104,7 +112,7 @@ pub fn read(bytes: &[u8]) -> Result<Plan, PlanFileError> {
 
 /// The reader's message without its own place in the text.
 fn one_line(said: &str) -> String {
-    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = visible(&said.split_whitespace().collect::<Vec<_>>().join(" "));
     match said.rfind(" at line ") {
         Some(end) => said[..end].to_string(),
         None => said,

@@ -28,8 +28,8 @@ pub(crate) const THROTTLE_NS: u64 = 2_000_000;
 /// Least buffer behind a measured worst case.
 const LEAST_EPSILON_NS: u64 = 500_000;
 
-/// Latencies beyond this are none that a cycle could hold: a hundred days.
-const MAX_LATENCY_NS: u64 = 8_640_000_000_000_000;
+/// Latencies beyond this are none that a cycle could hold: ten days.
+const MAX_LATENCY_NS: u64 = 864_000_000_000_000;
 
 /// Makes the plan that is asked for.
 ///

@@ -209,8 +209,8 @@ impl Serialize for Slot {
 impl<'de> Deserialize<'de> for Ms {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let ms = f64::deserialize(deserializer)?;
-        // Up to a hundred days: what is beyond is no time within a cycle, and loses nanoseconds.
-        if !(0.0..=8.64e9).contains(&ms) {
+        // Up to ten days: what is beyond is no time within a cycle, and loses nanoseconds.
+        if !(0.0..=8.64e8).contains(&ms) {
             return Err(serde::de::Error::custom(format!(
                 "{ms} is no time in milliseconds"
             )));

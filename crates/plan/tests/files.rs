@@ -1,0 +1,299 @@
+//! Plan files: as a person reads them, as they come back, and what is said of broken ones.
+mod common;
+
+use common::{ms, synthetic};
+use onbeat_plan::file::{read, write};
+use onbeat_plan::request::ThrottleRequest;
+use onbeat_plan::schema::{
+    Band, ChainRef, Hold, Middleware, Ms, Output, Overshoot, Promises, Server, Slot, Throttle,
+    SCHEMA,
+};
+use onbeat_plan::{plan, Plan, Request, Strategy as Way};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/plan.yaml");
+
+fn shaped() -> Plan {
+    let request = Request {
+        strategy: Way::Bands(3),
+        background: vec![],
+        throttles: vec![ThrottleRequest {
+            topic: "/points".into(),
+            node: Some("/bag".into()),
+        }],
+        ..Request::default()
+    };
+    plan(&synthetic(), &request).unwrap()
+}
+
+/// `UPDATE_GOLDEN=1 cargo test -p onbeat-plan` writes it anew: look at what changed.
+#[test]
+fn the_file_is_as_documented() {
+    let text = write(&shaped()).unwrap();
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(GOLDEN, &text).unwrap();
+    }
+    assert_eq!(text, std::fs::read_to_string(GOLDEN).unwrap());
+    assert_eq!(read(text.as_bytes()), Ok(shaped()));
+    for line in text.lines().filter(|l| l.starts_with('#')) {
+        assert!(line.len() <= 110, "{line}");
+    }
+}
+
+/// Changes the golden plan as an editor would; what is said of it.
+fn said(from: &str, to: &str) -> String {
+    let text = std::fs::read_to_string(GOLDEN).unwrap();
+    assert!(text.contains(from), "no '{from}' in the golden plan");
+    let text = read(text.replacen(from, to, 1).as_bytes())
+        .unwrap_err()
+        .to_string();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(!text.contains('\x1b'), "{text}");
+    text
+}
+
+#[test]
+fn a_slip_of_the_hand_is_named_with_its_line() {
+    let line_of = |word: &str| {
+        let text = std::fs::read_to_string(GOLDEN).unwrap();
+        let n = text.lines().position(|l| l.contains(word)).unwrap() + 1;
+        format!("line {n}: ")
+    };
+    let has = |text: String, words: &[&str]| {
+        for word in words {
+            assert!(text.contains(word), "no '{word}' in: {text}");
+        }
+    };
+    has(
+        said("onbeat-plan/1", "onbeat-plan/2"),
+        &["onbeat-plan/2", "onbeat-plan/1"],
+    );
+    has(
+        said("cycle_ms: 100", "cycle_ms: soon"),
+        &[&line_of("cycle_ms"), "soon"],
+    );
+    has(
+        said("cycle_ms: 100", "cycle_ms: -5"),
+        &[&line_of("cycle_ms"), "-5"],
+    );
+    has(
+        said("cycle_ms: 100", "cycle_ms: 50"),
+        &["line", "[", "50 ms"],
+    );
+    has(
+        said("cycle_ms: 100", "cycle_ms: 100\ncycle_ms: 100"),
+        &["cycle_ms"],
+    );
+    has(
+        said("overshoot: carry", "overshoot: discard"),
+        &[&line_of("overshoot"), "discard", "drop"],
+    );
+    has(said("priority: 81", "prioritty: 81"), &["prioritty"]);
+    has(
+        said("priority: 80", "priority: 99"),
+        &[&line_of("name: gamma"), "99", "gamma"],
+    );
+    has(
+        said("priority: 80", "priority: 81"),
+        &["gamma", "delta", "81", "CPU 1"],
+    );
+    has(
+        said("name: gamma", "name: delta"),
+        &["'delta' stands in it twice"],
+    );
+    has(said("server: delta", "server: detla"), &["detla", "/t5"]);
+    has(said("/t5/onbeat_held", "/t5"), &["held_topic"]);
+    has(said("share: 0.5", "share: 50.5"), &["share"]);
+    has(said("1: 0.7", "1: 1.7"), &["CPU 1", "%"]);
+    has(
+        said("origin: /n1:timer(100ms)", "origin: \"\\e[31m\""),
+        &["chain-0123456789ab"],
+    );
+}
+
+#[test]
+fn what_is_no_plan_is_refused() {
+    let refused = |text: &str| read(text.as_bytes()).unwrap_err().to_string();
+    assert!(refused("").contains("empty"));
+    assert!(refused("# only words\n").contains("empty"));
+    assert!(refused("schema: onbeat-plan/1").contains("missing field"));
+    assert!(refused(&"x".repeat(2 << 20)).contains("at most"));
+    assert!(read(b"\xff\xfe").is_err());
+    // What grows, nests or repeats without end.
+    let deep = "[".repeat(50_000);
+    let laughs = "a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\n";
+    let many = format!("servers: [{}]", "x,".repeat(400_000));
+    for text in [deep.as_str(), laughs, &many, "--- {}\n--- {}\n"] {
+        let text = refused(text);
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.len() < 300, "{text}");
+    }
+}
+
+/// Names as hostile processes have them, and as YAML has to quote them.
+fn word() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "/[a-z_]{1,12}(/[a-z0-9_]{1,8})?",
+        "/[a-z]{1,5}:(timer|subscription)\\([a-z0-9/]{1,9}\\)",
+        ".{1,12}",
+        Just("yes".to_string()),
+        Just("0x1F".into()),
+        Just("- a: b # c".into()),
+        Just("line\nbreak \u{1b}[31m \u{2028}".into()),
+    ]
+}
+
+fn slots(cycle: u64) -> impl Strategy<Value = Vec<Slot>> {
+    proptest::collection::btree_set(0..cycle, 0..7).prop_map(|ends| {
+        let ends: Vec<u64> = ends.into_iter().collect();
+        ends.chunks_exact(2)
+            .map(|p| Slot(Ms(p[0]), Ms(p[1])))
+            .collect()
+    })
+}
+
+fn plans() -> impl Strategy<Value = Plan> {
+    let cycle = 10u64..2_000_000_000;
+    let servers = cycle.prop_flat_map(|cycle| {
+        let one = (
+            slots(cycle),
+            proptest::collection::vec(word(), 0..3),
+            0u8..2,
+        );
+        (Just(cycle), proptest::collection::vec(one, 1..4))
+    });
+    let names = proptest::collection::vec(word(), 4);
+    let numbers = (
+        0u64..10_000_000_000,
+        0u64..10_000_000_000,
+        0.0f64..1.0,
+        any::<bool>(),
+        any::<u16>(),
+    );
+    (servers, names, numbers).prop_map(|((cycle, servers), names, (a, b, share, flag, cpu))| {
+        let servers: Vec<Server> = servers
+            .into_iter()
+            .zip(0u16..)
+            .map(|((slots_ms, callbacks, real_time), i)| Server {
+                name: format!("{}{i}", names[3]),
+                cpu: cpu.wrapping_add(i),
+                priority: real_time * (i as u8 + 1),
+                slots_ms,
+                callbacks: callbacks
+                    .into_iter()
+                    .zip(0..)
+                    .map(|(c, j)| format!("{c}{i}{j}"))
+                    .collect(),
+            })
+            .collect();
+        let shaper = servers
+            .iter()
+            .find(|s| !s.slots_ms.is_empty())
+            .map(|s| s.name.clone());
+        Plan {
+            schema: SCHEMA.into(),
+            strategy: names[0].clone(),
+            chains: vec![ChainRef {
+                id: names[0].clone(),
+                callbacks: vec![names[1].clone(), names[2].clone()],
+                output: flag.then(|| names[2].clone()),
+            }],
+            cycle_ms: Ms(cycle),
+            origin: names[1].clone(),
+            outputs: shaper
+                .iter()
+                .map(|server| Output {
+                    topic: names[2].clone(),
+                    callback: names[1].clone(),
+                    node: names[3].clone(),
+                    hold: if flag {
+                        Hold::Republish
+                    } else {
+                        Hold::PublisherThread
+                    },
+                    held_topic: flag.then(|| format!("{}/held", names[2])),
+                    server: server.clone(),
+                })
+                .collect(),
+            inputs: shaper
+                .iter()
+                .map(|server| Throttle {
+                    topic: names[0].clone(),
+                    node: names[1].clone(),
+                    held_topic: format!("{}/held", names[0]),
+                    server: server.clone(),
+                })
+                .collect(),
+            servers,
+            middleware: Middleware { cpu, priority: 91 },
+            overshoot: if flag {
+                Overshoot::Stop
+            } else {
+                Overshoot::Carry
+            },
+            promises: Promises {
+                average_ms: Ms(a),
+                worst_ms: Ms(b),
+                jitter_ms: Ms(a / 2),
+                bands: vec![Band {
+                    latency_ms: Slot(Ms(a.min(b)), Ms(a.max(b))),
+                    share,
+                }],
+                utilisation: BTreeMap::from([(cpu, share)]),
+            },
+            assumes: names,
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn plans_come_back_as_they_were(plan in plans()) {
+        let text = write(&plan).unwrap();
+        let back = read(text.as_bytes());
+        prop_assert_eq!(back.as_ref(), Ok(&plan), "{}", text);
+    }
+
+    /// Times keep every nanosecond.
+    #[test]
+    fn times_come_back_exactly(ns in 0u64..864_000_000_000_000) {
+        let mut plan = shaped();
+        plan.promises.worst_ms = Ms(ns);
+        prop_assert_eq!(read(write(&plan).unwrap().as_bytes()).unwrap().promises.worst_ms, Ms(ns));
+    }
+
+    #[test]
+    fn nothing_panics_and_errors_take_a_line(at in 0usize..4000, with in ".{0,6}") {
+        let text = std::fs::read_to_string(GOLDEN).unwrap();
+        let at = (0..=at.min(text.len())).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
+        let text = format!("{}{with}{}", &text[..at], text.get(at + 1..).unwrap_or(""));
+        if let Err(e) = read(text.as_bytes()) {
+            prop_assert_eq!(e.to_string().lines().count(), 1, "{}", e);
+        }
+    }
+}
+
+#[test]
+fn slots_may_wrap_around_but_not_onto_themselves() {
+    let mut plan = shaped();
+    let cycle = plan.cycle_ms.0;
+    let gamma = plan.servers.iter().position(|s| s.name == "gamma").unwrap();
+    plan.servers[gamma].slots_ms = vec![
+        Slot(Ms(ms(10.0)), Ms(ms(20.0))),
+        Slot(Ms(ms(90.0)), Ms(cycle + ms(5.0))),
+    ];
+    assert_eq!(onbeat_plan::validate(&plan), Ok(()));
+    plan.servers[gamma].slots_ms[1].1 = Ms(cycle + ms(11.0));
+    assert!(onbeat_plan::validate(&plan).is_err());
+    // Onto another's of the same priority.
+    plan.servers[gamma].slots_ms[1].1 = Ms(cycle + ms(1.0));
+    plan.servers[gamma].priority = 81;
+    let fault = onbeat_plan::validate(&plan).unwrap_err().to_string();
+    assert!(
+        fault.contains("throttle") && fault.contains("overlap"),
+        "{fault}"
+    );
+}

@@ -29,6 +29,18 @@ pub enum CliError {
         path: PathBuf,
         source: onbeat_model::file::ModelFileError,
     },
+    /// No plan can be made.
+    #[error("{}: {source}", path.display())]
+    Plan {
+        path: PathBuf,
+        source: onbeat_plan::PlanError,
+    },
+    /// A file is no plan, or one that cannot hold.
+    #[error("{}: {source}", path.display())]
+    PlanFile {
+        path: PathBuf,
+        source: onbeat_plan::PlanFileError,
+    },
     /// A directory was given where a model is needed.
     #[error("{p} is a directory, and {command} needs a model file: if it is a trace, make one with `onbeat model {p}`", p = path.display())]
     TraceForModel { path: PathBuf, command: String },

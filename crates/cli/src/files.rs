@@ -60,6 +60,15 @@ pub fn load_model(path: &Path, command: &str) -> Result<Model, CliError> {
     })
 }
 
+/// Reads a file, but no more than one byte beyond `limit`: enough to see that it is too long.
+pub fn read_at_most(path: &Path, limit: usize) -> Result<Vec<u8>, CliError> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|f| f.take(limit as u64 + 1).read_to_end(&mut bytes))
+        .map_err(|source| read_error(path, source))?;
+    Ok(bytes)
+}
+
 /// Opens the trace at a path, for `command`; `hint` is what to do with a model instead.
 pub fn open_trace(path: &Path, command: &str, hint: &'static str) -> Result<Reader, CliError> {
     if kind(path)? == Kind::File && begins_like_json(path)? {

@@ -6,6 +6,7 @@ mod files;
 mod lab;
 mod merge;
 mod model;
+mod plan;
 mod progress;
 mod record;
 mod report;
@@ -30,6 +31,7 @@ Examples:
   onbeat model trace -o model.json
   onbeat chains model.json
   onbeat report model.json -o report.html
+  onbeat plan model.json --bands auto -o plan.yaml
 
 Exit codes:
   0  done
@@ -52,6 +54,7 @@ enum Command {
     Chains(chains::Args),
     Export(export::Args),
     Report(report::Args),
+    Plan(plan::Args),
     Lab(lab::Args),
 }
 
@@ -74,6 +77,7 @@ fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Chains(args) => chains::run(args),
         Command::Export(args) => export::run(args),
         Command::Report(args) => report::run(args),
+        Command::Plan(args) => plan::run(args),
         Command::Lab(args) => lab::run(args),
     }
 }

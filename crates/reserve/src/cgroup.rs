@@ -1,0 +1,227 @@
+//! Gates made of cgroup freezers, of version 1 and of version 2.
+
+use crate::backend::{Backend, GateError, Note};
+use crate::ledger::{Entry, Group};
+use crate::proc::Mount;
+use crate::sys;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::Mutex;
+
+/// Groups of one gate: with version 2 one for each cgroup that its threads come from.
+const GROUPS: usize = 16;
+
+/// The files that open and close one server's gate.
+struct Gate {
+    label: String,
+    /// Descriptors, for the dispatcher; -1 behind the last.
+    fds: [AtomicI32; GROUPS],
+    /// Their owners, and the cgroup below which each group lies.
+    files: Mutex<Vec<(PathBuf, File)>>,
+}
+
+impl Gate {
+    fn new(label: &str) -> Gate {
+        Gate {
+            label: label.into(),
+            fds: [const { AtomicI32::new(-1) }; GROUPS],
+            files: Mutex::default(),
+        }
+    }
+
+    /// Writes to every group, also where one fails; the last failure.
+    fn write(&self, text: &[u8]) -> io::Result<()> {
+        let mut result = Ok(());
+        for fd in &self.fds {
+            let fd: RawFd = fd.load(Ordering::Acquire);
+            if fd < 0 {
+                break;
+            }
+            if let Err(e) = sys::write_at_start(fd, text) {
+                result = Err(e);
+            }
+        }
+        result
+    }
+}
+
+fn kernel(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> GateError {
+    let path = path.to_path_buf();
+    move |source| GateError::Kernel { what, path, source }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), GateError> {
+    let written = OpenOptions::new()
+        .write(true)
+        .open(path)
+        .and_then(|mut f| f.write_all(text.as_bytes()));
+    written.map_err(kernel("cannot write to", path))
+}
+
+fn make_dir(dir: &Path) -> Result<(), GateError> {
+    match fs::create_dir(dir) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+            Err(kernel("cannot make the cgroup", dir)(e))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn open_gate(path: &Path) -> Result<File, GateError> {
+    let file = OpenOptions::new().write(true).open(path);
+    file.map_err(kernel("cannot open", path))
+}
+
+/// The freezer of version 1: a group `onbeat-.../SERVER` at the hierarchy's root takes single threads
+/// of any process.
+pub(crate) struct V1 {
+    mount: Mount,
+    name: String,
+    gates: Vec<Option<Gate>>,
+}
+
+impl V1 {
+    pub(crate) fn new(mount: Mount, name: &str, servers: usize) -> V1 {
+        V1 {
+            mount,
+            name: name.into(),
+            gates: (0..servers).map(|_| None).collect(),
+        }
+    }
+}
+
+impl Backend for V1 {
+    fn name(&self) -> &'static str {
+        "cgroup v1 freezer"
+    }
+
+    fn create(&mut self, server: usize, label: &str, note: Note) -> Result<(), GateError> {
+        let outer = self.mount.point.join(&self.name);
+        let inner = outer.join(label);
+        for dir in [&outer, &inner] {
+            note(Entry::Group(Group {
+                thaw: Some((dir.join("freezer.state"), "THAWED".into())),
+                members: dir.join("tasks"),
+                home: self.mount.point.join("tasks"),
+                dir: dir.clone(),
+            }))
+            .map_err(GateError::Note)?;
+            make_dir(dir)?;
+        }
+        let gate = Gate::new(label);
+        let file = open_gate(&inner.join("freezer.state"))?;
+        gate.fds[0].store(file.as_raw_fd(), Ordering::Release);
+        gate.files
+            .lock()
+            .expect("nobody panics with it")
+            .push((outer, file));
+        self.gates[server] = Some(gate);
+        Ok(())
+    }
+
+    fn open(&self, server: usize) -> io::Result<()> {
+        self.gates[server]
+            .as_ref()
+            .map_or(Ok(()), |g| g.write(b"THAWED"))
+    }
+
+    fn close(&self, server: usize) -> io::Result<()> {
+        self.gates[server]
+            .as_ref()
+            .map_or(Ok(()), |g| g.write(b"FROZEN"))
+    }
+
+    fn home(&self, tid: u32) -> Result<Option<PathBuf>, GateError> {
+        let dir = self.mount.of_thread(tid).map_err(GateError::Where)?;
+        Ok(Some(dir.join("tasks")))
+    }
+
+    fn add(&self, server: usize, tid: u32, _note: Note) -> Result<(), GateError> {
+        let Some(gate) = &self.gates[server] else {
+            return Ok(());
+        };
+        let group = self.mount.point.join(&self.name).join(&gate.label);
+        write(&group.join("tasks"), &tid.to_string())
+    }
+}
+
+/// The freezer of version 2. Threads of a process cannot leave the process's cgroup here, except into
+/// threaded cgroups below it. So the groups are made there, for every such cgroup.
+pub(crate) struct V2 {
+    mount: Mount,
+    name: String,
+    gates: Vec<Option<Gate>>,
+}
+
+impl V2 {
+    pub(crate) fn new(mount: Mount, name: &str, servers: usize) -> V2 {
+        V2 {
+            mount,
+            name: name.into(),
+            gates: (0..servers).map(|_| None).collect(),
+        }
+    }
+}
+
+impl Backend for V2 {
+    fn name(&self) -> &'static str {
+        "cgroup v2 freezer"
+    }
+
+    fn create(&mut self, server: usize, label: &str, _note: Note) -> Result<(), GateError> {
+        // The groups come with the threads.
+        self.gates[server] = Some(Gate::new(label));
+        Ok(())
+    }
+
+    fn open(&self, server: usize) -> io::Result<()> {
+        self.gates[server]
+            .as_ref()
+            .map_or(Ok(()), |g| g.write(b"0"))
+    }
+
+    fn close(&self, server: usize) -> io::Result<()> {
+        self.gates[server]
+            .as_ref()
+            .map_or(Ok(()), |g| g.write(b"1"))
+    }
+
+    fn home(&self, tid: u32) -> Result<Option<PathBuf>, GateError> {
+        let dir = self.mount.of_thread(tid).map_err(GateError::Where)?;
+        Ok(Some(dir.join("cgroup.threads")))
+    }
+
+    fn add(&self, server: usize, tid: u32, note: Note) -> Result<(), GateError> {
+        let Some(gate) = &self.gates[server] else {
+            return Ok(());
+        };
+        let parent = self.mount.of_thread(tid).map_err(GateError::Where)?;
+        let outer = parent.join(&self.name);
+        let inner = outer.join(&gate.label);
+        let mut files = gate.files.lock().expect("nobody panics with it");
+        if !files.iter().any(|f| f.0 == parent) {
+            let place = gate
+                .fds
+                .get(files.len())
+                .ok_or(GateError::TooMany(GROUPS))?;
+            for (dir, gated) in [(&outer, false), (&inner, true)] {
+                note(Entry::Group(Group {
+                    thaw: gated.then(|| (dir.join("cgroup.freeze"), "0".into())),
+                    members: dir.join("cgroup.threads"),
+                    home: parent.join("cgroup.threads"),
+                    dir: dir.clone(),
+                }))
+                .map_err(GateError::Note)?;
+                make_dir(dir)?;
+                write(&dir.join("cgroup.type"), "threaded")?;
+            }
+            let file = open_gate(&inner.join("cgroup.freeze"))?;
+            place.store(file.as_raw_fd(), Ordering::Release);
+            files.push((parent, file));
+        }
+        write(&inner.join("cgroup.threads"), &tid.to_string())
+    }
+}

@@ -1,0 +1,189 @@
+//! Counters of the dispatcher: written by one thread, read by any, without locks.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+
+/// Buckets of a [`Histogram`]: eight for each power of two.
+const BUCKETS: usize = 8 * 40;
+
+/// How often which length of time was seen, in buckets of at most an eighth of their length.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    buckets: [AtomicU64; BUCKETS],
+    sum_ns: AtomicU64,
+    max_ns: AtomicU64,
+}
+
+impl Recorder {
+    pub(crate) const fn new() -> Recorder {
+        Recorder {
+            buckets: [const { AtomicU64::new(0) }; BUCKETS],
+            sum_ns: AtomicU64::new(0),
+            max_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts one. Real-time safe.
+    pub(crate) fn record(&self, ns: u64) {
+        self.buckets[bucket(ns)].fetch_add(1, Relaxed);
+        self.sum_ns.fetch_add(ns, Relaxed);
+        self.max_ns.fetch_max(ns, Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> Histogram {
+        Histogram {
+            buckets: self.buckets.iter().map(|b| b.load(Relaxed)).collect(),
+            sum_ns: self.sum_ns.load(Relaxed),
+            max_ns: self.max_ns.load(Relaxed),
+        }
+    }
+}
+
+fn bucket(ns: u64) -> usize {
+    if ns < 8 {
+        return ns as usize;
+    }
+    let power = ns.ilog2() as usize;
+    let eighth = (ns >> (power - 3)) as usize & 7;
+    ((power - 2) * 8 + eighth).min(BUCKETS - 1)
+}
+
+/// Largest value of a bucket.
+fn upper(bucket: usize) -> u64 {
+    if bucket < 8 {
+        return bucket as u64;
+    }
+    let (power, eighth) = (bucket / 8 + 2, bucket as u64 % 8);
+    ((9 + eighth) << (power - 3)) - 1
+}
+
+/// A distribution of lengths of time: quantiles are at most an eighth too large.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Histogram {
+    buckets: Vec<u64>,
+    sum_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+impl Histogram {
+    /// How many were counted.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// Their mean; 0 where there are none.
+    pub fn mean_ns(&self) -> u64 {
+        self.sum_ns.checked_div(self.count()).unwrap_or(0)
+    }
+
+    /// What the share `q` (0 to 1) of them does not exceed; 0 where there are none.
+    pub fn quantile_ns(&self, q: f64) -> u64 {
+        let wanted = (q.clamp(0.0, 1.0) * self.count() as f64).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        for (i, n) in self.buckets.iter().enumerate() {
+            seen += n;
+            if seen >= wanted {
+                return upper(i).min(self.max_ns);
+            }
+        }
+        0
+    }
+}
+
+/// What the dispatcher writes.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    pub(crate) lateness: Recorder,
+    pub(crate) opening: Recorder,
+    pub(crate) closing: Recorder,
+    pub(crate) cycles: AtomicU64,
+    pub(crate) open_failures: AtomicU64,
+    pub(crate) close_failures: AtomicU64,
+    pub(crate) skipped: AtomicU64,
+    pub(crate) cpu_ns: AtomicU64,
+    pub(crate) behind_ns: AtomicI64,
+}
+
+impl Counters {
+    pub(crate) const fn new() -> Counters {
+        Counters {
+            lateness: Recorder::new(),
+            opening: Recorder::new(),
+            closing: Recorder::new(),
+            cycles: AtomicU64::new(0),
+            open_failures: AtomicU64::new(0),
+            close_failures: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+            cpu_ns: AtomicU64::new(0),
+            behind_ns: AtomicI64::new(0),
+        }
+    }
+
+    pub(crate) fn read(&self, elapsed_ns: u64) -> Stats {
+        Stats {
+            elapsed_ns,
+            cpu_ns: self.cpu_ns.load(Relaxed),
+            cycles: self.cycles.load(Relaxed),
+            lateness: self.lateness.read(),
+            opening: self.opening.read(),
+            closing: self.closing.read(),
+            open_failures: self.open_failures.load(Relaxed),
+            close_failures: self.close_failures.load(Relaxed),
+            skipped_slots: self.skipped.load(Relaxed),
+            behind_ns: self.behind_ns.load(Relaxed),
+        }
+    }
+}
+
+/// What the dispatcher has done so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stats {
+    /// Time since it was started.
+    pub elapsed_ns: u64,
+    /// CPU time of its thread.
+    pub cpu_ns: u64,
+    /// Cycles that it has seen, also those that it slept through.
+    pub cycles: u64,
+    /// How much later than at the table's instants it ran.
+    pub lateness: Histogram,
+    /// How long it took to open a gate (thaw), once for each success.
+    pub opening: Histogram,
+    /// How long it took to close a gate (freeze), once for each success.
+    pub closing: Histogram,
+    /// Gates that could not be opened; tried again at the next instant of the table.
+    pub open_failures: u64,
+    /// Gates that could not be closed; tried again likewise.
+    pub close_failures: u64,
+    /// Slots that were over before the dispatcher came to open them.
+    pub skipped_slots: u64,
+    /// How far the phase still is from the origin that was set last: the gap between two cycles'
+    /// events bounds how far one cycle moves.
+    pub behind_ns: i64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_an_eighth_too_large_at_most() {
+        let recorder = Recorder::new();
+        assert_eq!(recorder.read().quantile_ns(0.5), 0);
+        let mut values: Vec<u64> = (0..40_000).map(|i| i * i % 1_000_003).collect();
+        values.iter().for_each(|&v| recorder.record(v));
+        values.sort_unstable();
+        let read = recorder.read();
+        assert_eq!(read.count(), 40_000);
+        assert_eq!(read.quantile_ns(1.0), *values.last().unwrap());
+        for q in [0.001, 0.01, 0.5, 0.9, 0.999] {
+            let truth = values[(q * 40_000.0) as usize - 1];
+            let found = read.quantile_ns(q);
+            assert!(
+                found >= truth && found <= truth + truth / 8 + 1,
+                "{q}: {truth} {found}"
+            );
+        }
+        recorder.record(u64::MAX);
+        assert_eq!(recorder.read().max_ns, u64::MAX);
+    }
+}

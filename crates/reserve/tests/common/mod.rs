@@ -1,0 +1,229 @@
+//! Threads to be gated, what the kernel says of them, and what a test needs.
+#![allow(dead_code, clippy::undocumented_unsafe_blocks)]
+
+use onbeat_plan::schema::{Ms, Server, Slot};
+use onbeat_reserve::{Choice, Options};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{mpsc, Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+pub const MS: u64 = 1_000_000;
+pub const HOUR: u64 = 3600 * 1000 * MS;
+
+/// One test at a time: they are about who runs when.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The freezers of this machine that a test can use; prints why one is left out.
+pub fn backends(test: &str) -> Vec<Choice> {
+    let mut found = Vec::new();
+    if unsafe { libc::geteuid() } != 0 {
+        println!("skipped: {test}: needs root");
+        return found;
+    }
+    for (choice, kind) in [
+        (Choice::CgroupV1, "cgroup rw,freezer"),
+        (Choice::CgroupV2, "cgroup2 cgroup2 "),
+    ] {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        match mounts.lines().any(|l| l.contains(kind)) {
+            true => found.push(choice),
+            false => println!("skipped: {test} with {choice:?}: not mounted here"),
+        }
+    }
+    found
+}
+
+/// A directory of the test's own, removed at the end.
+pub struct Dir(pub PathBuf);
+
+impl Dir {
+    pub fn new(name: &str) -> Dir {
+        let dir = std::env::temp_dir().join(format!("onbeat-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        Dir(dir)
+    }
+
+    pub fn ledgers(&self) -> usize {
+        let files = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        files
+            .filter(|f| f.path().extension().is_some_and(|e| e == "json"))
+            .count()
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+pub fn options(backend: Choice, dir: &Dir) -> Options {
+    let mut options = Options::new(0);
+    options.backend = backend;
+    options.state_dir = dir.0.clone();
+    options
+}
+
+/// The last CPU: the dispatcher has the first.
+pub fn cpu() -> u16 {
+    unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) as u16 - 1 }
+}
+
+pub fn server(name: &str, priority: u8, slots_ns: &[(u64, u64)]) -> Server {
+    Server {
+        name: name.into(),
+        cpu: cpu(),
+        priority,
+        slots_ms: slots_ns.iter().map(|s| Slot(Ms(s.0), Ms(s.1))).collect(),
+        callbacks: vec![],
+    }
+}
+
+pub fn now_ns() -> u64 {
+    let mut t = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+pub fn gettid() -> u32 {
+    unsafe { libc::gettid() as u32 }
+}
+
+/// CPU time of any thread; none when it is gone.
+pub fn ran_ns(tid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// Everything of a thread that has to be as it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Likeness {
+    policy: i32,
+    priority: i32,
+    nice: i32,
+    deadline: String,
+    cpus: String,
+    cgroups: String,
+}
+
+pub fn likeness(tid: u32) -> Likeness {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap();
+    let cpus = status.lines().find(|l| l.starts_with("Cpus_allowed:"));
+    unsafe {
+        let mut attr: libc::sched_attr = std::mem::zeroed();
+        let got = libc::syscall(libc::SYS_sched_getattr, tid, &mut attr, 48u32, 0u32);
+        assert_eq!(got, 0);
+        let deadline = match attr.sched_policy as i32 {
+            libc::SCHED_DEADLINE => format!(
+                "{} {} {}",
+                { attr.sched_runtime },
+                { attr.sched_deadline },
+                { attr.sched_period }
+            ),
+            _ => String::new(),
+        };
+        Likeness {
+            policy: libc::sched_getscheduler(tid as i32),
+            priority: attr.sched_priority as i32,
+            nice: attr.sched_nice,
+            deadline,
+            cpus: cpus.unwrap().into(),
+            cgroups: fs::read_to_string(format!("/proc/{tid}/cgroup")).unwrap(),
+        }
+    }
+}
+
+/// A thread of this process that does `work` until it is dropped.
+pub struct Worker {
+    pub tid: u32,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    pub fn new(work: impl Fn(&AtomicBool) + Send + 'static) -> Worker {
+        let stop = Arc::new(AtomicBool::new(false));
+        let theirs = stop.clone();
+        let (send, receive) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            send.send(gettid()).unwrap();
+            work(&theirs);
+        });
+        Worker {
+            tid: receive.recv().unwrap(),
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    /// One that wants the CPU all the time.
+    pub fn spinning() -> Worker {
+        Worker::new(|stop| while !stop.load(Relaxed) {})
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        let _ = self.thread.take().unwrap().join();
+    }
+}
+
+/// Waits for what must come; a watchdog against hanging.
+pub fn wait_for(what: &str, mut came: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !came() {
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "waited for {what}"
+        );
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Waits until the thread stands still, and sees that it goes on standing.
+pub fn assert_frozen(tid: u32) {
+    let mut last = ran_ns(tid).unwrap();
+    wait_for("the thread to be frozen", || {
+        std::thread::sleep(Duration::from_millis(20));
+        let now = ran_ns(tid).unwrap();
+        std::mem::replace(&mut last, now) == now
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(ran_ns(tid), Some(last), "it ran while frozen");
+}
+
+pub fn assert_runs(tid: u32) {
+    let begin = ran_ns(tid).unwrap();
+    wait_for("the thread to run", || ran_ns(tid).unwrap() > begin + MS);
+}
+
+/// Cgroups below a directory that reservations of this process or `pid` have left.
+pub fn groups_of(pid: u32) -> Vec<PathBuf> {
+    fn walk(dir: &Path, start: &str, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|t| t.is_dir()) {
+                if entry.file_name().to_string_lossy().starts_with(start) {
+                    found.push(entry.path());
+                }
+                walk(&entry.path(), start, found);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(
+        Path::new("/sys/fs/cgroup"),
+        &format!("onbeat-{pid}-"),
+        &mut found,
+    );
+    found
+}

@@ -1,0 +1,410 @@
+//! What every means of keeping threads from running has to do: one suite, on the real kernel.
+#![allow(clippy::undocumented_unsafe_blocks)]
+
+mod common;
+
+use common::*;
+use onbeat_reserve::{AssignError, Choice, Reservation, StartError, Warning};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{mpsc, Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+/// A slot that is over, and does not come back while the test runs; and one that is now.
+fn shut_and_open() -> [onbeat_plan::schema::Server; 2] {
+    [
+        server("shut", 20, &[(0, MS)]),
+        server("open", 20, &[(HOUR / 4, 3 * HOUR / 4)]),
+    ]
+}
+
+fn start(backend: Choice, dir: &Dir) -> Reservation {
+    let origin = now_ns() + HOUR / 2;
+    let reservation =
+        Reservation::start(HOUR, &shut_and_open(), origin, options(backend, dir)).unwrap();
+    let name = format!("{backend:?}").replace("CgroupV", "cgroup v");
+    assert!(reservation.backend().starts_with(&name));
+    reservation
+}
+
+fn nothing_is_left(dir: &Dir) {
+    assert_eq!(groups_of(std::process::id()), Vec::<PathBuf>::new());
+    assert_eq!(dir.ledgers(), 0);
+}
+
+#[test]
+fn threads_run_only_while_their_gate_is_open() {
+    let _alone = alone();
+    for backend in backends("threads_run_only_while_their_gate_is_open") {
+        let dir = Dir::new("open");
+        let workers = [Worker::spinning(), Worker::spinning(), Worker::spinning()];
+        let [shut, open, free] = workers.each_ref().map(|w| w.tid);
+        let before = workers.each_ref().map(|w| likeness(w.tid));
+        let reservation = start(backend, &dir);
+        reservation.assign(shut, "shut").unwrap();
+        assert_frozen(shut);
+        reservation.assign(open, "open").unwrap();
+        assert_runs(open);
+        assert_frozen(shut);
+        assert_runs(free);
+        // The origin moves: an hour is over at once, as far as the gap between cycles allows.
+        reservation.release(shut).unwrap();
+        assert_runs(shut);
+        assert_eq!(likeness(shut), before[0]);
+        reservation.assign(shut, "shut").unwrap();
+        assert_frozen(shut);
+        let report = reservation.stop();
+        assert_eq!((report.restored.threads, report.restored.gone), (2, 0));
+        assert_eq!(report.restored.failures, Vec::<String>::new());
+        assert_runs(shut);
+        assert_eq!(workers.each_ref().map(|w| likeness(w.tid)), before);
+        nothing_is_left(&dir);
+    }
+}
+
+#[test]
+fn slots_come_and_go_under_load() {
+    let _alone = alone();
+    for backend in backends("slots_come_and_go_under_load") {
+        let dir = Dir::new("slots");
+        // Half the time for one, a twentieth in short slots for the other; below them a real-time
+        // thread and normal ones that want all of the CPU.
+        let cycle = 20 * MS;
+        let short = [(11 * MS, 11 * MS + MS / 2), (15 * MS, 15 * MS + MS / 2)];
+        let servers = [
+            server("half", 30, &[(0, 5 * MS), (5 * MS, 8 * MS)]),
+            server("short", 30, &short),
+            server("low", 5, &[(0, 17 * MS)]),
+            server("normal", 0, &[(0, cycle)]),
+        ];
+        let workers: Vec<Worker> = (0..5).map(|_| Worker::spinning()).collect();
+        let before: Vec<_> = workers.iter().map(|w| likeness(w.tid)).collect();
+        let reservation =
+            Reservation::start(cycle, &servers, now_ns(), options(backend, &dir)).unwrap();
+        for (worker, name) in workers
+            .iter()
+            .zip(["half", "short", "low", "normal", "normal"])
+        {
+            reservation.assign(worker.tid, name).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        let ran: Vec<u64> = workers.iter().map(|w| ran_ns(w.tid).unwrap()).collect();
+        let begin = Instant::now();
+        std::thread::sleep(Duration::from_millis(1500));
+        let took = begin.elapsed().as_nanos() as f64;
+        let shares: Vec<f64> = workers
+            .iter()
+            .zip(ran)
+            .map(|(w, ran)| (ran_ns(w.tid).unwrap() - ran) as f64 / took)
+            .collect();
+        let stats = reservation.stats();
+        let report = reservation.stop();
+        println!("{backend:?}: shares {shares:.3?}, {} cycles", stats.cycles);
+        // What other processes take, or the host, may be missing; more than a slot is not to be had.
+        for (share, slots) in shares.iter().zip([0.4, 0.05, 0.4, 0.15]) {
+            assert!(*share > slots / 4.0 && *share < slots + 0.1, "{shares:?}");
+        }
+        assert!(stats.cycles >= 70, "{}", stats.cycles);
+        assert_eq!(stats.open_failures + stats.close_failures, 0);
+        assert!(stats.opening.count() > 200 && stats.lateness.count() > 400);
+        assert_eq!(report.restored.threads, 5);
+        let after: Vec<_> = workers.iter().map(|w| likeness(w.tid)).collect();
+        assert_eq!(after, before);
+        nothing_is_left(&dir);
+    }
+}
+
+#[test]
+fn every_policy_comes_back() {
+    let _alone = alone();
+    for backend in backends("every_policy_comes_back") {
+        let dir = Dir::new("policy");
+        let give = |policy: i32, priority: i32, nice: i32, cpu: Option<usize>| unsafe {
+            let worker = Worker::new(|stop| {
+                while !stop.load(Relaxed) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let tid = worker.tid as i32;
+            assert_eq!(libc::setpriority(libc::PRIO_PROCESS, worker.tid, nice), 0);
+            if let Some(cpu) = cpu {
+                let mut set: libc::cpu_set_t = std::mem::zeroed();
+                libc::CPU_SET(cpu, &mut set);
+                assert_eq!(libc::sched_setaffinity(tid, size_of_val(&set), &set), 0);
+            }
+            if policy == libc::SCHED_DEADLINE {
+                let mut attr: libc::sched_attr = std::mem::zeroed();
+                attr.size = 48;
+                attr.sched_policy = policy as u32;
+                (attr.sched_runtime, attr.sched_deadline, attr.sched_period) =
+                    (MS, 5 * MS, 10 * MS);
+                let set = libc::syscall(libc::SYS_sched_setattr, worker.tid, &attr, 0u32);
+                assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+            } else {
+                let parameters = libc::sched_param {
+                    sched_priority: priority,
+                };
+                assert_eq!(libc::sched_setscheduler(tid, policy, &parameters), 0);
+            }
+            worker
+        };
+        let workers = [
+            give(libc::SCHED_OTHER, 0, -3, Some(0)),
+            give(libc::SCHED_BATCH, 0, 7, None),
+            give(libc::SCHED_IDLE, 0, 0, None),
+            give(libc::SCHED_FIFO, 7, 0, Some(1)),
+            give(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, 9, 2, None),
+            give(libc::SCHED_DEADLINE, 0, 0, None),
+        ];
+        let before = workers.each_ref().map(|w| likeness(w.tid));
+        let reservation = start(backend, &dir);
+        for (i, worker) in workers.iter().enumerate() {
+            reservation
+                .assign(worker.tid, ["shut", "open"][i % 2])
+                .unwrap();
+            assert_ne!(likeness(worker.tid), before[i]);
+        }
+        for worker in &workers[..3] {
+            reservation.release(worker.tid).unwrap();
+        }
+        for (worker, before) in workers[..3].iter().zip(&before) {
+            assert_eq!(likeness(worker.tid), *before);
+            reservation.place(worker.tid, cpu(), 3).unwrap();
+            assert_ne!(likeness(worker.tid), *before);
+        }
+        assert_eq!(reservation.stop().restored.threads, 6);
+        assert_eq!(workers.each_ref().map(|w| likeness(w.tid)), before);
+        nothing_is_left(&dir);
+    }
+}
+
+#[test]
+fn a_thread_that_waits_is_not_disturbed() {
+    let _alone = alone();
+    for backend in backends("a_thread_that_waits_is_not_disturbed") {
+        let dir = Dir::new("waits");
+        let cycle = 10 * MS;
+        let servers = [server("r", 20, &[(0, 3 * MS)])];
+        let reservation =
+            Reservation::start(cycle, &servers, now_ns(), options(backend, &dir)).unwrap();
+        // Each message must come through, whenever it is sent; a sleep must not be short.
+        let pair = Arc::new((Mutex::new(0u32), Condvar::new()));
+        let theirs = pair.clone();
+        let (send, receive) = mpsc::channel();
+        let waiting = Worker::new(move |_| {
+            let (number, changed) = &*theirs;
+            for expected in 1..=100 {
+                let mut number = number.lock().unwrap();
+                while *number < expected {
+                    number = changed.wait(number).unwrap();
+                }
+                send.send(*number).unwrap();
+            }
+        });
+        let (slept, sleeps) = mpsc::channel();
+        let sleeping = Worker::new(move |_| {
+            for _ in 0..5 {
+                let begin = Instant::now();
+                let time = libc::timespec {
+                    tv_sec: 0,
+                    tv_nsec: 50_000_000,
+                };
+                let result = unsafe { libc::nanosleep(&time, std::ptr::null_mut()) };
+                slept.send((result, begin.elapsed())).unwrap();
+            }
+        });
+        let (polled, polls) = mpsc::channel();
+        let polling = Worker::new(move |_| unsafe {
+            for _ in 0..5 {
+                polled
+                    .send(libc::poll(std::ptr::null_mut(), 0, 50))
+                    .unwrap();
+            }
+            let epoll = libc::epoll_create1(0);
+            let mut event: libc::epoll_event = std::mem::zeroed();
+            polled
+                .send(libc::epoll_wait(epoll, &mut event, 1, 50))
+                .unwrap();
+        });
+        for worker in [&waiting, &sleeping, &polling] {
+            reservation.assign(worker.tid, "r").unwrap();
+        }
+        for number in 1..=100 {
+            *pair.0.lock().unwrap() = number;
+            pair.1.notify_one();
+            let got = receive.recv_timeout(Duration::from_secs(60)).unwrap();
+            assert!(got >= number);
+            std::thread::sleep(Duration::from_micros(1700));
+        }
+        for (result, time) in sleeps {
+            assert_eq!(result, 0);
+            assert!(time >= Duration::from_millis(50));
+        }
+        let polls: Vec<i32> = polls.into_iter().collect();
+        assert_eq!(polls[..5], [0; 5]);
+        println!("{backend:?}: epoll_wait gives {} (-1: EINTR)", polls[5]);
+    }
+}
+
+#[test]
+fn what_a_gated_thread_starts_is_put_back_too() {
+    let _alone = alone();
+    for backend in backends("what_a_gated_thread_starts_is_put_back_too") {
+        let dir = Dir::new("starts");
+        let (go, gone) = mpsc::channel::<()>();
+        let (send, receive) = mpsc::channel();
+        let gone = Mutex::new(gone);
+        let parent = Worker::new(move |stop| {
+            gone.lock().unwrap().recv().unwrap();
+            let worker = Worker::spinning();
+            let child = std::process::Command::new("sleep")
+                .arg("60")
+                .spawn()
+                .unwrap();
+            send.send((worker.tid, child)).unwrap();
+            while !stop.load(Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let before = likeness(parent.tid);
+        let reservation = start(backend, &dir);
+        reservation.assign(parent.tid, "open").unwrap();
+        go.send(()).unwrap();
+        let (tid, mut child) = receive.recv().unwrap();
+        // Its own policy is a normal one, its cgroup the server's.
+        assert_ne!(likeness(tid), before);
+        let report = reservation.stop();
+        assert_eq!(report.restored.failures, Vec::<String>::new());
+        nothing_is_left(&dir);
+        assert_eq!(likeness(tid), before);
+        assert_eq!(
+            fs::read_to_string(format!("/proc/{}/cgroup", child.id())).unwrap(),
+            fs::read_to_string("/proc/self/cgroup").unwrap()
+        );
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_thread_in_a_cgroup_of_its_own_goes_back_there() {
+    let _alone = alone();
+    for backend in backends("a_thread_in_a_cgroup_of_its_own_goes_back_there") {
+        let root = match backend {
+            Choice::CgroupV1 => "/sys/fs/cgroup/freezer",
+            _ => "/sys/fs/cgroup/unified",
+        };
+        let Ok(()) = fs::create_dir(format!("{root}/home of test")) else {
+            println!("skipped: a cgroup of its own: {root} is not there");
+            continue;
+        };
+        let dir = Dir::new("home");
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let procs = format!("{root}/home of test/cgroup.procs");
+        fs::write(&procs, child.id().to_string()).unwrap();
+        let before = likeness(child.id());
+        let reservation = start(backend, &dir);
+        reservation.assign(child.id(), "shut").unwrap();
+        assert_ne!(likeness(child.id()), before);
+        reservation.stop();
+        let after = likeness(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        fs::remove_dir(format!("{root}/home of test")).unwrap();
+        assert_eq!(after, before);
+        nothing_is_left(&dir);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let _alone = alone();
+    for backend in backends("what_cannot_be_is_refused") {
+        let dir = Dir::new("refused");
+        let worker = Worker::spinning();
+        let before = likeness(worker.tid);
+        let reservation = start(backend, &dir);
+        let second = start(backend, &dir);
+        let check = |result: Result<(), AssignError>, wanted: &str| {
+            let text = result.unwrap_err().to_string();
+            assert!(text.contains(wanted) && !text.contains('\n'), "{text}");
+        };
+        let ended = Worker::new(|_| ()).tid;
+        wait_for("the thread's end", || ran_ns(ended).is_none());
+        check(reservation.assign(ended, "shut"), "no thread");
+        check(reservation.assign(0, "shut"), "no thread");
+        check(reservation.assign(u32::MAX, "shut"), "no thread");
+        check(reservation.assign(worker.tid, "a\nb"), "no server");
+        check(
+            reservation.assign(reservation.dispatcher_tid(), "shut"),
+            "the dispatcher",
+        );
+        check(reservation.place(worker.tid, cpu(), 100), "priority");
+        check(reservation.place(worker.tid, 4000, 1), "CPU 4000");
+        assert_eq!(likeness(worker.tid), before);
+        reservation.assign(worker.tid, "shut").unwrap();
+        check(reservation.assign(worker.tid, "shut"), "already");
+        check(reservation.place(worker.tid, cpu(), 1), "already");
+        check(second.assign(worker.tid, "shut"), "another reservation");
+        assert!(second.release(worker.tid).is_err());
+        drop(second);
+        assert_frozen(worker.tid);
+        reservation.stop();
+        assert_eq!(likeness(worker.tid), before);
+        nothing_is_left(&dir);
+    }
+}
+
+#[test]
+fn nothing_starts_that_could_not_run() {
+    let _alone = alone();
+    let dir = Dir::new("nothing");
+    let with = |change: fn(&mut onbeat_reserve::Options), server| {
+        let mut options = options(Choice::Auto, &dir);
+        change(&mut options);
+        Reservation::start(100 * MS, &[server], 0, options)
+    };
+    let delta = || server("delta", 20, &[(0, MS)]);
+    let refused = |result: Result<Reservation, StartError>, wanted: &str| {
+        let text = result.unwrap_err().to_string();
+        assert!(text.contains(wanted) && !text.contains('\n'), "{text}");
+    };
+    refused(with(|o| o.dispatcher_cpu = 9000, delta()), "CPU 9000");
+    refused(with(|o| o.lead_ns = MS, delta()), "lead");
+    refused(with(|_| (), server("r", 95, &[(0, MS)])), "priority 95");
+    refused(with(|_| (), server("r\n", 1, &[(MS, MS)])), "slot 0");
+    refused(
+        with(|o| o.state_dir = "/proc/none".into(), delta()),
+        "/proc/none",
+    );
+    if !backends("nothing_starts_that_could_not_run").is_empty() {
+        refused(
+            with(|o| o.mount_table = "/dev/null".into(), delta()),
+            "is not mounted",
+        );
+        refused(with(|o| o.mount_table = "/none".into(), delta()), "/none");
+        refused(
+            with(|o| o.dispatcher_priority = 100, delta()),
+            "priority 100",
+        );
+        // A server without a gate needs no freezer.
+        let free = with(|o| o.mount_table = "/dev/null".into(), server("r", 1, &[]));
+        assert_eq!(free.unwrap().backend(), "none needed");
+        let full = with(|_| (), server("r", 1, &[(50 * MS, 148 * MS)])).unwrap();
+        assert!(
+            full.warnings().iter().any(
+                |w| matches!(w, Warning::RealTimeLimit { share, .. } if (share - 0.98).abs() < 1e-9)
+            ) || fs::read_to_string("/proc/sys/kernel/sched_rt_runtime_us")
+                .unwrap()
+                .trim()
+                == "-1",
+            "{:?}",
+            full.warnings()
+        );
+    }
+    assert_eq!(dir.ledgers(), 0);
+}

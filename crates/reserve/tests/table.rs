@@ -1,0 +1,152 @@
+//! The table and the walk through it against what the slots say themselves.
+
+use onbeat_plan::schema::{Ms, Server, Slot};
+use onbeat_reserve::table::{Table, Walk};
+use proptest::prelude::*;
+
+fn server(index: usize, slots: &[(u64, u64)]) -> Server {
+    Server {
+        name: index.to_string(),
+        cpu: 0,
+        priority: 1,
+        slots_ms: slots.iter().map(|s| Slot(Ms(s.0), Ms(s.1))).collect(),
+        callbacks: Vec::new(),
+    }
+}
+
+/// Ground truth: within a slot, or the lead before it.
+fn is_open(server: &Server, cycle: u64, lead: u64, origin: u64, at: u64) -> bool {
+    let since = (at as i64 - origin as i64).rem_euclid(cycle as i64) as u64;
+    server.slots_ms.is_empty()
+        || server.slots_ms.iter().any(|s| {
+            let (start, end) = (s.0 .0, s.1 .0);
+            [since, since + cycle, since + 2 * cycle]
+                .iter()
+                .any(|&t| t + lead >= start + cycle && t < end + cycle)
+                || end - start + lead >= cycle
+        })
+}
+
+const CYCLE: u64 = 1_000;
+
+fn servers() -> impl Strategy<Value = Vec<Server>> {
+    let slot = (0..CYCLE, 1..=CYCLE).prop_map(|(start, length)| (start, start + length));
+    let short = (0..CYCLE, 1..=60u64).prop_map(|(start, length)| (start, start + length));
+    let slots = proptest::collection::vec(prop_oneof![1 => slot, 4 => short], 0..5);
+    proptest::collection::vec(slots, 1..5)
+        .prop_map(|all| all.iter().enumerate().map(|(i, s)| server(i, s)).collect())
+}
+
+proptest! {
+    #[test]
+    fn a_gate_is_open_exactly_in_its_slots(
+        servers in servers(),
+        lead in 0..50u64,
+        origin in 0..5 * CYCLE,
+        start in 10 * CYCLE..12 * CYCLE,
+    ) {
+        let table = Table::new(CYCLE, lead, &servers).unwrap();
+        let mut open = vec![false; servers.len()];
+        let mut walk = Walk::new(&table, origin, start, &mut open);
+        for at in start..start + 3 * CYCLE {
+            while !table.events().is_empty() && walk.next_ns(&table) <= at {
+                let event = walk.advance(&table, origin).0.unwrap();
+                prop_assert_ne!(open[event.server], event.open, "nothing happens twice");
+                open[event.server] = event.open;
+            }
+            for (i, server) in servers.iter().enumerate() {
+                let truth = is_open(server, CYCLE, lead, origin, at);
+                prop_assert_eq!(open[i], truth, "server {} at {}", i, at);
+                prop_assert!(table.is_gated(i) || truth);
+            }
+        }
+    }
+
+    #[test]
+    fn a_moving_origin_neither_skips_nor_doubles_a_slot(
+        servers in servers(),
+        lead in 0..50u64,
+        origins in proptest::collection::vec(0..20 * CYCLE, 1..40),
+    ) {
+        let table = Table::new(CYCLE, lead, &servers).unwrap();
+        prop_assume!(!table.events().is_empty());
+        let mut open = vec![false; servers.len()];
+        let mut walk = Walk::new(&table, origins[0], 50 * CYCLE, &mut open);
+        let mut last_ns = 50 * CYCLE;
+        let mut taken = Vec::new();
+        for i in 0.. {
+            let Some(&origin) = origins.get(i / 3) else { break };
+            let at = walk.next_ns(&table);
+            prop_assert!(at >= last_ns, "time goes on");
+            taken.push(walk.advance(&table, origin).0.unwrap());
+            last_ns = at;
+        }
+        // In the table's order, from wherever it began.
+        let events = table.events();
+        let first = events.iter().position(|e| *e == taken[0]).unwrap();
+        for (i, event) in taken.iter().enumerate() {
+            prop_assert_eq!(event, &events[(first + i) % events.len()]);
+        }
+        // Once the origin stands still, it is reached.
+        let origin = *origins.last().unwrap();
+        let mut settles = (0..100_000).map(|_| walk.advance(&table, origin).1 && walk.behind_ns() == 0);
+        let settled = settles.any(|settled| settled);
+        let gap = table.cycle_ns() - events[events.len() - 1].offset_ns + events[0].offset_ns;
+        if gap > 1 {
+            prop_assert!(settled);
+            let begin = walk.next_ns(&table) - events[0].offset_ns + lead;
+            prop_assert_eq!(begin % CYCLE, origin % CYCLE);
+        }
+    }
+
+    #[test]
+    fn a_stall_leaves_out_whole_rounds(
+        servers in servers(),
+        late in 0..100 * CYCLE,
+    ) {
+        let table = Table::new(CYCLE, 10, &servers).unwrap();
+        prop_assume!(!table.events().is_empty());
+        let mut open = vec![false; servers.len()];
+        let mut walk = Walk::new(&table, 0, 50 * CYCLE, &mut open);
+        let due = walk.next_ns(&table);
+        let rounds = walk.catch_up(&table, due + late);
+        prop_assert_eq!(rounds, late / CYCLE);
+        prop_assert_eq!(walk.next_ns(&table), due + rounds * CYCLE);
+    }
+}
+
+#[test]
+fn slots_that_are_none_are_refused() {
+    for slot in [(5, 5), (6, 5), (CYCLE, CYCLE + 1), (0, CYCLE + 1)] {
+        let error = Table::new(CYCLE, 0, &[server(0, &[slot])]).unwrap_err();
+        assert!(!error.to_string().contains('\n'));
+    }
+    assert!(Table::new(0, 0, &[]).is_err());
+    assert!(Table::new(CYCLE, CYCLE, &[]).is_err());
+}
+
+#[test]
+fn the_paper_s_servers() {
+    // Thesis, section 4.5.2: gamma [0, 59], delta [59, 60], the rest [0, 100] of 100.
+    let servers = [
+        server(0, &[(0, 590)]),
+        server(1, &[(590, 600)]),
+        server(2, &[(0, 1000)]),
+    ];
+    let table = Table::new(CYCLE, 1, &servers).unwrap();
+    assert!(!table.is_gated(2));
+    let events: Vec<_> = table
+        .events()
+        .iter()
+        .map(|e| (e.offset_ns, e.server, e.open))
+        .collect();
+    assert_eq!(
+        events,
+        [
+            (0, 0, true),
+            (590, 1, true),
+            (591, 0, false),
+            (601, 1, false)
+        ]
+    );
+}

@@ -231,7 +231,7 @@ fn tables(summary: &Summary) -> Result<(), CliError> {
     }
     if let Some(stats) = &summary.stats {
         for (name, q) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("longest", 1.0)] {
-            let late = stats.lateness_ns.quantile(q) as f64 / 1e6;
+            let late = stats.lateness.quantile_ns(q) as f64 / 1e6;
             figures.row(vec![
                 format!("dispatcher's lateness, {name}"),
                 String::new(),
@@ -279,10 +279,10 @@ fn print_json(summary: &Summary) -> Result<(), CliError> {
         .map(|p| json!({"tid": p.tid, "pid": p.pid, "name": p.name, "server": p.place, "job": p.job}))
         .collect();
     let dispatcher = summary.stats.as_ref().map(|s| {
-        json!({"lateness_p50_ns": s.lateness_ns.quantile(0.5),
-               "lateness_p99_ns": s.lateness_ns.quantile(0.99),
-               "lateness_p999_ns": s.lateness_ns.quantile(0.999),
-               "lateness_max_ns": s.lateness_ns.quantile(1.0),
+        json!({"lateness_p50_ns": s.lateness.quantile_ns(0.5),
+               "lateness_p99_ns": s.lateness.quantile_ns(0.99),
+               "lateness_p999_ns": s.lateness.quantile_ns(0.999),
+               "lateness_max_ns": s.lateness.quantile_ns(1.0),
                "cpu_ns": s.cpu_ns, "cycles": s.cycles})
     });
     let text = json!({"kept": summary.verdict.is_kept(), "executions": summary.outcomes.len(),

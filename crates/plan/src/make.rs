@@ -392,10 +392,12 @@ impl<'a, 'm> Maker<'a, 'm> {
     }
 
     /// One slot at the start of the cycle, in which outputs leave `cycles` cycles after the input came;
-    /// the chain may run in the rest.
+    /// the chain may run in all of it.
     fn let_layout(&self, held: Vec<Publication<'m>>, length: u64, cycles: u64) -> Layout<'m> {
         let (start, end) = (self.start_ns, self.start_ns + length);
-        let mut servers = self.gamma(vec![slot(end, self.scope.cycle_ns)]);
+        // The chain has the whole cycle, so that its first callback starts when it is released; the
+        // outputs go before it in their slot.
+        let mut servers = self.gamma(vec![slot(start, self.scope.cycle_ns)]);
         servers.push(self.delta(vec![slot(start, end)]));
         let before = self.scope.cycle_ns.saturating_mul(cycles);
         let latency_ms = slot(before + start, before + end);
@@ -454,6 +456,24 @@ impl<'a, 'm> Maker<'a, 'm> {
         Ok(self.let_layout(held, length, 1))
     }
 
+    /// Before this time in a cycle no execution has ever brought an output, by a margin: nine tenths of
+    /// the best case of what leads to it in one cycle.
+    fn earliest_ns(&self, publication: &Publication<'_>) -> u64 {
+        let is_last = |c: &&Chain| c.callbacks.last().is_some_and(|id| id == publication.callback);
+        let whole = self.request.strategy != Strategy::LetPerCallback;
+        let best = match self.scope.chains.iter().copied().find(is_last).filter(|_| whole) {
+            Some(chain) => chain.figures.latency_ns.min(),
+            None => self
+                .scope
+                .parts
+                .iter()
+                .find(|p| p.callback.id == publication.callback)
+                .map_or(0, Part::best_ns),
+        };
+        // Never at the very start, where the slots of the next cycle are.
+        self.start_ns + (best / 10 * 9).max(1)
+    }
+
     /// Adds what does not depend on the strategy.
     fn finish(&self, layout: Layout<'m>) -> Result<Plan, PlanError> {
         let mut servers = layout.servers;
@@ -483,6 +503,7 @@ impl<'a, 'm> Maker<'a, 'm> {
                 Hold::PublisherThread => None,
             },
             server: OUTPUTS.into(),
+            earliest_ms: Ms(self.earliest_ns(p)),
         };
         let taken: BTreeSet<u16> = servers.iter().map(|s| s.cpu).collect();
         let middleware = self.request.middleware_cpu.or_else(|| {

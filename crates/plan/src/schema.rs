@@ -121,6 +121,11 @@ pub struct Output {
     pub held_topic: Option<String>,
     /// Server in whose slots it leaves.
     pub server: String,
+    /// No execution brings it earlier than this after its cycle's start: what comes earlier in a cycle is
+    /// a late output of the cycle before. Slots that begin earlier in the cycle are those of the next
+    /// cycle (logical execution time).
+    #[serde(default)]
+    pub earliest_ms: Ms,
 }
 
 /// An input that is let through at most once per cycle (thesis, section 4.5.1: the throttler).

@@ -204,6 +204,7 @@ fn plans() -> impl Strategy<Value = Plan> {
             outputs: shaper
                 .iter()
                 .map(|server| Output {
+                    earliest_ms: Ms(0),
                     topic: names[2].clone(),
                     callback: names[1].clone(),
                     node: names[3].clone(),

@@ -15,7 +15,8 @@ use crate::roles::{Conflict, Roles};
 use crate::shaper::{Shaper, ShaperError};
 use crate::verdict::{judge, Outcome, Verdict};
 use crate::watch::{Sight, Watcher};
-use onbeat_plan::schema::{Hold, Overshoot, Plan};
+use onbeat_plan::schema::{Hold, Ms, Overshoot, Server, Slot};
+use onbeat_plan::Plan;
 use onbeat_record::{Control, Observer, Progress, RecordError, RecordOptions};
 use onbeat_reserve::{AssignError, Options as ReserveOptions, Reservation, StartError, Stats};
 use onbeat_trace::{Event, EventKind};
@@ -120,7 +121,12 @@ impl ShapeError {
     pub fn is_refusal(&self) -> bool {
         match self {
             ShapeError::Record(e) => e.is_refusal(),
-            ShapeError::Start(e) => e.is_refusal(),
+            ShapeError::Start(e) => matches!(
+                e,
+                StartError::State { .. }
+                    | StartError::NoFreezer(_)
+                    | StartError::DispatcherPriority { .. }
+            ),
             _ => false,
         }
     }
@@ -169,7 +175,7 @@ pub struct Placed {
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Summary {
-    /// Every execution, in order of completion (the last million).
+    /// Every execution, in order of completion (the first million).
     pub outcomes: Vec<Outcome>,
     /// Held against the plan's promises.
     pub verdict: Verdict,
@@ -191,6 +197,8 @@ const MOST_OUTSIDE: usize = 1_000_000;
 const RECENT: usize = 200;
 /// What the first cycles bring is not counted: threads are still on their way into their servers.
 const SETTLE_CYCLES: u64 = 5;
+/// How long before a cycle's beginning its first callback may start.
+const GUARD_NS: u64 = 1_000_000;
 /// How often each callback must be seen before shaping begins.
 const SEEN: u64 = 3;
 /// How many starts of the first callback the grid is taken from.
@@ -214,7 +222,13 @@ pub fn shape(
     };
     let mut runner = Runner::new(plan, options, report);
     // Whether it may at all is to be known before an application is started.
-    onbeat_reserve::check()?;
+    Reservation::start(
+        plan.cycle_ms.0,
+        &guarded(plan),
+        monotonic_ns(),
+        reserve_options(plan, options),
+    )?
+    .stop();
     let recorded = onbeat_record::record_observed(&record, &mut runner);
     // Who is stopped in the middle of his work may say so.
     let ended_by_us = runner.is_over();
@@ -228,6 +242,32 @@ pub fn shape(
         summary.notes.extend(recorded.notes);
     }
     Ok(summary)
+}
+
+fn reserve_options(plan: &Plan, options: &ShapeOptions) -> ReserveOptions {
+    ReserveOptions::new(options.dispatcher_cpu.unwrap_or(plan.middleware.cpu))
+}
+
+/// The plan's servers, of which that of the first callback opens [`GUARD_NS`] before a cycle begins.
+///
+/// Where a cycle begins is taken from when the callback starts. If its gate opened then and no
+/// earlier, it would start when the gate opens, and the cycle would follow the gate instead of the
+/// callback's releases.
+fn guarded(plan: &Plan) -> Vec<Server> {
+    let mut servers = plan.servers.clone();
+    let cycle_ns = plan.cycle_ms.0;
+    let first = servers
+        .iter_mut()
+        .find(|s| s.callbacks.contains(&plan.origin));
+    if let Some(server) = first.filter(|_| plan.inputs.is_empty()) {
+        let begins = server.slots_ms.first().is_some_and(|s| s.0 .0 == 0);
+        let end = server.slots_ms.last().map_or(cycle_ns, |s| s.1 .0);
+        let from = end.max(cycle_ns.saturating_sub(GUARD_NS));
+        if begins && from < cycle_ns {
+            server.slots_ms.push(Slot(Ms(from), Ms(cycle_ns)));
+        }
+    }
+    servers
 }
 
 /// The command with its outputs and inputs remapped to where shapers take them from.
@@ -440,7 +480,8 @@ impl<'a> Runner<'a> {
         if callback == 0 {
             match &mut self.phase {
                 Some(phase) => {
-                    if phase.started(start_ns) {
+                    // A throttler beats by itself.
+                    if self.plan.inputs.is_empty() && phase.started(start_ns) {
                         let origin_ns = phase.origin_ns();
                         if let Some(reservation) = &self.reservation {
                             reservation.set_origin(origin_ns);
@@ -548,9 +589,10 @@ impl<'a> Runner<'a> {
             shaper.pass_through();
         }
         if let Some(reservation) = self.reservation.take() {
-            self.stats = Some(reservation.stats());
-            for note in reservation.stop().notes {
-                self.note(note);
+            let report = reservation.stop();
+            self.stats = Some(report.stats);
+            for failure in report.restored.failures {
+                self.note(failure);
             }
         }
     }
@@ -564,8 +606,10 @@ impl<'a> Runner<'a> {
                 return Ok(());
             }
             if ready {
+                let topics: Vec<String> = remaps(self.plan).into_iter().map(|r| r.2).collect();
                 return Err(ShapeError::Shaper(ShaperError::NotReady {
                     within_s: self.options.find_within.as_secs(),
+                    topics: topics.join(", "),
                 }));
             }
             return Err(ShapeError::NotSeen {
@@ -615,16 +659,10 @@ impl<'a> Runner<'a> {
     fn begin_shaping(&mut self, phase: Phase) -> Result<(), ShapeError> {
         let origin_ns = phase.origin_ns();
         let cycle_ns = self.plan.cycle_ms.0;
-        let options = ReserveOptions {
-            dispatcher_cpu: self
-                .options
-                .dispatcher_cpu
-                .unwrap_or(self.plan.middleware.cpu),
-            ..ReserveOptions::default()
-        };
-        let reservation = Reservation::start(cycle_ns, &self.plan.servers, origin_ns, options)?;
+        let options = reserve_options(self.plan, self.options);
+        let reservation = Reservation::start(cycle_ns, &guarded(self.plan), origin_ns, options)?;
         for warning in reservation.warnings() {
-            self.note(warning.clone());
+            self.note(format!("{warning}."));
         }
         self.reservation = Some(reservation);
         self.phase = Some(phase);
@@ -662,7 +700,7 @@ impl<'a> Runner<'a> {
         };
         match reservation.assign(tid, &server.name) {
             Ok(()) => {}
-            Err(e) if e.is_gone() => {
+            Err(AssignError::Vanished(_)) => {
                 self.roles.forget(tid);
                 return Ok(());
             }
@@ -824,7 +862,7 @@ impl Observer for Runner<'_> {
             dispatcher_p99_ns: self
                 .reservation
                 .as_ref()
-                .map_or(0, |r| r.stats().lateness_ns.quantile(0.99)),
+                .map_or(0, |r| r.stats().lateness.quantile_ns(0.99)),
             notes: std::mem::take(&mut self.notes),
         };
         (self.report)(&live);
@@ -844,7 +882,7 @@ fn thread_name(pid: u32, tid: u32) -> String {
         .unwrap_or_default()
 }
 
-fn monotonic_ns() -> u64 {
+pub(crate) fn monotonic_ns() -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

@@ -125,6 +125,7 @@ fn template() -> Output {
         hold: Hold::Republish,
         held_topic: None,
         server: String::new(),
+        earliest_ms: Ms(0),
     }
 }
 

@@ -1,0 +1,376 @@
+//! The shaper process of a plan, seen from its owner: started with the application's environment and
+//! as its user, told the table, asked what it published.
+
+use crate::executions::Release;
+use onbeat_plan::schema::{Hold, Overshoot, Plan, Slot};
+use onbeat_ros::config::{Config, Kind, Output, Overshoot as ShaperOvershoot, Place};
+use onbeat_ros::page::{OutputTable, PageWriter};
+use onbeat_ros::report::{flags, Record, RECORD_BYTES};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use thiserror::Error;
+
+/// Why there is no shaper, or none any more.
+#[derive(Debug, Error)]
+pub enum ShaperError {
+    /// The application's ROS 2 could not be told.
+    #[error("cannot tell which ROS 2 process {pid} uses: {reason}: it has to have librcl mapped, and to be readable by this user")]
+    Application {
+        /// The application's process.
+        pid: u32,
+        /// What is missing.
+        reason: String,
+    },
+    /// It could not be started.
+    #[error("cannot start the shaper: {0}")]
+    Start(io::Error),
+    /// It ended by itself.
+    #[error("the shaper ended ({status}): {said}")]
+    Ended {
+        /// How.
+        status: std::process::ExitStatus,
+        /// Its last words.
+        said: String,
+    },
+    /// Its endpoints did not come.
+    #[error("the shaper had no endpoints within {within_s} s: does the application publish {topics}?")]
+    NotReady {
+        /// How long was waited.
+        within_s: u64,
+        /// The topics that it waits for.
+        topics: String,
+    },
+    /// More than a shaper can do.
+    #[error("{what} has {count} slots, and a shaper knows {most} at most: plan fewer bands")]
+    TooMany {
+        /// The output.
+        what: String,
+        /// Its slots.
+        count: usize,
+        /// The limit.
+        most: usize,
+    },
+}
+
+/// So long without a sign the owner counts as dead, should the pipe not tell.
+const SILENCE_NS: u64 = 5_000_000_000;
+
+/// A shaper that runs.
+pub struct Shaper {
+    child: Child,
+    page: PageWriter,
+    reports: File,
+    /// The start of a record whose rest is still to come.
+    partial: Vec<u8>,
+    /// Which outputs have their endpoints.
+    ready: Vec<bool>,
+    /// By the shaper's output: the plan's, none for throttled inputs.
+    outputs: Vec<Option<usize>>,
+}
+
+impl Shaper {
+    /// Starts the shaper for a plan's held outputs and throttled inputs, beside the application's
+    /// process `pid`. It passes everything on at once until [`Shaper::shape`].
+    pub fn start(plan: &Plan, program: &Path, pid: u32) -> Result<Shaper, ShaperError> {
+        let unknown = |reason: String| ShaperError::Application { pid, reason };
+        let (rcl, folders) = libraries(pid).map_err(|e| unknown(e.to_string()))?;
+        let environment = environment(pid).map_err(|e| unknown(e.to_string()))?;
+        let owner = std::fs::metadata(format!("/proc/{pid}")).map_err(|e| unknown(e.to_string()))?;
+        let page = PageWriter::new().map_err(ShaperError::Start)?;
+        page.set_pass_through(true);
+        let (read, write) = pipe().map_err(ShaperError::Start)?;
+        let (config, outputs) = configuration(plan, rcl, folders, page.fd(), &write);
+        let text = serde_json::to_vec(&config).map_err(|e| ShaperError::Start(e.into()))?;
+        let inherited = [page.fd().as_raw_fd(), write.as_raw_fd()];
+        let mut command = Command::new(program);
+        command
+            .arg("shaper")
+            .env_clear()
+            .envs(environment)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        let (uid, gid) = (owner.uid(), owner.gid());
+        // SAFETY: only async-signal-safe calls, on values that were copied.
+        unsafe {
+            command.pre_exec(move || {
+                for fd in inherited {
+                    if libc::fcntl(fd, libc::F_SETFD, 0) < 0 {
+                        return Err(io::Error::last_os_error());
+                    }
+                }
+                // It gets its priorities as the application's user, who may not have the right.
+                let limit = libc::rlimit {
+                    rlim_cur: 99,
+                    rlim_max: 99,
+                };
+                libc::setrlimit(libc::RLIMIT_RTPRIO, &limit);
+                if libc::geteuid() == 0 && uid != 0 {
+                    // Shared memory of the middleware is its user's.
+                    if libc::setgroups(0, std::ptr::null()) != 0
+                        || libc::setgid(gid) != 0
+                        || libc::setuid(uid) != 0
+                    {
+                        return Err(io::Error::last_os_error());
+                    }
+                }
+                Ok(())
+            });
+        }
+        let mut child = command.spawn().map_err(ShaperError::Start)?;
+        drop(write);
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(&text).map_err(ShaperError::Start)?;
+        }
+        Ok(Shaper {
+            child,
+            page,
+            reports: File::from(read),
+            partial: Vec::new(),
+            ready: vec![false; outputs.len()],
+            outputs,
+        })
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// True once all of its endpoints are there.
+    pub fn is_ready(&self) -> bool {
+        self.ready.iter().all(|r| *r)
+    }
+
+    /// Begins to hold back what leaves outside its slots.
+    pub fn shape(&self, cycle_ns: u64, origin_ns: u64, plan: &Plan) {
+        self.page
+            .set_table(cycle_ns, origin_ns as i64, &tables(plan));
+        self.beat();
+        self.page.set_pass_through(false);
+    }
+
+    /// Moves the cycles.
+    pub fn set_origin(&self, origin_ns: u64) {
+        self.page.set_origin(origin_ns as i64);
+    }
+
+    /// Says that we are there. To be called every second or so.
+    pub fn beat(&self) {
+        self.page.beat(crate::run::monotonic_ns());
+    }
+
+    /// Everything passes at once from now on.
+    pub fn pass_through(&self) {
+        self.page.set_pass_through(true);
+    }
+
+    /// What it has published or discarded since the last call.
+    pub fn releases(&mut self, found: &mut Vec<Release>) -> Result<(), ShaperError> {
+        let mut buffer = [0; 64 * RECORD_BYTES];
+        loop {
+            match self.reports.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => self.partial.extend_from_slice(&buffer[..count]),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        let whole = self.partial.len() / RECORD_BYTES * RECORD_BYTES;
+        for bytes in self.partial[..whole].chunks_exact(RECORD_BYTES) {
+            let mut record = [0; RECORD_BYTES];
+            record.copy_from_slice(bytes);
+            let record = Record::from_bytes(&record);
+            let number = usize::from(record.output);
+            if record.flags & flags::READY != 0 {
+                if let Some(ready) = self.ready.get_mut(number) {
+                    *ready = true;
+                }
+                continue;
+            }
+            if let Some(&Some(output)) = self.outputs.get(number) {
+                found.push(Release {
+                    output,
+                    source_ns: record.source_ns,
+                    published_ns: record.start_ns.max(0) as u64,
+                    done_ns: record.end_ns.max(0) as u64,
+                    late: record.flags & (flags::LATE | flags::STOPPED) != 0,
+                });
+            }
+        }
+        self.partial.drain(..whole);
+        match self.child.try_wait() {
+            Ok(Some(status)) => Err(ShaperError::Ended {
+                status,
+                said: last_words(&mut self.child),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Leaves it alone: it passes everything on, and ends when its topics have no publisher any more.
+    pub fn end(self) {
+        // The pipe's end tells it; where the application is gone too there is nothing to wait for.
+        self.page.set_pass_through(true);
+    }
+}
+
+fn last_words(child: &mut Child) -> String {
+    let mut said = String::new();
+    if let Some(stderr) = child.stderr.take() {
+        let _ = stderr.take(4096).read_to_string(&mut said);
+    }
+    let line = said.lines().last().unwrap_or("it said nothing");
+    line.chars().filter(|c| !c.is_control()).collect()
+}
+
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: there is room for two descriptors, which are nobody else's.
+    let (read, write) = unsafe {
+        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
+    };
+    // SAFETY: asks for a flag and for room on descriptors of ours.
+    unsafe {
+        libc::fcntl(read.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK);
+        libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, 1 << 18);
+    }
+    Ok((read, write))
+}
+
+/// The application's librcl, and the folders in which it has its libraries.
+fn libraries(pid: u32) -> io::Result<(PathBuf, Vec<PathBuf>)> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let mut folders: Vec<PathBuf> = Vec::new();
+    let mut rcl = None;
+    for line in maps.lines() {
+        let Some(at) = line.find('/') else { continue };
+        let path = PathBuf::from(&line[at..]);
+        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
+        let is_rcl = name.starts_with("librcl.so");
+        let is_type_support = name.contains("rosidl_typesupport");
+        if let (true, Some(folder)) = (is_rcl || is_type_support, path.parent()) {
+            if !folders.iter().any(|f| f == folder) {
+                folders.push(folder.to_path_buf());
+            }
+        }
+        if is_rcl {
+            rcl = Some(path);
+        }
+    }
+    let rcl = rcl.ok_or_else(|| io::Error::other("librcl.so is not mapped"))?;
+    Ok((rcl, folders))
+}
+
+/// The environment that a process was started with.
+fn environment(pid: u32) -> io::Result<Vec<(std::ffi::OsString, std::ffi::OsString)>> {
+    use std::os::unix::ffi::OsStrExt;
+    let bytes = std::fs::read(format!("/proc/{pid}/environ"))?;
+    let pairs = bytes.split(|b| *b == 0).filter_map(|pair| {
+        let at = pair.iter().position(|b| *b == b'=').filter(|&at| at > 0)?;
+        let text = |b: &[u8]| std::ffi::OsStr::from_bytes(b).to_owned();
+        Some((text(&pair[..at]), text(&pair[at + 1..])))
+    });
+    // The shaper is held back by its table, not by the middleware's publisher thread.
+    Ok(pairs
+        .filter(|(name, _)| name != "RMW_FASTRTPS_PUBLICATION_MODE")
+        .collect())
+}
+
+fn held(plan: &Plan) -> impl Iterator<Item = (usize, &onbeat_plan::schema::Output)> {
+    let republished = |o: &(usize, &onbeat_plan::schema::Output)| o.1.hold == Hold::Republish;
+    plan.outputs.iter().enumerate().filter(republished)
+}
+
+fn server<'a>(plan: &'a Plan, name: &str) -> Option<&'a onbeat_plan::schema::Server> {
+    plan.servers.iter().find(|s| s.name == name)
+}
+
+fn configuration(
+    plan: &Plan,
+    rcl: PathBuf,
+    folders: Vec<PathBuf>,
+    page: &OwnedFd,
+    reports: &OwnedFd,
+) -> (Config, Vec<Option<usize>>) {
+    let place = |name: &str| {
+        server(plan, name).map(|s| Place {
+            cpus: vec![usize::from(s.cpu)],
+            priority: (s.priority > 0).then_some(s.priority),
+        })
+    };
+    let output = |held_topic: &str, topic: &str, server: &str, kind| {
+        let mut output = Output::new(held_topic, topic);
+        output.kind = kind;
+        output.place = place(server);
+        output
+    };
+    let mut outputs = Vec::new();
+    let mut numbers = Vec::new();
+    for (i, o) in held(plan) {
+        let held_topic = o.held_topic.as_deref().unwrap_or_default();
+        outputs.push(output(held_topic, &o.topic, &o.server, Kind::Shape));
+        numbers.push(Some(i));
+    }
+    for i in &plan.inputs {
+        outputs.push(output(&i.held_topic, &i.topic, &i.server, Kind::Throttle));
+        numbers.push(None);
+    }
+    let config = Config {
+        rcl,
+        folders,
+        outputs,
+        middleware: Some(Place {
+            cpus: vec![usize::from(plan.middleware.cpu)],
+            priority: Some(plan.middleware.priority),
+        }),
+        overshoot: match plan.overshoot {
+            Overshoot::Carry => ShaperOvershoot::Carry,
+            Overshoot::Drop => ShaperOvershoot::Drop,
+            Overshoot::Stop => ShaperOvershoot::Stop,
+        },
+        page_fd: Some(page.as_raw_fd()),
+        table: None,
+        report_fd: Some(reports.as_raw_fd()),
+        silence_ns: Some(SILENCE_NS),
+    };
+    (config, numbers)
+}
+
+fn tables(plan: &Plan) -> Vec<OutputTable> {
+    let slots = |name: &str| -> Vec<onbeat_ros::beat::Slot> {
+        let of = |s: &Slot| onbeat_ros::beat::Slot {
+            start_ns: s.0 .0,
+            end_ns: s.1 .0,
+        };
+        server(plan, name)
+            .map(|s| s.slots_ms.iter().map(of).collect())
+            .unwrap_or_default()
+    };
+    let outputs = held(plan).map(|(_, o)| {
+        let mut slots = slots(&o.server);
+        // Of a cycle's execution that brings nothing yet, these are the next cycle's.
+        for slot in slots.iter_mut().filter(|s| s.start_ns < o.earliest_ms.0) {
+            slot.start_ns += plan.cycle_ms.0;
+            slot.end_ns += plan.cycle_ms.0;
+        }
+        OutputTable {
+            earliest_ns: o.earliest_ms.0,
+            slots,
+        }
+    });
+    let inputs = plan.inputs.iter().map(|i| OutputTable {
+        earliest_ns: 0,
+        slots: slots(&i.server),
+    });
+    outputs.chain(inputs).collect()
+}

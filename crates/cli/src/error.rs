@@ -63,6 +63,12 @@ pub enum CliError {
     /// An experiment could not be done.
     #[error("{0}")]
     Lab(#[from] onbeat_lab::LabError),
+    /// A shaper's configuration is none.
+    #[error("{}: {reason}: give what `onbeat shaper --help` shows", path.display())]
+    ShaperConfig { path: PathBuf, reason: String },
+    /// A shaper ended early.
+    #[error(transparent)]
+    Shaper(#[from] onbeat_ros::shaper::ShaperError),
     /// This kernel or user may not record.
     #[error("{0}")]
     Refused(String),

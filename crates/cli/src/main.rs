@@ -10,6 +10,7 @@ mod plan;
 mod progress;
 mod record;
 mod report;
+mod shaper;
 mod show;
 mod term;
 
@@ -56,6 +57,8 @@ enum Command {
     Report(report::Args),
     Plan(plan::Args),
     Lab(lab::Args),
+    #[command(hide = true)]
+    Shaper(shaper::Args),
 }
 
 /// How a command ended when it did not fail.
@@ -79,6 +82,7 @@ fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Report(args) => report::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Lab(args) => lab::run(args),
+        Command::Shaper(args) => shaper::run(args),
     }
 }
 

@@ -126,7 +126,7 @@ pub enum ThreadError {
 const STACK_RESERVE: usize = 64 << 10;
 
 /// Gives the calling thread what was asked for, and looks whether it has it.
-pub(crate) fn apply(options: &ThreadOptions) -> Result<(), ThreadError> {
+pub fn apply(options: &ThreadOptions) -> Result<(), ThreadError> {
     let thread = || options.name.clone();
     if !options.cpus.is_empty() {
         system::run_on(&options.cpus).map_err(|reason| ThreadError::Cpus {

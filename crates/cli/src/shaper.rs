@@ -1,0 +1,49 @@
+//! `onbeat shaper`: the process that holds topics back; started by others, so not shown in the help.
+
+use crate::error::CliError;
+use crate::Outcome;
+use onbeat_ros::config::Config;
+use onbeat_ros::shaper::Ended;
+use std::io::Read;
+use std::path::PathBuf;
+
+/// Hold topics back until their slots (started by onbeat itself).
+#[derive(clap::Args)]
+#[command(after_help = "\
+The configuration is JSON; one topic that leaves 60 to 61 ms after each release:
+  {\"rcl\": \"/opt/ros/jazzy/lib/librcl.so\",
+   \"outputs\": [{\"held_topic\": \"/pose/onbeat_held\", \"topic\": \"/pose\"}],
+   \"table\": {\"cycle_ns\": 100000000, \"origin_ns\": 0,
+             \"outputs\": [{\"slots\": [{\"start_ns\": 60000000, \"end_ns\": 61000000}]}]}}
+
+Examples:
+  onbeat shaper shaper.json
+  onbeat shaper - < shaper.json
+
+Exit codes: 0 asked to end, or nobody publishes any more; 1 failed; 2 wrong command line.")]
+pub struct Args {
+    /// Configuration ('-': standard input)
+    #[arg(value_name = "FILE")]
+    pub config: PathBuf,
+}
+
+/// Runs it.
+pub fn run(args: Args) -> Result<Outcome, CliError> {
+    let read = |source| CliError::Read {
+        path: args.config.clone(),
+        source,
+    };
+    let mut text = String::new();
+    if args.config.as_os_str() == "-" {
+        std::io::stdin().read_to_string(&mut text).map_err(read)?;
+    } else {
+        text = std::fs::read_to_string(&args.config).map_err(read)?;
+    }
+    let config: Config = serde_json::from_str(&text).map_err(|e| CliError::ShaperConfig {
+        path: args.config.clone(),
+        reason: e.to_string(),
+    })?;
+    match onbeat_ros::shaper::run(&config)? {
+        Ended::Asked | Ended::Orphaned => Ok(Outcome::Done),
+    }
+}

@@ -1,0 +1,12 @@
+//! The shaper alone, for tests that do without the rest of onbeat: `shaper FILE`, as `onbeat shaper`.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // The word `shaper` may stand before, as it does with onbeat.
+    let path = std::env::args().next_back().ok_or("usage: shaper FILE")?;
+    let config = serde_json::from_str(&std::fs::read_to_string(path)?)?;
+    if let Err(e) = onbeat_ros::shaper::run(&config) {
+        eprintln!("shaper: {e}");
+        std::process::exit(1);
+    }
+    Ok(())
+}

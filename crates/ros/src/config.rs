@@ -1,0 +1,123 @@
+//! What a shaper is told when it starts.
+
+use crate::page::OutputTable;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Configuration of a shaper process, as JSON on its standard input or in a file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// librcl, as the application has it.
+    pub rcl: PathBuf,
+    /// Folders in which type support is looked for, after the linker's own and AMENT_PREFIX_PATH.
+    #[serde(default)]
+    pub folders: Vec<PathBuf>,
+    /// Outputs that are held and inputs that are throttled.
+    pub outputs: Vec<Output>,
+    /// Where the middleware's threads and those that receive run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub middleware: Option<Place>,
+    /// What happens to an item that has missed the slots of its own execution.
+    #[serde(default)]
+    pub overshoot: Overshoot,
+    /// Descriptor of the shared page (see [`crate::page`]), inherited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_fd: Option<i32>,
+    /// A table that never changes, where there is no page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<Table>,
+    /// Descriptor of the pipe for reports (see [`crate::report`]), inherited. When nobody reads it any
+    /// more, the owner is dead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report_fd: Option<i32>,
+    /// So long after its last heartbeat the owner counts as dead, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence_ns: Option<u64>,
+}
+
+/// One topic on its way through the shaper.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Output {
+    /// Topic on which the application publishes now.
+    pub held_topic: String,
+    /// Topic under which its subscribers know it.
+    pub topic: String,
+    /// How items are let through.
+    #[serde(default)]
+    pub kind: Kind,
+    /// Where the thread that publishes runs: the server's CPU and priority.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+    /// Items that can wait here; the middleware's own history holds more.
+    #[serde(default = "default_capacity")]
+    pub capacity: usize,
+    /// Bytes that each of them has from the beginning. A larger item makes its memory larger when it is
+    /// received.
+    #[serde(default = "default_item_bytes")]
+    pub item_bytes: usize,
+    /// History depth of the publisher, which the held topic's does not announce.
+    #[serde(default = "default_depth")]
+    pub depth: usize,
+}
+
+fn default_capacity() -> usize {
+    32
+}
+
+fn default_item_bytes() -> usize {
+    64 << 10
+}
+
+fn default_depth() -> usize {
+    100
+}
+
+/// How items are let through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// All of them, each in a slot of its execution (thesis, section 4.3.2, Design 2).
+    #[default]
+    Shape,
+    /// The newest, once per cycle (thesis, section 4.5.1: the throttler).
+    Throttle,
+}
+
+/// Where a thread runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Place {
+    /// CPUs; none: as inherited.
+    #[serde(default)]
+    pub cpus: Vec<usize>,
+    /// SCHED_FIFO priority; none: as inherited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
+}
+
+/// What happens to an item that has missed the slots of its own execution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Overshoot {
+    /// It leaves in the next slot, which is a later execution's.
+    #[default]
+    Carry,
+    /// It is discarded, and reported.
+    Drop,
+    /// It leaves at once, and shaping ends: everything passes from then on.
+    Stop,
+}
+
+/// A table without a page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    /// Length of a cycle.
+    pub cycle_ns: u64,
+    /// A release of the chain, CLOCK_MONOTONIC.
+    pub origin_ns: i64,
+    /// Slots of each output.
+    pub outputs: Vec<OutputTable>,
+}

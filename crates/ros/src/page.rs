@@ -1,0 +1,297 @@
+//! The page that owner and shaper share: the table of slots, its phase, and whether the owner lives.
+//!
+//! The owner writes, the shaper maps it read-only. Words of 64 bits, each atomic; the table as a whole
+//! is guarded by a generation that is odd while it is written. See [`layout`] for the words.
+
+use crate::beat::{Beat, Slot, MAX_SLOTS};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Outputs of one shaper at most.
+pub const MAX_OUTPUTS: usize = 16;
+
+/// Where the words are, by number.
+pub mod layout {
+    use super::{MAX_OUTPUTS, MAX_SLOTS};
+    /// `onbeat` and the version of this layout.
+    pub const MAGIC: u64 = u64::from_le_bytes(*b"onbeat\0\x01");
+    /// Word of the magic.
+    pub const WORD_MAGIC: usize = 0;
+    /// Generation of the table: odd while it is being written.
+    pub const WORD_GENERATION: usize = 1;
+    /// 0: shape; 1: pass everything on at once.
+    pub const WORD_STATE: usize = 2;
+    /// When the owner last said that it lives (CLOCK_MONOTONIC in ns); 0: it does not say.
+    pub const WORD_HEARTBEAT: usize = 3;
+    /// Length of a cycle in ns.
+    pub const WORD_CYCLE: usize = 4;
+    /// A release of the chain, CLOCK_MONOTONIC in ns.
+    pub const WORD_ORIGIN: usize = 5;
+    /// First output: number of slots, best case, then start and end of each slot.
+    pub const WORD_OUTPUTS: usize = 8;
+    /// Words of an output.
+    pub const OUTPUT_WORDS: usize = 2 + 2 * MAX_SLOTS;
+    /// Size of the memory in bytes.
+    pub const BYTES: usize = 8192;
+    const _: () = assert!(8 * (WORD_OUTPUTS + MAX_OUTPUTS * OUTPUT_WORDS) <= BYTES);
+}
+use layout::*;
+
+/// A mapping of the page.
+#[derive(Debug)]
+struct Map(NonNull<AtomicU64>);
+
+// SAFETY: all access is through atomics, and the mapping lasts as long as the value.
+unsafe impl Send for Map {}
+// SAFETY: as above.
+unsafe impl Sync for Map {}
+
+impl Map {
+    fn new(fd: RawFd, write: bool) -> io::Result<Map> {
+        let protection = libc::PROT_READ | if write { libc::PROT_WRITE } else { 0 };
+        // SAFETY: a new mapping at an address of the kernel's choice; a wrong descriptor is an error.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                BYTES,
+                protection,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                fd,
+                0,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Map(NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mapped at 0"))?))
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < BYTES / 8);
+        // SAFETY: within the mapping, aligned, and any bits are a number.
+        unsafe { self.0.add(index).as_ref() }
+    }
+
+    fn load(&self, index: usize) -> u64 {
+        self.word(index).load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this size by `new`, and nothing refers to it any more.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), BYTES) };
+    }
+}
+
+/// The owner's side: makes the page and writes it.
+#[derive(Debug)]
+pub struct PageWriter {
+    fd: OwnedFd,
+    map: Map,
+}
+
+/// One output's part of the table.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutputTable {
+    /// The chain's best case from its release, see [`Beat::new`].
+    #[serde(default)]
+    pub earliest_ns: u64,
+    /// The slots.
+    pub slots: Vec<Slot>,
+}
+
+impl PageWriter {
+    /// A page that shapes nothing yet, in memory that ends with its users.
+    pub fn new() -> io::Result<PageWriter> {
+        // SAFETY: a constant name, and a descriptor that is nobody else's.
+        let fd = unsafe {
+            let fd = libc::memfd_create(
+                c"onbeat-shaper".as_ptr(),
+                libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING,
+            );
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        // SAFETY: plain calls on an own descriptor.
+        unsafe {
+            // Sealed at its size: whoever maps it cannot be cut off under his feet.
+            let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+            if libc::ftruncate(fd.as_raw_fd(), BYTES as libc::off_t) != 0
+                || libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) != 0
+            {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        let map = Map::new(fd.as_raw_fd(), true)?;
+        map.word(WORD_MAGIC).store(MAGIC, Ordering::Release);
+        Ok(PageWriter { fd, map })
+    }
+
+    /// The descriptor to hand to the shaper.
+    pub fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// Sets the whole table. What does not fit (outputs, slots) is left out: check with [`Beat::new`].
+    pub fn set_table(&self, cycle_ns: u64, origin_ns: i64, outputs: &[OutputTable]) {
+        let generation = self.map.load(WORD_GENERATION);
+        let store = |index, value| self.map.word(index).store(value, Ordering::Release);
+        store(WORD_GENERATION, generation | 1);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        store(WORD_CYCLE, cycle_ns);
+        store(WORD_ORIGIN, origin_ns as u64);
+        for (i, output) in outputs.iter().take(MAX_OUTPUTS).enumerate() {
+            let base = WORD_OUTPUTS + i * OUTPUT_WORDS;
+            store(base, output.slots.len().min(MAX_SLOTS) as u64);
+            store(base + 1, output.earliest_ns);
+            for (j, slot) in output.slots.iter().take(MAX_SLOTS).enumerate() {
+                store(base + 2 + 2 * j, slot.start_ns);
+                store(base + 3 + 2 * j, slot.end_ns);
+            }
+        }
+        store(WORD_GENERATION, (generation | 1).wrapping_add(1));
+    }
+
+    /// Moves the phase. Real-time safe. Takes effect with the shaper's next look, which is no later
+    /// than [`crate::shaper::LOOK_NS`].
+    pub fn set_origin(&self, origin_ns: i64) {
+        self.map
+            .word(WORD_ORIGIN)
+            .store(origin_ns as u64, Ordering::Release);
+    }
+
+    /// Ends (or resumes) shaping: everything passes at once. Real-time safe.
+    pub fn set_pass_through(&self, on: bool) {
+        self.map.word(WORD_STATE).store(on.into(), Ordering::Release);
+    }
+
+    /// Says that the owner lives. Real-time safe.
+    pub fn beat(&self, now_ns: u64) {
+        self.map.word(WORD_HEARTBEAT).store(now_ns, Ordering::Release);
+    }
+}
+
+/// The shaper's side.
+#[derive(Debug)]
+pub struct PageReader(Map);
+
+impl PageReader {
+    /// Maps the page behind an inherited descriptor.
+    pub fn open(fd: RawFd) -> io::Result<PageReader> {
+        // SAFETY: fills the structure or fails.
+        let mut status: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: as above.
+        if unsafe { libc::fstat(fd, &mut status) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // Behind a file's end an access would be a fault.
+        if status.st_size < BYTES as libc::off_t {
+            return Err(io::Error::other(format!("it has {} bytes", status.st_size)));
+        }
+        let map = Map::new(fd, false)?;
+        if map.load(WORD_MAGIC) != MAGIC {
+            return Err(io::Error::other("it is no page of this version"));
+        }
+        Ok(PageReader(map))
+    }
+
+    /// The table of an output; none while it is being written, or if it makes no sense. Real-time
+    /// safe: at most eight tries.
+    pub fn beat(&self, output: usize) -> Option<Beat> {
+        if output >= MAX_OUTPUTS {
+            return None;
+        }
+        for _ in 0..8 {
+            let generation = self.0.load(WORD_GENERATION);
+            let base = WORD_OUTPUTS + output * OUTPUT_WORDS;
+            let count = (self.0.load(base) as usize).min(MAX_SLOTS);
+            let earliest_ns = self.0.load(base + 1);
+            let mut slots = [Slot::default(); MAX_SLOTS];
+            for (j, slot) in slots[..count].iter_mut().enumerate() {
+                slot.start_ns = self.0.load(base + 2 + 2 * j);
+                slot.end_ns = self.0.load(base + 3 + 2 * j);
+            }
+            let cycle_ns = self.0.load(WORD_CYCLE);
+            let origin_ns = self.0.load(WORD_ORIGIN) as i64;
+            std::sync::atomic::fence(Ordering::SeqCst);
+            if generation % 2 == 0 && self.0.load(WORD_GENERATION) == generation {
+                return Beat::new(cycle_ns, origin_ns, earliest_ns, &slots[..count]).ok();
+            }
+        }
+        None
+    }
+
+    /// True if the owner wants everything to pass, or has not said for so long that it lives.
+    pub fn passes(&self, now_ns: u64, silence_ns: Option<u64>) -> bool {
+        let last = self.0.load(WORD_HEARTBEAT);
+        let silent = last != 0 && silence_ns.is_some_and(|s| now_ns.saturating_sub(last) > s);
+        silent || self.0.load(WORD_STATE) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    fn table(n: u64) -> Vec<OutputTable> {
+        let slots = (1..=4)
+            .map(|i| Slot { start_ns: n * i, end_ns: n * i + 1 })
+            .collect();
+        vec![OutputTable { earliest_ns: n, slots }]
+    }
+
+    /// A reader sees one table or the other, never parts of both.
+    #[test]
+    fn tables_are_not_torn() {
+        let writer = PageWriter::new().unwrap();
+        let reader = PageReader::open(writer.fd().as_raw_fd()).unwrap();
+        assert_eq!(reader.beat(0), None);
+        let expected: Vec<Beat> = (1..=2)
+            .map(|n| Beat::new(100 * n, n as i64, n, &table(n)[0].slots).unwrap())
+            .collect();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for i in 0..50_000u64 {
+                    let n = i % 2 + 1;
+                    writer.set_table(100 * n, n as i64, &table(n));
+                }
+                done.store(true, Ordering::Relaxed);
+            });
+            while !done.load(Ordering::Relaxed) {
+                if let Some(beat) = reader.beat(0) {
+                    assert!(expected.contains(&beat), "{beat:?}");
+                }
+            }
+        });
+        assert_eq!(reader.beat(0), Some(expected[1]));
+        assert_eq!(reader.beat(MAX_OUTPUTS), None);
+    }
+
+    #[test]
+    fn an_owner_says_pass_or_falls_silent() {
+        let writer = PageWriter::new().unwrap();
+        let reader = PageReader::open(writer.fd().as_raw_fd()).unwrap();
+        assert!(!reader.passes(1000, Some(10)));
+        writer.beat(995);
+        assert!(!reader.passes(1000, Some(10)));
+        assert!(reader.passes(1006, Some(10)));
+        assert!(!reader.passes(1006, None));
+        writer.set_pass_through(true);
+        assert!(reader.passes(0, None));
+        let no_page = tempfile();
+        assert!(PageReader::open(no_page.as_raw_fd()).is_err());
+    }
+
+    fn tempfile() -> OwnedFd {
+        // SAFETY: a constant name, and a descriptor that is nobody else's.
+        unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"empty".as_ptr(), libc::MFD_CLOEXEC)) }
+    }
+}

@@ -1,0 +1,233 @@
+//! The part of rcl's binary interface that is used: structures as in the headers of Humble to Kilted,
+//! and functions by name.
+//!
+//! Structures that grow from release to release (options) are never built here: rcl returns its
+//! defaults into more memory than any release needs, and only their beginning, which is the same in
+//! all of them, is changed.
+
+use std::ffi::{c_char, c_int, c_void};
+
+/// `RCL_RET_OK`.
+pub const OK: c_int = 0;
+/// `RCL_RET_TIMEOUT`.
+pub const TIMEOUT: c_int = 2;
+/// `RCL_RET_SUBSCRIPTION_TAKE_FAILED`: nothing there.
+pub const TAKE_FAILED: c_int = 401;
+
+/// `rcutils_allocator_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Allocator(pub [*mut c_void; 5]);
+
+/// `rcl_node_t`, `rcl_context_t`, `rcl_publisher_t`, ...: handles that rcl fills; zero before. The
+/// largest is the context with three words.
+#[repr(C)]
+pub struct Handle(pub [*mut c_void; 4]);
+
+impl Handle {
+    /// As `rcl_get_zero_initialized_*` makes them.
+    pub const fn zero() -> Handle {
+        Handle([std::ptr::null_mut(); 4])
+    }
+}
+
+/// Room for options of any release (the largest, of a node, has some 200 bytes).
+#[repr(C, align(16))]
+pub struct Options(pub [u8; 1024]);
+
+/// Offset of `enable_rosout` in `rcl_node_options_t`: behind the allocator, `use_global_arguments` and
+/// the arguments' pointer.
+pub const NODE_OPTIONS_ROSOUT: usize = 56;
+/// Offset of `use_global_arguments`.
+pub const NODE_OPTIONS_GLOBAL: usize = 40;
+
+/// `rcl_wait_set_t`.
+#[repr(C)]
+pub struct WaitSet {
+    /// Subscriptions; rcl sets those to null that have nothing.
+    pub subscriptions: *mut *const Handle,
+    /// How many.
+    pub subscriptions_len: usize,
+    /// Guard conditions, timers, clients, services, events (pointer and length each), and rcl's own.
+    pub rest: [*mut c_void; 11],
+    /// Spare.
+    pub spare: [*mut c_void; 4],
+}
+
+/// `rmw_time_t`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Time {
+    /// Seconds.
+    pub sec: u64,
+    /// Nanoseconds.
+    pub nsec: u64,
+}
+
+/// `rmw_qos_profile_t`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Qos {
+    /// 1: keep last; 2: keep all.
+    pub history: c_int,
+    /// Items of keep last.
+    pub depth: usize,
+    /// 1: reliable; 2: best effort.
+    pub reliability: c_int,
+    /// 1: transient local; 2: volatile.
+    pub durability: c_int,
+    /// Longest time between publications.
+    pub deadline: Time,
+    /// Age at which items expire.
+    pub lifespan: Time,
+    /// 1: automatic; 3: by topic.
+    pub liveliness: c_int,
+    /// Time after which a silent publisher counts as dead.
+    pub lease: Time,
+    /// Topic names as they are in DDS.
+    pub avoid_ros_namespace_conventions: bool,
+}
+
+/// `rmw_serialized_message_t`.
+#[repr(C)]
+pub struct Bytes {
+    /// The bytes.
+    pub buffer: *mut u8,
+    /// How many are valid.
+    pub length: usize,
+    /// How many there are.
+    pub capacity: usize,
+    /// Whose they are.
+    pub allocator: Allocator,
+}
+
+/// The beginning of `rmw_message_info_t`, and room for the rest.
+#[repr(C)]
+pub struct MessageInfo {
+    /// When it was published: CLOCK_REALTIME in ns.
+    pub source_ns: i64,
+    /// When it was received.
+    pub received_ns: i64,
+    /// Sequence numbers, gid and so on.
+    pub rest: [u64; 16],
+}
+
+/// `rmw_topic_endpoint_info_array_t`.
+#[repr(C)]
+pub struct EndpointArray {
+    /// How many.
+    pub size: usize,
+    /// One after the other, of a size that [`EndpointLayout`] says.
+    pub infos: *mut u8,
+}
+
+/// Where the fields of `rmw_topic_endpoint_info_t` are: name, namespace and type come first always.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndpointLayout {
+    /// Offset of the QoS profile.
+    pub qos: usize,
+    /// Size of the whole.
+    pub size: usize,
+}
+
+impl EndpointLayout {
+    /// Since Iron there is a type hash (33 bytes) behind the names; the gid had 24 bytes before Jazzy.
+    pub fn of(type_hash: bool, gid_bytes: usize) -> EndpointLayout {
+        let names = 3 * std::mem::size_of::<*const c_char>();
+        let kind = (names + if type_hash { 33 } else { 0 }).next_multiple_of(4);
+        let qos = (kind + 4 + gid_bytes).next_multiple_of(8);
+        EndpointLayout {
+            qos,
+            size: qos + std::mem::size_of::<Qos>(),
+        }
+    }
+}
+
+/// `rcutils_error_string_t`.
+#[repr(C)]
+pub struct ErrorString(pub [c_char; 1024]);
+
+/// Declares the table of functions and its loader.
+macro_rules! functions {
+    ($($field:ident = $symbol:literal : fn($($arg:ty),* $(,)?) $(-> $ret:ty)?;)*) => {
+        /// The functions, as they are in the library that was loaded.
+        #[allow(missing_docs)]
+        pub struct Functions {
+            $(pub $field: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*
+        }
+
+        impl Functions {
+            /// Looks all of them up; the first that is missing is the error.
+            ///
+            /// # Safety
+            /// The library must be librcl of a release that these declarations are for, and must stay
+            /// loaded.
+            pub unsafe fn load(
+                library: &libloading::os::unix::Library,
+            ) -> Result<Functions, &'static str> {
+                Ok(Functions {
+                    // SAFETY: the caller vouches for the library.
+                    $($field: *unsafe { library.get(concat!($symbol, "\0").as_bytes()) }
+                        .map_err(|_| $symbol)?,)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    allocator = "rcutils_get_default_allocator": fn() -> Allocator;
+    error_string = "rcutils_get_error_string": fn() -> ErrorString;
+    reset_error = "rcutils_reset_error": fn();
+    init_options_init = "rcl_init_options_init": fn(*mut Handle, Allocator) -> c_int;
+    init_options_fini = "rcl_init_options_fini": fn(*mut Handle) -> c_int;
+    init = "rcl_init": fn(c_int, *const *const c_char, *const Handle, *mut Handle) -> c_int;
+    shutdown = "rcl_shutdown": fn(*mut Handle) -> c_int;
+    context_fini = "rcl_context_fini": fn(*mut Handle) -> c_int;
+    node_options = "rcl_node_get_default_options": fn() -> Options;
+    node_init = "rcl_node_init":
+        fn(*mut Handle, *const c_char, *const c_char, *mut Handle, *const Options) -> c_int;
+    node_fini = "rcl_node_fini": fn(*mut Handle) -> c_int;
+    publisher_options = "rcl_publisher_get_default_options": fn() -> Options;
+    publisher_init = "rcl_publisher_init":
+        fn(*mut Handle, *const Handle, *const c_void, *const c_char, *const Options) -> c_int;
+    publisher_fini = "rcl_publisher_fini": fn(*mut Handle, *mut Handle) -> c_int;
+    publish = "rcl_publish_serialized_message":
+        fn(*const Handle, *const Bytes, *mut c_void) -> c_int;
+    wait_acked = "rcl_publisher_wait_for_all_acked": fn(*const Handle, i64) -> c_int;
+    subscription_options = "rcl_subscription_get_default_options": fn() -> Options;
+    subscription_init = "rcl_subscription_init":
+        fn(*mut Handle, *const Handle, *const c_void, *const c_char, *const Options) -> c_int;
+    subscription_fini = "rcl_subscription_fini": fn(*mut Handle, *mut Handle) -> c_int;
+    take = "rcl_take_serialized_message":
+        fn(*const Handle, *mut Bytes, *mut MessageInfo, *mut c_void) -> c_int;
+    wait_set_init = "rcl_wait_set_init":
+        fn(*mut WaitSet, usize, usize, usize, usize, usize, usize, *mut Handle, Allocator) -> c_int;
+    wait_set_fini = "rcl_wait_set_fini": fn(*mut WaitSet) -> c_int;
+    wait_set_clear = "rcl_wait_set_clear": fn(*mut WaitSet) -> c_int;
+    wait_set_add = "rcl_wait_set_add_subscription":
+        fn(*mut WaitSet, *const Handle, *mut usize) -> c_int;
+    wait = "rcl_wait": fn(*mut WaitSet, i64) -> c_int;
+    count_publishers = "rcl_count_publishers":
+        fn(*const Handle, *const c_char, *mut usize) -> c_int;
+    publishers_info = "rcl_get_publishers_info_by_topic":
+        fn(*const Handle, *mut Allocator, *const c_char, bool, *mut EndpointArray) -> c_int;
+    endpoints_fini = "rmw_topic_endpoint_info_array_fini":
+        fn(*mut EndpointArray, *mut Allocator) -> c_int;
+    bytes_init = "rcutils_uint8_array_init": fn(*mut Bytes, usize, *const Allocator) -> c_int;
+    bytes_fini = "rcutils_uint8_array_fini": fn(*mut Bytes) -> c_int;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts() {
+        assert_eq!(std::mem::size_of::<Qos>(), 88);
+        let of = EndpointLayout::of;
+        assert_eq!(of(false, 24), EndpointLayout { qos: 56, size: 144 });
+        assert_eq!(of(true, 24), EndpointLayout { qos: 88, size: 176 });
+        assert_eq!(of(true, 16), EndpointLayout { qos: 80, size: 168 });
+    }
+}

@@ -1,0 +1,204 @@
+//! What the shaper tells its owner: one record of fixed size per item, through a pipe that it never
+//! waits for.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What happened, as bits of [`Record::flags`].
+pub mod flags {
+    /// The item had missed the slots of its own execution.
+    pub const LATE: u32 = 1;
+    /// It was discarded.
+    pub const DROPPED: u32 = 2;
+    /// It was discarded because a newer one came before its slot (throttler).
+    pub const REPLACED: u32 = 4;
+    /// It was passed on at once: the shaper passes through.
+    pub const PASSED: u32 = 8;
+    /// The middleware refused it.
+    pub const FAILED: u32 = 16;
+    /// No item: the output's endpoints are there from now on.
+    pub const READY: u32 = 32;
+    /// It made shaping end (`stop`).
+    pub const STOPPED: u32 = 64;
+}
+
+/// One item's way through the shaper. Times are CLOCK_MONOTONIC in ns, but for the source's.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Record {
+    /// Number of the item at its output, from 0.
+    pub sequence: u64,
+    /// Source time stamp of the held topic's publication: CLOCK_REALTIME.
+    pub source_ns: i64,
+    /// When it had been taken.
+    pub arrival_ns: i64,
+    /// When the publish call began; 0 if there was none.
+    pub start_ns: i64,
+    /// When it returned.
+    pub end_ns: i64,
+    /// When the slot began that it left in.
+    pub slot_start_ns: i64,
+    /// Execution of the chain that it belongs to.
+    pub cycle: i64,
+    /// Which output, as in the configuration.
+    pub output: u16,
+    /// Which of its slots.
+    pub slot: u16,
+    /// See [`flags`].
+    pub flags: u32,
+    /// Length of the serialised item.
+    pub bytes: u32,
+    /// Records that did not fit into the pipe before this one, of all outputs.
+    pub lost: u32,
+}
+
+/// Size of a record: below PIPE_BUF, so that the kernel never tears one.
+pub const RECORD_BYTES: usize = std::mem::size_of::<Record>();
+const _: () = assert!(RECORD_BYTES == 72);
+
+impl Record {
+    /// As it goes through the pipe, in the machine's byte order.
+    pub fn to_bytes(&self) -> [u8; RECORD_BYTES] {
+        let mut out = [0; RECORD_BYTES];
+        let words = [
+            self.sequence,
+            self.source_ns as u64,
+            self.arrival_ns as u64,
+            self.start_ns as u64,
+            self.end_ns as u64,
+            self.slot_start_ns as u64,
+            self.cycle as u64,
+        ];
+        for (place, word) in out.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        out[56..58].copy_from_slice(&self.output.to_ne_bytes());
+        out[58..60].copy_from_slice(&self.slot.to_ne_bytes());
+        out[60..64].copy_from_slice(&self.flags.to_ne_bytes());
+        out[64..68].copy_from_slice(&self.bytes.to_ne_bytes());
+        out[68..72].copy_from_slice(&self.lost.to_ne_bytes());
+        out
+    }
+
+    /// Back from bytes.
+    pub fn from_bytes(bytes: &[u8; RECORD_BYTES]) -> Record {
+        let word = |i: usize| u64::from_ne_bytes(bytes[i * 8..][..8].try_into().unwrap_or_default());
+        let half = |i: usize| u32::from_ne_bytes(bytes[i..][..4].try_into().unwrap_or_default());
+        let short = |i: usize| u16::from_ne_bytes(bytes[i..][..2].try_into().unwrap_or_default());
+        Record {
+            sequence: word(0),
+            source_ns: word(1) as i64,
+            arrival_ns: word(2) as i64,
+            start_ns: word(3) as i64,
+            end_ns: word(4) as i64,
+            slot_start_ns: word(5) as i64,
+            cycle: word(6) as i64,
+            output: short(56),
+            slot: short(58),
+            flags: half(60),
+            bytes: half(64),
+            lost: half(68),
+        }
+    }
+}
+
+/// The shaper's end of the pipe, used by all of its threads.
+#[derive(Debug)]
+pub struct Reporter {
+    fd: Option<RawFd>,
+    lost: AtomicU32,
+}
+
+impl Reporter {
+    /// Reports to a pipe that was inherited; nowhere if there is none. Makes it non-blocking.
+    pub fn new(fd: Option<RawFd>) -> io::Result<Reporter> {
+        if let Some(fd) = fd {
+            // SAFETY: asks and sets flags of a descriptor; a wrong number is an error.
+            let old = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+            // SAFETY: as above.
+            if old < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, old | libc::O_NONBLOCK) } < 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(Reporter {
+            fd,
+            lost: AtomicU32::new(0),
+        })
+    }
+
+    /// Sends a record, or counts it as lost. Real-time safe: one system call that does not wait.
+    pub fn send(&self, mut record: Record) {
+        let Some(fd) = self.fd else { return };
+        record.lost = self.lost.swap(0, Ordering::Relaxed);
+        let bytes = record.to_bytes();
+        // SAFETY: the bytes are valid for the call.
+        let written = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
+        if written != bytes.len() as isize {
+            self.lost.fetch_add(record.lost + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// True once nobody holds the other end any more: the owner is dead.
+    pub fn owner_is_gone(&self) -> bool {
+        let Some(fd) = self.fd else { return false };
+        let mut poll = libc::pollfd {
+            fd,
+            events: 0,
+            revents: 0,
+        };
+        // SAFETY: one valid entry.
+        unsafe { libc::poll(&mut poll, 1, 0) == 1 && poll.revents & libc::POLLERR != 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{pipe, Read};
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn through_a_pipe_without_waiting() {
+        let (mut reader, writer) = pipe().unwrap();
+        let reporter = Reporter::new(Some(writer.as_raw_fd())).unwrap();
+        let record = Record {
+            sequence: 1,
+            source_ns: -2,
+            arrival_ns: 3,
+            start_ns: 4,
+            end_ns: 5,
+            slot_start_ns: 6,
+            cycle: -7,
+            output: 8,
+            slot: 9,
+            flags: 10,
+            bytes: 11,
+            lost: 0,
+        };
+        reporter.send(record);
+        let mut bytes = [0; RECORD_BYTES];
+        reader.read_exact(&mut bytes).unwrap();
+        assert_eq!(Record::from_bytes(&bytes), record);
+        // A full pipe: all that do not fit are counted, by the next that does.
+        for _ in 0..5000 {
+            reporter.send(record);
+        }
+        // SAFETY: an own descriptor.
+        unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+        let mut got = 0;
+        while reader.read(&mut bytes).is_ok() {
+            assert_eq!(Record::from_bytes(&bytes).lost, 0);
+            got += 1;
+        }
+        reporter.send(record);
+        reader.read_exact(&mut bytes).unwrap();
+        let lost = Record::from_bytes(&bytes).lost;
+        assert_eq!(got + lost, 5000);
+        assert!(lost > 0);
+        assert!(!reporter.owner_is_gone());
+        drop(reader);
+        assert!(reporter.owner_is_gone());
+        reporter.send(record);
+    }
+}

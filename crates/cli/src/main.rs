@@ -10,6 +10,7 @@ mod plan;
 mod progress;
 mod record;
 mod report;
+mod shape;
 mod shaper;
 mod show;
 mod term;
@@ -33,13 +34,15 @@ Examples:
   onbeat chains model.json
   onbeat report model.json -o report.html
   onbeat plan model.json --bands auto -o plan.yaml
+  sudo onbeat shape plan.yaml --verify 60s -- ros2 launch my_robot all.launch.py
 
 Exit codes:
   0  done
   1  failed; one line on stderr says what and what to do
   2  the command line is wrong
   3  done, but there was nothing in it: no callback in the trace, no chain in the model
-  4  this kernel or user may not record"
+  4  this kernel or user may not record
+  5  a promise of the plan was not kept (shape --verify)"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -56,6 +59,7 @@ enum Command {
     Export(export::Args),
     Report(report::Args),
     Plan(plan::Args),
+    Shape(shape::Args),
     Lab(lab::Args),
     #[command(hide = true)]
     Shaper(shaper::Args),
@@ -67,6 +71,8 @@ enum Outcome {
     Done,
     /// Exit code 3.
     NothingFound,
+    /// Exit code 5: a plan's promise was not kept.
+    NotKept,
     /// The exit code of the recorded command.
     Command(i32),
 }
@@ -81,6 +87,7 @@ fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Export(args) => export::run(args),
         Command::Report(args) => report::run(args),
         Command::Plan(args) => plan::run(args),
+        Command::Shape(args) => shape::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Shaper(args) => shaper::run(args),
     }
@@ -91,6 +98,7 @@ fn main() -> ExitCode {
     match run(cli.command) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::NothingFound) => ExitCode::from(3),
+        Ok(Outcome::NotKept) => ExitCode::from(5),
         Ok(Outcome::Command(code)) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         // The reader of our output went away (`onbeat show | head`): not our fault, nothing to say.
         Err(e) if e.is_broken_pipe() => ExitCode::SUCCESS,

@@ -54,7 +54,7 @@ pub struct Args {
 }
 
 /// `500ms`, `60s`, `1.5min`, `2h`, or seconds without a unit.
-fn parse_duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let at = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());

@@ -68,11 +68,11 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(args: Args) -> Result<Outcome, CliError> {
-    let plan = files::load_plan(&args.plan)?;
+    let plan = crate::plan::load(&args.plan)?;
     if args.remap {
         let mut words = Vec::new();
         for (node, topic, held) in onbeat_shape::run::remaps(&plan) {
-            words.extend(onbeat_ros::remap::remap_args(&node, &topic, &held));
+            words.extend(onbeat_shape::remap::remap_args(&node, &topic, &held));
         }
         return writeln!(io::stdout(), "{}", words.join(" "))
             .map(|()| Outcome::Done)
@@ -204,9 +204,16 @@ fn print(summary: &Summary, verify: bool) -> io::Result<()> {
         writeln!(out, "note: and {} more.", summary.notes.len() - 20)?;
     }
     if summary.outcomes.is_empty() {
-        writeln!(out, "No execution of the chain was seen while it was shaped.")?;
+        writeln!(
+            out,
+            "No execution of the chain was seen while it was shaped."
+        )?;
     } else if verify {
-        let kept = if summary.verdict.is_kept() { "kept" } else { "NOT kept" };
+        let kept = if summary.verdict.is_kept() {
+            "kept"
+        } else {
+            "NOT kept"
+        };
         writeln!(out, "The plan's promises were {kept}.")?;
     }
     Ok(())
@@ -230,7 +237,12 @@ fn tables(summary: &Summary) -> Result<(), CliError> {
         ]);
     }
     if let Some(stats) = &summary.stats {
-        for (name, q) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("longest", 1.0)] {
+        for (name, q) in [
+            ("p50", 0.5),
+            ("p99", 0.99),
+            ("p99.9", 0.999),
+            ("longest", 1.0),
+        ] {
             let late = stats.lateness.quantile_ns(q) as f64 / 1e6;
             figures.row(vec![
                 format!("dispatcher's lateness, {name}"),
@@ -258,7 +270,12 @@ fn tables(summary: &Summary) -> Result<(), CliError> {
         ..
     } in &summary.placed
     {
-        threads.row(vec![tid.to_string(), name.clone(), place.clone(), job.clone()]);
+        threads.row(vec![
+            tid.to_string(),
+            name.clone(),
+            place.clone(),
+            job.clone(),
+        ]);
     }
     threads.write(&mut out, &screen)
 }

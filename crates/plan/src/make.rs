@@ -9,7 +9,8 @@ use crate::schema::{
     Band, Hold, Middleware, Ms, Output, Plan, Promises, Server, Slot, Throttle, HELD_SUFFIX,
     MAX_PRIORITY, SCHEMA,
 };
-use crate::scope::{seen, Publication, Scope};
+use crate::scope::{seen, Part, Publication, Scope};
+use onbeat_model::schema::Chain;
 use onbeat_model::Model;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -459,9 +460,20 @@ impl<'a, 'm> Maker<'a, 'm> {
     /// Before this time in a cycle no execution has ever brought an output, by a margin: nine tenths of
     /// the best case of what leads to it in one cycle.
     fn earliest_ns(&self, publication: &Publication<'_>) -> u64 {
-        let is_last = |c: &&Chain| c.callbacks.last().is_some_and(|id| id == publication.callback);
+        let is_last = |c: &&Chain| {
+            c.callbacks
+                .last()
+                .is_some_and(|id| id == publication.callback)
+        };
         let whole = self.request.strategy != Strategy::LetPerCallback;
-        let best = match self.scope.chains.iter().copied().find(is_last).filter(|_| whole) {
+        let best = match self
+            .scope
+            .chains
+            .iter()
+            .copied()
+            .find(is_last)
+            .filter(|_| whole)
+        {
             Some(chain) => chain.figures.latency_ns.min(),
             None => self
                 .scope

@@ -60,7 +60,8 @@ pub struct ThrottleRequest {
 /// the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Chains by id or a prefix of it that fits one only; none: the model's only chain.
+    /// Chains by id, a prefix of it, or FROM..TO (what stands in the ids of the first and the last callback),
+    /// as long as it fits one only; none: the model's only chain.
     pub chains: Vec<String>,
     /// How they are to be run.
     pub strategy: Strategy,

@@ -320,7 +320,9 @@ fn chains<'m>(model: &'m Model, asked: &[String]) -> Result<Vec<&'m Chain>, Plan
             None => {
                 let begins = |c: &&Chain| {
                     let short = c.id.strip_prefix("chain-").unwrap_or(&c.id);
-                    c.id.starts_with(asked.as_str()) || short.starts_with(asked.as_str())
+                    let by_id =
+                        c.id.starts_with(asked.as_str()) || short.starts_with(asked.as_str());
+                    by_id || is_between(c, asked)
                 };
                 model.chains.iter().filter(begins).collect()
             }
@@ -459,5 +461,13 @@ fn cycle(origin: &Callback, request: &Request) -> Result<u64, PlanError> {
             period: Ms(period),
         }),
         _ => Ok(period),
+    }
+}
+/// Is `asked` of the form FROM..TO, with what stands in the ids of the chain's first and last callback?
+fn is_between(chain: &Chain, asked: &str) -> bool {
+    let ends = (chain.callbacks.first(), chain.callbacks.last());
+    match (asked.split_once(".."), ends) {
+        (Some((from, to)), (Some(first), Some(last))) => first.contains(from) && last.contains(to),
+        _ => false,
     }
 }

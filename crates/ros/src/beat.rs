@@ -32,7 +32,9 @@ pub enum BeatError {
     #[error("there are {0} slots: give 1 to {MAX_SLOTS}")]
     Count(usize),
     /// A slot that cannot be.
-    #[error("slot [{0}, {1}) ns is empty, longer than the cycle or more than a day away: correct it")]
+    #[error(
+        "slot [{0}, {1}) ns is empty, longer than the cycle or more than a day away: correct it"
+    )]
     Slot(u64, u64),
 }
 
@@ -205,7 +207,9 @@ mod tests {
                 for s in slots {
                     let release = origin + k * cycle;
                     let start = release + s.start_ns as i64;
-                    if start <= t && t < release + s.end_ns as i64 && open.is_none_or(|o| start < o.0)
+                    if start <= t
+                        && t < release + s.end_ns as i64
+                        && open.is_none_or(|o| start < o.0)
                     {
                         open = Some((start, k));
                     }
@@ -264,7 +268,9 @@ mod tests {
             let release = origin + k * cycle;
             slots
                 .iter()
-                .filter(move |s| release + (s.start_ns as i64) <= t && t < release + s.end_ns as i64)
+                .filter(move |s| {
+                    release + (s.start_ns as i64) <= t && t < release + s.end_ns as i64
+                })
                 .map(move |s| release + s.start_ns as i64)
                 .min()
         };
@@ -275,7 +281,10 @@ mod tests {
     fn logical_execution_time() {
         // Slot [100, 101) of a 100 ns cycle: what was released at 0 leaves when the next is released,
         // and what arrives while that slot is open belongs to the next.
-        let slot = [Slot { start_ns: 100, end_ns: 101 }];
+        let slot = [Slot {
+            start_ns: 100,
+            end_ns: 101,
+        }];
         let beat = Beat::new(100, 0, 0, &slot).unwrap();
         assert_eq!(beat.due(40, 40).opening.start_ns, 100);
         assert!(!beat.due(40, 40).late);

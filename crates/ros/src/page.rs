@@ -65,7 +65,9 @@ impl Map {
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Map(NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mapped at 0"))?))
+        Ok(Map(
+            NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mapped at 0"))?
+        ))
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {
@@ -168,12 +170,16 @@ impl PageWriter {
 
     /// Ends (or resumes) shaping: everything passes at once. Real-time safe.
     pub fn set_pass_through(&self, on: bool) {
-        self.map.word(WORD_STATE).store(on.into(), Ordering::Release);
+        self.map
+            .word(WORD_STATE)
+            .store(on.into(), Ordering::Release);
     }
 
     /// Says that the owner lives. Real-time safe.
     pub fn beat(&self, now_ns: u64) {
-        self.map.word(WORD_HEARTBEAT).store(now_ns, Ordering::Release);
+        self.map
+            .word(WORD_HEARTBEAT)
+            .store(now_ns, Ordering::Release);
     }
 }
 
@@ -242,9 +248,15 @@ mod tests {
 
     fn table(n: u64) -> Vec<OutputTable> {
         let slots = (1..=4)
-            .map(|i| Slot { start_ns: n * i, end_ns: n * i + 1 })
+            .map(|i| Slot {
+                start_ns: n * i,
+                end_ns: n * i + 1,
+            })
             .collect();
-        vec![OutputTable { earliest_ns: n, slots }]
+        vec![OutputTable {
+            earliest_ns: n,
+            slots,
+        }]
     }
 
     /// A reader sees one table or the other, never parts of both.

@@ -83,7 +83,8 @@ impl Record {
 
     /// Back from bytes.
     pub fn from_bytes(bytes: &[u8; RECORD_BYTES]) -> Record {
-        let word = |i: usize| u64::from_ne_bytes(bytes[i * 8..][..8].try_into().unwrap_or_default());
+        let word =
+            |i: usize| u64::from_ne_bytes(bytes[i * 8..][..8].try_into().unwrap_or_default());
         let half = |i: usize| u32::from_ne_bytes(bytes[i..][..4].try_into().unwrap_or_default());
         let short = |i: usize| u16::from_ne_bytes(bytes[i..][..2].try_into().unwrap_or_default());
         Record {

@@ -54,7 +54,9 @@ pub enum ShaperError {
     #[error(transparent)]
     Thread(#[from] ThreadError),
     /// A thread cannot be started.
-    #[error("cannot start a thread for {topic}: {reason}: free memory or raise the limit of threads")]
+    #[error(
+        "cannot start a thread for {topic}: {reason}: free memory or raise the limit of threads"
+    )]
     Spawn {
         /// Its output.
         topic: String,
@@ -122,13 +124,15 @@ enum Slots {
 impl Slots {
     fn of(config: &Config) -> Result<Slots, ShaperError> {
         match (config.page_fd, &config.table) {
-            (Some(fd), None) => PageReader::open(fd).map(Slots::Page).map_err(|reason| {
-                ShaperError::Descriptor {
-                    fd,
-                    what: "the shared page",
-                    reason,
-                }
-            }),
+            (Some(fd), None) => {
+                PageReader::open(fd)
+                    .map(Slots::Page)
+                    .map_err(|reason| ShaperError::Descriptor {
+                        fd,
+                        what: "the shared page",
+                        reason,
+                    })
+            }
             (None, Some(table)) => {
                 let beats = config.outputs.iter().enumerate().map(|(i, output)| {
                     let wrong = |reason: String| ShaperError::Table {
@@ -203,12 +207,11 @@ pub fn run(config: &Config) -> Result<Ended, ShaperError> {
     let owned = config.page_fd.is_some() || config.report_fd.is_some();
     // Before any thread starts, so that all inherit it.
     signal::block();
-    let reporter =
-        Reporter::new(config.report_fd).map_err(|reason| ShaperError::Descriptor {
-            fd: config.report_fd.unwrap_or(-1),
-            what: "the pipe for reports",
-            reason,
-        })?;
+    let reporter = Reporter::new(config.report_fd).map_err(|reason| ShaperError::Descriptor {
+        fd: config.report_fd.unwrap_or(-1),
+        what: "the pipe for reports",
+        reason,
+    })?;
     let shared = Arc::new(Shared {
         slots: Slots::of(config)?,
         reporter,
@@ -243,10 +246,7 @@ pub fn run(config: &Config) -> Result<Ended, ShaperError> {
     }
 }
 
-fn ended(
-    thread: JoinHandle<Result<(), ShaperError>>,
-    topic: &str,
-) -> Result<(), ShaperError> {
+fn ended(thread: JoinHandle<Result<(), ShaperError>>, topic: &str) -> Result<(), ShaperError> {
     thread.join().unwrap_or_else(|_| {
         Err(ShaperError::Worker {
             topic: topic.into(),

@@ -6,7 +6,7 @@
 //! application runs as it would without us until every callback of the plan was seen on its thread
 //! and the first one's releases are known to lie on a grid. *Shaping*: the servers run.
 
-use crate::executions::{Execution, Executions, Release};
+use crate::executions::{Execution, Executions};
 use crate::isolation::Isolation;
 use crate::middleware;
 use crate::overrun::Runs;
@@ -277,7 +277,7 @@ fn held_command(plan: &Plan, command: &[String]) -> Vec<String> {
     }
     let mut words = command.to_vec();
     for remap in remaps(plan) {
-        words = onbeat_ros::remap::with_remap(&words, &remap.0, &remap.1, &remap.2);
+        words = crate::remap::with_remap(&words, &remap.0, &remap.1, &remap.2);
     }
     words
 }
@@ -517,9 +517,8 @@ impl<'a> Runner<'a> {
     /// Does a shaper take what this callback publishes, or what it gets?
     fn is_held(&self, callback: usize) -> bool {
         let name = self.name(callback);
-        let is_output = |o: &onbeat_plan::schema::Output| {
-            o.hold == Hold::Republish && o.callback == name
-        };
+        let is_output =
+            |o: &onbeat_plan::schema::Output| o.hold == Hold::Republish && o.callback == name;
         self.plan.outputs.iter().any(is_output) || (callback == 0 && !self.plan.inputs.is_empty())
     }
 
@@ -533,7 +532,7 @@ impl<'a> Runner<'a> {
             Some(output) => Err(ShapeError::NotHeld {
                 callback: name.to_owned(),
                 topic: output.topic.clone(),
-                remap: onbeat_ros::remap::remap_args(
+                remap: crate::remap::remap_args(
                     &output.node,
                     &output.topic,
                     output.held_topic.as_deref().unwrap_or_default(),
@@ -736,7 +735,11 @@ impl<'a> Runner<'a> {
             if output.hold != Hold::PublisherThread {
                 continue;
             }
-            let callback = self.watcher.callbacks().iter().position(|c| *c == output.callback);
+            let callback = self
+                .watcher
+                .callbacks()
+                .iter()
+                .position(|c| *c == output.callback);
             let pids = self.roles.threads().values();
             let pid = pids
                 .clone()
@@ -747,7 +750,11 @@ impl<'a> Runner<'a> {
                 let tid = threads.find(|&t| thread_name(pid, t).starts_with(middleware::PUBLISHER));
                 Some((pid, tid?))
             });
-            let server = self.plan.servers.iter().position(|s| s.name == output.server);
+            let server = self
+                .plan
+                .servers
+                .iter()
+                .position(|s| s.name == output.server);
             match (thread, callback) {
                 (Some((pid, tid)), Some(callback)) => self.assign(tid, pid, callback, server)?,
                 _ => {
@@ -759,7 +766,11 @@ impl<'a> Runner<'a> {
             }
             if let Some((_, tid)) = thread {
                 if let Some(placed) = self.placed.get_mut(&tid) {
-                    placed.job = format!("{}: {}", output.topic, middleware::job(&placed.name).unwrap_or(""));
+                    placed.job = format!(
+                        "{}: {}",
+                        output.topic,
+                        middleware::job(&placed.name).unwrap_or("")
+                    );
                 }
             }
         }
@@ -851,9 +862,10 @@ impl Observer for Runner<'_> {
                 Some(_) => Vec::new(),
             },
             shaping: self.shaping.map(|s| s.0.elapsed()),
-            cycle: outcomes.last().zip(self.phase.as_ref()).map_or(0, |(o, p)| {
-                p.cycle(o.execution.start_ns).0
-            }),
+            cycle: outcomes
+                .last()
+                .zip(self.phase.as_ref())
+                .map_or(0, |(o, p)| p.cycle(o.execution.start_ns).0),
             executions: self.outcomes.len() as u64,
             outcomes,
             jitter_ns: crate::verdict::jitter_ns(&latencies),

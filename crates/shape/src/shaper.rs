@@ -38,7 +38,9 @@ pub enum ShaperError {
         said: String,
     },
     /// Its endpoints did not come.
-    #[error("the shaper had no endpoints within {within_s} s: does the application publish {topics}?")]
+    #[error(
+        "the shaper had no endpoints within {within_s} s: does the application publish {topics}?"
+    )]
     NotReady {
         /// How long was waited.
         within_s: u64,
@@ -80,7 +82,8 @@ impl Shaper {
         let unknown = |reason: String| ShaperError::Application { pid, reason };
         let (rcl, folders) = libraries(pid).map_err(|e| unknown(e.to_string()))?;
         let environment = environment(pid).map_err(|e| unknown(e.to_string()))?;
-        let owner = std::fs::metadata(format!("/proc/{pid}")).map_err(|e| unknown(e.to_string()))?;
+        let owner =
+            std::fs::metadata(format!("/proc/{pid}")).map_err(|e| unknown(e.to_string()))?;
         let page = PageWriter::new().map_err(ShaperError::Start)?;
         page.set_pass_through(true);
         let (read, write) = pipe().map_err(ShaperError::Start)?;
@@ -89,7 +92,7 @@ impl Shaper {
         let inherited = [page.fd().as_raw_fd(), write.as_raw_fd()];
         let mut command = Command::new(program);
         command
-            .arg("shaper")
+            .args(["shaper", "-"])
             .env_clear()
             .envs(environment)
             .stdin(Stdio::piped())
@@ -308,11 +311,14 @@ fn configuration(
             priority: (s.priority > 0).then_some(s.priority),
         })
     };
-    let output = |held_topic: &str, topic: &str, server: &str, kind| {
-        let mut output = Output::new(held_topic, topic);
-        output.kind = kind;
-        output.place = place(server);
-        output
+    let output = |held_topic: &str, topic: &str, server: &str, kind| Output {
+        held_topic: held_topic.into(),
+        topic: topic.into(),
+        kind,
+        place: place(server),
+        capacity: 32,
+        item_bytes: 64 << 10,
+        depth: 100,
     };
     let mut outputs = Vec::new();
     let mut numbers = Vec::new();

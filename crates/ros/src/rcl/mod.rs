@@ -3,8 +3,8 @@
 mod abi;
 mod stub;
 
-pub use abi::{Qos, Time};
 use abi::{Bytes, EndpointArray, EndpointLayout, Functions, Handle, MessageInfo, Options, WaitSet};
+pub use abi::{Qos, Time};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL};
 use std::ffi::{c_int, c_void, CStr, CString};
 use std::mem::ManuallyDrop;
@@ -61,7 +61,9 @@ pub enum RclError {
     #[error("'{0}' is no name of a message type: package/msg/Name is expected")]
     TypeName(String),
     /// A type's library is missing.
-    #[error("no type support for {name}: {reason}: add the folder with {library} to LD_LIBRARY_PATH")]
+    #[error(
+        "no type support for {name}: {reason}: add the folder with {library} to LD_LIBRARY_PATH"
+    )]
     TypeSupport {
         /// The type.
         name: String,
@@ -150,7 +152,9 @@ impl Rcl {
         // SAFETY: the calling thread's message, returned by value; always terminated.
         let reason = unsafe {
             let text = (self.f.error_string)();
-            let reason = CStr::from_ptr(text.0.as_ptr()).to_string_lossy().into_owned();
+            let reason = CStr::from_ptr(text.0.as_ptr())
+                .to_string_lossy()
+                .into_owned();
             (self.f.reset_error)();
             reason
         };
@@ -225,9 +229,7 @@ fn type_symbol(name: &str) -> Option<(&str, String)> {
     let [package, _, _] = parts[..] else {
         return None;
     };
-    let fine = |p: &&str| {
-        !p.is_empty() && p.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    };
+    let fine = |p: &&str| !p.is_empty() && p.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     parts.iter().all(fine).then(|| {
         let symbol = "rosidl_typesupport_c__get_message_type_support_handle__";
         (package, format!("{symbol}{}\0", parts.join("__")))
@@ -271,8 +273,13 @@ impl Node {
             let mut options: Options = (f.node_options)();
             options.0[abi::NODE_OPTIONS_ROSOUT] = 0;
             options.0[abi::NODE_OPTIONS_GLOBAL] = 0;
-            let code =
-                (f.node_init)(&mut *node, text.as_ptr(), c"".as_ptr(), &mut *context, &options);
+            let code = (f.node_init)(
+                &mut *node,
+                text.as_ptr(),
+                c"".as_ptr(),
+                &mut *context,
+                &options,
+            );
             if let Err(e) = rcl.check(code, || format!("making the node {node_name}")) {
                 (f.shutdown)(&mut *context);
                 (f.context_fini)(&mut *context);
@@ -565,8 +572,7 @@ impl Subscription {
             rest: [0; 16],
         };
         // SAFETY: handle, bytes and info are valid for the call.
-        let code =
-            unsafe { (f.take)(&*self.handle, &mut item.bytes, &mut info, ptr::null_mut()) };
+        let code = unsafe { (f.take)(&*self.handle, &mut item.bytes, &mut info, ptr::null_mut()) };
         if code == abi::TAKE_FAILED {
             // SAFETY: forgets the message of this thread.
             unsafe { (f.reset_error)() };
@@ -598,7 +604,15 @@ mod tests {
     fn names_of_types_and_symbols() {
         let symbol = "rosidl_typesupport_c__get_message_type_support_handle__a_msgs__msg__B\0";
         assert_eq!(type_symbol("a_msgs/msg/B"), Some(("a_msgs", symbol.into())));
-        for bad in ["", "a/B", "a/msg/", "../x/msg/B", "a/msg/B/c", "a/msg/B\n", "a/m;sg/B"] {
+        for bad in [
+            "",
+            "a/B",
+            "a/msg/",
+            "../x/msg/B",
+            "a/msg/B/c",
+            "a/msg/B\n",
+            "a/m;sg/B",
+        ] {
             assert_eq!(type_symbol(bad), None, "{bad:?}");
         }
         let said = "/opt/libx.so: undefined symbol: PyExc_RuntimeError";

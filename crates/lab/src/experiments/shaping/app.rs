@@ -193,11 +193,18 @@ impl App {
         let path = |what: &str| context.dir().join(format!("{}.{what}", self.name));
         let text = |p: &Path| p.display().to_string();
         let limit = seconds + 120;
-        context.step(&format!("{}: profile", self.name), Duration::from_secs(2 * limit));
+        context.step(
+            &format!("{}: profile", self.name),
+            Duration::from_secs(2 * limit),
+        );
         let (trace, model, plan) = (path("trace"), path("first.json"), path("fifo.yaml"));
         let _ = std::fs::remove_dir_all(&trace);
         let mut words = vec!["record".into(), "-o".into(), text(&trace)];
-        words.extend(["--duration".to_owned(), format!("{}s", 15.max(8 * self.cycle_ms / 1000)), "--".into()]);
+        words.extend([
+            "--duration".to_owned(),
+            format!("{}s", 15.max(8 * self.cycle_ms / 1000)),
+            "--".into(),
+        ]);
         words.extend(self.command.iter().cloned());
         // It is stopped before its end, and may say so.
         onbeat(context, &words, &[0, 1, 130], limit)?;

@@ -63,8 +63,11 @@ impl Outcome {
         (1..=bands)
             .map(|b| {
                 let inside = self.latency_ms.iter().zip(&self.band);
-                let sorted =
-                    Sorted::new(inside.filter(|(_, band)| **band == Some(b)).map(|(l, _)| *l));
+                let sorted = Sorted::new(
+                    inside
+                        .filter(|(_, band)| **band == Some(b))
+                        .map(|(l, _)| *l),
+                );
                 (sorted.quantile(0.995) - sorted.quantile(0.005)) / 2.0
             })
             .collect()
@@ -104,14 +107,21 @@ pub(super) fn run(
         let samples = context.dir().join(format!("{file}.samples.new"));
         let mut words: Vec<String> = vec!["shape".into(), plan.display().to_string()];
         words.extend(["--verify".into(), format!("{seconds}s"), "--json".into()]);
-        words.extend(["--samples".into(), samples.display().to_string(), "--".into()]);
+        words.extend([
+            "--samples".into(),
+            samples.display().to_string(),
+            "--".into(),
+        ]);
         words.extend(app.command.iter().cloned());
         // The application is stopped before its end and may say so; promises may not be kept.
         let said = match onbeat(context, &words, &[0, 1, 5, 130], limit) {
             Ok(said) if !said.trim().is_empty() => said,
             Ok(_) => {
                 failed += 1;
-                report.note(format!("{file}: {name}, round {}: nothing came of it", round + 1));
+                report.note(format!(
+                    "{file}: {name}, round {}: nothing came of it",
+                    round + 1
+                ));
                 continue;
             }
             // One round that fails is told; all that fail are an error below.
@@ -148,12 +158,18 @@ pub(super) fn run(
             let figures = said["figures"].as_array()?;
             figures.iter().find(|f| f["name"] == name)?["measured"].as_f64()
         };
-        outcome.outside_ms.extend(figure("run outside a slot, p99.9"));
+        outcome
+            .outside_ms
+            .extend(figure("run outside a slot, p99.9"));
         if let Some(cpu_ns) = said["dispatcher"]["cpu_ns"].as_f64() {
-            outcome.dispatcher_share.push(cpu_ns / (seconds as f64 * 1e9));
+            outcome
+                .dispatcher_share
+                .push(cpu_ns / (seconds as f64 * 1e9));
         }
         let notes = said["notes"].as_array().into_iter().flatten();
-        outcome.notes.extend(notes.filter_map(|n| n.as_str()).map(str::to_owned));
+        outcome
+            .notes
+            .extend(notes.filter_map(|n| n.as_str()).map(str::to_owned));
     }
     raw.finish()?;
     if let Some(empty) = outcomes.iter().position(|o| o.latency_ms.is_empty()) {
@@ -178,7 +194,10 @@ pub(super) fn plot(
         .zip(outcomes)
         .map(|(arm, outcome)| {
             let points = outcome.latency_ms.iter().enumerate();
-            (arm.name.clone(), points.map(|(i, l)| (i as f64, *l)).collect())
+            (
+                arm.name.clone(),
+                points.map(|(i, l)| (i as f64, *l)).collect(),
+            )
         })
         .collect();
     let svg = plot::dots(title, "execution", "end-to-end latency, ms", &series)?;

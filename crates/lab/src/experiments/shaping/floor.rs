@@ -10,7 +10,9 @@ pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<(), 
     context.step("the machine's floor (cyclictest)", Duration::from_secs(120));
     let seconds = context.pick("20", "3");
     let mut command = Command::new("cyclictest");
-    command.args(["-m", "-q", "-p", "98", "-a", "1", "-t", "1", "-i", "1000", "-h", "2000", "-D", seconds]);
+    command.args([
+        "-m", "-q", "-p", "98", "-a", "1", "-t", "1", "-i", "1000", "-h", "2000", "-D", seconds,
+    ]);
     command.stdin(Stdio::null()).stderr(Stdio::null());
     let output = match command.output() {
         Ok(output) if output.status.success() => output,
@@ -27,7 +29,10 @@ pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<(), 
     let (histogram, longest) = read(&text);
     let total: u64 = histogram.iter().map(|h| h.1).sum();
     if total == 0 {
-        return Err(LabError::unexpected("cyclictest's histogram", "it is empty"));
+        return Err(LabError::unexpected(
+            "cyclictest's histogram",
+            "it is empty",
+        ));
     }
     let quantile = |q: f64| {
         let rank = (q * total as f64).ceil() as u64;
@@ -54,7 +59,11 @@ fn read(text: &str) -> (Vec<(u64, u64)>, u64) {
     let mut histogram = Vec::new();
     for line in text.lines() {
         if let Some(max) = line.strip_prefix("# Max Latencies:") {
-            longest = max.split_whitespace().filter_map(|w| w.parse().ok()).max().unwrap_or(0);
+            longest = max
+                .split_whitespace()
+                .filter_map(|w| w.parse().ok())
+                .max()
+                .unwrap_or(0);
         } else if !line.starts_with('#') {
             let mut words = line.split_whitespace().map(str::parse);
             if let (Some(Ok(us)), Some(Ok(count))) = (words.next(), words.next()) {

@@ -16,7 +16,12 @@ const TABLE_4_2: [(&str, f64); 5] = [
 
 /// Table 4.4: configuration, words for the plan, average, maximum, jitter, ms.
 const TABLE_4_4: [(&str, &str, &[&str], [f64; 3]); 6] = [
-    ("SCHED_FIFO", "fifo", &["--strategy", "fifo"], [67.4, 84.7, 25.9]),
+    (
+        "SCHED_FIFO",
+        "fifo",
+        &["--strategy", "fifo"],
+        [67.4, 84.7, 25.9],
+    ),
     (
         "1 server per callback",
         "server_per_callback",
@@ -38,7 +43,15 @@ const TABLE_4_4: [(&str, &str, &[&str], [f64; 3]); 6] = [
     (
         "random 3-band LS",
         "random_bands",
-        &["--strategy", "bands", "--bands", "3", "--random", "--seed", "7"],
+        &[
+            "--strategy",
+            "bands",
+            "--bands",
+            "3",
+            "--random",
+            "--seed",
+            "7",
+        ],
         [76.4, 86.6, 0.1],
     ),
     (
@@ -93,7 +106,15 @@ pub(super) fn parking(context: &mut Context, report: &mut Report) -> Result<(), 
     let mut table = Table::new(
         "The parking chain under different plans, ms (thesis, Table 4.4)",
         &[
-            "config.", "avg", "max", "jitter", "p0.5-p99.5", "per band", "in slot %", "thesis avg", "max",
+            "config.",
+            "avg",
+            "max",
+            "jitter",
+            "p0.5-p99.5",
+            "per band",
+            "in slot %",
+            "thesis avg",
+            "max",
             "jitter",
         ],
     );
@@ -102,11 +123,27 @@ pub(super) fn parking(context: &mut Context, report: &mut Report) -> Result<(), 
             continue;
         };
         let sorted = outcome.sorted();
-        let bands: Vec<String> = outcome.band_jitters_ms().iter().map(|j| format!("{j:.3}")).collect();
+        let bands: Vec<String> = outcome
+            .band_jitters_ms()
+            .iter()
+            .map(|j| format!("{j:.3}"))
+            .collect();
         let mut row = vec![arm.name.clone()];
-        row.extend([sorted.mean(), sorted.quantile(1.0), outcome.full_jitter_ms(), outcome.jitter_ms()].map(|v| format!("{v:.3}")));
+        row.extend(
+            [
+                sorted.mean(),
+                sorted.quantile(1.0),
+                outcome.full_jitter_ms(),
+                outcome.jitter_ms(),
+            ]
+            .map(|v| format!("{v:.3}")),
+        );
         row.push(bands.join(" "));
-        row.push(if bands.is_empty() { String::new() } else { format!("{:.2}", outcome.inside() * 100.0) });
+        row.push(if bands.is_empty() {
+            String::new()
+        } else {
+            format!("{:.2}", outcome.inside() * 100.0)
+        });
         row.extend(paper.map(number));
         table.row(row);
         for (what, value, theirs) in [
@@ -120,7 +157,11 @@ pub(super) fn parking(context: &mut Context, report: &mut Report) -> Result<(), 
                     .samples(outcome.latency_ms.len() as u64),
             );
         }
-        report.figure(Figure::new(format!("parking.{file}.jitter"), outcome.jitter_ms(), "ms"));
+        report.figure(Figure::new(
+            format!("parking.{file}.jitter"),
+            outcome.jitter_ms(),
+            "ms",
+        ));
     }
     report.tables.push(table);
 
@@ -131,9 +172,13 @@ pub(super) fn parking(context: &mut Context, report: &mut Report) -> Result<(), 
     };
     if let (Some(base), Some(one)) = (find("fifo"), find("one_band")) {
         report.figure(
-            Figure::new("shaping.jitter_ratio", base.jitter_ms() / one.jitter_ms().max(1e-6), "1")
-                .target(Target::AtLeast(250.0))
-                .baseline(259.0, "thesis, Table 4.4"),
+            Figure::new(
+                "shaping.jitter_ratio",
+                base.jitter_ms() / one.jitter_ms().max(1e-6),
+                "1",
+            )
+            .target(Target::AtLeast(250.0))
+            .baseline(259.0, "thesis, Table 4.4"),
         );
         report.figure(Figure::new(
             "shaping.full_jitter_ratio",
@@ -173,7 +218,11 @@ fn worst_cases(report: &mut Report, model: &onbeat_model::Model) {
     for (node, paper) in TABLE_4_2 {
         let of_node = model.callbacks.iter().filter(|c| c.node.ends_with(node));
         let worst = of_node.map(|c| c.figures.exec_ns.max()).max().unwrap_or(0);
-        table.row([node.to_owned(), format!("{:.1}", worst as f64 / 1e6), number(paper)]);
+        table.row([
+            node.to_owned(),
+            format!("{:.1}", worst as f64 / 1e6),
+            number(paper),
+        ]);
     }
     report.tables.push(table);
 }

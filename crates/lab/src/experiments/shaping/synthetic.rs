@@ -20,7 +20,7 @@ const SERVERS_4_1: (f64, f64) = (80.0, 5.0);
 /// Names and slots of a plan's servers, as text.
 pub(super) fn slots(plan: &Path) -> Result<Vec<(String, String)>, LabError> {
     let text = std::fs::read_to_string(plan).map_err(LabError::file("reading", plan))?;
-    let plan = onbeat_plan::file::read(&text)
+    let plan = onbeat_plan::file::read(text.as_bytes())
         .map_err(|e| LabError::unexpected(plan.display().to_string(), e))?;
     let list = |s: &onbeat_plan::schema::Server| {
         let slots: Vec<String> = s
@@ -68,7 +68,15 @@ pub(super) fn motivation(context: &mut Context, report: &mut Report) -> Result<(
     let (executions, rounds) = context.pick((500, 2), (30, 1));
     let mut table = Table::new(
         "Maximum latency and jitter under interference, ms (thesis, Table 4.1)",
-        &["load", "arm", "max", "jitter", "p0.5-p99.5", "thesis max", "jitter"],
+        &[
+            "load",
+            "arm",
+            "max",
+            "jitter",
+            "p0.5-p99.5",
+            "thesis max",
+            "jitter",
+        ],
     );
     let loads = context.pick(5, 2);
     for (load, max, jitter) in TABLE_4_1.into_iter().take(loads) {
@@ -77,7 +85,10 @@ pub(super) fn motivation(context: &mut Context, report: &mut Report) -> Result<(
         let profile = app.profile(context, context.pick(50, 8))?;
         let list: [(&str, &[&str]); 3] = [
             ("SCHED_FIFO", &["--strategy", "fifo"]),
-            ("server per callback", &["--strategy", "server-per-callback"]),
+            (
+                "server per callback",
+                &["--strategy", "server-per-callback"],
+            ),
             ("1-band LS", &["--strategy", "bands", "--bands", "1"]),
         ];
         let arms = arms(context, report, &app, &profile, &list);
@@ -90,11 +101,17 @@ pub(super) fn motivation(context: &mut Context, report: &mut Report) -> Result<(
             };
             let longest = outcome.sorted().quantile(1.0);
             let mut row = vec![load.to_owned(), arm.name.clone()];
-            row.extend([longest, outcome.full_jitter_ms(), outcome.jitter_ms()].map(|v| format!("{v:.3}")));
+            row.extend(
+                [longest, outcome.full_jitter_ms(), outcome.jitter_ms()].map(|v| format!("{v:.3}")),
+            );
             row.extend(paper);
             table.row(row);
             let file = arm.name.replace(' ', "_").to_lowercase();
-            report.figure(Figure::new(format!("motivation.{load}.{file}.max"), longest, "ms"));
+            report.figure(Figure::new(
+                format!("motivation.{load}.{file}.max"),
+                longest,
+                "ms",
+            ));
             report.figure(Figure::new(
                 format!("motivation.{load}.{file}.jitter"),
                 outcome.full_jitter_ms(),
@@ -116,21 +133,38 @@ fn beside(
 ) {
     let mut table = Table::new(
         title,
-        &["arm", "executions", "avg", "max", "jitter", "p0.5-p99.5", "in slot %", "thesis max", "jitter"],
+        &[
+            "arm",
+            "executions",
+            "avg",
+            "max",
+            "jitter",
+            "p0.5-p99.5",
+            "in slot %",
+            "thesis max",
+            "jitter",
+        ],
     );
     for (i, (arm, outcome)) in arms.iter().zip(outcomes).enumerate() {
         let sorted = outcome.sorted();
         let mut row = vec![arm.name.clone(), outcome.latency_ms.len().to_string()];
         row.extend(
-            [sorted.mean(), sorted.quantile(1.0), outcome.full_jitter_ms(), outcome.jitter_ms()]
-                .map(|v| format!("{v:.3}")),
+            [
+                sorted.mean(),
+                sorted.quantile(1.0),
+                outcome.full_jitter_ms(),
+                outcome.jitter_ms(),
+            ]
+            .map(|v| format!("{v:.3}")),
         );
         row.push(if outcome.band.iter().all(Option::is_none) {
             String::new()
         } else {
             format!("{:.2}", outcome.inside() * 100.0)
         });
-        let theirs = paper.get(i).map(|p| p.map(|v| if v.is_nan() { String::new() } else { number(v) }));
+        let theirs = paper
+            .get(i)
+            .map(|p| p.map(|v| if v.is_nan() { String::new() } else { number(v) }));
         row.extend(theirs.unwrap_or_default());
         table.row(row);
         let file = arm.name.replace([' ', ':'], "_").to_lowercase();
@@ -155,15 +189,27 @@ pub(super) fn asynchronous(context: &mut Context, report: &mut Report) -> Result
     let profile = app.profile(context, context.pick(50, 8))?;
     let list: [(&str, &[&str]); 3] = [
         ("SCHED_FIFO", &["--strategy", "fifo"]),
-        ("publisher thread in the slot", &["--strategy", "bands", "--bands", "1", "--design", "async"]),
-        ("republished in the slot", &["--strategy", "bands", "--bands", "1"]),
+        (
+            "publisher thread in the slot",
+            &["--strategy", "bands", "--bands", "1", "--design", "async"],
+        ),
+        (
+            "republished in the slot",
+            &["--strategy", "bands", "--bands", "1"],
+        ),
     ];
     let arms = arms(context, report, &app, &profile, &list);
     let outcomes = arm::run(context, report, "async", &arms, executions, rounds)?;
     let title = "The synthetic chain with asynchronous publication, ms (thesis, Figure 4.8)";
     let paper = [[58.5, 16.5], [59.6, 0.1], [f64::NAN, f64::NAN]];
     beside(report, title, "async", &arms, &outcomes, &paper);
-    arm::plot(context, "figure-4.8.svg", "Latency of the synthetic chain (Figure 4.8)", &arms, &outcomes)
+    arm::plot(
+        context,
+        "figure-4.8.svg",
+        "Latency of the synthetic chain (Figure 4.8)",
+        &arms,
+        &outcomes,
+    )
 }
 
 /// Logical execution time (section 4.5.3).
@@ -196,8 +242,21 @@ pub(super) fn dag(context: &mut Context, report: &mut Report) -> Result<(), LabE
     let arms = arms(context, report, &app, &profile, &list);
     let outcomes = arm::run(context, report, "dag", &arms, executions, rounds)?;
     let title = "The graph of 18 callbacks on two CPUs, ms (thesis, Figure 4.10)";
-    beside(report, title, "dag", &arms, &outcomes, &[[450.0, f64::NAN], [450.0, f64::NAN]]);
-    arm::plot(context, "figure-4.10.svg", "Latency of the graph (Figure 4.10)", &arms, &outcomes)
+    beside(
+        report,
+        title,
+        "dag",
+        &arms,
+        &outcomes,
+        &[[450.0, f64::NAN], [450.0, f64::NAN]],
+    );
+    arm::plot(
+        context,
+        "figure-4.10.svg",
+        "Latency of the graph (Figure 4.10)",
+        &arms,
+        &outcomes,
+    )
 }
 
 /// What becomes of the cycles behind one that overruns.
@@ -205,17 +264,46 @@ pub(super) fn overshoot(context: &mut Context, report: &mut Report) -> Result<()
     let (executions, rounds) = context.pick((500, 5), (60, 1));
     let calm = app::synthetic(context, "overshoot-calm", "chain", &[])?;
     let profile = calm.profile(context, context.pick(50, 8))?;
-    let app = app::synthetic(context, "overshoot", "chain", &["--over-every", "20", "--over", "70"])?;
+    let app = app::synthetic(
+        context,
+        "overshoot",
+        "chain",
+        &["--over-every", "20", "--over", "70"],
+    )?;
     let list: [(&str, &[&str]); 3] = [
-        ("carry", &["--strategy", "bands", "--bands", "1", "--overshoot", "carry"]),
-        ("drop", &["--strategy", "bands", "--bands", "1", "--overshoot", "drop"]),
-        ("stop", &["--strategy", "bands", "--bands", "1", "--overshoot", "stop"]),
+        (
+            "carry",
+            &[
+                "--strategy",
+                "bands",
+                "--bands",
+                "1",
+                "--overshoot",
+                "carry",
+            ],
+        ),
+        (
+            "drop",
+            &["--strategy", "bands", "--bands", "1", "--overshoot", "drop"],
+        ),
+        (
+            "stop",
+            &["--strategy", "bands", "--bands", "1", "--overshoot", "stop"],
+        ),
     ];
     let arms = arms(context, report, &app, &profile, &list);
     let outcomes = arm::run(context, report, "overshoot", &arms, executions, rounds)?;
     let mut table = Table::new(
         "One output in 20 comes too late for its slot",
-        &["policy", "outputs", "late", "discarded", "in slot %", "max, ms", "p0.5-p99.5, ms"],
+        &[
+            "policy",
+            "outputs",
+            "late",
+            "discarded",
+            "in slot %",
+            "max, ms",
+            "p0.5-p99.5, ms",
+        ],
     );
     for (arm, outcome) in arms.iter().zip(&outcomes) {
         table.row([
@@ -228,12 +316,30 @@ pub(super) fn overshoot(context: &mut Context, report: &mut Report) -> Result<()
             format!("{:.3}", outcome.jitter_ms()),
         ]);
         let inside = outcome.inside() * 100.0;
-        report.figure(Figure::new(format!("overshoot.{}.in_slot", arm.name), inside, "%"));
-        report.figure(Figure::new(format!("overshoot.{}.late", arm.name), outcome.late as f64, "1"));
-        if let Some(note) = outcome.notes.iter().find(|n| n.contains("late for its last slot")) {
+        report.figure(Figure::new(
+            format!("overshoot.{}.in_slot", arm.name),
+            inside,
+            "%",
+        ));
+        report.figure(Figure::new(
+            format!("overshoot.{}.late", arm.name),
+            outcome.late as f64,
+            "1",
+        ));
+        if let Some(note) = outcome
+            .notes
+            .iter()
+            .find(|n| n.contains("late for its last slot"))
+        {
             report.note(format!("{}: {note}", arm.name));
         }
     }
     report.tables.push(table);
-    arm::plot(context, "overshoot.svg", "Overruns under each policy", &arms, &outcomes)
+    arm::plot(
+        context,
+        "overshoot.svg",
+        "Overruns under each policy",
+        &arms,
+        &outcomes,
+    )
 }

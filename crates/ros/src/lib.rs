@@ -4,8 +4,11 @@
 
 pub mod beat;
 pub mod config;
+pub mod environment;
+pub mod overlay;
 pub mod page;
 pub mod rcl;
+pub mod remap;
 pub mod report;
 pub mod shaper;
 mod signal;

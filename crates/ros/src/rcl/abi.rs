@@ -38,8 +38,6 @@ pub struct Options(pub [u8; 1024]);
 /// Offset of `enable_rosout` in `rcl_node_options_t`: behind the allocator, `use_global_arguments` and
 /// the arguments' pointer.
 pub const NODE_OPTIONS_ROSOUT: usize = 56;
-/// Offset of `use_global_arguments`.
-pub const NODE_OPTIONS_GLOBAL: usize = 40;
 
 /// `rcl_wait_set_t`.
 #[repr(C)]

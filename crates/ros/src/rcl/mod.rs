@@ -272,7 +272,6 @@ impl Node {
             started?;
             let mut options: Options = (f.node_options)();
             options.0[abi::NODE_OPTIONS_ROSOUT] = 0;
-            options.0[abi::NODE_OPTIONS_GLOBAL] = 0;
             let code = (f.node_init)(
                 &mut *node,
                 text.as_ptr(),

@@ -1,0 +1,176 @@
+//! What a shaper needs to be in the same ROS 2 as a running application: its variables, its librcl, the
+//! folders of its libraries. Read from `/proc/PID`.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Variables that are taken over, by name or by the beginning of the name.
+const NAMES: &[&str] = &[
+    "LD_LIBRARY_PATH",
+    "AMENT_PREFIX_PATH",
+    "PYTHONPATH",
+    "CYCLONEDDS_URI",
+    "HOME",
+    "PATH",
+];
+const PREFIXES: &[&str] = &[
+    "ROS_",
+    "RMW_",
+    "RCUTILS_",
+    "FASTRTPS_",
+    "FASTDDS_",
+    "ZENOH_",
+];
+/// Folders that the dynamic linker searches anyway; named first they would hide others.
+const SYSTEM: &[&str] = &["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"];
+
+/// Why an application's ROS 2 is not known.
+#[derive(Debug, Error)]
+pub enum EnvironmentError {
+    /// Its files in /proc.
+    #[error("cannot read {}: {reason}: is the process still there, and may you trace it?", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        reason: io::Error,
+    },
+    /// It has not loaded ROS 2.
+    #[error("process {0} has no librcl.so loaded: name a process of a ROS 2 node")]
+    NoRos(u32),
+    /// Its libraries are elsewhere.
+    #[error("process {pid} uses {}, which is not there in this mount namespace: run onbeat in the same container", path.display())]
+    Elsewhere {
+        /// The process.
+        pid: u32,
+        /// Its librcl.
+        path: PathBuf,
+    },
+}
+
+/// An application's ROS 2.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Environment {
+    /// Variables for the shaper, with LD_LIBRARY_PATH completed: all that it is to have.
+    pub variables: Vec<(OsString, OsString)>,
+    /// Its librcl.
+    pub rcl: PathBuf,
+    /// Folders of its libraries.
+    pub folders: Vec<PathBuf>,
+}
+
+impl Environment {
+    /// Of a running process.
+    pub fn of_process(pid: u32) -> Result<Environment, EnvironmentError> {
+        let read = |name: &str| {
+            let path = PathBuf::from(format!("/proc/{pid}/{name}"));
+            std::fs::read(&path).map_err(|reason| EnvironmentError::Read { path, reason })
+        };
+        let found = Environment::of(&read("environ")?, &read("maps")?)
+            .ok_or(EnvironmentError::NoRos(pid))?;
+        if !found.rcl.exists() {
+            return Err(EnvironmentError::Elsewhere {
+                pid,
+                path: found.rcl,
+            });
+        }
+        Ok(found)
+    }
+
+    /// From the contents of `environ` and `maps`.
+    fn of(environ: &[u8], maps: &[u8]) -> Option<Environment> {
+        let mut libraries: Vec<&Path> = maps.split(|b| *b == b'\n').filter_map(mapped).collect();
+        libraries.dedup();
+        let rcl = libraries.iter().find(|p| {
+            p.file_name()
+                .is_some_and(|n| n == "librcl.so" || n.as_bytes().starts_with(b"librcl.so."))
+        })?;
+        let mut folders: Vec<PathBuf> = Vec::new();
+        for folder in libraries.iter().filter_map(|l| l.parent()) {
+            let multiarch = |f: &Path| f.parent().is_some_and(|p| p == Path::new("/usr/lib"));
+            let system = SYSTEM.iter().any(|s| folder == Path::new(s)) || multiarch(folder);
+            if !system && !folders.iter().any(|f| f == folder) {
+                folders.push(folder.into());
+            }
+        }
+        let mut variables: Vec<(OsString, OsString)> = environ
+            .split(|b| *b == 0)
+            .filter_map(|entry| {
+                let at = entry.iter().position(|b| *b == b'=')?;
+                let name = OsStr::from_bytes(&entry[..at]);
+                let wanted = NAMES.iter().any(|n| name == *n)
+                    || PREFIXES
+                        .iter()
+                        .any(|p| name.as_bytes().starts_with(p.as_bytes()));
+                wanted.then(|| (name.into(), OsString::from_vec(entry[at + 1..].to_vec())))
+            })
+            .collect();
+        // The application's own order first; what it loaded by other ways behind.
+        let own = variables.iter().position(|(n, _)| n == "LD_LIBRARY_PATH");
+        let own = own.map(|i| variables.swap_remove(i).1).unwrap_or_default();
+        let mut search: Vec<PathBuf> = std::env::split_paths(&own)
+            .filter(|p| !p.as_os_str().is_empty())
+            .collect();
+        for folder in &folders {
+            if !search.contains(folder) {
+                search.push(folder.clone());
+            }
+        }
+        if let Ok(joined) = std::env::join_paths(&search) {
+            variables.push(("LD_LIBRARY_PATH".into(), joined));
+        }
+        Some(Environment {
+            variables,
+            rcl: rcl.to_path_buf(),
+            folders,
+        })
+    }
+}
+
+/// The shared library that a line of `maps` is about.
+fn mapped(line: &[u8]) -> Option<&Path> {
+    let at = line.iter().position(|b| *b == b'/')?;
+    let path = &line[at..];
+    let name = path.rsplit(|b| *b == b'/').next()?;
+    let library = name.ends_with(b".so") || name.windows(4).any(|w| w == b".so.");
+    (library && !path.ends_with(b"(deleted)")).then(|| Path::new(OsStr::from_bytes(path)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_files() {
+        let environ =
+            b"ROS_DOMAIN_ID=3\0SECRET=x\0LD_LIBRARY_PATH=/ws/lib:/opt/ros/x/lib\0ROSE\0RMW_A=b=c\0";
+        let maps = b"7f 00-01 r-xp 0 0:1 9  /usr/lib/x86_64-linux-gnu/libc.so.6\n\
+            7f r-xp 0 0:1 9    /opt/ros/x/lib/librcl.so\n7f r-xp 0 0:1 9    /opt/ros/x/lib/librcl.so\n\
+            7f r-xp 0 0:1 9    /opt/with space/lib/liba.so.2\n7f r--p 0 0:1 9 /old/libb.so (deleted)\n\
+            7f rw-p 0 0:0 0  [heap]\n7f r--p 0 0:1 9  /data/map.bin\n";
+        let found = Environment::of(environ, maps).unwrap();
+        assert_eq!(found.rcl, Path::new("/opt/ros/x/lib/librcl.so"));
+        let folders = ["/opt/ros/x/lib", "/opt/with space/lib"].map(PathBuf::from);
+        assert_eq!(found.folders, folders);
+        let mut variables = found.variables;
+        variables.sort();
+        let search = "/ws/lib:/opt/ros/x/lib:/opt/with space/lib";
+        let expected = [
+            ("LD_LIBRARY_PATH", search),
+            ("RMW_A", "b=c"),
+            ("ROS_DOMAIN_ID", "3"),
+        ];
+        assert_eq!(variables, expected.map(|(n, v)| (n.into(), v.into())));
+        assert_eq!(
+            Environment::of(b"", b"7f r-xp 0 0:1 9 /lib/libc.so.6\n"),
+            None
+        );
+        assert!(matches!(
+            Environment::of_process(std::process::id()),
+            Err(EnvironmentError::NoRos(_))
+        ));
+    }
+}

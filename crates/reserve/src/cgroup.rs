@@ -8,7 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::Mutex;
 
 /// Groups of one gate: with version 2 one for each cgroup that its threads come from.
@@ -19,7 +19,9 @@ struct Gate {
     label: String,
     /// Descriptors, for the dispatcher; -1 behind the last.
     fds: [AtomicI32; GROUPS],
-    /// Their owners, and the cgroup below which each group lies.
+    /// Whether the gate should be closed.
+    closed: AtomicBool,
+    /// The owners of the descriptors, and the cgroup below which each group lies.
     files: Mutex<Vec<(PathBuf, File)>>,
 }
 
@@ -28,15 +30,17 @@ impl Gate {
         Gate {
             label: label.into(),
             fds: [const { AtomicI32::new(-1) }; GROUPS],
+            closed: AtomicBool::new(false),
             files: Mutex::default(),
         }
     }
 
-    /// Writes to every group, also where one fails; the last failure.
-    fn write(&self, text: &[u8]) -> io::Result<()> {
+    /// Opens or closes every group with this text, also where one fails; the last failure.
+    fn set(&self, closed: bool, text: &[u8]) -> io::Result<()> {
+        self.closed.store(closed, Ordering::SeqCst);
         let mut result = Ok(());
         for fd in &self.fds {
-            let fd: RawFd = fd.load(Ordering::Acquire);
+            let fd: RawFd = fd.load(Ordering::SeqCst);
             if fd < 0 {
                 break;
             }
@@ -113,7 +117,7 @@ impl Backend for V1 {
         }
         let gate = Gate::new(label);
         let file = open_gate(&inner.join("freezer.state"))?;
-        gate.fds[0].store(file.as_raw_fd(), Ordering::Release);
+        gate.fds[0].store(file.as_raw_fd(), Ordering::SeqCst);
         gate.files
             .lock()
             .expect("nobody panics with it")
@@ -125,13 +129,13 @@ impl Backend for V1 {
     fn open(&self, server: usize) -> io::Result<()> {
         self.gates[server]
             .as_ref()
-            .map_or(Ok(()), |g| g.write(b"THAWED"))
+            .map_or(Ok(()), |g| g.set(false, b"THAWED"))
     }
 
     fn close(&self, server: usize) -> io::Result<()> {
         self.gates[server]
             .as_ref()
-            .map_or(Ok(()), |g| g.write(b"FROZEN"))
+            .map_or(Ok(()), |g| g.set(true, b"FROZEN"))
     }
 
     fn home(&self, tid: u32) -> Result<Option<PathBuf>, GateError> {
@@ -180,13 +184,13 @@ impl Backend for V2 {
     fn open(&self, server: usize) -> io::Result<()> {
         self.gates[server]
             .as_ref()
-            .map_or(Ok(()), |g| g.write(b"0"))
+            .map_or(Ok(()), |g| g.set(false, b"0"))
     }
 
     fn close(&self, server: usize) -> io::Result<()> {
         self.gates[server]
             .as_ref()
-            .map_or(Ok(()), |g| g.write(b"1"))
+            .map_or(Ok(()), |g| g.set(true, b"1"))
     }
 
     fn home(&self, tid: u32) -> Result<Option<PathBuf>, GateError> {
@@ -219,7 +223,18 @@ impl Backend for V2 {
                 write(&dir.join("cgroup.type"), "threaded")?;
             }
             let file = open_gate(&inner.join("cgroup.freeze"))?;
-            place.store(file.as_raw_fd(), Ordering::Release);
+            place.store(file.as_raw_fd(), Ordering::SeqCst);
+            // From here on the dispatcher sets it; what it did before is made up for.
+            loop {
+                let closed = gate.closed.load(Ordering::SeqCst);
+                let text: &[u8] = if closed { b"1" } else { b"0" };
+                let path = inner.join("cgroup.freeze");
+                sys::write_at_start(file.as_raw_fd(), text)
+                    .map_err(kernel("cannot write to", &path))?;
+                if gate.closed.load(Ordering::SeqCst) == closed {
+                    break;
+                }
+            }
             files.push((parent, file));
         }
         write(&inner.join("cgroup.threads"), &tid.to_string())

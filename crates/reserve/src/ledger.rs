@@ -203,6 +203,7 @@ impl State {
                 let relative = self.threads.iter().find(|t| Some(t.tgid) == tgid);
                 if let Some(relative) = relative {
                     let _ = relative.schedule_back(tid);
+                    let _ = sys::set_nice(tid, relative.scheduling.nice);
                 }
                 let home = relative.and_then(|r| r.home.as_ref());
                 let _ = put(tid, home.unwrap_or(&group.home));

@@ -454,8 +454,7 @@ impl Reservation {
     }
 
     /// Gives a thread to a server: it is scheduled round-robin at the server's priority on the server's
-    /// CPU (priority 0: SCHED_OTHER), and runs in the server's slots only, from the server's next slot
-    /// boundary on. What it was like is noted before.
+    /// CPU (priority 0: SCHED_OTHER), and runs in the server's slots only. What it was like is noted before.
     ///
     /// A thread of this process may be given too, except the dispatcher; one that calls into this
     /// reservation keeps other callers waiting while it is frozen.

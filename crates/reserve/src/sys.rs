@@ -12,6 +12,8 @@ pub(crate) struct Scheduling {
     /// With SCHED_RESET_ON_FORK where that is set.
     pub(crate) policy: i32,
     pub(crate) priority: i32,
+    /// Which the kernel keeps with the thread through all policies.
+    pub(crate) nice: i32,
     /// Flags, runtime, deadline, period: of SCHED_DEADLINE.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deadline: Option<[u64; 4]>,
@@ -35,6 +37,7 @@ impl Scheduling {
         Scheduling {
             policy,
             priority: priority.into(),
+            nice: 0,
             deadline: None,
         }
     }
@@ -87,12 +90,13 @@ pub(crate) fn scheduling(tid: u32) -> io::Result<Scheduling> {
         Ok(Scheduling {
             policy,
             priority: parameters.sched_priority,
+            nice: libc::getpriority(libc::PRIO_PROCESS, tid),
             deadline,
         })
     }
 }
 
-/// Schedules thread `tid` so. Its nice value stays what it is.
+/// Schedules thread `tid` so, except for its nice value, which stays what it is.
 pub(crate) fn schedule(tid: u32, wanted: &Scheduling) -> io::Result<()> {
     if let Some([flags, runtime, deadline, period]) = wanted.deadline {
         let mut attr = empty_attr();
@@ -111,6 +115,12 @@ pub(crate) fn schedule(tid: u32, wanted: &Scheduling) -> io::Result<()> {
     // SAFETY: the parameters live while the call lasts.
     check(unsafe { libc::sched_setscheduler(tid as libc::pid_t, wanted.policy, &parameters) })
         .map(drop)
+}
+
+/// Gives thread `tid` its nice value.
+pub(crate) fn set_nice(tid: u32, nice: i32) -> io::Result<()> {
+    // SAFETY: plain system call.
+    check(unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, nice) }).map(drop)
 }
 
 /// Words of a set of CPUs: room for 8192.

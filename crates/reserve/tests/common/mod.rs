@@ -199,7 +199,9 @@ pub fn assert_frozen(tid: u32) {
         std::mem::replace(&mut last, now) == now
     });
     std::thread::sleep(Duration::from_millis(200));
-    assert_eq!(ran_ns(tid), Some(last), "it ran while frozen");
+    // A thread that was preempted when the gate closed still has its few steps into the freezer to go.
+    let more = ran_ns(tid).unwrap() - last;
+    assert!(more < MS / 2, "it ran for {more} ns while frozen");
 }
 
 pub fn assert_runs(tid: u32) {

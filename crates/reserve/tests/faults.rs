@@ -1,0 +1,368 @@
+//! Whoever dies, whenever: the machine is put back. Real processes, real signals.
+#![allow(clippy::undocumented_unsafe_blocks)]
+
+mod common;
+
+use common::*;
+use onbeat_reserve::{Choice, Reservation, Warning};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// A process of this program that runs one of the helpers below.
+struct Helper {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Helper {
+    fn start(name: &str, environment: &[(&str, String)], without: Option<i32>) -> Helper {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "--ignored", "--nocapture", "-q", name])
+            .envs(environment.iter().map(|(k, v)| (k, v)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        if let Some(capability) = without {
+            unsafe {
+                command.pre_exec(move || {
+                    match libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) {
+                        0 => Ok(()),
+                        _ => Err(std::io::Error::last_os_error()),
+                    }
+                })
+            };
+        }
+        let mut child = command.spawn().unwrap();
+        Helper {
+            input: child.stdin.take(),
+            output: BufReader::new(child.stdout.take().unwrap()),
+            child,
+        }
+    }
+
+    /// What it says behind a word of its own; the test harness prints too.
+    fn says(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "it ended");
+            if let Some(at) = line.find("SAYS ") {
+                return line[at + 5..].trim().to_owned();
+            }
+        }
+    }
+
+    fn kill(&mut self, signal: i32) {
+        assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn say(what: &str) {
+    println!("SAYS {what}");
+    std::io::stdout().flush().unwrap();
+}
+
+fn wait_for_end_of_input() {
+    let mut line = String::new();
+    while std::io::stdin().read_line(&mut line).unwrap() > 0 {}
+}
+
+/// Two threads that want the CPU, until its input ends.
+#[test]
+#[ignore = "a process that tests start"]
+fn helper_target() {
+    let workers = [Worker::spinning(), Worker::spinning()];
+    say(&format!("{} {}", workers[0].tid, workers[1].tid));
+    wait_for_end_of_input();
+    unsafe { libc::_exit(0) };
+}
+
+/// Takes the threads: one into a server that is shut, one placed; then waits for its end.
+#[test]
+#[ignore = "a process that tests start"]
+fn helper_owner() {
+    let get = |name: &str| std::env::var(name).unwrap();
+    let backend = match get("BACKEND").as_str() {
+        "CgroupV1" => Choice::CgroupV1,
+        "CgroupV2" => Choice::CgroupV2,
+        _ => Choice::Auto,
+    };
+    let mut options = onbeat_reserve::Options::new(0);
+    options.backend = backend;
+    options.state_dir = get("STATE").into();
+    // Shut for the next half hour, or open and shut all the time.
+    let (cycle, slots) = match get("CYCLE").as_str() {
+        "long" => (HOUR, [(0, MS)]),
+        _ => (4 * MS, [(0, 2 * MS)]),
+    };
+    let servers = [server("shut", 20, &slots)];
+    match Reservation::start(cycle, &servers, now_ns() + cycle / 2, options) {
+        Ok(reservation) => {
+            let tids: Vec<u32> = get("TIDS").split(' ').map(|t| t.parse().unwrap()).collect();
+            reservation.assign(tids[0], "shut").unwrap();
+            reservation.place(tids[1], 0, 1).unwrap();
+            say("taken");
+            wait_for_end_of_input();
+        }
+        Err(e) => say(&format!("error {e}")),
+    }
+}
+
+fn owner(backend: Choice, dir: &Dir, cycle: &str, tids: &str, without: Option<i32>) -> Helper {
+    let environment = [
+        ("BACKEND", format!("{backend:?}")),
+        ("STATE", dir.0.to_str().unwrap().to_owned()),
+        ("CYCLE", cycle.to_owned()),
+        ("TIDS", tids.to_owned()),
+    ];
+    Helper::start("helper_owner", &environment, without)
+}
+
+fn target() -> (Helper, String, [u32; 2]) {
+    let mut target = Helper::start("helper_target", &[], None);
+    let said = target.says();
+    let (a, b) = said.split_once(' ').unwrap();
+    let tids = [a.parse().unwrap(), b.parse().unwrap()];
+    (target, said, tids)
+}
+
+/// The guard of a process.
+fn guard_of(pid: u32) -> Option<u32> {
+    fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
+        let id: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        let (name, rest) = stat.split_once(") ")?;
+        let parent: u32 = rest.split(' ').nth(1)?.parse().ok()?;
+        (name.ends_with("(onbeat-guard") && parent == pid).then_some(id)
+    })
+}
+
+#[test]
+fn an_owner_that_dies_leaves_nothing() {
+    let _alone = alone();
+    for backend in backends("an_owner_that_dies_leaves_nothing") {
+        for signal in [libc::SIGTERM, libc::SIGKILL, libc::SIGINT, libc::SIGABRT] {
+            for cycle in ["long", "short"] {
+                let dir = Dir::new("dies");
+                let (_target, said, tids) = target();
+                let before = tids.map(likeness);
+                let mut owner = owner(backend, &dir, cycle, &said, None);
+                assert_eq!(owner.says(), "taken");
+                println!("{backend:?}, signal {signal}, {cycle} cycle");
+                let pid = owner.child.id();
+                if cycle == "long" {
+                    assert_frozen(tids[0]);
+                }
+                assert!(!groups_of(pid).is_empty());
+                assert_ne!(tids.map(likeness), before);
+                owner.kill(signal);
+                let status = owner.child.wait().unwrap();
+                assert_eq!(status.signal(), Some(signal));
+                wait_for("the guard", || dir.ledgers() == 0);
+                assert_eq!(tids.map(likeness), before);
+                assert_eq!(groups_of(pid), Vec::<std::path::PathBuf>::new());
+                tids.into_iter().for_each(assert_runs);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_proper_end_sends_the_guard_home() {
+    let _alone = alone();
+    for backend in backends("a_proper_end_sends_the_guard_home") {
+        let dir = Dir::new("proper");
+        let (_target, said, tids) = target();
+        let before = tids.map(likeness);
+        let mut owner = owner(backend, &dir, "short", &said, None);
+        assert_eq!(owner.says(), "taken");
+        let guard = guard_of(owner.child.id()).unwrap();
+        drop(owner.input.take());
+        assert!(owner.child.wait().unwrap().success());
+        assert!(!Path::new(&format!("/proc/{guard}")).exists());
+        assert_eq!((tids.map(likeness), dir.ledgers()), (before, 0));
+    }
+}
+
+#[test]
+fn owner_and_guard_killed_the_next_one_recovers() {
+    let _alone = alone();
+    for backend in backends("owner_and_guard_killed_the_next_one_recovers") {
+        let dir = Dir::new("both");
+        let (_target, said, tids) = target();
+        let before = tids.map(likeness);
+        let mut first = owner(backend, &dir, "long", &said, None);
+        assert_eq!(first.says(), "taken");
+        let pid = first.child.id();
+        let guard = guard_of(pid).unwrap();
+        assert_frozen(tids[0]);
+        // While one of them lives, nobody else touches what they hold.
+        unsafe { libc::kill(guard as i32, libc::SIGKILL) };
+        let next = || {
+            let servers = [server("r", 1, &[(0, MS)])];
+            Reservation::start(100 * MS, &servers, 0, options(backend, &dir)).unwrap()
+        };
+        let second = next();
+        assert_eq!(second.warnings(), []);
+        assert!(second
+            .assign(tids[0], "r")
+            .unwrap_err()
+            .to_string()
+            .contains(&format!("onbeat-{pid}-")));
+        drop(second);
+        assert_frozen(tids[0]);
+        first.kill(libc::SIGKILL);
+        first.child.wait().unwrap();
+        // Nobody is left to do it.
+        assert_frozen(tids[0]);
+        let third = next();
+        let recovered = |w: &Warning| matches!(w, Warning::Recovered { threads: 2, .. });
+        assert!(third.warnings().iter().any(recovered), "{third:?}");
+        tids.into_iter().for_each(assert_runs);
+        assert_eq!(tids.map(likeness), before);
+        assert_eq!(groups_of(pid), Vec::<std::path::PathBuf>::new());
+        drop(third);
+        assert_eq!(dir.ledgers(), 0);
+    }
+}
+
+#[test]
+fn without_its_guard_no_thread_is_taken() {
+    let _alone = alone();
+    for backend in backends("without_its_guard_no_thread_is_taken") {
+        let dir = Dir::new("guardless");
+        let worker = Worker::spinning();
+        let before = likeness(worker.tid);
+        let servers = [server("r", 1, &[(0, MS)])];
+        let reservation =
+            Reservation::start(100 * MS, &servers, 0, options(backend, &dir)).unwrap();
+        let guard = guard_of(std::process::id()).unwrap();
+        unsafe { libc::kill(guard as i32, libc::SIGKILL) };
+        wait_for("the refusal", || {
+            let refused = reservation.assign(worker.tid, "r").is_err();
+            let _ = reservation.release(worker.tid);
+            refused
+        });
+        assert_eq!(likeness(worker.tid), before);
+        drop(reservation);
+        assert_eq!(dir.ledgers(), 0);
+    }
+}
+
+#[test]
+fn a_process_can_be_killed_while_it_is_frozen() {
+    let _alone = alone();
+    for backend in backends("a_process_can_be_killed_while_it_is_frozen") {
+        for signal in [libc::SIGKILL, libc::SIGTERM] {
+            let dir = Dir::new("frozen");
+            let (mut target, _, tids) = target();
+            let servers = [server("shut", 20, &[(0, MS)])];
+            let origin = now_ns() + HOUR / 2;
+            let reservation =
+                Reservation::start(HOUR, &servers, origin, options(backend, &dir)).unwrap();
+            reservation.assign(tids[0], "shut").unwrap();
+            reservation.assign(tids[1], "shut").unwrap();
+            assert_frozen(tids[0]);
+            target.kill(signal);
+            std::thread::sleep(Duration::from_millis(200));
+            let at_once = target.child.try_wait().unwrap().is_some();
+            println!("{backend:?}, signal {signal}: ended while frozen: {at_once}");
+            if backend == Choice::CgroupV2 && signal == libc::SIGKILL {
+                assert!(at_once);
+            }
+            // The other does not hold it up for ever: with the next slot, or the end, it goes.
+            let report = reservation.stop();
+            assert_eq!(report.restored.failures, Vec::<String>::new());
+            assert_eq!(target.child.wait().unwrap().signal(), Some(signal));
+            assert_eq!(dir.ledgers(), 0);
+            assert_eq!(
+                groups_of(std::process::id()),
+                Vec::<std::path::PathBuf>::new()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_killed_process_goes_with_its_next_slot() {
+    let _alone = alone();
+    for backend in backends("a_killed_process_goes_with_its_next_slot") {
+        let dir = Dir::new("slot");
+        let (mut target, _, tids) = target();
+        let servers = [server("r", 20, &[(0, 5 * MS)])];
+        let reservation = Reservation::start(50 * MS, &servers, 0, options(backend, &dir)).unwrap();
+        tids.into_iter()
+            .for_each(|t| reservation.assign(t, "r").unwrap());
+        target.kill(libc::SIGTERM);
+        wait_for("its end", || target.child.try_wait().unwrap().is_some());
+        // Its threads have no successors here, unless their ids are used again.
+        for tid in tids {
+            reservation.release(tid).unwrap();
+        }
+        assert_eq!(reservation.stop().restored.failures, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn threads_that_come_and_go_meanwhile() {
+    let _alone = alone();
+    for backend in backends("threads_that_come_and_go_meanwhile") {
+        let dir = Dir::new("come");
+        let servers = [server("r", 20, &[(0, MS)])];
+        let reservation = Reservation::start(4 * MS, &servers, 0, options(backend, &dir)).unwrap();
+        let (mut taken, mut vanished) = (0, 0);
+        for i in 0..150u64 {
+            let worker = Worker::new(move |_: &AtomicBool| {
+                std::thread::sleep(Duration::from_micros(20 * i));
+            });
+            match reservation.assign(worker.tid, "r") {
+                Ok(()) => taken += 1,
+                Err(onbeat_reserve::AssignError::Vanished(_)) => vanished += 1,
+                Err(e) => panic!("{e}"),
+            }
+        }
+        println!("{backend:?}: {taken} taken, {vanished} had ended");
+        assert!(taken > 0);
+        let report = reservation.stop();
+        assert_eq!(report.restored.failures, Vec::<String>::new());
+        assert_eq!(dir.ledgers(), 0);
+    }
+}
+
+#[test]
+fn without_the_privilege_one_line_says_so() {
+    const CAP_SYS_NICE: i32 = 23;
+    let _alone = alone();
+    for backend in backends("without_the_privilege_one_line_says_so") {
+        let dir = Dir::new("privilege");
+        let (_target, said, tids) = target();
+        let before = tids.map(likeness);
+        let mut owner = owner(backend, &dir, "long", &said, Some(CAP_SYS_NICE));
+        let error = owner.says();
+        assert!(
+            error.contains("CAP_SYS_NICE") || !error.starts_with("error"),
+            "{error}"
+        );
+        assert!(error.starts_with("error"), "RLIMIT_RTPRIO lets it: {error}");
+        assert_eq!(tids.map(likeness), before);
+        assert_eq!(dir.ledgers(), 0);
+        assert_eq!(
+            groups_of(owner.child.id()),
+            Vec::<std::path::PathBuf>::new()
+        );
+    }
+}

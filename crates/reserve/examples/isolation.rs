@@ -1,6 +1,7 @@
 //! How far threads run out of their slots: `isolation [--backend v1|v2] [--cycles N] [--lead-us N]
-//! [--load] [--cpu N] [--dispatcher-cpu N]`. Threads spin on one CPU and log each gap in their own running; what of
-//! their running lies outside of their slots is the breach. Needs root.
+//! [--load] [--churn] [--cpu N] [--dispatcher-cpu N]`. Threads spin on one CPU and log each gap in their own running; what of
+//! their running lies outside of their slots is the breach. `--load`: a thread of lower priority and normal ones want
+//! the CPU too; `--churn`: cgroups are made, entered and removed meanwhile. Needs root.
 
 use onbeat_plan::schema::{Ms, Server, Slot};
 use onbeat_reserve::{Choice, Histogram, Options, Reservation};
@@ -39,6 +40,25 @@ fn spin(stop: &AtomicBool, tid: &mpsc::Sender<u32>) -> Vec<(u64, u64)> {
     }
     runs.push((first, last));
     runs
+}
+
+/// What a container runtime does, all the time, in whichever hierarchies there are.
+fn make_cgroups(stop: &AtomicBool) {
+    use std::fs;
+    while !stop.load(Relaxed) {
+        for root in ["/sys/fs/cgroup/freezer", "/sys/fs/cgroup/unified"] {
+            let dir = format!("{root}/isolation-churn");
+            let mut child = match std::process::Command::new("sleep").arg("60").spawn() {
+                Ok(child) => child,
+                Err(_) => return,
+            };
+            let _ = fs::create_dir(&dir);
+            let _ = fs::write(format!("{dir}/cgroup.procs"), child.id().to_string());
+            let _ = child.kill();
+            let _ = child.wait();
+            let _ = fs::remove_dir(&dir);
+        }
+    }
 }
 
 /// What of the slots and of the running belongs to each other.
@@ -127,7 +147,7 @@ fn histogram(name: &str, h: &Histogram) {
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let (mut choice, mut cycles, mut lead_us, mut load) = (Choice::Auto, 300, None, false);
-    let (mut cpu, mut dispatcher_cpu) = (1, 0);
+    let (mut cpu, mut dispatcher_cpu, mut churn) = (1, 0, false);
     while let Some(argument) = arguments.next() {
         let mut number = || {
             let value = arguments.next().unwrap_or_default();
@@ -139,6 +159,7 @@ fn main() {
             "--cpu" => cpu = number() as u16,
             "--dispatcher-cpu" => dispatcher_cpu = number() as u16,
             "--load" => load = true,
+            "--churn" => churn = true,
             "--backend" => {
                 choice = match arguments.next().as_deref() {
                     Some("v1") => Choice::CgroupV1,
@@ -188,6 +209,9 @@ fn main() {
     });
     println!("{}, lead {} us, {cycles} cycles of 100 ms, 6 servers, CPU {cpu}, dispatcher on {dispatcher_cpu}, {}",
         reservation.backend(), lead_ns / 1000, if load { "loaded" } else { "no other load" });
+    if churn {
+        println!("cgroups are made, entered and removed all the time");
+    }
     for warning in reservation.warnings() {
         println!("{warning}");
     }
@@ -211,6 +235,10 @@ fn main() {
                 reservation.place(tid, cpu, priority).unwrap();
             }
         }
+    }
+    if churn {
+        let stop = stop.clone();
+        others.push(std::thread::spawn(move || make_cgroups(&stop)));
     }
     let mut threads = Vec::new();
     for server in &servers {

@@ -19,13 +19,15 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Forks the guard of this process.
+    /// Forks the guard of this process, and waits until it is deaf to what may end this one.
     pub(crate) fn start(ledger: &Ledger, priority: u8) -> io::Result<Guard> {
         let (read, write) = sys::pipe()?;
+        let (mut ready, tell) = sys::pipe()?;
         let owner = sys::pidfd_of_self()?;
         let pid = sys::fork(|| {
             let keep = [
                 read.as_raw_fd(),
+                tell.as_raw_fd(),
                 owner.as_raw_fd(),
                 ledger.file().as_raw_fd(),
             ];
@@ -34,8 +36,11 @@ impl Guard {
             let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
             let _ = sys::set_affinity(0, &(0..sys::cpus()).collect::<Vec<_>>());
             let _ = sys::schedule(0, &Scheduling::fifo(priority));
+            let _ = (&tell).write_all(&[DONE]);
             watch(&read, owner.as_raw_fd(), ledger);
         })?;
+        drop(tell);
+        ready.read_exact(&mut [0])?;
         Ok(Guard { pipe: write, pid })
     }
 

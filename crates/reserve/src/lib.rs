@@ -57,6 +57,7 @@ mod cgroup;
 mod dispatcher;
 mod guard;
 mod ledger;
+mod options;
 mod proc;
 mod reservation;
 mod stats;
@@ -65,7 +66,6 @@ pub mod table;
 
 pub use backend::{Backend, GateError, Note};
 pub use ledger::{Entry, Group, Restored, Thread};
-pub use reservation::{
-    recover, AssignError, Choice, Options, ReleaseError, Report, Reservation, StartError, Warning,
-};
+pub use options::{AssignError, Choice, Options, ReleaseError, Report, StartError, Warning};
+pub use reservation::{recover, Reservation};
 pub use stats::{Histogram, Stats};

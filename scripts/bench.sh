@@ -59,6 +59,23 @@ build_peer() {
   fi
 }
 
+# build_venv NAME PACKAGE...: a Python of its own for an experiment; without it the experiment skips what
+# it was for.
+build_venv() {
+  local venv="$ONBEAT_CACHE/lab/$1/venv" stamp
+  shift
+  stamp="$venv/.onbeat-packages"
+  [ "$(cat "$stamp" 2>/dev/null)" = "$*" ] && return
+  echo "-- setting up Python with $*" >&2
+  rm -rf "$venv"
+  if python3 -m venv "$venv" >&2 && "$venv/bin/pip" install -q --disable-pip-version-check "$@" >&2; then
+    echo "$*" >"$stamp"
+  else
+    rm -rf "$venv"
+    echo "bench: Python with $* could not be set up: the comparison with it will be skipped" >&2
+  fi
+}
+
 case $name in
   queues)
     need_compiler
@@ -76,6 +93,8 @@ case $name in
     ./dev ros-env jazzy >/dev/null ;;
   model)
     want_packages babeltrace2 python3-bt2 ;;
+  planner)
+    build_venv planner pyswarms==1.3.0 ;;
   parking)
     ./dev ros-env kilted >/dev/null ;;
   transport)
@@ -89,7 +108,7 @@ esac
 run=()
 if [ "$(id -u)" != 0 ] && [ "$name" = queues ] && ! command -v sudo >/dev/null; then
   echo "bench: without root the programs that are measured have no priority over others" >&2
-elif [ "$(id -u)" != 0 ] && [ "$name" != model ]; then
+elif [ "$(id -u)" != 0 ] && [ "$name" != model ] && [ "$name" != planner ]; then
   command -v sudo >/dev/null || { echo "bench: probes need root, and there is no sudo: run as root" >&2; exit 1; }
   run=(sudo -E)
 fi

@@ -146,7 +146,7 @@ pub fn registry() -> Vec<Box<dyn Experiment>> {
         Box::new(experiments::parking::Parking),
         Box::new(experiments::transport::Transport),
         Box::new(experiments::queues::Queues),
-        Box::new(experiments::shaping::Shaping),
+        Box::new(experiments::planner::Planner),
     ]
 }
 

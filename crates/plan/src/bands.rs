@@ -13,6 +13,10 @@
 //! The cost of a band, (count up to its end - count up to the previous end) * end, satisfies the
 //! quadrangle inequality, also with the distances as constraints, so that the best previous slot
 //! moves to the right with the slot: O(k M log M) for M candidates.
+//!
+//! Most of the time that is not even needed: without the distances the ends of a best placement are samples
+//! (or the earliest end). If that placement keeps the distances all the same, nothing that keeps
+//! them can be better.
 
 use onbeat_model::Dist;
 
@@ -255,7 +259,25 @@ pub fn optimal(
     if count == 1 {
         return Ok(vec![frame.last]);
     }
-    let places = candidates(samples, count, limits, &frame)?;
+    let relaxed = Frame {
+        least: 0,
+        largest: u64::MAX,
+        ..frame
+    };
+    let ends = place(samples, count, &relaxed, &anchors(samples, &frame));
+    let fits = |w: &[u64]| (frame.least..=frame.largest).contains(&(w[1] - w[0]));
+    match ends {
+        Some(ends) if ends.windows(2).all(fits) => Ok(ends),
+        _ => {
+            let places = candidates(samples, count, limits, &frame)?;
+            // The frame has room, so that there is one.
+            place(samples, count, &frame, &places).ok_or(BandsError::Count { asked: count })
+        }
+    }
+}
+
+/// The best placement on these places, the last of which is the last slot's; none where there is none.
+fn place(samples: &Samples, count: usize, frame: &Frame, places: &[u64]) -> Option<Vec<u64>> {
     let until: Vec<u64> = places.iter().map(|&x| samples.until(x)).collect();
     // Cost of the best placement of the slots so far whose last ends at each place; none: impossible.
     let mut costs: Vec<Option<u128>> = places
@@ -265,12 +287,13 @@ pub fn optimal(
         .collect();
     let mut choices: Vec<Vec<u32>> = Vec::with_capacity(count - 1);
     for _ in 1..count {
-        let layer = Layer::new(&places, &until, &costs, &frame);
+        let layer = Layer::new(places, &until, &costs, frame);
         let (next, choice) = layer.solve();
         costs = next;
         choices.push(choice);
     }
     let last = places.len() - 1;
+    costs[last]?;
     let mut ends = vec![frame.last];
     let mut at = last;
     for choice in choices.iter().rev() {
@@ -278,7 +301,17 @@ pub fn optimal(
         ends.push(places[at]);
     }
     ends.reverse();
-    Ok(ends)
+    Some(ends)
+}
+
+/// Where slots end when their distances do not matter: at samples, as early as may be, and the last.
+fn anchors(samples: &Samples, frame: &Frame) -> Vec<u64> {
+    let inside = |x: &u64| (frame.first..=frame.last - frame.least).contains(x);
+    let mut places: Vec<u64> = [frame.first].into_iter().filter(inside).collect();
+    places.extend(samples.values.iter().copied().filter(inside));
+    places.push(frame.last);
+    places.dedup();
+    places
 }
 
 /// The candidate places of the module's head, ascending; the last is the last slot's.
@@ -289,6 +322,7 @@ fn candidates(
     frame: &Frame,
 ) -> Result<Vec<u64>, BandsError> {
     let inside = |x: &u64| (frame.first..=frame.last - frame.least).contains(x);
+    // Also samples outside: liveliness reaches in from them.
     let anchors = || {
         let of_samples = samples.values.iter().copied();
         of_samples.chain([frame.first, frame.last])

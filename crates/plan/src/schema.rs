@@ -196,7 +196,7 @@ const NS_PER_MS: f64 = 1e6;
 
 impl Serialize for Ms {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.0 % 1_000_000 == 0 {
+        if self.0.is_multiple_of(1_000_000) {
             serializer.serialize_u64(self.0 / 1_000_000)
         } else {
             serializer.serialize_f64(self.0 as f64 / NS_PER_MS)

@@ -506,8 +506,10 @@ fn what_cannot_hold_is_refused_with_the_numbers() {
         &[5.0],
     ));
     has(refused(&two, &Request::default()), &["2 chains", "--chain"]);
-    let mut both = Request::default();
-    both.chains = vec!["0123".into()];
+    let mut both = Request {
+        chains: vec!["0123".into()],
+        ..Request::default()
+    };
     has(refused(&two, &both), &["beginning of 2"]);
     both.chains = vec!["chain-0123456789ab".into(), "0123456789ff".into()];
     has(refused(&two, &both), &["same callback"]);

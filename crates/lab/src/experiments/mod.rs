@@ -1,6 +1,7 @@
 //! The experiments, one module each.
 pub mod model;
 pub mod parking;
+pub mod planner;
 pub mod queues;
 pub mod shaping;
 pub mod tracing;

@@ -70,10 +70,11 @@ pub struct Args {
 pub fn run(args: Args) -> Result<Outcome, CliError> {
     let plan = crate::plan::load(&args.plan)?;
     if args.remap {
-        let mut words = Vec::new();
-        for (node, topic, held) in onbeat_shape::run::remaps(&plan) {
-            words.extend(onbeat_shape::remap::remap_args(&node, &topic, &held));
-        }
+        let command = [String::from("-")];
+        let moves = onbeat_shape::launch::moves(&plan);
+        let words = onbeat_ros::remap::remap_command(&command, &moves)
+            .map_err(|e| CliError::Record(e.to_string()))?;
+        let words = words[1..].to_vec();
         return writeln!(io::stdout(), "{}", words.join(" "))
             .map(|()| Outcome::Done)
             .map_err(CliError::Stdout);

@@ -147,6 +147,7 @@ pub fn registry() -> Vec<Box<dyn Experiment>> {
         Box::new(experiments::transport::Transport),
         Box::new(experiments::queues::Queues),
         Box::new(experiments::planner::Planner),
+        Box::new(experiments::shaping::Shaping),
     ]
 }
 

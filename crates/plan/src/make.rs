@@ -457,8 +457,8 @@ impl<'a, 'm> Maker<'a, 'm> {
         Ok(self.let_layout(held, length, 1))
     }
 
-    /// Before this time in a cycle no execution has ever brought an output, by a margin: nine tenths of
-    /// the best case of what leads to it in one cycle.
+    /// Before this time in a cycle no execution brings an output, by a good margin: half of the best case
+    /// of what leads to it in one cycle.
     fn earliest_ns(&self, publication: &Publication<'_>) -> u64 {
         let is_last = |c: &&Chain| {
             c.callbacks
@@ -483,7 +483,7 @@ impl<'a, 'm> Maker<'a, 'm> {
                 .map_or(0, Part::best_ns),
         };
         // Never at the very start, where the slots of the next cycle are.
-        self.start_ns + (best / 10 * 9).max(1)
+        self.start_ns + (best / 2).max(1)
     }
 
     /// Adds what does not depend on the strategy.

@@ -5,10 +5,10 @@
 //! of the cycles in time ([`phase`]); [`isolation`] holds the kernel's switches against the slots.
 pub mod executions;
 pub mod isolation;
+pub mod launch;
 pub mod middleware;
 pub mod overrun;
 pub mod phase;
-pub mod remap;
 pub mod roles;
 pub mod run;
 pub mod shaper;

@@ -8,6 +8,7 @@
 
 use crate::executions::{Execution, Executions};
 use crate::isolation::Isolation;
+use crate::launch::{moved, moves, LaunchError};
 use crate::middleware;
 use crate::overrun::Runs;
 use crate::phase::Phase;
@@ -56,6 +57,9 @@ pub enum ShapeError {
     /// A shaper.
     #[error(transparent)]
     Shaper(#[from] ShaperError),
+    /// The application's command.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
     /// A thread could not be put into its server.
     #[error("cannot put thread {tid} ({callback}) into server {server}: {reason}")]
     Assign {
@@ -97,7 +101,7 @@ pub enum ShapeError {
         second: String,
     },
     /// The output is not held back.
-    #[error("{callback} publishes {topic} itself, so it cannot be held back: start the application with onbeat shape PLAN -- COMMAND, or give its node: --ros-args {remap}")]
+    #[error("{callback} publishes {topic} itself, so it cannot be held back: start the application with onbeat shape PLAN -- COMMAND, or give its node: {remap}")]
     NotHeld {
         /// The callback.
         callback: String,
@@ -211,11 +215,12 @@ pub fn shape(
     options: &ShapeOptions,
     report: &mut dyn FnMut(&Live),
 ) -> Result<Summary, ShapeError> {
-    let trace = Trace::new(options.trace.clone())?;
+    let moved = moved(plan, &options.command)?;
+    let trace = Trace::new(options.trace.clone());
     let record = RecordOptions {
         output: trace.path.clone(),
         pids: options.pids.clone(),
-        command: held_command(plan, &options.command),
+        command: moved.command.clone(),
         keep_privileges: true,
         max_segments: trace.thrown_away.then_some(1),
         ..RecordOptions::default()
@@ -270,32 +275,6 @@ fn guarded(plan: &Plan) -> Vec<Server> {
     servers
 }
 
-/// The command with its outputs and inputs remapped to where shapers take them from.
-fn held_command(plan: &Plan, command: &[String]) -> Vec<String> {
-    if command.is_empty() {
-        return Vec::new();
-    }
-    let mut words = command.to_vec();
-    for remap in remaps(plan) {
-        words = crate::remap::with_remap(&words, &remap.0, &remap.1, &remap.2);
-    }
-    words
-}
-
-/// Node, topic and topic instead of everything that a plan holds back.
-pub fn remaps(plan: &Plan) -> Vec<(String, String, String)> {
-    let outputs = plan
-        .outputs
-        .iter()
-        .filter(|o| o.hold == Hold::Republish)
-        .filter_map(|o| Some((o.node.clone(), o.topic.clone(), o.held_topic.clone()?)));
-    let inputs = plan
-        .inputs
-        .iter()
-        .map(|i| (i.node.clone(), i.topic.clone(), i.held_topic.clone()));
-    outputs.chain(inputs).collect()
-}
-
 /// Where the recording goes.
 struct Trace {
     path: PathBuf,
@@ -303,8 +282,8 @@ struct Trace {
 }
 
 impl Trace {
-    fn new(wanted: Option<PathBuf>) -> Result<Trace, ShapeError> {
-        Ok(match wanted {
+    fn new(wanted: Option<PathBuf>) -> Trace {
+        match wanted {
             Some(path) => Trace {
                 path,
                 thrown_away: false,
@@ -313,7 +292,7 @@ impl Trace {
                 path: std::env::temp_dir().join(format!("onbeat-shape-{}", std::process::id())),
                 thrown_away: true,
             },
-        })
+        }
     }
 }
 
@@ -532,12 +511,12 @@ impl<'a> Runner<'a> {
             Some(output) => Err(ShapeError::NotHeld {
                 callback: name.to_owned(),
                 topic: output.topic.clone(),
-                remap: crate::remap::remap_args(
+                remap: onbeat_ros::remap::remap_args(
                     &output.node,
                     &output.topic,
                     output.held_topic.as_deref().unwrap_or_default(),
                 )
-                .join(" "),
+                .map_or_else(|e| e.to_string(), |words| words.join(" ")),
             }),
         }
     }
@@ -605,7 +584,7 @@ impl<'a> Runner<'a> {
                 return Ok(());
             }
             if ready {
-                let topics: Vec<String> = remaps(self.plan).into_iter().map(|r| r.2).collect();
+                let topics: Vec<String> = moves(self.plan).into_iter().map(|m| m.held).collect();
                 return Err(ShapeError::Shaper(ShaperError::NotReady {
                     within_s: self.options.find_within.as_secs(),
                     topics: topics.join(", "),
@@ -652,7 +631,7 @@ impl<'a> Runner<'a> {
     fn is_shaper_ready(&self) -> bool {
         self.shaper
             .as_ref()
-            .map_or(remaps(self.plan).is_empty(), Shaper::is_ready)
+            .map_or(moves(self.plan).is_empty(), Shaper::is_ready)
     }
 
     fn begin_shaping(&mut self, phase: Phase) -> Result<(), ShapeError> {

@@ -4,6 +4,7 @@
 use crate::executions::Release;
 use onbeat_plan::schema::{Hold, Overshoot, Plan, Slot};
 use onbeat_ros::config::{Config, Kind, Output, Overshoot as ShaperOvershoot, Place};
+use onbeat_ros::environment::{Environment, EnvironmentError};
 use onbeat_ros::page::{OutputTable, PageWriter};
 use onbeat_ros::report::{flags, Record, RECORD_BYTES};
 use std::fs::File;
@@ -19,13 +20,8 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ShaperError {
     /// The application's ROS 2 could not be told.
-    #[error("cannot tell which ROS 2 process {pid} uses: {reason}: it has to have librcl mapped, and to be readable by this user")]
-    Application {
-        /// The application's process.
-        pid: u32,
-        /// What is missing.
-        reason: String,
-    },
+    #[error(transparent)]
+    Application(#[from] EnvironmentError),
     /// It could not be started.
     #[error("cannot start the shaper: {0}")]
     Start(io::Error),
@@ -79,11 +75,14 @@ impl Shaper {
     /// Starts the shaper for a plan's held outputs and throttled inputs, beside the application's
     /// process `pid`. It passes everything on at once until [`Shaper::shape`].
     pub fn start(plan: &Plan, program: &Path, pid: u32) -> Result<Shaper, ShaperError> {
-        let unknown = |reason: String| ShaperError::Application { pid, reason };
-        let (rcl, folders) = libraries(pid).map_err(|e| unknown(e.to_string()))?;
-        let environment = environment(pid).map_err(|e| unknown(e.to_string()))?;
-        let owner =
-            std::fs::metadata(format!("/proc/{pid}")).map_err(|e| unknown(e.to_string()))?;
+        let Environment {
+            mut variables,
+            rcl,
+            folders,
+        } = Environment::of_process(pid)?;
+        // It is held back by its table, not by the middleware's publisher thread.
+        variables.retain(|(name, _)| name != "RMW_FASTRTPS_PUBLICATION_MODE");
+        let owner = std::fs::metadata(format!("/proc/{pid}")).map_err(ShaperError::Start)?;
         let page = PageWriter::new().map_err(ShaperError::Start)?;
         page.set_pass_through(true);
         let (read, write) = pipe().map_err(ShaperError::Start)?;
@@ -94,7 +93,7 @@ impl Shaper {
         command
             .args(["shaper", "-"])
             .env_clear()
-            .envs(environment)
+            .envs(variables)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -248,45 +247,6 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
         libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, 1 << 18);
     }
     Ok((read, write))
-}
-
-/// The application's librcl, and the folders in which it has its libraries.
-fn libraries(pid: u32) -> io::Result<(PathBuf, Vec<PathBuf>)> {
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
-    let mut folders: Vec<PathBuf> = Vec::new();
-    let mut rcl = None;
-    for line in maps.lines() {
-        let Some(at) = line.find('/') else { continue };
-        let path = PathBuf::from(&line[at..]);
-        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
-        let is_rcl = name.starts_with("librcl.so");
-        let is_type_support = name.contains("rosidl_typesupport");
-        if let (true, Some(folder)) = (is_rcl || is_type_support, path.parent()) {
-            if !folders.iter().any(|f| f == folder) {
-                folders.push(folder.to_path_buf());
-            }
-        }
-        if is_rcl {
-            rcl = Some(path);
-        }
-    }
-    let rcl = rcl.ok_or_else(|| io::Error::other("librcl.so is not mapped"))?;
-    Ok((rcl, folders))
-}
-
-/// The environment that a process was started with.
-fn environment(pid: u32) -> io::Result<Vec<(std::ffi::OsString, std::ffi::OsString)>> {
-    use std::os::unix::ffi::OsStrExt;
-    let bytes = std::fs::read(format!("/proc/{pid}/environ"))?;
-    let pairs = bytes.split(|b| *b == 0).filter_map(|pair| {
-        let at = pair.iter().position(|b| *b == b'=').filter(|&at| at > 0)?;
-        let text = |b: &[u8]| std::ffi::OsStr::from_bytes(b).to_owned();
-        Some((text(&pair[..at]), text(&pair[at + 1..])))
-    });
-    // The shaper is held back by its table, not by the middleware's publisher thread.
-    Ok(pairs
-        .filter(|(name, _)| name != "RMW_FASTRTPS_PUBLICATION_MODE")
-        .collect())
 }
 
 fn held(plan: &Plan) -> impl Iterator<Item = (usize, &onbeat_plan::schema::Output)> {

@@ -1,0 +1,159 @@
+//! The application's command with the plan's topics moved to where shapers take them from.
+
+use onbeat_plan::schema::Hold;
+use onbeat_plan::Plan;
+use onbeat_ros::remap::{remap_command, Move, RemapError};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Why a command cannot be started with topics moved.
+#[derive(Debug, Error)]
+pub enum LaunchError {
+    /// The words.
+    #[error(transparent)]
+    Remap(#[from] RemapError),
+    /// The launch file is not there.
+    #[error(
+        "no launch file {0}: name it by its path, or source the workspace that has its package"
+    )]
+    NoLaunchFile(String),
+    /// The overlay could not be written.
+    #[error("cannot write {}: {source}: free space, or set TMPDIR", path.display())]
+    Overlay {
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// What of a plan is moved: outputs that are republished, inputs that are throttled.
+pub fn moves(plan: &Plan) -> Vec<Move> {
+    let outputs = plan
+        .outputs
+        .iter()
+        .filter(|o| o.hold == Hold::Republish)
+        .filter_map(|o| {
+            Some(Move {
+                node: o.node.clone(),
+                topic: o.topic.clone(),
+                held: o.held_topic.clone()?,
+            })
+        });
+    let inputs = plan.inputs.iter().map(|i| Move {
+        node: i.node.clone(),
+        topic: i.topic.clone(),
+        held: i.held_topic.clone(),
+    });
+    outputs.chain(inputs).collect()
+}
+
+/// A command with topics moved, and the file that was written for it, which lasts as long as this.
+#[derive(Debug, Default)]
+pub struct Moved {
+    /// The words.
+    pub command: Vec<String>,
+    overlay: Option<PathBuf>,
+}
+
+impl Drop for Moved {
+    fn drop(&mut self) {
+        if let Some(path) = &self.overlay {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Moves a plan's topics on a command line. `ros2 launch` gets an overlay of its launch file instead.
+pub fn moved(plan: &Plan, command: &[String]) -> Result<Moved, LaunchError> {
+    let moves = moves(plan);
+    if command.is_empty() || moves.is_empty() {
+        return Ok(Moved {
+            command: command.to_vec(),
+            overlay: None,
+        });
+    }
+    match remap_command(command, &moves) {
+        Err(RemapError::Launch(_)) => {}
+        words => {
+            return Ok(Moved {
+                command: words?,
+                overlay: None,
+            })
+        }
+    }
+    let prefixes = std::env::var_os("AMENT_PREFIX_PATH").unwrap_or_default();
+    let prefixes: Vec<PathBuf> = std::env::split_paths(&prefixes).collect();
+    let (at, words, file) = launch_file(command, &prefixes)
+        .ok_or_else(|| LaunchError::NoLaunchFile(command[2..].join(" ")))?;
+    let text = onbeat_ros::overlay::overlay(&file, &moves)?;
+    let path = std::env::temp_dir().join(format!("onbeat-{}.launch.py", std::process::id()));
+    std::fs::write(&path, text).map_err(|source| LaunchError::Overlay {
+        path: path.clone(),
+        source,
+    })?;
+    let mut command = command.to_vec();
+    command.splice(at..at + words, [path.display().to_string()]);
+    Ok(Moved {
+        command,
+        overlay: Some(path),
+    })
+}
+
+/// The launch file of `ros2 launch [OPTION...] FILE` or `ros2 launch [OPTION...] PACKAGE FILE`: where its
+/// words stand, how many they are, and its path.
+fn launch_file(command: &[String], prefixes: &[PathBuf]) -> Option<(usize, usize, PathBuf)> {
+    let at = 2 + command.get(2..)?.iter().position(|w| !w.starts_with('-'))?;
+    let first = Path::new(&command[at]);
+    if first.is_file() {
+        return Some((at, 1, first.canonicalize().ok()?));
+    }
+    let name = command.get(at + 1)?;
+    let shares = prefixes.iter().map(|p| p.join("share").join(first));
+    shares
+        .filter_map(|s| find(&s, name, 6))
+        .map(|f| (at, 2, f))
+        .next()
+}
+
+/// A file of that name in a directory or below it.
+fn find(dir: &Path, name: &str, depth: u32) -> Option<PathBuf> {
+    let mut below = Vec::new();
+    for entry in std::fs::read_dir(dir).ok()?.flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            below.push(path);
+        } else if entry.file_name().to_str() == Some(name) {
+            return Some(path);
+        }
+    }
+    below.sort();
+    (depth > 0)
+        .then(|| below.iter().find_map(|d| find(d, name, depth - 1)))
+        .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launch_files_are_found_by_path_and_by_package() {
+        let dir = std::env::temp_dir().join(format!("onbeat-launch-{}", std::process::id()));
+        let launch = dir.join("share/robot/launch");
+        std::fs::create_dir_all(&launch).expect("a directory");
+        let file = launch.join("all.launch.xml");
+        std::fs::write(&file, "<launch/>").expect("a file");
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let by_path = words(&format!("ros2 launch -d {} a:=1", file.display()));
+        assert_eq!(launch_file(&by_path, &[]).map(|f| (f.0, f.1)), Some((3, 1)));
+        let by_package = words("ros2 launch robot all.launch.xml a:=1");
+        let found = launch_file(&by_package, &[PathBuf::from("/nowhere"), dir.clone()]);
+        assert_eq!(found, Some((2, 2, file.clone())));
+        assert_eq!(
+            launch_file(&words("ros2 launch robot none.py"), &[dir.clone()]),
+            None
+        );
+        std::fs::remove_dir_all(&dir).expect("removed");
+    }
+}

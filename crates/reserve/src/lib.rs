@@ -4,7 +4,7 @@
 //! A reservation server (thesis, Definition 4.1.1) is a set of slots within a cycle, on one CPU, at one
 //! priority. Its threads are SCHED_RR threads of that priority, pinned to that CPU, behind a gate: a
 //! [`Backend`] that keeps them from running. A dispatcher thread opens and closes the gates at the
-//! instants of a [table](table). Threads are known by their ids; where they come from is the caller's
+//! instants of a [table]. Threads are known by their ids; where they come from is the caller's
 //! matter.
 //!
 //! ```no_run

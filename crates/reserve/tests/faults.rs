@@ -67,7 +67,13 @@ impl Drop for Helper {
     fn drop(&mut self) {
         drop(self.input.take());
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        // Not for ever: where a test has failed, it may be frozen.
+        for _ in 0..500 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 

@@ -49,8 +49,11 @@ proptest! {
         let mut open = vec![false; servers.len()];
         let mut walk = Walk::new(&table, origin, start, &mut open);
         for at in start..start + 3 * CYCLE {
+            let mut moved = vec![false; servers.len()];
             while !table.events().is_empty() && walk.next_ns(&table) <= at {
                 let event = walk.advance(&table, origin).0.unwrap();
+                let again = std::mem::replace(&mut moved[event.server], true);
+                prop_assert!(!again, "a gate does not close and open at once");
                 prop_assert_ne!(open[event.server], event.open, "nothing happens twice");
                 open[event.server] = event.open;
             }

@@ -44,7 +44,7 @@ pub struct Options {
     /// Table of mounts in which the cgroup hierarchies are found.
     pub mount_table: PathBuf,
     /// Directory of the notes from which things are put back. It has to be the same for all
-    /// reservations of a machine, for [`recover`] and for threads not to be taken twice.
+    /// reservations of a machine, for [`recover`](crate::recover) and for threads not to be taken twice.
     pub state_dir: PathBuf,
     /// Called in the dispatcher's thread before its first event. It must be real-time safe.
     pub on_dispatcher: fn(),

@@ -34,7 +34,17 @@ say "2. Its timing model"
 "$onbeat" chains "$out/model.json"
 
 say "3. A plan for the chain from the rear lidar to the pose: one latency"
-"$onbeat" plan "$out/model.json" --chain "/lidar_rear/..p2d_ndt" --strategy bands --bands 1 -o "$out/plan.yaml"
+plan=(--chain "/lidar_rear/..p2d_ndt" -o "$out/plan.yaml")
+if ! "$onbeat" plan "$out/model.json" "${plan[@]}" --strategy bands --bands 1; then
+  # On a busy machine the chain waits for others; under a plan it will not.
+  say "   Measured again at a real-time priority"
+  "$onbeat" plan "$out/model.json" "${plan[@]}" --strategy fifo
+  rm -rf "$out/trace"
+  "${before[@]}" "$onbeat" shape "$out/plan.yaml" --duration "${duration}s" --trace "$out/trace" -- \
+    "${app[@]}" --duration $((duration + 60)) >/dev/null
+  "$onbeat" model "$out/trace" -o "$out/model.json"
+  "$onbeat" plan "$out/model.json" "${plan[@]}" --strategy bands --bands 1
+fi
 
 say "4. The demo under the plan for $duration s, held against its promises"
 code=0

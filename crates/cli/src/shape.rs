@@ -8,6 +8,7 @@ use onbeat_plan::Plan;
 use onbeat_shape::run::{Live, Placed, ShapeError, ShapeOptions, Summary};
 use onbeat_shape::verdict::Figure;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -107,7 +108,7 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
     if args.json {
         print_json(&summary)?;
     } else {
-        print(&summary, args.verify.is_some()).map_err(CliError::Stdout)?;
+        print(&summary, args.verify.is_some(), show.told).map_err(CliError::Stdout)?;
         tables(&summary)?;
     }
     Ok(match summary.command_status {
@@ -122,6 +123,8 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
 struct Show {
     terminal: bool,
     reports: u32,
+    /// Notes that were printed.
+    told: usize,
 }
 
 impl Show {
@@ -129,6 +132,7 @@ impl Show {
         Show {
             terminal: io::stderr().is_terminal(),
             reports: 0,
+            told: 0,
         }
     }
 
@@ -137,6 +141,7 @@ impl Show {
         let mut err = io::stderr();
         for note in &live.notes {
             self.clear();
+            self.told += 1;
             let _ = writeln!(err, "note: {}", term::one_line(note));
         }
         let text = term::one_line(&line(live));
@@ -196,13 +201,11 @@ fn number(figure: &Figure, value: f64) -> String {
     }
 }
 
-fn print(summary: &Summary, verify: bool) -> io::Result<()> {
+fn print(summary: &Summary, verify: bool, told: usize) -> io::Result<()> {
     let mut out = io::stdout();
-    for note in summary.notes.iter().take(20) {
+    // What happened while it ran stands there already.
+    for note in summary.notes.iter().skip(told) {
         writeln!(out, "note: {}", term::one_line(note))?;
-    }
-    if summary.notes.len() > 20 {
-        writeln!(out, "note: and {} more.", summary.notes.len() - 20)?;
     }
     if summary.outcomes.is_empty() {
         writeln!(
@@ -259,24 +262,21 @@ fn tables(summary: &Summary) -> Result<(), CliError> {
     }
     writeln!(out).map_err(CliError::Stdout)?;
     let mut threads = Table::new()
-        .column("thread", Align::Right)
-        .column("name", Align::Left)
         .column("server", Align::Left)
+        .column("threads", Align::Right)
+        .column("name", Align::Left)
         .names("for", 3);
+    // The middleware has many that do the same.
+    let mut alike: BTreeMap<(&str, String, &str), usize> = BTreeMap::new();
     for Placed {
-        tid,
-        name,
-        place,
-        job,
-        ..
+        name, place, job, ..
     } in &summary.placed
     {
-        threads.row(vec![
-            tid.to_string(),
-            name.clone(),
-            place.clone(),
-            job.clone(),
-        ]);
+        let family = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+        *alike.entry((place, family.to_owned(), job)).or_default() += 1;
+    }
+    for ((place, name, job), count) in alike {
+        threads.row(vec![place.into(), count.to_string(), name, job.into()]);
     }
     threads.write(&mut out, &screen)
 }

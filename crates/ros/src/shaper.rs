@@ -501,6 +501,10 @@ impl Receiver {
             loop {
                 let rung = self.space.count();
                 let Some(mut item) = spare.take().or_else(|| self.empty.pop().ok()) else {
+                    // Without the other thread none of it comes back.
+                    if self.filled.is_abandoned() {
+                        return Ok(());
+                    }
                     // All memory is in use: the middleware's history holds the rest.
                     self.space.wait(rung, now_ns() + TICK_NS);
                     continue;

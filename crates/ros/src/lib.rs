@@ -12,3 +12,4 @@ pub mod remap;
 pub mod report;
 pub mod shaper;
 mod signal;
+mod worker;

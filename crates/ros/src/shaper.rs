@@ -7,14 +7,15 @@
 //! by the middleware. The main thread finds publishers of held topics and watches the owner.
 
 use crate::beat::Beat;
-use crate::config::{Config, Kind, Output, Overshoot, Place};
+use crate::config::{Config, Output, Overshoot, Place};
 use crate::page::{PageReader, MAX_OUTPUTS};
-use crate::rcl::{self, Announced, Item, Node, Publisher, Qos, Rcl, RclError, Subscription};
+use crate::rcl::{self, Announced, Node, Qos, Rcl, RclError};
 use crate::report::{flags, Record, Reporter};
 use crate::signal::{self, Bell};
+use crate::worker::{Receiver, Sender};
 use onbeat_flow::clock::now_ns;
 use onbeat_flow::thread::{self, Scheduling, ThreadError, ThreadOptions};
-use rtrb::{Consumer, Producer, RingBuffer};
+use rtrb::RingBuffer;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -28,12 +29,10 @@ pub const LOOK_NS: u64 = 50_000_000;
 pub const ORPHAN_NS: u64 = 5_000_000_000;
 /// History of the subscription of a held topic.
 const RECEIVE_DEPTH: usize = 1000;
-const TICK_NS: u64 = 100_000_000;
+pub(crate) const TICK_NS: u64 = 100_000_000;
 const SEARCH_TICK_NS: u64 = 20_000_000;
 const STACK_BYTES: usize = 1 << 20;
 const PREFAULT_BYTES: usize = 256 << 10;
-/// How long reliable readers are waited for at the end.
-const SETTLE_NS: i64 = 500_000_000;
 
 /// How a shaper ended that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +115,7 @@ pub enum ShaperError {
 }
 
 /// Where slots come from.
-enum Slots {
+pub(crate) enum Slots {
     Page(PageReader),
     Fixed(Vec<Beat>),
 }
@@ -152,7 +151,7 @@ impl Slots {
         }
     }
 
-    fn beat(&self, output: usize) -> Option<Beat> {
+    pub(crate) fn beat(&self, output: usize) -> Option<Beat> {
         match self {
             Slots::Page(page) => page.beat(output),
             Slots::Fixed(beats) => beats.get(output).copied(),
@@ -161,20 +160,20 @@ impl Slots {
 }
 
 /// What all threads see.
-struct Shared {
-    slots: Slots,
-    reporter: Reporter,
-    overshoot: Overshoot,
+pub(crate) struct Shared {
+    pub(crate) slots: Slots,
+    pub(crate) reporter: Reporter,
+    pub(crate) overshoot: Overshoot,
     /// Everything passes at once: the owner wants it or is gone.
-    passing: AtomicBool,
+    pub(crate) passing: AtomicBool,
     /// The same, for good: an item was late under [`Overshoot::Stop`].
-    stopped: AtomicBool,
+    pub(crate) stopped: AtomicBool,
     /// The process ends.
-    ending: AtomicBool,
+    pub(crate) ending: AtomicBool,
 }
 
 impl Shared {
-    fn passes(&self) -> bool {
+    pub(crate) fn passes(&self) -> bool {
         self.passing.load(Ordering::Relaxed)
             || self.stopped.load(Ordering::Relaxed)
             || self.ending.load(Ordering::Relaxed)
@@ -470,201 +469,6 @@ fn start(
         receiver,
         sender,
     })
-}
-
-/// The thread that takes items as they come.
-struct Receiver {
-    shared: Arc<Shared>,
-    subscription: Subscription,
-    empty: Consumer<Item>,
-    filled: Producer<Item>,
-    data: Arc<Bell>,
-    space: Arc<Bell>,
-    done: Arc<AtomicBool>,
-}
-
-impl Receiver {
-    fn run(mut self) -> Result<(), ShaperError> {
-        let result = self.receive();
-        self.done.store(true, Ordering::Release);
-        self.data.ring();
-        result
-    }
-
-    fn receive(&mut self) -> Result<(), ShaperError> {
-        let mut spare: Option<Item> = None;
-        loop {
-            // Read first: what came before the end is still taken.
-            let last = self.shared.ending.load(Ordering::Relaxed);
-            let wait = if last { 0 } else { TICK_NS as i64 };
-            self.subscription.wait(wait)?;
-            loop {
-                let rung = self.space.count();
-                let Some(mut item) = spare.take().or_else(|| self.empty.pop().ok()) else {
-                    // Without the other thread none of it comes back.
-                    if self.filled.is_abandoned() {
-                        return Ok(());
-                    }
-                    // All memory is in use: the middleware's history holds the rest.
-                    self.space.wait(rung, now_ns() + TICK_NS);
-                    continue;
-                };
-                if !self.subscription.take(&mut item)? {
-                    spare = Some(item);
-                    break;
-                }
-                // There are no more items than places.
-                let _ = self.filled.push(item);
-                self.data.ring();
-            }
-            if last {
-                return Ok(());
-            }
-        }
-    }
-}
-
-/// The thread that publishes. In its loop it allocates nothing, takes no lock, and waits only for the
-/// bell or the time.
-struct Sender {
-    shared: Arc<Shared>,
-    index: usize,
-    kind: Kind,
-    publisher: Publisher,
-    empty: Producer<Item>,
-    filled: Consumer<Item>,
-    data: Arc<Bell>,
-    space: Arc<Bell>,
-    done: Arc<AtomicBool>,
-    sequence: u64,
-}
-
-impl Sender {
-    fn run(mut self) {
-        let mut held: Option<Item> = None;
-        let mut beat: Option<Beat> = None;
-        let mut last_cycle: Option<i64> = None;
-        loop {
-            // Before looking: what comes after this look rings, and ends the wait.
-            let rung = self.data.count();
-            let finished = self.done.load(Ordering::Acquire);
-            let passes = self.shared.passes();
-            if held.is_none() {
-                held = self.filled.pop().ok();
-            }
-            if self.kind == Kind::Throttle && !passes {
-                while let Ok(newer) = self.filled.pop() {
-                    if let Some(old) = held.replace(newer) {
-                        self.discard(old, flags::REPLACED, last_cycle.unwrap_or(0));
-                    }
-                }
-            }
-            let now = now_ns() as i64;
-            let Some(item) = held.take() else {
-                if finished {
-                    break;
-                }
-                self.data.wait(rung, now as u64 + LOOK_NS);
-                continue;
-            };
-            if passes {
-                self.publish(item, Record::default(), flags::PASSED);
-                continue;
-            }
-            // The last good table serves while a new one is being written.
-            beat = self.shared.slots.beat(self.index).or(beat);
-            let Some(beat) = beat else {
-                held = Some(item);
-                self.data.wait(rung, now as u64 + LOOK_NS);
-                continue;
-            };
-            let (cycle, opening, late) = match self.kind {
-                Kind::Shape => {
-                    let due = beat.due(item.arrival_ns, now);
-                    (due.cycle, due.opening, due.late)
-                }
-                Kind::Throttle => {
-                    let opening = beat.throttled(now, last_cycle);
-                    (opening.cycle, opening, false)
-                }
-            };
-            let mut bits = if late { flags::LATE } else { 0 };
-            let mut at_once = false;
-            match self.shared.overshoot {
-                Overshoot::Drop if late => {
-                    self.discard(item, bits, cycle);
-                    continue;
-                }
-                Overshoot::Stop if late => {
-                    self.shared.stopped.store(true, Ordering::Relaxed);
-                    bits |= flags::STOPPED;
-                    at_once = true;
-                }
-                _ => {}
-            }
-            if now >= opening.start_ns || at_once {
-                last_cycle = Some(opening.cycle);
-                let record = Record {
-                    cycle,
-                    slot: opening.slot,
-                    slot_start_ns: opening.start_ns,
-                    ..Record::default()
-                };
-                self.publish(item, record, bits);
-            } else {
-                held = Some(item);
-                let until = (opening.start_ns as u64).min(now as u64 + LOOK_NS);
-                self.data.wait(rung, until);
-            }
-        }
-        self.publisher.settle(SETTLE_NS);
-    }
-
-    fn publish(&mut self, item: Item, record: Record, bits: u32) {
-        let start_ns = now_ns() as i64;
-        let failed = match self.publisher.publish(&item) {
-            Ok(()) => 0,
-            Err(_) => flags::FAILED,
-        };
-        let end_ns = now_ns() as i64;
-        self.report(
-            item,
-            Record {
-                start_ns,
-                end_ns,
-                flags: bits | failed,
-                ..record
-            },
-        );
-    }
-
-    fn discard(&mut self, item: Item, bits: u32, cycle: i64) {
-        self.report(
-            item,
-            Record {
-                cycle,
-                flags: bits | flags::DROPPED,
-                ..Record::default()
-            },
-        );
-    }
-
-    /// Gives the memory back, and tells the owner.
-    fn report(&mut self, item: Item, record: Record) {
-        let record = Record {
-            sequence: self.sequence,
-            source_ns: item.source_ns,
-            arrival_ns: item.arrival_ns,
-            output: self.index as u16,
-            bytes: u32::try_from(item.len()).unwrap_or(u32::MAX),
-            ..record
-        };
-        self.sequence += 1;
-        // There are no more items than places.
-        let _ = self.empty.push(item);
-        self.space.ring();
-        self.shared.reporter.send(record);
-    }
 }
 
 #[cfg(test)]

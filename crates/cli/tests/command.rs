@@ -50,7 +50,7 @@ fn fails(dir: &Path, args: &[&str], code: i32) -> String {
 fn every_command_explains_itself_with_examples() {
     let dir = TempDir::new().unwrap();
     for command in [
-        "record", "model", "merge", "show", "chains", "export", "report", "lab",
+        "record", "model", "merge", "show", "chains", "export", "report", "plan", "lab",
     ] {
         let text = good(dir.path(), &[command, "--help"], 0);
         assert!(
@@ -223,6 +223,7 @@ fn what_cannot_be_used_is_named_with_the_way_out() {
         &["chains"],
         &["report"],
         &["merge"],
+        &["plan"],
         &["export", "--to", "dot"],
     ] {
         for (file, word) in [
@@ -406,6 +407,81 @@ fn traces_become_models_timelines_and_tables() {
         &fs::read(here.join("events.parquet")).unwrap()[..4],
         b"PAR1"
     );
+}
+
+#[test]
+fn plans_are_made_compared_and_checked() {
+    let dir = directory();
+    let here = dir.path();
+    // Two chains: one must be named, by as much of its id as tells it from the other.
+    let line = fails(here, &["plan", "parking.json"], 1);
+    assert!(
+        line.contains("2 chains") && line.contains("--chain"),
+        "{line}"
+    );
+    let chains = good(here, &["chains", "parking.json", "--json"], 0);
+    let chains: serde_json::Value = serde_json::from_str(&chains).unwrap();
+    let id = chains["chains"][0]["id"].as_str().unwrap();
+    let chain = &id["chain-".len()..id.len() - 2];
+    assert!(fails(here, &["plan", "parking.json", "--chain", "nonsense"], 1).contains(id));
+
+    let of = |more: &[&'static str]| [&["plan", "parking.json", "--chain", chain], more].concat();
+    let text = good(here, &of(&["--bands", "3"]), 0);
+    assert!(
+        text.contains("delta") && text.contains("average") && text.contains("plan.yaml"),
+        "{text}"
+    );
+    for line in text.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+    let written = fs::read_to_string(here.join("plan.yaml")).unwrap();
+    assert!(written.starts_with("# ") && written.contains("\nschema: onbeat-plan/1\n"));
+    assert_eq!(good(here, &of(&["--bands", "3", "-o", "-"]), 0), written);
+    assert!(good(here, &["plan", "--check", "plan.yaml"], 0).contains("delta"));
+    let json = good(here, &["plan", "--check", "plan.yaml", "--json"], 0);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["promises"]["bands"].as_array().unwrap().len(), 3);
+
+    // A refusal leaves the old plan; a slip of the hand is named.
+    assert!(fails(here, &of(&["--slot", "99"]), 1).contains("longer than its period"));
+    assert_eq!(fs::read_to_string(here.join("plan.yaml")).unwrap(), written);
+    fs::write(
+        here.join("plan.yaml"),
+        written.replace("name: gamma", "name: delta"),
+    )
+    .unwrap();
+    let line = fails(here, &["plan", "--check", "plan.yaml"], 1);
+    assert!(
+        line.contains("plan.yaml: line") && line.contains("'delta'"),
+        "{line}"
+    );
+    assert!(fails(here, &["plan", "--check", "missing.yaml"], 1).contains("no such file"));
+
+    for strategy in [
+        "fifo",
+        "server-per-chain",
+        "let-per-chain",
+        "let-per-callback",
+    ] {
+        let args = [
+            &["plan", "parking.json", "--chain", chain, "--strategy"][..],
+            &[strategy],
+        ]
+        .concat();
+        assert!(good(here, &args, 0).contains(strategy));
+    }
+    let table = good(here, &of(&["--compare"]), 0);
+    assert!(
+        table.contains("fifo") && table.contains("bands --bands 8"),
+        "{table}"
+    );
+    assert_eq!(
+        fails(here, &of(&["--strategy", "fifo", "--bands", "2"]), 2)
+            .lines()
+            .count(),
+        1
+    );
+    assert_eq!(onbeat(here, &of(&["--cpu", "much"])).status.code(), Some(2));
 }
 
 #[test]

@@ -278,13 +278,54 @@ pub fn optimal(
 
 /// The best placement on these places, the last of which is the last slot's; none where there is none.
 fn place(samples: &Samples, count: usize, frame: &Frame, places: &[u64]) -> Option<Vec<u64>> {
+    // Sums of whole numbers: as narrow as they fit.
+    let most = u128::from(samples.count()) * u128::from(frame.last);
+    if most < u128::from(u64::NONE) {
+        place_by::<u64>(samples, count, frame, places)
+    } else {
+        place_by::<u128>(samples, count, frame, places)
+    }
+}
+
+/// A sum of latencies, ns.
+trait Cost: Copy + Ord {
+    /// More than any sum, and can be added to any without overflowing.
+    const NONE: Self;
+    /// `n` executions of `x` ns each.
+    fn of(n: u64, x: u64) -> Self;
+    fn plus(self, other: Self) -> Self;
+}
+
+impl Cost for u64 {
+    const NONE: Self = 1 << 62;
+    fn of(n: u64, x: u64) -> Self {
+        n * x
+    }
+    fn plus(self, other: Self) -> Self {
+        self + other
+    }
+}
+
+impl Cost for u128 {
+    const NONE: Self = u128::MAX;
+    fn of(n: u64, x: u64) -> Self {
+        u128::from(n) * u128::from(x)
+    }
+    fn plus(self, other: Self) -> Self {
+        self.saturating_add(other)
+    }
+}
+
+fn place_by<C: Cost>(
+    samples: &Samples,
+    count: usize,
+    frame: &Frame,
+    places: &[u64],
+) -> Option<Vec<u64>> {
     let until: Vec<u64> = places.iter().map(|&x| samples.until(x)).collect();
-    // Cost of the best placement of the slots so far whose last ends at each place; none: impossible.
-    let mut costs: Vec<Option<u128>> = places
-        .iter()
-        .zip(&until)
-        .map(|(&x, &n)| (x < frame.last).then_some(u128::from(n) * u128::from(x)))
-        .collect();
+    // Cost of the best placement of the slots so far whose last ends at each place.
+    let first = |(&x, &n): (&u64, &u64)| if x < frame.last { C::of(n, x) } else { C::NONE };
+    let mut costs: Vec<C> = places.iter().zip(&until).map(first).collect();
     let mut choices: Vec<Vec<u32>> = Vec::with_capacity(count - 1);
     for _ in 1..count {
         let layer = Layer::new(places, &until, &costs, frame);
@@ -292,10 +333,11 @@ fn place(samples: &Samples, count: usize, frame: &Frame, places: &[u64]) -> Opti
         costs = next;
         choices.push(choice);
     }
-    let last = places.len() - 1;
-    costs[last]?;
+    let mut at = places.len() - 1;
+    if costs[at] >= C::NONE {
+        return None;
+    }
     let mut ends = vec![frame.last];
-    let mut at = last;
     for choice in choices.iter().rev() {
         at = choice[at] as usize;
         ends.push(places[at]);
@@ -370,24 +412,24 @@ fn candidates(
 }
 
 /// One step of the dynamic programme: from the costs with a slots to those with a + 1.
-struct Layer<'a> {
+struct Layer<'a, C> {
     places: &'a [u64],
     until: &'a [u64],
-    before: &'a [Option<u128>],
+    before: &'a [C],
     /// Places that can be reached, with the range of places that the slot before may have.
     rows: Vec<(u32, u32, u32)>,
-    costs: Vec<Option<u128>>,
+    costs: Vec<C>,
     choice: Vec<u32>,
 }
 
-impl<'a> Layer<'a> {
-    fn new(places: &'a [u64], until: &'a [u64], before: &'a [Option<u128>], frame: &Frame) -> Self {
+impl<'a, C: Cost> Layer<'a, C> {
+    fn new(places: &'a [u64], until: &'a [u64], before: &'a [C], frame: &Frame) -> Self {
         // How many places up to each can be reached.
         let mut reached = Vec::with_capacity(places.len() + 1);
         reached.push(0u32);
         let mut sum = 0;
-        for cost in before {
-            sum += u32::from(cost.is_some());
+        for &cost in before {
+            sum += u32::from(cost < C::NONE);
             reached.push(sum);
         }
         let (mut low, mut high) = (0, 0);
@@ -408,12 +450,12 @@ impl<'a> Layer<'a> {
             until,
             before,
             rows,
-            costs: vec![None; places.len()],
+            costs: vec![C::NONE; places.len()],
             choice: vec![0; places.len()],
         }
     }
 
-    fn solve(mut self) -> (Vec<Option<u128>>, Vec<u32>) {
+    fn solve(mut self) -> (Vec<C>, Vec<u32>) {
         self.between(0, self.rows.len(), 0, self.places.len());
         (self.costs, self.choice)
     }
@@ -426,26 +468,23 @@ impl<'a> Layer<'a> {
         let middle = from + (to - from) / 2;
         let (i, row_low, row_high) = self.rows[middle];
         let (i, row_low, row_high) = (i as usize, row_low as usize, row_high as usize);
-        let (x, n) = (u128::from(self.places[i]), self.until[i]);
-        let mut best: Option<(u128, usize)> = None;
-        for j in row_low.max(low)..row_high.min(high) {
-            let Some(before) = self.before[j] else {
-                continue;
-            };
-            let cost = before + u128::from(n - self.until[j]) * x;
-            if best.is_none_or(|(least, _)| cost < least) {
-                best = Some((cost, j));
+        let (x, n) = (self.places[i], self.until[i]);
+        // A reachable row has its best slot between those of its neighbours.
+        let (mut least, mut at) = (C::NONE, low);
+        let range = row_low.max(low)..row_high.min(high);
+        let start = range.start;
+        for (j, (&before, &until)) in self.before[range.clone()]
+            .iter()
+            .zip(&self.until[range])
+            .enumerate()
+        {
+            let cost = before.plus(C::of(n - until, x));
+            if cost < least {
+                (least, at) = (cost, start + j);
             }
         }
-        // A reachable row has its best slot between those of its neighbours.
-        let at = match best {
-            Some((cost, j)) => {
-                self.costs[i] = Some(cost);
-                self.choice[i] = j as u32;
-                j
-            }
-            None => low,
-        };
+        self.costs[i] = least;
+        self.choice[i] = at as u32;
         self.between(from, middle, low, (at + 1).min(high));
         self.between(middle + 1, to, at, high);
     }
@@ -634,6 +673,19 @@ mod tests {
         assert_eq!(optimal(&samples, 2, &limits(1, 0, None)), Ok(vec![20, 41]));
         // The first may not end before best + slot.
         assert_eq!(optimal(&samples, 2, &limits(15, 0, None)), Ok(vec![26, 55]));
+    }
+
+    #[test]
+    fn sums_may_be_wide() {
+        let narrow = Samples::new(&[30_000_000, 31_000_000, 50_000_000, 80_000_000]);
+        let mut wide = narrow.clone();
+        wide.up_to.iter_mut().for_each(|n| *n *= 1 << 60);
+        for count in 1..5 {
+            let limits = limits(500_000, 0, Some(40_000_000));
+            let ends = optimal(&narrow, count, &limits);
+            assert!(ends.is_ok());
+            assert_eq!(optimal(&wide, count, &limits), ends);
+        }
     }
 
     #[test]

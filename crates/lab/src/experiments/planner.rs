@@ -485,7 +485,7 @@ fn plots(
         line("PySwarms, median", 0, &Cell::swarm_ms),
         line("random, mean of 200", 0, &|c| Some(c.random_ms)),
         Line {
-            name: "thesis, optimised".into(),
+            name: "thesis, its own chain".into(),
             points: vec![(1.0, 86.6), (3.0, 71.3)],
         },
     ];

@@ -411,8 +411,10 @@ fn traces_become_models_timelines_and_tables() {
 
 #[test]
 fn plans_are_made_compared_and_checked() {
-    let dir = directory();
+    let dir = TempDir::new().unwrap();
     let here = dir.path();
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demos/recorded/parking");
+    good(here, &["model", trace, "-o", "parking.json"], 0);
     // Two chains: one must be named, by as much of its id as tells it from the other.
     let line = fails(here, &["plan", "parking.json"], 1);
     assert!(

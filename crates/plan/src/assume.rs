@@ -15,7 +15,7 @@ pub(crate) fn sentences(maker: &Maker<'_, '_>, plan: &Plan, output_ns: u64) -> V
     let modes = modes.into_iter().collect::<Vec<_>>().join(", ");
     said.push(format!(
         "No execution takes longer than the {} that were measured as the worst of {executions} executions in \
-         {} of mode {}.",
+         {} of mode {}, under the load of that time.",
         Ms(scope.latency.max()),
         count(scope.model.runs.len(), "run"),
         if modes.is_empty() { "default" } else { &modes },

@@ -5,7 +5,7 @@ use onbeat_model::text::{shorten, visible};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Longest cycle: an hour.
-const MAX_CYCLE_NS: u64 = 3_600_000_000_000;
+pub(crate) const MAX_CYCLE_NS: u64 = 3_600_000_000_000;
 
 /// Most of anything in a plan: far beyond any system, and little work to check.
 pub const MAX_ENTRIES: usize = 1000;

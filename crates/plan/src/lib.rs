@@ -3,6 +3,7 @@
 mod assume;
 pub mod bands;
 pub mod check;
+mod compare;
 mod error;
 pub mod file;
 mod make;
@@ -11,8 +12,9 @@ pub mod schema;
 mod scope;
 
 pub use check::{validate, PlanFault};
+pub use compare::{compare, COMPARE_UP_TO};
 pub use error::PlanError;
 pub use file::PlanFileError;
-pub use make::{compare, plan, COMPARE_UP_TO};
+pub use make::plan;
 pub use request::{Request, Strategy};
 pub use schema::Plan;

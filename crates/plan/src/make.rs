@@ -2,7 +2,7 @@
 
 use crate::assume;
 use crate::bands::{self, Constraints, Samples};
-use crate::check::{name, validate};
+use crate::check::{name, validate, PlanFault, MAX_CYCLE_NS};
 use crate::error::PlanError;
 use crate::request::{Request, Strategy};
 use crate::schema::{
@@ -48,6 +48,10 @@ pub fn plan(model: &Model, request: &Request) -> Result<Plan, PlanError> {
         });
     }
     let scope = Scope::new(model, request)?;
+    if !(1..=MAX_CYCLE_NS).contains(&scope.cycle_ns) {
+        let cycle = Ms(scope.cycle_ns);
+        return Err(PlanFault::Cycle { cycle }.into());
+    }
     if scope.latency.max() > MAX_LATENCY_NS {
         return Err(PlanError::TooLong {
             what: "executions of the chain".into(),
@@ -634,34 +638,4 @@ fn publisher(model: &Model, topic: &str) -> Result<String, PlanError> {
             nodes,
         }),
     }
-}
-
-/// The largest number of bands in [`compare`].
-pub const COMPARE_UP_TO: usize = 8;
-
-/// What every strategy would promise for the same request, by name (Table 4.4, Table 4.5 and Figure 4.7
-/// for any chain).
-pub fn compare(model: &Model, request: &Request) -> Vec<(String, Result<Promises, PlanError>)> {
-    let one_band = Strategy::Bands(1);
-    let random = Strategy::RandomBands { bands: 3, seed: 1 };
-    let mut all = vec![
-        ("fifo".to_string(), Strategy::Fifo),
-        ("server-per-callback".into(), Strategy::ServerPerCallback),
-        ("server-per-chain".into(), Strategy::ServerPerChain),
-        ("bands --bands 1".into(), one_band),
-    ];
-    for count in 2..=COMPARE_UP_TO {
-        all.push((format!("bands --bands {count}"), Strategy::Bands(count)));
-    }
-    all.push(("bands --bands 3 --random".into(), random));
-    all.push(("let-per-chain".into(), Strategy::LetPerChain));
-    all.push(("let-per-callback".into(), Strategy::LetPerCallback));
-    let of = |(name, strategy)| {
-        let request = Request {
-            strategy,
-            ..request.clone()
-        };
-        (name, plan(model, &request).map(|p| p.promises))
-    };
-    all.into_iter().map(of).collect()
 }

@@ -2,6 +2,47 @@
 #[path = "../../../fuzz/checks_plan.rs"]
 mod checks;
 
+/// Whatever stands in a model, there is a plan that can be written and read, or one line that says why not.
+#[test]
+fn models() {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/model_json");
+    let mut chains = 0;
+    for entry in std::fs::read_dir(corpus).expect("the corpus") {
+        let data = std::fs::read(entry.expect("an entry").path()).expect("read");
+        let Ok(mut model) = onbeat_model::file::read(&data) else {
+            continue;
+        };
+        for i in 0..model.chains.len() {
+            chains += 1;
+            let request = onbeat_plan::Request {
+                chains: vec![model.chains[i].id.clone()],
+                ..onbeat_plan::Request::default()
+            };
+            // As it is, and with the extremes of time.
+            for extreme in [None, Some(0), Some(u64::MAX)] {
+                if let Some(ns) = extreme {
+                    model.callbacks.iter_mut().for_each(|c| {
+                        c.period_ns = Some(ns);
+                        c.figures.interarrival_ns.record(ns);
+                        c.figures.exec_ns.record(ns);
+                    });
+                    model.chains[i].figures.latency_ns.record(ns);
+                }
+                if let Ok(plan) = onbeat_plan::plan(&model, &request) {
+                    let text = onbeat_plan::file::write(&plan).expect("written");
+                    assert_eq!(onbeat_plan::file::read(text.as_bytes()), Ok(plan));
+                }
+                for (_, row) in onbeat_plan::compare(&model, &request) {
+                    if let Err(e) = row {
+                        assert_eq!(e.to_string().lines().count(), 1, "{e}");
+                    }
+                }
+            }
+        }
+    }
+    assert!(chains > 0, "no chain in {corpus}");
+}
+
 #[test]
 fn plans() {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/plan");

@@ -1,0 +1,37 @@
+//! One request, every strategy.
+
+use crate::error::PlanError;
+use crate::make::plan;
+use crate::request::{Request, Strategy};
+use crate::schema::Promises;
+use onbeat_model::Model;
+
+/// The largest number of bands in [`compare`].
+pub const COMPARE_UP_TO: usize = 8;
+
+/// What every strategy would promise for the same request, by name (Table 4.4, Table 4.5 and Figure 4.7
+/// for any chain).
+pub fn compare(model: &Model, request: &Request) -> Vec<(String, Result<Promises, PlanError>)> {
+    let one_band = Strategy::Bands(1);
+    let random = Strategy::RandomBands { bands: 3, seed: 1 };
+    let mut all = vec![
+        ("fifo".to_string(), Strategy::Fifo),
+        ("server-per-callback".into(), Strategy::ServerPerCallback),
+        ("server-per-chain".into(), Strategy::ServerPerChain),
+        ("bands --bands 1".into(), one_band),
+    ];
+    for count in 2..=COMPARE_UP_TO {
+        all.push((format!("bands --bands {count}"), Strategy::Bands(count)));
+    }
+    all.push(("bands --bands 3 --random".into(), random));
+    all.push(("let-per-chain".into(), Strategy::LetPerChain));
+    all.push(("let-per-callback".into(), Strategy::LetPerCallback));
+    let of = |(name, strategy)| {
+        let request = Request {
+            strategy,
+            ..request.clone()
+        };
+        (name, plan(model, &request).map(|p| p.promises))
+    };
+    all.into_iter().map(of).collect()
+}

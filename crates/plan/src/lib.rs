@@ -5,6 +5,7 @@ pub mod bands;
 pub mod check;
 mod compare;
 mod error;
+mod feeders;
 pub mod file;
 mod make;
 pub mod request;

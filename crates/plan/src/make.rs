@@ -4,6 +4,7 @@ use crate::assume;
 use crate::bands::{self, Constraints, Samples};
 use crate::check::{name, validate, PlanFault, MAX_CYCLE_NS};
 use crate::error::PlanError;
+use crate::feeders::feeders;
 use crate::request::{Request, Strategy};
 use crate::schema::{
     Band, Hold, Middleware, Ms, Output, Plan, Promises, Server, Slot, Throttle, HELD_SUFFIX,
@@ -108,6 +109,9 @@ fn slot(start: u64, end: u64) -> Slot {
 
 /// Name of the server where outputs leave.
 const OUTPUTS: &str = "delta";
+
+/// Name of the server of what joins the chain from elsewhere.
+const FEEDERS: &str = "feeders";
 
 /// Name of the server where inputs are let in.
 const INPUTS: &str = "throttle";
@@ -531,6 +535,7 @@ impl<'a, 'm> Maker<'a, 'm> {
             cpu: middleware.unwrap_or(0),
             priority: MAX_PRIORITY + 1,
         };
+        self.feed(&mut servers, middleware.cpu);
         let mut plan = Plan {
             schema: SCHEMA.into(),
             strategy: self.request.strategy.name().into(),
@@ -547,6 +552,48 @@ impl<'a, 'm> Maker<'a, 'm> {
         };
         plan.assumes = assume::sentences(self, &plan, layout.output_ns);
         Ok(plan)
+    }
+
+    /// What joins the chain from elsewhere gets a server that may run at any time, at the chain's priority
+    /// and on the middleware's CPU where nothing else was said (thesis, section 4.5.1: the other lidar's
+    /// filter). Callbacks of the chain's own nodes run on these nodes' threads.
+    fn feed(&self, servers: &mut Vec<Server>, middleware_cpu: u16) {
+        let nodes = |server: &Server| -> BTreeSet<&str> {
+            let parts = self.scope.parts.iter();
+            parts
+                .filter(|p| server.callbacks.contains(&p.callback.id))
+                .map(|p| p.callback.node.as_str())
+                .collect()
+        };
+        let mut of: BTreeMap<u16, Vec<String>> = BTreeMap::new();
+        for callback in feeders(self.scope.model, &self.scope.chains) {
+            if servers.iter().any(|s| s.callbacks.contains(&callback.id)) {
+                continue;
+            }
+            let own = servers
+                .iter()
+                .position(|s| nodes(s).contains(callback.node.as_str()));
+            match own {
+                Some(own) => servers[own].callbacks.push(callback.id.clone()),
+                None => of
+                    .entry(self.request.cpu_said(callback).unwrap_or(middleware_cpu))
+                    .or_default()
+                    .push(callback.id.clone()),
+            }
+        }
+        let several = of.len() > 1;
+        servers.extend(of.into_iter().map(|(cpu, callbacks)| Server {
+            name: if several {
+                format!("{FEEDERS}-{cpu}")
+            } else {
+                FEEDERS.into()
+            },
+            cpu,
+            // Where the chain has slots on the same CPU, it goes first.
+            priority: self.request.priority - 1,
+            slots_ms: vec![],
+            callbacks,
+        }));
     }
 
     /// The share of each CPU that is used at the worst: every callback at its measured worst case once per

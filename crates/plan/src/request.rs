@@ -114,3 +114,14 @@ impl Default for Request {
         }
     }
 }
+
+impl Request {
+    /// The CPU that was asked for a callback, or else for its node.
+    pub(crate) fn cpu_said(&self, callback: &onbeat_model::schema::Callback) -> Option<u16> {
+        let said = |name: &str| {
+            let mut latest = self.cpu_of.iter().rev();
+            latest.find(|(n, _)| n == name).map(|&(_, cpu)| cpu)
+        };
+        said(&callback.id).or_else(|| said(&callback.node))
+    }
+}

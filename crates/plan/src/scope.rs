@@ -378,7 +378,7 @@ fn order<'m>(chains: &[&'m Chain]) -> Result<Vec<(&'m str, Vec<&'m str>)>, PlanE
 /// Where callbacks are bound to.
 struct Cpus<'r> {
     default: u16,
-    of: &'r [(String, u16)],
+    request: &'r Request,
 }
 
 impl<'r> Cpus<'r> {
@@ -387,22 +387,13 @@ impl<'r> Cpus<'r> {
         let highest = seen(model).last().copied();
         Cpus {
             default: request.cpu.or(highest).unwrap_or(0),
-            of: &request.cpu_of,
+            request,
         }
     }
 
     /// What was said of the callback, else of its node, else of all.
     fn of(&self, callback: &Callback) -> u16 {
-        let said = |name: &str| {
-            self.of
-                .iter()
-                .rev()
-                .find(|(n, _)| n == name)
-                .map(|&(_, cpu)| cpu)
-        };
-        said(&callback.id)
-            .or_else(|| said(&callback.node))
-            .unwrap_or(self.default)
+        self.request.cpu_said(callback).unwrap_or(self.default)
     }
 }
 

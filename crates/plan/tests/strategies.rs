@@ -352,7 +352,7 @@ fn logical_execution_time_per_callback_and_per_chain() {
         },
     );
     assert_eq!(slots(server(&each, "delta")), [(0.0, 2.0)]);
-    assert_eq!(slots(server(&each, "gamma")), [(2.0, 100.0)]);
+    assert_eq!(slots(server(&each, "gamma")), [(0.0, 100.0)]);
     assert_eq!(each.outputs.len(), 5, "every callback's output waits");
     // Table 4.5: five periods, and one.
     assert_eq!(each.promises.worst_ms, Ms(ms(502.0)));
@@ -568,4 +568,75 @@ fn comparing_shows_what_each_strategy_costs() {
     assert!(of("fifo").average_ms < averages[7]);
     assert!(averages[0] < of("let-per-chain").average_ms);
     assert!(of("let-per-chain").average_ms < of("let-per-callback").average_ms);
+}
+
+#[test]
+fn what_joins_a_chain_from_elsewhere_does_not_wait_for_others() {
+    let sub = CallbackType::Subscription;
+    let callbacks = vec![
+        callback("/rear:timer(100ms)", CallbackType::Timer, &[2.0], &["/r"]),
+        callback("/front:timer(100ms)", CallbackType::Timer, &[2.0], &["/f"]),
+        callback("/filter:subscription(/f)", sub, &[5.0], &["/ff"]),
+        callback("/fuse:subscription(/r)", sub, &[3.0], &[]),
+        callback("/fuse:subscription(/ff)", sub, &[3.0], &[]),
+        callback("/fuse:sync(/out)", CallbackType::Sync, &[1.0], &["/out"]),
+        callback("/other:timer(10ms)", CallbackType::Timer, &[1.0], &[]),
+    ];
+    let rear = [
+        "/rear:timer(100ms)",
+        "/fuse:subscription(/r)",
+        "/fuse:sync(/out)",
+    ];
+    let front = [
+        "/front:timer(100ms)",
+        "/filter:subscription(/f)",
+        "/fuse:subscription(/ff)",
+        "/fuse:sync(/out)",
+    ];
+    let chains = vec![
+        chain("chain-1", &rear, &["/r", "/r", "/out"], &[9.0, 10.0]),
+        chain(
+            "chain-2",
+            &front,
+            &["/f", "/ff", "/ff", "/out"],
+            &[9.0, 12.0],
+        ),
+    ];
+    let mut m = model(callbacks, chains);
+    m.junctions = vec![onbeat_model::schema::Junction {
+        callback: "/fuse:sync(/out)".into(),
+        kind: onbeat_model::schema::JunctionKind::And,
+        inputs: vec![rear[1].into(), front[2].into()],
+        criterion: "data_flow".into(),
+        confidence: 1.0,
+    }];
+    let mut asked = request(Strategy::Bands(1));
+    asked.chains = vec!["chain-1".into()];
+    asked.cpu = Some(1);
+    asked.middleware_cpu = Some(0);
+    let plan = made(&m, &asked);
+    let server = |name: &str| {
+        plan.servers
+            .iter()
+            .find(|s| s.name == name)
+            .expect("a server")
+    };
+    assert_eq!(
+        server("feeders").callbacks,
+        ["/front:timer(100ms)", "/filter:subscription(/f)"]
+    );
+    assert_eq!(
+        (server("feeders").cpu, server("feeders").slots_ms.len()),
+        (0, 0)
+    );
+    // The fusion's other input is taken by the same thread.
+    assert!(server("gamma").callbacks.iter().any(|c| c == front[2]));
+    asked.cpu_of = vec![("/filter".into(), 3)];
+    let plan = made(&m, &asked);
+    let of = |id: &str| {
+        plan.servers
+            .iter()
+            .find(|s| s.callbacks.iter().any(|c| c == id))
+    };
+    assert_eq!(of("/filter:subscription(/f)").map(|s| s.cpu), Some(3));
 }

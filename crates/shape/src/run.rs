@@ -692,8 +692,13 @@ impl<'a> Runner<'a> {
             }
         }
         if !server.slots_ms.is_empty() && server.priority > 0 {
-            let isolation = Isolation::new(self.plan.cycle_ms.0, &server.slots_ms);
-            self.isolation.insert(tid, isolation);
+            // As the gates are: the first callback's executor wakes before the callback starts.
+            let guarded = guarded(self.plan);
+            let slots = guarded.iter().find(|s| s.name == server.name);
+            if let Some(server) = slots {
+                let isolation = Isolation::new(self.plan.cycle_ms.0, &server.slots_ms);
+                self.isolation.insert(tid, isolation);
+            }
         }
         self.placed.insert(
             tid,

@@ -355,13 +355,15 @@ static __always_inline __u64 wakeup_flag(void)
 	BEGIN_AT(record_type, record_kind, who, bpf_ktime_get_ns())
 
 // The same for the hit of a numbered probe.
-#define BEGIN_HIT(record_type, record_kind, who)                                                   \
+#define BEGIN_HIT_AT(record_type, record_kind, who, when)                                          \
 	({                                                                                         \
-		struct record_type *_h = BEGIN(record_type, record_kind, who);                     \
+		struct record_type *_h = BEGIN_AT(record_type, record_kind, who, when);            \
 		if (_h)                                                                            \
 			_h->head.probe = have_cookie ? (__u16)bpf_get_attach_cookie(ctx) : 0;      \
 		_h;                                                                                \
 	})
+#define BEGIN_HIT(record_type, record_kind, who)                                                   \
+	BEGIN_HIT_AT(record_type, record_kind, who, bpf_ktime_get_ns())
 
 // Ordinary records wait for the recorder to come by. Asking for the fill level costs more than the
 // rest of a submission, so only about one record in 64 asks.
@@ -557,6 +559,12 @@ static __always_inline bool reads(__u8 flags, __u64 pid_tgid, __u64 handle, __u3
 	if (!flags)                                                                                \
 	return 0
 
+// For what ends a callback or a chain: the time of the call. After a long callback nothing of what
+// follows is in the caches, and fetching it takes microseconds that are the recorder's own.
+#define ENTER_TIMED(kind)                                                                          \
+	__u64 now = bpf_ktime_get_ns();                                                            \
+	ENTER(kind)
+
 // Probes that only copy arguments.
 #define PLAIN0(name, kind)                                                                         \
 	PROBE(name)                                                                                \
@@ -727,9 +735,9 @@ PLAIN0(on_executor_next_ready, K_EXECUTOR_NEXT_READY)
 #define ENDING1(name, kind)                                                                        \
 	PROBE(name)                                                                                \
 	{                                                                                          \
-		ENTER(kind);                                                                       \
-		report_stolen(pid_tgid, stolen_so_far(bpf_get_current_task_btf()), bpf_ktime_get_ns());                                                    \
-		struct record1 *r = BEGIN_HIT(record1, kind, pid_tgid);                                \
+		ENTER_TIMED(kind);                                                                 \
+		report_stolen(pid_tgid, stolen_so_far(bpf_get_current_task_btf()), now);           \
+		struct record1 *r = BEGIN_HIT_AT(record1, kind, pid_tgid, now);                    \
 		if (r) {                                                                           \
 			r->a[0] = ARG1(ctx);                                                       \
 			SUBMIT(r);                                                                 \
@@ -787,10 +795,10 @@ PROBE(on_take)
 // ros_trace_rmw_publish(rmw, message, time stamp) since Jazzy
 PROBE(on_publish)
 {
-	ENTER(K_PUBLISH);
+	ENTER_TIMED(K_PUBLISH);
 	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_PUBLISHER))
 		return 0;
-	struct record3 *r = BEGIN_HIT(record3, K_PUBLISH, pid_tgid);
+	struct record3 *r = BEGIN_HIT_AT(record3, K_PUBLISH, pid_tgid, now);
 	if (r) {
 		r->a[0] = ARG1(ctx);
 		r->a[1] = ARG2(ctx);
@@ -803,10 +811,10 @@ PROBE(on_publish)
 // rmw_publish(publisher, message, allocation) itself: before Jazzy the trace point has no handle
 PROBE(on_publish_unstamped)
 {
-	ENTER(K_PUBLISH_UNSTAMPED);
+	ENTER_TIMED(K_PUBLISH_UNSTAMPED);
 	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_PUBLISHER))
 		return 0;
-	struct record2 *r = BEGIN_HIT(record2, K_PUBLISH_UNSTAMPED, pid_tgid);
+	struct record2 *r = BEGIN_HIT_AT(record2, K_PUBLISH_UNSTAMPED, pid_tgid, now);
 	if (r) {
 		r->a[0] = ARG1(ctx);
 		r->a[1] = ARG2(ctx);

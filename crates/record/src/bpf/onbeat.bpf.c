@@ -371,8 +371,11 @@ static __always_inline __u64 wakeup_flag(void)
 	bpf_ringbuf_submit(r, (r)->head.time_ns % 64 == 0 ? wakeup_flag() : BPF_RB_NO_WAKEUP)
 #define SUBMIT_NOW(r) bpf_ringbuf_submit(r, BPF_RB_FORCE_WAKEUP)
 
-// Is the current process observed? Reports it at its first hit.
-static __always_inline __u8 observed(__u32 kind, __u64 pid_tgid)
+// The time that was read already, if it was.
+#define AT(now) ((now) ? (now) : bpf_ktime_get_ns())
+
+// Is the current process observed? Reports it at its first hit, with the time `now` if that is not 0.
+static __always_inline __u8 observed(__u32 kind, __u64 pid_tgid, __u64 now)
 {
 	__u8 *p = flag_of(&processes, pid_tgid >> 32);
 	__u8 flags;
@@ -386,7 +389,7 @@ static __always_inline __u8 observed(__u32 kind, __u64 pid_tgid)
 		return 0;
 	flags |= P_SEEN;
 	*p = flags;
-	struct record1 *r = BEGIN(record1, K_PROCESS_SEEN, pid_tgid);
+	struct record1 *r = BEGIN_AT(record1, K_PROCESS_SEEN, pid_tgid, AT(now));
 	if (r) {
 		r->head.small = (flags & P_LATE) != 0;
 		r->a[0] = kind;
@@ -495,9 +498,10 @@ static __always_inline void know_endpoint(__u64 pid_tgid, __u64 handle, __u32 en
 // which never went through rcl. In a late process an unknown endpoint is reported with its
 // name, which is the third word of every public rmw endpoint struct
 // (implementation_identifier, data, topic_name or service_name); the middleware's own names do
-// not start with a slash.
+// not start with a slash. `now`: the time of that report, which must not be later than what it is for;
+// 0: the current one.
 static __always_inline bool is_endpoint(__u8 flags, __u64 pid_tgid, __u64 handle,
-					     __u32 endpoint)
+					     __u32 endpoint, __u64 now)
 {
 	struct endpoint_key key = { .handle = handle, .tgid = pid_tgid >> 32, .endpoint = endpoint };
 	__u8 *known = bpf_map_lookup_elem(&endpoints, &key), value = E_OWN;
@@ -515,7 +519,7 @@ static __always_inline bool is_endpoint(__u8 flags, __u64 pid_tgid, __u64 handle
 	bpf_map_update_elem(&endpoints, &key, &value, BPF_ANY);
 	if (value == E_INTERNAL)
 		return false;
-	struct record_names *r = BEGIN(record_names, K_ENDPOINT_FOUND, pid_tgid);
+	struct record_names *r = BEGIN_AT(record_names, K_ENDPOINT_FOUND, pid_tgid, AT(now));
 	if (!r)
 		return true;
 	r->head.small = endpoint;
@@ -537,7 +541,7 @@ static __always_inline bool reads(__u8 flags, __u64 pid_tgid, __u64 handle, __u3
 	if (!t)
 		return false;
 	if (((flags & P_LATE) || !(*t & T_SEEN)) &&
-	    !is_endpoint(flags, pid_tgid, handle, endpoint))
+	    !is_endpoint(flags, pid_tgid, handle, endpoint, 0))
 		return false;
 	mark_thread(pid_tgid);
 	return true;
@@ -553,17 +557,19 @@ static __always_inline bool reads(__u8 flags, __u64 pid_tgid, __u64 handle, __u3
 	SEC("uprobe")                                                                              \
 	int name(struct pt_regs *ctx)
 
-#define ENTER(kind)                                                                                \
+#define ENTER_AT(kind, now)                                                                        \
 	__u64 pid_tgid = bpf_get_current_pid_tgid();                                               \
-	__u8 flags = observed(kind, pid_tgid);                                                \
+	__u8 flags = observed(kind, pid_tgid, now);                                                \
 	if (!flags)                                                                                \
 	return 0
+#define ENTER(kind)                                                                                \
+	ENTER_AT(kind, 0)
 
 // For what ends a callback or a chain: the time of the call. After a long callback nothing of what
 // follows is in the caches, and fetching it takes microseconds that are the recorder's own.
 #define ENTER_TIMED(kind)                                                                          \
 	__u64 now = bpf_ktime_get_ns();                                                            \
-	ENTER(kind)
+	ENTER_AT(kind, now)
 
 // Probes that only copy arguments.
 #define PLAIN0(name, kind)                                                                         \
@@ -796,7 +802,7 @@ PROBE(on_take)
 PROBE(on_publish)
 {
 	ENTER_TIMED(K_PUBLISH);
-	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_PUBLISHER))
+	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_PUBLISHER, now))
 		return 0;
 	struct record3 *r = BEGIN_HIT_AT(record3, K_PUBLISH, pid_tgid, now);
 	if (r) {
@@ -812,7 +818,7 @@ PROBE(on_publish)
 PROBE(on_publish_unstamped)
 {
 	ENTER_TIMED(K_PUBLISH_UNSTAMPED);
-	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_PUBLISHER))
+	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_PUBLISHER, now))
 		return 0;
 	struct record2 *r = BEGIN_HIT_AT(record2, K_PUBLISH_UNSTAMPED, pid_tgid, now);
 	if (r) {
@@ -882,7 +888,7 @@ static __always_inline int response_take(struct pt_regs *ctx, __u64 pid_tgid, __
 PROBE(on_request_send)
 {
 	ENTER(K_REQUEST_SEND);
-	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_CLIENT))
+	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_CLIENT, 0))
 		return 0;
 	return request_send(ctx, pid_tgid, ARG1(ctx), ARG3(ctx));
 }
@@ -900,7 +906,7 @@ PROBE(on_request_take)
 PROBE(on_response_send)
 {
 	ENTER(K_RESPONSE_SEND);
-	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_SERVICE))
+	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_SERVICE, 0))
 		return 0;
 	struct record5 *r = BEGIN_HIT(record5, K_RESPONSE_SEND, pid_tgid);
 	if (!r)
@@ -950,7 +956,7 @@ static __always_inline bool returned_call(__u64 pid_tgid, struct call *out)
 PROBE(on_rmw_send_request)
 {
 	ENTER(K_REQUEST_SEND);
-	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_CLIENT))
+	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_CLIENT, 0))
 		return 0;
 	return keep_call(pid_tgid, ARG1(ctx), ARG3(ctx), 0);
 }
@@ -996,7 +1002,7 @@ PROBE(on_rmw_send_response)
 	__s64 sequence = 0;
 
 	ENTER(K_RESPONSE_SEND_UNSTAMPED);
-	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_SERVICE))
+	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), E_SERVICE, 0))
 		return 0;
 	struct record4 *r = BEGIN_HIT(record4, K_RESPONSE_SEND_UNSTAMPED, pid_tgid);
 	if (r) {

@@ -47,9 +47,8 @@ class Part:
         completes = function(start, *arguments) or []
         cpu_ns = time.thread_time_ns() - cpu
         self.measured.executed(vertex, None, cpu_ns, time.monotonic_ns() - start)
-        now = time.monotonic_ns()
-        for begin, path in completes:
-            self.measured.completed(path, now - begin)
+        if completes:
+            self.measured.complete(completes)
 
     def wait_for(self, ready):
         """Waits until the others are there."""

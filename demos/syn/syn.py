@@ -87,9 +87,7 @@ class Execution:
         cpu_ns = time.thread_time_ns() - self.cpu
         measured.executed(self.cb.name, caller, cpu_ns, time.monotonic_ns() - self.start)
         if self.completes:
-            now = time.monotonic_ns()
-            for start, path in self.completes:
-                measured.completed(path, now - start)
+            measured.complete(self.completes)
 
 
 class SynNode:

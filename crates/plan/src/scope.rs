@@ -1,6 +1,7 @@
 //! What of a model a plan is about: chains, their callbacks in order, CPUs, the cycle.
 
 use crate::error::PlanError;
+use crate::feeders::feeders;
 use crate::request::Request;
 use crate::schema::{ChainRef, Ms};
 use onbeat_model::schema::{Callback, CallbackType, Chain, Model};
@@ -173,8 +174,10 @@ impl<'m> Scope<'m> {
             let parts = self.parts.iter().map(|p| (p.callback, p.cpu));
             parts.chain(self.background.iter().copied())
         };
+        let feeders = feeders(self.model, &self.chains);
         for (asked, _) in &request.cpu_of {
-            if !planned().any(|(c, _)| is(c, asked)) {
+            let fed = feeders.iter().any(|c| is(c, asked));
+            if !fed && !planned().any(|(c, _)| is(c, asked)) {
                 return Err(PlanError::Unknown {
                     option: "--cpu",
                     asked: asked.clone(),

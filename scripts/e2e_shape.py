@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from stand import FIGURES, ONBEAT, ROOT, Mismatch, test
+from stand import FIGURES, ONBEAT, ROOT, TESTS, Mismatch, test
 
 CHAIN = os.path.join(ROOT, "demos/chain")
 PERIOD_MS = 50

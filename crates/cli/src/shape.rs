@@ -59,7 +59,7 @@ pub struct Args {
     /// Print the words that remap the plan's topics, and do nothing
     #[arg(long)]
     pub remap: bool,
-    /// Print the result as JSON
+    /// Print the result as JSON; what COMMAND prints goes to the standard error
     #[arg(long)]
     pub json: bool,
     /// Start this application, and shape it
@@ -90,6 +90,7 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
             path: PathBuf::from("/proc/self/exe"),
             source,
         })?,
+        command_to_stderr: args.json,
         dispatcher_cpu: args.dispatcher_cpu,
     };
     let mut show = Show::new();

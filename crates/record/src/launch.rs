@@ -7,7 +7,7 @@
 use crate::proc;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::FromRawFd;
+use std::os::fd::{AsFd, FromRawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use thiserror::Error;
@@ -76,12 +76,18 @@ pub fn give_to_invoking_user(path: &std::path::Path) {
     }
 }
 
-/// Starts `command` (words). Under sudo it runs as the invoking user, as it would without us.
-pub fn launch(command: &[String]) -> Result<Launched, LaunchError> {
+/// Starts `command` (words). Under sudo it runs as the invoking user, as it would without us. With
+/// `to_stderr` it prints to our standard error.
+pub fn launch(command: &[String], to_stderr: bool) -> Result<Launched, LaunchError> {
     let (guard_pid, mut guard) = start_guard().map_err(LaunchError::Guard)?;
     let program = command.first().cloned().unwrap_or_default();
     let mut builder = Command::new(&program);
     builder.args(&command[1..]);
+    if to_stderr {
+        if let Ok(stderr) = std::io::stderr().as_fd().try_clone_to_owned() {
+            builder.stdout(stderr);
+        }
+    }
     if let Some(user) = sudo_user() {
         if let Some(home) = home_of(user.uid) {
             builder.env("HOME", home);

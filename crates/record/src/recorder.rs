@@ -45,6 +45,8 @@ pub struct RecordOptions {
     /// Keep the privileges that recording itself needs no more once the probes sit: for who changes
     /// the machine while he records.
     pub keep_privileges: bool,
+    /// What the command prints goes to the standard error: the standard output is ours.
+    pub command_to_stderr: bool,
 }
 
 /// Looks on while it is recorded. All calls come from the thread that records.
@@ -103,6 +105,7 @@ impl Default for RecordOptions {
             flush_every: Duration::from_secs(2),
             placement: PlacementPolicy::Cheapest,
             keep_privileges: false,
+            command_to_stderr: false,
         }
     }
 }
@@ -390,10 +393,10 @@ impl Recording {
 
     /// Starts the command such that it is observed from its first instruction: the mark is
     /// handed down to children.
-    fn launch(&self, command: &[String]) -> Result<Launched, LaunchError> {
+    fn launch(&self, options: &RecordOptions) -> Result<Launched, LaunchError> {
         let own = std::process::id();
         self.kernel.mark(own);
-        let launched = launch::launch(command);
+        let launched = launch::launch(&options.command, options.command_to_stderr);
         self.kernel.unmark(own);
         launched
     }
@@ -787,7 +790,7 @@ pub fn record_observed(
     }
     let mut command = match options.command.is_empty() {
         true => None,
-        false => Some(recording.launch(&options.command)?),
+        false => Some(recording.launch(options)?),
     };
     if !options.keep_privileges {
         privilege::drop_unneeded(Libraries::needs_admin(&recording.kernel));

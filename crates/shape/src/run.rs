@@ -41,6 +41,8 @@ pub struct ShapeOptions {
     pub find_within: Duration,
     /// Program that shapers are: this one, called with `shaper`.
     pub program: PathBuf,
+    /// What the application prints goes to the standard error.
+    pub command_to_stderr: bool,
     /// CPU of the dispatcher; none: the middleware's.
     pub dispatcher_cpu: Option<u16>,
 }
@@ -222,6 +224,7 @@ pub fn shape(
         pids: options.pids.clone(),
         command: moved.command.clone(),
         keep_privileges: true,
+        command_to_stderr: options.command_to_stderr,
         max_segments: trace.thrown_away.then_some(1),
         ..RecordOptions::default()
     };

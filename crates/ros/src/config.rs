@@ -31,6 +31,10 @@ pub struct Config {
     /// more, the owner is dead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report_fd: Option<i32>,
+    /// The application's process: without it there is nothing to pass on, whoever else publishes on
+    /// the held topics.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub application: Option<u32>,
     /// So long after its last heartbeat the owner counts as dead, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silence_ns: Option<u64>,

@@ -263,7 +263,11 @@ fn watch(
     owned: bool,
 ) -> Result<Ended, ShaperError> {
     let mut seen_ns = now_ns();
+    let application = config.application.map(|pid| (pid, started_at(pid)));
     loop {
+        if application.is_some_and(|(pid, start)| start.is_none() || started_at(pid) != start) {
+            return Ok(Ended::Orphaned);
+        }
         for (i, (place, output)) in running.iter_mut().zip(&config.outputs).enumerate() {
             if place.is_some() {
                 continue;
@@ -310,6 +314,18 @@ fn watch(
             seen_ns = now;
         }
     }
+}
+
+/// When a process was started, in the kernel's ticks: tells it from a later one with its id. None: it has
+/// ended.
+fn started_at(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name stands in brackets and may hold anything.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    if matches!(fields.next(), Some("Z" | "X")) {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
 }
 
 /// Type and QoS of a held topic, once somebody publishes it.

@@ -86,7 +86,7 @@ impl Shaper {
         let page = PageWriter::new().map_err(ShaperError::Start)?;
         page.set_pass_through(true);
         let (read, write) = pipe().map_err(ShaperError::Start)?;
-        let (config, outputs) = configuration(plan, rcl, folders, page.fd(), &write);
+        let (config, outputs) = configuration(plan, pid, rcl, folders, page.fd(), &write);
         let text = serde_json::to_vec(&config).map_err(|e| ShaperError::Start(e.into()))?;
         let inherited = [page.fd().as_raw_fd(), write.as_raw_fd()];
         let mut command = Command::new(program);
@@ -260,6 +260,7 @@ fn server<'a>(plan: &'a Plan, name: &str) -> Option<&'a onbeat_plan::schema::Ser
 
 fn configuration(
     plan: &Plan,
+    pid: u32,
     rcl: PathBuf,
     folders: Vec<PathBuf>,
     page: &OwnedFd,
@@ -307,6 +308,7 @@ fn configuration(
         page_fd: Some(page.as_raw_fd()),
         table: None,
         report_fd: Some(reports.as_raw_fd()),
+        application: Some(pid),
         silence_ns: Some(SILENCE_NS),
     };
     (config, numbers)

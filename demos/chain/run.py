@@ -166,7 +166,8 @@ def main():
                         env["RMW_FASTRTPS_PUBLICATION_MODE"] = "ASYNCHRONOUS"
                 if args.fifo and not name.startswith("interference"):
                     words = ["chrt", "-f", str(args.fifo), *words]
-                running.append(subprocess.Popen([*pinned(words, cpu), *ros_args], env=env))
+                running.append(subprocess.Popen(
+                    [*pinned(words, cpu), "--ros-args", "-r", f"__node:={name}", *ros_args], env=env))
                 if name == stages[1][0]:
                     time.sleep(1)
             begin = time.monotonic()

@@ -97,6 +97,10 @@ case $name in
     build_venv planner pyswarms==1.3.0 ;;
   parking)
     ./dev ros-env kilted >/dev/null ;;
+  shaping)
+    need_compiler
+    ./dev ros-env kilted >/dev/null
+    want_packages rt-tests ;;
   transport)
     need_compiler
     ./dev ros-env kilted >/dev/null || echo "bench: no ROS 2: the comparison with it will be skipped" >&2

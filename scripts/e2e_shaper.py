@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """End-to-end tests of the shaper: a message type that it was not built for, on real ROS 2.
 
-usage: scripts/e2e_shaper.py [ONBEAT_BINARY] [PART OF A NAME ...]
+usage: scripts/e2e_shaper.py [ONBEAT_BINARY] [--all] [PART OF A NAME ...]
 
 Builds a message package (scripts/shaper) with the generators of the environments of ./dev ros-env,
 publishes on a topic that a remapping rule moves away, and compares what arrives under the topic's own
@@ -30,6 +30,10 @@ LATE, DROPPED, REPLACED, PASSED, FAILED, READY, STOPPED = (1 << i for i in range
 RECORD = struct.Struct("=QqqqqqqHHIII")
 FIELDS = ("sequence", "source", "arrival", "start", "end", "slot_start", "cycle", "output", "slot",
           "flags", "bytes", "lost")
+
+
+# Waits that take long, once.
+LEFT_OUT = ["jazzy_owner_dies"]
 
 
 class Mismatch(Exception):
@@ -375,6 +379,12 @@ def main():
     failed = skipped = 0
     chosen = [(f"{distro}_{name}", distro, run) for distro in ("kilted", "jazzy")
               for name, run in TESTS]
+    everything = "--all" in words
+    words = [w for w in words if w != "--all"]
+    if not words and not everything:
+        for left_out in LEFT_OUT:
+            print(f"LEFT OUT shaper {left_out}: the same on the other distribution is run (--all runs it)")
+        chosen = [c for c in chosen if c[0] not in LEFT_OUT]
     chosen = [c for c in chosen if not words or any(w in c[0] for w in words)]
     with tempfile.TemporaryDirectory(prefix="onbeat-shaper-") as work:
         for i, (name, distro, run) in enumerate(chosen):

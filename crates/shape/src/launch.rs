@@ -151,7 +151,10 @@ mod tests {
         let found = launch_file(&by_package, &[PathBuf::from("/nowhere"), dir.clone()]);
         assert_eq!(found, Some((2, 2, file.clone())));
         assert_eq!(
-            launch_file(&words("ros2 launch robot none.py"), &[dir.clone()]),
+            launch_file(
+                &words("ros2 launch robot none.py"),
+                std::slice::from_ref(&dir)
+            ),
             None
         );
         std::fs::remove_dir_all(&dir).expect("removed");

@@ -14,6 +14,9 @@ mod synthetic;
 use crate::experiment::{Context, Experiment, LabError};
 use crate::report::Report;
 
+/// A part adds its tables and figures to the report.
+type Part = fn(&mut Context, &mut Report) -> Result<(), LabError>;
+
 /// The experiment.
 pub struct Shaping;
 
@@ -33,7 +36,7 @@ impl Experiment for Shaping {
     fn run(&self, context: &mut Context) -> Result<Report, LabError> {
         let mut report = Report::new();
         floor::measure(context, &mut report)?;
-        let parts: [(&str, fn(&mut Context, &mut Report) -> Result<(), LabError>); 6] = [
+        let parts: [(&str, Part); 6] = [
             ("motivation", synthetic::motivation),
             ("parking", parking::parking),
             ("async", synthetic::asynchronous),

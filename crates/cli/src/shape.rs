@@ -44,7 +44,7 @@ pub struct Args {
     /// How long to look for the plan's callbacks
     #[arg(long, value_name = "T", value_parser = parse_duration, default_value = "60s")]
     pub find: Duration,
-    /// Keep the recording in this directory
+    /// Keep the recording of what was shaped in this directory
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
     /// Write every execution to this file (CSV; '-': standard output)

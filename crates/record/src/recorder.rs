@@ -58,6 +58,11 @@ pub trait Observer {
     fn progress(&mut self, progress: &Progress) {
         let _ = progress;
     }
+    /// Is this event to be written?
+    fn is_kept(&self, event: &Event) -> bool {
+        let _ = event;
+        true
+    }
     /// Asked after every turn: shall the recording end?
     fn is_over(&self) -> bool {
         false
@@ -220,8 +225,8 @@ fn clock_offset_ns() -> i64 {
         .map_or(0, |(_, offset)| offset)
 }
 
-/// Does this event only describe, so that it is of use also from before all probes sat?
-fn describes(kind: &EventKind) -> bool {
+/// Does this event only describe, so that it is of use also from before what is recorded?
+pub fn describes(kind: &EventKind) -> bool {
     use EventKind::*;
     !matches!(
         kind,
@@ -446,7 +451,9 @@ impl Recording {
         };
         observer.events(&self.pending[..ripe], &control);
         for event in self.pending.drain(..ripe) {
-            self.writer.push(&event)?;
+            if observer.is_kept(&event) {
+                self.writer.push(&event)?;
+            }
         }
         Ok(())
     }

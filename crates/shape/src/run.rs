@@ -35,7 +35,7 @@ pub struct ShapeOptions {
     pub pids: Vec<u32>,
     /// Shape for so long, then judge. None: until told to stop.
     pub duration: Option<Duration>,
-    /// Keep the recording here; none: it is thrown away.
+    /// Keep the recording of what was shaped here; none: it is thrown away.
     pub trace: Option<PathBuf>,
     /// How long to look for the callbacks.
     pub find_within: Duration,
@@ -865,6 +865,12 @@ impl Observer for Runner<'_> {
             notes: std::mem::take(&mut self.notes),
         };
         (self.report)(&live);
+    }
+
+    /// A trace of what was shaped: not of what ran before.
+    fn is_kept(&self, event: &Event) -> bool {
+        let shaped = self.shaping.is_some_and(|s| event.time_ns >= s.1);
+        shaped || onbeat_record::recorder::describes(&event.kind)
     }
 
     fn is_over(&self) -> bool {

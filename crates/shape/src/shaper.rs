@@ -208,7 +208,8 @@ impl Shaper {
         }
         self.partial.drain(..whole);
         match self.child.try_wait() {
-            Ok(Some(status)) => Err(ShaperError::Ended {
+            // It ends with its application, and then there is nothing to hold back.
+            Ok(Some(status)) if !status.success() => Err(ShaperError::Ended {
                 status,
                 said: last_words(&mut self.child),
             }),

@@ -21,7 +21,12 @@ pub(super) struct App {
     pub place: Vec<String>,
     /// A cycle, in ms.
     pub cycle_ms: u64,
+    /// A subscriber outside, which nobody knows of: the compiled stage and the topic that it listens to.
+    pub listener: Option<(PathBuf, &'static str)>,
 }
+
+/// Domain of applications that have a listener outside.
+pub(super) const DOMAIN: &str = "88";
 
 /// The compiled stage, built where it runs.
 pub(super) fn stage(context: &Context) -> Result<PathBuf, LabError> {
@@ -73,9 +78,14 @@ pub(super) fn synthetic(
     command.extend(words(options));
     let mut place = words(&["--cpu", CHAIN_CPU]);
     if dag {
-        // As the graph's own table has it (demos/chain/run.py): these on CPU 0, the others on CPU 1.
-        for node in [0, 2, 5, 7, 9, 11, 12, 15, 17] {
-            place.extend(["--cpu".to_owned(), format!("/v{node}=0")]);
+        // As the graph's own table has it (demos/chain/run.py).
+        let cpus = [
+            &[0, 2, 5, 7, 9, 11, 12, 15, 17],
+            &[1, 3, 4, 6, 8, 10, 13, 14, 16],
+        ];
+        for (cpu, nodes) in cpus.iter().enumerate() {
+            let words = |n| ["--cpu".to_owned(), format!("/v{n}={cpu}")];
+            place.extend(nodes.iter().flat_map(words));
         }
     }
     Ok(App {
@@ -88,6 +98,7 @@ pub(super) fn synthetic(
         },
         place,
         cycle_ms: if dag { 764 } else { 100 },
+        listener: None,
     })
 }
 
@@ -121,6 +132,7 @@ pub(super) fn parking(context: &Context, seconds: u64) -> Result<App, LabError> 
         ends: ("/lidar_rear/lidar_rear:", "/p2d_ndt_localizer_node:"),
         place: words(&["--cpu", CHAIN_CPU]),
         cycle_ms: 100,
+        listener: None,
     })
 }
 
@@ -134,6 +146,7 @@ pub(super) fn onbeat(
     let mut command = Command::new(context.onbeat());
     command
         .args(words)
+        .env("ROS_DOMAIN_ID", DOMAIN)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

@@ -1,13 +1,15 @@
 //! Arms: an application under a plan, run in turns with others, and what came of it.
 
-use super::app::{onbeat, App};
+use super::app::{onbeat, App, DOMAIN};
 use crate::arms::schedule;
+use crate::children::Guarded;
 use crate::experiment::{Context, LabError};
 use crate::plot;
 use crate::report::Report;
 use crate::stats::Sorted;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// An application under one plan.
@@ -35,6 +37,8 @@ pub(super) struct Outcome {
     pub outside_ms: Vec<f64>,
     /// CPU time of the dispatcher over the time shaped.
     pub dispatcher_share: Vec<f64>,
+    /// What the listener outside saw: from the start of the first callback to its arrival, ms.
+    pub heard_ms: Vec<f64>,
     /// Sentences that the command said of overruns.
     pub notes: Vec<String>,
 }
@@ -114,7 +118,16 @@ pub(super) fn run(
         ]);
         words.extend(app.command.iter().cloned());
         // The application is stopped before its end and may say so; promises may not be kept.
-        let said = match onbeat(context, &words, &[0, 1, 5, 130], limit) {
+        let mut listener = match &app.listener {
+            Some((stage, topic)) => Some(Listener::start(context, stage, topic)?),
+            None => None,
+        };
+        let said = onbeat(context, &words, &[0, 1, 5, 130], limit);
+        let heard = match &mut listener {
+            Some(listener) => listener.heard()?,
+            None => Vec::new(),
+        };
+        let said = match said {
             Ok(said) if !said.trim().is_empty() => said,
             Ok(_) => {
                 failed += 1;
@@ -137,11 +150,13 @@ pub(super) fn run(
             std::fs::read_to_string(&samples).map_err(LabError::file("reading", &samples))?;
         let _ = std::fs::remove_file(&samples);
         let outcome = &mut outcomes[arm];
+        let mut starts: Vec<u64> = Vec::new();
         for (number, line) in text.lines().skip(1).enumerate() {
             let cells: Vec<&str> = line.split(',').collect();
             let [_, _, _, _, latency, _, band, late, dropped] = cells[..] else {
                 return Err(LabError::unexpected("a line of samples", line));
             };
+            starts.extend(cells[1].parse::<u64>());
             let latency_ms = latency.parse::<f64>().unwrap_or(f64::NAN) / 1e6;
             raw.line(format_args!(
                 "{name},{round},{number},{latency_ms},{band},{late},{dropped}"
@@ -154,6 +169,12 @@ pub(super) fn run(
                 outcome.band.push(band.parse().ok());
             }
         }
+        let shaped =
+            starts.first().copied().unwrap_or(u64::MAX)..=starts.last().copied().unwrap_or(0);
+        let while_shaped = heard.iter().filter(|(start, _)| shaped.contains(start));
+        outcome
+            .heard_ms
+            .extend(while_shaped.map(|(start, at)| (at - start) as f64 / 1e6));
         let figure = |name: &str| {
             let figures = said["figures"].as_array()?;
             figures.iter().find(|f| f["name"] == name)?["measured"].as_f64()
@@ -179,6 +200,42 @@ pub(super) fn run(
         ));
     }
     Ok(outcomes)
+}
+
+/// A subscriber outside of the application.
+struct Listener {
+    child: Guarded,
+    log: PathBuf,
+}
+
+impl Listener {
+    fn start(context: &Context, stage: &Path, topic: &str) -> Result<Listener, LabError> {
+        let log = context.dir().join("heard.new");
+        let mut command = Command::new(stage);
+        command
+            .args(["--name", "listener", "--in", topic, "--log"])
+            .arg(&log);
+        command.env("ROS_DOMAIN_ID", DOMAIN).stdin(Stdio::null());
+        Ok(Listener {
+            child: context.spawn(&mut command)?,
+            log,
+        })
+    }
+
+    /// Ends it; start of the first callback and arrival of each item, CLOCK_MONOTONIC ns.
+    fn heard(&mut self) -> Result<Vec<(u64, u64)>, LabError> {
+        self.child
+            .end(libc::SIGTERM)
+            .map_err(|e| LabError::program("the listener", e))?;
+        let text =
+            std::fs::read_to_string(&self.log).map_err(LabError::file("reading", &self.log))?;
+        let _ = std::fs::remove_file(&self.log);
+        let item = |line: &str| {
+            let mut cells = line.split(',').skip(1).map(|c| c.parse().ok());
+            Some((cells.next()??, cells.next()??))
+        };
+        Ok(text.lines().filter_map(item).collect())
+    }
 }
 
 /// Latency over executions, an arm beside the other.

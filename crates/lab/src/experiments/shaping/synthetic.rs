@@ -4,6 +4,7 @@ use super::app::{self, App};
 use super::arm::{self, Arm, Outcome};
 use crate::experiment::{Context, LabError};
 use crate::report::{number, Figure, Report, Table};
+use crate::stats::Sorted;
 use std::path::Path;
 
 /// Table 4.1: interfering load, ms in 100 ms; maximum latency and jitter under SCHED_FIFO, ms.
@@ -185,7 +186,8 @@ pub(super) fn asynchronous(context: &mut Context, report: &mut Report) -> Result
     let (executions, rounds) = context.pick((500, 5), (40, 1));
     let mut words = interference("2", "10");
     words.push("--async-last");
-    let app = app::synthetic(context, "async", "chain", &words)?;
+    let mut app = app::synthetic(context, "async", "chain", &words)?;
+    app.listener = Some((app::stage(context)?, "/t5"));
     let profile = app.profile(context, context.pick(50, 8))?;
     let list: [(&str, &[&str]); 3] = [
         ("SCHED_FIFO", &["--strategy", "fifo"]),
@@ -203,6 +205,30 @@ pub(super) fn asynchronous(context: &mut Context, report: &mut Report) -> Result
     let title = "The synthetic chain with asynchronous publication, ms (thesis, Figure 4.8)";
     let paper = [[58.5, 16.5], [59.6, 0.1], [f64::NAN, f64::NAN]];
     beside(report, title, "async", &arms, &outcomes, &paper);
+    let mut table = Table::new(
+        "The same chain, as a subscriber outside sees it, ms",
+        &["arm", "items", "avg", "max", "jitter", "p0.5-p99.5"],
+    );
+    for (arm, outcome) in arms.iter().zip(&outcomes) {
+        let heard = Sorted::new(outcome.heard_ms.iter().copied());
+        let half = |high, low| (heard.quantile(high) - heard.quantile(low)) / 2.0;
+        let mut row = vec![arm.name.clone(), outcome.heard_ms.len().to_string()];
+        let values = [
+            heard.mean(),
+            heard.quantile(1.0),
+            half(1.0, 0.0),
+            half(0.995, 0.005),
+        ];
+        row.extend(values.map(|v| format!("{v:.3}")));
+        table.row(row);
+        let file = arm.name.replace(' ', "_").to_lowercase();
+        report.figure(Figure::new(
+            format!("async.{file}.heard_jitter"),
+            half(0.995, 0.005),
+            "ms",
+        ));
+    }
+    report.tables.push(table);
     arm::plot(
         context,
         "figure-4.8.svg",

@@ -28,6 +28,7 @@ class Chain:
                            check=True, stdout=subprocess.DEVNULL)
         self.env = dict(os.environ, ROS_DOMAIN_ID="87")
         self.words = words
+        self.chain_id = None
 
     def command(self, seconds, *words):
         """The words that start it for so many seconds (0: until it is stopped)."""
@@ -36,18 +37,20 @@ class Chain:
                 "1", "--duration", str(seconds), *self.words, *words]
 
     def plan(self, *words):
-        """Records, models and plans it; the plan's path."""
-        trace = self.stand.record(self.name, self.command(7), env=self.env)
-        path = self.stand.file(self.name + ".json")
-        self.stand.model(self.name, trace)
+        """Records and models it, once for all tests, and plans it; the plan's path."""
+        path = self.stand.file("shape_chain.json")
+        if not os.path.exists(path):
+            self.stand.model("shape_chain", self.stand.record("shape_chain", self.command(7),
+                                                              env=self.env))
         with open(path, encoding="utf-8") as file:
             chains = json.load(file)["chains"]
-        ids = [c["id"] for c in chains if c["callbacks"][0].startswith("/stage_1:")
-               and c["callbacks"][-1].startswith("/stage_3:")]
-        if len(ids) != 1:
-            raise Mismatch(f"one chain was expected from stage 1 to stage 3: {chains}")
+        self.chain_id = next((c["id"] for c in chains if c["callbacks"][0].startswith("/stage_1:")
+                              and c["callbacks"][-1].startswith("/stage_3:")), None)
+        if not self.chain_id:
+            os.remove(path)
+            raise Mismatch(f"no chain from stage 1 to stage 3: {chains}")
         plan = self.stand.file(self.name + ".yaml")
-        self.stand.onbeat("plan", path, "--chain", ids[0], "--cpu", "1", *words, "-o", plan)
+        self.stand.onbeat("plan", path, "--chain", self.chain_id, "--cpu", "1", *words, "-o", plan)
         return plan
 
     @contextlib.contextmanager
@@ -133,11 +136,7 @@ def shape_bands_and_let(stand):
     said = shaped(chain, plan, 6)
     if figure(said, "outputs inside a slot") < 90:
         raise Mismatch(f"outputs outside their slots: {said['figures']}")
-    model = stand.file("shape_bands.json")
-    with open(plan, encoding="utf-8") as file:
-        chain_id = next(line.split("id:")[1].strip() for line in file if "id:" in line)
-    stand.onbeat("plan", model, "--chain", chain_id, "--cpu", "1", "--strategy",
-                 "let-per-callback", "-o", plan)
+    plan = chain.plan("--strategy", "let-per-callback")
     said = shaped(chain, plan, 6)
     average = figure(said, "average")
     # Three callbacks of one period each.
@@ -193,7 +192,7 @@ def restored_after(stand, name, end):
     plan = chain.plan("--strategy", "bands", "--bands", "1")
     remap = stand.onbeat("shape", plan, "--remap").split()
     with chain.listener() as heard:
-        app = subprocess.Popen([*chain.command(0), *["--ros-args"][:0], *remap], env=chain.env,
+        app = subprocess.Popen([*chain.command(0), *remap], env=chain.env,
                                start_new_session=True, stdout=subprocess.DEVNULL)
         try:
             time.sleep(4)

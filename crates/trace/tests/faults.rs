@@ -207,11 +207,18 @@ fn a_full_file_leaves_what_was_before() {
     let program = std::env::current_exe().expect("this program");
     for limit in ["30000", "54321"] {
         let dir = tempfile::tempdir().expect("directory");
-        let status = Command::new(&program)
+        // Through pipes: where this test's output goes to a file, the child's limit would hit that.
+        let child = Command::new(&program)
             .args(["fill".as_ref(), dir.path().as_os_str(), limit.as_ref()])
-            .status()
+            .output()
             .expect("started");
-        assert!(status.success(), "{status}");
+        print!("{}", String::from_utf8_lossy(&child.stdout));
+        assert!(
+            child.status.success(),
+            "{}: {}",
+            child.status,
+            String::from_utf8_lossy(&child.stderr)
+        );
     }
 }
 

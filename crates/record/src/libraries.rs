@@ -56,11 +56,22 @@ pub struct Found {
 
 /// Programs and libraries that never hold template instances of message_filters.
 fn is_system_file(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
+    let name = proc::file_name(path);
     path.starts_with("/usr/lib/")
         || path.starts_with("/lib")
         || name.starts_with("python")
         || name.contains("__rosidl_")
+}
+
+/// A process's program and the libraries that are neither the system's nor ROS 2's.
+fn own_files(pid: u32) -> Vec<MappedFile> {
+    let mut files = proc::mapped_files(pid, |path| {
+        proc::file_name(path).contains(".so")
+            && !is_system_file(path)
+            && Library::of_path(path).is_none()
+    });
+    files.extend(proc::executable(pid));
+    files
 }
 
 impl Libraries {
@@ -85,7 +96,8 @@ impl Libraries {
     /// libraries are seen as they are loaded.
     pub fn watch_loaders(&mut self, kernel: &Kernel, pids: &[u32]) {
         for &pid in pids {
-            for file in proc::mapped_files(pid, |name| {
+            for file in proc::mapped_files(pid, |path| {
+                let name = proc::file_name(path);
                 name.starts_with("ld-linux") || name.starts_with("ld-2.")
             }) {
                 self.watch_loader(kernel, &file);
@@ -138,7 +150,9 @@ impl Libraries {
     /// Does this kernel want CAP_SYS_ADMIN for uprobes? Found by trying.
     pub fn needs_admin(kernel: &Kernel) -> bool {
         const STATE: &str = "_dl_debug_state";
-        let own = proc::mapped_files(std::process::id(), |name| name.starts_with("ld-"));
+        let own = proc::mapped_files(std::process::id(), |path| {
+            proc::file_name(path).starts_with("ld-")
+        });
         let Some(file) = own.first() else { return true };
         let Ok(symbols) = Symbols::read(&file.reachable, false, |n| n == STATE) else {
             return true;
@@ -191,40 +205,43 @@ impl Libraries {
         });
     }
 
-    /// Has the process mapped a tracing library or onbeat-flow (that is not probed yet, with
-    /// `unprobed`)?
-    pub fn is_traceable(&mut self, pid: u32, unprobed: bool) -> bool {
-        let mut files = proc::mapped_files(pid, |name| {
-            Library::of_file_name(name) == Some(Library::Tracetools)
-        });
-        files.extend(self.flow_files(pid));
-        files
+    /// Has the process mapped a tracing library (that is not probed yet, with `unprobed`)?
+    pub fn is_traceable(&self, pid: u32, unprobed: bool) -> bool {
+        let is_tracing = |path: &str| Library::of_path(path) == Some(Library::Tracetools);
+        proc::mapped_files(pid, is_tracing)
             .iter()
             .any(|file| !unprobed || !self.done.contains(&file.id))
     }
 
-    /// Files of a process that hold onbeat-flow's executors: the program, or libraries of its own.
-    fn flow_files(&mut self, pid: u32) -> Vec<MappedFile> {
-        let mut files = proc::mapped_files(pid, |name| name.contains(".so"));
-        files.retain(|file| !is_system_file(&file.path));
-        files.extend(proc::executable(pid));
-        files.retain(|file| {
-            let look = || has_section(&file.reachable, FLOW_NOTE);
-            *self.flow.entry(file.id).or_insert_with(look)
-        });
-        files
+    /// Does the process run executors of onbeat-flow (that are not probed yet, with `unprobed`)?
+    pub fn has_flow(&mut self, pid: u32, unprobed: bool) -> bool {
+        own_files(pid)
+            .iter()
+            .any(|file| self.is_flow(file) && !(unprobed && self.done.contains(&file.id)))
+    }
+
+    /// Does a file hold onbeat-flow's executors?
+    fn is_flow(&mut self, file: &MappedFile) -> bool {
+        let look = || has_section(&file.reachable, FLOW_NOTE);
+        *self.flow.entry(file.id).or_insert_with(look)
     }
 
     /// Looks at what a process has mapped and probes what is new.
     pub fn visit(&mut self, kernel: &Kernel, pid: u32) -> Found {
-        let files = proc::mapped_files(pid, |name| Library::of_file_name(name).is_some());
+        let mut found = self.visit_ros(kernel, pid);
+        found.attached += self.visit_own(kernel, pid);
+        found
+    }
+
+    /// Probes the ROS 2 libraries of a process: the part of a visit that is in a hurry when the
+    /// process runs on meanwhile.
+    pub fn visit_ros(&mut self, kernel: &Kernel, pid: u32) -> Found {
+        let files = proc::mapped_files(pid, |path| Library::of_path(path).is_some());
         let mut found = Found::default();
-        let library_of =
-            |file: &MappedFile| Library::of_file_name(file.path.rsplit('/').next().unwrap_or(""));
         // The tracing library tells the distribution, which the others' rows depend on.
         for file in files
             .iter()
-            .filter(|f| library_of(f) == Some(Library::Tracetools))
+            .filter(|f| Library::of_path(&f.path) == Some(Library::Tracetools))
         {
             let distribution = match self.distributions.get(&file.id) {
                 Some(&known) => Some(known),
@@ -239,18 +256,12 @@ impl Libraries {
             found.path = Some(file.path.clone());
         }
         for file in &files {
-            let Some(library) = library_of(file) else {
+            let Some(library) = Library::of_path(&file.path) else {
                 continue;
             };
             if library == Library::Rmw {
-                let name = file.path.rsplit('/').next().unwrap_or("");
-                found.rmw = Some(
-                    name.trim_start_matches("lib")
-                        .split(".so")
-                        .next()
-                        .unwrap_or("")
-                        .to_owned(),
-                );
+                let name = proc::file_name(&file.path).trim_start_matches("lib");
+                found.rmw = Some(name.split(".so").next().unwrap_or("").to_owned());
             }
             // Without libtracetools yet (it may come in the same load, or be compiled out): wait.
             let Some(distribution) = found.distribution else {
@@ -260,17 +271,26 @@ impl Libraries {
                 found.attached += self.probe_library(kernel, file, library, distribution);
             }
         }
-        for file in self.flow_files(pid) {
-            if self.done.insert(file.id) {
+        found
+    }
+
+    /// Probes the program of a process and libraries of its own: executors of onbeat-flow, and the
+    /// inputs of message_filters' synchronisers, which are compiled into the users' code.
+    pub fn visit_own(&mut self, kernel: &Kernel, pid: u32) -> usize {
+        let mut attached = 0;
+        for file in own_files(pid) {
+            if self.done.contains(&file.id) {
+                continue;
+            }
+            if self.is_flow(&file) {
                 // Its rows are the same for all distributions.
                 let any = Distribution::Kilted;
-                found.attached += self.probe_library(kernel, &file, Library::Flow, any);
+                attached += self.probe_library(kernel, &file, Library::Flow, any);
             }
+            attached += self.probe_synchronisers(kernel, &file);
+            self.done.insert(file.id);
         }
-        if found.distribution.is_some() {
-            found.attached += self.visit_synchronisers(kernel, pid);
-        }
-        found
+        attached
     }
 
     fn probe_library(
@@ -387,45 +407,33 @@ impl Libraries {
             .count()
     }
 
-    /// Probes the inputs of message_filters' synchronisers, which are compiled into the user's
-    /// own programs and component libraries.
-    fn visit_synchronisers(&mut self, kernel: &Kernel, pid: u32) -> usize {
-        let mut files = proc::mapped_files(pid, |name| name.contains(".so"));
-        files.extend(proc::executable(pid));
+    fn probe_synchronisers(&mut self, kernel: &Kernel, file: &MappedFile) -> usize {
+        let wanted = |name: &str| name.starts_with(SYNC_PREFIX) && name.contains(SYNC_MEMBER);
+        // A file that cannot be read holds no probes of ours; it is not the ROS 2 it needs.
+        let Ok(symbols) = Symbols::read(&file.reachable, true, wanted) else {
+            return 0;
+        };
         let mut attached = 0;
-        for file in files {
-            if is_system_file(&file.path)
-                || Library::of_file_name(file.path.rsplit('/').next().unwrap_or("")).is_some()
-                || !self.done.insert(file.id)
-            {
-                continue;
-            }
-            let wanted = |name: &str| name.starts_with(SYNC_PREFIX) && name.contains(SYNC_MEMBER);
-            // A file that cannot be read holds no probes of ours; it is not the ROS 2 it needs.
-            let Ok(symbols) = Symbols::read(&file.reachable, true, wanted) else {
-                continue;
-            };
-            for (symbol, function) in symbols.iter() {
-                let at = place(symbols.machine, &function.code, kernel.features.fast_nop);
-                let cookie = self.next_cookie();
-                let link = kernel.attach_uprobe(
-                    "on_sync_input",
-                    &file.reachable,
-                    function.file_offset + at.offset,
-                    false,
-                    cookie,
-                );
-                attached += usize::from(link.is_ok());
-                self.push(
-                    "message_filters",
-                    &file,
-                    symbol,
-                    at,
-                    cookie,
-                    link,
-                    "AND junctions are found from the data flow only",
-                );
-            }
+        for (symbol, function) in symbols.iter() {
+            let at = place(symbols.machine, &function.code, kernel.features.fast_nop);
+            let cookie = self.next_cookie();
+            let link = kernel.attach_uprobe(
+                "on_sync_input",
+                &file.reachable,
+                function.file_offset + at.offset,
+                false,
+                cookie,
+            );
+            attached += usize::from(link.is_ok());
+            self.push(
+                "message_filters",
+                file,
+                symbol,
+                at,
+                cookie,
+                link,
+                "AND junctions are found from the data flow only",
+            );
         }
         attached
     }

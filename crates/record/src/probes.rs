@@ -59,8 +59,9 @@ pub enum Library {
 }
 
 impl Library {
-    /// Which library a file name stands for. Versioned names (`librcl.so.1`) count too.
-    pub fn of_file_name(name: &str) -> Option<Library> {
+    /// Which library a path stands for, by its last part. Versioned names (`librcl.so.1`) count too.
+    pub fn of_path(path: &str) -> Option<Library> {
+        let name = crate::proc::file_name(path);
         let stem = match name.find(".so") {
             Some(at)
                 if name[at + 3..]
@@ -681,14 +682,14 @@ mod tests {
 
     #[test]
     fn libraries_are_known_by_file_name() {
-        assert_eq!(Library::of_file_name("librcl.so"), Some(Library::Rcl));
-        assert_eq!(Library::of_file_name("librcl.so.9"), Some(Library::Rcl));
+        assert_eq!(Library::of_path("librcl.so"), Some(Library::Rcl));
+        assert_eq!(Library::of_path("librcl.so.9"), Some(Library::Rcl));
         assert_eq!(
-            Library::of_file_name("librmw_cyclonedds_cpp.so"),
+            Library::of_path("librmw_cyclonedds_cpp.so"),
             Some(Library::Rmw)
         );
         assert_eq!(
-            Library::of_file_name("librmw_zenoh_cpp.so.1.2"),
+            Library::of_path("librmw_zenoh_cpp.so.1.2"),
             Some(Library::Rmw)
         );
         for other in [
@@ -700,7 +701,7 @@ mod tests {
             "librcl.so.bak",
             "librmw_dds_common__rosidl_typesupport_c.so",
         ] {
-            assert_eq!(Library::of_file_name(other), None, "{other}");
+            assert_eq!(Library::of_path(other), None, "{other}");
         }
     }
 }

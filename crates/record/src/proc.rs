@@ -1,5 +1,6 @@
 //! What /proc tells of processes and threads.
 
+use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ pub struct MappedFile {
 /// Paths of the files in the text of `/proc/PID/maps`, each once, in order.
 pub fn mapped_paths(maps: &str) -> Vec<&str> {
     let mut paths: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
     for line in maps.lines() {
         // address perms offset dev inode path: the path may hold spaces.
         let mut rest = line;
@@ -28,8 +30,7 @@ pub fn mapped_paths(maps: &str) -> Vec<&str> {
         let path = rest.trim_start();
         if path.starts_with('/')
             && !path.ends_with(" (deleted)")
-            && paths.last() != Some(&path)
-            && !paths.contains(&path)
+            && seen.insert(path)
         {
             paths.push(path);
         }
@@ -37,7 +38,12 @@ pub fn mapped_paths(maps: &str) -> Vec<&str> {
     paths
 }
 
-/// The mapped files of a process whose file name `wanted` accepts.
+/// Last part of a path.
+pub fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The mapped files of a process whose path `wanted` accepts.
 pub fn mapped_files(pid: u32, wanted: impl Fn(&str) -> bool) -> Vec<MappedFile> {
     // Names come from the process: bytes, not necessarily text.
     let Ok(maps) = fs::read(format!("/proc/{pid}/maps")) else {
@@ -46,7 +52,7 @@ pub fn mapped_files(pid: u32, wanted: impl Fn(&str) -> bool) -> Vec<MappedFile> 
     let maps = String::from_utf8_lossy(&maps);
     mapped_paths(&maps)
         .into_iter()
-        .filter(|path| wanted(path.rsplit('/').next().unwrap_or(path)))
+        .filter(|path| wanted(path))
         .filter_map(|path| {
             let reachable = PathBuf::from(format!("/proc/{pid}/root{path}"));
             let meta = fs::metadata(&reachable).ok()?;

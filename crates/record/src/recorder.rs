@@ -12,7 +12,7 @@ use libbpf_rs::Link;
 use onbeat_trace::manifest::{Manifest, ProbeInfo, ProcessInfo, ThreadInfo};
 use onbeat_trace::writer::{TraceCreateError, TraceWriteError, Writer, WriterOptions};
 use onbeat_trace::{Event, EventKind, Name};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -281,6 +281,8 @@ struct Recording {
     lost: Vec<Vec<u64>>,
     /// Processes to look at again: they were on the way to load ROS 2.
     revisit: Vec<(Instant, u32)>,
+    /// Processes whose own files are still to be looked at.
+    visit_later: BTreeSet<u32>,
     unresolved: HashMap<u32, usize>,
     command_tree: bool,
 }
@@ -340,6 +342,7 @@ impl Recording {
             nodes: 0,
             events: 0,
             revisit: Vec::new(),
+            visit_later: BTreeSet::new(),
             unresolved: HashMap::new(),
             command_tree: !options.command.is_empty(),
         };
@@ -384,7 +387,9 @@ impl Recording {
             pids.clone_from(&options.pids);
         }
         if options.command.is_empty() {
-            pids.retain(|&pid| self.libraries.is_traceable(pid, false));
+            pids.retain(|&pid| {
+                self.libraries.is_traceable(pid, false) || self.libraries.has_flow(pid, false)
+            });
             pids.iter().for_each(|&pid| self.kernel.mark_late(pid));
             for pid in pids {
                 self.libraries.visit(&self.kernel, pid);
@@ -434,7 +439,15 @@ impl Recording {
             due.into_iter().map(|(_, pid)| pid).collect()
         };
         for pid in due {
-            self.visit(pid, true);
+            self.visit_running(pid);
+        }
+        // After everything that is in a hurry.
+        for pid in std::mem::take(&mut self.visit_later) {
+            if self.libraries.has_flow(pid, true) {
+                self.kernel.mark_late(pid);
+            }
+            let attached = self.libraries.visit_own(&self.kernel, pid);
+            self.visited(pid, attached);
         }
         self.write_until(now.saturating_sub(REORDER_NS), observer)
     }
@@ -527,10 +540,9 @@ impl Recording {
     }
 
     fn process(&mut self, pid: u32, time_ns: u64, late: bool) {
-        let found = self.libraries.visit(&self.kernel, pid);
-        if found.attached > 0 {
-            self.ready_ns.insert(pid, monotonic_ns());
-        }
+        let found = self.libraries.visit_ros(&self.kernel, pid);
+        self.visited(pid, found.attached);
+        self.visit_later.insert(pid);
         let distribution =
             distribution_name(found.path.as_deref(), found.distribution.map(|d| d.name()));
         let command = proc::command_line(pid);
@@ -592,12 +604,19 @@ impl Recording {
         self.own(time_ns, pid, tid, kind);
     }
 
-    /// Probes what a process has loaded; `running`: it runs on meanwhile.
-    fn visit(&mut self, pid: u32, running: bool) {
-        if running && self.libraries.is_traceable(pid, true) {
+    /// Probes the ROS 2 libraries that a process has loaded while it runs on, and remembers to look
+    /// at the rest.
+    fn visit_running(&mut self, pid: u32) {
+        if self.libraries.is_traceable(pid, true) {
             self.kernel.mark_late(pid);
         }
-        if self.libraries.visit(&self.kernel, pid).attached > 0 {
+        let attached = self.libraries.visit_ros(&self.kernel, pid).attached;
+        self.visited(pid, attached);
+        self.visit_later.insert(pid);
+    }
+
+    fn visited(&mut self, pid: u32, attached: usize) {
+        if attached > 0 {
             self.ready_ns.insert(pid, monotonic_ns());
         }
     }
@@ -606,11 +625,15 @@ impl Recording {
         if loader {
             self.libraries.watch_loaders(&self.kernel, &[pid]);
         }
-        self.visit(pid, !stopped);
         if stopped {
+            let attached = self.libraries.visit(&self.kernel, pid).attached;
+            self.visited(pid, attached);
             // SAFETY: plain system call; the process is of the tree that we started.
             unsafe { libc::kill(pid as libc::pid_t, libc::SIGCONT) };
-        } else if loader {
+            return;
+        }
+        self.visit_running(pid);
+        if loader {
             // It runs on while we look: it may load ROS 2 before its linker is probed.
             let now = Instant::now();
             self.revisit

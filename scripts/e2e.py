@@ -343,12 +343,13 @@ def both_distributions(stand):
     """Kilted and Jazzy in one recording: half of SYN's nodes in each."""
     truths = [stand.file(f"both.{part}.truth.json") for part in "ab"]
     with stand.recording("both") as trace:
-        children = [
-            subprocess.Popen([stand.python(distro), SYN, "--duration", "8", "--quiet", "--nodes",
-                              "n1,n4,n5", "--truth", truth],
-                             env=dict(os.environ, ROS_DOMAIN_ID=domain))
-            for distro, truth, domain in zip(("kilted", "jazzy"), truths, ("31", "32"))
-        ]
+        children = []
+        for distro, truth, domain in zip(("kilted", "jazzy"), truths, ("31", "32")):
+            children.append(subprocess.Popen(
+                [stand.python(distro), SYN, "--duration", "8", "--quiet", "--nodes", "n1,n4,n5",
+                 "--truth", truth], env=dict(os.environ, ROS_DOMAIN_ID=domain)))
+            # The system that starts first has the first nodes of each name.
+            time.sleep(2)
         for child in children:
             child.wait()
     model = stand.model("both", trace)
@@ -394,6 +395,29 @@ def later_process(stand):
         subprocess.run([stand.python("jazzy"), SYN, *GENTLE, "--quiet", "--truth", truth],
                        check=True)
     expect_all(stand.truth(truth), stand.model("later", trace))
+
+
+@test
+def later_program(stand):
+    """Compiled programs that start later initialise within ms: their installation is probed before."""
+    truth = stand.file("later-program.truth.json")
+    prefix = os.path.dirname(os.path.dirname(stand.python("jazzy")))
+    before = os.environ.get("AMENT_PREFIX_PATH")
+    os.environ["AMENT_PREFIX_PATH"] = prefix
+    try:
+        with stand.recording("later-program") as trace:
+            subprocess.run([stand.python("jazzy"), SYN, *GENTLE, "--quiet", "--truth", truth,
+                            "--native", os.path.join(stand.native("jazzy"), "syn-rclcpp"),
+                            "--as", "rclcpp"], check=True)
+    finally:
+        del os.environ["AMENT_PREFIX_PATH"]
+        if before is not None:
+            os.environ["AMENT_PREFIX_PATH"] = before
+    late = [p["command"] for p in load(os.path.join(trace, "manifest.json"))["processes"]
+            if p["late"]]
+    if late:
+        raise Mismatch(f"counted as late: {late}")
+    expect_all(stand.truth(truth), stand.model("later-program", trace))
 
 
 @test

@@ -11,6 +11,7 @@ use crate::proc::{self, MappedFile};
 use libbpf_rs::Link;
 use onbeat_trace::manifest::ProbeInfo;
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 
 /// How probes are placed within a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -237,6 +238,16 @@ impl Libraries {
     /// process runs on meanwhile.
     pub fn visit_ros(&mut self, kernel: &Kernel, pid: u32) -> Found {
         let files = proc::mapped_files(pid, |path| Library::of_path(path).is_some());
+        self.visit_files(kernel, &files)
+    }
+
+    /// Probes an installation of ROS 2 before anybody has loaded it: `directory` is its `lib`.
+    pub fn visit_installation(&mut self, kernel: &Kernel, directory: &Path) -> Found {
+        let files = proc::files_in(directory, |path| Library::of_path(path).is_some());
+        self.visit_files(kernel, &files)
+    }
+
+    fn visit_files(&mut self, kernel: &Kernel, files: &[MappedFile]) -> Found {
         let mut found = Found::default();
         // The tracing library tells the distribution, which the others' rows depend on.
         for file in files
@@ -255,7 +266,7 @@ impl Libraries {
             found.distribution = found.distribution.max(distribution);
             found.path = Some(file.path.clone());
         }
-        for file in &files {
+        for file in files {
             let Some(library) = Library::of_path(&file.path) else {
                 continue;
             };

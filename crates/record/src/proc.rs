@@ -28,10 +28,7 @@ pub fn mapped_paths(maps: &str) -> Vec<&str> {
             rest = rest.find(' ').map_or("", |at| &rest[at..]);
         }
         let path = rest.trim_start();
-        if path.starts_with('/')
-            && !path.ends_with(" (deleted)")
-            && seen.insert(path)
-        {
+        if path.starts_with('/') && !path.ends_with(" (deleted)") && seen.insert(path) {
             paths.push(path);
         }
     }
@@ -63,6 +60,38 @@ pub fn mapped_files(pid: u32, wanted: impl Fn(&str) -> bool) -> Vec<MappedFile> 
             })
         })
         .collect()
+}
+
+/// The files of a directory whose path `wanted` accepts, in order.
+pub fn files_in(directory: &Path, wanted: impl Fn(&str) -> bool) -> Vec<MappedFile> {
+    let Ok(dir) = fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    let mut paths: Vec<PathBuf> = dir.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
+        .into_iter()
+        .filter_map(|reachable| {
+            let path = reachable.to_str().filter(|path| wanted(path))?.to_owned();
+            let meta = fs::metadata(&reachable).ok()?;
+            Some(MappedFile {
+                id: (meta.dev(), meta.ino()),
+                path,
+                reachable,
+            })
+        })
+        .collect()
+}
+
+/// Directories of libraries of the ROS 2 installations that this machine and environment name.
+pub fn installations() -> Vec<PathBuf> {
+    let prefixes = std::env::var_os("AMENT_PREFIX_PATH").unwrap_or_default();
+    let mut prefixes: Vec<PathBuf> = std::env::split_paths(&prefixes).collect();
+    let stock = fs::read_dir("/opt/ros").into_iter().flatten().flatten();
+    prefixes.extend(stock.map(|entry| entry.path()));
+    prefixes.sort();
+    prefixes.dedup();
+    prefixes.iter().map(|prefix| prefix.join("lib")).collect()
 }
 
 /// Ids of all processes.

@@ -380,6 +380,10 @@ impl Recording {
         let mut pids = proc::processes();
         if options.pids.is_empty() && options.command.is_empty() {
             self.libraries.watch_loaders(&self.kernel, &pids);
+            // Who starts later is not held: the probes had better sit before.
+            for directory in proc::installations() {
+                self.libraries.visit_installation(&self.kernel, &directory);
+            }
         } else {
             self.libraries
                 .watch_loaders(&self.kernel, &[std::process::id()]);

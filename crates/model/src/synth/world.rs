@@ -265,6 +265,24 @@ impl World {
                 self.processes[p as usize].nodes.retain(|&x| x != n);
             }
         }
+        // A node that was found by its name alone and one whose handle is known are the same.
+        let process = &self.processes[p as usize];
+        let has_handle = |n: u32| {
+            let handles = &mut process.handles.iter();
+            handles.any(|(&(tag, _), &of)| tag == Tag::Node && of == n)
+        };
+        let known = process
+            .nodes
+            .iter()
+            .copied()
+            .find(|&n| self.nodes[n as usize].name == name && !(handle != 0 && has_handle(n)));
+        if let (Some(n), false) = (known, guessed) {
+            if handle != 0 {
+                let process = &mut self.processes[p as usize];
+                process.handles.insert((Tag::Node, handle), n);
+            }
+            return n;
+        }
         let same = self.nodes_of.entry(name).or_default();
         let n = match same.iter().find(|&&n| !self.nodes[n as usize].live) {
             Some(&n) => {

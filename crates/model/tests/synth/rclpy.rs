@@ -561,3 +561,41 @@ fn a_sender_preempted_in_its_call_is_still_the_caller() {
     let e = edge(&m, "/py:timer(50ms)", "/server:service(/sv)@/py");
     assert_eq!((e.published, e.taken, e.lost), (10, 10, 0));
 }
+
+#[test]
+fn a_node_found_by_its_name_is_the_one_whose_start_was_seen() {
+    let found = "1ms cpu0 10/10 node_found node=0x0 name=/py\n";
+    let mut parts = vec![EARS.to_string()];
+    for i in 1..=3 {
+        let t = 50_000 * i;
+        parts.push(
+            [
+                py(t, "timer_call timer=0x50"),
+                py(t + 100, "guard_trigger guard=0x9"),
+                py(
+                    t + 300,
+                    &format!("publish rmw=0x1010 source_ns={}us", t + 300),
+                ),
+                py(t + 900, "guard_trigger guard=0x9"),
+                py(t + 1_000, "wait_set_init"),
+                py(t + 1_100, "wait"),
+            ]
+            .concat(),
+        );
+        parts.push(hear(t + 400, &[(0x1020, t + 300)]));
+    }
+    let (init, rest) = PY.split_at(PY.find("1ms cpu0 10/10 clock_init").unwrap());
+    let before = init.replace(
+        "1ms cpu0 10/10 node_init",
+        &format!("{found}1ms cpu0 10/10 node_init"),
+    );
+    for start in [
+        format!("{init}{found}{rest}"),
+        format!("{init}{rest}{found}"),
+        before + rest,
+    ] {
+        let with: Vec<String> = [vec![start], parts.clone()].concat();
+        let m = model(&rclcpp::sorted(&with));
+        assert_eq!(ids(&m), ["/ears:subscription(/out)", "/py:timer(50ms)"]);
+    }
+}

@@ -71,6 +71,12 @@ def pinned(words, cpu):
     return words if cpu is None else ["taskset", "-c", str(cpu), *words]
 
 
+def ignore():
+    """From here on only our children are ended: nothing may keep us from it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def beside(args, command):
     """Runs a command, and nodes that interfere on every CPU meanwhile; the command's exit code."""
     running = []
@@ -83,6 +89,7 @@ def beside(args, command):
     except Stopped:
         return 1
     finally:
+        ignore()
         for process in reversed(running):
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
@@ -179,6 +186,7 @@ def main():
         except Stopped:
             pass
         finally:
+            ignore()
             for process in running:
                 process.send_signal(signal.SIGTERM)
             for process in running:

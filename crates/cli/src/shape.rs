@@ -56,6 +56,9 @@ pub struct Args {
     /// CPU of the dispatcher [default: the middleware's]
     #[arg(long, value_name = "CPU")]
     pub dispatcher_cpu: Option<u16>,
+    /// Let idle CPUs sleep deeply, as they do without us: saves power, costs precision
+    #[arg(long)]
+    pub idle: bool,
     /// Print the words that remap the plan's topics, and do nothing
     #[arg(long)]
     pub remap: bool,
@@ -92,6 +95,7 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
         })?,
         command_to_stderr: args.json,
         dispatcher_cpu: args.dispatcher_cpu,
+        idle: args.idle,
     };
     let mut show = Show::new();
     let summary = onbeat_shape::run::shape(&plan, &options, &mut |live| show.live(live));

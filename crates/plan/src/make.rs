@@ -240,8 +240,9 @@ impl<'a, 'm> Maker<'a, 'm> {
         }
     }
 
-    /// Slots in the order of the chain, each as long as its callback's measured worst case: a slot begins
-    /// when those of all its predecessors have ended, and its CPU is free.
+    /// Slots in the order of the chain, each as long as its callback's measured worst case and what its
+    /// executor needs to get there: a slot begins when those of all its predecessors have ended, and its
+    /// CPU is free.
     fn server_per_callback(&self) -> Result<Layout<'m>, PlanError> {
         let scope = self.scope;
         let mut spans: Vec<Option<(u64, u64)>> = vec![None; scope.parts.len()];
@@ -260,7 +261,7 @@ impl<'a, 'm> Maker<'a, 'm> {
                 return Err(PlanError::NoOrder);
             };
             let part = &scope.parts[i];
-            let end = start.saturating_add(self.with_epsilon(part.worst_ns()));
+            let end = start.saturating_add(self.with_epsilon(part.demand_ns()));
             free.insert(part.cpu, end);
             spans[i] = Some((start, end));
             order.push(i);
@@ -302,7 +303,8 @@ impl<'a, 'm> Maker<'a, 'm> {
                 .find_map(|id| scope.parts.iter().position(|p| p.callback.id == *id));
             let Some(last) = last else { continue };
             let (part, (start, end)) = (&scope.parts[last], spans[last]);
-            average += (start as f64 + part.mean_ns()) / scope.chains.len() as f64;
+            average +=
+                (start as f64 + part.around_mean_ns + part.mean_ns()) / scope.chains.len() as f64;
             worst = worst.max(end);
             jitter = jitter.max((end - start).saturating_sub(part.best_ns()) / 2);
         }
@@ -440,7 +442,7 @@ impl<'a, 'm> Maker<'a, 'm> {
         let mut need: BTreeMap<u16, u64> = BTreeMap::new();
         for part in &self.scope.parts {
             let sum = need.entry(part.cpu).or_default();
-            *sum = sum.saturating_add(part.worst_ns());
+            *sum = sum.saturating_add(part.demand_ns());
         }
         for (cpu, need) in need {
             self.fits(

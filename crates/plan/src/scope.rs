@@ -19,6 +19,10 @@ pub(crate) struct Part<'m> {
     pub(crate) cpu: u16,
     /// Indices of the parts whose output it waits for.
     pub(crate) before: Vec<usize>,
+    /// From its input's publication to its start, and from its end to the synchroniser that it feeds:
+    /// the executor's work and the wait for other inputs. Longest and mean, ns.
+    pub(crate) around_worst_ns: u64,
+    pub(crate) around_mean_ns: f64,
 }
 
 impl Part<'_> {
@@ -37,6 +41,11 @@ impl Part<'_> {
     /// The shortest time, ns.
     pub(crate) fn best_ns(&self) -> u64 {
         self.callback.figures.exec_ns.min()
+    }
+
+    /// What its server has to give it in a cycle: its longest time, and what its executor does before it.
+    pub(crate) fn demand_ns(&self) -> u64 {
+        self.worst_ns().saturating_add(self.around_worst_ns)
     }
 }
 
@@ -61,6 +70,26 @@ pub(crate) struct Scope<'m> {
     pub(crate) cycle_ns: u64,
     /// What gets what is left, with its CPU.
     pub(crate) background: Vec<(&'m Callback, u16)>,
+}
+
+/// Longest and mean time on the edges around a callback that its thread's server has to bear.
+fn around(model: &Model, callbacks: &BTreeMap<&str, &Callback>, id: &str) -> (u64, f64) {
+    let feeds_sync = |to: &str| {
+        callbacks
+            .get(to)
+            .is_some_and(|c| c.kind == CallbackType::Sync)
+    };
+    let (mut before, mut behind) = ((0, 0.0_f64), (0, 0.0_f64));
+    for edge in &model.edges {
+        let side = match edge {
+            e if e.to == id => &mut before,
+            e if e.from == id && feeds_sync(&e.to) => &mut behind,
+            _ => continue,
+        };
+        let latency = &edge.figures.latency_ns;
+        *side = (side.0.max(latency.max()), side.1.max(latency.mean()));
+    }
+    (before.0 + behind.0, before.1 + behind.1)
 }
 
 impl<'m> Scope<'m> {
@@ -90,6 +119,15 @@ impl<'m> Scope<'m> {
         let origin = known(origin)?;
         let order = order(&chains)?;
         let cpus = Cpus::new(model, request);
+        let mut latency = Dist::new();
+        for chain in &chains {
+            if chain.figures.latency_ns.count() == 0 {
+                return Err(PlanError::NoExecutions {
+                    chain: chain.id.clone(),
+                });
+            }
+            latency.merge(&chain.figures.latency_ns);
+        }
         let mut parts = Vec::new();
         let mut index: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (id, before) in order {
@@ -103,20 +141,15 @@ impl<'m> Scope<'m> {
                 continue;
             }
             index.insert(id, vec![parts.len()]);
+            let (around_worst_ns, around_mean_ns) = around(model, &callbacks, id);
             parts.push(Part {
                 callback,
                 cpu: cpus.of(callback),
                 before,
+                // What is longer than the chain was not on its way.
+                around_worst_ns: around_worst_ns.min(latency.max()),
+                around_mean_ns: around_mean_ns.min(latency.mean()),
             });
-        }
-        let mut latency = Dist::new();
-        for chain in &chains {
-            if chain.figures.latency_ns.count() == 0 {
-                return Err(PlanError::NoExecutions {
-                    chain: chain.id.clone(),
-                });
-            }
-            latency.merge(&chain.figures.latency_ns);
         }
         let mut scope = Scope {
             model,

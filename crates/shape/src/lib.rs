@@ -3,6 +3,7 @@
 //!
 //! What a recording shows becomes sights ([`watch`]), these executions ([`executions`]) and the place
 //! of the cycles in time ([`phase`]); [`isolation`] holds the kernel's switches against the slots.
+pub mod awake;
 pub mod executions;
 pub mod isolation;
 pub mod launch;

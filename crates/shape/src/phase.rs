@@ -10,6 +10,13 @@ const RECENT: usize = 32;
 /// Starts this far from the grid belong to another one: the timer was set anew.
 const JUMP_PART: i64 = 8;
 
+/// What is this near to the grid is mostly the early starts' own delay, and moves the origin by a
+/// [`NEAR_PART`]th: the origin is a reference for outputs, and would carry that noise to them.
+const NEAR_NS: i64 = 100_000;
+
+/// See [`NEAR_NS`].
+const NEAR_PART: i64 = 4;
+
 /// Follows the origin of cycles.
 #[derive(Debug, Clone)]
 pub struct Phase {
@@ -69,7 +76,11 @@ impl Phase {
         if early == 0 || late - early > jump {
             return false;
         }
-        self.origin_ns = self.origin_ns.saturating_add_signed(early);
+        let step = match early {
+            near if near.abs() <= NEAR_NS => near / NEAR_PART,
+            far => far,
+        };
+        self.origin_ns = self.origin_ns.saturating_add_signed(step);
         true
     }
 

@@ -6,6 +6,7 @@
 //! application runs as it would without us until every callback of the plan was seen on its thread
 //! and the first one's releases are known to lie on a grid. *Shaping*: the servers run.
 
+use crate::awake::Awake;
 use crate::executions::{Execution, Executions};
 use crate::isolation::Isolation;
 use crate::launch::{moved, moves, LaunchError};
@@ -45,6 +46,8 @@ pub struct ShapeOptions {
     pub command_to_stderr: bool,
     /// CPU of the dispatcher; none: the middleware's.
     pub dispatcher_cpu: Option<u16>,
+    /// Let CPUs sleep as deeply as they do: it saves power, and costs precision.
+    pub idle: bool,
 }
 
 /// Why a plan could not be run.
@@ -318,6 +321,7 @@ struct Runner<'a> {
     starts: Vec<u64>,
     phase: Option<Phase>,
     reservation: Option<Reservation>,
+    awake: Option<Awake>,
     shaper: Option<Shaper>,
     isolation: HashMap<u32, Isolation>,
     /// Threads of the middleware that were placed, by id.
@@ -356,6 +360,7 @@ impl<'a> Runner<'a> {
             starts: Vec::new(),
             phase: None,
             reservation: None,
+            awake: None,
             shaper: None,
             isolation: HashMap::new(),
             placed: BTreeMap::new(),
@@ -566,6 +571,7 @@ impl<'a> Runner<'a> {
     /// Everything back; the application runs on.
     fn stop_shaping(&mut self) {
         self.stopped = true;
+        self.awake = None;
         if let Some(shaper) = &self.shaper {
             shaper.pass_through();
         }
@@ -646,6 +652,14 @@ impl<'a> Runner<'a> {
             self.note(format!("{warning}."));
         }
         self.reservation = Some(reservation);
+        if !self.options.idle {
+            match Awake::new() {
+                Ok(awake) => self.awake = Some(awake),
+                Err(error) => self.note(format!(
+                    "CPUs sleep between slots, and wake up late (/dev/cpu_dma_latency: {error})."
+                )),
+            }
+        }
         self.phase = Some(phase);
         let threads: Vec<_> = self
             .roles

@@ -2,6 +2,7 @@
 
 use crate::experiment::{cache_dir, Context, LabError};
 use onbeat_model::Model;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -143,32 +144,35 @@ pub(super) fn onbeat(
     accept: &[i32],
     limit_s: u64,
 ) -> Result<String, LabError> {
+    // Into files: a process that outlives the command would keep a pipe open.
+    let path = |what: &str| context.dir().join(format!("onbeat.{what}.new"));
+    let (out, err) = (path("out"), path("err"));
+    let create = |path: &Path| File::create(path).map_err(LabError::file("creating", path));
     let mut command = Command::new(context.onbeat());
     command
         .args(words)
         .env("ROS_DOMAIN_ID", DOMAIN)
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+        .stdout(create(&out)?)
+        .stderr(create(&err)?);
     let mut child = context.spawn(&mut command)?;
-    // Both pipes are read while it runs: a full one would stop it.
-    let mut out = child.child().stdout.take();
-    let reader = std::thread::spawn(move || {
-        let mut text = String::new();
-        if let Some(out) = &mut out {
-            let _ = std::io::Read::read_to_string(out, &mut text);
-        }
-        text
-    });
     let what = format!("onbeat {}", words.first().map_or("", String::as_str));
     let ended = child
         .wait(Duration::from_secs(limit_s))
         .map_err(|e| LabError::program(&what, e))?;
-    let said = child.said();
-    let text = reader.join().unwrap_or_default();
+    let read = |path: &Path| {
+        let text = std::fs::read(path).map_err(LabError::file("reading", path));
+        let _ = std::fs::remove_file(path);
+        text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let (text, said) = (read(&out)?, read(&err)?);
     match ended {
         Some(e) if e.status.code().is_some_and(|c| accept.contains(&c)) => Ok(text),
-        Some(e) => Err(LabError::program(what, format!("{}{said}", e.status))),
+        Some(e) => {
+            let last = said.lines().last();
+            let last = last.map_or(String::new(), |line| format!(": {line}"));
+            Err(LabError::program(what, format!("{}{last}", e.status)))
+        }
         None => Err(LabError::program(
             what,
             format!("it did not end within {limit_s} s"),
@@ -253,5 +257,15 @@ impl App {
         words.extend(options.iter().map(|o| (*o).to_owned()));
         words.extend(["-o".to_owned(), plan.display().to_string()]);
         onbeat(context, &words, &[0], 60).map(|_| ())
+    }
+
+    /// The same as a plan, with all servers' threads as normal ones.
+    pub fn without_priorities(plan: &Path) -> Result<(), LabError> {
+        let fault = |e: &dyn std::fmt::Display| LabError::unexpected(plan.display().to_string(), e);
+        let text = std::fs::read(plan).map_err(LabError::file("reading", plan))?;
+        let mut changed = onbeat_plan::file::read(&text).map_err(|e| fault(&e))?;
+        changed.servers.iter_mut().for_each(|s| s.priority = 0);
+        let text = onbeat_plan::file::write(&changed).map_err(|e| fault(&e))?;
+        std::fs::write(plan, text).map_err(LabError::file("writing", plan))
     }
 }

@@ -1,6 +1,6 @@
 //! The parking demo's chain from the rear lidar to the localiser: Tables 4.2 to 4.4, Figure 4.9.
 
-use super::app;
+use super::app::{self, App};
 use super::arm::{self, Arm};
 use crate::experiment::{Context, LabError};
 use crate::report::{number, Figure, Report, Table, Target};
@@ -14,8 +14,18 @@ const TABLE_4_2: [(&str, f64); 5] = [
     ("p2d_ndt_localizer_node", 50.8),
 ];
 
+/// The arm without priorities, which the thesis does not have: the threads where the other arms have
+/// them, but as normal ones, as applications come.
+const NORMAL: &str = "normal threads";
+
 /// Table 4.4: configuration, words for the plan, average, maximum, jitter, ms.
-const TABLE_4_4: [(&str, &str, &[&str], [f64; 3]); 6] = [
+const TABLE_4_4: [(&str, &str, &[&str], [f64; 3]); 7] = [
+    (
+        NORMAL,
+        "normal",
+        &["--strategy", "fifo"],
+        [f64::NAN, f64::NAN, f64::NAN],
+    ),
     (
         "SCHED_FIFO",
         "fifo",
@@ -84,6 +94,9 @@ pub(super) fn parking(context: &mut Context, report: &mut Report) -> Result<(), 
                 continue;
             }
         }
+        if name == NORMAL {
+            App::without_priorities(&plan)?;
+        }
         for (server, list) in super::synthetic::slots(&plan)? {
             slots.row([name.to_owned(), server, list]);
         }
@@ -144,18 +157,20 @@ pub(super) fn parking(context: &mut Context, report: &mut Report) -> Result<(), 
         } else {
             format!("{:.2}", outcome.inside() * 100.0)
         });
-        row.extend(paper.map(number));
+        row.extend(paper.map(|v| if v.is_nan() { String::new() } else { number(v) }));
         table.row(row);
         for (what, value, theirs) in [
             ("average", sorted.mean(), paper[0]),
             ("max", sorted.quantile(1.0), paper[1]),
             ("full_jitter", outcome.full_jitter_ms(), paper[2]),
         ] {
-            report.figure(
-                Figure::new(format!("parking.{file}.{what}"), value, "ms")
-                    .baseline(theirs, "thesis, Table 4.4")
-                    .samples(outcome.latency_ms.len() as u64),
-            );
+            let figure = Figure::new(format!("parking.{file}.{what}"), value, "ms")
+                .samples(outcome.latency_ms.len() as u64);
+            report.figure(if theirs.is_nan() {
+                figure
+            } else {
+                figure.baseline(theirs, "thesis, Table 4.4")
+            });
         }
         report.figure(Figure::new(
             format!("parking.{file}.jitter"),
@@ -170,6 +185,13 @@ pub(super) fn parking(context: &mut Context, report: &mut Report) -> Result<(), 
         let at = arms.iter().position(|a| a.name == name)?;
         outcomes.get(at)
     };
+    if let (Some(normal), Some(one)) = (find("normal"), find("one_band")) {
+        report.figure(Figure::new(
+            "shaping.jitter_ratio_to_normal_threads",
+            normal.jitter_ms() / one.jitter_ms().max(1e-6),
+            "1",
+        ));
+    }
     if let (Some(base), Some(one)) = (find("fifo"), find("one_band")) {
         report.figure(
             Figure::new(

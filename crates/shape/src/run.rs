@@ -16,8 +16,8 @@ use crate::phase::Phase;
 use crate::roles::{Conflict, Roles};
 use crate::shaper::{Shaper, ShaperError};
 use crate::verdict::{judge, Outcome, Verdict};
-use crate::watch::{Sight, Watcher};
-use onbeat_plan::schema::{Hold, Ms, Overshoot, Server, Slot};
+use crate::watch::{is_synchroniser, Sight, Watcher};
+use onbeat_plan::schema::{Hold, Ms, Output, Overshoot, Server, Slot};
 use onbeat_plan::Plan;
 use onbeat_record::{Control, Observer, Progress, RecordError, RecordOptions};
 use onbeat_reserve::{AssignError, Options as ReserveOptions, Reservation, StartError, Stats};
@@ -504,15 +504,14 @@ impl<'a> Runner<'a> {
     /// Does a shaper take what this callback publishes, or what it gets?
     fn is_held(&self, callback: usize) -> bool {
         let name = self.name(callback);
-        let is_output =
-            |o: &onbeat_plan::schema::Output| o.hold == Hold::Republish && o.callback == name;
+        let is_output = |o: &Output| o.hold == Hold::Republish && publishes(o, name);
         self.plan.outputs.iter().any(is_output) || (callback == 0 && !self.plan.inputs.is_empty())
     }
 
     fn check_held(&self, callback: usize, topic: Option<&str>) -> Result<(), ShapeError> {
         let name = self.name(callback);
         let bare = self.plan.outputs.iter().find(|o| {
-            o.hold == Hold::Republish && o.callback == name && Some(o.topic.as_str()) == topic
+            o.hold == Hold::Republish && publishes(o, name) && Some(o.topic.as_str()) == topic
         });
         match bare {
             None => Ok(()),
@@ -895,6 +894,14 @@ impl Observer for Runner<'_> {
 }
 
 /// A thread's name (untrusted); empty if it is gone.
+/// Does this callback publish the output? A synchroniser's is published by the subscriptions of its
+/// node, whichever comes last.
+fn publishes(output: &Output, callback: &str) -> bool {
+    let node = |id: &str| id.split(':').next().map(str::to_owned);
+    output.callback == callback
+        || (is_synchroniser(&output.callback) && node(&output.callback) == node(callback))
+}
+
 fn thread_name(pid: u32, tid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"))
         .map(|n| n.trim_end().to_owned())

@@ -183,7 +183,7 @@ fn beside(
 
 /// The middleware's publisher thread in a server of its own (section 4.5.2).
 pub(super) fn asynchronous(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
-    let (executions, rounds) = context.pick((500, 5), (40, 1));
+    let (executions, rounds) = context.pick((500, 3), (40, 1));
     let mut words = interference("2", "10");
     words.push("--async-last");
     let mut app = app::synthetic(context, "async", "chain", &words)?;
@@ -240,7 +240,7 @@ pub(super) fn asynchronous(context: &mut Context, report: &mut Report) -> Result
 
 /// Logical execution time (section 4.5.3).
 pub(super) fn logical(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
-    let (executions, rounds) = context.pick((500, 5), (40, 1));
+    let (executions, rounds) = context.pick((500, 3), (40, 1));
     let app = app::synthetic(context, "let", "chain", &interference("2", "10"))?;
     let profile = app.profile(context, context.pick(50, 8))?;
     let list: [(&str, &[&str]); 3] = [
@@ -287,7 +287,7 @@ pub(super) fn dag(context: &mut Context, report: &mut Report) -> Result<(), LabE
 
 /// What becomes of the cycles behind one that overruns.
 pub(super) fn overshoot(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
-    let (executions, rounds) = context.pick((500, 5), (60, 1));
+    let (executions, rounds) = context.pick((500, 3), (60, 1));
     let calm = app::synthetic(context, "overshoot-calm", "chain", &[])?;
     let profile = calm.profile(context, context.pick(50, 8))?;
     let app = app::synthetic(

@@ -159,6 +159,31 @@ def shape_overshoot(stand):
         raise Mismatch(f"nobody blames stage 3: {said['notes']}")
 
 
+@test
+def shape_throttles_events(stand):
+    """A chain that starts with events at any time: each cycle gets one, and its output leaves on time."""
+    chain = Chain(stand, "shape_throttles", "--events", "30", "--min", "2", "--max", "6")
+    trace = stand.record("shape_events", chain.command(7), env=chain.env)
+    chains = stand.model("shape_events", trace)["chains"]
+    chain_id = next((c["id"] for c in chains if c["callbacks"][0].startswith("/stage_2:")), None)
+    if not chain_id:
+        raise Mismatch(f"no chain begins with stage 2: {[c['callbacks'] for c in chains]}")
+    plan = stand.file("shape_events.yaml")
+    stand.onbeat("plan", stand.file("shape_events.json"), "--chain", chain_id, "--cpu", "1",
+                 "--throttle", "/t1@/sensor", "--cycle", str(PERIOD_MS), "-o", plan)
+    with chain.listener() as heard:
+        said = shaped(chain, plan, 8)
+        heard = heard()
+    end = max(at for at, _ in heard)
+    times = [at for at, _ in heard if end - 6 < at < end - 0.5]
+    if abs(len(times) * PERIOD_MS / 1e3 - 5.5) > 0.5:
+        raise Mismatch(f"{len(times)} outputs in 5.5 s, not one in {PERIOD_MS} ms")
+    steps = [(b - a) * 1e3 for a, b in zip(times, times[1:])]
+    FIGURES.append(f"distance of outputs {PERIOD_MS} ± {middle(steps):.3f} ms, of events 15 to 45 ms")
+    if middle(steps) > 1 or figure(said, "outputs inside a slot") < 95:
+        raise Mismatch(f"outputs do not come on the beat: {said['figures']}")
+
+
 def threads_of(pid):
     """Policy, affinity and freezer group of all threads below a process."""
     found = {}

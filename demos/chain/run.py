@@ -17,6 +17,7 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+EVENTS = os.path.join(HERE, "events.py")
 
 # The graph: number, inputs, worst-case milliseconds, CPU. Two CPUs and a period of 764 ms as in the
 # thesis's Figure 4.10, whose execution times are not in its text; these make a worst case of about
@@ -34,7 +35,10 @@ class Stopped(Exception):
 def chain(args):
     """Words for the stages of a chain, first to last."""
     stages = []
-    for i in range(1, args.stages + 1):
+    if args.events:
+        stages.append(("sensor", ["--name", "sensor", "--mean-ms", str(args.events), "--out", "/t1"],
+                       args.cpu))
+    for i in range(1 + len(stages), args.stages + 1):
         words = ["--name", f"stage_{i}", "--min-ms", str(args.min), "--max-ms", str(args.max),
                  "--out", f"/t{i}"]
         words += ["--period-ms", str(args.period)] if i == 1 else ["--in", f"/t{i - 1}"]
@@ -129,6 +133,9 @@ def main():
                         help="the program that build.sh made")
     parser.add_argument("--stages", type=int, default=5)
     parser.add_argument("--period", type=float, default=100, help="milliseconds")
+    parser.add_argument("--events", type=float, default=0, metavar="MS",
+                        help="chain: a sensor without period instead of the first stage, an event each"
+                        " MS on average")
     parser.add_argument("--min", type=float, default=5, help="milliseconds")
     parser.add_argument("--max", type=float, default=15, help="milliseconds")
     parser.add_argument("--interference", type=float, default=0,
@@ -165,7 +172,8 @@ def main():
         try:
             # The source last: what it publishes shall have takers.
             for name, words, cpu in reversed(stages):
-                words = [args.stage, *words, "--seed", str(args.seed)]
+                program = [sys.executable, EVENTS] if name == "sensor" else [args.stage]
+                words = [*program, *words, "--seed", str(args.seed)]
                 env = dict(os.environ)
                 if name == last:
                     words += ["--log", log]

@@ -81,6 +81,21 @@ fn servers_per_callback_are_those_of_the_thesis() {
 }
 
 #[test]
+fn a_callbacks_slot_holds_what_its_executor_does_before_it() {
+    let mut m = synthetic();
+    for edge in &mut m.edges {
+        edge.figures.latency_ns = dist(&[0.5, 2.0]);
+    }
+    let plan = made(&m, &request(Strategy::ServerPerCallback));
+    let all: Vec<_> = plan.servers.iter().flat_map(slots).collect();
+    let expected = [0.0, 16.0, 34.0, 52.0, 70.0, 88.0];
+    let pairs: Vec<_> = expected.windows(2).map(|w| (w[0], w[1])).collect();
+    assert_eq!(all, pairs);
+    // 70 ms, 1.25 ms on the way on average, 10 ms in the last callback.
+    assert_eq!(plan.promises.average_ms, Ms(ms(81.25)));
+}
+
+#[test]
 fn callbacks_of_one_node_share_a_server_and_joins_wait_for_both() {
     // Front and rear filters on two CPUs, a fusion node with two subscriptions and a synchroniser.
     let callbacks = vec![

@@ -532,7 +532,8 @@ impl<'a> Runner<'a> {
         let (Some(phase), Some((_, since_ns))) = (&self.phase, self.shaping) else {
             return;
         };
-        if execution.start_ns < since_ns {
+        // An application that is stopped lets its last output go at once.
+        if execution.start_ns < since_ns || execution.output_ns >= self.until_ns(since_ns) {
             return;
         }
         let outcome = Outcome::new(self.plan, execution, phase.origin_ns());
@@ -565,6 +566,15 @@ impl<'a> Runner<'a> {
                 self.stop_shaping();
             }
         }
+    }
+
+    /// When shaping ends of itself, CLOCK_MONOTONIC.
+    fn until_ns(&self, since_ns: u64) -> u64 {
+        let settling = SETTLE_CYCLES * self.plan.cycle_ms.0;
+        self.options.duration.map_or(u64::MAX, |duration| {
+            let duration = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+            (since_ns - settling).saturating_add(duration)
+        })
     }
 
     /// Everything back; the application runs on.
@@ -745,26 +755,26 @@ impl<'a> Runner<'a> {
                 .clone()
                 .find(|r| callback.is_some_and(|c| r.callbacks.contains(&c)))
                 .map(|r| r.pid);
-            let thread = pid.and_then(|pid| {
-                let mut threads = onbeat_record::proc::threads(pid).into_iter();
-                let tid = threads.find(|&t| thread_name(pid, t).starts_with(middleware::PUBLISHER));
-                Some((pid, tid?))
+            // One per flow controller: which of them sends what a callback publishes is not to be seen.
+            let threads: Vec<(u32, u32)> = pid.map_or(Vec::new(), |pid| {
+                let threads = onbeat_record::proc::threads(pid).into_iter();
+                let is_publisher =
+                    |&t: &u32| thread_name(pid, t).starts_with(middleware::PUBLISHER);
+                threads.filter(is_publisher).map(|t| (pid, t)).collect()
             });
             let server = self
                 .plan
                 .servers
                 .iter()
                 .position(|s| s.name == output.server);
-            match (thread, callback) {
-                (Some((pid, tid)), Some(callback)) => self.assign(tid, pid, callback, server)?,
-                _ => {
-                    return Err(ShapeError::NoPublisherThread {
-                        callback: output.callback.clone(),
-                        server: output.server.clone(),
-                    })
-                }
-            }
-            if let Some((_, tid)) = thread {
+            let Some(callback) = callback.filter(|_| !threads.is_empty()) else {
+                return Err(ShapeError::NoPublisherThread {
+                    callback: output.callback.clone(),
+                    server: output.server.clone(),
+                });
+            };
+            for (pid, tid) in threads {
+                self.assign(tid, pid, callback, server)?;
                 if let Some(placed) = self.placed.get_mut(&tid) {
                     placed.job = format!(
                         "{}: {}",
@@ -893,7 +903,6 @@ impl Observer for Runner<'_> {
     }
 }
 
-/// A thread's name (untrusted); empty if it is gone.
 /// Does this callback publish the output? A synchroniser's is published by the subscriptions of its
 /// node, whichever comes last.
 fn publishes(output: &Output, callback: &str) -> bool {
@@ -902,6 +911,7 @@ fn publishes(output: &Output, callback: &str) -> bool {
         || (is_synchroniser(&output.callback) && node(&output.callback) == node(callback))
 }
 
+/// A thread's name (untrusted); empty if it is gone.
 fn thread_name(pid: u32, tid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"))
         .map(|n| n.trim_end().to_owned())
@@ -916,4 +926,29 @@ pub(crate) fn monotonic_ns() -> u64 {
     // SAFETY: `now` is valid for the call; this clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_belongs_to_whoever_publishes_it() {
+        let output = |callback: &str| Output {
+            topic: "/out".into(),
+            callback: callback.into(),
+            node: "/join".into(),
+            hold: Hold::Republish,
+            held_topic: None,
+            server: "delta".into(),
+            earliest_ms: Ms(0),
+        };
+        let of_sync = output("/join:sync(/out)");
+        assert!(publishes(&of_sync, "/join:subscription(/a)"));
+        assert!(publishes(&of_sync, "/join:subscription(/b)"));
+        assert!(!publishes(&of_sync, "/joined:subscription(/a)"));
+        let of_one = output("/join:subscription(/a)");
+        assert!(publishes(&of_one, "/join:subscription(/a)"));
+        assert!(!publishes(&of_one, "/join:subscription(/b)"));
+    }
 }

@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""A sensor that publishes when something happens: no timer, no callback, no period."""
+
+import argparse
+import random
+import sys
+import time
+
+import rclpy
+from rclpy.utilities import remove_ros_args
+from std_msgs.msg import String
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--name", default="sensor")
+    parser.add_argument("--out", default="/t1")
+    parser.add_argument("--mean-ms", type=float, default=40,
+                        help="time between events: half to one and a half times this")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args(remove_ros_args(sys.argv)[1:])
+    rclpy.init()
+    node = rclpy.create_node(args.name)
+    publisher = node.create_publisher(String, args.out, 10)
+    draw, number = random.Random(args.seed), 0
+    try:
+        while rclpy.ok():
+            time.sleep(args.mean_ms * draw.uniform(0.5, 1.5) / 1e3)
+            # Number of the item, and when its chain began.
+            publisher.publish(String(data=f"{number} {time.monotonic_ns()} "))
+            number += 1
+    except KeyboardInterrupt:
+        pass
+    finally:
+        node.destroy_node()
+        rclpy.try_shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -110,7 +110,7 @@ impl Beat {
         self.cycle_ns
     }
 
-    /// Execution that an item belongs to which arrived then. Real-time safe.
+    /// The last execution that can have brought an item which arrived then. Real-time safe.
     pub fn cycle_of(&self, arrival_ns: i64) -> i64 {
         self.cycles(i128::from(arrival_ns) - i128::from(self.earliest_ns))
     }
@@ -143,10 +143,15 @@ impl Beat {
         })
     }
 
-    /// Where an item leaves that arrived then and has not left by now: never in a slot of an execution
-    /// before its own. Real-time safe.
-    pub fn due(&self, arrival_ns: i64, now_ns: i64) -> Due {
-        let cycle = self.cycle_of(arrival_ns);
+    /// How long after the release of an execution that was. Real-time safe.
+    pub fn after_ns(&self, cycle: i64, at_ns: i64) -> i64 {
+        let release = i128::from(self.origin_ns) + i128::from(cycle) * i128::from(self.cycle_ns);
+        narrow(i128::from(at_ns) - release)
+    }
+
+    /// Where an item of this execution leaves that arrived then and has not left by now: never in a slot
+    /// of an execution before its own. Real-time safe.
+    pub fn due(&self, cycle: i64, arrival_ns: i64, now_ns: i64) -> Due {
         let opening = self.opening(now_ns.max(arrival_ns), cycle);
         Due {
             cycle,
@@ -234,7 +239,7 @@ mod tests {
             let own = (-500..500).rev()
                 .find(|k| origin + k * cycle as i64 + earliest <= arrival).unwrap();
             let now = arrival + waited;
-            let due = beat.due(arrival, now);
+            let due = beat.due(beat.cycle_of(arrival), arrival, now);
             prop_assert_eq!(due.cycle, own);
             let (t, k) = walk(cycle as i64, origin, &slots, own, now);
             prop_assert_eq!(due.opening.start_ns.max(now), t);
@@ -286,14 +291,14 @@ mod tests {
             end_ns: 101,
         }];
         let beat = Beat::new(100, 0, 0, &slot).unwrap();
-        assert_eq!(beat.due(40, 40).opening.start_ns, 100);
-        assert!(!beat.due(40, 40).late);
-        assert_eq!(beat.due(100, 100).opening.start_ns, 200);
+        assert_eq!(beat.due(beat.cycle_of(40), 40, 40).opening.start_ns, 100);
+        assert!(!beat.due(beat.cycle_of(40), 40, 40).late);
+        assert_eq!(beat.due(beat.cycle_of(100), 100, 100).opening.start_ns, 200);
         // With a best case of 10 it is known to be the last one's, in time.
         let beat = Beat::new(100, 0, 10, &slot).unwrap();
-        assert_eq!(beat.due(100, 100).opening.start_ns, 100);
-        assert!(!beat.due(100, 100).late);
-        assert!(beat.due(105, 105).late);
+        assert_eq!(beat.due(beat.cycle_of(100), 100, 100).opening.start_ns, 100);
+        assert!(!beat.due(beat.cycle_of(100), 100, 100).late);
+        assert!(beat.due(beat.cycle_of(105), 105, 105).late);
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod page;
 pub mod rcl;
 pub mod remap;
 pub mod report;
+mod sequence;
 pub mod shaper;
 mod signal;
 mod worker;

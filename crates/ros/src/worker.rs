@@ -4,6 +4,7 @@ use crate::beat::Beat;
 use crate::config::{Kind, Overshoot};
 use crate::rcl::{Item, Publisher, Subscription};
 use crate::report::{flags, Record};
+use crate::sequence::Sequence;
 use crate::shaper::{ShaperError, Shared, LOOK_NS, TICK_NS};
 use crate::signal::Bell;
 use onbeat_flow::clock::now_ns;
@@ -92,6 +93,9 @@ impl Sender {
         let mut held: Option<Item> = None;
         let mut beat: Option<Beat> = None;
         let mut last_cycle: Option<i64> = None;
+        let mut sequence = Sequence::new();
+        // How many cycles before the one it seems to be of the held item's is, once that is known.
+        let mut back: Option<i64> = None;
         loop {
             // Before looking: what comes after this look rings, and ends the wait.
             let rung = self.data.count();
@@ -99,6 +103,7 @@ impl Sender {
             let passes = self.shared.passes();
             if held.is_none() {
                 held = self.filled.pop().ok();
+                back = None;
             }
             if self.kind == Kind::Throttle && !passes {
                 while let Ok(newer) = self.filled.pop() {
@@ -128,7 +133,12 @@ impl Sender {
             };
             let (cycle, opening, late) = match self.kind {
                 Kind::Shape => {
-                    let due = beat.due(item.arrival_ns, now);
+                    let seems = beat.cycle_of(item.arrival_ns);
+                    let back = *back.get_or_insert_with(|| {
+                        let after_ns = beat.after_ns(seems, item.arrival_ns);
+                        seems - sequence.place(seems, after_ns)
+                    });
+                    let due = beat.due(seems - back, item.arrival_ns, now);
                     (due.cycle, due.opening, due.late)
                 }
                 Kind::Throttle => {

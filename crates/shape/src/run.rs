@@ -22,7 +22,7 @@ use onbeat_plan::Plan;
 use onbeat_record::{Control, Observer, Progress, RecordError, RecordOptions};
 use onbeat_reserve::{AssignError, Options as ReserveOptions, Reservation, StartError, Stats};
 use onbeat_trace::{Event, EventKind};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -208,6 +208,8 @@ const RECENT: usize = 200;
 const SETTLE_CYCLES: u64 = 5;
 /// How long before a cycle's beginning its first callback may start.
 const GUARD_NS: u64 = 1_000_000;
+/// So many origins of cycles are kept: executions are known a quarter of a second after they end.
+const ORIGINS: usize = 16;
 /// How often each callback must be seen before shaping begins.
 const SEEN: u64 = 3;
 /// How many starts of the first callback the grid is taken from.
@@ -320,6 +322,8 @@ struct Runner<'a> {
     runs: Runs,
     starts: Vec<u64>,
     phase: Option<Phase>,
+    /// The last origins of cycles, each with the time from which it held.
+    origins: VecDeque<(u64, u64)>,
     reservation: Option<Reservation>,
     awake: Option<Awake>,
     shaper: Option<Shaper>,
@@ -359,6 +363,7 @@ impl<'a> Runner<'a> {
             watcher,
             starts: Vec::new(),
             phase: None,
+            origins: VecDeque::new(),
             reservation: None,
             awake: None,
             shaper: None,
@@ -470,6 +475,10 @@ impl<'a> Runner<'a> {
                     // A throttler beats by itself.
                     if self.plan.inputs.is_empty() && phase.started(start_ns) {
                         let origin_ns = phase.origin_ns();
+                        self.origins.push_back((monotonic_ns(), origin_ns));
+                        if self.origins.len() > ORIGINS {
+                            self.origins.pop_front();
+                        }
                         if let Some(reservation) = &self.reservation {
                             reservation.set_origin(origin_ns);
                         }
@@ -536,7 +545,11 @@ impl<'a> Runner<'a> {
         if execution.start_ns < since_ns || execution.output_ns >= self.until_ns(since_ns) {
             return;
         }
-        let outcome = Outcome::new(self.plan, execution, phase.origin_ns());
+        // It left by the origin of that time, which may have moved since.
+        let mut origins = self.origins.iter().rev();
+        let of_then = origins.find(|(since_ns, _)| *since_ns <= execution.output_ns);
+        let origin_ns = of_then.map_or(phase.origin_ns(), |(_, origin_ns)| *origin_ns);
+        let outcome = Outcome::new(self.plan, execution, origin_ns);
         let (cycle, _) = phase.cycle(execution.start_ns);
         self.late += u64::from(execution.late);
         self.dropped += u64::from(execution.dropped);
@@ -670,6 +683,7 @@ impl<'a> Runner<'a> {
             }
         }
         self.phase = Some(phase);
+        self.origins.push_back((0, origin_ns));
         let threads: Vec<_> = self
             .roles
             .threads()

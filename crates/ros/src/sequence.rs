@@ -1,0 +1,117 @@
+//! Which execution of the chain an item belongs to, from when it came and what came before. Pure.
+//!
+//! An item that comes later in a cycle than the chain's best case may be this cycle's, early or on time,
+//! or that of an execution before which took more than a cycle. Where one item came per cycle so far and
+//! the cycle before brought none, an item that comes sooner than usual is the one that is missing.
+
+/// So many items in a row, one per cycle, say that it is one per cycle.
+const STEADY: u32 = 8;
+/// So many items in a row are taken for late ones. More, and one was lost: nothing is behind.
+const MOST_LATE: u32 = 3;
+/// How much a new item counts in the usual time: one in so many.
+const WEIGHT: i64 = 8;
+
+/// Follows the items of one output.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sequence {
+    last: Option<i64>,
+    steady: u32,
+    late: u32,
+    /// When in their cycle items usually come, ns.
+    usual_ns: i64,
+}
+
+impl Sequence {
+    /// Nothing came yet.
+    pub fn new() -> Sequence {
+        Sequence::default()
+    }
+
+    /// The execution of an item: `cycle` is the last one that can have brought it, and it came
+    /// `after_ns` behind that one's release. Real-time safe.
+    pub fn place(&mut self, cycle: i64, after_ns: i64) -> i64 {
+        let missing = self.last.is_some_and(|last| cycle == last + 2);
+        if missing && self.steady >= STEADY && self.late < MOST_LATE && after_ns < self.usual_ns {
+            self.late += 1;
+            self.last = Some(cycle - 1);
+            return cycle - 1;
+        }
+        if self.last == Some(cycle - 1) {
+            self.usual_ns = match self.steady {
+                0 => after_ns,
+                _ => self.usual_ns + (after_ns - self.usual_ns) / WEIGHT,
+            };
+            self.steady = self.steady.saturating_add(1);
+        } else {
+            self.steady = 0;
+        }
+        self.late = 0;
+        self.last = Some(cycle);
+        cycle
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: i64 = 1_000_000;
+    const CYCLE: i64 = 100 * MS;
+    const BEST: i64 = 20 * MS;
+
+    /// Executions of arrivals, in ms since the first release; the best case is 20 ms.
+    fn places(sequence: &mut Sequence, arrivals_ms: &[i64]) -> Vec<i64> {
+        let place = |&ms: &i64| {
+            let cycle = (ms * MS - BEST).div_euclid(CYCLE);
+            sequence.place(cycle, ms * MS - cycle * CYCLE)
+        };
+        arrivals_ms.iter().map(place).collect()
+    }
+
+    fn steady() -> Sequence {
+        let mut sequence = Sequence::new();
+        let arrivals: Vec<i64> = (0..10).map(|n| n * 100 + 50 + n % 3).collect();
+        assert_eq!(
+            places(&mut sequence, &arrivals),
+            (0..10).collect::<Vec<_>>()
+        );
+        sequence
+    }
+
+    #[test]
+    fn an_overrun_by_more_than_a_cycle_is_known_by_what_is_missing() {
+        // Execution 10 takes 138 ms, 11 is held up by it, 12 is in phase.
+        assert_eq!(
+            places(&mut steady(), &[1138, 1190, 1250, 1351]),
+            [10, 11, 12, 13]
+        );
+        // Both of the next come late.
+        assert_eq!(
+            places(&mut steady(), &[1138, 1235, 1270, 1350]),
+            [10, 11, 12, 13]
+        );
+    }
+
+    #[test]
+    fn an_item_that_was_lost_shifts_no_other_for_long() {
+        // 10 never comes. A few are taken for the one before, then no more.
+        let arrivals: Vec<i64> = (11..31).map(|n| n * 100 + 45).collect();
+        let found = places(&mut steady(), &arrivals);
+        assert_eq!(found[..3], [10, 11, 12]);
+        assert_eq!(found[3..], (14..31).collect::<Vec<_>>());
+        // One that comes as usual is not taken for it at all.
+        assert_eq!(places(&mut steady(), &[1155, 1252]), [11, 12]);
+    }
+
+    #[test]
+    fn what_comes_every_other_cycle_or_twice_is_left_alone() {
+        let mut sequence = Sequence::new();
+        let every_other: Vec<i64> = (0..20).map(|n| 2 * n * 100 + 50 - n % 4).collect();
+        let expected: Vec<i64> = (0..20).map(|n| 2 * n).collect();
+        assert_eq!(places(&mut sequence, &every_other), expected);
+        let mut sequence = Sequence::new();
+        let twice: Vec<i64> = (0..20).map(|n| n / 2 * 100 + 50 + n % 2).collect();
+        let expected: Vec<i64> = (0..20).map(|n| n / 2).collect();
+        assert_eq!(places(&mut sequence, &twice), expected);
+    }
+}

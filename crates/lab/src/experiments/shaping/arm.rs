@@ -238,6 +238,9 @@ impl Listener {
     }
 }
 
+/// Latencies of an outcome, ms.
+pub(super) type Latencies = fn(&Outcome) -> &[f64];
+
 /// Latency over executions, an arm beside the other.
 pub(super) fn plot(
     context: &mut Context,
@@ -245,12 +248,13 @@ pub(super) fn plot(
     title: &str,
     arms: &[Arm<'_>],
     outcomes: &[Outcome],
+    latencies: Latencies,
 ) -> Result<(), LabError> {
     let series: Vec<(String, Vec<(f64, f64)>)> = arms
         .iter()
         .zip(outcomes)
         .map(|(arm, outcome)| {
-            let points = outcome.latency_ms.iter().enumerate();
+            let points = latencies(outcome).iter().enumerate();
             (
                 arm.name.clone(),
                 points.map(|(i, l)| (i as f64, *l)).collect(),

@@ -74,7 +74,7 @@ const TABLE_4_4: [(&str, &str, &[&str], [f64; 3]); 7] = [
 
 pub(super) fn parking(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
     let executions = context.pick(500, 40);
-    let rounds = context.pick(3, 1);
+    let rounds = context.pick(2, 1);
     let app = app::parking(context, context.pick(600, 120))?;
     let profile = app.profile(context, context.pick(60, 12))?;
     let model = app::load(&profile)?;
@@ -114,6 +114,7 @@ pub(super) fn parking(context: &mut Context, report: &mut Report) -> Result<(), 
         "Latency of the parking chain under different plans (Figure 4.9)",
         &arms,
         &outcomes,
+        |o| &o.latency_ms,
     )?;
 
     let mut table = Table::new(

@@ -232,9 +232,10 @@ pub(super) fn asynchronous(context: &mut Context, report: &mut Report) -> Result
     arm::plot(
         context,
         "figure-4.8.svg",
-        "Latency of the synthetic chain (Figure 4.8)",
+        "Latency of the synthetic chain, as a subscriber outside sees it (Figure 4.8)",
         &arms,
         &outcomes,
+        |o| &o.heard_ms,
     )
 }
 
@@ -287,6 +288,7 @@ pub(super) fn dag(context: &mut Context, report: &mut Report) -> Result<(), LabE
         "Latency of the graph (Figure 4.10)",
         &arms,
         &outcomes,
+        |o| &o.latency_ms,
     )
 }
 
@@ -372,5 +374,6 @@ pub(super) fn overshoot(context: &mut Context, report: &mut Report) -> Result<()
         "Overruns under each policy",
         &arms,
         &outcomes,
+        |o| &o.latency_ms,
     )
 }

@@ -7,6 +7,7 @@ import sys
 import time
 
 import rclpy
+from rclpy._rclpy_pybind11 import RCLError
 from rclpy.utilities import remove_ros_args
 from std_msgs.msg import String
 
@@ -29,7 +30,8 @@ def main():
             # Number of the item, and when its chain began.
             publisher.publish(String(data=f"{number} {time.monotonic_ns()} "))
             number += 1
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RCLError):
+        # Told to end, perhaps just before it published.
         pass
     finally:
         node.destroy_node()

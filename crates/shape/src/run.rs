@@ -21,7 +21,7 @@ use onbeat_plan::schema::{Hold, Ms, Output, Overshoot, Server, Slot};
 use onbeat_plan::Plan;
 use onbeat_record::{Control, Observer, Progress, RecordError, RecordOptions};
 use onbeat_reserve::{AssignError, Options as ReserveOptions, Reservation, StartError, Stats};
-use onbeat_trace::{Event, EventKind};
+use onbeat_trace::{EndpointKind, Event, EventKind};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -426,6 +426,9 @@ impl<'a> Runner<'a> {
                 }
             }
         }
+        if self.shaper.is_none() && !self.stopped {
+            self.start_throttler(events, control)?;
+        }
         let mut sights = Vec::new();
         self.watcher.push(events, &mut sights);
         for sight in &sights {
@@ -508,6 +511,31 @@ impl<'a> Runner<'a> {
                 second: self.name(callbacks[1]).to_owned(),
             }),
         }
+    }
+
+    /// Who gets a throttled input runs only once the throttler does: that starts beside the input's
+    /// publisher.
+    fn start_throttler(
+        &mut self,
+        events: &[Event],
+        control: &Control<'_>,
+    ) -> Result<(), ShapeError> {
+        let is_input = |topic: &str| self.plan.inputs.iter().any(|i| i.held_topic == topic);
+        let publisher = events.iter().find(|event| match &event.kind {
+            EventKind::PublisherInit { topic, .. } => is_input(topic),
+            EventKind::EndpointFound {
+                endpoint: EndpointKind::Publisher,
+                name,
+                ..
+            } => is_input(name),
+            _ => false,
+        });
+        if let Some(event) = publisher {
+            let shaper = Shaper::start(self.plan, &self.options.program, event.pid)?;
+            control.observe(shaper.pid());
+            self.shaper = Some(shaper);
+        }
+        Ok(())
     }
 
     /// Does a shaper take what this callback publishes, or what it gets?

@@ -205,14 +205,20 @@ impl App {
             })
     }
 
-    /// The chain's profile at a high SCHED_FIFO priority (thesis, section 4.4.2): path of the model.
-    pub fn profile(&self, context: &Context, seconds: u64) -> Result<PathBuf, LabError> {
+    /// The chain's profile at a high SCHED_FIFO priority (thesis, section 4.4.2), over so many starts of
+    /// the application, since what waits for what depends on how its timers lie: path of the model.
+    pub fn profile(
+        &self,
+        context: &Context,
+        seconds: u64,
+        runs: usize,
+    ) -> Result<PathBuf, LabError> {
         let path = |what: &str| context.dir().join(format!("{}.{what}", self.name));
         let text = |p: &Path| p.display().to_string();
         let limit = seconds + 120;
         context.step(
             &format!("{}: profile", self.name),
-            Duration::from_secs(2 * limit),
+            Duration::from_secs((1 + runs as u64) * limit),
         );
         let (trace, model, plan) = (path("trace"), path("first.json"), path("fifo.yaml"));
         let _ = std::fs::remove_dir_all(&trace);
@@ -225,20 +231,30 @@ impl App {
         words.extend(self.command.iter().cloned());
         // It is stopped before its end, and may say so.
         onbeat(context, &words, &[0, 1, 130], limit)?;
-        let build = |trace: &Path, model: &Path| {
-            let words = ["model".into(), text(trace), "-o".into(), text(model)];
+        let build = |traces: &[PathBuf], model: &Path| {
+            let mut words = vec!["model".to_owned()];
+            words.extend(traces.iter().map(|t| text(t)));
+            words.extend(["-o".into(), text(model)]);
             onbeat(context, &words, &[0], limit).map(|_| ())
         };
-        build(&trace, &model)?;
+        build(&[trace.clone()], &model)?;
         self.plan(context, &model, &plan, &["--strategy", "fifo"])?;
-        let _ = std::fs::remove_dir_all(&trace);
-        let mut words = vec!["shape".into(), text(&plan), "--trace".into(), text(&trace)];
-        words.extend(["--duration".to_owned(), format!("{seconds}s"), "--".into()]);
-        words.extend(self.command.iter().cloned());
-        onbeat(context, &words, &[0, 1, 130], limit)?;
-        let profile = path("profile.json");
-        build(&trace, &profile)?;
         std::fs::remove_dir_all(&trace).map_err(LabError::file("removing", &trace))?;
+        let mut traces = Vec::new();
+        for run in 0..runs {
+            let trace = path(&format!("trace-{run}"));
+            let _ = std::fs::remove_dir_all(&trace);
+            let mut words = vec!["shape".into(), text(&plan), "--trace".into(), text(&trace)];
+            words.extend(["--duration".to_owned(), format!("{seconds}s"), "--".into()]);
+            words.extend(self.command.iter().cloned());
+            onbeat(context, &words, &[0, 1, 130], limit)?;
+            traces.push(trace);
+        }
+        let profile = path("profile.json");
+        build(&traces, &profile)?;
+        for trace in &traces {
+            std::fs::remove_dir_all(trace).map_err(LabError::file("removing", trace))?;
+        }
         Ok(profile)
     }
 

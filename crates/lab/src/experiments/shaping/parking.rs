@@ -76,7 +76,7 @@ pub(super) fn parking(context: &mut Context, report: &mut Report) -> Result<(), 
     let executions = context.pick(500, 40);
     let rounds = context.pick(2, 1);
     let app = app::parking(context, context.pick(600, 120))?;
-    let profile = app.profile(context, context.pick(60, 12))?;
+    let profile = app.profile(context, context.pick(45, 12), context.pick(4, 1))?;
     let model = app::load(&profile)?;
     worst_cases(report, &model);
 

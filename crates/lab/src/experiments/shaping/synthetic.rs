@@ -83,7 +83,7 @@ pub(super) fn motivation(context: &mut Context, report: &mut Report) -> Result<(
     for (load, max, jitter) in TABLE_4_1.into_iter().take(loads) {
         let name = format!("motivation-{load}");
         let app = app::synthetic(context, &name, "chain", &interference(load, "100"))?;
-        let profile = app.profile(context, context.pick(50, 8))?;
+        let profile = app.profile(context, context.pick(50, 8), 1)?;
         let list: [(&str, &[&str]); 3] = [
             ("SCHED_FIFO", &["--strategy", "fifo"]),
             (
@@ -188,7 +188,7 @@ pub(super) fn asynchronous(context: &mut Context, report: &mut Report) -> Result
     words.push("--async-last");
     let mut app = app::synthetic(context, "async", "chain", &words)?;
     app.listener = Some((app::stage(context)?, "/t5"));
-    let profile = app.profile(context, context.pick(50, 8))?;
+    let profile = app.profile(context, context.pick(50, 8), 1)?;
     let list: [(&str, &[&str]); 3] = [
         ("SCHED_FIFO", &["--strategy", "fifo"]),
         (
@@ -243,7 +243,7 @@ pub(super) fn asynchronous(context: &mut Context, report: &mut Report) -> Result
 pub(super) fn logical(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
     let (executions, rounds) = context.pick((500, 3), (40, 1));
     let app = app::synthetic(context, "let", "chain", &interference("2", "10"))?;
-    let profile = app.profile(context, context.pick(50, 8))?;
+    let profile = app.profile(context, context.pick(50, 8), 1)?;
     let list: [(&str, &[&str]); 3] = [
         ("1-band LS", &["--strategy", "bands", "--bands", "1"]),
         ("LET per callback", &["--strategy", "let-per-callback"]),
@@ -261,7 +261,7 @@ pub(super) fn logical(context: &mut Context, report: &mut Report) -> Result<(), 
 pub(super) fn dag(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
     let (executions, rounds) = context.pick((500, 2), (20, 1));
     let app = app::synthetic(context, "dag", "dag", &[])?;
-    let profile = app.profile(context, context.pick(240, 20))?;
+    let profile = app.profile(context, context.pick(240, 20), 1)?;
     // What varies is the sum of nine callbacks: the worst of a few hundred executions is not the worst
     // of the next ones. There is room enough in the cycle for a buffer of one standard deviation.
     let list: [(&str, &[&str]); 2] = [
@@ -296,7 +296,7 @@ pub(super) fn dag(context: &mut Context, report: &mut Report) -> Result<(), LabE
 pub(super) fn overshoot(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
     let (executions, rounds) = context.pick((500, 3), (60, 1));
     let calm = app::synthetic(context, "overshoot-calm", "chain", &[])?;
-    let profile = calm.profile(context, context.pick(50, 8))?;
+    let profile = calm.profile(context, context.pick(50, 8), 1)?;
     let app = app::synthetic(
         context,
         "overshoot",

@@ -237,7 +237,7 @@ impl App {
             words.extend(["-o".into(), text(model)]);
             onbeat(context, &words, &[0], limit).map(|_| ())
         };
-        build(&[trace.clone()], &model)?;
+        build(std::slice::from_ref(&trace), &model)?;
         self.plan(context, &model, &plan, &["--strategy", "fifo"])?;
         std::fs::remove_dir_all(&trace).map_err(LabError::file("removing", &trace))?;
         let mut traces = Vec::new();

@@ -1,10 +1,12 @@
 //! How far threads run out of their slots: `isolation [--backend v1|v2] [--cycles N] [--lead-us N]
-//! [--load] [--churn] [--cpu N] [--dispatcher-cpu N]`. Threads spin on one CPU and log each gap in their own running; what of
+//! [--load] [--churn] [--idle] [--cpu N] [--dispatcher-cpu N]`. Threads spin on one CPU and log each gap in their own running; what of
 //! their running lies outside of their slots is the breach. `--load`: a thread of lower priority and normal ones want
-//! the CPU too; `--churn`: cgroups are made, entered and removed meanwhile. Needs root.
+//! the CPU too; `--churn`: cgroups are made, entered and removed meanwhile; `--idle`: CPUs sleep as deeply
+//! as they like, where `onbeat shape` keeps them awake. Needs root.
 
 use onbeat_plan::schema::{Ms, Server, Slot};
 use onbeat_reserve::{Choice, Histogram, Options, Reservation};
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{mpsc, Arc};
 use std::time::Duration;
@@ -154,7 +156,7 @@ fn histogram(name: &str, h: &Histogram) {
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let (mut choice, mut cycles, mut lead_us, mut load) = (Choice::Auto, 300, None, false);
-    let (mut cpu, mut dispatcher_cpu, mut churn) = (1, 0, false);
+    let (mut cpu, mut dispatcher_cpu, mut churn, mut idle) = (1, 0, false, false);
     while let Some(argument) = arguments.next() {
         let mut number = || {
             let value = arguments.next().unwrap_or_default();
@@ -167,6 +169,7 @@ fn main() {
             "--dispatcher-cpu" => dispatcher_cpu = number() as u16,
             "--load" => load = true,
             "--churn" => churn = true,
+            "--idle" => idle = true,
             "--backend" => {
                 choice = match arguments.next().as_deref() {
                     Some("v1") => Choice::CgroupV1,
@@ -177,6 +180,14 @@ fn main() {
             other => panic!("no option {other:?}"),
         }
     }
+    // Holds as long as the file is open.
+    let _awake = (!idle).then(|| {
+        let mut wish = std::fs::OpenOptions::new();
+        let mut wish = wish.write(true).open("/dev/cpu_dma_latency").expect("root");
+        wish.write_all(&0i32.to_ne_bytes())
+            .expect("the kernel's consent");
+        wish
+    });
     let cycle = 100 * MS;
     // Six servers one after the other, one of them with three short slots (bands), and time left over
     // for the rest of the machine.

@@ -442,7 +442,7 @@ impl<'a, 'm> Maker<'a, 'm> {
         let mut need: BTreeMap<u16, u64> = BTreeMap::new();
         for part in &self.scope.parts {
             let sum = need.entry(part.cpu).or_default();
-            *sum = sum.saturating_add(part.demand_ns());
+            *sum = sum.saturating_add(part.worst_ns());
         }
         for (cpu, need) in need {
             self.fits(

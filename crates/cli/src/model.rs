@@ -20,6 +20,7 @@ Examples:
   onbeat model run1 run2 run3 -o model.json          three runs, merged
   onbeat model urban1 --mode urban -o urban1.json
   onbeat model trace --link '/filter:subscription(/in) -> /filter:timer(100ms)'
+  onbeat model trace --input /lidar/points           chains begin at the filter, not at the driver
 
 A link says that data passes through a node's memory from one callback to another, which no trace
 shows; the model marks what stands on it as assumed.
@@ -38,6 +39,9 @@ pub struct Args {
     /// Data passes from callback A to callback B through memory: "A -> B"
     #[arg(long, value_name = "A -> B")]
     pub link: Vec<String>,
+    /// Chains begin where this topic is taken, whoever publishes it: a sensor's driver, a bag
+    #[arg(long, value_name = "TOPIC")]
+    pub input: Vec<String>,
     /// Keep /rosout, /parameter_events and the parameter services
     #[arg(long)]
     pub infrastructure: bool,
@@ -103,6 +107,7 @@ fn of_trace(path: &Path, args: &Args, links: &[Link]) -> Result<Model, CliError>
     let mut options = SynthOptions::new(run_of(&manifest, args.mode.as_deref()));
     options.infrastructure = args.infrastructure;
     options.links = links.to_vec();
+    options.inputs.clone_from(&args.input);
     let mut synth = Synth::new(options);
     let mut progress = Progress::new(path.display().to_string());
     for (i, event) in reader.events().enumerate() {

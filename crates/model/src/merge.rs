@@ -737,7 +737,10 @@ impl Raw {
         let mut next: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let mut fed: BTreeSet<&str> = BTreeSet::new();
         for e in edges.values() {
-            next.entry(&e.from).or_default().push(&e.to);
+            // At an input one chain ends, and another begins.
+            if !self.notes.contains_key(&("input".into(), e.topic.clone())) {
+                next.entry(&e.from).or_default().push(&e.to);
+            }
             if !e.assumed {
                 fed.insert(&e.to);
             }
@@ -937,6 +940,7 @@ impl Raw {
                 "caller_unknown" => format!("The caller of {s} was not recorded {times}."),
                 "capped" => format!("Lineages were dropped {times} because too many paths lead to one callback; chains through it are incomplete."),
                 "link" => format!("The link '{s}' was not followed: one of its callbacks did not run under that id."),
+                "no_input" => format!("The input '{s}' was not followed: no callback took anything from it."),
                 "undecided" => format!("What an event belongs to was not clear in time {times}."),
                 _ => continue,
             };
@@ -947,6 +951,7 @@ impl Raw {
             let text = match kind.as_str() {
                 ASSUMED => s.clone(),
                 "timer_node" => format!("{s} is taken to belong to the node whose topics it publishes."),
+                "input" => format!("Chains begin where {s} is taken, whoever publishes it: as was said."),
                 "node_name" => format!("The node {s} is named after its process: its own name was not recorded."),
                 "caller_guess" => format!("Some requests of {s} could have come from several clients; the one that sent first is taken."),
                 _ => continue,

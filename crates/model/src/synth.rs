@@ -40,6 +40,9 @@ pub struct SynthOptions {
     pub infrastructure: bool,
     /// Links through nodes' memories that the user states.
     pub links: Vec<Link>,
+    /// Topics at which chains begin: what is taken there comes from a source outside, whoever publishes
+    /// it.
+    pub inputs: Vec<String>,
 }
 
 impl SynthOptions {
@@ -49,6 +52,7 @@ impl SynthOptions {
             run,
             infrastructure: false,
             links: Vec::new(),
+            inputs: Vec::new(),
         }
     }
 }
@@ -83,6 +87,8 @@ pub struct Synth {
     lost: std::collections::BTreeMap<String, u64>,
     /// Name of the edge that a link makes.
     memory: u32,
+    /// Names at which chains begin, and how often something was taken there.
+    inputs: Vec<(u32, u64)>,
     first: Option<u64>,
     now: u64,
     events: u64,
@@ -107,6 +113,8 @@ impl Synth {
     pub fn new(options: SynthOptions) -> Self {
         let mut world = World::default();
         let memory = world.names.intern(MEMORY);
+        let inputs = &options.inputs;
+        let inputs = inputs.iter().map(|n| (world.names.intern(n), 0)).collect();
         Synth {
             options,
             world,
@@ -129,6 +137,7 @@ impl Synth {
             offsets: Vec::new(),
             lost: std::collections::BTreeMap::new(),
             memory,
+            inputs,
             first: None,
             now: 0,
             events: 0,

@@ -1,6 +1,6 @@
 //! What a plan rests on, in whole sentences for its reader.
 
-use crate::make::{Maker, THROTTLE_NS};
+use crate::make::Maker;
 use crate::schema::{Hold, Ms, Plan};
 use onbeat_model::schema::JunctionKind;
 use onbeat_model::text::visible;
@@ -90,9 +90,10 @@ pub(crate) fn sentences(maker: &Maker<'_, '_>, plan: &Plan, output_ns: u64) -> V
     }
     if !plan.inputs.is_empty() {
         said.push(format!(
-            "Inputs come at least once per cycle, and are taken within the {} in which they are let through; \
-             latency counts from the start of the cycle.",
-            Ms(THROTTLE_NS)
+            "Inputs come at least once per cycle and are let in within {} of its start, and the first callback \
+             starts within {}; latency counts from when its input is let in.",
+            Ms(maker.let_in_ns),
+            Ms(maker.start_ns)
         ));
     }
     if plan.servers.iter().any(|s| s.cpu == plan.middleware.cpu) {

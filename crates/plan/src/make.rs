@@ -11,7 +11,7 @@ use crate::schema::{
     MAX_PRIORITY, SCHEMA,
 };
 use crate::scope::{seen, Part, Publication, Scope};
-use onbeat_model::schema::Chain;
+use onbeat_model::schema::{Callback, CallbackType, Chain};
 use onbeat_model::Model;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,8 +24,9 @@ const SLOT_NS: (u64, u64) = (500_000, 2_000_000);
 /// Slot where no transport was measured: the thesis's.
 const DEFAULT_SLOT_NS: u64 = 1_000_000;
 
-/// Slot of the throttler at the start of the cycle: the thesis's (Table 4.3).
-pub(crate) const THROTTLE_NS: u64 = 2_000_000;
+/// Slot of the throttler at the start of the cycle where no message's way was measured: the thesis's
+/// (Table 4.3).
+const THROTTLE_NS: u64 = 2_000_000;
 
 /// Least buffer behind a measured worst case.
 const LEAST_EPSILON_NS: u64 = 500_000;
@@ -88,8 +89,11 @@ struct Layout<'m> {
 pub(crate) struct Maker<'a, 'm> {
     pub(crate) scope: &'a Scope<'m>,
     pub(crate) request: &'a Request,
-    /// Slots of the chain begin here: after the throttler's.
+    /// When the chain's first callback starts, counted from its cycle: 0, or what it takes to let an input in
+    /// and to get to the callback.
     pub(crate) start_ns: u64,
+    /// Slot of the throttler at the start of the cycle.
+    pub(crate) let_in_ns: u64,
     inputs: Vec<Throttle>,
 }
 
@@ -131,12 +135,28 @@ impl<'a, 'm> Maker<'a, 'm> {
                 server: INPUTS.into(),
             });
         }
+        let let_in_ns = Self::let_in_ns(scope, inputs.len());
+        let handover = scope.handover_ns().filter(|_| !inputs.is_empty());
         Ok(Maker {
             scope,
             request,
-            start_ns: if inputs.is_empty() { 0 } else { THROTTLE_NS },
+            start_ns: let_in_ns.max(handover.map_or(0, round_up)),
+            let_in_ns,
             inputs,
         })
+    }
+
+    /// How long it takes to let `inputs` in: for each what most of the chain's messages took to their executor.
+    fn let_in_ns(scope: &Scope<'_>, inputs: usize) -> u64 {
+        let all = match scope.transport_ns() {
+            _ if inputs == 0 => 0,
+            Some(measured) => {
+                let one = round_up(measured).clamp(SLOT_NS.0, SLOT_NS.1);
+                one.saturating_mul(inputs as u64)
+            }
+            None => THROTTLE_NS,
+        };
+        all.min(scope.cycle_ns)
     }
 
     /// Where the slot of a measured worst case ends, counted from its start.
@@ -252,7 +272,7 @@ impl<'a, 'm> Maker<'a, 'm> {
         while order.len() < spans.len() {
             let begin = |i: usize| {
                 let part = &scope.parts[i];
-                let cpu = free.get(&part.cpu).copied().unwrap_or(self.start_ns);
+                let cpu = free.get(&part.cpu).copied().unwrap_or(0);
                 let mut inputs = part.before.iter().map(|&b| spans[b].map(|s| s.1));
                 inputs.try_fold(cpu, |start, end| Some(start.max(end?)))
             };
@@ -261,7 +281,12 @@ impl<'a, 'm> Maker<'a, 'm> {
                 return Err(PlanError::NoOrder);
             };
             let part = &scope.parts[i];
-            let end = start.saturating_add(self.with_epsilon(part.demand_ns()));
+            let first = if part.before.is_empty() {
+                self.start_ns
+            } else {
+                0
+            };
+            let end = start.saturating_add(self.with_epsilon(part.demand_ns()) + first);
             free.insert(part.cpu, end);
             spans[i] = Some((start, end));
             order.push(i);
@@ -321,10 +346,11 @@ impl<'a, 'm> Maker<'a, 'm> {
         })
     }
 
-    /// Slot [0, worst case + epsilon] of the latency control server (Definition 4.3.1).
+    /// Slot [0, worst case + epsilon] of the latency control server (Definition 4.3.1). What the first
+    /// callback's executor does with a throttled input before the callback starts belongs to it.
     fn chain_slot(&self) -> Slot {
         let end = self.with_epsilon(self.scope.latency.max());
-        slot(self.start_ns, self.start_ns.saturating_add(end))
+        slot(0, self.start_ns.saturating_add(end))
     }
 
     fn server_per_chain(&self) -> Result<Layout<'m>, PlanError> {
@@ -408,7 +434,7 @@ impl<'a, 'm> Maker<'a, 'm> {
         let (start, end) = (self.start_ns, self.start_ns + length);
         // The chain has the whole cycle, so that its first callback starts when it is released; the
         // outputs go before it in their slot.
-        let mut servers = self.gamma(vec![slot(start, self.scope.cycle_ns)]);
+        let mut servers = self.gamma(vec![slot(0, self.scope.cycle_ns)]);
         servers.push(self.delta(vec![slot(start, end)]));
         let before = self.scope.cycle_ns.saturating_mul(cycles);
         let latency_ms = slot(before + start, before + end);
@@ -458,7 +484,7 @@ impl<'a, 'm> Maker<'a, 'm> {
         let held = self.last_publications()?;
         let length = self.slot_ns(held.len())?;
         let chain = self.chain_slot();
-        let need = (chain.1 .0 - self.start_ns).saturating_add(self.start_ns + length);
+        let need = chain.1 .0.saturating_add(length);
         self.fits(
             "the chain's worst case, its buffer and the output's slot",
             need,
@@ -507,7 +533,7 @@ impl<'a, 'm> Maker<'a, 'm> {
                     name: INPUTS.into(),
                     cpu,
                     priority: self.request.priority + 1,
-                    slots_ms: vec![slot(0, THROTTLE_NS.min(self.scope.cycle_ns))],
+                    slots_ms: vec![slot(0, self.let_in_ns)],
                     callbacks: vec![],
                 },
             );
@@ -556,9 +582,10 @@ impl<'a, 'm> Maker<'a, 'm> {
         Ok(plan)
     }
 
-    /// What joins the chain from elsewhere gets a server that may run at any time, at the chain's priority
-    /// and on the middleware's CPU where nothing else was said (thesis, section 4.5.1: the other lidar's
-    /// filter). Callbacks of the chain's own nodes run on these nodes' threads.
+    /// What joins the chain from elsewhere, and what throttled inputs come from, gets a server that may run
+    /// at any time, at the chain's priority and on the middleware's CPU where nothing else was said (thesis,
+    /// section 4.5.1: the other lidar's filter). Callbacks of the chain's own nodes run on these nodes'
+    /// threads.
     fn feed(&self, servers: &mut Vec<Server>, middleware_cpu: u16) {
         let nodes = |server: &Server| -> BTreeSet<&str> {
             let parts = self.scope.parts.iter();
@@ -568,7 +595,18 @@ impl<'a, 'm> Maker<'a, 'm> {
                 .collect()
         };
         let mut of: BTreeMap<u16, Vec<String>> = BTreeMap::new();
-        for callback in feeders(self.scope.model, &self.scope.chains) {
+        let of_inputs = |c: &&Callback| {
+            let theirs = self.inputs.iter().any(|i| i.node == c.node);
+            theirs && c.kind != CallbackType::Sync
+        };
+        let sources = self.scope.model.callbacks.iter().filter(of_inputs);
+        for callback in feeders(self.scope.model, &self.scope.chains)
+            .into_iter()
+            .chain(sources)
+        {
+            if of.values().flatten().any(|id| *id == callback.id) {
+                continue;
+            }
             if servers.iter().any(|s| s.callbacks.contains(&callback.id)) {
                 continue;
             }
@@ -615,7 +653,7 @@ impl<'a, 'm> Maker<'a, 'm> {
         for server in servers {
             let ns = match server.name.as_str() {
                 OUTPUTS => output_ns,
-                INPUTS => THROTTLE_NS,
+                INPUTS => self.let_in_ns,
                 _ => continue,
             };
             add(server.cpu, ns as f64 / cycle, &server.name);

@@ -4,7 +4,7 @@ use crate::error::PlanError;
 use crate::feeders::feeders;
 use crate::request::Request;
 use crate::schema::{ChainRef, Ms};
-use onbeat_model::schema::{Callback, CallbackType, Chain, Model};
+use onbeat_model::schema::{Callback, CallbackType, Chain, EdgeFigures, Model};
 use onbeat_model::Dist;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -299,6 +299,19 @@ impl<'m> Scope<'m> {
     /// How long a message takes to its taker's executor (99th percentile of the slowest edge), ns; none
     /// where it was not measured.
     pub(crate) fn transport_ns(&self) -> Option<u64> {
+        let figures = self.messages().map(|f| f.transport_ns.quantile(0.99));
+        figures.max()
+    }
+
+    /// How long it typically takes from a message's publication to its callback's start (the slowest edge's
+    /// median), ns; none where it was not measured.
+    pub(crate) fn handover_ns(&self) -> Option<u64> {
+        let figures = self.messages().map(|f| f.latency_ns.quantile(0.5));
+        figures.max()
+    }
+
+    /// Figures of the edges of the chains over which messages go.
+    fn messages(&self) -> impl Iterator<Item = &'m EdgeFigures> {
         let pairs: BTreeSet<(&str, &str)> = self
             .chains
             .iter()
@@ -310,11 +323,9 @@ impl<'m> Scope<'m> {
             .collect();
         let edges = self.model.edges.iter();
         edges
-            .filter(|e| pairs.contains(&(e.from.as_str(), e.to.as_str())))
-            .map(|e| &e.figures.transport_ns)
-            .filter(|d| d.count() > 0)
-            .map(|d| d.quantile(0.99))
-            .max()
+            .filter(move |e| pairs.contains(&(e.from.as_str(), e.to.as_str())))
+            .map(|e| &e.figures)
+            .filter(|f| f.transport_ns.count() > 0)
     }
 }
 

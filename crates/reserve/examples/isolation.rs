@@ -1,8 +1,10 @@
-//! How far threads run out of their slots: `isolation [--backend v1|v2] [--cycles N] [--lead-us N]
-//! [--load] [--churn] [--idle] [--cpu N] [--dispatcher-cpu N]`. Threads spin on one CPU and log each gap in their own running; what of
-//! their running lies outside of their slots is the breach. `--load`: a thread of lower priority and normal ones want
-//! the CPU too; `--churn`: cgroups are made, entered and removed meanwhile; `--idle`: CPUs sleep as deeply
-//! as they like, where `onbeat shape` keeps them awake. Needs root.
+//! How far threads run out of their slots.
+//!
+//! `isolation [--backend v1|v2] [--cycles N] [--lead-us N] [--load] [--churn] [--idle] [--cpu N]
+//! [--dispatcher-cpu N]`. Threads spin on one CPU and log each gap in their own running; what of their
+//! running lies outside of their slots is the breach. `--load`: a thread of lower priority and normal
+//! ones want the CPU too; `--churn`: cgroups are made, entered and removed meanwhile; `--idle`: CPUs
+//! sleep as deeply as they like, where `onbeat shape` keeps them awake. Needs root.
 
 use onbeat_plan::schema::{Ms, Server, Slot};
 use onbeat_reserve::{Choice, Histogram, Options, Reservation};

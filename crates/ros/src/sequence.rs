@@ -2,7 +2,7 @@
 //!
 //! An item that comes later in a cycle than the chain's best case may be this cycle's, early or on time,
 //! or that of an execution before which took more than a cycle. Where one item came per cycle so far and
-//! the cycle before brought none, an item that comes sooner than usual is the one that is missing.
+//! the cycle before brought none, an item that comes no later than most is the one that is missing.
 
 /// So many items in a row, one per cycle, say that it is one per cycle.
 const STEADY: u32 = 8;
@@ -19,6 +19,8 @@ pub struct Sequence {
     late: u32,
     /// When in their cycle items usually come, ns.
     usual_ns: i64,
+    /// How far from that they usually are, ns.
+    off_ns: i64,
 }
 
 impl Sequence {
@@ -31,16 +33,20 @@ impl Sequence {
     /// `after_ns` behind that one's release. Real-time safe.
     pub fn place(&mut self, cycle: i64, after_ns: i64) -> i64 {
         let missing = self.last.is_some_and(|last| cycle == last + 2);
-        if missing && self.steady >= STEADY && self.late < MOST_LATE && after_ns < self.usual_ns {
+        let early = after_ns < self.usual_ns.saturating_add(self.off_ns);
+        if missing && self.steady >= STEADY && self.late < MOST_LATE && early {
             self.late += 1;
             self.last = Some(cycle - 1);
             return cycle - 1;
         }
         if self.last == Some(cycle - 1) {
-            self.usual_ns = match self.steady {
-                0 => after_ns,
-                _ => self.usual_ns + (after_ns - self.usual_ns) / WEIGHT,
-            };
+            let off_ns = after_ns.saturating_sub(self.usual_ns);
+            if self.steady == 0 {
+                (self.usual_ns, self.off_ns) = (after_ns, 0);
+            } else {
+                self.usual_ns += off_ns / WEIGHT;
+                self.off_ns += (off_ns.saturating_abs() - self.off_ns) / WEIGHT;
+            }
             self.steady = self.steady.saturating_add(1);
         } else {
             self.steady = 0;
@@ -85,6 +91,11 @@ mod tests {
             places(&mut steady(), &[1138, 1190, 1250, 1351]),
             [10, 11, 12, 13]
         );
+        // It comes a little later than usual, as some do.
+        let spread: Vec<i64> = (0..20).map(|n| n * 100 + 50 + 12 * (n % 2)).collect();
+        let mut sequence = Sequence::new();
+        assert_eq!(places(&mut sequence, &spread), (0..20).collect::<Vec<_>>());
+        assert_eq!(places(&mut sequence, &[2159, 2195, 2250]), [20, 21, 22]);
         // Both of the next come late.
         assert_eq!(
             places(&mut steady(), &[1138, 1235, 1270, 1350]),

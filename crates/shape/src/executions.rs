@@ -4,7 +4,7 @@
 //! Where an output is held back, its data goes through a process that knows nothing of the chain:
 //! the source time stamp under which it came tells what was published when. Where the chain goes on
 //! behind it (logical execution time per callback), the interval of the publishing call tells which
-//! item the next callback took.
+//! item the next callback took. Where its input is throttled, a chain begins when that is let in.
 
 use crate::watch::Sight;
 use onbeat_plan::schema::Hold;
@@ -29,12 +29,12 @@ pub struct Release {
     pub late: bool,
 }
 
-/// One execution of a chain, from its first callback's start to its output.
+/// One execution of a chain, from its first callback's start (or its throttled input) to its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Execution {
     /// Index into [`Plan::chains`].
     pub chain: usize,
-    /// Start of the first callback, CLOCK_MONOTONIC.
+    /// Start of the first callback, CLOCK_MONOTONIC; where its input is throttled, when that was let in.
     pub start_ns: u64,
     /// When the last callback published.
     pub left_ns: u64,
@@ -71,8 +71,10 @@ pub struct Executions {
     /// Per chain: first callback, last one, output's topic as the last callback publishes it, and
     /// the output that holds it.
     ends: Vec<End>,
+    /// Topics of throttled inputs.
+    inputs: Vec<String>,
     held: Vec<VecDeque<Held>>,
-    /// By the start of a callback: where the chain began whose held item it took.
+    /// By the start of a callback: where the chain began whose held or throttled item it took.
     bridges: VecDeque<(u64, u64)>,
 }
 
@@ -118,6 +120,7 @@ impl Executions {
                 .collect(),
             topics: republished().map(|(i, o)| (o.topic.clone(), i)).collect(),
             ends,
+            inputs: plan.inputs.iter().map(|i| i.topic.clone()).collect(),
             held: vec![VecDeque::new(); plan.outputs.len()],
             bridges: VecDeque::new(),
         }
@@ -131,15 +134,19 @@ impl Executions {
                 published_ns,
                 start_ns,
             } => {
-                let Some(&output) = self.topics.get(topic.as_str()) else {
-                    return;
+                let origin = match self.topics.get(topic.as_str()) {
+                    Some(&output) => {
+                        let covers = |h: &&Held| {
+                            h.release.is_some_and(|r| {
+                                (r.published_ns..=r.done_ns).contains(published_ns)
+                            })
+                        };
+                        let item = self.held[output].iter().rev().find(covers);
+                        item.and_then(|h| h.origin).map(|o| o.0)
+                    }
+                    None => self.inputs.contains(topic).then_some(*published_ns),
                 };
-                let covers = |h: &&Held| {
-                    h.release
-                        .is_some_and(|r| (r.published_ns..=r.done_ns).contains(published_ns))
-                };
-                let item = self.held[output].iter().rev().find(covers);
-                if let Some((origin, _)) = item.and_then(|h| h.origin) {
+                if let Some(origin) = origin {
                     self.bridges.push_back((*start_ns, origin));
                     if self.bridges.len() > MOST {
                         self.bridges.pop_front();

@@ -4,6 +4,8 @@
 //! the grid's place is taken from the early ones among the recent starts, and moves with them: a
 //! sensor's clock, or a timer that was set anew, takes the cycle's origin along.
 
+use std::collections::VecDeque;
+
 /// How many starts are looked at together.
 const RECENT: usize = 32;
 
@@ -16,6 +18,9 @@ const NEAR_NS: i64 = 100_000;
 
 /// See [`NEAR_NS`].
 const NEAR_PART: i64 = 4;
+
+/// Cycles begin this part of a cycle behind the last of several inputs, that a late one still finds its own.
+const BEHIND_PART: u64 = 20;
 
 /// Follows the origin of cycles.
 #[derive(Debug, Clone)]
@@ -82,6 +87,33 @@ impl Phase {
         };
         self.origin_ns = self.origin_ns.saturating_add_signed(step);
         true
+    }
+
+    /// Cycles that begin when all of several inputs have come: behind the last one before the longest time in
+    /// which nothing comes. None where one of them does not come once per cycle.
+    pub fn behind<'a>(
+        period_ns: u64,
+        inputs: impl IntoIterator<Item = &'a VecDeque<u64>>,
+    ) -> Option<Phase> {
+        let period_ns = period_ns.max(1);
+        let mut come: Vec<u64> = Vec::new();
+        for input in inputs {
+            let times: Vec<u64> = input.iter().copied().collect();
+            let phase = Phase::of(period_ns, &times).ok()?;
+            // Late ones count.
+            let mut behind: Vec<u64> = times.iter().map(|&t| phase.cycle(t).1).collect();
+            behind.retain(|&b| b <= period_ns / 2);
+            let late = behind.iter().max().copied().unwrap_or(0);
+            come.push((phase.origin_ns() + late) % period_ns);
+        }
+        come.sort_unstable();
+        let wait = |i: usize| match come.get(i + 1) {
+            Some(next) => next - come[i],
+            None => come[0] + period_ns - come[i],
+        };
+        let last = (0..come.len()).max_by_key(|&i| wait(i))?;
+        let margin = (period_ns / BEHIND_PART).min(wait(last) / 2);
+        Some(Phase::new(period_ns, come[last] + margin))
     }
 
     /// The grid that starts lie on, from several of them; none where they do not lie on one: then
@@ -175,6 +207,30 @@ mod tests {
         let mut phase = Phase::of(PERIOD, &[0, PERIOD, 2 * PERIOD]).expect("a grid");
         wild.iter().for_each(|&s| assert!(!phase.started(s)));
         assert_eq!(phase.origin_ns() % PERIOD, 0);
+    }
+
+    #[test]
+    fn cycles_begin_behind_the_last_input() {
+        let on = |at: u64, late: u64| -> VecDeque<u64> {
+            let come = (0..12u64).map(|n| 700 * PERIOD + n * PERIOD + at);
+            come.enumerate()
+                .map(|(i, t)| t + if i == 5 { late } else { 0 })
+                .collect()
+        };
+        let place = |inputs: &[VecDeque<u64>]| {
+            Phase::behind(PERIOD, inputs).map(|p| p.origin_ns() % PERIOD)
+        };
+        const MS: u64 = 1_000_000;
+        assert_eq!(place(&[on(10 * MS, 0)]), Some(15 * MS));
+        assert_eq!(place(&[on(10 * MS, 2 * MS), on(13 * MS, 0)]), Some(18 * MS));
+        assert_eq!(place(&[on(10 * MS, 4 * MS), on(13 * MS, 0)]), Some(19 * MS));
+        // Around the end of a cycle.
+        assert_eq!(place(&[on(2 * MS, 0), on(98 * MS, 0)]), Some(7 * MS));
+        assert_eq!(place(&[on(97 * MS, 0), on(50 * MS, 0)]), Some(2 * MS));
+        let wild = (0..12u64).map(|n| n * 137 * MS).collect();
+        assert_eq!(place(&[on(2 * MS, 0), wild]), None);
+        assert_eq!(place(&[on(2 * MS, 0), VecDeque::new()]), None);
+        assert_eq!(place(&[]), None);
     }
 
     #[test]

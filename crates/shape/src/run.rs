@@ -674,8 +674,9 @@ impl<'a> Runner<'a> {
                 Err(_) => return Ok(()),
             }
         } else {
-            // The throttler sets the beat.
-            Phase::new(cycle_ns, recent[0])
+            // The throttler sets the beat: where inputs have one, such that each cycle finds them there.
+            let arrivals = self.shaper.iter().flat_map(Shaper::arrivals);
+            Phase::behind(cycle_ns, arrivals).unwrap_or_else(|| Phase::new(cycle_ns, recent[0]))
         };
         self.begin_shaping(phase)
     }

@@ -7,6 +7,7 @@ use onbeat_ros::config::{Config, Kind, Output, Overshoot as ShaperOvershoot, Pla
 use onbeat_ros::environment::{Environment, EnvironmentError};
 use onbeat_ros::page::{OutputTable, PageWriter};
 use onbeat_ros::report::{flags, Record, RECORD_BYTES};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -58,6 +59,9 @@ pub enum ShaperError {
 /// So long without a sign the owner counts as dead, should the pipe not tell.
 const SILENCE_NS: u64 = 5_000_000_000;
 
+/// How many arrivals of an input are kept.
+const ARRIVALS: usize = 32;
+
 /// A shaper that runs.
 pub struct Shaper {
     child: Child,
@@ -69,6 +73,8 @@ pub struct Shaper {
     ready: Vec<bool>,
     /// By the shaper's output: the plan's, none for throttled inputs.
     outputs: Vec<Option<usize>>,
+    /// By the shaper's output: when throttled inputs lately came, CLOCK_MONOTONIC.
+    arrivals: Vec<VecDeque<u64>>,
 }
 
 impl Shaper {
@@ -136,6 +142,7 @@ impl Shaper {
             reports: File::from(read),
             partial: Vec::new(),
             ready: vec![false; outputs.len()],
+            arrivals: vec![VecDeque::new(); outputs.len()],
             outputs,
         })
     }
@@ -196,14 +203,22 @@ impl Shaper {
                 }
                 continue;
             }
-            if let Some(&Some(output)) = self.outputs.get(number) {
-                found.push(Release {
+            match self.outputs.get(number) {
+                Some(&Some(output)) => found.push(Release {
                     output,
                     source_ns: record.source_ns,
                     published_ns: record.start_ns.max(0) as u64,
                     done_ns: record.end_ns.max(0) as u64,
                     late: record.flags & (flags::LATE | flags::STOPPED) != 0,
-                });
+                }),
+                Some(None) => {
+                    let arrivals = &mut self.arrivals[number];
+                    if arrivals.len() == ARRIVALS {
+                        arrivals.pop_front();
+                    }
+                    arrivals.push_back(record.arrival_ns.max(0) as u64);
+                }
+                None => {}
             }
         }
         self.partial.drain(..whole);
@@ -215,6 +230,12 @@ impl Shaper {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// When each throttled input lately came, CLOCK_MONOTONIC.
+    pub fn arrivals(&self) -> impl Iterator<Item = &VecDeque<u64>> {
+        let inputs = self.outputs.iter().zip(&self.arrivals);
+        inputs.filter(|(o, _)| o.is_none()).map(|(_, a)| a)
     }
 
     /// Leaves it alone: it passes everything on, and ends when its topics have no publisher any more.
@@ -273,11 +294,11 @@ fn configuration(
             priority: (s.priority > 0).then_some(s.priority),
         })
     };
-    let output = |held_topic: &str, topic: &str, server: &str, kind| Output {
+    let output = |held_topic: &str, topic: &str, kind, place| Output {
         held_topic: held_topic.into(),
         topic: topic.into(),
         kind,
-        place: place(server),
+        place,
         capacity: 32,
         item_bytes: 64 << 10,
         depth: 100,
@@ -286,11 +307,17 @@ fn configuration(
     let mut numbers = Vec::new();
     for (i, o) in held(plan) {
         let held_topic = o.held_topic.as_deref().unwrap_or_default();
-        outputs.push(output(held_topic, &o.topic, &o.server, Kind::Shape));
+        outputs.push(output(held_topic, &o.topic, Kind::Shape, place(&o.server)));
         numbers.push(Some(i));
     }
-    for i in &plan.inputs {
-        outputs.push(output(&i.held_topic, &i.topic, &i.server, Kind::Throttle));
+    for (n, i) in plan.inputs.iter().enumerate() {
+        // One after the other as they stand in the plan, so that each has its time in the cycle.
+        let behind = u8::try_from(n).unwrap_or(u8::MAX);
+        let place = place(&i.server).map(|p| Place {
+            priority: p.priority.map(|p| p.saturating_sub(behind).max(1)),
+            ..p
+        });
+        outputs.push(output(&i.held_topic, &i.topic, Kind::Throttle, place));
         numbers.push(None);
     }
     let config = Config {

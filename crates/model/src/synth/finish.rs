@@ -394,6 +394,10 @@ impl Synth {
                     .or_insert(0) += 1;
             }
         }
+        for (input, &(_, taken)) in self.options.inputs.iter().zip(&self.inputs) {
+            let kind = if taken > 0 { "input" } else { "no_input" };
+            *raw.notes.entry((kind.into(), input.clone())).or_insert(0) += taken.max(1);
+        }
         for (v, id) in self.flow.vertices.iter().zip(ids) {
             let node = if v.node == NONE {
                 v.fallback_node

@@ -1147,8 +1147,9 @@ impl Synth {
     /// An execution's lineages: those of what it took, or a new one.
     fn lineages_of(&mut self, vertex: u32, start: u64, incoming: Option<Incoming>) -> Lineages {
         let mut lineages = Lineages::default();
+        let begins = incoming.is_some_and(|from| self.is_input(from.name));
         match incoming {
-            Some(mut from) if from.vertex != NONE => {
+            Some(mut from) if from.vertex != NONE && !begins => {
                 self.extend(
                     &mut lineages,
                     &from.lineages,
@@ -1195,6 +1196,12 @@ impl Synth {
             }
         }
         lineages
+    }
+
+    /// Do chains begin with what is taken under this name?
+    fn is_input(&mut self, name: u32) -> bool {
+        let input = self.inputs.iter_mut().find(|i| i.0 == name);
+        input.map(|(_, taken)| *taken += 1).is_some()
     }
 
     /// Appends to `to` every lineage of `from`, continued by `vertex`.

@@ -500,6 +500,43 @@ fn a_link_carries_a_chain_through_memory() {
 }
 
 #[test]
+fn a_chain_begins_at_an_input() {
+    let mut s = System::new();
+    let a = s.node("driver", &[100], &[], &["/a"]);
+    let n = s.node("filter", &[], &["/a"], &["/b"]);
+    let k = s.node("sink", &[], &["/b"], &[]);
+    for i in 1..=10 {
+        let t = 100_000 * i;
+        s.timer(t, a, 0, &[0], 1_000);
+        s.take(t + 2_000, n, 0, System::stamp(t, 0), &[0], 1_000);
+        s.take(t + 5_000, k, 0, System::stamp(t + 2_000, 0), &[], 1_000);
+    }
+    let with_input = |name: &str| {
+        let mut options = SynthOptions::new(run("r1", DEFAULT_MODE));
+        options.inputs = vec![name.into()];
+        model_of(&s.trace(), options)
+    };
+    let m = with_input("/a");
+    let path = "/filter:subscription(/a) > /sink:subscription(/b)";
+    assert_eq!(chains(&m), ["/driver:timer(100ms)", path]);
+    // From the filter's start to the sink's end.
+    let figures = &chain(&m, path).figures;
+    assert_eq!(
+        (figures.executions, figures.latency_ns.max()),
+        (10, 4_000_000)
+    );
+    // Who feeds it is still known.
+    assert_eq!(edges(&m), edges(&s.model()));
+    assert!(m.assumptions.iter().any(|a| a.contains("begin where /a")));
+    let m = with_input("/c");
+    assert_eq!(chains(&m), chains(&s.model()));
+    assert!(m
+        .coverage
+        .iter()
+        .any(|c| c.contains("'/c' was not followed")));
+}
+
+#[test]
 fn the_middlewares_own_topics_are_left_out_unless_asked_for() {
     let mut s = System::new();
     let a = s.node("source", &[100], &[], &["/a", "/rosout"]);

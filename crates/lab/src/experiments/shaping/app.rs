@@ -20,6 +20,8 @@ pub(super) struct App {
     pub ends: (&'static str, &'static str),
     /// Words for `onbeat plan` that say where things run.
     pub place: Vec<String>,
+    /// Inputs that are let in once per cycle, and the nodes that publish them.
+    pub inputs: &'static [(&'static str, &'static str)],
     /// A cycle, in ms.
     pub cycle_ms: u64,
     /// A subscriber outside, which nobody knows of: the compiled stage and the topic that it listens to.
@@ -98,6 +100,7 @@ pub(super) fn synthetic(
             ("/stage_1:", "/stage_5:")
         },
         place,
+        inputs: &[],
         cycle_ms: if dag { 764 } else { 100 },
         listener: None,
     })
@@ -130,8 +133,16 @@ pub(super) fn parking(context: &Context, seconds: u64) -> Result<App, LabError> 
     Ok(App {
         name: "parking".into(),
         command,
-        ends: ("/lidar_rear/lidar_rear:", "/p2d_ndt_localizer_node:"),
+        ends: (
+            "/lidar_rear/filter_transform_vlp16_rear:",
+            "/p2d_ndt_localizer_node:",
+        ),
         place: words(&["--cpu", CHAIN_CPU]),
+        // As the thesis's throttler does it, whose callback for the rear lidar the chain begins with.
+        inputs: &[
+            ("/lidar_rear/points_raw", "/lidar_rear/lidar_rear"),
+            ("/lidar_front/points_raw", "/lidar_front/lidar_front"),
+        ],
         cycle_ms: 100,
         listener: None,
     })
@@ -235,6 +246,9 @@ impl App {
             let mut words = vec!["model".to_owned()];
             words.extend(traces.iter().map(|t| text(t)));
             words.extend(["-o".into(), text(model)]);
+            for (topic, _) in self.inputs {
+                words.extend(["--input".to_owned(), (*topic).to_owned()]);
+            }
             onbeat(context, &words, &[0], limit).map(|_| ())
         };
         build(std::slice::from_ref(&trace), &model)?;
@@ -271,6 +285,9 @@ impl App {
         words.extend(["--chain".to_owned(), chain]);
         words.extend(self.place.iter().cloned());
         words.extend(options.iter().map(|o| (*o).to_owned()));
+        for (topic, node) in self.inputs {
+            words.extend(["--throttle".to_owned(), format!("{topic}@{node}")]);
+        }
         words.extend(["-o".to_owned(), plan.display().to_string()]);
         onbeat(context, &words, &[0], 60).map(|_| ())
     }

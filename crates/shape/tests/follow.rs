@@ -182,6 +182,24 @@ fn a_chain_is_followed_through_a_shaper_in_its_middle() {
 }
 
 #[test]
+fn a_chain_begins_when_its_input_is_let_in() {
+    let mut plan = plan(&[SINK], "/out");
+    plan.origin = SINK.into();
+    plan.outputs.clear();
+    plan.inputs.push(Throttle {
+        topic: "/good".into(),
+        node: "/filter".into(),
+        held_topic: "/good/held".into(),
+        server: "delta".into(),
+    });
+    let (_, found) = follow(&plan, true);
+    assert_eq!(found.len(), 10, "{found:?}");
+    // Let in 90 ms behind the talker's start, taken 1 ms later.
+    assert_eq!(found[0].start_ns, 190 * MS);
+    assert!(found.iter().all(|e| e.latency_ns() == 5 * MS), "{found:?}");
+}
+
+#[test]
 fn threads_are_known_by_what_they_ran_and_belong_to_one_server() {
     let plan = plan(&[TIMER, FILTER], "/good");
     let (sights, _) = follow(&plan, true);

@@ -738,7 +738,7 @@ impl Raw {
         let mut fed: BTreeSet<&str> = BTreeSet::new();
         for e in edges.values() {
             // At an input one chain ends, and another begins.
-            if !self.notes.contains_key(&("input".into(), e.topic.clone())) {
+            if !self.is_input(&e.topic) {
                 next.entry(&e.from).or_default().push(&e.to);
             }
             if !e.assumed {
@@ -770,6 +770,10 @@ impl Raw {
                     .flatten()
                     .all(|to| path.iter().any(|c| c == to))
         };
+        let inputs: BTreeMap<&str, &str> = callbacks
+            .values()
+            .map(|c| (c.id.as_str(), c.input.as_str()))
+            .collect();
         let mut chains = Vec::new();
         for (key, path) in std::mem::take(&mut self.paths) {
             if path.modes.is_empty() || !is_chain(&key) {
@@ -801,8 +805,10 @@ impl Raw {
                 .map(|o| o.0.clone());
             topics.extend(output.filter(|o| !o.is_empty()));
             hidden.outputs.insert(id.clone(), path.outputs);
+            let first = callbacks.first().and_then(|id| inputs.get(id.as_str()));
             chains.push(Chain {
                 id,
+                from_input: first.is_some_and(|input| self.is_input(input)),
                 callbacks,
                 topics,
                 assumed,
@@ -951,7 +957,7 @@ impl Raw {
             let text = match kind.as_str() {
                 ASSUMED => s.clone(),
                 "timer_node" => format!("{s} is taken to belong to the node whose topics it publishes."),
-                "input" => format!("Chains begin where {s} is taken, whoever publishes it: as was said."),
+                "input" => format!("Chains begin with {s}, whoever publishes it, and their latency counts from then: as was said."),
                 "node_name" => format!("The node {s} is named after its process: its own name was not recorded."),
                 "caller_guess" => format!("Some requests of {s} could have come from several clients; the one that sent first is taken."),
                 _ => continue,

@@ -255,6 +255,10 @@ pub struct Chain {
     /// True where a `--link` annotation carries it.
     #[serde(default)]
     pub assumed: bool,
+    /// True where the chain begins with an input that was named (`--input`): its latency then counts from
+    /// the input's publication, and the way to the first callback is in that callback's share.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_input: bool,
     /// Figures over all modes.
     #[serde(flatten)]
     pub figures: ChainFigures,
@@ -269,7 +273,7 @@ pub struct ChainFigures {
     /// Executions followed from source to output.
     pub executions: u64,
     /// Start of the first callback to the publication of the chain's output (to the end of the
-    /// last callback where it publishes nothing): Algorithm 1.
+    /// last callback where it publishes nothing): Algorithm 1. See [`Chain::from_input`].
     pub latency_ns: Dist,
     /// (max - min) / 2.
     pub jitter_ns: u64,

@@ -91,7 +91,9 @@ pub(crate) struct Maker<'a, 'm> {
     pub(crate) request: &'a Request,
     /// When the chain's first callback starts, counted from its cycle: 0, or what it takes to let an input in
     /// and to get to the callback.
-    pub(crate) start_ns: u64,
+    pub(crate) way_ns: u64,
+    /// What is to be added to the chain's measured latencies: that way, unless they hold it.
+    start_ns: u64,
     /// Slot of the throttler at the start of the cycle.
     pub(crate) let_in_ns: u64,
     inputs: Vec<Throttle>,
@@ -137,10 +139,13 @@ impl<'a, 'm> Maker<'a, 'm> {
         }
         let let_in_ns = Self::let_in_ns(scope, inputs.len());
         let handover = scope.handover_ns().filter(|_| !inputs.is_empty());
+        let way_ns = let_in_ns.max(handover.map_or(0, round_up));
+        let whole = scope.chains.iter().all(|c| c.from_input);
         Ok(Maker {
             scope,
             request,
-            start_ns: let_in_ns.max(handover.map_or(0, round_up)),
+            way_ns,
+            start_ns: if whole { 0 } else { way_ns },
             let_in_ns,
             inputs,
         })
@@ -282,7 +287,7 @@ impl<'a, 'm> Maker<'a, 'm> {
             };
             let part = &scope.parts[i];
             let first = if part.before.is_empty() {
-                self.start_ns
+                self.way_ns
             } else {
                 0
             };
@@ -431,7 +436,7 @@ impl<'a, 'm> Maker<'a, 'm> {
     /// One slot at the start of the cycle, in which outputs leave `cycles` cycles after the input came;
     /// the chain may run in all of it.
     fn let_layout(&self, held: Vec<Publication<'m>>, length: u64, cycles: u64) -> Layout<'m> {
-        let (start, end) = (self.start_ns, self.start_ns + length);
+        let (start, end) = (self.way_ns, self.way_ns + length);
         // The chain has the whole cycle, so that its first callback starts when it is released; the
         // outputs go before it in their slot.
         let mut servers = self.gamma(vec![slot(0, self.scope.cycle_ns)]);
@@ -463,7 +468,7 @@ impl<'a, 'm> Maker<'a, 'm> {
             held.extend(publications);
         }
         let length = self.slot_ns(held.len())?;
-        let left = self.scope.cycle_ns.saturating_sub(self.start_ns + length);
+        let left = self.scope.cycle_ns.saturating_sub(self.way_ns + length);
         // In every cycle every callback runs once, on what came at its start.
         let mut need: BTreeMap<u16, u64> = BTreeMap::new();
         for part in &self.scope.parts {
@@ -519,7 +524,7 @@ impl<'a, 'm> Maker<'a, 'm> {
                 .map_or(0, Part::best_ns),
         };
         // Never at the very start, where the slots of the next cycle are.
-        self.start_ns + (best / 2).max(1)
+        self.way_ns + (best / 2).max(1)
     }
 
     /// Adds what does not depend on the strategy.

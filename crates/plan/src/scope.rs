@@ -23,13 +23,17 @@ pub(crate) struct Part<'m> {
     /// the executor's work and the wait for other inputs. Longest and mean, ns.
     pub(crate) around_worst_ns: u64,
     pub(crate) around_mean_ns: f64,
+    /// What its chains' worst cases leave it, with the others at their best: what took it longer was not on
+    /// their way.
+    most_ns: u64,
 }
 
 impl Part<'_> {
     /// Longest time from its start to its end when nothing of lower priority disturbs it, ns.
     pub(crate) fn worst_ns(&self) -> u64 {
         let f = &self.callback.figures;
-        f.exec_ns.max().saturating_add(f.blocked_ns.max())
+        let worst = f.exec_ns.max().saturating_add(f.blocked_ns.max());
+        worst.min(self.most_ns)
     }
 
     /// The typical time, ns.
@@ -45,7 +49,8 @@ impl Part<'_> {
 
     /// What its server has to give it in a cycle: its longest time, and what its executor does before it.
     pub(crate) fn demand_ns(&self) -> u64 {
-        self.worst_ns().saturating_add(self.around_worst_ns)
+        let demand = self.worst_ns().saturating_add(self.around_worst_ns);
+        demand.min(self.most_ns)
     }
 }
 
@@ -90,6 +95,18 @@ fn around(model: &Model, callbacks: &BTreeMap<&str, &Callback>, id: &str) -> (u6
         *side = (side.0.max(latency.max()), side.1.max(latency.mean()));
     }
     (before.0 + behind.0, before.1 + behind.1)
+}
+
+/// The longest that a callback can have taken, with its way, in any measured execution of its chains.
+fn most(chains: &[&Chain], callbacks: &BTreeMap<&str, &Callback>, id: &str) -> u64 {
+    let of = |chain: &&&Chain| chain.callbacks.iter().any(|c| c == id);
+    let left = |chain: &&Chain| {
+        let others = chain.callbacks.iter().filter(|c| *c != id);
+        let known = others.filter_map(|c| callbacks.get(c.as_str()));
+        let best: u64 = known.map(|c| c.figures.exec_ns.min()).sum();
+        chain.figures.latency_ns.max().saturating_sub(best)
+    };
+    chains.iter().filter(of).map(left).max().unwrap_or(u64::MAX)
 }
 
 impl<'m> Scope<'m> {
@@ -149,6 +166,7 @@ impl<'m> Scope<'m> {
                 // What is longer than the chain was not on its way.
                 around_worst_ns: around_worst_ns.min(latency.max()),
                 around_mean_ns: around_mean_ns.min(latency.mean()),
+                most_ns: most(&chains, &callbacks, id),
             });
         }
         let mut scope = Scope {

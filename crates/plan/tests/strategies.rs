@@ -411,6 +411,10 @@ fn an_event_is_let_through_once_per_cycle() {
     );
     r.cycle_ns = Some(ms(200.0));
     assert_eq!(made(&m, &r).cycle_ms, Ms(ms(200.0)));
+
+    // Latencies that count from the input hold its way.
+    m.chains[0].from_input = true;
+    assert_eq!(slots(server(&made(&m, &r), "gamma")), [(0.0, 59.5)]);
 }
 
 #[test]

@@ -287,6 +287,7 @@ impl Builder {
             callbacks,
             topics,
             assumed: false,
+            from_input: false,
             figures: ChainFigures {
                 executions,
                 jitter_ns: (latency.max() - latency.min()) / 2,

@@ -1161,15 +1161,20 @@ impl Synth {
                 self.steps.release_all(&mut from.lineages);
             }
             other => {
+                // From an input on, its way counts.
+                let mut begin = start;
                 if let Some(mut from) = other {
                     self.steps.release_all(&mut from.lineages);
+                    if begins {
+                        begin = from.time.min(start);
+                    }
                 }
                 self.flow.vertices[vertex as usize].sourced += 1;
                 let path = self.paths.root(vertex);
                 if path == NONE {
                     self.notes.count(Note::Capped, 1);
                 } else {
-                    let step = self.steps.root(path, start);
+                    let step = self.steps.root(path, begin);
                     lineages.push(step);
                 }
             }

@@ -519,17 +519,19 @@ fn a_chain_begins_at_an_input() {
     let m = with_input("/a");
     let path = "/filter:subscription(/a) > /sink:subscription(/b)";
     assert_eq!(chains(&m), ["/driver:timer(100ms)", path]);
-    // From the filter's start to the sink's end.
+    // From the driver's publication, half a millisecond before its end, to the sink's end.
+    assert!(chain(&m, path).from_input);
     let figures = &chain(&m, path).figures;
     assert_eq!(
         (figures.executions, figures.latency_ns.max()),
-        (10, 4_000_000)
+        (10, 5_500_000)
     );
     // Who feeds it is still known.
     assert_eq!(edges(&m), edges(&s.model()));
-    assert!(m.assumptions.iter().any(|a| a.contains("begin where /a")));
+    assert!(m.assumptions.iter().any(|a| a.contains("begin with /a")));
     let m = with_input("/c");
     assert_eq!(chains(&m), chains(&s.model()));
+    assert!(m.chains.iter().all(|c| !c.from_input));
     assert!(m
         .coverage
         .iter()

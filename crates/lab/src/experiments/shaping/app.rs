@@ -1,6 +1,7 @@
 //! The applications that are shaped: how they are started, and which of their chains is meant.
 
 use crate::experiment::{cache_dir, Context, LabError};
+use onbeat_model::schema::Chain;
 use onbeat_model::Model;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -198,9 +199,9 @@ pub(super) fn load(path: &Path) -> Result<Model, LabError> {
 }
 
 impl App {
-    /// The id of its chain: the one between its ends that was executed most.
-    pub fn chain(&self, model: &Model) -> Result<String, LabError> {
-        let fits = |c: &&onbeat_model::schema::Chain| {
+    /// Its chain: the one between its ends that was executed most.
+    pub fn chain_of<'m>(&self, model: &'m Model) -> Result<&'m Chain, LabError> {
+        let fits = |c: &&Chain| {
             let ends = (c.callbacks.first(), c.callbacks.last());
             matches!(ends, (Some(a), Some(b)) if a.starts_with(self.ends.0) && b.starts_with(self.ends.1))
         };
@@ -209,7 +210,6 @@ impl App {
             .iter()
             .filter(fits)
             .max_by_key(|c| c.figures.executions)
-            .map(|c| c.id.clone())
             .ok_or_else(|| {
                 let why = format!("no chain from {} to {}", self.ends.0, self.ends.1);
                 LabError::unexpected(format!("the model of {}", self.name), why)
@@ -280,7 +280,7 @@ impl App {
         plan: &Path,
         options: &[&str],
     ) -> Result<(), LabError> {
-        let chain = self.chain(&load(model)?)?;
+        let chain = self.chain_of(&load(model)?)?.id.clone();
         let mut words = vec!["plan".to_owned(), model.display().to_string()];
         words.extend(["--chain".to_owned(), chain]);
         words.extend(self.place.iter().cloned());

@@ -417,6 +417,11 @@ fn chain_id(callbacks: &[String], topics: &[String]) -> String {
 }
 
 impl Raw {
+    /// Was it said that chains begin with this topic?
+    fn is_input(&self, topic: &str) -> bool {
+        self.notes.contains_key(&("input".into(), topic.into()))
+    }
+
     /// Takes a model apart into what its runs have shown.
     pub(crate) fn of(model: Model) -> Result<Raw, ModelMergeError> {
         let evidence: Evidence = if model.evidence.is_null() {

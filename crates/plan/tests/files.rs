@@ -96,7 +96,7 @@ fn a_slip_of_the_hand_is_named_with_its_line() {
     );
     has(
         said("priority: 80", "priority: 81"),
-        &["gamma", "delta", "81", "CPU 1"],
+        &["gamma", "throttle", "81", "CPU 1"],
     );
     has(
         said("name: gamma", "name: delta"),

@@ -140,6 +140,7 @@ impl<'a, 'm> Maker<'a, 'm> {
         let let_in_ns = Self::let_in_ns(scope, inputs.len());
         let handover = scope.handover_ns().filter(|_| !inputs.is_empty());
         let way_ns = let_in_ns.max(handover.map_or(0, round_up));
+        let way_ns = way_ns.min(scope.cycle_ns);
         let whole = scope.chains.iter().all(|c| c.from_input);
         Ok(Maker {
             scope,
@@ -291,7 +292,8 @@ impl<'a, 'm> Maker<'a, 'm> {
             } else {
                 0
             };
-            let end = start.saturating_add(self.with_epsilon(part.demand_ns()) + first);
+            let need = self.with_epsilon(part.demand_ns()).saturating_add(first);
+            let end = start.saturating_add(need);
             free.insert(part.cpu, end);
             spans[i] = Some((start, end));
             order.push(i);

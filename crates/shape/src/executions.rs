@@ -76,7 +76,12 @@ pub struct Executions {
     held: Vec<VecDeque<Held>>,
     /// By the start of a callback: where the chain began whose held or throttled item it took.
     bridges: VecDeque<(u64, u64)>,
+    /// The last ones found: where several ways lead from a start to an output, it is one execution.
+    last: VecDeque<Execution>,
 }
+
+/// So many executions are remembered to tell one that is found again.
+const LAST: usize = 64;
 
 struct End {
     first: usize,
@@ -123,6 +128,7 @@ impl Executions {
             inputs: plan.inputs.iter().map(|i| i.topic.clone()).collect(),
             held: vec![VecDeque::new(); plan.outputs.len()],
             bridges: VecDeque::new(),
+            last: VecDeque::new(),
         }
     }
 
@@ -180,14 +186,15 @@ impl Executions {
                 }
                 for (chain, end) in self.ends.iter().enumerate() {
                     if end.last == *callback && end.output.is_none() && end.topic == *topic {
-                        found.push(Execution {
+                        let execution = Execution {
                             chain,
                             start_ns: origin_ns,
                             left_ns: *time_ns,
                             output_ns: *time_ns,
                             dropped: false,
                             late: false,
-                        });
+                        };
+                        once(&mut self.last, execution, found);
                     }
                 }
             }
@@ -235,7 +242,7 @@ impl Executions {
         for (chain, end) in self.ends.iter().enumerate() {
             if end.output == Some(output) {
                 let dropped = release.published_ns == 0;
-                found.push(Execution {
+                let execution = Execution {
                     chain,
                     start_ns,
                     left_ns,
@@ -246,8 +253,21 @@ impl Executions {
                     },
                     dropped,
                     late: release.late,
-                });
+                };
+                once(&mut self.last, execution, found);
             }
         }
     }
+}
+
+/// Appends an execution that was not found before.
+fn once(last: &mut VecDeque<Execution>, execution: Execution, found: &mut Vec<Execution>) {
+    if last.contains(&execution) {
+        return;
+    }
+    if last.len() == LAST {
+        last.pop_front();
+    }
+    last.push_back(execution);
+    found.push(execution);
 }

@@ -175,6 +175,48 @@ fn an_output_that_a_shaper_publishes_ends_the_chain() {
 }
 
 #[test]
+fn several_ways_from_a_start_to_an_output_are_one_execution() {
+    let plan = plan(&[TIMER, FILTER], "/good");
+    let mut executions = Executions::new(&plan, Watcher::new(&plan).callbacks());
+    let left = Sight::Left {
+        callback: 1,
+        topic: Some("/good/held".into()),
+        time_ns: 130 * MS,
+        source_ns: Some(7),
+        from: 0,
+        start_ns: 100 * MS,
+    };
+    let release = Release {
+        output: 0,
+        source_ns: 7,
+        published_ns: 190 * MS,
+        done_ns: 190 * MS,
+        late: false,
+    };
+    let mut found = Vec::new();
+    executions.released(release, &mut found);
+    executions.see(&left, &mut found);
+    executions.see(&left, &mut found);
+    assert_eq!(found.len(), 1, "{found:?}");
+    // And where nothing is held.
+    let mut bare = plan.clone();
+    bare.outputs.clear();
+    let mut executions = Executions::new(&bare, Watcher::new(&bare).callbacks());
+    let left = Sight::Left {
+        callback: 1,
+        topic: Some("/good".into()),
+        time_ns: 130 * MS,
+        source_ns: Some(7),
+        from: 0,
+        start_ns: 100 * MS,
+    };
+    found.clear();
+    executions.see(&left, &mut found);
+    executions.see(&left, &mut found);
+    assert_eq!(found.len(), 1, "{found:?}");
+}
+
+#[test]
 fn a_chain_is_followed_through_a_shaper_in_its_middle() {
     let (_, found) = follow(&plan(&[TIMER, FILTER, SINK], "/out"), true);
     assert_eq!(found.len(), 10, "{found:?}");

@@ -441,6 +441,63 @@ pub fn dots(
     })
 }
 
+/// Points of several series, each in a panel of its own, on the same axes: values one by one, where
+/// side by side tells more than on top of each other. What few values lie far above are counted in the
+/// panel's name, not drawn.
+pub fn panels(
+    title: &str,
+    x: &str,
+    y: &str,
+    series: &[(String, Vec<(f64, f64)>)],
+) -> Result<String, LabError> {
+    let points = || series.iter().flat_map(|s| s.1.iter());
+    let last = points().fold(1.0, |m: f64, p| m.max(p.0));
+    let low = points().fold(f64::MAX, |l, p| l.min(p.1));
+    let usual = |s: &(String, Vec<(f64, f64)>)| Sorted::new(s.1.iter().map(|p| p.1)).quantile(0.99);
+    let high = series.iter().map(usual).fold(low, f64::max);
+    let room = ((high - low) * 0.1).max(0.5);
+    let range = if low > high {
+        0.0..1.0
+    } else {
+        (low - room).max(0.0)..high + room
+    };
+    let rows = if series.len() > 4 { 2 } else { 1 };
+    let columns = series.len().div_ceil(rows).max(1);
+    draw(title, |area| {
+        let below = area.titled(title, ("sans-serif", 20))?;
+        let areas = below.split_evenly((rows, columns));
+        for (i, (name, points)) in series.iter().enumerate() {
+            let above = points.iter().filter(|p| p.1 > range.end).count();
+            let name = match above {
+                0 => name.clone(),
+                _ => format!("{name} ({above} above)"),
+            };
+            let mut chart = ChartBuilder::on(&areas[i])
+                .caption(name, ("sans-serif", 14))
+                .margin(6)
+                .margin_right(12)
+                .x_label_area_size(36)
+                .y_label_area_size(46)
+                .build_cartesian_2d(0.0..last, range.clone())?;
+            chart
+                .configure_mesh()
+                .x_desc(if i + columns >= series.len() { x } else { "" })
+                .y_desc(if i % columns == 0 { y } else { "" })
+                .x_labels(4)
+                .x_label_formatter(&label)
+                .y_label_formatter(&label)
+                .light_line_style(WHITE)
+                .label_style(("sans-serif", 12))
+                .axis_desc_style(("sans-serif", 13))
+                .draw()?;
+            let paint = colour(i);
+            let drawn = points.iter().filter(|p| p.1 <= range.end);
+            chart.draw_series(drawn.map(|&p| Circle::new(p, 1, paint.filled())))?;
+        }
+        Ok(())
+    })
+}
+
 /// A line of [`curves`].
 #[derive(Debug, Clone)]
 pub struct Curve {
@@ -639,6 +696,20 @@ mod tests {
         if let Some(dir) = std::env::var_os("ONBEAT_PLOTS") {
             std::fs::write(std::path::Path::new(&dir).join(name), svg).unwrap();
         }
+    }
+
+    #[test]
+    fn panels_hold_their_data() {
+        let wave = |k: f64| (0..200).map(move |i| (f64::from(i), 30.0 + k * f64::from(i).sin()));
+        let mut series: Vec<(String, Vec<(f64, f64)>)> = (1..=7)
+            .map(|k| (format!("arm {k}"), wave(f64::from(k)).collect()))
+            .collect();
+        series[2].1[77].1 = 500.0;
+        let svg = panels("Latency", "execution", "ms", &series).unwrap();
+        keep("panels.svg", &svg);
+        assert_eq!(svg.matches("<circle").count(), 7 * 200 - 1);
+        assert!(svg.contains("arm 3 (1 above)") && svg.contains("arm 7"));
+        keep("panels-none.svg", &panels("Latency", "x", "y", &[]).unwrap());
     }
 
     #[test]

@@ -241,6 +241,9 @@ impl Listener {
 /// Latencies of an outcome, ms.
 pub(super) type Latencies = fn(&Outcome) -> &[f64];
 
+/// So many arms can be told apart on top of each other.
+const OVERLAID: usize = 3;
+
 /// Latency over executions, an arm beside the other.
 pub(super) fn plot(
     context: &mut Context,
@@ -261,6 +264,10 @@ pub(super) fn plot(
             )
         })
         .collect();
-    let svg = plot::dots(title, "execution", "end-to-end latency, ms", &series)?;
+    let draw = match series.len() {
+        0..=OVERLAID => plot::dots,
+        _ => plot::panels,
+    };
+    let svg = draw(title, "execution", "end-to-end latency, ms", &series)?;
     context.plot(file, &svg)
 }

@@ -709,7 +709,10 @@ mod tests {
         keep("panels.svg", &svg);
         assert_eq!(svg.matches("<circle").count(), 7 * 200 - 1);
         assert!(svg.contains("arm 3 (1 above)") && svg.contains("arm 7"));
-        keep("panels-none.svg", &panels("Latency", "x", "y", &[]).unwrap());
+        keep(
+            "panels-none.svg",
+            &panels("Latency", "x", "y", &[]).unwrap(),
+        );
     }
 
     #[test]

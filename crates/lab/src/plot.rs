@@ -400,22 +400,25 @@ pub fn lines(title: &str, axes: Axes<'_>, lines: &[Line]) -> Result<String, LabE
     })
 }
 
-/// Points of several series over a common x, with the legend beside them: values one by one.
-pub fn dots(
-    title: &str,
-    x: &str,
-    y: &str,
-    series: &[(String, Vec<(f64, f64)>)],
-) -> Result<String, LabError> {
-    let points = || series.iter().flat_map(|s| s.1.iter());
+/// A series: its name and its points.
+pub type Points = (String, Vec<(f64, f64)>);
+
+/// The last x of several series, and a range of y up to `high`, with room around by this part.
+fn extent(series: &[Points], high: f64, room: f64) -> (f64, Range<f64>) {
+    let points = || series.iter().flat_map(|s| &s.1);
     let last = points().fold(1.0, |m: f64, p| m.max(p.0));
-    let (low, high) = points().fold((f64::MAX, f64::MIN), |(l, h), p| (l.min(p.1), h.max(p.1)));
-    let room = ((high - low) * 0.05).max(0.5);
-    let range = if low > high {
-        0.0..1.0
-    } else {
-        (low - room).max(0.0)..high + room
-    };
+    let low = points().fold(f64::MAX, |l, p| l.min(p.1));
+    if low > high {
+        return (last, 0.0..1.0);
+    }
+    let room = ((high - low) * room).max(0.5);
+    (last, (low - room).max(0.0)..high + room)
+}
+
+/// Points of several series over a common x, with the legend beside them: values one by one.
+pub fn dots(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String, LabError> {
+    let high = series.iter().flat_map(|s| &s.1).map(|p| p.1);
+    let (last, range) = extent(series, high.fold(f64::MIN, f64::max), 0.05);
     draw(title, |area| {
         let (left, right) = area.split_horizontally(beside(series.iter().map(|s| &*s.0)));
         let mut chart = ChartBuilder::on(&left)
@@ -444,23 +447,10 @@ pub fn dots(
 /// Points of several series, each in a panel of its own, on the same axes: values one by one, where
 /// side by side tells more than on top of each other. What few values lie far above are counted in the
 /// panel's name, not drawn.
-pub fn panels(
-    title: &str,
-    x: &str,
-    y: &str,
-    series: &[(String, Vec<(f64, f64)>)],
-) -> Result<String, LabError> {
-    let points = || series.iter().flat_map(|s| s.1.iter());
-    let last = points().fold(1.0, |m: f64, p| m.max(p.0));
-    let low = points().fold(f64::MAX, |l, p| l.min(p.1));
-    let usual = |s: &(String, Vec<(f64, f64)>)| Sorted::new(s.1.iter().map(|p| p.1)).quantile(0.99);
-    let high = series.iter().map(usual).fold(low, f64::max);
-    let room = ((high - low) * 0.1).max(0.5);
-    let range = if low > high {
-        0.0..1.0
-    } else {
-        (low - room).max(0.0)..high + room
-    };
+pub fn panels(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String, LabError> {
+    let usual = |s: &Points| Sorted::new(s.1.iter().map(|p| p.1)).quantile(0.99);
+    let shown = series.iter().filter(|s| !s.1.is_empty());
+    let (last, range) = extent(series, shown.map(usual).fold(f64::MIN, f64::max), 0.1);
     let rows = if series.len() > 4 { 2 } else { 1 };
     let columns = series.len().div_ceil(rows).max(1);
     draw(title, |area| {

@@ -378,6 +378,18 @@ fn logical_execution_time_per_callback_and_per_chain() {
 }
 
 #[test]
+fn what_took_longer_than_its_chain_was_not_on_its_way() {
+    let mut m = synthetic();
+    m.callbacks[4].figures.exec_ns = dist(&[5.0, 6.0]);
+    let plain = made(&m, &request(Strategy::ServerPerCallback));
+    // Once it waited for something, and the chain's worst case was no longer for it.
+    m.callbacks[1].figures.blocked_ns = dist(&[0.0, 500.0]);
+    let plan = made(&m, &request(Strategy::ServerPerCallback));
+    assert!(plan.promises.worst_ms > plain.promises.worst_ms);
+    assert!(plan.promises.worst_ms <= plan.cycle_ms);
+}
+
+#[test]
 fn an_event_is_let_through_once_per_cycle() {
     let mut m = synthetic();
     let first = &mut m.callbacks[0];
@@ -411,6 +423,18 @@ fn an_event_is_let_through_once_per_cycle() {
     );
     r.cycle_ns = Some(ms(200.0));
     assert_eq!(made(&m, &r).cycle_ms, Ms(ms(200.0)));
+
+    // Who publishes it must come in time, and waits for no slot.
+    m.callbacks.push(callback(
+        "/bag:timer(100ms)",
+        CallbackType::Timer,
+        &[1.0],
+        &["/points/onbeat_held"],
+    ));
+    let plan = made(&m, &r);
+    let feeders = server(&plan, "feeders");
+    assert_eq!(feeders.callbacks, ["/bag:timer(100ms)"]);
+    assert!(feeders.slots_ms.is_empty() && feeders.priority > 0);
 
     // Latencies that count from the input hold its way.
     m.chains[0].from_input = true;

@@ -178,9 +178,9 @@ fn an_output_that_a_shaper_publishes_ends_the_chain() {
 fn several_ways_from_a_start_to_an_output_are_one_execution() {
     let plan = plan(&[TIMER, FILTER], "/good");
     let mut executions = Executions::new(&plan, Watcher::new(&plan).callbacks());
-    let left = Sight::Left {
+    let left = |topic: &str| Sight::Left {
         callback: 1,
-        topic: Some("/good/held".into()),
+        topic: Some(topic.into()),
         time_ns: 130 * MS,
         source_ns: Some(7),
         from: 0,
@@ -195,24 +195,16 @@ fn several_ways_from_a_start_to_an_output_are_one_execution() {
     };
     let mut found = Vec::new();
     executions.released(release, &mut found);
-    executions.see(&left, &mut found);
-    executions.see(&left, &mut found);
+    executions.see(&left("/good/held"), &mut found);
+    executions.see(&left("/good/held"), &mut found);
     assert_eq!(found.len(), 1, "{found:?}");
     // And where nothing is held.
     let mut bare = plan.clone();
     bare.outputs.clear();
     let mut executions = Executions::new(&bare, Watcher::new(&bare).callbacks());
-    let left = Sight::Left {
-        callback: 1,
-        topic: Some("/good".into()),
-        time_ns: 130 * MS,
-        source_ns: Some(7),
-        from: 0,
-        start_ns: 100 * MS,
-    };
     found.clear();
-    executions.see(&left, &mut found);
-    executions.see(&left, &mut found);
+    executions.see(&left("/good"), &mut found);
+    executions.see(&left("/good"), &mut found);
     assert_eq!(found.len(), 1, "{found:?}");
 }
 

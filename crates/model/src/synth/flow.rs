@@ -496,12 +496,16 @@ impl Synth {
         }
         self.published_by(owner, vertex, name, node, time);
         let mut lineages = self.steps.share(&own);
+        let mut beyond = Vec::new();
         if let Owner::Instance(i) = self.resolve(owner) {
-            self.synchronise(i, node, name, time, message, &mut lineages);
+            beyond = self.synchronise(i, node, name, time, message, &mut lineages);
         } else {
             self.publish_unsynchronised(node, name);
         }
-        self.saw_left(&lineages, Some(name), time, source_ns);
+        self.saw_left(lineages.as_slice(), Some(name), time, source_ns);
+        // They are followed no further, but came this far.
+        self.saw_left(&beyond, Some(name), time, source_ns);
+        beyond.into_iter().for_each(|s| self.steps.release(s));
         if self.flow.published.len() <= publisher as usize {
             self.flow.published.resize(publisher as usize + 1, None);
         }
@@ -770,7 +774,8 @@ impl Synth {
             self.published_by(owner, vertex, name, node, time);
             match self.resolve(owner) {
                 Owner::Instance(i) => {
-                    self.synchronise(i, node, name, time, message, &mut lineages);
+                    let beyond = self.synchronise(i, node, name, time, message, &mut lineages);
+                    beyond.into_iter().for_each(|s| self.steps.release(s));
                 }
                 _ => self.publish_unsynchronised(node, name),
             }
@@ -1325,7 +1330,7 @@ impl Synth {
                 }
                 if whole {
                     if output == NONE {
-                        self.saw_left(&lineages, None, time, None);
+                        self.saw_left(lineages.as_slice(), None, time, None);
                     }
                     for &s in lineages.as_slice() {
                         self.paths.finish(&self.steps, s, time, output);

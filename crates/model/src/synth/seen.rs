@@ -3,7 +3,6 @@
 use super::facts::Instance;
 use super::threads::Why;
 use super::{Owner, Synth};
-use crate::chains::Lineages;
 
 /// What was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,7 +123,7 @@ impl Synth {
 
     pub(super) fn saw_left(
         &mut self,
-        lineages: &Lineages,
+        steps: &[u32],
         name: Option<u32>,
         time_ns: u64,
         source_ns: Option<i64>,
@@ -132,7 +131,7 @@ impl Synth {
         if self.seen.is_none() {
             return;
         }
-        for &step in lineages.as_slice() {
+        for &step in steps {
             self.saw(Seen::Left {
                 name,
                 time_ns,

@@ -249,8 +249,9 @@ impl Synth {
     }
 
     /// An instance publishes a topic of a node at `time`: adds the lineages that lead there
-    /// through the node's other subscriptions. `message` tells an intra-process message, of which
-    /// each copy is published, but which is one output.
+    /// through the node's other subscriptions, and returns those that find no room there; the caller
+    /// owns a reference on each. `message` tells an intra-process message, of which each copy is
+    /// published, but which is one output.
     pub(super) fn synchronise(
         &mut self,
         instance: u32,
@@ -259,35 +260,38 @@ impl Synth {
         time: u64,
         message: Option<u64>,
         lineages: &mut Lineages,
-    ) {
+    ) -> Vec<u32> {
+        let mut beyond = Vec::new();
         let it = *self.instances.get(instance);
         let Some(group) = self.groups.get(&node) else {
-            return;
+            return beyond;
         };
         let me = group.members.iter().position(|m| m.vertex == it.vertex);
         let (Some(me), Some(number)) = (me, it.entry) else {
             self.publish_unsynchronised(node, topic);
-            return;
+            return beyond;
         };
         let known = group.outputs.iter().position(|o| o.topic == topic);
         if let (Some(i), Some(message)) = (known, message) {
             if let Some((same, added)) = &group.outputs[i].message {
                 if *same == message {
                     let added = self.steps.share(&added.clone());
-                    self.add_lineages(lineages, added);
-                    return;
+                    Self::add_lineages(lineages, added, &mut beyond);
+                    self.notes
+                        .count(super::notes::Note::Capped, beyond.len() as u64);
+                    return beyond;
                 }
             }
         }
         if known.is_none() && !group.several {
-            return;
+            return beyond;
         }
         let vertex = match known {
             Some(i) => group.outputs[i].vertex,
             None => self.sync_vertex(node, topic),
         };
         let Some(mut group) = self.groups.remove(&node) else {
-            return;
+            return beyond;
         };
         let o = known.unwrap_or_else(|| {
             let mut parts = vec![Part::default(); group.members.len()];
@@ -402,8 +406,7 @@ impl Synth {
                 let step = self.steps.extend(s, path, handed, start);
                 self.paths.finish(&self.steps, step, time, topic);
                 if !added.push(step) {
-                    self.steps.release(step);
-                    self.notes.count(super::notes::Note::Capped, 1);
+                    beyond.push(step);
                 }
             }
         }
@@ -413,16 +416,18 @@ impl Synth {
         if let Some(message) = message {
             output.message = Some((message, self.steps.share(&added)));
         }
-        self.add_lineages(lineages, added);
+        Self::add_lineages(lineages, added, &mut beyond);
         self.groups.insert(node, group);
+        self.notes
+            .count(super::notes::Note::Capped, beyond.len() as u64);
+        beyond
     }
 
-    /// Moves lineages to others.
-    fn add_lineages(&mut self, to: &mut Lineages, from: Lineages) {
+    /// Moves lineages to others; what finds no room goes to `beyond`.
+    fn add_lineages(to: &mut Lineages, from: Lineages, beyond: &mut Vec<u32>) {
         for &step in from.as_slice() {
             if !to.push(step) {
-                self.steps.release(step);
-                self.notes.count(super::notes::Note::Capped, 1);
+                beyond.push(step);
             }
         }
     }

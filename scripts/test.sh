@@ -5,11 +5,14 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 
 say() { printf '\033[2m-- %s\033[0m\n' "$*" >&2; }
 
-# What needs the kernel is skipped by these tests themselves, by name and with the reason.
+# What needs the kernel is skipped by these tests themselves, by name and with the reason. Each step's
+# failure counts: `set -e` does not where a function is part of a condition.
 unit() {
   say "unit and integration tests"
-  cargo test --locked --workspace
-  scripts/check.sh quick
+  local failed=0
+  cargo test --locked --workspace --no-fail-fast || failed=1
+  scripts/check.sh quick || failed=1
+  return "$failed"
 }
 
 environments() {

@@ -403,10 +403,15 @@ pub fn lines(title: &str, axes: Axes<'_>, lines: &[Line]) -> Result<String, LabE
 /// A series: its name and its points.
 pub type Points = (String, Vec<(f64, f64)>);
 
+/// The last x.
+fn last<'p>(points: impl IntoIterator<Item = &'p (f64, f64)>) -> f64 {
+    points.into_iter().fold(1.0, |m: f64, p| m.max(p.0))
+}
+
 /// The last x of several series, and a range of y up to `high`, with room around by this part.
 fn extent(series: &[Points], high: f64, room: f64) -> (f64, Range<f64>) {
     let points = || series.iter().flat_map(|s| &s.1);
-    let last = points().fold(1.0, |m: f64, p| m.max(p.0));
+    let last = last(points());
     let low = points().fold(f64::MAX, |l, p| l.min(p.1));
     if low > high {
         return (last, 0.0..1.0);
@@ -444,13 +449,13 @@ pub fn dots(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String, 
     })
 }
 
-/// Points of several series, each in a panel of its own, on the same axes: values one by one, where
-/// side by side tells more than on top of each other. What few values lie far above are counted in the
-/// panel's name, not drawn.
+/// Points of several series, each in a panel of its own, as wide as it needs and with the same y: values
+/// one by one, where side by side tells more than on top of each other. What few values lie far above are
+/// counted in the panel's name, not drawn.
 pub fn panels(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String, LabError> {
     let usual = |s: &Points| Sorted::new(s.1.iter().map(|p| p.1)).quantile(0.99);
     let shown = series.iter().filter(|s| !s.1.is_empty());
-    let (last, range) = extent(series, shown.map(usual).fold(f64::MIN, f64::max), 0.1);
+    let (_, range) = extent(series, shown.map(usual).fold(f64::MIN, f64::max), 0.1);
     let rows = if series.len() > 4 { 2 } else { 1 };
     let columns = series.len().div_ceil(rows).max(1);
     draw(title, |area| {
@@ -468,7 +473,7 @@ pub fn panels(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String
                 .margin_right(12)
                 .x_label_area_size(36)
                 .y_label_area_size(46)
-                .build_cartesian_2d(0.0..last, range.clone())?;
+                .build_cartesian_2d(0.0..last(points), range.clone())?;
             chart
                 .configure_mesh()
                 .x_desc(if i + columns >= series.len() { x } else { "" })

@@ -370,3 +370,35 @@ fn tables(plan: &Plan) -> Vec<OutputTable> {
     });
     outputs.chain(inputs).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Inputs are let in one after the other, in the order of the plan, which is that of their times.
+    #[test]
+    fn the_first_input_has_the_highest_priority() {
+        let text = include_bytes!("../../plan/tests/golden/plan.yaml");
+        let mut plan = onbeat_plan::file::read(text).expect("a plan");
+        let mut second = plan.inputs[0].clone();
+        second.topic = "/scans".into();
+        plan.inputs.push(second);
+        let page = PageWriter::new().expect("a page");
+        let (_, write) = pipe().expect("a pipe");
+        let (config, numbers) =
+            configuration(&plan, 1, PathBuf::new(), Vec::new(), page.fd(), &write);
+        let told: Vec<_> = config
+            .outputs
+            .iter()
+            .map(|o| {
+                let priority = o.place.as_ref().and_then(|p| p.priority);
+                (o.topic.as_str(), priority)
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [("/t5", Some(81)), ("/points", Some(81)), ("/scans", Some(80))]
+        );
+        assert_eq!(numbers, [Some(0), None, None]);
+    }
+}

@@ -83,8 +83,8 @@ impl Synth {
         }
     }
 
-    /// Ids of all vertices that ran: equal ones get ordinals in order of creation.
-    /// Ids of the callbacks so far, by their number; none for those that did not run.
+    /// Ids of the callbacks so far, by their number; none for those that did not run. Equal ones get
+    /// ordinals in order of creation.
     pub fn callback_ids(&self) -> Vec<Option<String>> {
         let mut alike: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (i, v) in self.flow.vertices.iter().enumerate() {

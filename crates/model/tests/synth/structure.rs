@@ -559,3 +559,73 @@ fn the_middlewares_own_topics_are_left_out_unless_asked_for() {
         ["/source:timer(100ms) -> /logger:subscription(/rosout) /rosout"]
     );
 }
+
+#[test]
+fn who_watches_is_told_of_each_execution_that_counts() {
+    // Three ways to /grid, and six from there to /last: 18 paths, more than an item carries.
+    let mut s = System::new();
+    let source = s.node("source", &[100], &[], &["/source"]);
+    let split = ["a", "b", "c"].map(|n| s.node(n, &[], &["/source"], &[&format!("/{n}")]));
+    let grid = s.node("grid", &[], &["/a", "/b", "/c"], &["/grid"]);
+    let names = ["d", "e", "f", "g", "h", "i"];
+    let again = names.map(|n| s.node(n, &[], &["/grid"], &[&format!("/{n}")]));
+    let topics = names.map(|n| format!("/{n}"));
+    let last = s.node("last", &[], &topics.each_ref().map(|t| t.as_str()), &["/out"]);
+    for i in 1..=50 {
+        let t = 100_000 * i;
+        s.timer(t, source, 0, &[0], 1_000);
+        for (n, &node) in split.iter().enumerate() {
+            let at = t + 2_000 + 10 * n as u64;
+            s.take(at, node, 0, System::stamp(t, 0), &[0], 1_000);
+        }
+        // Who comes last publishes: another one in each round, so that all are seen to be waited for.
+        let join = |s: &mut System, node: usize, from: u64, step: u64, inputs: usize| {
+            let mut end = 0;
+            for n in 0..inputs {
+                let input = (n + i as usize) % inputs;
+                end = from + 10_000 + 2_000 * n as u64;
+                let outputs: &[usize] = if n + 1 == inputs { &[0] } else { &[] };
+                let stamp = System::stamp(from + step * input as u64, 0);
+                s.take(end, node, input, stamp, outputs, 1_000);
+            }
+            end
+        };
+        let fused = join(&mut s, grid, t + 2_000, 10, 3);
+        for (n, &node) in again.iter().enumerate() {
+            let at = fused + 2_000 + 10 * n as u64;
+            s.take(at, node, 0, System::stamp(fused, 0), &[0], 1_000);
+        }
+        join(&mut s, last, fused + 2_000, 10, 6);
+    }
+    let mut synth = Synth::new(SynthOptions::new(run("r1", DEFAULT_MODE)));
+    synth.observe();
+    let mut told = std::collections::BTreeMap::<Vec<u32>, u64>::new();
+    for event in &text::parse(&s.trace()).unwrap() {
+        synth.push(event);
+        let seen: Vec<Seen> = synth.drain_seen().collect();
+        for seen in seen {
+            if let Seen::Left { path, .. } = seen {
+                *told.entry(synth.path(path)).or_default() += 1;
+            }
+        }
+    }
+    let ids = synth.callback_ids();
+    let name = |n: &u32| ids[*n as usize].clone().unwrap();
+    let told: std::collections::BTreeMap<String, u64> = told
+        .into_iter()
+        .map(|(path, n)| (path.iter().map(name).collect::<Vec<_>>().join(" > "), n))
+        .collect();
+    let m = synth.finish();
+    check(&m);
+    let complete: Vec<_> = m
+        .chains
+        .iter()
+        .filter(|c| c.callbacks.last().unwrap() == "/last:sync(/out)")
+        .collect();
+    assert_eq!(complete.len(), 18, "{:#?}", chains(&m));
+    for chain in complete {
+        let path = chain.callbacks.join(" > ");
+        assert_eq!(chain.figures.executions, 50, "{path}");
+        assert_eq!(told.get(&path), Some(&50), "{path}");
+    }
+}

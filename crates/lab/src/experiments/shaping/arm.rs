@@ -6,6 +6,7 @@ use crate::children::Guarded;
 use crate::experiment::{Context, LabError};
 use crate::plot;
 use crate::report::Report;
+use crate::rng::Rng;
 use crate::stats::Sorted;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,43 @@ pub(super) struct Arm<'a> {
     pub plan: PathBuf,
 }
 
-/// What came of an arm over all rounds.
+/// How arms take turns.
+#[derive(Clone, Copy)]
+pub(super) struct Turns {
+    /// Executions of each arm, over all rounds.
+    pub executions: u64,
+    /// Rounds: starts of each arm.
+    pub rounds: usize,
+    /// The arm that the others are held against: it runs before each of them, so that it has as many
+    /// starts as they have together.
+    pub baseline: Option<usize>,
+}
+
+impl Turns {
+    /// Every arm once in each round.
+    pub fn even(executions: u64, rounds: usize) -> Turns {
+        Turns {
+            executions,
+            rounds,
+            baseline: None,
+        }
+    }
+
+    /// `(run, arm)` in order; runs of an arm are counted from 0.
+    fn order(&self, arms: usize, rng: &mut Rng) -> Vec<(usize, usize)> {
+        let turns = schedule(arms, self.rounds, rng);
+        let Some(baseline) = self.baseline.filter(|_| arms > 1) else {
+            return turns;
+        };
+        let others = turns.into_iter().filter(|(_, arm)| *arm != baseline);
+        others
+            .enumerate()
+            .flat_map(|(i, turn)| [(i, baseline), turn])
+            .collect()
+    }
+}
+
+/// What came of an arm over all its runs.
 #[derive(Default)]
 pub(super) struct Outcome {
     /// End-to-end latencies in ms, in order, without discarded outputs.
@@ -33,7 +70,7 @@ pub(super) struct Outcome {
     pub late: u64,
     /// See above.
     pub dropped: u64,
-    /// How far threads ran outside their slots, p99.9 of each round, ms.
+    /// How far threads ran outside their slots, p99.9 of each run, ms.
     pub outside_ms: Vec<f64>,
     /// CPU time of the dispatcher over the time shaped.
     pub dispatcher_share: Vec<f64>,
@@ -84,28 +121,29 @@ impl Outcome {
     }
 }
 
-/// Runs the arms in turns until each has so many executions; writes all samples to `file`.
+/// Runs the arms in turns; writes all samples to `file`.
 pub(super) fn run(
     context: &mut Context,
     report: &mut Report,
     file: &str,
     arms: &[Arm<'_>],
-    executions: u64,
-    rounds: usize,
+    turns: Turns,
 ) -> Result<Vec<Outcome>, LabError> {
     let mut outcomes: Vec<Outcome> = arms.iter().map(|_| Outcome::default()).collect();
     let mut raw = context.raw(
         &format!("{file}.csv"),
-        "arm,round,execution,latency_ms,band,late,dropped",
+        "arm,run,execution,latency_ms,band,late,dropped",
     )?;
-    let order = schedule(arms.len(), rounds, &mut context.rng(file));
+    let order = turns.order(arms.len(), &mut context.rng(file));
+    let all = order.len();
     let mut failed = 0;
-    for (round, arm) in order {
+    for (turn, (round, arm)) in order.into_iter().enumerate() {
         let Arm { name, app, plan } = &arms[arm];
-        let seconds = (executions / rounds as u64 * app.cycle_ms).div_ceil(1000) + 1;
+        let executions = turns.executions / turns.rounds as u64;
+        let seconds = (executions * app.cycle_ms).div_ceil(1000) + 1;
         let limit = seconds + 150;
         context.step(
-            &format!("{file}: {name}, round {} of {rounds}", round + 1),
+            &format!("{file}: {name}, turn {} of {all}", turn + 1),
             Duration::from_secs(limit + 60),
         );
         let samples = context.dir().join(format!("{file}.samples.new"));
@@ -132,7 +170,7 @@ pub(super) fn run(
             Ok(_) => {
                 failed += 1;
                 report.note(format!(
-                    "{file}: {name}, round {}: nothing came of it",
+                    "{file}: {name}, run {}: nothing came of it",
                     round + 1
                 ));
                 continue;
@@ -140,7 +178,7 @@ pub(super) fn run(
             // One round that fails is told; all that fail are an error below.
             Err(error) => {
                 failed += 1;
-                report.note(format!("{file}: {name}, round {}: {error}", round + 1));
+                report.note(format!("{file}: {name}, run {}: {error}", round + 1));
                 continue;
             }
         };
@@ -196,7 +234,7 @@ pub(super) fn run(
     if let Some(empty) = outcomes.iter().position(|o| o.latency_ms.is_empty()) {
         return Err(LabError::unexpected(
             format!("{file}: {}", arms[empty].name),
-            format!("no execution in any of {rounds} rounds; {failed} rounds failed"),
+            format!("no execution in any of its runs; {failed} of {all} runs failed"),
         ));
     }
     Ok(outcomes)
@@ -270,4 +308,29 @@ pub(super) fn plot(
     };
     let svg = draw(title, "execution", "end-to-end latency, ms", &series)?;
     context.plot(file, &svg)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_baseline_runs_before_each_of_the_others() {
+        let turns = Turns {
+            executions: 10,
+            rounds: 2,
+            baseline: Some(1),
+        };
+        let order = turns.order(3, &mut Rng::new(1));
+        let arms: Vec<usize> = order.iter().map(|t| t.1).collect();
+        assert_eq!(arms.len(), 8);
+        assert!(arms.chunks(2).all(|c| c[0] == 1 && c[1] != 1), "{arms:?}");
+        // Nobody else's share changes, and runs of each arm are counted from 0.
+        for (arm, runs) in [(0, 2), (1, 4), (2, 2)] {
+            let counted: Vec<usize> = order.iter().filter(|t| t.1 == arm).map(|t| t.0).collect();
+            assert_eq!(counted, (0..runs).collect::<Vec<_>>(), "arm {arm}");
+        }
+        let even = Turns::even(10, 2).order(3, &mut Rng::new(1));
+        assert_eq!(even.len(), 6);
+    }
 }

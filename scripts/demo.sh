@@ -26,10 +26,14 @@ before=()
 
 say "Recording the parking demo for $duration s"
 code=0
-"${before[@]}" "$onbeat" record -o "$trace" -- \
-  "$env/bin/python" demos/parking/run.py --duration "$duration" || code=$?
-if [ "$code" = 4 ]; then
-  # The recorder has said in one line why.
+if [ ${#before[@]} -gt 0 ] && ! sudo -v; then
+  echo "demo: recording needs root, and sudo does not let you" >&2
+else
+  "${before[@]}" "$onbeat" record -o "$trace" -- \
+    "$env/bin/python" demos/parking/run.py --duration "$duration" || code=$?
+fi
+if [ ! -e "$trace" ] && { [ "$code" = 0 ] || [ "$code" = 4 ]; }; then
+  # What refused has said in one line why.
   say "No recording here: going on with the one that ships with the project"
   trace=demos/recorded/parking
 elif [ "$code" != 0 ]; then

@@ -104,7 +104,7 @@ fn of_trace(args: &Args, input: &Path) -> Result<Outcome, CliError> {
         _ => {
             let output = args.output.as_deref().unwrap_or(Path::new("-"));
             let manifest = reader.manifest().clone();
-            let run = crate::model::run_of(&manifest, None);
+            let run = crate::model::run_of(&reader, None);
             let mut progress = Progress::new(format!("{}, first pass", input.display()));
             let events = reader.events().enumerate().map(|(i, event)| {
                 if i % 8192 == 0 {

@@ -7,7 +7,8 @@ use onbeat_model::links::Link;
 use onbeat_model::schema::{Run, DEFAULT_MODE};
 use onbeat_model::synth::{Synth, SynthOptions};
 use onbeat_model::Model;
-use onbeat_trace::Manifest;
+use onbeat_trace::manifest::State;
+use onbeat_trace::Reader;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -78,8 +79,11 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
     })
 }
 
-/// What a manifest says of its run.
-pub fn run_of(manifest: &Manifest, mode: Option<&str>) -> Run {
+/// What a recording says of its run. How long it lasted and what was lost is left to its events where they
+/// know better: the recorder was killed, or has deleted what was old.
+pub fn run_of(reader: &Reader, mode: Option<&str>) -> Run {
+    let manifest = reader.manifest();
+    let final_word = manifest.state == State::Complete && reader.has_beginning();
     let mode = mode.unwrap_or(&manifest.mode);
     let lost = manifest.lost.iter().map(|(kind, cpus)| {
         let sum = cpus.values().fold(0u64, |a, n| a.saturating_add(*n));
@@ -93,8 +97,8 @@ pub fn run_of(manifest: &Manifest, mode: Option<&str>) -> Run {
         mode: if mode.is_empty() { DEFAULT_MODE } else { mode }.to_string(),
         distribution,
         start: manifest.start_realtime_ns,
-        duration_ns: manifest.duration_ns,
-        lost: lost.filter(|(_, n)| *n > 0).collect(),
+        duration_ns: if final_word { manifest.duration_ns } else { 0 },
+        lost: lost.filter(|(_, n)| final_word && *n > 0).collect(),
         events: 0,
     }
 }
@@ -104,19 +108,16 @@ fn of_trace(path: &Path, args: &Args, links: &[Link]) -> Result<Model, CliError>
     let hint = "; models are put together with `onbeat merge`";
     let mut reader = files::open_trace(path, "`onbeat model`", hint)?;
     let manifest = reader.manifest().clone();
-    let mut options = SynthOptions::new(run_of(&manifest, args.mode.as_deref()));
+    let mut options = SynthOptions::new(run_of(&reader, args.mode.as_deref()));
+    options.shortened = !reader.has_beginning();
     options.infrastructure = args.infrastructure;
     options.links = links.to_vec();
     options.inputs.clone_from(&args.input);
-    let mut synth = Synth::new(options);
-    let mut progress = Progress::new(path.display().to_string());
-    for (i, event) in reader.events().enumerate() {
-        synth.push(&event);
-        if i % 8192 == 0 {
-            progress.update(i as u64, manifest.events, manifest.bytes);
-        }
+    if !links.is_empty() {
+        // Links name callbacks by the ids that they have in the end.
+        options.ids = pass(&mut reader, options.clone(), "first pass").into_ids();
     }
-    drop(progress);
+    let synth = pass(&mut reader, options, "");
     warn(path, reader.warnings());
     let mut model = synth.finish();
     model.coverage.extend(manifest.coverage);
@@ -131,6 +132,24 @@ fn of_trace(path: &Path, args: &Args, links: &[Link]) -> Result<Model, CliError>
     model.coverage.sort();
     model.coverage.dedup();
     Ok(model)
+}
+
+/// Everything that a recording holds, put together.
+fn pass(reader: &mut Reader, options: SynthOptions, which: &str) -> Synth {
+    let (events, bytes) = (reader.manifest().events, reader.manifest().bytes);
+    let name = reader.path().display();
+    let mut progress = Progress::new(match which {
+        "" => name.to_string(),
+        which => format!("{name}, {which}"),
+    });
+    let mut synth = Synth::new(options);
+    for (i, event) in reader.events().enumerate() {
+        synth.push(&event);
+        if i % 8192 == 0 {
+            progress.update(i as u64, events, bytes);
+        }
+    }
+    synth
 }
 
 /// Shows what was wrong with a trace, on stderr.

@@ -251,12 +251,80 @@ fn a_killed_recorder_leaves_a_readable_trace_and_a_running_command(stand: &Stand
             let n = reader.events().count();
             assert!(ms < 4000 || n > 100, "{n} events after {ms} ms");
             assert_eq!(reader.manifest().state, State::Recording);
+            drop(reader);
+            a_model_spans_its_events(stand, &trace);
         }
         for (pid, _) in processes_with(&mark) {
             // SAFETY: plain system call; ends the command.
             unsafe { libc::kill(pid as i32, libc::SIGKILL) };
         }
     }
+}
+
+/// The manifest of a killed recording is older than its events.
+fn a_model_spans_its_events(stand: &Stand, trace: &Path) {
+    let times: Vec<u64> = events(trace).iter().map(|e| e.time_ns).collect();
+    let span = times.iter().max().unwrap_or(&0) - times.iter().min().unwrap_or(&0);
+    let made = stand
+        .onbeat(&["model", &trace.display().to_string(), "-o", "killed.json"])
+        .output()
+        .expect("onbeat starts");
+    // 3: there is nothing in it yet.
+    assert!(matches!(made.status.code(), Some(0 | 3)), "{made:?}");
+    let text = std::fs::read(stand.dir.path().join("killed.json")).expect("a model");
+    let model: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+    assert_eq!(model["runs"][0]["duration_ns"].as_u64(), Some(span));
+}
+
+/// What sudo does to a program: another environment, root's rights, and the user's ids in variables.
+fn under_sudo_the_trace_and_the_command_are_the_users(stand: &Stand) {
+    use std::os::unix::fs::{symlink, MetadataExt, PermissionsExt};
+    // SAFETY: cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("not root: who runs it is the user already");
+        return;
+    }
+    let here = stand.dir.path();
+    std::fs::set_permissions(here, PermissionsExt::from_mode(0o755)).expect("a directory");
+    // The shell stands for sudo: what it was started with is the user's, what it starts has little of it.
+    let sudo = here.join("sudo");
+    symlink("/bin/sh", &sudo).expect("a link");
+    let onbeat = env!("CARGO_BIN_EXE_onbeat");
+    let says = "id -u; id -G; echo $MARK; echo $HOME; sleep 1";
+    let script = format!(
+        "env -i PATH=/usr/bin:/bin SUDO_UID=65534 SUDO_GID=65534 SUDO_USER=nobody HOME=/root \
+         {onbeat} record -o sudo-trace --segment 1M -- /bin/sh -c '{says}'; exit $?"
+    );
+    let output = Command::new(&sudo)
+        .args(["-c", &script])
+        .env("MARK", "the user's own")
+        .env("HOME", "/home/nobody")
+        .current_dir(here)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the shell starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let said: Vec<&str> = said.lines().collect();
+    // There was no ROS 2 in it.
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert_eq!(said.first(), Some(&"65534"), "{said:?}");
+    let groups: Vec<&str> = said[1].split(' ').collect();
+    assert!(!groups.contains(&"0"), "{said:?}");
+    assert_eq!(said[2..], ["the user's own", "/home/nobody"]);
+    let trace = here.join("sudo-trace");
+    let reader = Reader::open(&trace).expect("a trace");
+    assert_eq!(reader.manifest().state, State::Complete);
+    for path in [&trace, &trace.join("manifest.json")] {
+        let meta = std::fs::metadata(path).expect("it is there");
+        assert_eq!(
+            (meta.uid(), meta.gid()),
+            (65534, 65534),
+            "{}",
+            path.display()
+        );
+    }
+    let mode = std::fs::metadata(&trace).expect("it is there").mode();
+    assert_eq!(mode & 0o022, 0, "nobody else may write there: {mode:o}");
 }
 
 fn two_recorders_at_once_see_the_same(stand: &Stand) {
@@ -368,6 +436,7 @@ fn main() {
         every_publication_is_in_the_trace_when_nothing_is_lost,
         a_far_too_small_buffer_loses_exactly_what_it_counts,
         a_killed_recorder_leaves_a_readable_trace_and_a_running_command,
+        under_sudo_the_trace_and_the_command_are_the_users,
         two_recorders_at_once_see_the_same,
         signals_end_a_recording_properly,
         who_may_not_record_is_told_why_in_one_line,

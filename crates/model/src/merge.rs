@@ -951,6 +951,8 @@ impl Raw {
                 "caller_unknown" => format!("The caller of {s} was not recorded {times}."),
                 "capped" => format!("Lineages were dropped {times} because too many paths lead to one callback; chains through it are incomplete."),
                 "link" => format!("The link '{s}' was not followed: one of its callbacks did not run under that id."),
+                "starved" if callbacks.contains_key(s) => continue,
+                "starved" => format!("{s} took nothing of {n} items that were published on its topic: its executor does not get to it, or the two do not match (domain, QoS)."),
                 "no_input" => format!("The input '{s}' was not followed: no callback took anything from it."),
                 "undecided" => format!("What an event belongs to was not clear in time {times}."),
                 _ => continue,

@@ -43,6 +43,13 @@ pub struct SynthOptions {
     /// Topics at which chains begin: what is taken there comes from a source outside, whoever publishes
     /// it.
     pub inputs: Vec<String>,
+    /// The beginning of the recording is gone but for what describes the system: it lasts from its first
+    /// other event on.
+    pub shortened: bool,
+    /// Ids as another pass over the same events found them at its end, from [`Synth::into_ids`]: links are
+    /// tied by these. Without them, by what is known when a callback first runs, which for a timer that
+    /// was made before the recording is not its period yet.
+    pub ids: Vec<Option<String>>,
 }
 
 impl SynthOptions {
@@ -53,6 +60,8 @@ impl SynthOptions {
             infrastructure: false,
             links: Vec::new(),
             inputs: Vec::new(),
+            shortened: false,
+            ids: Vec::new(),
         }
     }
 }
@@ -273,7 +282,9 @@ impl Synth {
         }
         self.now = self.now.max(event.time_ns);
         let time = self.now;
-        if self.first.is_none() {
+        if self.first.is_none()
+            && !(self.options.shortened && onbeat_trace::table::is_state(&event.kind))
+        {
             self.first = Some(time);
         }
         if !self.held.is_empty() && time >= self.next_look {
@@ -589,6 +600,7 @@ impl Synth {
                 rmw,
                 ref name,
             } => self.found(p, endpoint, rcl, rmw, name),
+            EventKind::HandleFini { handle } => self.world.fini(p, handle),
             EventKind::NodeFound { node, ref name } => {
                 let full = world::full_name("", name);
                 self.world.node(p, node, &full, false);

@@ -417,6 +417,7 @@ fn any_event() -> impl Strategy<Value = Event> {
                 node: h,
                 name: name.into(),
             },
+            19 if b[0] % 5 == 0 => EventKind::HandleFini { handle: h },
             19 => EventKind::TimerFound { timer: h },
             20..=22 => EventKind::CallbackStart {
                 callback: h,

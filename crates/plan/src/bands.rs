@@ -18,10 +18,11 @@
 //! (or the earliest end). If that placement keeps the distances all the same, nothing that keeps
 //! them can be better.
 
+use crate::schema::MAX_SLOTS;
 use onbeat_model::Dist;
 
 /// Most bands that are placed.
-pub const MAX_BANDS: usize = 64;
+pub const MAX_BANDS: usize = MAX_SLOTS;
 
 /// Most candidate places: bounds time and memory (reached only with liveliness and many bands).
 const MAX_CANDIDATES: usize = 4_000_000;

@@ -1,6 +1,6 @@
 //! What must hold of a plan, whoever wrote it: us, or a person with an editor.
 
-use crate::schema::{Hold, Ms, Plan, Server, Slot, MAX_PRIORITY, SCHEMA};
+use crate::schema::{Hold, Ms, Plan, Server, Slot, MAX_HELD, MAX_PRIORITY, MAX_SLOTS, SCHEMA};
 use onbeat_model::text::{shorten, visible};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -132,6 +132,26 @@ pub enum PlanFault {
         /// Server.
         server: String,
     },
+    /// More slots than a shaper holds.
+    #[error(
+        "'{}' leaves in slots of server '{}', which has {count}: at most {MAX_SLOTS} can be kept",
+        name(topic),
+        name(server)
+    )]
+    ManySlots {
+        /// Topic.
+        topic: String,
+        /// Server.
+        server: String,
+        /// How many.
+        count: usize,
+    },
+    /// More topics than a shaper serves.
+    #[error("{count} topics are held back or throttled: at most {MAX_HELD} can be")]
+    ManyHeld {
+        /// How many.
+        count: usize,
+    },
     /// The held topic does not fit how it is held.
     #[error("'{}' is held by {hold}: held_topic must {must}", name(topic))]
     Held {
@@ -178,7 +198,9 @@ impl PlanFault {
             | PlanFault::Overlap { b: text, .. }
             | PlanFault::NoServer { topic: text, .. }
             | PlanFault::NoSlots { topic: text, .. }
+            | PlanFault::ManySlots { topic: text, .. }
             | PlanFault::Held { topic: text, .. } => Some(text),
+            PlanFault::ManyHeld { .. } => Some("outputs"),
             PlanFault::Promise { .. } => Some("promises"),
             PlanFault::Utilisation { .. } => Some("utilisation"),
         }
@@ -369,6 +391,11 @@ fn held(plan: &Plan) -> Result<(), PlanFault> {
                 topic,
                 server: name,
             }),
+            Some(s) if s.slots_ms.len() > MAX_SLOTS => Err(PlanFault::ManySlots {
+                topic,
+                server: name,
+                count: s.slots_ms.len(),
+            }),
             Some(_) => Ok(()),
         }
     };
@@ -410,6 +437,14 @@ fn held(plan: &Plan) -> Result<(), PlanFault> {
             let must = "name another topic than its own";
             return Err(wrong(&input.topic, "the throttler", must));
         }
+    }
+    let outputs = plan.outputs.iter().filter_map(|o| o.held_topic.as_ref());
+    let inputs = plan.inputs.iter().map(|i| &i.held_topic);
+    let topics: BTreeSet<&String> = outputs.chain(inputs).collect();
+    if topics.len() > MAX_HELD {
+        return Err(PlanFault::ManyHeld {
+            count: topics.len(),
+        });
     }
     Ok(())
 }

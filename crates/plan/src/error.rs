@@ -67,6 +67,14 @@ pub enum PlanError {
         /// Where it was looked for.
         place: &'static str,
     },
+    /// A node that takes what it publishes.
+    #[error("node '{}' publishes '{}' and takes it too: held back, it would get its own messages alone; plan with --design async, or for a callback before it", name(node), name(topic))]
+    HearsItself {
+        /// Node.
+        node: String,
+        /// Topic.
+        topic: String,
+    },
     /// A background callback that is part of the chain.
     #[error(
         "--background: '{}' belongs to a planned chain's node, whose threads run in its servers",

@@ -435,27 +435,39 @@ impl<'a, 'm> Maker<'a, 'm> {
         })
     }
 
-    /// One slot at the start of the cycle, in which outputs leave `cycles` cycles after the input came;
-    /// the chain may run in all of it.
-    fn let_layout(&self, held: Vec<Publication<'m>>, length: u64, cycles: u64) -> Layout<'m> {
+    /// One slot at the start of the cycle, in which the output of each chain leaves so many cycles after its
+    /// input came as `cycles` has for it; the chains may run in all of it.
+    fn let_layout(&self, held: Vec<Publication<'m>>, length: u64, cycles: &[u64]) -> Layout<'m> {
         let (start, end) = (self.way_ns, self.way_ns + length);
         // The chain has the whole cycle, so that its first callback starts when it is released; the
         // outputs go before it in their slot.
         let mut servers = self.gamma(vec![slot(0, self.scope.cycle_ns)]);
         servers.push(self.delta(vec![slot(start, end)]));
-        let before = self.scope.cycle_ns.saturating_mul(cycles);
-        let latency_ms = slot(before + start, before + end);
+        let mut of: BTreeMap<u64, usize> = BTreeMap::new();
+        for &count in cycles {
+            *of.entry(count).or_default() += 1;
+        }
+        let band = |(&count, &chains): (&u64, &usize)| {
+            let before = self.scope.cycle_ns.saturating_mul(count);
+            Band {
+                latency_ms: slot(before + start, before + end),
+                share: millionths(chains as f64 / cycles.len() as f64),
+            }
+        };
+        let bands: Vec<Band> = of.iter().map(band).collect();
+        let ends = of
+            .iter()
+            .map(|(count, chains)| *count as f64 * *chains as f64);
+        let mean = ends.sum::<f64>() / cycles.len().max(1) as f64;
+        let average = (mean * self.scope.cycle_ns as f64).round() as u64;
         Layout {
             servers,
             held,
             promises: Promises {
-                average_ms: latency_ms.1,
-                worst_ms: latency_ms.1,
+                average_ms: Ms(average.saturating_add(end)),
+                worst_ms: bands.last().map_or(Ms(end), |b| b.latency_ms.1),
                 jitter_ms: Ms(length / 2),
-                bands: vec![Band {
-                    latency_ms,
-                    share: 1.0,
-                }],
+                bands,
                 ..Promises::default()
             },
             output_ns: length,
@@ -463,10 +475,10 @@ impl<'a, 'm> Maker<'a, 'm> {
     }
 
     fn let_per_callback(&self) -> Result<Layout<'m>, PlanError> {
-        let (mut held, mut cycles) = (BTreeSet::new(), 0);
+        let (mut held, mut cycles) = (BTreeSet::new(), Vec::new());
         for chain in &self.scope.chains {
             let publications = self.scope.publications(chain)?;
-            cycles = cycles.max(publications.len() as u64);
+            cycles.push(publications.len() as u64);
             held.extend(publications);
         }
         let length = self.slot_ns(held.len())?;
@@ -484,7 +496,7 @@ impl<'a, 'm> Maker<'a, 'm> {
                 left,
             )?;
         }
-        Ok(self.let_layout(held.into_iter().collect(), length, cycles))
+        Ok(self.let_layout(held.into_iter().collect(), length, &cycles))
     }
 
     fn let_per_chain(&self) -> Result<Layout<'m>, PlanError> {
@@ -497,7 +509,7 @@ impl<'a, 'm> Maker<'a, 'm> {
             need,
             self.scope.cycle_ns,
         )?;
-        Ok(self.let_layout(held, length, 1))
+        Ok(self.let_layout(held, length, &vec![1; self.scope.chains.len()]))
     }
 
     /// Before this time in a cycle no execution brings an output, by a good margin: half of the best case
@@ -509,24 +521,21 @@ impl<'a, 'm> Maker<'a, 'm> {
                 .is_some_and(|id| id == publication.callback)
         };
         let whole = self.request.strategy != Strategy::LetPerCallback;
-        let best = match self
-            .scope
-            .chains
-            .iter()
-            .copied()
-            .find(is_last)
-            .filter(|_| whole)
-        {
-            Some(chain) => chain.figures.latency_ns.min(),
-            None => self
-                .scope
-                .parts
-                .iter()
-                .find(|p| p.callback.id == publication.callback)
-                .map_or(0, Part::best_ns),
+        let chains = self.scope.chains.iter().copied();
+        let best = chains
+            .filter(is_last)
+            .map(|c| c.figures.latency_ns.min())
+            .min();
+        let (from, best) = match best.filter(|_| whole) {
+            Some(best) => (self.start_ns, best),
+            None => {
+                let mut parts = self.scope.parts.iter();
+                let part = parts.find(|p| p.callback.id == publication.callback);
+                (self.way_ns, part.map_or(0, Part::best_ns))
+            }
         };
         // Never at the very start, where the slots of the next cycle are.
-        self.way_ns + (best / 2).max(1)
+        from + (best / 2).max(1)
     }
 
     /// Adds what does not depend on the strategy.
@@ -545,8 +554,6 @@ impl<'a, 'm> Maker<'a, 'm> {
                 },
             );
         }
-        let mut promises = layout.promises;
-        promises.utilisation = self.utilisation(&servers, layout.output_ns)?;
         servers.extend(self.background());
         let output = |p: &Publication<'_>| Output {
             topic: p.topic.into(),
@@ -571,6 +578,8 @@ impl<'a, 'm> Maker<'a, 'm> {
             priority: MAX_PRIORITY + 1,
         };
         self.feed(&mut servers, middleware.cpu);
+        let mut promises = layout.promises;
+        promises.utilisation = self.utilisation(&servers, layout.output_ns)?;
         let mut plan = Plan {
             schema: SCHEMA.into(),
             strategy: self.request.strategy.name().into(),
@@ -585,6 +594,20 @@ impl<'a, 'm> Maker<'a, 'm> {
             promises,
             assumes: vec![],
         };
+        let inputs = plan.inputs.iter().map(|i| (&i.node, &i.topic));
+        let outputs = plan.outputs.iter().filter(|o| o.held_topic.is_some());
+        for (node, topic) in outputs.map(|o| (&o.node, &o.topic)).chain(inputs) {
+            // A rule that moves a topic moves it for all of a node.
+            let takes = |c: &Callback| {
+                c.kind == CallbackType::Subscription && c.node == *node && c.input == *topic
+            };
+            if self.scope.model.callbacks.iter().any(takes) {
+                return Err(PlanError::HearsItself {
+                    node: node.clone(),
+                    topic: topic.clone(),
+                });
+            }
+        }
         plan.assumes = assume::sentences(self, &plan, layout.output_ns);
         Ok(plan)
     }
@@ -644,7 +667,7 @@ impl<'a, 'm> Maker<'a, 'm> {
     }
 
     /// The share of each CPU that is used at the worst: every callback at its measured worst case once per
-    /// cycle, the slots in which something is let in or out, and background as it was measured.
+    /// cycle, the slots in which something is let in or out, and what else has a server as it was measured.
     fn utilisation(
         &self,
         servers: &[Server],
@@ -665,13 +688,14 @@ impl<'a, 'm> Maker<'a, 'm> {
             };
             add(server.cpu, ns as f64 / cycle, &server.name);
         }
-        for (callback, cpu) in &self.scope.background {
-            let load = callback.figures.load;
-            add(
-                *cpu,
-                if load.is_finite() { load.max(0.0) } else { 1.0 },
-                &callback.id,
-            );
+        let of_chain = |id: &String| self.scope.parts.iter().any(|p| p.callback.id == *id);
+        for server in servers {
+            for id in server.callbacks.iter().filter(|id| !of_chain(id)) {
+                let mut callbacks = self.scope.model.callbacks.iter();
+                let load = callbacks.find(|c| c.id == *id).map(|c| c.figures.load);
+                let load = load.filter(|l| l.is_finite()).unwrap_or(1.0);
+                add(server.cpu, load.max(0.0), id);
+            }
         }
         let mut shares = BTreeMap::new();
         for (cpu, mut of) in uses {

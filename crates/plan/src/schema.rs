@@ -13,6 +13,12 @@ pub const SCHEMA: &str = "onbeat-plan/1";
 /// Highest priority of a server: above are the middleware's threads, and above these the dispatcher.
 pub const MAX_PRIORITY: u8 = 90;
 
+/// Most slots per cycle in which an output leaves: as many as a shaper holds.
+pub const MAX_SLOTS: usize = 16;
+
+/// Most topics that are held back or throttled: as many as a shaper serves.
+pub const MAX_HELD: usize = 16;
+
 /// Suffix of the topic on which an output is held until its slot.
 pub const HELD_SUFFIX: &str = "/onbeat_held";
 

@@ -494,10 +494,13 @@ fn what_cannot_hold_is_refused_with_the_numbers() {
         &["100.5 ms", "100 ms"],
     );
     has(ask(|r| r.cycle_ns = Some(ms(50.0))), &["50 ms", "100 ms"]);
-    has(ask(|r| r.strategy = Strategy::Bands(0)), &["1 to 64"]);
+    has(ask(|r| r.strategy = Strategy::Bands(0)), &["1 to 16"]);
     has(
-        ask(|r| r.strategy = Strategy::Bands(40)),
-        &["40 slots", "at most"],
+        ask(|r| {
+            r.strategy = Strategy::Bands(16);
+            r.slot_ns = Some(ms(4.0));
+        }),
+        &["16 slots", "at most"],
     );
     has(
         ask(|r| r.cpu_of = vec![("/else".into(), 1)]),

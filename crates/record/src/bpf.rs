@@ -63,6 +63,8 @@ pub struct LoadOptions {
 pub struct Features {
     /// `bpf_get_attach_cookie` (5.15): hits are counted per probe.
     pub cookie: bool,
+    /// The current task can be looked at (5.11).
+    pub current_task: bool,
     /// Storage that belongs to a task, also for probes in programs (5.13).
     pub task_storage: bool,
     /// A task knows how long it was ready (5.14 with CONFIG_SCHED_INFO).
@@ -82,6 +84,7 @@ impl Features {
         let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
         Features {
             cookie: version >= (5, 15),
+            current_task: version >= (5, 11),
             task_storage: version >= (5, 13),
             delays: version >= (5, 14),
             switch_state: version >= (5, 18),
@@ -213,7 +216,7 @@ impl Kernel {
             .map_err(refused)?
             .open_memory(PROGRAMS)
             .map_err(refused)?;
-        let steal_distance = crate::proc::is_virtual_machine()
+        let steal_distance = (features.current_task && crate::proc::is_virtual_machine())
             .then(steal_distance)
             .flatten();
         for mut map in open.maps_mut() {
@@ -418,6 +421,7 @@ mod tests {
             f("5.8.0-generic"),
             Features {
                 cookie: false,
+                current_task: false,
                 task_storage: false,
                 delays: false,
                 switch_state: false,
@@ -431,6 +435,7 @@ mod tests {
             f("weird"),
             Features {
                 cookie: false,
+                current_task: false,
                 task_storage: false,
                 delays: false,
                 switch_state: false,

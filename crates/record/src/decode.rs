@@ -334,6 +334,7 @@ pub fn decode(record: &[u8]) -> Option<Decoded> {
             source_ns: b.word(2) as i64,
             taken: small != 0,
         },
+        kinds::HANDLE_FINI => EventKind::HandleFini { handle: b.word(0) },
         kinds::SYNC_INPUT => EventKind::SyncInput { filter: b.word(0) },
         kinds::EXECUTOR_NEXT_READY => EventKind::ExecutorNextReady,
         kinds::EXECUTOR_WAIT_FOR_WORK => EventKind::ExecutorWaitForWork {

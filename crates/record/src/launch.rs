@@ -5,6 +5,7 @@
 //! a process of its own, continues them.
 
 use crate::proc;
+use crate::user::{self, User};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, FromRawFd};
@@ -16,7 +17,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum LaunchError {
     /// It could not be executed.
-    #[error("cannot start {program}: {source}")]
+    #[error("cannot start {program}: {source}: is its name right, and is it on your PATH?")]
     Start {
         /// The command's first word.
         program: String,
@@ -37,47 +38,8 @@ pub struct Launched {
     guard_pid: libc::pid_t,
 }
 
-/// The user on whose behalf sudo runs us.
-struct User {
-    uid: u32,
-    gid: u32,
-    name: String,
-}
-
-fn sudo_user() -> Option<User> {
-    // SAFETY: geteuid cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
-        return None;
-    }
-    let id = |name: &str| std::env::var(name).ok()?.parse().ok();
-    Some(User {
-        uid: id("SUDO_UID")?,
-        gid: id("SUDO_GID")?,
-        name: std::env::var("SUDO_USER").ok()?,
-    })
-    .filter(|u| u.uid != 0)
-}
-
-/// Home directory of a user, from the passwd file.
-fn home_of(uid: u32) -> Option<String> {
-    let passwd = std::fs::read_to_string("/etc/passwd").ok()?;
-    passwd.lines().find_map(|line| {
-        let fields: Vec<_> = line.split(':').collect();
-        (fields.get(2)?.parse::<u32>().ok()? == uid)
-            .then(|| fields.get(5).map(|h| (*h).to_owned()))?
-    })
-}
-
-/// Gives a file or directory that we made to the user on whose behalf sudo runs us.
-pub fn give_to_invoking_user(path: &std::path::Path) {
-    if let Some(user) = sudo_user() {
-        // A file that stays root's is still readable.
-        let _ = std::os::unix::fs::chown(path, Some(user.uid), Some(user.gid));
-    }
-}
-
-/// Starts `command` (words). Under sudo it runs as the invoking user, as it would without us. With
-/// `to_stderr` it prints to our standard error.
+/// Starts `command` (words). Under sudo it runs as the invoking user with his groups and environment, as
+/// it would without us. With `to_stderr` it prints to our standard error.
 pub fn launch(command: &[String], to_stderr: bool) -> Result<Launched, LaunchError> {
     let (guard_pid, mut guard) = start_guard().map_err(LaunchError::Guard)?;
     let program = command.first().cloned().unwrap_or_default();
@@ -88,15 +50,11 @@ pub fn launch(command: &[String], to_stderr: bool) -> Result<Launched, LaunchErr
             builder.stdout(stderr);
         }
     }
-    if let Some(user) = sudo_user() {
-        if let Some(home) = home_of(user.uid) {
-            builder.env("HOME", home);
-        }
-        builder
-            .env("USER", &user.name)
-            .env("LOGNAME", &user.name)
-            .uid(user.uid)
-            .gid(user.gid);
+    if let Some(environment) = user::environment() {
+        builder.env_clear().envs(environment);
+    }
+    if let Some(user) = user::invoking() {
+        as_user(&mut builder, user);
     }
     let child = builder
         .spawn()
@@ -107,6 +65,38 @@ pub fn launch(command: &[String], to_stderr: bool) -> Result<Launched, LaunchErr
         _guard: guard,
         guard_pid,
     })
+}
+
+/// Makes the command the user's.
+fn as_user(builder: &mut Command, user: User) {
+    let set: Vec<_> = builder
+        .get_envs()
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    let home = user.home.as_ref();
+    for (name, value) in [
+        ("HOME", home),
+        ("USER", Some(&user.name)),
+        ("LOGNAME", Some(&user.name)),
+    ] {
+        // Where the user's own environment is not known, sudo's says root's.
+        if let Some(value) = value.filter(|_| !set.iter().any(|n| n == name)) {
+            builder.env(name, value);
+        }
+    }
+    // SAFETY: between fork and exec, only system calls, on values made before.
+    unsafe {
+        builder.pre_exec(move || {
+            let groups = &user.groups;
+            if libc::setgroups(groups.len(), groups.as_ptr()) != 0
+                || libc::setgid(user.gid) != 0
+                || libc::setuid(user.uid) != 0
+            {
+                return Err(std::io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
 }
 
 impl Drop for Launched {

@@ -16,6 +16,7 @@ pub mod privilege;
 pub mod probes;
 pub mod proc;
 pub mod recorder;
+pub mod user;
 
 pub use recorder::{
     record, record_observed, Control, Observer, Progress, RecordError, RecordOptions, Summary,

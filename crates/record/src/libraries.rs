@@ -118,8 +118,14 @@ impl Libraries {
                 |symbols| match (symbols.get(STATE), symbols.get("_r_debug")) {
                     (Some(state), Some(debug)) => {
                         // The program reads its instruction pointer: probe the first instruction.
+                        let place = (state.file_offset & 0xfff) as u32;
+                        let known_by = if kernel.features.cookie {
+                            cookie
+                        } else {
+                            place
+                        };
                         kernel.set_r_debug_distance(
-                            cookie,
+                            known_by,
                             debug.address as i64 - state.address as i64,
                         )?;
                         kernel.attach_uprobe(

@@ -221,6 +221,20 @@ pub const PROBES: &[Probe] = &[
         "timers have no period; it is taken from their calls"
     ),
     row!(
+        "rcl_fini",
+        Rcl,
+        [
+            "rcl_publisher_fini",
+            "rcl_subscription_fini",
+            "rcl_service_fini",
+            "rcl_client_fini",
+            "rcl_node_fini"
+        ],
+        "on_fini",
+        "what is published for endpoints that were destroyed counts as lost",
+        all = true
+    ),
+    row!(
         "rclcpp_timer_link_node",
         Tracetools,
         ["ros_trace_rclcpp_timer_link_node"],

@@ -85,13 +85,22 @@ pub fn files_in(directory: &Path, wanted: impl Fn(&str) -> bool) -> Vec<MappedFi
 
 /// Directories of libraries of the ROS 2 installations that this machine and environment name.
 pub fn installations() -> Vec<PathBuf> {
-    let prefixes = std::env::var_os("AMENT_PREFIX_PATH").unwrap_or_default();
+    let prefixes = crate::user::variable("AMENT_PREFIX_PATH").unwrap_or_default();
     let mut prefixes: Vec<PathBuf> = std::env::split_paths(&prefixes).collect();
     let stock = fs::read_dir("/opt/ros").into_iter().flatten().flatten();
     prefixes.extend(stock.map(|entry| entry.path()));
     prefixes.sort();
     prefixes.dedup();
     prefixes.iter().map(|prefix| prefix.join("lib")).collect()
+}
+
+/// Whether a process runs: one that has ended and was not waited for does not.
+pub fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|s| !matches!(s, 'Z' | 'X'))
 }
 
 /// Ids of all processes.

@@ -7,7 +7,8 @@ use crate::launch::{self, LaunchError, Launched};
 use crate::libraries::{Libraries, PlacementPolicy};
 use crate::privilege::{self, MissingPrivilege};
 use crate::probes::KERNEL_PROBES;
-use crate::{kinds, proc};
+use crate::user::Shared;
+use crate::{kinds, proc, user};
 use libbpf_rs::Link;
 use onbeat_trace::manifest::{Manifest, ProbeInfo, ProcessInfo, ThreadInfo};
 use onbeat_trace::writer::{TraceCreateError, TraceWriteError, Writer, WriterOptions};
@@ -67,6 +68,8 @@ pub trait Observer {
     fn is_over(&self) -> bool {
         false
     }
+    /// The command is about to be asked to end; what follows is still recorded.
+    fn ending(&mut self) {}
 }
 
 /// What an [`Observer`] may do with a recording.
@@ -262,6 +265,18 @@ pub fn describes(kind: &EventKind) -> bool {
 }
 
 /// A recording under way.
+/// From when on a process is recorded.
+struct Ready {
+    /// Its first probes sat.
+    first_ns: u64,
+    /// Its run-time events count.
+    from_ns: u64,
+}
+
+/// For so long the libraries of a process come one after the other. A plug-in that it loads later brings
+/// probes that add to what is seen, and nothing that was seen is thrown away for them.
+const GATHER_NS: u64 = 3_000_000_000;
+
 struct Recording {
     kernel: Kernel,
     libraries: Libraries,
@@ -270,8 +285,8 @@ struct Recording {
     tracepoints: Vec<(ProbeInfo, Option<Link>)>,
     /// Not yet written, for events still to come that are older.
     pending: Vec<Event>,
-    /// Run-time events of a process count from here on: before, only some probes sat.
-    ready_ns: HashMap<u32, u64>,
+    /// When run-time events of a process begin to count: before, only some probes sat.
+    ready: HashMap<u32, Ready>,
     /// The same for all processes.
     start_ns: u64,
     callbacks: HashSet<(u32, u64)>,
@@ -285,6 +300,8 @@ struct Recording {
     visit_later: BTreeSet<u32>,
     unresolved: HashMap<u32, usize>,
     command_tree: bool,
+    /// The output, shared with the invoking user.
+    shared: Option<Shared>,
 }
 
 impl Recording {
@@ -317,7 +334,7 @@ impl Recording {
                 ..Default::default()
             },
         )?;
-        launch::give_to_invoking_user(&options.output);
+        let shared = Shared::new(&options.output);
         let manifest = Manifest {
             mode: options.mode.clone(),
             start_realtime_ns: clock_ns(libc::CLOCK_REALTIME),
@@ -336,7 +353,7 @@ impl Recording {
             manifest,
             tracepoints: Vec::new(),
             pending: Vec::new(),
-            ready_ns: HashMap::new(),
+            ready: HashMap::new(),
             start_ns: 0,
             callbacks: HashSet::new(),
             nodes: 0,
@@ -345,6 +362,7 @@ impl Recording {
             visit_later: BTreeSet::new(),
             unresolved: HashMap::new(),
             command_tree: !options.command.is_empty(),
+            shared,
         };
         recording.attach(options)?;
         Ok(recording)
@@ -476,11 +494,8 @@ impl Recording {
     }
 
     fn event(&mut self, event: Event) {
-        let ready_ns = self
-            .ready_ns
-            .get(&event.pid)
-            .copied()
-            .unwrap_or(self.start_ns);
+        let ready = self.ready.get(&event.pid);
+        let ready_ns = ready.map_or(self.start_ns, |r| r.from_ns);
         if event.time_ns < ready_ns && !describes(&event.kind) {
             return;
         }
@@ -510,7 +525,7 @@ impl Recording {
             }
             EventKind::NodeFound { name, .. } => self.node(event.pid, name.to_string()),
             EventKind::Exit if event.pid == event.tid => {
-                self.ready_ns.remove(&event.pid);
+                self.ready.remove(&event.pid);
             }
             _ => {}
         }
@@ -621,7 +636,15 @@ impl Recording {
 
     fn visited(&mut self, pid: u32, attached: usize) {
         if attached > 0 {
-            self.ready_ns.insert(pid, monotonic_ns());
+            let now = monotonic_ns();
+            let first = Ready {
+                first_ns: now,
+                from_ns: now,
+            };
+            let ready = self.ready.entry(pid).or_insert(first);
+            if now - ready.first_ns < GATHER_NS {
+                ready.from_ns = now;
+            }
         }
     }
 
@@ -889,6 +912,9 @@ pub fn record_observed(
                     break Ok(());
                 }
                 if over || interrupted || terminated {
+                    if stopping.is_none() {
+                        observer.ending();
+                    }
                     stop_command(launched, &mut stopping, interrupted && !terminated);
                 }
             }
@@ -961,14 +987,16 @@ impl Recording {
             ));
         }
         let Recording {
-            writer, manifest, ..
+            writer,
+            manifest,
+            shared,
+            ..
         } = self;
         writer.finish(manifest)?;
         if let Ok(files) = std::fs::read_dir(output) {
-            files
-                .flatten()
-                .for_each(|file| launch::give_to_invoking_user(&file.path()));
+            files.flatten().for_each(|file| user::give_to(&file.path()));
         }
+        drop(shared);
         Ok(Summary {
             progress,
             command_status,

@@ -53,6 +53,10 @@ pub struct Thread {
     pub(crate) cpus: Vec<u16>,
     /// File that takes it back into its cgroup; none where it stays in it.
     pub(crate) home: Option<PathBuf>,
+    /// The CPU that it was bound to, and when: kernel ticks since the machine started. A thread that it
+    /// starts inherits the binding.
+    #[serde(default)]
+    pub(crate) bound: Option<(u16, u64)>,
 }
 
 /// What was put back.
@@ -81,6 +85,21 @@ impl Restored {
         self.groups += other.groups;
         other.failures.into_iter().for_each(|f| self.fail(f));
     }
+}
+
+/// The CPUs of a thread whose binding to one is not its own: it was started by one that we have bound,
+/// later than the kernel's tick in which we did.
+pub(crate) fn inherited<'t>(
+    mut bound: impl Iterator<Item = &'t Thread>,
+    tgid: u32,
+    start: u64,
+    cpus: &[u16],
+) -> Option<&'t [u16]> {
+    let by_us = |t: &&Thread| {
+        let later = |&(cpu, at): &(u16, u64)| cpus == [cpu] && start > at;
+        t.tgid == tgid && t.bound.as_ref().is_some_and(later)
+    };
+    bound.find(by_us).map(|t| t.cpus.as_slice())
 }
 
 impl Thread {
@@ -191,7 +210,30 @@ impl State {
         for group in self.groups.iter().rev() {
             self.remove(group, &mut report);
         }
+        self.unbind_children();
         report
+    }
+
+    /// Threads that those which we have bound started meanwhile may use the CPUs of their process again.
+    fn unbind_children(&self) {
+        let mut processes: Vec<u32> = self.threads.iter().map(|t| t.tgid).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        for tgid in processes {
+            for tid in proc::threads(tgid) {
+                let known = self.threads.iter().any(|t| t.tid == tid && t.lives());
+                let (Some(identity), Ok(cpus), false) =
+                    (proc::identity(tid), sys::affinity(tid), known)
+                else {
+                    continue;
+                };
+                let theirs = inherited(self.threads.iter(), tgid, identity.start, &cpus);
+                if let Some(theirs) = theirs {
+                    // One that has ended meanwhile needs nothing.
+                    let _ = sys::set_affinity(tid, theirs);
+                }
+            }
+        }
     }
 
     /// Empties and removes a group. Threads in it that nobody put there were started by one of those
@@ -369,6 +411,7 @@ mod tests {
             scheduling: Scheduling::fifo(3),
             cpus: vec![0, 1],
             home: Some("/sys/fs/cgroup/a\nb/tasks".into()),
+            bound: Some((1, 5)),
         }
     }
 

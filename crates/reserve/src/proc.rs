@@ -115,6 +115,14 @@ impl Mount {
     }
 }
 
+/// Threads of a process.
+pub(crate) fn threads(tgid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{tgid}/task")).into_iter();
+    let ids = tasks.flatten().flatten();
+    ids.filter_map(|t| t.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
 /// Ids in a file with one a line.
 pub(crate) fn ids(file: &Path) -> Vec<u32> {
     let text = fs::read_to_string(file).unwrap_or_default();

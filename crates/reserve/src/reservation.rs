@@ -300,7 +300,8 @@ impl Reservation {
             }
             _ => {}
         }
-        let taken = self.note_and_change(tid, identity, scheduling, cpu, gate);
+        let bound = held.values().map(|h| &h.was);
+        let taken = self.note_and_change(tid, identity, scheduling, cpu, gate, bound);
         // Whatever failed: if the thread has ended meanwhile, that is why.
         let was = taken.map_err(|error| match proc::identity(tid) {
             Some(now) if now == identity => error,
@@ -311,14 +312,16 @@ impl Reservation {
         Ok(())
     }
 
-    /// Takes down what the thread is like, and changes it; or leaves it as it is.
-    fn note_and_change(
+    /// Takes down what the thread is like, and changes it; or leaves it as it is. `bound` are the threads
+    /// that were changed before.
+    fn note_and_change<'t>(
         &self,
         tid: u32,
         identity: Identity,
         scheduling: &Scheduling,
         cpu: u16,
         gate: Option<usize>,
+        bound: impl Iterator<Item = &'t Thread>,
     ) -> Result<Thread, AssignError> {
         let note = |source| AssignError::Note { tid, source };
         let read = |source| AssignError::Read { tid, source };
@@ -331,13 +334,17 @@ impl Reservation {
             Some(_) => self.backend.home(tid).map_err(gating)?,
             None => None,
         };
+        let cpus = sys::affinity(tid).map_err(read)?;
+        let theirs = ledger::inherited(bound, identity.tgid, identity.start, &cpus);
+        let cpus = theirs.map_or(cpus.clone(), <[u16]>::to_vec);
         let was = Thread {
             tid,
             tgid: identity.tgid,
             start: identity.start,
             scheduling: sys::scheduling(tid).map_err(read)?,
-            cpus: sys::affinity(tid).map_err(read)?,
+            cpus,
             home,
+            bound: Some((cpu, sys::ticks())),
         };
         let entry = Entry::Thread(was.clone());
         self.ledger.note(&entry).map_err(note)?;

@@ -184,6 +184,13 @@ pub(crate) fn now_ns() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
 }
 
+/// The kernel's ticks since the machine started, in which it tells when a process was.
+pub(crate) fn ticks() -> u64 {
+    // SAFETY: asks for a constant.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+    clock(libc::CLOCK_BOOTTIME) / (1_000_000_000 / per_second)
+}
+
 /// CPU time of the calling thread. Real-time safe.
 pub(crate) fn thread_cpu_ns() -> u64 {
     clock(libc::CLOCK_THREAD_CPUTIME_ID)

@@ -287,6 +287,44 @@ fn what_a_gated_thread_starts_is_put_back_too() {
     }
 }
 
+/// Where no gate keeps a list of them: threads of the middleware start others when a peer joins.
+#[test]
+fn what_a_placed_thread_starts_is_put_back_too() {
+    let _alone = alone();
+    let name = "what_a_placed_thread_starts_is_put_back_too";
+    let Some(backend) = backends(name).first().copied() else {
+        return;
+    };
+    let dir = Dir::new("placed");
+    let (go, gone) = mpsc::channel::<()>();
+    let (send, receive) = mpsc::channel();
+    let gone = Mutex::new(gone);
+    let parent = Worker::new(move |stop| {
+        gone.lock().unwrap().recv().unwrap();
+        send.send([Worker::spinning(), Worker::spinning()]).unwrap();
+        while !stop.load(Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let before = likeness(parent.tid);
+    let reservation = start(backend, &dir);
+    reservation.place(parent.tid, cpu(), 1).unwrap();
+    // What was started in the same tick of the kernel might have been bound before.
+    std::thread::sleep(Duration::from_millis(25));
+    go.send(()).unwrap();
+    let children = receive.recv().unwrap();
+    // One is seen and placed as well, the other is not.
+    reservation.place(children[0].tid, cpu(), 1).unwrap();
+    assert_ne!(likeness(children[0].tid), before);
+    assert_ne!(likeness(children[1].tid), before);
+    let report = reservation.stop();
+    assert_eq!(report.restored.failures, Vec::<String>::new());
+    for tid in [parent.tid, children[0].tid, children[1].tid] {
+        assert_eq!(likeness(tid), before);
+    }
+    nothing_is_left(&dir);
+}
+
 #[test]
 fn a_thread_in_a_cgroup_of_its_own_goes_back_there() {
     let _alone = alone();

@@ -21,7 +21,8 @@ pub mod layout {
     pub const WORD_MAGIC: usize = 0;
     /// Generation of the table: odd while it is being written.
     pub const WORD_GENERATION: usize = 1;
-    /// 0: shape; 1: pass everything on at once.
+    /// 0: shape; 1: pass everything on at once; 2: shape, but nothing is discarded or ends it for being
+    /// late: it begins only just.
     pub const WORD_STATE: usize = 2;
     /// When the owner last said that it lives (CLOCK_MONOTONIC in ns); 0: it does not say.
     pub const WORD_HEARTBEAT: usize = 3;
@@ -38,6 +39,9 @@ pub mod layout {
     const _: () = assert!(8 * (WORD_OUTPUTS + MAX_OUTPUTS * OUTPUT_WORDS) <= BYTES);
 }
 use layout::*;
+
+/// [`WORD_STATE`] of one that begins to shape.
+const SETTLING: u64 = 2;
 
 /// A mapping of the page.
 #[derive(Debug)]
@@ -175,6 +179,12 @@ impl PageWriter {
             .store(on.into(), Ordering::Release);
     }
 
+    /// Shapes, and (`on`) lets what is late leave in a later slot, whatever the policy. Real-time safe.
+    pub fn set_settling(&self, on: bool) {
+        let state = if on { SETTLING } else { 0 };
+        self.map.word(WORD_STATE).store(state, Ordering::Release);
+    }
+
     /// Says that the owner lives. Real-time safe.
     pub fn beat(&self, now_ns: u64) {
         self.map
@@ -237,7 +247,12 @@ impl PageReader {
     pub fn passes(&self, now_ns: u64, silence_ns: Option<u64>) -> bool {
         let last = self.0.load(WORD_HEARTBEAT);
         let silent = last != 0 && silence_ns.is_some_and(|s| now_ns.saturating_sub(last) > s);
-        silent || self.0.load(WORD_STATE) != 0
+        silent || !matches!(self.0.load(WORD_STATE), 0 | SETTLING)
+    }
+
+    /// True while what is late is to leave in a later slot, whatever the policy. Real-time safe.
+    pub fn settles(&self) -> bool {
+        self.0.load(WORD_STATE) == SETTLING
     }
 }
 
@@ -299,7 +314,12 @@ mod tests {
         assert!(reader.passes(1006, Some(10)));
         assert!(!reader.passes(1006, None));
         writer.set_pass_through(true);
-        assert!(reader.passes(0, None));
+        assert!(reader.passes(0, None) && !reader.settles());
+        writer.set_settling(true);
+        assert!(!reader.passes(0, None) && reader.settles());
+        writer.set_settling(false);
+        assert!(!reader.passes(0, None) && !reader.settles());
+        writer.set_pass_through(true);
         let no_page = tempfile();
         assert!(PageReader::open(no_page.as_raw_fd()).is_err());
     }

@@ -77,7 +77,7 @@ pub fn remap_command(command: &[String], moves: &[Move]) -> Result<Vec<String>, 
     for m in moves {
         let (left, right) = m.sides()?;
         let node = left.split(':').next().unwrap_or_default();
-        for (whose, from) in existing(command, &m.topic) {
+        for (whose, from) in existing(command, &m.topic, &m.node) {
             if whose.is_none_or(|w| w == node) {
                 rules.extend(["-r".into(), format!("{node}:{from}:={right}")]);
             }
@@ -100,8 +100,23 @@ pub fn remap_command(command: &[String], moves: &[Move]) -> Result<Vec<String>, 
     Ok(out)
 }
 
+/// A name as a node's code or rule may give it, made absolute: relative ones are the node's
+/// namespace's, those with `~` its own.
+fn absolute(name: &str, full_node: &str) -> String {
+    let namespace = full_node.rsplit_once('/').map_or("", |(space, _)| space);
+    match name.strip_prefix('~') {
+        _ if name.starts_with('/') => name.to_owned(),
+        Some(rest) => format!("{full_node}/{}", rest.trim_start_matches('/')),
+        None => format!("{namespace}/{name}"),
+    }
+}
+
 /// Names that rules of the command line move to the topic, with the node that each is for.
-fn existing<'a>(command: &'a [String], topic: &str) -> Vec<(Option<&'a str>, &'a str)> {
+fn existing<'a>(
+    command: &'a [String],
+    topic: &str,
+    full_node: &str,
+) -> Vec<(Option<&'a str>, &'a str)> {
     let mut found = Vec::new();
     let mut inside = false;
     let mut words = command.iter();
@@ -122,7 +137,7 @@ fn existing<'a>(command: &'a [String], topic: &str) -> Vec<(Option<&'a str>, &'a
                         None => (None, left),
                     },
                 };
-                if right == topic && !from.starts_with("__") {
+                if absolute(right, full_node) == topic && !from.starts_with("__") {
                     found.push((whose, from));
                 }
             }
@@ -165,6 +180,22 @@ mod tests {
             "a -r b --ros-args -r ndt:out:=/pose/held -r ndt:o2:=/pose/held -r ndt:/pose:=/pose/held \
              -r out:=/pose -r cam:in:=/pose -r ndt:o2:=/pose -r __ns:=/pose"
         );
+        // Relative and private names are the node's.
+        let base = "a --ros-args -r ndt:out:=/pose/held -r ndt:/pose:=/pose/held";
+        let near = Move {
+            node: "/ndt".into(),
+            ..pose()
+        };
+        let command = words("a --ros-args -r out:=pose");
+        let moved_near = remap_command(&command, &[near]).unwrap().join(" ");
+        assert_eq!(moved_near, format!("{base} -r out:=pose"));
+        assert_eq!(
+            moved("a --ros-args -r out:=pose"),
+            "a --ros-args -r ndt:/pose:=/pose/held -r out:=pose",
+            "that is /loc/pose"
+        );
+        assert_eq!(absolute("~/x", "/loc/ndt"), "/loc/ndt/x");
+        assert_eq!(absolute("x", "/loc/ndt"), "/loc/x");
         assert_eq!(
             remap_args("n", "/t", "/h").unwrap(),
             words("--ros-args -r n:/t:=/h")

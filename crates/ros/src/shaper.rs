@@ -157,6 +157,14 @@ impl Slots {
             Slots::Fixed(beats) => beats.get(output).copied(),
         }
     }
+
+    /// Whether what is late is to leave in a later slot, whatever the policy. Real-time safe.
+    pub(crate) fn settles(&self) -> bool {
+        match self {
+            Slots::Page(page) => page.settles(),
+            Slots::Fixed(_) => false,
+        }
+    }
 }
 
 /// What all threads see.

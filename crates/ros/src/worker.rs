@@ -148,12 +148,13 @@ impl Sender {
             };
             let mut bits = if late { flags::LATE } else { 0 };
             let mut at_once = false;
+            let judged = late && !self.shared.slots.settles();
             match self.shared.overshoot {
-                Overshoot::Drop if late => {
+                Overshoot::Drop if judged => {
                     self.discard(item, bits, cycle);
                     continue;
                 }
-                Overshoot::Stop if late => {
+                Overshoot::Stop if judged => {
                     self.shared.stopped.store(true, Ordering::Relaxed);
                     bits |= flags::STOPPED;
                     at_once = true;

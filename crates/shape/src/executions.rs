@@ -57,9 +57,20 @@ impl Execution {
 #[derive(Debug, Clone, Copy)]
 struct Held {
     source_ns: i64,
-    /// Start of the chain's first callback and when the item came, once known.
-    origin: Option<(u64, u64)>,
+    /// Where it comes from, once known.
+    origin: Option<Origin>,
     release: Option<Release>,
+}
+
+/// Where an item at an output comes from.
+#[derive(Debug, Clone, Copy)]
+struct Origin {
+    /// Start of the chain's first callback.
+    start_ns: u64,
+    /// When the item came.
+    left_ns: u64,
+    /// Who published it.
+    callback: usize,
 }
 
 /// Joins sights and releases.
@@ -119,11 +130,17 @@ impl Executions {
                 })
             })
             .collect();
+        // Where several callbacks publish one topic, its first output stands for all.
+        let (mut held_topics, mut topics) = (HashMap::new(), HashMap::new());
+        for (i, o) in republished() {
+            if let Some(held) = &o.held_topic {
+                held_topics.entry(held.clone()).or_insert(i);
+            }
+            topics.entry(o.topic.clone()).or_insert(i);
+        }
         Executions {
-            held_topics: republished()
-                .filter_map(|(i, o)| Some((o.held_topic.clone()?, i)))
-                .collect(),
-            topics: republished().map(|(i, o)| (o.topic.clone(), i)).collect(),
+            held_topics,
+            topics,
             ends,
             inputs: plan.inputs.iter().map(|i| i.topic.clone()).collect(),
             held: vec![VecDeque::new(); plan.outputs.len()],
@@ -148,7 +165,7 @@ impl Executions {
                             })
                         };
                         let item = self.held[output].iter().rev().find(covers);
-                        item.and_then(|h| h.origin).map(|o| o.0)
+                        item.and_then(|h| h.origin).map(|o| o.start_ns)
                     }
                     None => self.inputs.contains(topic).then_some(*published_ns),
                 };
@@ -179,7 +196,11 @@ impl Executions {
                 ) {
                     self.join(output, source_ns, |h| {
                         // Several ways from one start: the first is as good as any.
-                        h.origin.get_or_insert((origin_ns, *time_ns));
+                        h.origin.get_or_insert(Origin {
+                            start_ns: origin_ns,
+                            left_ns: *time_ns,
+                            callback: *callback,
+                        });
                     });
                     self.complete(output, source_ns, found);
                     return;
@@ -235,12 +256,16 @@ impl Executions {
             .iter()
             .rev()
             .find(|h| h.source_ns == source_ns);
-        let Some((Some((start_ns, left_ns)), Some(release))) = held.map(|h| (h.origin, h.release))
-        else {
+        let Some((Some(origin), Some(release))) = held.map(|h| (h.origin, h.release)) else {
             return;
         };
+        let Origin {
+            start_ns, left_ns, ..
+        } = origin;
+        let here = |end: &&End| end.output == Some(output);
+        let several = self.ends.iter().filter(here).count() > 1;
         for (chain, end) in self.ends.iter().enumerate() {
-            if end.output == Some(output) {
+            if here(&end) && (!several || end.last == origin.callback) {
                 let dropped = release.published_ns == 0;
                 let execution = Execution {
                     chain,

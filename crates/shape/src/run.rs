@@ -22,7 +22,7 @@ use onbeat_plan::Plan;
 use onbeat_record::{Control, Observer, Progress, RecordError, RecordOptions};
 use onbeat_reserve::{AssignError, Options as ReserveOptions, Reservation, StartError, Stats};
 use onbeat_trace::{EndpointKind, Event, EventKind};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -106,7 +106,7 @@ pub enum ShapeError {
         second: String,
     },
     /// The output is not held back.
-    #[error("{callback} publishes {topic} itself, so it cannot be held back: start the application with onbeat shape PLAN -- COMMAND, or give its node: {remap}")]
+    #[error("{callback} publishes {topic} itself, so it cannot be held back: start the application with onbeat shape PLAN -- COMMAND, or give its node: {remap} (where a rule of its own already moves a topic there, move it to the held one instead)")]
     NotHeld {
         /// The callback.
         callback: String,
@@ -339,8 +339,10 @@ struct Runner<'a> {
     all_notes: Vec<String>,
     begin: Instant,
     shaping: Option<(Instant, u64)>,
-    /// Shaping has ended, the application runs on.
-    stopped: bool,
+    /// When shaping ended, CLOCK_MONOTONIC: the application runs on.
+    stopped: Option<u64>,
+    /// Processes that publish what a shaper takes.
+    beside: BTreeSet<u32>,
     stats: Option<Stats>,
     error: Option<ShapeError>,
 }
@@ -378,7 +380,8 @@ impl<'a> Runner<'a> {
             all_notes: Vec::new(),
             begin: Instant::now(),
             shaping: None,
-            stopped: false,
+            stopped: None,
+            beside: BTreeSet::new(),
             stats: None,
             error: None,
         }
@@ -404,13 +407,22 @@ impl<'a> Runner<'a> {
         if let Some(shaper) = &mut self.shaper {
             let mut releases = Vec::new();
             shaper.releases(&mut releases)?;
+            let (stopped, ended) = (shaper.has_stopped(), shaper.has_ended());
             for release in releases {
                 self.executions.released(release, &mut found);
+            }
+            if stopped && self.stopped.is_none() {
+                self.note("An output was late for its last slot: shaping ends.".into());
+                self.stop_shaping();
+            }
+            if ended {
+                self.shaper = None;
             }
         }
         if let Some(phase) = &self.phase {
             let origin_ns = phase.origin_ns();
-            for event in events {
+            let until_ns = self.stopped.unwrap_or(u64::MAX);
+            for event in events.iter().take_while(|e| e.time_ns < until_ns) {
                 let Some(isolation) = self.isolation.get_mut(&event.tid) else {
                     continue;
                 };
@@ -426,9 +438,8 @@ impl<'a> Runner<'a> {
                 }
             }
         }
-        if self.shaper.is_none() && !self.stopped {
-            self.start_throttler(events, control)?;
-        }
+        self.beside.extend(self.publishers_of_inputs(events));
+        self.stand_beside(control)?;
         let mut sights = Vec::new();
         self.watcher.push(events, &mut sights);
         for sight in &sights {
@@ -455,10 +466,17 @@ impl<'a> Runner<'a> {
         for execution in found {
             self.completed(execution);
         }
-        if self.shaping.is_none() && !self.stopped {
-            self.find()?;
-        } else if let Some(shaper) = &self.shaper {
-            shaper.beat();
+        match self.shaping {
+            None if self.stopped.is_none() => self.find()?,
+            None => {}
+            Some((_, since_ns)) => {
+                if let Some(shaper) = &mut self.shaper {
+                    shaper.beat();
+                    if monotonic_ns() >= since_ns {
+                        shaper.settled();
+                    }
+                }
+            }
         }
         Ok(())
     }
@@ -493,10 +511,9 @@ impl<'a> Runner<'a> {
                 None => self.starts.push(start_ns),
             }
         }
-        if self.shaper.is_none() && self.is_held(callback) {
-            let shaper = Shaper::start(self.plan, &self.options.program, pid)?;
-            control.observe(shaper.pid());
-            self.shaper = Some(shaper);
+        if self.is_held(callback) {
+            self.beside.insert(pid);
+            self.stand_beside(control)?;
         }
         let role = self.roles.ran(callback, pid, tid);
         match role {
@@ -513,15 +530,11 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Who gets a throttled input runs only once the throttler does: that starts beside the input's
+    /// Who gets a throttled input runs only once the throttler does: that stands beside the input's
     /// publisher.
-    fn start_throttler(
-        &mut self,
-        events: &[Event],
-        control: &Control<'_>,
-    ) -> Result<(), ShapeError> {
+    fn publishers_of_inputs(&self, events: &[Event]) -> Vec<u32> {
         let is_input = |topic: &str| self.plan.inputs.iter().any(|i| i.held_topic == topic);
-        let publisher = events.iter().find(|event| match &event.kind {
+        let publishes = |event: &&Event| match &event.kind {
             EventKind::PublisherInit { topic, .. } => is_input(topic),
             EventKind::EndpointFound {
                 endpoint: EndpointKind::Publisher,
@@ -529,12 +542,30 @@ impl<'a> Runner<'a> {
                 ..
             } => is_input(name),
             _ => false,
-        });
-        if let Some(event) = publisher {
-            let shaper = Shaper::start(self.plan, &self.options.program, event.pid)?;
-            control.observe(shaper.pid());
-            self.shaper = Some(shaper);
+        };
+        events.iter().filter(publishes).map(|e| e.pid).collect()
+    }
+
+    /// Starts a shaper beside a process of the application, where one is needed and there is none: it ends
+    /// with the process, and the others may run on, or that one be started anew.
+    fn stand_beside(&mut self, control: &Control<'_>) -> Result<(), ShapeError> {
+        if self.shaper.is_some() || self.stopped.is_some() {
+            return Ok(());
         }
+        self.beside
+            .retain(|&pid| onbeat_record::proc::is_alive(pid));
+        let Some(&pid) = self.beside.first() else {
+            return Ok(());
+        };
+        let mut shaper = Shaper::start(self.plan, &self.options.program, pid)?;
+        control.observe(shaper.pid());
+        if let (Some(_), Some(phase)) = (self.shaping, &self.phase) {
+            shaper.shape(self.plan.cycle_ms.0, phase.origin_ns(), self.plan);
+            self.note(format!(
+                "The shaper ended with the process beside it, and was started anew beside process {pid}."
+            ));
+        }
+        self.shaper = Some(shaper);
         Ok(())
     }
 
@@ -570,7 +601,9 @@ impl<'a> Runner<'a> {
             return;
         };
         // An application that is stopped lets its last output go at once.
-        if execution.start_ns < since_ns || execution.output_ns >= self.until_ns(since_ns) {
+        let until_ns = self.stopped.unwrap_or(u64::MAX);
+        let until_ns = until_ns.min(self.until_ns(since_ns));
+        if execution.start_ns < since_ns || execution.output_ns >= until_ns {
             return;
         }
         // It left by the origin of that time, which may have moved since.
@@ -603,7 +636,7 @@ impl<'a> Runner<'a> {
             self.note(format!(
                 "cycle {cycle}: output after {after:.1} ms, late for its last slot: {what}{cause}."
             ));
-            if self.plan.overshoot == Overshoot::Stop {
+            if self.plan.overshoot == Overshoot::Stop && self.stopped.is_none() {
                 self.stop_shaping();
             }
         }
@@ -620,9 +653,9 @@ impl<'a> Runner<'a> {
 
     /// Everything back; the application runs on.
     fn stop_shaping(&mut self) {
-        self.stopped = true;
+        self.stopped = Some(monotonic_ns());
         self.awake = None;
-        if let Some(shaper) = &self.shaper {
+        if let Some(shaper) = &mut self.shaper {
             shaper.pass_through();
         }
         if let Some(reservation) = self.reservation.take() {
@@ -724,7 +757,7 @@ impl<'a> Runner<'a> {
         }
         self.place_publishers()?;
         self.place_middleware();
-        if let Some(shaper) = &self.shaper {
+        if let Some(shaper) = &mut self.shaper {
             shaper.shape(cycle_ns, origin_ns, self.plan);
         }
         let now_ns = monotonic_ns();
@@ -788,16 +821,16 @@ impl<'a> Runner<'a> {
             if output.hold != Hold::PublisherThread {
                 continue;
             }
-            let callback = self
-                .watcher
-                .callbacks()
-                .iter()
-                .position(|c| *c == output.callback);
-            let pids = self.roles.threads().values();
-            let pid = pids
-                .clone()
-                .find(|r| callback.is_some_and(|c| r.callbacks.contains(&c)))
+            let watched = self.watcher.callbacks().iter().enumerate();
+            let publishing: Vec<usize> = watched
+                .filter(|(_, c)| publishes(output, c))
+                .map(|(i, _)| i)
+                .collect();
+            let mut roles = self.roles.threads().values();
+            let pid = roles
+                .find(|r| publishing.iter().any(|c| r.callbacks.contains(c)))
                 .map(|r| r.pid);
+            let callback = publishing.first().copied();
             // One per flow controller: which of them sends what a callback publishes is not to be seen.
             let threads: Vec<(u32, u32)> = pid.map_or(Vec::new(), |pid| {
                 let threads = onbeat_record::proc::threads(pid).into_iter();
@@ -817,6 +850,10 @@ impl<'a> Runner<'a> {
                 });
             };
             for (pid, tid) in threads {
+                // They send whatever their process publishes: several outputs have the same ones.
+                if self.placed.contains_key(&tid) {
+                    continue;
+                }
                 self.assign(tid, pid, callback, server)?;
                 if let Some(placed) = self.placed.get_mut(&tid) {
                     placed.job = format!(
@@ -864,8 +901,14 @@ impl<'a> Runner<'a> {
         }
     }
 
+    /// Whether an application that we started, and whose shaping fails, runs on: once it was shaped it may
+    /// be at work.
+    fn runs_on(&self) -> bool {
+        self.shaping.is_some() && !self.options.command.is_empty()
+    }
+
     fn end(mut self) -> (Summary, Option<ShapeError>) {
-        if !self.stopped {
+        if self.stopped.is_none() {
             self.stop_shaping();
         }
         if let Some(shaper) = self.shaper.take() {
@@ -891,13 +934,24 @@ impl Observer for Runner<'_> {
     fn events(&mut self, events: &[Event], control: &Control<'_>) {
         if self.error.is_none() {
             if let Err(error) = self.turn(events, control) {
+                if self.runs_on() {
+                    self.stop_shaping();
+                    self.note(format!("{error}. The application runs on, unshaped."));
+                }
                 self.error = Some(error);
             }
         }
     }
 
+    fn ending(&mut self) {
+        // It ends as it would without us: its threads run whenever they can, and nothing is held back.
+        if self.stopped.is_none() {
+            self.stop_shaping();
+        }
+    }
+
     fn progress(&mut self, _: &Progress) {
-        if self.shaping.is_some() && !self.stopped {
+        if self.shaping.is_some() && self.stopped.is_none() {
             // Threads that came since: of the middleware, when others join.
             self.place_middleware();
         }
@@ -941,7 +995,7 @@ impl Observer for Runner<'_> {
 
     fn is_over(&self) -> bool {
         let elapsed = self.shaping.map(|s| s.0.elapsed());
-        self.error.is_some()
+        (self.error.is_some() && !self.runs_on())
             || matches!((elapsed, self.options.duration), (Some(e), Some(d)) if e >= d)
     }
 }

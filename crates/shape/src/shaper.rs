@@ -7,7 +7,7 @@ use onbeat_ros::config::{Config, Kind, Output, Overshoot as ShaperOvershoot, Pla
 use onbeat_ros::environment::{Environment, EnvironmentError};
 use onbeat_ros::page::{OutputTable, PageWriter};
 use onbeat_ros::report::{flags, Record, RECORD_BYTES};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -44,20 +44,14 @@ pub enum ShaperError {
         /// The topics that it waits for.
         topics: String,
     },
-    /// More than a shaper can do.
-    #[error("{what} has {count} slots, and a shaper knows {most} at most: plan fewer bands")]
-    TooMany {
-        /// The output.
-        what: String,
-        /// Its slots.
-        count: usize,
-        /// The limit.
-        most: usize,
-    },
 }
 
 /// So long without a sign the owner counts as dead, should the pipe not tell.
 const SILENCE_NS: u64 = 5_000_000_000;
+
+// What may stand in a plan fits into a shaper.
+const _: () = assert!(onbeat_plan::schema::MAX_SLOTS <= onbeat_ros::beat::MAX_SLOTS);
+const _: () = assert!(onbeat_plan::schema::MAX_HELD <= onbeat_ros::page::MAX_OUTPUTS);
 
 /// How many arrivals of an input are kept.
 const ARRIVALS: usize = 32;
@@ -71,8 +65,13 @@ pub struct Shaper {
     partial: Vec<u8>,
     /// Which outputs have their endpoints.
     ready: Vec<bool>,
-    /// By the shaper's output: the plan's, none for throttled inputs.
+    /// By the shaper's output: the plan's (the first of those of one topic), none for throttled inputs.
     outputs: Vec<Option<usize>>,
+    /// It has ended by itself, as it does with the process that it stands beside.
+    ended: bool,
+    /// An output was late, and the policy ends shaping for it.
+    stopped: bool,
+    settling: bool,
     /// By the shaper's output: when throttled inputs lately came, CLOCK_MONOTONIC.
     arrivals: Vec<VecDeque<u64>>,
 }
@@ -144,6 +143,9 @@ impl Shaper {
             ready: vec![false; outputs.len()],
             arrivals: vec![VecDeque::new(); outputs.len()],
             outputs,
+            ended: false,
+            stopped: false,
+            settling: false,
         })
     }
 
@@ -157,12 +159,31 @@ impl Shaper {
         self.ready.iter().all(|r| *r)
     }
 
-    /// Begins to hold back what leaves outside its slots.
-    pub fn shape(&self, cycle_ns: u64, origin_ns: u64, plan: &Plan) {
+    /// Begins to hold back what leaves outside its slots. What is late leaves in a later slot, whatever
+    /// the policy, until [`Shaper::settled`]: executions that are on their way began unshaped.
+    pub fn shape(&mut self, cycle_ns: u64, origin_ns: u64, plan: &Plan) {
         self.page
             .set_table(cycle_ns, origin_ns as i64, &tables(plan));
         self.beat();
-        self.page.set_pass_through(false);
+        self.page.set_settling(true);
+        self.settling = true;
+    }
+
+    /// The plan's policy holds from now on.
+    pub fn settled(&mut self) {
+        if std::mem::take(&mut self.settling) {
+            self.page.set_settling(false);
+        }
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Whether it has ended shaping because an output was late.
+    pub fn has_stopped(&self) -> bool {
+        self.stopped
     }
 
     /// Moves the cycles.
@@ -176,7 +197,8 @@ impl Shaper {
     }
 
     /// Everything passes at once from now on.
-    pub fn pass_through(&self) {
+    pub fn pass_through(&mut self) {
+        self.settling = false;
         self.page.set_pass_through(true);
     }
 
@@ -203,6 +225,7 @@ impl Shaper {
                 }
                 continue;
             }
+            self.stopped |= record.flags & flags::STOPPED != 0;
             match self.outputs.get(number) {
                 Some(&Some(output)) => found.push(Release {
                     output,
@@ -223,11 +246,14 @@ impl Shaper {
         }
         self.partial.drain(..whole);
         match self.child.try_wait() {
-            // It ends with its application, and then there is nothing to hold back.
             Ok(Some(status)) if !status.success() => Err(ShaperError::Ended {
                 status,
                 said: last_words(&mut self.child),
             }),
+            Ok(Some(_)) => {
+                self.ended = true;
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -271,9 +297,20 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((read, write))
 }
 
+/// Outputs that are republished, each topic once, whoever publishes on it.
 fn held(plan: &Plan) -> impl Iterator<Item = (usize, &onbeat_plan::schema::Output)> {
+    let mut seen = BTreeSet::new();
     let republished = |o: &(usize, &onbeat_plan::schema::Output)| o.1.hold == Hold::Republish;
-    plan.outputs.iter().enumerate().filter(republished)
+    let all = plan.outputs.iter().enumerate().filter(republished);
+    all.filter(move |(_, o)| seen.insert(&o.held_topic))
+}
+
+/// Inputs that are throttled, each topic once.
+fn throttled(plan: &Plan) -> impl Iterator<Item = &onbeat_plan::schema::Throttle> {
+    let mut seen = BTreeSet::new();
+    plan.inputs
+        .iter()
+        .filter(move |i| seen.insert(&i.held_topic))
 }
 
 fn server<'a>(plan: &'a Plan, name: &str) -> Option<&'a onbeat_plan::schema::Server> {
@@ -310,7 +347,7 @@ fn configuration(
         outputs.push(output(held_topic, &o.topic, Kind::Shape, place(&o.server)));
         numbers.push(Some(i));
     }
-    for (n, i) in plan.inputs.iter().enumerate() {
+    for (n, i) in throttled(plan).enumerate() {
         // One after the other as they stand in the plan, so that each has its time in the cycle.
         let behind = u8::try_from(n).unwrap_or(u8::MAX);
         let place = place(&i.server).map(|p| Place {
@@ -352,19 +389,22 @@ fn tables(plan: &Plan) -> Vec<OutputTable> {
             .map(|s| s.slots_ms.iter().map(of).collect())
             .unwrap_or_default()
     };
+    // Of several publishers of one topic, the fastest tells from when on something may come.
+    let earliest = |topic: &Option<String>| {
+        let alike = plan.outputs.iter().filter(move |o| o.held_topic == *topic);
+        alike.map(|o| o.earliest_ms.0).min().unwrap_or(0)
+    };
     let outputs = held(plan).map(|(_, o)| {
+        let earliest_ns = earliest(&o.held_topic);
         let mut slots = slots(&o.server);
         // Of a cycle's execution that brings nothing yet, these are the next cycle's.
-        for slot in slots.iter_mut().filter(|s| s.start_ns < o.earliest_ms.0) {
+        for slot in slots.iter_mut().filter(|s| s.start_ns < earliest_ns) {
             slot.start_ns += plan.cycle_ms.0;
             slot.end_ns += plan.cycle_ms.0;
         }
-        OutputTable {
-            earliest_ns: o.earliest_ms.0,
-            slots,
-        }
+        OutputTable { earliest_ns, slots }
     });
-    let inputs = plan.inputs.iter().map(|i| OutputTable {
+    let inputs = throttled(plan).map(|i| OutputTable {
         earliest_ns: 0,
         slots: slots(&i.server),
     });
@@ -382,6 +422,7 @@ mod tests {
         let mut plan = onbeat_plan::file::read(text).expect("a plan");
         let mut second = plan.inputs[0].clone();
         second.topic = "/scans".into();
+        second.held_topic = "/scans/onbeat_held".into();
         plan.inputs.push(second);
         let page = PageWriter::new().expect("a page");
         let (_, write) = pipe().expect("a pipe");
@@ -397,7 +438,11 @@ mod tests {
             .collect();
         assert_eq!(
             told,
-            [("/t5", Some(81)), ("/points", Some(81)), ("/scans", Some(80))]
+            [
+                ("/t5", Some(81)),
+                ("/points", Some(81)),
+                ("/scans", Some(80))
+            ]
         );
         assert_eq!(numbers, [Some(0), None, None]);
     }

@@ -292,3 +292,99 @@ fn promises_are_kept_or_not() {
     assert!(!judge(&plan, &outcomes, &[2 * MS; 10]).is_kept());
     assert!(!judge(&plan, &[], &[]).is_kept());
 }
+
+#[test]
+fn what_is_discarded_did_not_leave_in_its_slot() {
+    let plan = plan(&[TIMER, FILTER], "/good");
+    let (_, found) = follow(&plan, true);
+    let mut outcomes: Vec<Outcome> = found.iter().map(|&e| Outcome::new(&plan, e, 0)).collect();
+    outcomes[4].execution.dropped = true;
+    let verdict = judge(&plan, &outcomes, &[]);
+    let inside = verdict
+        .figures
+        .iter()
+        .find(|f| f.name == "outputs inside a slot");
+    assert_eq!(
+        inside.map(|f| (f.measured, f.kept)),
+        Some((90.0, Some(false)))
+    );
+}
+
+/// What is promised of several chains is one average.
+#[test]
+fn several_chains_are_held_against_their_common_average() {
+    let mut plan = plan(&[TIMER, FILTER], "/good");
+    plan.outputs.clear();
+    plan.promises.bands.clear();
+    plan.promises.average_ms = Ms(50 * MS);
+    plan.promises.worst_ms = Ms(60 * MS);
+    plan.chains.push(ChainRef {
+        id: "chain-2".into(),
+        ..plan.chains[0].clone()
+    });
+    let outcome = |chain, latency_ms: u64| {
+        let execution = Execution {
+            chain,
+            start_ns: 100 * MS,
+            left_ns: (100 + latency_ms) * MS,
+            output_ns: (100 + latency_ms) * MS,
+            dropped: false,
+            late: false,
+        };
+        Outcome::new(&plan, execution, 0)
+    };
+    let both: Vec<Outcome> = (0..10)
+        .flat_map(|_| [outcome(0, 40), outcome(1, 60)])
+        .collect();
+    let verdict = judge(&plan, &both, &[]);
+    assert!(verdict.is_kept(), "{verdict:?}");
+    let slow: Vec<Outcome> = (0..10)
+        .flat_map(|_| [outcome(0, 50), outcome(1, 60)])
+        .collect();
+    assert!(!judge(&plan, &slow, &[]).is_kept());
+}
+
+#[test]
+fn one_topic_of_two_chains_is_held_once_and_told_apart() {
+    let mut plan = plan(&[TIMER, FILTER], "/good");
+    let other = Output {
+        callback: SINK.into(),
+        node: "/sink".into(),
+        ..plan.outputs[0].clone()
+    };
+    plan.outputs.push(other);
+    plan.chains.push(ChainRef {
+        id: "chain-2".into(),
+        callbacks: vec![TIMER.into(), SINK.into()],
+        ..plan.chains[0].clone()
+    });
+    let watcher = Watcher::new(&plan);
+    let callbacks = watcher.callbacks();
+    let mut executions = Executions::new(&plan, callbacks);
+    let mut found = Vec::new();
+    for (n, callback) in [(1, FILTER), (2, SINK)] {
+        executions.released(
+            Release {
+                output: 0,
+                source_ns: n,
+                published_ns: 190 * MS,
+                done_ns: 190 * MS,
+                late: false,
+            },
+            &mut found,
+        );
+        executions.see(
+            &Sight::Left {
+                callback: callbacks.iter().position(|c| c == callback).unwrap(),
+                topic: Some("/good/held".into()),
+                time_ns: 130 * MS,
+                source_ns: Some(n),
+                from: 0,
+                start_ns: 100 * MS,
+            },
+            &mut found,
+        );
+    }
+    let chains: Vec<usize> = found.iter().map(|e| e.chain).collect();
+    assert_eq!(chains, [0, 1]);
+}

@@ -142,6 +142,9 @@ pub enum EventKind {
     NodeFound { node: u64, name: Name },
     /// Late attach: a timer seen in a wait set, or called, whose creation was not seen.
     TimerFound { timer: u64 },
+    /// `rcl_publisher_fini`, `rcl_subscription_fini`, `rcl_service_fini`, `rcl_client_fini`,
+    /// `rcl_node_fini`: what has this rcl handle ends.
+    HandleFini { handle: u64 },
 
     // ---- run time (ROS2-RT)
     /// `callback_start` (rclcpp): exact start of a callback.

@@ -204,6 +204,12 @@ impl Reader {
         self.stats.damaged_blocks
     }
 
+    /// Whether the recording's beginning is there: a flight recorder deletes what is old, but for what
+    /// describes the system.
+    pub fn has_beginning(&self) -> bool {
+        self.from_start
+    }
+
     /// All events from the beginning, in the order of their time.
     pub fn events(&mut self) -> Events<'_> {
         self.warnings.truncate(self.open_warnings);

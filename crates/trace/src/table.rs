@@ -235,6 +235,12 @@ macro_rules! kinds {
             match kind { $(EventKind::$variant { .. } => $code),* }
         }
 
+        /// Whether an event describes the system, and is needed to understand later ones.
+        #[inline]
+        pub fn is_state(kind: &EventKind) -> bool {
+            match kind { $(EventKind::$variant { .. } => kinds!(@state $class)),* }
+        }
+
         /// Hands the fields of an event to `sink`.
         #[inline]
         pub fn put<S: FieldSink>(kind: &EventKind, sink: &mut S) {
@@ -295,6 +301,7 @@ kinds! {
     }
     24 "node_found" state NodeFound { node: Handle, name: Text }
     25 "timer_found" state TimerFound { timer: Handle }
+    26 "handle_fini" state HandleFini { handle: Handle }
 
     40 "callback_start" run CallbackStart { callback: Handle, intra_process: Flag }
     41 "callback_end" run CallbackEnd { callback: Handle }

@@ -4,7 +4,7 @@ use crate::event::{Event, EventKind, Name};
 use crate::manifest::{self, Manifest, State};
 use crate::segment::{self, Content, FileHeader};
 use crate::table::{self, FieldSink};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher};
 use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
@@ -408,8 +408,7 @@ impl Kept {
             return;
         };
         debug_assert_eq!(*number, segment);
-        let state = |e: &&Event| table::info(table::code(&e.kind)).is_some_and(|i| i.state);
-        kept.extend(events.iter().filter(state).cloned());
+        kept.extend(events.iter().filter(|e| table::is_state(&e.kind)).cloned());
     }
 
     /// Takes over the events of a deleted segment, and drops those of ended threads and processes.
@@ -420,6 +419,10 @@ impl Kept {
                     self.past.retain(|e| e.pid != event.pid);
                 }
                 EventKind::Exit => self.past.retain(|e| e.tid != event.tid || !of_thread(e)),
+                EventKind::HandleFini { handle } => {
+                    let its = |e: &Event| e.pid == event.pid && subject(e).0 == handle && of_rcl(e);
+                    self.past.retain(|e| !its(e));
+                }
                 EventKind::ClockOffset { .. } => {
                     self.past
                         .retain(|e| !matches!(e.kind, EventKind::ClockOffset { .. }));
@@ -428,7 +431,76 @@ impl Kept {
                 _ => self.past.push(event),
             }
         }
+        self.past = newest(std::mem::take(&mut self.past));
     }
+}
+
+/// Of all that describe the same thing the last one: programs that make a timer for each wait describe
+/// them by the million, at few addresses.
+fn newest(events: Vec<Event>) -> Vec<Event> {
+    let mut seen = HashSet::new();
+    let mut kept: Vec<Event> = events
+        .into_iter()
+        .rev()
+        .filter(|event| seen.insert((event.pid, table::code(&event.kind), subject(event))))
+        .collect();
+    kept.reverse();
+    kept
+}
+
+/// What an event describes, within its process and among those of its kind.
+fn subject(event: &Event) -> (u64, u64) {
+    use EventKind::*;
+    match event.kind {
+        NodeInit { node: a, .. }
+        | PublisherInit { publisher: a, .. }
+        | SubscriptionInit {
+            subscription: a, ..
+        }
+        | ServiceInit { service: a, .. }
+        | ClientInit { client: a, .. }
+        | PublisherGid { rmw: a, .. }
+        | SubscriptionGid { rmw: a, .. }
+        | ClientGid { rmw: a, .. }
+        | ClockInit { clock: a }
+        | TimerInit { timer: a, .. }
+        | TimerClock { timer: a, .. }
+        | TimerNode { timer: a, .. }
+        | TimerCallback { timer: a, .. }
+        | TimerFound { timer: a }
+        | SubscriptionCallback { object: a, .. }
+        | ServiceCallback { service: a, .. }
+        | CallbackSymbol { callback: a, .. }
+        | RingBufferInit { buffer: a, .. }
+        | RingBufferIntraBuffer { buffer: a, .. }
+        | LifecycleInit { machine: a, .. }
+        | LifecycleTransition { machine: a, .. } => (a, 0),
+        SubscriptionObject {
+            subscription: a,
+            object: b,
+        }
+        | IntraBufferSubscription { ipb: a, object: b } => (a, b),
+        EndpointFound { rcl: a, rmw: b, .. } => (a, b),
+        Thread { .. } | Fork { .. } | Exec { .. } => (event.tid.into(), 0),
+        Process { .. } | ClockOffset { .. } => (0, 0),
+        // What has no handle of its own is told apart by when it was said.
+        _ => (event.tid.into(), event.time_ns),
+    }
+}
+
+/// Whether an event says that something was made that has an end of its own.
+fn of_rcl(event: &Event) -> bool {
+    matches!(
+        event.kind,
+        EventKind::NodeInit { .. }
+            | EventKind::PublisherInit { .. }
+            | EventKind::SubscriptionInit { .. }
+            | EventKind::SubscriptionObject { .. }
+            | EventKind::ServiceInit { .. }
+            | EventKind::ServiceCallback { .. }
+            | EventKind::ClientInit { .. }
+            | EventKind::EndpointFound { .. }
+    )
 }
 
 /// Whether an event describes a thread, not what it made.

@@ -452,3 +452,58 @@ fn manifests_of_other_versions_are_read() {
     assert_eq!(manifest.probes[0].name, "p");
     assert_eq!(manifest.lost["take"][&1], 3);
 }
+
+#[test]
+fn a_flight_recorder_keeps_what_is_described_anew_once() {
+    let dir = tempfile::tempdir().expect("directory");
+    let path = dir.path().join("trace");
+    let options = WriterOptions {
+        max_segments: Some(2),
+        ..small()
+    };
+    let mut writer = Writer::create(&path, options).expect("created");
+    // A program that makes a timer for each wait: at four addresses, in turn.
+    let rounds = 20_000u64;
+    for round in 0..rounds {
+        for (i, kind) in [
+            EventKind::TimerInit {
+                timer: round % 4,
+                period_ns: round as i64,
+            },
+            EventKind::TimerClock {
+                timer: round % 4,
+                clock: 9,
+            },
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            writer
+                .push(&Event {
+                    kind,
+                    ..wake(10 * round + i as u64, 1)
+                })
+                .expect("pushed");
+        }
+    }
+    writer.finish(Manifest::default()).expect("finished");
+    let bytes = std::fs::read(path.join("init.obt")).expect("read");
+    let mut kept = Vec::new();
+    onbeat_trace::reader::read_bytes(&bytes, |event| kept.push(event));
+    assert_eq!(kept.len(), 8, "{kept:?}");
+    // The last of each before the segments that are kept, and so in order of time.
+    let periods: Vec<i64> = kept
+        .iter()
+        .filter_map(|e| match e.kind {
+            EventKind::TimerInit { period_ns, .. } => Some(period_ns),
+            _ => None,
+        })
+        .collect();
+    assert!(periods.windows(2).all(|w| w[1] == w[0] + 1), "{periods:?}");
+    let (got, _) = read(&path);
+    let first = got.iter().find_map(|e| match e.kind {
+        EventKind::TimerInit { period_ns, .. } => Some(period_ns),
+        _ => None,
+    });
+    assert_eq!(first, periods.first().copied());
+}

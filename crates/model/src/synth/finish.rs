@@ -43,6 +43,9 @@ fn policy_name(policy: u8) -> &'static str {
     }
 }
 
+/// From so many items on, of which none was taken, a subscription is said to get nothing.
+const STARVED: u64 = 10;
+
 impl Synth {
     /// The id of a vertex without an ordinal.
     fn base_id(&self, v: &Vertex) -> String {
@@ -75,6 +78,9 @@ impl Synth {
 
     /// The id of a vertex as far as it can be told now, to tie links.
     pub(super) fn provisional_id(&self, v: u32) -> String {
+        if let Some(Some(id)) = self.options.ids.get(v as usize) {
+            return id.clone();
+        }
         let vertex = &self.flow.vertices[v as usize];
         let base = self.base_id(vertex);
         match vertex.rank.0 {
@@ -104,6 +110,12 @@ impl Synth {
             }
         }
         ids
+    }
+
+    /// The callbacks' ids when no event follows, for [`SynthOptions::ids`].
+    pub fn into_ids(mut self) -> Vec<Option<String>> {
+        self.end_of_events();
+        self.callback_ids()
     }
 
     /// The model of all events so far.
@@ -358,6 +370,21 @@ impl Synth {
         }
     }
 
+    /// Subscriptions that never ran, with how much was published for them.
+    fn starved(&self, ids: &[Option<String>]) -> BTreeMap<u32, u64> {
+        let mut starved: BTreeMap<u32, u64> = BTreeMap::new();
+        for e in &self.flow.edges {
+            let to = &self.flow.vertices[e.to as usize];
+            let is_one = to.kind == CallbackType::Subscription && ids[e.to as usize].is_none();
+            if is_one && ids[e.from as usize].is_some() && e.way == Way::Topic {
+                *starved.entry(e.to).or_default() += e.figures.published;
+            }
+        }
+        // At the end of a recording some are always on their way.
+        starved.retain(|_, published| *published >= STARVED);
+        starved
+    }
+
     fn raw_notes(&self, raw: &mut Raw, ids: &[Option<String>]) {
         let vertex = |v: u32| ids.get(v as usize).cloned().flatten();
         let name = |n: u32| Some(self.world.names.get(n).to_string());
@@ -397,6 +424,12 @@ impl Synth {
         for (input, &(_, taken)) in self.options.inputs.iter().zip(&self.inputs) {
             let kind = if taken > 0 { "input" } else { "no_input" };
             *raw.notes.entry((kind.into(), input.clone())).or_insert(0) += taken.max(1);
+        }
+        for (v, published) in self.starved(ids) {
+            let v = &self.flow.vertices[v as usize];
+            *raw.notes
+                .entry(("starved".into(), self.base_id(v)))
+                .or_insert(0) += published;
         }
         for (v, id) in self.flow.vertices.iter().zip(ids) {
             let node = if v.node == NONE {

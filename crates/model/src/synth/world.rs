@@ -230,6 +230,25 @@ impl World {
         self.free_processes.push(p);
     }
 
+    /// What has this rcl handle ends; what it did last may still come.
+    pub(super) fn fini(&mut self, p: u32, handle: u64) {
+        let process = &mut self.processes[p as usize];
+        let of = |tag| process.handles.get(&(tag, handle)).copied();
+        let endpoints = [
+            Tag::RclPublisher,
+            Tag::RclSubscription,
+            Tag::RclService,
+            Tag::RclClient,
+        ];
+        let ended = endpoints.map(of);
+        // A later node of its name is the same one.
+        process.handles.remove(&(Tag::Node, handle));
+        for e in ended.into_iter().flatten() {
+            self.processes[p as usize].entities.retain(|&x| x != e);
+            self.end_entity(e);
+        }
+    }
+
     fn end_entity(&mut self, e: u32) {
         let entity = &mut self.entities[e as usize];
         if !entity.live {

@@ -570,7 +570,12 @@ fn who_watches_is_told_of_each_execution_that_counts() {
     let names = ["d", "e", "f", "g", "h", "i"];
     let again = names.map(|n| s.node(n, &[], &["/grid"], &[&format!("/{n}")]));
     let topics = names.map(|n| format!("/{n}"));
-    let last = s.node("last", &[], &topics.each_ref().map(|t| t.as_str()), &["/out"]);
+    let last = s.node(
+        "last",
+        &[],
+        &topics.each_ref().map(|t| t.as_str()),
+        &["/out"],
+    );
     for i in 1..=50 {
         let t = 100_000 * i;
         s.timer(t, source, 0, &[0], 1_000);
@@ -628,4 +633,110 @@ fn who_watches_is_told_of_each_execution_that_counts() {
         assert_eq!(chain.figures.executions, 50, "{path}");
         assert_eq!(told.get(&path), Some(&50), "{path}");
     }
+}
+
+#[test]
+fn a_subscription_that_never_runs_is_told() {
+    let mut s = System::new();
+    let a = s.node("a", &[10], &[], &["/t"]);
+    let b = s.node("b", &[], &["/t"], &[]);
+    s.node("c", &[], &["/t"], &[]);
+    for i in 1..=20 {
+        s.timer(10_000 * i, a, 0, &[0], 100);
+        s.take(
+            10_000 * i + 500,
+            b,
+            0,
+            System::stamp(10_000 * i, 0),
+            &[],
+            100,
+        );
+    }
+    let m = s.model();
+    let told: Vec<_> = m
+        .coverage
+        .iter()
+        .filter(|c| c.contains("took nothing"))
+        .collect();
+    assert_eq!(told.len(), 1, "{:?}", m.coverage);
+    assert!(told[0].starts_with("/c:subscription(/t) took nothing of 20 items"));
+}
+
+/// A timer that was made before the recording has its period only after a while, and a link names it by
+/// that.
+#[test]
+fn links_are_tied_by_the_ids_in_the_end() {
+    let mut s = System::new();
+    let a = s.node("a", &[10], &[], &["/t"]);
+    let b = s.node("b", &[25], &["/t"], &["/u"]);
+    for i in 1..=40 {
+        s.timer(10_000 * i, a, 0, &[0], 100);
+        s.take(
+            10_000 * i + 500,
+            b,
+            0,
+            System::stamp(10_000 * i, 0),
+            &[],
+            100,
+        );
+        if i % 5 == 0 {
+            s.timer(10_000 * i + 3_000, b, 0, &[0], 100);
+        }
+    }
+    let init = |line: &&str| !line.contains("timer_init");
+    let trace: String = s
+        .trace()
+        .lines()
+        .filter(init)
+        .map(|l| format!("{l}\n"))
+        .collect();
+    let link = "/b:subscription(/t) -> /b:timer(50ms)";
+    let tied = |m: &Model| m.edges.iter().any(|e| e.assumed);
+    assert!(!tied(&model_with(&trace, &[link])), "it would tell nothing");
+    let mut options = SynthOptions::new(run("r1", DEFAULT_MODE));
+    options.links = vec![link.parse().unwrap()];
+    let mut first = Synth::new(options.clone());
+    text::parse(&trace)
+        .unwrap()
+        .iter()
+        .for_each(|e| first.push(e));
+    options.ids = first.into_ids();
+    let m = model_of(&trace, options);
+    assert!(tied(&m), "{:#?}", m.coverage);
+}
+
+/// A tool that joins for a while: what is published when it has gone is not lost to it.
+#[test]
+fn what_comes_after_the_end_of_a_subscription_is_not_lost() {
+    let mut s = System::new();
+    let a = s.node("a", &[10], &[], &["/t"]);
+    let b = s.node("b", &[], &["/t"], &[]);
+    for i in 1..=50 {
+        s.timer(10_000 * i, a, 0, &[0], 100);
+        if i <= 10 {
+            let stamp = System::stamp(10_000 * i, 0);
+            s.take(10_000 * i + 500, b, 0, stamp, &[], 100);
+        }
+        if i == 10 {
+            s.line(10_000 * i + 5_000, b, "handle_fini handle=0x200");
+        }
+        if i == 40 {
+            // The same again, elsewhere in memory.
+            for what in [
+                "subscription_init subscription=0x210 node=0x1 rmw=0x1210 topic=/t",
+                "subscription_object subscription=0x210 object=0x290",
+                "subscription_callback object=0x290 callback=0x710",
+            ] {
+                s.line(10_000 * i + 5_000, b, what);
+            }
+        }
+        if i > 40 {
+            let stamp = System::stamp(10_000 * i, 0);
+            s.take(10_000 * i + 500, b, 0x10, stamp, &[], 100);
+        }
+    }
+    let m = s.model();
+    assert_eq!(ids(&m), ["/a:timer(10ms)", "/b:subscription(/t)"]);
+    let e = edge(&m, "/a:timer(10ms)", "/b:subscription(/t)");
+    assert_eq!((e.published, e.taken, e.lost), (20, 20, 0));
 }

@@ -148,7 +148,7 @@ fn what_cannot_be_is_refused_with_the_numbers() {
     let refused = |count, limits| optimal(&samples, count, &limits).unwrap_err().to_string();
     let none = optimal(&Samples::default(), 1, &limits(1, 0, None));
     assert_eq!(none, Err(BandsError::NoSamples));
-    assert!(refused(0, limits(1, 0, None)).contains("1 to 64"));
+    assert!(refused(0, limits(1, 0, None)).contains("1 to 16"));
     let text = refused(5, limits(5_000_000, 0, None));
     assert!(
         text.contains("5 ms") && text.contains("at most 2 do"),

@@ -290,9 +290,9 @@ struct {
 	__type(value, __u8);
 } programs SEC(".maps");
 
-// Distance from _dl_debug_state to _r_debug in each dynamic linker, by cookie.
+// Distance from _dl_debug_state to _r_debug in each dynamic linker, by cookie, or by its place in its page.
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, PROBES_MAX);
 	__type(key, __u32);
 	__type(value, __s64);
@@ -419,6 +419,14 @@ static __always_inline __u64 stolen_so_far(struct task_struct *task)
 	return now;
 }
 
+// The same of the CPU on which we are (bpf_get_current_task_btf: Linux 5.11).
+static __always_inline __u64 stolen_now(void)
+{
+	if (!have_steal)
+		return 0;
+	return stolen_so_far(bpf_get_current_task_btf());
+}
+
 // Reports what was stolen from a running thread since it got this CPU, or since the last call.
 // `time_ns`: 0 if it gets the CPU only now. The report must come before what ends the time in
 // which it was stolen.
@@ -454,7 +462,7 @@ static __always_inline void mark_thread(__u64 pid_tgid)
 	if (!t)
 		return;
 	if (*t & T_SEEN) {
-		report_stolen(pid_tgid, stolen_so_far(bpf_get_current_task_btf()), bpf_ktime_get_ns());
+		report_stolen(pid_tgid, stolen_now(), bpf_ktime_get_ns());
 		return;
 	}
 	// Without its storage the thread would be overlooked: better luck at its next hit.
@@ -462,7 +470,7 @@ static __always_inline void mark_thread(__u64 pid_tgid)
 						  BPF_LOCAL_STORAGE_GET_F_CREATE))
 		return;
 	*t |= T_SEEN;
-	report_stolen(pid_tgid, stolen_so_far(bpf_get_current_task_btf()), 0);
+	report_stolen(pid_tgid, stolen_now(), 0);
 	struct record1 *r = BEGIN(record1, K_THREAD_SEEN, pid_tgid);
 	if (r) {
 		r->a[0] = 0;
@@ -611,6 +619,7 @@ static __always_inline bool reads(__u8 flags, __u64 pid_tgid, __u64 handle, __u3
 
 // ---- initialisation
 PLAIN1(on_rcl_init, K_RCL_INIT)
+PLAIN1(on_fini, K_HANDLE_FINI)
 PLAIN2(on_timer_init, K_TIMER_INIT)
 PLAIN2(on_timer_clock, K_TIMER_CLOCK)
 PLAIN2(on_timer_node, K_TIMER_NODE)
@@ -742,7 +751,7 @@ PLAIN0(on_executor_next_ready, K_EXECUTOR_NEXT_READY)
 	PROBE(name)                                                                                \
 	{                                                                                          \
 		ENTER_TIMED(kind);                                                                 \
-		report_stolen(pid_tgid, stolen_so_far(bpf_get_current_task_btf()), now);           \
+		report_stolen(pid_tgid, stolen_now(), now);           \
 		struct record1 *r = BEGIN_HIT_AT(record1, kind, pid_tgid, now);                    \
 		if (r) {                                                                           \
 			r->a[0] = ARG1(ctx);                                                       \
@@ -1362,8 +1371,10 @@ PROBE(on_dl_state)
 	if (tail) {
 		// Continue behind the last link we saw.
 		bpf_probe_read_user(&link, sizeof(link), (void *)(*tail + 24));
-	} else if (have_cookie) {
-		__u32 probe = (__u32)bpf_get_attach_cookie(ctx);
+	} else {
+		// Without cookies its place within its page tells one loader from another.
+		__u32 probe = have_cookie ? (__u32)bpf_get_attach_cookie(ctx)
+					  : (__u32)PT_REGS_IP(ctx) & 0xfff;
 		__s64 *distance = bpf_map_lookup_elem(&r_debug_distance, &probe);
 
 		if (!distance)

@@ -23,6 +23,9 @@ pub(super) struct Arm<'a> {
     pub plan: PathBuf,
 }
 
+/// Cycles of a run that are not counted: the first ones, and what is under way at its end.
+const UNCOUNTED: u64 = 8;
+
 /// How arms take turns.
 #[derive(Clone, Copy)]
 pub(super) struct Turns {
@@ -139,7 +142,7 @@ pub(super) fn run(
     let mut failed = 0;
     for (turn, (round, arm)) in order.into_iter().enumerate() {
         let Arm { name, app, plan } = &arms[arm];
-        let executions = turns.executions / turns.rounds as u64;
+        let executions = turns.executions / turns.rounds as u64 + UNCOUNTED;
         let seconds = (executions * app.cycle_ms).div_ceil(1000) + 1;
         let limit = seconds + 150;
         context.step(

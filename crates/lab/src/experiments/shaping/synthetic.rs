@@ -66,7 +66,7 @@ fn arms<'a>(
 
 /// Five nodes of 5 to 15 ms each, and what interferes (section 4.1.2).
 pub(super) fn motivation(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
-    let (executions, rounds) = context.pick((500, 1), (30, 1));
+    let (executions, rounds) = context.pick((500, 2), (30, 1));
     let mut table = Table::new(
         "Maximum latency and jitter under interference, ms (thesis, Table 4.1)",
         &[
@@ -93,7 +93,13 @@ pub(super) fn motivation(context: &mut Context, report: &mut Report) -> Result<(
             ("1-band LS", &["--strategy", "bands", "--bands", "1"]),
         ];
         let arms = arms(context, report, &app, &profile, &list);
-        let outcomes = arm::run(context, report, &name, &arms, Turns::even(executions, rounds))?;
+        let outcomes = arm::run(
+            context,
+            report,
+            &name,
+            &arms,
+            Turns::even(executions, rounds),
+        )?;
         for (arm, outcome) in arms.iter().zip(&outcomes) {
             let paper = match arm.name.as_str() {
                 "SCHED_FIFO" => [number(max), number(jitter)],
@@ -201,7 +207,13 @@ pub(super) fn asynchronous(context: &mut Context, report: &mut Report) -> Result
         ),
     ];
     let arms = arms(context, report, &app, &profile, &list);
-    let outcomes = arm::run(context, report, "async", &arms, Turns::even(executions, rounds))?;
+    let outcomes = arm::run(
+        context,
+        report,
+        "async",
+        &arms,
+        Turns::even(executions, rounds),
+    )?;
     let title = "The synthetic chain with asynchronous publication, ms (thesis, Figure 4.8)";
     let paper = [[58.5, 16.5], [59.6, 0.1], [f64::NAN, f64::NAN]];
     beside(report, title, "async", &arms, &outcomes, &paper);
@@ -250,7 +262,13 @@ pub(super) fn logical(context: &mut Context, report: &mut Report) -> Result<(), 
         ("LET per chain", &["--strategy", "let-per-chain"]),
     ];
     let arms = arms(context, report, &app, &profile, &list);
-    let outcomes = arm::run(context, report, "let", &arms, Turns::even(executions, rounds))?;
+    let outcomes = arm::run(
+        context,
+        report,
+        "let",
+        &arms,
+        Turns::even(executions, rounds),
+    )?;
     let title = "Logical execution time: the synthetic chain, ms (thesis, Table 4.5)";
     let paper = [[59.2, f64::NAN], [500.0, f64::NAN], [100.0, f64::NAN]];
     beside(report, title, "let", &arms, &outcomes, &paper);
@@ -272,7 +290,13 @@ pub(super) fn dag(context: &mut Context, report: &mut Report) -> Result<(), LabE
         ),
     ];
     let arms = arms(context, report, &app, &profile, &list);
-    let outcomes = arm::run(context, report, "dag", &arms, Turns::even(executions, rounds))?;
+    let outcomes = arm::run(
+        context,
+        report,
+        "dag",
+        &arms,
+        Turns::even(executions, rounds),
+    )?;
     let title = "The graph of 18 callbacks on two CPUs, ms (thesis, Figure 4.10)";
     beside(
         report,
@@ -325,7 +349,13 @@ pub(super) fn overshoot(context: &mut Context, report: &mut Report) -> Result<()
         ),
     ];
     let arms = arms(context, report, &app, &profile, &list);
-    let outcomes = arm::run(context, report, "overshoot", &arms, Turns::even(executions, rounds))?;
+    let outcomes = arm::run(
+        context,
+        report,
+        "overshoot",
+        &arms,
+        Turns::even(executions, rounds),
+    )?;
     let mut table = Table::new(
         "One output in 20 comes too late for its slot",
         &[

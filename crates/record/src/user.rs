@@ -1,0 +1,216 @@
+//! On whose behalf we run: the user behind sudo, and the environment he would have without us.
+//!
+//! sudo replaces PATH and most variables, and the loader takes LD_LIBRARY_PATH and its like from every
+//! program that gains privileges. What a process was started with can still be read from the kernel.
+
+use crate::proc;
+use std::ffi::{CString, OsString};
+use std::fs::Permissions;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Variables with their values.
+pub type Environment = Vec<(OsString, OsString)>;
+
+/// The user on whose behalf sudo runs us.
+pub struct User {
+    /// User.
+    pub uid: u32,
+    /// Its first group.
+    pub gid: u32,
+    /// All of its groups.
+    pub groups: Vec<u32>,
+    /// Login name.
+    pub name: String,
+    /// Home directory, where the passwd file has one.
+    pub home: Option<String>,
+}
+
+/// The user behind sudo, if we are run by it and it is not root.
+pub fn invoking() -> Option<User> {
+    // SAFETY: geteuid cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        return None;
+    }
+    let id = |name: &str| std::env::var(name).ok()?.parse().ok();
+    let (uid, gid) = (id("SUDO_UID")?, id("SUDO_GID")?);
+    let name = std::env::var("SUDO_USER").ok()?;
+    (uid != 0).then(|| User {
+        uid,
+        gid,
+        groups: groups(&name, gid),
+        home: home_of(uid),
+        name,
+    })
+}
+
+/// The environment that our user's programs have, where it is not ours: under sudo that with which
+/// sudo was started; with file capabilities ours before the loader took away from it.
+pub fn environment() -> Option<Environment> {
+    if invoking().is_some() {
+        let sudo = sudo_process()?;
+        return Some(merged(started_with(sudo)?, std::env::vars_os().collect()));
+    }
+    // SAFETY: asks for a value that the kernel gave this process.
+    let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    secure.then(|| started_with(std::process::id()))?
+}
+
+/// A variable of our user.
+pub fn variable(name: &str) -> Option<OsString> {
+    let theirs = environment().and_then(|e| e.into_iter().find(|(n, _)| n == name));
+    theirs.map(|(_, v)| v).or_else(|| std::env::var_os(name))
+}
+
+/// A directory of the invoking user's into which we can go on writing without the right to write anywhere:
+/// its group is root's as long as this lives.
+pub struct Shared {
+    directory: PathBuf,
+    uid: u32,
+    gid: u32,
+    mode: u32,
+}
+
+impl Shared {
+    /// Gives a directory to the invoking user, if there is one, and keeps it writable for us.
+    pub fn new(directory: &Path) -> Option<Shared> {
+        let user = invoking()?;
+        let meta = std::fs::metadata(directory).ok()?;
+        let made_by_us = meta.uid() == 0;
+        let shared = Shared {
+            directory: directory.to_path_buf(),
+            uid: if made_by_us { user.uid } else { meta.uid() },
+            gid: if made_by_us { user.gid } else { meta.gid() },
+            mode: meta.mode() & 0o7777,
+        };
+        // One that stays root's is still readable.
+        let _ = std::os::unix::fs::chown(directory, Some(0), Some(0));
+        let _ = std::fs::set_permissions(directory, Permissions::from_mode(shared.mode | 0o070));
+        let _ = std::os::unix::fs::chown(directory, Some(shared.uid), None);
+        Some(shared)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Its mode can be changed by its owner alone: we may have given up the right to change others'.
+        let _ = std::os::unix::fs::chown(&self.directory, Some(0), None);
+        let _ = std::fs::set_permissions(&self.directory, Permissions::from_mode(self.mode));
+        let _ = std::os::unix::fs::chown(&self.directory, Some(self.uid), Some(self.gid));
+    }
+}
+
+/// Gives a file that we made to the invoking user.
+pub fn give_to(file: &Path) {
+    if let Some(user) = invoking() {
+        let _ = std::os::unix::fs::chown(file, Some(user.uid), Some(user.gid));
+    }
+}
+
+/// The sudo that started us: with a terminal of its own for us it is there twice.
+fn sudo_process() -> Option<u32> {
+    let is_sudo = |pid: &u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|n| n.trim_end() == "sudo")
+    };
+    let first = proc::parent(std::process::id()).filter(is_sudo)?;
+    Some(proc::parent(first).filter(is_sudo).unwrap_or(first))
+}
+
+/// What a process was started with.
+fn started_with(pid: u32) -> Option<Environment> {
+    let bytes = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+    Some(variables(&bytes))
+}
+
+fn variables(bytes: &[u8]) -> Environment {
+    let variable = |text: &[u8]| {
+        let at = text.iter().position(|&b| b == b'=').filter(|&at| at > 0)?;
+        let part = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+        Some((part(&text[..at]), part(&text[at + 1..])))
+    };
+    bytes.split(|&b| b == 0).filter_map(variable).collect()
+}
+
+/// Theirs, and what was added on sudo's command line.
+fn merged(mut theirs: Environment, ours: Environment) -> Environment {
+    for (name, value) in ours {
+        let sudos = name.as_encoded_bytes().starts_with(b"SUDO_");
+        if !sudos && !theirs.iter().any(|(n, _)| *n == name) {
+            theirs.push((name, value));
+        }
+    }
+    theirs
+}
+
+/// Home directory of a user, from the passwd file.
+fn home_of(uid: u32) -> Option<String> {
+    let passwd = std::fs::read_to_string("/etc/passwd").ok()?;
+    passwd.lines().find_map(|line| {
+        let fields: Vec<_> = line.split(':').collect();
+        (fields.get(2)?.parse::<u32>().ok()? == uid)
+            .then(|| fields.get(5).map(|h| (*h).to_owned()))?
+    })
+}
+
+/// All groups of a user: at least the first.
+fn groups(name: &str, gid: u32) -> Vec<u32> {
+    let Ok(name) = CString::new(name) else {
+        return vec![gid];
+    };
+    let mut groups = vec![0; 256];
+    let mut count = groups.len() as libc::c_int;
+    // SAFETY: there is room for `count` groups.
+    let found = unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &mut count) };
+    if found < 0 {
+        return vec![gid];
+    }
+    groups.truncate(usize::try_from(count).unwrap_or(0));
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(list: &[(&str, &str)]) -> Environment {
+        let pair = |(n, v): &(&str, &str)| (OsString::from(n), OsString::from(v));
+        list.iter().map(pair).collect()
+    }
+
+    #[test]
+    fn the_users_variables_come_before_sudos() {
+        let theirs =
+            variables(b"PATH=/opt/ros/bin:/bin\0LD_LIBRARY_PATH=/opt/ros/lib\0=odd\0A=b=c\0");
+        assert_eq!(
+            theirs,
+            of(&[
+                ("PATH", "/opt/ros/bin:/bin"),
+                ("LD_LIBRARY_PATH", "/opt/ros/lib"),
+                ("A", "b=c")
+            ])
+        );
+        let ours = of(&[
+            ("PATH", "/usr/sbin"),
+            ("SUDO_UID", "1000"),
+            ("ROS_DOMAIN_ID", "7"),
+        ]);
+        assert_eq!(
+            merged(theirs, ours),
+            of(&[
+                ("PATH", "/opt/ros/bin:/bin"),
+                ("LD_LIBRARY_PATH", "/opt/ros/lib"),
+                ("A", "b=c"),
+                ("ROS_DOMAIN_ID", "7")
+            ])
+        );
+    }
+
+    #[test]
+    fn what_a_process_was_started_with_is_read() {
+        let own = started_with(std::process::id()).expect("our own");
+        assert!(own.iter().any(|(n, _)| n == "PATH"), "{own:?}");
+        assert_eq!(groups("root", 0).first(), Some(&0));
+        assert_eq!(home_of(0).as_deref(), Some("/root"));
+    }
+}

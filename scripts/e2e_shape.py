@@ -302,6 +302,95 @@ def shape_survives_its_application(stand):
         raise Mismatch(f"groups are left: {left}")
 
 
+def is_gated(pid):
+    """Whether a thread below a process is in a server's group."""
+    return any(t[3] for t in threads_of(pid).values())
+
+
+def wait_until(what, holds, seconds=30):
+    """Waits until something holds."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            raise Mismatch(f"after {seconds} s still not so: {what}")
+        time.sleep(0.2)
+
+
+@test
+def shape_follows_a_restart(stand):
+    """The process beside which the shaper stands is killed and started anew: it is shaped again."""
+    chain = Chain(stand, "shape_restart")
+    plan = chain.plan("--strategy", "bands", "--bands", "1")
+    remap = stand.onbeat("shape", plan, "--remap").split()[1:]
+
+    def stage(number, *words):
+        base = [chain.stage, "--name", f"stage_{number}", "--min-ms", "2", "--max-ms", "8",
+                "--out", f"/t{number}", *words, "--seed", "1"]
+        return subprocess.Popen(["taskset", "-c", "1", *base, "--ros-args", "-r",
+                                 f"__node:=stage_{number}", *remap], env=chain.env)
+
+    running = [stage(3, "--in", "/t2"), stage(2, "--in", "/t1"),
+               stage(1, "--period-ms", str(PERIOD_MS))]
+    onbeat = None
+    try:
+        with chain.listener() as heard:
+            time.sleep(3)
+            onbeat = subprocess.Popen([*stand.privileged(), ONBEAT, "shape", plan, "--json"],
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            wait_until("the last stage has a server",
+                       lambda: onbeat.poll() is not None or is_gated(running[0].pid), 60)
+            time.sleep(2)
+            running[0].kill()
+            running[0].wait()
+            time.sleep(2)
+            running[0] = stage(3, "--in", "/t2")
+            wait_until("the new last stage has a server",
+                       lambda: onbeat.poll() is not None or is_gated(running[0].pid))
+            time.sleep(5)
+            shaped_at = time.monotonic()
+            onbeat.send_signal(signal.SIGTERM)
+            said, errors = onbeat.communicate(timeout=30)
+            outputs = [latency for at, latency in heard() if shaped_at - 4 < at < shaped_at - 0.5]
+    finally:
+        for process in [*running, onbeat]:
+            if process and process.poll() is None:
+                process.kill()
+                process.wait()
+    if "started anew" not in said:
+        raise Mismatch(f"nothing is said of the shaper's restart: {said} {errors}")
+    if len(outputs) < 60:
+        raise Mismatch(f"{len(outputs)} outputs in 3.5 s: the new process is not served")
+    FIGURES.append(f"jitter {middle(outputs) * 1e3:.3f} ms after the restart")
+    if middle(outputs) > 1e-3:
+        raise Mismatch(f"the new process is not shaped: {middle(outputs)} s")
+
+
+@test
+def shape_failing_leaves_the_application_running(stand):
+    """The shaper dies while an application that onbeat started is at work: that runs on, unshaped."""
+    chain = Chain(stand, "shape_failing")
+    plan = chain.plan("--strategy", "bands", "--bands", "1")
+    onbeat = subprocess.Popen([*stand.privileged(), ONBEAT, "shape", plan, "--json", "--",
+                               *chain.command(0)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, env=chain.env)
+    try:
+        wait_until("it shapes", lambda: onbeat.poll() is not None or is_gated(onbeat.pid), 60)
+        time.sleep(2)
+        subprocess.run(["pkill", "-KILL", "-f", "[o]nbeat shaper -"], check=True)
+        wait_until("the threads are free", lambda: not is_gated(onbeat.pid), RESTORE_S)
+        time.sleep(1)
+        alive = [p for p in tree(onbeat.pid) if p != onbeat.pid]
+        if onbeat.poll() is not None or len(alive) < 4:
+            raise Mismatch(f"the application does not run on: {alive}")
+        onbeat.send_signal(signal.SIGTERM)
+        _, said = onbeat.communicate(timeout=60)
+    finally:
+        if onbeat.poll() is None:
+            onbeat.kill()
+    if onbeat.returncode != 1 or "The application runs on, unshaped" not in said:
+        raise Mismatch(f"exit code {onbeat.returncode}: {said[-1000:]}")
+
+
 @test
 def shape_refuses_in_one_line(stand):
     """Without privilege, or with an application that is not there: one line, and nothing changed."""

@@ -15,6 +15,18 @@ unit() {
   return "$failed"
 }
 
+# Robots run on it.
+aarch64() {
+  say "aarch64 (compiled, not run)"
+  if ! command -v rustup >/dev/null; then
+    echo "SKIPPED aarch64: rustup is missing, which installs its standard library"
+  elif command -v aarch64-linux-gnu-gcc >/dev/null || [ "$(id -u)" = 0 ] || command -v sudo >/dev/null; then
+    ./dev aarch64
+  else
+    echo "SKIPPED aarch64: gcc-aarch64-linux-gnu is not installed, and only root can install it"
+  fi
+}
+
 environments() {
   ./dev ros-env kilted >/dev/null
   ./dev ros-env jazzy >/dev/null
@@ -37,6 +49,7 @@ case ${1:-all} in
     environments
     failed=0
     unit || failed=1
+    aarch64 || failed=1
     e2e || failed=1
     exit "$failed" ;;
   *) echo "usage: ./dev test [unit | e2e [--all] [PART OF A NAME ...]]" >&2; exit 2 ;;

@@ -15,7 +15,7 @@ use crate::overrun::Runs;
 use crate::phase::Phase;
 use crate::roles::{Conflict, Roles};
 use crate::shaper::{Shaper, ShaperError};
-use crate::verdict::{judge, Outcome, Verdict};
+use crate::verdict::{judge, Figure, Outcome, Verdict};
 use crate::watch::{is_synchroniser, Sight, Watcher};
 use onbeat_plan::schema::{Hold, Ms, Output, Overshoot, Server, Slot};
 use onbeat_plan::Plan;
@@ -344,6 +344,8 @@ struct Runner<'a> {
     /// Processes that publish what a shaper takes.
     beside: BTreeSet<u32>,
     stats: Option<Stats>,
+    /// CPU time of this process and of the shaper when all had settled, and until shaping ended.
+    cpu: Option<(Used, Option<Used>)>,
     error: Option<ShapeError>,
 }
 
@@ -383,6 +385,7 @@ impl<'a> Runner<'a> {
             stopped: None,
             beside: BTreeSet::new(),
             stats: None,
+            cpu: None,
             error: None,
         }
     }
@@ -470,11 +473,15 @@ impl<'a> Runner<'a> {
             None if self.stopped.is_none() => self.find()?,
             None => {}
             Some((_, since_ns)) => {
+                let settled = monotonic_ns() >= since_ns;
                 if let Some(shaper) = &mut self.shaper {
                     shaper.beat();
-                    if monotonic_ns() >= since_ns {
+                    if settled {
                         shaper.settled();
                     }
+                }
+                if settled && self.cpu.is_none() {
+                    self.cpu = Some((Used::now(self.shaper.as_ref()), None));
                 }
             }
         }
@@ -654,6 +661,9 @@ impl<'a> Runner<'a> {
     /// Everything back; the application runs on.
     fn stop_shaping(&mut self) {
         self.stopped = Some(monotonic_ns());
+        if let Some((_, until)) = &mut self.cpu {
+            *until = Some(Used::now(self.shaper.as_ref()));
+        }
         self.awake = None;
         if let Some(shaper) = &mut self.shaper {
             shaper.pass_through();
@@ -914,10 +924,21 @@ impl<'a> Runner<'a> {
         if let Some(shaper) = self.shaper.take() {
             shaper.end();
         }
-        let verdict = match self.shaping {
+        let mut verdict = match self.shaping {
             Some(_) => judge(self.plan, &self.outcomes, &self.outside_ns),
             None => Verdict::default(),
         };
+        if let Some((from, Some(until))) = &self.cpu {
+            for (name, share) in until.since(from) {
+                verdict.figures.push(Figure {
+                    name: name.into(),
+                    unit: "%",
+                    promised: None,
+                    measured: share * 100.0,
+                    kept: None,
+                });
+            }
+        }
         let summary = Summary {
             verdict,
             outcomes: self.outcomes,
@@ -998,6 +1019,58 @@ impl Observer for Runner<'_> {
         (self.error.is_some() && !self.runs_on())
             || matches!((elapsed, self.options.duration), (Some(e), Some(d)) if e >= d)
     }
+}
+
+/// CPU time that was used.
+#[derive(Debug, Clone, Copy)]
+struct Used {
+    at_ns: u64,
+    /// By this process: recording, model and dispatcher.
+    own_ns: u64,
+    /// By the shaper, and its process.
+    shaper: Option<(u32, u64)>,
+}
+
+impl Used {
+    fn now(shaper: Option<&Shaper>) -> Used {
+        let of_shaper = |s: &Shaper| Some((s.pid(), process_cpu_ns(s.pid())?));
+        Used {
+            at_ns: monotonic_ns(),
+            own_ns: process_cpu_ns(std::process::id()).unwrap_or(0),
+            shaper: shaper.and_then(of_shaper),
+        }
+    }
+
+    /// Shares of one CPU since then.
+    fn since(&self, then: &Used) -> Vec<(&'static str, f64)> {
+        let elapsed = (self.at_ns - then.at_ns).max(1) as f64;
+        let share = |from: u64, to: u64| to.saturating_sub(from) as f64 / elapsed;
+        let mut shares = vec![("CPU of onbeat", share(then.own_ns, self.own_ns))];
+        if let (Some((pid, from)), Some((same, to))) = (then.shaper, self.shaper) {
+            if pid == same {
+                shares.push(("CPU of the shaper", share(from, to)));
+            }
+        }
+        shares
+    }
+}
+
+/// CPU time of a process.
+fn process_cpu_ns(pid: u32) -> Option<u64> {
+    let mut clock = 0;
+    let mut used = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: both are valid for the calls; a process that is gone is an error.
+    unsafe {
+        if libc::clock_getcpuclockid(pid as libc::pid_t, &mut clock) != 0
+            || libc::clock_gettime(clock, &mut used) != 0
+        {
+            return None;
+        }
+    }
+    Some(used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64)
 }
 
 /// Does this callback publish the output? A synchroniser's is published by the subscriptions of its

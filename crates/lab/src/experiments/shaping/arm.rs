@@ -75,8 +75,8 @@ pub(super) struct Outcome {
     pub dropped: u64,
     /// How far threads ran outside their slots, p99.9 of each run, ms.
     pub outside_ms: Vec<f64>,
-    /// CPU time of the dispatcher over the time shaped.
-    pub dispatcher_share: Vec<f64>,
+    /// CPU time of onbeat and of its shaper over the time shaped, % of a core, of each run.
+    pub cpu: Vec<(f64, f64)>,
     /// What the listener outside saw: from the start of the first callback to its arrival, ms.
     pub heard_ms: Vec<f64>,
     /// Sentences that the command said of overruns.
@@ -223,10 +223,10 @@ pub(super) fn run(
         outcome
             .outside_ms
             .extend(figure("run outside a slot, p99.9"));
-        if let Some(cpu_ns) = said["dispatcher"]["cpu_ns"].as_f64() {
+        if let Some(own) = figure("CPU of onbeat") {
             outcome
-                .dispatcher_share
-                .push(cpu_ns / (seconds as f64 * 1e9));
+                .cpu
+                .push((own, figure("CPU of the shaper").unwrap_or(0.0)));
         }
         let notes = said["notes"].as_array().into_iter().flatten();
         outcome

@@ -238,6 +238,11 @@ pub(super) fn parking(context: &mut Context, report: &mut Report) -> Result<(), 
         report.figure(
             Figure::new("shaping.outside_slot_p999", outside, "ms").target(Target::AtMost(0.3)),
         );
+        let most = |of: fn(&(f64, f64)) -> f64| one.cpu.iter().map(of).fold(0.0, f64::max);
+        report.figure(
+            Figure::new("shaping.onbeat_cpu", most(|c| c.0), "%").target(Target::AtMost(0.5)),
+        );
+        report.figure(Figure::new("shaping.shaper_cpu", most(|c| c.1), "%"));
         if let Some(three) = find("three_bands") {
             let added = three.sorted().mean() / base.sorted().mean() - 1.0;
             report.figure(

@@ -453,7 +453,7 @@ pub fn dots(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String, 
 /// one by one, where side by side tells more than on top of each other. What few values lie far above are
 /// counted in the panel's name, not drawn.
 pub fn panels(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String, LabError> {
-    let usual = |s: &Points| Sorted::new(s.1.iter().map(|p| p.1)).quantile(0.99);
+    let usual = |s: &Points| Sorted::new(s.1.iter().map(|p| p.1)).quantile(0.95);
     let shown = series.iter().filter(|s| !s.1.is_empty());
     let (_, range) = extent(series, shown.map(usual).fold(f64::MIN, f64::max), 0.1);
     let rows = if series.len() > 4 { 2 } else { 1 };

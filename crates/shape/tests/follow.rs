@@ -366,9 +366,9 @@ fn one_topic_of_two_chains_is_held_once_and_told_apart() {
         executions.released(
             Release {
                 output: 0,
-                source_ns: n,
-                published_ns: 190 * MS,
-                done_ns: 190 * MS,
+                source_ns: n as i64,
+                published_ns: (190 + n) * MS,
+                done_ns: (190 + n) * MS,
                 late: false,
             },
             &mut found,
@@ -378,7 +378,7 @@ fn one_topic_of_two_chains_is_held_once_and_told_apart() {
                 callback: callbacks.iter().position(|c| c == callback).unwrap(),
                 topic: Some("/good/held".into()),
                 time_ns: 130 * MS,
-                source_ns: Some(n),
+                source_ns: Some(n as i64),
                 from: 0,
                 start_ns: 100 * MS,
             },

@@ -94,6 +94,12 @@ pub fn installations() -> Vec<PathBuf> {
     prefixes.iter().map(|prefix| prefix.join("lib")).collect()
 }
 
+/// How many threads a process has; 0 if it is gone.
+pub fn thread_count(pid: u32) -> u64 {
+    // A directory has a link for itself, one from above and one from each directory in it.
+    fs::metadata(format!("/proc/{pid}/task")).map_or(0, |m| m.nlink().saturating_sub(2))
+}
+
 /// Whether a process runs: one that has ended and was not waited for does not.
 pub fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -274,6 +280,20 @@ pub fn executable(pid: u32) -> Option<MappedFile> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_are_counted_without_listing_them() {
+        let own = std::process::id();
+        let (stop, wait) = std::sync::mpsc::channel::<()>();
+        let before = thread_count(own);
+        let thread = std::thread::spawn(move || wait.recv());
+        // Other tests' threads come and go: for a while both must agree.
+        let agree = (0..1000).any(|_| thread_count(own) == threads(own).len() as u64);
+        assert!(agree && before > 0);
+        drop(stop);
+        let _ = thread.join();
+        assert_eq!(thread_count(u32::MAX - 1), 0);
+    }
 
     #[test]
     fn maps_name_each_file_once_and_nothing_else() {

@@ -210,6 +210,8 @@ const SETTLE_CYCLES: u64 = 5;
 const GUARD_NS: u64 = 1_000_000;
 /// So many origins of cycles are kept: executions are known a quarter of a second after they end.
 const ORIGINS: usize = 16;
+/// Every so many seconds the middleware's threads are looked through even if there are as many as before.
+const LOOK_EVERY: u64 = 10;
 /// How often each callback must be seen before shaping begins.
 const SEEN: u64 = 3;
 /// How many starts of the first callback the grid is taken from.
@@ -330,6 +332,8 @@ struct Runner<'a> {
     isolation: HashMap<u32, Isolation>,
     /// Threads of the middleware that were placed, by id.
     placed: BTreeMap<u32, Placed>,
+    /// How many threads each process had when they were last looked at, and how often that was asked.
+    counts: (HashMap<u32, u64>, u64),
     outside_ns: Vec<u64>,
     outcomes: Vec<Outcome>,
     reported: usize,
@@ -373,6 +377,7 @@ impl<'a> Runner<'a> {
             shaper: None,
             isolation: HashMap::new(),
             placed: BTreeMap::new(),
+            counts: (HashMap::new(), 0),
             outside_ns: Vec::new(),
             outcomes: Vec::new(),
             reported: 0,
@@ -884,7 +889,15 @@ impl<'a> Runner<'a> {
         };
         let mut pids = self.roles.processes();
         pids.extend(self.shaper.as_ref().map(Shaper::pid));
+        let (counts, asked) = &mut self.counts;
+        *asked += 1;
         for pid in pids {
+            // Reading all their names each second would cost more than the dispatcher. One that came while
+            // another went is found a little later.
+            let count = onbeat_record::proc::thread_count(pid);
+            if counts.insert(pid, count) == Some(count) && *asked % LOOK_EVERY != 0 {
+                continue;
+            }
             for tid in onbeat_record::proc::threads(pid) {
                 let name = thread_name(pid, tid);
                 let Some(job) = middleware::job(&name) else {

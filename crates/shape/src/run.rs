@@ -761,6 +761,10 @@ impl<'a> Runner<'a> {
         }
         self.phase = Some(phase);
         self.origins.push_back((0, origin_ns));
+        // Before the threads: what is let in while they have only their slots would pile up before them.
+        if let Some(shaper) = &mut self.shaper {
+            shaper.shape(cycle_ns, origin_ns, self.plan);
+        }
         let threads: Vec<_> = self
             .roles
             .threads()
@@ -772,9 +776,6 @@ impl<'a> Runner<'a> {
         }
         self.place_publishers()?;
         self.place_middleware();
-        if let Some(shaper) = &mut self.shaper {
-            shaper.shape(cycle_ns, origin_ns, self.plan);
-        }
         let now_ns = monotonic_ns();
         self.shaping = Some((Instant::now(), now_ns + SETTLE_CYCLES * cycle_ns));
         Ok(())

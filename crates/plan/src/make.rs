@@ -594,10 +594,16 @@ impl<'a, 'm> Maker<'a, 'm> {
             promises,
             assumes: vec![],
         };
+        self.hears_itself(&plan)?;
+        plan.assumes = assume::sentences(self, &plan, layout.output_ns);
+        Ok(plan)
+    }
+
+    /// Refuses nodes that take what they publish where that is moved: the rule moves it for all of a node.
+    fn hears_itself(&self, plan: &Plan) -> Result<(), PlanError> {
         let inputs = plan.inputs.iter().map(|i| (&i.node, &i.topic));
         let outputs = plan.outputs.iter().filter(|o| o.held_topic.is_some());
         for (node, topic) in outputs.map(|o| (&o.node, &o.topic)).chain(inputs) {
-            // A rule that moves a topic moves it for all of a node.
             let takes = |c: &Callback| {
                 c.kind == CallbackType::Subscription && c.node == *node && c.input == *topic
             };
@@ -608,8 +614,7 @@ impl<'a, 'm> Maker<'a, 'm> {
                 });
             }
         }
-        plan.assumes = assume::sentences(self, &plan, layout.output_ns);
-        Ok(plan)
+        Ok(())
     }
 
     /// What joins the chain from elsewhere, and what throttled inputs come from, gets a server that may run

@@ -264,7 +264,6 @@ pub fn describes(kind: &EventKind) -> bool {
     )
 }
 
-/// A recording under way.
 /// From when on a process is recorded.
 struct Ready {
     /// Its first probes sat.
@@ -277,6 +276,7 @@ struct Ready {
 /// probes that add to what is seen, and nothing that was seen is thrown away for them.
 const GATHER_NS: u64 = 3_000_000_000;
 
+/// A recording under way.
 struct Recording {
     kernel: Kernel,
     libraries: Libraries,

@@ -33,7 +33,7 @@ want_packages() {
 
 # The peers in Rust have dependencies of their own. Without those ours is measured all the same.
 build_peers() {
-  local build=(cargo build --release --locked --manifest-path crates/lab/peers/rust/Cargo.toml)
+  local build=(cargo build --release --locked --manifest-path crates/tools/lab/peers/rust/Cargo.toml)
   export CARGO_TARGET_DIR="$ONBEAT_CACHE/peers"
   echo "-- building the peers in Rust" >&2
   "${build[@]}" --bin peer-onbeat
@@ -81,7 +81,7 @@ case $name in
     need_compiler
     want_packages libroscpp-dev libnodelet-dev libnodeletlib-dev libnodeletlib-tools \
       python3-rosmaster libstd-msgs-dev pkg-config
-    peers=crates/lab/peers
+    peers=crates/tools/lab/peers
     build_peer onbeat env CARGO_TARGET_DIR="$ONBEAT_CACHE/lab/queues/onbeat" \
       cargo build --release --locked --manifest-path $peers/queues-onbeat/Cargo.toml
     build_peer ros1 $peers/queues-ros1/build.sh "$ONBEAT_CACHE/lab/queues/ros1"

@@ -1,10 +1,10 @@
 //! Replays the fuzzer's corpus of programs for channels, without a fuzzer.
-#[path = "../../../fuzz/checks_channel.rs"]
+#[path = "../../../../fuzz/checks_channel.rs"]
 mod checks;
 
 #[test]
 fn channels() {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/channel");
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus/channel");
     let mut programs = 0;
     for entry in std::fs::read_dir(dir).expect("the corpus") {
         let data = std::fs::read(entry.expect("an entry").path()).expect("read");

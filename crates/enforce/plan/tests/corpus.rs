@@ -1,11 +1,14 @@
 //! Replays the fuzzer's corpus of plan files, without a fuzzer.
-#[path = "../../../fuzz/checks_plan.rs"]
+#[path = "../../../../fuzz/checks_plan.rs"]
 mod checks;
 
 /// Whatever stands in a model, there is a plan that can be written and read, or one line that says why not.
 #[test]
 fn models() {
-    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/model_json");
+    let corpus = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../fuzz/corpus/model_json"
+    );
     let mut chains = 0;
     for entry in std::fs::read_dir(corpus).expect("the corpus") {
         let data = std::fs::read(entry.expect("an entry").path()).expect("read");
@@ -45,7 +48,7 @@ fn models() {
 
 #[test]
 fn plans() {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/plan");
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus/plan");
     let mut accepted = 0;
     for entry in std::fs::read_dir(dir).expect("the corpus") {
         let data = std::fs::read(entry.expect("an entry").path()).expect("read");

@@ -1,10 +1,10 @@
 //! Replays the fuzzers' corpus, without a fuzzer.
-#[path = "../../../fuzz/checks_trace.rs"]
+#[path = "../../../../fuzz/checks_trace.rs"]
 mod checks;
 
 /// Runs a check on every file of a target's corpus, and on some that are cut.
 fn replay(target: &str, check: fn(&[u8])) {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus");
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus");
     let dir = std::path::Path::new(dir).join(target);
     let mut count = 0;
     for entry in std::fs::read_dir(&dir).expect("the corpus") {

@@ -1,5 +1,5 @@
 //! The command as a person uses it: on example models, on damaged files, in a terminal's width.
-#[path = "../../model/examples/models/generate.rs"]
+#[path = "../../../observe/model/examples/models/generate.rs"]
 mod generate;
 
 use std::fs;
@@ -331,7 +331,7 @@ fn traces_become_models_timelines_and_tables() {
         assert_eq!(difference, None);
         assert_eq!(both.len(), other.len());
     }
-    let schema = include_str!("../../../docs/model.schema.json");
+    let schema = include_str!("../../../../docs/model.schema.json");
     let validator = jsonschema::draft202012::new(&serde_json::from_str(schema).unwrap()).unwrap();
     for file in ["model.json", "both.json"] {
         let model = fs::read_to_string(here.join(file)).unwrap();
@@ -413,7 +413,10 @@ fn traces_become_models_timelines_and_tables() {
 fn plans_are_made_compared_and_checked() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();
-    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demos/recorded/parking");
+    let trace = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../demos/recorded/parking"
+    );
     good(here, &["model", trace, "-o", "parking.json"], 0);
     // Two chains: one must be named, by as much of its id as tells it from the other.
     let line = fails(here, &["plan", "parking.json"], 1);

@@ -1,10 +1,13 @@
 //! Replays the fuzzer's corpus of model files, without a fuzzer.
-#[path = "../../../fuzz/checks_model.rs"]
+#[path = "../../../../fuzz/checks_model.rs"]
 mod checks;
 
 #[test]
 fn models() {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/model_json");
+    let dir = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../fuzz/corpus/model_json"
+    );
     let mut accepted = 0;
     for entry in std::fs::read_dir(dir).expect("the corpus") {
         let data = std::fs::read(entry.expect("an entry").path()).expect("read");

@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn the_documentation_has_every_kind() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/trace-format.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/trace-format.md");
         let text = std::fs::read_to_string(path).expect("docs/trace-format.md");
         for kind in KINDS {
             let fields: Vec<String> = kind

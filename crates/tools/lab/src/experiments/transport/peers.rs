@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Priority of everything that is measured, so that other programs do not disturb it.
 const REAL_TIME_PRIORITY: i32 = 20;
 
-/// A program of `crates/lab/peers`.
+/// A program of `crates/tools/lab/peers`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Program {
     /// Nothing but the system call.
@@ -152,7 +152,7 @@ impl Peers {
     /// Builds what can be built, and says what cannot.
     pub fn prepare(context: &mut Context, report: &mut Report) -> Result<Peers, LabError> {
         context.step("build the peers", Duration::from_secs(600));
-        let sources = context.source("crates/lab/peers")?;
+        let sources = context.source("crates/tools/lab/peers")?;
         let ros = context.ros_env("kilted");
         let mut programs = BTreeMap::new();
         let built = [

@@ -29,7 +29,7 @@ fn with_modes() -> Model {
 #[test]
 fn models_are_as_the_json_schema_says() {
     let schema: serde_json::Value =
-        serde_json::from_str(include_str!("../../../docs/model.schema.json")).unwrap();
+        serde_json::from_str(include_str!("../../../../docs/model.schema.json")).unwrap();
     let validator = jsonschema::draft202012::new(&schema).unwrap();
     for (name, model) in generate::all().into_iter().chain([("modes", with_modes())]) {
         let value = serde_json::to_value(&model).unwrap();

@@ -7,10 +7,8 @@
 //! every callback's and edge's part of it.
 
 use crate::dist::Dist;
+use crate::index::{NameId, PathId, StepId, VertexId};
 use rustc_hash::FxHashMap;
-
-/// "No such thing" for indices.
-pub(crate) const NONE: u32 = u32::MAX;
 
 /// Most lineages that one execution or item carries.
 pub(crate) const MAX_LINEAGES: usize = 16;
@@ -18,33 +16,37 @@ pub(crate) const MAX_LINEAGES: usize = 16;
 /// Most paths that are told apart.
 const MAX_PATHS: usize = 50_000;
 
-/// Longest path.
+/// Most extensions of paths that are remembered, refused ones included.
+const MAX_CHILDREN: usize = 4 * MAX_PATHS;
+
+/// Longest path, in edges.
 const MAX_DEPTH: u32 = 64;
 
-/// The steps of an execution or an item. Holds one reference on each; see [`Steps::release_all`].
+/// The steps of an execution or an item. Owns one reference on each; see [`Steps::release_all`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lineages {
     len: u8,
-    steps: [u32; MAX_LINEAGES],
+    /// Only the first `len` count.
+    steps: [StepId; MAX_LINEAGES],
 }
 
 impl Default for Lineages {
     fn default() -> Self {
         Lineages {
             len: 0,
-            steps: [NONE; MAX_LINEAGES],
+            steps: [StepId::new(0); MAX_LINEAGES],
         }
     }
 }
 
 impl Lineages {
     /// The steps.
-    pub(crate) fn as_slice(&self) -> &[u32] {
+    pub(crate) fn as_slice(&self) -> &[StepId] {
         &self.steps[..usize::from(self.len)]
     }
 
     /// Adds a step; false when there is no room.
-    pub(crate) fn push(&mut self, step: u32) -> bool {
+    pub(crate) fn push(&mut self, step: StepId) -> bool {
         if usize::from(self.len) == MAX_LINEAGES {
             return false;
         }
@@ -57,9 +59,9 @@ impl Lineages {
 /// One execution of a callback within a lineage.
 #[derive(Debug, Clone, Copy)]
 struct Step {
-    parent: u32,
-    path: u32,
-    /// When the parent published what this execution took.
+    parent: Option<StepId>,
+    path: PathId,
+    /// When the parent published the item that this execution took.
     via_pub: u64,
     start: u64,
     /// Start of the lineage's first callback.
@@ -71,27 +73,27 @@ struct Step {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Steps {
     steps: Vec<Step>,
-    free: Vec<u32>,
+    free: Vec<StepId>,
 }
 
 impl Steps {
-    fn insert(&mut self, step: Step) -> u32 {
+    fn insert(&mut self, step: Step) -> StepId {
         match self.free.pop() {
-            Some(i) => {
-                self.steps[i as usize] = step;
-                i
+            Some(id) => {
+                self.steps[id.index()] = step;
+                id
             }
             None => {
                 self.steps.push(step);
-                (self.steps.len() - 1) as u32
+                StepId::new(self.steps.len() - 1)
             }
         }
     }
 
     /// A first step: the caller owns one reference.
-    pub(crate) fn root(&mut self, path: u32, start: u64) -> u32 {
+    pub(crate) fn root(&mut self, path: PathId, start: u64) -> StepId {
         self.insert(Step {
-            parent: NONE,
+            parent: None,
             path,
             via_pub: start,
             start,
@@ -102,12 +104,18 @@ impl Steps {
 
     /// A step after `parent`, which published at `via_pub`: the caller owns one reference.
     /// Times are kept in order, so that shares are never negative and add up.
-    pub(crate) fn extend(&mut self, parent: u32, path: u32, via_pub: u64, start: u64) -> u32 {
-        let p = &mut self.steps[parent as usize];
+    pub(crate) fn extend(
+        &mut self,
+        parent: StepId,
+        path: PathId,
+        via_pub: u64,
+        start: u64,
+    ) -> StepId {
+        let p = &mut self.steps[parent.index()];
         p.refs += 1;
         let start = start.max(p.start);
         let step = Step {
-            parent,
+            parent: Some(parent),
             path,
             via_pub: via_pub.clamp(p.start, start),
             start,
@@ -120,23 +128,22 @@ impl Steps {
     /// One more reference on every step.
     pub(crate) fn share(&mut self, lineages: &Lineages) -> Lineages {
         for &s in lineages.as_slice() {
-            self.steps[s as usize].refs += 1;
+            self.steps[s.index()].refs += 1;
         }
         *lineages
     }
 
     /// Gives back one reference on a step.
-    pub(crate) fn release(&mut self, step: u32) {
-        let mut next = step;
-        while next != NONE {
-            let s = &mut self.steps[next as usize];
+    pub(crate) fn release(&mut self, step: StepId) {
+        let mut next = Some(step);
+        while let Some(id) = next {
+            let s = &mut self.steps[id.index()];
             s.refs -= 1;
             if s.refs > 0 {
                 return;
             }
-            let parent = s.parent;
-            self.free.push(next);
-            next = parent;
+            next = s.parent;
+            self.free.push(id);
         }
     }
 
@@ -149,13 +156,13 @@ impl Steps {
     }
 
     /// The path that a step ends.
-    pub(crate) fn path(&self, step: u32) -> u32 {
-        self.steps[step as usize].path
+    pub(crate) fn path(&self, step: StepId) -> PathId {
+        self.steps[step.index()].path
     }
 
     /// Start of the lineage's first callback.
-    pub(crate) fn origin(&self, step: u32) -> u64 {
-        self.steps[step as usize].origin
+    pub(crate) fn origin(&self, step: StepId) -> u64 {
+        self.steps[step.index()].origin
     }
 
     /// Steps in use.
@@ -172,19 +179,17 @@ pub(crate) struct Terminal {
     pub(crate) latency: Dist,
     /// Sum per callback and edge, alternating.
     pub(crate) sums: Vec<u128>,
-    /// How often each topic (name index, NONE: nothing) was the last output.
-    pub(crate) outputs: Vec<(u32, u64)>,
+    /// How often each topic was the last output; `None`: nothing was published.
+    pub(crate) outputs: Vec<(Option<NameId>, u64)>,
 }
 
 /// A path.
 #[derive(Debug, Clone)]
 pub(crate) struct PathNode {
-    /// The path without its last callback.
-    pub(crate) parent: u32,
+    /// The path without its last callback, and the topic that led from it to that callback.
+    pub(crate) parent: Option<(PathId, NameId)>,
     /// Last callback.
-    pub(crate) vertex: u32,
-    /// Topic that led to it (name index).
-    pub(crate) via: u32,
+    pub(crate) vertex: VertexId,
     /// Number of edges.
     pub(crate) depth: u32,
     /// Some execution went on from here.
@@ -199,8 +204,9 @@ pub(crate) struct PathNode {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Paths {
     nodes: Vec<PathNode>,
-    /// NONE where the path may not be extended by that callback.
-    children: FxHashMap<(u32, u32, u32), u32>,
+    roots: FxHashMap<VertexId, PathId>,
+    /// `None` where the path may not be extended by that callback.
+    children: FxHashMap<(PathId, NameId, VertexId), Option<PathId>>,
     /// Extensions that were refused because there were too many paths, or too long ones.
     pub(crate) capped: u64,
 }
@@ -211,59 +217,85 @@ impl Paths {
         &self.nodes
     }
 
-    /// The path that consists of one callback.
-    pub(crate) fn root(&mut self, vertex: u32) -> u32 {
-        self.child(NONE, NONE, vertex)
+    /// A path.
+    pub(crate) fn node(&self, path: PathId) -> &PathNode {
+        &self.nodes[path.index()]
     }
 
-    /// `parent` and then, by topic `via`, `vertex`. NONE where it would visit a callback twice,
+    /// A path and those that it extends, longest first.
+    pub(crate) fn upwards(&self, path: PathId) -> impl Iterator<Item = &PathNode> {
+        let parent = |node: &&PathNode| node.parent.map(|(path, _)| self.node(path));
+        std::iter::successors(Some(self.node(path)), parent)
+    }
+
+    /// The callbacks of a path, first to last.
+    pub(crate) fn vertices(&self, path: PathId) -> Vec<VertexId> {
+        let mut vertices: Vec<_> = self.upwards(path).map(|node| node.vertex).collect();
+        vertices.reverse();
+        vertices
+    }
+
+    /// The path that consists of one callback; none where there are too many paths.
+    pub(crate) fn root(&mut self, vertex: VertexId) -> Option<PathId> {
+        if let Some(&root) = self.roots.get(&vertex) {
+            return Some(root);
+        }
+        let root = self.insert(None, vertex, 0)?;
+        self.roots.insert(vertex, root);
+        Some(root)
+    }
+
+    /// `parent` and then, by topic `via`, `vertex`. None where it would visit a callback twice,
     /// or where there are too many paths.
-    pub(crate) fn child(&mut self, parent: u32, via: u32, vertex: u32) -> u32 {
+    pub(crate) fn child(
+        &mut self,
+        parent: PathId,
+        via: NameId,
+        vertex: VertexId,
+    ) -> Option<PathId> {
         if let Some(&child) = self.children.get(&(parent, via, vertex)) {
-            if child == NONE && self.nodes.len() >= MAX_PATHS {
+            if child.is_none() && self.nodes.len() >= MAX_PATHS {
                 self.capped += 1;
             }
             return child;
         }
-        let mut up = parent;
-        let mut cycle = false;
-        while up != NONE {
-            let node = &self.nodes[up as usize];
-            cycle |= node.vertex == vertex;
-            up = node.parent;
-        }
-        let depth = match self.nodes.get(parent as usize) {
-            Some(p) => p.depth + 1,
-            None => 0,
-        };
-        let full = self.nodes.len() >= MAX_PATHS || depth > MAX_DEPTH;
-        if full && !cycle {
-            self.capped += 1;
-            return NONE;
-        }
+        let cycle = self.upwards(parent).any(|node| node.vertex == vertex);
         let child = if cycle {
-            NONE
+            None
         } else {
-            self.nodes.push(PathNode {
-                parent,
-                vertex,
-                via,
-                depth,
-                extended: false,
-                lost: 0,
-                terminal: None,
-            });
-            (self.nodes.len() - 1) as u32
+            let depth = self.node(parent).depth + 1;
+            Some(self.insert(Some((parent, via)), vertex, depth)?)
         };
-        if self.children.len() < 4 * MAX_PATHS {
+        if self.children.len() < MAX_CHILDREN {
             self.children.insert((parent, via, vertex), child);
         }
         child
     }
 
+    fn insert(
+        &mut self,
+        parent: Option<(PathId, NameId)>,
+        vertex: VertexId,
+        depth: u32,
+    ) -> Option<PathId> {
+        if self.nodes.len() >= MAX_PATHS || depth > MAX_DEPTH {
+            self.capped += 1;
+            return None;
+        }
+        self.nodes.push(PathNode {
+            parent,
+            vertex,
+            depth,
+            extended: false,
+            lost: 0,
+            terminal: None,
+        });
+        Some(PathId::new(self.nodes.len() - 1))
+    }
+
     /// Marks that a path goes on, so that executions need no longer be counted as ending there.
-    pub(crate) fn set_extended(&mut self, path: u32) {
-        let node = &mut self.nodes[path as usize];
+    pub(crate) fn set_extended(&mut self, path: PathId) {
+        let node = &mut self.nodes[path.index()];
         if !node.extended {
             node.extended = true;
             node.terminal = None;
@@ -271,18 +303,23 @@ impl Paths {
     }
 
     /// Counts `n` (or takes back, if negative) items lost after `path` on the way to `vertex`.
-    pub(crate) fn lose(&mut self, path: u32, via: u32, vertex: u32, n: i64) {
-        let child = self.child(path, via, vertex);
-        if child != NONE {
-            let node = &mut self.nodes[child as usize];
+    pub(crate) fn lose(&mut self, path: PathId, via: NameId, vertex: VertexId, n: i64) {
+        if let Some(child) = self.child(path, via, vertex) {
+            let node = &mut self.nodes[child.index()];
             node.lost = node.lost.saturating_add_signed(n);
         }
     }
 
     /// An execution's lineage ended with `step`, its output left at `time`.
-    pub(crate) fn finish(&mut self, steps: &Steps, step: u32, time: u64, output: u32) {
-        let last = steps.steps[step as usize];
-        let node = &mut self.nodes[last.path as usize];
+    pub(crate) fn finish(
+        &mut self,
+        steps: &Steps,
+        step: StepId,
+        time: u64,
+        output: Option<NameId>,
+    ) {
+        let last = steps.steps[step.index()];
+        let node = &mut self.nodes[last.path.index()];
         if node.extended {
             return;
         }
@@ -298,15 +335,17 @@ impl Paths {
             Some(o) => o.1 += 1,
             None => terminal.outputs.push((output, 1)),
         }
-        let (mut out, mut at) = (time, step);
+        // From the last callback back to the first: its own share, then its edge's.
+        let (mut out, mut at) = (time, Some(last));
         for sum in terminal.sums.rchunks_mut(2) {
-            let s = steps.steps[at as usize];
+            let Some(s) = at else { break };
             if let Some(callback) = sum.last_mut() {
                 *callback += u128::from(out - s.start);
             }
             if let [edge, _] = sum {
                 *edge += u128::from(s.start - s.via_pub);
-                (out, at) = (s.via_pub, s.parent);
+                out = s.via_pub;
+                at = s.parent.map(|parent| steps.steps[parent.index()]);
             }
         }
     }
@@ -319,19 +358,21 @@ mod tests {
     #[test]
     fn shares_add_up_and_nothing_is_kept() {
         let (mut paths, mut steps) = (Paths::default(), Steps::default());
-        let a = paths.root(0);
-        let ab = paths.child(a, 7, 1);
-        let abc = paths.child(ab, 8, 2);
+        let (vertex, topic) = (VertexId::new, NameId::new);
+        let a = paths.root(vertex(0)).unwrap();
+        let ab = paths.child(a, topic(7), vertex(1)).unwrap();
+        let abc = paths.child(ab, topic(8), vertex(2)).unwrap();
         assert_eq!(
-            paths.child(abc, 9, 1),
-            NONE,
+            paths.child(abc, topic(9), vertex(1)),
+            None,
             "a path visits a callback once"
         );
+        assert_eq!(paths.vertices(abc), [vertex(0), vertex(1), vertex(2)]);
         let s0 = steps.root(a, 100);
         let s1 = steps.extend(s0, ab, 150, 170);
         let s2 = steps.extend(s1, abc, 200, 190); // start before publication: kept in order
-        paths.finish(&steps, s2, 260, NONE);
-        let terminal = paths.nodes()[abc as usize].terminal.as_ref().unwrap();
+        paths.finish(&steps, s2, 260, None);
+        let terminal = paths.node(abc).terminal.as_ref().unwrap();
         assert_eq!(terminal.sums, [50, 20, 20, 0, 70]);
         assert_eq!(terminal.latency.sum(), 160);
         for s in [s0, s1, s2] {

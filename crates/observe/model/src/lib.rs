@@ -4,6 +4,7 @@ mod chains;
 pub mod dist;
 pub mod export;
 pub mod file;
+mod index;
 pub mod layout;
 pub mod links;
 pub mod merge;

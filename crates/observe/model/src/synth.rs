@@ -20,7 +20,7 @@ mod threads;
 mod typical;
 mod world;
 
-use crate::chains::{Paths, Steps, NONE};
+use crate::chains::{Paths, Steps};
 use crate::links::Link;
 use crate::schema::{Model, Run};
 use facts::{Fact, Input, Instances, Owner};
@@ -104,6 +104,9 @@ pub struct Synth {
     /// What was found, for an observer.
     seen: Option<Vec<seen::Seen>>,
 }
+
+/// "No such thing" for indices that are not typed yet.
+const NONE: u32 = u32::MAX;
 
 /// Longest time that a fact is held back.
 const MAX_HOLD_NS: u64 = 1_000_000_000;

@@ -1,6 +1,7 @@
 //! What the threads' view tells the data flow's view: facts.
 
-use crate::chains::{Lineages, NONE};
+use super::NONE;
+use crate::chains::Lineages;
 
 /// Who did something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use super::flow::{Vertex, Way};
 use super::notes::Note;
 use super::threads::UNKNOWN_POLICY;
-use super::Synth;
-use crate::chains::NONE;
+use super::{Synth, NONE};
+use crate::index::PathId;
 use crate::merge::{unite_threads, MemberEvidence, PathFigures, PathKey, Raw, SyncEvidence};
 use crate::schema::{
     Bracket, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures, Model, RunExtremes,
@@ -329,22 +329,19 @@ impl Synth {
     fn raw_paths(&self, raw: &mut Raw, ids: &[Option<String>], mode: &str) {
         use crate::merge::Figures;
         let nodes = self.paths.nodes();
-        'paths: for last in 0..nodes.len() {
-            let node = &nodes[last];
+        'paths: for (last, node) in nodes.iter().enumerate() {
             if node.lost == 0 && node.terminal.is_none() {
                 continue;
             }
             let (mut callbacks, mut topics) = (Vec::new(), Vec::new());
-            let mut at = last as u32;
-            while let Some(node) = nodes.get(at as usize) {
-                match ids.get(node.vertex as usize) {
+            for node in self.paths.upwards(PathId::new(last)) {
+                match ids.get(node.vertex.index()) {
                     Some(Some(id)) => callbacks.push(id.clone()),
                     _ => continue 'paths,
                 }
-                if node.parent != NONE {
-                    topics.push(self.world.names.get(node.via).to_string());
+                if let Some((_, via)) = node.parent {
+                    topics.push(self.world.names.get(via.index() as u32).to_string());
                 }
-                at = node.parent;
             }
             callbacks.reverse();
             topics.reverse();
@@ -356,7 +353,8 @@ impl Synth {
             if let Some(terminal) = &node.terminal {
                 let path = raw.paths.entry(key).or_default();
                 for &(output, n) in &terminal.outputs {
-                    let name = self.world.names.get(output).to_string();
+                    let name = output.map_or("", |n| self.world.names.get(n.index() as u32));
+                    let name = name.to_string();
                     *path.outputs.entry(name).or_insert(0) += n;
                 }
                 path.modes

@@ -5,8 +5,9 @@ use super::facts::{Begin, End, Ending, Fact, Input, Owner};
 use super::notes::Note;
 use super::typical::Typical;
 use super::world::{Cursor, Kind};
-use super::Synth;
-use crate::chains::{Lineages, NONE};
+use super::{Synth, NONE};
+use crate::chains::Lineages;
+use crate::index::{NameId, VertexId};
 use crate::schema::{CallbackFigures, CallbackType, EdgeFigures};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -427,6 +428,7 @@ impl Synth {
         if overwritten {
             figures.overwritten = figures.overwritten.saturating_add_signed(n);
         }
+        let (name, to) = (NameId::new(name as usize), VertexId::new(to as usize));
         for &s in lineages.as_slice() {
             self.paths.lose(self.steps.path(s), name, to, n);
         }
@@ -967,7 +969,8 @@ impl Synth {
             }
         } else if ended {
             for &s in held.as_slice() {
-                self.paths.finish(&self.steps, s, time, response);
+                let output = Some(NameId::new(response as usize));
+                self.paths.finish(&self.steps, s, time, output);
             }
         }
         if client != NONE {
@@ -1003,6 +1006,7 @@ impl Synth {
                 );
             }
             (None, Some((time, output))) => {
+                let output = (output != NONE).then(|| NameId::new(output as usize));
                 for &s in call.lineages.as_slice() {
                     self.paths.finish(&self.steps, s, time, output);
                 }
@@ -1175,12 +1179,11 @@ impl Synth {
                     }
                 }
                 self.flow.vertices[vertex as usize].sourced += 1;
-                let path = self.paths.root(vertex);
-                if path == NONE {
-                    self.notes.count(Note::Capped, 1);
-                } else {
-                    let step = self.steps.root(path, begin);
-                    lineages.push(step);
+                match self.paths.root(VertexId::new(vertex as usize)) {
+                    Some(path) => {
+                        lineages.push(self.steps.root(path, begin));
+                    }
+                    None => self.notes.count(Note::Capped, 1),
                 }
             }
         }
@@ -1225,12 +1228,12 @@ impl Synth {
         start: u64,
     ) {
         let capped = self.paths.capped;
+        let (name, vertex) = (NameId::new(name as usize), VertexId::new(vertex as usize));
         for &s in from.as_slice() {
             let parent = self.steps.path(s);
-            let path = self.paths.child(parent, name, vertex);
-            if path == NONE {
+            let Some(path) = self.paths.child(parent, name, vertex) else {
                 continue;
-            }
+            };
             self.paths.set_extended(parent);
             let step = self.steps.extend(s, path, via, start);
             if !to.push(step) {
@@ -1332,6 +1335,7 @@ impl Synth {
                     if output == NONE {
                         self.saw_left(lineages.as_slice(), None, time, None);
                     }
+                    let output = (output != NONE).then(|| NameId::new(output as usize));
                     for &s in lineages.as_slice() {
                         self.paths.finish(&self.steps, s, time, output);
                     }

@@ -3,7 +3,7 @@
 
 use super::world::Kind;
 use super::Synth;
-use crate::chains::NONE;
+use super::NONE;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 

@@ -3,6 +3,7 @@
 use super::facts::Instance;
 use super::threads::Why;
 use super::{Owner, Synth};
+use crate::index::{PathId, StepId};
 
 /// What was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,13 +95,8 @@ impl Synth {
 
     /// The callbacks of a path, first to last: indices into [`Synth::callback_ids`].
     pub fn path(&self, path: u32) -> Vec<u32> {
-        let (mut callbacks, mut at) = (Vec::new(), path);
-        while let Some(node) = self.paths.nodes().get(at as usize) {
-            callbacks.push(node.vertex);
-            at = node.parent;
-        }
-        callbacks.reverse();
-        callbacks
+        let vertices = self.paths.vertices(PathId::new(path as usize));
+        vertices.into_iter().map(|v| v.index() as u32).collect()
     }
 
     fn saw(&mut self, seen: Seen) {
@@ -123,7 +119,7 @@ impl Synth {
 
     pub(super) fn saw_left(
         &mut self,
-        steps: &[u32],
+        steps: &[StepId],
         name: Option<u32>,
         time_ns: u64,
         source_ns: Option<i64>,
@@ -136,7 +132,7 @@ impl Synth {
                 name,
                 time_ns,
                 source_ns,
-                path: self.steps.path(step),
+                path: self.steps.path(step).index() as u32,
                 start_ns: self.steps.origin(step),
             });
         }

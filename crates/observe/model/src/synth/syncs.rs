@@ -9,8 +9,9 @@
 use super::typical::Typical;
 use super::world::Kind;
 use super::Synth;
-use crate::chains::{Lineages, NONE};
+use crate::chains::Lineages;
 use crate::dist::Dist;
+use crate::index::{NameId, StepId, VertexId};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
@@ -260,7 +261,7 @@ impl Synth {
         time: u64,
         message: Option<u64>,
         lineages: &mut Lineages,
-    ) -> Vec<u32> {
+    ) -> Vec<StepId> {
         let mut beyond = Vec::new();
         let it = *self.instances.get(instance);
         let Some(group) = self.groups.get(&node) else {
@@ -389,22 +390,23 @@ impl Synth {
             if !followed || output.foreign > 0 || !output.promising(i) {
                 continue;
             }
-            let input = self.flow.vertices[member.vertex as usize].name;
+            let input = NameId::new(self.flow.vertices[member.vertex as usize].name as usize);
+            let sync = VertexId::new(vertex as usize);
             for n in first..chosen {
                 for &s in member.inputs[(n - member.base) as usize]
                     .lineages
                     .as_slice()
                 {
-                    self.paths.lose(self.steps.path(s), input, vertex, 1);
+                    self.paths.lose(self.steps.path(s), input, sync, 1);
                 }
             }
             for &s in entry.lineages.as_slice() {
-                let path = self.paths.child(self.steps.path(s), input, vertex);
-                if path == NONE {
+                let Some(path) = self.paths.child(self.steps.path(s), input, sync) else {
                     continue;
-                }
+                };
                 let step = self.steps.extend(s, path, handed, start);
-                self.paths.finish(&self.steps, step, time, topic);
+                let output = Some(NameId::new(topic as usize));
+                self.paths.finish(&self.steps, step, time, output);
                 if !added.push(step) {
                     beyond.push(step);
                 }
@@ -424,7 +426,7 @@ impl Synth {
     }
 
     /// Moves lineages to others; what finds no room goes to `beyond`.
-    fn add_lineages(to: &mut Lineages, from: Lineages, beyond: &mut Vec<u32>) {
+    fn add_lineages(to: &mut Lineages, from: Lineages, beyond: &mut Vec<StepId>) {
         for &step in from.as_slice() {
             if !to.push(step) {
                 beyond.push(step);

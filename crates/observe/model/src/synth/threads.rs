@@ -14,7 +14,7 @@ use super::notes::Note;
 use super::typical::Typical;
 use super::world::{Kind, Tag};
 use super::Synth;
-use crate::chains::NONE;
+use super::NONE;
 
 /// A response that rclpy has taken; what waits for it runs later.
 #[derive(Debug, Clone)]

@@ -1,6 +1,6 @@
 //! What exists: processes, nodes, endpoints and timers, and which handle stands for which.
 
-use crate::chains::NONE;
+use super::NONE;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 

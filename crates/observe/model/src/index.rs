@@ -1,0 +1,62 @@
+//! Typed indices: a place in a table is a number of its own type, and its absence is `None`.
+
+use std::num::NonZeroU32;
+
+/// Defines a type of index. An `Option` of it takes no more room than the index.
+macro_rules! index_type {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub(crate) struct $name(NonZeroU32);
+
+        #[allow(dead_code)]
+        impl $name {
+            /// The index of the table's entry number `index`, counted from 0.
+            pub(crate) const fn new(index: usize) -> Self {
+                assert!(index < u32::MAX as usize, "a table outgrew its index");
+                match NonZeroU32::new(index as u32 + 1) {
+                    Some(number) => Self(number),
+                    None => unreachable!(),
+                }
+            }
+
+            /// The entry's number, counted from 0.
+            pub(crate) const fn index(self) -> usize {
+                self.0.get() as usize - 1
+            }
+        }
+    };
+}
+
+index_type! {
+    /// A vertex of the graph: a callback or a synchroniser.
+    VertexId
+}
+
+index_type! {
+    /// A name (topic, service, node, command), each kept once.
+    NameId
+}
+
+index_type! {
+    /// A path: a sequence of vertices and the topics between them.
+    PathId
+}
+
+index_type! {
+    /// A step: one execution of a callback as part of a lineage.
+    StepId
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_counts_from_zero_and_absence_takes_no_room() {
+        assert_eq!(VertexId::new(0).index(), 0);
+        assert_eq!(VertexId::new(7).index(), 7);
+        assert!(VertexId::new(1) < VertexId::new(2));
+        assert_eq!(size_of::<Option<StepId>>(), size_of::<u32>());
+    }
+}

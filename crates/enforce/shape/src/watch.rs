@@ -1,7 +1,7 @@
 //! Events to what a plan asks about: which thread runs which callback, and when an execution of a
 //! chain brings something. Pure.
 
-use onbeat_model::synth::seen::Seen;
+use onbeat_model::synth::observe::Observation;
 use onbeat_model::synth::{Synth, SynthOptions};
 use onbeat_plan::Plan;
 use onbeat_trace::Event;
@@ -134,7 +134,7 @@ impl Watcher {
         for event in events {
             self.synth.push(event);
         }
-        let seen: Vec<Seen> = self.synth.drain_seen().collect();
+        let seen: Vec<Observation> = self.synth.drain_observations().collect();
         // Names of callbacks can change while others appear (two timers of one node with one period
         // are told apart by their number), so they are asked for anew where something is new.
         let unknown = |n: u32| {
@@ -144,7 +144,7 @@ impl Watcher {
         };
         self.stale |= seen
             .iter()
-            .any(|s| matches!(s, Seen::Execution { callback, .. } if unknown(*callback)));
+            .any(|s| matches!(s, Observation::Execution { callback, .. } if unknown(*callback)));
         if self.stale {
             self.rename();
         }
@@ -212,9 +212,9 @@ impl Watcher {
         part
     }
 
-    fn sight(&mut self, seen: Seen, sights: &mut Vec<Sight>) {
+    fn sight(&mut self, seen: Observation, sights: &mut Vec<Sight>) {
         match seen {
-            Seen::Execution {
+            Observation::Execution {
                 callback,
                 pid,
                 tid,
@@ -232,7 +232,7 @@ impl Watcher {
                     });
                 }
             }
-            Seen::Left {
+            Observation::Left {
                 name,
                 time_ns,
                 source_ns,
@@ -250,7 +250,7 @@ impl Watcher {
                     });
                 }
             }
-            Seen::Taken {
+            Observation::Taken {
                 name,
                 published_ns,
                 start_ns,
@@ -260,7 +260,7 @@ impl Watcher {
                 published_ns,
                 start_ns,
             }),
-            Seen::Published { .. } => {}
+            Observation::Published { .. } => {}
         }
     }
 }

@@ -5,7 +5,7 @@
 //! twice: once for [`names`], once to write.
 
 use crate::schema::Run;
-use crate::synth::seen::Seen;
+use crate::synth::observe::Observation;
 use crate::synth::{Synth, SynthOptions};
 use crate::text::visible;
 use onbeat_trace::{Event, EventKind};
@@ -164,10 +164,10 @@ impl<W: Write> Timeline<W> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let seen: Vec<Seen> = self.synth.drain_seen().collect();
+        let seen: Vec<Observation> = self.synth.drain_observations().collect();
         for seen in seen {
             match seen {
-                Seen::Execution {
+                Observation::Execution {
                     callback,
                     pid,
                     tid,
@@ -189,7 +189,7 @@ impl<W: Write> Timeline<W> {
                         micros(exec_ns)
                     ))?;
                 }
-                Seen::Published {
+                Observation::Published {
                     name,
                     time_ns,
                     pid,
@@ -197,7 +197,7 @@ impl<W: Write> Timeline<W> {
                 } => {
                     self.arrow("\"s\"", name, time_ns, time_ns, pid, tid)?;
                 }
-                Seen::Taken {
+                Observation::Taken {
                     name,
                     published_ns,
                     start_ns,
@@ -206,7 +206,7 @@ impl<W: Write> Timeline<W> {
                 } => {
                     self.arrow("\"f\",\"bp\":\"e\"", name, published_ns, start_ns, pid, tid)?;
                 }
-                Seen::Left { .. } => {}
+                Observation::Left { .. } => {}
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use super::flow::{Vertex, Way};
 use super::notes::Note;
-use super::threads::UNKNOWN_POLICY;
+use super::spans::UNKNOWN_POLICY;
 use super::{Synth, NONE};
 use crate::index::PathId;
 use crate::merge::{unite_threads, MemberEvidence, PathFigures, PathKey, Raw, SyncEvidence};

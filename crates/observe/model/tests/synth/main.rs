@@ -8,7 +8,7 @@ mod rclpy;
 mod structure;
 
 use onbeat_model::schema::*;
-use onbeat_model::synth::seen::Seen;
+use onbeat_model::synth::observe::Observation;
 use onbeat_model::{Link, Model, Synth, SynthOptions};
 use onbeat_trace::text;
 

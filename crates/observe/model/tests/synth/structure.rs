@@ -607,9 +607,9 @@ fn who_watches_is_told_of_each_execution_that_counts() {
     let mut told = std::collections::BTreeMap::<Vec<u32>, u64>::new();
     for event in &text::parse(&s.trace()).unwrap() {
         synth.push(event);
-        let seen: Vec<Seen> = synth.drain_seen().collect();
+        let seen: Vec<Observation> = synth.drain_observations().collect();
         for seen in seen {
-            if let Seen::Left { path, .. } = seen {
+            if let Observation::Left { path, .. } = seen {
                 *told.entry(synth.path(path)).or_default() += 1;
             }
         }

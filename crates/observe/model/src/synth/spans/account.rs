@@ -2,18 +2,18 @@
 
 /// Sums up to some time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Totals {
-    pub(super) exec_ns: u64,
+pub(in crate::synth) struct Totals {
+    pub(in crate::synth) exec_ns: u64,
     /// Ready, but not on a CPU.
-    pub(super) preempted_ns: u64,
-    pub(super) blocked_ns: u64,
-    pub(super) preemptions: u32,
-    pub(super) blockings: u32,
+    pub(in crate::synth) preempted_ns: u64,
+    pub(in crate::synth) blocked_ns: u64,
+    pub(in crate::synth) preemptions: u32,
+    pub(in crate::synth) blockings: u32,
 }
 
 impl Totals {
     /// What was added since `earlier`.
-    pub(super) fn since(&self, earlier: &Totals) -> Totals {
+    pub(in crate::synth) fn since(&self, earlier: &Totals) -> Totals {
         Totals {
             exec_ns: self.exec_ns.saturating_sub(earlier.exec_ns),
             preempted_ns: self.preempted_ns.saturating_sub(earlier.preempted_ns),
@@ -26,9 +26,9 @@ impl Totals {
 
 /// A time with the sums up to it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Mark {
-    pub(super) time: u64,
-    pub(super) totals: Totals,
+pub(in crate::synth) struct Mark {
+    pub(in crate::synth) time: u64,
+    pub(in crate::synth) totals: Totals,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ enum State {
 
 /// The account of one thread.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Account {
+pub(in crate::synth) struct Account {
     state: State,
     since: u64,
     totals: Totals,
@@ -48,7 +48,7 @@ pub(super) struct Account {
 
 impl Account {
     /// A thread is taken as running until its first scheduler event says more.
-    pub(super) fn new(time: u64) -> Self {
+    pub(in crate::synth) fn new(time: u64) -> Self {
         Account {
             state: State::Running,
             since: time,
@@ -63,7 +63,7 @@ impl Account {
     }
 
     /// The sums up to `time`.
-    pub(super) fn at(&self, time: u64) -> Totals {
+    pub(in crate::synth) fn at(&self, time: u64) -> Totals {
         let mut totals = self.totals;
         let span = time.saturating_sub(self.since);
         match self.state {
@@ -75,7 +75,7 @@ impl Account {
     }
 
     /// `at`, with the time.
-    pub(super) fn mark(&self, time: u64) -> Mark {
+    pub(in crate::synth) fn mark(&self, time: u64) -> Mark {
         Mark {
             time,
             totals: self.at(time),
@@ -83,12 +83,12 @@ impl Account {
     }
 
     /// The thread gets a CPU.
-    pub(super) fn switch_in(&mut self, time: u64) {
+    pub(in crate::synth) fn switch_in(&mut self, time: u64) {
         self.turn(time, State::Running);
     }
 
     /// The thread leaves its CPU.
-    pub(super) fn switch_out(&mut self, time: u64, preempted: bool) {
+    pub(in crate::synth) fn switch_out(&mut self, time: u64, preempted: bool) {
         if preempted {
             self.turn(time, State::Ready);
             self.totals.preemptions = self.totals.preemptions.wrapping_add(1);
@@ -100,7 +100,7 @@ impl Account {
 
     /// Of the time on the CPU up to now the hypervisor had `stolen_ns` for itself: the thread was
     /// ready, but did not run.
-    pub(super) fn stolen(&mut self, time: u64, stolen_ns: u64) {
+    pub(in crate::synth) fn stolen(&mut self, time: u64, stolen_ns: u64) {
         if self.state == State::Running {
             let span = time.saturating_sub(self.since);
             self.turn(time, State::Running);
@@ -111,7 +111,7 @@ impl Account {
     }
 
     /// The thread is made runnable. True if it was asleep.
-    pub(super) fn wake(&mut self, time: u64) -> bool {
+    pub(in crate::synth) fn wake(&mut self, time: u64) -> bool {
         let asleep = self.state == State::Blocked;
         if asleep {
             self.turn(time.max(self.since), State::Ready);
@@ -121,7 +121,7 @@ impl Account {
 
     /// The thread did something: if it is not running by the account, its switch was lost, and
     /// it is taken as running from here on. True if that was so.
-    pub(super) fn acted(&mut self, time: u64) -> bool {
+    pub(in crate::synth) fn acted(&mut self, time: u64) -> bool {
         let lost = self.state != State::Running;
         if lost {
             self.turn(time, State::Running);

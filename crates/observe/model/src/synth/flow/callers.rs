@@ -1,9 +1,9 @@
 //! Which client a request comes from. Its service sees a middleware identifier, its sender a
 //! handle: the two are tied by what only that client can have sent or received.
 
-use super::world::Kind;
-use super::Synth;
-use super::NONE;
+use crate::synth::entities::Kind;
+use crate::synth::Synth;
+use crate::synth::NONE;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ struct Answer {
 
 /// Identifiers and their clients.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Callers {
+pub(in crate::synth) struct Callers {
     clients: FxHashMap<[u8; 16], u32>,
     answers: FxHashMap<(u32, i64), Vec<Answer>>,
     order: VecDeque<(u32, i64)>,
@@ -41,7 +41,7 @@ enum Caller {
 
 impl Synth {
     /// Ties an identifier to a client. `seen`: it was seen in a request or response.
-    pub(super) fn bind(&mut self, gid: [u8; 16], client: u32, seen: bool) {
+    pub(in crate::synth) fn bind(&mut self, gid: [u8; 16], client: u32, seen: bool) {
         if gid != [0; 16] {
             self.callers.clients.insert(gid, client);
             let it = &mut self.world.entities[client as usize];
@@ -57,7 +57,7 @@ impl Synth {
     }
 
     /// A service answers: remembered until the client that reads it shows itself.
-    pub(super) fn answered(
+    pub(in crate::synth) fn answered(
         &mut self,
         service: u32,
         gid: [u8; 16],
@@ -84,7 +84,13 @@ impl Synth {
     }
 
     /// A client reads a response: whose identifier it answers must be the client's.
-    pub(super) fn answer_read(&mut self, client: u32, sequence: i64, source_ns: i64, time: u64) {
+    pub(in crate::synth) fn answer_read(
+        &mut self,
+        client: u32,
+        sequence: i64,
+        source_ns: i64,
+        time: u64,
+    ) {
         let it = &self.world.entities[client as usize];
         let (name, own) = (it.name, if it.gid_seen { it.gid } else { [0; 16] });
         let Some(answers) = self.callers.answers.get(&(name, sequence)) else {
@@ -143,7 +149,7 @@ impl Synth {
     }
 
     /// Whether a service's instance can be given to a caller by now.
-    pub(super) fn caller_ready(
+    pub(in crate::synth) fn caller_ready(
         &self,
         service: u32,
         gid: [u8; 16],
@@ -171,7 +177,12 @@ impl Synth {
     }
 
     /// Decides on the caller of a request.
-    pub(super) fn caller(&mut self, service: u32, gid: [u8; 16], sequence: i64) -> Option<u32> {
+    pub(in crate::synth) fn caller(
+        &mut self,
+        service: u32,
+        gid: [u8; 16],
+        sequence: i64,
+    ) -> Option<u32> {
         let name = self.world.entities[service as usize].name;
         match self.find_caller(service, gid, sequence) {
             Caller::Known(client) => {
@@ -179,11 +190,13 @@ impl Synth {
                 Some(client)
             }
             Caller::Ambiguous(client) => {
-                self.notes.count(super::notes::Note::CallerGuess(name), 1);
+                self.notes
+                    .count(crate::synth::notes::Note::CallerGuess(name), 1);
                 Some(client)
             }
             Caller::Unknown => {
-                self.notes.count(super::notes::Note::CallerUnknown(name), 1);
+                self.notes
+                    .count(crate::synth::notes::Note::CallerUnknown(name), 1);
                 None
             }
         }

@@ -4,13 +4,13 @@ const KEPT: usize = 15;
 
 /// Keeps the last few values.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Typical {
+pub(super) struct RunningMedian {
     last: [u64; KEPT],
     n: usize,
     median: u64,
 }
 
-impl Typical {
+impl RunningMedian {
     /// One more value. The median follows with a little delay once there are enough.
     pub(super) fn add(&mut self, value: u64) {
         self.last[self.n % KEPT] = value;

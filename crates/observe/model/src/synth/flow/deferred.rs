@@ -1,12 +1,12 @@
 //! Facts that wait until something is decided, and what must wait with them so that nothing is
 //! told before what it stands on.
 
-use super::facts::{Fact, Input, Owner};
+use crate::synth::events::{Fact, Input, Owner};
 use rustc_hash::FxHashSet;
 
 /// Held facts in order, and what they are about.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Held {
+pub(in crate::synth) struct Held {
     facts: Vec<Fact>,
     instances: FxHashSet<u32>,
     /// Entities whose next instances must wait: they keep their order.
@@ -21,16 +21,16 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::synth) fn is_empty(&self) -> bool {
         self.facts.is_empty()
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::synth) fn len(&self) -> usize {
         self.facts.len()
     }
 
     /// All held facts, to be looked at again.
-    pub(super) fn take(&mut self) -> Vec<Fact> {
+    pub(in crate::synth) fn take(&mut self) -> Vec<Fact> {
         self.instances.clear();
         self.entities.clear();
         self.names.clear();
@@ -41,7 +41,7 @@ impl Held {
     }
 
     /// Holds a fact. `entity` tells an instance's entity, `name` an entity's topic.
-    pub(super) fn hold(
+    pub(in crate::synth) fn hold(
         &mut self,
         fact: Fact,
         entity: impl Fn(u32) -> u32,
@@ -75,7 +75,7 @@ impl Held {
     }
 
     /// Whether a fact stands on one that is held.
-    pub(super) fn before(
+    pub(in crate::synth) fn before(
         &self,
         fact: &Fact,
         entity: impl Fn(u32) -> u32,

@@ -53,7 +53,7 @@ pub(super) struct Begin {
 pub(super) struct End {
     pub(super) instance: u32,
     pub(super) time: u64,
-    pub(super) spent: super::account::Totals,
+    pub(super) spent: super::spans::Totals,
     pub(super) how: Ending,
     /// The thread: name, policy, priority.
     pub(super) thread: (u32, u8, u8),

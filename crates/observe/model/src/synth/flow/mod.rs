@@ -1,10 +1,14 @@
 //! The data flow's view: who takes whose items, and what that says about callbacks, edges and
 //! chains. Works on facts in order; keeps what is in flight.
 
-use super::facts::{Begin, End, Ending, Fact, Input, Owner};
+pub(in crate::synth) mod callers;
+pub(in crate::synth) mod deferred;
+pub(in crate::synth) mod synchronisers;
+
+use super::entities::{Cursor, Kind};
+use super::events::{Begin, End, Ending, Fact, Input, Owner};
 use super::notes::Note;
-use super::typical::Typical;
-use super::world::{Cursor, Kind};
+use super::running_median::RunningMedian;
 use super::{Synth, NONE};
 use crate::chains::Lineages;
 use crate::index::{NameId, VertexId};
@@ -54,7 +58,7 @@ struct Incoming {
 
 /// How an edge comes about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Way {
+pub(in crate::synth) enum Way {
     Topic,
     Intra,
     Link,
@@ -62,10 +66,10 @@ pub(super) enum Way {
 
 /// A request under way to its service.
 #[derive(Debug, Clone)]
-pub(super) struct Sent {
-    pub(super) client: u32,
-    pub(super) time: u64,
-    pub(super) taken: bool,
+pub(in crate::synth) struct Sent {
+    pub(in crate::synth) client: u32,
+    pub(in crate::synth) time: u64,
+    pub(in crate::synth) taken: bool,
     vertex: u32,
     to: u32,
     lineages: Lineages,
@@ -87,47 +91,47 @@ struct Call {
 
 /// An edge in the making.
 #[derive(Debug, Clone)]
-pub(super) struct EdgeData {
-    pub(super) from: u32,
-    pub(super) to: u32,
-    pub(super) name: u32,
-    pub(super) way: Way,
-    pub(super) figures: EdgeFigures,
-    typical: Typical,
+pub(in crate::synth) struct EdgeData {
+    pub(in crate::synth) from: u32,
+    pub(in crate::synth) to: u32,
+    pub(in crate::synth) name: u32,
+    pub(in crate::synth) way: Way,
+    pub(in crate::synth) figures: EdgeFigures,
+    typical: RunningMedian,
 }
 
 /// Which thread ran a callback, and where.
 #[derive(Debug, Clone)]
-pub(super) struct Use {
-    pub(super) thread: (u32, u8, u8),
-    pub(super) cpus: [u64; 4],
+pub(in crate::synth) struct Use {
+    pub(in crate::synth) thread: (u32, u8, u8),
+    pub(in crate::synth) cpus: [u64; 4],
 }
 
 /// A vertex in the making.
 #[derive(Debug, Clone)]
-pub(super) struct Vertex {
-    pub(super) kind: CallbackType,
-    pub(super) node: u32,
+pub(in crate::synth) struct Vertex {
+    pub(in crate::synth) kind: CallbackType,
+    pub(in crate::synth) node: u32,
     /// Stands in while `node` is unknown.
-    pub(super) fallback_node: u32,
-    pub(super) name: u32,
+    pub(in crate::synth) fallback_node: u32,
+    pub(in crate::synth) name: u32,
     /// A service's caller: node, or NONE.
-    pub(super) caller: u32,
-    pub(super) period_ns: u64,
+    pub(in crate::synth) caller: u32,
+    pub(in crate::synth) period_ns: u64,
     /// Order among those that look alike.
-    pub(super) rank: (u64, u64),
-    pub(super) figures: CallbackFigures,
-    pub(super) executions: u64,
+    pub(in crate::synth) rank: (u64, u64),
+    pub(in crate::synth) figures: CallbackFigures,
+    pub(in crate::synth) executions: u64,
     /// Executions on nothing that a callback published.
-    pub(super) sourced: u64,
-    pub(super) outputs: Vec<u32>,
-    pub(super) inferred: bool,
-    pub(super) symbol: u32,
-    pub(super) uses: Vec<Use>,
+    pub(in crate::synth) sourced: u64,
+    pub(in crate::synth) outputs: Vec<u32>,
+    pub(in crate::synth) inferred: bool,
+    pub(in crate::synth) symbol: u32,
+    pub(in crate::synth) uses: Vec<Use>,
     last_start: u64,
     /// Links that start here and end here: indices.
-    pub(super) links_from: Vec<u32>,
-    pub(super) links_to: Vec<u32>,
+    pub(in crate::synth) links_from: Vec<u32>,
+    pub(in crate::synth) links_to: Vec<u32>,
 }
 
 /// Lineages on the way through a node's memory.
@@ -142,16 +146,16 @@ struct Carried {
 
 /// Items, edges, vertices.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Flow {
-    pub(super) vertices: Vec<Vertex>,
-    pub(super) edges: Vec<EdgeData>,
+pub(in crate::synth) struct Flow {
+    pub(in crate::synth) vertices: Vec<Vertex>,
+    pub(in crate::synth) edges: Vec<EdgeData>,
     edge_of: FxHashMap<(u32, u32, u32, Way), u32>,
     published: Vec<Option<Box<Published>>>,
     /// Items by topic and time stamp; `twins` where several have the same.
     stamped: FxHashMap<(u32, i64), (u32, u64)>,
     twins: FxHashMap<(u32, i64), Vec<(u32, u64)>>,
     rings: FxHashMap<u32, FxHashMap<u64, Slot>>,
-    pub(super) sent: FxHashMap<(u32, i64), Vec<Sent>>,
+    pub(in crate::synth) sent: FxHashMap<(u32, i64), Vec<Sent>>,
     sent_order: VecDeque<(u32, i64, u32)>,
     calls: FxHashMap<(u32, [u8; 16], i64), Call>,
     call_order: VecDeque<(u32, [u8; 16], i64)>,
@@ -173,7 +177,7 @@ const STAMP_TOLERANCE_NS: u64 = 200_000;
 
 impl Synth {
     /// Takes note of a fact.
-    pub(super) fn apply(&mut self, fact: &Fact) {
+    pub(in crate::synth) fn apply(&mut self, fact: &Fact) {
         match *fact {
             Fact::Begin(ref begin) => self.apply_begin(begin),
             Fact::End(ref end) => self.apply_end(end),
@@ -301,7 +305,7 @@ impl Synth {
     }
 
     /// The vertex of a timer, subscription or client.
-    pub(super) fn vertex(&mut self, entity: u32) -> u32 {
+    pub(in crate::synth) fn vertex(&mut self, entity: u32) -> u32 {
         let it = &self.world.entities[entity as usize];
         if it.vertex != NONE {
             return it.vertex;
@@ -358,7 +362,7 @@ impl Synth {
     }
 
     /// A vertex for the output of synchronised subscriptions.
-    pub(super) fn sync_vertex(&mut self, node: u32, topic: u32) -> u32 {
+    pub(in crate::synth) fn sync_vertex(&mut self, node: u32, topic: u32) -> u32 {
         let v = self.new_vertex(CallbackType::Sync, node, topic, None);
         self.flow.vertices[v as usize].outputs.push(topic);
         v
@@ -394,7 +398,7 @@ impl Synth {
                     name,
                     way,
                     figures: EdgeFigures::default(),
-                    typical: Typical::default(),
+                    typical: RunningMedian::default(),
                 });
                 (edges.len() - 1) as u32
             });
@@ -436,7 +440,7 @@ impl Synth {
 
     // ---- messages
 
-    pub(super) fn resolve(&self, owner: Owner) -> Owner {
+    pub(in crate::synth) fn resolve(&self, owner: Owner) -> Owner {
         match owner {
             Owner::Undecided(slot) => self.decision(slot).unwrap_or(Owner::Outside),
             known => known,
@@ -1036,7 +1040,7 @@ impl Synth {
     }
 
     /// True when the response to a client's request is known.
-    pub(super) fn response_known(&self, client: u32, sequence: i64) -> bool {
+    pub(in crate::synth) fn response_known(&self, client: u32, sequence: i64) -> bool {
         match self.flow.call_of.get(&(client, sequence)) {
             Some(key) => self
                 .flow
@@ -1348,7 +1352,7 @@ impl Synth {
     }
 
     /// Puts an execution's lineages where its links lead.
-    fn carry(&mut self, it: &super::facts::Instance, time: u64) {
+    fn carry(&mut self, it: &super::events::Instance, time: u64) {
         for i in 0..self.flow.vertices[it.vertex as usize].links_from.len() {
             let link = self.flow.vertices[it.vertex as usize].links_from[i] as usize;
             let lineages = self.steps.share(&it.lineages);
@@ -1391,7 +1395,7 @@ impl Synth {
     // ---- clearing up
 
     /// Drops what is kept for entities whose slot may be used again.
-    pub(super) fn free_entities(&mut self) {
+    pub(in crate::synth) fn free_entities(&mut self) {
         while let Some(e) = self.world.freed.pop() {
             if let Some(Some(_)) = self.flow.published.get(e as usize) {
                 let name = self.world.entities[e as usize].name;
@@ -1421,7 +1425,7 @@ impl Synth {
     }
 
     /// At the end: what has been waiting for long is lost; everything is let go.
-    pub(super) fn settle(&mut self, now: u64) {
+    pub(in crate::synth) fn settle(&mut self, now: u64) {
         for p in 0..self.flow.published.len() {
             let name = match self.world.entities.get(p) {
                 Some(e) => e.name,

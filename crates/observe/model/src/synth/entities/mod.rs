@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 /// What kind of object an address stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Tag {
+pub(in crate::synth) enum HandleKind {
     Node,
     RclPublisher,
     RmwPublisher,
@@ -24,7 +24,7 @@ pub(super) enum Tag {
 
 /// Address-to-address ties, resolved late because their order is not fixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Tie {
+pub(in crate::synth) enum Tie {
     /// Callback to the rclcpp object that owns it.
     CallbackObject,
     /// rclcpp object to rcl subscription.
@@ -37,13 +37,13 @@ pub(super) enum Tie {
 
 /// Interned text.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Names {
+pub(in crate::synth) struct Names {
     index: FxHashMap<Box<str>, u32>,
     list: Vec<Box<str>>,
 }
 
 impl Names {
-    pub(super) fn intern(&mut self, name: &str) -> u32 {
+    pub(in crate::synth) fn intern(&mut self, name: &str) -> u32 {
         if let Some(&i) = self.index.get(name) {
             return i;
         }
@@ -53,25 +53,25 @@ impl Names {
         i
     }
 
-    pub(super) fn get(&self, i: u32) -> &str {
+    pub(in crate::synth) fn get(&self, i: u32) -> &str {
         self.list.get(i as usize).map_or("", |s| s)
     }
 }
 
 /// A node; kept when its process ends, so that a restarted one continues it.
 #[derive(Debug, Clone)]
-pub(super) struct Node {
-    pub(super) name: u32,
+pub(in crate::synth) struct Node {
+    pub(in crate::synth) name: u32,
     /// 1 for the first live node of that name.
-    pub(super) ordinal: u32,
-    pub(super) live: bool,
+    pub(in crate::synth) ordinal: u32,
+    pub(in crate::synth) live: bool,
     /// Named after its process because its own name is not known.
-    pub(super) guessed: bool,
+    pub(in crate::synth) guessed: bool,
 }
 
 /// What an entity is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(in crate::synth) enum Kind {
     Timer,
     Subscription,
     Publisher,
@@ -81,94 +81,94 @@ pub(super) enum Kind {
 
 /// How far a subscription has read a publisher's items.
 #[derive(Debug, Clone)]
-pub(super) struct Cursor {
-    pub(super) publisher: u32,
+pub(in crate::synth) struct Cursor {
+    pub(in crate::synth) publisher: u32,
     /// Sequence number after the last item taken or passed over.
-    pub(super) next: u64,
+    pub(in crate::synth) next: u64,
     /// First item that was published while the subscription existed.
-    pub(super) join: u64,
-    pub(super) taken_any: bool,
+    pub(in crate::synth) join: u64,
+    pub(in crate::synth) taken_any: bool,
     /// This pair communicates through the process's memory; copies that also come by the
     /// middleware are dropped by rclcpp and count nowhere.
-    pub(super) intra: bool,
+    pub(in crate::synth) intra: bool,
     /// Items passed over that may yet turn up (takes on several threads can be seen out of order),
     /// and whether they counted as overwritten.
-    pub(super) passed: VecDeque<(u64, bool)>,
+    pub(in crate::synth) passed: VecDeque<(u64, bool)>,
 }
 
 /// A timer, subscription, publisher, service or client.
 #[derive(Debug, Clone)]
-pub(super) struct Entity {
-    pub(super) kind: Kind,
-    pub(super) process: u32,
+pub(in crate::synth) struct Entity {
+    pub(in crate::synth) kind: Kind,
+    pub(in crate::synth) process: u32,
     /// NONE while unknown.
-    pub(super) node: u32,
+    pub(in crate::synth) node: u32,
     /// Topic or service name; NONE for timers.
-    pub(super) name: u32,
+    pub(in crate::synth) name: u32,
     /// `name` with `/request` and `/response`, for services and clients.
-    pub(super) request: u32,
-    pub(super) response: u32,
-    pub(super) infrastructure: bool,
+    pub(in crate::synth) request: u32,
+    pub(in crate::synth) response: u32,
+    pub(in crate::synth) infrastructure: bool,
     /// Has been seen between callback_start and callback_end, or announced a callback.
-    pub(super) exact: bool,
-    pub(super) live: bool,
+    pub(in crate::synth) exact: bool,
+    pub(in crate::synth) live: bool,
     /// Order of creation.
-    pub(super) created: u64,
-    pub(super) depth: u64,
+    pub(in crate::synth) created: u64,
+    pub(in crate::synth) depth: u64,
     /// Of a timer; 0 when unknown.
-    pub(super) period_ns: u64,
+    pub(in crate::synth) period_ns: u64,
     /// When a timer is next due; 0 when unknown.
-    pub(super) due: u64,
+    pub(in crate::synth) due: u64,
     /// Vertex, where there is one (services have one per caller).
-    pub(super) vertex: u32,
+    pub(in crate::synth) vertex: u32,
     /// `(caller's node, vertex)` of a service.
-    pub(super) callers: Vec<(u32, u32)>,
+    pub(in crate::synth) callers: Vec<(u32, u32)>,
     /// Of a subscription.
-    pub(super) cursors: Vec<Cursor>,
+    pub(in crate::synth) cursors: Vec<Cursor>,
     /// Of a client; zero when unknown.
-    pub(super) gid: [u8; 16],
+    pub(in crate::synth) gid: [u8; 16],
     /// The identifier has been seen in a request, so it is the one that services see.
-    pub(super) gid_seen: bool,
-    pub(super) symbol: u32,
+    pub(in crate::synth) gid_seen: bool,
+    pub(in crate::synth) symbol: u32,
 }
 
 /// A process.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Process {
-    pub(super) handles: FxHashMap<(Tag, u64), u32>,
-    pub(super) ties: FxHashMap<(Tie, u64), u64>,
-    pub(super) nodes: Vec<u32>,
-    pub(super) entities: Vec<u32>,
+pub(in crate::synth) struct Process {
+    pub(in crate::synth) handles: FxHashMap<(HandleKind, u64), u32>,
+    pub(in crate::synth) ties: FxHashMap<(Tie, u64), u64>,
+    pub(in crate::synth) nodes: Vec<u32>,
+    pub(in crate::synth) entities: Vec<u32>,
     /// Node that stands in where none is known.
-    pub(super) fallback: Option<u32>,
-    pub(super) command: u32,
+    pub(in crate::synth) fallback: Option<u32>,
+    pub(in crate::synth) command: u32,
     /// A callback was seen between two triggers, as rclpy has it.
-    pub(super) rclpy: bool,
+    pub(in crate::synth) rclpy: bool,
     /// Guard that a pool of threads (not rclpy) triggers after each callback.
-    pub(super) pool_guard: u64,
+    pub(in crate::synth) pool_guard: u64,
     /// Identifiers of clients whose `rcl_client_init` has not come yet, by rmw handle.
-    pub(super) gids: FxHashMap<u64, [u8; 16]>,
+    pub(in crate::synth) gids: FxHashMap<u64, [u8; 16]>,
     /// Responses that rclpy has taken and whose continuation has not run yet.
-    pub(super) pending: VecDeque<super::threads::Pending>,
+    pub(in crate::synth) pending: VecDeque<super::spans::Pending>,
 }
 
 /// A topic's or service's endpoints.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Endpoints {
-    pub(super) publishers: Vec<u32>,
-    pub(super) subscriptions: Vec<u32>,
-    pub(super) services: Vec<u32>,
-    pub(super) clients: Vec<u32>,
+pub(in crate::synth) struct Endpoints {
+    pub(in crate::synth) publishers: Vec<u32>,
+    pub(in crate::synth) subscriptions: Vec<u32>,
+    pub(in crate::synth) services: Vec<u32>,
+    pub(in crate::synth) clients: Vec<u32>,
 }
 
 /// Everything that exists.
 #[derive(Debug, Clone, Default)]
-pub(super) struct World {
-    pub(super) names: Names,
-    pub(super) nodes: Vec<Node>,
+pub(in crate::synth) struct World {
+    pub(in crate::synth) names: Names,
+    pub(in crate::synth) nodes: Vec<Node>,
     nodes_of: FxHashMap<u32, Vec<u32>>,
-    pub(super) entities: Vec<Entity>,
-    pub(super) processes: Vec<Process>,
+    pub(in crate::synth) entities: Vec<Entity>,
+    pub(in crate::synth) processes: Vec<Process>,
     process_of: FxHashMap<u32, u32>,
     free_processes: Vec<u32>,
     /// By name.
@@ -177,9 +177,9 @@ pub(super) struct World {
     dead: VecDeque<u32>,
     free: Vec<u32>,
     /// Entities whose slot has just been freed: whoever keeps state for them drops it.
-    pub(super) freed: Vec<u32>,
+    pub(in crate::synth) freed: Vec<u32>,
     /// Gone since the last look: their state must be closed.
-    pub(super) gone: Vec<u32>,
+    pub(in crate::synth) gone: Vec<u32>,
     creations: u64,
 }
 
@@ -188,7 +188,7 @@ const KEEP_DEAD: usize = 4096;
 
 impl World {
     /// The process of a pid, made when new.
-    pub(super) fn process(&mut self, pid: u32) -> u32 {
+    pub(in crate::synth) fn process(&mut self, pid: u32) -> u32 {
         if let Some(&p) = self.process_of.get(&pid) {
             return p;
         }
@@ -211,12 +211,12 @@ impl World {
     }
 
     /// The process of a pid, if it is known.
-    pub(super) fn known_process(&self, pid: u32) -> Option<u32> {
+    pub(in crate::synth) fn known_process(&self, pid: u32) -> Option<u32> {
         self.process_of.get(&pid).copied()
     }
 
     /// Forgets everything that a process had.
-    pub(super) fn end_process(&mut self, pid: u32) {
+    pub(in crate::synth) fn end_process(&mut self, pid: u32) {
         let Some(p) = self.process_of.remove(&pid) else {
             return;
         };
@@ -231,18 +231,18 @@ impl World {
     }
 
     /// What has this rcl handle ends; what it did last may still come.
-    pub(super) fn fini(&mut self, p: u32, handle: u64) {
+    pub(in crate::synth) fn fini(&mut self, p: u32, handle: u64) {
         let process = &mut self.processes[p as usize];
         let of = |tag| process.handles.get(&(tag, handle)).copied();
         let endpoints = [
-            Tag::RclPublisher,
-            Tag::RclSubscription,
-            Tag::RclService,
-            Tag::RclClient,
+            HandleKind::RclPublisher,
+            HandleKind::RclSubscription,
+            HandleKind::RclService,
+            HandleKind::RclClient,
         ];
         let ended = endpoints.map(of);
         // A later node of its name is the same one.
-        process.handles.remove(&(Tag::Node, handle));
+        process.handles.remove(&(HandleKind::Node, handle));
         for e in ended.into_iter().flatten() {
             self.processes[p as usize].entities.retain(|&x| x != e);
             self.end_entity(e);
@@ -273,10 +273,19 @@ impl World {
 
     /// A node of a process: the one that had this handle and name, a dead one of this name, or a
     /// new one.
-    pub(super) fn node(&mut self, p: u32, handle: u64, full_name: &str, guessed: bool) -> u32 {
+    pub(in crate::synth) fn node(
+        &mut self,
+        p: u32,
+        handle: u64,
+        full_name: &str,
+        guessed: bool,
+    ) -> u32 {
         let name = self.names.intern(full_name);
         if handle != 0 {
-            if let Some(&n) = self.processes[p as usize].handles.get(&(Tag::Node, handle)) {
+            if let Some(&n) = self.processes[p as usize]
+                .handles
+                .get(&(HandleKind::Node, handle))
+            {
                 if self.nodes[n as usize].name == name {
                     return n;
                 }
@@ -288,7 +297,7 @@ impl World {
         let process = &self.processes[p as usize];
         let has_handle = |n: u32| {
             let handles = &mut process.handles.iter();
-            handles.any(|(&(tag, _), &of)| tag == Tag::Node && of == n)
+            handles.any(|(&(tag, _), &of)| tag == HandleKind::Node && of == n)
         };
         let known = process
             .nodes
@@ -298,7 +307,7 @@ impl World {
         if let (Some(n), false) = (known, guessed) {
             if handle != 0 {
                 let process = &mut self.processes[p as usize];
-                process.handles.insert((Tag::Node, handle), n);
+                process.handles.insert((HandleKind::Node, handle), n);
             }
             return n;
         }
@@ -322,7 +331,7 @@ impl World {
         };
         let process = &mut self.processes[p as usize];
         if handle != 0 {
-            process.handles.insert((Tag::Node, handle), n);
+            process.handles.insert((HandleKind::Node, handle), n);
         }
         if !guessed {
             process.nodes.push(n);
@@ -332,7 +341,7 @@ impl World {
 
     /// The node that stands in where a process's own is not known: its only one, or one named
     /// after the process.
-    pub(super) fn fallback_node(&mut self, p: u32) -> u32 {
+    pub(in crate::synth) fn fallback_node(&mut self, p: u32) -> u32 {
         let process = &self.processes[p as usize];
         if let [only] = process.nodes[..] {
             return only;
@@ -347,7 +356,7 @@ impl World {
     }
 
     /// How a node is called in ids.
-    pub(super) fn node_id(&self, n: u32) -> String {
+    pub(in crate::synth) fn node_id(&self, n: u32) -> String {
         match self.nodes.get(n as usize) {
             Some(node) if node.ordinal > 1 => {
                 format!("{}#{}", self.names.get(node.name), node.ordinal)
@@ -358,7 +367,7 @@ impl World {
     }
 
     /// The endpoints of a topic or service.
-    pub(super) fn endpoints(&self, name: u32) -> &Endpoints {
+    pub(in crate::synth) fn endpoints(&self, name: u32) -> &Endpoints {
         const NOBODY: &Endpoints = &Endpoints {
             publishers: Vec::new(),
             subscriptions: Vec::new(),
@@ -369,7 +378,7 @@ impl World {
     }
 
     /// Looks up a handle of a process.
-    pub(super) fn handle(&self, p: u32, tag: Tag, address: u64) -> Option<u32> {
+    pub(in crate::synth) fn handle(&self, p: u32, tag: HandleKind, address: u64) -> Option<u32> {
         self.processes[p as usize]
             .handles
             .get(&(tag, address))
@@ -379,11 +388,11 @@ impl World {
     /// A new timer, subscription and so on at `address`; one that was there is gone. If that one
     /// was the same by all that an id shows, the new one continues its vertex.
     #[allow(clippy::too_many_arguments)]
-    pub(super) fn create(
+    pub(in crate::synth) fn create(
         &mut self,
         p: u32,
         kind: Kind,
-        handles: [(Tag, u64); 2],
+        handles: [(HandleKind, u64); 2],
         node: u32,
         name: &str,
         depth: u64,
@@ -477,7 +486,7 @@ impl World {
     }
 
     /// Order of a new entity among those of its node that look alike, in order of creation.
-    pub(super) fn rank(&self, e: u32) -> u64 {
+    pub(in crate::synth) fn rank(&self, e: u32) -> u64 {
         let it = &self.entities[e as usize];
         let mut rank = 0;
         for &x in &self.processes[it.process as usize].entities {
@@ -494,35 +503,35 @@ impl World {
     }
 
     /// The entity whose callback stands at an address, following rclcpp's objects.
-    pub(super) fn callback(&mut self, p: u32, callback: u64) -> Option<u32> {
+    pub(in crate::synth) fn callback(&mut self, p: u32, callback: u64) -> Option<u32> {
         let process = &mut self.processes[p as usize];
-        if let Some(&e) = process.handles.get(&(Tag::Callback, callback)) {
+        if let Some(&e) = process.handles.get(&(HandleKind::Callback, callback)) {
             return Some(e);
         }
         let object = *process.ties.get(&(Tie::CallbackObject, callback))?;
         let rcl = *process.ties.get(&(Tie::ObjectSubscription, object))?;
-        let e = *process.handles.get(&(Tag::RclSubscription, rcl))?;
-        process.handles.insert((Tag::Callback, callback), e);
+        let e = *process.handles.get(&(HandleKind::RclSubscription, rcl))?;
+        process.handles.insert((HandleKind::Callback, callback), e);
         Some(e)
     }
 
     /// The subscription that reads a ring buffer.
-    pub(super) fn ring_buffer(&mut self, p: u32, buffer: u64) -> Option<u32> {
+    pub(in crate::synth) fn ring_buffer(&mut self, p: u32, buffer: u64) -> Option<u32> {
         let process = &mut self.processes[p as usize];
-        if let Some(&e) = process.handles.get(&(Tag::RingBuffer, buffer)) {
+        if let Some(&e) = process.handles.get(&(HandleKind::RingBuffer, buffer)) {
             return Some(e);
         }
         let ipb = *process.ties.get(&(Tie::RingIntra, buffer))?;
         let object = *process.ties.get(&(Tie::IntraObject, ipb))?;
         let rcl = *process.ties.get(&(Tie::ObjectSubscription, object))?;
-        let e = *process.handles.get(&(Tag::RclSubscription, rcl))?;
-        process.handles.insert((Tag::RingBuffer, buffer), e);
+        let e = *process.handles.get(&(HandleKind::RclSubscription, rcl))?;
+        process.handles.insert((HandleKind::RingBuffer, buffer), e);
         Some(e)
     }
 }
 
 /// Joins a namespace and a node's name.
-pub(super) fn full_name(namespace: &str, name: &str) -> String {
+pub(in crate::synth) fn full_name(namespace: &str, name: &str) -> String {
     let namespace = namespace.trim_end_matches('/');
     let slash = if namespace.is_empty() || namespace.starts_with('/') {
         ""
@@ -552,7 +561,7 @@ fn unknown_name(command: &str) -> String {
 }
 
 /// Topics and services that every node has, whatever the application does.
-pub(super) fn is_infrastructure(kind: Kind, name: &str) -> bool {
+pub(in crate::synth) fn is_infrastructure(kind: Kind, name: &str) -> bool {
     const TOPICS: &[&str] = &["/rosout", "/parameter_events"];
     const SERVICES: &[&str] = &[
         "/describe_parameters",

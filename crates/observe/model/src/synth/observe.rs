@@ -1,13 +1,13 @@
 //! Single executions and items, told as they are found: for those who draw time lines.
 
-use super::facts::Instance;
-use super::threads::Why;
+use super::events::Instance;
+use super::spans::Why;
 use super::{Owner, Synth};
 use crate::index::{PathId, StepId};
 
 /// What was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
+pub enum Observation {
     /// An execution of a callback, told at its end.
     Execution {
         /// Number of the callback: index into [`Synth::callback_ids`].
@@ -35,7 +35,7 @@ pub enum Seen {
         tid: u32,
     },
     /// An item left a callback, or a callback ended that brought none, and this is where its data
-    /// came from: told once for each path on which data came, after [`Seen::Published`].
+    /// came from: told once for each path on which data came, after [`Observation::Published`].
     Left {
         /// Number of the topic, see [`Synth::name`]; none where nothing was published.
         name: Option<u32>,
@@ -64,14 +64,14 @@ pub enum Seen {
 }
 
 impl Synth {
-    /// From here on, keeps what it finds for [`Synth::drain_seen`], which is then to be called
+    /// From here on, keeps what it finds for [`Synth::drain_observations`], which is then to be called
     /// after every few events.
     pub fn observe(&mut self) {
         self.seen.get_or_insert_with(Vec::new);
     }
 
     /// What was found since the last call.
-    pub fn drain_seen(&mut self) -> std::vec::Drain<'_, Seen> {
+    pub fn drain_observations(&mut self) -> std::vec::Drain<'_, Observation> {
         self.seen.get_or_insert_with(Vec::new).drain(..)
     }
 
@@ -99,7 +99,7 @@ impl Synth {
         vertices.into_iter().map(|v| v.index() as u32).collect()
     }
 
-    fn saw(&mut self, seen: Seen) {
+    fn saw(&mut self, seen: Observation) {
         if let Some(list) = &mut self.seen {
             list.push(seen);
         }
@@ -108,7 +108,7 @@ impl Synth {
     pub(super) fn saw_published(&mut self, owner: Owner, name: u32, time_ns: u64) {
         if let (true, Owner::Instance(i)) = (self.seen.is_some(), self.resolve(owner)) {
             let (pid, tid) = self.instances.get(i).thread;
-            self.saw(Seen::Published {
+            self.saw(Observation::Published {
                 name,
                 time_ns,
                 pid,
@@ -128,7 +128,7 @@ impl Synth {
             return;
         }
         for &step in steps {
-            self.saw(Seen::Left {
+            self.saw(Observation::Left {
                 name,
                 time_ns,
                 source_ns,
@@ -141,7 +141,7 @@ impl Synth {
     pub(super) fn saw_taken(&mut self, instance: u32, name: u32, published_ns: u64) {
         let it = self.instances.get(instance);
         let (start_ns, (pid, tid)) = (it.start, it.thread);
-        self.saw(Seen::Taken {
+        self.saw(Observation::Taken {
             name,
             published_ns,
             start_ns,
@@ -152,7 +152,7 @@ impl Synth {
 
     pub(super) fn saw_execution(&mut self, it: &Instance, end_ns: u64, exec_ns: u64) {
         let (pid, tid) = it.thread;
-        self.saw(Seen::Execution {
+        self.saw(Observation::Execution {
             callback: it.vertex,
             pid,
             tid,

@@ -7,28 +7,24 @@
 //! last trigger still belongs to the callback; which client sent a request) is *held* back, and
 //! with it what depends on it.
 
-mod account;
-mod facts;
+mod entities;
+mod events;
 mod finish;
 mod flow;
-mod held;
 mod notes;
-mod requests;
-pub mod seen;
-mod syncs;
-mod threads;
-mod typical;
-mod world;
+pub mod observe;
+mod running_median;
+mod spans;
 
 use crate::chains::{Paths, Steps};
 use crate::links::Link;
 use crate::schema::{Model, Run};
-use facts::{Fact, Input, Instances, Owner};
+use entities::{HandleKind, Kind, Tie, World};
+use events::{Fact, Input, Instances, Owner};
 use notes::{Note, Notes};
 use onbeat_trace::{EndpointKind, Event, EventKind, ExecuteKind};
 use rustc_hash::FxHashMap;
-use threads::{Thread, Why};
-use world::{Kind, Tag, Tie, World};
+use spans::{Thread, Why};
 
 /// What to make of the events.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,15 +71,15 @@ pub struct Synth {
     thread_of: FxHashMap<u32, u32>,
     free_threads: Vec<u32>,
     instances: Instances,
-    held: held::Held,
+    held: flow::deferred::Held,
     /// When to look again at what is held back.
     next_look: u64,
     /// Decided owners that held facts refer to.
     decided: FxHashMap<u32, Owner>,
     slots: u32,
     flow: flow::Flow,
-    groups: syncs::Groups,
-    callers: requests::Callers,
+    groups: flow::synchronisers::Groups,
+    callers: flow::callers::Callers,
     paths: Paths,
     steps: Steps,
     notes: Notes,
@@ -102,7 +98,7 @@ pub struct Synth {
     now: u64,
     events: u64,
     /// What was found, for an observer.
-    seen: Option<Vec<seen::Seen>>,
+    seen: Option<Vec<observe::Observation>>,
 }
 
 /// "No such thing" for indices that are not typed yet.
@@ -134,13 +130,13 @@ impl Synth {
             thread_of: FxHashMap::default(),
             free_threads: Vec::new(),
             instances: Instances::default(),
-            held: held::Held::default(),
+            held: flow::deferred::Held::default(),
             next_look: 0,
             decided: FxHashMap::default(),
             slots: 0,
             flow: flow::Flow::default(),
-            groups: syncs::Groups::default(),
-            callers: requests::Callers::default(),
+            groups: flow::synchronisers::Groups::default(),
+            callers: flow::callers::Callers::default(),
             paths: Paths::default(),
             steps: Steps::default(),
             notes: Notes::default(),
@@ -428,7 +424,7 @@ impl Synth {
 
     /// The node of a handle, if it is known.
     fn node_of(&self, p: u32, node: u64) -> u32 {
-        self.world.handle(p, Tag::Node, node).unwrap_or(NONE)
+        self.world.handle(p, HandleKind::Node, node).unwrap_or(NONE)
     }
 
     /// What a ROS event says.
@@ -443,7 +439,7 @@ impl Synth {
                 ref namespace,
                 ..
             } => {
-                let full = world::full_name(namespace, name);
+                let full = entities::full_name(namespace, name);
                 let n = self.world.node(p, node, &full, false);
                 self.node_made(ti, n);
             }
@@ -455,7 +451,10 @@ impl Synth {
                 depth,
             } => {
                 let node = self.node_of(p, node);
-                let handles = [(Tag::RclPublisher, publisher), (Tag::RmwPublisher, rmw)];
+                let handles = [
+                    (HandleKind::RclPublisher, publisher),
+                    (HandleKind::RmwPublisher, rmw),
+                ];
                 self.world
                     .create(p, Kind::Publisher, handles, node, topic, depth, 0);
             }
@@ -468,8 +467,8 @@ impl Synth {
             } => {
                 let node = self.node_of(p, node);
                 let handles = [
-                    (Tag::RclSubscription, subscription),
-                    (Tag::RmwSubscription, rmw),
+                    (HandleKind::RclSubscription, subscription),
+                    (HandleKind::RmwSubscription, rmw),
                 ];
                 self.world
                     .create(p, Kind::Subscription, handles, node, topic, depth, 0);
@@ -481,7 +480,10 @@ impl Synth {
                 ref name,
             } => {
                 let node = self.node_of(p, node);
-                let handles = [(Tag::RclService, service), (Tag::RmwService, rmw)];
+                let handles = [
+                    (HandleKind::RclService, service),
+                    (HandleKind::RmwService, rmw),
+                ];
                 self.world
                     .create(p, Kind::Service, handles, node, name, 0, 0);
             }
@@ -492,7 +494,10 @@ impl Synth {
                 ref name,
             } => {
                 let node = self.node_of(p, node);
-                let handles = [(Tag::RclClient, client), (Tag::RmwClient, rmw)];
+                let handles = [
+                    (HandleKind::RclClient, client),
+                    (HandleKind::RmwClient, rmw),
+                ];
                 let e = self
                     .world
                     .create(p, Kind::Client, handles, node, name, 0, 0);
@@ -501,7 +506,7 @@ impl Synth {
                 }
             }
             EventKind::ClientGid { rmw, gid } => {
-                if let Some(client) = self.world.handle(p, Tag::RmwClient, rmw) {
+                if let Some(client) = self.world.handle(p, HandleKind::RmwClient, rmw) {
                     self.bind(gid, client, false);
                 } else {
                     // rmw_client_init comes before rcl_client_init.
@@ -515,34 +520,34 @@ impl Synth {
             | EventKind::LifecycleTransition { .. } => {}
             EventKind::ClockInit { clock } => {
                 let process = &mut self.world.processes[p as usize];
-                process.handles.remove(&(Tag::Clock, clock));
+                process.handles.remove(&(HandleKind::Clock, clock));
                 if let Some(node) = self.clock_made(ti) {
                     let process = &mut self.world.processes[p as usize];
-                    process.handles.insert((Tag::Clock, clock), node);
+                    process.handles.insert((HandleKind::Clock, clock), node);
                 }
             }
             EventKind::TimerClock { timer, clock } => self.timer_clock(ti, timer, clock),
             EventKind::TimerInit { timer, period_ns } => {
                 let clock = self.clock_of_timer(ti, timer);
                 let node = clock
-                    .and_then(|c| self.world.handle(p, Tag::Clock, c))
+                    .and_then(|c| self.world.handle(p, HandleKind::Clock, c))
                     .unwrap_or(NONE);
                 let period = u64::try_from(period_ns).unwrap_or(0);
-                let handles = [(Tag::Timer, timer), (Tag::Timer, 0)];
+                let handles = [(HandleKind::Timer, timer), (HandleKind::Timer, 0)];
                 let e = self
                     .world
                     .create(p, Kind::Timer, handles, node, "", 0, period);
                 self.world.entities[e as usize].due = time.saturating_add(period);
             }
             EventKind::TimerFound { timer } => {
-                if self.world.handle(p, Tag::Timer, timer).is_none() {
-                    let handles = [(Tag::Timer, timer), (Tag::Timer, 0)];
+                if self.world.handle(p, HandleKind::Timer, timer).is_none() {
+                    let handles = [(HandleKind::Timer, timer), (HandleKind::Timer, 0)];
                     self.world.create(p, Kind::Timer, handles, NONE, "", 0, 0);
                 }
             }
             EventKind::TimerNode { timer, node } => {
                 let node = self.node_of(p, node);
-                if let Some(e) = self.world.handle(p, Tag::Timer, timer) {
+                if let Some(e) = self.world.handle(p, HandleKind::Timer, timer) {
                     let it = &mut self.world.entities[e as usize];
                     if it.node != node && node != NONE {
                         (it.node, it.vertex) = (node, NONE);
@@ -550,10 +555,10 @@ impl Synth {
                 }
             }
             EventKind::TimerCallback { timer, callback } => {
-                self.set_callback(p, callback, Tag::Timer, timer);
+                self.set_callback(p, callback, HandleKind::Timer, timer);
             }
             EventKind::ServiceCallback { service, callback } => {
-                self.set_callback(p, callback, Tag::RclService, service);
+                self.set_callback(p, callback, HandleKind::RclService, service);
             }
             EventKind::SubscriptionObject {
                 subscription,
@@ -563,13 +568,16 @@ impl Synth {
                 process
                     .ties
                     .insert((Tie::ObjectSubscription, object), subscription);
-                if let Some(&e) = process.handles.get(&(Tag::RclSubscription, subscription)) {
+                if let Some(&e) = process
+                    .handles
+                    .get(&(HandleKind::RclSubscription, subscription))
+                {
                     self.world.entities[e as usize].exact = true;
                 }
             }
             EventKind::SubscriptionCallback { object, callback } => {
                 let process = &mut self.world.processes[p as usize];
-                process.handles.remove(&(Tag::Callback, callback));
+                process.handles.remove(&(HandleKind::Callback, callback));
                 process.ties.insert((Tie::CallbackObject, callback), object);
             }
             EventKind::CallbackSymbol {
@@ -594,7 +602,7 @@ impl Synth {
             }
             EventKind::RingBufferIntraBuffer { buffer, ipb } => {
                 let process = &mut self.world.processes[p as usize];
-                process.handles.remove(&(Tag::RingBuffer, buffer));
+                process.handles.remove(&(HandleKind::RingBuffer, buffer));
                 process.ties.insert((Tie::RingIntra, buffer), ipb);
             }
             EventKind::EndpointFound {
@@ -605,7 +613,7 @@ impl Synth {
             } => self.found(p, endpoint, rcl, rmw, name),
             EventKind::HandleFini { handle } => self.world.fini(p, handle),
             EventKind::NodeFound { node, ref name } => {
-                let full = world::full_name("", name);
+                let full = entities::full_name("", name);
                 self.world.node(p, node, &full, false);
             }
 
@@ -616,10 +624,10 @@ impl Synth {
             EventKind::CallbackEnd { callback } => self.callback_end(ti, time, callback),
             EventKind::TimerCall { timer } => {
                 self.executor(ti, time, false);
-                let e = match self.world.handle(p, Tag::Timer, timer) {
+                let e = match self.world.handle(p, HandleKind::Timer, timer) {
                     Some(e) => e,
                     None => {
-                        let handles = [(Tag::Timer, timer), (Tag::Timer, 0)];
+                        let handles = [(HandleKind::Timer, timer), (HandleKind::Timer, 0)];
                         self.world.create(p, Kind::Timer, handles, NONE, "", 0, 0)
                     }
                 };
@@ -637,7 +645,7 @@ impl Synth {
                         ti,
                         time,
                         cpu,
-                        Tag::RmwSubscription,
+                        HandleKind::RmwSubscription,
                         rmw,
                         Input::Message { source_ns },
                     );
@@ -656,7 +664,7 @@ impl Synth {
                         sequence,
                         at: time,
                     };
-                    self.read(ti, time, cpu, Tag::RmwService, rmw, input);
+                    self.read(ti, time, cpu, HandleKind::RmwService, rmw, input);
                 }
             }
             EventKind::ResponseTake {
@@ -667,17 +675,17 @@ impl Synth {
             } => {
                 self.executor(ti, time, false);
                 if taken {
-                    if let Some(client) = self.world.handle(p, Tag::RmwClient, rmw) {
+                    if let Some(client) = self.world.handle(p, HandleKind::RmwClient, rmw) {
                         self.answer_read(client, sequence, source_ns, time);
                     }
                     let input = Input::Response { sequence, at: time };
-                    self.read(ti, time, cpu, Tag::RmwClient, rmw, input);
+                    self.read(ti, time, cpu, HandleKind::RmwClient, rmw, input);
                 }
             }
             EventKind::IntraPublish { publisher, .. } => {
                 let e = self
                     .world
-                    .handle(p, Tag::RclPublisher, publisher)
+                    .handle(p, HandleKind::RclPublisher, publisher)
                     .unwrap_or(NONE);
                 self.set_intra_publish(ti, e, time);
             }
@@ -712,7 +720,7 @@ impl Synth {
                 source_ns,
             } => self.publish(ti, time, rmw, message, source_ns),
             EventKind::RequestSend { rmw, sequence } => {
-                let Some(client) = self.world.handle(p, Tag::RmwClient, rmw) else {
+                let Some(client) = self.world.handle(p, HandleKind::RmwClient, rmw) else {
                     self.notes.count(Note::UnknownHandle, 1);
                     return;
                 };
@@ -733,7 +741,7 @@ impl Synth {
                 sequence,
                 source_ns,
             } => {
-                let Some(service) = self.world.handle(p, Tag::RmwService, rmw) else {
+                let Some(service) = self.world.handle(p, HandleKind::RmwService, rmw) else {
                     self.notes.count(Note::UnknownHandle, 1);
                     return;
                 };
@@ -788,16 +796,16 @@ impl Synth {
         }
     }
 
-    fn set_callback(&mut self, p: u32, callback: u64, tag: Tag, handle: u64) {
+    fn set_callback(&mut self, p: u32, callback: u64, tag: HandleKind, handle: u64) {
         let process = &mut self.world.processes[p as usize];
         process.ties.remove(&(Tie::CallbackObject, callback));
         match process.handles.get(&(tag, handle)).copied() {
             Some(e) => {
-                process.handles.insert((Tag::Callback, callback), e);
+                process.handles.insert((HandleKind::Callback, callback), e);
                 self.world.entities[e as usize].exact = true;
             }
             None => {
-                process.handles.remove(&(Tag::Callback, callback));
+                process.handles.remove(&(HandleKind::Callback, callback));
             }
         }
     }
@@ -805,13 +813,19 @@ impl Synth {
     /// Late attach: an endpoint that was there before.
     fn found(&mut self, p: u32, endpoint: EndpointKind, rcl: u64, rmw: u64, name: &str) {
         let (kind, tags) = match endpoint {
-            EndpointKind::Publisher => (Kind::Publisher, [Tag::RclPublisher, Tag::RmwPublisher]),
+            EndpointKind::Publisher => (
+                Kind::Publisher,
+                [HandleKind::RclPublisher, HandleKind::RmwPublisher],
+            ),
             EndpointKind::Subscription => (
                 Kind::Subscription,
-                [Tag::RclSubscription, Tag::RmwSubscription],
+                [HandleKind::RclSubscription, HandleKind::RmwSubscription],
             ),
-            EndpointKind::Service => (Kind::Service, [Tag::RclService, Tag::RmwService]),
-            EndpointKind::Client => (Kind::Client, [Tag::RclClient, Tag::RmwClient]),
+            EndpointKind::Service => (
+                Kind::Service,
+                [HandleKind::RclService, HandleKind::RmwService],
+            ),
+            EndpointKind::Client => (Kind::Client, [HandleKind::RclClient, HandleKind::RmwClient]),
         };
         let handles = [(tags[0], rcl), (tags[1], rmw)];
         let name_index = self.world.names.intern(name);
@@ -833,7 +847,7 @@ impl Synth {
     }
 
     /// An entity is read; what is not known by its handle is only noted.
-    fn read(&mut self, ti: usize, time: u64, cpu: u16, tag: Tag, rmw: u64, input: Input) {
+    fn read(&mut self, ti: usize, time: u64, cpu: u16, tag: HandleKind, rmw: u64, input: Input) {
         let p = self.threads[ti].process;
         match self.world.handle(p, tag, rmw) {
             Some(e) => self.open(ti, time, cpu, e, input),
@@ -849,9 +863,9 @@ impl Synth {
         let p = self.threads[ti].process;
         let by_rcl = |synth: &Self| {
             let rcl = synth.last_rcl_publish(ti, message)?;
-            synth.world.handle(p, Tag::RclPublisher, rcl)
+            synth.world.handle(p, HandleKind::RclPublisher, rcl)
         };
-        let publisher = match self.world.handle(p, Tag::RmwPublisher, rmw) {
+        let publisher = match self.world.handle(p, HandleKind::RmwPublisher, rmw) {
             Some(e) => Some(e),
             None => by_rcl(self),
         };

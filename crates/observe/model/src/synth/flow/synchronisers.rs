@@ -6,12 +6,12 @@
 //! is decided from that evidence at the end (see `merge`), so until then lineages are followed
 //! both ways: directly through the callback that published, and through the group.
 
-use super::typical::Typical;
-use super::world::Kind;
-use super::Synth;
 use crate::chains::Lineages;
 use crate::dist::Dist;
 use crate::index::{NameId, StepId, VertexId};
+use crate::synth::entities::Kind;
+use crate::synth::running_median::RunningMedian;
+use crate::synth::Synth;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
@@ -27,13 +27,13 @@ struct Entry {
 
 /// A subscription of a node.
 #[derive(Debug, Clone)]
-pub(super) struct Member {
-    pub(super) vertex: u32,
-    pub(super) instances: u64,
+pub(in crate::synth) struct Member {
+    pub(in crate::synth) vertex: u32,
+    pub(in crate::synth) instances: u64,
     /// Instances that published anything.
-    pub(super) productive: u64,
+    pub(in crate::synth) productive: u64,
     /// Instances that handed their input to a synchroniser, and to which last.
-    pub(super) synchronised: u64,
+    pub(in crate::synth) synchronised: u64,
     filter: u64,
     /// Number of the first input kept.
     base: u64,
@@ -42,41 +42,41 @@ pub(super) struct Member {
 
 /// What one subscription has to do with one output topic.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Part {
+pub(in crate::synth) struct Part {
     /// Inputs not yet matched by an output, at most 3.
     credit: u8,
     /// Inputs since the last output.
     since: u8,
     /// Outputs for which it had an input left.
-    pub(super) fresh: u64,
+    pub(in crate::synth) fresh: u64,
     /// Outputs before which it had exactly one input.
-    pub(super) once: u64,
+    pub(in crate::synth) once: u64,
     /// Outputs that it published itself.
-    pub(super) published: u64,
+    pub(in crate::synth) published: u64,
     /// Outputs through a synchroniser that it feeds too.
-    pub(super) shared: u64,
+    pub(in crate::synth) shared: u64,
     /// Its next input that can go into an output.
     next: u64,
     /// How much later its input's chain begins than the first subscription's, usually; shifted
     /// by [`ZERO`] as it has a sign.
-    shift: Typical,
+    shift: RunningMedian,
     /// Inputs that went into outputs, and that were passed over.
-    pub(super) used: u64,
-    pub(super) skipped: u64,
+    pub(in crate::synth) used: u64,
+    pub(in crate::synth) skipped: u64,
     /// End of the subscription's part to the synchroniser's start.
-    pub(super) latency: Dist,
+    pub(in crate::synth) latency: Dist,
 }
 
 /// A topic that the node's subscriptions publish.
 #[derive(Debug, Clone)]
-pub(super) struct Output {
-    pub(super) topic: u32,
-    pub(super) vertex: u32,
-    pub(super) outputs: u64,
+pub(in crate::synth) struct Output {
+    pub(in crate::synth) topic: u32,
+    pub(in crate::synth) vertex: u32,
+    pub(in crate::synth) outputs: u64,
     /// Publications by others than the node's subscriptions.
-    pub(super) foreign: u64,
-    pub(super) parts: Vec<Part>,
-    pub(super) interarrival: Dist,
+    pub(in crate::synth) foreign: u64,
+    pub(in crate::synth) parts: Vec<Part>,
+    pub(in crate::synth) interarrival: Dist,
     last: Option<u64>,
     /// Lineages of the last intra-process message: copies of it go several ways.
     message: Option<(u64, Lineages)>,
@@ -84,15 +84,15 @@ pub(super) struct Output {
 
 /// The subscriptions and output topics of a node.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Group {
+pub(in crate::synth) struct Group {
     /// The node has several subscriptions, whether or not they have run.
     several: bool,
-    pub(super) members: Vec<Member>,
-    pub(super) outputs: Vec<Output>,
+    pub(in crate::synth) members: Vec<Member>,
+    pub(in crate::synth) outputs: Vec<Output>,
 }
 
 /// Groups by node.
-pub(super) type Groups = FxHashMap<u32, Group>;
+pub(in crate::synth) type Groups = FxHashMap<u32, Group>;
 
 /// No difference, for times with a sign.
 const ZERO: u64 = 1 << 62;
@@ -125,7 +125,7 @@ impl Output {
 
 impl Synth {
     /// A subscription's callback begins: one more input of its node.
-    pub(super) fn enter_node(&mut self, instance: u32) {
+    pub(in crate::synth) fn enter_node(&mut self, instance: u32) {
         let it = *self.instances.get(instance);
         let node = self.flow.vertices[it.vertex as usize].node;
         let several = match self.groups.get(&node) {
@@ -199,7 +199,7 @@ impl Synth {
     }
 
     /// A subscription's callback has dealt with its input, as far as can be told yet.
-    pub(super) fn input_done(&mut self, instance: u32, time: u64) {
+    pub(in crate::synth) fn input_done(&mut self, instance: u32, time: u64) {
         let it = self.instances.get(instance);
         let (vertex, entry) = (it.vertex, it.entry);
         let Some(v) = self.flow.vertices.get(vertex as usize) else {
@@ -219,7 +219,7 @@ impl Synth {
     }
 
     /// A subscription's callback ends.
-    pub(super) fn leave_node(&mut self, instance: u32, time: u64) {
+    pub(in crate::synth) fn leave_node(&mut self, instance: u32, time: u64) {
         let it = *self.instances.get(instance);
         if it.entry.is_none() {
             return;
@@ -241,7 +241,7 @@ impl Synth {
     }
 
     /// A topic of a node is published by no callback.
-    pub(super) fn publish_unsynchronised(&mut self, node: u32, topic: u32) {
+    pub(in crate::synth) fn publish_unsynchronised(&mut self, node: u32, topic: u32) {
         if let Some(group) = self.groups.get_mut(&node) {
             if let Some(output) = group.outputs.iter_mut().find(|o| o.topic == topic) {
                 output.foreign += 1;
@@ -253,7 +253,7 @@ impl Synth {
     /// through the node's other subscriptions, and returns those that find no room there; the caller
     /// owns a reference on each. `message` tells an intra-process message, of which each copy is
     /// published, but which is one output.
-    pub(super) fn synchronise(
+    pub(in crate::synth) fn synchronise(
         &mut self,
         instance: u32,
         node: u32,
@@ -279,7 +279,7 @@ impl Synth {
                     let added = self.steps.share(&added.clone());
                     Self::add_lineages(lineages, added, &mut beyond);
                     self.notes
-                        .count(super::notes::Note::Capped, beyond.len() as u64);
+                        .count(crate::synth::notes::Note::Capped, beyond.len() as u64);
                     return beyond;
                 }
             }
@@ -421,7 +421,7 @@ impl Synth {
         Self::add_lineages(lineages, added, &mut beyond);
         self.groups.insert(node, group);
         self.notes
-            .count(super::notes::Note::Capped, beyond.len() as u64);
+            .count(crate::synth::notes::Note::Capped, beyond.len() as u64);
         beyond
     }
 

@@ -8,17 +8,20 @@
 //! rclpy runs the code that waits for a response later, as a task after the last callback of the
 //! round: there the *region* between the last trigger and the next wait is the client's callback.
 
-use super::account::{Account, Mark};
-use super::facts::{Begin, End, Ending, Fact, Input, Owner};
+mod account;
+pub(in crate::synth) use account::Totals;
+
+use self::account::{Account, Mark};
+use super::entities::{HandleKind, Kind};
+use super::events::{Begin, End, Ending, Fact, Input, Owner};
 use super::notes::Note;
-use super::typical::Typical;
-use super::world::{Kind, Tag};
+use super::running_median::RunningMedian;
 use super::Synth;
 use super::NONE;
 
 /// A response that rclpy has taken; what waits for it runs later.
 #[derive(Debug, Clone)]
-pub(super) struct Pending {
+pub(in crate::synth) struct Pending {
     client: u32,
     input: Input,
     thread: u32,
@@ -32,7 +35,7 @@ pub(super) struct Pending {
 
 /// An open bracket.
 #[derive(Debug, Clone)]
-pub(super) struct Open {
+pub(in crate::synth) struct Open {
     /// NONE while unknown (ring buffer of an unknown subscription).
     entity: u32,
     input: Input,
@@ -81,17 +84,17 @@ struct Region {
 
 /// A thread.
 #[derive(Debug, Clone)]
-pub(super) struct Thread {
-    pub(super) pid: u32,
-    pub(super) tid: u32,
-    pub(super) process: u32,
+pub(in crate::synth) struct Thread {
+    pub(in crate::synth) pid: u32,
+    pub(in crate::synth) tid: u32,
+    pub(in crate::synth) process: u32,
     /// Name index of the thread's name.
-    pub(super) comm: u32,
-    pub(super) policy: u8,
-    pub(super) priority: u8,
-    pub(super) account: Account,
+    pub(in crate::synth) comm: u32,
+    pub(in crate::synth) policy: u8,
+    pub(in crate::synth) priority: u8,
+    pub(in crate::synth) account: Account,
     /// There were scheduler events of it.
-    pub(super) scheduled: bool,
+    pub(in crate::synth) scheduled: bool,
     /// It runs an rclcpp executor.
     rclcpp: bool,
     open: Option<Open>,
@@ -112,7 +115,7 @@ pub(super) struct Thread {
     slept: Option<Mark>,
     /// Time on the CPU from the last trigger of a round to the next wait set, in rounds in which
     /// nothing waited for a response: what rclpy's executor itself takes there.
-    overhead: Typical,
+    overhead: RunningMedian,
     client_call: bool,
     /// Last `rcl_publish`: publisher's handle and message.
     rcl_publish: (u64, u64),
@@ -126,7 +129,7 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    pub(super) fn new(pid: u32, tid: u32, process: u32, time: u64) -> Self {
+    pub(in crate::synth) fn new(pid: u32, tid: u32, process: u32, time: u64) -> Self {
         Thread {
             pid,
             tid,
@@ -148,7 +151,7 @@ impl Thread {
             resumed: None,
             asleep: None,
             slept: None,
-            overhead: Typical::default(),
+            overhead: RunningMedian::default(),
             client_call: false,
             rcl_publish: (0, 0),
             intra_publish: (NONE, None),
@@ -164,7 +167,7 @@ impl Thread {
 }
 
 /// Stands for a policy that no event told.
-pub(super) const UNKNOWN_POLICY: u8 = 255;
+pub(in crate::synth) const UNKNOWN_POLICY: u8 = 255;
 
 /// How long a response that no code seems to wait for is kept.
 const PENDING_NS: u64 = 200_000_000;
@@ -174,7 +177,7 @@ const MAX_PENDING: usize = 64;
 
 /// Why a bracket is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Why {
+pub(in crate::synth) enum Why {
     /// `callback_end`, or the return of `execute_client`.
     End,
     /// The executor went on.
@@ -202,7 +205,14 @@ fn longer(best: Option<(Mark, Mark)>, from: Mark, to: Mark) -> Option<(Mark, Mar
 impl Synth {
     // ---- kernel
 
-    pub(super) fn switch_in(&mut self, ti: usize, time: u64, cpu: u16, priority: u8, policy: u8) {
+    pub(in crate::synth) fn switch_in(
+        &mut self,
+        ti: usize,
+        time: u64,
+        cpu: u16,
+        priority: u8,
+        policy: u8,
+    ) {
         let th = &mut self.threads[ti];
         th.account.switch_in(time);
         th.scheduled = true;
@@ -218,7 +228,7 @@ impl Synth {
         }
     }
 
-    pub(super) fn switch_out(&mut self, ti: usize, time: u64, preempted: bool) {
+    pub(in crate::synth) fn switch_out(&mut self, ti: usize, time: u64, preempted: bool) {
         let th = &mut self.threads[ti];
         th.account.switch_out(time, preempted);
         th.scheduled = true;
@@ -231,7 +241,7 @@ impl Synth {
         }
     }
 
-    pub(super) fn wake(&mut self, ti: usize, time: u64) {
+    pub(in crate::synth) fn wake(&mut self, ti: usize, time: u64) {
         let th = &mut self.threads[ti];
         if th.account.wake(time) && th.waiting {
             th.woken = Some(time);
@@ -239,7 +249,7 @@ impl Synth {
     }
 
     /// Every event that a thread causes itself.
-    pub(super) fn acted(&mut self, ti: usize, time: u64) {
+    pub(in crate::synth) fn acted(&mut self, ti: usize, time: u64) {
         let th = &mut self.threads[ti];
         if th.account.acted(time) {
             self.notes.count(Note::LostSwitch, 1);
@@ -253,7 +263,7 @@ impl Synth {
     // ---- brackets
 
     /// The executor does something on this thread: what was open there is over.
-    pub(super) fn executor(&mut self, ti: usize, time: u64, round_ends: bool) {
+    pub(in crate::synth) fn executor(&mut self, ti: usize, time: u64, round_ends: bool) {
         self.leave_wait(ti);
         self.threads[ti].waits |= round_ends;
         let process = self.threads[ti].process as usize;
@@ -311,7 +321,7 @@ impl Synth {
     }
 
     /// `rcl_wait` begins.
-    pub(super) fn wait(&mut self, ti: usize, time: u64) {
+    pub(in crate::synth) fn wait(&mut self, ti: usize, time: u64) {
         self.executor(ti, time, true);
         let th = &mut self.threads[ti];
         th.waiting = true;
@@ -322,7 +332,7 @@ impl Synth {
 
     /// rclcpp's executor goes on to what it reads next: an exact bracket that is still open was
     /// left by an exception, but a read that is waiting for its callback stays.
-    pub(super) fn execute(&mut self, ti: usize, time: u64) {
+    pub(in crate::synth) fn execute(&mut self, ti: usize, time: u64) {
         self.threads[ti].rclcpp = true;
         let th = &self.threads[ti];
         if th
@@ -336,16 +346,16 @@ impl Synth {
         self.executor(ti, time, false);
     }
 
-    pub(super) fn set_rclcpp(&mut self, ti: usize) {
+    pub(in crate::synth) fn set_rclcpp(&mut self, ti: usize) {
         self.threads[ti].rclcpp = true;
     }
 
-    pub(super) fn set_client_call(&mut self, ti: usize, inside: bool) {
+    pub(in crate::synth) fn set_client_call(&mut self, ti: usize, inside: bool) {
         self.threads[ti].client_call = inside;
     }
 
     /// The return of rclcpp's `execute_*`.
-    pub(super) fn executed(&mut self, ti: usize, time: u64) {
+    pub(in crate::synth) fn executed(&mut self, ti: usize, time: u64) {
         let th = &mut self.threads[ti];
         th.rclcpp = true;
         th.client_call = false;
@@ -365,7 +375,14 @@ impl Synth {
     }
 
     /// An entity was read, or a timer called: what follows is its callback.
-    pub(super) fn open(&mut self, ti: usize, time: u64, cpu: u16, entity: u32, input: Input) {
+    pub(in crate::synth) fn open(
+        &mut self,
+        ti: usize,
+        time: u64,
+        cpu: u16,
+        entity: u32,
+        input: Input,
+    ) {
         self.open_buffer(ti, time, cpu, entity, input, 0);
     }
 
@@ -443,7 +460,14 @@ impl Synth {
     }
 
     /// An intra-process item is taken from a ring buffer.
-    pub(super) fn dequeue(&mut self, ti: usize, time: u64, cpu: u16, buffer: u64, index: u64) {
+    pub(in crate::synth) fn dequeue(
+        &mut self,
+        ti: usize,
+        time: u64,
+        cpu: u16,
+        buffer: u64,
+        index: u64,
+    ) {
         self.executor(ti, time, false);
         let p = self.threads[ti].process;
         let entity = self.world.ring_buffer(p, buffer).unwrap_or(NONE);
@@ -451,7 +475,13 @@ impl Synth {
     }
 
     /// `callback_start`
-    pub(super) fn callback_start(&mut self, ti: usize, time: u64, cpu: u16, callback: u64) {
+    pub(in crate::synth) fn callback_start(
+        &mut self,
+        ti: usize,
+        time: u64,
+        cpu: u16,
+        callback: u64,
+    ) {
         self.threads[ti].rclcpp = true;
         let p = self.threads[ti].process;
         let known = self.world.callback(p, callback);
@@ -470,7 +500,7 @@ impl Synth {
                 // Late attach: what was read right before is what this callback belongs to.
                 self.world.processes[p as usize]
                     .handles
-                    .insert((Tag::Callback, callback), read_entity);
+                    .insert((HandleKind::Callback, callback), read_entity);
                 read_entity
             }
             None => {
@@ -491,7 +521,7 @@ impl Synth {
                 if read.buffer != 0 {
                     self.world.processes[p as usize]
                         .handles
-                        .insert((Tag::RingBuffer, read.buffer), entity);
+                        .insert((HandleKind::RingBuffer, read.buffer), entity);
                 }
                 (input, due) = (read.input, read.due);
             } else {
@@ -508,7 +538,7 @@ impl Synth {
     }
 
     /// `callback_end`
-    pub(super) fn callback_end(&mut self, ti: usize, time: u64, callback: u64) {
+    pub(in crate::synth) fn callback_end(&mut self, ti: usize, time: u64, callback: u64) {
         let th = &mut self.threads[ti];
         th.rclcpp = true;
         match th.open.take() {
@@ -520,7 +550,7 @@ impl Synth {
     }
 
     /// A guard condition is triggered.
-    pub(super) fn trigger(&mut self, ti: usize, time: u64, guard: u64) {
+    pub(in crate::synth) fn trigger(&mut self, ti: usize, time: u64, guard: u64) {
         let th = &mut self.threads[ti];
         if th.rclcpp {
             return;
@@ -957,7 +987,7 @@ impl Synth {
     }
 
     /// Who publishes or sends by `endpoint` on this thread now.
-    pub(super) fn owner(&mut self, ti: usize, time: u64, endpoint: u32) -> Owner {
+    pub(in crate::synth) fn owner(&mut self, ti: usize, time: u64, endpoint: u32) -> Owner {
         if self.threads[ti].region.is_some() {
             let now = self.threads[ti].account.mark(time);
             return self.region_owner(ti, time, endpoint, now);
@@ -1015,7 +1045,7 @@ impl Synth {
     }
 
     /// A service sends a response: normally inside or right after its callback.
-    pub(super) fn responded(&mut self, ti: usize, time: u64, service: u32) {
+    pub(in crate::synth) fn responded(&mut self, ti: usize, time: u64, service: u32) {
         self.running(ti);
         let th = &mut self.threads[ti];
         let mark = th.account.mark(time);
@@ -1025,7 +1055,7 @@ impl Synth {
     }
 
     /// The running instance on a thread, of an exact bracket or an inferred one.
-    pub(super) fn running(&mut self, ti: usize) -> Option<u32> {
+    pub(in crate::synth) fn running(&mut self, ti: usize) -> Option<u32> {
         let mut open = self.threads[ti].open.take()?;
         if open.entity != NONE {
             self.begin(ti, &mut open);
@@ -1036,7 +1066,7 @@ impl Synth {
     }
 
     /// The thread ends, or the recording does.
-    pub(super) fn end_thread(&mut self, ti: usize, time: u64, why: Why) {
+    pub(in crate::synth) fn end_thread(&mut self, ti: usize, time: u64, why: Why) {
         if self.threads[ti].region.is_some() {
             self.close_region(ti, time);
         }
@@ -1050,7 +1080,7 @@ impl Synth {
     }
 
     /// The responses that a process has left.
-    pub(super) fn end_pending(&mut self, process: u32) {
+    pub(in crate::synth) fn end_pending(&mut self, process: u32) {
         while let Some(old) = self.world.processes[process as usize].pending.pop_front() {
             self.run_pending(old.thread as usize, &old, old.from, old.to);
         }
@@ -1058,29 +1088,29 @@ impl Synth {
 
     // ---- small things that a thread remembers
 
-    pub(super) fn rcl_publish(&mut self, ti: usize, publisher: u64, message: u64) {
+    pub(in crate::synth) fn rcl_publish(&mut self, ti: usize, publisher: u64, message: u64) {
         self.threads[ti].rcl_publish = (publisher, message);
     }
 
-    pub(super) fn last_rcl_publish(&self, ti: usize, message: u64) -> Option<u64> {
+    pub(in crate::synth) fn last_rcl_publish(&self, ti: usize, message: u64) -> Option<u64> {
         let (publisher, m) = self.threads[ti].rcl_publish;
         (publisher != 0 && (m == message || message == 0)).then_some(publisher)
     }
 
-    pub(super) fn set_unstamped(&mut self, ti: usize, publisher: u32) {
+    pub(in crate::synth) fn set_unstamped(&mut self, ti: usize, publisher: u32) {
         self.threads[ti].unstamped = publisher;
     }
 
-    pub(super) fn set_intra_publish(&mut self, ti: usize, publisher: u32, time: u64) {
+    pub(in crate::synth) fn set_intra_publish(&mut self, ti: usize, publisher: u32, time: u64) {
         self.threads[ti].intra_publish = (publisher, Some(time));
     }
 
-    pub(super) fn intra_publish(&self, ti: usize) -> (u32, Option<u64>) {
+    pub(in crate::synth) fn intra_publish(&self, ti: usize) -> (u32, Option<u64>) {
         self.threads[ti].intra_publish
     }
 
     /// If a publication through the middleware follows one within the process: which.
-    pub(super) fn intra_message(&mut self, ti: usize, publisher: u32) -> Option<u64> {
+    pub(in crate::synth) fn intra_message(&mut self, ti: usize, publisher: u32) -> Option<u64> {
         let (p, message) = &mut self.threads[ti].intra_publish;
         if *p == publisher {
             message.take()
@@ -1089,22 +1119,22 @@ impl Synth {
         }
     }
 
-    pub(super) fn node_made(&mut self, ti: usize, node: u32) {
+    pub(in crate::synth) fn node_made(&mut self, ti: usize, node: u32) {
         self.threads[ti].node_before_clock = node;
     }
 
     /// The node that a clock made now belongs to.
-    pub(super) fn clock_made(&mut self, ti: usize) -> Option<u32> {
+    pub(in crate::synth) fn clock_made(&mut self, ti: usize) -> Option<u32> {
         let node = std::mem::replace(&mut self.threads[ti].node_before_clock, NONE);
         (node != NONE).then_some(node)
     }
 
-    pub(super) fn timer_clock(&mut self, ti: usize, timer: u64, clock: u64) {
+    pub(in crate::synth) fn timer_clock(&mut self, ti: usize, timer: u64, clock: u64) {
         self.threads[ti].timer_clock = (timer, clock);
     }
 
     /// The clock that was just named for a timer, which may be named once.
-    pub(super) fn clock_of_timer(&mut self, ti: usize, timer: u64) -> Option<u64> {
+    pub(in crate::synth) fn clock_of_timer(&mut self, ti: usize, timer: u64) -> Option<u64> {
         let (t, clock) = std::mem::take(&mut self.threads[ti].timer_clock);
         (t == timer && clock != 0).then_some(clock)
     }

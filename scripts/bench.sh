@@ -2,13 +2,13 @@
 # Prepares what an experiment needs and runs it: ./dev bench NAME [--quick] [-o DIR] [--seed N] [--arrivals FILE]
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
-onbeat=target/release/onbeat
+lab=target/release/onbeat-lab
 
 name=${1:-}
 if [ -z "$name" ] || [ "$name" = -h ] || [ "$name" = --help ]; then
   echo "usage: ./dev bench NAME [--quick] [-o DIR] [--seed N] [--arrivals FILE]"
   echo
-  exec "$onbeat" lab
+  exec "$lab"
 fi
 
 need_compiler() {
@@ -116,4 +116,4 @@ elif [ "$(id -u)" != 0 ] && [ "$name" != model ] && [ "$name" != planner ]; then
   command -v sudo >/dev/null || { echo "bench: probes need root, and there is no sudo: run as root" >&2; exit 1; }
   run=(sudo -E)
 fi
-exec "${run[@]}" "$onbeat" lab "$@"
+exec "${run[@]}" "$lab" "$@"

@@ -60,9 +60,6 @@ pub enum CliError {
     /// A trace cannot be exported.
     #[error(transparent)]
     Export(#[from] onbeat_trace::export::ExportError),
-    /// An experiment could not be done.
-    #[error("{0}")]
-    Lab(#[from] onbeat_lab::LabError),
     /// A shaper's configuration is none.
     #[error("{}: {reason}: give what `onbeat shaper --help` shows", path.display())]
     ShaperConfig { path: PathBuf, reason: String },
@@ -91,10 +88,7 @@ impl CliError {
     /// The process's exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
-            CliError::Usage(_)
-            | CliError::Lab(
-                onbeat_lab::LabError::Unknown(_) | onbeat_lab::LabError::NoPart { .. },
-            ) => 2,
+            CliError::Usage(_) => 2,
             CliError::Refused(_) => 4,
             _ => 1,
         }

@@ -3,7 +3,6 @@ mod chains;
 mod error;
 mod export;
 mod files;
-mod lab;
 mod merge;
 mod model;
 mod plan;
@@ -60,7 +59,6 @@ enum Command {
     Report(report::Args),
     Plan(plan::Args),
     Shape(shape::Args),
-    Lab(lab::Args),
     #[command(hide = true)]
     Shaper(shaper::Args),
 }
@@ -88,7 +86,6 @@ fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Report(args) => report::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Shape(args) => shape::run(args),
-        Command::Lab(args) => lab::run(args),
         Command::Shaper(args) => shaper::run(args),
     }
 }

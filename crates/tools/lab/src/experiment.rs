@@ -37,7 +37,7 @@ pub trait Experiment {
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// No experiment of this name.
-    #[error("no experiment '{0}': `onbeat lab` lists them")]
+    #[error("no experiment '{0}': `onbeat-lab` lists them")]
     Unknown(String),
     /// No part of this name.
     #[error("no part '{part}' in {experiment}: it has {}", if known.is_empty() { "none" } else { known })]
@@ -416,7 +416,7 @@ pub fn run(experiment: &dyn Experiment, options: &Options) -> Result<Results, La
     let watchdog = Watchdog::start(move |step, limit| {
         doomed.kill_all();
         eprintln!(
-            "onbeat lab {name}: '{step}' did not end within {} s: stopped. Raw samples so far are kept as *.new",
+            "onbeat-lab {name}: '{step}' did not end within {} s: stopped. Raw samples so far are kept as *.new",
             limit.as_secs()
         );
         std::process::exit(124);

@@ -1,6 +1,6 @@
 //! `onbeat record` as a child of an experiment.
 
-use crate::children::{Ended, Guarded};
+use crate::children::Guarded;
 use crate::experiment::{Context, LabError};
 use onbeat_trace::{Manifest, Reader};
 use std::path::{Path, PathBuf};
@@ -24,8 +24,6 @@ pub struct Recorded {
     pub manifest: Manifest,
     /// Size of the trace directory's segments.
     pub bytes: u64,
-    /// What the recorder's process used.
-    pub used: Ended,
 }
 
 impl Recorder {
@@ -82,11 +80,6 @@ impl Recorder {
         ))
     }
 
-    /// The recorder's process.
-    pub fn pid(&self) -> u32 {
-        self.child.pid()
-    }
-
     /// Ends it as Ctrl-C does.
     pub fn stop(mut self) -> Result<Recorded, LabError> {
         let used = self
@@ -99,12 +92,12 @@ impl Recorder {
                 format!("{}{}", used.status, self.child.said()),
             ));
         }
-        recorded(&self.dir, used)
+        recorded(&self.dir)
     }
 }
 
 /// Reads what a recording left in `dir`.
-pub fn recorded(dir: &Path, used: Ended) -> Result<Recorded, LabError> {
+pub fn recorded(dir: &Path) -> Result<Recorded, LabError> {
     let reader = Reader::open(dir)
         .map_err(|e| LabError::unexpected(format!("the trace {}", dir.display()), e))?;
     let manifest = reader.manifest().clone();
@@ -113,9 +106,5 @@ pub fn recorded(dir: &Path, used: Ended) -> Result<Recorded, LabError> {
         .filter_map(|e| e.ok()?.metadata().ok())
         .map(|m| m.len())
         .sum();
-    Ok(Recorded {
-        manifest,
-        bytes,
-        used,
-    })
+    Ok(Recorded { manifest, bytes })
 }

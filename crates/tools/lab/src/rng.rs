@@ -16,7 +16,7 @@ impl Rng {
         let hash = purpose.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| {
             (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
         });
-        Rng(seed ^ hash)
+        Rng::new(seed ^ hash)
     }
 
     /// The next number.

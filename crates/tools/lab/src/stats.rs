@@ -3,15 +3,6 @@
 use crate::rng::Rng;
 use serde::Serialize;
 
-/// The percentiles that are reported everywhere, as (label, share).
-pub const PERCENTILES: [(&str, f64); 5] = [
-    ("p50", 0.5),
-    ("p90", 0.9),
-    ("p99", 0.99),
-    ("p99.9", 0.999),
-    ("p99.99", 0.9999),
-];
-
 /// Samples in ascending order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sorted(Vec<f64>);
@@ -45,13 +36,6 @@ impl Sorted {
     /// Arithmetic mean, 0 when empty.
     pub fn mean(&self) -> f64 {
         mean(&self.0)
-    }
-
-    /// Mean of the samples without the highest share `cut` of them: for distributions whose few
-    /// largest values come from the machine rather than from what is measured.
-    pub fn mean_below(&self, cut: f64) -> f64 {
-        let keep = ((1.0 - cut.clamp(0.0, 1.0)) * self.0.len() as f64).ceil() as usize;
-        mean(&self.0[..keep.min(self.0.len())])
     }
 
     /// All figures at once.
@@ -210,7 +194,6 @@ mod tests {
         );
         let ten = Sorted::new((1..=10).map(f64::from));
         assert_eq!((ten.quantile(0.9), ten.quantile(0.91)), (9.0, 10.0));
-        assert_eq!(ten.mean_below(0.1), 5.0);
         assert_eq!(Sorted::new([]).summary().p99, 0.0);
         assert_eq!(
             (median(&[4.0, 1.0, 3.0]), median(&[4.0, 1.0, 3.0, 2.0])),

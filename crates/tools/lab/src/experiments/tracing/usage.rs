@@ -105,7 +105,7 @@ pub fn measure(
             format!("{}{}", used.status, child.said()),
         ));
     }
-    let recorded = recorded(&dir, used)?;
+    let recorded = recorded(&dir)?;
     let apps_s = app_cpu_s(&times)?;
     let codes = std::fs::read_to_string(&times).map_err(LabError::file("reading", &times))?;
     if codes.lines().last() != Some("0 0") {

@@ -1,0 +1,164 @@
+//! `onbeat-lab`: the experiments of the project. Reads the command line, runs one, prints its results.
+//!
+//! Every experiment goes through one frame. It implements [`Experiment`], is listed in
+//! [`registry`], and is run by [`run`], which gives it a [`Context`] (output directory, seed,
+//! children that cannot outlive it, watchdog), and writes what it returns:
+//!
+//! ```text
+//! DIR/results.json   figures with target, met and baseline; tables; what was skipped; the machine
+//! DIR/*.csv          every raw sample
+//! DIR/*.svg          plots
+//! ```
+//!
+//! [`Experiment`]: experiment::Experiment
+//! [`registry`]: experiment::registry
+//! [`run`]: experiment::run
+//! [`Context`]: experiment::Context
+mod arms;
+mod children;
+mod ctf;
+mod experiment;
+mod experiments;
+mod generate;
+mod machine;
+mod native;
+mod plot;
+mod recorder;
+mod report;
+mod rng;
+mod ros;
+mod stats;
+mod uprobe;
+mod watchdog;
+
+use clap::Parser;
+use experiment::{find, registry, LabError, Options};
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Run an experiment and compare its figures with the paper's; without a name, list them.
+#[derive(Parser)]
+#[command(
+    name = "onbeat-lab",
+    version,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  onbeat-lab                                 lists the experiments
+  onbeat-lab parking --quick -o results
+  ./dev bench parking                        builds what the experiment needs first
+  onbeat-lab generate -n 50000000 -o TRACE   a generated trace of any length
+
+A target that is missed is a result, not a failure: results.json says so in 'met'.
+
+Exit codes: 0 done; 1 failed; 2 wrong command line; 124 a step did not end in time."
+)]
+struct Args {
+    /// Name of the experiment, or `generate`
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// Fewer and shorter runs: to see that it works, not to quote figures
+    #[arg(long)]
+    quick: bool,
+    /// Only this part of an experiment, e.g. `latency` of `tracing`
+    #[arg(long, value_name = "PART")]
+    only: Option<String>,
+    /// Recorded arrivals to stream, lines due_ns,processing_ns (only for `queues`)
+    #[arg(long, value_name = "FILE")]
+    arrivals: Option<PathBuf>,
+    /// Directory for results.json, samples and plots [default: results/NAME]
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Number of events (only for `generate`) [default: 1000000]
+    #[arg(short = 'n', long, value_name = "EVENTS")]
+    events: Option<u64>,
+    /// The `onbeat` command, for experiments that record [default: the one beside this program]
+    #[arg(long, value_name = "PROGRAM")]
+    onbeat: Option<PathBuf>,
+}
+
+/// Why the program ends without a result.
+#[derive(Debug, thiserror::Error)]
+enum MainError {
+    #[error(transparent)]
+    Lab(#[from] LabError),
+    #[error("cannot write to the standard output: {0}")]
+    Stdout(#[from] io::Error),
+    /// The words of the command line do not fit together.
+    #[error("{0}")]
+    Usage(&'static str),
+}
+
+impl MainError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            MainError::Usage(_)
+            | MainError::Lab(LabError::Unknown(_) | LabError::NoPart { .. }) => 2,
+            _ => 1,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match execute(Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader of the output went away (`onbeat-lab | head`).
+        Err(MainError::Stdout(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!(
+                "onbeat-lab: {}",
+                onbeat_model::text::visible(&e.to_string())
+            );
+            ExitCode::from(e.exit_code())
+        }
+    }
+}
+
+fn execute(args: Args) -> Result<(), MainError> {
+    let mut out = io::stdout().lock();
+    let Some(name) = args.name else {
+        for experiment in registry() {
+            writeln!(out, "{:<10}  {}", experiment.name(), experiment.about())?;
+        }
+        return Ok(());
+    };
+    if name == "generate" {
+        let dir = args.output.ok_or(MainError::Usage(
+            "generate: name the trace directory with -o",
+        ))?;
+        return Ok(generate::write_trace(
+            args.events.unwrap_or(1_000_000),
+            args.seed,
+            &dir,
+        )?);
+    }
+    if args.events.is_some() {
+        return Err(MainError::Usage("-n goes with `onbeat-lab generate` only"));
+    }
+    let experiment = find(&name)?;
+    let options = Options {
+        quick: args.quick,
+        only: args.only,
+        seed: args.seed,
+        arrivals: args.arrivals,
+        dir: args
+            .output
+            .unwrap_or_else(|| PathBuf::from("results").join(&name)),
+        onbeat: args.onbeat.unwrap_or_else(onbeat_beside),
+    };
+    let results = experiment::run(experiment.as_ref(), &options)?;
+    write!(out, "{}", results.text())?;
+    writeln!(out, "written to {}", options.dir.display())?;
+    Ok(())
+}
+
+/// The `onbeat` command that was built into the same directory as this program.
+fn onbeat_beside() -> PathBuf {
+    std::env::current_exe()
+        .map(|exe| exe.with_file_name("onbeat"))
+        .unwrap_or_else(|_| "onbeat".into())
+}

@@ -1,0 +1,77 @@
+//! `docs/architecture.md` is true of the workspace: its table of crates names every crate, in an order in
+//! which dependencies point down, with the dependencies that the Cargo manifests have.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
+}
+
+/// The crates of this workspace that a manifest's `[dependencies]` name, without the prefix `onbeat-`.
+fn dependencies(manifest: &str) -> BTreeSet<String> {
+    let mut section = "";
+    let mut found = BTreeSet::new();
+    for line in manifest.lines().map(str::trim) {
+        if line.starts_with('[') {
+            section = line;
+        } else if section == "[dependencies]" {
+            let name = line.split(['.', '=', ' ']).next().unwrap_or_default();
+            found.extend(name.strip_prefix("onbeat-").map(str::to_string));
+        }
+    }
+    found
+}
+
+/// What the manifests say: by `folder/crate`, the crates that it depends on.
+fn as_built() -> BTreeMap<String, BTreeSet<String>> {
+    let mut found = BTreeMap::new();
+    let folders = |at: &Path| {
+        let entries = fs::read_dir(at).unwrap().map(|e| e.unwrap().path());
+        entries.filter(|p| p.is_dir()).collect::<Vec<_>>()
+    };
+    for group in folders(&root().join("crates")) {
+        for path in folders(&group) {
+            let name = |p: &Path| p.file_name().unwrap().to_str().unwrap().to_string();
+            let Ok(manifest) = fs::read_to_string(path.join("Cargo.toml")) else {
+                continue;
+            };
+            let key = format!("{}/{}", name(&group), name(&path));
+            found.insert(key, dependencies(&manifest));
+        }
+    }
+    found
+}
+
+/// What the table of crates says, in its order: (`folder/crate`, what it depends on).
+fn as_documented() -> Vec<(String, BTreeSet<String>)> {
+    let text = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let rows = text.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| `crates/")?.split('|');
+        let path = cells.next()?.trim().trim_end_matches('`').to_string();
+        let uses = cells.next_back().filter(|c| c.is_empty()).and(cells.next_back())?;
+        let uses = uses.split(',').map(str::trim).filter(|u| *u != "-");
+        Some((path, uses.map(str::to_string).collect()))
+    });
+    rows.collect()
+}
+
+#[test]
+fn the_documented_dependencies_are_those_of_the_manifests() {
+    let documented: BTreeMap<_, _> = as_documented().into_iter().collect();
+    let built = as_built();
+    assert!(built.len() > 10, "the manifests were not found: {built:?}");
+    assert_eq!(documented, built, "docs/architecture.md (left), Cargo.toml (right)");
+}
+
+#[test]
+fn dependencies_point_down_the_table() {
+    let rows = as_documented();
+    for (at, (path, uses)) in rows.iter().enumerate() {
+        for used in uses {
+            let below = rows[at + 1..].iter().any(|(p, _)| p.ends_with(&format!("/{used}")));
+            assert!(below, "{path} depends on {used}, which does not stand below it");
+        }
+    }
+}

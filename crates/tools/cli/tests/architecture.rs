@@ -50,7 +50,10 @@ fn as_documented() -> Vec<(String, BTreeSet<String>)> {
     let rows = text.lines().filter_map(|line| {
         let mut cells = line.strip_prefix("| `crates/")?.split('|');
         let path = cells.next()?.trim().trim_end_matches('`').to_string();
-        let uses = cells.next_back().filter(|c| c.is_empty()).and(cells.next_back())?;
+        let uses = cells
+            .next_back()
+            .filter(|c| c.is_empty())
+            .and(cells.next_back())?;
         let uses = uses.split(',').map(str::trim).filter(|u| *u != "-");
         Some((path, uses.map(str::to_string).collect()))
     });
@@ -62,7 +65,10 @@ fn the_documented_dependencies_are_those_of_the_manifests() {
     let documented: BTreeMap<_, _> = as_documented().into_iter().collect();
     let built = as_built();
     assert!(built.len() > 10, "the manifests were not found: {built:?}");
-    assert_eq!(documented, built, "docs/architecture.md (left), Cargo.toml (right)");
+    assert_eq!(
+        documented, built,
+        "docs/architecture.md (left), Cargo.toml (right)"
+    );
 }
 
 #[test]
@@ -70,8 +76,13 @@ fn dependencies_point_down_the_table() {
     let rows = as_documented();
     for (at, (path, uses)) in rows.iter().enumerate() {
         for used in uses {
-            let below = rows[at + 1..].iter().any(|(p, _)| p.ends_with(&format!("/{used}")));
-            assert!(below, "{path} depends on {used}, which does not stand below it");
+            let below = rows[at + 1..]
+                .iter()
+                .any(|(p, _)| p.ends_with(&format!("/{used}")));
+            assert!(
+                below,
+                "{path} depends on {used}, which does not stand below it"
+            );
         }
     }
 }

@@ -24,39 +24,25 @@
 //! assert_eq!((&*item, item.sequence()), (&b"ahead"[..], 0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-pub mod activation;
-pub mod chain;
 pub mod channel;
-pub mod clock;
-mod consumer;
-mod faults;
-mod futex;
-pub mod graph;
-#[cfg(all(test, loom))]
-mod interleavings;
-mod layout;
-pub mod medium;
+mod exec;
 mod memory;
-mod options;
-mod pool;
-pub mod priority;
-pub mod probe;
-mod producer;
-pub mod region;
-mod ring;
-mod signal;
-mod sync;
-pub mod task;
-pub mod thread;
-pub mod typed;
+mod testing;
+mod wait;
 
-pub use channel::{AttachError, Channel, ConsumerStats, ProducerStats};
-pub use consumer::{Consumer, Item, ReceiveError};
-#[cfg(feature = "fault-points")]
-pub use faults::{die_at, passed};
+pub use channel::{medium, typed};
+pub use exec::{activation, chain, graph, priority, probe, task, thread};
+pub use memory::region;
+pub use wait::clock;
+
+pub use channel::{
+    AttachError, Channel, Consumer, ConsumerStats, CreateError, Item, ItemType, Loan, LoanError,
+    OnDeath, OpenError, Options, Policy, Producer, ProducerStats, ReceiveError, Refused,
+    SendCopyError, SendError,
+};
+pub use exec::pool::{Panicked, Running, TaskId};
 pub use medium::{InProcess, Medium};
-pub use options::{CreateError, ItemType, OnDeath, OpenError, Options, Policy};
-pub use pool::{Panicked, Running, TaskId};
-pub use producer::{Loan, LoanError, Producer, Refused, SendCopyError, SendError};
-pub use signal::Waker;
+#[cfg(feature = "fault-points")]
+pub use testing::{die_at, passed};
 pub use typed::Typed;
+pub use wait::Waker;

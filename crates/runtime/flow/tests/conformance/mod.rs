@@ -1,4 +1,4 @@
-//! What every policy has to keep on every medium, in one thread against a model, and between threads.
+//! The laws of every policy on every medium: in one thread compared with a model, and between threads.
 
 use onbeat_flow::clock::now_ns;
 use onbeat_flow::{
@@ -15,17 +15,17 @@ use std::time::Duration;
 macro_rules! conforms {
     ($medium:expr) => {
         conformance::conforms!($medium;
-            between_threads_nothing_is_torn_and_losses_are_what_is_counted,
-            an_observer_never_holds_the_producer_up,
-            nothing_is_sent_before_all_expected_consumers_are_there,
-            a_waiting_producer_is_told_why_and_goes_on_when_an_item_is_consumed,
-            what_is_left_behind_held_items_is_not_taken_for_the_end,
-            one_thread_can_wait_for_several_channels_and_the_time,
-            who_leaves_gives_everything_back,
-            what_cannot_be_is_refused_with_the_way_out,
-            payloads_have_any_size_up_to_what_the_channel_was_made_for,
-            the_newest_value_stays_until_there_is_a_newer_one,
-            every_policy_does_what_plain_queues_do,
+            between_threads_no_item_is_torn_and_all_losses_are_counted,
+            the_producer_never_waits_for_an_observer,
+            nothing_is_sent_before_all_expected_consumers_have_attached,
+            a_waiting_producer_sees_the_reason_and_continues_when_an_item_is_consumed,
+            items_behind_those_in_use_are_not_mistaken_for_the_end,
+            one_thread_can_wait_for_several_channels_and_a_deadline,
+            a_consumer_that_leaves_gives_its_payloads_back,
+            impossible_requests_are_refused_with_a_hint,
+            payloads_have_any_size_up_to_the_channels_limit,
+            the_newest_value_stays_until_the_next_one,
+            every_policy_behaves_like_plain_queues,
         );
     };
     ($medium:expr; $($test:ident,)*) => {
@@ -39,7 +39,7 @@ macro_rules! conforms {
 }
 pub(crate) use conforms;
 
-/// A new channel as its producer's side has it, and as its consumers' side has it.
+/// A new channel, opened once for its producer and once for its consumers.
 fn pair(medium: &impl Medium, options: Options) -> (Channel, Channel) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = NEXT.fetch_add(1, Ordering::Relaxed).to_string();
@@ -73,19 +73,19 @@ fn options(policy: Policy, expected: usize) -> Options {
     }
 }
 
-/// A payload whose length and every byte follow from its number.
+/// A payload whose length and bytes follow from its number.
 fn payload(number: u64) -> Vec<u8> {
     vec![number as u8; 1 + (number % 200) as usize]
 }
 
-pub fn between_threads_nothing_is_torn_and_losses_are_what_is_counted(medium: &impl Medium) {
+pub fn between_threads_no_item_is_torn_and_all_losses_are_counted(medium: &impl Medium) {
     const ITEMS: u64 = if cfg!(miri) { 100 } else { 20_000 };
     for policy in POLICIES {
-        let (here, channel) = pair(medium, options(policy, 3));
-        let mut producer = here.producer().unwrap();
+        let (sending, receiving) = pair(medium, options(policy, 3));
+        let mut producer = sending.producer().unwrap();
         let threads: Vec<_> = (0..3)
             .map(|i| {
-                let consumer = channel.consumer().unwrap();
+                let consumer = receiving.consumer().unwrap();
                 std::thread::spawn(move || {
                     let (mut next, mut gaps, mut received) = (0, 0, 0);
                     while let Some(item) = consumer.receive_until(None).unwrap() {
@@ -97,7 +97,7 @@ pub fn between_threads_nothing_is_torn_and_losses_are_what_is_counted(medium: &i
                         assert_eq!(*item, payload(number)[..], "{policy:?}");
                         assert!(item.sent_ns() > 0);
                         if i == 2 && number % 64 == 0 {
-                            // The slow one.
+                            // The slow consumer.
                             std::thread::sleep(Duration::from_micros(200));
                         }
                     }
@@ -126,11 +126,11 @@ pub fn between_threads_nothing_is_torn_and_losses_are_what_is_counted(medium: &i
     }
 }
 
-pub fn an_observer_never_holds_the_producer_up(medium: &impl Medium) {
+pub fn the_producer_never_waits_for_an_observer(medium: &impl Medium) {
     for policy in POLICIES {
-        let (here, channel) = pair(medium, options(policy, 1));
-        let (observer, consumer) = (channel.observer().unwrap(), channel.consumer().unwrap());
-        let mut producer = here.producer().unwrap();
+        let (sending, receiving) = pair(medium, options(policy, 1));
+        let (observer, consumer) = (receiving.observer().unwrap(), receiving.consumer().unwrap());
+        let mut producer = sending.producer().unwrap();
         for number in 0..100 {
             producer.send(&payload(number)).unwrap();
             while let Some(item) = consumer.receive() {
@@ -148,18 +148,18 @@ pub fn an_observer_never_holds_the_producer_up(medium: &impl Medium) {
     }
 }
 
-pub fn nothing_is_sent_before_all_expected_consumers_are_there(medium: &impl Medium) {
+pub fn nothing_is_sent_before_all_expected_consumers_have_attached(medium: &impl Medium) {
     for policy in POLICIES {
-        let (here, channel) = pair(medium, options(policy, 2));
-        let mut producer = here.producer().unwrap();
-        let first = channel.consumer().unwrap();
+        let (sending, receiving) = pair(medium, options(policy, 2));
+        let mut producer = sending.producer().unwrap();
+        let first = receiving.consumer().unwrap();
         let refused = producer.loan(1).unwrap().try_send().unwrap_err().reason;
         let reason = SendError::NotStarted {
             attached: 1,
             expected: 2,
         };
         assert_eq!(refused, reason);
-        let late = channel.clone();
+        let late = receiving.clone();
         let thread = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(20));
             late.consumer().unwrap()
@@ -168,15 +168,17 @@ pub fn nothing_is_sent_before_all_expected_consumers_are_there(medium: &impl Med
         producer.flush();
         let second = thread.join().unwrap();
         for consumer in [&first, &second] {
-            assert_eq!(*consumer.receive().expect("everybody gets it"), [7]);
+            assert_eq!(*consumer.receive().expect("both receive it"), [7]);
         }
     }
 }
 
-pub fn a_waiting_producer_is_told_why_and_goes_on_when_an_item_is_consumed(medium: &impl Medium) {
-    let (here, channel) = pair(medium, options(Policy::Credit { credits: 2 }, 1));
-    let mut producer = here.producer().unwrap();
-    let consumer = channel.consumer().unwrap();
+pub fn a_waiting_producer_sees_the_reason_and_continues_when_an_item_is_consumed(
+    medium: &impl Medium,
+) {
+    let (sending, receiving) = pair(medium, options(Policy::Credit { credits: 2 }, 1));
+    let mut producer = sending.producer().unwrap();
+    let consumer = receiving.consumer().unwrap();
     producer.send(&[0]).unwrap();
     producer.send(&[1]).unwrap();
     let soon = now_ns() + 5_000_000;
@@ -190,7 +192,7 @@ pub fn a_waiting_producer_is_told_why_and_goes_on_when_an_item_is_consumed(mediu
     let loan = loan.try_send().unwrap_err().loan;
     let thread = std::thread::scope(|scope| {
         let sender = scope.spawn(move || loan.send());
-        while here.stats().stalls < 2 {
+        while sending.stats().stalls < 2 {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(!sender.is_finished(), "there is no credit yet");
@@ -202,20 +204,20 @@ pub fn a_waiting_producer_is_told_why_and_goes_on_when_an_item_is_consumed(mediu
     assert_eq!(*consumer.receive().unwrap(), [2]);
 }
 
-pub fn what_is_left_behind_held_items_is_not_taken_for_the_end(medium: &impl Medium) {
+pub fn items_behind_those_in_use_are_not_mistaken_for_the_end(medium: &impl Medium) {
     let policy = Policy::Swap {
         length: 2,
         flush: false,
     };
-    let (here, channel) = pair(medium, options(policy, 1));
-    let (mut producer, consumer) = (here.producer().unwrap(), channel.consumer().unwrap());
+    let (sending, receiving) = pair(medium, options(policy, 1));
+    let (mut producer, consumer) = (sending.producer().unwrap(), receiving.consumer().unwrap());
     (0..2).for_each(|n| producer.send(&[n]).unwrap());
     let first = consumer.receive().unwrap();
     drop(consumer.receive().unwrap());
     (2..4).for_each(|n| producer.send(&[n]).unwrap());
     drop(producer);
     let refused = consumer.receive_until(None).unwrap_err();
-    assert_eq!(refused, ReceiveError::HeldBack);
+    assert_eq!(refused, ReceiveError::BufferInUse);
     assert!(!consumer.is_over());
     drop(first);
     for number in 2..4 {
@@ -224,14 +226,14 @@ pub fn what_is_left_behind_held_items_is_not_taken_for_the_end(medium: &impl Med
     assert!(consumer.receive_until(None).unwrap().is_none() && consumer.is_over());
 }
 
-pub fn one_thread_can_wait_for_several_channels_and_the_time(medium: &impl Medium) {
+pub fn one_thread_can_wait_for_several_channels_and_a_deadline(medium: &impl Medium) {
     const ROUNDS: u64 = if cfg!(miri) { 30 } else { 300 };
     let waker = Waker::new();
     let (mut producers, consumers): (Vec<_>, Vec<_>) = (0..3)
         .map(|_| {
-            let (here, channel) = pair(medium, options(Policy::Credit { credits: 2 }, 1));
-            let consumer = channel.consumer_on(&waker).unwrap();
-            (here.producer().unwrap(), consumer)
+            let (sending, receiving) = pair(medium, options(Policy::Credit { credits: 2 }, 1));
+            let consumer = receiving.consumer_on(&waker).unwrap();
+            (sending.producer().unwrap(), consumer)
         })
         .unzip();
     let soon = now_ns() + 3_000_000;
@@ -262,44 +264,51 @@ pub fn one_thread_can_wait_for_several_channels_and_the_time(medium: &impl Mediu
             });
         }
     });
-    // The waker outlives neither too long nor too short: who goes first does not matter.
+    // Waker, consumers and producers may be dropped in any order.
     drop(waker);
     producers.iter_mut().for_each(|p| p.send(&[0]).unwrap());
     drop(consumers);
     producers.iter_mut().for_each(|p| p.send(&[0]).unwrap());
 }
 
-pub fn who_leaves_gives_everything_back(medium: &impl Medium) {
+pub fn a_consumer_that_leaves_gives_its_payloads_back(medium: &impl Medium) {
     for policy in POLICIES {
         let options = Options {
             consumers: 2,
             ..options(policy, 1)
         };
-        let (here, channel) = pair(medium, options);
-        let mut producer = here.producer().unwrap();
+        let (sending, receiving) = pair(medium, options);
+        let mut producer = sending.producer().unwrap();
         for round in 0..if cfg!(miri) { 10 } else { 1000 } {
-            let (stays, leaves) = (channel.consumer().unwrap(), channel.consumer().unwrap());
+            let (stays, leaves) = (receiving.consumer().unwrap(), receiving.consumer().unwrap());
             assert_eq!(
-                channel.consumer().err(),
+                receiving.consumer().err(),
                 Some(AttachError::Full { consumers: 2 })
             );
             producer.send(&payload(round)).unwrap();
             drop(leaves);
             producer.send(&payload(round)).unwrap();
             drop(stays);
-            // What they left is taken back here.
+            // The loan reclaims their payloads.
             assert!(producer.loan(1).is_ok());
         }
-        assert_eq!(channel.consumers(), []);
+        assert_eq!(receiving.consumers(), []);
         producer.send(&[1]).unwrap();
-        assert_eq!(producer.stats().unheard, 1, "{policy:?}: it went to nobody");
-        assert_eq!(channel.producer().err(), Some(AttachError::SecondProducer));
+        assert_eq!(
+            producer.stats().unheard,
+            1,
+            "{policy:?}: no consumer was attached"
+        );
+        assert_eq!(
+            receiving.producer().err(),
+            Some(AttachError::SecondProducer)
+        );
         drop(producer);
-        here.producer().unwrap();
+        sending.producer().unwrap();
     }
 }
 
-pub fn what_cannot_be_is_refused_with_the_way_out(medium: &impl Medium) {
+pub fn impossible_requests_are_refused_with_a_hint(medium: &impl Medium) {
     let make = |f: fn(&mut Options)| {
         let mut o = options(Policy::DropOldest { depth: 4 }, 1);
         f(&mut o);
@@ -317,8 +326,8 @@ pub fn what_cannot_be_is_refused_with_the_way_out(medium: &impl Medium) {
         Some(CreateError::Expected { .. })
     ));
 
-    let (here, channel) = pair(medium, options(Policy::DropOldest { depth: 4 }, 1));
-    let (mut producer, consumer) = (here.producer().unwrap(), channel.consumer().unwrap());
+    let (sending, receiving) = pair(medium, options(Policy::DropOldest { depth: 4 }, 1));
+    let (mut producer, consumer) = (sending.producer().unwrap(), receiving.consumer().unwrap());
     assert_eq!(
         producer.loan(257).err(),
         Some(LoanError::TooLarge {
@@ -327,29 +336,29 @@ pub fn what_cannot_be_is_refused_with_the_way_out(medium: &impl Medium) {
         })
     );
     (0..3).for_each(|n| producer.send(&[n]).unwrap());
-    let held = (consumer.receive().unwrap(), consumer.receive().unwrap());
+    let borrowed = (consumer.receive().unwrap(), consumer.receive().unwrap());
     assert_eq!(
         consumer.try_receive().err(),
-        Some(ReceiveError::TooManyHeld { held: 2 })
+        Some(ReceiveError::TooManyBorrowed { borrowed: 2 })
     );
-    assert_eq!((held.0[0], held.1[0]), (0, 1));
-    drop(held);
+    assert_eq!((borrowed.0[0], borrowed.1[0]), (0, 1));
+    drop(borrowed);
     assert_eq!(*consumer.receive().unwrap(), [2]);
 }
 
-pub fn payloads_have_any_size_up_to_what_the_channel_was_made_for(medium: &impl Medium) {
+pub fn payloads_have_any_size_up_to_the_channels_limit(medium: &impl Medium) {
     let most = if cfg!(miri) { 4096 } else { 16 << 20 };
     let options = Options {
         consumers: 1,
-        held: 1,
+        borrowed: 1,
         ..Options::new(Policy::Credit { credits: 1 }, most)
     };
-    let (here, channel) = pair(medium, options);
-    let (mut producer, consumer) = (here.producer().unwrap(), channel.consumer().unwrap());
+    let (sending, receiving) = pair(medium, options);
+    let (mut producer, consumer) = (sending.producer().unwrap(), receiving.consumer().unwrap());
     for size in [0, 1, 64, 1538, 4096, 1 << 20, most] {
         let size = size.min(most);
         let mut loan = producer.loan(size).unwrap();
-        // First and last byte, and those beside the borders of pages.
+        // First and last byte, and those at the borders of pages.
         let marks = (0..size).filter(|i| i % 4096 <= 1 || i + 1 == size);
         marks.clone().for_each(|i| loan[i] = i as u8 ^ 0x5a);
         loan.send().unwrap();
@@ -360,9 +369,9 @@ pub fn payloads_have_any_size_up_to_what_the_channel_was_made_for(medium: &impl 
     assert!(producer.loan(most + 1).is_err());
 }
 
-pub fn the_newest_value_stays_until_there_is_a_newer_one(medium: &impl Medium) {
-    let (here, channel) = pair(medium, options(Policy::Latest, 1));
-    let (mut producer, mut consumer) = (here.producer().unwrap(), channel.consumer().unwrap());
+pub fn the_newest_value_stays_until_the_next_one(medium: &impl Medium) {
+    let (sending, receiving) = pair(medium, options(Policy::Latest, 1));
+    let (mut producer, mut consumer) = (sending.producer().unwrap(), receiving.consumer().unwrap());
     assert!(consumer.newest().is_none());
     for number in 0..100 {
         producer.send(&payload(number)).unwrap();
@@ -372,15 +381,15 @@ pub fn the_newest_value_stays_until_there_is_a_newer_one(medium: &impl Medium) {
     }
 }
 
-/// What one step of the property test does.
+/// One step of the property test.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Send,
     /// Receive and drop at once.
     Receive(usize),
-    /// Receive and hold.
-    Hold(usize),
-    /// Drop the oldest that is held.
+    /// Receive and keep in use.
+    Borrow(usize),
+    /// Drop the oldest that is in use.
     Release(usize),
     Flush,
 }
@@ -390,27 +399,28 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => Just(Step::Send),
         2 => who.clone().prop_map(Step::Receive),
-        2 => who.clone().prop_map(Step::Hold),
+        2 => who.clone().prop_map(Step::Borrow),
         2 => who.prop_map(Step::Release),
         1 => Just(Step::Flush),
     ]
 }
 
-/// A consumer as plain queues.
+/// A consumer, modelled by plain queues.
 #[derive(Default)]
 struct Model {
-    /// May be received, and (for a swap) not yet.
+    /// Items that can be received.
     ready: VecDeque<u64>,
+    /// Items in the producer's buffer of a swap.
     filling: VecDeque<u64>,
     urgent: bool,
-    held: usize,
+    borrowed: usize,
     dropped: u64,
 }
 
 impl Model {
     fn exchange(&mut self, policy: Policy) {
         if let Policy::Swap { length, flush } = policy {
-            let empty = self.ready.is_empty() && self.held == 0;
+            let empty = self.ready.is_empty() && self.borrowed == 0;
             if empty && (flush || self.urgent || self.filling.len() >= length) {
                 self.ready.append(&mut self.filling);
                 self.urgent = false;
@@ -421,7 +431,7 @@ impl Model {
     fn has_room(&mut self, policy: Policy) -> bool {
         self.exchange(policy);
         match policy {
-            Policy::Credit { credits } => self.ready.len() + self.held < credits,
+            Policy::Credit { credits } => self.ready.len() + self.borrowed < credits,
             Policy::Swap { length, .. } => self.filling.len() < length,
             _ => true,
         }
@@ -446,35 +456,35 @@ impl Model {
     }
 }
 
-pub fn every_policy_does_what_plain_queues_do(medium: &impl Medium) {
+pub fn every_policy_behaves_like_plain_queues(medium: &impl Medium) {
     let cases = (0..POLICIES.len(), prop::collection::vec(step(), 0..200));
     let mut runner = TestRunner::new(ProptestConfig {
-        // Without a file of failures, which Miri's machine does not have.
+        // No file of failures: Miri has no file system.
         failure_persistence: None,
         ..ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 300 })
     });
-    let run = |(which, steps)| does_what_plain_queues_do(medium, POLICIES[which], steps);
+    let run = |(which, steps)| behaves_like_plain_queues(medium, POLICIES[which], steps);
     runner.run(&cases, run).unwrap_or_else(|e| panic!("{e}"));
 }
 
-fn does_what_plain_queues_do(
+fn behaves_like_plain_queues(
     medium: &impl Medium,
     policy: Policy,
     steps: Vec<Step>,
 ) -> Result<(), TestCaseError> {
     {
-        let (here, channel) = pair(medium, options(policy, 2));
-        let consumers = [channel.consumer().unwrap(), channel.consumer().unwrap()];
-        let mut producer = here.producer().unwrap();
+        let (sending, receiving) = pair(medium, options(policy, 2));
+        let consumers = [receiving.consumer().unwrap(), receiving.consumer().unwrap()];
+        let mut producer = sending.producer().unwrap();
         let mut models = [Model::default(), Model::default()];
-        let mut held = [VecDeque::new(), VecDeque::new()];
+        let mut borrowed = [VecDeque::new(), VecDeque::new()];
         let mut number = 0;
         for step in steps {
             match step {
                 Step::Send => {
                     let mut loan = producer.loan(payload(number).len()).unwrap();
                     loan.copy_from_slice(&payload(number));
-                    // Both are asked, as both may exchange their buffers.
+                    // Ask both: each may exchange its buffers.
                     let rooms = models.each_mut().map(|m| m.has_room(policy));
                     let room = rooms == [true; 2];
                     prop_assert_eq!(loan.try_send().is_ok(), room);
@@ -483,8 +493,8 @@ fn does_what_plain_queues_do(
                         number += 1;
                     }
                 }
-                Step::Receive(i) | Step::Hold(i) => {
-                    if held[i].len() >= 2 {
+                Step::Receive(i) | Step::Borrow(i) => {
+                    if borrowed[i].len() >= 2 {
                         prop_assert!(consumers[i].try_receive().is_err());
                         continue;
                     }
@@ -494,17 +504,17 @@ fn does_what_plain_queues_do(
                     prop_assert_eq!(item.as_ref().map(|i| i.sequence()), expected);
                     if let Some(item) = item {
                         prop_assert_eq!(&*item, &payload(item.sequence())[..]);
-                        if matches!(step, Step::Hold(_)) {
-                            models[i].held += 1;
-                            held[i].push_back(item);
+                        if matches!(step, Step::Borrow(_)) {
+                            models[i].borrowed += 1;
+                            borrowed[i].push_back(item);
                         }
                     }
                 }
                 Step::Release(i) => {
-                    if let Some(item) = held[i].pop_front() {
-                        // It has stayed as it was.
+                    if let Some(item) = borrowed[i].pop_front() {
+                        // Nobody has overwritten it.
                         prop_assert_eq!(&*item, &payload(item.sequence())[..]);
-                        models[i].held -= 1;
+                        models[i].borrowed -= 1;
                     }
                 }
                 Step::Flush => {
@@ -519,7 +529,7 @@ fn does_what_plain_queues_do(
                 prop_assert_eq!(stats.dropped, model.dropped);
                 let waiting = model.ready.len() + model.filling.len();
                 prop_assert_eq!(stats.waiting, waiting as u64);
-                prop_assert_eq!(stats.in_flight, (waiting + model.held) as u64);
+                prop_assert_eq!(stats.in_flight, (waiting + model.borrowed) as u64);
             }
         }
     }

@@ -34,7 +34,7 @@ impl Onbeat {
         let options = ChannelOptions {
             consumers: self.readers,
             expected: self.readers,
-            held: 1,
+            borrowed: 1,
             ..ChannelOptions::new(Policy::Credit { credits }, bytes)
         };
         if !self.within {

@@ -37,13 +37,13 @@
 //! # Ok::<(), onbeat_flow::chain::ChainError>(())
 //! ```
 
-use crate::clock;
-use crate::signal::Waker;
-use crate::task::{dot, Core, Ran, TaskError};
+use crate::exec::task::{dot, Core, Ran, TaskError};
+use crate::wait::clock;
+use crate::wait::Waker;
 use std::sync::atomic::{AtomicBool, Ordering};
 use thiserror::Error;
 
-pub use crate::task::{Outcome, Overrun, TaskOptions, TaskStats};
+pub use crate::exec::task::{Outcome, Overrun, TaskOptions, TaskStats};
 
 /// Why a chain cannot be built as asked.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -313,7 +313,7 @@ impl<S> Chain<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::activation::{Input, Schedule};
+    use crate::exec::activation::{Input, Schedule};
 
     fn each(inputs: usize) -> TaskOptions {
         TaskOptions {

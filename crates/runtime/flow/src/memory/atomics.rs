@@ -1,4 +1,4 @@
-//! The atomics that everything here uses: the machine's, or loom's, which tries every interleaving.
+//! The atomics of this crate: the machine's, or loom's, which tries every interleaving.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};

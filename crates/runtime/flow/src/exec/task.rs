@@ -1,8 +1,8 @@
 //! Tasks as every executor has them: what activates one, what watches it, what it has done.
 
-use crate::activation::{Activation, Condition, Input, Schedule, ScheduleError, Surplus};
-use crate::clock;
-use crate::probe::{self, Callback, Traced};
+use crate::exec::activation::{Activation, Condition, Input, Schedule, ScheduleError, Surplus};
+use crate::exec::probe::{self, Callback, Traced};
+use crate::wait::clock;
 use std::fmt::Write as _;
 use thiserror::Error;
 

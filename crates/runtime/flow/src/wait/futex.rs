@@ -1,12 +1,12 @@
-//! The kernel's sleeping places: thin calls whose results do not matter, since whoever waits looks
-//! again, whatever woke it.
+//! Thin futex calls. Their results do not matter: a thread that wakes up checks its condition again,
+//! whatever woke it.
 
-use crate::sync::AtomicU32;
+use crate::memory::atomics::AtomicU32;
 
-/// Words that a thread waits on at once at most.
-pub(crate) const MOST: usize = 33;
+/// Limit of words that a thread waits on at once.
+pub(crate) const MAX_WORDS: usize = 33;
 
-/// A word to wait on: its address, the value it had, and whether other processes wake it.
+/// A word to wait on: its address, its last value, and whether other processes wake it.
 #[derive(Clone, Copy)]
 pub(crate) struct Word<'a> {
     pub(crate) word: &'a AtomicU32,
@@ -34,7 +34,7 @@ mod calls {
         }
     }
 
-    /// Sleeps while the word is as it was seen, until `deadline_ns` of CLOCK_MONOTONIC at most.
+    /// Sleeps while the word has the value `seen`, until `deadline_ns` (CLOCK_MONOTONIC) at most.
     pub(crate) fn wait(word: Word<'_>, deadline_ns: Option<u64>) {
         let deadline = deadline_ns.map(timespec);
         let pointer = deadline
@@ -54,7 +54,7 @@ mod calls {
         }
     }
 
-    /// Wakes all who sleep on the word.
+    /// Wakes all threads that sleep on the word.
     pub(crate) fn wake(word: &AtomicU32, shared: bool) {
         // SAFETY: the word lives throughout the call.
         unsafe {
@@ -67,7 +67,7 @@ mod calls {
         }
     }
 
-    /// As the kernel has it (`struct futex_waitv`).
+    /// The kernel's `struct futex_waitv`.
     #[repr(C)]
     #[derive(Clone, Copy)]
     struct Waiter {
@@ -80,11 +80,11 @@ mod calls {
     const SIZE_U32: u32 = 2;
     /// Since Linux 5.16; the number is the same on every architecture.
     const SYS_FUTEX_WAITV: libc::c_long = 449;
-    /// How long to sleep where the kernel cannot wait for several words.
-    const LOOK_AGAIN_NS: u64 = 1_000_000;
+    /// Polling period where the kernel cannot wait for several words.
+    const POLL_NS: u64 = 1_000_000;
 
-    /// Sleeps while all words are as they were seen, until `deadline_ns` at most. On kernels before
-    /// 5.16 it sleeps on the first word and looks at the others every ms.
+    /// Sleeps while all words have the values `seen`, until `deadline_ns` at most. On kernels before
+    /// 5.16 it sleeps on the first word and returns after 1 ms, so that the caller polls the others.
     pub(crate) fn wait_any(words: &[Word<'_>], deadline_ns: Option<u64>) {
         static MISSING: AtomicBool = AtomicBool::new(false);
         if let [only] = words {
@@ -96,7 +96,7 @@ mod calls {
                 address: 0,
                 flags: 0,
                 reserved: 0,
-            }; MOST];
+            }; MAX_WORDS];
             for (waiter, word) in waiters.iter_mut().zip(words) {
                 *waiter = Waiter {
                     value: u64::from(word.seen),
@@ -114,7 +114,7 @@ mod calls {
                 libc::syscall(
                     SYS_FUTEX_WAITV,
                     waiters.as_ptr(),
-                    words.len().min(MOST),
+                    words.len().min(MAX_WORDS),
                     0,
                     pointer,
                     libc::CLOCK_MONOTONIC,
@@ -127,14 +127,17 @@ mod calls {
             }
             MISSING.store(true, Ordering::Relaxed);
         }
-        let again = crate::clock::now_ns() + LOOK_AGAIN_NS;
-        wait(words[0], Some(deadline_ns.map_or(again, |d| d.min(again))));
+        let poll_at = crate::wait::clock::now_ns() + POLL_NS;
+        wait(
+            words[0],
+            Some(deadline_ns.map_or(poll_at, |d| d.min(poll_at))),
+        );
     }
 }
 #[cfg(not(loom))]
 pub(crate) use calls::{wait, wait_any, wake};
 
-/// For loom: one place for all who sleep, since to be woken in vain is allowed.
+/// For loom: all threads sleep on one condition variable, since spurious wake-ups are allowed.
 #[cfg(loom)]
 mod modelled {
     use super::*;
@@ -147,7 +150,7 @@ mod modelled {
 
     pub(crate) fn wait(word: Word<'_>, _deadline_ns: Option<u64>) {
         let guard = PLACE.0.lock().unwrap();
-        if word.word.load(crate::sync::Ordering::SeqCst) == word.seen {
+        if word.word.load(crate::memory::atomics::Ordering::SeqCst) == word.seen {
             drop(PLACE.1.wait(guard).unwrap());
         }
     }

@@ -5,10 +5,10 @@
 //! waker. So nobody waits for anybody: not for a lock, and not for a thread of lower priority that
 //! was preempted while it handed something over.
 
-use crate::clock;
-use crate::signal::Waker;
-use crate::task::{Core, Parts, Ran, TaskStats, Work};
-use crate::thread::{self, ThreadError, ThreadOptions};
+use crate::exec::task::{Core, Parts, Ran, TaskStats, Work};
+use crate::exec::thread::{self, ThreadError, ThreadOptions};
+use crate::wait::clock;
+use crate::wait::Waker;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Program {
         from: TaskId,
         to: TaskId,
         input: usize,
-    ) -> Result<(), crate::task::TaskError> {
+    ) -> Result<(), crate::exec::task::TaskError> {
         self.tasks[to.0].core.check_input(input)?;
         let source = self.tasks[from.0].core.name.clone();
         let link = self.tasks[to.0].core.link(&self.name, &source, input);

@@ -1,11 +1,14 @@
-//! The side of a channel that sends.
+//! The sending side of a channel: loans of payloads, sending, waiting for consumers.
 
-use crate::channel::{ProducerStats, Shared, LOOK_NS};
-use crate::clock::now_ns;
-use crate::options::OnDeath;
-use crate::region::PRODUCER;
-use crate::ring::CONSUMER;
-use crate::sync::Ordering;
+use super::delivery;
+use super::options::OnDeath;
+use super::reclaim::{self, Search, LIVENESS_NS};
+use super::ring::CONSUMER;
+use super::state::ChannelState;
+use super::stats::{self, ProducerStats};
+use crate::memory::atomics::Ordering;
+use crate::memory::region::PRODUCER;
+use crate::wait::clock::now_ns;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
@@ -17,12 +20,12 @@ pub enum LoanError {
     /// It is larger than the channel's payloads.
     #[error("a payload of {asked} bytes does not fit: the channel was made for {most}")]
     TooLarge {
-        /// Bytes asked for.
+        /// Bytes of the request.
         asked: usize,
-        /// The channel's.
+        /// Bytes of the channel's largest payload.
         most: usize,
     },
-    /// Every payload of the pool is in use: somebody did not give back what they hold.
+    /// All payloads of the pool are in use: a participant does not give them back.
     #[error("all {slots} payloads are in use: does a consumer keep its items?")]
     Exhausted {
         /// Payloads in the pool.
@@ -33,21 +36,21 @@ pub enum LoanError {
 /// Why an item was not sent.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum SendError {
-    /// Not all expected consumers have attached yet.
+    /// Some expected consumers have not attached yet.
     #[error("{attached} of {expected} consumers have attached: create all, then start")]
     NotStarted {
-        /// Are there.
+        /// Number of consumers that are attached.
         attached: usize,
-        /// Are waited for.
+        /// Number of consumers that are expected.
         expected: usize,
     },
-    /// A consumer has consumed too little.
+    /// A consumer has not consumed enough.
     #[error("no credit: a consumer still has {in_flight} items")]
     NoCredit {
-        /// Items before the slowest consumer.
+        /// Items that the slowest consumer has not consumed.
         in_flight: u64,
     },
-    /// A consumer died, and the channel is to fail then.
+    /// A consumer died, and the channel's [`OnDeath`] is `Fail`.
     #[error("a consumer died: call `resume` to go on without it")]
     ConsumerDied,
 }
@@ -63,58 +66,59 @@ pub enum SendCopyError {
     Send(#[from] SendError),
 }
 
-/// An item that was not sent, with the way to try again.
+/// An item that was not sent, and can be sent again.
 #[derive(Debug, Error)]
 #[error("{reason}")]
 pub struct Refused<'p> {
-    /// Why.
+    /// Why it was not sent.
     pub reason: SendError,
-    /// The item, still to be sent.
+    /// The item.
     pub loan: Loan<'p>,
 }
 
-/// The side that sends.
+/// The sending side of a channel.
 pub struct Producer {
-    shared: Arc<Shared>,
+    state: Arc<ChannelState>,
     /// Where the search for a free payload begins.
     cursor: usize,
-    /// A consumer died since somebody last decided.
+    /// A consumer died, and `resume` was not called since.
     failed: AtomicBool,
-    /// Consumers that had died when somebody last looked.
+    /// Consumers that had died at the last check.
     lost: AtomicU64,
 }
 
 impl std::fmt::Debug for Producer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Producer that has done {:?}", self.stats())
+        write!(f, "Producer with {:?}", self.stats())
     }
 }
 
 impl Producer {
-    pub(crate) fn new(shared: Arc<Shared>) -> Producer {
-        let lost = shared.lost().load(Ordering::Relaxed);
+    pub(crate) fn new(state: Arc<ChannelState>) -> Producer {
+        let lost = state.lost().load(Ordering::Relaxed);
         Producer {
-            shared,
+            state,
             cursor: 0,
             failed: AtomicBool::new(false),
             lost: AtomicU64::new(lost),
         }
     }
 
-    /// A payload of so many bytes, to be written and sent; its old content is still there. Looks
-    /// at each payload of the pool twice at most.
+    /// Loans a payload of `bytes` bytes, to be written and sent; its old content is still there.
+    /// Real-time safe: checks each payload of the pool at most twice, and makes system calls only
+    /// across processes when all payloads are in use.
     pub fn loan(&mut self, bytes: usize) -> Result<Loan<'_>, LoanError> {
-        let places = self.shared.places;
-        if bytes > places.payload {
+        let layout = self.state.layout;
+        if bytes > layout.payload {
             return Err(LoanError::TooLarge {
                 asked: bytes,
-                most: places.payload,
+                most: layout.payload,
             });
         }
-        self.shared.reap(false);
+        reclaim::reap(&self.state, Search::Left);
         let slot = match self.free_slot() {
             Some(slot) => Some(slot),
-            None if self.shared.region().is_shared() => {
+            None if self.state.memory().is_shared() => {
                 self.check_consumers();
                 self.free_slot()
             }
@@ -126,89 +130,90 @@ impl Producer {
             bytes,
         })
         .ok_or(LoanError::Exhausted {
-            slots: places.slots,
+            slots: layout.slots,
         })
     }
 
     fn free_slot(&mut self) -> Option<usize> {
-        let slots = self.shared.places.slots;
+        let slots = self.state.layout.slots;
         for _ in 0..slots {
             let slot = self.cursor;
             self.cursor = (self.cursor + 1) % slots;
-            // Whoever gave it back is done reading.
-            if self.shared.references(slot).load(Ordering::Acquire) == 0 {
+            // The last consumer that gave it back has finished reading.
+            if self.state.slot(slot).references().load(Ordering::Acquire) == 0 {
                 return Some(slot);
             }
         }
         None
     }
 
-    /// Sends a copy of these bytes, waiting if the policy says so.
+    /// Sends a copy of these bytes. Waits if the policy says so.
     pub fn send(&mut self, payload: &[u8]) -> Result<(), SendCopyError> {
         let mut loan = self.loan(payload.len())?;
         loan.copy_from_slice(payload);
         Ok(loan.send()?)
     }
 
-    /// Lets consumers have what is in the producer's buffer of a swap as soon as their own is
-    /// empty.
+    /// With [`Policy::Swap`](crate::Policy::Swap): consumers get the producer's buffer as soon as
+    /// their own is empty, even if it is not full yet.
     pub fn flush(&mut self) {
-        self.shared.notify_all(|ring| {
+        delivery::notify_all(&self.state, |ring| {
             let tail = ring.tail().load(Ordering::Relaxed);
             ring.urgent().store(tail, Ordering::Relaxed);
         });
     }
 
-    /// Looks whether consumers in other processes have died, takes back what they held, and acts as
-    /// the channel's [`OnDeath`] says; how many died. A producer that waits, or finds no payload,
-    /// does this by itself; one that never waits should now and then. A system call for each
-    /// consumer.
+    /// Checks whether consumers in other processes have died, reclaims their payloads, and acts as
+    /// the channel's [`OnDeath`] says. Returns how many died since the last check. A producer that
+    /// waits, or finds no payload, calls this itself; one that never waits should call it now and
+    /// then. Costs a system call for each consumer.
     pub fn check_consumers(&self) -> u64 {
-        if !self.shared.region().is_shared() {
+        if !self.state.memory().is_shared() {
             return 0;
         }
-        self.shared.reap(true);
-        let lost = self.shared.lost().load(Ordering::Relaxed);
+        reclaim::reap(&self.state, Search::LeftAndDead);
+        let lost = self.state.lost().load(Ordering::Relaxed);
         let died = lost.wrapping_sub(self.lost.swap(lost, Relaxed));
         if died > 0 {
-            match self.shared.options.on_death {
+            match self.state.options.on_death {
                 OnDeath::Continue => {}
-                OnDeath::Pause => self.shared.started().store(0, Ordering::Relaxed),
+                OnDeath::Pause => self.state.started().store(0, Ordering::Relaxed),
                 OnDeath::Fail => self.failed.store(true, Relaxed),
             }
         }
         died
     }
 
-    /// Goes on after [`SendError::ConsumerDied`].
+    /// Continues after [`SendError::ConsumerDied`].
     pub fn resume(&mut self) {
         self.failed.store(false, Relaxed);
     }
 
-    /// What was done so far.
+    /// Counters of the channel's producers.
     pub fn stats(&self) -> ProducerStats {
-        self.shared.stats()
+        stats::of_producer(&self.state)
     }
 
-    /// Why an item cannot be sent just now.
+    /// Why an item cannot be sent now; `None` if it can.
     fn obstacle(&self) -> Option<SendError> {
-        let shared = &self.shared;
+        let state = &self.state;
         if self.failed.load(Relaxed) {
             return Some(SendError::ConsumerDied);
         }
-        if shared.started().load(Ordering::Relaxed) == 0 {
-            let (attached, expected) = (shared.attached(), shared.options.expected);
+        if state.started().load(Ordering::Relaxed) == 0 {
+            let (attached, expected) = (stats::attached(state), state.options.expected);
             if attached < expected {
                 return Some(SendError::NotStarted { attached, expected });
             }
-            shared.started().store(1, Ordering::Relaxed);
+            state.started().store(1, Ordering::Relaxed);
         }
-        if !shared.options.policy.waits() {
+        if !state.options.policy.waits() {
             return None;
         }
-        shared
+        let lacks_credit = |r: &_| !delivery::has_credit(state, r);
+        state
             .rings()
-            .filter(|r| r.state().load(Ordering::Acquire) == CONSUMER && !shared.has_credit(r))
+            .filter(|r| r.state().load(Ordering::Acquire) == CONSUMER && lacks_credit(r))
             .map(|r| u64::from(r.in_flight()))
             .max()
             .map(|in_flight| SendError::NoCredit { in_flight })
@@ -219,19 +224,19 @@ impl Producer {
         if self.obstacle().is_none() {
             return Ok(());
         }
-        let shared = &self.shared;
-        shared.stalls().fetch_add(1, Ordering::Relaxed);
+        let state = &self.state;
+        state.stalls().fetch_add(1, Ordering::Relaxed);
         let since = now_ns();
         loop {
-            // Who waits for another process looks now and then whether it still lives.
-            let look = shared.region().is_shared().then(|| now_ns() + LOOK_NS);
-            let until = [deadline_ns, look].into_iter().flatten().min();
-            let ready = shared.producer_signal().wait(until, || {
+            // Across processes, wake up now and then and check whether consumers are alive.
+            let check = state.memory().is_shared().then(|| now_ns() + LIVENESS_NS);
+            let until = [deadline_ns, check].into_iter().flatten().min();
+            let ready = state.producer_signal().wait(until, || {
                 matches!(self.obstacle(), None | Some(SendError::ConsumerDied))
             });
-            let over = deadline_ns.is_some_and(|d| now_ns() >= d);
-            if ready || over {
-                shared
+            let expired = deadline_ns.is_some_and(|d| now_ns() >= d);
+            if ready || expired {
+                state
                     .stalled_ns()
                     .fetch_add(now_ns() - since, Ordering::Relaxed);
                 return self.obstacle().map_or(Ok(()), Err);
@@ -243,10 +248,10 @@ impl Producer {
 
 impl Drop for Producer {
     fn drop(&mut self) {
-        self.shared.reap(false);
-        self.shared.closed().store(1, Ordering::Release);
-        self.shared.notify_all(|_| ());
-        self.shared.region().release(PRODUCER);
+        reclaim::reap(&self.state, Search::Left);
+        self.state.closed().store(1, Ordering::Release);
+        delivery::notify_all(&self.state, |_| ());
+        self.state.region().release(PRODUCER);
     }
 }
 
@@ -264,13 +269,14 @@ impl std::fmt::Debug for Loan<'_> {
 }
 
 impl<'p> Loan<'p> {
-    /// Sends it, waiting for as long as the policy says, and for the consumers that are expected.
-    /// Refused only if a consumer died and the channel is to fail then.
+    /// Sends it. Waits for expected consumers, and for credit if the policy says so. Fails only if a
+    /// consumer died and the channel's [`OnDeath`] is `Fail`.
     pub fn send(self) -> Result<(), SendError> {
         self.send_by(None).map_err(|refused| refused.reason)
     }
 
-    /// Sends it if that is possible at once.
+    /// Sends it if that is possible at once. Real-time safe: a system call only for each consumer
+    /// that sleeps.
     pub fn try_send(self) -> Result<(), Refused<'p>> {
         match self.producer.obstacle() {
             None => {
@@ -281,7 +287,7 @@ impl<'p> Loan<'p> {
         }
     }
 
-    /// Sends it as soon as possible, until `deadline_ns` (CLOCK_MONOTONIC).
+    /// Sends it as soon as possible; waits until `deadline_ns` (CLOCK_MONOTONIC) at most.
     pub fn send_until(self, deadline_ns: u64) -> Result<(), Refused<'p>> {
         self.send_by(Some(deadline_ns))
     }
@@ -297,8 +303,7 @@ impl<'p> Loan<'p> {
     }
 
     fn deliver(&self) {
-        let shared = &self.producer.shared;
-        shared.deliver(self.slot, self.bytes, now_ns());
+        delivery::deliver(&self.producer.state, self.slot, self.bytes, now_ns());
     }
 }
 
@@ -306,17 +311,17 @@ impl Deref for Loan<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        let shared = &self.producer.shared;
-        // SAFETY: nobody refers to the slot, and a loan borrows the one producer, so that it is
-        // the only one.
-        unsafe { shared.payload(self.slot, self.bytes) }
+        let slot = self.producer.state.slot(self.slot);
+        // SAFETY: no consumer refers to the slot, and a loan borrows the one producer, so that it
+        // is the only loan.
+        unsafe { slot.payload(self.bytes) }
     }
 }
 
 impl DerefMut for Loan<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let shared = &self.producer.shared;
+        let slot = self.producer.state.slot(self.slot);
         // SAFETY: as above, and `self` is borrowed mutably.
-        unsafe { shared.payload_mut(self.slot, self.bytes) }
+        unsafe { slot.payload_mut(self.bytes) }
     }
 }

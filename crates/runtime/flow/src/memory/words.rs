@@ -1,18 +1,21 @@
-//! The memory of a channel, as checked atomics and byte ranges: the only place that touches it.
+//! Checked access to a region's words and bytes: the only module that touches channel memory.
 
-use crate::region::Region;
-use crate::sync::{AtomicU32, AtomicU64};
+use super::atomics::{AtomicU32, AtomicU64};
+use super::region::Region;
+use std::sync::Arc;
 
 #[cfg(not(loom))]
 mod plain {
     use super::*;
     use std::ptr::NonNull;
 
-    /// A region's bytes, for as long as this value lives.
+    /// A region's bytes. Clones share them; the region lives until the last clone is dropped.
+    #[derive(Clone)]
     pub(crate) struct Memory {
         base: NonNull<u8>,
         size: usize,
-        region: Box<dyn Region>,
+        is_shared: bool,
+        region: Arc<dyn Region>,
     }
 
     // SAFETY: all shared access goes through atomics; ranges of bytes are handed out under the
@@ -26,13 +29,25 @@ mod plain {
             Memory {
                 base: region.base(),
                 size: region.size(),
-                region,
+                is_shared: region.is_shared(),
+                region: region.into(),
             }
         }
 
         #[inline]
         pub(crate) fn region(&self) -> &dyn Region {
             &*self.region
+        }
+
+        /// Whether other processes see the memory.
+        #[inline]
+        pub(crate) fn is_shared(&self) -> bool {
+            self.is_shared
+        }
+
+        /// Whether both are clones of one value.
+        pub(crate) fn is(&self, other: &Memory) -> bool {
+            self.base == other.base
         }
 
         #[inline]
@@ -62,8 +77,8 @@ mod plain {
         /// Bytes of a payload.
         ///
         /// # Safety
-        /// Nobody of this process writes them while the slice lives, and nobody at all who keeps to
-        /// the rules of the channel.
+        /// No thread of this process writes them while the slice lives, and no other process that
+        /// keeps to the rules of the channel does.
         #[inline]
         pub(crate) unsafe fn bytes(&self, offset: usize, size: usize) -> &[u8] {
             // SAFETY: inside and initialised; the caller rules out writers.
@@ -73,11 +88,11 @@ mod plain {
         /// Bytes of a payload, to be written.
         ///
         /// # Safety
-        /// As for `bytes`, and nobody else reads them.
+        /// As for `bytes`, and nothing else reads them.
         #[allow(clippy::mut_from_ref)]
         #[inline]
         pub(crate) unsafe fn bytes_mut(&self, offset: usize, size: usize) -> &mut [u8] {
-            // SAFETY: inside and initialised; the caller rules out everybody else.
+            // SAFETY: inside and initialised; the caller rules out all other access.
             unsafe { std::slice::from_raw_parts_mut(self.at(offset, size).as_ptr(), size) }
         }
     }
@@ -85,12 +100,15 @@ mod plain {
 #[cfg(not(loom))]
 pub(crate) use plain::Memory;
 
-/// For loom: a word for each offset, of either size, since no offset is used in both.
+/// For loom: one word per offset and size. No offset is used in both sizes.
 #[cfg(loom)]
-mod words {
+mod modelled {
     use super::*;
 
-    pub(crate) struct Memory {
+    #[derive(Clone)]
+    pub(crate) struct Memory(Arc<Words>);
+
+    struct Words {
         u32s: Vec<AtomicU32>,
         u64s: Vec<AtomicU64>,
         region: Box<dyn Region>,
@@ -99,26 +117,35 @@ mod words {
     impl Memory {
         pub(crate) fn new(region: Box<dyn Region>) -> Memory {
             let size = region.size();
-            Memory {
+            Memory(Arc::new(Words {
                 u32s: (0..size / 4).map(|_| AtomicU32::new(0)).collect(),
                 u64s: (0..size / 8).map(|_| AtomicU64::new(0)).collect(),
                 region,
-            }
+            }))
         }
 
         #[inline]
         pub(crate) fn region(&self) -> &dyn Region {
-            &*self.region
+            &*self.0.region
+        }
+
+        #[inline]
+        pub(crate) fn is_shared(&self) -> bool {
+            self.0.region.is_shared()
+        }
+
+        pub(crate) fn is(&self, other: &Memory) -> bool {
+            Arc::ptr_eq(&self.0, &other.0)
         }
 
         #[inline]
         pub(crate) fn u32(&self, offset: usize) -> &AtomicU32 {
-            &self.u32s[offset / 4]
+            &self.0.u32s[offset / 4]
         }
 
         #[inline]
         pub(crate) fn u64(&self, offset: usize) -> &AtomicU64 {
-            &self.u64s[offset / 8]
+            &self.0.u64s[offset / 8]
         }
 
         #[inline]
@@ -134,12 +161,12 @@ mod words {
     }
 }
 #[cfg(loom)]
-pub(crate) use words::Memory;
+pub(crate) use modelled::Memory;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::region::{Heap, ALIGN};
+    use crate::memory::region::{Heap, ALIGN};
     use std::sync::atomic::Ordering::Relaxed;
 
     #[test]

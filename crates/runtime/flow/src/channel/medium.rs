@@ -1,54 +1,55 @@
-//! What carries a channel from one participant to the other, by name: so that a program says in one
-//! line whether its parts share a process, a machine or a network.
+//! Channels by name, in whatever connects their participants: a program says in one line whether its
+//! parts share a process, a machine or a network.
 //!
-//! A medium of a network gives each host a [`Channel`] of its own: what is sent into it here comes
-//! out of it there. So whoever sends or receives always does it with the same types.
+//! A medium of a network gives each host a [`Channel`] of its own: an item that is sent into the
+//! local one comes out of the remote one. So a program always sends and receives with the same types.
 
-use crate::channel::Channel;
-use crate::options::{CreateError, OpenError, Options};
+use super::attach::Channel;
+use super::description::OpenError;
+use super::options::{CreateError, Options};
 use std::collections::HashMap;
 use std::sync::Mutex;
 use thiserror::Error;
 
-/// Where channels are found by name.
+/// A place where channels have names.
 pub trait Medium {
-    /// Why a channel could not be had.
+    /// Why there is no such channel.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// The channel of that name: made from these options by who comes first, and held against them
-    /// for everybody after. Not real-time safe.
+    /// The channel of that name. The first call creates it with these options, and later calls check
+    /// that theirs are the same. Not real-time safe.
     fn channel(&self, name: &str, options: Options) -> Result<Channel, Self::Error>;
 }
 
-/// Why a channel within a process could not be had.
+/// Why there is no such channel within a process.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum InProcessError {
-    /// It could not be made.
+    /// It could not be created.
     #[error("channel '{name}': {reason}")]
     Create {
-        /// Its name.
+        /// Name of the channel.
         name: String,
-        /// Why.
+        /// What is wrong with the options.
         reason: CreateError,
     },
-    /// It was made from other options.
+    /// It was created with other options.
     #[error("channel '{name}': {reason}")]
     Open {
-        /// Its name.
+        /// Name of the channel.
         name: String,
-        /// Why.
+        /// The difference.
         reason: OpenError,
     },
 }
 
-/// Channels of this process, which live as long as this value.
+/// Channels of this process. They live as long as this value.
 #[derive(Debug, Default)]
 pub struct InProcess {
     channels: Mutex<HashMap<String, Channel>>,
 }
 
 impl InProcess {
-    /// Without channels.
+    /// A medium without channels yet.
     pub fn new() -> InProcess {
         InProcess::default()
     }

@@ -1,35 +1,34 @@
-//! One consumer's queue of payloads: a ring of slot numbers that the producer fills, and from
-//! which both sides can take the oldest.
+//! One consumer's queue: a ring of slot numbers that the producer fills. Both sides can take the
+//! oldest entry: the consumer receives it, the producer drops it.
 //!
-//! Numbers of entries are 32 bits wide and wrap. The head tells how many entries the consumer took
-//! and how many the producer dropped, so that after the death of either side it can be seen who
-//! moved it last.
+//! Entry numbers are 32 bits wide and wrap. The head counts separately how many entries the consumer
+//! took and how many the producer dropped. So after the death of either side the other one can see
+//! which of them moved the head last.
 
-use crate::faults::point;
-use crate::layout::{Places, RING_HEAD};
+use super::layout::{ring, MemoryLayout};
+use crate::memory::atomics::{AtomicU32, AtomicU64, Ordering};
 use crate::memory::Memory;
-use crate::region::ALIGN;
-use crate::signal::Signal;
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::testing::point;
+use crate::wait::Signal;
 
-/// No consumer has this ring, or one is about to have it.
+/// State: no consumer has this ring, or one is attaching to it.
 pub(crate) const FREE: u32 = 0;
-/// A consumer has it, and the producer minds its pace.
+/// State: a consumer has it. The producer waits for it where the policy says so.
 pub(crate) const CONSUMER: u32 = 1;
-/// Someone has it who never holds the producer up.
+/// State: an observer has it. The producer never waits for it.
 pub(crate) const OBSERVER: u32 = 2;
-/// Its consumer has left; what it referred to is to be given back.
+/// State: its consumer has left, and its references are not given back yet.
 pub(crate) const LEFT: u32 = 3;
 
-/// How often an entry is tried to be taken, each time overtaken by the producer with an item more.
+/// Limit of attempts to take an entry. Each failure means that the producer has sent another item.
 const TRIES: usize = 64;
 
-/// Is one number of an entry before another?
+/// Whether one entry number comes before another.
 pub(crate) fn before(number: u32, other: u32) -> bool {
     (number.wrapping_sub(other) as i32) < 0
 }
 
-/// How many entries the consumer took, and how many the producer dropped.
+/// Number of entries that the consumer took, and number that the producer dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) taken: u32,
@@ -65,7 +64,7 @@ impl Head {
     }
 
     #[inline]
-    pub(crate) fn drop_one(self) -> Head {
+    fn drop_one(self) -> Head {
         Head {
             dropped: self.dropped.wrapping_add(1),
             ..self
@@ -73,34 +72,34 @@ impl Head {
     }
 }
 
-/// An entry: a slot, and the sequence number of what is in it.
+/// An entry: a slot, and the sequence number of the item in it.
 fn entry_of(slot: u32, sequence: u64) -> u64 {
     // Never 0 for the first item, so that it differs from an entry that was never written.
     u64::from(slot) | u64::from((sequence as u32).wrapping_add(1)) << 32
 }
 
-/// A ring at its place in the memory.
+/// A consumer's ring in the channel's memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Ring<'a> {
     memory: &'a Memory,
-    at: usize,
+    offset: usize,
     mask: u32,
 }
 
 impl<'a> Ring<'a> {
     #[inline]
-    pub(crate) fn new(memory: &'a Memory, places: &Places, consumer: usize) -> Ring<'a> {
+    pub(crate) fn new(memory: &'a Memory, layout: &MemoryLayout, consumer: usize) -> Ring<'a> {
         Ring {
             memory,
-            at: places.ring(consumer),
-            mask: places.entries as u32 - 1,
+            offset: layout.ring(consumer),
+            mask: layout.entries as u32 - 1,
         }
     }
 
-    /// Who moves it on has taken, or dropped, the oldest entry.
+    /// The head. Whoever advances it has taken or dropped the oldest entry.
     #[inline]
-    pub(crate) fn head_word(&self) -> &'a AtomicU64 {
-        self.memory.u64(self.at)
+    fn head_word(&self) -> &'a AtomicU64 {
+        self.memory.u64(self.offset + ring::HEAD)
     }
 
     #[inline]
@@ -108,51 +107,58 @@ impl<'a> Ring<'a> {
         Head::from_word(self.head_word().load(Ordering::Acquire))
     }
 
-    /// Entries of which the consumer is done.
+    /// Number of entries that the consumer has consumed.
     #[inline]
     pub(crate) fn consumed(&self) -> &'a AtomicU32 {
-        self.memory.u32(self.at + 8)
+        self.memory.u32(self.offset + ring::CONSUMED)
     }
 
-    /// Entries ever pushed.
+    /// Number of entries ever pushed.
     #[inline]
     pub(crate) fn tail(&self) -> &'a AtomicU32 {
-        self.memory.u32(self.at + ALIGN)
+        self.memory.u32(self.offset + ring::TAIL)
     }
 
-    /// Entries that the consumer may take, where it may not take all.
+    /// Number after the last entry that the consumer may take, where the policy restricts it.
     #[inline]
     pub(crate) fn published(&self) -> &'a AtomicU32 {
-        self.memory.u32(self.at + ALIGN + 4)
+        self.memory.u32(self.offset + ring::PUBLISHED)
     }
 
-    /// Entries before this number need not wait until the producer's buffer is full.
+    /// Entries before this number do not wait until the producer's buffer is full.
     #[inline]
     pub(crate) fn urgent(&self) -> &'a AtomicU32 {
-        self.memory.u32(self.at + ALIGN + 8)
+        self.memory.u32(self.offset + ring::URGENT)
     }
 
-    /// Entries that were dropped, as far as the producer has counted them.
+    /// Dropped entries that the producer has counted so far.
     #[inline]
     fn dropped_word(&self) -> &'a AtomicU64 {
-        self.memory.u64(self.at + ALIGN + 16)
+        self.memory.u64(self.offset + ring::DROPPED)
     }
 
+    /// The signal that the consumer sleeps on.
     #[inline]
     pub(crate) fn signal(&self) -> Signal<'a> {
-        Signal::at(self.memory, self.at + 2 * ALIGN)
+        Signal::at(self.memory, self.signal_offset())
     }
 
-    /// One of the states above.
+    /// Offset of this signal in the channel's memory.
+    #[inline]
+    pub(crate) fn signal_offset(&self) -> usize {
+        self.offset + ring::SIGNAL
+    }
+
+    /// One of the states above, or any number if the memory was overwritten.
     #[inline]
     pub(crate) fn state(&self) -> &'a AtomicU32 {
-        self.memory.u32(self.at + 2 * ALIGN + 8)
+        self.memory.u32(self.offset + ring::STATE)
     }
 
     #[inline]
     fn entry(&self, number: u32) -> &'a AtomicU64 {
         let index = (number & self.mask) as usize;
-        self.memory.u64(self.at + RING_HEAD + index * 8)
+        self.memory.u64(self.offset + ring::ENTRIES + index * 8)
     }
 
     /// The slot of an entry.
@@ -161,7 +167,7 @@ impl<'a> Ring<'a> {
         self.entry(number).load(Ordering::Relaxed) as u32
     }
 
-    /// Makes the ring empty for who comes next; nobody else touches it meanwhile.
+    /// Empties the ring for the next consumer. Nobody else may use it meanwhile.
     pub(crate) fn reset(&self) {
         let tail = self.tail().load(Ordering::Acquire);
         let head = Head {
@@ -175,8 +181,8 @@ impl<'a> Ring<'a> {
         self.dropped_word().store(0, Ordering::Relaxed);
     }
 
-    /// Takes the oldest entry out if there are `depth`, so that one more has room. `journal` is
-    /// called with the head before it is moved. Only the producer calls this.
+    /// Drops the oldest entry if there are `depth`, so that there is room for one more; returns its
+    /// slot. Calls `journal` with the head before it moves. Only the producer calls this.
     #[inline]
     pub(crate) fn make_room(&self, depth: u32, journal: impl FnOnce(Head)) -> Option<u32> {
         let tail = self.tail().load(Ordering::Relaxed);
@@ -190,11 +196,11 @@ impl<'a> Ring<'a> {
         let moved =
             self.head_word()
                 .compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire);
-        // If not, the consumer has just taken it, and there is room.
+        // On failure the consumer has just taken the entry, and there is room.
         moved.ok().map(|_| slot)
     }
 
-    /// Appends a slot; there is room. Only the producer calls this.
+    /// Appends a slot; the caller has made room. Only the producer calls this.
     #[inline]
     pub(crate) fn push(&self, slot: u32, sequence: u64) {
         let tail = self.tail().load(Ordering::Relaxed);
@@ -204,24 +210,24 @@ impl<'a> Ring<'a> {
         self.tail().store(tail.wrapping_add(1), Ordering::Release);
     }
 
-    /// Was this the last entry that was pushed?
+    /// Whether this was the last entry that was pushed.
     pub(crate) fn has_pushed(&self, slot: u32, sequence: u64) -> bool {
         let last = self.tail().load(Ordering::Acquire).wrapping_sub(1);
         self.entry(last).load(Ordering::Relaxed) == entry_of(slot, sequence)
     }
 
-    /// Takes the oldest entry before `end`, which was read with Acquire. Tries again when the
-    /// producer has dropped that entry meanwhile, for which it must have sent another item; not
-    /// for ever, so that no producer can hold a consumer here.
+    /// Takes the oldest entry before `end`, which the caller has read with Acquire. Tries again if the
+    /// producer has dropped that entry meanwhile. The number of attempts is limited, so that no
+    /// producer can keep a consumer in this loop.
     #[inline]
     pub(crate) fn pop(&self, end: u32) -> Option<u32> {
         for _ in 0..TRIES {
             let head = self.head();
-            // The producer may have dropped entries beyond an `end` that is no longer true.
+            // The producer may have dropped entries beyond an `end` that is out of date.
             if !before(head.number(), end) {
                 return None;
             }
-            // Only of use if nobody moves the head, and then no entry of that number is written.
+            // Valid only if nobody moves the head; then nobody writes an entry of that number either.
             let slot = self.slot(head.number());
             let (old, new) = (head.word(), head.take().word());
             let moved =
@@ -234,7 +240,7 @@ impl<'a> Ring<'a> {
         None
     }
 
-    /// Entries waiting to be taken.
+    /// Number of entries that the consumer has not taken yet.
     #[inline]
     pub(crate) fn waiting(&self) -> u32 {
         let (head, tail) = (self.head().number(), self.tail().load(Ordering::Relaxed));
@@ -244,7 +250,7 @@ impl<'a> Ring<'a> {
         tail.wrapping_sub(head)
     }
 
-    /// Entries taken or waiting, of which the consumer is not done.
+    /// Number of entries that the consumer has not consumed yet, whether it has taken them or not.
     #[inline]
     pub(crate) fn in_flight(&self) -> u32 {
         let consumed = self.consumed().load(Ordering::Acquire);
@@ -256,14 +262,14 @@ impl<'a> Ring<'a> {
         tail.wrapping_sub(done)
     }
 
-    /// Entries that were dropped since the ring was reset.
+    /// Number of entries that were dropped since the ring was reset.
     pub(crate) fn dropped(&self) -> u64 {
         let counted = self.dropped_word().load(Ordering::Relaxed);
         let low = self.head().dropped;
         counted.wrapping_add(u64::from(low.wrapping_sub(counted as u32)))
     }
 
-    /// Keeps count of drops beyond 32 bits. Only the producer calls this.
+    /// Extends the count of drops beyond 32 bits. Only the producer calls this.
     pub(crate) fn count_dropped(&self) {
         self.dropped_word().store(self.dropped(), Ordering::Relaxed);
     }
@@ -272,13 +278,13 @@ impl<'a> Ring<'a> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::region::Heap;
+    use crate::memory::region::Heap;
 
     #[test]
-    fn entries_come_in_order_and_the_oldest_goes_first_when_there_are_too_many() {
-        let places = Places::new(1, 4, 1, 0).unwrap();
-        let memory = Memory::new(Box::new(Heap::new(places.size, 2).unwrap()));
-        let ring = Ring::new(&memory, &places, 0);
+    fn entries_come_in_order_and_the_oldest_is_dropped_when_there_are_too_many() {
+        let layout = MemoryLayout::new(1, 4, 1, 0).unwrap();
+        let memory = Memory::new(Box::new(Heap::new(layout.size, 2).unwrap()));
+        let ring = Ring::new(&memory, &layout, 0);
         // Just before the numbers wrap.
         ring.tail().store(u32::MAX - 17, Ordering::Relaxed);
         ring.reset();
@@ -290,9 +296,9 @@ mod tests {
         };
         let end = || ring.tail().load(Ordering::Acquire);
         assert_eq!(ring.pop(end()), None);
-        // Often enough to go round several times.
-        for round in 0..10 {
-            let first = round * 10;
+        // Often enough to wrap several times.
+        for pass in 0..10 {
+            let first = pass * 10;
             assert_eq!((0..3).find_map(|i| push(first + i)), None);
             assert_eq!(push(first + 3), Some(first));
             assert_eq!(ring.waiting(), 3);

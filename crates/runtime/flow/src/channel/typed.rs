@@ -1,4 +1,4 @@
-//! Channels of Rust types: the bytes of an item, read and written as what they are.
+//! Channels of Rust types: items are read and written in place as values of their type.
 //!
 //! ```
 //! use onbeat_flow::{Policy, Typed};
@@ -12,51 +12,52 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A type is fit if any bytes make a value of it and it has no padding: zerocopy's derives check
-//! that. So nobody, not even another process that writes nonsense, can make a value that is none.
+//! A type fits if it has no padding and all bytes make a valid value: zerocopy's derives check that.
+//! So no process, not even one that writes nonsense, can make an invalid value.
 
-use crate::channel::{AttachError, Channel};
-use crate::consumer::{Consumer, Item, ReceiveError};
-use crate::options::{CreateError, ItemType, OpenError, Options, Policy};
-use crate::producer::{Loan, LoanError, Producer, Refused, SendCopyError, SendError};
-use crate::signal::Waker;
+use super::attach::{AttachError, Channel};
+use super::consumer::{Consumer, Item, ReceiveError};
+use super::description::OpenError;
+use super::options::{CreateError, ItemType, Options, Policy};
+use super::producer::{Loan, LoanError, Producer, Refused, SendCopyError, SendError};
+use crate::wait::Waker;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// A type whose values can lie in a channel: any bytes make one, and each byte is part of it. Made
-/// by deriving zerocopy's traits; slices of such types are payloads too.
+/// A type whose values can be items of a channel: any bytes make a valid value, and there is no
+/// padding. Derive zerocopy's traits to get it. Slices of such types are payloads too.
 pub trait Payload: FromBytes + IntoBytes + Immutable + KnownLayout {}
 impl<T: ?Sized + FromBytes + IntoBytes + Immutable + KnownLayout> Payload for T {}
 
-/// A channel of `T`, or of slices of them.
+/// A channel of values of `T`, or of slices of them.
 pub struct Typed<T: ?Sized> {
     channel: Channel,
     of: PhantomData<fn(&T)>,
 }
 
 impl<T: Payload> Typed<T> {
-    /// A channel within this process whose items are each one `T`.
+    /// A channel within this process whose items are one `T` each.
     pub fn new(policy: Policy) -> Result<Typed<T>, CreateError> {
-        Ok(Typed::over(Channel::new(Options::of::<T>(policy))?).expect("made for it"))
+        Ok(Typed::over(Channel::new(Options::of::<T>(policy))?).expect("created for it"))
     }
 }
 
 impl<T: Payload> Typed<[T]> {
-    /// A channel within this process whose items are each up to `most` of `T`.
+    /// A channel within this process whose items are slices of up to `most` values of `T`.
     pub fn slices(policy: Policy, most: usize) -> Result<Typed<[T]>, CreateError> {
         let channel = Channel::new(Options::slices_of::<T>(policy, most))?;
-        Ok(Typed::of_slices(channel).expect("made for it"))
+        Ok(Typed::of_slices(channel).expect("created for it"))
     }
 
-    /// Slices of `T` in a channel that was made with [`Options::slices_of`].
+    /// Slices of `T` in a channel that was created with [`Options::slices_of`].
     pub fn of_slices(channel: Channel) -> Result<Typed<[T]>, OpenError> {
         Typed::checked::<T>(channel)
     }
 }
 
 impl<T: Payload> Typed<T> {
-    /// `T` in a channel that was made with [`Options::of`], in whatever memory.
+    /// Values of `T` in a channel that was created with [`Options::of`], in any memory.
     pub fn over(channel: Channel) -> Result<Typed<T>, OpenError> {
         Typed::checked::<T>(channel)
     }
@@ -78,7 +79,7 @@ impl<T: ?Sized + Payload> Typed<T> {
         })
     }
 
-    /// The channel of bytes below.
+    /// The untyped channel.
     pub fn channel(&self) -> &Channel {
         &self.channel
     }
@@ -122,7 +123,7 @@ pub struct TypedProducer<T: ?Sized> {
 }
 
 impl<T: Payload> TypedProducer<T> {
-    /// A value to be written and sent; what it was before is still there.
+    /// Loans a value, to be written and sent; its old content is still there.
     pub fn loan(&mut self) -> Result<TypedLoan<'_, T>, LoanError> {
         Ok(TypedLoan {
             loan: self.producer.loan(size_of::<T>())?,
@@ -132,14 +133,14 @@ impl<T: Payload> TypedProducer<T> {
 }
 
 impl<T: Payload> TypedProducer<T> {
-    /// Sends a copy, waiting if the policy says so.
+    /// Sends a copy. Waits if the policy says so.
     pub fn send(&mut self, value: &T) -> Result<(), SendCopyError> {
         self.producer.send(value.as_bytes())
     }
 }
 
 impl<T: Payload> TypedProducer<[T]> {
-    /// So many values to be written and sent; what they were before is still there.
+    /// Loans `count` values, to be written and sent; their old content is still there.
     pub fn loan(&mut self, count: usize) -> Result<TypedLoan<'_, [T]>, LoanError> {
         let bytes = count.saturating_mul(size_of::<T>());
         Ok(TypedLoan {
@@ -150,13 +151,13 @@ impl<T: Payload> TypedProducer<[T]> {
 }
 
 impl<T: ?Sized> TypedProducer<T> {
-    /// The producer of bytes below.
+    /// The untyped producer.
     pub fn bytes(&mut self) -> &mut Producer {
         &mut self.producer
     }
 }
 
-/// A [`Loan`] that is a `T`.
+/// A [`Loan`] of a `T`.
 #[derive(Debug)]
 pub struct TypedLoan<'p, T: ?Sized> {
     loan: Loan<'p>,
@@ -202,12 +203,12 @@ pub struct TypedConsumer<T: ?Sized> {
 }
 
 impl<T: ?Sized + Payload> TypedConsumer<T> {
-    /// As [`Consumer::try_receive`]; an item that is no `T` is an error, and consumed.
+    /// As [`Consumer::try_receive`]; an item that is not a `T` is consumed and an error.
     pub fn try_receive(&self) -> Result<Option<TypedItem<'_, T>>, ReceiveError> {
         self.consumer.try_receive()?.map(TypedItem::new).transpose()
     }
 
-    /// As [`Consumer::receive_until`]; an item that is no `T` is an error, and consumed.
+    /// As [`Consumer::receive_until`]; an item that is not a `T` is consumed and an error.
     pub fn receive_until(
         &self,
         deadline_ns: Option<u64>,
@@ -221,7 +222,7 @@ impl<T: ?Sized + Payload> TypedConsumer<T> {
         self.consumer.newest().map(TypedItem::new).transpose()
     }
 
-    /// A copy of the next item, if there is one and it is a `T`.
+    /// Receives the next item and copies it, if there is one and it is a `T`.
     pub fn take(&self) -> Option<T>
     where
         T: Copy,
@@ -234,7 +235,7 @@ impl<T: ?Sized + Payload> TypedConsumer<T> {
         self.consumer.waiting()
     }
 
-    /// The consumer of bytes below.
+    /// The untyped consumer.
     pub fn bytes(&self) -> &Consumer {
         &self.consumer
     }
@@ -282,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_and_slices_go_through_and_other_types_do_not() {
+    fn values_and_slices_arrive_and_other_types_are_refused() {
         let scans = Typed::<[u16]>::slices(Policy::DropOldest { depth: 3 }, 100).unwrap();
         let (mut lidar, mapping) = (scans.producer().unwrap(), scans.consumer().unwrap());
         for length in [0, 1, 100] {
@@ -294,7 +295,7 @@ mod tests {
         }
         assert!(matches!(lidar.loan(101), Err(LoanError::TooLarge { .. })));
 
-        // Bytes can be sent below; what is no value is said to be none.
+        // The untyped producer can send any bytes; the consumer refuses what is not a value.
         lidar.bytes().send(&[1, 2, 3]).unwrap();
         let refused = mapping.try_receive().unwrap_err();
         assert_eq!(refused, ReceiveError::NotOfType { bytes: 3 });

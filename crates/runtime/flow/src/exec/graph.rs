@@ -43,10 +43,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use crate::pool::{self, Lane, Program, Running, TaskId};
-use crate::signal::Waker;
-use crate::task::{dot, Task, TaskError};
-use crate::thread::{ThreadError, ThreadOptions};
+use crate::exec::pool::{self, Lane, Program, Running, TaskId};
+use crate::exec::task::{dot, Task, TaskError};
+use crate::exec::thread::{ThreadError, ThreadOptions};
+use crate::wait::Waker;
 use thiserror::Error;
 
 /// Why a graph cannot run as asked.

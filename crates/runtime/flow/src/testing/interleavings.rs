@@ -1,5 +1,4 @@
-//! Every interleaving of a producer and a consumer, as far as loom can try them: run with
-//! `./dev loom`.
+//! Interleavings of a producer and a consumer, tried by loom: run with `./dev check loom`.
 
 use crate::{Channel, Options, Policy};
 use loom::thread;
@@ -8,21 +7,21 @@ fn channel(policy: Policy) -> Channel {
     let options = Options {
         expected: 0,
         consumers: 1,
-        held: 1,
+        borrowed: 1,
         ..Options::new(policy, 1)
     };
     Channel::new(options).unwrap()
 }
 
-/// All interleavings with so many involuntary switches.
+/// Tries all interleavings with up to `switches` involuntary context switches.
 fn check(switches: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(switches);
     builder.check(model);
 }
 
-/// The consumer sleeps while there is nothing, and the producer while there is no credit: nobody
-/// sleeps for ever, and nothing is lost.
+/// The consumer sleeps while there is no item, and the producer while there is no credit. Neither
+/// sleeps for ever, and no item is lost.
 fn everything_arrives(policy: Policy, items: u64) {
     let channel = channel(policy);
     let mut producer = channel.producer().unwrap();
@@ -46,12 +45,12 @@ fn everything_arrives(policy: Policy, items: u64) {
 }
 
 #[test]
-fn credit_loses_nothing_and_nobody_sleeps_for_ever() {
+fn credit_loses_no_item_and_no_wake_up() {
     check(2, || everything_arrives(Policy::Credit { credits: 1 }, 2));
 }
 
 #[test]
-fn swap_loses_nothing_and_nobody_sleeps_for_ever() {
+fn swap_loses_no_item_and_no_wake_up() {
     let policy = |length, flush| Policy::Swap { length, flush };
     check(2, move || everything_arrives(policy(1, true), 2));
     check(2, move || everything_arrives(policy(1, false), 2));
@@ -59,7 +58,7 @@ fn swap_loses_nothing_and_nobody_sleeps_for_ever() {
 }
 
 #[test]
-fn what_is_dropped_and_what_is_received_are_everything_and_nobody_has_a_payload_that_is_refilled() {
+fn each_item_is_received_or_dropped_and_no_payload_in_use_is_refilled() {
     check(3, || {
         let channel = channel(Policy::DropOldest { depth: 1 });
         let mut producer = channel.producer().unwrap();
@@ -71,7 +70,7 @@ fn what_is_dropped_and_what_is_received_are_everything_and_nobody_has_a_payload_
                     let number = item.sequence();
                     assert!(number >= next);
                     thread::yield_now();
-                    assert_eq!(item.sequence(), number, "refilled under its reader");
+                    assert_eq!(item.sequence(), number, "refilled while it is in use");
                     (next, received) = (number + 1, received + 1);
                 }
             }
@@ -91,7 +90,7 @@ fn what_is_dropped_and_what_is_received_are_everything_and_nobody_has_a_payload_
 }
 
 #[test]
-fn who_leaves_while_an_item_is_handed_over_leaves_nothing() {
+fn a_consumer_that_leaves_during_a_delivery_leaves_no_reference() {
     check(3, || {
         let channel = channel(Policy::DropOldest { depth: 2 });
         let mut producer = channel.producer().unwrap();
@@ -103,7 +102,7 @@ fn who_leaves_while_an_item_is_handed_over_leaves_nothing() {
         producer.loan(1).unwrap().send().unwrap();
         producer.loan(1).unwrap().send().unwrap();
         leaver.join().unwrap();
-        // What it could not clean up itself is cleaned up here.
+        // A loan cleans up what the consumer could not.
         drop(producer.loan(1).unwrap());
         assert_eq!(channel.payloads_in_use(), 0);
         assert!(channel.consumer().is_ok());

@@ -20,18 +20,18 @@ mod counted {
     pub(crate) fn point() {
         let last = LAST.load(Ordering::Relaxed);
         if last != u64::MAX && PASSED.fetch_add(1, Ordering::Relaxed) == last {
-            // SAFETY: ends this process at once, which is what was asked for.
+            // SAFETY: ends this process at once, as the test wants it.
             unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
         }
     }
 
-    /// From now on points are counted, and at the one with this number the process kills itself.
+    /// Counts points from now on. At the point with this number the process kills itself.
     pub fn die_at(number: u64) {
         PASSED.store(0, Ordering::Relaxed);
         LAST.store(number, Ordering::Relaxed);
     }
 
-    /// Points passed since.
+    /// Points passed since [`die_at`].
     pub fn passed() -> u64 {
         PASSED.load(Ordering::Relaxed)
     }

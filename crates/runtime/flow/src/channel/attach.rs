@@ -1,0 +1,222 @@
+//! Channels: created, opened, and attached to.
+
+use super::consumer::Consumer;
+use super::delivery::recover;
+use super::description::{self, OpenError};
+use super::layout::head;
+use super::options::{CreateError, Options};
+use super::producer::Producer;
+use super::reclaim::{self, POLLS};
+use super::ring::{CONSUMER, FREE, OBSERVER};
+use super::state::ChannelState;
+use super::stats::{self, ConsumerStats, ProducerStats};
+use crate::memory::atomics::Ordering;
+use crate::memory::region::{Heap, Region, PRODUCER};
+use crate::memory::Memory;
+use crate::wait::{Waker, MAX_REMOTE_SIGNALS};
+use std::sync::Arc;
+use thiserror::Error;
+
+/// Why a participant could not attach.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum AttachError {
+    /// The channel has a producer.
+    #[error("the channel has a producer already: drop it first")]
+    SecondProducer,
+    /// As many consumers and observers are attached as the channel allows.
+    #[error("the channel has places for {consumers} consumers and observers, all taken: raise `consumers`")]
+    Full {
+        /// The limit: `consumers` in the channel's options.
+        consumers: usize,
+    },
+    /// The waker waits for as many consumers in shared memory as it can.
+    #[error("the waker already waits for {most} consumers of shared memory: use a thread more")]
+    WakerFull {
+        /// The limit of a waker.
+        most: usize,
+    },
+}
+
+/// A channel. Its memory lives until its producer and all consumers are gone.
+#[derive(Clone)]
+pub struct Channel {
+    state: Arc<ChannelState>,
+}
+
+impl std::fmt::Debug for Channel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Channel from {:?}", self.state.options)
+    }
+}
+
+impl Channel {
+    /// Creates a channel within this process. Reserves all its memory now.
+    pub fn new(options: Options) -> Result<Channel, CreateError> {
+        let layout = options.layout()?;
+        let heap = Heap::new(layout.size, layout.consumers + 1);
+        let heap = heap.ok_or(options.too_large(layout.slots))?;
+        Channel::format(Box::new(heap), options)
+    }
+
+    /// Creates a channel in a transport's memory, which is zeroed and unused.
+    pub fn format(region: Box<dyn Region>, options: Options) -> Result<Channel, CreateError> {
+        let layout = options.layout()?;
+        if region.size() < layout.size {
+            return Err(CreateError::Region {
+                needed: layout.size,
+                size: region.size(),
+            });
+        }
+        let memory = Memory::new(region);
+        let started = u32::from(options.expected == 0);
+        memory.u32(head::STARTED).store(started, Ordering::Relaxed);
+        description::write(&options, &memory);
+        Ok(Channel {
+            state: ChannelState::new(options, layout, memory),
+        })
+    }
+
+    /// Opens a channel in memory where another participant has created it. With `options`, it must
+    /// have been created with the same.
+    pub fn open(region: Box<dyn Region>, options: Option<Options>) -> Result<Channel, OpenError> {
+        let size = region.size();
+        if size < head::SIZE {
+            return Err(OpenError::Foreign);
+        }
+        let memory = Memory::new(region);
+        let options = match options {
+            Some(options) => description::compare(&options, &memory).map(|()| options)?,
+            None => description::read(&memory)?,
+        };
+        let layout = options.layout()?;
+        if size < layout.size {
+            let needed = layout.size;
+            return Err(OpenError::Impossible(CreateError::Region { needed, size }));
+        }
+        Ok(Channel {
+            state: ChannelState::new(options, layout, memory),
+        })
+    }
+
+    /// Compares these options with those of the channel; the error names the first difference.
+    pub fn check(&self, options: &Options) -> Result<(), OpenError> {
+        description::compare(options, self.state.memory())
+    }
+
+    /// The options that the channel was created with.
+    pub fn options(&self) -> Options {
+        self.state.options
+    }
+
+    /// Attaches the producer. If the last one died during a delivery, this finishes the delivery.
+    pub fn producer(&self) -> Result<Producer, AttachError> {
+        let state = &self.state;
+        // A consumer that attaches or leaves may have the place for a moment, to finish the delivery
+        // of a dead producer.
+        let mut polls = 1..POLLS;
+        while !state.region().claim(PRODUCER) {
+            if polls.next().is_none() {
+                return Err(AttachError::SecondProducer);
+            }
+            reclaim::pause();
+        }
+        state.producer_signal().reset();
+        recover(state);
+        state.closed().store(0, Ordering::Release);
+        state.producers().fetch_add(1, Ordering::AcqRel);
+        Ok(Producer::new(Arc::clone(state)))
+    }
+
+    /// Attaches a consumer, which receives from the next item on.
+    pub fn consumer(&self) -> Result<Consumer, AttachError> {
+        self.attach(CONSUMER, None)
+    }
+
+    /// As [`Channel::consumer`], for a thread that waits for more than this channel.
+    pub fn consumer_on(&self, waker: &Waker) -> Result<Consumer, AttachError> {
+        self.attach(CONSUMER, Some(waker))
+    }
+
+    /// Attaches a consumer that the producer never waits for. Items that it does not receive in time
+    /// are dropped and counted, whatever the policy.
+    pub fn observer(&self) -> Result<Consumer, AttachError> {
+        self.attach(OBSERVER, None)
+    }
+
+    fn attach(&self, kind: u32, waker: Option<&Waker>) -> Result<Consumer, AttachError> {
+        let state = &self.state;
+        for consumer in 0..state.layout.consumers {
+            if !state.region().claim(consumer + 1) {
+                continue;
+            }
+            if !self.prepare(consumer) {
+                state.region().release(consumer + 1);
+                continue;
+            }
+            let ring = state.ring(consumer);
+            if let Some(waker) = waker {
+                if !state.memory().is_shared() {
+                    state.set_waker(consumer, waker);
+                } else if !waker.join(state.memory(), ring.signal_offset()) {
+                    state.region().release(consumer + 1);
+                    let most = MAX_REMOTE_SIGNALS;
+                    return Err(AttachError::WakerFull { most });
+                }
+            }
+            ring.state().store(kind, Ordering::Release);
+            // The producer may wait for the last one expected.
+            state.producer_signal().notify();
+            return Ok(Consumer::new(Arc::clone(state), consumer, waker.cloned()));
+        }
+        Err(AttachError::Full {
+            consumers: state.layout.consumers,
+        })
+    }
+
+    /// Empties a ring whose place this process has claimed; `false` if the producer uses it.
+    fn prepare(&self, consumer: usize) -> bool {
+        let (state, ring) = (&self.state, self.state.ring(consumer));
+        let last = ring.state().load(Ordering::Acquire);
+        // A consumer that still has the ring has died: its place was free.
+        let died = u64::from(last == CONSUMER);
+        state.lost().fetch_add(died, Ordering::Relaxed);
+        if last != FREE && !reclaim::clean_beside_producer(state, consumer) {
+            return false;
+        }
+        ring.reset();
+        if matches!(last, CONSUMER | OBSERVER) {
+            ring.signal().reset();
+        }
+        true
+    }
+
+    /// Counters of each consumer and observer.
+    pub fn consumers(&self) -> Vec<ConsumerStats> {
+        self.state
+            .rings()
+            .filter(|r| matches!(r.state().load(Ordering::Acquire), CONSUMER | OBSERVER))
+            .map(|r| stats::of_consumer(&r))
+            .collect()
+    }
+
+    /// Counters of the channel's producers.
+    pub fn stats(&self) -> ProducerStats {
+        stats::of_producer(&self.state)
+    }
+
+    /// Number of payloads that consumers refer to: those that wait and those in use. Checks the
+    /// whole pool.
+    pub fn payloads_in_use(&self) -> usize {
+        let state = &self.state;
+        let in_use = |&slot: &usize| {
+            let references = state.slot(slot).references();
+            references.load(Ordering::Acquire) != 0
+        };
+        (0..state.layout.slots).filter(in_use).count()
+    }
+
+    /// Whether the last producer died. `false` for one that was dropped: that is a regular end.
+    pub fn is_orphaned(&self) -> bool {
+        reclaim::is_orphaned(&self.state)
+    }
+}

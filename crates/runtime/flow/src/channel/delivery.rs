@@ -1,0 +1,175 @@
+//! How an item gets from the producer to every consumer, and how a successor finishes what a dead
+//! producer was delivering.
+
+use super::options::Policy;
+use super::ring::{before, Head, Ring, CONSUMER, OBSERVER};
+use super::state::ChannelState;
+use crate::memory::atomics::{fence, Ordering};
+use crate::testing::point;
+
+/// Number after the last entry of a ring that its consumer may take. Exchanges the buffers of a
+/// swap if they are due. Real-time safe.
+#[inline]
+pub(crate) fn end(state: &ChannelState, ring: &Ring<'_>) -> u32 {
+    let tail = ring.tail().load(Ordering::Acquire);
+    let Policy::Swap { length, flush } = state.options.policy else {
+        return tail;
+    };
+    let published = ring.published().load(Ordering::Acquire);
+    let empty = ring.consumed().load(Ordering::Acquire) == published;
+    let due = flush
+        || tail.wrapping_sub(published) >= length as u32
+        || before(published, ring.urgent().load(Ordering::Relaxed))
+        || state.closed().load(Ordering::Acquire) != 0;
+    if !empty || !due || tail == published {
+        return published;
+    }
+    // If both sides exchange at once, one of them succeeds.
+    let exchanged =
+        ring.published()
+            .compare_exchange(published, tail, Ordering::AcqRel, Ordering::Acquire);
+    exchanged.map_or_else(|theirs| theirs, |_| tail)
+}
+
+/// Whether this ring has room for one more item under the policy. Real-time safe.
+#[inline]
+pub(crate) fn has_credit(state: &ChannelState, ring: &Ring<'_>) -> bool {
+    match state.options.policy {
+        Policy::Credit { credits } => ring.in_flight() < credits as u32,
+        Policy::Swap { length, .. } => {
+            let filled = ring.tail().load(Ordering::Relaxed);
+            filled.wrapping_sub(end(state, ring)) < length as u32
+        }
+        _ => true,
+    }
+}
+
+/// Delivers a filled payload to every consumer. Only the producer calls this. Real-time safe: a
+/// system call only for each consumer that sleeps.
+#[inline]
+pub(crate) fn deliver(state: &ChannelState, slot: usize, bytes: usize, now_ns: u64) {
+    let sequence = state.sent().load(Ordering::Relaxed);
+    let item = state.slot(slot);
+    item.length().store(bytes as u32, Ordering::Relaxed);
+    item.sequence().store(sequence, Ordering::Relaxed);
+    item.time_ns().store(now_ns, Ordering::Relaxed);
+    point();
+    // From here on a successor would finish the delivery.
+    state.delivering().store(slot as u64 + 1, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
+    deliver_to_all(state, slot, sequence, Attempt::First);
+}
+
+/// Notifies every consumer of a change; `change` is called for its ring before.
+pub(crate) fn notify_all(state: &ChannelState, change: impl Fn(&Ring<'_>)) {
+    // As during a delivery: no consumer gives up a waker that we are about to use.
+    state.delivering().store(u64::MAX, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
+    for (consumer, ring) in state.rings().enumerate() {
+        if matches!(ring.state().load(Ordering::Acquire), CONSUMER | OBSERVER) {
+            change(&ring);
+            state.notify(consumer);
+        }
+    }
+    state.delivering().store(0, Ordering::Release);
+}
+
+/// Whether a delivery is the first attempt, or continues that of a producer that died.
+#[derive(Clone, Copy, PartialEq)]
+enum Attempt {
+    First,
+    Continued,
+}
+
+#[inline]
+fn deliver_to_all(state: &ChannelState, slot: usize, sequence: u64, attempt: Attempt) {
+    let mut heard = false;
+    for (consumer, ring) in state.rings().enumerate() {
+        point();
+        let kind = ring.state().load(Ordering::Acquire);
+        if !matches!(kind, CONSUMER | OBSERVER) {
+            continue;
+        }
+        heard |= kind == CONSUMER;
+        let is_there = attempt == Attempt::Continued && ring.has_pushed(slot as u32, sequence);
+        if !is_there {
+            push_to(state, consumer, &ring, slot, sequence);
+        }
+        point();
+        if kind == OBSERVER {
+            let tail = ring.tail().load(Ordering::Relaxed);
+            ring.published().store(tail, Ordering::Release);
+        }
+        if matches!(state.options.policy, Policy::Swap { .. }) {
+            // Either the consumer sees the new entry, or `end` sees that its buffer is empty.
+            fence(Ordering::SeqCst);
+        }
+        if ring.head().number() != end(state, &ring) {
+            state.notify(consumer);
+        }
+    }
+    if !heard {
+        state.unheard().fetch_add(1, Ordering::Relaxed);
+    }
+    point();
+    state
+        .sent()
+        .store(sequence.wrapping_add(1), Ordering::Release);
+    point();
+    state.delivering().store(0, Ordering::Release);
+}
+
+/// Appends the item to one ring. Each step is in the journal before others can see it.
+#[inline]
+fn push_to(state: &ChannelState, consumer: usize, ring: &Ring<'_>, slot: usize, sequence: u64) {
+    let depth = state.options.policy.depth() as u32;
+    // A consumer whose credit was waited for has room; an observer may have none.
+    let oldest = ring.make_room(depth, |head| {
+        state.dropped_head().store(head.word(), Ordering::Relaxed);
+        state
+            .dropping()
+            .store(consumer as u64 + 1, Ordering::Release);
+        point();
+    });
+    point();
+    if let Some(oldest) = oldest {
+        state.release(oldest, consumer);
+        ring.count_dropped();
+    }
+    point();
+    state.dropping().store(0, Ordering::Release);
+    state
+        .slot(slot)
+        .references()
+        .fetch_or(1 << consumer, Ordering::AcqRel);
+    point();
+    ring.push(slot as u32, sequence);
+}
+
+/// Finishes the delivery of a producer that died. The caller has the producer's place.
+pub(crate) fn recover(state: &ChannelState) {
+    let Some(slot) = state.delivering().load(Ordering::Acquire).checked_sub(1) else {
+        return;
+    };
+    let slot = slot as usize;
+    let sequence = state.sent().load(Ordering::Relaxed);
+    // The number may be nonsense from another process, or the producer died after its last step.
+    let is_open = slot < state.layout.slots
+        && state.slot(slot).sequence().load(Ordering::Relaxed) == sequence;
+    if !is_open {
+        state.delivering().store(0, Ordering::Release);
+        return;
+    }
+    let dropping = state.dropping().load(Ordering::Acquire);
+    let consumer = (dropping as usize).wrapping_sub(1);
+    if consumer < state.layout.consumers {
+        let ring = state.ring(consumer);
+        let head = Head::from_word(state.dropped_head().load(Ordering::Relaxed));
+        if ring.head().dropped != head.dropped {
+            state.release(ring.slot(head.number()), consumer);
+            ring.count_dropped();
+        }
+        state.dropping().store(0, Ordering::Release);
+    }
+    deliver_to_all(state, slot, sequence, Attempt::Continued);
+}

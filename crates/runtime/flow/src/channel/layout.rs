@@ -1,0 +1,151 @@
+//! Offsets of everything in a channel's memory. Every process that attaches relies on them.
+
+use crate::memory::region::ALIGN;
+
+/// Bytes of a slot before its payload: references, sequence number, time, length.
+pub(crate) const SLOT_HEAD: usize = ALIGN;
+
+/// Offsets of the words before the rings: the producer's signal, counters, and the description.
+pub(crate) mod head {
+    use super::ALIGN;
+
+    /// The signal that the producer sleeps on.
+    pub(crate) const SIGNAL: usize = 0;
+
+    // Written by the producer.
+    pub(crate) const SENT: usize = ALIGN;
+    pub(crate) const UNHEARD: usize = ALIGN + 8;
+    pub(crate) const STALLS: usize = ALIGN + 16;
+    pub(crate) const STALLED_NS: usize = ALIGN + 24;
+    /// The slot that is being delivered, plus one.
+    pub(crate) const DELIVERING: usize = ALIGN + 32;
+    /// The ring whose oldest entry is being dropped, plus one.
+    pub(crate) const DROPPING: usize = ALIGN + 40;
+    /// The head that this ring had before.
+    pub(crate) const DROPPED_HEAD: usize = ALIGN + 48;
+    pub(crate) const LOST: usize = ALIGN + 56;
+
+    pub(crate) const STARTED: usize = 2 * ALIGN;
+    pub(crate) const CLOSED: usize = 2 * ALIGN + 4;
+    pub(crate) const PRODUCERS: usize = 2 * ALIGN + 8;
+
+    /// The options of the channel: `WORDS` words of 64 bits, then the name of the items' type.
+    pub(crate) const DESCRIPTION: usize = 3 * ALIGN;
+    pub(crate) const WORDS: usize = 14;
+    pub(crate) const NAME: usize = 5 * ALIGN;
+    pub(crate) const NAME_BYTES: usize = 2 * ALIGN;
+
+    pub(crate) const SIZE: usize = NAME + NAME_BYTES;
+}
+
+/// Offsets within a ring's memory.
+pub(crate) mod ring {
+    use super::ALIGN;
+
+    // Written by the consumer, but for drops.
+    pub(crate) const HEAD: usize = 0;
+    pub(crate) const CONSUMED: usize = 8;
+
+    // Written by the producer.
+    pub(crate) const TAIL: usize = ALIGN;
+    pub(crate) const PUBLISHED: usize = ALIGN + 4;
+    pub(crate) const URGENT: usize = ALIGN + 8;
+    pub(crate) const DROPPED: usize = ALIGN + 16;
+
+    /// The signal that the consumer sleeps on.
+    pub(crate) const SIGNAL: usize = 2 * ALIGN;
+    pub(crate) const STATE: usize = 2 * ALIGN + 8;
+
+    pub(crate) const ENTRIES: usize = 3 * ALIGN;
+}
+
+/// Offsets within a slot's head.
+pub(crate) mod slot {
+    pub(crate) const REFERENCES: usize = 0;
+    pub(crate) const SEQUENCE: usize = 8;
+    pub(crate) const TIME: usize = 16;
+    pub(crate) const LENGTH: usize = 24;
+}
+
+/// Sizes and offsets in bytes. Every process computes the same from the same options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MemoryLayout {
+    /// Limit of consumers and observers.
+    pub(crate) consumers: usize,
+    /// Entries of each ring; a power of two.
+    pub(crate) entries: usize,
+    /// Slots in the pool.
+    pub(crate) slots: usize,
+    /// Size of the largest payload.
+    pub(crate) payload: usize,
+    ring_bytes: usize,
+    pool_offset: usize,
+    slot_bytes: usize,
+    /// Size of the channel's memory.
+    pub(crate) size: usize,
+}
+
+fn aligned(size: usize) -> Option<usize> {
+    size.checked_next_multiple_of(ALIGN)
+}
+
+impl MemoryLayout {
+    /// `None` if the sizes exceed the address space.
+    pub(crate) fn new(
+        consumers: usize,
+        entries: usize,
+        slots: usize,
+        payload: usize,
+    ) -> Option<MemoryLayout> {
+        let ring_bytes = aligned(entries.checked_mul(8)?)?.checked_add(ring::ENTRIES)?;
+        let pool_offset = ring_bytes.checked_mul(consumers)?.checked_add(head::SIZE)?;
+        let slot_bytes = aligned(payload)?.checked_add(SLOT_HEAD)?;
+        let size = slot_bytes.checked_mul(slots)?.checked_add(pool_offset)?;
+        Some(MemoryLayout {
+            consumers,
+            entries,
+            slots,
+            payload,
+            ring_bytes,
+            pool_offset,
+            slot_bytes,
+            size,
+        })
+    }
+
+    /// Offset of a consumer's ring.
+    #[inline]
+    pub(crate) fn ring(&self, consumer: usize) -> usize {
+        assert!(consumer < self.consumers);
+        head::SIZE + consumer * self.ring_bytes
+    }
+
+    /// Offset of a slot.
+    #[inline]
+    pub(crate) fn slot(&self, slot: usize) -> usize {
+        assert!(slot < self.slots);
+        self.pool_offset + slot * self.slot_bytes
+    }
+}
+
+const _: () = assert!(head::DESCRIPTION + 8 * head::WORDS <= head::NAME);
+const _: () = assert!(head::LOST + 8 <= head::STARTED);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_do_not_overlap_and_share_no_cache_line() {
+        let l = MemoryLayout::new(3, 8, 5, 100).unwrap();
+        let mut parts = vec![(0, head::SIZE)];
+        parts.extend((0..3).map(|c| (l.ring(c), l.ring(c) + ring::ENTRIES + 8 * 8)));
+        parts.extend((0..5).map(|s| (l.slot(s), l.slot(s) + SLOT_HEAD + 100)));
+        for pair in parts.windows(2) {
+            assert!(pair[0].1.next_multiple_of(ALIGN) <= pair[1].0, "{pair:?}");
+            assert_eq!(pair[1].0 % ALIGN, 0);
+        }
+        assert!(parts.last().unwrap().1 <= l.size);
+        assert_eq!(MemoryLayout::new(1, 1, usize::MAX / 64, 4096), None);
+    }
+}

@@ -1,0 +1,60 @@
+//! What a channel counts.
+
+use super::ring::{Ring, CONSUMER, OBSERVER};
+use super::state::ChannelState;
+use crate::memory::atomics::Ordering;
+
+/// Counters of a channel's producers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProducerStats {
+    /// Items sent.
+    pub sent: u64,
+    /// Items among them that were sent while no consumer was attached.
+    pub unheard: u64,
+    /// How often the producer had to wait for a consumer.
+    pub stalls: u64,
+    /// How long it waited in total.
+    pub stalled_ns: u64,
+    /// Consumers that died, and whose payloads the channel has reclaimed.
+    pub lost_consumers: u64,
+}
+
+/// Counters of a consumer or observer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ConsumerStats {
+    /// Items that it can receive.
+    pub waiting: u64,
+    /// Items that it has not consumed yet: those that wait, and those that it borrows.
+    pub in_flight: u64,
+    /// Items that were dropped for newer ones before it received them.
+    pub dropped: u64,
+    /// It is an observer: the producer never waits for it.
+    pub observer: bool,
+}
+
+pub(crate) fn of_producer(state: &ChannelState) -> ProducerStats {
+    ProducerStats {
+        sent: state.sent().load(Ordering::Relaxed),
+        unheard: state.unheard().load(Ordering::Relaxed),
+        stalls: state.stalls().load(Ordering::Relaxed),
+        stalled_ns: state.stalled_ns().load(Ordering::Relaxed),
+        lost_consumers: state.lost().load(Ordering::Relaxed),
+    }
+}
+
+pub(crate) fn of_consumer(ring: &Ring<'_>) -> ConsumerStats {
+    ConsumerStats {
+        waiting: u64::from(ring.waiting()),
+        in_flight: u64::from(ring.in_flight()),
+        dropped: ring.dropped(),
+        observer: ring.state().load(Ordering::Relaxed) == OBSERVER,
+    }
+}
+
+/// Number of consumers that are attached, observers not included.
+pub(crate) fn attached(state: &ChannelState) -> usize {
+    state
+        .rings()
+        .filter(|r| r.state().load(Ordering::Acquire) == CONSUMER)
+        .count()
+}

@@ -1,0 +1,19 @@
+//! How threads wait: the clock, the kernel's futexes, and what sleeps on them.
+//!
+//! Each module uses those above it only:
+//!
+//! | module | job |
+//! |---|---|
+//! | `clock` | CLOCK_MONOTONIC in ns |
+//! | `futex` | the kernel's calls |
+//! | `signal` | a place in memory where one thread sleeps until it is notified |
+//! | `waker` | one place to sleep for everything that a thread waits for |
+
+pub mod clock;
+mod futex;
+mod signal;
+mod waker;
+
+pub(crate) use signal::Signal;
+pub use waker::Waker;
+pub(crate) use waker::{WakerWords, MAX_REMOTE_SIGNALS};

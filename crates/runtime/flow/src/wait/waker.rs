@@ -1,0 +1,117 @@
+//! One place to sleep for everything that a thread waits for.
+
+use super::signal::{wait_any, Signal, MAX_SIGNALS};
+use crate::memory::atomics::{AtomicU32, Ordering};
+use crate::memory::Memory;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Limit of signals in shared memory that one waker waits for.
+pub(crate) const MAX_REMOTE_SIGNALS: usize = MAX_SIGNALS - 1;
+
+/// The place where a thread sleeps. Give it to each of the thread's consumers
+/// ([`Channel::consumer_on`](crate::Channel::consumer_on)), so that an item at any of them wakes it.
+///
+/// Up to 32 of them may be consumers of channels in shared memory. On kernels before 5.16, which
+/// cannot wait for several words, a thread with such consumers polls every ms instead.
+#[derive(Clone, Default)]
+pub struct Waker {
+    words: Arc<WakerWords>,
+}
+
+/// What a [`Waker`] and the producers that notify it share.
+#[derive(Default)]
+pub(crate) struct WakerWords {
+    count: AtomicU32,
+    sleepers: AtomicU32,
+    /// Signals in shared memory: their producers cannot reach the words above.
+    remote: Mutex<Vec<Arc<RemoteSignal>>>,
+    /// Their number, so that a thread without any takes no lock.
+    remotes: AtomicUsize,
+}
+
+/// A consumer's signal in shared memory, which stays mapped as long as this value lives.
+struct RemoteSignal {
+    memory: Memory,
+    offset: usize,
+}
+
+impl RemoteSignal {
+    fn signal(&self) -> Signal<'_> {
+        Signal::at(&self.memory, self.offset)
+    }
+}
+
+impl WakerWords {
+    #[inline]
+    pub(crate) fn signal(&self) -> Signal<'_> {
+        Signal::local(&self.count, &self.sleepers)
+    }
+
+    fn remote(&self) -> MutexGuard<'_, Vec<Arc<RemoteSignal>>> {
+        self.remote.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+impl std::fmt::Debug for Waker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Waker of {} remote consumers", self.words.remote().len())
+    }
+}
+
+impl Waker {
+    /// A place where no thread sleeps yet.
+    pub fn new() -> Waker {
+        Waker::default()
+    }
+
+    /// Wakes the thread that sleeps here. Real-time safe: a system call only if one does.
+    pub fn wake(&self) {
+        self.words.signal().notify();
+    }
+
+    /// Sleeps until `ready` returns true, which is asked again after each wake-up, or until
+    /// `deadline_ns` (CLOCK_MONOTONIC); returns the last answer. Consumers that join meanwhile count
+    /// from the next call on. With consumers in shared memory it takes a lock while it copies their
+    /// list; only joining and leaving take that lock too. Without such consumers it takes none.
+    pub fn wait(&self, deadline_ns: Option<u64>, ready: impl FnMut() -> bool) -> bool {
+        if self.words.remotes.load(Ordering::Acquire) == 0 {
+            return self.words.signal().wait(deadline_ns, ready);
+        }
+        const NONE: Option<Arc<RemoteSignal>> = None;
+        let mut remote = [NONE; MAX_REMOTE_SIGNALS];
+        let mut count = 0;
+        for (copy, signal) in remote.iter_mut().zip(&*self.words.remote()) {
+            *copy = Some(Arc::clone(signal));
+            count += 1;
+        }
+        let mut signals = [self.words.signal(); MAX_SIGNALS];
+        for (signal, remote) in signals[1..].iter_mut().zip(remote.iter().flatten()) {
+            *signal = remote.signal();
+        }
+        wait_any(&signals[..1 + count], deadline_ns, ready)
+    }
+
+    pub(crate) fn words(&self) -> &Arc<WakerWords> {
+        &self.words
+    }
+
+    /// Waits for the signal at this offset too; `false` if there are too many.
+    pub(crate) fn join(&self, memory: &Memory, offset: usize) -> bool {
+        let mut remote = self.words.remote();
+        if remote.len() >= MAX_REMOTE_SIGNALS {
+            return false;
+        }
+        let memory = memory.clone();
+        remote.push(Arc::new(RemoteSignal { memory, offset }));
+        self.words.remotes.store(remote.len(), Ordering::Release);
+        true
+    }
+
+    /// No longer waits for the signal at this offset.
+    pub(crate) fn leave(&self, memory: &Memory, offset: usize) {
+        let mut remote = self.words.remote();
+        remote.retain(|r| !r.memory.is(memory) || r.offset != offset);
+        self.words.remotes.store(remote.len(), Ordering::Release);
+    }
+}

@@ -10,29 +10,28 @@
 //! DIR/*.svg          plots
 //! ```
 //!
-//! [`Experiment`]: experiment::Experiment
-//! [`registry`]: experiment::registry
-//! [`run`]: experiment::run
-//! [`Context`]: experiment::Context
-mod arms;
-mod children;
-mod ctf;
-mod experiment;
+//! | module | job |
+//! |---|---|
+//! | [`frame`] | runs an experiment and writes its results |
+//! | [`measure`] | what experiments measure with |
+//! | [`plot`] | draws SVG |
+//! | [`experiments`] | one module each; they use the three above, and not each other |
+//! | [`mod@registry`] | the list of experiments |
+//!
+//! [`Experiment`]: frame::Experiment
+//! [`registry`]: registry::registry
+//! [`run`]: frame::run
+//! [`Context`]: frame::Context
 mod experiments;
-mod generate;
-mod machine;
-mod native;
+mod frame;
+mod measure;
 mod plot;
-mod recorder;
-mod report;
-mod rng;
-mod ros;
-mod stats;
-mod uprobe;
-mod watchdog;
+mod registry;
 
 use clap::Parser;
-use experiment::{find, registry, LabError, Options};
+use frame::{LabError, Options};
+use measure::generate;
+use registry::{find, registry};
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -150,7 +149,7 @@ fn execute(args: Args) -> Result<(), MainError> {
             .unwrap_or_else(|| PathBuf::from("results").join(&name)),
         onbeat: args.onbeat.unwrap_or_else(onbeat_beside),
     };
-    let results = experiment::run(experiment.as_ref(), &options)?;
+    let results = frame::run(experiment.as_ref(), &options)?;
     write!(out, "{}", results.text())?;
     writeln!(out, "written to {}", options.dir.display())?;
     Ok(())

@@ -1,13 +1,13 @@
 //! `model`: how fast a trace becomes a model, and in how much memory.
 
-use crate::arms::schedule;
-use crate::children::Ended;
-use crate::ctf::write_ctf;
-use crate::experiment::{Context, Experiment, LabError};
-use crate::generate::write_trace;
+use crate::frame::children::Ended;
+use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::{Context, Experiment, LabError};
+use crate::measure::arms::schedule;
+use crate::measure::ctf::write_ctf;
+use crate::measure::generate::write_trace;
+use crate::measure::stats::{bootstrap, fit_line, median};
 use crate::plot::{lines, Axes, Line};
-use crate::report::{number, Figure, Report, Table, Target};
-use crate::stats::{bootstrap, fit_line, median};
 use onbeat_trace::Reader;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -211,7 +211,7 @@ fn model(context: &Context, trace: &Path) -> Result<(f64, Ended), LabError> {
         .arg(&output)
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
-    crate::children::pin(&mut command, 0);
+    crate::frame::children::pin(&mut command, 0);
     let clock = Instant::now();
     let mut child = context.spawn(&mut command)?;
     let ended = child
@@ -324,7 +324,7 @@ fn read_peer(context: &Context, command: &mut Command) -> Result<Ended, LabError
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
-    crate::children::pin(command, 0);
+    crate::frame::children::pin(command, 0);
     let mut child = context.spawn(command)?;
     match child
         .wait(Duration::from_secs(3600))

@@ -1,8 +1,8 @@
 //! `parking`: the thesis' Table 3.3 and Figure 3.9 for the parking demo, over many short runs.
 
-use crate::experiment::{Context, Experiment, LabError};
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, Experiment, LabError};
 use crate::plot::{lines, Axes, Line};
-use crate::report::{number, Figure, Report, Table};
 use onbeat_model::schema::{Callback, Model};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

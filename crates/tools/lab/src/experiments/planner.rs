@@ -1,11 +1,11 @@
 //! `planner`: what placing the slots well is worth, and what it costs to find the places: Figure 4.7 of
 //! the thesis, with its particle swarm beside.
 
-use crate::experiment::{cache_dir, Context, Experiment, LabError};
+use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::rng::Rng;
+use crate::frame::{cache_dir, Context, Experiment, LabError};
+use crate::measure::stats::{mean, median};
 use crate::plot::{lines, Axes, Line};
-use crate::report::{number, Figure, Report, Table, Target};
-use crate::rng::Rng;
-use crate::stats::{mean, median};
 use onbeat_plan::bands::{average_ns, optimal, random, Constraints, Samples};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;

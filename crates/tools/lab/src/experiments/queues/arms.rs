@@ -1,8 +1,8 @@
 //! What is compared: the paper's concepts on onbeat's channels, and ROS 1 and ROS 2 as peers.
 
 use super::peer::{Peer, Seat};
-use crate::experiment::{cache_dir, Context, LabError};
-use crate::ros;
+use crate::frame::{cache_dir, Context, LabError};
+use crate::measure::ros;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;

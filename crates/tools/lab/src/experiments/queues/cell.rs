@@ -4,8 +4,8 @@ use super::arms::{Arm, Programs, DEPTH};
 use super::kpis::{self, Log, StreamKpis};
 use super::peer::{busy_s, monotonic_ns, Peer, Seat};
 use super::streams::{Arrivals, Kind};
-use crate::experiment::{Context, LabError};
-use crate::stats::mean;
+use crate::frame::{Context, LabError};
+use crate::measure::stats::mean;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 

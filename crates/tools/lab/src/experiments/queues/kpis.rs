@@ -8,7 +8,7 @@
 //! this definition does not give; so the *spread of cycles* stands beside it: the longest minus the
 //! shortest time between two outputs.
 
-use crate::stats::mean;
+use crate::measure::stats::mean;
 
 /// A message as the consumer saw it, times in ns (CLOCK_MONOTONIC).
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -13,9 +13,9 @@ mod peer;
 pub mod streams;
 mod tables;
 
-use crate::arms::schedule;
-use crate::experiment::{Context, Experiment, LabError};
-use crate::report::Report;
+use crate::frame::report::Report;
+use crate::frame::{Context, Experiment, LabError};
+use crate::measure::arms::schedule;
 use arms::{Programs, ARMS};
 use cell::Setting;
 use outcome::{Outcome, Row};

@@ -2,9 +2,9 @@
 
 use super::arms::{index, ARMS};
 use super::cell::{Measured, Setting};
-use crate::experiment::{Context, LabError};
-use crate::rng::Rng;
-use crate::stats::{bootstrap, mean, median, Estimate};
+use crate::frame::rng::Rng;
+use crate::frame::{Context, LabError};
+use crate::measure::stats::{bootstrap, mean, median, Estimate};
 
 /// One measurement.
 pub(super) struct Row {

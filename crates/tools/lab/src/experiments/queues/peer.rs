@@ -1,7 +1,7 @@
 //! A program under measurement: started on its core, spoken to through pipes, observed from outside.
 
-use crate::children::{self, Guarded};
-use crate::experiment::{Context, LabError};
+use crate::frame::children::{self, Guarded};
+use crate::frame::{Context, LabError};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

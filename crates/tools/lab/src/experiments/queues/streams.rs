@@ -13,8 +13,8 @@
 //! mean, in an order that the seed gives. So every stream has the table's minimum, mean and maximum,
 //! and a short one has the shape of a long one.
 
-use crate::experiment::LabError;
-use crate::rng::Rng;
+use crate::frame::rng::Rng;
+use crate::frame::LabError;
 use std::path::Path;
 
 /// Minimum, mean and maximum of a time, ns.

@@ -5,10 +5,10 @@ use super::cell::Setting;
 use super::outcome::{Kpi, Outcome, CPU, CPU_PER_MESSAGE, CYCLES, DELAY, JITTER, KPIS, LOSS, RAM};
 use super::streams::{Spread, CAN, RADAR};
 use super::{Plan, COUNTS};
-use crate::experiment::{Context, LabError};
+use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::{Context, LabError};
+use crate::measure::stats::{bootstrap, mean, median, Sorted};
 use crate::plot::{lines, percentiles, Axes, Line};
-use crate::report::{number, Figure, Report, Table, Target};
-use crate::stats::{bootstrap, mean, median, Sorted};
 
 /// The paper's values for 1, 2, 4, 8 and 10 streams, in the order of [`KPIS`] without the spread of
 /// cycles, which it does not have: CPU, RAM, delay, jitter, loss.
@@ -325,7 +325,7 @@ fn compare(context: &Context, report: &mut Report, outcome: &Outcome, kind: &str
             report.figure(Figure::new(name, e.value, "%").interval(e.low, e.high));
         }
         for (kpi, paper, limit) in limits {
-            let figure = |name: String, e: crate::stats::Estimate, paper: f64| {
+            let figure = |name: String, e: crate::measure::stats::Estimate, paper: f64| {
                 Figure::new(name, e.value, "%")
                     .target(Target::AtMost(limit))
                     .baseline(paper, "paper, Table V")

@@ -1,6 +1,6 @@
 //! The applications that are shaped: how they are started, and which of their chains is meant.
 
-use crate::experiment::{cache_dir, Context, LabError};
+use crate::frame::{cache_dir, Context, LabError};
 use onbeat_model::schema::Chain;
 use onbeat_model::Model;
 use std::fs::File;

@@ -1,13 +1,13 @@
 //! Arms: an application under a plan, run in turns with others, and what came of it.
 
 use super::app::{onbeat, App, DOMAIN};
-use crate::arms::schedule;
-use crate::children::Guarded;
-use crate::experiment::{Context, LabError};
+use crate::frame::children::Guarded;
+use crate::frame::report::Report;
+use crate::frame::rng::Rng;
+use crate::frame::{Context, LabError};
+use crate::measure::arms::schedule;
+use crate::measure::stats::Sorted;
 use crate::plot;
-use crate::report::Report;
-use crate::rng::Rng;
-use crate::stats::Sorted;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,7 +1,7 @@
 //! The machine's floor: how late a real-time thread wakes here, whoever schedules it.
 
-use crate::experiment::{Context, LabError};
-use crate::report::{Figure, Report};
+use crate::frame::report::{Figure, Report};
+use crate::frame::{Context, LabError};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 

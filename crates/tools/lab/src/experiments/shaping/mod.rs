@@ -11,8 +11,8 @@ mod floor;
 mod parking;
 mod synthetic;
 
-use crate::experiment::{Context, Experiment, LabError};
-use crate::report::Report;
+use crate::frame::report::Report;
+use crate::frame::{Context, Experiment, LabError};
 
 /// A part adds its tables and figures to the report.
 type Part = fn(&mut Context, &mut Report) -> Result<(), LabError>;

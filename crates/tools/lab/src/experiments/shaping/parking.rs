@@ -2,8 +2,8 @@
 
 use super::app::{self, App};
 use super::arm::{self, Arm, Turns};
-use crate::experiment::{Context, LabError};
-use crate::report::{number, Figure, Report, Table, Target};
+use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::{Context, LabError};
 
 /// Table 4.2: callback and its measured worst case, ms.
 const TABLE_4_2: [(&str, f64); 5] = [

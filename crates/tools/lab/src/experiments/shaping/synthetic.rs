@@ -2,9 +2,9 @@
 
 use super::app::{self, App};
 use super::arm::{self, Arm, Outcome, Turns};
-use crate::experiment::{Context, LabError};
-use crate::report::{number, Figure, Report, Table};
-use crate::stats::Sorted;
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, LabError};
+use crate::measure::stats::Sorted;
 use std::path::Path;
 
 /// Table 4.1: interfering load, ms in 100 ms; maximum latency and jitter under SCHED_FIFO, ms.

@@ -1,12 +1,12 @@
 //! What one probe hit costs, by the instruction it sits on, with and without the placement logic.
 
-use crate::arms::{interleave, ArmSamples};
-use crate::children::Guarded;
-use crate::experiment::{Context, LabError};
-use crate::native;
+use crate::frame::children::Guarded;
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, LabError};
+use crate::measure::arms::{interleave, ArmSamples};
+use crate::measure::native;
+use crate::measure::uprobe::Uprobe;
 use crate::plot::{bars, Bar};
-use crate::report::{number, Figure, Report, Table};
-use crate::uprobe::Uprobe;
 use onbeat_record::elf::Symbols;
 use onbeat_record::placement::{place, Place, Placement};
 use onbeat_record::probes::{Distribution, Library, PROBES};
@@ -144,7 +144,7 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<Costs, LabE
         "cost per probe hit: forms of entry blocks",
         Duration::from_secs(900),
     );
-    let kernel = crate::machine::Machine::here().kernel;
+    let kernel = crate::frame::machine::Machine::here().kernel;
     let fast_nop = fast_nop(&kernel);
     let rounds = context.pick(30, 5);
     let calls = context.pick(20_000, 4_000);
@@ -186,7 +186,7 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<Costs, LabE
     let mut target = Callee::start(context, &program, None)?;
     let samples = run_spots(context, "hits", &mut target, &spots, rounds, calls)?;
     drop(target);
-    context.raw_arms("hits.csv", &samples)?;
+    samples.save(context, "hits.csv")?;
     let index = |name: &str| samples.names().iter().position(|n| n == name);
 
     let mut table = Table::new(
@@ -314,7 +314,7 @@ fn real_functions(
     let mut target = Callee::start(
         context,
         program,
-        Some((&library, &crate::ros::loader_path(&env))),
+        Some((&library, &crate::measure::ros::loader_path(&env))),
     )?;
     let rounds = context.pick(30, 5);
     let samples = run_spots(
@@ -326,7 +326,7 @@ fn real_functions(
         context.pick(20_000, 4_000),
     )?;
     drop(target);
-    context.raw_arms(&format!("hits-{distribution}.csv"), &samples)?;
+    samples.save(context, &format!("hits-{distribution}.csv"))?;
 
     let mut table = Table::new(
         format!("Cost of one hit in ROS 2 {distribution}'s libtracetools, us"),
@@ -353,7 +353,7 @@ fn real_functions(
         ]);
     }
     report.tables.push(table);
-    let mean = crate::stats::mean;
+    let mean = crate::measure::stats::mean;
     report.figure(
         Figure::new(
             format!("hit.{distribution}.placed"),

@@ -1,13 +1,13 @@
 //! What recording adds to the latency of a message between two compiled nodes.
 
-use crate::arms::{schedule, ArmSamples};
-use crate::children::{self, Guarded};
-use crate::experiment::{Context, LabError};
+use crate::frame::children::{self, Guarded};
+use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::{Context, LabError};
+use crate::measure::arms::{schedule, ArmSamples};
+use crate::measure::recorder::Recorder;
+use crate::measure::stats::{bootstrap, mean, Estimate};
+use crate::measure::{native, ros};
 use crate::plot::{bars, percentiles, Bar};
-use crate::recorder::Recorder;
-use crate::report::{number, Figure, Report, Table, Target};
-use crate::stats::{bootstrap, mean, Estimate};
-use crate::{native, ros};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -181,12 +181,12 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<(), LabErro
             rate_hz,
             kib,
         } = c.setting;
-        raw.arms(
-            &c.message,
+        c.message.write(
+            &mut raw,
             &format!("{},{rate_hz},{kib},callback,", policy.name()),
         )?;
-        raw.arms(
-            &c.release,
+        c.release.write(
+            &mut raw,
             &format!("{},{rate_hz},{kib},release,", policy.name()),
         )?;
     }

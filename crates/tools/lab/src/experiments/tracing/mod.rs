@@ -4,8 +4,8 @@ mod hits;
 mod latency;
 mod usage;
 
-use crate::experiment::{Context, Experiment, LabError};
-use crate::report::Report;
+use crate::frame::report::Report;
+use crate::frame::{Context, Experiment, LabError};
 
 /// The experiment.
 pub struct Tracing;

@@ -1,10 +1,10 @@
 //! What recording a whole application costs: CPU time of probes and recorder, and bytes of trace
 //! (the parking demo and SYN together, as in the thesis' section 3.7).
 
-use crate::experiment::{Context, LabError};
-use crate::recorder::{recorded, Recorded};
-use crate::report::{number, Figure, Report, Table, Target};
-use crate::uprobe::{program_name, programs_of, ProgramStats, RunStats};
+use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::{Context, LabError};
+use crate::measure::recorder::{recorded, Recorded};
+use crate::measure::uprobe::{program_name, programs_of, ProgramStats, RunStats};
 use onbeat_trace::manifest::ProbeInfo;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -2,9 +2,9 @@
 
 use super::peers::{Peers, Program};
 use super::session::{Group, Run};
-use crate::experiment::{Context, LabError};
-use crate::report::{number, Figure, Report, Table, Target};
-use crate::stats::Sorted;
+use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::{Context, LabError};
+use crate::measure::stats::Sorted;
 use std::time::Duration;
 
 /// Tasks between two looks at the clock; the program has the same number.

@@ -4,11 +4,11 @@
 use super::peers::{self, Arm, Peers, Program};
 use super::session::{Place, Run, Runner, Sample, Usage};
 use super::{size_id, size_name};
-use crate::arms::{schedule, ArmSamples};
-use crate::experiment::{Context, LabError};
+use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::{Context, LabError};
+use crate::measure::arms::{schedule, ArmSamples};
+use crate::measure::stats::{bootstrap, Sorted};
 use crate::plot::{curves, percentiles, Curve};
-use crate::report::{number, Figure, Report, Table, Target};
-use crate::stats::{bootstrap, Sorted};
 use std::time::Duration;
 
 /// From 64 B to 4 MiB.
@@ -135,7 +135,7 @@ fn one_setting<'s>(
     report: &mut Report,
     peers: &Peers,
     setting: &'s Setting,
-    raw: &mut crate::experiment::Raw,
+    raw: &mut crate::frame::Raw,
 ) -> Result<Measured<'s>, LabError> {
     let rounds: usize = match setting.place {
         Place::Processes(_) => context.pick(8, 2),

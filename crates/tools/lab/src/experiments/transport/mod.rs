@@ -10,8 +10,8 @@ mod session;
 mod stall;
 mod subscribers;
 
-use crate::experiment::{Context, Experiment, LabError};
-use crate::report::Report;
+use crate::frame::report::Report;
+use crate::frame::{Context, Experiment, LabError};
 use peers::Peers;
 
 /// The experiment.

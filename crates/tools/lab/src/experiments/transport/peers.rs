@@ -1,9 +1,9 @@
 //! Which peers there are, how their programs are built, and what each needs to run.
 
-use crate::children::{self, Guarded};
-use crate::experiment::{cache_dir, Context, LabError};
-use crate::report::Report;
-use crate::{native, ros};
+use crate::frame::children::{self, Guarded};
+use crate::frame::report::Report;
+use crate::frame::{cache_dir, Context, LabError};
+use crate::measure::{native, ros};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

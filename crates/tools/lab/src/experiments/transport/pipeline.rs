@@ -3,10 +3,10 @@
 
 use super::peers::{Peers, Program};
 use super::session::{Group, Run, Usage};
-use crate::arms::{schedule, ArmSamples};
-use crate::experiment::{Context, LabError};
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, LabError};
+use crate::measure::arms::{schedule, ArmSamples};
 use crate::plot::{bars, percentiles, Bar};
-use crate::report::{number, Figure, Report, Table};
 use std::time::Duration;
 
 const RATE_HZ: f64 = 30.0;
@@ -122,7 +122,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         }
     }
     drop(groups);
-    context.raw_arms("pipeline.csv", &samples)?;
+    samples.save(context, "pipeline.csv")?;
     summarise(context, report, &ways, &samples, &used)
 }
 

@@ -1,9 +1,9 @@
 //! The processes of one arm: started once, told what to do in each round, ended in good order.
 
 use super::peers::{Arm, Peers};
-use crate::children::{self, Guarded};
-use crate::experiment::{Context, LabError};
-use crate::report::Report;
+use crate::frame::children::{self, Guarded};
+use crate::frame::report::Report;
+use crate::frame::{Context, LabError};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::ops::AddAssign;

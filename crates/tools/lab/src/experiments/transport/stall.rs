@@ -4,10 +4,10 @@
 use super::latency::latency_us;
 use super::peers::{self, Arm, Peers};
 use super::session::{Place, Run, Sample, Session};
-use crate::arms::{schedule, ArmSamples};
-use crate::experiment::{Context, LabError};
+use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::{Context, LabError};
+use crate::measure::arms::{schedule, ArmSamples};
 use crate::plot::percentiles;
-use crate::report::{number, Figure, Report, Table, Target};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         }
     }
     drop(sessions);
-    context.raw_arms("stall.csv", &samples)?;
+    samples.save(context, "stall.csv")?;
     summarise(context, report, &samples, &waiting)
 }
 

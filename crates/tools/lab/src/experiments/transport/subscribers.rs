@@ -3,10 +3,10 @@
 use super::latency::{latency_us, rate_hz};
 use super::peers::{self, Arm, Peers};
 use super::session::{Place, Run, Runner, Usage};
-use crate::arms::{schedule, ArmSamples};
-use crate::experiment::{Context, LabError};
+use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::{Context, LabError};
+use crate::measure::arms::{schedule, ArmSamples};
 use crate::plot::{curves, Curve};
-use crate::report::{number, Figure, Report, Table, Target};
 use std::time::Duration;
 
 const BYTES: usize = 65_536;

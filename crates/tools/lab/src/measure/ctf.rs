@@ -1,7 +1,7 @@
 //! Writes events in the Common Trace Format 1.8, which the peers' readers understand (LTTng's
 //! format: babeltrace2, and tracetools_read on top of it).
 
-use crate::experiment::LabError;
+use crate::frame::LabError;
 use onbeat_trace::event::Name;
 use onbeat_trace::table::{self, FieldSink, FieldType};
 use onbeat_trace::Event;

@@ -1,6 +1,6 @@
 //! Made-up traces of any length, written to a directory.
 
-use crate::experiment::LabError;
+use crate::frame::LabError;
 use onbeat_trace::generate::generate;
 use onbeat_trace::{Writer, WriterOptions};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The smallest possible uprobe: a BPF program that returns at once, so that what a hit costs is
 //! the kernel's trap alone. And the kernel's accounting of BPF programs.
 
-use crate::experiment::LabError;
+use crate::frame::LabError;
 use std::ffi::CString;
 use std::fs;
 use std::io;

@@ -1,6 +1,6 @@
 //! Statistics over raw samples: exact percentiles, and estimates with their uncertainty.
 
-use crate::rng::Rng;
+use crate::frame::rng::Rng;
 use serde::Serialize;
 
 /// Samples in ascending order.

@@ -1,9 +1,9 @@
 //! Interleaved arms: what is compared alternates within one run, so that drift of the machine hits
 //! every arm alike, and figures are ratios and differences of neighbours.
 
-use crate::rng::Rng;
-use crate::stats::{bootstrap, mean, Estimate, Sorted};
-use std::io::{self, Write};
+use crate::frame::rng::Rng;
+use crate::frame::{Context, LabError, Raw};
+use crate::measure::stats::{bootstrap, mean, Estimate, Sorted};
 
 /// Resamplings behind a confidence interval.
 const RESAMPLES: usize = 400;
@@ -131,16 +131,31 @@ impl ArmSamples {
         })
     }
 
-    /// Writes every sample as `prefix,arm,round,value`, without a header.
-    pub fn write_csv(&self, out: &mut dyn Write, prefix: &str) -> io::Result<()> {
-        for (round, arms) in self.rounds.iter().enumerate() {
-            for (name, values) in self.names.iter().zip(arms) {
-                for value in values {
-                    writeln!(out, "{prefix}{name},{round},{value}")?;
-                }
-            }
-        }
-        Ok(())
+    /// Every sample as a line `arm,round,value` behind a prefix.
+    fn lines<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = String> + 'a {
+        self.rounds
+            .iter()
+            .enumerate()
+            .flat_map(move |(round, arms)| {
+                self.names.iter().zip(arms).flat_map(move |(name, values)| {
+                    values
+                        .iter()
+                        .map(move |v| format!("{prefix}{name},{round},{v}"))
+                })
+            })
+    }
+
+    /// Writes every sample into a file, each line behind a prefix.
+    pub fn write(&self, raw: &mut Raw, prefix: &str) -> Result<(), LabError> {
+        self.lines(prefix)
+            .try_for_each(|line| raw.line(format_args!("{line}")))
+    }
+
+    /// Writes every sample into a file of its own with the columns `arm,round,value`.
+    pub fn save(&self, context: &mut Context, file: &str) -> Result<(), LabError> {
+        let mut raw = context.raw(file, "arm,round,value")?;
+        self.write(&mut raw, "")?;
+        raw.finish()
     }
 }
 
@@ -190,12 +205,9 @@ mod tests {
         let added = samples.added_mean(0, 1, &mut Rng::new(1));
         assert!((added.value - 3.0).abs() < 1e-6, "{added:?}");
         assert!(added.low <= 3.0 && 3.0 <= added.high);
-        let mut csv = Vec::new();
-        samples.write_csv(&mut csv, "100,").unwrap();
-        let text = String::from_utf8(csv).unwrap();
-        assert_eq!(text.lines().count(), 2 * 20 * 50);
-        assert!(text
-            .lines()
+        assert_eq!(samples.lines("100,").count(), 2 * 20 * 50);
+        assert!(samples
+            .lines("100,")
             .all(|l| l.starts_with("100,off,") || l.starts_with("100,on,")));
     }
 

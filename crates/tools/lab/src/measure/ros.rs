@@ -1,6 +1,6 @@
 //! How programs run within a ROS 2 environment made of wheels.
 
-use crate::experiment::LabError;
+use crate::frame::LabError;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;

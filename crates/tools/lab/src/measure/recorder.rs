@@ -1,7 +1,7 @@
 //! `onbeat record` as a child of an experiment.
 
-use crate::children::Guarded;
-use crate::experiment::{Context, LabError};
+use crate::frame::children::Guarded;
+use crate::frame::{Context, LabError};
 use onbeat_trace::{Manifest, Reader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,6 +1,6 @@
 //! Small C programs that experiments measure: compiled where they run, from source in the binary.
 
-use crate::experiment::{cache_dir, LabError};
+use crate::frame::{cache_dir, LabError};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;

@@ -1,0 +1,109 @@
+//! Why an experiment could not be done, in one line with the way out.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why an experiment could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// No experiment of this name.
+    #[error("no experiment '{0}': `onbeat-lab` lists them")]
+    Unknown(String),
+    /// No part of this name.
+    #[error("no part '{part}' in {experiment}: it has {}", if known.is_empty() { "none" } else { known })]
+    NoPart {
+        /// What was asked for.
+        part: String,
+        /// Of which experiment.
+        experiment: &'static str,
+        /// What there is.
+        known: String,
+    },
+    /// The experiment has no streams.
+    #[error("{experiment} streams no messages: leave --arrivals out")]
+    NoArrivals {
+        /// Which.
+        experiment: &'static str,
+    },
+    /// A file could not be read or written.
+    #[error("{action} {}: {source}", path.display())]
+    File {
+        /// What was tried: "writing", "reading".
+        action: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A program could not be started, or ended badly.
+    #[error("running {program}: {why}")]
+    Program {
+        /// Which.
+        program: String,
+        /// What happened, and what to do where that is known.
+        why: String,
+    },
+    /// Something that the experiment needs is not there.
+    #[error("{what} is missing: {fix}")]
+    Missing {
+        /// What.
+        what: String,
+        /// How to get it.
+        fix: String,
+    },
+    /// A program or file said something that cannot be used.
+    #[error("{what} is not as expected: {why}")]
+    Unexpected {
+        /// What.
+        what: String,
+        /// Why.
+        why: String,
+    },
+    /// The kernel refused something.
+    #[error("{action}: {source}; run as root on Linux 5.8 or newer")]
+    Kernel {
+        /// What was tried.
+        action: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A plot could not be drawn.
+    #[error("drawing the plot {name}: {why}")]
+    Plot {
+        /// File name.
+        name: String,
+        /// What happened.
+        why: String,
+    },
+}
+
+impl LabError {
+    /// For `map_err` after file operations.
+    pub fn file(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> LabError {
+        let path = path.into();
+        move |source| LabError::File {
+            action,
+            path,
+            source,
+        }
+    }
+
+    /// A program that could not be run or failed.
+    pub fn program(program: impl Into<String>, why: impl ToString) -> LabError {
+        LabError::Program {
+            program: program.into(),
+            why: why.to_string(),
+        }
+    }
+
+    /// Something unusable.
+    pub fn unexpected(what: impl Into<String>, why: impl ToString) -> LabError {
+        LabError::Unexpected {
+            what: what.into(),
+            why: why.to_string(),
+        }
+    }
+}

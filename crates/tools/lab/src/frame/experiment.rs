@@ -1,0 +1,40 @@
+//! What an experiment is, and how it is asked to run.
+
+use super::{Context, LabError, Report};
+use std::path::PathBuf;
+
+/// A measurement that can be repeated with one command.
+pub trait Experiment {
+    /// Its name on the command line.
+    fn name(&self) -> &'static str;
+    /// One line on what it shows, and which table or figure of the papers stands beside it.
+    fn about(&self) -> &'static str;
+    /// Parts that can be run alone; none when it is a whole.
+    fn parts(&self) -> &'static [&'static str] {
+        &[]
+    }
+    /// Whether it can stream a recording of arrivals.
+    fn takes_arrivals(&self) -> bool {
+        false
+    }
+    /// Does it. Parts that this machine cannot do go into [`Report::skipped`]; an error is for
+    /// when nothing can be said.
+    fn run(&self, context: &mut Context) -> Result<Report, LabError>;
+}
+
+/// How an experiment is to be run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Fewer and shorter runs: to see that it works, not to quote figures.
+    pub quick: bool,
+    /// Only this part of an experiment that has parts.
+    pub only: Option<String>,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// A recording of arrivals to stream instead of made-up ones, for experiments with streams.
+    pub arrivals: Option<PathBuf>,
+    /// Directory for the results; made if need be.
+    pub dir: PathBuf,
+    /// The `onbeat` program, for experiments that record.
+    pub onbeat: PathBuf,
+}

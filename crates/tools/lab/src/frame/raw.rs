@@ -1,0 +1,53 @@
+//! Files of results: complete under their name, or not there.
+
+use super::LabError;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// A file of raw samples that is being written.
+pub struct Raw {
+    out: BufWriter<File>,
+    path: PathBuf,
+    temporary: PathBuf,
+}
+
+impl Raw {
+    pub(super) fn create(path: &Path, header: &str) -> Result<Self, LabError> {
+        let temporary = temporary_name(path);
+        let file = File::create(&temporary).map_err(LabError::file("writing", &temporary))?;
+        let mut raw = Raw {
+            out: BufWriter::new(file),
+            path: path.to_path_buf(),
+            temporary,
+        };
+        raw.line(format_args!("{header}"))?;
+        Ok(raw)
+    }
+
+    /// Writes one line.
+    pub fn line(&mut self, line: std::fmt::Arguments<'_>) -> Result<(), LabError> {
+        writeln!(self.out, "{line}").map_err(LabError::file("writing", &self.temporary))
+    }
+
+    /// Gives the file its name.
+    pub fn finish(mut self) -> Result<(), LabError> {
+        self.out
+            .flush()
+            .map_err(LabError::file("writing", &self.temporary))?;
+        fs::rename(&self.temporary, &self.path).map_err(LabError::file("writing", &self.path))
+    }
+}
+
+fn temporary_name(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".new");
+    path.with_file_name(name)
+}
+
+/// Writes a file at once.
+pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), LabError> {
+    let temporary = temporary_name(path);
+    fs::write(&temporary, bytes).map_err(LabError::file("writing", &temporary))?;
+    fs::rename(&temporary, path).map_err(LabError::file("writing", path))
+}

@@ -1,0 +1,243 @@
+//! Runs one experiment and writes its results.
+
+use super::children::Groups;
+use super::machine::{LoadMeter, Machine};
+use super::raw::write_whole;
+use super::report::{self, Figure};
+use super::results::RunFacts;
+use super::watchdog::Watchdog;
+use super::{Context, Experiment, LabError, Options, Results};
+use std::fs;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Runs an experiment and writes its results; returns them for printing.
+pub fn run(experiment: &dyn Experiment, options: &Options) -> Result<Results, LabError> {
+    check(experiment, options)?;
+    fs::create_dir_all(&options.dir).map_err(LabError::file("making", &options.dir))?;
+    let mut context = guarded(experiment.name(), options);
+    let machine = Machine::here();
+    let (meter, clock) = (LoadMeter::start(), Instant::now());
+    let started = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs());
+    context.step(experiment.name(), Duration::from_secs(600));
+    let report = experiment.run(&mut context)?;
+    let load = meter.finish();
+    unique_names(&report.figures)?;
+    let results = Results {
+        schema: report::SCHEMA.into(),
+        experiment: experiment.name().into(),
+        about: experiment.about().into(),
+        run: RunFacts {
+            command: command(experiment.name(), options),
+            quick: options.quick,
+            seed: options.seed,
+            version: env!("CARGO_PKG_VERSION").into(),
+            started,
+            duration_s: clock.elapsed().as_secs_f64(),
+        },
+        machine,
+        load,
+        files: context.into_files(),
+        report,
+    };
+    let text = serde_json::to_string_pretty(&results)
+        .map_err(|e| LabError::unexpected("results.json", e))?;
+    write_whole(&options.dir.join("results.json"), text.as_bytes())?;
+    Ok(results)
+}
+
+/// Refuses options that the experiment does not have.
+fn check(experiment: &dyn Experiment, options: &Options) -> Result<(), LabError> {
+    if let Some(only) = &options.only {
+        if !experiment.parts().contains(&only.as_str()) {
+            return Err(LabError::NoPart {
+                part: only.clone(),
+                experiment: experiment.name(),
+                known: experiment.parts().join(", "),
+            });
+        }
+    }
+    if options.arrivals.is_some() && !experiment.takes_arrivals() {
+        return Err(LabError::NoArrivals {
+            experiment: experiment.name(),
+        });
+    }
+    Ok(())
+}
+
+/// A context whose watchdog kills all children and ends the program when a step hangs.
+fn guarded(name: &'static str, options: &Options) -> Context {
+    let groups = Groups::default();
+    let doomed = groups.clone();
+    let watchdog = Watchdog::start(move |step, limit| {
+        doomed.kill_all();
+        eprintln!(
+            "onbeat-lab {name}: '{step}' did not end within {} s: stopped. Raw samples so far are kept as *.new",
+            limit.as_secs()
+        );
+        std::process::exit(124);
+    });
+    Context::new(options.clone(), groups, watchdog)
+}
+
+/// The command that repeats a run.
+fn command(name: &str, options: &Options) -> String {
+    let mut command = format!("./dev bench {name}");
+    if options.quick {
+        command += " --quick";
+    }
+    if let Some(only) = &options.only {
+        command += &format!(" --only {only}");
+    }
+    if let Some(arrivals) = &options.arrivals {
+        command += &format!(" --arrivals {}", arrivals.display());
+    }
+    command
+}
+
+fn unique_names(figures: &[Figure]) -> Result<(), LabError> {
+    let mut names: Vec<_> = figures.iter().map(|f| f.name.as_str()).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|w| w[0] == w[1]) {
+        Some(twice) => Err(LabError::unexpected(
+            "the list of figures",
+            format!("'{}' stands in it twice", twice[0]),
+        )),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::report::Target;
+    use crate::frame::Report;
+    use crate::measure::arms;
+    use crate::plot;
+    use std::path::Path;
+
+    struct Trivial;
+
+    impl Experiment for Trivial {
+        fn name(&self) -> &'static str {
+            "trivial"
+        }
+        fn about(&self) -> &'static str {
+            "shows the frame"
+        }
+        fn run(&self, context: &mut Context) -> Result<Report, LabError> {
+            context.step("measure", Duration::from_secs(3600));
+            let samples = arms::interleave(
+                &["off", "on"],
+                context.pick(20, 4),
+                &mut context.rng("order"),
+                |arm, round| Ok::<_, LabError>(vec![100.0 + round as f64 + arm as f64; 10]),
+            )?;
+            samples.save(context, "samples.csv")?;
+            let series = [("off", samples.pooled(0)), ("on", samples.pooled(1))];
+            context.plot(
+                "latency.svg",
+                &plot::percentiles("<latency> & more", "us", &series)?,
+            )?;
+            let added = samples.added_mean(0, 1, &mut context.rng("interval"));
+            let mut report = Report::new();
+            report.figure(
+                Figure::new("added", added.value, "us")
+                    .target(Target::AtMost(0.5))
+                    .baseline(3.3, "ros2_tracing")
+                    .interval(added.low, added.high),
+            );
+            report.figure(Figure::new("plain", 2.0, "1"));
+            report.skip("nothing", "all was there");
+            Ok(report)
+        }
+    }
+
+    fn options(dir: &Path) -> Options {
+        Options {
+            quick: true,
+            only: None,
+            seed: 5,
+            arrivals: None,
+            dir: dir.join("out"),
+            onbeat: "onbeat".into(),
+        }
+    }
+
+    #[test]
+    fn an_experiment_leaves_results_samples_and_plots() {
+        let dir = tempfile::tempdir().unwrap();
+        let results = run(&Trivial, &options(dir.path())).unwrap();
+        let out = dir.path().join("out");
+
+        // The schema that readers of results.json rely on, read without our own types.
+        let json: serde_json::Value =
+            serde_json::from_str(&fs::read_to_string(out.join("results.json")).unwrap()).unwrap();
+        let figure = &json["figures"][0];
+        assert_eq!(figure["name"], "added");
+        assert_eq!(figure["value"], 1.0);
+        assert_eq!(figure["unit"], "us");
+        assert_eq!(figure["target"], 0.5);
+        assert_eq!(figure["met"], false);
+        assert_eq!(figure["baseline"], 3.3);
+        for key in ["target", "met", "baseline"] {
+            assert!(
+                json["figures"][1].get(key).is_some_and(|v| v.is_null()),
+                "{key} stands there as null"
+            );
+        }
+        assert!(json["machine"]["cores"].as_u64().unwrap() >= 1);
+        assert!(!json["machine"]["kernel"].as_str().unwrap().is_empty());
+        assert_eq!(
+            json["files"],
+            serde_json::json!(["samples.csv", "latency.svg"])
+        );
+        assert_eq!(serde_json::from_value::<Results>(json).unwrap(), results);
+
+        let csv = fs::read_to_string(out.join("samples.csv")).unwrap();
+        assert_eq!(csv.lines().next(), Some("arm,round,value"));
+        assert_eq!(csv.lines().count(), 1 + 2 * 4 * 10);
+        let svg = fs::read_to_string(out.join("latency.svg")).unwrap();
+        assert!(
+            svg.starts_with("<svg") && svg.contains("&lt;latency&gt; &amp; more"),
+            "titles are escaped"
+        );
+        let left: Vec<_> = fs::read_dir(&out)
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
+        assert_eq!(left.len(), 3, "no temporary files stay: {left:?}");
+
+        let text = results.text();
+        assert!(
+            text.contains("MISSED") && text.contains("<= 0.5") && text.contains("skipped: nothing")
+        );
+    }
+
+    #[test]
+    fn equal_seeds_give_equal_order_and_figures() {
+        let dir = tempfile::tempdir().unwrap();
+        let a = run(&Trivial, &options(dir.path())).unwrap().report;
+        let b = run(&Trivial, &options(dir.path())).unwrap().report;
+        assert_eq!(a, b);
+    }
+
+    #[test]
+    fn options_that_an_experiment_does_not_have_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let only = Options {
+            only: Some("nonsense".into()),
+            ..options(dir.path())
+        };
+        assert!(matches!(run(&Trivial, &only), Err(LabError::NoPart { .. })));
+        let streams = Options {
+            arrivals: Some("recording.csv".into()),
+            ..options(dir.path())
+        };
+        assert!(matches!(
+            run(&Trivial, &streams),
+            Err(LabError::NoArrivals { .. })
+        ));
+    }
+}

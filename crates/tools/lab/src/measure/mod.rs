@@ -1,0 +1,10 @@
+//! How to measure, so that every experiment does it alike: interleaved arms, exact statistics,
+//! programs under measurement, recordings, probes.
+pub mod arms;
+pub mod ctf;
+pub mod generate;
+pub mod native;
+pub mod recorder;
+pub mod ros;
+pub mod stats;
+pub mod uprobe;

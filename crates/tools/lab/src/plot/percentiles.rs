@@ -1,0 +1,80 @@
+//! The value at each percentile.
+
+use super::axis::{label, percentile_axis};
+use super::{chart, colour, draw, entry, legend, mesh, stroke, with_legend};
+use crate::frame::LabError;
+use crate::measure::stats::Sorted;
+use plotters::prelude::*;
+use std::ops::Range;
+
+/// A logarithmic axis has no place for less.
+fn positive(v: f64) -> f64 {
+    v.max(1e-3)
+}
+
+/// From below the least value to above the greatest.
+fn extent(series: &[(&str, Sorted)]) -> Range<f64> {
+    let values = || series.iter().map(|s| s.1.values());
+    let least = values().filter_map(|v| v.first().copied().map(positive));
+    let greatest = values().filter_map(|v| v.last().copied().map(positive));
+    let (low, high) = (
+        least.fold(f64::MAX, f64::min),
+        greatest.fold(1e-3, f64::max),
+    );
+    if low > high {
+        1.0..10.0
+    } else {
+        low * 0.8..high * 1.25
+    }
+}
+
+/// Points of a line: 40 per nine are more than the picture can show.
+fn points(sorted: &Sorted) -> Vec<(f64, f64)> {
+    let n = sorted.values().len();
+    if n == 0 {
+        return vec![];
+    }
+    let last = (n as f64).log10();
+    (0..=(last * 40.0) as usize)
+        .map(|k| k as f64 / 40.0)
+        .chain([last])
+        .map(|x| (x, positive(sorted.quantile(1.0 - 10f64.powf(-x)))))
+        .collect()
+}
+
+/// The value at each percentile, logarithmic, one line per series.
+pub fn percentiles(title: &str, unit: &str, series: &[(&str, Sorted)]) -> Result<String, LabError> {
+    let count = series.iter().map(|s| s.1.values().len()).max();
+    let x_axis = percentile_axis(count.unwrap_or(0).max(10) as f64);
+    let range = extent(series);
+    draw(title, |area| {
+        // Within the plot the legend of many would cover their lines.
+        let many = series.len() > 2;
+        let (left, right) = if many {
+            with_legend(area, series.iter().map(|s| s.0))
+        } else {
+            (area.clone(), area.clone())
+        };
+        let mut chart = chart(&left, title).build_cartesian_2d(x_axis, range.log_scale())?;
+        mesh!(
+            chart,
+            x_desc("percentile"),
+            y_desc(unit),
+            y_label_formatter(&label)
+        );
+        for (i, (name, sorted)) in series.iter().enumerate() {
+            let style = colour(i).stroke_width(2);
+            let line = chart.draw_series(LineSeries::new(points(sorted), style))?;
+            if many {
+                entry(&right, i, name, colour(i), false)?;
+            } else {
+                line.label(*name).legend(stroke(colour(i).stroke_width(3)));
+            }
+        }
+        if !many {
+            // Lines rise to the right, so that the corner below them is free.
+            legend!(chart, SeriesLabelPosition::LowerRight);
+        }
+        Ok(())
+    })
+}

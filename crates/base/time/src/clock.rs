@@ -1,0 +1,101 @@
+//! The kernel's clocks, in ns.
+//!
+//! All readings are real-time safe. The monotonic and the realtime clock are read without a system
+//! call where the kernel offers them in the vDSO; the CPU-time clocks and the boot clock may enter
+//! the kernel.
+
+/// The kernel's limit of process ids (PID_MAX_LIMIT).
+const MAX_PID: u32 = 1 << 22;
+
+fn read(clock: libc::clockid_t) -> Option<u64> {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is valid for the call; a clock that does not exist is an error.
+    match unsafe { libc::clock_gettime(clock, &mut time) } {
+        0 => Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64),
+        _ => None,
+    }
+}
+
+/// CLOCK_MONOTONIC: the clock of slots, events and deadlines.
+#[inline]
+pub fn monotonic_ns() -> u64 {
+    read(libc::CLOCK_MONOTONIC).unwrap_or(0)
+}
+
+/// CLOCK_REALTIME: the clock of source time stamps. It can be set.
+#[inline]
+pub fn realtime_ns() -> u64 {
+    read(libc::CLOCK_REALTIME).unwrap_or(0)
+}
+
+/// CLOCK_BOOTTIME: time since the machine started, including suspension.
+pub fn boottime_ns() -> u64 {
+    read(libc::CLOCK_BOOTTIME).unwrap_or(0)
+}
+
+/// CPU time of the calling thread.
+pub fn thread_cpu_ns() -> u64 {
+    read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0)
+}
+
+/// CPU time of all threads of a process, exact unlike the ticks in `/proc/PID/stat`. `None` if the
+/// process is gone.
+pub fn process_cpu_ns(pid: u32) -> Option<u64> {
+    // The number of the clock has no room for more than the kernel's ids; 0 is the calling process.
+    let pid = (1..=MAX_PID).contains(&pid).then_some(pid as libc::pid_t)?;
+    let mut clock = 0;
+    // SAFETY: `clock` is valid for the call; a process that is gone is an error.
+    match unsafe { libc::clock_getcpuclockid(pid, &mut clock) } {
+        0 => read(clock),
+        _ => None,
+    }
+}
+
+/// CLOCK_REALTIME minus CLOCK_MONOTONIC. Of five samples, the one with the least time between its two
+/// monotonic readings wins.
+pub fn realtime_offset_ns() -> i64 {
+    (0..5)
+        .map(|_| {
+            let before = monotonic_ns();
+            let wall = realtime_ns();
+            let after = monotonic_ns();
+            let middle = before + (after - before) / 2;
+            (after - before, wall as i64 - middle as i64)
+        })
+        .min()
+        .map_or(0, |(_, offset)| offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_advance_and_agree_with_their_offset() {
+        let before = monotonic_ns();
+        let offset = realtime_offset_ns();
+        let wall = realtime_ns() as i64;
+        let after = monotonic_ns();
+        assert!(0 < before && before <= after);
+        // A step of the wall clock between the readings is not what this test is about.
+        assert!((before as i64..=after as i64 + 1_000_000).contains(&(wall - offset)));
+        assert!(boottime_ns() >= before);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no CPU-time clocks")]
+    fn cpu_time_is_counted_while_a_thread_works() {
+        let (thread, process) = (thread_cpu_ns(), process_cpu_ns(std::process::id()));
+        let mut work = 0u64;
+        while thread_cpu_ns() < thread + 1_000_000 {
+            work = std::hint::black_box(work + 1);
+        }
+        assert!(process_cpu_ns(std::process::id()) > process);
+        for gone in [0, MAX_PID, i32::MAX as u32, u32::MAX] {
+            assert_eq!(process_cpu_ns(gone), None, "{gone}");
+        }
+    }
+}

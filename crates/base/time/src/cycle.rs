@@ -1,0 +1,184 @@
+//! A cycle that repeats for ever.
+
+/// A cycle: it begins at the origin, and again after each period, before the origin too.
+///
+/// Cycles are numbered from the one that begins at the origin (number 0); those before it are
+/// negative.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cycle {
+    period_ns: u64,
+    origin_ns: i64,
+}
+
+/// An instant as a place within cycles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// Number of the cycle that the instant lies in.
+    pub cycle: i64,
+    /// Time from the start of that cycle to the instant; less than the period.
+    pub offset_ns: u64,
+}
+
+impl Cycle {
+    /// A cycle of `period_ns` of which one begins at `origin_ns`. `None` for a period of 0.
+    pub const fn new(period_ns: u64, origin_ns: i64) -> Option<Cycle> {
+        match period_ns {
+            0 => None,
+            _ => Some(Cycle {
+                period_ns,
+                origin_ns,
+            }),
+        }
+    }
+
+    /// Length of a cycle in ns; not 0.
+    pub const fn period_ns(&self) -> u64 {
+        self.period_ns
+    }
+
+    /// Start of cycle 0.
+    pub const fn origin_ns(&self) -> i64 {
+        self.origin_ns
+    }
+
+    /// The same period with another origin.
+    pub const fn with_origin(self, origin_ns: i64) -> Cycle {
+        Cycle { origin_ns, ..self }
+    }
+
+    /// The cycle that an instant lies in, and how far after its start.
+    #[inline]
+    pub fn position(&self, at_ns: impl Into<i128>) -> Position {
+        let since = at_ns.into() - i128::from(self.origin_ns);
+        // Nearly always everything fits in 64 bits, where a division takes a fraction of the time.
+        if let (Ok(since), Ok(period)) = (i64::try_from(since), i64::try_from(self.period_ns)) {
+            return Position {
+                cycle: since.div_euclid(period),
+                offset_ns: since.rem_euclid(period) as u64,
+            };
+        }
+        let period = i128::from(self.period_ns);
+        Position {
+            cycle: limited(since.div_euclid(period)),
+            offset_ns: since.rem_euclid(period) as u64,
+        }
+    }
+
+    /// Number of the cycle that an instant lies in.
+    #[inline]
+    pub fn index(&self, at_ns: impl Into<i128>) -> i64 {
+        self.position(at_ns).cycle
+    }
+
+    /// Time from the start of the cycle that an instant lies in to the instant.
+    #[inline]
+    pub fn offset_ns(&self, at_ns: impl Into<i128>) -> u64 {
+        self.position(at_ns).offset_ns
+    }
+
+    /// Start of a cycle by its number.
+    #[inline]
+    pub fn start_ns(&self, cycle: i64) -> i64 {
+        limited(self.start(cycle))
+    }
+
+    /// The first start of a cycle at or after an instant.
+    pub fn next_start_ns(&self, at_ns: impl Into<i128>) -> i64 {
+        let at_ns = at_ns.into();
+        let Position { cycle, offset_ns } = self.position(at_ns);
+        self.start_ns(if offset_ns == 0 {
+            cycle
+        } else {
+            cycle.saturating_add(1)
+        })
+    }
+
+    /// Time from the start of the given cycle to an instant; negative before it.
+    pub fn since_start_ns(&self, cycle: i64, at_ns: impl Into<i128>) -> i64 {
+        limited(at_ns.into() - self.start(cycle))
+    }
+
+    /// Time from the nearest start of a cycle to an instant, from above minus half a period to half a
+    /// period: by how much something is late (or early) that should happen once per cycle.
+    pub fn deviation_ns(&self, at_ns: impl Into<i128>) -> i64 {
+        let offset_ns = self.offset_ns(at_ns);
+        if offset_ns > self.period_ns / 2 {
+            limited(i128::from(offset_ns) - i128::from(self.period_ns))
+        } else {
+            limited(i128::from(offset_ns))
+        }
+    }
+
+    pub(crate) fn start(&self, cycle: i64) -> i128 {
+        i128::from(self.origin_ns) + i128::from(cycle) * i128::from(self.period_ns)
+    }
+}
+
+/// The nearest value in half the range of an `i64`: sums and differences of two still fit.
+pub(crate) fn limited(value: i128) -> i64 {
+    value.clamp(i128::from(i64::MIN / 2), i128::from(i64::MAX / 2)) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// The brute force counts cycles from the origin, one tick at a time.
+        #[test]
+        fn a_position_is_found_as_by_counting(period in 1u64..20, origin in -60i64..60, at in -60i64..60) {
+            let cycle = Cycle::new(period, origin).unwrap();
+            let (mut index, mut offset) = (0i64, 0u64);
+            for _ in origin..at {
+                offset += 1;
+                if offset == period {
+                    (index, offset) = (index + 1, 0);
+                }
+            }
+            for _ in at..origin {
+                if offset == 0 {
+                    (index, offset) = (index - 1, period);
+                }
+                offset -= 1;
+            }
+            prop_assert_eq!(cycle.position(at), Position { cycle: index, offset_ns: offset });
+            prop_assert_eq!(cycle.start_ns(index), at - offset as i64);
+            prop_assert_eq!(cycle.since_start_ns(index, at), offset as i64);
+            let next = (at..).find(|&t| cycle.offset_ns(t) == 0).unwrap();
+            prop_assert_eq!(cycle.next_start_ns(at), next);
+        }
+
+        /// The nearest of all starts, the one before where two are equally near.
+        #[test]
+        fn a_deviation_is_from_the_nearest_start(period in 1u64..20, origin in -60i64..60, at in -60i64..60) {
+            let cycle = Cycle::new(period, origin).unwrap();
+            let nearest = (-200..200)
+                .map(|k| at - (origin + k * period as i64))
+                .min_by_key(|d| (d.abs(), -d))
+                .unwrap();
+            prop_assert_eq!(cycle.deviation_ns(at), nearest);
+        }
+
+        /// The short cut in 64 bits and the long way agree, also at the ends of the ranges.
+        #[test]
+        fn no_instant_overflows(period in 1u64.., origin in any::<i64>(), at in any::<u64>(), k in any::<i64>()) {
+            let cycle = Cycle::new(period, origin).unwrap();
+            let Position { cycle: index, offset_ns } = cycle.position(at);
+            prop_assert!(offset_ns < period);
+            let exact = (i128::from(at) - i128::from(origin)).div_euclid(i128::from(period));
+            prop_assert_eq!(index, limited(exact));
+            let _ = (cycle.start_ns(k), cycle.since_start_ns(k, at), cycle.deviation_ns(at));
+            let _ = (cycle.next_start_ns(at), cycle.next_start_ns(i64::MIN));
+        }
+    }
+
+    #[test]
+    fn a_cycle_has_a_length() {
+        assert_eq!(Cycle::new(0, 5), None);
+        let cycle = Cycle::new(10, 5).unwrap().with_origin(7);
+        assert_eq!((cycle.period_ns(), cycle.origin_ns()), (10, 7));
+    }
+}

@@ -1,0 +1,153 @@
+//! Mounted cgroup hierarchies, and the cgroup that a thread is in.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// A mounted cgroup hierarchy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// Where it is mounted.
+    pub point: PathBuf,
+    /// Directory of the hierarchy that is mounted there: not `/` in a container.
+    pub root: PathBuf,
+    /// Controller by which version 1 names the hierarchy in `/proc/PID/cgroup`; empty for version 2.
+    pub controller: &'static str,
+}
+
+/// The hierarchies with a freezer: that of version 1, and that of version 2. `table` is
+/// `/proc/self/mountinfo` or a file of its form.
+pub fn freezers(table: &Path) -> io::Result<(Option<Mount>, Option<Mount>)> {
+    Ok(parse_freezers(&fs::read_to_string(table)?))
+}
+
+/// See [`freezers`].
+pub fn parse_freezers(table: &str) -> (Option<Mount>, Option<Mount>) {
+    let (mut v1, mut v2) = (None, None);
+    for line in table.lines() {
+        let mut fields = line.split(' ');
+        let (Some(root), Some(point)) = (fields.nth(3), fields.next()) else {
+            continue;
+        };
+        let mut rest = fields.skip_while(|f| *f != "-").skip(1);
+        let (Some(kind), Some(_), Some(options)) = (rest.next(), rest.next(), rest.next()) else {
+            continue;
+        };
+        let mount = |controller| {
+            Some(Mount {
+                point: unescape(point),
+                root: unescape(root),
+                controller,
+            })
+        };
+        match kind {
+            "cgroup" if v1.is_none() && options.split(',').any(|o| o == "freezer") => {
+                v1 = mount("freezer");
+            }
+            "cgroup2" if v2.is_none() => v2 = mount(""),
+            _ => {}
+        }
+    }
+    (v1, v2)
+}
+
+impl Mount {
+    /// Directory of the cgroup that a thread is in. Fails if the thread is gone, is in no cgroup of
+    /// this hierarchy, or in one that is not mounted here.
+    pub fn of_thread(&self, tid: u32) -> io::Result<PathBuf> {
+        self.directory(&fs::read_to_string(format!("/proc/{tid}/cgroup"))?)
+    }
+
+    /// The directory that the text of a `/proc/PID/cgroup` names.
+    fn directory(&self, text: &str) -> io::Result<PathBuf> {
+        let path = text
+            .lines()
+            .find_map(|line| {
+                let (_, rest) = line.split_once(':')?;
+                let (controllers, path) = rest.split_once(':')?;
+                let found = controllers.split(',').any(|c| c == self.controller);
+                found.then_some(path)
+            })
+            .ok_or_else(|| io::Error::other("it is in no cgroup of this hierarchy"))?;
+        let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+        let outside = || io::Error::other(format!("its cgroup {path:?} is not mounted here"));
+        let inside = Path::new(path)
+            .strip_prefix(&self.root)
+            .map_err(|_| outside())?;
+        if inside.components().any(|c| c.as_os_str() == "..") {
+            return Err(outside());
+        }
+        Ok(self.point.join(inside))
+    }
+}
+
+/// Ids in a file with one per line, such as `cgroup.procs`; empty if it is gone.
+pub fn ids(file: &Path) -> Vec<u32> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    text.lines().filter_map(|l| l.trim().parse().ok()).collect()
+}
+
+/// Blanks and backslashes are octal numbers in the table of mounts.
+fn unescape(text: &str) -> PathBuf {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut i = 0;
+    while i < bytes.len() {
+        let code = bytes
+            .get(i + 1..i + 4)
+            .filter(|_| bytes[i] == b'\\')
+            .and_then(|d| u8::from_str_radix(std::str::from_utf8(d).ok()?, 8).ok());
+        out.push(code.unwrap_or(bytes[i]));
+        i += if code.is_some() { 4 } else { 1 };
+    }
+    OsString::from_vec(out).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_found_by_their_kind_and_options() {
+        let text = "22 27 0:21 / /proc rw,relatime - proc proc rw\n\
+            31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
+            37 31 0:34 /a\\040b /sys/fs/cgroup/free\\040zer rw,relatime shared:4 - cgroup none rw,freezer\n\
+            41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n\
+            \n nonsense \\999\n";
+        let (v1, v2) = parse_freezers(text);
+        let v1 = v1.unwrap();
+        assert_eq!(v1.point, Path::new("/sys/fs/cgroup/free zer"));
+        assert_eq!(v1.root, Path::new("/a b"));
+        assert_eq!(v2.unwrap().point, Path::new("/sys/fs/cgroup/unified"));
+        assert_eq!(parse_freezers(""), (None, None));
+        assert!(freezers(Path::new("/proc/self/mountinfo")).is_ok());
+    }
+
+    #[test]
+    fn a_cgroup_is_found_below_what_is_mounted() {
+        let mount = |controller| Mount {
+            point: "/sys/fs/cgroup".into(),
+            root: "/box".into(),
+            controller,
+        };
+        let text = "5:cpu,freezer:/box/a:b (deleted)\n0::/box/c\n";
+        let of = |controller, text: &str| mount(controller).directory(text).ok();
+        assert_eq!(of("freezer", text), Some("/sys/fs/cgroup/a:b".into()));
+        assert_eq!(of("", text), Some("/sys/fs/cgroup/c".into()));
+        assert_eq!(of("pids", text), None);
+        for outside in ["0::/elsewhere\n", "0::/box/../x\n", "", "0:\n"] {
+            assert_eq!(of("", outside), None, "{outside:?}");
+        }
+    }
+
+    #[test]
+    fn ids_are_read_line_by_line() {
+        let file = std::env::temp_dir().join(format!("onbeat-ids-{}", std::process::id()));
+        fs::write(&file, "1\n 22 \nx\n\n3").unwrap();
+        assert_eq!(ids(&file), [1, 22, 3]);
+        fs::remove_file(&file).unwrap();
+        assert!(ids(&file).is_empty());
+    }
+}

@@ -1,0 +1,39 @@
+//! The one reader of `/proc`: processes, threads, mapped files, cgroups and facts about the kernel.
+//!
+//! | wanted | where |
+//! |---|---|
+//! | ids of processes and threads, a process with all its descendants | [`processes`], [`threads`], [`tree`] |
+//! | parent, state, start time, CPU time, scheduling of a process or thread | [`Stat`] |
+//! | fields of `status`: process of a thread, affinity, locked memory | [`Status`] |
+//! | name, command line, environment, user | [`thread_name`], [`command_line`], [`environment`], [`owner`] |
+//! | program and mapped files, by identity | [`maps`] |
+//! | cgroup of a thread | [`cgroup`] |
+//! | kernel release, host name, limits | [`system`] |
+//!
+//! Three rules hold throughout:
+//!
+//! - Processes end at any time. A file that is gone is `None`, an error, or (for lists) nothing.
+//! - Names, command lines and paths come from other processes: they are untrusted, need not be UTF-8
+//!   and may contain blanks, brackets and line ends.
+//! - Every reader has a pure parser, which tests call with texts.
+//!
+//! The functions read files and allocate: they are not for real-time paths.
+//!
+//! ```
+//! let own = onbeat_proc::Stat::of(std::process::id()).expect("this process runs");
+//! assert!(!own.has_ended() && own.parent != 0);
+//! ```
+
+pub mod cgroup;
+pub mod maps;
+mod process;
+mod stat;
+mod status;
+pub mod system;
+
+pub use process::{
+    command_line, environment, is_alive, owner, parent, parse_environment, processes, thread_count,
+    thread_name, threads, tree, Variable,
+};
+pub use stat::Stat;
+pub use status::Status;

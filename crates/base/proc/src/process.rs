@@ -1,0 +1,189 @@
+//! Processes and threads: ids, names, command lines, environments.
+
+use crate::stat::Stat;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Name and value of an environment variable.
+pub type Variable = (OsString, OsString);
+
+/// Ids of all processes, in no certain order.
+pub fn processes() -> Vec<u32> {
+    numbered(Path::new("/proc"))
+}
+
+/// Ids of a process's threads, in the order in which the kernel lists them; empty if it is gone.
+pub fn threads(pid: u32) -> Vec<u32> {
+    numbered(Path::new(&format!("/proc/{pid}/task")))
+}
+
+/// How many threads a process has, without listing them; 0 if it is gone.
+pub fn thread_count(pid: u32) -> u64 {
+    // A directory has a link for itself, one from above and one from each directory in it.
+    fs::metadata(format!("/proc/{pid}/task")).map_or(0, |m| m.nlink().saturating_sub(2))
+}
+
+/// Parent of a process; `None` if it is gone.
+pub fn parent(pid: u32) -> Option<u32> {
+    Some(Stat::of(pid)?.parent)
+}
+
+/// Whether a process runs. One that has ended and that its parent has not waited for does not.
+pub fn is_alive(pid: u32) -> bool {
+    Stat::of(pid).is_some_and(|stat| !stat.has_ended())
+}
+
+/// `pid` and all processes below it, each before its children.
+pub fn tree(pid: u32) -> Vec<u32> {
+    let children: Vec<(u32, u32)> = processes()
+        .into_iter()
+        .filter_map(|child| Some((parent(child)?, child)))
+        .collect();
+    descendants(pid, &children)
+}
+
+/// The tree below `root` in pairs of parent and child.
+fn descendants(root: u32, children: &[(u32, u32)]) -> Vec<u32> {
+    let mut tree = vec![root];
+    let mut at = 0;
+    while let Some(&above) = tree.get(at) {
+        for &(parent, child) in children {
+            // A reused id must not make a circle.
+            if parent == above && !tree.contains(&child) {
+                tree.push(child);
+            }
+        }
+        at += 1;
+    }
+    tree
+}
+
+/// Name of a thread (`comm`), without the line end. For a process's own name, give its id twice.
+/// `None` if it is gone.
+pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
+    let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
+    let name = name.strip_suffix(b"\n").unwrap_or(&name);
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+/// Command line of a process, words joined by blanks; empty for a kernel thread, `None` if it is
+/// gone.
+pub fn command_line(pid: u32) -> Option<String> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    Some(text.trim_end_matches('\0').replace('\0', " "))
+}
+
+/// Variables that a process was started with, in their order. Fails where the caller may not read
+/// them.
+pub fn environment(pid: u32) -> io::Result<Vec<Variable>> {
+    fs::read(format!("/proc/{pid}/environ")).map(|bytes| parse_environment(&bytes))
+}
+
+/// The variables in the bytes of `/proc/PID/environ`. Entries without a name or without `=` are
+/// left out.
+pub fn parse_environment(bytes: &[u8]) -> Vec<Variable> {
+    let variable = |text: &[u8]| {
+        let at = text.iter().position(|&b| b == b'=').filter(|&at| at > 0)?;
+        let part = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+        Some((part(&text[..at]), part(&text[at + 1..])))
+    };
+    bytes.split(|&b| b == 0).filter_map(variable).collect()
+}
+
+/// Effective user and group of a process.
+pub fn owner(pid: u32) -> io::Result<(u32, u32)> {
+    fs::metadata(format!("/proc/{pid}")).map(|m| (m.uid(), m.gid()))
+}
+
+/// Entries of a directory whose names are numbers.
+fn numbered(directory: &Path) -> Vec<u32> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_process_is_found() {
+        let own = std::process::id();
+        assert!(processes().contains(&own));
+        assert!(threads(own).contains(&own));
+        assert!(is_alive(own));
+        assert!(tree(parent(own).unwrap()).contains(&own));
+        assert!(!thread_name(own, own).unwrap().is_empty());
+        assert!(command_line(own).unwrap().contains("proc"));
+        assert!(environment(own).unwrap().iter().any(|(n, _)| n == "PATH"));
+        // SAFETY: cannot fail.
+        let user = unsafe { (libc::geteuid(), libc::getegid()) };
+        assert_eq!(owner(own).unwrap(), user);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_is_nothing() {
+        let gone = u32::MAX - 1;
+        assert!(!is_alive(gone) && threads(gone).is_empty() && thread_count(gone) == 0);
+        assert_eq!(parent(gone), None);
+        assert_eq!(thread_name(gone, gone), None);
+        assert_eq!(command_line(gone), None);
+        assert!(environment(gone).is_err() && owner(gone).is_err());
+        assert_eq!(tree(gone), [gone]);
+    }
+
+    #[test]
+    fn a_child_that_nobody_waited_for_is_not_alive() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        while is_alive(child.id()) {
+            std::thread::yield_now();
+        }
+        assert!(Stat::of(child.id()).is_some_and(|s| s.has_ended()));
+        child.wait().unwrap();
+        assert!(!is_alive(child.id()));
+    }
+
+    #[test]
+    fn threads_are_counted_without_listing_them() {
+        let own = std::process::id();
+        let (stop, wait) = std::sync::mpsc::channel::<()>();
+        let before = thread_count(own);
+        let thread = std::thread::spawn(move || wait.recv());
+        // Other tests' threads come and go: for a while both must agree.
+        let agree = (0..1000).any(|_| thread_count(own) == threads(own).len() as u64);
+        assert!(agree && before > 0);
+        drop(stop);
+        let _ = thread.join();
+    }
+
+    #[test]
+    fn a_tree_ends_also_where_ids_were_reused() {
+        let children = [(1, 2), (2, 3), (1, 4), (3, 1), (9, 10)];
+        assert_eq!(descendants(1, &children), [1, 2, 4, 3]);
+    }
+
+    #[test]
+    fn variables_may_hold_anything() {
+        let found = parse_environment(b"A=1\0B=x=y z\0\0=C:=x\0nothing\0E=\0\xff=\xfe");
+        let found: Vec<(Vec<u8>, Vec<u8>)> = found
+            .into_iter()
+            .map(|(n, v)| (n.into_vec(), v.into_vec()))
+            .collect();
+        let expected: [(&[u8], &[u8]); 4] = [
+            (b"A", b"1"),
+            (b"B", b"x=y z"),
+            (b"E", b""),
+            (b"\xff", b"\xfe"),
+        ];
+        assert_eq!(
+            found,
+            expected.map(|(n, v)| (n.to_vec(), v.to_vec())).to_vec()
+        );
+    }
+}

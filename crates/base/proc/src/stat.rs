@@ -1,0 +1,141 @@
+//! The fields of `/proc/PID/stat` and `/proc/PID/task/TID/stat`.
+
+use std::fs;
+
+/// What the kernel reports of a process or thread in one line.
+///
+/// Numbers of fields in the descriptions are those of proc(5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stat {
+    /// Process or thread id.
+    pub id: u32,
+    /// Name (`comm`); untrusted.
+    pub name: String,
+    /// State, field 3: R, S, D, T, Z, ...
+    pub state: char,
+    /// Parent of the process, field 4.
+    pub parent: u32,
+    /// CPU time in user mode, field 14, in ticks ([`crate::system::ticks_per_second`]). Of all its
+    /// threads in the line of a process, of one in that of a thread.
+    pub user_ticks: u64,
+    /// CPU time in the kernel, field 15, in ticks.
+    pub system_ticks: u64,
+    /// Kernel priority, field 18 plus 100: 0 to 99 real-time, 100 to 139 normal.
+    pub priority: u8,
+    /// Number of threads, field 20.
+    pub threads: u32,
+    /// When it was started, field 22, in ticks since the machine was. With the id, it tells a
+    /// process from a later one.
+    pub start_ticks: u64,
+    /// Scheduling policy, field 41: a SCHED_* number.
+    pub policy: u8,
+}
+
+impl Stat {
+    /// Of a process; of one thread where `id` is a thread's. `None` if it is gone.
+    pub fn of(id: u32) -> Option<Stat> {
+        Stat::read(&format!("/proc/{id}/stat"))
+    }
+
+    /// Of a thread, with its own CPU time. `None` if it is gone.
+    pub fn of_thread(pid: u32, tid: u32) -> Option<Stat> {
+        Stat::read(&format!("/proc/{pid}/task/{tid}/stat"))
+    }
+
+    fn read(path: &str) -> Option<Stat> {
+        let bytes = fs::read(path).ok()?;
+        Stat::parse(&String::from_utf8_lossy(&bytes))
+    }
+
+    /// The text of a `stat` file. `None` where fields up to the start time are missing; the policy
+    /// is 0 where it is missing.
+    pub fn parse(text: &str) -> Option<Stat> {
+        // The name stands in brackets and may itself contain brackets, blanks and line ends.
+        let (open, close) = (text.find('(')?, text.rfind(')')?);
+        let fields: Vec<&str> = text.get(close + 1..)?.split_ascii_whitespace().collect();
+        let field = |number: usize| fields.get(number - 3).copied();
+        let number = |at: usize| field(at)?.parse::<u64>().ok();
+        let priority = field(18)?.parse::<i64>().ok()?;
+        Some(Stat {
+            id: text[..open].trim().parse().ok()?,
+            name: text.get(open + 1..close)?.to_owned(),
+            state: field(3)?.chars().next()?,
+            parent: field(4)?.parse().ok()?,
+            user_ticks: number(14)?,
+            system_ticks: number(15)?,
+            priority: priority.saturating_add(100).clamp(0, 255) as u8,
+            threads: field(20)?.parse().ok()?,
+            start_ticks: number(22)?,
+            policy: number(41).unwrap_or(0) as u8,
+        })
+    }
+
+    /// Whether it has ended: a zombie, which only its parent still knows.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line of `stat` with numbers that name their fields.
+    fn line(name: &str, state: char) -> String {
+        let mut line = format!("12 ({name}) {state} 7");
+        for field in 5..=52 {
+            line += &match field {
+                18 => " -51".to_owned(),
+                20 => " 9".to_owned(),
+                41 => " 1".to_owned(),
+                _ => format!(" {}", 1000 + field),
+            };
+        }
+        line + "\n"
+    }
+
+    #[test]
+    fn fields_are_found_behind_any_name() {
+        for name in ["a) b (c", "x", "", ") R 1 (", "two\nlines"] {
+            let expected = Stat {
+                id: 12,
+                name: name.into(),
+                state: 'S',
+                parent: 7,
+                user_ticks: 1014,
+                system_ticks: 1015,
+                priority: 49,
+                threads: 9,
+                start_ticks: 1022,
+                policy: 1,
+            };
+            assert_eq!(Stat::parse(&line(name, 'S')), Some(expected));
+        }
+        assert!(Stat::parse(&line("x", 'Z')).is_some_and(|s| s.has_ended()));
+    }
+
+    #[test]
+    fn a_line_that_is_cut_off_is_nothing() {
+        let full = line("n", 'R');
+        let until_start = full.find("1022").unwrap();
+        for end in 0..until_start {
+            assert_eq!(Stat::parse(&full[..end]), None, "{:?}", &full[..end]);
+        }
+        assert_eq!(Stat::parse("12 )x( S 1"), None);
+        let short = full.split(" 1 ").next().unwrap();
+        assert_eq!(Stat::parse(short).map(|s| s.policy), Some(0));
+    }
+
+    #[test]
+    fn the_own_process_and_thread_are_read() {
+        let own = std::process::id();
+        let stat = Stat::of(own).unwrap();
+        assert_eq!(stat.id, own);
+        assert!(!stat.has_ended() && stat.threads > 0 && stat.start_ticks > 0);
+        assert_eq!(
+            Stat::of_thread(own, own).unwrap().start_ticks,
+            stat.start_ticks
+        );
+        assert_eq!(Stat::of(u32::MAX - 1), None);
+    }
+}

@@ -1,0 +1,109 @@
+//! The fields of `/proc/PID/status`.
+
+use std::fs;
+use std::io;
+
+/// The text of a `status` file: a field per line, of which callers want one or two.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status(String);
+
+impl Status {
+    /// Of a process, or of one thread where `id` is a thread's.
+    pub fn of(id: u32) -> io::Result<Status> {
+        Status::read(&format!("/proc/{id}/status"))
+    }
+
+    /// Of a thread.
+    pub fn of_thread(pid: u32, tid: u32) -> io::Result<Status> {
+        Status::read(&format!("/proc/{pid}/task/{tid}/status"))
+    }
+
+    fn read(path: &str) -> io::Result<Status> {
+        let bytes = fs::read(path)?;
+        Ok(Status::parse(&String::from_utf8_lossy(&bytes)))
+    }
+
+    /// A text in the form of the file.
+    pub fn parse(text: &str) -> Status {
+        Status(text.to_owned())
+    }
+
+    /// Value of a field, as the file has it: `field("VmLck")` may be `0 kB`.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.0.lines().find_map(|line| {
+            let value = line.strip_prefix(name)?.strip_prefix(':')?;
+            Some(value.trim())
+        })
+    }
+
+    /// First word of a field as a number: `number("VmRSS")` is in KiB.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.field(name)?
+            .split_ascii_whitespace()
+            .next()?
+            .parse()
+            .ok()
+    }
+
+    /// Process that a thread belongs to.
+    pub fn process(&self) -> Option<u32> {
+        self.field("Tgid")?.parse().ok()
+    }
+
+    /// The first 64 CPUs that the thread may run on, a bit each.
+    pub fn allowed_cpus(&self) -> Option<u64> {
+        // Groups of 32 bits in hexadecimal, the highest first.
+        let digits: Vec<u8> = self
+            .field("Cpus_allowed")?
+            .bytes()
+            .filter(|&b| b != b',')
+            .collect();
+        let low = &digits[digits.len().saturating_sub(16)..];
+        u64::from_str_radix(std::str::from_utf8(low).ok()?, 16).ok()
+    }
+
+    /// Voluntary and involuntary context switches so far.
+    pub fn context_switches(&self) -> Option<(u64, u64)> {
+        let voluntary = self.number("voluntary_ctxt_switches")?;
+        Some((voluntary, self.number("nonvoluntary_ctxt_switches")?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_by_their_whole_name() {
+        let status = Status::parse(
+            "Name:\tTgid:\t9\nTgid:\t77\nVmLck:\t       0 kB\nVmRSS:\t  1234 kB\n\
+             Cpus_allowed:\tffff,00000000,80000003\nCpus_allowed_list:\t0-1,31\n\
+             voluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t6\n",
+        );
+        assert_eq!(status.process(), Some(77));
+        assert_eq!(status.field("VmLck"), Some("0 kB"));
+        assert_eq!(status.number("VmRSS"), Some(1234));
+        assert_eq!(status.allowed_cpus(), Some(0x8000_0003));
+        assert_eq!(status.context_switches(), Some((5, 6)));
+        assert_eq!(status.field("Vm"), None);
+        let broken = Status::parse("Cpus_allowed:\n,\nTgid:\tx\n\u{fffd}");
+        assert_eq!((broken.allowed_cpus(), broken.process()), (None, None));
+        assert_eq!(
+            Status::parse("Cpus_allowed:\t\u{fffd}\u{fffd}").allowed_cpus(),
+            None
+        );
+    }
+
+    #[test]
+    fn the_own_process_is_read() {
+        let own = std::process::id();
+        let status = Status::of(own).unwrap();
+        assert_eq!(status.process(), Some(own));
+        assert!(status.allowed_cpus().is_some_and(|cpus| cpus != 0));
+        assert!(Status::of_thread(own, own)
+            .unwrap()
+            .context_switches()
+            .is_some());
+        assert!(Status::of(u32::MAX - 1).is_err());
+    }
+}

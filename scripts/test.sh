@@ -34,11 +34,7 @@ environments() {
 
 e2e() {
   say "end-to-end tests (real ROS 2 applications, recorded and compared with what they know)"
-  local failed=0
-  python3 scripts/e2e.py "$@" || failed=1
-  # The shaper's have a runner of their own: they need no recording.
-  if [ $# = 0 ] || [ "$1" = --all ]; then python3 scripts/e2e_shaper.py target/release/onbeat "$@" || failed=1; fi
-  return "$failed"
+  python3 scripts/e2e "$@"
 }
 
 case ${1:-all} in

@@ -28,6 +28,8 @@ def arguments(argv=None):
     parser.add_argument("--set", action="append", default=[], metavar="CB=MS",
                         help="execution time of one callback, e.g. sc1=12.5")
     parser.add_argument("--nodes", default=",".join(NODES), help="run only these, e.g. n1,n2")
+    parser.add_argument("--namespace", default="", metavar="/NAME",
+                        help="put this before the names of all nodes, topics and services")
     parser.add_argument("--layout", default="processes",
                         help="'processes': one per node; 'one': all nodes in one process; or which"
                              " nodes share one, e.g. n1,n2,n3/n4,n5,n6")
@@ -49,6 +51,8 @@ def arguments(argv=None):
         parser.error("--as and --intra are for the compiled client: give --native PROGRAM")
     if args.intra and args.style != "rclcpp":
         parser.error("--intra needs --as rclcpp")
+    if args.namespace and (args.namespace[0] != "/" or args.namespace[-1] == "/"):
+        parser.error("--namespace begins with a slash and ends without one: /car")
     return args
 
 
@@ -63,6 +67,8 @@ def configured(args):
         by_name[name].exec_ms = float(value)
     for cb in table:
         cb.exec_ms *= args.scale
+        cb.input = args.namespace + cb.input if cb.input else ""
+        cb.publishes = [args.namespace + topic for topic in cb.publishes]
     return table
 
 
@@ -101,7 +107,7 @@ class SynNode:
 
         self.graph, self.measured = graph, measured
         self.String, self.SetBool = String, SetBool
-        self.node = Node(name)
+        self.node = Node(name, namespace=graph.namespace or None)
         self.publishers, self.clients, self.timers, self.waiting = {}, {}, [], {}
         # With several threads, a node's clients and services may run beside its other callbacks.
         group = ReentrantCallbackGroup()
@@ -137,7 +143,8 @@ class SynNode:
             if publisher.get_subscription_count() < len(graph.subscribers(topic)):
                 return False
         for cb in graph.table:
-            if cb.kind == "subscription" and "/" + cb.node == self.node.get_fully_qualified_name():
+            if (cb.kind == "subscription"
+                    and graph.full_name(cb.node) == self.node.get_fully_qualified_name()):
                 expected = len({c.node for c in graph.table if cb.input in c.publishes})
                 if self.node.count_publishers(cb.input) < expected:
                     return False
@@ -322,14 +329,16 @@ def run_processes(args, names, graph):
                 command = [args.native, "--nodes", ",".join(group), "--table", table,
                            "--duration", str(args.duration - 0.25 * graph.base_ms / 1000),
                            "--barrier", barrier, "--raw", raw,
-                           "--threads", str(threads), "--as", args.style]
+                           "--threads", str(threads), "--as", args.style,
+                           "--namespace", args.namespace]
                 command += ["--intra"] if args.intra else []
             else:
                 command = [sys.executable, os.path.abspath(__file__),
                            "--duration", str(args.duration), "--rate", str(args.rate),
                            "--scale", str(args.scale), "--nodes", ",".join(names),
                            "--executor", args.executor, "--threads", str(args.threads),
-                           "--barrier", barrier, "--raw", ",".join(group), raw]
+                           "--barrier", barrier, "--namespace", args.namespace,
+                           "--raw", ",".join(group), raw]
                 command += ["--twin"] if args.twin else []
                 for item in args.set:
                     command += ["--set", item]
@@ -364,7 +373,7 @@ def main():
     unknown = [name for name in names if name not in NODES]
     if unknown:
         sys.exit(f"syn: no node {', '.join(unknown)}: there are {', '.join(NODES)}")
-    graph = Graph(configured(args), 1000 / args.rate, names)
+    graph = Graph(configured(args), 1000 / args.rate, names, args.namespace)
     os.environ.setdefault("ROS_DOMAIN_ID", truth.own_domain())
     # Whatever hangs shows where, and does not hang for ever.
     faulthandler.dump_traceback_later(args.duration + (60 if args.raw else 90), exit=True)

@@ -90,9 +90,9 @@ def build(graph, measured, **about):
                 {
                     "id": vid,
                     "name": cb.name,
-                    "node": "/" + cb.node,
+                    "node": graph.full_name(cb.node),
                     "type": cb.kind,
-                    "caller": "/" + caller if caller else None,
+                    "caller": graph.full_name(caller) if caller else None,
                     "outputs": graph.outputs(cb),
                     "count": len(ran[vid]),
                     "cpu_ns": ran[vid],

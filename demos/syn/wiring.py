@@ -1,7 +1,7 @@
 """The wiring of SYN: which callbacks there are, what triggers them and what they trigger.
 
 This table is the application's own knowledge. The nodes are built from it, and so is the ground
-truth that a model is held against; nothing here comes from a recording.
+truth that a model is compared with; nothing here comes from a recording.
 """
 
 from dataclasses import dataclass, field
@@ -67,7 +67,8 @@ def shortest(number):
 class Graph:
     """The ground truth's graph, for the nodes that run."""
 
-    def __init__(self, table, base_ms, nodes):
+    def __init__(self, table, base_ms, nodes, namespace=""):
+        self.namespace = namespace
         self.table = [cb for cb in table if cb.node in nodes]
         self.base_ms = base_ms
         self.by_name = {cb.name: cb for cb in self.table}
@@ -77,11 +78,17 @@ class Graph:
         for cb in self.table:
             for caller in self.callers(cb) if cb.kind == "service" else [None]:
                 what = shortest(period_ms(base_ms, cb)) + "ms" if cb.kind == "timer" else cb.input
-                vertex = f"/{cb.node}:{cb.kind}({what})" + (f"@/{caller}" if caller else "")
+                vertex = f"{self.full_name(cb.node)}:{cb.kind}({what})"
+                if caller:
+                    vertex += "@" + self.full_name(caller)
                 taken[vertex] = taken.get(vertex, 0) + 1
                 if taken[vertex] > 1:
                     vertex += f"#{taken[vertex]}"
                 self.ids[cb.name, caller] = vertex
+
+    def full_name(self, node):
+        """A node's name with its namespace."""
+        return f"{self.namespace}/{node}"
 
     def client(self, cb):
         """The client callback that a callback's request is answered to."""

@@ -51,9 +51,11 @@ struct NodeHandle {
   rcl_clock_t clock;
   Group group, reentrant;
 
-  NodeHandle(const std::string& node_name, rcl_context_t& context) : name(node_name) {
+  NodeHandle(const std::string& node_name, const std::string& name_space, rcl_context_t& context)
+      : name(node_name) {
     rcl_node_options_t options = rcl_node_get_default_options();
-    check(rcl_node_init(&node, name.c_str(), "", &context, &options), "creating node " + name);
+    check(rcl_node_init(&node, name.c_str(), name_space.c_str(), &context, &options),
+          "creating node " + name);
     rcl_allocator_t allocator = rcl_get_default_allocator();
     check(rcl_clock_init(RCL_STEADY_TIME, &clock, &allocator), "creating a clock");
     reentrant.exclusive = false;

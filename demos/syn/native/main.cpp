@@ -13,7 +13,7 @@ std::atomic<bool> interrupted{false};
 
 struct Options {
   std::vector<std::string> nodes;
-  std::string table, barrier, raw;
+  std::string table, barrier, raw, name_space;
   double duration = 10;
   size_t threads = 1;
   Style style = Style::rcl;
@@ -34,6 +34,7 @@ Options read_options(int argc, char** argv) {
     else if (word == "--table") options.table = value;
     else if (word == "--barrier") options.barrier = value;
     else if (word == "--raw") options.raw = value;
+    else if (word == "--namespace") options.name_space = value;
     else if (word == "--duration") options.duration = std::stod(value);
     else if (word == "--threads") options.threads = std::stoul(value);
     else if (word == "--as") options.style = value == "rclcpp" ? Style::rclcpp : Style::rcl;
@@ -48,7 +49,8 @@ class App {
  public:
   App(const Options& options, const Table& table, rcl_context_t& context)
       : options_(options), table_(table), context_(context), executor_(context, options.style) {
-    for (auto& name : options.nodes) nodes_.push_back(std::make_unique<NodeHandle>(name, context));
+    for (auto& name : options.nodes)
+      nodes_.push_back(std::make_unique<NodeHandle>(name, options.name_space, context));
     for (auto& node : nodes_)
       for (auto& cb : table.callbacks)
         if (cb.node == node->name) create(*node, cb);

@@ -1,53 +1,30 @@
-#!/usr/bin/env python3
-"""End-to-end tests of the shaper: a message type that it was not built for, on real ROS 2.
+"""The shaper: a message type that it was not built for, on real ROS 2.
 
-usage: scripts/e2e_shaper.py [ONBEAT_BINARY] [--all] [PART OF A NAME ...]
-
-Builds a message package (scripts/shaper) with the generators of the environments of ./dev ros-env,
-publishes on a topic that a remapping rule moves away, and compares what arrives under the topic's own
-name with what was sent, byte for byte.
+A message package (e2e/blob) is built with the generators of an environment. A program publishes on a
+topic that a remapping rule moves away, and what arrives under the topic's own name is compared with
+what was sent, byte for byte.
 """
 
 import glob
 import json
 import os
 import queue
-import shutil
 import struct
 import subprocess
-import sys
-import tempfile
 import threading
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from harness import ONBEAT
+from registry import WAITING_TEST, Mismatch, need, register
+
 # No step of a test takes that long.
 WATCHDOG_S = 40
-ATTEMPTS = 3
 CYCLE_NS = 100_000_000
 SLOT = {"start_ns": 60_000_000, "end_ns": 75_000_000}
 LATE, DROPPED, REPLACED, PASSED, FAILED, READY, STOPPED = (1 << i for i in range(7))
 RECORD = struct.Struct("=QqqqqqqHHIII")
 FIELDS = ("sequence", "source", "arrival", "start", "end", "slot_start", "cycle", "output", "slot",
           "flags", "bytes", "lost")
-
-
-# Waits that take long, once.
-LEFT_OUT = ["jazzy_owner_dies"]
-
-
-class Mismatch(Exception):
-    """The shaper did something else."""
-
-
-class Skip(Exception):
-    """The test cannot be done here; says why."""
-
-
-def need(fact, what):
-    """Fails the test."""
-    if not fact:
-        raise Mismatch(what)
 
 
 class Lines:
@@ -94,36 +71,29 @@ class Lines:
         self.process.wait()
 
 
-class Stand:
-    """One test: the programs of a distribution in a domain of their own."""
+class Bench:
+    """The shaper between programs of a distribution."""
 
-    def __init__(self, onbeat, distro, work, domain):
-        self.onbeat, self.work, self.distro = onbeat, work, distro
-        done = subprocess.run([os.path.join(ROOT, "dev"), "ros-env", distro], check=True,
-                              stdout=subprocess.PIPE, text=True)
-        self.env = done.stdout.strip()
-        self.built = os.path.join(work, "blob-" + distro)
-        if not os.path.exists(os.path.join(self.built, "blob")):
-            subprocess.run([os.path.join(ROOT, "scripts/shaper/build.sh"), self.env, self.built],
-                           check=True)
+    def __init__(self, harness, distro):
+        self.harness = harness
+        self.env, self.built = harness.env(distro), harness.blob(distro)
         folders = [self.env + "/lib", self.built + "/lib",
                    *glob.glob(self.env + "/lib/python3*/site-packages/ros_*.libs")]
-        self.variables = dict(os.environ, LD_LIBRARY_PATH=":".join(folders),
-                              ROS_DOMAIN_ID=str(domain))
+        self.variables = dict(os.environ, LD_LIBRARY_PATH=":".join(folders))
         self.children, self.reports, self.reader = [], [], None
 
     def shaper(self, table=None, **config):
-        """Starts the shaper of /out, held on /held."""
+        """Starts the shaper of /out, which waits on /held for its slot."""
         read, write = os.pipe()
         table = table or {"cycle_ns": CYCLE_NS, "origin_ns": time.monotonic_ns(),
                           "outputs": [{"slots": [SLOT]}]}
         self.table = table
         output = {"held_topic": "/held", "topic": "/out", **config.pop("output", {})}
-        path = os.path.join(self.work, "shaper.json")
+        path = self.harness.file(f"shaper-{os.getpid()}.json")
         with open(path, "w", encoding="utf-8") as file:
             json.dump({"rcl": self.env + "/lib/librcl.so", "outputs": [output], "table": table,
                        "report_fd": write, **config}, file)
-        process = subprocess.Popen([self.onbeat, "shaper", path], env=self.variables,
+        process = subprocess.Popen([ONBEAT, "shaper", path], env=self.variables,
                                    pass_fds=[write])
         os.close(write)
         os.set_blocking(read, False)
@@ -152,10 +122,10 @@ class Stand:
             if any(r["flags"] & READY for r in self.reports):
                 return
             time.sleep(0.02)
-        raise Mismatch("the shaper did not find the held topic")
+        raise Mismatch("the shaper did not find the topic that is held back")
 
     def publisher(self, qos, count, period_ms):
-        """Publishes /out, which is moved to /held, once it is told to."""
+        """Publishes /out, which is moved to /held, after say()."""
         program = Lines([self.built + "/blob", "pub", "/out", qos, str(count), str(period_ms),
                          "--ros-args", "-r", "blob_pub:/out:=/held"], env=self.variables)
         self.children.append(program.process)
@@ -189,19 +159,32 @@ class Stand:
             os.close(self.reader)
 
 
-TESTS = []
+# Waits that take long, once.
+LEFT_OUT = ["shaper_jazzy_owner_dies"]
 
 
-def test(function):
-    """Registers a test."""
-    TESTS.append((function.__name__, function))
+def test(function, label=None):
+    """Registers a test on both distributions."""
+    def on(distro):
+        def run(harness):
+            bench = Bench(harness, distro)
+            try:
+                function(bench)
+            finally:
+                bench.close()
+        return run
+
+    for distro in ("kilted", "jazzy"):
+        name = f"shaper_{distro}_{label or function.__name__}"
+        register(on(distro), name=name, description=function.__doc__, places=WAITING_TEST,
+                 left_out="the same on Kilted is run" if name in LEFT_OUT else None)
     return function
 
 
-def in_slots(stand, records):
+def in_slots(bench, records):
     """Everything left in a slot, never before one."""
-    origin, cycle = stand.table["origin_ns"], stand.table["cycle_ns"]
-    starts = {s["start_ns"] % cycle for s in stand.table["outputs"][0]["slots"]}
+    origin, cycle = bench.table["origin_ns"], bench.table["cycle_ns"]
+    starts = {s["start_ns"] % cycle for s in bench.table["outputs"][0]["slots"]}
     for record in records:
         if record["flags"] & (DROPPED | PASSED | STOPPED):
             continue
@@ -213,10 +196,10 @@ def in_slots(stand, records):
 
 def volatile_variant(qos, label):
     """Every byte through the shaper, in slots."""
-    def run(stand):
+    def run(bench):
         count = 40
-        witness = stand.subscriber(qos, "/held")
-        process, publisher, subscriber = stand.connected(qos, count, 25)
+        witness = bench.subscriber(qos, "/held")
+        process, publisher, subscriber = bench.connected(qos, count, 25)
         sent = publisher.some(count)
         # Best effort may lose some on the way.
         got = subscriber.some(count, WATCHDOG_S if qos[0] == "r" else 5)
@@ -230,14 +213,14 @@ def volatile_variant(qos, label):
             rest = iter(sent)
             need(len(got) >= count // 2 and all(item in rest for item in got),
                  f"{len(got)} of {count} received, or other bytes")
-        records = stand.records()
+        records = bench.records()
         need(len(records) >= len(got), f"{len(records)} reports of {len(got)} items")
-        in_slots(stand, records)
+        in_slots(bench, records)
         process.terminate()
         need(process.wait(WATCHDOG_S) == 0, f"exit code {process.returncode}")
 
     run.__doc__ = f"a type nobody compiled for, {label}: byte for byte, in slots"
-    TESTS.append((label.replace(" ", "_"), run))
+    test(run, label.replace(" ", "_"))
 
 
 volatile_variant("rv", "reliable")
@@ -245,31 +228,31 @@ volatile_variant("bv", "best effort")
 
 
 @test
-def transient_local(stand):
+def transient_local(bench):
     """A latched topic: late joiners on both sides of the shaper get what was published before."""
-    publisher = stand.publisher("rt", 10, 0)
+    publisher = bench.publisher("rt", 10, 0)
     publisher.say()
     sent = publisher.some(10)
-    stand.shaper()
-    stand.ready()
+    bench.shaper()
+    bench.ready()
     end = time.monotonic() + WATCHDOG_S
-    while len(stand.records()) < 10 and time.monotonic() < end:
+    while len(bench.records()) < 10 and time.monotonic() < end:
         time.sleep(0.05)
-    subscriber = stand.subscriber("rt")
+    subscriber = bench.subscriber("rt")
     got = [line for line in subscriber.some(11) if line != "matched"]
     need(got == sent, f"{len(sent)} sent, {len(got)} received")
 
 
 @test
-def several_slots(stand):
+def several_slots(bench):
     """Two bands: what misses the first slot of its execution leaves in the second."""
     slots = [{"start_ns": 40_000_000, "end_ns": 45_000_000},
              {"start_ns": 80_000_000, "end_ns": 85_000_000}]
     table = {"cycle_ns": CYCLE_NS, "origin_ns": time.monotonic_ns(), "outputs": [{"slots": slots}]}
-    _, publisher, subscriber = stand.connected("rv", 30, 30, table=table)
+    _, publisher, subscriber = bench.connected("rv", 30, 30, table=table)
     need(subscriber.some(30) == publisher.some(30), "not what was sent")
-    records = stand.records()
-    in_slots(stand, records)
+    records = bench.records()
+    in_slots(bench, records)
     need({r["slot"] for r in records} == {0, 1}, "not both slots were used")
     for record in records:
         first = [s for s in slots if record["arrival"] < table["origin_ns"]
@@ -278,14 +261,14 @@ def several_slots(stand):
 
 
 @test
-def overshoot_drop(stand):
+def overshoot_drop(bench):
     """What misses its slots is discarded and reported; all else arrives."""
-    process, publisher, subscriber = stand.connected("rv", 40, 27, overshoot="drop")
+    process, publisher, subscriber = bench.connected("rv", 40, 27, overshoot="drop")
     sent = publisher.some(40)
     time.sleep(0.5)
     process.terminate()
     process.wait(WATCHDOG_S)
-    records = stand.records()
+    records = bench.records()
     kept = [s for s, r in zip(sent, records) if not r["flags"] & DROPPED]
     need(len(records) == 40 and 0 < len(kept) < 40, f"{len(kept)} of {len(records)} kept")
     need(all(r["flags"] & LATE for r in records if r["flags"] & DROPPED), "dropped in time")
@@ -294,25 +277,25 @@ def overshoot_drop(stand):
 
 
 @test
-def overshoot_stop(stand):
+def overshoot_stop(bench):
     """The first item that is late ends shaping: it and all after it pass at once."""
-    _, publisher, subscriber = stand.connected("rv", 40, 27, overshoot="stop")
+    _, publisher, subscriber = bench.connected("rv", 40, 27, overshoot="stop")
     need(subscriber.some(40) == publisher.some(40), "not what was sent")
-    marks = [r["flags"] & (STOPPED | PASSED) for r in stand.records()]
+    marks = [r["flags"] & (STOPPED | PASSED) for r in bench.records()]
     at = marks.index(STOPPED)
     need(not any(marks[:at]) and all(m == PASSED for m in marks[at + 1:]), f"{marks}")
 
 
 @test
-def throttler(stand):
+def throttler(bench):
     """At most one item per cycle, and it is the newest."""
-    process, publisher, subscriber = stand.connected("rv", 100, 10, output={"kind": "throttle"})
+    process, publisher, subscriber = bench.connected("rv", 100, 10, output={"kind": "throttle"})
     sent = publisher.some(100)
     time.sleep(0.3)
     process.terminate()
     process.wait(WATCHDOG_S)
-    records = stand.records()
-    in_slots(stand, records)
+    records = bench.records()
+    in_slots(bench, records)
     need([r["sequence"] for r in records] == list(range(100)), "not every item was reported")
     through = [r for r in records if not r["flags"] & (DROPPED | PASSED)]
     need(5 <= len(through) <= 14, f"{len(through)} of 100 items in about a second")
@@ -328,25 +311,25 @@ def throttler(stand):
 
 
 @test
-def ends_with_what_it_holds(stand):
-    """SIGTERM between slots: what is held leaves at once."""
+def ends_with_what_it_holds(bench):
+    """SIGTERM between slots: what is held back leaves at once."""
     table = {"cycle_ns": 60_000_000_000, "origin_ns": time.monotonic_ns() + 30_000_000_000,
              "outputs": [{"slots": [{"start_ns": 1, "end_ns": 2_000_000}]}]}
-    process, publisher, subscriber = stand.connected("rv", 5, 1, table=table)
+    process, publisher, subscriber = bench.connected("rv", 5, 1, table=table)
     sent = publisher.some(5)
     need(subscriber.next(1) is None, "left before its slot")
     process.terminate()
     need(process.wait(WATCHDOG_S) == 0, f"exit code {process.returncode}")
-    need(subscriber.some(5) == sent, "what was held is lost")
+    need(subscriber.some(5) == sent, "what was held back is lost")
 
 
 @test
-def owner_dies(stand):
+def owner_dies(bench):
     """Nobody reads the reports any more: all passes at once, and the shaper ends after the application."""
-    process, publisher, subscriber = stand.connected("rv", 60, 50)
+    process, publisher, subscriber = bench.connected("rv", 60, 50)
     need(len(subscriber.some(5)) == 5, "nothing arrived")
-    os.close(stand.reader)
-    stand.reader = None
+    os.close(bench.reader)
+    bench.reader = None
     sent = publisher.some(60)
     need(subscriber.some(55) == sent[5:], "not what was sent")
     need(process.poll() is None, "it ended while there was a publisher")
@@ -355,64 +338,17 @@ def owner_dies(stand):
 
 
 @test
-def says_what_is_wrong(stand):
+def says_what_is_wrong(bench):
     """Errors in one line: no library, no table."""
     for rcl, more, said in (("/no/librcl.so", {}, "/no/librcl.so"),
-                            (stand.env + "/lib/librcl.so", {"table": None}, "page_fd or table")):
-        path = os.path.join(stand.work, "wrong.json")
+                            (bench.env + "/lib/librcl.so", {"table": None}, "page_fd or table")):
+        path = bench.harness.file(f"wrong-{os.getpid()}.json")
         config = {"rcl": rcl, "outputs": [{"held_topic": "/a", "topic": "/b"}],
                   "table": {"cycle_ns": 1, "origin_ns": 0,
                             "outputs": [{"slots": [{"start_ns": 0, "end_ns": 1}]}]}, **more}
         with open(path, "w", encoding="utf-8") as file:
             json.dump(config, file)
-        done = subprocess.run([stand.onbeat, "shaper", path], env=stand.variables, check=False,
+        done = subprocess.run([ONBEAT, "shaper", path], env=bench.variables, check=False,
                               capture_output=True, text=True, timeout=WATCHDOG_S)
         need(done.returncode == 1 and said in done.stderr and done.stderr.count("\n") == 1,
              f"{done.returncode}: {done.stderr}")
-
-
-def main():
-    """Runs the tests on both distributions."""
-    words = sys.argv[1:]
-    default = os.environ.get("ONBEAT", os.path.join(ROOT, "target/release/onbeat"))
-    onbeat = os.path.abspath(words.pop(0)) if words and os.path.isfile(words[0]) else default
-    failed = skipped = 0
-    chosen = [(f"{distro}_{name}", distro, run) for distro in ("kilted", "jazzy")
-              for name, run in TESTS]
-    everything = "--all" in words
-    words = [w for w in words if w != "--all"]
-    if not words and not everything:
-        for left_out in LEFT_OUT:
-            print(f"LEFT OUT shaper {left_out}: the same on the other distribution is run (--all runs it)")
-        chosen = [c for c in chosen if c[0] not in LEFT_OUT]
-    chosen = [c for c in chosen if not words or any(w in c[0] for w in words)]
-    with tempfile.TemporaryDirectory(prefix="onbeat-shaper-") as work:
-        for i, (name, distro, run) in enumerate(chosen):
-            begin = time.monotonic()
-            for attempt in range(1, ATTEMPTS + 1):
-                stand = None
-                try:
-                    if not shutil.which("gcc") or not shutil.which("g++"):
-                        raise Skip("gcc and g++ are needed to build a message package")
-                    stand = Stand(onbeat, distro, work, 100 + (3 * i + attempt) % 100)
-                    run(stand)
-                    print(f"ok       shaper {name} ({time.monotonic() - begin:.0f} s)", flush=True)
-                    break
-                except Skip as reason:
-                    skipped += 1
-                    print(f"SKIPPED  shaper {name}: {reason}", flush=True)
-                    break
-                except (Mismatch, subprocess.SubprocessError) as wrong:
-                    last = attempt == ATTEMPTS
-                    failed += last
-                    print(f"{'FAILED ' if last else 'AGAIN  '}  shaper {name}, attempt {attempt}:"
-                          f"\n    {wrong}", flush=True)
-                finally:
-                    if stand:
-                        stand.close()
-    print(f"shaper: {len(chosen) - failed - skipped} passed, {failed} failed, {skipped} skipped")
-    sys.exit(1 if failed else 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,143 @@
+"""The demo chain under plans, and a subscriber of its output that knows of none."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+
+from harness import ROOT, load
+from registry import Mismatch
+from supervise import command
+
+CHAIN = os.path.join(ROOT, "demos/chain")
+PERIOD_MS = 50
+
+
+def whole_chain(chains):
+    """The id of the chain from the first stage to the last, or None."""
+    return next((c["id"] for c in chains if c["callbacks"][0].startswith("/stage_1:")
+                 and c["callbacks"][-1].startswith("/stage_3:")), None)
+
+
+class Chain:
+    """The demo chain of three stages, with a listener of its output outside."""
+
+    def __init__(self, harness, name, *words):
+        self.harness, self.name = harness, name
+        self.python = harness.python("kilted")
+        self.stage = harness.stage("kilted")
+        self.words = words
+        self.chain_id = None
+
+    def command(self, seconds, *words):
+        """The words that start it for so many seconds (0: until it is stopped)."""
+        return [self.python, os.path.join(CHAIN, "run.py"), "chain", "--stage", self.stage,
+                "--stages", "3", "--min", "2", "--max", "8", "--period", str(PERIOD_MS), "--cpu",
+                "1", "--duration", str(seconds), *self.words, *words]
+
+    def plan(self, *words):
+        """Records and models it, once for all tests, and plans it; the plan's path."""
+        path = self.harness.once("shape_chain", self.measure) + ".json"
+        self.chain_id = whole_chain(load(path)["chains"])
+        plan = self.harness.file(self.name + ".yaml")
+        self.harness.onbeat("plan", path, "--chain", self.chain_id, "--cpu", "1", *words, "-o", plan)
+        return plan
+
+    def measure(self, name):
+        """Records and models the chain; fails if the model does not have it whole."""
+        trace = self.harness.record(name, self.command(7))
+        chains = self.harness.model(name, trace)["chains"]
+        if not whole_chain(chains):
+            raise Mismatch(f"no chain from stage 1 to stage 3: {chains}")
+
+    @contextlib.contextmanager
+    def listener(self):
+        """A subscriber of the chain's output that no plan mentions; yields a function that returns
+        what it received: (arrival, latency) in seconds."""
+        log = self.harness.file(self.name + ".heard.csv")
+        process = subprocess.Popen([self.stage, "--name", "listener", "--in", "/t3", "--log", log])
+
+        def heard():
+            process.send_signal(signal.SIGTERM)
+            process.wait(20)
+            with open(log, encoding="utf-8") as file:
+                rows = [tuple(map(int, line.split(","))) for line in file]
+            return [(at / 1e9, (at - start) / 1e9) for _, start, at in rows]
+
+        try:
+            yield heard
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def middle(values, share=0.8):
+    """Half of the range that the middle of the values takes."""
+    values = sorted(values)
+    cut = int(len(values) * (1 - share) / 2)
+    return (values[-1 - cut] - values[cut]) / 2
+
+
+def shaped(chain, plan, seconds, *words, accept=(0, 5)):
+    """Shapes the chain; onbeat's report."""
+    report = chain.harness.onbeat("shape", plan, "--verify", f"{seconds}s", "--json", *words, "--",
+                                  *chain.command(0), before=chain.harness.privileged(),
+                                  accept=accept)
+    return json.loads(report)
+
+
+def figure(report, name):
+    """One figure of onbeat's report."""
+    found = [f["measured"] for f in report["figures"] if f["name"] == name]
+    if not found:
+        raise Mismatch(f"no figure '{name}' in {report['figures']}")
+    return found[0]
+
+
+def threads_of(pid):
+    """Policy, affinity and freezer group of all threads below a process."""
+    found = {}
+    for process in tree(pid):
+        for tid in os.listdir(f"/proc/{process}/task"):
+            with contextlib.suppress(OSError):
+                with open(f"/proc/{process}/task/{tid}/cgroup", encoding="utf-8") as file:
+                    groups = file.read()
+                with open(f"/proc/{process}/task/{tid}/comm", encoding="utf-8") as file:
+                    name = file.read().strip()
+                found[int(tid)] = (name, os.sched_getscheduler(int(tid)),
+                                   tuple(sorted(os.sched_getaffinity(int(tid)))),
+                                   "onbeat" in groups)
+    return found
+
+
+def tree(pid):
+    """A process and all its descendants."""
+    found = [pid]
+    with contextlib.suppress(OSError):
+        for tid in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{tid}/children", encoding="utf-8") as file:
+                for child in file.read().split():
+                    found += tree(int(child))
+    return found
+
+
+def below(pid, text):
+    """Ids of processes below one whose command line has this text."""
+    return [p for p in tree(pid) if text in (command(p) or "")]
+
+
+def is_gated(pid):
+    """Whether a thread below a process is in a server's group."""
+    return any(t[3] for t in threads_of(pid).values())
+
+
+def wait_until(what, reached, seconds=30):
+    """Waits until reached() is true."""
+    deadline = time.monotonic() + seconds
+    while not reached():
+        if time.monotonic() > deadline:
+            raise Mismatch(f"not reached within {seconds} s: {what}")
+        time.sleep(0.2)

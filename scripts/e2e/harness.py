@@ -1,0 +1,241 @@
+"""What a running test works with: environments, compiled programs, recordings, models."""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+from registry import Mismatch, Skip
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ONBEAT = os.path.abspath(os.environ.get("ONBEAT", os.path.join(ROOT, "target/release/onbeat")))
+SYN = os.path.join(ROOT, "demos/syn/syn.py")
+CASES = os.path.join(ROOT, "demos/syn/cases.py")
+BLOB = os.path.join(ROOT, "scripts/e2e/blob")
+# No command of a test takes that long.
+WATCHDOG_S = 180
+# A machine that was busy for more than this share of the time counts as busy.
+BUSY = 0.5
+# Domain ids whose ports are outside the range that Linux gives to clients.
+DOMAINS = range(1, 101)
+
+
+def cpu_ticks():
+    """Time so far that the hypervisor has taken from this machine, that was idle, and in all."""
+    with open("/proc/stat", encoding="ascii") as file:
+        numbers = [int(word) for word in file.readline().split()[1:9]]
+    return numbers[7], numbers[3] + numbers[4], sum(numbers)
+
+
+def domain_is_free(domain):
+    """Whether no participant on this machine uses a ROS domain: none has its discovery port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind(("", 7400 + 250 * domain))
+        except OSError:
+            return False
+    return True
+
+
+def free_domain(number):
+    """A ROS domain that nobody uses; tests with different numbers get different ones."""
+    for i in range(len(DOMAINS)):
+        domain = DOMAINS[(number + i * 7) % len(DOMAINS)]
+        if domain_is_free(domain):
+            return domain
+    raise Skip("every ROS domain from 1 to 100 is in use")
+
+
+def load(path):
+    """A JSON document."""
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+class Harness:
+    """What one attempt of a test works with. Each attempt has a process of its own.
+
+    Files stay in `work`, which tests that run side by side share; the harness's environment and
+    its ROS domains are its own. Whatever the test starts is ended after it (see supervise.py).
+    """
+
+    def __init__(self, work, number):
+        self.work, self.number = work, number
+        # What the test measured, to be printed beside its name.
+        self.figures = []
+        # Share of the machine that its host took during the last recording, and that was not idle.
+        self.stolen, self.busy = 0, 0
+        # Before the names of nodes and topics of an application that is not recorded alone.
+        self.namespace = f"/e2e_{os.getpid()}"
+        os.environ["ROS_DOMAIN_ID"] = str(free_domain(number))
+
+    def other_domain(self):
+        """A ROS domain for a second application of the test."""
+        return str(free_domain(self.number + len(DOMAINS) // 2))
+
+    def env(self, distro):
+        """The folder of a ROS 2 environment."""
+        done = subprocess.run([os.path.join(ROOT, "dev"), "ros-env", distro], check=True,
+                              stdout=subprocess.PIPE, text=True)
+        return done.stdout.strip()
+
+    def python(self, distro):
+        """The interpreter of a ROS 2 environment."""
+        return os.path.join(self.env(distro), "bin/python")
+
+    def file(self, name):
+        """A path for a file of the test."""
+        return os.path.join(self.work, name)
+
+    def once(self, name, make):
+        """Calls make(path) for the first test that wants `work/name`; all get the path.
+
+        Others wait meanwhile; where it fails the next one tries again.
+        """
+        path = self.file(name)
+        with open(path + ".lock", "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not os.path.exists(path + ".made"):
+                make(path)
+                with open(path + ".made", "w", encoding="utf-8"):
+                    pass
+        return path
+
+    def native(self, distro):
+        """Folder with the compiled SYN clients of a distribution."""
+        def build(out):
+            subprocess.run([os.path.join(ROOT, "demos/syn/native/build.sh"), self.env(distro), out],
+                           check=True, stdout=subprocess.DEVNULL)
+        return self.once("native-" + distro, build)
+
+    def stage(self, distro):
+        """The program of the demo chain's stages."""
+        def build(out):
+            subprocess.run([os.path.join(ROOT, "demos/chain/build.sh"), self.env(distro), out],
+                           check=True, stdout=subprocess.DEVNULL)
+        return os.path.join(self.once("chain-" + distro, build), "stage")
+
+    def blob(self, distro):
+        """Folder with a message package that no other program knows, and programs that use it."""
+        if not shutil.which("gcc") or not shutil.which("g++"):
+            raise Skip("gcc and g++ are needed to build a message package")
+
+        def build(out):
+            subprocess.run([os.path.join(BLOB, "build.sh"), self.env(distro), out], check=True,
+                           stdout=subprocess.DEVNULL)
+        return self.once("blob-" + distro, build)
+
+    def pipeline(self):
+        """The pipeline of onbeat-flow that knows its own timing."""
+        def build(_):
+            subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", "-p",
+                            "onbeat-flow", "--example", "pipeline"], check=True, cwd=ROOT)
+        self.once("pipeline", build)
+        target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
+        return os.path.join(target, "release/examples/pipeline")
+
+    def privileged(self):
+        """The words before a command that records."""
+        if os.geteuid() == 0:
+            return []
+        if shutil.which("sudo") and subprocess.run(["sudo", "-n", "true"], check=False,
+                                                   capture_output=True).returncode == 0:
+            return ["sudo", "-n", "-E"]
+        raise Skip("recording needs root: run as root or with a sudo that asks for no password")
+
+    def onbeat(self, *words, before=(), accept=(0,), **options):
+        """Runs onbeat; its standard output."""
+        process = subprocess.Popen([*before, ONBEAT, *words], text=True, start_new_session=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+        try:
+            out, errors = process.communicate(timeout=WATCHDOG_S)
+        except subprocess.TimeoutExpired:
+            # The whole session: a later attempt shall not meet an application that hangs.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise Mismatch(f"onbeat {words[0]}: still running after {WATCHDOG_S} s") from None
+        if process.returncode == 4:
+            raise Skip(errors.strip().splitlines()[-1])
+        if process.returncode not in accept:
+            raise Mismatch(f"onbeat {words[0]}: exit code {process.returncode}: {errors[-2000:]}")
+        return out
+
+    def record(self, name, command, **options):
+        """Records a command and nothing else; the trace's path."""
+        trace = self.file(name + ".trace")
+        shutil.rmtree(trace, ignore_errors=True)
+        before = cpu_ticks()
+        self.onbeat("record", "-o", trace, "--", *command, before=self.privileged(), **options)
+        self.note_machine(before)
+        return trace
+
+    def note_machine(self, before):
+        """Notes how stolen and busy the machine was since `before`, and mentions it if much."""
+        stolen, idle, total = (now - then for now, then in zip(cpu_ticks(), before))
+        self.stolen, self.busy = stolen / max(1, total), 1 - idle / max(1, total)
+        if self.stolen > 0.01:
+            self.figures.append(f"{self.stolen * 100:.0f} % of the machine was stolen")
+        if self.busy > BUSY:
+            self.figures.append(f"{self.busy * 100:.0f} % of the machine was busy")
+
+    @contextlib.contextmanager
+    def recording(self, name, *words):
+        """Records everything that runs on the machine meanwhile; yields the trace's path.
+
+        Applications of others are in the trace too: compare with `own(model)`.
+        """
+        trace = self.file(name + ".trace")
+        shutil.rmtree(trace, ignore_errors=True)
+        process = subprocess.Popen([*self.privileged(), ONBEAT, "record", "-o", trace, *words],
+                                   stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 30
+        while not os.path.exists(os.path.join(trace, "manifest.json")):
+            if process.poll() == 4:
+                raise Skip(process.stderr.read().strip().splitlines()[-1])
+            if process.poll() is not None:
+                raise Mismatch("onbeat record ended: " + process.stderr.read()[-2000:])
+            if time.monotonic() > deadline:
+                raise Mismatch("onbeat record did not begin within 30 s")
+            time.sleep(0.1)
+        time.sleep(1)
+        before = cpu_ticks()
+        try:
+            yield trace
+        finally:
+            self.note_machine(before)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+        if process.returncode not in (0, 130):
+            raise Mismatch(f"onbeat record: exit code {process.returncode}: {errors[-2000:]}")
+
+    def model(self, name, *traces):
+        """The model of traces."""
+        path = self.file(name + ".json")
+        self.onbeat("model", *traces, "-o", path)
+        return load(path)
+
+    def truth(self, path):
+        """What an application knows, and what the machine did while it was recorded."""
+        return {**load(path), "stolen": self.stolen, "busy": self.busy}
+
+    def syn_command(self, distro, truth, *words):
+        """The words that run SYN."""
+        return [self.python(distro), SYN, "--quiet", "--truth", truth, *words]
+
+    def syn(self, name, distro, *words, prefix=(), **options):
+        """Records and models SYN; (its own truth, the model)."""
+        truth = self.file(name + ".truth.json")
+        trace = self.record(name, [*prefix, *self.syn_command(distro, truth, *words)], **options)
+        return self.truth(truth), self.model(name, trace)
+
+    def case(self, name, distro, *words, **options):
+        """The same for one of the small cases."""
+        truth = self.file(name + ".truth.json")
+        trace = self.record(name, [self.python(distro), CASES, *words, "--quiet", "--truth",
+                                   truth], **options)
+        return self.truth(truth), self.model(name, trace)

@@ -1,0 +1,172 @@
+"""Runs chosen tests side by side, retries those that fail, and prints what came out."""
+
+import os
+import select
+import signal
+import subprocess
+import time
+import traceback
+from dataclasses import dataclass, field
+
+import foreign
+from harness import Harness
+from registry import PLACES, Mismatch, Skip, Test
+from supervise import Supervisor, Worker, end_descendants, reap
+
+# A machine that others use too can spoil any single run: the timing of a test has to come out in
+# one of so many attempts. What went wrong before is printed all the same.
+ATTEMPTS = 3
+# An attempt that takes longer hangs.
+LIMIT_S = 400
+# So many tests are named in the line of the slowest.
+SLOWEST = 8
+
+
+def attempt(test, work, domain):
+    """Runs a test once, in the process that this is called in; what came out of it."""
+    try:
+        harness = Harness(work, domain)
+    except Skip as reason:
+        return {"skipped": str(reason)}
+    try:
+        test.run(harness)
+    except Skip as reason:
+        return {"skipped": str(reason)}
+    except (Mismatch, subprocess.SubprocessError) as wrong:
+        return {"wrong": str(wrong), "figures": harness.figures}
+    except Exception:  # pylint: disable=broad-except
+        return {"wrong": traceback.format_exc(), "figures": harness.figures}
+    return {"figures": harness.figures}
+
+
+@dataclass
+class Attempt:
+    """An attempt that runs."""
+
+    test: Test
+    number: int
+    places: int
+    worker: Worker
+    begin: float = field(default_factory=time.monotonic)
+
+
+@dataclass
+class Summary:
+    """What came out of the tests."""
+
+    passed: list = field(default_factory=list)
+    failed: list = field(default_factory=list)
+    skipped: list = field(default_factory=list)
+    # Name and seconds, all attempts together.
+    seconds: dict = field(default_factory=dict)
+
+    def lines(self, elapsed_s):
+        """The last lines of a run; the very last one is for programs too."""
+        slowest = sorted(self.seconds.items(), key=lambda item: -item[1])[:SLOWEST]
+        found = [f"e2e: {elapsed_s:.0f} s, {sum(self.seconds.values()):.0f} s if one at a time;"
+                 f" slowest: {', '.join(f'{name} {seconds:.0f} s' for name, seconds in slowest)}"]
+        if self.failed:
+            found.append(f"e2e: failed: {', '.join(self.failed)}")
+        return [*found, f"{len(self.passed)} passed, {len(self.failed)} failed,"
+                f" {len(self.skipped)} skipped"]
+
+
+class Interrupted(Exception):
+    """SIGINT or SIGTERM has come."""
+
+
+class Runner:
+    """Runs tests, as many side by side as there are places."""
+
+    def __init__(self, work, places=PLACES, with_foreign=False):
+        self.work, self.places = work, places
+        self.supervisor = Supervisor()
+        self.running, self.started = [], 0
+        self.summary = Summary()
+        self.foreign = None
+        if with_foreign:
+            self.foreign = self.supervisor.start(lambda: foreign.run(Harness(work, 0)))
+
+    def run(self, tests):
+        """Runs all of them; those that want the machine for themselves come last."""
+        begin = time.monotonic()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self.interrupt)
+        todo = [(t, 1) for t in sorted(tests, key=lambda t: t.places >= PLACES)]
+        try:
+            while todo or self.running:
+                while todo and self.fits(*todo[0]):
+                    self.start(*todo.pop(0))
+                for done in self.wait():
+                    again = self.finish(done)
+                    if again:
+                        todo.append(again)
+        finally:
+            for running in self.running:
+                running.worker.stop()
+            if self.foreign:
+                self.foreign.stop()
+            end_descendants()
+        for line in self.summary.lines(time.monotonic() - begin):
+            print(line, flush=True)
+        return not self.summary.failed
+
+    @staticmethod
+    def interrupt(number, _):
+        """Ends the run."""
+        raise Interrupted(signal.Signals(number).name)
+
+    def needs(self, test, number):
+        """How many places an attempt takes: a failed test is tried again alone."""
+        return self.places if number > 1 else min(test.places, self.places)
+
+    def fits(self, test, number):
+        """Whether there are places for an attempt."""
+        used = sum(a.places for a in self.running)
+        return used + self.needs(test, number) <= self.places
+
+    def start(self, test, number):
+        """Starts an attempt."""
+        self.started += 1
+        domain = os.getpid() + self.started
+        worker = self.supervisor.start(lambda: attempt(test, self.work, domain))
+        self.running.append(Attempt(test, number, self.needs(test, number), worker))
+
+    def wait(self):
+        """Attempts that have ended."""
+        by_worker = {a.worker: a for a in self.running}
+        done = [by_worker[w] for w in select.select(by_worker, [], [], 1)[0] if w.read()]
+        reap()
+        for running in self.running:
+            if time.monotonic() - running.begin > LIMIT_S:
+                running.worker.stop()
+        self.running = [a for a in self.running if a not in done]
+        return done
+
+    def finish(self, done):
+        """Notes and prints what came out; (test, number) if it has to be tried again."""
+        name, result, seconds = done.test.name, done.worker.results(), time.monotonic() - done.begin
+        self.summary.seconds[name] = self.summary.seconds.get(name, 0) + seconds
+        wrong = result.get("wrong")
+        if not result:
+            # Its guard may be gone, too.
+            end_descendants(keep={a.worker.guard for a in self.running})
+            wrong = f"ended without a result after {seconds:.0f} s (limit {LIMIT_S} s)"
+        elif result.get("left") and not wrong:
+            wrong = "left processes behind: " + "; ".join(result["left"])
+        figures = result.get("figures", [])
+        if "skipped" in result:
+            self.summary.skipped.append(name)
+            print(f"SKIPPED  {name}: {result['skipped']}", flush=True)
+        elif not wrong:
+            self.summary.passed.append(name)
+            print(f"ok       {name} ({', '.join([f'{seconds:.0f} s', *figures])})", flush=True)
+        else:
+            last = done.number == ATTEMPTS
+            text = "\n    ".join([*wrong.splitlines(), *figures])
+            print(f"{'FAILED ' if last else 'AGAIN  '}  {name}, attempt {done.number} of {ATTEMPTS}"
+                  f" ({seconds:.0f} s):\n    {text}", flush=True)
+            if not last:
+                return done.test, done.number + 1
+            self.summary.failed.append(name)
+        return None

@@ -1,0 +1,3 @@
+"""The tests, a module for each subject; importing them registers them in this order."""
+
+from tests import observe, late, flow, shaper, shape, faults, interrupted

@@ -1,0 +1,198 @@
+"""Faults while a chain is shaped: onbeat, the shaper or the application ends, and nothing is left."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+
+from chain import PERIOD_MS, Chain, below, is_gated, middle, threads_of, tree, wait_until
+from harness import ONBEAT
+from registry import PLACES, Mismatch, need, test
+
+# Threads that are not as they were before count as left behind after so long.
+RESTORE_S = 10
+
+
+def shape(harness, plan, *words):
+    """Starts `onbeat shape`."""
+    return subprocess.Popen([*harness.privileged(), ONBEAT, "shape", plan, "--json", *words],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_until_shaped(onbeat, pid):
+    """Waits until a thread below a process is in a server."""
+    deadline = time.monotonic() + 60
+    while not is_gated(pid):
+        if onbeat.poll() is not None or time.monotonic() > deadline:
+            onbeat.kill()
+            raise Mismatch(f"it does not shape: {onbeat.communicate()[1][-1000:]}")
+        time.sleep(0.2)
+
+
+def kill(harness, onbeat, text):
+    """Kills the process below onbeat whose command line has this text."""
+    found = below(onbeat.pid, text)
+    need(found, f"no process '{text}' below onbeat")
+    subprocess.run([*harness.privileged(), "kill", "-KILL", *map(str, found)], check=True)
+
+
+def groups():
+    """The control groups that onbeat has made, this one or another."""
+    found = subprocess.run(["find", "/sys/fs/cgroup", "-name", "onbeat-*"], check=False,
+                           capture_output=True, text=True).stdout
+    return set(found.split())
+
+
+def wait_until_restored(pid, before):
+    """Waits until every thread below a process is as before."""
+    deadline = time.monotonic() + RESTORE_S
+    while True:
+        after = threads_of(pid)
+        wrong = [(t, before[t], after.get(t)) for t in before if after.get(t) != before[t]]
+        if not wrong:
+            return
+        if time.monotonic() > deadline:
+            raise Mismatch(f"not as before (thread, before, after): {wrong}")
+        time.sleep(0.2)
+
+
+def restored_after(harness, name, end):
+    """Shapes a running chain, ends onbeat by `end(process)`, and checks that all is as before."""
+    chain = Chain(harness, name)
+    plan = chain.plan("--strategy", "bands", "--bands", "1")
+    remap = harness.onbeat("shape", plan, "--remap").split()
+    with chain.listener() as heard:
+        app = subprocess.Popen([*chain.command(0), *remap], start_new_session=True,
+                               stdout=subprocess.DEVNULL)
+        try:
+            time.sleep(4)
+            before = threads_of(app.pid)
+            onbeat = shape(harness, plan,
+                           *(w for p in tree(app.pid) for w in ("--pid", str(p))))
+            wait_until_shaped(onbeat, app.pid)
+            time.sleep(3)
+            end(onbeat)
+            wait_until_restored(app.pid, before)
+            ended = time.monotonic()
+            time.sleep(3)
+        finally:
+            with contextlib.suppress(OSError):
+                os.killpg(app.pid, signal.SIGTERM)
+            app.wait(20)
+        later = [latency for at, latency in heard() if at > ended + 0.5]
+    # The application runs on, and its outputs still get through.
+    if len(later) < 1000 / PERIOD_MS:
+        raise Mismatch(f"{len(later)} outputs came in the 2.5 s after shaping had ended")
+
+
+@test(places=PLACES)
+def shape_restores_after_sigterm(harness):
+    """After SIGTERM onbeat puts every thread back and the application runs on."""
+    def end(onbeat):
+        onbeat.send_signal(signal.SIGTERM)
+        onbeat.communicate(timeout=30)
+    restored_after(harness, "shape_sigterm", end)
+
+
+@test(places=PLACES)
+def shape_restores_after_sigkill(harness):
+    """After SIGKILL onbeat's guard puts every thread back and the application runs on."""
+    def end(onbeat):
+        onbeat.kill()
+        onbeat.communicate(timeout=30)
+    restored_after(harness, "shape_sigkill", end)
+
+
+@test(places=PLACES)
+def shape_survives_its_application(harness):
+    """A stage is killed while it is shaped: onbeat ends and leaves nothing behind."""
+    before = groups()
+    chain = Chain(harness, "shape_dying")
+    plan = chain.plan("--strategy", "server-per-chain")
+    onbeat = shape(harness, plan, "--", *chain.command(0))
+    wait_until_shaped(onbeat, onbeat.pid)
+    time.sleep(1)
+    kill(harness, onbeat, "stage --name stage_2")
+    try:
+        _, errors = onbeat.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        onbeat.kill()
+        raise Mismatch("onbeat goes on without its application") from None
+    if onbeat.returncode != 1:
+        raise Mismatch(f"exit code {onbeat.returncode}, not the application's: {errors[-1000:]}")
+    left = groups() - before
+    if left:
+        raise Mismatch(f"groups are left: {left}")
+
+
+@test(places=PLACES)
+def shape_follows_a_restart(harness):
+    """The process beside which the shaper stands is killed and started anew: it is shaped again."""
+    chain = Chain(harness, "shape_restart")
+    plan = chain.plan("--strategy", "bands", "--bands", "1")
+    remap = harness.onbeat("shape", plan, "--remap").split()[1:]
+
+    def stage(number, *words):
+        base = [chain.stage, "--name", f"stage_{number}", "--min-ms", "2", "--max-ms", "8",
+                "--out", f"/t{number}", *words, "--seed", "1"]
+        return subprocess.Popen(["taskset", "-c", "1", *base, "--ros-args", "-r",
+                                 f"__node:=stage_{number}", *remap])
+
+    running = [stage(3, "--in", "/t2"), stage(2, "--in", "/t1"),
+               stage(1, "--period-ms", str(PERIOD_MS))]
+    onbeat = None
+    try:
+        with chain.listener() as heard:
+            time.sleep(3)
+            onbeat = shape(harness, plan)
+            wait_until("the last stage has a server",
+                       lambda: onbeat.poll() is not None or is_gated(running[0].pid), 60)
+            time.sleep(2)
+            running[0].kill()
+            running[0].wait()
+            time.sleep(2)
+            running[0] = stage(3, "--in", "/t2")
+            wait_until("the new last stage has a server",
+                       lambda: onbeat.poll() is not None or is_gated(running[0].pid))
+            time.sleep(5)
+            shaped_at = time.monotonic()
+            onbeat.send_signal(signal.SIGTERM)
+            report, errors = onbeat.communicate(timeout=30)
+            outputs = [latency for at, latency in heard() if shaped_at - 4 < at < shaped_at - 0.5]
+    finally:
+        for process in [*running, onbeat]:
+            if process and process.poll() is None:
+                process.kill()
+                process.wait()
+    if "started anew" not in report:
+        raise Mismatch(f"the report does not mention the shaper's restart: {report} {errors}")
+    if len(outputs) < 60:
+        raise Mismatch(f"{len(outputs)} outputs in 3.5 s: the new process is not served")
+    harness.figures.append(f"jitter {middle(outputs) * 1e3:.3f} ms after the restart")
+    if middle(outputs) > 1e-3:
+        raise Mismatch(f"the new process is not shaped: {middle(outputs)} s")
+
+
+@test(places=PLACES)
+def shape_failing_leaves_the_application_running(harness):
+    """The shaper dies while an application that onbeat started is at work: that runs on, unshaped."""
+    chain = Chain(harness, "shape_failing")
+    plan = chain.plan("--strategy", "bands", "--bands", "1")
+    onbeat = shape(harness, plan, "--", *chain.command(0))
+    try:
+        wait_until_shaped(onbeat, onbeat.pid)
+        time.sleep(2)
+        kill(harness, onbeat, "onbeat shaper -")
+        wait_until("the threads are free", lambda: not is_gated(onbeat.pid), RESTORE_S)
+        time.sleep(1)
+        alive = [p for p in tree(onbeat.pid) if p != onbeat.pid]
+        if onbeat.poll() is not None or len(alive) < 4:
+            raise Mismatch(f"the application does not run on: {alive}")
+        onbeat.send_signal(signal.SIGTERM)
+        _, errors = onbeat.communicate(timeout=60)
+    finally:
+        if onbeat.poll() is None:
+            onbeat.kill()
+    if onbeat.returncode != 1 or "The application runs on, unshaped" not in errors:
+        raise Mismatch(f"exit code {onbeat.returncode}: {errors[-1000:]}")

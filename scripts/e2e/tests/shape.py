@@ -1,0 +1,114 @@
+"""Shaping: real chains under plans, observed by a subscriber that knows of none."""
+
+import os
+import subprocess
+import time
+
+from chain import PERIOD_MS, Chain, figure, middle, shaped
+from harness import ONBEAT
+from registry import PLACES, Mismatch, test
+
+
+@test(places=PLACES)
+def shape_one_band(harness):
+    """A chain in one band: its jitter is gone for a subscriber that knows nothing of it."""
+    chain = Chain(harness, "shape_one_band")
+    plan = chain.plan("--strategy", "bands", "--bands", "1")
+    begin = time.monotonic()
+    with chain.listener() as heard:
+        report = shaped(chain, plan, 8)
+        heard = heard()
+    # Until shaping begins the chain runs as it likes: what came in the first and last seconds of
+    # the application tells nothing.
+    end = max(at for at, _ in heard)
+    shaped_latency = [latency for at, latency in heard if end - 6 < at < end - 0.5]
+    free = [latency for at, latency in heard if at < begin + 3]
+    if len(shaped_latency) < 60:
+        raise Mismatch(f"the listener heard {len(shaped_latency)} outputs in 5.5 s")
+    harness.figures.append(f"jitter {middle(shaped_latency) * 1e3:.3f} ms")
+    if len(free) > 5:
+        harness.figures.append(f"before {middle(free) * 1e3:.3f} ms")
+    # The stages take 2 to 8 ms each: their sum's middle four fifths span at least 5 ms.
+    if middle(shaped_latency) > 1e-3:
+        raise Mismatch(f"the listener still sees jitter; onbeat says {report['figures']}")
+    if figure(report, "outputs inside a slot") < 95:
+        raise Mismatch(f"outputs outside their slot: {report['figures']}")
+    servers = {t["server"] for t in report["threads"]}
+    if not {"gamma", "middleware"} <= servers:
+        raise Mismatch(f"threads were put into {servers} only")
+
+
+@test(places=PLACES)
+def shape_bands_and_let(harness):
+    """Three bands, and logical execution time per callback, of the same chain."""
+    chain = Chain(harness, "shape_bands")
+    plan = chain.plan("--strategy", "bands", "--bands", "3")
+    report = shaped(chain, plan, 6)
+    if figure(report, "outputs inside a slot") < 90:
+        raise Mismatch(f"outputs outside their slots: {report['figures']}")
+    plan = chain.plan("--strategy", "let-per-callback")
+    report = shaped(chain, plan, 6)
+    average = figure(report, "average")
+    # Three callbacks of one period each.
+    if abs(average - 3 * PERIOD_MS) > 5:
+        raise Mismatch(f"three callbacks took {average} ms: {report['figures']}")
+
+
+@test(places=PLACES)
+def shape_overshoot(harness):
+    """An output that comes too late: carried, or dropped and counted."""
+    chain = Chain(harness, "shape_overshoot")
+    plan = chain.plan("--strategy", "bands", "--bands", "1", "--overshoot", "drop")
+    chain.words = ("--over", "40", "--over-every", "20")
+    report = shaped(chain, plan, 8)
+    dropped = figure(report, "discarded")
+    if not 3 <= dropped <= 16:
+        raise Mismatch(f"8 overruns were made, {dropped} outputs discarded: {report}")
+    blamed = [n for n in report["notes"] if "stage_3:" in n]
+    if not blamed:
+        raise Mismatch(f"nobody blames stage 3: {report['notes']}")
+
+
+@test(places=PLACES)
+def shape_throttles_events(harness):
+    """A chain that starts with events at any time: each cycle gets one, and its output leaves on time."""
+    chain = Chain(harness, "shape_throttles", "--events", "30", "--min", "2", "--max", "6")
+    trace = harness.record("shape_events", chain.command(7))
+    chains = harness.model("shape_events", trace)["chains"]
+    chain_id = next((c["id"] for c in chains if c["callbacks"][0].startswith("/stage_2:")), None)
+    if not chain_id:
+        raise Mismatch(f"no chain begins with stage 2: {[c['callbacks'] for c in chains]}")
+    plan = harness.file("shape_events.yaml")
+    harness.onbeat("plan", harness.file("shape_events.json"), "--chain", chain_id, "--cpu", "1",
+                 "--throttle", "/t1@/sensor", "--cycle", str(PERIOD_MS), "-o", plan)
+    with chain.listener() as heard:
+        report = shaped(chain, plan, 8)
+        heard = heard()
+    end = max(at for at, _ in heard)
+    times = [at for at, _ in heard if end - 6 < at < end - 0.5]
+    if abs(len(times) * PERIOD_MS / 1e3 - 5.5) > 0.5:
+        raise Mismatch(f"{len(times)} outputs in 5.5 s, not one in {PERIOD_MS} ms")
+    steps = [(b - a) * 1e3 for a, b in zip(times, times[1:])]
+    harness.figures.append(f"distance of outputs {PERIOD_MS} ± {middle(steps):.3f} ms, of events 15 to 45 ms")
+    if middle(steps) > 1 or figure(report, "outputs inside a slot") < 95:
+        raise Mismatch(f"outputs do not come once per cycle: {report['figures']}")
+
+
+@test(places=PLACES)
+def shape_refuses_in_one_line(harness):
+    """Without privilege, or with an application that is not there: one line, and nothing changed."""
+    chain = Chain(harness, "shape_refuses")
+    plan = chain.plan("--strategy", "bands", "--bands", "1")
+    if os.geteuid() == 0:
+        # cap_sys_nice is not among what is left.
+        process = subprocess.run(["setpriv", "--reuid", "65534", "--regid", "65534",
+                                  "--clear-groups", ONBEAT, "shape", "/dev/stdin"],
+                                 stdin=open(plan, encoding="utf-8"), capture_output=True,
+                                 text=True, check=False, timeout=60)
+        if process.returncode != 4 or len(process.stderr.strip().splitlines()) != 1:
+            raise Mismatch(f"without privilege: {process.returncode}: {process.stderr}")
+    process = subprocess.run([*harness.privileged(), ONBEAT, "shape", plan, "--find", "2s"],
+                             capture_output=True, text=True, check=False, timeout=60)
+    lines = process.stderr.strip().splitlines()
+    if process.returncode != 1 or "did not run within 2 s" not in lines[-1]:
+        raise Mismatch(f"without the application: {process.returncode}: {process.stderr}")

@@ -1,27 +1,33 @@
-//! Compiles the BPF programs and turns kinds.h into Rust constants.
-use std::{env, fs, path::PathBuf, process::Command};
+//! Generates both sides of the record layout and compiles the BPF programs.
+
+#[path = "src/records/layout.rs"]
+mod layout;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+const TABLE: &str = "src/records/records.table";
+const PROGRAMS: &str = "src/bpf/onbeat.bpf.c";
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets CARGO_CFG_TARGET_ARCH");
     println!("cargo:rerun-if-changed=src/bpf");
+    println!("cargo:rerun-if-changed=src/records");
     println!("cargo:rerun-if-env-changed=CLANG");
-
-    // The C enum and these constants come from the same list.
-    let list = fs::read_to_string("src/bpf/kinds.h").expect("kinds.h is part of the crate");
-    let mut consts = String::new();
-    let mut names = String::from("/// Name of a kind, as it stands in manifests.\npub fn name(kind: u16) -> &'static str {\n    match kind {\n");
-    for line in list.lines() {
-        let Some(inner) = line.strip_prefix("KIND(").and_then(|l| l.strip_suffix(')')) else {
-            continue;
-        };
-        let (name, number) = inner.split_once(", ").expect("KIND(name, number)");
-        consts += &format!("/// Record kind.\npub const {name}: u16 = {number};\n");
-        names += &format!("        {number} => \"{}\",\n", name.to_lowercase());
+    let text = fs::read_to_string(TABLE).expect("the table is part of the crate");
+    let table = layout::Table::parse(&text).unwrap_or_else(|error| panic!("{error}"));
+    for (file, content) in [
+        ("record_layout.h", table.c_header()),
+        ("records.rs", table.rust_module()),
+    ] {
+        fs::write(out.join(file), content).expect("OUT_DIR can be written");
     }
-    names += "        _ => \"unknown\",\n    }\n}\n";
-    fs::write(out.join("kinds.rs"), consts + &names).expect("OUT_DIR can be written");
+    compile_programs(&out);
+}
 
+fn compile_programs(out: &Path) {
+    let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets CARGO_CFG_TARGET_ARCH");
     let (target_arch, triplet) = match arch.as_str() {
         "x86_64" => ("x86", "x86_64-linux-gnu"),
         "aarch64" => ("arm64", "aarch64-linux-gnu"),
@@ -34,17 +40,19 @@ fn main() {
             "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror",
         ])
         .arg(format!("-D__TARGET_ARCH_{target_arch}"))
+        .arg(format!("-I{}", out.display()))
         // The target's own headers, and where a cross compiler's package puts them.
         .arg(format!("-I/usr/include/{triplet}"))
         .arg(format!("-I/usr/{triplet}/include"))
-        .args(["-c", "src/bpf/onbeat.bpf.c", "-o"])
+        .args(["-c", PROGRAMS, "-o"])
         .arg(&object)
         .status();
     match status {
         Ok(s) if s.success() => {}
-        Ok(s) => panic!("{clang} could not compile src/bpf/onbeat.bpf.c ({s})"),
+        Ok(s) => panic!("{clang} could not compile {PROGRAMS} ({s})"),
         Err(e) => panic!("{clang}: {e}: install clang and libbpf-dev (apt-get install clang libbpf-dev libelf-dev zlib1g-dev)"),
     }
-    // DWARF is of no use at run time; BTF is, and stays.
+    // The recorder needs the object's BTF, not its DWARF. Without llvm-strip the DWARF stays, which
+    // makes the program larger and nothing else.
     let _ = Command::new("llvm-strip").arg("-g").arg(&object).status();
 }

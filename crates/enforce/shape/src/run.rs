@@ -1025,7 +1025,7 @@ impl Observer for Runner<'_> {
     /// A trace of what was shaped: not of what ran before.
     fn is_kept(&self, event: &Event) -> bool {
         let shaped = self.shaping.is_some_and(|s| event.time_ns >= s.1);
-        shaped || onbeat_record::recorder::describes(&event.kind)
+        shaped || onbeat_trace::table::is_state(&event.kind)
     }
 
     fn is_over(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The thinnest layer over the kernel: loads the BPF programs, attaches them, reads their maps.
 
-use crate::decode::{decode, probe_of, Decoded};
+use crate::decode::{decode, Decoded};
+use crate::records::{Head, ID_COUNT, KIND_COUNT, PROCESS_LATE, PROCESS_MARKED};
 use libbpf_rs::btf::types::{DataSec, Struct, Var};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{
@@ -25,13 +26,6 @@ static PROGRAMS: &[u8] = {
         &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/onbeat.bpf.o")));
     &OBJECT.0
 };
-
-/// Flag in the `processes` map: observe this process and its children.
-const MARKED: u8 = 1;
-/// Flag in the `processes` map: it made endpoints before its probes were in place.
-const LATE: u8 = 4;
-
-const ID_COUNT: usize = 4_194_304;
 
 /// Why the programs could not be loaded.
 #[derive(Debug, Error)]
@@ -265,7 +259,7 @@ impl Kernel {
         let mut builder = RingBufferBuilder::new();
         builder
             .add(&ring_map, move |record| {
-                if let Some(probe) = probe_of(record) {
+                if let Some(probe) = Head::read(record).map(|h| h.probe).filter(|&p| p != 0) {
                     let (probe, mut counts) = (usize::from(probe), counts.borrow_mut());
                     if counts.len() <= probe {
                         counts.resize(probe + 1, 0);
@@ -346,18 +340,19 @@ impl Kernel {
 
     /// Observes a process and its future children.
     pub fn mark(&self, pid: u32) {
-        self.flags.update(pid, |flags| flags | MARKED);
+        self.flags.update(pid, |flags| flags | PROCESS_MARKED as u8);
     }
 
     /// Takes [`Kernel::mark`] back.
     pub fn unmark(&self, pid: u32) {
-        self.flags.update(pid, |flags| flags & !MARKED);
+        self.flags
+            .update(pid, |flags| flags & !(PROCESS_MARKED as u8));
     }
 
     /// Says that a process made endpoints before its probes were in place, so that their names
     /// are recovered as they are used. To be called before probes are attached for it.
     pub fn mark_late(&self, pid: u32) {
-        self.flags.update(pid, |flags| flags | LATE);
+        self.flags.update(pid, |flags| flags | PROCESS_LATE as u8);
     }
 
     /// Tells the loader probe numbered `cookie` how far `_r_debug` lies from it.
@@ -382,7 +377,7 @@ impl Kernel {
 
     /// Records lost so far, `[kind][cpu]`.
     pub fn lost(&self) -> Vec<Vec<u64>> {
-        counters(&self.lost, 96)
+        counters(&self.lost, KIND_COUNT as u32)
     }
 
     /// Hits so far of the probe numbered `cookie` that were not lost.
@@ -459,5 +454,31 @@ mod tests {
         for (_, program, _) in crate::probes::KERNEL_PROBES {
             assert!(has(program), "{program}");
         }
+    }
+
+    #[test]
+    fn every_program_of_the_object_is_attached_by_somebody() {
+        let file = object::read::elf::ElfFile64::<object::Endianness>::parse(PROGRAMS).unwrap();
+        let rows = crate::probes::PROBES.iter();
+        let mut used: Vec<&str> = rows
+            .flat_map(|row| [Some(row.program), row.return_program])
+            .flatten()
+            .collect();
+        used.extend(crate::probes::KERNEL_PROBES.iter().map(|row| row.1));
+        used.extend(["on_dl_state", "on_sync_input"]);
+        let mut programs = 0;
+        for symbol in file.symbols() {
+            let section = symbol.section_index();
+            let section = section.and_then(|index| file.section_by_index(index).ok());
+            let is_program = section
+                .and_then(|s| s.name().ok().map(str::to_owned))
+                .is_some_and(|name| name == "uprobe" || name.starts_with("tp_btf/"));
+            if is_program && symbol.is_global() {
+                let name = symbol.name().unwrap();
+                assert!(used.contains(&name), "no row of the table has {name}");
+                programs += 1;
+            }
+        }
+        assert!(programs > 50, "{programs}");
     }
 }

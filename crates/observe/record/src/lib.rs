@@ -7,7 +7,6 @@
 pub mod bpf;
 pub mod decode;
 pub mod elf;
-pub mod kinds;
 pub mod late;
 pub mod launch;
 pub mod libraries;
@@ -16,6 +15,7 @@ pub mod privilege;
 pub mod probes;
 pub mod proc;
 pub mod recorder;
+pub mod records;
 pub mod user;
 
 pub use recorder::{

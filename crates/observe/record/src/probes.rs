@@ -1,7 +1,7 @@
 //! The probe table: what is probed where, in which distribution, and what is missing without it.
 //!
 //! Supporting another distribution or middleware is a change here (and, for a new argument
-//! list, one short program in `bpf/onbeat.bpf.c`), not in the recorder.
+//! list, one short program in `bpf/ros.h` with its record in `records/records.table`), not in the recorder.
 
 /// Generations of the tracing ABI, oldest first. A newer, unknown distribution counts as the
 /// newest one whose functions it has.

@@ -8,9 +8,10 @@ use crate::libraries::{Libraries, PlacementPolicy};
 use crate::privilege::{self, MissingPrivilege};
 use crate::probes::KERNEL_PROBES;
 use crate::user::Shared;
-use crate::{kinds, proc, user};
+use crate::{proc, records, user};
 use libbpf_rs::Link;
 use onbeat_trace::manifest::{Manifest, ProbeInfo, ProcessInfo, ThreadInfo};
+use onbeat_trace::table::is_state;
 use onbeat_trace::writer::{TraceCreateError, TraceWriteError, Writer, WriterOptions};
 use onbeat_trace::{Event, EventKind, Name};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -226,42 +227,6 @@ fn clock_offset_ns() -> i64 {
         })
         .min()
         .map_or(0, |(_, offset)| offset)
-}
-
-/// Does this event only describe, so that it is of use also from before what is recorded?
-pub fn describes(kind: &EventKind) -> bool {
-    use EventKind::*;
-    !matches!(
-        kind,
-        CallbackStart { .. }
-            | CallbackEnd { .. }
-            | TimerCall { .. }
-            | Take { .. }
-            | IntraPublish { .. }
-            | RingBufferEnqueue { .. }
-            | RingBufferDequeue { .. }
-            | RingBufferClear { .. }
-            | RclPublish { .. }
-            | Publish { .. }
-            | RequestSend { .. }
-            | RequestTake { .. }
-            | ResponseSend { .. }
-            | ResponseTake { .. }
-            | SyncInput { .. }
-            | ExecutorNextReady
-            | ExecutorWaitForWork { .. }
-            | ExecutorExecute { .. }
-            | ExecuteStart { .. }
-            | ExecuteEnd { .. }
-            | WaitSetInit
-            | Wait
-            | GuardTrigger { .. }
-            | SwitchIn { .. }
-            | SwitchOut { .. }
-            | Wake { .. }
-            | Stolen { .. }
-            | Woken { .. }
-    )
 }
 
 /// From when on a process is recorded.
@@ -496,7 +461,7 @@ impl Recording {
     fn event(&mut self, event: Event) {
         let ready = self.ready.get(&event.pid);
         let ready_ns = ready.map_or(self.start_ns, |r| r.from_ns);
-        if event.time_ns < ready_ns && !describes(&event.kind) {
+        if event.time_ns < ready_ns && !is_state(&event.kind) {
             return;
         }
         match &event.kind {
@@ -693,7 +658,7 @@ impl Recording {
                     .copied()
                     .unwrap_or(0);
                 if count > before {
-                    let probe = kinds::name(kind as u16);
+                    let probe = records::name(kind as u16);
                     self.pending.push(Event {
                         time_ns: now,
                         cpu: cpu as u16,

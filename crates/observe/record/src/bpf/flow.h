@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+// Tasks of onbeat-flow (its module probe.rs): a task is reported as a node, its period as a timer,
+// its inputs as subscriptions. Names stand behind the handles, so that the recorder may come late.
+#pragma once
+
+struct flow_task {
+	__u64 name;
+	__u64 executor;
+	__u64 topic;
+	__u64 period_ns;
+};
+
+struct flow_callback {
+	__u64 task;
+	__u64 source; // topic; 0: time
+	__u64 joined; // the task waits for other inputs too
+};
+
+// What makes a task run.
+#define FLOW_DATA 1
+#define FLOW_TIME 2
+#define FLOW_JOINED 3
+
+static __always_inline void flow_task_found(__u64 pid_tgid, __u64 handle, struct flow_task *task)
+{
+	struct record_node_init *n = BEGIN(node_init, pid_tgid);
+
+	if (n) {
+		n->node = handle;
+		n->rmw = 0;
+		READ_TEXT(n->name, task->name);
+		READ_TEXT(n->namespace, task->executor);
+		SUBMIT(n);
+	}
+	struct record_publisher_init *p = BEGIN(publisher_init, pid_tgid);
+	if (p) {
+		p->publisher = handle;
+		p->node = handle;
+		p->rmw = handle;
+		p->depth = 0;
+		READ_TEXT(p->topic, task->topic);
+		SUBMIT(p);
+	}
+}
+
+static __always_inline void flow_input_found(__u64 pid_tgid, __u64 handle, __u64 task, __u64 topic)
+{
+	struct record_subscription_init *s = BEGIN(subscription_init, pid_tgid);
+
+	if (s) {
+		s->subscription = handle;
+		s->node = task;
+		s->rmw = handle;
+		s->depth = 0;
+		READ_TEXT(s->topic, topic);
+		SUBMIT(s);
+	}
+	struct record_subscription_object *o = BEGIN(subscription_object, pid_tgid);
+	if (o) {
+		o->subscription = handle;
+		o->object = handle;
+		SUBMIT(o);
+	}
+	struct record_subscription_callback *c = BEGIN(subscription_callback, pid_tgid);
+	if (c) {
+		c->object = handle;
+		c->callback = handle;
+		SUBMIT(c);
+	}
+}
+
+static __always_inline void flow_timer_found(__u64 pid_tgid, __u64 handle, __u64 task,
+					     __u64 period_ns)
+{
+	struct record_timer_init *t = BEGIN(timer_init, pid_tgid);
+
+	if (t) {
+		t->timer = handle;
+		t->period_ns = period_ns;
+		SUBMIT(t);
+	}
+	struct record_timer_node *n = BEGIN(timer_node, pid_tgid);
+	if (n) {
+		n->timer = handle;
+		n->node = task;
+		SUBMIT(n);
+	}
+	struct record_timer_callback *c = BEGIN(timer_callback, pid_tgid);
+	if (c) {
+		c->timer = handle;
+		c->callback = handle;
+		SUBMIT(c);
+	}
+}
+
+// Reports a callback, and its task at the task's first callback. Returns FLOW_*; 0: unreadable.
+// A function of its own, so that the verifier checks it once.
+__attribute__((noinline)) int flow_describe(__u64 pid_tgid, __u64 handle)
+{
+	struct endpoint_key key = { .tgid = pid_tgid >> 32 };
+	struct flow_callback callback = {};
+	struct flow_task task = {};
+	__u8 value;
+
+	if (bpf_probe_read_user(&callback, sizeof(callback), (void *)handle) ||
+	    bpf_probe_read_user(&task, sizeof(task), (void *)callback.task))
+		return 0;
+	key.handle = callback.task;
+	key.endpoint = ENDPOINT_FLOW_TASK;
+	if (!bpf_map_lookup_elem(&endpoints, &key)) {
+		value = OWNER_APPLICATION;
+		bpf_map_update_elem(&endpoints, &key, &value, BPF_ANY);
+		flow_task_found(pid_tgid, callback.task, &task);
+	}
+	value = !callback.source ? FLOW_TIME : callback.joined ? FLOW_JOINED : FLOW_DATA;
+	key.handle = handle;
+	key.endpoint = ENDPOINT_FLOW_CALLBACK;
+	bpf_map_update_elem(&endpoints, &key, &value, BPF_ANY);
+	if (callback.source)
+		flow_input_found(pid_tgid, handle, callback.task, callback.source);
+	else
+		flow_timer_found(pid_tgid, handle, callback.task, task.period_ns);
+	return value;
+}
+
+// The numbers of items are unique within a process: with its id they are unique in the recording.
+static __always_inline __u64 flow_stamp(__u64 pid_tgid, __u64 sequence)
+{
+	return (pid_tgid >> 32) << 40 | (sequence & 0xffffffffff);
+}
+
+// onbeat_flow_task_init(callback): the address is in use anew. A timer is reported at its first
+// call, from which its releases are counted.
+PROBE(on_flow_task_init)
+{
+	ENTER();
+	struct endpoint_key key = { .handle = ARG1(ctx), .tgid = pid_tgid >> 32,
+				    .endpoint = ENDPOINT_FLOW_CALLBACK };
+	struct flow_callback callback = {};
+
+	count_hit(ctx);
+	bpf_map_delete_elem(&endpoints, &key);
+	if (bpf_probe_read_user(&callback, sizeof(callback), (void *)ARG1(ctx)))
+		return 0;
+	if (callback.source) {
+		flow_describe(pid_tgid, ARG1(ctx));
+		return 0;
+	}
+	// The timer is the first callback of a new task.
+	key.handle = callback.task;
+	key.endpoint = ENDPOINT_FLOW_TASK;
+	bpf_map_delete_elem(&endpoints, &key);
+	return 0;
+}
+
+// onbeat_flow_task_start(callback, sequence)
+PROBE(on_flow_task_start)
+{
+	ENTER();
+	struct endpoint_key key = { .handle = ARG1(ctx), .tgid = pid_tgid >> 32,
+				    .endpoint = ENDPOINT_FLOW_CALLBACK };
+	__u8 *known = bpf_map_lookup_elem(&endpoints, &key);
+	int value = known ? *known : flow_describe(pid_tgid, ARG1(ctx));
+
+	mark_thread(pid_tgid);
+	if (value == FLOW_TIME) {
+		struct record_timer_call *t = BEGIN(timer_call, pid_tgid);
+		if (t) {
+			t->timer = ARG1(ctx);
+			SUBMIT(t);
+		}
+	} else {
+		struct record_take *t = BEGIN(take, pid_tgid);
+		if (t) {
+			t->taken = 1;
+			t->rmw = ARG1(ctx);
+			t->message = 0;
+			t->source_ns = flow_stamp(pid_tgid, ARG2(ctx));
+			SUBMIT(t);
+		}
+	}
+	struct record_callback_start *r = BEGIN_HIT(callback_start, pid_tgid);
+	if (r) {
+		r->intra_process = 0;
+		r->callback = ARG1(ctx);
+		SUBMIT(r);
+	}
+	if (value == FLOW_JOINED) {
+		struct record_sync_input *s = BEGIN(sync_input, pid_tgid);
+		if (s) {
+			// The callback's first word: its task.
+			bpf_probe_read_user(&s->filter, sizeof(s->filter), (void *)ARG1(ctx));
+			SUBMIT(s);
+		}
+	}
+	return 0;
+}
+
+// onbeat_flow_task_end(callback)
+ENDING(on_flow_task_end, callback_end, r->callback = ARG1(ctx))
+
+// onbeat_flow_publish(task, sequence)
+PROBE(on_flow_publish)
+{
+	ENTER();
+	struct endpoint_key key = { .handle = ARG1(ctx), .tgid = pid_tgid >> 32,
+				    .endpoint = ENDPOINT_FLOW_TASK };
+
+	// A task is unknown only if this execution began before the probes were in place.
+	if (!bpf_map_lookup_elem(&endpoints, &key))
+		return 0;
+	struct record_publish *r = BEGIN_HIT(publish, pid_tgid);
+	if (r) {
+		r->rmw = ARG1(ctx);
+		r->message = 0;
+		r->source_ns = flow_stamp(pid_tgid, ARG2(ctx));
+		SUBMIT(r);
+	}
+	return 0;
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+// The few fields of kernel structs that the programs read.
+//
+// CO-RE: the offsets come from the running kernel's BTF when the programs are loaded.
+#pragma once
+
+struct atomic_counter {
+	int counter;
+} __attribute__((preserve_access_index));
+
+struct signal_struct {
+	struct atomic_counter live;
+} __attribute__((preserve_access_index));
+
+struct ns_common {
+	unsigned int inum;
+} __attribute__((preserve_access_index));
+
+struct mnt_namespace {
+	struct ns_common ns;
+} __attribute__((preserve_access_index));
+
+struct nsproxy {
+	struct mnt_namespace *mnt_ns;
+} __attribute__((preserve_access_index));
+
+struct super_block {
+	__u32 s_dev;
+} __attribute__((preserve_access_index));
+
+struct inode {
+	unsigned long i_ino;
+	struct super_block *i_sb;
+} __attribute__((preserve_access_index));
+
+struct file {
+	struct inode *f_inode;
+} __attribute__((preserve_access_index));
+
+struct mm_struct {
+	struct file *exe_file;
+} __attribute__((preserve_access_index));
+
+struct rq {
+	__u64 clock;
+} __attribute__((preserve_access_index));
+
+struct cfs_rq {
+	struct rq *rq;
+} __attribute__((preserve_access_index));
+
+struct sched_entity {
+	struct cfs_rq *cfs_rq;
+} __attribute__((preserve_access_index));
+
+// A KVM host reports stolen time to each CPU of its guest in this struct.
+struct kvm_steal_time {
+	__u64 steal;
+} __attribute__((preserve_access_index));
+
+struct sched_info {
+	unsigned long long run_delay;
+	unsigned long long last_queued;
+} __attribute__((preserve_access_index));
+
+struct task_struct {
+	struct nsproxy *nsproxy;
+	struct mm_struct *mm;
+	unsigned int __state;
+	int prio;
+	unsigned int policy;
+	int pid;
+	int tgid;
+	char comm[16];
+	struct signal_struct *signal;
+	void *bpf_storage;
+	struct sched_entity se;
+	struct sched_info sched_info;
+} __attribute__((preserve_access_index));
+
+struct task_struct___before_5_14 {
+	long state;
+} __attribute__((preserve_access_index));

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+// Libraries as the dynamic linker loads them.
+#pragma once
+
+// glibc's struct link_map starts with these public members.
+struct link_map {
+	__u64 l_addr;
+	__u64 l_name;
+	__u64 l_ld;
+	__u64 l_next;
+};
+
+// A process of the recorded command stops here until the recorder has attached its probes and
+// continues it. Returns 1 if it stops.
+static __always_inline __u16 stop_until_probed(__u8 process_flags)
+{
+	if (!stop_on_load || !(process_flags & PROCESS_MARKED))
+		return 0;
+	return bpf_send_signal(19 /* SIGSTOP */) == 0;
+}
+
+// Reports that a process may have something new to probe.
+static __always_inline void report_library(__u64 pid_tgid, __u8 process_flags)
+{
+	struct record_library_loaded *r = BEGIN(library_loaded, pid_tgid);
+
+	if (r) {
+		r->stopped = stop_until_probed(process_flags);
+		SUBMIT_NOW(r);
+	}
+}
+
+#define SEVEN(a, b, c, d, e, f, g)                                                                 \
+	((__u64)(a) << 48 | (__u64)(b) << 40 | (__u64)(c) << 32 | (__u64)(d) << 24 |               \
+	 (__u64)(e) << 16 | (__u64)(f) << 8 | (g))
+
+// Does the path in the buffer name a library that may be in the probe table?
+// A function of its own, so that the verifier checks it once and not once per link.
+__attribute__((noinline)) int interesting(int length)
+{
+	__u32 zero = 0;
+	__u64 last = 0; // the seven bytes read last
+	struct path_buffer *buffer = bpf_map_lookup_elem(&path_buffers, &zero);
+
+	if (!buffer)
+		return 0;
+	for (int i = 0; i < TEXT_BYTES; i++) {
+		if (i >= length)
+			break;
+		last = (last << 8 | (__u8)buffer->path[i]) & 0xffffffffffffff;
+		if (last == SEVEN('/', 'l', 'i', 'b', 'r', 'c', 'l') ||
+		    last == SEVEN('/', 'l', 'i', 'b', 'r', 'm', 'w') ||
+		    last == SEVEN('/', 'l', 'i', 'b', 't', 'r', 'a'))
+			return 1;
+	}
+	return 0;
+}
+
+#define LINKS_PER_HIT 48
+
+// _dl_debug_state(): the dynamic linker calls it when its list of libraries has changed, after it
+// has mapped them and before it runs their constructors. Looks at the libraries that were added.
+PROBE(on_dl_state)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	__u32 tgid = pid_tgid >> 32, zero = 0;
+	__u8 *p = flag_of(&processes, tgid);
+	struct path_buffer *buffer = bpf_map_lookup_elem(&path_buffers, &zero);
+	__u64 link = 0, *tail;
+	bool found = false;
+
+	if (!p || !buffer || tgid == own_tgid || (!observe_all && !(*p & PROCESS_MARKED)))
+		return 0;
+	count_hit(ctx);
+	tail = bpf_map_lookup_elem(&link_tails, &tgid);
+	if (tail) {
+		// Continue behind the link that was read last.
+		bpf_probe_read_user(&link, sizeof(link), (void *)(*tail + 24));
+	} else {
+		// Without cookies the function's offset in its page identifies the linker.
+		__u32 probe = have_cookie ? (__u32)bpf_get_attach_cookie(ctx)
+					  : (__u32)PT_REGS_IP(ctx) & 0xfff;
+		__s64 *distance = bpf_map_lookup_elem(&r_debug_distance, &probe);
+
+		if (!distance)
+			return 0;
+		// struct r_debug: int version, then the head of the list.
+		bpf_probe_read_user(&link, sizeof(link), (void *)(PT_REGS_IP(ctx) + *distance + 8));
+	}
+	for (int i = 0; i < LINKS_PER_HIT; i++) {
+		struct link_map map;
+		long length;
+
+		if (!link || bpf_probe_read_user(&map, sizeof(map), (void *)link))
+			break;
+		length = bpf_probe_read_user_str(buffer->path, TEXT_BYTES, (void *)map.l_name);
+		if (length > 0 && interesting(length))
+			found = true;
+		bpf_map_update_elem(&link_tails, &tgid, &link, BPF_ANY);
+		link = map.l_next;
+	}
+	if (found)
+		report_library(pid_tgid, *p);
+	return 0;
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+// Settings and maps: everything that the programs share with the recorder or keep between hits.
+#pragma once
+
+// ---- settings, fixed when the programs are loaded
+const volatile bool observe_all;      // every ROS 2 process, not only those marked
+const volatile bool stop_on_load;     // stop a process of the command until its probes are in place
+const volatile bool switch_has_state; // sched_switch passes prev_state (Linux 5.18)
+const volatile bool have_cookie;      // bpf_get_attach_cookie (Linux 5.15)
+const volatile bool have_storage;     // task->bpf_storage marks observed threads (Linux 5.13)
+const volatile bool have_delays;      // task->sched_info says how long it was ready (Linux 5.14)
+const volatile bool have_steal;       // a hypervisor may take this machine's CPUs away
+const volatile __s64 steal_distance;  // from a CPU's run queue to its struct kvm_steal_time
+const volatile __u64 wakeup_bytes;    // wake the reader from this fill level on
+const volatile __u32 own_tgid;        // the recorder itself
+
+// ---- the way to the recorder
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 8 << 20); // the recorder sets the size
+} ring SEC(".maps");
+
+// Records that found the ring buffer full, by kind.
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, KIND_COUNT);
+	__type(key, __u32);
+	__type(value, __u64);
+} lost SEC(".maps");
+
+// Hits without a record of their own, by the probe's number.
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, PROBES_MAX);
+	__type(key, __u32);
+	__type(value, __u64);
+} hits SEC(".maps");
+
+// ---- processes and threads
+// One byte of flags for each process and thread id: the JIT inlines an array lookup, and a plain
+// byte store needs no atomic instruction (which kernels before 5.12 lack).
+#define IDS_PER_SLOT 64
+#define ID_SLOTS (ID_COUNT / IDS_PER_SLOT)
+struct id_slot {
+	__u8 flags[IDS_PER_SLOT];
+};
+
+// Flags PROCESS_*. The recorder maps this table to mark processes.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, ID_SLOTS);
+	__type(key, __u32);
+	__type(value, struct id_slot);
+} processes SEC(".maps");
+
+// Flags THREAD_*.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, ID_SLOTS);
+	__type(key, __u32);
+	__type(value, struct id_slot);
+} threads SEC(".maps");
+
+#define THREAD_SEEN 1     // runs callbacks: scheduler events are recorded
+#define THREAD_WAIT_SET 2 // its wait set was reported
+#define THREAD_ASLEEP 4   // left its CPU to wait for something
+
+// The flags of a process or thread; 0 for an id out of range.
+static __always_inline __u8 *flag_of(void *map, __u32 id)
+{
+	__u32 slot = id / IDS_PER_SLOT;
+	struct id_slot *s = bpf_map_lookup_elem(map, &slot);
+
+	return s ? &s->flags[id % IDS_PER_SLOT] : 0;
+}
+
+// An entry for each thread that runs callbacks. The scheduler's probes have the task_struct in
+// hand: its bpf_storage tells them without a lookup that a thread is not observed.
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u64); // sched_info.run_delay when the thread went to sleep
+} observed_tasks SEC(".maps");
+
+// Stolen time of each CPU up to the last report, in ns.
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} stolen_before SEC(".maps");
+
+// ---- endpoints and calls
+// Endpoints whose owner is known, and tasks of onbeat-flow that were reported.
+struct endpoint_key {
+	__u64 handle;
+	__u32 tgid;
+	__u32 endpoint; // enum endpoint, or ENDPOINT_FLOW_*
+};
+
+#define ENDPOINT_FLOW_CALLBACK 4
+#define ENDPOINT_FLOW_TASK 5
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct endpoint_key);
+	__type(value, __u8); // OWNER_*, or FLOW_* for an ENDPOINT_FLOW_CALLBACK
+} endpoints SEC(".maps");
+
+#define OWNER_APPLICATION 1
+#define OWNER_MIDDLEWARE 2
+
+// Arguments kept from a function's entry to its return, by thread.
+struct call {
+	__u64 argument[3];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, __u64);
+	__type(value, struct call);
+} calls SEC(".maps");
+
+// ---- programs and libraries
+// The link_map that on_dl_state read last, by process.
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, __u32);
+	__type(value, __u64);
+} link_tails SEC(".maps");
+
+// Mount namespaces whose dynamic linker was reported.
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u8);
+} mounts SEC(".maps");
+
+// Programs that were reported.
+struct program {
+	__u64 inode;
+	__u64 device;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct program);
+	__type(value, __u8);
+} programs SEC(".maps");
+
+// Distance from _dl_debug_state to _r_debug in each dynamic linker. The key is the probe's number,
+// or without cookies the offset of _dl_debug_state within its page.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, PROBES_MAX);
+	__type(key, __u32);
+	__type(value, __s64);
+} r_debug_distance SEC(".maps");
+
+// A path that on_dl_state reads: too large for the stack.
+struct path_buffer {
+	char path[TEXT_BYTES + 8];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct path_buffer);
+} path_buffers SEC(".maps");

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+// The layout of records in the ring buffer: the common head here, the rest from records.table.
+#pragma once
+
+// 22 bytes (HEAD_BYTES in layout.rs). A field of up to two bytes fits in behind.
+#define RECORD_HEAD                                                                                \
+	__u64 time_ns; /* CLOCK_MONOTONIC */                                                       \
+	__u32 pid;                                                                                 \
+	__u32 tid;                                                                                 \
+	__u16 kind;                                                                                \
+	__u16 cpu;                                                                                 \
+	__u16 probe; /* number of the probe that was hit; 0: none */
+
+#include "record_layout.h"

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+// The kernel's own tracepoints: scheduling of observed threads, and the life of processes.
+#pragma once
+
+// Why `prev` leaves its CPU: its state, 0 when it stays runnable.
+static __always_inline __u32 state_of(__u64 *ctx, struct task_struct *prev)
+{
+	// Preempted on its way to sleep: it stays runnable.
+	if (ctx[0])
+		return 0;
+	if (switch_has_state)
+		return (__u32)ctx[3] & 0xffff;
+	if (bpf_core_field_exists(prev->__state))
+		return prev->__state & 0xffff;
+	return BPF_CORE_READ((struct task_struct___before_5_14 *)prev, state) & 0xffff;
+}
+
+// How long a thread that slept and gets its CPU now was ready. Time that it waited in another
+// CPU's queue is in run_delay already, and counts too.
+static __always_inline __u64 ready_ns(struct task_struct *next)
+{
+	struct cfs_rq *queue = next->se.cfs_rq;
+	__u64 queued = next->sched_info.last_queued, ready = 0, *before;
+
+	if (queued && queue && queue->rq)
+		ready = queue->rq->clock - queued;
+	before = bpf_task_storage_get(&observed_tasks, next, 0, 0);
+	if (before)
+		ready += next->sched_info.run_delay - *before;
+	return ready;
+}
+
+// A thread leaves its CPU.
+static __always_inline void switch_out(__u64 *ctx, struct task_struct *prev, __u64 now,
+				       __u32 next_tid, __u8 *flags)
+{
+	__u64 who = pid_tgid_of(prev), *delay;
+	__u32 state = state_of(ctx, prev);
+
+	report_stolen(who, stolen_so_far(prev), now);
+	if (have_delays && state) {
+		*flags |= THREAD_ASLEEP;
+		delay = bpf_task_storage_get(&observed_tasks, prev, 0, 0);
+		if (delay)
+			*delay = prev->sched_info.run_delay;
+	}
+	struct record_switch_out *r = BEGIN_AT(switch_out, who, now);
+	if (r) {
+		r->next_tid = next_tid;
+		r->state = state;
+		SUBMIT(r);
+	}
+}
+
+// A thread gets a CPU.
+static __always_inline void switch_in(struct task_struct *next, __u64 now, __u32 prev_tid,
+				      __u8 *flags)
+{
+	__u64 who = pid_tgid_of(next);
+
+	report_stolen(who, stolen_so_far(next), 0);
+	if (*flags & THREAD_ASLEEP) {
+		*flags &= ~THREAD_ASLEEP;
+		struct record_woken *w = BEGIN_AT(woken, who, now);
+		if (w) {
+			w->ready_ns = ready_ns(next);
+			SUBMIT(w);
+		}
+	}
+	struct record_switch_in *r = BEGIN_AT(switch_in, who, now);
+	if (r) {
+		r->prev_tid = prev_tid;
+		r->priority = next->prio;
+		r->policy = next->policy;
+		SUBMIT(r);
+	}
+}
+
+SEC("tp_btf/sched_switch")
+int on_switch(__u64 *ctx)
+{
+	struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];
+	__u8 *out = scheduled(prev), *in = scheduled(next);
+	__u64 now;
+
+	if (!out && !in)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (out)
+		switch_out(ctx, prev, now, next->pid, out);
+	if (in)
+		switch_in(next, now, prev->pid, in);
+	return 0;
+}
+
+// Attached only where sched_info does not say how long a thread was ready.
+SEC("tp_btf/sched_waking")
+int on_waking(__u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[0];
+
+	if (!scheduled(task))
+		return 0;
+	struct record_wake *r = BEGIN(wake, pid_tgid_of(task));
+	if (r) {
+		r->waker_tid = (__u32)bpf_get_current_pid_tgid();
+		SUBMIT(r);
+	}
+	return 0;
+}
+
+#define READ_COMM(field, task)                                                                     \
+	do {                                                                                       \
+		(field)[0] = 0;                                                                    \
+		bpf_probe_read_kernel_str(field, sizeof(field), (task)->comm);                     \
+	} while (0)
+
+SEC("tp_btf/sched_process_fork")
+int on_fork(__u64 *ctx)
+{
+	struct task_struct *parent = (void *)ctx[0], *child = (void *)ctx[1];
+	__u8 *p = flag_of(&processes, parent->tgid), *c;
+
+	if (!p || !(*p & (PROCESS_MARKED | PROCESS_SEEN)))
+		return 0;
+	if (parent->tgid != child->tgid) {
+		c = flag_of(&processes, child->tgid);
+		if (c)
+			// A fork without exec goes on with handles that its parent made.
+			*c = (*p & PROCESS_MARKED) | (*p & PROCESS_SEEN ? PROCESS_LATE : 0);
+	}
+	c = flag_of(&threads, child->pid);
+	if (c)
+		*c = 0;
+	struct record_fork *r = BEGIN(fork, pid_tgid_of(child));
+	if (r) {
+		r->parent_pid = parent->tgid;
+		r->parent_tid = parent->pid;
+		READ_COMM(r->comm, child);
+		SUBMIT(r);
+	}
+	return 0;
+}
+
+// Reports the dynamic linker that a container's first program brings.
+static __always_inline void report_loader(struct task_struct *task, __u8 process_flags)
+{
+	__u32 mount = task->nsproxy->mnt_ns->ns.inum;
+	__u8 one = 1;
+
+	if (bpf_map_lookup_elem(&mounts, &mount))
+		return;
+	bpf_map_update_elem(&mounts, &mount, &one, BPF_ANY);
+	struct record_loader_seen *r = BEGIN(loader_seen, pid_tgid_of(task));
+	if (r) {
+		r->stopped = stop_until_probed(process_flags);
+		SUBMIT_NOW(r);
+	}
+}
+
+// Reports a program at its first start: onbeat-flow may be linked into it.
+static __always_inline void report_program(struct task_struct *task, __u8 process_flags)
+{
+	struct inode *inode = BPF_CORE_READ(task, mm, exe_file, f_inode);
+	struct program program = { .inode = BPF_CORE_READ(inode, i_ino),
+				   .device = BPF_CORE_READ(inode, i_sb, s_dev) };
+	__u8 one = 1;
+
+	if (bpf_map_lookup_elem(&programs, &program))
+		return;
+	bpf_map_update_elem(&programs, &program, &one, BPF_ANY);
+	report_library(pid_tgid_of(task), process_flags);
+}
+
+SEC("tp_btf/sched_process_exec")
+int on_exec(__u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[0];
+	__u32 tgid = task->tgid;
+	__u8 *p = flag_of(&processes, tgid);
+
+	bpf_map_delete_elem(&link_tails, &tgid);
+	if (!p)
+		return 0;
+	if (observe_all || (*p & PROCESS_MARKED)) {
+		report_loader(task, *p);
+		if (tgid != own_tgid)
+			report_program(task, *p);
+	}
+	if (!(*p & (PROCESS_MARKED | PROCESS_SEEN)))
+		return 0;
+	// A new program: whether it uses ROS 2 is not known yet.
+	*p &= PROCESS_MARKED;
+	struct record_exec *r = BEGIN(exec, pid_tgid_of(task));
+	if (r) {
+		READ_COMM(r->comm, task);
+		SUBMIT_NOW(r);
+	}
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int on_exit_task(__u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[0];
+	__u32 tgid = task->tgid, tid = task->pid;
+	__u8 *p = flag_of(&processes, tgid), *t = flag_of(&threads, tid);
+	__u8 flags = p ? *p : 0;
+
+	if (t)
+		*t = 0;
+	if (task->signal->live.counter == 0) {
+		if (p)
+			*p = 0;
+		bpf_map_delete_elem(&link_tails, &tgid);
+	}
+	if (!(flags & (PROCESS_MARKED | PROCESS_SEEN)))
+		return 0;
+	struct record_exit *r = BEGIN(exit, ((__u64)tgid << 32) | tid);
+	if (r)
+		SUBMIT(r);
+	return 0;
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+// CPU time that a hypervisor takes from a running thread.
+#pragma once
+
+// Less is not worth a record.
+#define STOLEN_MIN_NS 10000
+
+// The time stolen so far from the CPU of this task, as the host reports it. The kernel hides the
+// addresses of its variables, but one CPU's variables lie at fixed distances from one another.
+static __always_inline __u64 stolen_so_far(struct task_struct *task)
+{
+	struct kvm_steal_time *clock;
+	struct cfs_rq *queue;
+	__u64 now = 0;
+
+	if (!have_steal)
+		return 0;
+	queue = task->se.cfs_rq;
+	if (!queue || !queue->rq)
+		return 0;
+	clock = (void *)((__u64)queue->rq + steal_distance);
+	bpf_core_read(&now, sizeof(now), &clock->steal);
+	return now;
+}
+
+// The same for the current CPU (bpf_get_current_task_btf: Linux 5.11).
+static __always_inline __u64 stolen_now(void)
+{
+	if (!have_steal)
+		return 0;
+	return stolen_so_far(bpf_get_current_task_btf());
+}
+
+// Reports the time stolen from a running thread since it got this CPU, or since the last call.
+// `time_ns` is 0 when the thread gets the CPU only now. Call this before the record that ends the
+// interval in which the time was stolen.
+static __always_inline void report_stolen(__u64 who, __u64 stolen_ns, __u64 time_ns)
+{
+	__u32 zero = 0;
+	__u64 *before;
+
+	if (!have_steal)
+		return;
+	before = bpf_map_lookup_elem(&stolen_before, &zero);
+	if (!before)
+		return;
+	if (!time_ns || !*before) {
+		*before = stolen_ns;
+		return;
+	}
+	if (stolen_ns - *before < STOLEN_MIN_NS)
+		return;
+	struct record_stolen *r = BEGIN_AT(stolen, who, time_ns);
+	if (r) {
+		r->stolen_ns = stolen_ns - *before;
+		SUBMIT(r);
+	}
+	*before = stolen_ns;
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+// Begins, fills and submits records; counts those that were lost.
+//
+//	struct record_take *r = BEGIN_HIT(take, pid_tgid);
+//	if (r) {
+//		r->rmw = ARG1(ctx);
+//		SUBMIT(r);
+//	}
+//
+// A program fills every field of its record: the ring buffer's memory is not cleared.
+#pragma once
+
+static __always_inline void count_lost(__u32 kind)
+{
+	__u64 *n = bpf_map_lookup_elem(&lost, &kind);
+
+	if (n)
+		*n += 1;
+}
+
+// Counts a hit that makes no record of its own; the recorder counts the others.
+static __always_inline void count_hit(void *ctx)
+{
+	if (have_cookie) {
+		__u32 probe = (__u32)bpf_get_attach_cookie(ctx);
+		__u64 *n = bpf_map_lookup_elem(&hits, &probe);
+
+		if (n)
+			*n += 1;
+	}
+}
+
+// Process and thread of a task, as bpf_get_current_pid_tgid() has them.
+static __always_inline __u64 pid_tgid_of(struct task_struct *task)
+{
+	return ((__u64)task->tgid << 32) | (__u32)task->pid;
+}
+
+static __always_inline __u64 wakeup_flag(void)
+{
+	return bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) >= wakeup_bytes ? BPF_RB_FORCE_WAKEUP
+									   : BPF_RB_NO_WAKEUP;
+}
+
+// Reserves a record of records.table and fills its head; 0 when the ring buffer is full. A macro,
+// because bpf_ringbuf_reserve needs a constant size.
+#define BEGIN_AT(name, who, when)                                                                  \
+	({                                                                                         \
+		struct record_##name *_r =                                                         \
+			bpf_ringbuf_reserve(&ring, sizeof(struct record_##name), 0);               \
+		if (_r) {                                                                          \
+			_r->time_ns = (when);                                                      \
+			_r->pid = (who) >> 32;                                                     \
+			_r->tid = (__u32)(who);                                                    \
+			_r->kind = KIND_##name;                                                    \
+			_r->cpu = bpf_get_smp_processor_id();                                      \
+			_r->probe = 0;                                                             \
+		} else {                                                                           \
+			count_lost(KIND_##name);                                                   \
+		}                                                                                  \
+		_r;                                                                                \
+	})
+#define BEGIN(name, who) BEGIN_AT(name, who, bpf_ktime_get_ns())
+
+// The same for the hit of a numbered probe, in a program with the argument `ctx`.
+#define BEGIN_HIT_AT(name, who, when)                                                              \
+	({                                                                                         \
+		struct record_##name *_h = BEGIN_AT(name, who, when);                              \
+		if (_h)                                                                            \
+			_h->probe = have_cookie ? (__u16)bpf_get_attach_cookie(ctx) : 0;           \
+		_h;                                                                                \
+	})
+#define BEGIN_HIT(name, who) BEGIN_HIT_AT(name, who, bpf_ktime_get_ns())
+
+// A `now` that was read already, or the current time for 0.
+#define AT(now) ((now) ? (now) : bpf_ktime_get_ns())
+
+// Fills a field of type text from a string in the process's memory.
+#define READ_TEXT(field, address)                                                                  \
+	do {                                                                                       \
+		(field)[0] = 0;                                                                    \
+		bpf_probe_read_user_str(field, TEXT_BYTES, (void *)(address));                     \
+	} while (0)
+
+// Fills a field of type gid from the process's memory.
+#define READ_GID(field, address)                                                                   \
+	do {                                                                                       \
+		(field).half[0] = 0;                                                               \
+		(field).half[1] = 0;                                                               \
+		bpf_probe_read_user(&(field), sizeof(field), (void *)(address));                   \
+	} while (0)
+
+// An ordinary record waits until the recorder polls. To ask for the fill level costs more than the
+// rest of a submission, so only about one record in 64 asks.
+#define SUBMIT(r)                                                                                  \
+	bpf_ringbuf_submit(r, (r)->time_ns % 64 == 0 ? wakeup_flag() : BPF_RB_NO_WAKEUP)
+// Wakes the recorder.
+#define SUBMIT_NOW(r) bpf_ringbuf_submit(r, BPF_RB_FORCE_WAKEUP)

@@ -1,7 +1,9 @@
 //! Events to timing model; merge, export, report. Values in, values out: no clock, no thread, no
 //! environment.
 mod chains;
+mod conclude;
 pub mod dist;
+mod evidence;
 pub mod export;
 pub mod file;
 mod index;

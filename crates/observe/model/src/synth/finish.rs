@@ -1,11 +1,12 @@
 //! The end of a pass: names for everything, and the model.
 
 use super::flow::{Vertex, Way};
-use super::notes::Note;
 use super::spans::UNKNOWN_POLICY;
 use super::{Synth, NONE};
+use crate::conclude::conclude;
+use crate::evidence::{unite_threads, EdgeKey, Evidence, Figures, MemberEvidence, Note};
+use crate::evidence::{PathFigures, PathKey, SyncEvidence};
 use crate::index::PathId;
-use crate::merge::{unite_threads, MemberEvidence, PathFigures, PathKey, Raw, SyncEvidence};
 use crate::schema::{
     Bracket, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures, Model, RunExtremes,
     ThreadUse,
@@ -121,10 +122,10 @@ impl Synth {
     /// The model of all events so far.
     pub fn finish(mut self) -> Model {
         self.end_of_events();
-        self.raw().conclude()
+        conclude(self.raw())
     }
 
-    fn raw(&self) -> Raw {
+    fn raw(&self) -> Evidence {
         let mut run = self.options.run.clone();
         if run.events == 0 {
             run.events = self.events;
@@ -137,7 +138,7 @@ impl Synth {
         }
         let (mode, duration) = (run.mode.clone(), run.duration_ns);
         let ids = self.callback_ids();
-        let mut raw = Raw::default();
+        let mut raw = Evidence::default();
         for (v, id) in self.flow.vertices.iter().zip(&ids) {
             if let Some(id) = id {
                 let callback = self.callback(v, id, &run.id, run.start, &mode, duration);
@@ -303,7 +304,7 @@ impl Synth {
     #[allow(clippy::too_many_arguments)]
     fn add_edge(
         &self,
-        raw: &mut Raw,
+        raw: &mut Evidence,
         from: String,
         to: String,
         topic: String,
@@ -311,8 +312,11 @@ impl Synth {
         figures: &EdgeFigures,
         mode: &str,
     ) {
-        use crate::merge::Figures;
-        let key = (from.clone(), to.clone(), topic.clone());
+        let key = EdgeKey {
+            from: from.clone(),
+            to: to.clone(),
+            topic: topic.clone(),
+        };
         let edge = raw.edges.entry(key).or_insert_with(|| Edge {
             from,
             to,
@@ -326,8 +330,7 @@ impl Synth {
         edge.modes.entry(mode.into()).or_default().add(figures);
     }
 
-    fn raw_paths(&self, raw: &mut Raw, ids: &[Option<String>], mode: &str) {
-        use crate::merge::Figures;
+    fn raw_paths(&self, raw: &mut Evidence, ids: &[Option<String>], mode: &str) {
         let nodes = self.paths.nodes();
         'paths: for (last, node) in nodes.iter().enumerate() {
             if node.lost == 0 && node.terminal.is_none() {
@@ -345,7 +348,7 @@ impl Synth {
             }
             callbacks.reverse();
             topics.reverse();
-            let key: PathKey = (callbacks, topics);
+            let key = PathKey { callbacks, topics };
             if node.lost > 0 {
                 let lost = raw.lost.entry(key.clone()).or_default();
                 *lost.entry(mode.into()).or_insert(0) += node.lost;
@@ -383,29 +386,12 @@ impl Synth {
         starved
     }
 
-    fn raw_notes(&self, raw: &mut Raw, ids: &[Option<String>]) {
+    fn raw_notes(&self, raw: &mut Evidence, ids: &[Option<String>]) {
         let vertex = |v: u32| ids.get(v as usize).cloned().flatten();
-        let name = |n: u32| Some(self.world.names.get(n).to_string());
-        for (&note, &count) in &self.notes.0 {
-            let (kind, subject) = match note {
-                Note::LostSwitch => ("lost_switch", Some(String::new())),
-                Note::Stolen => ("stolen", Some(String::new())),
-                Note::OutOfOrder => ("out_of_order", Some(String::new())),
-                Note::UnknownCallback => ("unknown_callback", Some(String::new())),
-                Note::UnknownHandle => ("unknown_handle", Some(String::new())),
-                Note::Outside(n) => ("outside", name(n)),
-                Note::Foreign(n) => ("foreign", name(n)),
-                Note::Aborted(v) => ("aborted", vertex(v)),
-                Note::CutOff(v) => ("cut_off", vertex(v)),
-                Note::Unscheduled(v) => ("unscheduled", vertex(v)),
-                Note::TimerNode(v) => ("timer_node", vertex(v)),
-                Note::CallerGuess(n) => ("caller_guess", name(n)),
-                Note::CallerUnknown(n) => ("caller_unknown", name(n)),
-                Note::Capped => ("capped", Some(String::new())),
-                Note::Undecided => ("undecided", Some(String::new())),
-            };
-            if let Some(subject) = subject {
-                *raw.notes.entry((kind.into(), subject)).or_insert(0) += count;
+        let name = |n: u32| self.world.names.get(n).to_string();
+        for (note, count) in self.notes.iter() {
+            if let Some(note) = note.clone().named(vertex, name) {
+                raw.note(note, count);
             }
         }
         for (i, link) in self.options.links.iter().enumerate() {
@@ -414,20 +400,19 @@ impl Synth {
                 vertices.any(|(v, id)| of(v).contains(&(i as u32)) && id.as_deref() == Some(end))
             };
             if !tied(|v| &v.links_from, &link.from) || !tied(|v| &v.links_to, &link.to) {
-                *raw.notes
-                    .entry(("link".into(), link.to_string()))
-                    .or_insert(0) += 1;
+                raw.note(Note::Link(link.to_string()), 1);
             }
         }
         for (input, &(_, taken)) in self.options.inputs.iter().zip(&self.inputs) {
-            let kind = if taken > 0 { "input" } else { "no_input" };
-            *raw.notes.entry((kind.into(), input.clone())).or_insert(0) += taken.max(1);
+            let input = input.clone();
+            match taken {
+                0 => raw.note(Note::NoInput(input), 1),
+                taken => raw.note(Note::Input(input), taken),
+            }
         }
         for (v, published) in self.starved(ids) {
             let v = &self.flow.vertices[v as usize];
-            *raw.notes
-                .entry(("starved".into(), self.base_id(v)))
-                .or_insert(0) += published;
+            raw.note(Note::Starved(self.base_id(v)), published);
         }
         for (v, id) in self.flow.vertices.iter().zip(ids) {
             let node = if v.node == NONE {
@@ -442,7 +427,7 @@ impl Synth {
                 .is_some_and(|n| n.guessed);
             if id.is_some() && guessed {
                 raw.notes
-                    .insert(("node_name".into(), self.world.node_id(node)), 1);
+                    .insert(Note::NodeName(self.world.node_id(node)), 1);
             }
         }
     }

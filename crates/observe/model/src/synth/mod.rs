@@ -17,6 +17,7 @@ mod running_median;
 mod spans;
 
 use crate::chains::{Paths, Steps};
+use crate::evidence::MEMORY;
 use crate::links::Link;
 use crate::schema::{Model, Run};
 use entities::{HandleKind, Kind, Tie, World};
@@ -112,9 +113,6 @@ const LOOK_NS: u64 = 2_000_000;
 
 /// Most facts that are held back.
 const MAX_HELD: usize = 200_000;
-
-/// Name of the edge that a link makes.
-pub(crate) const MEMORY: &str = "(memory)";
 
 impl Synth {
     /// Starts a model.

@@ -1,0 +1,176 @@
+//! Which paths are chains, from a source to a sink (thesis section 3.5), and their figures.
+
+use super::graph::Graph;
+use crate::evidence::{total, EdgeKey, Evidence, Hidden, HiddenPath};
+use crate::evidence::{PathEvidence, PathFigures, PathKey, MEMORY};
+use crate::schema::{Chain, ChainFigures, Share};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The chains, by id. Paths that are none, and what no chain shows of the others, go to `hidden`.
+pub(super) fn chains(evidence: &mut Evidence, graph: &Graph, hidden: &mut Hidden) -> Vec<Chain> {
+    let paths = std::mem::take(&mut evidence.paths);
+    let ends = Ends::of(evidence, graph);
+    let mut chains = Vec::new();
+    for (key, path) in paths {
+        if path.modes.is_empty() || !ends.is_chain(&key) {
+            hidden.paths.push(HiddenPath::new(key, path));
+            continue;
+        }
+        let lost = evidence.lost_on(&key);
+        let chain = chain(
+            key,
+            &path,
+            &lost,
+            |topic| ends.inputs.contains(topic),
+            graph,
+        );
+        hidden.outputs.insert(chain.id.clone(), path.outputs);
+        chains.push(chain);
+    }
+    chains.sort_by(|a, b| a.id.cmp(&b.id));
+    chains
+}
+
+/// Where chains begin and end.
+struct Ends<'a> {
+    graph: &'a Graph,
+    /// Topics at which chains begin because the user named them.
+    inputs: BTreeSet<&'a str>,
+    /// Executions on nothing that a callback published, by callback.
+    sourced: &'a BTreeMap<String, u64>,
+    /// Callbacks to which items go on, by callback.
+    next: BTreeMap<&'a str, Vec<&'a str>>,
+    /// Callbacks that take items of others.
+    fed: BTreeSet<&'a str>,
+}
+
+impl<'a> Ends<'a> {
+    fn of(evidence: &'a Evidence, graph: &'a Graph) -> Self {
+        let inputs = evidence.inputs();
+        let mut next: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let mut fed = BTreeSet::new();
+        for e in graph.edges.values() {
+            // At an input one chain ends, and another begins.
+            if !inputs.contains(e.topic.as_str()) {
+                next.entry(&e.from).or_default().push(&e.to);
+            }
+            if !e.assumed {
+                fed.insert(e.to.as_str());
+            }
+        }
+        Ends {
+            graph,
+            inputs,
+            sourced: &evidence.sourced,
+            next,
+            fed,
+        }
+    }
+
+    /// A path of shown edges from a source to a callback after which nothing new follows.
+    fn is_chain(&self, path: &PathKey) -> bool {
+        let (Some(first), Some(last)) = (path.callbacks.first(), path.callbacks.last()) else {
+            return false;
+        };
+        self.is_shown(path) && self.is_source(first) && self.is_sink(last, path)
+    }
+
+    fn is_shown(&self, path: &PathKey) -> bool {
+        let edge = |(from, to, topic): (&str, &str, &str)| {
+            self.graph.edges.contains_key(&EdgeKey {
+                from: from.into(),
+                to: to.into(),
+                topic: topic.into(),
+            })
+        };
+        let mut callbacks = path.callbacks.iter();
+        callbacks.all(|c| self.graph.callbacks.contains_key(c)) && path.edges().all(edge)
+    }
+
+    /// Nothing feeds it, or at least every tenth execution ran on nothing that a callback published.
+    fn is_source(&self, callback: &str) -> bool {
+        let sourced = self.sourced.get(callback).copied().unwrap_or(0);
+        let executions = self.graph.callbacks.get(callback);
+        let executions = executions.map_or(0, |c| c.figures.exec_ns.count().max(1));
+        !self.fed.contains(callback) || sourced * 10 >= executions
+    }
+
+    /// Its items go nowhere but back to the path.
+    fn is_sink(&self, callback: &str, path: &PathKey) -> bool {
+        let mut next = self.next.get(callback).into_iter().flatten();
+        next.all(|to| path.callbacks.iter().any(|c| c == to))
+    }
+}
+
+fn chain(
+    key: PathKey,
+    path: &PathEvidence,
+    lost: &BTreeMap<String, u64>,
+    is_input: impl Fn(&str) -> bool,
+    graph: &Graph,
+) -> Chain {
+    let mut modes: BTreeMap<String, ChainFigures> = BTreeMap::new();
+    for mode in path.modes.keys().chain(lost.keys()) {
+        let figures = path.modes.get(mode).cloned().unwrap_or_default();
+        let lost = lost.get(mode).copied().unwrap_or(0);
+        modes.insert(mode.clone(), chain_figures(&key, &figures, lost));
+    }
+    let figures = chain_figures(&key, &total(&path.modes), lost.values().sum());
+    let first = key.callbacks.first();
+    let first = first.and_then(|id| graph.callbacks.get(id));
+    let mut chain = Chain {
+        id: chain_id(&key),
+        from_input: first.is_some_and(|c| is_input(&c.input)),
+        assumed: key.topics.iter().any(|t| t == MEMORY),
+        callbacks: key.callbacks,
+        topics: key.topics,
+        figures,
+        modes,
+    };
+    // The topic that was the last output most often; of equals the first by name.
+    let output = path.outputs.iter().rev().max_by_key(|o| o.1);
+    let output = output.map(|o| o.0.clone());
+    chain.topics.extend(output.filter(|o| !o.is_empty()));
+    chain
+}
+
+/// A hash (FNV-1a) of callbacks and topics: the same on every machine.
+fn chain_id(path: &PathKey) -> String {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for text in path.callbacks.iter().chain(&path.topics) {
+        for byte in text.bytes().chain([0]) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    format!("chain-{:012x}", hash >> 16)
+}
+
+fn chain_figures(path: &PathKey, figures: &PathFigures, lost: u64) -> ChainFigures {
+    let latency = &figures.latency_ns;
+    let whole = latency.sum();
+    let n = latency.count();
+    let over = |sum: u128, all: f64| if all == 0.0 { 0.0 } else { sum as f64 / all };
+    let mut shares = Vec::new();
+    for i in 0..2 * path.callbacks.len() - 1 {
+        let sum = figures.sums.get(i).copied().unwrap_or(0);
+        let (element, name) = if i % 2 == 0 {
+            ("callback", &path.callbacks[i / 2])
+        } else {
+            ("edge", &path.topics[i / 2])
+        };
+        shares.push(Share {
+            element: element.into(),
+            name: name.clone(),
+            sum_ns: sum.to_string(),
+            mean_ns: over(sum, n as f64),
+            fraction: over(sum, whole as f64),
+        });
+    }
+    ChainFigures {
+        executions: n,
+        latency_ns: latency.clone(),
+        jitter_ns: (latency.max() - latency.min()) / 2,
+        lost,
+        shares,
+    }
+}

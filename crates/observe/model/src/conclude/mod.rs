@@ -1,0 +1,59 @@
+//! Evidence to model: which subscriptions wait for one another, which paths are whole chains,
+//! which periods are steady. Works on evidence alone, so one run and fifty are concluded alike.
+
+mod chains;
+mod graph;
+mod groups;
+mod junctions;
+mod recover;
+mod sentences;
+
+pub(crate) use recover::recover;
+pub use recover::RecoverError;
+
+use crate::evidence::{Evidence, Hidden};
+use crate::schema::{Model, Run, SCHEMA};
+use graph::Graph;
+use groups::{decide, Groups};
+use std::collections::BTreeSet;
+
+/// The model that the evidence allows. [`recover`] gives the evidence back.
+pub(crate) fn conclude(mut evidence: Evidence) -> Model {
+    let decided = decide(&evidence.syncs);
+    let groups = Groups::of(&decided);
+    let mut hidden = Hidden::default();
+    let graph = Graph::of(&mut evidence, &groups, &mut hidden);
+    let junctions = junctions::junctions(&groups, &graph);
+    let chains = chains::chains(&mut evidence, &graph, &mut hidden);
+    let (assumptions, coverage) = sentences::sentences(&evidence, &groups, &graph);
+    let mut model = Model {
+        schema: SCHEMA.into(),
+        runs: std::mem::take(&mut evidence.runs).into_values().collect(),
+        callbacks: graph.callbacks.into_values().collect(),
+        edges: graph.edges.into_values().collect(),
+        junctions,
+        chains,
+        assumptions,
+        coverage,
+        evidence: serde_json::Value::Null,
+    };
+    hidden.keep(evidence);
+    // A struct of maps with text keys always has a JSON value.
+    model.evidence = serde_json::to_value(hidden).unwrap_or_default();
+    if modes(model.runs.iter()).len() <= 1 {
+        leave_out_modes(&mut model);
+    }
+    model
+}
+
+/// The modes of runs.
+fn modes<'a>(runs: impl Iterator<Item = &'a Run>) -> BTreeSet<&'a str> {
+    runs.map(|r| r.mode.as_str()).collect()
+}
+
+/// With one mode only, its figures are the totals.
+fn leave_out_modes(model: &mut Model) {
+    model.edges.iter_mut().for_each(|e| e.modes.clear());
+    model.callbacks.iter_mut().for_each(|c| c.modes.clear());
+    model.chains.iter_mut().for_each(|c| c.modes.clear());
+}

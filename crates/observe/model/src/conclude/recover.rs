@@ -1,0 +1,198 @@
+//! Model to evidence: takes back what was concluded, so that more runs can be added.
+
+use super::{conclude, modes};
+use crate::evidence::{EdgeKey, Evidence, Figures, Hidden, Note};
+use crate::evidence::{PathEvidence, PathFigures, PathKey, SyncEvidence};
+use crate::schema::{Callback, CallbackFigures, CallbackType, Chain, ChainFigures};
+use crate::schema::{Edge, EdgeFigures, Junction, JunctionKind, Model};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Why the evidence of a model cannot be recovered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecoverError {
+    /// The model's hidden evidence is damaged.
+    #[error(
+        "the model's field 'evidence' cannot be used ({0}): make the model again from its trace"
+    )]
+    Evidence(String),
+    /// The model's fields contradict one another.
+    #[error("the model contradicts itself ({0}): make it again from its trace")]
+    Inconsistent(String),
+}
+
+/// The evidence of which a model was concluded.
+pub(crate) fn recover(model: Model) -> Result<Evidence, RecoverError> {
+    let hidden: Hidden = match model.evidence {
+        serde_json::Value::Null => Hidden::default(),
+        value => {
+            serde_json::from_value(value).map_err(|e| RecoverError::Evidence(e.to_string()))?
+        }
+    };
+    let modes = modes(model.runs.iter());
+    let only_mode = OnlyMode(match modes.len() {
+        0 => return Err(RecoverError::Inconsistent("it has no runs".into())),
+        1 => modes.first().map(|m| m.to_string()),
+        _ => None,
+    });
+    let mut evidence = Evidence::default();
+    let callbacks = model.callbacks.into_iter().chain(hidden.callbacks);
+    add_callbacks(
+        &mut evidence,
+        callbacks,
+        &hidden.unknown_periods,
+        &only_mode,
+    );
+    let edges = model.edges.into_iter().chain(hidden.edges);
+    add_edges(&mut evidence, edges, &model.junctions, &only_mode);
+    for chain in model.chains {
+        let outputs = hidden.outputs.get(&chain.id).cloned().unwrap_or_default();
+        add_chain(&mut evidence, chain, outputs, &only_mode)?;
+    }
+    for p in hidden.paths {
+        let key = path(p.callbacks, p.topics)?;
+        let (outputs, modes) = (p.outputs, p.modes);
+        evidence.paths.insert(key, PathEvidence { outputs, modes });
+    }
+    for l in hidden.lost {
+        evidence.lost.insert(path(l.callbacks, l.topics)?, l.modes);
+    }
+    // A synchroniser's topic is published by its members, whatever the model shows.
+    for sync in hidden.syncs.values() {
+        restore_outputs(&mut evidence, sync);
+    }
+    for run in model.runs {
+        if let Some(run) = evidence.runs.insert(run.id.clone(), run) {
+            let twice = format!("run '{}' is in it twice", run.id);
+            return Err(RecoverError::Inconsistent(twice));
+        }
+    }
+    evidence.syncs = hidden.syncs;
+    evidence.sourced = hidden.sourced;
+    evidence.unknown_periods = hidden.unknown_periods;
+    for counted in hidden.notes {
+        evidence.note(counted.note, counted.count);
+    }
+    // Sentences that somebody else added (the recorder, say) are kept as they are.
+    let own = conclude(evidence.clone());
+    let foreign = |said: Vec<String>, own: Vec<String>| {
+        let not_own = move |s: &String| !own.contains(s);
+        said.into_iter().filter(not_own)
+    };
+    let said = foreign(model.coverage, own.coverage).map(Note::Said);
+    let assumed = foreign(model.assumptions, own.assumptions).map(Note::Assumed);
+    evidence
+        .notes
+        .extend(said.chain(assumed).map(|note| (note, 1)));
+    Ok(evidence)
+}
+
+/// The mode of a model that has only one: its figures are the totals then.
+struct OnlyMode(Option<String>);
+
+impl OnlyMode {
+    /// Puts the totals back into `modes`.
+    fn restore<F: Figures>(&self, modes: &mut BTreeMap<String, F>, total: &F) {
+        if let (true, Some(mode)) = (modes.is_empty(), &self.0) {
+            modes.insert(mode.clone(), total.clone());
+        }
+    }
+}
+
+fn add_callbacks(
+    evidence: &mut Evidence,
+    callbacks: impl Iterator<Item = Callback>,
+    unknown_periods: &BTreeSet<String>,
+    only_mode: &OnlyMode,
+) {
+    for mut c in callbacks {
+        only_mode.restore(&mut c.modes, &c.figures);
+        c.figures = CallbackFigures::default();
+        let measured = c.kind != CallbackType::Timer || unknown_periods.contains(&c.id);
+        if measured {
+            c.period_ns = None;
+        }
+        evidence.callbacks.insert(c.id.clone(), c);
+    }
+}
+
+/// Adds all edges but those that leave from sync vertices: they are sums of their members' edges.
+fn add_edges(
+    evidence: &mut Evidence,
+    edges: impl Iterator<Item = Edge>,
+    junctions: &[Junction],
+    only_mode: &OnlyMode,
+) {
+    let and = junctions.iter().filter(|j| j.kind == JunctionKind::And);
+    let syncs: BTreeSet<&str> = and.map(|j| j.callback.as_str()).collect();
+    for mut e in edges.filter(|e| !syncs.contains(e.from.as_str())) {
+        only_mode.restore(&mut e.modes, &e.figures);
+        e.figures = EdgeFigures::default();
+        evidence.edges.insert(EdgeKey::of(&e), e);
+    }
+}
+
+fn restore_outputs(evidence: &mut Evidence, sync: &SyncEvidence) {
+    for (member, _) in sync.members.iter().filter(|(_, m)| m.published > 0) {
+        if let Some(c) = evidence.callbacks.get_mut(member) {
+            if !c.outputs.contains(&sync.topic) {
+                c.outputs.push(sync.topic.clone());
+                c.outputs.sort();
+            }
+        }
+    }
+}
+
+fn add_chain(
+    evidence: &mut Evidence,
+    chain: Chain,
+    outputs: BTreeMap<String, u64>,
+    only_mode: &OnlyMode,
+) -> Result<(), RecoverError> {
+    let Chain {
+        id,
+        callbacks,
+        mut topics,
+        ..
+    } = chain;
+    if callbacks.is_empty() || topics.len() + 1 < callbacks.len() {
+        let lacks = format!("chain '{id}' lacks topics");
+        return Err(RecoverError::Inconsistent(lacks));
+    }
+    // The last one may be the chain's output.
+    topics.truncate(callbacks.len() - 1);
+    let key = PathKey { callbacks, topics };
+    let mut modes = BTreeMap::new();
+    for (mode, figures) in &chain.modes {
+        modes.insert(mode.clone(), path_figures(&id, &key, figures)?);
+    }
+    if modes.is_empty() {
+        only_mode.restore(&mut modes, &path_figures(&id, &key, &chain.figures)?);
+    }
+    modes.retain(|_, f| f.latency_ns.count() > 0);
+    evidence.paths.insert(key, PathEvidence { outputs, modes });
+    Ok(())
+}
+
+fn path_figures(id: &str, key: &PathKey, f: &ChainFigures) -> Result<PathFigures, RecoverError> {
+    let sums: Result<Vec<u128>, _> = f.shares.iter().map(|s| s.sum_ns.parse()).collect();
+    match sums {
+        Ok(sums) if sums.len() == 2 * key.callbacks.len() - 1 => Ok(PathFigures {
+            latency_ns: f.latency_ns.clone(),
+            sums,
+        }),
+        _ => Err(RecoverError::Inconsistent(format!(
+            "the shares of chain '{id}' are not one per callback and edge"
+        ))),
+    }
+}
+
+/// A path of the hidden evidence.
+fn path(callbacks: Vec<String>, topics: Vec<String>) -> Result<PathKey, RecoverError> {
+    if callbacks.len() != topics.len() + 1 {
+        let callback = callbacks.first().map_or("", |c| c.as_str());
+        return Err(RecoverError::Evidence(format!(
+            "a path from '{callback}' does not have one topic per pair of callbacks"
+        )));
+    }
+    Ok(PathKey { callbacks, topics })
+}

@@ -1,0 +1,125 @@
+//! Whole sentences about a model: what it assumes, and what its recordings could not show. Their
+//! wording is part of the file format.
+
+use super::graph::Graph;
+use super::groups::{Criterion, Group, Groups};
+use crate::evidence::{Evidence, Note};
+use crate::schema::{Bracket, Run};
+use std::collections::BTreeSet;
+
+/// Assumptions and coverage, each in alphabetical order.
+pub(super) fn sentences(
+    evidence: &Evidence,
+    groups: &Groups,
+    graph: &Graph,
+) -> (Vec<String>, Vec<String>) {
+    let mut assumptions = assumptions(evidence, groups, graph);
+    let mut coverage = coverage(evidence, graph);
+    for (note, &count) in &evidence.notes {
+        match note {
+            // In another run it did run.
+            Note::Starved(id) if graph.callbacks.contains_key(id) => false,
+            _ if is_assumption(note) => assumptions.insert(of_note(note, count)),
+            _ => coverage.insert(of_note(note, count)),
+        };
+    }
+    (
+        assumptions.into_iter().collect(),
+        coverage.into_iter().collect(),
+    )
+}
+
+fn assumptions(evidence: &Evidence, groups: &Groups, graph: &Graph) -> BTreeSet<String> {
+    let mut sentences: BTreeSet<String> = groups.iter().filter_map(of_group).collect();
+    for e in graph.edges.values().filter(|e| e.assumed) {
+        sentences.insert(format!(
+            "Data passes from {} to {} through memory, as stated with --link; no event shows it.",
+            e.from, e.to
+        ));
+    }
+    let shown = |id: &&String| graph.callbacks.contains_key(*id);
+    for id in evidence.unknown_periods.iter().filter(shown) {
+        sentences.insert(format!(
+            "The period of {id} is measured: its timer was made before the recording."
+        ));
+    }
+    sentences
+}
+
+fn coverage(evidence: &Evidence, graph: &Graph) -> BTreeSet<String> {
+    let mut sentences: BTreeSet<String> = evidence.runs.values().flat_map(of_losses).collect();
+    let mut callbacks = graph.callbacks.values();
+    if callbacks.any(|c| c.bracket == Bracket::Inferred) {
+        sentences.insert(
+            "Callbacks marked 'inferred' have no events of their own at start and end; the executor's calls around them stand in.".into(),
+        );
+    }
+    sentences
+}
+
+/// What is assumed of subscriptions that only the data flow shows to wait for one another.
+fn of_group(group: &Group) -> Option<String> {
+    let Criterion::DataFlow { ambiguous } = group.criterion else {
+        return None;
+    };
+    let members: Vec<&str> = group.members.iter().map(String::as_str).collect();
+    let doubt = if ambiguous {
+        "; only one of them publishes it, so it might also publish on its own input and merely read what the others stored"
+    } else {
+        ""
+    };
+    Some(format!(
+        "{} are taken to wait for one another before {} is published, because each output followed one new input of each (confidence {:.2}){doubt}.",
+        members.join(" and "), group.topic, group.confidence
+    ))
+}
+
+/// Events that a run lost.
+fn of_losses(run: &Run) -> impl Iterator<Item = String> + '_ {
+    run.lost.iter().filter(|l| *l.1 > 0).map(|(probe, count)| {
+        format!(
+            "In run {}, {count} events of kind {probe} were lost because the buffer was full; counts, losses and latencies that stand on them are incomplete.",
+            run.id
+        )
+    })
+}
+
+/// Whether a note is of what the model assumes; the others are of what it could not see.
+fn is_assumption(note: &Note) -> bool {
+    use Note::{Assumed, CallerGuess, Input, NodeName, TimerNode};
+    matches!(
+        note,
+        Assumed(_) | CallerGuess(_) | Input(_) | NodeName(_) | TimerNode(_)
+    )
+}
+
+/// The sentence of a note that applies `n` times.
+fn of_note(note: &Note, n: u64) -> String {
+    let times = match n {
+        1 => "once".to_string(),
+        n => format!("{n} times"),
+    };
+    match note {
+        Note::Aborted(s) => format!("{s} was left {times} without reaching its end (an exception, or an executor within it); such executions end with the executor's next call."),
+        Note::Assumed(sentence) | Note::Said(sentence) => sentence.clone(),
+        Note::CallerGuess(s) => format!("Some requests of {s} could have come from several clients; the one that sent first is taken."),
+        Note::CallerUnknown(s) => format!("The caller of {s} was not recorded {times}."),
+        Note::Capped => format!("Lineages were dropped {times} because too many paths lead to one callback; chains through it are incomplete."),
+        Note::CutOff(s) => format!("{s} was cut off {times} by the end of its process; such executions are not in its times."),
+        Note::Foreign(s) => format!("Messages on {s} came {times} from publishers that the recording does not hold."),
+        Note::Input(s) => format!("Chains begin with {s}, whoever publishes it, and their latency counts from then: as was said."),
+        Note::Link(s) => format!("The link '{s}' was not followed: one of its callbacks did not run under that id."),
+        Note::LostSwitch => format!("A scheduler event was missing {times}; execution times near it are off."),
+        Note::NoInput(s) => format!("The input '{s}' was not followed: no callback took anything from it."),
+        Note::NodeName(s) => format!("The node {s} is named after its process: its own name was not recorded."),
+        Note::OutOfOrder => format!("An event was older than the one before it {times}; it counts at the later time."),
+        Note::Outside(s) => format!("{s} was published outside of callbacks {times}; such items begin no chain before their taker."),
+        Note::Starved(s) => format!("{s} took nothing of {n} items that were published on its topic: its executor does not get to it, or the two do not match (domain, QoS)."),
+        Note::Stolen => format!("The machine is a virtual one, and its host took {:.1} ms of CPU time from the observed threads; in callbacks that counts as preemption.", n as f64 / 1e6),
+        Note::TimerNode(s) => format!("{s} is taken to belong to the node whose topics it publishes."),
+        Note::Undecided => format!("What an event belongs to was not clear in time {times}."),
+        Note::UnknownCallback => format!("A callback that could not be told ran {times}: its creation lies before the recording."),
+        Note::UnknownHandle => format!("An endpoint that could not be told was used {times}: its creation lies before the recording, or its event was lost."),
+        Note::Unscheduled(s) => format!("{s} ran {times} on threads without scheduler events; its execution time then contains preemption."),
+    }
+}

@@ -1,0 +1,88 @@
+//! Figures that add up: merging runs, and totals over modes.
+
+use super::{MemberEvidence, PathFigures};
+use crate::schema::{CallbackFigures, EdgeFigures};
+use std::collections::BTreeMap;
+
+/// Figures that add up. The default is zero.
+pub(crate) trait Figures: Clone + Default {
+    /// Adds `other`'s values. Counters stop at their largest value.
+    fn add(&mut self, other: &Self);
+}
+
+impl Figures for CallbackFigures {
+    fn add(&mut self, other: &Self) {
+        self.exec_ns.merge(&other.exec_ns);
+        self.response_ns.merge(&other.response_ns);
+        self.interarrival_ns.merge(&other.interarrival_ns);
+        self.release_jitter_ns.merge(&other.release_jitter_ns);
+        self.preempted_ns.merge(&other.preempted_ns);
+        self.blocked_ns.merge(&other.blocked_ns);
+        self.preemptions.add(&other.preemptions);
+        self.blockings.add(&other.blockings);
+        self.observed_ns.add(&other.observed_ns);
+        self.load = if self.observed_ns == 0 {
+            0.0
+        } else {
+            self.exec_ns.sum() as f64 / self.observed_ns as f64
+        };
+    }
+}
+
+impl Figures for EdgeFigures {
+    fn add(&mut self, other: &Self) {
+        self.latency_ns.merge(&other.latency_ns);
+        self.transport_ns.merge(&other.transport_ns);
+        self.waiting_ns.merge(&other.waiting_ns);
+        self.published.add(&other.published);
+        self.taken.add(&other.taken);
+        self.lost.add(&other.lost);
+        self.overwritten.add(&other.overwritten);
+    }
+}
+
+impl Figures for PathFigures {
+    fn add(&mut self, other: &Self) {
+        self.latency_ns.merge(&other.latency_ns);
+        if self.sums.len() < other.sums.len() {
+            self.sums.resize(other.sums.len(), 0);
+        }
+        for (sum, more) in self.sums.iter_mut().zip(&other.sums) {
+            *sum = sum.saturating_add(*more);
+        }
+    }
+}
+
+impl Figures for MemberEvidence {
+    fn add(&mut self, other: &Self) {
+        self.instances.add(&other.instances);
+        self.productive.add(&other.productive);
+        self.synchronised.add(&other.synchronised);
+        self.published.add(&other.published);
+        self.fresh.add(&other.fresh);
+        self.once.add(&other.once);
+        self.shared.add(&other.shared);
+    }
+}
+
+impl Figures for u64 {
+    fn add(&mut self, other: &Self) {
+        *self = self.saturating_add(*other);
+    }
+}
+
+/// Adds each of `from`'s figures to those of the same key.
+pub(crate) fn add_all<K: Ord + Clone, F: Figures>(to: &mut BTreeMap<K, F>, from: &BTreeMap<K, F>) {
+    for (key, figures) in from {
+        to.entry(key.clone()).or_default().add(figures);
+    }
+}
+
+/// The figures of all modes together.
+pub(crate) fn total<F: Figures>(modes: &BTreeMap<String, F>) -> F {
+    let mut all = F::default();
+    for figures in modes.values() {
+        all.add(figures);
+    }
+    all
+}

@@ -1,0 +1,77 @@
+//! The field `evidence` of `model.json`: what a model leaves out, but a later conclusion from more
+//! runs may need.
+
+use super::{Evidence, Note, PathEvidence, PathFigures, PathKey, SyncEvidence};
+use crate::schema::{Callback, Edge};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Evidence that the visible part of a model does not show.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Hidden {
+    pub(crate) callbacks: Vec<Callback>,
+    pub(crate) edges: Vec<Edge>,
+    pub(crate) paths: Vec<HiddenPath>,
+    /// Last outputs of the visible chains, by their id.
+    pub(crate) outputs: BTreeMap<String, BTreeMap<String, u64>>,
+    pub(crate) lost: Vec<LostOnPath>,
+    pub(crate) syncs: BTreeMap<String, SyncEvidence>,
+    pub(crate) sourced: BTreeMap<String, u64>,
+    pub(crate) unknown_periods: BTreeSet<String>,
+    pub(crate) notes: Vec<CountedNote>,
+}
+
+/// A path that is no chain of the model.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct HiddenPath {
+    pub(crate) callbacks: Vec<String>,
+    pub(crate) topics: Vec<String>,
+    pub(crate) outputs: BTreeMap<String, u64>,
+    pub(crate) modes: BTreeMap<String, PathFigures>,
+}
+
+impl HiddenPath {
+    /// The path as it is written.
+    pub(crate) fn new(key: PathKey, path: PathEvidence) -> Self {
+        HiddenPath {
+            callbacks: key.callbacks,
+            topics: key.topics,
+            outputs: path.outputs,
+            modes: path.modes,
+        }
+    }
+}
+
+/// Items lost on the way to a path's last callback.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LostOnPath {
+    pub(crate) callbacks: Vec<String>,
+    pub(crate) topics: Vec<String>,
+    pub(crate) modes: BTreeMap<String, u64>,
+}
+
+/// A note, and how often it applies.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CountedNote {
+    #[serde(flatten)]
+    pub(crate) note: Note,
+    pub(crate) count: u64,
+}
+
+impl Hidden {
+    /// Takes over the part of the evidence that no model shows.
+    pub(crate) fn keep(&mut self, evidence: Evidence) {
+        let lost = |(key, modes): (PathKey, _)| LostOnPath {
+            callbacks: key.callbacks,
+            topics: key.topics,
+            modes,
+        };
+        self.lost = evidence.lost.into_iter().map(lost).collect();
+        self.syncs = evidence.syncs;
+        self.sourced = evidence.sourced;
+        self.unknown_periods = evidence.unknown_periods;
+        let counted = |(note, count)| CountedNote { note, count };
+        self.notes = evidence.notes.into_iter().map(counted).collect();
+    }
+}

@@ -1,0 +1,199 @@
+//! What runs have shown, before anything is concluded from it. Synthesis produces it from events,
+//! merging adds it up, and `conclude` makes a model of it: of one run as of fifty.
+
+mod figures;
+mod hidden;
+mod note;
+
+pub(crate) use figures::{add_all, total, Figures};
+pub(crate) use hidden::{Hidden, HiddenPath};
+pub(crate) use note::Note;
+
+use crate::dist::Dist;
+use crate::schema::{Callback, Edge, Run, ThreadUse};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Name of the edge that a link makes.
+pub(crate) const MEMORY: &str = "(memory)";
+
+/// Everything that runs have shown.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Evidence {
+    /// By id.
+    pub(crate) runs: BTreeMap<String, Run>,
+    /// By id. Their figures are in `modes` only, and their periods are those that were set.
+    pub(crate) callbacks: BTreeMap<String, Callback>,
+    /// Figures are in `modes` only.
+    pub(crate) edges: BTreeMap<EdgeKey, Edge>,
+    pub(crate) paths: BTreeMap<PathKey, PathEvidence>,
+    /// Items lost on the way to a path's last callback, by mode.
+    pub(crate) lost: BTreeMap<PathKey, BTreeMap<String, u64>>,
+    /// By id of the sync vertex.
+    pub(crate) syncs: BTreeMap<String, SyncEvidence>,
+    /// Executions on nothing that a callback published, by callback.
+    pub(crate) sourced: BTreeMap<String, u64>,
+    /// Timers whose period was not seen.
+    pub(crate) unknown_periods: BTreeSet<String>,
+    /// How often each applies; for [`Note::Stolen`] the sum in ns.
+    pub(crate) notes: BTreeMap<Note, u64>,
+}
+
+/// An edge: which callback gives which topic's items to which.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct EdgeKey {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) topic: String,
+}
+
+impl EdgeKey {
+    /// The key of an edge.
+    pub(crate) fn of(edge: &Edge) -> Self {
+        EdgeKey {
+            from: edge.from.clone(),
+            to: edge.to.clone(),
+            topic: edge.topic.clone(),
+        }
+    }
+}
+
+/// A path: callbacks, and the topics between them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PathKey {
+    pub(crate) callbacks: Vec<String>,
+    /// One fewer than callbacks.
+    pub(crate) topics: Vec<String>,
+}
+
+impl PathKey {
+    /// The path's edges: from, to, topic.
+    pub(crate) fn edges(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        let pairs = self.callbacks.windows(2).zip(&self.topics);
+        pairs.map(|(pair, topic)| (pair[0].as_str(), pair[1].as_str(), topic.as_str()))
+    }
+
+    /// The path's beginnings of two callbacks and more, itself included.
+    pub(crate) fn beginnings(&self) -> impl Iterator<Item = PathKey> + '_ {
+        (1..self.callbacks.len()).map(|n| PathKey {
+            callbacks: self.callbacks[..=n].to_vec(),
+            topics: self.topics[..n].to_vec(),
+        })
+    }
+}
+
+/// A path that executions ended on.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct PathEvidence {
+    /// How often each topic was the last output ("": nothing).
+    pub(crate) outputs: BTreeMap<String, u64>,
+    pub(crate) modes: BTreeMap<String, PathFigures>,
+}
+
+/// A path's figures in one mode.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PathFigures {
+    /// End-to-end latency.
+    pub(crate) latency_ns: Dist,
+    /// Each callback's and edge's part of the latency, alternating: sums over the executions, ns.
+    #[serde(with = "decimal")]
+    pub(crate) sums: Vec<u128>,
+}
+
+/// Evidence for subscriptions that wait for one another, per node and topic.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SyncEvidence {
+    pub(crate) node: String,
+    pub(crate) topic: String,
+    /// Publications by the node's subscriptions.
+    pub(crate) outputs: u64,
+    /// Publications by others.
+    pub(crate) foreign: u64,
+    /// By id of the subscription's callback.
+    pub(crate) members: BTreeMap<String, MemberEvidence>,
+}
+
+/// How one subscription of a node is related to one topic that the node publishes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct MemberEvidence {
+    /// Executions.
+    pub(crate) instances: u64,
+    /// Executions that published anything.
+    pub(crate) productive: u64,
+    /// Executions that handed their input to a synchroniser.
+    pub(crate) synchronised: u64,
+    /// Outputs that it published itself.
+    pub(crate) published: u64,
+    /// Outputs for which it had an unused input.
+    pub(crate) fresh: u64,
+    /// Outputs before which it had exactly one input.
+    pub(crate) once: u64,
+    /// Outputs through a synchroniser that it feeds too.
+    pub(crate) shared: u64,
+}
+
+impl Evidence {
+    /// Counts a note `n` times more.
+    pub(crate) fn note(&mut self, note: Note, n: u64) {
+        self.notes.entry(note).or_default().add(&n);
+    }
+
+    /// Topics at which chains begin because the user named them, and something was taken there.
+    pub(crate) fn inputs(&self) -> BTreeSet<&str> {
+        let notes = self.notes.keys();
+        notes
+            .filter_map(|note| match note {
+                Note::Input(topic) => Some(topic.as_str()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Items lost on any part of a path, by mode.
+    pub(crate) fn lost_on(&self, path: &PathKey) -> BTreeMap<String, u64> {
+        let mut sum = BTreeMap::new();
+        for part in path.beginnings() {
+            if let Some(modes) = self.lost.get(&part) {
+                add_all(&mut sum, modes);
+            }
+        }
+        sum
+    }
+}
+
+/// Threads that differ by name, policy or priority, each with the CPUs of all its occurrences.
+pub(crate) fn unite_threads(threads: impl Iterator<Item = ThreadUse>) -> Vec<ThreadUse> {
+    let mut all: BTreeMap<(String, String, u8), BTreeSet<u16>> = BTreeMap::new();
+    for t in threads {
+        all.entry((t.comm, t.policy, t.priority))
+            .or_default()
+            .extend(t.cpus);
+    }
+    all.into_iter()
+        .map(|((comm, policy, priority), cpus)| ThreadUse {
+            comm,
+            policy,
+            priority,
+            cpus: cpus.into_iter().collect(),
+        })
+        .collect()
+}
+
+/// Sums as decimal text: JSON numbers lose digits above 2^53.
+mod decimal {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(v: &[u128], s: S) -> Result<S::Ok, S::Error> {
+        v.iter()
+            .map(u128::to_string)
+            .collect::<Vec<_>>()
+            .serialize(s)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<u128>, D::Error> {
+        Vec::<String>::deserialize(d)?
+            .iter()
+            .map(|t| t.parse().map_err(serde::de::Error::custom))
+            .collect()
+    }
+}

@@ -1,0 +1,218 @@
+//! Notes: what a model assumes, and what its recordings could not show.
+
+use serde::{Deserialize, Serialize};
+
+/// Something to say about a model. `V` stands for a vertex and `N` for a name: indices while
+/// events pass, ids and text afterwards.
+///
+/// In `model.json` a note is `kind` and `subject`; the subject is empty for those that have none.
+/// Kinds are in alphabetical order, which is the order in the file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "subject", rename_all = "snake_case")]
+pub(crate) enum Note<V = String, N = String> {
+    /// An execution of this vertex had no end.
+    Aborted(V),
+    /// A sentence among the assumptions that somebody else added.
+    Assumed(String),
+    /// The caller of this service was guessed.
+    CallerGuess(N),
+    /// The caller of this service was not recorded.
+    CallerUnknown(N),
+    /// Lineages were dropped because there were too many.
+    #[serde(with = "no_subject")]
+    Capped,
+    /// An execution of this vertex was cut off by the end of its process.
+    CutOff(V),
+    /// A message of this topic came from outside of the recording.
+    Foreign(N),
+    /// Chains begin with this topic, as the user said.
+    Input(N),
+    /// This link was not followed.
+    Link(String),
+    /// A scheduler event of a thread was missing.
+    #[serde(with = "no_subject")]
+    LostSwitch,
+    /// Chains were to begin with this topic, and nothing was taken from it.
+    NoInput(N),
+    /// This node is named after its process.
+    NodeName(String),
+    /// An event was older than the one before it.
+    #[serde(with = "no_subject")]
+    OutOfOrder,
+    /// This topic was published outside of callbacks.
+    Outside(N),
+    /// A sentence among the coverage that somebody else added.
+    Said(String),
+    /// This subscription took nothing; counted in items published for it.
+    Starved(V),
+    /// The hypervisor took CPU time from observed threads; counted in ns.
+    #[serde(with = "no_subject")]
+    Stolen,
+    /// The node of this timer was found by what it publishes.
+    TimerNode(V),
+    /// What an event belongs to was not decided in time.
+    #[serde(with = "no_subject")]
+    Undecided,
+    /// A callback ran that belongs to nothing known.
+    #[serde(with = "no_subject")]
+    UnknownCallback,
+    /// A handle of nothing known was used.
+    #[serde(with = "no_subject")]
+    UnknownHandle,
+    /// This vertex ran on threads without scheduler events.
+    Unscheduled(V),
+}
+
+impl<V, N> Note<V, N> {
+    /// The same note with the names of vertices and other things. None where `vertex` has none.
+    pub(crate) fn named(
+        self,
+        vertex: impl FnOnce(V) -> Option<String>,
+        name: impl FnOnce(N) -> String,
+    ) -> Option<Note> {
+        Some(match self {
+            Note::Aborted(v) => Note::Aborted(vertex(v)?),
+            Note::Assumed(sentence) => Note::Assumed(sentence),
+            Note::CallerGuess(n) => Note::CallerGuess(name(n)),
+            Note::CallerUnknown(n) => Note::CallerUnknown(name(n)),
+            Note::Capped => Note::Capped,
+            Note::CutOff(v) => Note::CutOff(vertex(v)?),
+            Note::Foreign(n) => Note::Foreign(name(n)),
+            Note::Input(n) => Note::Input(name(n)),
+            Note::Link(link) => Note::Link(link),
+            Note::LostSwitch => Note::LostSwitch,
+            Note::NoInput(n) => Note::NoInput(name(n)),
+            Note::NodeName(node) => Note::NodeName(node),
+            Note::OutOfOrder => Note::OutOfOrder,
+            Note::Outside(n) => Note::Outside(name(n)),
+            Note::Said(sentence) => Note::Said(sentence),
+            Note::Starved(v) => Note::Starved(vertex(v)?),
+            Note::Stolen => Note::Stolen,
+            Note::TimerNode(v) => Note::TimerNode(vertex(v)?),
+            Note::Undecided => Note::Undecided,
+            Note::UnknownCallback => Note::UnknownCallback,
+            Note::UnknownHandle => Note::UnknownHandle,
+            Note::Unscheduled(v) => Note::Unscheduled(vertex(v)?),
+        })
+    }
+}
+
+/// A note without a subject has an empty one in the file.
+mod no_subject {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str("")
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<(), D::Error> {
+        match String::deserialize(d)?.as_str() {
+            "" => Ok(()),
+            other => Err(serde::de::Error::custom(format_args!(
+                "a note of this kind has no subject, and not '{other}'"
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::hidden::CountedNote;
+
+    /// One note of each kind.
+    fn all() -> Vec<Note> {
+        let s = || "x".to_string();
+        vec![
+            Note::Aborted(s()),
+            Note::Assumed(s()),
+            Note::CallerGuess(s()),
+            Note::CallerUnknown(s()),
+            Note::Capped,
+            Note::CutOff(s()),
+            Note::Foreign(s()),
+            Note::Input(s()),
+            Note::Link(s()),
+            Note::LostSwitch,
+            Note::NoInput(s()),
+            Note::NodeName(s()),
+            Note::OutOfOrder,
+            Note::Outside(s()),
+            Note::Said(s()),
+            Note::Starved(s()),
+            Note::Stolen,
+            Note::TimerNode(s()),
+            Note::Undecided,
+            Note::UnknownCallback,
+            Note::UnknownHandle,
+            Note::Unscheduled(s()),
+        ]
+    }
+
+    #[test]
+    fn every_note_survives_being_written() {
+        for note in all() {
+            let counted = CountedNote { note, count: 3 };
+            let text = serde_json::to_string(&counted).unwrap();
+            assert_eq!(serde_json::from_str::<CountedNote>(&text).unwrap(), counted);
+        }
+    }
+
+    #[test]
+    fn a_note_is_written_as_kind_subject_and_count() {
+        let text = |note| serde_json::to_string(&CountedNote { note, count: 2 }).unwrap();
+        assert_eq!(
+            text(Note::CutOff("/a:timer(1ms)".into())),
+            r#"{"kind":"cut_off","subject":"/a:timer(1ms)","count":2}"#
+        );
+        assert_eq!(
+            text(Note::LostSwitch),
+            r#"{"kind":"lost_switch","subject":"","count":2}"#
+        );
+    }
+
+    #[test]
+    fn notes_are_ordered_as_their_text_is() {
+        let kind = |note: &Note| {
+            let value = serde_json::to_value(note).unwrap();
+            value["kind"].as_str().unwrap().to_string()
+        };
+        let (mut by_note, mut by_kind) = (all(), all());
+        by_note.sort();
+        by_kind.sort_by_key(kind);
+        assert_eq!(by_note, by_kind);
+        let mut names: Vec<String> = by_kind.iter().map(kind).collect();
+        names.dedup();
+        assert_eq!(names.len(), 22);
+    }
+
+    #[test]
+    fn an_unknown_kind_is_an_error_that_names_it() {
+        let read = |text| {
+            serde_json::from_str::<CountedNote>(text)
+                .unwrap_err()
+                .to_string()
+        };
+        let error = read(r#"{"kind":"sunspots","subject":"","count":1}"#);
+        assert!(error.contains("`sunspots`"), "{error}");
+        let error = read(r#"{"kind":"capped","subject":"/a","count":1}"#);
+        assert!(error.contains("'/a'"), "{error}");
+        let error = read(r#"{"kind":"outside","count":1}"#);
+        assert!(error.contains("subject"), "{error}");
+    }
+
+    #[test]
+    fn a_note_of_a_vertex_without_an_id_is_none() {
+        let ids = [Some("/a".to_string()), None];
+        let named = |note: Note<usize, u32>| note.named(|v| ids[v].clone(), |n| n.to_string());
+        assert_eq!(
+            named(Note::Aborted(0)),
+            Some(Note::Aborted("/a".to_string()))
+        );
+        assert_eq!(named(Note::Aborted(1)), None);
+        assert_eq!(
+            named(Note::Outside(7)),
+            Some(Note::Outside("7".to_string()))
+        );
+    }
+}

@@ -54,7 +54,7 @@ def items(path):
         if function:
             functions.append((end - at + 1, found[2], at + 1))
         else:
-            types.append((sum(bool(FIELD.match(l)) for l in lines[at + 1:end]), found[2], at + 1))
+            types.append((sum(bool(FIELD.match(text)) for text in lines[at + 1:end]), found[2], at + 1))
     return functions, types
 
 

@@ -110,7 +110,11 @@ def report(path, skip):
         print("chain: nothing came out")
         return False
     latency = sorted((end - start) / 1e6 for _, start, end in rows)
-    at = lambda q: latency[min(len(latency) - 1, int(q * len(latency)))]
+
+    def at(share):
+        """The latency that this share of the executions does not exceed."""
+        return latency[min(len(latency) - 1, int(share * len(latency)))]
+
     print(f"chain: {len(rows)} executions; latency {latency[0]:.2f} to {latency[-1]:.2f} ms, mean"
           f" {sum(latency) / len(latency):.2f}; half of p0.5 to p99.5"
           f" {(at(0.995) - at(0.005)) / 2:.3f} ms")

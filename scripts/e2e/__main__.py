@@ -9,6 +9,7 @@ there is skipped and says why. Tests that mostly wait run side by side.
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 
@@ -41,6 +42,7 @@ def main():
     except LookupError as error:
         sys.exit(f"e2e: {error.args[0]}")
     if args.list:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         for test in chosen + left_out:
             note = f" (left out: {test.left_out})" if test.left_out else ""
             print(f"{test.subject:8} {test.name:48} {test.description}{note}")
@@ -53,8 +55,8 @@ def main():
         os.makedirs(work, exist_ok=True)
         try:
             good = Runner(work, places, args.with_foreign).run(chosen)
-        except Interrupted as signal:
-            print(f"e2e: interrupted by {signal}; everything that the tests started has ended",
+        except Interrupted as reason:
+            print(f"e2e: interrupted by {reason}; everything that the tests started has ended",
                   file=sys.stderr)
             return 130
     return 0 if good else 1

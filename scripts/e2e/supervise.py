@@ -14,6 +14,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -219,3 +220,26 @@ def work(function, guard, lifeline, answer):
         signal.signal(number, signal.SIG_DFL)
     result = function()
     os.write(answer, (json.dumps(result) + "\n").encode())
+
+
+def run_command(words):
+    """Runs a command and ends all that it leaves, also when this process is asked to end."""
+    become_subreaper()
+    stopped = []
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: stopped.append(True))
+    process = subprocess.Popen(words)
+    # Its pid stays its own until it is waited for, so orphans are collected one by one.
+    while not stopped and process.poll() is None:
+        for pid in children(os.getpid()):
+            if pid != process.pid:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+        time.sleep(POLL_S)
+    status = process.returncode
+    end_descendants()
+    return 130 if stopped else status if status >= 0 else 128 - status
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(sys.argv[1:]))

@@ -14,9 +14,8 @@ if hasattr(EVERY, "values"):
 UNIQUE = metadata.EntryPoints(dict.fromkeys(EVERY))
 metadata.entry_points = lambda: UNIQUE
 
-# pylint: disable=wrong-import-position
-from rosidl_adapter.msg import convert_msg_to_idl
-from rosidl_cli.command.generate.api import generate
+from rosidl_adapter.msg import convert_msg_to_idl  # noqa: E402
+from rosidl_cli.command.generate.api import generate  # noqa: E402
 
 PACKAGE = "onbeat_test_msgs"
 ENV, OUT = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()

@@ -1,0 +1,267 @@
+"""Runs the project's tests, all or a part.
+
+usage: ./dev test                          everything
+       ./dev test unit                     unit and integration tests of every crate
+       ./dev test CRATE [WORD ...]         those of one crate, by its short name: trace, model, plan ...;
+                                           WORDs choose tests by parts of their names
+       ./dev test e2e [OPTION ...] [NAME ...]  end-to-end tests by subject or name (e2e --help)
+       ./dev test check                    flow's channels under loom and Miri
+       ./dev test aarch64                  compile for aarch64 what runs on a robot
+       ./dev test list                     the parts, crates and end-to-end tests
+
+What cannot run on this machine is skipped, and the end of the output lists it with the reason. The
+last line is `N passed, N failed, N skipped`.
+"""
+
+import ctypes
+import glob
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from dataclasses import dataclass, field
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+DEV = os.path.join(ROOT, "dev")
+SUPERVISE = os.path.join(ROOT, "scripts/e2e/supervise.py")
+PR_SET_PDEATHSIG = 1
+
+# Last lines of test programs: of Rust's own harness, and of ours.
+CARGO_RESULT = re.compile(r"test result: \w+\. (\d+) passed; (\d+) failed")
+OWN_RESULT = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped$")
+SKIPPED = re.compile(r"skipped:? +(.+)", re.IGNORECASE)
+FAILED = re.compile(r"(?:test (.+) \.\.\. FAILED|FAILED +(\w+).*)$")
+
+
+def say(text):
+    """A line about the progress."""
+    print(f"-- {text}", file=sys.stderr, flush=True)
+
+
+def terminate_with_parent():
+    """Asks the kernel for SIGTERM when the thread that started this process ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def crates():
+    """Cargo's names of the crates, by their short ones."""
+    found = {}
+    for manifest in sorted(glob.glob(os.path.join(ROOT, "crates/*/*/Cargo.toml"))):
+        with open(manifest, "rb") as file:
+            found[os.path.basename(os.path.dirname(manifest))] = tomllib.load(file)["package"]["name"]
+    return found
+
+
+@dataclass
+class Part:
+    """A command that runs tests, and what its output says of them."""
+
+    name: str
+    command: list
+    passed: int = 0
+    failed: int = 0
+    # What was skipped, and why.
+    skipped: list = field(default_factory=list)
+    failures: list = field(default_factory=list)
+    seconds: float = 0
+    # The output; printed at once, or at the end of a part that runs beside others.
+    lines: list = field(default_factory=list)
+    # Whether the command's success is a test of its own, because it names no tests.
+    is_test: bool = False
+    # Within what tests that passed have printed: read for what they skipped, and not shown.
+    in_successes: bool = False
+
+    def run(self, aloud=True):
+        """Runs it; returns itself."""
+        begin = time.monotonic()
+        if aloud:
+            say(self.name)
+        # Ends with all that it started when it ends, or when this process does, however that ends.
+        process = subprocess.Popen([sys.executable, SUPERVISE, *self.command], cwd=ROOT, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   errors="replace", preexec_fn=terminate_with_parent)
+        try:
+            for line in process.stdout:
+                self.read(line.rstrip("\n"))
+                if self.in_successes:
+                    continue
+                if aloud:
+                    print(line, end="", flush=True)
+                else:
+                    self.lines.append(line)
+            status = process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+        self.seconds = time.monotonic() - begin
+        self.passed += self.is_test and status == 0 and not self.skipped
+        if status != 0 and not self.failed:
+            # It does not compile, or ended in a way that no test reports.
+            self.failed = 1
+            self.failures.append(f"{self.name} (exit code {status})")
+        return self
+
+    def read(self, line):
+        """Notes what a line of the output says."""
+        text = line.strip()
+        if text == "successes:":
+            self.in_successes = True
+        elif text == "failures:" or text.startswith("test result:"):
+            self.in_successes = False
+        if found := CARGO_RESULT.match(text):
+            self.passed += int(found[1])
+            self.failed += int(found[2])
+        elif found := OWN_RESULT.match(text):
+            self.passed += int(found[1])
+            self.failed += int(found[2])
+        elif found := SKIPPED.match(text):
+            self.skipped.append(found[1])
+        elif found := FAILED.match(text):
+            self.failures.append(found[1] or found[2])
+
+    def print_lines(self):
+        """Prints the output that was kept."""
+        say(f"{self.name} ({self.seconds:.0f} s)")
+        print("".join(self.lines), end="", flush=True)
+        self.lines.clear()
+
+
+def beside(*chains):
+    """Runs chains of parts side by side, each chain in its order; prints what each said when it ends."""
+    lock = threading.Lock()
+
+    def run(chain):
+        for part in chain:
+            part.run(aloud=False)
+            with lock:
+                part.print_lines()
+
+    threads = [threading.Thread(target=run, args=[chain], daemon=True) for chain in chains]
+    say("side by side: " + ", ".join(part.name for chain in chains for part in chain))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(0.5)
+    return [part for chain in chains for part in chain]
+
+
+def build():
+    """The release binary and the pipeline that end-to-end tests record."""
+    return Part("build", ["bash", "-c", f"'{DEV}' build && cargo build --release --locked --quiet"
+                          " -p onbeat-flow --example pipeline"])
+
+
+def environment(distro):
+    """A ROS 2 environment."""
+    return Part(f"ROS 2 {distro}", [DEV, "ros-env", distro])
+
+
+def prepare():
+    """What tests of the whole program need."""
+    return beside([build()], [environment("kilted"), environment("jazzy")])
+
+
+def unit():
+    """Unit and integration tests of the workspace."""
+    return Part("unit and integration tests", ["cargo", "test", "--locked", "--workspace",
+                                               "--no-fail-fast", "--", "--show-output"])
+
+
+def check(what):
+    """Flow's channels under one of the checkers."""
+    return Part(what, [os.path.join(ROOT, "scripts/check.sh"), what])
+
+
+def aarch64():
+    """Robots run on it."""
+    return Part("aarch64 (compiled, not run)", [DEV, "aarch64", "--or-skip"], is_test=True)
+
+
+def end_to_end(words):
+    """Real ROS 2 applications, recorded and compared with what they know."""
+    return Part("end-to-end tests", [sys.executable, os.path.join(ROOT, "scripts/e2e"), *words])
+
+
+def everything():
+    """All parts. What only computes runs side by side, what measures time runs alone."""
+    parts = prepare()
+    parts.append(unit().run())
+    parts += beside([check("miri-lib")], [check("loom"), aarch64()])
+    parts.append(end_to_end([]).run())
+    return parts
+
+
+def listing():
+    """Prints what can be asked for."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    print("parts:  unit, e2e, check, aarch64")
+    print(f"crates: {', '.join(crates())}")
+    print("end-to-end tests, by subject:", flush=True)
+    subprocess.run([sys.executable, os.path.join(ROOT, "scripts/e2e"), "--list"], check=False)
+
+
+def chosen(words):
+    """Runs what the command line asks for; the parts."""
+    first, rest = (words[0], words[1:]) if words else ("all", [])
+    if first == "e2e":
+        if "--help" in rest or "-h" in rest or "--list" in rest:
+            sys.exit(subprocess.run(end_to_end(rest).command, check=False).returncode)
+        return [*prepare(), end_to_end(rest).run()]
+    if first in crates():
+        command = ["cargo", "test", "--locked", "--no-fail-fast", "-p", crates()[first], "--",
+                   "--show-output", *rest]
+        return [Part(f"tests of {first}", command).run()]
+    if rest:
+        sys.exit(f"test: '{first}' takes no words: {' '.join(rest)}")
+    if first == "all":
+        return everything()
+    if first == "unit":
+        return [*prepare(), unit().run()]
+    if first == "check":
+        return beside([check("miri-lib")], [check("loom")])
+    if first == "aarch64":
+        return [aarch64().run()]
+    sys.exit(f"test: no part and no crate '{first}': ./dev test list")
+
+
+def summarize(parts, elapsed):
+    """Prints where the time went, what was skipped and why, what failed; whether nothing did."""
+    print()
+    for part in parts:
+        if part.seconds >= 1:
+            print(f"{part.seconds:6.0f} s  {part.name}")
+    print(f"{elapsed:6.0f} s  in all")
+    for part in parts:
+        for reason in part.skipped:
+            print(f"SKIPPED  {reason}")
+    for part in parts:
+        for failure in part.failures:
+            print(f"FAILED   {failure}")
+    failed = sum(part.failed for part in parts)
+    print(f"{sum(part.passed for part in parts)} passed, {failed} failed,"
+          f" {sum(len(part.skipped) for part in parts)} skipped", flush=True)
+    return failed == 0
+
+
+def main():
+    """Runs what the command line asks for."""
+    words = sys.argv[1:]
+    if words and words[0] in ("-h", "--help", "help"):
+        print(__doc__.strip())
+        return 0
+    if words == ["list"]:
+        listing()
+        return 0
+    begin = time.monotonic()
+    parts = chosen(words)
+    return 0 if summarize(parts, time.monotonic() - begin) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

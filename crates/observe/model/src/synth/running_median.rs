@@ -15,7 +15,7 @@ impl RunningMedian {
     pub(super) fn add(&mut self, value: u64) {
         self.last[self.n % KEPT] = value;
         self.n += 1;
-        if self.n <= KEPT || self.n % 4 == 0 {
+        if self.n <= KEPT || self.n.is_multiple_of(4) {
             let mut sorted = self.last;
             let filled = &mut sorted[..self.n.min(KEPT)];
             filled.sort_unstable();

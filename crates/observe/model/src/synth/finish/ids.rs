@@ -1,0 +1,123 @@
+//! Ids of vertices: the same in every run, and readable (see `docs/model-format.md`).
+
+use crate::schema::CallbackType;
+use crate::synth::entities::World;
+use crate::synth::flow::Vertex;
+use crate::synth::NONE;
+use std::collections::BTreeMap;
+
+/// Names the vertices of a pass.
+pub(super) struct Ids<'a> {
+    pub(super) world: &'a World,
+    pub(super) vertices: &'a [Vertex],
+}
+
+impl Ids<'_> {
+    /// The full name of a vertex's node.
+    pub(super) fn node(&self, v: &Vertex) -> String {
+        self.world.node_id(node_of(v))
+    }
+
+    /// The id of a vertex without an ordinal.
+    pub(super) fn base(&self, v: &Vertex) -> String {
+        let node = self.node(v);
+        let name = self.world.names.get(v.name);
+        match v.kind {
+            CallbackType::Timer => format!("{node}:timer({})", timer_period(v)),
+            CallbackType::Subscription => format!("{node}:subscription({name})"),
+            CallbackType::Service if v.caller == NONE => format!("{node}:service({name})"),
+            CallbackType::Service => {
+                format!("{node}:service({name})@{}", self.world.node_id(v.caller))
+            }
+            CallbackType::Client => format!("{node}:client({name})"),
+            CallbackType::Sync => format!("{node}:sync({name})"),
+        }
+    }
+
+    /// The id of a vertex by what is known now. It can change until the events end.
+    pub(super) fn provisional(&self, v: u32) -> String {
+        let vertex = &self.vertices[v as usize];
+        with_ordinal(self.base(vertex), vertex.rank.0 as usize)
+    }
+
+    /// Ids by number of the vertex; none for callbacks that did not run. Vertices that are alike
+    /// get ordinals in order of creation.
+    pub(super) fn all(&self) -> Vec<Option<String>> {
+        let mut alike: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (i, v) in self.vertices.iter().enumerate() {
+            if v.executions > 0 || v.kind == CallbackType::Sync {
+                alike.entry(self.base(v)).or_default().push(i);
+            }
+        }
+        let mut ids = vec![None; self.vertices.len()];
+        for (base, mut list) in alike {
+            list.sort_by_key(|&i| self.vertices[i].rank);
+            for (n, i) in list.into_iter().enumerate() {
+                ids[i] = Some(with_ordinal(base.clone(), n));
+            }
+        }
+        ids
+    }
+}
+
+/// The node of a vertex, or the one that stands in while it is unknown.
+pub(super) fn node_of(v: &Vertex) -> u32 {
+    if v.node == NONE {
+        v.fallback_node
+    } else {
+        v.node
+    }
+}
+
+/// The first of several that are alike has no ordinal, the others `#2`, `#3` ...
+fn with_ordinal(base: String, before: usize) -> String {
+    match before {
+        0 => base,
+        n => format!("{base}#{}", n + 1),
+    }
+}
+
+/// A timer's period in its id: as set, else as measured, else `?`.
+fn timer_period(v: &Vertex) -> String {
+    let measured = &v.figures.interarrival_ns;
+    match (v.period_ns, measured.count()) {
+        (0, 0) => "?".into(),
+        (0, _) => in_ms(rounded(measured.quantile(0.5))),
+        (set, _) => in_ms(set),
+    }
+}
+
+/// A period in ms, shortest decimal.
+fn in_ms(ns: u64) -> String {
+    let (ms, rest) = (ns / 1_000_000, ns % 1_000_000);
+    if rest == 0 {
+        return format!("{ms}ms");
+    }
+    format!("{ms}.{}ms", format!("{rest:06}").trim_end_matches('0'))
+}
+
+/// A measured period, to two digits, so that it is the same in every run.
+fn rounded(ns: u64) -> u64 {
+    let mut unit = 1;
+    while ns / unit >= 100 {
+        unit *= 10;
+    }
+    (ns + unit / 2) / unit * unit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn periods_in_ids() {
+        assert_eq!(in_ms(100_000_000), "100ms");
+        assert_eq!(in_ms(33_333_333), "33.333333ms");
+        assert_eq!(in_ms(500_000), "0.5ms");
+        assert_eq!(rounded(99_871_234), 100_000_000);
+        assert_eq!(rounded(12_600_000), 13_000_000);
+        assert_eq!(rounded(7), 7);
+        assert_eq!(with_ordinal("/a:timer(1ms)".into(), 0), "/a:timer(1ms)");
+        assert_eq!(with_ordinal("/a:timer(1ms)".into(), 1), "/a:timer(1ms)#2");
+    }
+}

@@ -6,8 +6,9 @@
 //! ones want the CPU too; `--churn`: cgroups are made, entered and removed meanwhile; `--idle`: CPUs
 //! sleep as deeply as they like, where `onbeat shape` keeps them awake. Needs root.
 
-use onbeat_plan::schema::{Ms, Server, Slot};
-use onbeat_reserve::{Choice, Histogram, Options, Reservation};
+use onbeat_reserve::{Choice, Histogram, Options, Reservation, Server};
+use onbeat_time::clock::monotonic_ns as now_ns;
+use onbeat_time::Slot;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{mpsc, Arc};
@@ -16,16 +17,6 @@ use std::time::Duration;
 const MS: u64 = 1_000_000;
 /// Shorter gaps are interrupts.
 const GAP_NS: u64 = 20_000;
-
-fn now_ns() -> u64 {
-    let mut t = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the time lives while the call lasts.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
-}
 
 /// Spins, and logs when it ran: [first, last] instants without a gap between.
 fn spin(stop: &AtomicBool, tid: &mpsc::Sender<u32>) -> Vec<(u64, u64)> {
@@ -212,8 +203,7 @@ fn main() {
             name: format!("r{i}"),
             cpu,
             priority: 50,
-            slots_ms: s.iter().map(|s| Slot(Ms(s.0), Ms(s.1))).collect(),
-            callbacks: vec![],
+            slots: s.iter().map(|s| Slot::new(s.0, s.1)).collect(),
         })
         .collect();
     let mut options = Options::new(dispatcher_cpu);

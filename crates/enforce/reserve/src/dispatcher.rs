@@ -4,39 +4,40 @@ use crate::backend::Backend;
 use crate::stats::Counters;
 use crate::sys::{self, Scheduling};
 use crate::table::{Table, Walk};
+use onbeat_time::clock::{monotonic_ns, thread_cpu_ns};
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{mpsc, Arc};
 use std::thread::JoinHandle;
 
-/// What the dispatcher shares with others. Nothing in it is a lock.
+/// What the dispatcher shares with other threads. It contains no lock.
 pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) origin_ns: AtomicU64,
-    /// Not 0: the dispatcher ends.
+    /// The dispatcher ends when it is not 0.
     stop: AtomicU32,
 }
 
-/// The running thread.
+/// The dispatcher's thread, as its owner has it.
 pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     pub(crate) tid: u32,
 }
 
-/// Which step of the dispatcher's start failed.
+/// The step of the dispatcher's start that failed.
 pub(crate) enum Failure {
     Spawn(io::Error),
     Cpu(io::Error),
     Priority(io::Error),
 }
 
-/// Stack that is touched before the first event; it needs some hundred bytes.
+/// Stack that is touched before the first event. The dispatcher needs some hundred bytes.
 const STACK_BYTES: usize = 32 << 10;
 
 impl Dispatcher {
-    /// Starts the thread, and waits until it has its CPU and priority. `watch` is called in it before
-    /// the first event.
+    /// Starts the thread and waits until it has its CPU and priority. The thread calls `watch` before its
+    /// first event.
     pub(crate) fn start(
         table: Table,
         backend: Arc<dyn Backend>,
@@ -98,7 +99,7 @@ impl Dispatcher {
     }
 }
 
-/// Writes to so many bytes below the caller's frame.
+/// Writes to this many bytes of the stack, so that no page of it is missing later.
 #[inline(never)]
 fn touch_stack(bytes: usize) {
     let mut page = [0u8; 4096];
@@ -109,14 +110,15 @@ fn touch_stack(bytes: usize) {
     std::hint::black_box(&mut page);
 }
 
-/// The dispatcher's own state, all of it there before the first event.
+/// State of the dispatcher's thread, complete before the first event.
 struct Run<'a> {
     table: &'a Table,
     backend: &'a dyn Backend,
     shared: &'a Shared,
     walk: Walk,
-    /// Which gates should be open, and which are.
+    /// By server: whether its gate should be open.
     wanted: Box<[bool]>,
+    /// By server: whether its gate is open.
     actual: Box<[bool]>,
 }
 
@@ -124,8 +126,8 @@ impl<'a> Run<'a> {
     fn new(table: &'a Table, backend: &'a dyn Backend, shared: &'a Shared) -> Run<'a> {
         let mut wanted = vec![true; table.servers()].into_boxed_slice();
         let origin_ns = shared.origin_ns.load(Relaxed);
-        let walk = Walk::new(table, origin_ns, sys::now_ns(), &mut wanted);
-        // Gates are made open.
+        let walk = Walk::new(table, origin_ns, monotonic_ns(), &mut wanted);
+        // Gates are open when they are created.
         let actual = vec![true; table.servers()].into_boxed_slice();
         Run {
             table,
@@ -137,17 +139,17 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Real-time safe: allocates nothing and takes no lock.
+    /// The dispatcher's loop. Real-time safe: it does not allocate and takes no lock.
     fn until_stopped(&mut self) {
         let counters = &self.shared.counters;
         self.set_gates();
         while self.shared.stop.load(Relaxed) == 0 {
             let due_ns = self.walk.next_ns(self.table);
-            let now_ns = sys::now_ns();
+            let now_ns = monotonic_ns();
             if now_ns < due_ns {
                 sys::sleep_until(&self.shared.stop, due_ns);
             }
-            let now_ns = sys::now_ns();
+            let now_ns = monotonic_ns();
             if now_ns < due_ns {
                 continue; // woken to stop, or by a signal
             }
@@ -156,11 +158,11 @@ impl<'a> Run<'a> {
             }
             self.take_due(now_ns);
             self.set_gates();
-            counters.cpu_ns.store(sys::thread_cpu_ns(), Relaxed);
+            counters.cpu_ns.store(thread_cpu_ns(), Relaxed);
         }
     }
 
-    /// Takes every event that is due: at most two rounds of them.
+    /// Takes all events that are due: at most two rounds of them.
     fn take_due(&mut self, now_ns: u64) {
         let counters = &self.shared.counters;
         let rounds = self.walk.catch_up(self.table, now_ns);
@@ -184,8 +186,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Brings the gates to where they should be, those that close first. What fails is tried again
-    /// with the next event.
+    /// Opens and closes gates as wanted: closes first. A failure is tried again at the next event.
     fn set_gates(&mut self) {
         let counters = &self.shared.counters;
         for open in [false, true] {
@@ -193,7 +194,7 @@ impl<'a> Run<'a> {
                 if self.wanted[server] != open || self.actual[server] == open {
                     continue;
                 }
-                let begin_ns = sys::now_ns();
+                let begin_ns = monotonic_ns();
                 let (result, took, failures) = match open {
                     true => (
                         self.backend.open(server),
@@ -208,7 +209,7 @@ impl<'a> Run<'a> {
                 };
                 match result {
                     Ok(()) => {
-                        took.record(sys::now_ns() - begin_ns);
+                        took.record(monotonic_ns() - begin_ns);
                         self.actual[server] = open;
                     }
                     Err(_) => {

@@ -1,7 +1,7 @@
-//! A process that waits for its owner's end, and puts the machine back if the owner could not.
+//! The guard: a process that waits for its owner's end and undoes the changes if the owner did not.
 //!
-//! It is forked before anything is changed, and reads what was changed from the ledger, which both
-//! have open. It can be killed like any process; what then remains, [`recover`](crate::recover) finds.
+//! It is forked before anything is changed. It reads the changes from the ledger, which both processes
+//! have open. It can be killed like any process; then [`recover`](crate::recover) undoes the changes.
 
 use crate::ledger::Ledger;
 use crate::sys::{self, Scheduling};
@@ -9,47 +9,47 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 
-/// What the owner writes when everything is back as it was.
+/// The owner writes it when everything is as it was before.
 const DONE: u8 = b'd';
 
-/// The owner's end of its guard.
+/// The guard, as its owner has it.
 pub(crate) struct Guard {
     pipe: File,
     pid: libc::pid_t,
 }
 
 impl Guard {
-    /// Forks the guard of this process, and waits until it is deaf to what may end this one.
+    /// Forks the guard of this process and waits until it ignores the signals that may end this one.
     pub(crate) fn start(ledger: &Ledger, priority: u8) -> io::Result<Guard> {
         let (read, write) = sys::pipe()?;
-        let (mut ready, tell) = sys::pipe()?;
+        let (mut ready, signal_ready) = sys::pipe()?;
         let owner = sys::pidfd_of_self()?;
         let pid = sys::fork(|| {
             let keep = [
                 read.as_raw_fd(),
-                tell.as_raw_fd(),
+                signal_ready.as_raw_fd(),
                 owner.as_raw_fd(),
                 ledger.file().as_raw_fd(),
             ];
             sys::seclude(c"onbeat-guard", &keep);
-            // Neither short of memory nor behind threads that spin is a reason not to come.
+            // It must act even when memory is short or real-time threads spin.
             let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
             let _ = sys::set_affinity(0, &(0..sys::cpus()).collect::<Vec<_>>());
             let _ = sys::schedule(0, &Scheduling::fifo(priority));
-            let _ = (&tell).write_all(&[DONE]);
+            let _ = (&signal_ready).write_all(&[DONE]);
             watch(&read, owner.as_raw_fd(), ledger);
         })?;
-        drop(tell);
+        drop(signal_ready);
         ready.read_exact(&mut [0])?;
         Ok(Guard { pipe: write, pid })
     }
 
-    /// Whether it is there.
+    /// Whether the guard process runs.
     pub(crate) fn is_running(&self) -> bool {
         sys::is_running(self.pid)
     }
 
-    /// Sends it home: everything is back as it was.
+    /// Ends the guard: everything is as it was before.
     pub(crate) fn done(mut self) {
         let _ = self.pipe.write_all(&[DONE]);
         sys::reap(self.pid);
@@ -58,12 +58,12 @@ impl Guard {
 
 fn watch(pipe: &File, owner: i32, ledger: &Ledger) {
     let mut word = [0];
-    let told = sys::wait_for_either(pipe.as_raw_fd(), owner);
-    // The pipe may be kept open by a child of the owner: its end is no news, but its word is.
-    if told && (&mut &*pipe).read(&mut word).is_ok_and(|n| n == 1) && word[0] == DONE {
+    let written = sys::wait_for_either(pipe.as_raw_fd(), owner);
+    // Only the word counts, not the pipe's end: a child of the owner may keep it open.
+    if written && (&mut &*pipe).read(&mut word).is_ok_and(|n| n == 1) && word[0] == DONE {
         return;
     }
-    // What fails because somebody is on his way may not fail a moment later.
+    // A failure because a thread is just ending may not occur a moment later.
     for _ in 0..5 {
         if ledger.restore().failures.is_empty() {
             return;

@@ -3,20 +3,18 @@
 //!
 //! A reservation server (thesis, Definition 4.1.1) is a set of slots within a cycle, on one CPU, at one
 //! priority. Its threads are SCHED_RR threads of that priority, pinned to that CPU, behind a gate: a
-//! [`Backend`] that keeps them from running. A dispatcher thread opens and closes the gates at the
-//! instants of a [table]. Threads are known by their ids; where they come from is the caller's
-//! matter.
+//! [`Backend`] keeps them from running. A dispatcher thread opens and closes the gates at the instants of
+//! a [table]. Callers name threads by their ids; finding them is the caller's task.
 //!
 //! ```no_run
-//! use onbeat_plan::schema::{Ms, Server, Slot};
-//! use onbeat_reserve::{Options, Reservation};
+//! use onbeat_reserve::{Options, Reservation, Server};
+//! use onbeat_time::Slot;
 //!
 //! let delta = Server {
 //!     name: "delta".into(),
 //!     cpu: 1,
 //!     priority: 80,
-//!     slots_ms: vec![Slot(Ms(59_000_000), Ms(60_000_000))],
-//!     callbacks: vec![],
+//!     slots: vec![Slot::new(59_000_000, 60_000_000)],
 //! };
 //! let reservation = Reservation::start(100_000_000, &[delta], 0, Options::new(0))?;
 //! reservation.assign(4711, "delta")?;
@@ -26,46 +24,53 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What a gate does not hold
+//! # Limits of a gate
 //!
-//! - **Locks.** A thread that is frozen keeps what it has locked. Whoever needs that waits for the slot.
+//! - **Locks.** A frozen thread keeps its locks. Other threads that need them wait for its slot.
 //! - **epoll_wait** (and the other calls that signal(7) lists as never restarted) return EINTR in a
 //!   thread that is frozen while it waits in them, as after SIGSTOP and SIGCONT. Waits on futexes
-//!   (condition variables), poll, select, sleeps and reads go on unharmed.
-//! - **Threads that a gated thread starts** are behind the same gate and on the same CPU; their policy is
+//!   (condition variables), poll, select, sleeps and reads continue.
+//! - **Threads that a gated thread starts** are behind the same gate and on the same CPU. Their policy is
 //!   SCHED_OTHER. They are put back as the thread that started them was, if it was of their process.
-//! - **SIGKILL** ends a frozen thread at once under cgroup v2; under v1 when its next slot begins, or when
-//!   the reservation ends.
+//! - **SIGKILL** ends a frozen thread at once under cgroup v2. Under v1 it ends when its next slot begins,
+//!   or when the reservation ends.
 //!
-//! # The kernel's own limits
+//! # Limits of the kernel
 //!
-//! `sched_rt_runtime_us` (0.95 s in every 1 s) bounds real-time threads: kernels before 6.12 stop them
-//! all for the rest of the second; since then only normal threads that starve are given the other 5 %, by
-//! a deadline server that goes before every SCHED_FIFO thread, the dispatcher too. Plans whose slots
-//! leave a CPU less than that are started with a [`Warning`]; the limit is left as it is.
+//! `sched_rt_runtime_us` (0.95 s in every 1 s) limits real-time threads. Kernels before 6.12 stop all of
+//! them for the rest of the second. Since then, only starving normal threads get the other 5 %, from a
+//! deadline server that runs before every SCHED_FIFO thread, the dispatcher included. If the slots leave
+//! a CPU less than that, there is a [`Warning`]; the limit stays as it is.
 //!
-//! # What if ...
+//! # After a crash
 //!
 //! Every change is noted in a file before it is made (policy, priority, CPUs and cgroup of each thread,
-//! each cgroup). [`Reservation::stop`] and dropping undo them; when the process dies, its guard process does.
-//! If both are killed with SIGKILL, threads stay as they are at that moment, gated ones frozen or not,
-//! until [`recover`] is called, which the next [`Reservation::start`] does too. By hand:
-//! `echo THAWED > .../onbeat-*/SERVER/freezer.state` (v1), `echo 0 > .../onbeat-*/SERVER/cgroup.freeze` (v2).
+//! each cgroup). [`Reservation::stop`] and dropping undo the changes. If the process dies, its guard
+//! process undoes them. If both are killed with SIGKILL, threads stay as they are at that moment, gated
+//! ones frozen or not, until [`recover`] is called; the next [`Reservation::start`] calls it too. By
+//! hand: `echo THAWED > .../onbeat-*/SERVER/freezer.state` (v1),
+//! `echo 0 > .../onbeat-*/SERVER/cgroup.freeze` (v2).
 
+mod assign;
 mod backend;
-mod cgroup;
+mod check;
 mod dispatcher;
+mod error;
 mod guard;
+mod identity;
 mod ledger;
+mod memory;
 mod options;
-mod proc;
 mod reservation;
+mod server;
 mod stats;
 mod sys;
 pub mod table;
 
 pub use backend::{Backend, GateError, Note};
+pub use error::{AssignError, ReleaseError, Report, StartError, Warning};
 pub use ledger::{Entry, Group, Restored, Thread};
-pub use options::{AssignError, Choice, Options, ReleaseError, Report, StartError, Warning};
+pub use options::{Choice, Options};
 pub use reservation::{recover, Reservation};
+pub use server::{Server, MAX_PRIORITY};
 pub use stats::{Histogram, Stats};

@@ -1,50 +1,56 @@
-//! A running table: starts it, gives threads to its servers, puts everything back.
+//! A running reservation: starts the servers, takes threads, puts everything back.
 
-use crate::backend::{Backend, GateError};
-use crate::cgroup::{V1, V2};
+use crate::assign::{Changer, Destination};
+use crate::backend::{self, Backend};
+use crate::check;
 use crate::dispatcher::{Dispatcher, Failure};
+use crate::error::{AssignError, ReleaseError, Report, StartError, Warning};
 use crate::guard::Guard;
+use crate::identity::identity;
 use crate::ledger::{self, Entry, Ledger, Restored, Thread};
-use crate::options::{
-    AssignError, Choice, Options, ReleaseError, Report, StartError, Warning, MAX_LEAD_NS,
-    MIN_CYCLE_NS,
-};
-use crate::proc::{self, Identity};
+use crate::memory;
+use crate::options::Options;
+use crate::server::Server;
 use crate::stats::Stats;
-use crate::sys::{self, Scheduling};
+use crate::sys::Scheduling;
 use crate::table::Table;
-use onbeat_plan::schema::{Server, MAX_PRIORITY};
-use std::collections::{BTreeMap, HashMap};
+use onbeat_time::clock::monotonic_ns;
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A server as threads are given to it.
-struct Place {
-    name: String,
+/// A server of a running reservation.
+pub(crate) struct RunningServer {
+    pub(crate) name: String,
     cpu: u16,
     priority: u8,
-    gated: bool,
+    /// Whether it has a gate that ever closes.
+    pub(crate) is_gated: bool,
 }
 
-/// A thread that was taken, and where it is.
-struct Held {
+/// A thread that was assigned to a server or placed.
+struct AssignedThread {
+    /// As it was before.
     was: Thread,
+    /// [`Destination::description`].
     place: String,
 }
 
-/// A running table of reservation servers.
+/// Running reservation servers.
 pub struct Reservation {
-    places: Vec<Place>,
+    servers: Vec<RunningServer>,
     backend: Arc<dyn Backend>,
     dispatcher: Dispatcher,
     begin_ns: u64,
     ledger: Ledger,
     state_dir: PathBuf,
+    /// `None` once everything was put back.
     guard: Option<Guard>,
-    held: Mutex<HashMap<u32, Held>>,
+    /// By thread id.
+    assigned: Mutex<HashMap<u32, AssignedThread>>,
     warnings: Vec<Warning>,
     memory_locked: bool,
 }
@@ -59,52 +65,27 @@ impl fmt::Debug for Reservation {
 }
 
 impl Reservation {
-    /// Starts the servers, with no threads yet. Cycles begin `cycle_ns` apart; `origin_ns` is an instant
-    /// of CLOCK_MONOTONIC at which one does. What killed reservations have left is put back first.
+    /// Starts the servers, with no threads yet. A cycle begins at `origin_ns` (CLOCK_MONOTONIC) and then
+    /// every `cycle_ns`. First it undoes the changes of reservations that were killed.
     ///
-    /// Forks a guard process: the earlier this is called, the less that one shares with this.
+    /// Forks a guard process: called early, the guard shares less memory with this process.
     ///
     /// # Errors
     ///
-    /// [`StartError`]; nothing is changed then.
+    /// [`StartError`]. Nothing is changed then.
     pub fn start(
         cycle_ns: u64,
         servers: &[Server],
         origin_ns: u64,
         options: Options,
     ) -> Result<Reservation, StartError> {
-        let mut warnings = check(cycle_ns, servers, &options)?;
+        check::refuse(cycle_ns, servers, &options)?;
         let table = Table::new(cycle_ns, options.lead_ns, servers)?;
-        let places: Vec<Place> = servers
-            .iter()
-            .enumerate()
-            .map(|(i, s)| Place {
-                name: s.name.clone(),
-                cpu: s.cpu,
-                priority: s.priority,
-                gated: table.is_gated(i),
-            })
-            .collect();
-
-        let state = |source| StartError::State {
-            path: options.state_dir.clone(),
-            source,
-        };
-        ledger::prepare(&options.state_dir).map_err(state)?;
-        let recovered = ledger::recover(&options.state_dir).map_err(state)?;
-        if recovered.threads + recovered.groups > 0 {
-            warnings.push(Warning::Recovered {
-                threads: recovered.threads,
-                groups: recovered.groups,
-            });
-        }
-        warnings.extend(recovered.failures.into_iter().map(Warning::NotRecovered));
-
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let pid = std::process::id();
-        let start = proc::identity(pid).map_or(0, |i| i.start);
-        let name = format!("onbeat-{pid}-{start}-{}", NUMBER.fetch_add(1, Relaxed));
-        let ledger = Ledger::create(&options.state_dir, &name).map_err(state)?;
+        let mut warnings = check::warnings(cycle_ns, servers, &options)?;
+        let servers = running(servers, &table);
+        recover_into(&options, &mut warnings)?;
+        let name = unique_name();
+        let ledger = Ledger::create(&options.state_dir, &name).map_err(state_error(&options))?;
         let guard = match Guard::start(&ledger, options.dispatcher_priority) {
             Ok(guard) => guard,
             Err(e) => {
@@ -112,27 +93,9 @@ impl Reservation {
                 return Err(StartError::Guard(e));
             }
         };
-        let begin_ns = sys::now_ns();
-        let started = backend(&options, &name, &places, &ledger).and_then(|backend| {
-            let dispatcher = Dispatcher::start(
-                table,
-                backend.clone(),
-                origin_ns,
-                options.dispatcher_cpu,
-                options.dispatcher_priority,
-                options.on_dispatcher,
-            );
-            let dispatcher = dispatcher.map_err(|failure| match failure {
-                Failure::Spawn(e) => StartError::Dispatcher(e),
-                Failure::Cpu(source) => StartError::DispatcherCpu {
-                    cpu: options.dispatcher_cpu,
-                    source,
-                },
-                Failure::Priority(source) => StartError::DispatcherPriority {
-                    priority: options.dispatcher_priority,
-                    source,
-                },
-            })?;
+        let begin_ns = monotonic_ns();
+        let started = backend::choose(&options, &name, &servers, &ledger).and_then(|backend| {
+            let dispatcher = start_dispatcher(table, backend.clone(), origin_ns, &options)?;
             Ok((backend, dispatcher))
         });
         let (backend, dispatcher) = match started {
@@ -143,63 +106,69 @@ impl Reservation {
                 return Err(error);
             }
         };
-        let mut memory_locked = false;
-        if options.lock_memory {
-            match memory::lock() {
-                Ok(locked) => memory_locked = locked,
-                Err(e) => warnings.push(Warning::MemoryNotLocked(e.to_string())),
-            }
-        }
+        let memory_locked = options.lock_memory
+            && memory::lock().unwrap_or_else(|e| {
+                warnings.push(Warning::MemoryNotLocked(e.to_string()));
+                false
+            });
         Ok(Reservation {
-            places,
+            servers,
             backend,
             dispatcher,
             begin_ns,
             ledger,
             state_dir: options.state_dir,
             guard: Some(guard),
-            held: Mutex::default(),
+            assigned: Mutex::default(),
             warnings,
             memory_locked,
         })
     }
 
-    /// Gives a thread to a server: it is scheduled round-robin at the server's priority on the server's
-    /// CPU (priority 0: SCHED_OTHER), and runs in the server's slots only. What it was like is noted before.
+    /// Assigns a thread to a server. It is scheduled round-robin at the server's priority (priority 0:
+    /// SCHED_OTHER) on the server's CPU, and runs in the server's slots only. Its state is noted
+    /// before.
     ///
-    /// A thread of this process may be given too, except the dispatcher; one that calls into this
-    /// reservation keeps other callers waiting while it is frozen.
+    /// A thread of this process may be assigned too, except the dispatcher. While a thread that calls
+    /// into this reservation is frozen, other callers wait.
     ///
     /// # Errors
     ///
-    /// [`AssignError`]; the thread is then as it was.
+    /// [`AssignError`]. The thread is unchanged then.
     pub fn assign(&self, tid: u32, server: &str) -> Result<(), AssignError> {
-        let index = self.places.iter().position(|p| p.name == server);
+        let index = self.servers.iter().position(|s| s.name == server);
         let index = index.ok_or_else(|| AssignError::UnknownServer(server.into()))?;
-        let place = &self.places[index];
-        let scheduling = match place.priority {
-            0 => Scheduling::other(),
-            priority => Scheduling::round_robin(priority),
-        };
-        let gate = place.gated.then_some(index);
+        let to = &self.servers[index];
         self.take(
             tid,
-            &format!("in server {server:?}"),
-            &scheduling,
-            place.cpu,
-            gate,
+            Destination {
+                description: format!("in server {server:?}"),
+                scheduling: match to.priority {
+                    0 => Scheduling::other(),
+                    priority => Scheduling::round_robin(priority),
+                },
+                cpu: to.cpu,
+                gate: to.is_gated.then_some(index),
+            },
         )
     }
 
-    /// Pins a thread, and schedules it SCHED_FIFO at this priority (1 to 99): threads of the middleware,
-    /// which go on outside of slots. What it was like is noted before.
+    /// Pins a thread and schedules it SCHED_FIFO at a priority of 1 to 99, outside of all servers: for
+    /// threads of the middleware, which run between slots too. Its state is noted before.
     ///
     /// # Errors
     ///
-    /// [`AssignError`]; the thread is then as it was.
+    /// [`AssignError`]. The thread is unchanged then.
     pub fn place(&self, tid: u32, cpu: u16, priority: u8) -> Result<(), AssignError> {
-        let scheduling = Scheduling::fifo(priority);
-        self.take(tid, &format!("placed on CPU {cpu}"), &scheduling, cpu, None)
+        self.take(
+            tid,
+            Destination {
+                description: format!("placed on CPU {cpu}"),
+                scheduling: Scheduling::fifo(priority),
+                cpu,
+                gate: None,
+            },
+        )
     }
 
     /// Puts a thread back as it was before [`assign`](Reservation::assign) or
@@ -209,37 +178,39 @@ impl Reservation {
     ///
     /// [`ReleaseError`].
     pub fn release(&self, tid: u32) -> Result<(), ReleaseError> {
-        let mut held = self.held();
-        let was = &held.get(&tid).ok_or(ReleaseError::NotHeld(tid))?.was;
+        let mut assigned = self.assigned();
+        let was = &assigned
+            .get(&tid)
+            .ok_or(ReleaseError::NotAssigned(tid))?
+            .was;
         let restored = was.restore().and_then(|_| {
             let entry = Entry::Released(tid, was.start);
             self.ledger.note(&entry)
         });
         restored.map_err(|source| ReleaseError::Restore { tid, source })?;
-        held.remove(&tid);
+        assigned.remove(&tid);
         Ok(())
     }
 
-    /// Moves the cycles' phase: one begins at `origin_ns` (CLOCK_MONOTONIC), and `cycle_ns` later, and so
-    /// on. Takes effect between two cycles, at most two cycles from now, the shorter way round, in as
-    /// many steps as are needed to skip or double no slot ([`Walk::advance`](crate::table::Walk::advance)).
-    /// Real-time safe: one store.
+    /// Moves the phase: a cycle begins at `origin_ns` (CLOCK_MONOTONIC). Takes effect between two cycles,
+    /// at most two cycles from now, in the shorter direction, in as many steps as are needed to skip or
+    /// repeat no slot ([`Walk::advance`](crate::table::Walk::advance)). Real-time safe: one store.
     pub fn set_origin(&self, origin_ns: u64) {
         self.dispatcher.shared().origin_ns.store(origin_ns, Relaxed);
     }
 
-    /// What the dispatcher has done so far. Read while it writes: counters may be one event apart.
+    /// Counters of the dispatcher. It writes meanwhile: they may be one event apart.
     pub fn stats(&self) -> Stats {
-        let elapsed_ns = sys::now_ns() - self.begin_ns;
+        let elapsed_ns = monotonic_ns() - self.begin_ns;
         self.dispatcher.shared().counters.read(elapsed_ns)
     }
 
-    /// What is not as it should be.
+    /// Why it may be less precise or complete than expected.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }
 
-    /// What keeps threads from running.
+    /// Name of the mechanism that keeps threads from running.
     pub fn backend(&self) -> &'static str {
         self.backend.name()
     }
@@ -249,7 +220,7 @@ impl Reservation {
         self.dispatcher.tid
     }
 
-    /// Ends the table and puts every thread back as it was. Dropping does the same.
+    /// Ends the reservation and puts every thread back. Dropping it does the same.
     pub fn stop(mut self) -> Report {
         Report {
             restored: self.end(),
@@ -270,111 +241,38 @@ impl Reservation {
         restored
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<u32, Held>> {
-        // Whoever panicked with it had not changed it.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn assigned(&self) -> MutexGuard<'_, HashMap<u32, AssignedThread>> {
+        // A thread that panicked with the lock had not changed the map.
+        self.assigned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(
-        &self,
-        tid: u32,
-        place: &str,
-        scheduling: &Scheduling,
-        cpu: u16,
-        gate: Option<usize>,
-    ) -> Result<(), AssignError> {
+    fn take(&self, tid: u32, to: Destination) -> Result<(), AssignError> {
         if tid == self.dispatcher.tid {
             return Err(AssignError::Own(tid));
         }
-        let mut held = self.held();
+        let mut assigned = self.assigned();
         if !self.guard.as_ref().is_some_and(Guard::is_running) {
             return Err(AssignError::NoGuard(tid));
         }
-        let identity = proc::identity(tid).ok_or(AssignError::Vanished(tid))?;
-        match held.get(&tid) {
-            Some(before) if before.was.start == identity.start => {
-                return Err(AssignError::Already {
-                    tid,
-                    place: before.place.clone(),
-                });
-            }
-            _ => {}
+        let before = identity(tid).ok_or(AssignError::Vanished(tid))?;
+        if let Some(same) = assigned.get(&tid).filter(|a| a.was.start == before.start) {
+            let place = same.place.clone();
+            return Err(AssignError::Already { tid, place });
         }
-        let bound = held.values().map(|h| &h.was);
-        let taken = self.note_and_change(tid, identity, scheduling, cpu, gate, bound);
-        // Whatever failed: if the thread has ended meanwhile, that is why.
-        let was = taken.map_err(|error| match proc::identity(tid) {
-            Some(now) if now == identity => error,
+        let changer = Changer {
+            ledger: &self.ledger,
+            backend: &*self.backend,
+            state_dir: &self.state_dir,
+        };
+        let changed = changer.change(tid, before, &to, assigned.values().map(|a| &a.was));
+        // Whatever failed: if the thread has ended meanwhile, that is the reason.
+        let was = changed.map_err(|error| match identity(tid) {
+            Some(now) if now == before => error,
             _ => AssignError::Vanished(tid),
         })?;
-        let place = place.into();
-        held.insert(tid, Held { was, place });
+        let place = to.description;
+        assigned.insert(tid, AssignedThread { was, place });
         Ok(())
-    }
-
-    /// Takes down what the thread is like, and changes it; or leaves it as it is. `bound` are the threads
-    /// that were changed before.
-    fn note_and_change<'t>(
-        &self,
-        tid: u32,
-        identity: Identity,
-        scheduling: &Scheduling,
-        cpu: u16,
-        gate: Option<usize>,
-        bound: impl Iterator<Item = &'t Thread>,
-    ) -> Result<Thread, AssignError> {
-        let note = |source| AssignError::Note { tid, source };
-        let read = |source| AssignError::Read { tid, source };
-        let gating = |source| AssignError::Gate { tid, source };
-        let _all = ledger::lock_all(&self.state_dir).map_err(note)?;
-        if let Some(holder) = ledger::holder(&self.state_dir, &self.ledger, tid, identity.start) {
-            return Err(AssignError::Taken { tid, holder });
-        }
-        let home = match gate {
-            Some(_) => self.backend.home(tid).map_err(gating)?,
-            None => None,
-        };
-        let cpus = sys::affinity(tid).map_err(read)?;
-        let theirs = ledger::inherited(bound, identity.tgid, identity.start, &cpus);
-        let cpus = theirs.map_or(cpus.clone(), <[u16]>::to_vec);
-        let was = Thread {
-            tid,
-            tgid: identity.tgid,
-            start: identity.start,
-            scheduling: sys::scheduling(tid).map_err(read)?,
-            cpus,
-            home,
-            bound: Some((cpu, sys::ticks())),
-        };
-        let entry = Entry::Thread(was.clone());
-        self.ledger.note(&entry).map_err(note)?;
-        let changed = || {
-            // The policy first: SCHED_DEADLINE does not let itself be pinned.
-            sys::schedule(tid, scheduling).map_err(|source| AssignError::Priority {
-                tid,
-                priority: scheduling.priority as u8,
-                source,
-            })?;
-            sys::set_affinity(tid, &[cpu]).map_err(|source| AssignError::Cpu {
-                tid,
-                cpu,
-                source,
-            })?;
-            if let Some(server) = gate {
-                let mut note = |entry| self.ledger.note(&entry);
-                self.backend.add(server, tid, &mut note).map_err(gating)?;
-            }
-            Ok(())
-        };
-        if let Err(error) = changed() {
-            // What could not be put back either stays noted, and stopping tries again.
-            if was.restore().is_ok() {
-                let released = Entry::Released(tid, was.start);
-                self.ledger.note(&released).map_err(note)?;
-            }
-            return Err(error);
-        }
-        Ok(was)
     }
 }
 
@@ -384,189 +282,68 @@ impl Drop for Reservation {
     }
 }
 
-/// Puts back what reservations have left whose process and guard were both killed. Reservations that
-/// run are left alone.
+/// Undoes the changes of reservations whose process and guard were both killed. Reservations that run
+/// are left alone.
 ///
 /// # Errors
 ///
-/// Where their notes in `Options::state_dir` cannot be read.
+/// If ledgers in the default `Options::state_dir` cannot be read.
 pub fn recover() -> io::Result<Restored> {
     ledger::recover(&ledger::default_dir())
 }
 
-fn check(cycle_ns: u64, servers: &[Server], options: &Options) -> Result<Vec<Warning>, StartError> {
-    if cycle_ns < MIN_CYCLE_NS {
-        return Err(StartError::Cycle(cycle_ns));
-    }
-    if options.lead_ns > MAX_LEAD_NS {
-        return Err(StartError::Lead(options.lead_ns));
-    }
-    let last = sys::cpus() - 1;
-    let cpu_exists = |who: String, cpu| match cpu <= last {
-        true => Ok(()),
-        false => Err(StartError::NoCpu { who, cpu, last }),
+fn running(servers: &[Server], table: &Table) -> Vec<RunningServer> {
+    let running = |(index, server): (usize, &Server)| RunningServer {
+        name: server.name.clone(),
+        cpu: server.cpu,
+        priority: server.priority,
+        is_gated: table.is_gated(index),
     };
-    cpu_exists("the dispatcher".into(), options.dispatcher_cpu)?;
-    for (i, server) in servers.iter().enumerate() {
-        if servers[..i].iter().any(|s| s.name == server.name) {
-            return Err(StartError::Name(server.name.clone()));
-        }
-        if server.priority > MAX_PRIORITY || server.priority >= options.dispatcher_priority {
-            return Err(StartError::ServerPriority {
-                server: server.name.clone(),
-                priority: server.priority,
-                dispatcher: options.dispatcher_priority,
-            });
-        }
-        cpu_exists(format!("server {:?}", server.name), server.cpu)?;
+    servers.iter().enumerate().map(running).collect()
+}
+
+fn state_error(options: &Options) -> impl Fn(io::Error) -> StartError + '_ {
+    |source| StartError::State {
+        path: options.state_dir.clone(),
+        source,
     }
-    let mut warnings = Vec::new();
-    let real_time = servers.iter().filter(|s| s.priority > 0);
-    if real_time.clone().any(|s| s.cpu == options.dispatcher_cpu) {
-        warnings.push(Warning::DispatcherAmongServers {
-            cpu: options.dispatcher_cpu,
+}
+
+/// Undoes what killed reservations have left, and warns of it.
+fn recover_into(options: &Options, warnings: &mut Vec<Warning>) -> Result<(), StartError> {
+    let state = state_error(options);
+    ledger::prepare(&options.state_dir).map_err(&state)?;
+    let recovered = ledger::recover(&options.state_dir).map_err(&state)?;
+    if recovered.threads + recovered.groups > 0 {
+        warnings.push(Warning::Recovered {
+            threads: recovered.threads,
+            groups: recovered.groups,
         });
     }
-    // Slots of servers together, on each CPU. A server without slots has no share that could be told.
-    let mut together: BTreeMap<u16, Server> = BTreeMap::new();
-    for server in real_time {
-        let union = together.entry(server.cpu).or_insert_with(|| Server {
-            slots_ms: Vec::new(),
-            ..server.clone()
-        });
-        union.slots_ms.extend(&server.slots_ms);
-    }
-    let limit = proc::real_time_share().unwrap_or(f64::INFINITY);
-    for (cpu, union) in together {
-        let table = Table::new(cycle_ns, 0, std::slice::from_ref(&union))?;
-        let share = match (union.slots_ms.is_empty(), table.is_gated(0)) {
-            (true, _) => continue,
-            (_, false) => 1.0,
-            _ => share_of(&table),
-        };
-        if share > limit {
-            warnings.push(Warning::RealTimeLimit { cpu, share, limit });
-        }
-    }
-    Ok(warnings)
-}
-
-/// Share of the cycle in which the only server of the table is open.
-fn share_of(table: &Table) -> f64 {
-    let signed = |e: &crate::table::Event| match e.open {
-        true => -(e.offset_ns as i64),
-        false => e.offset_ns as i64,
-    };
-    let sum: i64 = table.events().iter().map(signed).sum();
-    sum.rem_euclid(table.cycle_ns() as i64) as f64 / table.cycle_ns() as f64
-}
-
-/// The means that was chosen, with a gate for each server that needs one.
-fn backend(
-    options: &Options,
-    name: &str,
-    places: &[Place],
-    ledger: &Ledger,
-) -> Result<Arc<dyn Backend>, StartError> {
-    let mounts = proc::mounts(&options.mount_table).map_err(|e| {
-        StartError::NoFreezer(format!(
-            "cannot read {}: {e}",
-            options.mount_table.display()
-        ))
-    })?;
-    let mut reasons = Vec::new();
-    let mut candidates: Vec<Box<dyn Backend>> = Vec::new();
-    if options.backend != Choice::CgroupV2 {
-        match mounts.0 {
-            Some(mount) => candidates.push(Box::new(V1::new(mount, name, places.len()))),
-            None => reasons.push("the freezer of cgroup v1 is not mounted".into()),
-        }
-    }
-    if options.backend != Choice::CgroupV1 {
-        match mounts.1 {
-            Some(mount) => candidates.push(Box::new(V2::new(mount, name, places.len()))),
-            None => reasons.push("cgroup v2 is not mounted".into()),
-        }
-    }
-    for mut candidate in candidates {
-        match gates(&mut *candidate, places, ledger) {
-            Ok(()) => return Ok(candidate.into()),
-            Err(e) => reasons.push(e.to_string()),
-        }
-    }
-    if !places.iter().any(|p| p.gated) {
-        return Ok(Arc::new(NoGates));
-    }
-    Err(StartError::NoFreezer(reasons.join("; ")))
-}
-
-fn gates(backend: &mut dyn Backend, places: &[Place], ledger: &Ledger) -> Result<(), GateError> {
-    let mut note = |entry| ledger.note(&entry);
-    for (i, place) in places.iter().enumerate().filter(|(_, p)| p.gated) {
-        backend.create(i, &label(i, &place.name), &mut note)?;
-    }
+    warnings.extend(recovered.failures.into_iter().map(Warning::NotRecovered));
     Ok(())
 }
 
-/// A server's name as a file's: names come from files that anybody may have written.
-fn label(index: usize, name: &str) -> String {
-    let fit = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let name: String = name
-        .chars()
-        .take(64)
-        .map(|c| if fit(c) { c } else { '_' })
-        .collect();
-    format!("{index}-{name}")
+/// A name for ledger and cgroups that no other reservation of the machine has or had.
+fn unique_name() -> String {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let pid = std::process::id();
+    let start = identity(pid).map_or(0, |i| i.start);
+    format!("onbeat-{pid}-{start}-{}", NUMBER.fetch_add(1, Relaxed))
 }
 
-/// What a table without gates needs.
-struct NoGates;
-
-impl Backend for NoGates {
-    fn name(&self) -> &'static str {
-        "none needed"
-    }
-    fn create(&mut self, _: usize, _: &str, _: crate::Note) -> Result<(), GateError> {
-        Ok(())
-    }
-    fn open(&self, _: usize) -> io::Result<()> {
-        Ok(())
-    }
-    fn close(&self, _: usize) -> io::Result<()> {
-        Ok(())
-    }
-    fn home(&self, _: u32) -> Result<Option<PathBuf>, GateError> {
-        Ok(None)
-    }
-    fn add(&self, _: usize, _: u32, _: crate::Note) -> Result<(), GateError> {
-        Ok(())
-    }
-}
-
-/// The process's memory, locked as long as any reservation wants it so.
-mod memory {
-    use super::{io, sys, Mutex, PoisonError};
-
-    static USERS: Mutex<usize> = Mutex::new(0);
-
-    /// Whether [`unlock`] has to be called: not where the process had memory locked on its own.
-    pub(super) fn lock() -> io::Result<bool> {
-        let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
-        let status = std::fs::read_to_string("/proc/self/status")?;
-        let locked = status.lines().find_map(|l| l.strip_prefix("VmLck:"));
-        if *users == 0 && locked.is_some_and(|l| l.trim() != "0 kB") {
-            return Ok(false);
-        }
-        sys::lock_memory()?;
-        *users += 1;
-        Ok(true)
-    }
-
-    pub(super) fn unlock() {
-        let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
-        *users -= 1;
-        if *users == 0 {
-            sys::unlock_memory();
-        }
-    }
+fn start_dispatcher(
+    table: Table,
+    backend: Arc<dyn Backend>,
+    origin_ns: u64,
+    options: &Options,
+) -> Result<Dispatcher, StartError> {
+    let (cpu, priority) = (options.dispatcher_cpu, options.dispatcher_priority);
+    let watch = options.on_dispatcher;
+    let started = Dispatcher::start(table, backend, origin_ns, cpu, priority, watch);
+    started.map_err(|failure| match failure {
+        Failure::Spawn(e) => StartError::Dispatcher(e),
+        Failure::Cpu(source) => StartError::DispatcherCpu { cpu, source },
+        Failure::Priority(source) => StartError::DispatcherPriority { priority, source },
+    })
 }

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-/// Buckets of a [`Histogram`]: eight for each power of two.
+/// Buckets of a [`Histogram`]: eight per power of two.
 const BUCKETS: usize = 8 * 40;
 
-/// How often which length of time was seen, in buckets of at most an eighth of their length.
+/// Counts durations in buckets, each at most an eighth of its values wide.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     buckets: [AtomicU64; BUCKETS],
@@ -22,7 +22,7 @@ impl Recorder {
         }
     }
 
-    /// Counts one. Real-time safe.
+    /// Counts a duration. Real-time safe.
     pub(crate) fn record(&self, ns: u64) {
         self.buckets[bucket(ns)].fetch_add(1, Relaxed);
         self.sum_ns.fetch_add(ns, Relaxed);
@@ -56,27 +56,27 @@ fn upper(bucket: usize) -> u64 {
     ((9 + eighth) << (power - 3)) - 1
 }
 
-/// A distribution of lengths of time: quantiles are at most an eighth too large.
+/// A distribution of durations. Quantiles are at most an eighth too large.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Vec<u64>,
     sum_ns: u64,
-    /// The longest.
+    /// The longest duration, exactly.
     pub max_ns: u64,
 }
 
 impl Histogram {
-    /// How many were counted.
+    /// Number of durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// Their mean; 0 where there are none.
+    /// Mean of the durations; 0 if there are none.
     pub fn mean_ns(&self) -> u64 {
         self.sum_ns.checked_div(self.count()).unwrap_or(0)
     }
 
-    /// What the share `q` (0 to 1) of them does not exceed; 0 where there are none.
+    /// The duration that a share `q` (0 to 1) does not exceed; 0 if there are none.
     pub fn quantile_ns(&self, q: f64) -> u64 {
         let wanted = (q.clamp(0.0, 1.0) * self.count() as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -90,7 +90,7 @@ impl Histogram {
     }
 }
 
-/// What the dispatcher writes.
+/// The counters that the dispatcher writes.
 #[derive(Debug)]
 pub(crate) struct Counters {
     pub(crate) lateness: Recorder,
@@ -135,29 +135,29 @@ impl Counters {
     }
 }
 
-/// What the dispatcher has done so far.
+/// Counters of the dispatcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stats {
-    /// Time since it was started.
+    /// Time since the reservation was started.
     pub elapsed_ns: u64,
-    /// CPU time of its thread.
+    /// CPU time of the dispatcher's thread.
     pub cpu_ns: u64,
-    /// Cycles that it has seen, also those that it slept through.
+    /// Cycles so far, including skipped ones.
     pub cycles: u64,
-    /// How much later than at the table's instants it ran.
+    /// How much later than the instants of the table it ran.
     pub lateness: Histogram,
-    /// How long it took to open a gate (thaw), once for each success.
+    /// How long it took to open a gate (thaw), for each success.
     pub opening: Histogram,
-    /// How long it took to close a gate (freeze), once for each success.
+    /// How long it took to close a gate (freeze), for each success.
     pub closing: Histogram,
-    /// Gates that could not be opened; tried again at the next instant of the table.
+    /// Failures to open a gate. Each is tried again at the next instant of the table.
     pub open_failures: u64,
-    /// Gates that could not be closed; tried again likewise.
+    /// Failures to close a gate. Each is tried again at the next instant of the table.
     pub close_failures: u64,
-    /// Slots that were over before the dispatcher came to open them.
+    /// Slots that had ended before the dispatcher could open them.
     pub skipped_slots: u64,
-    /// How far the phase still is from the origin that was set last: the gap between two cycles'
-    /// events bounds how far one cycle moves.
+    /// How far the phase still is from the origin that was set last, ns. The gap between two cycles'
+    /// events limits how far one cycle moves.
     pub behind_ns: i64,
 }
 

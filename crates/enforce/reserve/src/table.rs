@@ -1,55 +1,56 @@
-//! Servers' slots as one list of instants at which gates open and close. Pure: values in, values out.
+//! Servers' slots as one list of instants at which gates open and close. Pure.
 
-use onbeat_plan::schema::Server;
+use crate::server::Server;
+use onbeat_time::{Cycle, MAX_CYCLE_NS};
 use thiserror::Error;
 
-/// Why servers make no table.
+/// Why slots and cycle do not fit together.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TableError {
-    /// A cycle without length.
+    /// The cycle is too short or too long.
     #[error("the cycle is {0} ns long: give a cycle between 1 us and 24 h")]
     Cycle(u64),
-    /// A gate would open too early.
+    /// The lead is half the cycle or longer.
     #[error("gates would open {lead_ns} ns before their slots in a cycle of {cycle_ns} ns: the lead must be shorter than half the cycle")]
     Lead {
-        /// As it was given.
+        /// The refused lead.
         lead_ns: u64,
-        /// As it was given.
+        /// Length of the cycle.
         cycle_ns: u64,
     },
-    /// A slot that ends before it starts, or starts beyond the cycle.
+    /// A slot ends before it starts, starts beyond the cycle or is longer than it.
     #[error("server {server:?}: slot {slot} is [{start_ns}, {end_ns}) ns in a cycle of {cycle_ns} ns: a slot starts within the cycle and ends after its start, at most a cycle later")]
     Slot {
         /// The server's name.
         server: String,
-        /// Its number, from 0.
+        /// Index of the slot.
         slot: usize,
-        /// As it was given.
+        /// Its start within the cycle.
         start_ns: u64,
-        /// As it was given.
+        /// Its end within the cycle.
         end_ns: u64,
-        /// As it was given.
+        /// Length of the cycle.
         cycle_ns: u64,
     },
 }
 
-const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
-
 /// A gate opens or closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Event {
-    /// Since the beginning of the round, which lies the lead before the cycle's origin.
+    /// Time from the start of the round, which is the lead before the start of the cycle.
     pub offset_ns: u64,
-    /// Whether the gate opens. What closes at an instant comes before what opens at it.
+    /// Whether the gate opens. At one instant, gates close before others open.
     pub open: bool,
     /// Index of the server.
     pub server: usize,
 }
 
-/// All servers' slots within a cycle.
+/// All servers' slots within a cycle. One run through its events is a *round*: it begins the lead before
+/// its cycle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    cycle_ns: u64,
+    /// Cycles of which one begins at 0.
+    cycle: Cycle,
     lead_ns: u64,
     servers: usize,
     events: Box<[Event]>,
@@ -57,12 +58,12 @@ pub struct Table {
 
 impl Table {
     /// Compiles the slots. Gates open `lead_ns` before their slots. Slots of a server that touch or
-    /// overlap (with the lead) are one slot. A server without slots, or whose slots cover the cycle,
-    /// has no events: its gate is always open.
+    /// overlap (with the lead) become one. A server without slots, or whose slots cover the cycle, has
+    /// no events: its gate is always open.
     pub fn new(cycle_ns: u64, lead_ns: u64, servers: &[Server]) -> Result<Table, TableError> {
-        if !(1_000..=DAY_NS).contains(&cycle_ns) {
-            return Err(TableError::Cycle(cycle_ns));
-        }
+        let cycle = Cycle::new(cycle_ns, 0)
+            .filter(|c| (1_000..=MAX_CYCLE_NS).contains(&c.period_ns()))
+            .ok_or(TableError::Cycle(cycle_ns))?;
         if lead_ns >= cycle_ns / 2 {
             return Err(TableError::Lead { lead_ns, cycle_ns });
         }
@@ -80,7 +81,7 @@ impl Table {
         }
         events.sort_unstable();
         Ok(Table {
-            cycle_ns,
+            cycle,
             lead_ns,
             servers: servers.len(),
             events: events.into(),
@@ -89,7 +90,7 @@ impl Table {
 
     /// Length of the cycle.
     pub fn cycle_ns(&self) -> u64 {
-        self.cycle_ns
+        self.cycle.period_ns()
     }
 
     /// Number of servers.
@@ -97,7 +98,7 @@ impl Table {
         self.servers
     }
 
-    /// What happens in a round, in order.
+    /// The events of a round, in order.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
@@ -107,92 +108,101 @@ impl Table {
         self.events.iter().any(|e| e.server == server)
     }
 
+    /// The rounds of cycles of which one begins at `origin_ns`.
+    fn rounds(&self, origin_ns: u64) -> Cycle {
+        // Reduced first: an origin has no upper limit.
+        let origin_ns = (origin_ns % self.cycle_ns()) as i64;
+        self.cycle.with_origin(origin_ns - self.lead_ns as i64)
+    }
+
     /// Time between a round's last event and the next round's first.
     fn gap_ns(&self) -> u64 {
         match (self.events.first(), self.events.last()) {
-            (Some(first), Some(last)) => self.cycle_ns - last.offset_ns + first.offset_ns,
-            _ => self.cycle_ns,
+            (Some(first), Some(last)) => self.cycle_ns() - last.offset_ns + first.offset_ns,
+            _ => self.cycle_ns(),
         }
     }
 }
 
-/// When the server's gate is open, as [start, end) since the round's beginning: disjoint, ascending,
-/// starts within the cycle. Empty where it is always open.
+/// When the server's gate is open, as [start, end) since the start of a round: disjoint, ascending,
+/// starts within the cycle. Empty if it is always open.
 fn open_intervals(
     cycle_ns: u64,
     lead_ns: u64,
     server: &Server,
 ) -> Result<Vec<(u64, u64)>, TableError> {
     let mut intervals = Vec::new();
-    for (slot, s) in server.slots_ms.iter().enumerate() {
-        let (start_ns, end_ns) = (s.0 .0, s.1 .0);
-        let fits = start_ns < end_ns && start_ns < cycle_ns && end_ns - start_ns <= cycle_ns;
-        if !fits {
+    for (slot, s) in server.slots.iter().enumerate() {
+        if !s.fits(cycle_ns) || s.start_ns >= cycle_ns {
             return Err(TableError::Slot {
                 server: server.name.clone(),
                 slot,
-                start_ns,
-                end_ns,
+                start_ns: s.start_ns,
+                end_ns: s.end_ns,
                 cycle_ns,
             });
         }
         // The round begins the lead before the cycle: the start keeps its number, the end is later.
-        let end = end_ns + lead_ns;
-        if end - start_ns >= cycle_ns {
+        let end = s.end_ns + lead_ns;
+        if end - s.start_ns >= cycle_ns {
             return Ok(Vec::new());
         }
+        // Cut at the end of the cycle.
         if end > cycle_ns {
-            intervals.push((start_ns, cycle_ns));
+            intervals.push((s.start_ns, cycle_ns));
             intervals.push((0, end - cycle_ns));
         } else {
-            intervals.push((start_ns, end));
+            intervals.push((s.start_ns, end));
         }
     }
-    intervals.sort_unstable();
-    let mut merged: Vec<(u64, u64)> = Vec::new();
-    for (start, end) in intervals {
-        match merged.last_mut() {
-            Some(last) if start <= last.1 => last.1 = last.1.max(end),
-            _ => merged.push((start, end)),
-        }
-    }
-    if merged == [(0, cycle_ns)] {
-        return Ok(Vec::new());
-    }
-    // What was cut at the cycle's end is one again.
-    if let [first, .., last] = merged[..] {
-        if first.0 == 0 && last.1 == cycle_ns {
-            merged.remove(0);
-            merged.last_mut().expect("two at least").1 = cycle_ns + first.1;
-        }
-    }
-    Ok(merged)
+    Ok(joined(cycle_ns, intervals))
 }
 
-/// A place in the table and in time. Events come in the table's order for ever, each once in a round.
+/// Joins intervals that touch or overlap, also around the end of the cycle. Empty if they cover it.
+fn joined(cycle_ns: u64, mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    intervals.sort_unstable();
+    let mut joined: Vec<(u64, u64)> = Vec::new();
+    for (start, end) in intervals {
+        match joined.last_mut() {
+            Some(last) if start <= last.1 => last.1 = last.1.max(end),
+            _ => joined.push((start, end)),
+        }
+    }
+    if joined == [(0, cycle_ns)] {
+        return Vec::new();
+    }
+    if let [first, .., last] = joined[..] {
+        if first.0 == 0 && last.1 == cycle_ns {
+            joined.remove(0);
+            joined.last_mut().expect("two at least").1 = cycle_ns + first.1;
+        }
+    }
+    joined
+}
+
+/// A position in the table and in time. Events come in the table's order for ever, each once in a round.
 ///
-/// No method allocates or loops over more than the table's events.
+/// Real-time safe: no method allocates or loops over more than the table's events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Walk {
-    /// Instant at which the current round began.
+    /// Start of the current round.
     base_ns: i64,
     /// Index of the next event.
     next: usize,
-    /// What the last boundary left of the way to the wanted phase.
+    /// How far the current round is from the wanted phase.
     behind_ns: i64,
 }
 
 impl Walk {
-    /// The place of the instant `now_ns`, in phase with cycles of which one begins at `origin_ns`.
-    /// Says through `open` which gates are open then.
+    /// The position at the instant `now_ns`, in phase with cycles of which one begins at `origin_ns`. Sets
+    /// `open` for each gate that is open then.
     pub fn new(table: &Table, origin_ns: u64, now_ns: u64, open: &mut [bool]) -> Walk {
-        let cycle = table.cycle_ns as i64;
-        let since = (now_ns as i64 - phase(table, origin_ns)).rem_euclid(cycle);
+        let since = table.rounds(origin_ns).offset_ns(now_ns) as i64;
         let next = table
             .events
             .partition_point(|e| (e.offset_ns as i64) <= since);
         open.fill(true);
-        // The last thing that happened to each: the round before ends as this one will.
+        // The last event of each gate: the round before ended as this one will.
         for event in table.events[next..].iter().chain(&table.events[..next]) {
             open[event.server] = event.open;
         }
@@ -207,18 +217,19 @@ impl Walk {
         walk
     }
 
-    /// Instant of the next event (of the round's end where the table is empty).
+    /// Instant of the next event; of the round's end if the table is empty.
     pub fn next_ns(&self, table: &Table) -> u64 {
         let offset = table
             .events
             .get(self.next)
-            .map_or(table.cycle_ns, |e| e.offset_ns);
+            .map_or(table.cycle_ns(), |e| e.offset_ns);
         (self.base_ns + offset as i64).max(0) as u64
     }
 
-    /// Takes the next event, and says whether a round ended with it. Between two rounds the phase
-    /// moves towards `origin_ns`, the shorter way, by at most half the time between their events: so
-    /// order and number of events stay as they are, and no slot loses more than half its length.
+    /// Takes the next event. Also returns whether a round ended with it. Between two rounds the phase
+    /// moves towards `origin_ns`, in the shorter direction, by at most half the time between their
+    /// events. So order and number of events stay the same, and no slot loses more than half its
+    /// length.
     pub fn advance(&mut self, table: &Table, origin_ns: u64) -> (Option<Event>, bool) {
         let event = table.events.get(self.next).copied();
         self.next += 1;
@@ -229,36 +240,28 @@ impl Walk {
         (event, ended)
     }
 
-    /// Leaves out as many whole rounds as lie before `now_ns`, and says how many.
+    /// Skips the whole rounds that lie before `now_ns`, and returns how many.
     pub fn catch_up(&mut self, table: &Table, now_ns: u64) -> u64 {
         let late = (now_ns as i64 - self.next_ns(table) as i64).max(0);
-        let rounds = late / table.cycle_ns as i64;
-        self.base_ns += rounds * table.cycle_ns as i64;
+        let rounds = late / table.cycle_ns() as i64;
+        self.base_ns += rounds * table.cycle_ns() as i64;
         rounds as u64
     }
 
-    /// How far the phase still is from the origin that was last given, after the last boundary.
+    /// How far the current round is from the phase of the origin that was given last, ns.
     pub fn behind_ns(&self) -> i64 {
         self.behind_ns
     }
 
+    /// Begins the next round.
     fn turn(&mut self, table: &Table, origin_ns: u64) {
-        let cycle = table.cycle_ns as i64;
-        let nominal = self.base_ns + cycle;
-        let mut shift = (phase(table, origin_ns) - nominal).rem_euclid(cycle);
-        if shift > cycle / 2 {
-            shift -= cycle;
-        }
+        let wanted = table.rounds(origin_ns);
+        let nominal = self.base_ns + table.cycle_ns() as i64;
+        let shift = wanted.with_origin(nominal).deviation_ns(wanted.origin_ns());
         let most = table.gap_ns() as i64 / 2;
         let step = shift.clamp(-most, most);
         self.behind_ns = shift - step;
         self.base_ns = nominal + step;
         self.next = 0;
     }
-}
-
-/// Where rounds begin, as an instant within the cycle.
-fn phase(table: &Table, origin_ns: u64) -> i64 {
-    let cycle = table.cycle_ns as i64;
-    ((origin_ns % table.cycle_ns) as i64 - table.lead_ns as i64).rem_euclid(cycle)
 }

@@ -12,7 +12,7 @@ use std::sync::{mpsc, Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// A slot that is over, and does not come back while the test runs; and one that is now.
-fn shut_and_open() -> [onbeat_plan::schema::Server; 2] {
+fn shut_and_open() -> [onbeat_reserve::Server; 2] {
     [
         server("shut", 20, &[(0, MS)]),
         server("open", 20, &[(HOUR / 4, 3 * HOUR / 4)]),

@@ -1,7 +1,8 @@
 //! The table and the walk through it against what the slots say themselves.
 
-use onbeat_plan::schema::{Ms, Server, Slot};
 use onbeat_reserve::table::{Table, Walk};
+use onbeat_reserve::Server;
+use onbeat_time::Slot;
 use proptest::prelude::*;
 
 fn server(index: usize, slots: &[(u64, u64)]) -> Server {
@@ -9,17 +10,16 @@ fn server(index: usize, slots: &[(u64, u64)]) -> Server {
         name: index.to_string(),
         cpu: 0,
         priority: 1,
-        slots_ms: slots.iter().map(|s| Slot(Ms(s.0), Ms(s.1))).collect(),
-        callbacks: Vec::new(),
+        slots: slots.iter().map(|s| Slot::new(s.0, s.1)).collect(),
     }
 }
 
 /// Ground truth: within a slot, or the lead before it.
 fn is_open(server: &Server, cycle: u64, lead: u64, origin: u64, at: u64) -> bool {
     let since = (at as i64 - origin as i64).rem_euclid(cycle as i64) as u64;
-    server.slots_ms.is_empty()
-        || server.slots_ms.iter().any(|s| {
-            let (start, end) = (s.0 .0, s.1 .0);
+    server.slots.is_empty()
+        || server.slots.iter().any(|s| {
+            let (start, end) = (s.start_ns, s.end_ns);
             [since, since + cycle, since + 2 * cycle]
                 .iter()
                 .any(|&t| t + lead >= start + cycle && t < end + cycle)

@@ -239,7 +239,7 @@ pub fn shape(
     // Whether it may at all is to be known before an application is started.
     Reservation::start(
         plan.cycle_ms.0,
-        &guarded(plan),
+        &reserve_servers(&guarded(plan)),
         monotonic_ns(),
         reserve_options(plan, options),
     )?
@@ -283,6 +283,21 @@ fn guarded(plan: &Plan) -> Vec<Server> {
         }
     }
     servers
+}
+
+/// The servers as reservations know them.
+fn reserve_servers(servers: &[Server]) -> Vec<onbeat_reserve::Server> {
+    let convert = |s: &Server| onbeat_reserve::Server {
+        name: s.name.clone(),
+        cpu: s.cpu,
+        priority: s.priority,
+        slots: s
+            .slots_ms
+            .iter()
+            .map(|s| onbeat_time::Slot::new(s.0 .0, s.1 .0))
+            .collect(),
+    };
+    servers.iter().map(convert).collect()
 }
 
 /// Where the recording goes.
@@ -746,7 +761,8 @@ impl<'a> Runner<'a> {
         let origin_ns = phase.origin_ns();
         let cycle_ns = self.plan.cycle_ms.0;
         let options = reserve_options(self.plan, self.options);
-        let reservation = Reservation::start(cycle_ns, &guarded(self.plan), origin_ns, options)?;
+        let servers = reserve_servers(&guarded(self.plan));
+        let reservation = Reservation::start(cycle_ns, &servers, origin_ns, options)?;
         for warning in reservation.warnings() {
             self.note(format!("{warning}."));
         }

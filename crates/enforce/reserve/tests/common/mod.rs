@@ -1,8 +1,8 @@
 //! Threads to be gated, what the kernel says of them, and what a test needs.
 #![allow(dead_code, clippy::undocumented_unsafe_blocks)]
 
-use onbeat_plan::schema::{Ms, Server, Slot};
-use onbeat_reserve::{Choice, Options};
+use onbeat_reserve::{Choice, Options, Server};
+use onbeat_time::Slot;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -80,18 +80,12 @@ pub fn server(name: &str, priority: u8, slots_ns: &[(u64, u64)]) -> Server {
         name: name.into(),
         cpu: cpu(),
         priority,
-        slots_ms: slots_ns.iter().map(|s| Slot(Ms(s.0), Ms(s.1))).collect(),
-        callbacks: vec![],
+        slots: slots_ns.iter().map(|s| Slot::new(s.0, s.1)).collect(),
     }
 }
 
 pub fn now_ns() -> u64 {
-    let mut t = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+    onbeat_time::clock::monotonic_ns()
 }
 
 pub fn gettid() -> u32 {

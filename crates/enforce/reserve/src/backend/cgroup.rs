@@ -1,9 +1,9 @@
 //! Gates made of cgroup freezers, of version 1 and of version 2.
 
-use crate::backend::{Backend, GateError, Note};
+use super::{Backend, GateError, Note};
 use crate::ledger::{Entry, Group};
-use crate::proc::Mount;
 use crate::sys;
+use onbeat_proc::cgroup::Mount;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::Mutex;
 
-/// Groups of one gate: with version 2 one for each cgroup that its threads come from.
+/// Most groups of one gate. Version 2 needs one for each cgroup that the server's threads come from.
 const GROUPS: usize = 16;
 
 /// The files that open and close one server's gate.
 struct Gate {
     label: String,
-    /// Descriptors, for the dispatcher; -1 behind the last.
+    /// Descriptors, for the dispatcher; -1 after the last.
     fds: [AtomicI32; GROUPS],
     /// Whether the gate should be closed.
     closed: AtomicBool,
-    /// The owners of the descriptors, and the cgroup below which each group lies.
+    /// The files that own the descriptors, each with the cgroup that its group is below.
     files: Mutex<Vec<(PathBuf, File)>>,
 }
 
@@ -35,7 +35,8 @@ impl Gate {
         }
     }
 
-    /// Opens or closes every group with this text, also where one fails; the last failure.
+    /// Writes the text that opens or closes to every group, also after one fails. Returns the last
+    /// failure.
     fn set(&self, closed: bool, text: &[u8]) -> io::Result<()> {
         self.closed.store(closed, Ordering::SeqCst);
         let mut result = Ok(());
@@ -49,6 +50,23 @@ impl Gate {
             }
         }
         result
+    }
+}
+
+impl Gate {
+    /// Brings a new group of version 2 to the gate's state. The dispatcher sets the group too from now
+    /// on; this repeats what it did before.
+    fn catch_up(&self, file: &File, group: &Path) -> Result<(), GateError> {
+        loop {
+            let closed = self.closed.load(Ordering::SeqCst);
+            let text: &[u8] = if closed { b"1" } else { b"0" };
+            let path = group.join("cgroup.freeze");
+            sys::write_at_start(file.as_raw_fd(), text)
+                .map_err(kernel("cannot write to", &path))?;
+            if self.closed.load(Ordering::SeqCst) == closed {
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -79,8 +97,8 @@ fn open_gate(path: &Path) -> Result<File, GateError> {
     file.map_err(kernel("cannot open", path))
 }
 
-/// The freezer of version 1: a group `onbeat-.../SERVER` at the hierarchy's root takes single threads
-/// of any process.
+/// The freezer of version 1. A group `onbeat-.../SERVER` at the hierarchy's root takes single threads of
+/// any process.
 pub(crate) struct V1 {
     mount: Mount,
     name: String,
@@ -152,8 +170,8 @@ impl Backend for V1 {
     }
 }
 
-/// The freezer of version 2. Threads of a process cannot leave the process's cgroup here, except into
-/// threaded cgroups below it. So the groups are made there, for every such cgroup.
+/// The freezer of version 2. A thread cannot leave its process's cgroup, except into threaded cgroups
+/// below it. So groups are created there, in every such cgroup.
 pub(crate) struct V2 {
     mount: Mount,
     name: String,
@@ -176,7 +194,7 @@ impl Backend for V2 {
     }
 
     fn create(&mut self, server: usize, label: &str, _note: Note) -> Result<(), GateError> {
-        // The groups come with the threads.
+        // Its groups are created when the first thread of each cgroup is added.
         self.gates[server] = Some(Gate::new(label));
         Ok(())
     }
@@ -203,40 +221,36 @@ impl Backend for V2 {
             return Ok(());
         };
         let parent = self.mount.of_thread(tid).map_err(GateError::Where)?;
-        let outer = parent.join(&self.name);
-        let inner = outer.join(&gate.label);
+        let inner = parent.join(&self.name).join(&gate.label);
         let mut files = gate.files.lock().expect("nobody panics with it");
         if !files.iter().any(|f| f.0 == parent) {
-            let place = gate
-                .fds
-                .get(files.len())
-                .ok_or(GateError::TooMany(GROUPS))?;
-            for (dir, gated) in [(&outer, false), (&inner, true)] {
-                note(Entry::Group(Group {
-                    thaw: gated.then(|| (dir.join("cgroup.freeze"), "0".into())),
-                    members: dir.join("cgroup.threads"),
-                    home: parent.join("cgroup.threads"),
-                    dir: dir.clone(),
-                }))
-                .map_err(GateError::Note)?;
-                make_dir(dir)?;
-                write(&dir.join("cgroup.type"), "threaded")?;
-            }
-            let file = open_gate(&inner.join("cgroup.freeze"))?;
-            place.store(file.as_raw_fd(), Ordering::SeqCst);
-            // From here on the dispatcher sets it; what it did before is made up for.
-            loop {
-                let closed = gate.closed.load(Ordering::SeqCst);
-                let text: &[u8] = if closed { b"1" } else { b"0" };
-                let path = inner.join("cgroup.freeze");
-                sys::write_at_start(file.as_raw_fd(), text)
-                    .map_err(kernel("cannot write to", &path))?;
-                if gate.closed.load(Ordering::SeqCst) == closed {
-                    break;
-                }
-            }
+            let descriptor = gate.fds.get(files.len());
+            let descriptor = descriptor.ok_or(GateError::TooMany(GROUPS))?;
+            let file = self.create_groups(&parent, &gate.label, note)?;
+            descriptor.store(file.as_raw_fd(), Ordering::SeqCst);
+            gate.catch_up(&file, &inner)?;
             files.push((parent, file));
         }
         write(&inner.join("cgroup.threads"), &tid.to_string())
+    }
+}
+
+impl V2 {
+    /// The groups of a gate below the cgroup `parent`, and the file that opens and closes them.
+    fn create_groups(&self, parent: &Path, label: &str, note: Note) -> Result<File, GateError> {
+        let outer = parent.join(&self.name);
+        let inner = outer.join(label);
+        for (dir, gated) in [(&outer, false), (&inner, true)] {
+            note(Entry::Group(Group {
+                thaw: gated.then(|| (dir.join("cgroup.freeze"), "0".into())),
+                members: dir.join("cgroup.threads"),
+                home: parent.join("cgroup.threads"),
+                dir: dir.clone(),
+            }))
+            .map_err(GateError::Note)?;
+            make_dir(dir)?;
+            write(&dir.join("cgroup.type"), "threaded")?;
+        }
+        open_gate(&inner.join("cgroup.freeze"))
     }
 }

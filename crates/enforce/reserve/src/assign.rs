@@ -1,0 +1,106 @@
+//! Changes one thread: notes how it was, schedules and pins it, puts it behind a gate; or leaves it as
+//! it was.
+
+use crate::backend::Backend;
+use crate::error::AssignError;
+use crate::identity::{now_ticks, Identity};
+use crate::ledger::{self, Entry, Ledger, Thread};
+use crate::sys::{self, Scheduling};
+use std::path::Path;
+
+/// What a thread is changed to.
+#[derive(Debug)]
+pub(crate) struct Destination {
+    /// For messages: `in server "gamma"`.
+    pub(crate) description: String,
+    pub(crate) scheduling: Scheduling,
+    pub(crate) cpu: u16,
+    /// Index of the server whose gate it goes behind. `None`: no gate.
+    pub(crate) gate: Option<usize>,
+}
+
+/// What a change needs of the reservation.
+pub(crate) struct Changer<'r> {
+    pub(crate) ledger: &'r Ledger,
+    pub(crate) backend: &'r dyn Backend,
+    pub(crate) state_dir: &'r Path,
+}
+
+impl Changer<'_> {
+    /// Changes a thread and returns how it was. On an error it is as it was. `changed` are the threads
+    /// that the reservation changed before.
+    pub(crate) fn change<'t>(
+        &self,
+        tid: u32,
+        identity: Identity,
+        to: &Destination,
+        changed: impl Iterator<Item = &'t Thread>,
+    ) -> Result<Thread, AssignError> {
+        let note = |source| AssignError::Note { tid, source };
+        let _all = ledger::lock_all(self.state_dir).map_err(note)?;
+        if let Some(holder) = ledger::owner(self.state_dir, self.ledger, tid, identity.start) {
+            return Err(AssignError::Taken { tid, holder });
+        }
+        let was = self.state_of(tid, identity, to, changed)?;
+        self.ledger
+            .note(&Entry::Thread(was.clone()))
+            .map_err(note)?;
+        if let Err(error) = self.apply(tid, to) {
+            // If that fails too, the thread stays in the ledger, and stopping tries again.
+            if was.restore().is_ok() {
+                let released = Entry::Released(tid, was.start);
+                self.ledger.note(&released).map_err(note)?;
+            }
+            return Err(error);
+        }
+        Ok(was)
+    }
+
+    /// The thread as it is now, but with its own CPUs where it has inherited a pinning of ours.
+    fn state_of<'t>(
+        &self,
+        tid: u32,
+        identity: Identity,
+        to: &Destination,
+        changed: impl Iterator<Item = &'t Thread>,
+    ) -> Result<Thread, AssignError> {
+        let read = |source| AssignError::Read { tid, source };
+        let home = match to.gate {
+            Some(_) => self
+                .backend
+                .home(tid)
+                .map_err(|source| AssignError::Gate { tid, source })?,
+            None => None,
+        };
+        let cpus = sys::affinity(tid).map_err(read)?;
+        let own_cpus = ledger::inherited(changed, identity.tgid, identity.start, &cpus);
+        let cpus = own_cpus.map_or(cpus.clone(), <[u16]>::to_vec);
+        Ok(Thread {
+            tid,
+            tgid: identity.tgid,
+            start: identity.start,
+            scheduling: sys::scheduling(tid).map_err(read)?,
+            cpus,
+            home,
+            bound: Some((to.cpu, now_ticks())),
+        })
+    }
+
+    fn apply(&self, tid: u32, to: &Destination) -> Result<(), AssignError> {
+        // The policy first: a SCHED_DEADLINE thread cannot be pinned.
+        sys::schedule(tid, &to.scheduling).map_err(|source| AssignError::Priority {
+            tid,
+            priority: to.scheduling.priority as u8,
+            source,
+        })?;
+        let cpu = to.cpu;
+        sys::set_affinity(tid, &[cpu]).map_err(|source| AssignError::Cpu { tid, cpu, source })?;
+        if let Some(server) = to.gate {
+            let mut note = |entry| self.ledger.note(&entry);
+            self.backend
+                .add(server, tid, &mut note)
+                .map_err(|source| AssignError::Gate { tid, source })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! What keeps threads from running: the trait that every mechanism implements.
+//!
+//! [`choose`] picks the mechanism: a cgroup freezer of version 1 or 2.
+
+mod cgroup;
+mod choose;
+
+pub(crate) use choose::choose;
+
+use crate::ledger::Entry;
+use std::io;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// Why a thread could not be put behind a gate.
+#[derive(Debug, Error)]
+pub enum GateError {
+    /// A directory or file of the kernel cannot be used.
+    #[error("{what} {}: {source}", path.display())]
+    Kernel {
+        /// The operation that failed.
+        what: &'static str,
+        /// Its file or directory.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The thread's cgroup is unknown.
+    #[error("the thread's cgroup cannot be determined: {0}")]
+    Where(io::Error),
+    /// A gate has room for this many cgroups only.
+    #[error("its threads come from more than {0} cgroups: give them to several servers")]
+    TooMany(usize),
+    /// The change could not be noted in the ledger, and was not made.
+    #[error("the change cannot be noted down: {0}")]
+    Note(io::Error),
+}
+
+/// Notes a change in the ledger before it is made.
+pub type Note<'a> = &'a mut dyn FnMut(Entry) -> io::Result<()>;
+
+/// A kernel mechanism that keeps threads from running: a gate for each server. It notes every change
+/// of the machine first, in a form that another process can undo.
+pub trait Backend: Send + Sync {
+    /// Name for messages.
+    fn name(&self) -> &'static str;
+
+    /// Creates the gate of a server. The gate is open. `label` is valid as a file name.
+    fn create(&mut self, server: usize, label: &str, note: Note) -> Result<(), GateError>;
+
+    /// Lets the server's threads run. The dispatcher calls it: it does not allocate, takes no lock of
+    /// this process, and makes one system call per group of the gate.
+    fn open(&self, server: usize) -> io::Result<()>;
+
+    /// Keeps the server's threads from running. As real-time safe as [`open`](Backend::open).
+    fn close(&self, server: usize) -> io::Result<()>;
+
+    /// The file that takes the thread back into its cgroup when its id is written to it. `None` if
+    /// [`add`](Backend::add) does not move the thread.
+    fn home(&self, tid: u32) -> Result<Option<PathBuf>, GateError>;
+
+    /// Puts the thread behind the server's gate. [`home`](Backend::home), asked before, undoes the
+    /// move.
+    fn add(&self, server: usize, tid: u32, note: Note) -> Result<(), GateError>;
+}

@@ -1,0 +1,31 @@
+//! The process's memory, locked as long as any reservation of the process wants it so.
+
+use crate::sys;
+use onbeat_proc::Status;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+/// Reservations that want memory locked.
+static USERS: Mutex<usize> = Mutex::new(0);
+
+/// Keeps the process's memory from being paged. True if [`unlock`] has to be called: not if the
+/// process had locked memory on its own.
+pub(crate) fn lock() -> io::Result<bool> {
+    let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let locked_kb = Status::of(std::process::id())?.number("VmLck");
+    if *users == 0 && locked_kb.is_some_and(|kb| kb > 0) {
+        return Ok(false);
+    }
+    sys::lock_memory()?;
+    *users += 1;
+    Ok(true)
+}
+
+/// Undoes one [`lock`] that returned true.
+pub(crate) fn unlock() {
+    let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
+    *users -= 1;
+    if *users == 0 {
+        sys::unlock_memory();
+    }
+}

@@ -1,0 +1,95 @@
+//! The system calls, each as thin as possible, each checked.
+
+mod files;
+mod process;
+mod scheduling;
+
+pub(crate) use files::{lock, pipe, wait_for_either, write_at_start};
+pub(crate) use process::{fork, is_running, pidfd_of_self, reap, seclude};
+pub(crate) use scheduling::{affinity, schedule, scheduling, set_affinity, set_nice, Scheduling};
+
+use std::io;
+use std::sync::atomic::AtomicU32;
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+fn check_long(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// Id of the calling thread.
+pub(crate) fn gettid() -> u32 {
+    // SAFETY: cannot fail.
+    unsafe { libc::gettid() as u32 }
+}
+
+/// Sleeps until an instant of CLOCK_MONOTONIC, or until `word` is no longer 0 and [`wake`] was called.
+/// As precise as clock_nanosleep, but the sleep can be ended. Real-time safe.
+pub(crate) fn sleep_until(word: &AtomicU32, until_ns: u64) {
+    let until = libc::timespec {
+        tv_sec: (until_ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (until_ns % 1_000_000_000) as libc::c_long,
+    };
+    // SAFETY: the word and the time live while the call lasts.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG,
+            0u32,
+            &until,
+            std::ptr::null::<u32>(),
+            u32::MAX,
+        );
+    }
+}
+
+/// Wakes all threads that sleep on the word.
+pub(crate) fn wake(word: &AtomicU32) {
+    // SAFETY: the word lives while the call lasts.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+            i32::MAX,
+        );
+    }
+}
+
+/// Keeps all pages of the process in memory once they are used.
+pub(crate) fn lock_memory() -> io::Result<()> {
+    // MCL_ONFAULT exists since Linux 4.4. Without it the whole stack of every thread would be filled.
+    let flags = libc::MCL_CURRENT | libc::MCL_ONFAULT;
+    // SAFETY: only changes how the kernel keeps memory.
+    check(unsafe { libc::mlockall(flags) }).map(drop)
+}
+
+/// Undoes [`lock_memory`].
+pub(crate) fn unlock_memory() {
+    // SAFETY: only changes how the kernel keeps memory.
+    unsafe { libc::munlockall() };
+}
+
+/// Effective user id of this process.
+pub(crate) fn euid() -> u32 {
+    // SAFETY: cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Number of configured CPUs, at least 1.
+pub(crate) fn cpus() -> u16 {
+    // SAFETY: plain call.
+    let n = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    n.clamp(1, 8192) as u16
+}

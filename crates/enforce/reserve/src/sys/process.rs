@@ -1,0 +1,98 @@
+//! Processes: the guard is forked, detached, watched and waited for.
+
+use super::{check, check_long};
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+/// A descriptor that becomes readable when this process has ended.
+pub(crate) fn pidfd_of_self() -> io::Result<OwnedFd> {
+    // SAFETY: the descriptor is new, and owned by what is made from it.
+    unsafe {
+        let fd = check_long(libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0u32))?;
+        Ok(OwnedFd::from_raw_fd(fd as RawFd))
+    }
+}
+
+/// Runs `child` in a new process and returns its id. `child` must not touch anything that another
+/// thread may have locked. It may allocate: libc handles its own locks.
+pub(crate) fn fork(child: impl FnOnce()) -> io::Result<libc::pid_t> {
+    // SAFETY: the child runs nothing but `child`, and ends without destructors.
+    match check(unsafe { libc::fork() })? {
+        0 => {
+            child();
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(0) }
+        }
+        pid => Ok(pid),
+    }
+}
+
+/// Waits for the end of a child. Does nothing if there is no such child any more.
+pub(crate) fn reap(pid: libc::pid_t) {
+    // SAFETY: a null status is allowed.
+    while unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) } < 0
+        && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+    {}
+}
+
+/// Whether a child of this process still runs.
+pub(crate) fn is_running(pid: libc::pid_t) -> bool {
+    // SAFETY: zero is a value of it; looks, and leaves the child to be waited for.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        libc::waitid(libc::P_PID, pid as libc::id_t, &mut info, flags) == 0 && info.si_pid() == 0
+    }
+}
+
+/// Signals that the guard ignores.
+const IGNORED: [libc::c_int; 8] = [
+    libc::SIGINT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGPIPE,
+    libc::SIGTSTP,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+];
+
+/// Detaches the calling process: it gets a session of its own, ignores the usual signals, and closes all
+/// descriptors but `keep` (the first three become /dev/null).
+pub(crate) fn seclude(name: &std::ffi::CStr, keep: &[RawFd]) {
+    // SAFETY: plain system calls; the process uses none of the descriptors that are closed.
+    unsafe {
+        libc::setsid();
+        for signal in IGNORED {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        // The owner's signal mask does not apply to the guard.
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_NAME, name.as_ptr());
+        libc::chdir(c"/".as_ptr());
+        let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+        for fd in 0..3 {
+            libc::dup2(null, fd);
+        }
+    }
+    close_all_but(keep);
+}
+
+/// Closes all descriptors but the first three and `keep`.
+fn close_all_but(keep: &[RawFd]) {
+    let Ok(dir) = std::fs::read_dir("/proc/self/fd") else {
+        return;
+    };
+    let open: Vec<RawFd> = dir
+        .flatten()
+        .filter_map(|e| e.file_name().to_str()?.parse().ok())
+        .collect();
+    for fd in open {
+        if fd > 2 && !keep.contains(&fd) {
+            // SAFETY: the process uses none of these.
+            unsafe { libc::close(fd) };
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Policies, priorities and CPUs of threads.
+
+use super::{check, check_long};
+use serde::{Deserialize, Serialize};
+use std::io;
+
+/// Policy and priority of a thread: what is needed to put it back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Scheduling {
+    /// SCHED_* number, with SCHED_RESET_ON_FORK if that is set.
+    pub(crate) policy: i32,
+    pub(crate) priority: i32,
+    /// Nice value. The kernel keeps it through all changes of the policy.
+    pub(crate) nice: i32,
+    /// Flags, runtime, deadline and period of SCHED_DEADLINE.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) deadline: Option<[u64; 4]>,
+}
+
+impl Scheduling {
+    /// Round-robin. What the thread starts is a normal thread.
+    pub(crate) fn round_robin(priority: u8) -> Scheduling {
+        Scheduling::of(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, priority)
+    }
+
+    pub(crate) fn fifo(priority: u8) -> Scheduling {
+        Scheduling::of(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority)
+    }
+
+    pub(crate) fn other() -> Scheduling {
+        Scheduling::of(libc::SCHED_OTHER, 0)
+    }
+
+    fn of(policy: i32, priority: u8) -> Scheduling {
+        Scheduling {
+            policy,
+            priority: priority.into(),
+            nice: 0,
+            deadline: None,
+        }
+    }
+}
+
+fn empty_attr() -> libc::sched_attr {
+    // SAFETY: plain numbers, for which zero is a value.
+    let mut attr: libc::sched_attr = unsafe { std::mem::zeroed() };
+    attr.size = 48; // the first version: later fields stay as they are
+    attr
+}
+
+/// Policy and priority of thread `tid`; 0 is the calling thread.
+pub(crate) fn scheduling(tid: u32) -> io::Result<Scheduling> {
+    // SAFETY: the parameters live while the calls last.
+    unsafe {
+        let policy = check(libc::sched_getscheduler(tid as libc::pid_t))?;
+        let mut parameters: libc::sched_param = std::mem::zeroed();
+        check(libc::sched_getparam(tid as libc::pid_t, &mut parameters))?;
+        let mut deadline = None;
+        if policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_DEADLINE {
+            let mut attr = empty_attr();
+            check_long(libc::syscall(
+                libc::SYS_sched_getattr,
+                tid,
+                &mut attr,
+                48u32,
+                0u32,
+            ))?;
+            let flags = attr.sched_flags;
+            let [runtime, deadline_ns] = [attr.sched_runtime, attr.sched_deadline];
+            deadline = Some([flags, runtime, deadline_ns, attr.sched_period]);
+        }
+        Ok(Scheduling {
+            policy,
+            priority: parameters.sched_priority,
+            nice: libc::getpriority(libc::PRIO_PROCESS, tid),
+            deadline,
+        })
+    }
+}
+
+/// Gives thread `tid` this policy and priority. Its nice value stays.
+pub(crate) fn schedule(tid: u32, wanted: &Scheduling) -> io::Result<()> {
+    if let Some([flags, runtime, deadline, period]) = wanted.deadline {
+        let mut attr = empty_attr();
+        attr.sched_policy = libc::SCHED_DEADLINE as u32;
+        attr.sched_flags = flags;
+        attr.sched_runtime = runtime;
+        attr.sched_deadline = deadline;
+        attr.sched_period = period;
+        // SAFETY: the attributes live while the call lasts, and are as large as they say.
+        return check_long(unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &attr, 0u32) })
+            .map(drop);
+    }
+    let parameters = libc::sched_param {
+        sched_priority: wanted.priority,
+    };
+    // SAFETY: the parameters live while the call lasts.
+    check(unsafe { libc::sched_setscheduler(tid as libc::pid_t, wanted.policy, &parameters) })
+        .map(drop)
+}
+
+/// Sets the nice value of thread `tid`.
+pub(crate) fn set_nice(tid: u32, nice: i32) -> io::Result<()> {
+    // SAFETY: plain system call.
+    check(unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, nice) }).map(drop)
+}
+
+/// Words of a set of CPUs: 8192 CPUs.
+const CPU_WORDS: usize = 128;
+
+/// The CPUs that thread `tid` may use; 0 is the calling thread.
+pub(crate) fn affinity(tid: u32) -> io::Result<Vec<u16>> {
+    let mut words = [0u64; CPU_WORDS];
+    // SAFETY: the set is as large as is said, and any bits make one.
+    check(unsafe {
+        libc::sched_getaffinity(
+            tid as libc::pid_t,
+            std::mem::size_of_val(&words),
+            words.as_mut_ptr().cast(),
+        )
+    })?;
+    let cpus = 0..(CPU_WORDS * 64) as u16;
+    Ok(cpus
+        .filter(|&c| words[usize::from(c) / 64] >> (c % 64) & 1 == 1)
+        .collect())
+}
+
+/// Pins thread `tid` to these CPUs; 0 is the calling thread.
+pub(crate) fn set_affinity(tid: u32, cpus: &[u16]) -> io::Result<()> {
+    let mut words = [0u64; CPU_WORDS];
+    for &cpu in cpus {
+        let word = words
+            .get_mut(usize::from(cpu) / 64)
+            .ok_or(io::Error::from_raw_os_error(libc::EINVAL))?;
+        *word |= 1 << (cpu % 64);
+    }
+    // SAFETY: the set is as large as is said.
+    check(unsafe {
+        libc::sched_setaffinity(
+            tid as libc::pid_t,
+            std::mem::size_of_val(&words),
+            words.as_ptr().cast(),
+        )
+    })
+    .map(drop)
+}

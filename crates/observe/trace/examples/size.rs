@@ -1,4 +1,4 @@
-//! Prints size and speed of the format on a generated system: `size [EVENTS [BLOCK_MS [LEVEL]]]`.
+//! Prints size and speed of the format on a generated system: `size [EVENTS [BLOCK_KIB [LEVEL]]]`.
 use onbeat_trace::{generate, Reader, Writer, WriterOptions};
 use std::time::Instant;
 

@@ -7,7 +7,6 @@ pub mod event;
 pub mod export;
 pub mod generate;
 pub mod manifest;
-mod predict;
 pub mod reader;
 mod segment;
 pub mod table;

@@ -5,6 +5,7 @@ use crate::block::{BlockError, BlockHeader, Decoder, HEADER_LEN, MAGIC};
 use crate::event::Event;
 use crate::manifest::{self, Manifest, State};
 use crate::segment::{self, Content, FileHeader};
+use std::cmp::Ordering;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -34,8 +35,16 @@ pub enum TraceReadError {
         reason: &'static str,
     },
     /// A later format.
-    #[error("{} was written by a newer onbeat (trace format {version}, this one reads up to {}); update onbeat", path.display(), segment::VERSION)]
+    #[error("{} was written by a newer onbeat (trace format {version}, this one reads format {}); update onbeat", path.display(), segment::VERSION)]
     Newer {
+        /// The path.
+        path: PathBuf,
+        /// Its version.
+        version: u16,
+    },
+    /// An earlier format that is no longer read.
+    #[error("{} has the older trace format {version}, this onbeat reads format {}; record anew, or read it with the onbeat that recorded it", path.display(), segment::VERSION)]
+    Older {
         /// The path.
         path: PathBuf,
         /// Its version.
@@ -129,11 +138,11 @@ impl Reader {
                 source,
             })?;
             if let Some(header) = header {
-                if header.version > segment::VERSION {
-                    return Err(TraceReadError::Newer {
-                        path: path.clone(),
-                        version: header.version,
-                    });
+                let version = header.version;
+                match version.cmp(&segment::VERSION) {
+                    Ordering::Less => return Err(TraceReadError::Older { path, version }),
+                    Ordering::Greater => return Err(TraceReadError::Newer { path, version }),
+                    Ordering::Equal => {}
                 }
                 first.get_or_insert(header);
             }

@@ -394,17 +394,22 @@ fn what_is_no_trace_is_refused_in_one_line() {
     let path = dir.path().join("trace");
     let blocks = twelve_blocks(&path);
     let mut bytes = std::fs::read(path.join(SEGMENT)).expect("read");
-    bytes[8] = 9;
-    let crc = crc32fast::hash(&bytes[..40]);
-    bytes[40..44].copy_from_slice(&crc.to_le_bytes());
-    std::fs::write(path.join(SEGMENT), &bytes).expect("written");
+    let current = bytes[8];
+    let mut with_version = |version| {
+        bytes[8] = version;
+        let crc = crc32fast::hash(&bytes[..40]);
+        bytes[40..44].copy_from_slice(&crc.to_le_bytes());
+        std::fs::write(path.join(SEGMENT), &bytes).expect("written");
+    };
+    with_version(current + 1);
     assert!(refusal(&path).contains("update onbeat"));
+    with_version(current - 1);
+    let older = refusal(&path);
+    assert!(older.contains("trace format 1"), "{older}");
+    assert!(older.contains("record anew"), "{older}");
 
     // A trace whose manifest is damaged or gone is a trace all the same.
-    bytes[8] = 1;
-    let crc = crc32fast::hash(&bytes[..40]);
-    bytes[40..44].copy_from_slice(&crc.to_le_bytes());
-    std::fs::write(path.join(SEGMENT), &bytes).expect("written");
+    with_version(current);
     let id = read(&path).1.manifest().id.clone();
     for manifest in [
         Some("{\"schema\": \"onbeat-trace/1\", \"ev"),

@@ -1,0 +1,56 @@
+//! Source time stamps: a take repeats the stamp of a recent publication.
+
+/// How many new stamps back a stamp may refer to.
+const RECENT: usize = 64;
+
+/// The newest source time stamps of a block. Encoder and decoder keep it alike.
+pub(super) struct RecentStamps {
+    ring: [i64; RECENT],
+    count: usize,
+}
+
+impl RecentStamps {
+    pub(super) fn new() -> Self {
+        RecentStamps {
+            ring: [0; RECENT],
+            count: 0,
+        }
+    }
+
+    /// Adds a new stamp.
+    #[inline]
+    pub(super) fn push(&mut self, stamp: i64) {
+        self.ring[self.count % RECENT] = stamp;
+        self.count += 1;
+    }
+
+    /// How many new stamps ago this one was new; 0 is the newest.
+    #[inline]
+    pub(super) fn distance(&self, stamp: i64) -> Option<usize> {
+        (0..self.count.min(RECENT))
+            .find(|distance| self.ring[(self.count - 1 - distance) % RECENT] == stamp)
+    }
+
+    /// The stamp that was new this many new stamps ago.
+    #[inline]
+    pub(super) fn at(&self, distance: usize) -> Option<i64> {
+        (distance < self.count.min(RECENT)).then(|| self.ring[(self.count - 1 - distance) % RECENT])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_is_found_until_64_newer_ones_have_come() {
+        let mut stamps = RecentStamps::new();
+        assert_eq!(stamps.distance(0), None, "nothing is remembered at first");
+        for stamp in 1..=65 {
+            stamps.push(stamp);
+        }
+        assert_eq!((stamps.distance(65), stamps.at(0)), (Some(0), Some(65)));
+        assert_eq!((stamps.distance(2), stamps.at(63)), (Some(63), Some(2)));
+        assert_eq!((stamps.distance(1), stamps.at(64)), (None, None));
+    }
+}

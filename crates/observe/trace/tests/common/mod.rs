@@ -48,7 +48,7 @@ impl FieldSource for Raw<'_> {
     }
     fn stamp(&mut self, _: &'static str, required: bool) -> Result<Option<i64>, Infallible> {
         let number = self.number();
-        Ok((required || number % 3 != 0).then_some(number as i64))
+        Ok((required || !number.is_multiple_of(3)).then_some(number as i64))
     }
     fn flag(&mut self, _: &'static str) -> Result<bool, Infallible> {
         Ok(self.number() % 2 == 1)

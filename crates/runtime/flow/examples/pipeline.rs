@@ -8,7 +8,7 @@ use onbeat_flow::chain::Chain;
 use onbeat_flow::clock::now_ns;
 use onbeat_flow::graph::Graph;
 use onbeat_flow::priority::Priorities;
-use onbeat_flow::task::{Outcome, Task, TaskOptions};
+use onbeat_flow::task::{Task, TaskOptions, TaskResult};
 use onbeat_flow::thread::ThreadOptions;
 use onbeat_flow::Waker;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -56,7 +56,7 @@ fn options(task: usize) -> TaskOptions {
     }
 }
 
-fn code(task: usize, truth: &Arc<Truth>) -> impl FnMut() -> Outcome + Send + 'static {
+fn code(task: usize, truth: &Arc<Truth>) -> impl FnMut() -> TaskResult + Send + 'static {
     let truth = Arc::clone(truth);
     let mut executions = 0;
     move || {
@@ -71,7 +71,7 @@ fn code(task: usize, truth: &Arc<Truth>) -> impl FnMut() -> Outcome + Send + 'st
         }
         truth.cpu_ns[task].lock().unwrap().push(cpu_ns() - begin);
         executions += 1;
-        Outcome::Output
+        TaskResult::Output
     }
 }
 

@@ -1,13 +1,13 @@
-//! The runtime's core: channels whose payloads are loaned from a pool and read in place.
+//! Channels whose payloads are loaned from a pool and read in place, and executors for tasks.
 //!
-//! A [`Channel`] has one producer and up to a set number of consumers. Its [`Policy`] says what
-//! happens when a consumer is slower than the producer: the value is replaced, the oldest item is
-//! dropped (and counted), or the producer waits until an item has been *consumed*. A
-//! [`chain::Chain`] runs tasks in a fixed order on the thread that steps it, a [`graph::Graph`] on
-//! several threads in an order computed before, a [`priority::Priorities`] those first that matter
-//! most; when a task runs is up to its [`activation`]. [`Typed`] channels carry Rust
-//! types. No thread runs but those that were asked for:
-//! who sends and who waits does all the work.
+//! A [`Channel`] has one producer and a limited number of consumers. Its [`Policy`] says what happens
+//! when a consumer is slower than the producer: a new value replaces the old one, the oldest item is
+//! dropped (and counted), or the producer waits until an item has been *consumed*. [`Typed`] channels
+//! have items of Rust types.
+//!
+//! Three executors run tasks: a [`chain::Chain`] in a fixed order on the calling thread, a
+//! [`graph::Graph`] in a fixed order on several threads, and [`priority::Priorities`] by priority. A
+//! task's [`activation`] says when it is ready. The crate starts no threads but those of an executor.
 //!
 //! ```
 //! use onbeat_flow::{Channel, Options, Policy};
@@ -24,6 +24,17 @@
 //! assert_eq!((&*item, item.sequence()), (&b"ahead"[..], 0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Each folder uses those above it only:
+//!
+//! | folder | job |
+//! |---|---|
+//! | `memory` | words and bytes that participants share |
+//! | `wait` | clock, futexes, and what threads sleep on |
+//! | `channel` | channels |
+//! | `exec` | executors |
+//! | `testing` | fault points (used by all), interleavings (using all) |
+
 pub mod channel;
 mod exec;
 mod memory;
@@ -40,7 +51,7 @@ pub use channel::{
     OnDeath, OpenError, Options, Policy, Producer, ProducerStats, ReceiveError, Refused,
     SendCopyError, SendError,
 };
-pub use exec::pool::{Panicked, Running, TaskId};
+pub use exec::{Panicked, Running, TaskId};
 pub use medium::{InProcess, Medium};
 #[cfg(feature = "fault-points")]
 pub use testing::{die_at, passed};

@@ -1,4 +1,4 @@
-//! Graphs and priorities on threads, against what the same tasks do one after the other.
+//! Executors with several threads, compared with the same tasks in a chain.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use onbeat_flow::activation::{Input, Schedule};
@@ -6,7 +6,7 @@ use onbeat_flow::chain::Chain;
 use onbeat_flow::clock::now_ns;
 use onbeat_flow::graph::{Graph, GraphError};
 use onbeat_flow::priority::Priorities;
-use onbeat_flow::task::{Outcome, Overrun, Task, TaskOptions};
+use onbeat_flow::task::{Overrun, Task, TaskOptions, TaskResult};
 use onbeat_flow::thread::{Scheduling, ThreadError, ThreadOptions};
 use onbeat_flow::{Channel, Options, Panicked, Policy, Running, TaskId};
 use proptest::prelude::*;
@@ -46,21 +46,24 @@ fn wait_for(running: &Running, task: TaskId, executions: u64) {
     }
 }
 
-/// When something that has not ended hangs.
-fn hanging() -> Option<u64> {
+/// Deadline after which a test hangs.
+fn watchdog() -> Option<u64> {
     Some(now_ns() + 60_000_000_000)
 }
 
-/// What a number of tasks do, in the order in which they do it: task, and whether it begins.
+/// Starts (`true`) and ends (`false`) of executions in their order, with the task's number.
 type Log = Arc<Mutex<Vec<(usize, bool)>>>;
 
-/// A graph to be tried: for each task who is before it, with what threshold; how often it brings
-/// something; what it costs; and how many items a task without anybody before it gets.
+/// A graph to be tried.
 #[derive(Debug, Clone)]
 struct Case {
+    /// For each task its predecessors, with the threshold of the input.
     before: Vec<Vec<(usize, u32)>>,
+    /// For each task: each execution with a multiple of this number has no output.
     silent: Vec<u64>,
+    /// For each task.
     costs: Vec<u64>,
+    /// Items for each task without predecessors.
     items: u32,
     threads: usize,
 }
@@ -73,17 +76,17 @@ impl Case {
         }
     }
 
-    /// The task's code: everything but each so many-th execution brings something.
-    fn code(&self, task: usize, log: &Log) -> impl FnMut() -> Outcome + Send + 'static {
+    /// The task's code.
+    fn code(&self, task: usize, log: &Log) -> impl FnMut() -> TaskResult + Send + 'static {
         let (silent, log, mut executions) = (self.silent[task], Arc::clone(log), 0);
         move || {
             log.lock().unwrap().push((task, true));
             executions += 1;
             log.lock().unwrap().push((task, false));
             if executions % silent == 0 {
-                Outcome::Nothing
+                TaskResult::Nothing
             } else {
-                Outcome::Output
+                TaskResult::Output
             }
         }
     }
@@ -144,7 +147,7 @@ impl Case {
         if self.threads == 1 {
             graph.set_order(vec![ids]);
         }
-        assert_eq!(graph.start().unwrap().drain(hanging()), Ok(true));
+        assert_eq!(graph.start().unwrap().drain(watchdog()), Ok(true));
         Arc::try_unwrap(log).unwrap().into_inner().unwrap()
     }
 
@@ -161,7 +164,7 @@ impl Case {
             }
             ids.push(id);
         }
-        assert_eq!(tasks.start().unwrap().drain(hanging()), Ok(true));
+        assert_eq!(tasks.start().unwrap().drain(watchdog()), Ok(true));
         Arc::try_unwrap(log).unwrap().into_inner().unwrap()
     }
 
@@ -171,7 +174,7 @@ impl Case {
             .collect()
     }
 
-    /// Does every execution begin after those whose output it takes have ended?
+    /// Checks that every execution begins after those whose output it takes have ended.
     fn is_in_order(&self, log: &[(usize, bool)]) -> Result<(), TestCaseError> {
         let positions = |task: usize, begins: bool| {
             let all = log.iter().enumerate();
@@ -180,16 +183,16 @@ impl Case {
         };
         for (task, before) in self.before.iter().enumerate() {
             for &(source, threshold) in before.iter().filter(|b| b.1 > 0) {
-                let brought = positions(source, false).zip(1u64..);
-                let brought: Vec<usize> = brought
+                let outputs = positions(source, false).zip(1u64..);
+                let outputs: Vec<usize> = outputs
                     .filter(|(_, execution)| execution % self.silent[source] != 0)
                     .map(|(at, _)| at)
                     .collect();
                 for (begins, execution) in positions(task, true).zip(1..) {
-                    let needed = brought.get(execution * threshold as usize - 1);
+                    let needed = outputs.get(execution * threshold as usize - 1);
                     prop_assert!(
                         needed.is_some_and(|&at| at < begins),
-                        "execution {} of {} came before what it takes from {}",
+                        "execution {} of {} began before the output of {} that it takes",
                         execution,
                         task,
                         source
@@ -202,7 +205,7 @@ impl Case {
 }
 
 fn cases() -> impl Strategy<Value = Case> {
-    // The first input is waited for, the others may be merely read.
+    // The first input is triggering, the others may be non-triggering.
     let task = |index: usize| {
         let before = prop::collection::btree_set(0..index.max(1), 0..=index.min(3));
         (before, (1u32..4, 0u32..4, 0u32..4), 2u64..6, 1u64..1000)
@@ -227,10 +230,10 @@ fn cases() -> impl Strategy<Value = Case> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever the graph and the number of threads: each task runs after what it takes was
-    /// brought, and as often as it would in a chain; and on one thread in the very same order.
+    /// For any graph and number of threads: each task runs after the outputs that it takes, and as
+    /// often as in a chain; on one thread in the same order as in a chain.
     #[test]
-    fn tasks_on_threads_do_what_they_do_one_after_the_other(case in cases()) {
+    fn executors_with_threads_run_the_same_tasks_as_a_chain(case in cases()) {
         let reference = case.as_chain();
         case.is_in_order(&reference)?;
         let graph = case.as_graph();
@@ -246,7 +249,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_ready_at_once_runs_in_the_order_of_the_thread() {
+fn tasks_that_are_ready_together_run_in_the_order_of_the_thread() {
     let log = Arc::new(Mutex::new(Vec::new()));
     let mut graph = Graph::new("graph", threads(2));
     let note = |name: &'static str, thread: usize| {
@@ -254,7 +257,7 @@ fn what_is_ready_at_once_runs_in_the_order_of_the_thread() {
         let run = move |left: &mut u32| {
             *left -= 1;
             log.lock().unwrap().push(name);
-            Outcome::Nothing
+            TaskResult::Nothing
         };
         let task = Task::new(name, inputs(&[1]), 2, run);
         task.on(thread).feed(0, |left| *left)
@@ -278,7 +281,7 @@ fn list_scheduling_uses_the_threads_and_saves_hand_overs() {
             } else {
                 inputs(thresholds)
             };
-            let new = Task::new(name, options, (), |()| Outcome::Output).cost(cost);
+            let new = Task::new(name, options, (), |()| TaskResult::Output).cost(cost);
             graph.task(new).unwrap()
         };
         let ids = [
@@ -311,11 +314,11 @@ fn list_scheduling_uses_the_threads_and_saves_hand_overs() {
 }
 
 #[test]
-fn circles_and_orders_that_wait_for_one_another_are_refused_by_name() {
+fn circles_and_deadlocking_orders_are_refused_by_name() {
     let graph = |connections: &[(usize, usize)], order: Option<[&[usize]; 2]>| {
         let mut graph = Graph::new("graph", threads(2));
         let ids: Vec<TaskId> = ["a", "b", "c", "d"]
-            .map(|name| Task::new(name, inputs(&[1]), (), |()| Outcome::Output))
+            .map(|name| Task::new(name, inputs(&[1]), (), |()| TaskResult::Output))
             .into_iter()
             .map(|task| graph.task(task).unwrap())
             .collect();
@@ -330,7 +333,7 @@ fn circles_and_orders_that_wait_for_one_another_are_refused_by_name() {
     };
     let refused = graph(&[(0, 1), (1, 2), (2, 1)], None).unwrap_err();
     assert!(refused.contains("b -> c -> b"), "{refused}");
-    // a -> b and c -> d: crosswise, each thread would wait for the other's second task.
+    // a -> b and c -> d, crosswise: each thread would wait for the other's second task.
     let crosswise = [&[1, 2][..], &[3, 0]];
     let refused = graph(&[(0, 1), (2, 3)], Some(crosswise)).unwrap_err();
     assert!(refused.contains("a -> b -> c -> d -> a"), "{refused}");
@@ -341,20 +344,20 @@ fn circles_and_orders_that_wait_for_one_another_are_refused_by_name() {
     assert!(graph(&[(0, 1), (2, 3)], Some([&[0, 3], &[2, 1]])).is_ok());
 
     let mut anywhere = Graph::new("graph", threads(2));
-    let fed = Task::new("fed", inputs(&[1]), (), |()| Outcome::Nothing).feed(0, |()| 0);
+    let fed = Task::new("fed", inputs(&[1]), (), |()| TaskResult::Nothing).feed(0, |()| 0);
     assert!(matches!(
         anywhere.task(fed),
         Err(GraphError::FedAnywhere { .. })
     ));
-    let far = Task::new("far", inputs(&[1]), (), |()| Outcome::Nothing).on(2);
+    let far = Task::new("far", inputs(&[1]), (), |()| TaskResult::Nothing).on(2);
     assert!(matches!(
         anywhere.task(far),
         Err(GraphError::NoThread { .. })
     ));
 }
 
-/// A task that says that it runs, and ends when it may.
-fn held(runs: &Arc<AtomicBool>, go: &Arc<AtomicBool>) -> Task<u32> {
+/// A task that reports its start in `runs`, and ends when `go` is set.
+fn blocking(runs: &Arc<AtomicBool>, go: &Arc<AtomicBool>) -> Task<u32> {
     let (runs, go) = (Arc::clone(runs), Arc::clone(go));
     let run = move |left: &mut u32| {
         *left -= 1;
@@ -362,9 +365,9 @@ fn held(runs: &Arc<AtomicBool>, go: &Arc<AtomicBool>) -> Task<u32> {
         while !go.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
-        Outcome::Nothing
+        TaskResult::Nothing
     };
-    Task::new("held", inputs(&[1]), 1, run).feed(0, |left| *left)
+    Task::new("blocking", inputs(&[1]), 1, run).feed(0, |left| *left)
 }
 
 #[test]
@@ -372,18 +375,18 @@ fn the_highest_runs_first_and_equals_in_the_order_in_which_they_became_ready() {
     let [runs, go] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
     let log = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Priorities::new("priorities", threads(2));
-    // Whatever becomes ready meanwhile has to wait for it: nobody is preempted.
-    tasks.task(0, 1, held(&runs, &go)).unwrap();
+    // Tasks that become ready meanwhile wait for it: there is no preemption.
+    tasks.task(0, 1, blocking(&runs, &go)).unwrap();
     let note = |name: &'static str| {
         let log = Arc::clone(&log);
         Task::new(name, inputs(&[1]), (), move |()| {
             log.lock().unwrap().push(name);
-            Outcome::Nothing
+            TaskResult::Nothing
         })
     };
     let [low, x, y, z, high] = [("low", 2), ("x", 5), ("y", 5), ("z", 5), ("high", 9)]
         .map(|(name, priority)| tasks.task(0, priority, note(name)).unwrap());
-    // The other thread readies them one after the other: low, z, x, high, y.
+    // The other thread makes them ready one after the other: low, z, x, high, y.
     let mut before = None;
     for follower in [low, z, x, high, y] {
         let fed = before.is_none();
@@ -393,7 +396,7 @@ fn the_highest_runs_first_and_equals_in_the_order_in_which_they_became_ready() {
             while !runs.load(Ordering::Acquire) {
                 std::thread::yield_now();
             }
-            Outcome::Output
+            TaskResult::Output
         });
         let source = if fed {
             source.feed(0, |left| *left)
@@ -410,7 +413,7 @@ fn the_highest_runs_first_and_equals_in_the_order_in_which_they_became_ready() {
         let go = Arc::clone(&go);
         Task::new("last", inputs(&[1]), (), move |()| {
             go.store(true, Ordering::Release);
-            Outcome::Nothing
+            TaskResult::Nothing
         })
     };
     let last = tasks.task(1, 0, last).unwrap();
@@ -425,7 +428,7 @@ fn the_highest_runs_first_and_equals_in_the_order_in_which_they_became_ready() {
 }
 
 #[test]
-fn a_task_that_is_still_ready_stands_behind_its_equals() {
+fn a_task_that_is_still_ready_comes_behind_its_equals() {
     let log = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Priorities::new("priorities", threads(1));
     for name in ["a", "b"] {
@@ -433,7 +436,7 @@ fn a_task_that_is_still_ready_stands_behind_its_equals() {
         let run = move |left: &mut u32| {
             *left -= 1;
             log.lock().unwrap().push(name);
-            Outcome::Nothing
+            TaskResult::Nothing
         };
         let task = Task::new(name, inputs(&[1]), 3, run).feed(0, |left| *left);
         tasks.task(0, 1, task).unwrap();
@@ -443,28 +446,28 @@ fn a_task_that_is_still_ready_stands_behind_its_equals() {
 }
 
 #[test]
-fn what_comes_through_a_channel_wakes_the_thread_and_draining_takes_all_of_it() {
+fn an_item_in_a_channel_wakes_the_thread_and_draining_takes_all_items() {
     const ITEMS: u64 = 1000;
     let channel = Channel::new(Options::new(Policy::Credit { credits: 8 }, 8)).unwrap();
     let mut graph = Graph::new("graph", threads(2));
     let consumer = channel.consumer_on(&graph.waker(1)).unwrap();
     let sum = Arc::new(AtomicU64::new(0));
     let total = Arc::clone(&sum);
-    // One item, and another one if it is there: the executor must not count that again.
+    // Take one item, and a second one if there is one, which the executor must not count again.
     let run = move |consumer: &mut onbeat_flow::Consumer| {
         let add = |bytes: &[u8]| {
             let number = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
             total.fetch_add(number, Ordering::Relaxed);
         };
-        add(&consumer.receive().expect("it was told"));
+        add(&consumer.receive().expect("the feed has counted it"));
         consumer.receive().iter().for_each(|item| add(item));
-        Outcome::Output
+        TaskResult::Output
     };
     let receive = Task::new("receive", inputs(&[1]), consumer, run)
         .on(1)
         .feed(0, |consumer| consumer.stats().waiting as u32);
     let receive = graph.task(receive).unwrap();
-    let behind = Task::new("behind", inputs(&[1]), (), |()| Outcome::Nothing).on(0);
+    let behind = Task::new("behind", inputs(&[1]), (), |()| TaskResult::Nothing).on(0);
     let behind = graph.task(behind).unwrap();
     graph.connect(receive, behind, 0).unwrap();
     let mut running = graph.start().unwrap();
@@ -481,17 +484,17 @@ fn what_comes_through_a_channel_wakes_the_thread_and_draining_takes_all_of_it() 
 }
 
 #[test]
-fn an_input_that_nobody_waits_for_wakes_nobody() {
-    let looks = Arc::new(AtomicU64::new(0));
+fn a_non_triggering_input_does_not_wake_the_thread() {
+    let polls = Arc::new(AtomicU64::new(0));
     let mut graph = Graph::new("graph", threads(2));
-    let tick = Task::new("tick", every_ns(50_000), (), |()| Outcome::Output).on(0);
+    let tick = Task::new("tick", every_ns(50_000), (), |()| TaskResult::Output).on(0);
     let tick = graph.task(tick).unwrap();
     let options = TaskOptions {
         inputs: vec![Input::EACH, Input::NON_TRIGGERING],
         ..TaskOptions::default()
     };
-    let counted = Arc::clone(&looks);
-    let idle = Task::new("idle", options, (), |()| Outcome::Nothing)
+    let counted = Arc::clone(&polls);
+    let idle = Task::new("idle", options, (), |()| TaskResult::Nothing)
         .on(1)
         .feed(0, move |()| {
             counted.fetch_add(1, Ordering::Relaxed);
@@ -501,35 +504,31 @@ fn an_input_that_nobody_waits_for_wakes_nobody() {
     graph.connect(tick, idle, 1).unwrap();
     let mut running = graph.start().unwrap();
     wait_for(&running, tick, 200);
-    let looks = looks.load(Ordering::Relaxed);
+    let polls = polls.load(Ordering::Relaxed);
     running.stop().unwrap();
     // Twice before it sleeps, and once or twice around that.
-    assert!(looks < 10, "{looks} looks in 200 hand-overs");
+    assert!(polls < 10, "{polls} polls in 200 hand-overs");
     assert_eq!(running.stats(idle).executions, 0);
-    // Releases since the machine was started are none that the task has missed.
+    // Releases before the executor's start are not overruns.
     assert!(running.stats(tick).overruns < now_ns() / 50_000 / 2);
 }
 
 #[test]
-fn draining_waits_for_a_slot_but_not_longer_than_it_may() {
+fn draining_waits_for_a_slot_until_its_deadline() {
     let run = |start_ns: u64, deadline_ns: Option<u64>| {
         let mut graph = Graph::new("graph", threads(2));
         let source = Task::new("source", inputs(&[1]), 1, |left| {
             *left = 0;
-            Outcome::Output
+            TaskResult::Output
         });
         let source = graph.task(source.on(0).feed(0, |left| *left)).unwrap();
         let shaper = TaskOptions {
-            schedule: Some(Schedule::Slots {
-                cycle_ns: 1 << 60,
-                origin_ns: start_ns,
-                slots: vec![(0, 1 << 50)],
-            }),
+            schedule: Some(Schedule::slots(1 << 60, start_ns, [(0, 1 << 50)])),
             ..inputs(&[1])
         };
-        let shaper = Task::new("shaper", shaper, (), |()| Outcome::Nothing).on(1);
+        let shaper = Task::new("shaper", shaper, (), |()| TaskResult::Nothing).on(1);
         let shaper = graph.task(shaper).unwrap();
-        let endless = Task::new("endless", every_ns(100_000), (), |()| Outcome::Nothing);
+        let endless = Task::new("endless", every_ns(100_000), (), |()| TaskResult::Nothing);
         graph.task(endless.on(1)).unwrap();
         graph.connect(source, shaper, 0).unwrap();
         let mut running = graph.start().unwrap();
@@ -549,7 +548,7 @@ fn a_chain_drains_too() {
     let tick = chain
         .task("tick", every_ns(1000), |s: &mut (u32, u32)| {
             s.0 += 1;
-            Outcome::Output
+            TaskResult::Output
         })
         .unwrap();
     let slot = TaskOptions {
@@ -562,7 +561,7 @@ fn a_chain_drains_too() {
     let shaper = chain
         .task("shaper", slot, |s: &mut (u32, u32)| {
             s.1 += 1;
-            Outcome::Nothing
+            TaskResult::Nothing
         })
         .unwrap();
     chain.connect(tick, shaper, 0).unwrap();
@@ -573,7 +572,7 @@ fn a_chain_drains_too() {
 }
 
 #[test]
-fn an_overrun_that_stops_and_a_panic_stop_all_threads() {
+fn a_stopping_overrun_and_a_panic_end_all_threads() {
     let build = |panics: bool| {
         let mut tasks = Priorities::new("priorities", threads(2));
         let options = TaskOptions {
@@ -582,12 +581,12 @@ fn an_overrun_that_stops_and_a_panic_stop_all_threads() {
             ..every_ns(1_000_000)
         };
         let slow = Task::new("slow", options, (), move |()| {
-            assert!(!panics, "as the test wants it");
+            assert!(!panics, "the test's panic");
             std::thread::sleep(std::time::Duration::from_millis(1));
-            Outcome::Output
+            TaskResult::Output
         });
         let slow = tasks.task(0, 1, slow).unwrap();
-        let after = Task::new("after", inputs(&[1]), (), |()| Outcome::Nothing);
+        let after = Task::new("after", inputs(&[1]), (), |()| TaskResult::Nothing);
         let after = tasks.task(1, 1, after).unwrap();
         tasks.connect(slow, after, 0).unwrap();
         let running = tasks.start().unwrap();
@@ -619,7 +618,7 @@ fn own_settings() -> (i32, i32, Vec<usize>) {
     }
 }
 
-/// Starts tasks that note what their threads have; the first error, or what was noted.
+/// Starts one task per thread that records its thread's settings. Returns these, or the error.
 fn start_with(options: Vec<ThreadOptions>) -> Result<Vec<(i32, i32, Vec<usize>)>, GraphError> {
     let found = Arc::new(Mutex::new(Vec::new()));
     let mut graph = Graph::new("graph", options.clone());
@@ -628,7 +627,7 @@ fn start_with(options: Vec<ThreadOptions>) -> Result<Vec<(i32, i32, Vec<usize>)>
         let note = move |left: &mut u32| {
             *left = 0;
             found.lock().unwrap().push((thread, own_settings()));
-            Outcome::Nothing
+            TaskResult::Nothing
         };
         let task = Task::new(&options.name, inputs(&[1]), 1, note);
         graph.task(task.on(thread).feed(0, |left| *left)).unwrap();
@@ -637,28 +636,32 @@ fn start_with(options: Vec<ThreadOptions>) -> Result<Vec<(i32, i32, Vec<usize>)>
     let mut found = found.lock().unwrap().clone();
     found.sort();
     if result.is_err() {
-        assert_eq!(found, [], "nothing was started");
+        assert_eq!(found, [], "no task has run");
     }
     result.map(|_| found.into_iter().map(|f| f.1).collect())
 }
 
 #[test]
-fn threads_have_what_they_were_given_or_none_starts() {
+fn threads_get_their_settings_or_none_starts() {
     let own = own_settings();
     let cpu = own.2[0];
-    let there = |name: &str| ThreadOptions {
+    let pinned = |name: &str| ThreadOptions {
         cpus: vec![cpu],
         prefault_bytes: 256 << 10,
         ..ThreadOptions::new(name)
     };
-    let found = start_with(vec![there("pinned"), ThreadOptions::new("like this")]).unwrap();
+    let found = start_with(vec![
+        pinned("pinned"),
+        ThreadOptions::new("like its parent"),
+    ])
+    .unwrap();
     assert_eq!(found, [(own.0, own.1, vec![cpu]), own.clone()]);
 
     let nowhere = ThreadOptions {
         cpus: vec![cpu, 1000],
         ..ThreadOptions::new("nowhere")
     };
-    let refused = start_with(vec![there("fine"), nowhere]).unwrap_err();
+    let refused = start_with(vec![pinned("fine"), nowhere]).unwrap_err();
     assert!(matches!(
         &refused,
         GraphError::Thread(ThreadError::Cpus { .. })
@@ -668,7 +671,7 @@ fn threads_have_what_they_were_given_or_none_starts() {
         prefault_bytes: 2 << 20,
         ..ThreadOptions::new("deep")
     };
-    let refused = start_with(vec![deep, there("fine")]).unwrap_err();
+    let refused = start_with(vec![deep, pinned("fine")]).unwrap_err();
     assert!(matches!(
         refused,
         GraphError::Thread(ThreadError::Stack { .. })
@@ -677,7 +680,7 @@ fn threads_have_what_they_were_given_or_none_starts() {
         scheduling: Scheduling::RoundRobin { priority: 100 },
         ..ThreadOptions::new("above all")
     };
-    let refused = start_with(vec![there("fine"), none])
+    let refused = start_with(vec![pinned("fine"), none])
         .unwrap_err()
         .to_string();
     assert!(

@@ -3,7 +3,7 @@
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use onbeat_flow::activation::{Input, Schedule};
-use onbeat_flow::chain::{Chain, Outcome, TaskOptions};
+use onbeat_flow::chain::{Chain, TaskOptions, TaskResult};
 use onbeat_flow::graph::Graph;
 use onbeat_flow::priority::Priorities;
 use onbeat_flow::task::Task;
@@ -51,7 +51,7 @@ fn chain() -> Chain<u64> {
         deadline_ns: Some(1_000_000_000),
         ..TaskOptions::default()
     };
-    let mut before = chain.task("0", first, |_| Outcome::Output).unwrap();
+    let mut before = chain.task("0", first, |_| TaskResult::Output).unwrap();
     for i in 1..10 {
         let behind = TaskOptions {
             inputs: vec![Input::EACH],
@@ -59,7 +59,7 @@ fn chain() -> Chain<u64> {
         };
         let count = |n: &mut u64| {
             *n += 1;
-            Outcome::Output
+            TaskResult::Output
         };
         let task = chain.task(&i.to_string(), behind, count).unwrap();
         chain.connect(before, task, 0).unwrap();
@@ -162,14 +162,14 @@ fn executor(
                 if *left == 0 {
                     end();
                 }
-                Outcome::Output
+                TaskResult::Output
             };
             // One at a time, so that the one that sleeps is woken each time.
             Task::new("0", options, rounds, run).feed(0, |left| u32::from(*left > 0))
         } else {
             Task::new(&i.to_string(), options, 0, |_| {
                 WATCHED.set(true);
-                Outcome::Output
+                TaskResult::Output
             })
         };
         let thread = i % threads;

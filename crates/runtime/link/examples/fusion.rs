@@ -1,5 +1,5 @@
 //! Two sensors, fusion by *all*, and an output that leaves in its slot.
-use onbeat_flow::chain::{Chain, Outcome, TaskOptions};
+use onbeat_flow::chain::{Chain, TaskOptions, TaskResult};
 use onbeat_flow::{activation::Schedule, clock::now_ns, Medium, Options, Policy, Typed, Waker};
 use std::{collections::VecDeque, error::Error, thread, time::Duration};
 
@@ -26,12 +26,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut chain = Chain::new((front, rear, VecDeque::new())); // what the tasks share
         let fuse = chain.task("fuse", TaskOptions::each(2), |(front, rear, sums)| {
             sums.extend(front.take().zip(rear.take()).map(|(a, b)| a + b));
-            Outcome::Output
+            TaskResult::Output
         })?;
         let slot = Schedule::slots(10 * ms, origin_ns, [(8 * ms, 9 * ms)]);
         let output = chain.task("output", TaskOptions::each(1).within(slot), move |s| {
             println!("{:?} at {}", s.2.pop_front(), now_ns() - origin_ns);
-            Outcome::Nothing
+            TaskResult::Nothing
         })?;
         chain.connect(fuse, output, 0)?;
         chain.feed_waiting(fuse, 0, |s| s.0.waiting())?;

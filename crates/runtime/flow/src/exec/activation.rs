@@ -1,41 +1,45 @@
-//! When a task runs: what has arrived at its inputs, and what time it is. Pure: time comes in as a
-//! number.
+//! When a task is ready: the items at its inputs, and the time. Pure: the time is an argument.
 //!
 //! The terms are those of the task/channel model (DLR's Tasking Framework, and sections 5.4.2 and
-//! 5.4.3 of the thesis): an input *triggers* once so many items have arrived, its threshold. A
+//! 5.4.3 of the thesis). An input *triggers* once as many items have arrived as its threshold says. A
 //! threshold of 0 makes it non-triggering: the task reads it, but does not wait for it. A *final*
-//! input fires the task alone. Time is an input too, so that a shaper is a task whose condition is
-//! *data AND slot*.
+//! input activates the task alone. Time is an input too: a shaper is a task whose condition is *data
+//! AND slot*.
 
-/// What becomes of items beyond the threshold when the task runs.
+pub use super::schedule::{Schedule, ScheduleError};
+pub use onbeat_time::Slot;
+
+use super::schedule::Releases;
+
+/// What happens to items beyond the threshold when the task runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surplus {
     /// They count towards the next execution.
     Keep,
-    /// They are forgotten.
+    /// They are discarded.
     Drop,
 }
 
 /// One input of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Input {
-    /// Items that it takes to trigger; 0: it never does, and nobody waits for it.
+    /// Number of items that trigger it; 0: it never triggers, and the task does not wait for it.
     pub threshold: u32,
-    /// When it triggers, the task runs whatever the other inputs have.
+    /// When it triggers, the task is ready whatever the state of the other inputs.
     pub is_final: bool,
-    /// What becomes of more items than that.
+    /// What happens to items beyond the threshold.
     pub surplus: Surplus,
 }
 
 impl Input {
-    /// An input that triggers with each item, and keeps what there is more.
+    /// An input that triggers with each item and keeps further ones.
     pub const EACH: Input = Input {
         threshold: 1,
         is_final: false,
         surplus: Surplus::Keep,
     };
 
-    /// An input that is read, but not waited for.
+    /// An input that the task reads, but does not wait for.
     pub const NON_TRIGGERING: Input = Input {
         threshold: 0,
         is_final: false,
@@ -48,194 +52,49 @@ impl Input {
     }
 }
 
-/// How the inputs together activate a task.
+/// How the inputs activate a task together.
 #[derive(Debug, Clone, Copy)]
 pub enum Condition {
     /// Every triggering input has triggered.
     All,
     /// At least one input has triggered.
     Any,
-    /// The execution condition is the task's own: what has arrived at each input.
+    /// The task's own condition on the number of items at each input.
     Predicate(fn(arrived: &[u32]) -> bool),
 }
 
-/// Time as an input. All times in ns of one clock.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Schedule {
-    /// Released once at `offset_ns`, `offset_ns + period_ns`, and so on. A release that was not
-    /// used when the next one comes is an overrun.
-    Period {
-        /// Between two releases; not 0.
-        period_ns: u64,
-        /// The first release.
-        offset_ns: u64,
-    },
-    /// Open within time slots `[start, end)` of a cycle, as a reservation server's (Definition
-    /// 4.1.1), in order and without overlap. The task runs once per slot at most.
-    Slots {
-        /// Length of the cycle; not 0, and not before the last slot's end.
-        cycle_ns: u64,
-        /// When the first cycle began.
-        origin_ns: u64,
-        /// Start and end of each slot within the cycle.
-        slots: Vec<(u64, u64)>,
-    },
-}
-
-/// Why a schedule cannot be kept.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum ScheduleError {
-    /// Nothing happens in no time.
-    #[error("the period or cycle is 0: give its length in ns")]
-    Empty,
-    /// Slots must follow one another within the cycle.
-    #[error("slot {index} from {start_ns} to {end_ns} ns is empty, overlaps the one before or leaves the cycle")]
-    Slot {
-        /// Which, from 0.
-        index: usize,
-        /// As it was given.
-        start_ns: u64,
-        /// As it was given.
-        end_ns: u64,
-    },
-}
-
-impl Schedule {
-    /// Slots `[start, end)` of a cycle that begins at `origin_ns`, all in ns.
-    pub fn slots(cycle_ns: u64, origin_ns: u64, slots: impl Into<Vec<(u64, u64)>>) -> Schedule {
-        Schedule::Slots {
-            cycle_ns,
-            origin_ns,
-            slots: slots.into(),
-        }
-    }
-
-    fn check(&self) -> Result<(), ScheduleError> {
-        match self {
-            Schedule::Period { period_ns: 0, .. } | Schedule::Slots { cycle_ns: 0, .. } => {
-                Err(ScheduleError::Empty)
-            }
-            Schedule::Period { .. } => Ok(()),
-            Schedule::Slots {
-                cycle_ns, slots, ..
-            } => {
-                let mut before = 0;
-                for (index, &(start_ns, end_ns)) in slots.iter().enumerate() {
-                    if start_ns < before || end_ns <= start_ns || end_ns > *cycle_ns {
-                        return Err(ScheduleError::Slot {
-                            index,
-                            start_ns,
-                            end_ns,
-                        });
-                    }
-                    before = end_ns;
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// The number of the release or slot that is current at a time; `None` between slots and
-    /// before the beginning. Numbers grow by one from each to the next.
-    #[inline]
-    fn current(&self, now_ns: u64) -> Option<u64> {
-        match self {
-            Schedule::Period {
-                period_ns,
-                offset_ns,
-            } => Some(now_ns.checked_sub(*offset_ns)? / period_ns),
-            Schedule::Slots {
-                cycle_ns,
-                origin_ns,
-                slots,
-            } => {
-                let since = now_ns.checked_sub(*origin_ns)?;
-                let (cycle, at) = (since / cycle_ns, since % cycle_ns);
-                let index = slots.iter().position(|&(s, e)| (s..e).contains(&at))?;
-                Some(cycle * slots.len() as u64 + index as u64)
-            }
-        }
-    }
-
-    /// When the release or slot with this number begins; `None` if there is none.
-    fn start(&self, number: u64) -> Option<u64> {
-        match self {
-            Schedule::Period {
-                period_ns,
-                offset_ns,
-            } => offset_ns.checked_add(number.checked_mul(*period_ns)?),
-            Schedule::Slots {
-                cycle_ns,
-                origin_ns,
-                slots,
-            } => {
-                let per_cycle = slots.len() as u64;
-                let cycle = number.checked_div(per_cycle)?;
-                let (start, _) = slots[(number % per_cycle) as usize];
-                origin_ns.checked_add(cycle.checked_mul(*cycle_ns)?.checked_add(start)?)
-            }
-        }
-    }
-
-    /// The first release or slot that begins after a time.
-    fn next_after(&self, now_ns: u64) -> Option<u64> {
-        let per_cycle = match self {
-            Schedule::Period { .. } => 1,
-            Schedule::Slots { slots, .. } => slots.len() as u64,
-        };
-        let first = match self {
-            Schedule::Period {
-                period_ns,
-                offset_ns,
-            } => now_ns.checked_sub(*offset_ns).map_or(0, |s| s / period_ns),
-            Schedule::Slots {
-                cycle_ns,
-                origin_ns,
-                ..
-            } => now_ns
-                .checked_sub(*origin_ns)
-                .map_or(0, |s| s / cycle_ns * per_cycle),
-        };
-        // One cycle and one more has it, wherever in the cycle the time lies.
-        (first..=first + per_cycle)
-            .filter_map(|number| self.start(number))
-            .find(|&start| start > now_ns)
-    }
-}
-
-/// The state of a task's inputs.
+/// The state of a task's inputs: what has arrived and was not used yet.
 #[derive(Debug, Clone)]
 pub struct Activation {
     inputs: Vec<Input>,
     arrived: Vec<u32>,
     condition: Condition,
-    schedule: Option<Schedule>,
+    releases: Option<Releases>,
     /// The first release or slot that was not used yet.
     next: u64,
     overruns: u64,
 }
 
 impl Activation {
-    /// A task without inputs and schedule is always ready.
+    /// Without items. A task without inputs and schedule is always ready.
     pub fn new(
         inputs: Vec<Input>,
         condition: Condition,
         schedule: Option<Schedule>,
     ) -> Result<Activation, ScheduleError> {
-        schedule.as_ref().map_or(Ok(()), Schedule::check)?;
         Ok(Activation {
             arrived: vec![0; inputs.len()],
             inputs,
             condition,
-            schedule,
+            releases: schedule.map(Releases::new).transpose()?,
             next: 0,
             overruns: 0,
         })
     }
 
-    /// The task may run from now on: releases that passed before are none that it has not used.
+    /// The task may run from now on: earlier releases are not overruns.
     pub fn start(&mut self, now_ns: u64) {
-        let current = self.schedule.as_ref().and_then(|s| s.current(now_ns));
+        let current = self.releases.as_ref().and_then(|r| r.current(now_ns));
         self.next = self.next.max(current.unwrap_or(0));
     }
 
@@ -245,22 +104,22 @@ impl Activation {
         self.arrived[input] = self.arrived[input].saturating_add(items);
     }
 
-    /// Items at an input that were not used yet are gone. Real-time safe.
+    /// Removes items from an input that were not used yet. Real-time safe.
     pub fn forget(&mut self, input: usize, items: u32) {
         self.arrived[input] = self.arrived[input].saturating_sub(items);
     }
 
-    /// The task decides itself what activates it.
+    /// Whether the condition is the task's own.
     pub fn has_predicate(&self) -> bool {
         matches!(self.condition, Condition::Predicate(_))
     }
 
-    /// Time is one of its inputs.
+    /// Whether time is one of its inputs.
     pub fn has_schedule(&self) -> bool {
-        self.schedule.is_some()
+        self.releases.is_some()
     }
 
-    /// What has arrived and was not used yet.
+    /// Number of items at each input that were not used yet.
     pub fn arrived(&self) -> &[u32] {
         &self.arrived
     }
@@ -279,27 +138,26 @@ impl Activation {
         match self.condition {
             Condition::All => inputs.all(|(i, &n)| i.threshold == 0 || i.triggers(n)),
             Condition::Any => inputs.any(|(i, &n)| i.triggers(n)),
-            Condition::Predicate(holds) => holds(&self.arrived),
+            Condition::Predicate(is_met) => is_met(&self.arrived),
         }
     }
 
-    /// Shall the task run now? With a schedule: data AND time. Real-time safe.
+    /// Whether the task may run now. With a schedule: data AND time. Real-time safe.
     #[inline]
     pub fn is_ready(&self, now_ns: u64) -> bool {
-        let in_time = match &self.schedule {
+        let in_time = match &self.releases {
             None => true,
-            Some(schedule) => schedule.current(now_ns).is_some_and(|n| n >= self.next),
+            Some(releases) => releases.current(now_ns).is_some_and(|n| n >= self.next),
         };
         in_time && self.has_data()
     }
 
-    /// When the release or slot began that is current; without a schedule, or between slots, `None`.
+    /// When the current release or slot began; `None` without a schedule, or between slots.
     pub fn released_ns(&self, now_ns: u64) -> Option<u64> {
-        let schedule = self.schedule.as_ref()?;
-        schedule.start(schedule.current(now_ns)?)
+        self.releases.as_ref()?.current_start_ns(now_ns)
     }
 
-    /// The task begins: what activated it is used up. Real-time safe.
+    /// An execution begins and uses the items and the release that activated it. Real-time safe.
     #[inline]
     pub fn begin(&mut self, now_ns: u64) {
         for (input, arrived) in self.inputs.iter().zip(&mut self.arrived) {
@@ -308,25 +166,28 @@ impl Activation {
                 Surplus::Drop => 0,
             };
         }
-        if let Some(current) = self.schedule.as_ref().and_then(|s| s.current(now_ns)) {
-            if matches!(self.schedule, Some(Schedule::Period { .. })) {
+        let Some(releases) = &self.releases else {
+            return;
+        };
+        if let Some(current) = releases.current(now_ns) {
+            if releases.is_periodic() {
                 self.overruns += current.saturating_sub(self.next);
             }
             self.next = current + 1;
         }
     }
 
-    /// When time alone may make the task ready: at once if its data is there and its slot is
-    /// open, else when the next one begins. `None` while it waits for data only.
+    /// When time alone may make the task ready: now if it has its data and its slot is open, else when
+    /// the next slot begins. `None` while it waits for data.
     pub fn wake_ns(&self, now_ns: u64) -> Option<u64> {
-        let schedule = self.schedule.as_ref()?;
+        let releases = self.releases.as_ref()?;
         if !self.has_data() {
             return None;
         }
-        if schedule.current(now_ns).is_some_and(|n| n >= self.next) {
+        if releases.current(now_ns).is_some_and(|n| n >= self.next) {
             return Some(now_ns);
         }
-        schedule.next_after(now_ns)
+        releases.next_start_ns(now_ns)
     }
 }
 
@@ -350,14 +211,10 @@ mod tests {
         a.arrive(1, 1);
         assert!(!a.is_ready(0));
         a.arrive(1, 2);
-        assert!(a.is_ready(0), "nobody waits for the third");
+        assert!(a.is_ready(0), "the task does not wait for the third");
         a.arrive(2, 5);
         a.begin(0);
-        assert_eq!(
-            a.arrived(),
-            [0, 1, 0],
-            "one too many is kept, the rest used"
-        );
+        assert_eq!(a.arrived(), [0, 1, 0], "one item is kept, the rest used");
         assert!(!a.is_ready(0));
     }
 
@@ -398,12 +255,8 @@ mod tests {
     }
 
     #[test]
-    fn a_shaper_runs_when_data_is_there_and_its_slot_is_open() {
-        let slots = Schedule::Slots {
-            cycle_ns: 100,
-            origin_ns: 1000,
-            slots: vec![(10, 15), (40, 45)],
-        };
+    fn a_shaper_runs_when_it_has_data_and_its_slot_is_open() {
+        let slots = Schedule::slots(100, 1000, [(10, 15), (40, 45)]);
         let mut a = Activation::new(vec![Input::EACH], Condition::All, Some(slots)).unwrap();
         assert_eq!(a.wake_ns(1000), None, "it waits for data");
         assert!(!a.is_ready(1012));
@@ -421,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_counts_the_releases_it_missed() {
+    fn a_period_counts_missed_releases() {
         let period = Schedule::Period {
             period_ns: 10,
             offset_ns: 5,
@@ -438,17 +291,17 @@ mod tests {
         a.start(99);
         assert!(a.is_ready(99));
         a.begin(106);
-        assert_eq!(a.overruns(), 4, "95 passed, those before were nobody's");
+        assert_eq!(
+            a.overruns(),
+            4,
+            "95 passed; those before the start do not count"
+        );
     }
 
     #[test]
     fn impossible_schedules_are_refused() {
         let slots = |slots: &[(u64, u64)]| {
-            let schedule = Schedule::Slots {
-                cycle_ns: 50,
-                origin_ns: 0,
-                slots: slots.to_vec(),
-            };
+            let schedule = Schedule::slots(50, 0, slots.to_vec());
             Activation::new(vec![], Condition::All, Some(schedule)).err()
         };
         assert_eq!(slots(&[(0, 10), (10, 50)]), None);
@@ -467,10 +320,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the schedule: never twice in one release or slot, never outside, and the time
-        /// to wake is the first at which it is ready.
+        /// For any schedule: a task runs at most once per release or slot and never outside, and
+        /// its wake-up time is the first at which it is ready.
         #[test]
-        fn time_is_kept(
+        fn a_task_runs_at_its_times_only(
             cycle in 1u64..50,
             origin in 0u64..40,
             cuts in prop::collection::btree_set(0u64..50, 0..8),
@@ -481,7 +334,7 @@ mod tests {
             let schedule = if periodic {
                 Schedule::Period { period_ns: cycle, offset_ns: origin }
             } else {
-                Schedule::Slots { cycle_ns: cycle, origin_ns: origin, slots: slots.clone() }
+                Schedule::slots(cycle, origin, slots.clone())
             };
             let mut a = Activation::new(vec![], Condition::All, Some(schedule)).unwrap();
             let mut used = std::collections::HashSet::new();

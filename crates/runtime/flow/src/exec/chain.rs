@@ -1,12 +1,13 @@
-//! Tasks in a fixed order on one thread: the hand-over from one to the next is a function call.
+//! Executor: tasks on one thread, in a fixed order. A hand-over from one task to the next is a
+//! function call.
 //!
-//! The data of a chain lies in a state of the user's own type, which each task gets by reference:
-//! nothing is queued, copied or looked up between tasks. What the chain keeps is only who has
-//! something to do.
+//! The data of a chain is in a state of the user's own type, and each task gets a reference to it.
+//! Nothing is queued, copied or looked up between tasks. The chain itself only records which tasks are
+//! ready.
 //!
 //! ```
-//! use onbeat_flow::activation::{Condition, Input, Schedule};
-//! use onbeat_flow::chain::{Chain, Outcome, TaskOptions};
+//! use onbeat_flow::activation::{Input, Schedule};
+//! use onbeat_flow::chain::{Chain, TaskOptions, TaskResult};
 //!
 //! #[derive(Default)]
 //! struct Car { front: f64, rear: f64, fused: f64, sent: Vec<f64> }
@@ -14,17 +15,17 @@
 //! let each_ms = |ms: u64| Some(Schedule::Period { period_ns: ms * 1_000_000, offset_ns: 0 });
 //! let mut chain = Chain::new(Car::default());
 //! let front = chain.task("front", TaskOptions { schedule: each_ms(10), ..Default::default() },
-//!     |car: &mut Car| { car.front += 1.0; Outcome::Output })?;
+//!     |car: &mut Car| { car.front += 1.0; TaskResult::Output })?;
 //! let rear = chain.task("rear", TaskOptions { schedule: each_ms(20), ..Default::default() },
-//!     |car: &mut Car| { car.rear += 2.0; Outcome::Output })?;
+//!     |car: &mut Car| { car.rear += 2.0; TaskResult::Output })?;
 //! let fusion = chain.task("fusion",
 //!     TaskOptions { inputs: vec![Input::EACH; 2], ..Default::default() },
-//!     |car: &mut Car| { car.fused = car.front + car.rear; Outcome::Output })?;
+//!     |car: &mut Car| { car.fused = car.front + car.rear; TaskResult::Output })?;
 //! // Leaves only in its slot, 5 to 6 ms into each 10 ms: data AND slot.
-//! let slot = Schedule::Slots { cycle_ns: 10_000_000, origin_ns: 0, slots: vec![(5_000_000, 6_000_000)] };
+//! let slot = Schedule::slots(10_000_000, 0, [(5_000_000, 6_000_000)]);
 //! let output = chain.task("output",
 //!     TaskOptions { inputs: vec![Input::EACH], schedule: Some(slot), ..Default::default() },
-//!     |car: &mut Car| { car.sent.push(car.fused); Outcome::Nothing })?;
+//!     |car: &mut Car| { car.sent.push(car.fused); TaskResult::Nothing })?;
 //! chain.connect(front, fusion, 0)?;
 //! chain.connect(rear, fusion, 1)?;
 //! chain.connect(fusion, output, 0)?;
@@ -32,31 +33,32 @@
 //! for ms in 0..30 {
 //!     chain.step(ms * 1_000_000);
 //! }
-//! // At 5 ms; and at 25 ms, when the third scan of the front has met the second of the rear.
+//! // At 5 ms, and at 25 ms with the third scan of the front and the second of the rear.
 //! assert_eq!(chain.state().sent, [3.0, 7.0]);
 //! # Ok::<(), onbeat_flow::chain::ChainError>(())
 //! ```
 
-use crate::exec::task::{dot, Core, Ran, TaskError};
-use crate::wait::clock;
-use crate::wait::Waker;
+use super::dot::{dot, Arrow, Group};
+use super::execution::{Completion, TaskCore};
+use super::options::TaskError;
+use crate::wait::{clock, Waker};
 use std::sync::atomic::{AtomicBool, Ordering};
 use thiserror::Error;
 
-pub use crate::exec::task::{Outcome, Overrun, TaskOptions, TaskStats};
+pub use super::options::{Overrun, TaskOptions, TaskResult, TaskStats};
 
-/// Why a chain cannot be built as asked.
+/// Why a chain cannot be built.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ChainError {
-    /// A task cannot be had as asked.
+    /// A task is impossible.
     #[error(transparent)]
     Task(#[from] TaskError),
-    /// A task hands over to later ones only.
+    /// Outputs go to later tasks only.
     #[error("'{to}' runs before '{from}': add the tasks in the order in which they run")]
     Order {
-        /// From which.
+        /// Name of the sending task.
         from: String,
-        /// To which.
+        /// Name of the receiving task.
         to: String,
     },
 }
@@ -65,33 +67,44 @@ pub enum ChainError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskId(usize);
 
-struct Task<S> {
-    core: Core,
-    run: Box<dyn FnMut(&mut S) -> Outcome + Send>,
-    /// Tasks and their links that its output goes to.
-    outputs: Vec<(usize, usize)>,
-    /// The same with the number of the input, to be drawn.
-    drawn: Vec<(usize, usize)>,
+/// A connection to a later task.
+struct Output {
+    task: usize,
+    source: usize,
+    input: usize,
 }
 
-/// Something outside that is asked for items.
+struct ChainTask<S> {
+    core: TaskCore,
+    run: Box<dyn FnMut(&mut S) -> TaskResult + Send>,
+    outputs: Vec<Output>,
+}
+
+/// What a feed returns.
+#[derive(Clone, Copy, PartialEq)]
+enum FeedCounts {
+    /// New items.
+    Arrived,
+    /// All items that wait outside.
+    Waiting,
+}
+
+/// A source of items outside the chain.
 struct Feed<S> {
     poll: Box<dyn FnMut(&mut S) -> u32 + Send>,
-    /// It says how many wait, and not how many came.
-    waiting: bool,
-    /// Task and link that they go to.
-    to: usize,
-    link: usize,
+    counts: FeedCounts,
+    task: usize,
+    source: usize,
 }
 
 /// Tasks in the order in which they were added, and the state that they share.
 pub struct Chain<S> {
     state: S,
-    tasks: Vec<Task<S>>,
+    tasks: Vec<ChainTask<S>>,
     feeds: Vec<Feed<S>>,
-    stopped: bool,
-    /// What time alone makes run does not any more.
-    draining: bool,
+    is_stopped: bool,
+    /// Time alone activates no task.
+    is_draining: bool,
     name: String,
 }
 
@@ -101,73 +114,75 @@ impl<S> Chain<S> {
         Chain::named("chain", state)
     }
 
-    /// The same with a name of its own, which recordings show before those of the tasks.
+    /// As [`Chain::new`], with a name. In recordings it stands before those of the tasks.
     pub fn named(name: &str, state: S) -> Chain<S> {
         Chain {
             state,
             tasks: Vec::new(),
             feeds: Vec::new(),
-            stopped: false,
-            draining: false,
+            is_stopped: false,
+            is_draining: false,
             name: name.into(),
         }
     }
 
-    /// Adds a task, to run after those that are there.
+    /// Adds a task, which runs after those added before.
     pub fn task(
         &mut self,
         name: &str,
         options: TaskOptions,
-        run: impl FnMut(&mut S) -> Outcome + Send + 'static,
+        run: impl FnMut(&mut S) -> TaskResult + Send + 'static,
     ) -> Result<TaskId, ChainError> {
-        self.tasks.push(Task {
-            core: Core::new(&self.name, name, options)?,
+        self.tasks.push(ChainTask {
+            core: TaskCore::new(&self.name, name, options)?,
             run: Box::new(run),
             outputs: Vec::new(),
-            drawn: Vec::new(),
         });
         Ok(TaskId(self.tasks.len() - 1))
     }
 
-    /// What one task brings arrives at an input of a later one. A task may have several followers,
+    /// Connects one task's output to an input of a later one. An output may have several receivers,
     /// and an input several sources.
     pub fn connect(&mut self, from: TaskId, to: TaskId, input: usize) -> Result<(), ChainError> {
         self.tasks[to.0].core.check_input(input)?;
-        let source = self.tasks[from.0].core.name.clone();
+        let name = self.tasks[from.0].core.name.clone();
+        let receiver = &mut self.tasks[to.0].core;
         if to.0 <= from.0 {
             return Err(ChainError::Order {
-                from: source,
-                to: self.tasks[to.0].core.name.clone(),
+                from: name,
+                to: receiver.name.clone(),
             });
         }
-        let link = self.tasks[to.0].core.link(&self.name, &source, input);
-        let source = &mut self.tasks[from.0];
-        source.outputs.push((to.0, link));
-        source.drawn.push((to.0, input));
+        let source = receiver.add_source(&self.name, &name, input);
+        self.tasks[from.0].outputs.push(Output {
+            task: to.0,
+            source,
+            input,
+        });
         Ok(())
     }
 
-    /// Asks `poll` at the beginning of each step how many items came from outside, and are now in
-    /// the state, for example from a channel's consumer.
+    /// Feeds an input from outside, for example from a channel's consumer. At the start of each step
+    /// `poll` moves items into the state and returns how many they are.
     pub fn feed(
         &mut self,
         to: TaskId,
         input: usize,
         poll: impl FnMut(&mut S) -> u32 + Send + 'static,
     ) -> Result<(), ChainError> {
-        self.add_feed(to, input, Box::new(poll), false)
+        self.add_feed(to, input, Box::new(poll), FeedCounts::Arrived)
     }
 
-    /// Asks at the beginning of each step how many items *wait* outside, for example in a channel
-    /// whose consumer is part of the state. The task takes them there, so that they stay in the
-    /// channel, and its policy holds, until then.
+    /// Feeds an input from outside, for example from a channel whose consumer is part of the state. At
+    /// the start of each step `waiting` returns how many items *wait* there. The task takes them
+    /// itself, so that until then the channel's policy applies to them.
     pub fn feed_waiting(
         &mut self,
         to: TaskId,
         input: usize,
         waiting: impl FnMut(&mut S) -> u32 + Send + 'static,
     ) -> Result<(), ChainError> {
-        self.add_feed(to, input, Box::new(waiting), true)
+        self.add_feed(to, input, Box::new(waiting), FeedCounts::Waiting)
     }
 
     fn add_feed(
@@ -175,85 +190,93 @@ impl<S> Chain<S> {
         to: TaskId,
         input: usize,
         poll: Box<dyn FnMut(&mut S) -> u32 + Send>,
-        waiting: bool,
+        counts: FeedCounts,
     ) -> Result<(), ChainError> {
         let core = &mut self.tasks[to.0].core;
         core.check_input(input)?;
-        let source = format!("{}/{input}", core.name);
-        let link = core.link(&self.name, &source, input);
+        let name = format!("{}/{input}", core.name);
+        let source = core.add_source(&self.name, &name, input);
         self.feeds.push(Feed {
             poll,
-            waiting,
-            to: to.0,
-            link,
+            counts,
+            task: to.0,
+            source,
         });
         Ok(())
     }
 
-    /// Runs each task that is ready, once, in order; how many ran. Real-time safe as far as the
-    /// tasks are: no allocation, no lock, no system call, and the clock is only read for deadlines.
+    /// Runs each ready task once, in order; returns how many ran. Real-time safe if the tasks are: no
+    /// allocation, no lock, no system call, and the clock is read only for deadlines.
     pub fn step(&mut self, now_ns: u64) -> usize {
-        if self.stopped {
+        if self.is_stopped {
             return 0;
         }
-        for feed in &mut self.feeds {
-            let items = (feed.poll)(&mut self.state);
-            let core = &mut self.tasks[feed.to].core;
-            if feed.waiting {
-                core.level(feed.link, items);
-            } else if items > 0 {
-                core.arrive(feed.link, items);
-            }
-        }
-        let mut ran = 0;
+        self.poll_feeds();
+        let mut executions = 0;
         for index in 0..self.tasks.len() {
             let (done, later) = self.tasks.split_at_mut(index + 1);
             let task = &mut done[index];
-            if (self.draining && task.core.is_source) || !task.core.activation.is_ready(now_ns) {
+            if (self.is_draining && task.core.is_source) || !task.core.activation.is_ready(now_ns) {
                 continue;
             }
-            ran += 1;
+            executions += 1;
             match task.core.execute(now_ns, || (task.run)(&mut self.state)) {
-                Ran::Output => {
-                    for &(to, link) in &task.outputs {
-                        later[to - index - 1].core.arrive(link, 1);
+                Completion::Output => {
+                    for output in &task.outputs {
+                        let receiver = &mut later[output.task - index - 1];
+                        receiver.core.arrive(output.source, 1);
                     }
                 }
-                Ran::Nothing => {}
-                Ran::Stop => {
-                    self.stopped = true;
-                    return ran;
+                Completion::Nothing => {}
+                Completion::Stop => {
+                    self.is_stopped = true;
+                    return executions;
                 }
             }
         }
-        ran
+        executions
     }
 
-    /// Steps whenever there is something to do, and sleeps in between: until something arrives by a
-    /// consumer on this waker, or until the time of a task has come. Ends when `stop` is set (and
-    /// the waker woken), or when an overrun stops the chain. All on the calling thread, whose
-    /// policy, priority and CPU are the caller's to set.
+    #[inline]
+    fn poll_feeds(&mut self) {
+        for feed in &mut self.feeds {
+            let items = (feed.poll)(&mut self.state);
+            let core = &mut self.tasks[feed.task].core;
+            match feed.counts {
+                FeedCounts::Waiting => {
+                    core.set_waiting(feed.source, items);
+                }
+                FeedCounts::Arrived if items > 0 => core.arrive(feed.source, items),
+                FeedCounts::Arrived => {}
+            }
+        }
+    }
+
+    /// Steps whenever a task is ready, and sleeps in between: until an item arrives at a consumer on
+    /// this waker, or until the time of a task has come. Ends when `stop` is set (and the waker
+    /// woken), or when an overrun stops the chain. Runs on the calling thread, whose policy, priority
+    /// and CPUs are the caller's.
     pub fn run(&mut self, waker: &Waker, stop: &AtomicBool) {
-        let over = |chain: &Self| chain.stopped || stop.load(Ordering::Acquire);
+        let is_over = |chain: &Self| chain.is_stopped || stop.load(Ordering::Acquire);
         let now_ns = clock::now_ns();
         let tasks = self.tasks.iter_mut();
         tasks.for_each(|t| t.core.activation.start(now_ns));
-        while !over(self) {
+        while !is_over(self) {
             let now_ns = clock::now_ns();
             if self.step(now_ns) == 0 {
                 let wake_ns = self.wake_ns(now_ns);
-                waker.wait(wake_ns, || over(self) || self.step(clock::now_ns()) > 0);
+                waker.wait(wake_ns, || is_over(self) || self.step(clock::now_ns()) > 0);
             }
         }
     }
 
-    /// Runs until no input is pending: what has arrived is worked off, also what waits for a slot,
-    /// and nothing is released by time alone. Sleeps until a slot where it must; `stop` ends it
-    /// earlier, once `waker` is woken.
+    /// Runs until no input is pending: tasks use all items that have arrived, also those that wait for
+    /// a slot, and time alone activates none. Sleeps until a slot where necessary. Setting `stop` and
+    /// waking `waker` ends it earlier.
     pub fn drain(&mut self, waker: &Waker, stop: &AtomicBool) {
-        self.draining = true;
-        let over = |chain: &Self| chain.stopped || stop.load(Ordering::Acquire);
-        while !over(self) {
+        self.is_draining = true;
+        let is_over = |chain: &Self| chain.is_stopped || stop.load(Ordering::Acquire);
+        while !is_over(self) {
             let now_ns = clock::now_ns();
             if self.step(now_ns) > 0 {
                 continue;
@@ -262,51 +285,57 @@ impl<S> Chain<S> {
                 break;
             };
             waker.wait(Some(wake_ns), || {
-                over(self) || self.step(clock::now_ns()) > 0
+                is_over(self) || self.step(clock::now_ns()) > 0
             });
         }
-        self.draining = false;
+        self.is_draining = false;
     }
 
-    /// The next time at which a task may be ready without anything arriving; `None` if all wait
-    /// for data.
+    /// The next time at which a task may be ready without a new item; `None` if all wait for items.
     pub fn wake_ns(&self, now_ns: u64) -> Option<u64> {
         self.tasks
             .iter()
-            .filter(|t| !(self.draining && t.core.is_source))
+            .filter(|t| !(self.is_draining && t.core.is_source))
             .filter_map(|t| t.core.activation.wake_ns(now_ns))
             .min()
     }
 
-    /// An overrun has stopped the chain.
+    /// Whether an overrun has stopped the chain.
     pub fn is_stopped(&self) -> bool {
-        self.stopped
+        self.is_stopped
     }
 
-    /// What the tasks share.
+    /// The state that the tasks share.
     pub fn state(&self) -> &S {
         &self.state
     }
 
-    /// What the tasks share, to be changed between steps.
+    /// The state that the tasks share, to be changed between steps.
     pub fn state_mut(&mut self) -> &mut S {
         &mut self.state
     }
 
-    /// What a task has done so far.
+    /// Counters of a task.
     pub fn stats(&self, task: TaskId) -> TaskStats {
         self.tasks[task.0].core.stats()
     }
 
-    /// The chain as a graph for graphviz.
+    /// Draws the chain for graphviz.
     pub fn to_dot(&self) -> String {
         let tasks = self.tasks.iter().enumerate();
         let boxes = tasks
             .clone()
             .map(|(i, t)| (i, format!("{}. {}", i + 1, t.core.name)))
             .collect();
-        let edges = tasks.flat_map(|(i, t)| t.drawn.iter().map(move |&(to, n)| (i, to, n)));
-        dot("chain", &[(String::new(), boxes)], edges)
+        let arrows = tasks.flat_map(|(from, t)| {
+            t.outputs.iter().map(move |o| Arrow {
+                from,
+                to: o.task,
+                input: o.input,
+            })
+        });
+        let label = String::new();
+        dot("chain", &[Group { label, boxes }], arrows)
     }
 }
 
@@ -333,32 +362,32 @@ mod tests {
     }
 
     #[test]
-    fn what_a_task_brings_is_used_in_the_same_step_by_everybody_behind_it() {
+    fn an_output_is_used_in_the_same_step_by_all_tasks_that_follow() {
         let mut chain = Chain::new(Vec::new());
-        let note = |name: &'static str, outcome| {
+        let note = |name: &'static str, result| {
             move |log: &mut Vec<&'static str>| {
                 log.push(name);
-                outcome
+                result
             }
         };
         let a = chain
-            .task("a", every_ns(10), note("a", Outcome::Output))
+            .task("a", every_ns(10), note("a", TaskResult::Output))
             .unwrap();
         let b = chain
-            .task("b", each(1), note("b", Outcome::Nothing))
+            .task("b", each(1), note("b", TaskResult::Nothing))
             .unwrap();
         let c = chain
-            .task("c", each(1), note("c", Outcome::Output))
+            .task("c", each(1), note("c", TaskResult::Output))
             .unwrap();
         let d = chain
-            .task("d", each(2), note("d", Outcome::Output))
+            .task("d", each(2), note("d", TaskResult::Output))
             .unwrap();
         chain.connect(a, b, 0).unwrap();
         chain.connect(a, c, 0).unwrap();
         chain.connect(b, d, 0).unwrap();
         chain.connect(c, d, 1).unwrap();
         assert_eq!(chain.step(0), 3);
-        assert_eq!(chain.state()[..], ["a", "b", "c"], "b gave d nothing");
+        assert_eq!(chain.state()[..], ["a", "b", "c"], "b had no output for d");
         assert_eq!((chain.step(5), chain.wake_ns(5)), (0, Some(10)));
         assert_eq!(chain.stats(a).executions, 1);
         let dot = chain.to_dot();
@@ -366,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_is_late_is_counted_and_treated_as_asked() {
+    fn a_late_task_is_counted_and_handled_as_configured() {
         for (overrun, followed, stopped) in [
             (Overrun::Continue, 1, false),
             (Overrun::Skip, 0, false),
@@ -381,12 +410,12 @@ mod tests {
             let first = chain
                 .task("slow", slow, |_| {
                     std::thread::sleep(std::time::Duration::from_millis(1));
-                    Outcome::Output
+                    TaskResult::Output
                 })
                 .unwrap();
             let count = |n: &mut i32| {
                 *n += 1;
-                Outcome::Nothing
+                TaskResult::Nothing
             };
             let second = chain.task("next", each(1), count).unwrap();
             chain.connect(first, second, 0).unwrap();
@@ -400,12 +429,12 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_outside_is_asked_for_at_each_step() {
+    fn feeds_are_polled_in_each_step() {
         let mut chain = Chain::new((vec![3, 0, 1], 0));
         let task = chain
             .task("sum", each(1), |s: &mut (Vec<u32>, u32)| {
                 s.1 += 1;
-                Outcome::Nothing
+                TaskResult::Nothing
             })
             .unwrap();
         chain.feed(task, 0, |s| s.0.pop().unwrap_or(0)).unwrap();
@@ -416,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_chain_sleeps_until_something_arrives_or_a_time_has_come() {
+    fn a_running_chain_sleeps_until_an_item_or_a_release() {
         use crate::{Channel, Options, Policy};
         struct State {
             sum: u64,
@@ -429,22 +458,22 @@ mod tests {
         let tick = chain
             .task("tick", every_ns(2_000_000), |s: &mut State| {
                 s.ticks += 1;
-                Outcome::Nothing
+                TaskResult::Nothing
             })
             .unwrap();
-        let (done, place) = (std::sync::Arc::clone(&stop), waker.clone());
+        let (done, sleeper) = (std::sync::Arc::clone(&stop), waker.clone());
         let add = chain
             .task("add", each(1), move |s: &mut State| {
                 if s.sum == 4950 && s.ticks >= 3 {
                     done.store(true, Ordering::Release);
-                    place.wake();
+                    sleeper.wake();
                 }
-                Outcome::Nothing
+                TaskResult::Nothing
             })
             .unwrap();
         chain
             .feed(add, 0, move |s| {
-                // All that is there, or one more look once it has all come.
+                // All items, or once all have come one more execution.
                 let mut items = u32::from(s.sum == 4950);
                 while let Some(item) = consumer.receive() {
                     s.sum += u64::from(item[0]);
@@ -467,12 +496,12 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_run_is_refused_by_name() {
+    fn impossible_tasks_and_connections_are_refused_by_name() {
         let mut chain = Chain::new(());
-        let refused = chain.task("t", TaskOptions::default(), |()| Outcome::Nothing);
+        let refused = chain.task("t", TaskOptions::default(), |()| TaskResult::Nothing);
         assert!(refused.unwrap_err().to_string().contains("'t'"));
-        let a = chain.task("a", each(1), |()| Outcome::Nothing).unwrap();
-        let b = chain.task("b", each(1), |()| Outcome::Nothing).unwrap();
+        let a = chain.task("a", each(1), |()| TaskResult::Nothing).unwrap();
+        let b = chain.task("b", each(1), |()| TaskResult::Nothing).unwrap();
         assert!(matches!(
             chain.connect(b, a, 0),
             Err(ChainError::Order { .. })

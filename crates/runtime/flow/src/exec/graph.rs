@@ -1,15 +1,14 @@
-//! Tasks on several threads in an order that is fixed before the start.
+//! Executor: tasks on several threads, in an order that is fixed before the start.
 //!
-//! Who hands over to whom must have no circle. Which task runs on which thread, and in which order
-//! there, is computed from what the tasks cost (list scheduling: the task with the longest way to
-//! the end goes first, to the thread on which it ends earliest), or stated. Each thread goes through
-//! its tasks in this order again and again, runs what is ready, passes over what is not, and sleeps
-//! when nothing is: what a [`crate::chain::Chain`] does, on several threads at once.
+//! The connections must have no circle. Threads and order are given, or computed from the costs of the
+//! tasks by list scheduling: the task with the longest path to an end comes first, on the thread where
+//! it ends earliest. Each thread goes through its tasks in this order again and again. It runs those
+//! that are ready and sleeps when none is: a [`crate::chain::Chain`] on several threads.
 //!
 //! ```
 //! use onbeat_flow::activation::{Input, Schedule};
 //! use onbeat_flow::graph::Graph;
-//! use onbeat_flow::task::{Outcome, Task, TaskOptions};
+//! use onbeat_flow::task::{Task, TaskOptions, TaskResult};
 //! use onbeat_flow::thread::ThreadOptions;
 //! use onbeat_flow::{Channel, Options, Policy};
 //!
@@ -23,13 +22,13 @@
 //!
 //! let mut graph = Graph::new("perception", vec![ThreadOptions::new("a"), ThreadOptions::new("b")]);
 //! let front = graph.task(Task::new("front", every_ms, lidar, |lidar| {
-//!     lidar.send(b"8 points").map_or(Outcome::Nothing, |_| Outcome::Output)
+//!     lidar.send(b"8 points").map_or(TaskResult::Nothing, |_| TaskResult::Output)
 //! }).cost(100_000))?;
 //! let filter = graph.task(Task::new("filter", each(1), points, |points| {
-//!     points.newest().map_or(Outcome::Nothing, |_| Outcome::Output)
+//!     points.newest().map_or(TaskResult::Nothing, |_| TaskResult::Output)
 //! }).cost(500_000))?;
-//! let map = graph.task(Task::new("map", each(1), (), |()| Outcome::Output).cost(400_000))?;
-//! let fuse = graph.task(Task::new("fuse", each(2), (), |()| Outcome::Nothing).cost(50_000))?;
+//! let map = graph.task(Task::new("map", each(1), (), |()| TaskResult::Output).cost(400_000))?;
+//! let fuse = graph.task(Task::new("fuse", each(2), (), |()| TaskResult::Nothing).cost(50_000))?;
 //! graph.connect(front, filter, 0)?;
 //! graph.connect(front, map, 0)?;
 //! graph.connect(filter, fuse, 0)?;
@@ -43,25 +42,30 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use crate::exec::pool::{self, Lane, Program, Running, TaskId};
-use crate::exec::task::{dot, Task, TaskError};
-use crate::exec::thread::{ThreadError, ThreadOptions};
+use super::dot::{dot, Group};
+use super::options::TaskError;
+use super::order::{circle, list_schedule, Job};
+use super::pool::{self, Running};
+use super::program::{Program, TaskId};
+use super::task::Task;
+use super::thread::{ThreadError, ThreadOptions};
+use super::worker::Worker;
 use crate::wait::Waker;
 use thiserror::Error;
 
-/// Why a graph cannot run as asked.
+/// Why a graph cannot run.
 #[derive(Debug, Error)]
 pub enum GraphError {
-    /// A task cannot be had as asked.
+    /// A task is impossible.
     #[error(transparent)]
     Task(#[from] TaskError),
-    /// A thread cannot be had as asked; none was started.
+    /// A thread cannot get its settings; none was started.
     #[error(transparent)]
     Thread(#[from] ThreadError),
-    /// There is nobody to run it.
+    /// There is no thread to run the tasks.
     #[error("graph '{graph}' has no thread: give it at least one")]
     NoThreads {
-        /// Its name.
+        /// Name of the graph.
         graph: String,
     },
     /// There is no such thread.
@@ -69,96 +73,92 @@ pub enum GraphError {
         "task '{task}' is to run on thread {thread}, but there are {threads}: threads count from 0"
     )]
     NoThread {
-        /// Its name.
+        /// Name of the task.
         task: String,
-        /// As it was given.
+        /// The number that was given.
         thread: usize,
-        /// How many there are.
+        /// Number of threads.
         threads: usize,
     },
-    /// A feed wakes one thread, which has to be known.
-    #[error("task '{task}' gets items from outside, so it must be known on which thread: say `on` which, and put the consumer on that thread's waker")]
+    /// A feed wakes one thread, so that the task must be assigned to it.
+    #[error("task '{task}' gets items from outside, so its thread must be known: assign it with `on`, and put the consumer on that thread's waker")]
     FedAnywhere {
-        /// Its name.
+        /// Name of the task.
         task: String,
     },
-    /// Tasks that wait for one another.
+    /// Connections form a circle.
     #[error("these tasks wait for one another in a circle: {}: remove one of the connections", path.join(" -> "))]
     Circle {
-        /// Their names, the first one again at the end.
+        /// Names of the tasks, the first one again at the end.
         path: Vec<String>,
     },
-    /// An order in which tasks wait for one another.
-    #[error("in this order these tasks wait for one another: {}: put each behind what it waits for", path.join(" -> "))]
+    /// Connections and the given order together form a circle.
+    #[error("in this order these tasks wait for one another: {}: put each behind its predecessors", path.join(" -> "))]
     Deadlock {
-        /// Their names, the first one again at the end.
+        /// Names of the tasks, the first one again at the end.
         path: Vec<String>,
     },
-    /// An order that is none of all tasks.
+    /// The given order does not contain each task once.
     #[error("task '{task}' stands {times} times in the order: name every task once")]
     Incomplete {
-        /// Its name.
+        /// Name of the task.
         task: String,
-        /// How often.
+        /// How often the order contains it.
         times: usize,
     },
-    /// An order against what a task asked for.
+    /// The given order contradicts a task's thread.
     #[error("task '{task}' is to run on thread {thread}, but the order has it on another: change one of the two")]
     Elsewhere {
-        /// Its name.
+        /// Name of the task.
         task: String,
-        /// As the task has it.
+        /// The thread that the task is assigned to.
         thread: usize,
     },
-    /// An order for other threads than there are.
+    /// The given order is for another number of threads.
     #[error("the order is for {given} threads, but there are {threads}: give one list for each")]
     Threads {
-        /// As it was given.
+        /// Number of threads in the order.
         given: usize,
-        /// How many there are.
+        /// Number of threads of the graph.
         threads: usize,
     },
 }
 
-/// Tasks, and who hands over to whom, to be started.
+/// Tasks and connections, to be started.
 pub struct Graph {
     program: Program,
-    stated: Option<Vec<Vec<usize>>>,
+    /// The order, if it is given.
+    given: Option<Vec<Vec<usize>>>,
 }
 
 impl Graph {
-    /// No tasks yet, on these threads. The name stands before those of the tasks in recordings.
+    /// A graph without tasks, for these threads. In recordings its name stands before those of the
+    /// tasks.
     pub fn new(name: &str, threads: Vec<ThreadOptions>) -> Graph {
         Graph {
             program: Program::new(name, threads),
-            stated: None,
+            given: None,
         }
     }
 
     /// Adds a task.
     pub fn task<S: Send + 'static>(&mut self, task: Task<S>) -> Result<TaskId, GraphError> {
-        let parts = task.into_parts(&self.program.name)?;
+        let task = task.erase(&self.program.name)?;
         let threads = self.program.threads.len();
-        match parts.thread {
-            Some(thread) if thread >= threads => {
-                return Err(GraphError::NoThread {
-                    task: parts.core.name,
-                    thread,
-                    threads,
-                })
-            }
-            None if parts.fed && threads > 1 => {
-                return Err(GraphError::FedAnywhere {
-                    task: parts.core.name,
-                })
-            }
-            _ => {}
+        match task.thread {
+            Some(thread) if thread >= threads => Err(GraphError::NoThread {
+                task: task.core.name,
+                thread,
+                threads,
+            }),
+            None if task.is_fed && threads > 1 => Err(GraphError::FedAnywhere {
+                task: task.core.name,
+            }),
+            _ => Ok(self.program.add(task)),
         }
-        self.program.tasks.push(parts);
-        Ok(TaskId(self.program.tasks.len() - 1))
     }
 
-    /// What one task brings arrives at an input of another. A task may have several followers, and
+    /// Connects one task's output to an input of another. An output may have several receivers, and
     /// an input several sources.
     pub fn connect(&mut self, from: TaskId, to: TaskId, input: usize) -> Result<(), GraphError> {
         Ok(self.program.connect(from, to, input)?)
@@ -172,10 +172,10 @@ impl Graph {
         self.program.wakers[thread].clone()
     }
 
-    /// States the order instead of computing it: all tasks, by thread.
+    /// Gives the order instead of computing it: all tasks, by thread.
     pub fn set_order(&mut self, order: Vec<Vec<TaskId>>) {
         let order = order.into_iter();
-        self.stated = Some(
+        self.given = Some(
             order
                 .map(|t| t.into_iter().map(|id| id.0).collect())
                 .collect(),
@@ -188,7 +188,7 @@ impl Graph {
         Ok(order.map(|t| t.into_iter().map(TaskId).collect()).collect())
     }
 
-    /// Starts all threads: each once all of them have what they were asked to have, or none.
+    /// Starts all threads once each has its settings, or none.
     pub fn start(self) -> Result<Running, GraphError> {
         let order = self.plan()?;
         Ok(pool::start(self.program, &order, None, step)?)
@@ -208,32 +208,47 @@ impl Graph {
     }
 
     fn plan(&self) -> Result<Vec<Vec<usize>>, GraphError> {
-        if self.program.threads.is_empty() {
+        let threads = self.program.threads.len();
+        if threads == 0 {
             return Err(GraphError::NoThreads {
                 graph: self.program.name.clone(),
             });
         }
-        let followers = self.followers();
-        if let Some(path) = circle(&followers) {
+        if let Some(path) = circle(&self.followers()) {
             let path = self.names(&path);
             return Err(GraphError::Circle { path });
         }
-        match &self.stated {
-            None => Ok(self.list_schedule(&followers)),
+        match &self.given {
+            None => Ok(list_schedule(&self.jobs(), threads)),
             Some(order) => {
-                self.check(order, followers)?;
+                self.check(order)?;
                 Ok(order.clone())
             }
         }
     }
 
-    /// Is a stated order one of all tasks, each on a thread that it may be on, in which nobody
-    /// waits for a later one?
-    fn check(
-        &self,
-        order: &[Vec<usize>],
-        mut followers: Vec<Vec<usize>>,
-    ) -> Result<(), GraphError> {
+    fn jobs(&self) -> Vec<Job> {
+        let mut jobs: Vec<Job> = self
+            .program
+            .tasks
+            .iter()
+            .map(|task| Job {
+                cost_ns: task.cost_ns,
+                thread: task.thread,
+                followers: Vec::new(),
+                predecessors: Vec::new(),
+            })
+            .collect();
+        for c in &self.program.connections {
+            jobs[c.from].followers.push(c.to);
+            jobs[c.to].predecessors.push(c.from);
+        }
+        jobs
+    }
+
+    /// Checks a given order: it contains all tasks, each on a thread where it may run, and no task
+    /// waits for a later one.
+    fn check(&self, order: &[Vec<usize>]) -> Result<(), GraphError> {
         let threads = self.program.threads.len();
         if order.len() != threads {
             return Err(GraphError::Threads {
@@ -241,18 +256,19 @@ impl Graph {
                 threads,
             });
         }
-        for (task, parts) in self.program.tasks.iter().enumerate() {
-            let name = || parts.core.name.clone();
-            let times = order.iter().flatten().filter(|&&t| t == task).count();
+        for (index, task) in self.program.tasks.iter().enumerate() {
+            let name = || task.core.name.clone();
+            let times = order.iter().flatten().filter(|&&t| t == index).count();
             if times != 1 {
                 let task = name();
                 return Err(GraphError::Incomplete { task, times });
             }
-            if let Some(thread) = parts.thread.filter(|&t| !order[t].contains(&task)) {
+            if let Some(thread) = task.thread.filter(|&t| !order[t].contains(&index)) {
                 let task = name();
                 return Err(GraphError::Elsewhere { task, thread });
             }
         }
+        let mut followers = self.followers();
         for tasks in order {
             for pair in tasks.windows(2) {
                 followers[pair[0]].push(pair[1]);
@@ -266,55 +282,7 @@ impl Graph {
         }
     }
 
-    /// List scheduling: by the longest way to the end, to where it ends earliest.
-    fn list_schedule(&self, followers: &[Vec<usize>]) -> Vec<Vec<usize>> {
-        let tasks = &self.program.tasks;
-        let mut before = vec![Vec::new(); tasks.len()];
-        for c in &self.program.connections {
-            before[c.to].push(c.from);
-        }
-        // Longest way to the end, from the ends back.
-        let mut way = vec![0u64; tasks.len()];
-        let mut left: Vec<usize> = followers.iter().map(Vec::len).collect();
-        let mut done: Vec<usize> = (0..tasks.len()).filter(|&t| left[t] == 0).collect();
-        while let Some(task) = done.pop() {
-            let behind = followers[task].iter().map(|&f| way[f]).max();
-            way[task] = tasks[task].cost_ns.saturating_add(behind.unwrap_or(0));
-            for &b in &before[task] {
-                left[b] -= 1;
-                if left[b] == 0 {
-                    done.push(b);
-                }
-            }
-        }
-        let mut order = vec![Vec::new(); self.program.threads.len()];
-        let mut free_ns = vec![0u64; order.len()];
-        let mut end_ns: Vec<Option<u64>> = vec![None; tasks.len()];
-        let mut at = vec![0; tasks.len()];
-        for _ in tasks {
-            let open = (0..tasks.len())
-                .filter(|&t| end_ns[t].is_none() && before[t].iter().all(|&b| end_ns[b].is_some()));
-            let Some(task) = open.min_by_key(|&t| (std::cmp::Reverse(way[t]), t)) else {
-                break;
-            };
-            let ready_ns = before[task].iter().filter_map(|&b| end_ns[b]).max();
-            let start_ns = |thread: usize| ready_ns.unwrap_or(0).max(free_ns[thread]);
-            // Where two are equal: where what it waits for last runs, which saves a hand-over.
-            let last = before[task].iter().max_by_key(|&&b| end_ns[b]);
-            let away = |thread: usize| last.is_some_and(|&b| at[b] != thread);
-            let thread = tasks[task].thread.unwrap_or_else(|| {
-                (0..order.len())
-                    .min_by_key(|&t| (start_ns(t), away(t), t))
-                    .unwrap_or(0)
-            });
-            let end = start_ns(thread).saturating_add(tasks[task].cost_ns);
-            (end_ns[task], free_ns[thread], at[task]) = (Some(end), end, thread);
-            order[thread].push(task);
-        }
-        order
-    }
-
-    /// Tasks and hand-overs as a graph for graphviz, grouped by thread and numbered in its order.
+    /// Draws tasks and connections for graphviz, grouped by thread and numbered in its order.
     pub fn to_dot(&self) -> String {
         let name = |t: usize| &self.program.tasks[t].core.name;
         let groups: Vec<_> = match self.plan() {
@@ -324,72 +292,37 @@ impl Graph {
                 .map(|(tasks, thread)| {
                     let boxes = tasks.iter().enumerate();
                     let boxes = boxes.map(|(i, &t)| (t, format!("{}. {}", i + 1, name(t))));
-                    (thread.name.clone(), boxes.collect())
+                    Group {
+                        label: thread.name.clone(),
+                        boxes: boxes.collect(),
+                    }
                 })
                 .collect(),
-            // What cannot run is drawn all the same, so that one sees why.
+            // A graph that cannot run is drawn too, to show why.
             Err(_) => {
                 let boxes = (0..self.program.tasks.len()).map(|t| (t, name(t).clone()));
-                vec![(String::new(), boxes.collect())]
+                vec![Group {
+                    label: String::new(),
+                    boxes: boxes.collect(),
+                }]
             }
         };
         dot("graph", &groups, self.program.arrows())
     }
 }
 
-/// A circle among tasks, its first one again at the end.
-fn circle(followers: &[Vec<usize>]) -> Option<Vec<usize>> {
-    #[derive(Clone, Copy, PartialEq)]
-    enum Seen {
-        Not,
-        OnTheWay,
-        Done,
-    }
-    let mut seen = vec![Seen::Not; followers.len()];
-    for root in 0..followers.len() {
-        // The way from the root, and the follower of each that comes next.
-        let mut way = vec![(root, 0)];
-        if seen[root] != Seen::Not {
-            continue;
-        }
-        seen[root] = Seen::OnTheWay;
-        while let Some((task, next)) = way.last_mut() {
-            let Some(&follower) = followers[*task].get(*next) else {
-                seen[*task] = Seen::Done;
-                way.pop();
-                continue;
-            };
-            *next += 1;
-            match seen[follower] {
-                Seen::Done => {}
-                Seen::Not => {
-                    seen[follower] = Seen::OnTheWay;
-                    way.push((follower, 0));
-                }
-                Seen::OnTheWay => {
-                    let from = way.iter().position(|w| w.0 == follower)?;
-                    let mut path: Vec<usize> = way[from..].iter().map(|w| w.0).collect();
-                    path.push(follower);
-                    return Some(path);
-                }
-            }
-        }
-    }
-    None
-}
-
 /// Goes through the thread's tasks once.
-fn step(lane: &mut Lane, now_ns: u64) -> usize {
-    let mut ran = 0;
-    for entry in 0..lane.entries.len() {
-        lane.look(entry);
-        if !lane.may_run(entry, now_ns) {
+fn step(worker: &mut Worker, now_ns: u64) -> usize {
+    let mut executions = 0;
+    for task in 0..worker.tasks.len() {
+        worker.collect(task);
+        if !worker.may_run(task, now_ns) {
             continue;
         }
-        ran += 1;
-        if !lane.run(entry, now_ns) {
+        executions += 1;
+        if !worker.run(task, now_ns) {
             break;
         }
     }
-    ran
+    executions
 }

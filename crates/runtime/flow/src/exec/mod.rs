@@ -1,10 +1,46 @@
-//! Executors: what activates a task, and threads that run tasks.
+//! Executors: when a task runs, and the threads that run it.
+//!
+//! Each module uses those above it only:
+//!
+//! | module | job |
+//! |---|---|
+//! | `schedule` | time as an input: periods and slots |
+//! | `activation` | when a task is ready |
+//! | `probe` | what `onbeat record` sees |
+//! | `options` | how a task is activated and watched |
+//! | `execution` | one task's activation, executions and counters |
+//! | `task` | a task with its code and state |
+//! | `thread` | policy, priority, CPUs and memory of a thread |
+//! | `dot` | drawings for graphviz |
+//! | `chain` | executor: one thread, fixed order |
+//! | `program` | tasks and connections before they are on threads |
+//! | `edge` | a connection between two threads |
+//! | `state` | what the threads of an executor share |
+//! | `worker` | one thread's tasks |
+//! | `wiring` | from a program to workers |
+//! | `pool` | starting and stopping the threads |
+//! | `order` | circles, and list scheduling |
+//! | `graph` | executor: several threads, fixed order |
+//! | `priority` | executor: several threads, by priority |
 
 pub mod activation;
 pub mod chain;
+mod dot;
+mod edge;
+mod execution;
 pub mod graph;
-pub(crate) mod pool;
+mod options;
+mod order;
+mod pool;
 pub mod priority;
 pub mod probe;
+mod program;
+mod schedule;
+mod state;
 pub mod task;
 pub mod thread;
+mod wiring;
+mod worker;
+
+pub use pool::{Panicked, Running};
+pub use program::TaskId;

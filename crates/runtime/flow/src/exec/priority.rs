@@ -1,19 +1,19 @@
-//! Tasks by priority: of those that are ready the highest runs first, first come, first served among
-//! equals.
+//! Executor: tasks on several threads, by priority. Of a thread's ready tasks the one with the highest
+//! priority runs first, and of equal ones the one that became ready first.
 //!
-//! Each thread has tasks of its own, with priorities of their own, and runs one to its end before it
-//! looks for the next (the scheduler of the Tasking Framework, section 5.4.2 of the thesis). So a
-//! task is held up by one other at most, the one that runs when it becomes ready, and by those
-//! above it. Which thread gets the CPU is up to the kernel, by the threads' own priorities.
+//! Each task belongs to one thread. Tasks do not preempt each other on their thread (the scheduler of
+//! the Tasking Framework, section 5.4.2 of the thesis). So a task waits for at most one task of lower
+//! priority, the one that runs when it becomes ready, and for those of higher priority. The kernel
+//! decides which thread gets a CPU, by the threads' own priorities.
 //!
-//! When a task became ready is the time of the last item that it took, or of its release. Items of a
-//! feed count from when the thread looks, which is after each execution. A task that is still ready
-//! when it ends stands behind its equals.
+//! A task becomes ready with the last item that it needs, or with its release. Items of a feed count
+//! from the time when the thread polls the feed, which it does after each execution. A task that is
+//! still ready after its execution comes behind its equals.
 //!
 //! ```
 //! use onbeat_flow::activation::{Input, Schedule};
 //! use onbeat_flow::priority::Priorities;
-//! use onbeat_flow::task::{Outcome, Task, TaskOptions};
+//! use onbeat_flow::task::{Task, TaskOptions, TaskResult};
 //! use onbeat_flow::thread::ThreadOptions;
 //! use std::sync::atomic::{AtomicU64, Ordering};
 //! use std::sync::Arc;
@@ -26,12 +26,12 @@
 //! let each = TaskOptions { inputs: vec![Input::EACH], ..Default::default() };
 //!
 //! let mut tasks = Priorities::new("car", vec![ThreadOptions::new("control"), ThreadOptions::new("rest")]);
-//! let sense = tasks.task(0, 10, Task::new("sense", every_ms, (), |()| Outcome::Output))?;
+//! let sense = tasks.task(0, 10, Task::new("sense", every_ms, (), |()| TaskResult::Output))?;
 //! let steer = tasks.task(0, 20, Task::new("steer", each.clone(), Arc::clone(&commands), |n| {
 //!     n.fetch_add(1, Ordering::Relaxed);
-//!     Outcome::Nothing
+//!     TaskResult::Nothing
 //! }))?;
-//! let log = tasks.task(1, 1, Task::new("log", each, (), |()| Outcome::Nothing))?;
+//! let log = tasks.task(1, 1, Task::new("log", each, (), |()| TaskResult::Nothing))?;
 //! tasks.connect(sense, steer, 0)?;
 //! tasks.connect(sense, log, 0)?;
 //! let mut running = tasks.start()?;
@@ -41,19 +41,23 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use crate::exec::pool::{self, Lane, Program, Running, TaskId};
-use crate::exec::task::{dot, Task, TaskError};
-use crate::exec::thread::{ThreadError, ThreadOptions};
+use super::dot::{dot, Group};
+use super::options::TaskError;
+use super::pool::{self, Running};
+use super::program::{Program, TaskId};
+use super::task::Task;
+use super::thread::{ThreadError, ThreadOptions};
+use super::worker::Worker;
 use crate::wait::Waker;
 use thiserror::Error;
 
-/// Why tasks cannot run by priority as asked.
+/// Why tasks cannot run by priority.
 #[derive(Debug, Error)]
 pub enum PriorityError {
-    /// A task cannot be had as asked.
+    /// A task is impossible.
     #[error(transparent)]
     Task(#[from] TaskError),
-    /// A thread cannot be had as asked; none was started.
+    /// A thread cannot get its settings; none was started.
     #[error(transparent)]
     Thread(#[from] ThreadError),
     /// There is no such thread.
@@ -61,11 +65,11 @@ pub enum PriorityError {
         "task '{task}' is to run on thread {thread}, but there are {threads}: threads count from 0"
     )]
     NoThread {
-        /// Its name.
+        /// Name of the task.
         task: String,
-        /// As it was given.
+        /// The number that was given.
         thread: usize,
-        /// How many there are.
+        /// Number of threads.
         threads: usize,
     },
 }
@@ -73,12 +77,15 @@ pub enum PriorityError {
 /// Tasks with priorities on threads, to be started.
 pub struct Priorities {
     program: Program,
+    /// By task.
     priorities: Vec<u32>,
+    /// By task.
     threads: Vec<usize>,
 }
 
 impl Priorities {
-    /// No tasks yet, on these threads. The name stands before those of the tasks in recordings.
+    /// An executor without tasks, for these threads. In recordings its name stands before those of
+    /// the tasks.
     pub fn new(name: &str, threads: Vec<ThreadOptions>) -> Priorities {
         Priorities {
             program: Program::new(name, threads),
@@ -87,31 +94,29 @@ impl Priorities {
         }
     }
 
-    /// Adds a task to a thread; of those that are ready the one with the highest priority runs.
-    /// What the task itself says of its thread does not count.
+    /// Adds a task to a thread. A higher priority runs first. Ignores [`Task::on`].
     pub fn task<S: Send + 'static>(
         &mut self,
         thread: usize,
         priority: u32,
         task: Task<S>,
     ) -> Result<TaskId, PriorityError> {
-        let parts = task.into_parts(&self.program.name)?;
+        let task = task.erase(&self.program.name)?;
         let threads = self.program.threads.len();
         if thread >= threads {
             return Err(PriorityError::NoThread {
-                task: parts.core.name,
+                task: task.core.name,
                 thread,
                 threads,
             });
         }
-        self.program.tasks.push(parts);
         self.priorities.push(priority);
         self.threads.push(thread);
-        Ok(TaskId(self.program.tasks.len() - 1))
+        Ok(self.program.add(task))
     }
 
-    /// What one task brings arrives at an input of another, or of itself. A task may have several
-    /// followers, and an input several sources.
+    /// Connects one task's output to an input of another task or of itself. An output may have
+    /// several receivers, and an input several sources.
     pub fn connect(&mut self, from: TaskId, to: TaskId, input: usize) -> Result<(), PriorityError> {
         Ok(self.program.connect(from, to, input)?)
     }
@@ -124,7 +129,7 @@ impl Priorities {
         self.program.wakers[thread].clone()
     }
 
-    /// Starts all threads: each once all of them have what they were asked to have, or none.
+    /// Starts all threads once each has its settings, or none.
     pub fn start(self) -> Result<Running, PriorityError> {
         let order = self.order();
         let Priorities {
@@ -147,44 +152,42 @@ impl Priorities {
         order
     }
 
-    /// Tasks and hand-overs as a graph for graphviz, grouped by thread.
+    /// Draws tasks and connections for graphviz, grouped by thread.
     pub fn to_dot(&self) -> String {
+        let text = |t: usize| {
+            let name = &self.program.tasks[t].core.name;
+            format!("{name} ({})", self.priorities[t])
+        };
         let groups = self.program.threads.iter().zip(self.order());
         let groups: Vec<_> = groups
-            .map(|(thread, tasks)| {
-                let label = |t: usize| {
-                    format!(
-                        "{} ({})",
-                        self.program.tasks[t].core.name, self.priorities[t]
-                    )
-                };
-                let boxes = tasks.into_iter().map(|t| (t, label(t))).collect();
-                (thread.name.clone(), boxes)
+            .map(|(thread, tasks)| Group {
+                label: thread.name.clone(),
+                boxes: tasks.into_iter().map(|t| (t, text(t))).collect(),
             })
             .collect();
         dot("priorities", &groups, self.program.arrows())
     }
 }
 
-/// Runs the task that is due, if any.
-fn step(lane: &mut Lane, now_ns: u64) -> usize {
-    lane.look_in_turn(now_ns);
-    // Highest first: those behind the first ready one's equals need no look.
+/// Runs the first task, if one is ready.
+fn step(worker: &mut Worker, now_ns: u64) -> usize {
+    worker.collect_in_order(now_ns);
+    // The tasks are in the order of their priorities: stop behind the first ready one's equals.
     let mut first: Option<(u32, (u64, u64), usize)> = None;
-    for (i, entry) in lane.entries.iter().enumerate() {
-        if first.is_some_and(|(priority, ..)| entry.priority < priority) {
+    for (i, task) in worker.tasks.iter().enumerate() {
+        if first.is_some_and(|(priority, ..)| task.priority < priority) {
             break;
         }
-        if let Some(since) = entry.since {
+        if let Some(since) = task.ready_since {
             if first.is_none_or(|(_, earliest, _)| since < earliest) {
-                first = Some((entry.priority, since, i));
+                first = Some((task.priority, since, i));
             }
         }
     }
     match first {
         None => 0,
-        Some((.., entry)) => {
-            lane.run(entry, now_ns);
+        Some((.., task)) => {
+            worker.run(task, now_ns);
             1
         }
     }

@@ -1,19 +1,18 @@
-//! Functions that do nothing, for `onbeat record` to look at: a task begins, ends, hands something
-//! over.
+//! Empty functions that `onbeat record` attaches probes to: a task starts, ends, publishes.
 //!
-//! They stand where the calls of `libtracetools.so` stand in ROS 2. Each begins with a 5-byte nop,
-//! where a probe costs the least (and on kernels before 6.18 at the short nop behind it), and is called
-//! only while [`onbeat_flow_watched`] says that somebody looks. A recorder that comes late finds the
-//! names behind the arguments, so these are addresses of structs that stay where they are.
+//! They correspond to the calls of `libtracetools.so` in ROS 2. Each begins with a 5-byte nop, where a
+//! probe costs the least (on kernels before 6.18: at the short nop behind it). They are called only
+//! while [`onbeat_flow_watched`] counts a probe. A recorder that attaches late finds the names through
+//! the arguments, which are addresses of structs that never move.
 //!
-//! A task is shown as a ROS 2 node of its own in the namespace of its executor: with a timer, and a
-//! subscription for each task (or feed) that it gets something from. What it brings is its topic.
+//! A recorder sees a task as a ROS 2 node of its own in the namespace of its executor. The node has a
+//! timer, a subscription for each task or feed that the task receives from, and a topic for its output.
 
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// What a recorder reads of a task. Addresses are of texts that end with a zero; numbers so that the
-/// struct may go to another thread.
+/// What a recorder reads of a task. The names are addresses of zero-terminated strings, as numbers so
+/// that the struct may move to another thread.
 #[repr(C)]
 #[derive(Debug)]
 struct TaskRecord {
@@ -23,14 +22,14 @@ struct TaskRecord {
     period_ns: u64,
 }
 
-/// What a recorder reads of what makes a task run.
+/// What a recorder reads of a callback: a timer or a subscription of a task.
 #[repr(C)]
 #[derive(Debug)]
 struct CallbackRecord {
     task: u64,
-    /// Topic that it gets something from; 0: it is time that makes the task run.
+    /// Address of the subscription's topic; 0 for the timer.
     source: u64,
-    /// 1: the task waits for others besides.
+    /// 1: the task waits for items of other subscriptions too.
     joined: u64,
 }
 
@@ -41,9 +40,9 @@ macro_rules! probe {
         #[inline(never)]
         pub extern "C" fn $name($first: u64 $(, $second: u64)?) {
             // The number makes the functions differ: equal ones would be merged into one.
-            // SAFETY: the first instructions do nothing, the last one writes a register that is named.
-            // The arguments stand where the calling convention has put them; naming them keeps them
-            // there.
+            // SAFETY: the first instructions do nothing, and the last one writes a register that is
+            // declared as output. Naming the arguments keeps them in the registers of the calling
+            // convention.
             #[cfg_attr(miri, allow(unused_unsafe))]
             unsafe {
                 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -66,25 +65,25 @@ macro_rules! probe {
 }
 
 probe! {
-    /// `callback` (a `CallbackRecord`) was made: what stood at this address before is gone.
+    /// `callback` (a `CallbackRecord`) was created: whatever was at this address before is gone.
     onbeat_flow_task_init(callback) = 1
 }
 probe! {
-    /// A task begins, made to run by `callback`. `sequence`: number of the item that it takes.
+    /// A task starts, activated by `callback`. `sequence`: number of the item that it takes.
     onbeat_flow_task_start(callback, sequence) = 2
 }
 probe! {
-    /// The task that `callback` made run ends.
+    /// The task that `callback` activated ends.
     onbeat_flow_task_end(callback) = 3
 }
 probe! {
-    /// `task` (a `TaskRecord`) hands over its item with this number.
+    /// `task` (a `TaskRecord`) publishes its output with this number.
     onbeat_flow_publish(task, sequence) = 4
 }
 
-/// Probes on the functions above: whoever places one has the kernel count it here (the reference
-/// counter of a uprobe, as the semaphores of SystemTap's markers have it), so that nobody is called
-/// while nobody looks.
+/// Number of probes on the functions above. The kernel counts them here for the recorder (a uprobe's
+/// reference counter, like the semaphores of SystemTap's markers), so that an unwatched program does
+/// not call the functions.
 #[no_mangle]
 #[allow(non_upper_case_globals)]
 #[cfg_attr(target_os = "linux", link_section = ".probes")]
@@ -93,12 +92,12 @@ pub static onbeat_flow_watched: Counter = Counter {
     _rest: [0; PAGE_BYTES - 2],
 };
 
-/// A counter that has the file's page to itself.
+/// A counter that is alone on its page of the file.
 ///
-/// The kernel looks for the counter by its place in the file and takes the first writable mapping
-/// of that place. The page in which the linker lets one segment end and the next begin is mapped
-/// twice, and until the program is relocated both can be written: the kernel would then count in
-/// the copy that nobody reads.
+/// The kernel searches the counter by its offset in the file and takes the first writable mapping of
+/// that offset. A page where one segment ends and the next begins is mapped twice, and until the
+/// program is relocated both mappings are writable. The kernel would then count in the copy that the
+/// program does not read.
 #[cfg_attr(not(target_arch = "aarch64"), repr(C, align(4096)))]
 #[cfg_attr(target_arch = "aarch64", repr(C, align(65536)))]
 #[derive(Debug)]
@@ -107,21 +106,21 @@ pub struct Counter {
     _rest: [u8; PAGE_BYTES - 2],
 }
 
-/// Largest page that the machine's kernels are built with.
+/// The largest page size of the architecture's kernels.
 const PAGE_BYTES: usize = if cfg!(target_arch = "aarch64") {
     65536
 } else {
     4096
 };
 
-/// Does anybody look?
+/// Whether a recorder watches.
 #[inline]
 pub(crate) fn is_watched() -> bool {
     onbeat_flow_watched.probes.load(Ordering::Relaxed) != 0
 }
 
-/// Marks programs that hold the functions above, so that a recorder need not read the symbols of
-/// every program that runs. A note as in the ELF specification, without contents.
+/// Marks programs that contain the functions above, so that a recorder need not read the symbols of
+/// every running program. A note as in the ELF specification, without contents.
 #[used]
 #[cfg_attr(target_os = "linux", link_section = ".note.onbeat")]
 static NOTE: [u32; 5] = [
@@ -132,15 +131,15 @@ static NOTE: [u32; 5] = [
     u32::from_le_bytes(*b"at\0\0"),
 ];
 
-/// Keeps the mark with whatever uses an executor.
+/// Keeps the linker from discarding the mark in programs that use an executor.
 pub(crate) fn mark() {
     std::hint::black_box(&NOTE);
 }
 
-/// Longest text that is shown, as the recorder's records have it.
+/// Limit of a name in the recorder's records.
 const NAME_BYTES: usize = 200;
 
-fn text(name: &str) -> CString {
+fn c_string(name: &str) -> CString {
     let mut bytes: Vec<u8> = name.bytes().filter(|&b| b != 0).collect();
     if bytes.len() > NAME_BYTES {
         let mut end = NAME_BYTES;
@@ -156,15 +155,15 @@ fn address<T: ?Sized>(at: &T) -> u64 {
     std::ptr::from_ref(at).cast::<u8>() as u64
 }
 
-/// What makes a task run, as a recorder sees it.
+/// A timer or subscription of a task, as a recorder sees it.
 #[derive(Debug)]
-pub(crate) struct Callback {
+pub(crate) struct CallbackProbe {
     record: Box<CallbackRecord>,
-    /// What the record points to.
+    /// The record refers to it.
     _source: Option<CString>,
 }
 
-impl Callback {
+impl CallbackProbe {
     pub(crate) fn handle(&self) -> u64 {
         address(&*self.record)
     }
@@ -172,22 +171,26 @@ impl Callback {
 
 /// A task as a recorder sees it.
 #[derive(Debug)]
-pub(crate) struct Traced {
+pub(crate) struct TaskProbe {
     record: Box<TaskRecord>,
-    /// What the record points to.
+    /// The record refers to them.
     _texts: [CString; 3],
-    time: Callback,
+    timer: CallbackProbe,
 }
 
-/// The topic that stands for what a task brings.
+/// The topic of a task's output.
 pub(crate) fn topic(executor: &str, task: &str) -> String {
     format!("/{executor}/{task}")
 }
 
-impl Traced {
-    pub(crate) fn new(executor: &str, name: &str, period_ns: u64) -> Traced {
+impl TaskProbe {
+    pub(crate) fn new(executor: &str, name: &str, period_ns: u64) -> TaskProbe {
         mark();
-        let texts = [text(name), text(executor), text(&topic(executor, name))];
+        let texts = [
+            c_string(name),
+            c_string(executor),
+            c_string(&topic(executor, name)),
+        ];
         let [name, executor, topic] = [0, 1, 2].map(|i: usize| texts[i].as_ptr() as u64);
         let record = Box::new(TaskRecord {
             name,
@@ -195,38 +198,38 @@ impl Traced {
             topic,
             period_ns,
         });
-        let time = callback(&record, None, false);
-        Traced {
+        let timer = callback(&record, None, false);
+        TaskProbe {
             record,
             _texts: texts,
-            time,
+            timer,
         }
     }
 
-    /// Time as what makes it run.
-    pub(crate) fn time(&self) -> u64 {
-        self.time.handle()
+    /// Handle of the task's timer.
+    pub(crate) fn timer(&self) -> u64 {
+        self.timer.handle()
     }
 
-    /// An item of that topic as what makes it run, with others besides if it is `joined`.
-    pub(crate) fn source(&self, topic: &str, joined: bool) -> Callback {
-        callback(&self.record, Some(text(topic)), joined)
+    /// A subscription of the task. `joined`: it waits for items of other subscriptions too.
+    pub(crate) fn subscription(&self, topic: &str, joined: bool) -> CallbackProbe {
+        callback(&self.record, Some(c_string(topic)), joined)
     }
 
-    /// The task itself.
+    /// Handle of the task.
     pub(crate) fn task(&self) -> u64 {
         address(&*self.record)
     }
 }
 
-fn callback(task: &TaskRecord, source: Option<CString>, joined: bool) -> Callback {
+fn callback(task: &TaskRecord, source: Option<CString>, joined: bool) -> CallbackProbe {
     let record = Box::new(CallbackRecord {
         task: address(task),
         source: source.as_ref().map_or(0, |s| s.as_ptr() as u64),
         joined: joined.into(),
     });
     onbeat_flow_task_init(address(&*record));
-    Callback {
+    CallbackProbe {
         record,
         _source: source,
     }
@@ -237,12 +240,12 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg_attr(miri, ignore = "there is no file that is mapped")]
+    #[cfg_attr(miri, ignore = "Miri maps no file")]
     fn the_counter_is_mapped_once() {
         let at = address(&onbeat_flow_watched);
         let maps = std::fs::read_to_string("/proc/self/maps").expect("own mappings");
         let number = |text: &str| u64::from_str_radix(text, 16).expect("a number");
-        // First and last address, offset in the file, file.
+        // First address, end, offset in the file, name of the file.
         let files: Vec<(u64, u64, u64, &str)> = maps
             .lines()
             .filter_map(|line| {
@@ -261,21 +264,23 @@ mod tests {
             .find(|f| (f.0..f.1).contains(&at))
             .expect("its mapping");
         let offset = own.2 + at - own.0;
-        // Backtraces of other tests map the whole file too, somewhere else.
+        // Backtraces of other tests map the whole file too, at other addresses.
         let near = |address: u64| address.abs_diff(own.0) < 1 << 28;
-        let holds = |f: &&(u64, u64, u64, &str)| {
+        let contains = |f: &&(u64, u64, u64, &str)| {
             f.3 == own.3 && near(f.0) && (f.2..f.2 + f.1 - f.0).contains(&offset)
         };
-        assert_eq!(files.iter().filter(holds).count(), 1, "{maps}");
+        assert_eq!(files.iter().filter(contains).count(), 1, "{maps}");
         assert_eq!(at as usize % PAGE_BYTES, 0);
     }
 
     #[test]
-    fn names_of_any_kind_become_texts_that_end() {
-        assert_eq!(text("a\0b").as_bytes(), b"ab");
-        let long = text(&"ü".repeat(150));
+    fn any_name_becomes_a_terminated_string() {
+        assert_eq!(c_string("a\0b").as_bytes(), b"ab");
+        let long = c_string(&"ü".repeat(150));
         assert_eq!(long.as_bytes().len(), 200);
         assert_eq!(long.to_str().map(|t| t.chars().count()), Ok(100));
-        assert!(text(&("x".to_owned() + &"ü".repeat(150))).to_str().is_ok());
+        assert!(c_string(&("x".to_owned() + &"ü".repeat(150)))
+            .to_str()
+            .is_ok());
     }
 }

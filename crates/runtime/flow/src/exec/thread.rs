@@ -1,5 +1,5 @@
-//! What a thread is given before it runs its first task: policy, priority, CPUs, memory. Each is set
-//! by the thread itself, and read back.
+//! Settings of a thread: policy, priority, CPUs, memory. The thread itself applies them before it runs
+//! its first task, and reads them back.
 
 use std::io;
 use thiserror::Error;
@@ -7,7 +7,7 @@ use thiserror::Error;
 /// How the kernel schedules a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scheduling {
-    /// As the thread that starts it.
+    /// Like the thread that starts it.
     #[default]
     Inherit,
     /// SCHED_OTHER.
@@ -24,26 +24,25 @@ pub enum Scheduling {
     },
 }
 
-/// What a thread is given before it runs its first task.
+/// Settings of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadOptions {
-    /// Its name, of which the kernel keeps 15 bytes.
+    /// Name; the kernel keeps its first 15 bytes.
     pub name: String,
     /// Policy and priority.
     pub scheduling: Scheduling,
-    /// CPUs that it may run on; none: as the thread that starts it.
+    /// CPUs that it may run on; empty: like the thread that starts it.
     pub cpus: Vec<usize>,
-    /// Keeps the process's memory, also what it gets later, from being paged (mlockall). Holds for
-    /// the whole process, and stays.
+    /// Locks the memory of the whole process, present and future (mlockall), and leaves it locked.
     pub lock_memory: bool,
-    /// Size of its stack in bytes.
+    /// Size of the stack in bytes.
     pub stack_bytes: usize,
-    /// So much of the stack is touched before the first task, so that it is there.
+    /// Bytes of the stack that are touched before the first task, so that later accesses do not fault.
     pub prefault_bytes: usize,
 }
 
 impl ThreadOptions {
-    /// A thread that is like the one that starts it, with a stack of 2 MiB.
+    /// A thread like the one that starts it, with a stack of 2 MiB.
     pub fn new(name: &str) -> ThreadOptions {
         ThreadOptions {
             name: name.into(),
@@ -55,8 +54,7 @@ impl ThreadOptions {
         }
     }
 
-    /// A thread for work with deadlines: SCHED_FIFO with a priority, memory locked, 256 KiB of the
-    /// stack touched.
+    /// A thread for work with deadlines: SCHED_FIFO, memory locked, 256 KiB of the stack touched.
     pub fn real_time(name: &str, priority: u8) -> ThreadOptions {
         ThreadOptions {
             scheduling: Scheduling::Fifo { priority },
@@ -67,65 +65,65 @@ impl ThreadOptions {
     }
 }
 
-/// Why a thread could not be had as asked.
+/// Why a thread could not get its settings.
 #[derive(Debug, Error)]
 pub enum ThreadError {
-    /// It could not be started at all.
+    /// It could not be started.
     #[error("thread '{thread}' with a stack of {stack_bytes} bytes cannot be started: {reason}: use fewer threads or smaller stacks")]
     Spawn {
-        /// Its name.
+        /// Name of the thread.
         thread: String,
-        /// Its stack.
+        /// Size of its stack.
         stack_bytes: usize,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
     },
-    /// It may not have this policy or priority.
+    /// Its policy or priority is not permitted or impossible.
     #[error("thread '{thread}' cannot have policy {policy} with priority {priority}: {reason}: priorities of fifo and rr are 1 to 99, and need root, CAP_SYS_NICE or RLIMIT_RTPRIO")]
     Scheduling {
-        /// Its name.
+        /// Name of the thread.
         thread: String,
-        /// fifo, rr or other.
+        /// `fifo`, `rr` or `other`.
         policy: &'static str,
-        /// As it was given.
+        /// The priority in its settings.
         priority: u8,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
     },
-    /// It may not run there.
+    /// It may not run on these CPUs.
     #[error("thread '{thread}' cannot run on CPUs {cpus:?}: {reason}: give CPUs that exist and that the process may use (taskset -p)")]
     Cpus {
-        /// Its name.
+        /// Name of the thread.
         thread: String,
-        /// As they were given.
+        /// The CPUs in its settings.
         cpus: Vec<usize>,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
     },
     /// Its memory cannot be locked.
     #[error("thread '{thread}' cannot lock its memory: {reason}: needs root, CAP_IPC_LOCK or a larger RLIMIT_MEMLOCK (ulimit -l)")]
     Memory {
-        /// Its name.
+        /// Name of the thread.
         thread: String,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
     },
-    /// More is to be touched than there is.
+    /// The stack is too small for the bytes to touch.
     #[error("thread '{thread}': {prefault_bytes} bytes cannot be touched of a stack of {stack_bytes}: leave 64 KiB, or raise `stack_bytes`")]
     Stack {
-        /// Its name.
+        /// Name of the thread.
         thread: String,
-        /// As it was given.
+        /// Bytes to touch.
         prefault_bytes: usize,
-        /// As it was given.
+        /// Size of the stack.
         stack_bytes: usize,
     },
 }
 
-/// Stack that stays untouched: what the thread itself needs meanwhile.
+/// Bytes of the stack that stay untouched: the thread itself needs them meanwhile.
 const STACK_RESERVE: usize = 64 << 10;
 
-/// Gives the calling thread what was asked for, and looks whether it has it.
+/// Applies settings to the calling thread, and reads them back. Not real-time safe.
 pub fn apply(options: &ThreadOptions) -> Result<(), ThreadError> {
     let thread = || options.name.clone();
     if !options.cpus.is_empty() {
@@ -151,7 +149,7 @@ pub fn apply(options: &ThreadOptions) -> Result<(), ThreadError> {
         }
         touch_stack(options.prefault_bytes);
     }
-    // Last, so that the above is not done at this priority.
+    // Last, so that the above does not run at this priority.
     let (policy, name, priority) = match options.scheduling {
         Scheduling::Inherit => return Ok(()),
         Scheduling::Other => (libc::SCHED_OTHER, "other", 0),
@@ -166,7 +164,7 @@ pub fn apply(options: &ThreadOptions) -> Result<(), ThreadError> {
     })
 }
 
-/// Writes to so many bytes below the caller's frame.
+/// Writes to `bytes` bytes below the caller's frame.
 #[inline(never)]
 fn touch_stack(bytes: usize) {
     let mut page = [0u8; 4096];
@@ -174,7 +172,7 @@ fn touch_stack(bytes: usize) {
     if bytes > page.len() {
         touch_stack(bytes - page.len());
     }
-    // Used after the call too, so that it is no tail call.
+    // Used after the call too, so that this is not a tail call.
     std::hint::black_box(&mut page);
 }
 
@@ -206,7 +204,7 @@ mod system {
             // SAFETY: the CPU is within the set.
             unsafe { libc::CPU_SET(cpu, &mut wanted) };
         }
-        // SAFETY: both sets are as large as is said; 0 is the calling thread.
+        // SAFETY: both sets have this size; 0 is the calling thread.
         unsafe {
             check(libc::sched_setaffinity(0, size, &wanted))?;
             check(libc::sched_getaffinity(0, size, &mut found))?;

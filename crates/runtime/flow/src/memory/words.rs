@@ -61,7 +61,7 @@ mod plain {
         /// The 32-bit word at an offset.
         #[inline]
         pub(crate) fn u32(&self, offset: usize) -> &AtomicU32 {
-            assert!(offset % 4 == 0, "unaligned");
+            assert!(offset.is_multiple_of(4), "unaligned");
             // SAFETY: inside, aligned, initialised, and touched only as an atomic.
             unsafe { self.at(offset, 4).cast().as_ref() }
         }
@@ -69,7 +69,7 @@ mod plain {
         /// The 64-bit word at an offset.
         #[inline]
         pub(crate) fn u64(&self, offset: usize) -> &AtomicU64 {
-            assert!(offset % 8 == 0, "unaligned");
+            assert!(offset.is_multiple_of(8), "unaligned");
             // SAFETY: inside, aligned, initialised, and touched only as an atomic.
             unsafe { self.at(offset, 8).cast().as_ref() }
         }

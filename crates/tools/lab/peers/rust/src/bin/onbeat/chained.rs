@@ -1,7 +1,7 @@
 //! What it costs that one task follows another in a chain.
 
 use onbeat_flow::activation::{Input, Schedule};
-use onbeat_flow::chain::{Chain, Outcome, TaskOptions};
+use onbeat_flow::chain::{Chain, TaskOptions, TaskResult};
 use onbeat_peers::{arrived, done, fill, now_ns, or_die, room, used, write, Peer, Run, Sample};
 use std::hint::black_box;
 use std::sync::{Mutex, PoisonError};
@@ -57,12 +57,12 @@ impl Peer for Chained {
         let send = chain.task("send", at_each_step(), |m: &mut Message| {
             m.next.sent_ns = now_ns();
             fill(&mut m.payload, &m.next);
-            Outcome::Output
+            TaskResult::Output
         });
         let send = or_die(send, "the chain");
         let receive = chain.task("receive", behind(), |m: &mut Message| {
             m.came = Some(arrived(&m.payload));
-            Outcome::Nothing
+            TaskResult::Nothing
         });
         let receive = or_die(receive, "the chain");
         or_die(chain.connect(send, receive, 0), "the chain");
@@ -101,7 +101,7 @@ pub fn hand_over() {
         let options = if i == 0 { at_each_step() } else { behind() };
         let task = chain.task(&i.to_string(), options, |value: &mut u64| {
             work(value);
-            Outcome::Output
+            TaskResult::Output
         });
         let task = or_die(task, "the chain");
         if let Some(before) = before.replace(task) {

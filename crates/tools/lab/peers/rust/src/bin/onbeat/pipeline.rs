@@ -9,7 +9,7 @@
 //! (received).
 
 use onbeat_flow::activation::{Input, Schedule};
-use onbeat_flow::chain::{Chain, Outcome, TaskOptions};
+use onbeat_flow::chain::{Chain, TaskOptions, TaskResult};
 use onbeat_flow::{Channel, Consumer, Options as ChannelOptions, Policy, Producer, Waker};
 use onbeat_peers::{
     arrived, die, done, fill, now_ns, or_die, room, sleep_until, used, write, Run, Sample, Usage,
@@ -123,12 +123,12 @@ fn tasks(node: Node, callbacks: bool) -> Chain<Node> {
     let mut chain = Chain::new(node);
     let run = |n: &mut Node| {
         n.publish(n.seen[0]);
-        Outcome::Nothing
+        TaskResult::Nothing
     };
     if callbacks {
         // What does not trigger is kept by its callback.
         for input in 1..inputs {
-            let task = chain.task("keep", each(), |_: &mut Node| Outcome::Nothing);
+            let task = chain.task("keep", each(), |_: &mut Node| TaskResult::Nothing);
             let task = or_die(task, "the node");
             let fed = chain.feed(task, 0, move |n: &mut Node| n.take(input));
             or_die(fed, "the node");
@@ -261,7 +261,7 @@ fn chain(run: &Run) -> (Vec<Sample>, Usage) {
         };
         fill(&mut car.messages[0], &sample);
         car.sequence += 1;
-        Outcome::Output
+        TaskResult::Output
     });
     let mut ids = vec![or_die(source, "the chain")];
     for node in 1..NODES {
@@ -290,7 +290,7 @@ fn chain(run: &Run) -> (Vec<Sample>, Usage) {
                     done.store(true, Ordering::Release);
                 }
             }
-            Outcome::Output
+            TaskResult::Output
         });
         let task = or_die(task, "the chain");
         for (input, source) in from.into_iter().enumerate() {

@@ -1,0 +1,66 @@
+//! A connection between two threads: a counter that one side writes and the other reads. Neither
+//! thread ever waits for the other, not even for one that was preempted during a hand-over.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Number of arrival times that an edge keeps: those of the newest items.
+const TIMES: usize = 64;
+
+/// A connection from a task of one thread to a task of another.
+#[repr(align(64))]
+pub(crate) struct Edge {
+    /// Items passed on so far. Written by the producer.
+    tail: AtomicU64,
+    /// When, in turn; empty if nobody asks. Written by the producer.
+    times_ns: Box<[AtomicU64]>,
+    /// Items that have arrived so far. Written by the consumer.
+    head: AtomicU64,
+    /// An item may activate the consumer. Otherwise its thread is not woken for it.
+    wakes: bool,
+}
+
+impl Edge {
+    /// `is_timed`: arrival times are kept.
+    pub(crate) fn new(is_timed: bool, wakes: bool) -> Edge {
+        let times = if is_timed { TIMES } else { 0 };
+        Edge {
+            tail: AtomicU64::new(0),
+            times_ns: (0..times).map(|_| AtomicU64::new(0)).collect(),
+            head: AtomicU64::new(0),
+            wakes,
+        }
+    }
+
+    /// Passes one item on. Real-time safe. Only the producer calls this.
+    #[inline]
+    pub(crate) fn push(&self, time_ns: u64) {
+        let tail = self.tail.load(Ordering::Relaxed);
+        if !self.times_ns.is_empty() {
+            self.times_ns[tail as usize % TIMES].store(time_ns, Ordering::Relaxed);
+        }
+        self.tail.store(tail + 1, Ordering::Release);
+    }
+
+    /// Number of items passed on so far.
+    #[inline]
+    pub(crate) fn tail(&self) -> u64 {
+        self.tail.load(Ordering::Acquire)
+    }
+
+    /// When the item with this number was passed on. Only if arrival times are kept.
+    #[inline]
+    pub(crate) fn time_ns(&self, item: u64) -> u64 {
+        self.times_ns[item as usize % TIMES].load(Ordering::Relaxed)
+    }
+
+    /// Records that items up to this number have arrived. Only the consumer calls this.
+    #[inline]
+    pub(crate) fn set_head(&self, head: u64) {
+        self.head.store(head, Ordering::SeqCst);
+    }
+
+    /// Whether no item is under way that may activate the consumer.
+    pub(crate) fn is_quiet(&self) -> bool {
+        !self.wakes || self.tail.load(Ordering::SeqCst) == self.head.load(Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,267 @@
+//! One task without its code: activation, deadline, counters, and what a recorder sees of it.
+
+use super::activation::{Activation, Condition, Input, Surplus};
+use super::options::{Overrun, TaskError, TaskOptions, TaskResult, TaskStats};
+use super::probe::{self, CallbackProbe, TaskProbe};
+use super::schedule::Schedule;
+use crate::wait::clock;
+
+/// A connection or feed that brings items to an input.
+#[derive(Debug)]
+struct Source {
+    /// Handle of the callback that a recorder sees.
+    callback: u64,
+    /// Items so far, and how many of them executions have used.
+    arrived: u64,
+    taken: u64,
+    input: u32,
+    /// The input's threshold.
+    threshold: u32,
+    /// Limit of items that an execution uses.
+    used: u64,
+}
+
+impl Source {
+    /// An execution uses items; returns the number of the last one.
+    #[inline]
+    fn take(&mut self) -> Option<u64> {
+        let unused = self.arrived - self.taken;
+        self.taken += unused.min(self.used);
+        (unused > 0).then(|| self.taken - 1)
+    }
+}
+
+/// What an executor has to do after an execution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Completion {
+    /// Pass the output on.
+    Output,
+    Nothing,
+    /// Stop: the execution was late.
+    Stop,
+}
+
+impl From<TaskResult> for Completion {
+    fn from(result: TaskResult) -> Completion {
+        match result {
+            TaskResult::Output => Completion::Output,
+            TaskResult::Nothing => Completion::Nothing,
+        }
+    }
+}
+
+/// What is needed to build a task, and what a recorder reads of it.
+#[derive(Debug)]
+struct Description {
+    inputs: Vec<Input>,
+    /// The condition is *all*.
+    joins: bool,
+    probe: TaskProbe,
+    callbacks: Vec<CallbackProbe>,
+}
+
+/// A task without its code.
+#[derive(Debug)]
+pub(crate) struct TaskCore {
+    pub(crate) activation: Activation,
+    sources: Vec<Source>,
+    deadline_ns: Option<u64>,
+    overrun: Overrun,
+    /// Time alone activates it.
+    pub(crate) is_source: bool,
+    stats: TaskStats,
+    /// Number of outputs so far.
+    outputs: u64,
+    /// Handle of the task for a recorder.
+    task: u64,
+    /// Handle of its timer for a recorder.
+    timer: u64,
+    pub(crate) name: String,
+    /// Boxed, so that what each execution needs lies close together.
+    description: Box<Description>,
+}
+
+impl TaskCore {
+    pub(crate) fn new(
+        executor: &str,
+        name: &str,
+        options: TaskOptions,
+    ) -> Result<TaskCore, TaskError> {
+        let waits = options.inputs.iter().any(|i| i.threshold > 0);
+        if !waits && options.schedule.is_none() {
+            return Err(TaskError::Unbounded { task: name.into() });
+        }
+        let period_ns = options.schedule.as_ref().map_or(0, Schedule::period_ns);
+        let inputs = options.inputs.clone();
+        let joins = matches!(options.condition, Condition::All);
+        let activation = Activation::new(options.inputs, options.condition, options.schedule)
+            .map_err(|reason| TaskError::Schedule {
+                task: name.into(),
+                reason,
+            })?;
+        let probe = TaskProbe::new(executor, name, period_ns);
+        Ok(TaskCore {
+            activation,
+            sources: Vec::new(),
+            deadline_ns: options.deadline_ns,
+            overrun: options.overrun,
+            is_source: !waits,
+            stats: TaskStats::default(),
+            outputs: 0,
+            task: probe.task(),
+            timer: probe.timer(),
+            name: name.into(),
+            description: Box::new(Description {
+                inputs,
+                joins,
+                probe,
+                callbacks: Vec::new(),
+            }),
+        })
+    }
+
+    pub(crate) fn check_input(&self, input: usize) -> Result<(), TaskError> {
+        if input < self.description.inputs.len() {
+            return Ok(());
+        }
+        Err(TaskError::NoInput {
+            task: self.name.clone(),
+            input,
+            inputs: self.description.inputs.len(),
+        })
+    }
+
+    /// Whether an item at this input may activate the task.
+    pub(crate) fn is_triggered_by(&self, input: usize) -> bool {
+        self.description.inputs[input].threshold > 0 || self.activation.has_predicate()
+    }
+
+    /// Connects a source of items to an input; returns the source's number. `name`: of the topic.
+    pub(crate) fn add_source(&mut self, executor: &str, name: &str, input: usize) -> usize {
+        let description = &mut *self.description;
+        let Input {
+            threshold, surplus, ..
+        } = description.inputs[input];
+        let triggering = description.inputs.iter().filter(|i| i.threshold > 0);
+        let joined = description.joins && triggering.count() > 1 && threshold > 0;
+        let topic = probe::topic(executor, name);
+        let callback = description.probe.subscription(&topic, joined);
+        self.sources.push(Source {
+            callback: callback.handle(),
+            arrived: 0,
+            taken: 0,
+            input: input as u32,
+            threshold,
+            used: match surplus {
+                Surplus::Keep if threshold > 0 => threshold.into(),
+                _ => u64::MAX,
+            },
+        });
+        description.callbacks.push(callback);
+        self.sources.len() - 1
+    }
+
+    /// A source has this number of unused items now; returns whether some of them are new. Real-time
+    /// safe.
+    pub(crate) fn set_waiting(&mut self, source: usize, items: u32) -> bool {
+        let it = &mut self.sources[source];
+        let known = (it.arrived - it.taken).min(u64::from(u32::MAX)) as u32;
+        if items < known {
+            // The task has read more items than its input counts.
+            it.taken += u64::from(known - items);
+            let input = it.input as usize;
+            self.activation.forget(input, known - items);
+        } else if items > known {
+            self.arrive(source, items - known);
+        }
+        items > known
+    }
+
+    /// Items arrive from a source. Real-time safe.
+    #[inline]
+    pub(crate) fn arrive(&mut self, source: usize, items: u32) {
+        let source = &mut self.sources[source];
+        source.arrived += u64::from(items);
+        self.activation.arrive(source.input as usize, items);
+    }
+
+    /// Reports the start of an execution to a recorder; returns the callback that activated it. With
+    /// several inputs that is the last one that the task waits for. The others are reported as
+    /// subscriptions whose callbacks only stored their item.
+    #[cold]
+    fn report_start(&mut self) -> u64 {
+        let mut last: Option<(u64, u64)> = None;
+        for is_triggering in [false, true] {
+            for source in &mut self.sources {
+                if (source.threshold > 0) != is_triggering {
+                    continue;
+                }
+                let Some(sequence) = source.take() else {
+                    continue;
+                };
+                if let Some((callback, sequence)) = last.replace((source.callback, sequence)) {
+                    probe::onbeat_flow_task_start(callback, sequence);
+                    probe::onbeat_flow_task_end(callback);
+                }
+            }
+        }
+        let (callback, sequence) = last.unwrap_or((self.timer, 0));
+        probe::onbeat_flow_task_start(callback, sequence);
+        callback
+    }
+
+    /// Runs the task's code and watches it. Real-time safe if the code is; the clock is read only if
+    /// there is a deadline.
+    #[inline]
+    pub(crate) fn execute(&mut self, now_ns: u64, run: impl FnOnce() -> TaskResult) -> Completion {
+        self.activation.begin(now_ns);
+        let reported = if probe::is_watched() {
+            Some(self.report_start())
+        } else {
+            self.sources.iter_mut().for_each(|source| {
+                source.take();
+            });
+            None
+        };
+        self.stats.executions += 1;
+        let completion = match self.deadline_ns {
+            None => run().into(),
+            Some(deadline_ns) => self.run_timed(deadline_ns, run),
+        };
+        if completion == Completion::Output {
+            if reported.is_some() {
+                probe::onbeat_flow_publish(self.task, self.outputs);
+            }
+            self.outputs += 1;
+        }
+        if let Some(callback) = reported {
+            probe::onbeat_flow_task_end(callback);
+        }
+        completion
+    }
+
+    /// Runs the task's code and compares its duration with the deadline.
+    #[inline]
+    fn run_timed(&mut self, deadline_ns: u64, run: impl FnOnce() -> TaskResult) -> Completion {
+        let start_ns = clock::now_ns();
+        let result = run();
+        let duration_ns = clock::now_ns() - start_ns;
+        self.stats.longest_ns = self.stats.longest_ns.max(duration_ns);
+        if duration_ns <= deadline_ns {
+            return result.into();
+        }
+        self.stats.late += 1;
+        match self.overrun {
+            Overrun::Continue => result.into(),
+            Overrun::Skip => Completion::Nothing,
+            Overrun::Stop => Completion::Stop,
+        }
+    }
+
+    pub(crate) fn stats(&self) -> TaskStats {
+        TaskStats {
+            overruns: self.activation.overruns(),
+            ..self.stats
+        }
+    }
+}

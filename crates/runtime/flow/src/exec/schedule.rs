@@ -1,0 +1,152 @@
+//! Time as an input of a task: periods, and slots of a cycle. Pure: the time is an argument.
+
+use onbeat_time::{Cycle, Slot};
+
+/// When a task may run. All times are in ns of one clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Schedule {
+    /// Released at `offset_ns`, `offset_ns + period_ns`, and so on. A release that is unused when the
+    /// next one comes is an overrun.
+    Period {
+        /// Time between two releases; not 0.
+        period_ns: u64,
+        /// The first release.
+        offset_ns: u64,
+    },
+    /// Open within slots of a cycle, like a reservation server (Definition 4.1.1 of the thesis). The
+    /// task runs at most once per slot.
+    Slots {
+        /// Length of the cycle; not 0.
+        cycle_ns: u64,
+        /// Start of the first cycle.
+        origin_ns: u64,
+        /// In order, without overlap, within the cycle.
+        slots: Vec<Slot>,
+    },
+}
+
+/// Why a schedule is impossible.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ScheduleError {
+    /// The period or the cycle is 0.
+    #[error("the period or cycle is 0: give its length in ns")]
+    Empty,
+    /// Slots must follow one another within the cycle.
+    #[error("slot {index} from {start_ns} to {end_ns} ns is empty, overlaps the one before or leaves the cycle")]
+    Slot {
+        /// The slot's number, from 0.
+        index: usize,
+        /// Its start in the cycle.
+        start_ns: u64,
+        /// Its end in the cycle.
+        end_ns: u64,
+    },
+}
+
+impl Schedule {
+    /// Slots `[start, end)` of a cycle that begins at `origin_ns`, all in ns.
+    pub fn slots(
+        cycle_ns: u64,
+        origin_ns: u64,
+        slots: impl IntoIterator<Item = (u64, u64)>,
+    ) -> Schedule {
+        let slots = slots.into_iter();
+        Schedule::Slots {
+            cycle_ns,
+            origin_ns,
+            slots: slots.map(|(start, end)| Slot::new(start, end)).collect(),
+        }
+    }
+
+    /// Time between two releases, or length of the cycle.
+    pub(crate) fn period_ns(&self) -> u64 {
+        match self {
+            Schedule::Period { period_ns, .. } => *period_ns,
+            Schedule::Slots { cycle_ns, .. } => *cycle_ns,
+        }
+    }
+}
+
+/// A schedule that was checked. Its releases or slots are numbered from 0.
+#[derive(Debug, Clone)]
+pub(crate) struct Releases {
+    cycle: Cycle,
+    /// `None` for a period: one release at the start of each cycle.
+    slots: Option<Vec<Slot>>,
+}
+
+impl Releases {
+    pub(crate) fn new(schedule: Schedule) -> Result<Releases, ScheduleError> {
+        let (period_ns, origin_ns, slots) = match schedule {
+            Schedule::Period {
+                period_ns,
+                offset_ns,
+            } => (period_ns, offset_ns, None),
+            Schedule::Slots {
+                cycle_ns,
+                origin_ns,
+                slots,
+            } => (cycle_ns, origin_ns, Some(slots)),
+        };
+        let origin_ns = i64::try_from(origin_ns).unwrap_or(i64::MAX);
+        let cycle = Cycle::new(period_ns, origin_ns).ok_or(ScheduleError::Empty)?;
+        let mut last_end_ns = 0;
+        for (index, &Slot { start_ns, end_ns }) in slots.iter().flatten().enumerate() {
+            if start_ns < last_end_ns || end_ns <= start_ns || end_ns > period_ns {
+                return Err(ScheduleError::Slot {
+                    index,
+                    start_ns,
+                    end_ns,
+                });
+            }
+            last_end_ns = end_ns;
+        }
+        Ok(Releases { cycle, slots })
+    }
+
+    /// Whether it is a period: releases that pass unused are overruns.
+    pub(crate) fn is_periodic(&self) -> bool {
+        self.slots.is_none()
+    }
+
+    /// The number of the current release or open slot; `None` between slots and before the first
+    /// cycle. Real-time safe: one step per slot.
+    #[inline]
+    pub(crate) fn current(&self, now_ns: u64) -> Option<u64> {
+        let (cycle, slot) = self.position(now_ns)?;
+        let per_cycle = self.slots.as_ref().map_or(1, Vec::len) as u64;
+        Some(cycle * per_cycle + slot as u64)
+    }
+
+    /// The current cycle, and the current release or open slot within it.
+    #[inline]
+    fn position(&self, now_ns: u64) -> Option<(u64, usize)> {
+        let position = self.cycle.position(now_ns);
+        let cycle = u64::try_from(position.cycle).ok()?;
+        // Slots lie within the cycle, so that one division finds the open one.
+        let slot = match &self.slots {
+            None => 0,
+            Some(slots) => slots.iter().position(|s| s.contains(position.offset_ns))?,
+        };
+        Some((cycle, slot))
+    }
+
+    /// When the current release or slot began.
+    pub(crate) fn current_start_ns(&self, now_ns: u64) -> Option<u64> {
+        let (cycle, slot) = self.position(now_ns)?;
+        let within_ns = self.slots.as_ref().map_or(0, |slots| slots[slot].start_ns);
+        let start_ns = self.cycle.start_ns(i64::try_from(cycle).ok()?);
+        u64::try_from(start_ns).ok()?.checked_add(within_ns)
+    }
+
+    /// The first release or slot that begins after a time; `None` if there is no slot.
+    pub(crate) fn next_start_ns(&self, now_ns: u64) -> Option<u64> {
+        // Not before the first cycle.
+        let after_ns = i128::from(now_ns).max(i128::from(self.cycle.origin_ns()) - 1);
+        let start_ns = match &self.slots {
+            None => self.cycle.next_start_ns(after_ns + 1),
+            Some(slots) => self.cycle.next_opening(slots, after_ns)?.start_ns,
+        };
+        u64::try_from(start_ns).ok()
+    }
+}

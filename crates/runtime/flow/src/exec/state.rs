@@ -1,0 +1,92 @@
+//! What the threads of an executor share.
+
+use super::edge::Edge;
+use super::options::TaskStats;
+use crate::wait::Waker;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// Counters of a task, written by its thread and read by any.
+#[derive(Default)]
+pub(crate) struct SharedStats {
+    executions: AtomicU64,
+    late: AtomicU64,
+    longest_ns: AtomicU64,
+    overruns: AtomicU64,
+}
+
+impl SharedStats {
+    pub(crate) fn set(&self, stats: &TaskStats) {
+        self.executions.store(stats.executions, Ordering::Relaxed);
+        self.late.store(stats.late, Ordering::Relaxed);
+        self.longest_ns.store(stats.longest_ns, Ordering::Relaxed);
+        self.overruns.store(stats.overruns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> TaskStats {
+        TaskStats {
+            executions: self.executions.load(Ordering::Relaxed),
+            late: self.late.load(Ordering::Relaxed),
+            longest_ns: self.longest_ns.load(Ordering::Relaxed),
+            overruns: self.overruns.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// What the threads of an executor share.
+pub(crate) struct ExecutorState {
+    /// Where each thread sleeps.
+    pub(crate) wakers: Vec<Waker>,
+    pub(crate) edges: Vec<Edge>,
+    /// By task.
+    pub(crate) stats: Vec<SharedStats>,
+    pub(crate) is_stopped: AtomicBool,
+    pub(crate) is_draining: AtomicBool,
+    /// By thread: changes when it becomes idle or busy while draining; odd while idle.
+    pub(crate) idle: Vec<AtomicU64>,
+    /// Number of threads that have ended.
+    pub(crate) ended: AtomicUsize,
+    /// Where the program waits for their end.
+    pub(crate) owner: Waker,
+}
+
+impl ExecutorState {
+    /// For this number of tasks.
+    pub(crate) fn new(wakers: Vec<Waker>, edges: Vec<Edge>, tasks: usize) -> ExecutorState {
+        ExecutorState {
+            idle: wakers.iter().map(|_| AtomicU64::new(0)).collect(),
+            wakers,
+            edges,
+            stats: (0..tasks).map(|_| SharedStats::default()).collect(),
+            is_stopped: AtomicBool::new(false),
+            is_draining: AtomicBool::new(false),
+            ended: AtomicUsize::new(0),
+            owner: Waker::new(),
+        }
+    }
+
+    /// Ends all threads after the executions in progress.
+    pub(crate) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Release);
+        self.wakers.iter().for_each(Waker::wake);
+    }
+
+    /// Whether all threads are idle and no item is under way. The last thread to become idle sees it.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let before = self.all_idle();
+        before.is_some() && self.edges.iter().all(Edge::is_quiet) && self.all_idle() == before
+    }
+
+    /// The sum of the idle counters, if all threads are idle. The counters only grow, so that an equal
+    /// sum means equal counters.
+    fn all_idle(&self) -> Option<u64> {
+        let mut sum = 0u64;
+        for idle in &self.idle {
+            let number = idle.load(Ordering::SeqCst);
+            if number % 2 == 0 {
+                return None;
+            }
+            sum = sum.wrapping_add(number);
+        }
+        Some(sum)
+    }
+}

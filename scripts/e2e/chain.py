@@ -46,11 +46,16 @@ class Chain:
         return plan
 
     def measure(self, name):
-        """Records and models the chain; fails if the model does not have it whole."""
+        """Records and models the chain; fails if the model does not have it whole, or if the
+        machine was so busy that no plan fits into its period."""
         trace = self.harness.record(name, self.command(7))
         chains = self.harness.model(name, trace)["chains"]
-        if not whole_chain(chains):
+        whole = whole_chain(chains)
+        if not whole:
             raise Mismatch(f"no chain from stage 1 to stage 3: {chains}")
+        self.harness.onbeat("plan", self.harness.file(name + ".json"), "--chain", whole, "--cpu",
+                            "1", "--strategy", "bands", "--bands", "1",
+                            "-o", self.harness.file(name + ".yaml"))
 
     @contextlib.contextmanager
     def listener(self):

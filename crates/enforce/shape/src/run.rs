@@ -19,7 +19,7 @@ use crate::verdict::{judge, Figure, Outcome, Verdict};
 use crate::watch::{is_synchroniser, Sight, Watcher};
 use onbeat_plan::schema::{Hold, Ms, Output, Overshoot, Server, Slot};
 use onbeat_plan::Plan;
-use onbeat_record::{Control, Observer, Progress, RecordError, RecordOptions};
+use onbeat_record::{Control, Observer, Progress, RecordError, RecordOptions, Target};
 use onbeat_reserve::{AssignError, Options as ReserveOptions, Reservation, StartError, Stats};
 use onbeat_trace::{EndpointKind, Event, EventKind};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -228,10 +228,12 @@ pub fn shape(
     let trace = Trace::new(options.trace.clone());
     let record = RecordOptions {
         output: trace.path.clone(),
-        pids: options.pids.clone(),
-        command: moved.command.clone(),
+        target: Target::new(
+            moved.command.clone(),
+            options.command_to_stderr,
+            options.pids.clone(),
+        ),
         keep_privileges: true,
-        command_to_stderr: options.command_to_stderr,
         max_segments: trace.thrown_away.then_some(1),
         ..RecordOptions::default()
     };
@@ -579,8 +581,7 @@ impl<'a> Runner<'a> {
         if self.shaper.is_some() || self.stopped.is_some() {
             return Ok(());
         }
-        self.beside
-            .retain(|&pid| onbeat_record::proc::is_alive(pid));
+        self.beside.retain(|&pid| onbeat_proc::is_alive(pid));
         let Some(&pid) = self.beside.first() else {
             return Ok(());
         };
@@ -865,7 +866,7 @@ impl<'a> Runner<'a> {
             let callback = publishing.first().copied();
             // One per flow controller: which of them sends what a callback publishes is not to be seen.
             let threads: Vec<(u32, u32)> = pid.map_or(Vec::new(), |pid| {
-                let threads = onbeat_record::proc::threads(pid).into_iter();
+                let threads = onbeat_proc::threads(pid).into_iter();
                 let is_publisher =
                     |&t: &u32| thread_name(pid, t).starts_with(middleware::PUBLISHER);
                 threads.filter(is_publisher).map(|t| (pid, t)).collect()
@@ -911,11 +912,11 @@ impl<'a> Runner<'a> {
         for pid in pids {
             // Reading all their names each second would cost more than the dispatcher. One that came while
             // another went is found a little later.
-            let count = onbeat_record::proc::thread_count(pid);
+            let count = onbeat_proc::thread_count(pid);
             if counts.insert(pid, count) == Some(count) && *asked % LOOK_EVERY != 0 {
                 continue;
             }
-            for tid in onbeat_record::proc::threads(pid) {
+            for tid in onbeat_proc::threads(pid) {
                 let name = thread_name(pid, tid);
                 let Some(job) = middleware::job(&name) else {
                     continue;

@@ -144,25 +144,6 @@ pub fn explore(memory: &impl Memory, set: &WaitSet) -> (Vec<EventKind>, usize) {
     (named.chain(events).collect(), unresolved)
 }
 
-/// Node names that a command line gives (`--ros-args -r __node:=NAME -r __ns:=NS`).
-pub fn node_of_command_line(command: &str) -> Option<String> {
-    let value = |key: &str| {
-        command
-            .split_whitespace()
-            .find_map(|word| word.strip_prefix(key))
-            .filter(|v| !v.is_empty())
-            .map(str::to_owned)
-    };
-    let name = value("__node:=").or_else(|| value("__name:="))?;
-    let namespace = value("__ns:=").unwrap_or_default();
-    let namespace = namespace.trim_matches('/');
-    Some(if namespace.is_empty() {
-        format!("/{name}")
-    } else {
-        format!("/{namespace}/{name}")
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -236,19 +217,5 @@ mod tests {
             );
             assert_eq!(unresolved, 1);
         }
-    }
-
-    #[test]
-    fn command_lines_name_nodes() {
-        let f = node_of_command_line;
-        assert_eq!(
-            f("/opt/x --ros-args -r __node:=talker -r __ns:=/a/b"),
-            Some("/a/b/talker".into())
-        );
-        assert_eq!(
-            f("/opt/x --ros-args -r __node:=talker"),
-            Some("/talker".into())
-        );
-        assert_eq!(f("python3 x.py"), None);
     }
 }

@@ -4,7 +4,7 @@ use crate::error::CliError;
 use crate::Outcome;
 use onbeat_record::libraries::PlacementPolicy;
 use onbeat_record::recorder::DEFAULT_BUFFER_BYTES;
-use onbeat_record::{Progress, RecordError, RecordOptions};
+use onbeat_record::{Progress, RecordError, RecordOptions, Target};
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -146,8 +146,7 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
         output: output.clone(),
         mode: args.mode.unwrap_or_default(),
         duration: args.duration,
-        pids: args.pid,
-        command: args.command,
+        target: Target::new(args.command, false, args.pid),
         buffer_bytes: u32::try_from(args.buffer).unwrap_or(u32::MAX),
         max_segments: args.keep,
         placement: if args.placement == "entry" {

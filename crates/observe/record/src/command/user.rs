@@ -3,15 +3,13 @@
 //! sudo replaces PATH and most variables, and the loader takes LD_LIBRARY_PATH and its like from every
 //! program that gains privileges. What a process was started with can still be read from the kernel.
 
-use crate::proc;
 use std::ffi::{CString, OsString};
 use std::fs::Permissions;
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Variables with their values.
-pub type Environment = Vec<(OsString, OsString)>;
+pub type Environment = Vec<onbeat_proc::Variable>;
 
 /// The user on whose behalf sudo runs us.
 pub struct User {
@@ -50,11 +48,14 @@ pub fn invoking() -> Option<User> {
 pub fn environment() -> Option<Environment> {
     if invoking().is_some() {
         let sudo = sudo_process()?;
-        return Some(merged(started_with(sudo)?, std::env::vars_os().collect()));
+        return Some(merged(
+            onbeat_proc::environment(sudo).ok()?,
+            std::env::vars_os().collect(),
+        ));
     }
     // SAFETY: asks for a value that the kernel gave this process.
     let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
-    secure.then(|| started_with(std::process::id()))?
+    secure.then(|| onbeat_proc::environment(std::process::id()).ok())?
 }
 
 /// A variable of our user.
@@ -65,20 +66,20 @@ pub fn variable(name: &str) -> Option<OsString> {
 
 /// A directory of the invoking user's into which we can go on writing without the right to write anywhere:
 /// its group is root's as long as this lives.
-pub struct Shared {
+pub struct SharedDirectory {
     directory: PathBuf,
     uid: u32,
     gid: u32,
     mode: u32,
 }
 
-impl Shared {
+impl SharedDirectory {
     /// Gives a directory to the invoking user, if there is one, and keeps it writable for us.
-    pub fn new(directory: &Path) -> Option<Shared> {
+    pub fn new(directory: &Path) -> Option<SharedDirectory> {
         let user = invoking()?;
         let meta = std::fs::metadata(directory).ok()?;
         let made_by_us = meta.uid() == 0;
-        let shared = Shared {
+        let shared = SharedDirectory {
             directory: directory.to_path_buf(),
             uid: if made_by_us { user.uid } else { meta.uid() },
             gid: if made_by_us { user.gid } else { meta.gid() },
@@ -92,7 +93,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedDirectory {
     fn drop(&mut self) {
         // Its mode can be changed by its owner alone: we may have given up the right to change others'.
         let _ = std::os::unix::fs::chown(&self.directory, Some(0), None);
@@ -110,26 +111,10 @@ pub fn give_to(file: &Path) {
 
 /// The sudo that started us: with a terminal of its own for us it is there twice.
 fn sudo_process() -> Option<u32> {
-    let is_sudo = |pid: &u32| {
-        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|n| n.trim_end() == "sudo")
-    };
-    let first = proc::parent(std::process::id()).filter(is_sudo)?;
-    Some(proc::parent(first).filter(is_sudo).unwrap_or(first))
-}
-
-/// What a process was started with.
-fn started_with(pid: u32) -> Option<Environment> {
-    let bytes = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
-    Some(variables(&bytes))
-}
-
-fn variables(bytes: &[u8]) -> Environment {
-    let variable = |text: &[u8]| {
-        let at = text.iter().position(|&b| b == b'=').filter(|&at| at > 0)?;
-        let part = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
-        Some((part(&text[..at]), part(&text[at + 1..])))
-    };
-    bytes.split(|&b| b == 0).filter_map(variable).collect()
+    let is_sudo =
+        |&pid: &u32| onbeat_proc::thread_name(pid, pid).is_some_and(|name| name == "sudo");
+    let first = onbeat_proc::parent(std::process::id()).filter(is_sudo)?;
+    Some(onbeat_proc::parent(first).filter(is_sudo).unwrap_or(first))
 }
 
 /// Theirs, and what was added on sudo's command line.
@@ -180,8 +165,9 @@ mod tests {
 
     #[test]
     fn the_users_variables_come_before_sudos() {
-        let theirs =
-            variables(b"PATH=/opt/ros/bin:/bin\0LD_LIBRARY_PATH=/opt/ros/lib\0=odd\0A=b=c\0");
+        let theirs = onbeat_proc::parse_environment(
+            b"PATH=/opt/ros/bin:/bin\0LD_LIBRARY_PATH=/opt/ros/lib\0=odd\0A=b=c\0",
+        );
         assert_eq!(
             theirs,
             of(&[
@@ -208,7 +194,7 @@ mod tests {
 
     #[test]
     fn what_a_process_was_started_with_is_read() {
-        let own = started_with(std::process::id()).expect("our own");
+        let own = onbeat_proc::environment(std::process::id()).expect("our own");
         assert!(own.iter().any(|(n, _)| n == "PATH"), "{own:?}");
         assert_eq!(groups("root", 0).first(), Some(&0));
         assert_eq!(home_of(0).as_deref(), Some("/root"));

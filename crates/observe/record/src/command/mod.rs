@@ -1,0 +1,220 @@
+//! The command that is recorded: started for the user, stopped in time, never left suspended.
+//!
+//! SIGSTOP suspends a process of the command for the moment in which probes are attached to a library
+//! that it has just loaded. Should the recorder be killed in that moment, the guard, a process of its
+//! own, resumes it.
+
+mod guard;
+pub mod user;
+
+use guard::Guard;
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use user::User;
+
+/// Since it was asked to end: when the command gets SIGTERM, then SIGKILL.
+const TERMINATE_AFTER: Duration = Duration::from_secs(10);
+const KILL_AFTER: Duration = Duration::from_secs(15);
+
+/// Why the command could not be started.
+#[derive(Debug, Error)]
+pub enum CommandStartError {
+    /// It could not be executed.
+    #[error("cannot start {program}: {source}: is its name right, and is it on your PATH?")]
+    Start {
+        /// The command's first word.
+        program: String,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The guard could not be started.
+    #[error("cannot start the guard process: {0}")]
+    Guard(std::io::Error),
+}
+
+/// A command that runs, or ran.
+pub struct RecordedCommand {
+    child: Child,
+    /// Since when it is asked to end, and the last signal that it got.
+    ending: Option<(Instant, libc::c_int)>,
+    _guard: Guard,
+}
+
+impl RecordedCommand {
+    /// Starts a command (program and arguments). Under sudo it runs as the invoking user with that
+    /// user's groups and environment, as if there were no recorder. With `to_stderr` it prints to our
+    /// standard error.
+    pub fn start(words: &[String], to_stderr: bool) -> Result<RecordedCommand, CommandStartError> {
+        let mut guard = Guard::start().map_err(CommandStartError::Guard)?;
+        let program = words.first().cloned().unwrap_or_default();
+        let mut builder = Command::new(&program);
+        builder.args(&words[1..]);
+        if to_stderr {
+            if let Ok(stderr) = std::io::stderr().as_fd().try_clone_to_owned() {
+                builder.stdout(stderr);
+            }
+        }
+        if let Some(environment) = user::environment() {
+            builder.env_clear().envs(environment);
+        }
+        if let Some(user) = user::invoking() {
+            run_as(&mut builder, user);
+        }
+        let child = builder
+            .spawn()
+            .map_err(|source| CommandStartError::Start { program, source })?;
+        guard.watch(child.id());
+        Ok(RecordedCommand {
+            child,
+            ending: None,
+            _guard: guard,
+        })
+    }
+
+    /// Its code, or 128 plus the signal that ended it; `None` while it runs.
+    pub fn exit_status(&mut self) -> Option<i32> {
+        let ended = self.child.try_wait().ok()??;
+        ended.code().or_else(|| ended.signal().map(|s| 128 + s))
+    }
+
+    /// Whether it was asked to end.
+    pub fn is_ending(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    /// Asks it to end: SIGINT, after a while SIGTERM, then SIGKILL. To be called again and again until
+    /// it has ended. `interrupted`: the reason is a SIGINT that we got ourselves.
+    pub fn ask_to_end(&mut self, interrupted: bool) {
+        let (since, last) = *self.ending.get_or_insert((Instant::now(), 0));
+        let next = match (last, since.elapsed()) {
+            (0, _) => libc::SIGINT,
+            (libc::SIGINT, waited) if waited > TERMINATE_AFTER => libc::SIGTERM,
+            (libc::SIGTERM, waited) if waited > KILL_AFTER => libc::SIGKILL,
+            _ => return,
+        };
+        // A terminal has sent its Ctrl-C to the command as well.
+        if !(next == libc::SIGINT && interrupted && is_in_foreground()) {
+            // SAFETY: plain system call on our child, which has not been waited for.
+            unsafe { libc::kill(self.child.id() as libc::pid_t, next) };
+        }
+        self.ending = Some((since, next));
+    }
+
+    /// Resumes every process of the command that is suspended.
+    pub fn resume_all(&self) {
+        resume_tree(self.child.id());
+    }
+}
+
+/// Resumes a process and everything below it.
+fn resume_tree(root: u32) {
+    for pid in onbeat_proc::tree(root) {
+        // SAFETY: plain system call; SIGCONT does nothing to a process that runs.
+        unsafe { libc::kill(pid as libc::pid_t, libc::SIGCONT) };
+    }
+}
+
+/// Whether our process group is the one that the terminal sends its signals to.
+fn is_in_foreground() -> bool {
+    // SAFETY: plain system calls.
+    unsafe { libc::tcgetpgrp(0) == libc::getpgrp() }
+}
+
+/// Makes the command run as the user.
+fn run_as(builder: &mut Command, user: User) {
+    let set: Vec<_> = builder
+        .get_envs()
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    let home = user.home.as_ref();
+    for (name, value) in [
+        ("HOME", home),
+        ("USER", Some(&user.name)),
+        ("LOGNAME", Some(&user.name)),
+    ] {
+        // Where the user's own environment is not known, sudo's has root's values.
+        if let Some(value) = value.filter(|_| !set.iter().any(|n| n == name)) {
+            builder.env(name, value);
+        }
+    }
+    // SAFETY: between fork and exec, only system calls, on values made before.
+    unsafe {
+        builder.pre_exec(move || {
+            let groups = &user.groups;
+            if libc::setgroups(groups.len(), groups.as_ptr()) != 0
+                || libc::setgid(user.gid) != 0
+                || libc::setuid(user.uid) != 0
+            {
+                return Err(std::io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    fn wait(command: &mut RecordedCommand) -> i32 {
+        let begin = Instant::now();
+        loop {
+            if let Some(status) = command.exit_status() {
+                return status;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(30), "it does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_command_that_is_asked_to_end_is_interrupted_once() {
+        let mut command = RecordedCommand::start(&words("sleep 60"), false).expect("sleep");
+        assert!(command.exit_status().is_none() && !command.is_ending());
+        command.ask_to_end(false);
+        command.ask_to_end(false);
+        assert!(command.is_ending());
+        assert_eq!(command.ending.map(|(_, last)| last), Some(libc::SIGINT));
+        assert_eq!(wait(&mut command), 128 + libc::SIGINT);
+    }
+
+    #[test]
+    fn a_command_that_does_not_listen_is_terminated_then_killed() {
+        let mut command = RecordedCommand::start(&words("sleep 60"), false).expect("sleep");
+        let ago = |time| Instant::now() - time;
+        command.ending = Some((ago(TERMINATE_AFTER * 2), libc::SIGINT));
+        command.ask_to_end(false);
+        assert_eq!(command.ending.map(|(_, last)| last), Some(libc::SIGTERM));
+        assert_eq!(wait(&mut command), 128 + libc::SIGTERM);
+        let mut command = RecordedCommand::start(&words("sleep 60"), false).expect("sleep");
+        command.ending = Some((ago(KILL_AFTER * 2), libc::SIGTERM));
+        command.ask_to_end(false);
+        assert_eq!(wait(&mut command), 128 + libc::SIGKILL);
+    }
+
+    #[test]
+    fn a_suspended_command_is_resumed() {
+        let mut command = RecordedCommand::start(&words("sleep 0.2"), false).expect("sleep");
+        // SAFETY: plain system call on our child.
+        unsafe { libc::kill(command.child.id() as libc::pid_t, libc::SIGSTOP) };
+        command.resume_all();
+        assert_eq!(wait(&mut command), 0);
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let error = RecordedCommand::start(&words("/no/such/program"), false);
+        let error = error.err().expect("an error").to_string();
+        assert!(
+            error.contains("/no/such/program") && !error.contains('\n'),
+            "{error}"
+        );
+    }
+}

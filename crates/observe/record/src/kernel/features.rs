@@ -1,0 +1,103 @@
+//! What this kernel can do: abilities by release and by type information.
+
+use libbpf_rs::btf::types::{DataSec, Struct, Var};
+use libbpf_rs::btf::Btf;
+
+/// Abilities that differ between kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Features {
+    /// `bpf_get_attach_cookie` (5.15): hits are counted per probe.
+    pub cookie: bool,
+    /// The current task can be looked at (5.11).
+    pub current_task: bool,
+    /// Storage that belongs to a task, also for probes in programs (5.13).
+    pub task_storage: bool,
+    /// A task has the time for which it was ready (5.14 with CONFIG_SCHED_INFO).
+    pub delays: bool,
+    /// `sched_switch` passes the previous state (5.18).
+    pub switch_state: bool,
+    /// A probe on a 5-byte nop becomes a call (6.18).
+    pub fast_nop: bool,
+}
+
+impl Features {
+    /// The abilities of the running kernel.
+    pub(super) fn of_this_kernel(release: &str) -> Features {
+        let mut features = Features::of_release(release);
+        features.delays &= has_member("sched_info", "last_queued");
+        features
+    }
+
+    /// By the kernel's release, such as `6.18.44-custom`.
+    pub fn of_release(release: &str) -> Features {
+        let mut numbers = release
+            .split(|c: char| !c.is_ascii_digit())
+            .map(|n| n.parse().unwrap_or(0u32));
+        let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        Features {
+            cookie: version >= (5, 15),
+            current_task: version >= (5, 11),
+            task_storage: version >= (5, 13),
+            delays: version >= (5, 14),
+            switch_state: version >= (5, 18),
+            fast_nop: version >= (6, 18) && cfg!(target_arch = "x86_64"),
+        }
+    }
+}
+
+/// Whether a struct of this kernel has a member.
+fn has_member(structure: &str, member: &str) -> bool {
+    Btf::from_vmlinux().is_ok_and(|btf| {
+        btf.type_by_name::<Struct<'_>>(structure)
+            .is_some_and(|s| s.iter().any(|m| m.name.is_some_and(|n| n == member)))
+    })
+}
+
+/// Bytes from a CPU's run queue to what a KVM host reports of stolen time; `None` for a kernel
+/// without either.
+pub(super) fn steal_distance() -> Option<i64> {
+    let btf = Btf::from_vmlinux().ok()?;
+    let variables: DataSec<'_> = btf.type_by_name(".data..percpu")?;
+    let offset = |wanted: &str| {
+        variables.iter().find_map(|v| {
+            let variable: Var<'_> = btf.type_by_id(v.ty)?;
+            (variable.name()? == wanted).then_some(i64::from(v.offset))
+        })
+    };
+    Some(offset("steal_time")? - offset("runqueues")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn abilities_follow_the_release() {
+        let f = Features::of_release;
+        assert_eq!(
+            f("5.8.0-generic"),
+            Features {
+                cookie: false,
+                current_task: false,
+                task_storage: false,
+                delays: false,
+                switch_state: false,
+                fast_nop: false
+            }
+        );
+        assert!(f("5.15.0").cookie && !f("5.15.0").switch_state);
+        assert!(f("6.1.0-13-amd64").switch_state && !f("6.1.0-13-amd64").fast_nop);
+        assert!(f("6.18.44-x").fast_nop || !cfg!(target_arch = "x86_64"));
+        assert_eq!(
+            f("weird"),
+            Features {
+                cookie: false,
+                current_task: false,
+                task_storage: false,
+                delays: false,
+                switch_state: false,
+                fast_nop: false
+            }
+        );
+    }
+}

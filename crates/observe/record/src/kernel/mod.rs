@@ -1,0 +1,302 @@
+//! The BPF programs in the kernel: loads them, attaches them, reads their maps.
+
+mod features;
+mod flags;
+mod ring;
+mod settings;
+
+pub use features::Features;
+
+use crate::decode::Decoded;
+use crate::records::{KIND_COUNT, PROCESS_LATE, PROCESS_MARKED};
+use flags::FlagTable;
+use libbpf_rs::{
+    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, UprobeOpts,
+};
+use ring::Ring;
+use std::path::Path;
+use std::time::Duration;
+use thiserror::Error;
+
+/// Bytes aligned as ELF readers want them.
+#[repr(align(8))]
+struct Aligned<T: ?Sized>(T);
+
+/// The compiled programs.
+static PROGRAMS: &[u8] = {
+    static OBJECT: &Aligned<[u8]> =
+        &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/onbeat.bpf.o")));
+    &OBJECT.0
+};
+
+/// Why the programs could not be loaded.
+#[derive(Debug, Error)]
+pub enum KernelLoadError {
+    /// The kernel has no type information.
+    #[error("this kernel has no /sys/kernel/btf/vmlinux: onbeat needs Linux 5.8 or newer built with CONFIG_DEBUG_INFO_BTF")]
+    NoBtf,
+    /// The kernel refused.
+    #[error("the kernel refused the probes: {0}: onbeat needs Linux 5.8 or newer and the right to load BPF programs")]
+    Load(String),
+    /// The flag map could not be mapped.
+    #[error("cannot map the table of observed processes: {0}")]
+    Map(std::io::Error),
+}
+
+impl From<libbpf_rs::Error> for KernelLoadError {
+    fn from(error: libbpf_rs::Error) -> KernelLoadError {
+        KernelLoadError::Load(format!("{error:#}"))
+    }
+}
+
+/// What is fixed when the programs are loaded.
+#[derive(Debug, Clone, Copy)]
+pub struct LoadOptions {
+    /// Observe every ROS 2 process, not only the marked ones.
+    pub observe_all: bool,
+    /// Stop marked processes when they load a library, until the recorder continues them.
+    pub stop_on_load: bool,
+    /// Size of the ring buffer; a power of two of pages.
+    pub buffer_bytes: u32,
+}
+
+/// The loaded programs and their maps.
+pub struct Kernel {
+    object: Object,
+    ring: Ring,
+    lost: MapHandle,
+    hits: MapHandle,
+    distance: MapHandle,
+    flags: FlagTable,
+    /// What this kernel can do.
+    pub features: Features,
+}
+
+/// Where a probe is attached, for every process that maps the file.
+#[derive(Debug, Clone, Copy)]
+pub struct Uprobe<'a> {
+    /// The program in the object file.
+    pub program: &'a str,
+    /// The file to probe, by a path that we can open.
+    pub file: &'a Path,
+    /// Offset of the instruction in the file.
+    pub offset: u64,
+    /// Probe the function's return instead of the instruction.
+    pub at_return: bool,
+    /// The number that its records carry; 0: none.
+    pub number: u32,
+    /// Offset in the file of a variable in which the kernel counts the probes; 0: there is none.
+    pub counter_offset: u64,
+}
+
+impl Kernel {
+    /// Loads the programs; nothing is attached yet. `release` is the kernel's.
+    pub fn load(options: LoadOptions, release: &str) -> Result<Kernel, KernelLoadError> {
+        if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+            return Err(KernelLoadError::NoBtf);
+        }
+        let features = Features::of_this_kernel(release);
+        set_log();
+        let mut open = ObjectBuilder::default()
+            .name("onbeat")?
+            .open_memory(PROGRAMS)?;
+        prepare(&mut open, options, features)?;
+        let object = open.load()?;
+        let map = |name: &str| -> Result<MapHandle, KernelLoadError> {
+            let found = object.maps().find(|m| m.name() == name);
+            let found = found.ok_or_else(|| KernelLoadError::Load(format!("no map {name}")))?;
+            Ok(MapHandle::try_from(&found)?)
+        };
+        Ok(Kernel {
+            ring: Ring::new(&map("ring")?)?,
+            lost: map("lost")?,
+            hits: map("hits")?,
+            distance: map("r_debug_distance")?,
+            flags: FlagTable::map(&map("processes")?).map_err(KernelLoadError::Map)?,
+            object,
+            features,
+        })
+    }
+
+    /// Attaches one of the programs on the kernel's own tracepoints.
+    pub fn attach_tracepoint(&self, program: &str) -> Result<Link, String> {
+        self.program(program)?
+            .attach()
+            .map_err(|e| format!("{e:#}"))
+    }
+
+    /// Attaches a program to a place in a file.
+    pub fn attach_uprobe(&self, probe: &Uprobe<'_>) -> Result<Link, String> {
+        let number = if self.features.cookie {
+            probe.number
+        } else {
+            0
+        };
+        let options = UprobeOpts {
+            cookie: number.into(),
+            retprobe: probe.at_return,
+            ref_ctr_offset: probe.counter_offset as usize,
+            ..UprobeOpts::default()
+        };
+        let offset = usize::try_from(probe.offset).map_err(|e| e.to_string())?;
+        self.program(probe.program)?
+            .attach_uprobe_with_opts(-1, probe.file, offset, options)
+            .map_err(|e| format!("{e:#}"))
+    }
+
+    fn program(&self, name: &str) -> Result<libbpf_rs::ProgramMut<'_>, String> {
+        self.object
+            .progs_mut()
+            .find(|p| p.name() == name)
+            .ok_or_else(|| format!("no program {name}"))
+    }
+
+    /// Observes a process and its future children.
+    pub fn mark(&self, pid: u32) {
+        self.flags.update(pid, |flags| flags | PROCESS_MARKED as u8);
+    }
+
+    /// Takes [`Kernel::mark`] back.
+    pub fn unmark(&self, pid: u32) {
+        self.flags
+            .update(pid, |flags| flags & !(PROCESS_MARKED as u8));
+    }
+
+    /// Marks a process that made endpoints before its probes were in place: their names are recovered
+    /// as they are used. To be called before probes are attached for it.
+    pub fn mark_late(&self, pid: u32) {
+        self.flags.update(pid, |flags| flags | PROCESS_LATE as u8);
+    }
+
+    /// Sets the distance from the probe of a dynamic linker to its `_r_debug`. `key` is the probe's
+    /// number, or without cookies its offset in its page.
+    pub fn set_r_debug_distance(&self, key: u32, distance: i64) -> Result<(), String> {
+        self.distance
+            .update(&key.to_ne_bytes(), &distance.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| e.to_string())
+    }
+
+    /// Moves every record that is ready to `out`, waiting up to `timeout` for the first. Returns
+    /// early on a signal.
+    pub fn poll(&self, timeout: Duration, out: &mut Vec<Decoded>) {
+        self.ring.poll(timeout, out);
+    }
+
+    /// Records lost so far, `[kind][cpu]`.
+    pub fn lost(&self) -> Vec<Vec<u64>> {
+        let kinds = 0..KIND_COUNT as u32;
+        kinds.map(|kind| counter(&self.lost, kind)).collect()
+    }
+
+    /// Hits of a numbered probe that were not lost.
+    pub fn hits(&self, number: u32) -> u64 {
+        counter(&self.hits, number).iter().sum::<u64>() + self.ring.records_of(number)
+    }
+}
+
+/// libbpf's errors come back as values; its whole log is for a user who asks for it.
+fn set_log() {
+    fn print(_: libbpf_rs::PrintLevel, text: String) {
+        eprint!("{text}");
+    }
+    let is_wanted = std::env::var_os("ONBEAT_BPF_LOG").is_some();
+    libbpf_rs::set_print(is_wanted.then_some((libbpf_rs::PrintLevel::Debug, print)));
+}
+
+/// Sizes the maps and writes the settings, before the programs are loaded.
+fn prepare(
+    open: &mut OpenObject,
+    options: LoadOptions,
+    features: Features,
+) -> Result<(), KernelLoadError> {
+    let may_steal = features.current_task && onbeat_proc::system::is_virtual_machine();
+    let steal_distance = may_steal.then(features::steal_distance).flatten();
+    let settings = [
+        ("observe_all", options.observe_all.into()),
+        ("stop_on_load", options.stop_on_load.into()),
+        ("switch_has_state", features.switch_state.into()),
+        ("have_cookie", features.cookie.into()),
+        ("wakeup_bytes", u64::from(options.buffer_bytes / 4)),
+        ("have_storage", features.task_storage.into()),
+        ("have_delays", features.delays.into()),
+        ("have_steal", steal_distance.is_some().into()),
+        ("steal_distance", steal_distance.unwrap_or(0) as u64),
+        ("own_tgid", std::process::id().into()),
+    ];
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if name == "ring" {
+            map.set_max_entries(options.buffer_bytes)?;
+        } else if name == "observed_tasks" {
+            map.set_autocreate(features.task_storage)?;
+        } else if name.ends_with(".rodata") {
+            let image = map.initial_value_mut();
+            let image = image.ok_or_else(|| KernelLoadError::Load("no settings".into()))?;
+            settings::write(PROGRAMS, image, &settings).map_err(KernelLoadError::Load)?;
+        }
+    }
+    Ok(())
+}
+
+/// The values of a per-CPU counter.
+fn counter(map: &MapHandle, key: u32) -> Vec<u64> {
+    let value = |bytes: &Vec<u8>| {
+        let bytes = bytes.get(..8);
+        bytes.map_or(0, |b| {
+            u64::from_ne_bytes(b.try_into().expect("eight bytes"))
+        })
+    };
+    match map.lookup_percpu(&key.to_ne_bytes(), MapFlags::ANY) {
+        Ok(Some(values)) => values.iter().map(value).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
+
+    #[test]
+    fn every_program_of_the_table_is_in_the_object() {
+        let file = object::read::elf::ElfFile64::<object::Endianness>::parse(PROGRAMS).unwrap();
+        let has = |name: &str| file.symbols().any(|s| s.name() == Ok(name));
+        for probe in crate::probes::PROBES {
+            assert!(has(probe.program), "{}", probe.program);
+            assert!(
+                probe.return_program.is_none_or(has),
+                "{:?}",
+                probe.return_program
+            );
+        }
+        for row in crate::probes::KERNEL_PROBES {
+            assert!(has(row.program), "{}", row.program);
+        }
+    }
+
+    #[test]
+    fn every_program_of_the_object_is_attached_by_somebody() {
+        let file = object::read::elf::ElfFile64::<object::Endianness>::parse(PROGRAMS).unwrap();
+        let rows = crate::probes::PROBES.iter();
+        let mut used: Vec<&str> = rows
+            .flat_map(|row| [Some(row.program), row.return_program])
+            .flatten()
+            .collect();
+        used.extend(crate::probes::KERNEL_PROBES.iter().map(|row| row.program));
+        used.extend(["on_dl_state", "on_sync_input"]);
+        let mut programs = 0;
+        for symbol in file.symbols() {
+            let section = symbol.section_index();
+            let section = section.and_then(|index| file.section_by_index(index).ok());
+            let is_program = section
+                .and_then(|s| s.name().ok().map(str::to_owned))
+                .is_some_and(|name| name == "uprobe" || name.starts_with("tp_btf/"));
+            if is_program && symbol.is_global() {
+                let name = symbol.name().unwrap();
+                assert!(used.contains(&name), "no row of the table has {name}");
+                programs += 1;
+            }
+        }
+        assert!(programs > 50, "{programs}");
+    }
+}

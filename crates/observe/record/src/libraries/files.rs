@@ -1,0 +1,97 @@
+//! Which files are worth probing: of processes, and of installations of ROS 2.
+
+use crate::command::user;
+use crate::probes::Library;
+use onbeat_proc::maps::{executable, mapped_files, MappedFile};
+use std::path::{Path, PathBuf};
+
+/// Last part of a path.
+pub fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Whether this is a library of the probe table.
+pub fn is_known(path: &str) -> bool {
+    Library::of_path(path).is_some()
+}
+
+/// Whether this is the library that shows a process to use ROS 2.
+pub fn is_tracing(path: &str) -> bool {
+    Library::of_path(path) == Some(Library::Tracetools)
+}
+
+/// Whether this is a dynamic linker.
+pub fn is_loader(path: &str) -> bool {
+    let name = file_name(path);
+    name.starts_with("ld-linux") || name.starts_with("ld-2.")
+}
+
+/// Programs and libraries that never hold template instances of message_filters.
+fn is_system_file(path: &str) -> bool {
+    let name = file_name(path);
+    path.starts_with("/usr/lib/")
+        || path.starts_with("/lib")
+        || name.starts_with("python")
+        || name.contains("__rosidl_")
+}
+
+/// A process's program, and its libraries that are neither the system's nor ROS 2's.
+pub fn own_files(pid: u32) -> Vec<MappedFile> {
+    let mut files = mapped_files(pid, |path| {
+        file_name(path).contains(".so") && !is_system_file(path) && !is_known(path)
+    });
+    files.extend(executable(pid));
+    files
+}
+
+/// The known libraries in a directory, in order of their names.
+pub fn known_files_in(directory: &Path) -> Vec<MappedFile> {
+    let Ok(dir) = std::fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    let mut paths: Vec<PathBuf> = dir.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    let known = paths.into_iter().filter_map(|reachable| {
+        let path = reachable.to_str().filter(|path| is_known(path))?;
+        MappedFile::at(path.to_owned(), reachable)
+    });
+    known.collect()
+}
+
+/// Directories of libraries of the ROS 2 installations that this machine and the user's environment
+/// name.
+pub fn installations() -> Vec<PathBuf> {
+    let prefixes = user::variable("AMENT_PREFIX_PATH").unwrap_or_default();
+    let mut prefixes: Vec<PathBuf> = std::env::split_paths(&prefixes).collect();
+    let stock = std::fs::read_dir("/opt/ros").into_iter().flatten();
+    prefixes.extend(stock.flatten().map(|entry| entry.path()));
+    prefixes.sort();
+    prefixes.dedup();
+    prefixes.iter().map(|prefix| prefix.join("lib")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_installations_libraries_are_found_by_name_and_in_order() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for name in ["librclcpp.so", "librcl.so.9", "librclx.so", "notes.txt"] {
+            std::fs::write(dir.path().join(name), b"").expect("a file");
+        }
+        let files = known_files_in(dir.path());
+        let names: Vec<_> = files.iter().map(|f| file_name(&f.path)).collect();
+        assert_eq!(names, ["librcl.so.9", "librclcpp.so"]);
+        assert!(known_files_in(Path::new("/no/such/place")).is_empty());
+    }
+
+    #[test]
+    fn this_programs_own_files_are_itself_and_not_the_systems() {
+        let own = own_files(std::process::id());
+        let program = std::env::current_exe().expect("it runs");
+        assert!(own.iter().any(|f| Path::new(&f.path) == program), "{own:?}");
+        assert!(own.iter().all(|f| !f.path.contains("libc.so")), "{own:?}");
+        assert!(is_loader("/lib64/ld-linux-x86-64.so.2") && !is_loader("/lib/libc.so.6"));
+    }
+}

@@ -1,0 +1,454 @@
+//! Attaches probes to libraries and programs: to each file once, whatever processes and containers
+//! map it.
+
+mod files;
+
+pub use files::{file_name, installations};
+
+use crate::elf::{has_section, Function, Symbols};
+use crate::kernel::{Kernel, Uprobe};
+use crate::placement::{entry, place, Place, Placement};
+use crate::privilege;
+use crate::probes::{
+    Distribution, Library, Probe, FLOW_COUNTER, FLOW_NOTE, PROBES, SYNC_MEMBER, SYNC_PREFIX,
+};
+use libbpf_rs::Link;
+use onbeat_proc::maps::{mapped_files, MappedFile};
+use onbeat_trace::manifest::ProbeInfo;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+/// The dynamic linker calls this when its list of libraries has changed.
+const LOADER_STATE: &str = "_dl_debug_state";
+/// The head of that list.
+const LOADER_LIST: &str = "_r_debug";
+
+/// How probes are placed within a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PlacementPolicy {
+    /// Where it is cheapest.
+    #[default]
+    Cheapest,
+    /// At the first instruction, for comparison.
+    Entry,
+}
+
+/// Every probe in user space, by the file it sits in.
+pub struct Libraries {
+    policy: PlacementPolicy,
+    /// Files that were probed, by device and inode.
+    done: HashSet<(u64, u64)>,
+    /// Distributions of the tracing libraries.
+    distributions: HashMap<(u64, u64), Distribution>,
+    /// Probe N has the number N + 1.
+    probes: Vec<Attached>,
+    /// Dynamic linkers that were probed.
+    loaders: HashSet<(u64, u64)>,
+    /// Files that were searched for onbeat-flow, and whether they contain it.
+    flow: HashMap<(u64, u64), bool>,
+}
+
+/// A probe that is attached, or could not be.
+struct Attached {
+    info: ProbeInfo,
+    /// Detaches when dropped.
+    _link: Option<Link>,
+}
+
+/// Where a probe belongs, and what is missing without it.
+struct Site<'a> {
+    /// The event, as manifests name it.
+    name: &'a str,
+    file: &'a MappedFile,
+    symbol: &'a str,
+    /// From the function's start.
+    offset: u64,
+    /// As manifests name it.
+    placement: &'a str,
+    consequence: &'a str,
+}
+
+impl<'a> Site<'a> {
+    /// A row of the table, at a function's first instruction.
+    fn at_entry(row: &'a Probe, file: &'a MappedFile, symbol: &'a str) -> Site<'a> {
+        Site {
+            name: row.name,
+            file,
+            symbol,
+            offset: 0,
+            placement: Placement::Stepped.name(),
+            consequence: row.consequence,
+        }
+    }
+
+    /// The same site at another place in the function.
+    fn at(self, place: Place) -> Site<'a> {
+        Site {
+            offset: place.offset,
+            placement: place.placement.name(),
+            ..self
+        }
+    }
+}
+
+/// What a process was found to use.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Found {
+    /// Distribution, from its libtracetools.
+    pub distribution: Option<Distribution>,
+    /// Middleware library's name without `lib` and `.so`.
+    pub rmw: Option<String>,
+    /// New probes that were attached for it.
+    pub attached: usize,
+    /// Path of its libtracetools, which names the installation.
+    pub path: Option<String>,
+}
+
+impl Libraries {
+    /// No probes yet.
+    pub fn new(policy: PlacementPolicy) -> Libraries {
+        Libraries {
+            policy,
+            done: HashSet::new(),
+            distributions: HashMap::new(),
+            probes: Vec::new(),
+            loaders: HashSet::new(),
+            flow: HashMap::new(),
+        }
+    }
+
+    /// The number of the next probe; 0 stands for none.
+    fn next_number(&self) -> u32 {
+        self.probes.len() as u32 + 1
+    }
+
+    /// Keeps a probe with the next number. Returns 1 if it is attached.
+    fn keep(&mut self, site: Site<'_>, attached: Result<Link, String>) -> usize {
+        let (link, error) = match attached {
+            Ok(link) => (Some(link), None),
+            Err(error) => (None, Some(error)),
+        };
+        let is_attached = link.is_some();
+        self.probes.push(Attached {
+            info: ProbeInfo {
+                name: site.name.into(),
+                library: site.file.path.clone(),
+                symbol: site.symbol.into(),
+                offset: site.offset,
+                placement: site.placement.into(),
+                hits: 0,
+                attached: is_attached,
+                consequence: error.is_some().then(|| site.consequence.into()),
+                error,
+            },
+            _link: link,
+        });
+        usize::from(is_attached)
+    }
+
+    /// Every probe with its hits so far.
+    pub fn report(&self, kernel: &Kernel) -> Vec<ProbeInfo> {
+        let numbered = (1..).zip(&self.probes);
+        numbered
+            .map(|(number, probe)| ProbeInfo {
+                hits: kernel.hits(number),
+                ..probe.info.clone()
+            })
+            .collect()
+    }
+}
+
+/// Dynamic linkers.
+impl Libraries {
+    /// Probes the dynamic linkers that these processes use, so that libraries are seen as they are
+    /// loaded.
+    pub fn watch_loaders(&mut self, kernel: &Kernel, pids: &[u32]) {
+        for &pid in pids {
+            for file in mapped_files(pid, files::is_loader) {
+                self.watch_loader(kernel, &file);
+            }
+        }
+    }
+
+    fn watch_loader(&mut self, kernel: &Kernel, file: &MappedFile) {
+        if !self.loaders.insert(file.id) {
+            return;
+        }
+        let attached = attach_loader(kernel, file, self.next_number());
+        let site = Site {
+            name: "library_loaded",
+            file,
+            symbol: LOADER_STATE,
+            offset: 0,
+            placement: Placement::Stepped.name(),
+            consequence: "processes that load ROS 2 later are found only by their hits in libraries known already",
+        };
+        self.keep(site, attached);
+    }
+
+    /// Whether this kernel wants CAP_SYS_ADMIN for uprobes. Tries it.
+    pub fn needs_admin(kernel: &Kernel) -> bool {
+        let own = mapped_files(std::process::id(), |path| {
+            file_name(path).starts_with("ld-")
+        });
+        let Some(file) = own.first() else { return true };
+        let symbols = Symbols::read(&file.reachable, false, |n| n == LOADER_STATE).ok();
+        let Some(offset) = symbols.and_then(|s| Some(s.get(LOADER_STATE)?.file_offset)) else {
+            return true;
+        };
+        let probe = Uprobe {
+            program: "on_rcl_init",
+            file: &file.reachable,
+            offset,
+            at_return: false,
+            number: 0,
+            counter_offset: 0,
+        };
+        privilege::without_admin(|| kernel.attach_uprobe(&probe).is_err())
+    }
+}
+
+/// Probes a dynamic linker at its first instruction: the program reads the instruction pointer.
+fn attach_loader(kernel: &Kernel, file: &MappedFile, number: u32) -> Result<Link, String> {
+    let wanted = |name: &str| name == LOADER_STATE || name == LOADER_LIST;
+    let symbols = Symbols::read(&file.reachable, false, wanted).map_err(|e| e.to_string())?;
+    let (Some(state), Some(list)) = (symbols.get(LOADER_STATE), symbols.get(LOADER_LIST)) else {
+        return Err(format!("{} exports no {LOADER_STATE}", file.path));
+    };
+    let key = match kernel.features.cookie {
+        true => number,
+        false => (state.file_offset & 0xfff) as u32,
+    };
+    kernel.set_r_debug_distance(key, list.address as i64 - state.address as i64)?;
+    kernel.attach_uprobe(&Uprobe {
+        program: "on_dl_state",
+        file: &file.reachable,
+        offset: state.file_offset,
+        at_return: false,
+        number,
+        counter_offset: 0,
+    })
+}
+
+/// Visits: which files of a process need probes.
+impl Libraries {
+    /// Whether the process has mapped a tracing library (one without probes yet, for `unprobed`).
+    pub fn is_traceable(&self, pid: u32, unprobed: bool) -> bool {
+        mapped_files(pid, files::is_tracing)
+            .iter()
+            .any(|file| !unprobed || !self.done.contains(&file.id))
+    }
+
+    /// Whether the process runs executors of onbeat-flow (without probes yet, for `unprobed`).
+    pub fn has_flow(&mut self, pid: u32, unprobed: bool) -> bool {
+        files::own_files(pid)
+            .iter()
+            .any(|file| self.is_flow(file) && !(unprobed && self.done.contains(&file.id)))
+    }
+
+    /// Whether a file contains onbeat-flow's executors.
+    fn is_flow(&mut self, file: &MappedFile) -> bool {
+        let search = || has_section(&file.reachable, FLOW_NOTE);
+        *self.flow.entry(file.id).or_insert_with(search)
+    }
+
+    /// Probes what is new in all that a process has mapped.
+    pub fn visit(&mut self, kernel: &Kernel, pid: u32) -> Found {
+        let mut found = self.visit_ros(kernel, pid);
+        found.attached += self.visit_own(kernel, pid);
+        found
+    }
+
+    /// Probes the ROS 2 libraries of a process: the urgent part of a visit when the process runs on
+    /// meanwhile.
+    pub fn visit_ros(&mut self, kernel: &Kernel, pid: u32) -> Found {
+        self.visit_files(kernel, &mapped_files(pid, files::is_known))
+    }
+
+    /// Probes an installation of ROS 2 before any process loads it: `directory` is its `lib`.
+    pub fn visit_installation(&mut self, kernel: &Kernel, directory: &Path) -> Found {
+        self.visit_files(kernel, &files::known_files_in(directory))
+    }
+
+    fn visit_files(&mut self, kernel: &Kernel, files: &[MappedFile]) -> Found {
+        let mut found = Found::default();
+        // The tracing library says which distribution this is; the others' rows depend on that.
+        for file in files.iter().filter(|f| files::is_tracing(&f.path)) {
+            found.distribution = found.distribution.max(self.distribution(file));
+            found.path = Some(file.path.clone());
+        }
+        for file in files {
+            let Some(library) = Library::of_path(&file.path) else {
+                continue;
+            };
+            if library == Library::Rmw {
+                let name = file_name(&file.path).trim_start_matches("lib");
+                found.rmw = Some(name.split(".so").next().unwrap_or("").to_owned());
+            }
+            // No libtracetools yet: it may come in the same load, or be compiled out. Wait.
+            let Some(distribution) = found.distribution else {
+                continue;
+            };
+            if self.done.insert(file.id) {
+                found.attached += self.probe_library(kernel, file, library, distribution);
+            }
+        }
+        found
+    }
+
+    /// The distribution of a tracing library; `None` if it cannot be read.
+    fn distribution(&mut self, file: &MappedFile) -> Option<Distribution> {
+        if let Some(&known) = self.distributions.get(&file.id) {
+            return Some(known);
+        }
+        let wanted = |name: &str| name.starts_with("ros_trace_");
+        let symbols = Symbols::read(&file.reachable, false, wanted).ok()?;
+        let distribution = Distribution::of_tracetools(|name| symbols.get(name).is_some());
+        self.distributions.insert(file.id, distribution);
+        Some(distribution)
+    }
+
+    /// Probes the program of a process and its own libraries: executors of onbeat-flow, and the
+    /// inputs of message_filters' synchronisers, which are compiled into the user's code.
+    pub fn visit_own(&mut self, kernel: &Kernel, pid: u32) -> usize {
+        let mut attached = 0;
+        for file in files::own_files(pid) {
+            if self.done.contains(&file.id) {
+                continue;
+            }
+            if self.is_flow(&file) {
+                // Its rows are the same for all distributions.
+                let any = Distribution::Kilted;
+                attached += self.probe_library(kernel, &file, Library::Flow, any);
+            }
+            attached += self.probe_synchronisers(kernel, &file);
+            self.done.insert(file.id);
+        }
+        attached
+    }
+}
+
+/// Attaching: the rows of the table in one file. Each function returns how many probes it attached.
+impl Libraries {
+    fn probe_library(
+        &mut self,
+        kernel: &Kernel,
+        file: &MappedFile,
+        library: Library,
+        distribution: Distribution,
+    ) -> usize {
+        let rows: Vec<&Probe> = PROBES
+            .iter()
+            .filter(|p| p.library == library && p.applies_to(distribution))
+            .collect();
+        let wanted = rows.iter().flat_map(|p| p.symbols).copied();
+        let wanted: HashSet<&str> = wanted.chain([FLOW_COUNTER]).collect();
+        // A program does not export its functions: search its full symbol table.
+        let local = library == Library::Flow;
+        match Symbols::read(&file.reachable, local, |name| wanted.contains(name)) {
+            Ok(symbols) => {
+                let probe = |row| self.probe_row(kernel, file, &symbols, row);
+                rows.into_iter().map(probe).sum()
+            }
+            Err(error) => {
+                for row in rows {
+                    let site = Site::at_entry(row, file, row.symbols[0]);
+                    self.keep(site, Err(error.to_string()));
+                }
+                0
+            }
+        }
+    }
+
+    /// Probes the functions of one row: all that exist, or the first.
+    fn probe_row(
+        &mut self,
+        kernel: &Kernel,
+        file: &MappedFile,
+        symbols: &Symbols,
+        row: &Probe,
+    ) -> usize {
+        let mut functions = row
+            .symbols
+            .iter()
+            .filter_map(|&symbol| Some((symbol, symbols.get(symbol)?)))
+            .take(if row.all { usize::MAX } else { 1 })
+            .peekable();
+        if functions.peek().is_none() {
+            let reason = match row.library {
+                Library::Flow => format!("{} was stripped of its symbols", file.path),
+                _ => format!("{} does not export it", file.path),
+            };
+            return self.keep(Site::at_entry(row, file, row.symbols[0]), Err(reason));
+        }
+        let mut attached = 0;
+        for (symbol, function) in functions {
+            let at = self.place(kernel, symbols, function);
+            let counter = symbols.get(FLOW_COUNTER);
+            let link = kernel.attach_uprobe(&Uprobe {
+                program: row.program,
+                file: &file.reachable,
+                offset: function.file_offset + at.offset,
+                at_return: false,
+                number: self.next_number(),
+                counter_offset: counter.map_or(0, |variable| variable.file_offset),
+            });
+            attached += self.keep(Site::at_entry(row, file, symbol).at(at), link);
+            if let Some(program) = row.return_program {
+                let link = kernel.attach_uprobe(&Uprobe {
+                    program,
+                    file: &file.reachable,
+                    offset: function.file_offset,
+                    at_return: true,
+                    number: self.next_number(),
+                    counter_offset: 0,
+                });
+                let site = Site {
+                    placement: "uretprobe",
+                    ..Site::at_entry(row, file, symbol)
+                };
+                attached += self.keep(site, link);
+            }
+        }
+        attached
+    }
+
+    /// Where in a function its probe sits.
+    fn place(&self, kernel: &Kernel, symbols: &Symbols, function: &Function) -> Place {
+        let place_by_policy = match self.policy {
+            PlacementPolicy::Cheapest => place,
+            PlacementPolicy::Entry => entry,
+        };
+        place_by_policy(symbols.machine, &function.code, kernel.features.fast_nop)
+    }
+
+    fn probe_synchronisers(&mut self, kernel: &Kernel, file: &MappedFile) -> usize {
+        let wanted = |name: &str| name.starts_with(SYNC_PREFIX) && name.contains(SYNC_MEMBER);
+        // Not ROS 2's own: a file that cannot be read is not reported.
+        let Ok(symbols) = Symbols::read(&file.reachable, true, wanted) else {
+            return 0;
+        };
+        let mut attached = 0;
+        for (symbol, function) in symbols.iter() {
+            let at = place(symbols.machine, &function.code, kernel.features.fast_nop);
+            let link = kernel.attach_uprobe(&Uprobe {
+                program: "on_sync_input",
+                file: &file.reachable,
+                offset: function.file_offset + at.offset,
+                at_return: false,
+                number: self.next_number(),
+                counter_offset: 0,
+            });
+            let site = Site {
+                name: "message_filters",
+                file,
+                symbol,
+                offset: at.offset,
+                placement: at.placement.name(),
+                consequence: "AND junctions are found from the data flow only",
+            };
+            attached += self.keep(site, link);
+        }
+        attached
+    }
+}

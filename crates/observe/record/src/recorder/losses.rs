@@ -1,0 +1,67 @@
+//! Counts the records that found the ring buffer full.
+
+/// Losses of one kind of record on one CPU since the last count.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Kind of record.
+    pub kind: u16,
+    /// CPU on which the probes were hit.
+    pub cpu: u16,
+    /// Records lost since the last count.
+    pub new: u64,
+    /// Records lost since the recording began.
+    pub total: u64,
+}
+
+/// Records lost up to the last count, by kind and CPU.
+#[derive(Debug, Default)]
+pub struct Losses(Vec<Vec<u64>>);
+
+impl Losses {
+    /// Takes new counts, `[kind][cpu]`, and returns what has changed.
+    pub fn update(&mut self, counts: Vec<Vec<u64>>) -> Vec<Loss> {
+        let mut losses = Vec::new();
+        for (kind, cpus) in counts.iter().enumerate() {
+            for (cpu, &total) in cpus.iter().enumerate() {
+                let before = self.0.get(kind).and_then(|c| c.get(cpu)).copied();
+                let new = total.saturating_sub(before.unwrap_or(0));
+                if new > 0 {
+                    losses.push(Loss {
+                        kind: kind as u16,
+                        cpu: cpu as u16,
+                        new,
+                        total,
+                    });
+                }
+            }
+        }
+        self.0 = counts;
+        losses
+    }
+
+    /// Records lost up to the last count.
+    pub fn total(&self) -> u64 {
+        self.0.iter().flatten().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_new_losses_are_reported() {
+        let mut losses = Losses::default();
+        assert_eq!(losses.update(vec![vec![0, 0], vec![0, 3]]).len(), 1);
+        let found = losses.update(vec![vec![0, 0], vec![0, 5]]);
+        let expected = Loss {
+            kind: 1,
+            cpu: 1,
+            new: 2,
+            total: 5,
+        };
+        assert_eq!(found, [expected]);
+        assert!(losses.update(vec![vec![0, 0], vec![0, 5]]).is_empty());
+        assert_eq!(losses.total(), 5);
+    }
+}

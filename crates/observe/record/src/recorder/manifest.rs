@@ -1,0 +1,297 @@
+//! What a recording has seen so far: the manifest, and the counts shown as progress.
+
+use crate::names::{node_name, shortened};
+use onbeat_time::clock::{monotonic_ns, realtime_ns};
+use onbeat_trace::manifest::{Manifest, ProbeInfo, ProcessInfo, ThreadInfo};
+use onbeat_trace::{Event, EventKind};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// The manifest of a recording under way.
+#[derive(Default)]
+pub struct RunManifest {
+    /// As it is written.
+    pub content: Manifest,
+    /// Handles for which callbacks were called, with their process.
+    callbacks: HashSet<(u32, u64)>,
+    /// Nodes seen; one that is seen again counts again.
+    nodes: usize,
+    /// Events recorded.
+    events: u64,
+    /// Endpoints in wait sets whose names were not found, by process.
+    unresolved: HashMap<u32, usize>,
+}
+
+impl RunManifest {
+    /// A manifest without processes and probes.
+    pub fn new(mode: &str, buffer_bytes: u32) -> RunManifest {
+        let content = Manifest {
+            mode: mode.into(),
+            hostname: onbeat_proc::system::hostname(),
+            kernel: onbeat_proc::system::kernel_release(),
+            recorder_version: env!("CARGO_PKG_VERSION").into(),
+            buffer_bytes: buffer_bytes.into(),
+            ..Manifest::default()
+        };
+        let mut manifest = RunManifest {
+            content,
+            ..RunManifest::default()
+        };
+        manifest.start();
+        manifest
+    }
+
+    /// The recording begins now: its probes are in place.
+    pub fn start(&mut self) {
+        self.content.start_monotonic_ns = monotonic_ns();
+        self.content.start_realtime_ns = realtime_ns();
+    }
+
+    /// Since the beginning, in ns.
+    pub fn elapsed_ns(&self) -> u64 {
+        monotonic_ns().saturating_sub(self.content.start_monotonic_ns)
+    }
+
+    /// Counts an event that is recorded.
+    pub fn count(&mut self, event: &Event) {
+        self.events += 1;
+        match &event.kind {
+            EventKind::TimerCall { timer: handle }
+            | EventKind::Take {
+                rmw: handle,
+                taken: true,
+                ..
+            }
+            | EventKind::RequestTake {
+                rmw: handle,
+                taken: true,
+                ..
+            }
+            | EventKind::ResponseTake {
+                rmw: handle,
+                taken: true,
+                ..
+            } => {
+                self.callbacks.insert((event.pid, *handle));
+            }
+            EventKind::NodeInit {
+                name, namespace, ..
+            } => self.node(event.pid, node_name(namespace, name)),
+            EventKind::NodeFound { name, .. } => self.node(event.pid, name.to_string()),
+            _ => {}
+        }
+    }
+
+    /// Events, callbacks and nodes so far.
+    pub fn counts(&self) -> (u64, usize, usize) {
+        (self.events, self.callbacks.len(), self.nodes)
+    }
+
+    /// A node of a process, by its full name.
+    pub fn node(&mut self, pid: u32, name: String) {
+        self.nodes += 1;
+        let newest_first = self.content.processes.iter_mut().rev();
+        let process = newest_first.into_iter().find(|p| p.pid == pid);
+        if let Some(process) = process.filter(|p| !p.nodes.contains(&name)) {
+            process.nodes.push(name);
+        }
+    }
+
+    /// A process of ROS 2, and its distribution.
+    pub fn process(&mut self, process: ProcessInfo) {
+        let name = &process.distribution;
+        if !name.is_empty() && !self.content.distributions.contains(name) {
+            self.content.distributions.push(name.clone());
+            self.content.distributions.sort();
+        }
+        self.content.processes.push(process);
+    }
+
+    /// A thread that runs callbacks.
+    pub fn thread(&mut self, thread: ThreadInfo) {
+        self.content.threads.push(thread);
+    }
+
+    /// Endpoints of a process whose names could not be found.
+    pub fn unresolved(&mut self, pid: u32, count: usize) {
+        *self.unresolved.entry(pid).or_default() += count;
+    }
+
+    /// Records of a kind that were lost on a CPU, in all.
+    pub fn lost(&mut self, kind: &str, cpu: u16, total: u64) {
+        let by_cpu = self.content.lost.entry(kind.into()).or_default();
+        by_cpu.insert(cpu, total);
+    }
+
+    /// Brings everything up to date that depends on the probes and on the time.
+    pub fn update(&mut self, probes: Vec<ProbeInfo>) {
+        self.content.duration_ns = self.elapsed_ns();
+        self.content.coverage = coverage(&probes);
+        self.content.probes = probes;
+        self.content.not_recovered = self.not_recovered();
+    }
+
+    fn not_recovered(&self) -> Vec<String> {
+        // Tasks of onbeat-flow report their names and periods at their next call.
+        let of_ros = |p: &&ProcessInfo| p.late && !p.distribution.is_empty();
+        let processes = self.content.processes.iter().filter(of_ros);
+        processes
+            .flat_map(|process| {
+                let unresolved = self.unresolved.get(&process.pid).copied();
+                not_recovered(process, unresolved.unwrap_or(0))
+            })
+            .collect()
+    }
+
+    /// Sentences for the user at the end of a recording that lost so many events.
+    pub fn notes(&self, lost: u64) -> Vec<String> {
+        let mut notes = self.content.coverage.clone();
+        notes.extend(self.content.not_recovered.iter().cloned());
+        if lost > 0 {
+            notes.push(format!(
+                "{lost} events were lost because the ring buffer was full: record with a larger --buffer than {} MiB.",
+                self.content.buffer_bytes >> 20
+            ));
+        }
+        notes
+    }
+}
+
+/// What is not known of a late process, a sentence each.
+fn not_recovered(process: &ProcessInfo, unresolved: usize) -> Vec<String> {
+    let who = format!("process {} ({})", process.pid, shortened(&process.command));
+    let mut sentences = Vec::new();
+    match process.nodes.len() {
+        0 => sentences.push(format!(
+            "{who} ran before the recording: its nodes' names are not known."
+        )),
+        1 => {}
+        nodes => sentences.push(format!(
+            "{who} ran before the recording: which of its {nodes} nodes an endpoint belongs to is not known."
+        )),
+    }
+    sentences.push(format!(
+        "{who} ran before the recording: its timers' periods are taken from their calls."
+    ));
+    if unresolved > 0 {
+        sentences.push(format!(
+            "{who}: {unresolved} endpoints of its wait sets could not be named."
+        ));
+    }
+    sentences
+}
+
+/// What is missing in the model because of probes that could not be attached.
+fn coverage(probes: &[ProbeInfo]) -> Vec<String> {
+    let mut by_library: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for probe in probes.iter().filter(|p| !p.attached) {
+        let consequence = probe.consequence.as_deref();
+        let key = (
+            &*probe.library,
+            consequence.unwrap_or("unknown consequences"),
+        );
+        by_library.entry(key).or_default().push(&probe.name);
+    }
+    by_library
+        .into_iter()
+        .map(|((library, consequence), mut names)| {
+            names.dedup();
+            let names = names.join(", ");
+            format!("{library}: no probe on {names}: {consequence}.")
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_probes_are_reported_with_their_consequence() {
+        let probe = |name: &str, attached| ProbeInfo {
+            name: name.into(),
+            library: "/l/librcl.so".into(),
+            attached,
+            consequence: (!attached).then(|| "brackets are coarse".into()),
+            ..ProbeInfo::default()
+        };
+        let sentences = coverage(&[
+            probe("rcl_wait", false),
+            probe("rcl_timer_call", true),
+            probe("rcl_x", false),
+        ]);
+        assert_eq!(
+            sentences,
+            ["/l/librcl.so: no probe on rcl_wait, rcl_x: brackets are coarse."]
+        );
+    }
+
+    fn process(pid: u32, late: bool, distribution: &str) -> ProcessInfo {
+        ProcessInfo {
+            pid,
+            command: "talker".into(),
+            distribution: distribution.into(),
+            rmw: String::new(),
+            late,
+            nodes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn nodes_belong_to_the_newest_process_with_their_id() {
+        let mut manifest = RunManifest::new("", 4096);
+        manifest.process(process(7, false, "kilted"));
+        manifest.node(7, "/old".into());
+        manifest.process(process(7, false, "jazzy"));
+        manifest.node(7, "/new".into());
+        manifest.node(7, "/new".into());
+        let nodes: Vec<_> = manifest
+            .content
+            .processes
+            .iter()
+            .map(|p| &p.nodes[..])
+            .collect();
+        assert_eq!(nodes, [["/old"], ["/new"]]);
+        assert_eq!(manifest.content.distributions, ["jazzy", "kilted"]);
+        assert_eq!(manifest.counts(), (0, 0, 3));
+    }
+
+    #[test]
+    fn only_late_processes_of_ros_have_something_to_recover() {
+        let mut manifest = RunManifest::new("", 4096);
+        manifest.process(process(1, false, "kilted"));
+        manifest.process(process(2, true, ""));
+        assert!(manifest.not_recovered().is_empty());
+        manifest.process(process(3, true, "kilted"));
+        manifest.unresolved(3, 2);
+        let sentences = manifest.not_recovered();
+        assert_eq!(sentences.len(), 3, "{sentences:?}");
+        assert!(sentences[0].contains("nodes' names are not known"));
+        assert!(sentences[1].contains("timers' periods"));
+        assert!(sentences[2].contains("2 endpoints"));
+        manifest.node(3, "/a".into());
+        assert_eq!(manifest.not_recovered().len(), 2);
+        manifest.node(3, "/b".into());
+        assert!(manifest.not_recovered()[0].contains("which of its 2 nodes"));
+    }
+
+    #[test]
+    fn each_handle_counts_as_one_callback() {
+        let mut manifest = RunManifest::new("", 4096);
+        let take = |rmw, taken| Event {
+            time_ns: 0,
+            cpu: 0,
+            pid: 7,
+            tid: 7,
+            kind: EventKind::Take {
+                rmw,
+                message: 0,
+                source_ns: 0,
+                taken,
+            },
+        };
+        for event in [take(1, true), take(1, true), take(2, true), take(3, false)] {
+            manifest.count(&event);
+        }
+        assert_eq!(manifest.counts(), (4, 2, 0));
+    }
+}

@@ -1,0 +1,228 @@
+//! Records a system into a trace directory, until its time is over, a signal comes, or the command
+//! has ended.
+
+mod error;
+mod losses;
+mod manifest;
+mod observer;
+mod options;
+mod output;
+mod readiness;
+mod recording;
+mod tracepoints;
+
+pub use error::RecordError;
+pub use observer::{Control, Observer, Progress, Summary};
+pub use options::{RecordOptions, Target, DEFAULT_BUFFER_BYTES};
+
+use crate::command::RecordedCommand;
+use crate::privilege;
+use observer::ProgressOnly;
+use recording::Recording;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long the recorder waits for records before it looks at everything else.
+const POLL: Duration = Duration::from_millis(250);
+const MANIFEST_EVERY: Duration = Duration::from_secs(10);
+const CLOCK_EVERY: Duration = Duration::from_secs(1);
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+
+/// Records until the duration is over, a signal comes, or the command has ended. `report` is
+/// called about once a second.
+pub fn record(
+    options: &RecordOptions,
+    report: impl FnMut(&Progress),
+) -> Result<Summary, RecordError> {
+    record_observed(options, &mut ProgressOnly(report))
+}
+
+/// The same; `observer` sees the events too, and may end the recording.
+pub fn record_observed(
+    options: &RecordOptions,
+    observer: &mut dyn Observer,
+) -> Result<Summary, RecordError> {
+    let mut recording = Recording::begin(options)?;
+    let signals = Signals::catch().map_err(RecordError::Signals)?;
+    let mut command = match &options.target {
+        Target::Command { words, to_stderr } => Some(recording.start_command(words, *to_stderr)?),
+        Target::Everything | Target::Processes(_) => None,
+    };
+    if !options.keep_privileges {
+        privilege::drop_unneeded(recording.needs_admin());
+    }
+    let result = run(
+        &mut recording,
+        command.as_mut(),
+        options,
+        &signals,
+        observer,
+    );
+    // Also when writing failed: no process of the command stays stopped.
+    if let Some(command) = &command {
+        command.resume_all();
+    }
+    recording.finish(result?, observer)
+}
+
+/// Records until something ends it; the exit status of the command, if it has ended.
+fn run(
+    recording: &mut Recording,
+    mut command: Option<&mut RecordedCommand>,
+    options: &RecordOptions,
+    signals: &Signals,
+    observer: &mut dyn Observer,
+) -> Result<Option<i32>, RecordError> {
+    let begin = Instant::now();
+    let mut upkeep = Upkeep::new(begin, options.flush_every);
+    loop {
+        recording.turn(POLL, observer)?;
+        upkeep.run(recording, observer)?;
+        let is_over = observer.is_over() || options.duration.is_some_and(|d| begin.elapsed() >= d);
+        let stop = signals.stop().or(is_over.then_some(Stop::Over));
+        match (&mut command, stop) {
+            (None, Some(_)) => return Ok(None),
+            (None, None) => {}
+            (Some(command), stop) => {
+                if let Some(status) = command.exit_status() {
+                    return Ok(Some(status));
+                }
+                if let Some(stop) = stop {
+                    if !command.is_ending() {
+                        observer.ending();
+                    }
+                    command.ask_to_end(stop == Stop::Interrupted);
+                }
+            }
+        }
+    }
+}
+
+/// Why a recording ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// Its time is over, or the observer ends it.
+    Over,
+    /// SIGINT, as the terminal sends it.
+    Interrupted,
+    /// SIGTERM or SIGHUP.
+    Terminated,
+}
+
+/// The signals that end a recording.
+struct Signals {
+    interrupt: Arc<AtomicBool>,
+    terminate: Arc<AtomicBool>,
+}
+
+impl Signals {
+    fn catch() -> std::io::Result<Signals> {
+        let signals = Signals {
+            interrupt: Arc::default(),
+            terminate: Arc::default(),
+        };
+        for (signal, flag) in [
+            (libc::SIGINT, &signals.interrupt),
+            (libc::SIGTERM, &signals.terminate),
+            (libc::SIGHUP, &signals.terminate),
+        ] {
+            signal_hook::flag::register(signal, Arc::clone(flag))?;
+        }
+        Ok(signals)
+    }
+
+    fn stop(&self) -> Option<Stop> {
+        if self.terminate.load(Ordering::Relaxed) {
+            Some(Stop::Terminated)
+        } else if self.interrupt.load(Ordering::Relaxed) {
+            Some(Stop::Interrupted)
+        } else {
+            None
+        }
+    }
+}
+
+/// What is done from time to time while it records.
+struct Upkeep {
+    clock: Every,
+    report: Every,
+    flush: Every,
+    manifest: Every,
+    last_report: Progress,
+}
+
+impl Upkeep {
+    fn new(now: Instant, flush_every: Duration) -> Upkeep {
+        Upkeep {
+            clock: Every::new(now, CLOCK_EVERY),
+            report: Every::new(now + REPORT_EVERY, REPORT_EVERY),
+            flush: Every::new(now + flush_every, flush_every),
+            manifest: Every::new(now, MANIFEST_EVERY),
+            last_report: Progress::default(),
+        }
+    }
+
+    fn run(
+        &mut self,
+        recording: &mut Recording,
+        observer: &mut dyn Observer,
+    ) -> Result<(), RecordError> {
+        let now = Instant::now();
+        if self.clock.is_due(now) {
+            recording.note_clock_offset();
+            recording.count_losses();
+        }
+        if self.report.is_due(now) {
+            let progress = recording.progress().since(&self.last_report);
+            self.last_report = progress;
+            observer.progress(&progress);
+        }
+        if self.flush.is_due(now) {
+            recording.flush()?;
+        }
+        if self.manifest.is_due(now) {
+            recording.write_manifest()?;
+        }
+        Ok(())
+    }
+}
+
+/// Something that is due at regular times; late ones are not caught up.
+struct Every {
+    next: Instant,
+    period: Duration,
+}
+
+impl Every {
+    fn new(first: Instant, period: Duration) -> Every {
+        Every {
+            next: first,
+            period,
+        }
+    }
+
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = now >= self.next;
+        if is_due {
+            self.next = now + self.period;
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_late_is_done_once() {
+        let begin = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut every = Every::new(begin + second, second);
+        assert!(!every.is_due(begin));
+        assert!(every.is_due(begin + 5 * second));
+        assert!(!every.is_due(begin + 5 * second + second / 2));
+        assert!(every.is_due(begin + 6 * second));
+    }
+}

@@ -1,0 +1,91 @@
+//! What to record, and how.
+
+use crate::libraries::PlacementPolicy;
+use onbeat_trace::writer::WriterOptions;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What to record, and how.
+#[derive(Debug, Clone)]
+pub struct RecordOptions {
+    /// The trace directory to make.
+    pub output: PathBuf,
+    /// Mode of operation that this run shows, as the user named it.
+    pub mode: String,
+    /// Whose events are recorded.
+    pub target: Target,
+    /// Stop after this time.
+    pub duration: Option<Duration>,
+    /// Size of the ring buffer; rounded up to a power of two.
+    pub buffer_bytes: u32,
+    /// Size at which a new segment file begins.
+    pub segment_bytes: u64,
+    /// Keep only that many segments (a flight recorder); `None`: all.
+    pub max_segments: Option<usize>,
+    /// How often a block is ended. A recorder that is killed loses no more than this.
+    pub flush_every: Duration,
+    /// Where in a function probes sit.
+    pub placement: PlacementPolicy,
+    /// Keep the privileges that recording no longer needs once the probes are attached: for a
+    /// caller that changes the machine while it records.
+    pub keep_privileges: bool,
+}
+
+/// Whose events are recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// Every ROS 2 process, whether it runs already or starts later.
+    Everything,
+    /// These processes, and what they start from now on.
+    Processes(Vec<u32>),
+    /// A command that is started, and all that it starts.
+    Command {
+        /// Program and arguments.
+        words: Vec<String>,
+        /// What the command prints goes to the standard error: the standard output is ours.
+        to_stderr: bool,
+    },
+}
+
+impl Target {
+    /// The command if there is one, else the processes, else everything.
+    pub fn new(words: Vec<String>, to_stderr: bool, pids: Vec<u32>) -> Target {
+        if !words.is_empty() {
+            Target::Command { words, to_stderr }
+        } else if !pids.is_empty() {
+            Target::Processes(pids)
+        } else {
+            Target::Everything
+        }
+    }
+
+    /// The processes that the user named.
+    pub(super) fn named(&self) -> &[u32] {
+        match self {
+            Target::Processes(pids) => pids,
+            Target::Everything | Target::Command { .. } => &[],
+        }
+    }
+}
+
+/// Default size of the ring buffer: half a minute of a busy system's events for a reader that
+/// drains it four times a second.
+pub const DEFAULT_BUFFER_BYTES: u32 = 16 << 20;
+
+impl Default for RecordOptions {
+    fn default() -> Self {
+        let writer = WriterOptions::default();
+        RecordOptions {
+            output: PathBuf::from("trace"),
+            mode: String::new(),
+            target: Target::Everything,
+            duration: None,
+            buffer_bytes: DEFAULT_BUFFER_BYTES,
+            segment_bytes: writer.segment_bytes,
+            max_segments: writer.max_segments,
+            flush_every: Duration::from_secs(2),
+            placement: PlacementPolicy::Cheapest,
+            keep_privileges: false,
+        }
+    }
+}

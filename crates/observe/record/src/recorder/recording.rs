@@ -1,0 +1,391 @@
+//! A recording under way: probes in, records out, and what each record leads to.
+
+use super::losses::Losses;
+use super::manifest::RunManifest;
+use super::observer::{Control, Observer, Progress, Summary};
+use super::options::{RecordOptions, Target};
+use super::output::{Output, REORDER_NS};
+use super::readiness::Readiness;
+use super::tracepoints::Tracepoints;
+use super::RecordError;
+use crate::command::{CommandStartError, RecordedCommand};
+use crate::decode::{Decoded, WaitSet};
+use crate::kernel::{Kernel, LoadOptions};
+use crate::late::{self, ProcessMemory};
+use crate::libraries::{self, Libraries};
+use crate::names::{distribution_name, node_of_command_line};
+use crate::{privilege, records};
+use onbeat_time::clock::{monotonic_ns, realtime_offset_ns};
+use onbeat_trace::manifest::{ProcessInfo, ThreadInfo};
+use onbeat_trace::{Event, EventKind};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// A process that runs on while its new dynamic linker is probed may load ROS 2 unseen: it is
+/// visited again after these times.
+const VISIT_AGAIN: [Duration; 3] = [
+    Duration::from_millis(50),
+    Duration::from_millis(500),
+    Duration::from_millis(2000),
+];
+
+/// A recording under way.
+pub struct Recording {
+    kernel: Kernel,
+    tracepoints: Tracepoints,
+    libraries: Libraries,
+    output: Output,
+    manifest: RunManifest,
+    readiness: Readiness,
+    losses: Losses,
+    /// Processes to visit again, and when.
+    visit_again: Vec<(Instant, u32)>,
+    /// Processes whose own files are still to be visited.
+    visit_own: BTreeSet<u32>,
+}
+
+impl Recording {
+    /// Loads the programs, makes the trace directory and attaches every probe that can be attached
+    /// before the target runs.
+    pub fn begin(options: &RecordOptions) -> Result<Recording, RecordError> {
+        privilege::check()?;
+        let mut named = options.target.named().iter();
+        if let Some(&pid) = named.find(|&&pid| onbeat_proc::threads(pid).is_empty()) {
+            return Err(RecordError::NoProcess(pid));
+        }
+        let buffer_bytes = options
+            .buffer_bytes
+            .clamp(4096, 1 << 30)
+            .next_power_of_two();
+        let load = LoadOptions {
+            observe_all: options.target == Target::Everything,
+            stop_on_load: matches!(options.target, Target::Command { .. }),
+            buffer_bytes,
+        };
+        let manifest = RunManifest::new(&options.mode, buffer_bytes);
+        let kernel = Kernel::load(load, &manifest.content.kernel)?;
+        let output = Output::create(options)?;
+        let mut losses = Losses::default();
+        losses.update(kernel.lost());
+        options
+            .target
+            .named()
+            .iter()
+            .for_each(|&pid| kernel.mark(pid));
+        let mut recording = Recording {
+            tracepoints: Tracepoints::attach(&kernel)?,
+            libraries: Libraries::new(options.placement),
+            kernel,
+            output,
+            manifest,
+            readiness: Readiness::default(),
+            losses,
+            visit_again: Vec::new(),
+            visit_own: BTreeSet::new(),
+        };
+        recording.probe_target(&options.target);
+        recording.manifest.start();
+        let start_ns = recording.manifest.content.start_monotonic_ns;
+        recording.readiness.start(start_ns);
+        Ok(recording)
+    }
+
+    fn probe_target(&mut self, target: &Target) {
+        let own = std::process::id();
+        match target {
+            Target::Everything => {
+                let pids = onbeat_proc::processes();
+                self.libraries.watch_loaders(&self.kernel, &pids);
+                // Processes that start later are not stopped: probe before they load anything.
+                for directory in libraries::installations() {
+                    self.libraries.visit_installation(&self.kernel, &directory);
+                }
+                self.probe_running(pids);
+            }
+            Target::Processes(pids) => {
+                self.libraries.watch_loaders(&self.kernel, &[own]);
+                self.libraries.watch_loaders(&self.kernel, pids);
+                self.probe_running(pids.clone());
+            }
+            Target::Command { .. } => self.libraries.watch_loaders(&self.kernel, &[own]),
+        }
+    }
+
+    /// Probes processes that run already. All are marked late before the first probe sits.
+    fn probe_running(&mut self, mut pids: Vec<u32>) {
+        pids.retain(|&pid| {
+            self.libraries.is_traceable(pid, false) || self.libraries.has_flow(pid, false)
+        });
+        pids.iter().for_each(|&pid| self.kernel.mark_late(pid));
+        for pid in pids {
+            self.libraries.visit(&self.kernel, pid);
+        }
+    }
+
+    /// Starts a command that is observed from its first instruction: children inherit the mark.
+    pub fn start_command(
+        &self,
+        words: &[String],
+        to_stderr: bool,
+    ) -> Result<RecordedCommand, CommandStartError> {
+        let own = std::process::id();
+        self.kernel.mark(own);
+        let command = RecordedCommand::start(words, to_stderr);
+        self.kernel.unmark(own);
+        command
+    }
+
+    /// Whether CAP_SYS_ADMIN is needed to attach probes later.
+    pub fn needs_admin(&self) -> bool {
+        Libraries::needs_admin(&self.kernel)
+    }
+
+    /// Waits for records up to `timeout`, handles them, and writes the events that are complete.
+    pub fn turn(
+        &mut self,
+        timeout: Duration,
+        observer: &mut dyn Observer,
+    ) -> Result<(), RecordError> {
+        let mut decoded = Vec::new();
+        self.kernel.poll(timeout, &mut decoded);
+        let now_ns = monotonic_ns();
+        for record in decoded {
+            self.handle(record);
+        }
+        let now = Instant::now();
+        let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.visit_again)
+            .into_iter()
+            .partition(|(at, _)| *at <= now);
+        self.visit_again = later;
+        for (_, pid) in due {
+            self.visit_running(pid);
+        }
+        // After everything urgent.
+        for pid in std::mem::take(&mut self.visit_own) {
+            if self.libraries.has_flow(pid, true) {
+                self.kernel.mark_late(pid);
+            }
+            let attached = self.libraries.visit_own(&self.kernel, pid);
+            self.visited(pid, attached);
+        }
+        self.write_until(now_ns.saturating_sub(REORDER_NS), observer)
+    }
+
+    fn write_until(
+        &mut self,
+        until_ns: u64,
+        observer: &mut dyn Observer,
+    ) -> Result<(), RecordError> {
+        let control = Control {
+            kernel: &self.kernel,
+        };
+        Ok(self.output.write_until(until_ns, &control, observer)?)
+    }
+
+    fn handle(&mut self, record: Decoded) {
+        match record {
+            Decoded::Event(event) => self.event(event),
+            Decoded::Process { pid, time_ns, late } => self.process(pid, time_ns, late),
+            Decoded::Thread { pid, tid, time_ns } => self.thread(pid, tid, time_ns),
+            Decoded::Library {
+                pid,
+                loader,
+                stopped,
+            } => self.library(pid, loader, stopped),
+            Decoded::WaitSet(set) => self.wait_set(&set),
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        if !self.readiness.counts(&event) {
+            return;
+        }
+        if event.kind == EventKind::Exit && event.pid == event.tid {
+            self.readiness.forget(event.pid);
+        }
+        self.manifest.count(&event);
+        self.output.push(event);
+    }
+
+    fn process(&mut self, pid: u32, time_ns: u64, late: bool) {
+        let found = self.libraries.visit_ros(&self.kernel, pid);
+        self.visited(pid, found.attached);
+        self.visit_own.insert(pid);
+        let generation = found.distribution.map(|d| d.name());
+        let process = ProcessInfo {
+            pid,
+            command: onbeat_proc::command_line(pid).unwrap_or_default(),
+            distribution: distribution_name(found.path.as_deref(), generation),
+            rmw: found.rmw.unwrap_or_default(),
+            late,
+            nodes: Vec::new(),
+        };
+        let kind = EventKind::Process {
+            command: process.command.as_str().into(),
+            distribution: process.distribution.as_str().into(),
+            rmw: process.rmw.as_str().into(),
+            late,
+        };
+        self.output.push_own(time_ns, pid, pid, kind);
+        let node = node_of_command_line(&process.command).filter(|_| late);
+        self.manifest.process(process);
+        if let Some(name) = node {
+            let kind = EventKind::NodeFound {
+                node: 0,
+                name: name.as_str().into(),
+            };
+            self.manifest.node(pid, name);
+            self.output.push_own(time_ns, pid, pid, kind);
+        }
+    }
+
+    fn thread(&mut self, pid: u32, tid: u32, time_ns: u64) {
+        let Some(stat) = onbeat_proc::Stat::of_thread(pid, tid) else {
+            return;
+        };
+        let status = onbeat_proc::Status::of_thread(pid, tid).ok();
+        let cpus = status.and_then(|s| s.allowed_cpus()).unwrap_or(0);
+        let kind = EventKind::Thread {
+            comm: stat.name.as_str().into(),
+            policy: stat.policy,
+            priority: stat.priority,
+            cpus,
+        };
+        self.manifest.thread(ThreadInfo {
+            pid,
+            tid,
+            comm: stat.name,
+            policy: stat.policy,
+            priority: stat.priority,
+            cpus,
+        });
+        self.output.push_own(time_ns, pid, tid, kind);
+    }
+
+    fn library(&mut self, pid: u32, loader: bool, stopped: bool) {
+        if loader {
+            self.libraries.watch_loaders(&self.kernel, &[pid]);
+        }
+        if stopped {
+            let attached = self.libraries.visit(&self.kernel, pid).attached;
+            self.visited(pid, attached);
+            // SAFETY: plain system call; the process is in the tree that we started.
+            unsafe { libc::kill(pid as libc::pid_t, libc::SIGCONT) };
+            return;
+        }
+        self.visit_running(pid);
+        if loader {
+            let now = Instant::now();
+            let visits = VISIT_AGAIN.map(|after| (now + after, pid));
+            self.visit_again.extend(visits);
+        }
+    }
+
+    /// Probes the ROS 2 libraries that a process has loaded while it runs on; its other files are
+    /// visited when nothing is urgent.
+    fn visit_running(&mut self, pid: u32) {
+        if self.libraries.is_traceable(pid, true) {
+            self.kernel.mark_late(pid);
+        }
+        let attached = self.libraries.visit_ros(&self.kernel, pid).attached;
+        self.visited(pid, attached);
+        self.visit_own.insert(pid);
+    }
+
+    fn visited(&mut self, pid: u32, attached: usize) {
+        if attached > 0 {
+            self.readiness.attached(pid, monotonic_ns());
+        }
+    }
+
+    fn wait_set(&mut self, set: &WaitSet) {
+        let (events, unresolved) = late::explore(&ProcessMemory { pid: set.pid }, set);
+        self.manifest.unresolved(set.pid, unresolved);
+        for kind in events {
+            if let EventKind::NodeFound { name, .. } = &kind {
+                self.manifest.node(set.pid, name.to_string());
+            }
+            self.output.push_own(set.time_ns, set.pid, set.tid, kind);
+        }
+    }
+
+    /// Records the distance between the wall clock and the clock of the events.
+    pub fn note_clock_offset(&mut self) {
+        let kind = EventKind::ClockOffset {
+            realtime_minus_monotonic_ns: realtime_offset_ns(),
+        };
+        self.output.push_own(monotonic_ns(), 0, 0, kind);
+    }
+
+    /// Records new losses, and adds them to the manifest.
+    pub fn count_losses(&mut self) {
+        let now_ns = monotonic_ns();
+        for loss in self.losses.update(self.kernel.lost()) {
+            let name = records::name(loss.kind);
+            self.manifest.lost(name, loss.cpu, loss.total);
+            self.output.push(Event {
+                time_ns: now_ns,
+                cpu: loss.cpu,
+                pid: 0,
+                tid: 0,
+                kind: EventKind::Lost {
+                    probe: name.into(),
+                    count: loss.new,
+                },
+            });
+        }
+    }
+
+    /// The recording so far, without a rate.
+    pub fn progress(&self) -> Progress {
+        let (events, callbacks, nodes) = self.manifest.counts();
+        Progress {
+            elapsed: Duration::from_nanos(self.manifest.elapsed_ns()),
+            processes: self.manifest.content.processes.len(),
+            nodes,
+            callbacks,
+            events,
+            events_per_s: 0.0,
+            bytes: self.output.bytes(),
+            lost: self.losses.total(),
+        }
+    }
+
+    /// Ends a block, so that everything written so far can be read.
+    pub fn flush(&mut self) -> Result<(), RecordError> {
+        Ok(self.output.flush()?)
+    }
+
+    /// Writes the manifest as it is now.
+    pub fn write_manifest(&mut self) -> Result<(), RecordError> {
+        self.update_manifest();
+        Ok(self.output.write_manifest(&self.manifest.content)?)
+    }
+
+    fn update_manifest(&mut self) {
+        let mut probes = self.libraries.report(&self.kernel);
+        probes.extend(self.tracepoints.report());
+        self.manifest.update(probes);
+    }
+
+    /// Takes the last records and completes the trace.
+    pub fn finish(
+        mut self,
+        command_status: Option<i32>,
+        observer: &mut dyn Observer,
+    ) -> Result<Summary, RecordError> {
+        self.turn(Duration::ZERO, observer)?;
+        self.count_losses();
+        self.note_clock_offset();
+        self.write_until(u64::MAX, observer)?;
+        self.update_manifest();
+        let progress = self.progress().since(&Progress::default());
+        let notes = self.manifest.notes(progress.lost);
+        self.output.finish(self.manifest.content)?;
+        Ok(Summary {
+            progress,
+            command_status,
+            notes,
+        })
+    }
+}

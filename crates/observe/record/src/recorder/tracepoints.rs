@@ -1,0 +1,57 @@
+//! Attaches the programs on the kernel's own tracepoints.
+
+use super::RecordError;
+use crate::kernel::Kernel;
+use crate::probes::{KernelProbe, KERNEL_PROBES};
+use libbpf_rs::Link;
+use onbeat_trace::manifest::ProbeInfo;
+
+/// The tracepoint without which there is nothing to record.
+const REQUIRED: &str = "sched_switch";
+
+/// The kernel's tracepoints, attached as long as this lives.
+pub struct Tracepoints(Vec<(ProbeInfo, Option<Link>)>);
+
+impl Tracepoints {
+    /// Attaches every one that this kernel has and that is of use on it.
+    pub fn attach(kernel: &Kernel) -> Result<Tracepoints, RecordError> {
+        let rows = KERNEL_PROBES.iter();
+        // Where a task knows how long it was ready, nobody needs to see it wake up.
+        let rows = rows.filter(|row| row.program != "on_waking" || !kernel.features.delays);
+        rows.map(|row| attach(kernel, row))
+            .collect::<Result<_, _>>()
+            .map(Tracepoints)
+    }
+
+    /// Every tracepoint, for the manifest.
+    pub fn report(&self) -> impl Iterator<Item = ProbeInfo> + '_ {
+        self.0.iter().map(|(info, _)| info.clone())
+    }
+}
+
+fn attach(
+    kernel: &Kernel,
+    row: &'static KernelProbe,
+) -> Result<(ProbeInfo, Option<Link>), RecordError> {
+    let (link, error) = match kernel.attach_tracepoint(row.program) {
+        Ok(link) => (Some(link), None),
+        Err(reason) if row.name == REQUIRED => {
+            return Err(RecordError::Tracepoint {
+                name: row.name,
+                reason,
+            })
+        }
+        Err(reason) => (None, Some(reason)),
+    };
+    let info = ProbeInfo {
+        name: row.name.into(),
+        library: "kernel".into(),
+        symbol: row.name.into(),
+        placement: "tracepoint".into(),
+        attached: link.is_some(),
+        consequence: error.is_some().then(|| row.consequence.into()),
+        error,
+        ..ProbeInfo::default()
+    };
+    Ok((info, link))
+}

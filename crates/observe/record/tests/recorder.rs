@@ -1,0 +1,479 @@
+//! The recorder on the real kernel and real ROS 2: losses, kills, signals, privileges.
+//!
+//! A harness of its own, so that skipped tests are listed by name and reason. Recorders that are
+//! killed or signalled are processes of their own: this program, called with `record`.
+
+use onbeat_record::{record, RecordOptions, Target};
+use onbeat_trace::{Event, EventKind, Reader, State};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Publishes COUNT messages in one callback, as fast as it can, and says how many.
+const BURST: &str = "
+import sys, rclpy
+from rclpy.node import Node
+from std_msgs.msg import UInt64
+rclpy.init()
+node = Node('burst')
+publisher = node.create_publisher(UInt64, 'burst', 10)
+count, done = int(sys.argv[1]), []
+def fire():
+    for i in range(count):
+        publisher.publish(UInt64(data=i))
+    timer.cancel()
+    done.append(count)
+timer = node.create_timer(0.2, fire)
+while not done:
+    rclpy.spin_once(node)
+print('published', count, flush=True)
+";
+
+/// Publishes ten times a second for SECONDS.
+const TALKER: &str = "
+import sys, time, rclpy
+from rclpy.node import Node
+from std_msgs.msg import UInt64
+rclpy.init()
+node = Node('talker')
+publisher = node.create_publisher(UInt64, 'chatter', 10)
+sent = []
+def fire():
+    publisher.publish(UInt64(data=len(sent)))
+    sent.append(1)
+node.create_timer(0.1, fire)
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    rclpy.spin_once(node, timeout_sec=0.2)
+print('published', len(sent), flush=True)
+";
+
+/// Exit code of a recorder that this kernel or user refuses.
+const REFUSED: u8 = 4;
+
+/// This program as a recorder: `record OUTPUT [BUFFER BYTES] [-- COMMAND ...]`. Ends with the
+/// command's status.
+fn run_recorder(args: &[String]) -> u8 {
+    let at = args.iter().position(|a| a == "--").unwrap_or(args.len());
+    let command = args.get(at + 1..).unwrap_or_default().to_vec();
+    let mut options = RecordOptions {
+        output: PathBuf::from(&args[0]),
+        target: Target::new(command, false, Vec::new()),
+        ..RecordOptions::default()
+    };
+    if let Some(bytes) = args[1..at].first() {
+        options.buffer_bytes = bytes.parse().expect("bytes");
+    }
+    match record(&options, |_| {}) {
+        Ok(summary) => summary.command_status.unwrap_or(0) as u8,
+        Err(error) => {
+            eprintln!("{error}");
+            if error.is_refusal() {
+                REFUSED
+            } else {
+                1
+            }
+        }
+    }
+}
+
+struct Harness {
+    /// Python of a ROS 2 environment.
+    python: PathBuf,
+    dir: tempfile::TempDir,
+}
+
+impl Harness {
+    /// A recorder of its own process, which writes the trace `trace`.
+    fn recorder(&self, trace: &str, buffer_bytes: Option<u32>) -> Command {
+        let this = std::env::current_exe().expect("this program");
+        let mut command = Command::new(this);
+        command
+            .args(["record", trace])
+            .args(buffer_bytes.map(|bytes| bytes.to_string()))
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn script(&self, text: &str, args: &[&str]) -> Vec<String> {
+        let python = self.python.display().to_string();
+        [&python, "-c", text]
+            .into_iter()
+            .chain(args.iter().copied())
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// Records a script: its output, and the trace.
+    fn record(
+        &self,
+        trace: &str,
+        buffer_bytes: Option<u32>,
+        script: &[String],
+    ) -> (Output, PathBuf) {
+        let path = self.dir.path().join(trace);
+        let output = self
+            .recorder(trace, buffer_bytes)
+            .arg("--")
+            .args(script)
+            .output()
+            .expect("the recorder starts");
+        assert!(
+            output.status.success(),
+            "recorder: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        (output, path)
+    }
+
+    fn spawn(&self, trace: &str, script: &[String]) -> (Child, PathBuf) {
+        let mut command = self.recorder(trace, None);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        if script.is_empty() {
+            // The installation is probed before the application starts.
+            let prefix = self.python.ancestors().nth(2).expect("PREFIX/bin/python");
+            command.env("AMENT_PREFIX_PATH", prefix);
+        } else {
+            command.arg("--").args(script);
+        }
+        (
+            command.spawn().expect("the recorder starts"),
+            self.dir.path().join(trace),
+        )
+    }
+}
+
+fn events(trace: &Path) -> Vec<Event> {
+    Reader::open(trace)
+        .expect("the trace opens")
+        .events()
+        .collect()
+}
+
+fn published(output: &Output) -> u64 {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text
+        .lines()
+        .find_map(|l| l.strip_prefix("published "))
+        .expect("the script says what it published");
+    line.trim().parse().expect("a number")
+}
+
+/// Publications on one topic.
+fn publications(events: &[Event], topic: &str) -> u64 {
+    let mut handles = std::collections::HashSet::new();
+    let mut count = 0;
+    for event in events {
+        match &event.kind {
+            EventKind::PublisherInit { rmw, topic: t, .. } if &**t == topic => {
+                handles.insert((event.pid, *rmw));
+            }
+            EventKind::Publish { rmw, .. } if handles.contains(&(event.pid, *rmw)) => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
+fn signal(child: &Child, signal: i32) {
+    // SAFETY: plain system call on a child that has not been waited for.
+    unsafe { libc::kill(child.id() as i32, signal) };
+}
+
+/// Waits for the end of a process; one that still runs after `limit` fails the test.
+fn wait_within(child: &mut Child, limit: Duration) -> std::process::ExitStatus {
+    let begin = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().expect("the child can be waited for") {
+            return status;
+        }
+        if begin.elapsed() > limit {
+            let _ = child.kill();
+            panic!("still running after {limit:?}");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Processes with the word `mark` in their command line, with their state letter. The recorder's
+/// command line has it too: that one is left out.
+fn processes_with(mark: &str) -> Vec<(u32, char)> {
+    let entries = std::fs::read_dir("/proc").expect("/proc");
+    entries
+        .flatten()
+        .filter_map(|e| {
+            let pid: u32 = e.file_name().to_str()?.parse().ok()?;
+            let command = std::fs::read(e.path().join("cmdline")).ok()?;
+            let words: Vec<_> = command.split(|&b| b == 0).collect();
+            if !words.contains(&mark.as_bytes()) || words.contains(&&b"record"[..]) {
+                return None;
+            }
+            let stat = std::fs::read_to_string(e.path().join("stat")).ok()?;
+            Some((pid, stat[stat.rfind(')')? + 2..].chars().next()?))
+        })
+        .collect()
+}
+
+fn every_publication_is_in_the_trace_when_nothing_is_lost(harness: &Harness) {
+    let (output, trace) = harness.record("whole", None, &harness.script(BURST, &["3000"]));
+    let events = events(&trace);
+    assert_eq!(publications(&events, "/burst"), published(&output));
+    assert!(!events
+        .iter()
+        .any(|e| matches!(e.kind, EventKind::Lost { .. })));
+    let reader = Reader::open(&trace).unwrap();
+    assert_eq!(reader.manifest().state, State::Complete);
+    let process = &reader.manifest().processes[0];
+    assert_eq!(
+        (process.distribution.as_str(), process.late),
+        ("kilted", false)
+    );
+    assert_eq!(process.nodes, ["/burst"]);
+}
+
+fn a_far_too_small_buffer_loses_exactly_what_it_counts(harness: &Harness) {
+    let count = |events: &[Event]| {
+        events
+            .iter()
+            .filter(|e| matches!(e.kind, EventKind::Publish { .. }))
+            .count() as u64
+    };
+    // What the process publishes besides the burst (parameter events at its start).
+    let (_, whole) = harness.record("none", None, &harness.script(BURST, &["0"]));
+    let besides = count(&events(&whole));
+    let (output, trace) = harness.record("small", Some(4096), &harness.script(BURST, &["20000"]));
+    let events = events(&trace);
+    let said: u64 = events
+        .iter()
+        .filter_map(|e| match &e.kind {
+            EventKind::Lost { probe, count } if &**probe == "publish" => Some(*count),
+            _ => None,
+        })
+        .sum();
+    assert!(
+        said > 0,
+        "a buffer of 4 KiB had room for 20000 publications"
+    );
+    assert_eq!(count(&events) + said, published(&output) + besides);
+    let manifest: u64 = Reader::open(&trace).unwrap().manifest().lost["publish"]
+        .values()
+        .sum();
+    assert_eq!(manifest, said, "the manifest counts what the events count");
+}
+
+fn a_killed_recorder_leaves_a_readable_trace_and_a_running_command(harness: &Harness) {
+    // From before the command runs, through the moments in which its libraries are probed, to
+    // the middle of the recording.
+    for (round, ms) in [30u64, 120, 200, 280, 360, 440, 520, 700, 4500]
+        .into_iter()
+        .enumerate()
+    {
+        let mark = format!("7.{round}25");
+        let (mut recorder, trace) =
+            harness.spawn(&format!("killed{round}"), &harness.script(TALKER, &[&mark]));
+        std::thread::sleep(Duration::from_millis(ms));
+        signal(&recorder, libc::SIGKILL);
+        // The kernel takes the probes out one by one.
+        wait_within(&mut recorder, Duration::from_secs(60));
+        let begin = Instant::now();
+        loop {
+            let stopped = processes_with(&mark).iter().any(|(_, state)| *state == 'T');
+            if !stopped && begin.elapsed() > Duration::from_millis(500) {
+                break;
+            }
+            assert!(
+                begin.elapsed() < Duration::from_secs(10),
+                "killed after {ms} ms: the command stands still"
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        if trace.join("manifest.json").exists() {
+            let mut reader = Reader::open(&trace).expect("what is there can be read");
+            let n = reader.events().count();
+            assert!(ms < 4000 || n > 100, "{n} events after {ms} ms");
+            assert_eq!(reader.manifest().state, State::Recording);
+        }
+        for (pid, _) in processes_with(&mark) {
+            // SAFETY: plain system call; ends the command.
+            unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+        }
+    }
+}
+
+/// What sudo does to a program: another environment, root's rights, and the user's ids in variables.
+fn under_sudo_the_trace_and_the_command_are_the_users(harness: &Harness) {
+    use std::os::unix::fs::{symlink, MetadataExt, PermissionsExt};
+    // SAFETY: cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("not root: the recorder runs as the user already");
+        return;
+    }
+    let directory = harness.dir.path();
+    std::fs::set_permissions(directory, PermissionsExt::from_mode(0o755)).expect("a directory");
+    // The shell stands for sudo: what it was started with is the user's, what it starts has little of it.
+    let sudo = directory.join("sudo");
+    symlink("/bin/sh", &sudo).expect("a link");
+    let recorder = std::env::current_exe().expect("this program");
+    let recorder = recorder.display();
+    let says = "id -u; id -G; echo $MARK; echo $HOME; sleep 1";
+    let script = format!(
+        "env -i PATH=/usr/bin:/bin SUDO_UID=65534 SUDO_GID=65534 SUDO_USER=nobody HOME=/root \
+         {recorder} record sudo-trace -- /bin/sh -c '{says}'; exit $?"
+    );
+    let output = Command::new(&sudo)
+        .args(["-c", &script])
+        .env("MARK", "the user's own")
+        .env("HOME", "/home/nobody")
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the shell starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let said: Vec<&str> = said.lines().collect();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(said.first(), Some(&"65534"), "{said:?}");
+    let groups: Vec<&str> = said[1].split(' ').collect();
+    assert!(!groups.contains(&"0"), "{said:?}");
+    assert_eq!(said[2..], ["the user's own", "/home/nobody"]);
+    let trace = directory.join("sudo-trace");
+    let reader = Reader::open(&trace).expect("a trace");
+    assert_eq!(reader.manifest().state, State::Complete);
+    for path in [&trace, &trace.join("manifest.json")] {
+        let meta = std::fs::metadata(path).expect("it is there");
+        assert_eq!(
+            (meta.uid(), meta.gid()),
+            (65534, 65534),
+            "{}",
+            path.display()
+        );
+    }
+    let mode = std::fs::metadata(&trace).expect("it is there").mode();
+    assert_eq!(mode & 0o022, 0, "nobody else may write there: {mode:o}");
+}
+
+fn two_recorders_at_once_see_the_same(harness: &Harness) {
+    let (mut a, trace_a) = harness.spawn("both-a", &[]);
+    let (mut b, trace_b) = harness.spawn("both-b", &[]);
+    let begin = Instant::now();
+    while !(trace_a.join("manifest.json").exists() && trace_b.join("manifest.json").exists()) {
+        assert!(
+            begin.elapsed() < Duration::from_secs(30),
+            "the recorders did not begin"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    let script = harness.script(TALKER, &["2"]);
+    let output = Command::new(&script[0])
+        .args(&script[1..])
+        .output()
+        .expect("python starts");
+    for recorder in [&mut a, &mut b] {
+        signal(recorder, libc::SIGTERM);
+        assert!(wait_within(recorder, Duration::from_secs(30)).success());
+    }
+    let [a, b] = [trace_a, trace_b].map(|t| publications(&events(&t), "/chatter"));
+    assert_eq!(a, b);
+    assert_eq!(a, published(&output));
+}
+
+fn signals_end_a_recording_properly(harness: &Harness) {
+    for (name, number) in [("int", libc::SIGINT), ("term", libc::SIGTERM)] {
+        let (mut recorder, trace) = harness.spawn(name, &harness.script(TALKER, &["60"]));
+        std::thread::sleep(Duration::from_secs(5));
+        signal(&recorder, number);
+        wait_within(&mut recorder, Duration::from_secs(40));
+        let reader = Reader::open(&trace).unwrap();
+        assert_eq!(reader.manifest().state, State::Complete, "{name}");
+        assert!(publications(&events(&trace), "/chatter") > 5, "{name}");
+    }
+}
+
+fn the_status_of_the_command_is_returned(harness: &Harness) {
+    for (trace, script, status) in [
+        ("fails", "exit 7", 7),
+        ("killed", "kill -KILL $$", 128 + libc::SIGKILL),
+    ] {
+        let output = harness
+            .recorder(trace, None)
+            .args(["--", "sh", "-c", script])
+            .output()
+            .expect("the recorder starts");
+        assert_eq!(output.status.code(), Some(status), "{script}");
+    }
+}
+
+type Test = (&'static str, fn(&Harness));
+
+macro_rules! tests {
+    ($($name:ident),+ $(,)?) => { &[$((stringify!($name), $name as fn(&Harness))),+] };
+}
+
+/// Why recording cannot be tested here.
+fn refusal(harness: &Harness) -> Option<String> {
+    if !harness.python.exists() {
+        return Some("no ROS 2 environment: ./dev ros-env kilted makes it".to_owned());
+    }
+    let probe = harness
+        .recorder("probe", None)
+        .args(["--", "true"])
+        .output();
+    let probe = probe.expect("the recorder starts");
+    (probe.status.code() == Some(REFUSED.into()))
+        .then(|| String::from_utf8_lossy(&probe.stderr).trim().to_owned())
+}
+
+/// The tests whose names contain one of the words in the arguments, or all.
+fn run_tests(args: &[String]) -> ExitCode {
+    let tests: &[Test] = tests![
+        every_publication_is_in_the_trace_when_nothing_is_lost,
+        a_far_too_small_buffer_loses_exactly_what_it_counts,
+        a_killed_recorder_leaves_a_readable_trace_and_a_running_command,
+        under_sudo_the_trace_and_the_command_are_the_users,
+        two_recorders_at_once_see_the_same,
+        signals_end_a_recording_properly,
+        the_status_of_the_command_is_returned,
+    ];
+    let filter: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
+    let cache = std::env::var("ONBEAT_CACHE").unwrap_or_else(|_| {
+        let home = std::env::var("HOME").unwrap_or_default();
+        format!("{home}/.cache/onbeat")
+    });
+    let harness = Harness {
+        python: PathBuf::from(cache).join("ros-kilted/bin/python"),
+        dir: tempfile::tempdir().expect("a directory"),
+    };
+    let refusal = refusal(&harness);
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for (name, test) in tests {
+        if !filter.is_empty() && !filter.iter().any(|f| name.contains(f.as_str())) {
+            continue;
+        }
+        if let Some(reason) = &refusal {
+            println!("skipped {name}: {reason}");
+            skipped += 1;
+            continue;
+        }
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&harness))) {
+            Ok(()) => {
+                println!("ok      {name}");
+                passed += 1;
+            }
+            Err(_) => {
+                println!("FAILED  {name}");
+                failed += 1;
+            }
+        }
+    }
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    ExitCode::from(u8::from(failed > 0))
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.split_first() {
+        Some((first, rest)) if first == "record" => ExitCode::from(run_recorder(rest)),
+        _ => run_tests(&args),
+    }
+}

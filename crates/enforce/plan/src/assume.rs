@@ -93,7 +93,7 @@ pub(crate) fn sentences(maker: &Maker<'_, '_>, plan: &Plan, output_ns: u64) -> V
             "Inputs come at least once per cycle and are let in within {} of its start, and the first callback \
              starts within {}; latency counts from when its input is let in.",
             Ms(maker.let_in_ns),
-            Ms(maker.way_ns)
+            Ms(maker.input_delay_ns)
         ));
     }
     if plan.servers.iter().any(|s| s.cpu == plan.middleware.cpu) {

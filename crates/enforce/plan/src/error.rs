@@ -1,7 +1,7 @@
 //! Why no plan can be made, each in one line with the numbers and the way out.
 
 use crate::bands::BandsError;
-use crate::check::{name, PlanFault};
+use crate::fault::{name, PlanFault};
 use crate::schema::Ms;
 
 /// Why no plan can be made.

@@ -1,6 +1,7 @@
 //! Reads and writes `plan.yaml`; what is wrong with a file is said in one line.
 
-use crate::check::{name, validate, PlanFault};
+use crate::check::validate;
+use crate::fault::{name, PlanFault};
 use crate::schema::{Ms, Plan};
 use onbeat_model::text::{shorten, visible};
 

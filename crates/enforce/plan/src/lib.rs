@@ -2,19 +2,22 @@
 //! no thread, no environment.
 mod assume;
 pub mod bands;
+mod chains;
 pub mod check;
 mod compare;
 mod error;
-mod feeders;
+mod fault;
 pub mod file;
 mod make;
 pub mod request;
 pub mod schema;
 mod scope;
+mod sources;
 
-pub use check::{validate, PlanFault};
+pub use check::validate;
 pub use compare::{compare, COMPARE_UP_TO};
 pub use error::PlanError;
+pub use fault::{PlanFault, MAX_ENTRIES};
 pub use file::PlanFileError;
 pub use make::plan;
 pub use request::{Request, Strategy};

@@ -4,6 +4,7 @@
 //! threads belong to which, how the chains' outputs are held back until their slots, and what
 //! comes of it. Times are whole nanoseconds here and milliseconds in the file.
 
+pub use onbeat_time::{Overshoot, MAX_SLOTS};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -12,9 +13,6 @@ pub const SCHEMA: &str = "onbeat-plan/1";
 
 /// Highest priority of a server: above are the middleware's threads, and above these the dispatcher.
 pub const MAX_PRIORITY: u8 = 90;
-
-/// Most slots per cycle in which an output leaves: as many as a shaper holds.
-pub const MAX_SLOTS: usize = 16;
 
 /// Most topics that are held back or throttled: as many as a shaper serves.
 pub const MAX_HELD: usize = 16;
@@ -156,19 +154,6 @@ pub struct Middleware {
     pub cpu: u16,
     /// Real-time priority (SCHED_FIFO).
     pub priority: u8,
-}
-
-/// What happens to an execution whose output is not there by the end of its last slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Overshoot {
-    /// The output leaves in a later cycle's slot.
-    #[default]
-    Carry,
-    /// The output is discarded: the next execution is in phase.
-    Drop,
-    /// Shaping ends; the application runs on as it was.
-    Stop,
 }
 
 /// What comes of the plan if its assumptions hold.

@@ -1,9 +1,10 @@
 //! What of a model a plan is about: chains, their callbacks in order, CPUs, the cycle.
 
+use crate::chains;
 use crate::error::PlanError;
-use crate::feeders::feeders;
 use crate::request::Request;
-use crate::schema::{ChainRef, Ms};
+use crate::schema::{ChainRef, Ms, Throttle};
+use crate::sources;
 use onbeat_model::schema::{Callback, CallbackType, Chain, EdgeFigures, Model};
 use onbeat_model::Dist;
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,8 +74,10 @@ pub(crate) struct Scope<'m> {
     pub(crate) latency: Dist,
     pub(crate) origin: &'m Callback,
     pub(crate) cycle_ns: u64,
-    /// What gets what is left, with its CPU.
+    /// Callbacks that get the time that is left, each with its CPU.
     pub(crate) background: Vec<(&'m Callback, u16)>,
+    /// Inputs that are let in once per cycle.
+    pub(crate) inputs: Vec<Throttle>,
 }
 
 /// Longest and mean time on the edges around a callback that its thread's server has to bear.
@@ -111,7 +114,7 @@ fn most(chains: &[&Chain], callbacks: &BTreeMap<&str, &Callback>, id: &str) -> u
 
 impl<'m> Scope<'m> {
     pub(crate) fn new(model: &'m Model, request: &Request) -> Result<Self, PlanError> {
-        let chains = chains(model, &request.chains)?;
+        let chains = chains::select(model, &request.chains)?;
         let callbacks: BTreeMap<&str, &Callback> =
             model.callbacks.iter().map(|c| (c.id.as_str(), c)).collect();
         // `onbeat_model::file` makes sure of it; a model made otherwise may differ.
@@ -134,7 +137,7 @@ impl<'m> Scope<'m> {
             });
         }
         let origin = known(origin)?;
-        let order = order(&chains)?;
+        let order = chains::order(&chains)?;
         let cpus = Cpus::new(model, request);
         let mut latency = Dist::new();
         for chain in &chains {
@@ -177,6 +180,7 @@ impl<'m> Scope<'m> {
             origin,
             cycle_ns: cycle(origin, request)?,
             background: vec![],
+            inputs: sources::throttled(model, request)?,
         };
         scope.background = scope.find_background(request, &cpus)?;
         scope.check_cpus(request)?;
@@ -225,7 +229,7 @@ impl<'m> Scope<'m> {
             let parts = self.parts.iter().map(|p| (p.callback, p.cpu));
             parts.chain(self.background.iter().copied())
         };
-        let feeders = feeders(self.model, &self.chains);
+        let feeders = self.feeders();
         for (asked, _) in &request.cpu_of {
             let fed = feeders.iter().any(|c| is(c, asked));
             if !fed && !planned().any(|(c, _)| is(c, asked)) {
@@ -250,12 +254,24 @@ impl<'m> Scope<'m> {
         Ok(())
     }
 
+    /// Callbacks outside the chains that these need in time: those that synchronisers wait for, and those of
+    /// the nodes that publish throttled inputs. Each once.
+    pub(crate) fn feeders(&self) -> Vec<&'m Callback> {
+        let mut found = sources::feeders(self.model, &self.chains);
+        for callback in sources::publishers(self.model, &self.inputs) {
+            if !found.iter().any(|c| c.id == callback.id) {
+                found.push(callback);
+            }
+        }
+        found
+    }
+
     /// The chains for the plan.
     pub(crate) fn chain_refs(&self) -> Vec<ChainRef> {
         let of = |c: &&Chain| ChainRef {
             id: c.id.clone(),
             callbacks: c.callbacks.clone(),
-            output: output(c).map(str::to_string),
+            output: chains::output(c).map(str::to_string),
         };
         self.chains.iter().map(of).collect()
     }
@@ -268,7 +284,7 @@ impl<'m> Scope<'m> {
     /// What leaves a chain at its end.
     pub(crate) fn last_publication(&self, chain: &'m Chain) -> Result<Publication<'m>, PlanError> {
         let last = chain.callbacks.last().and_then(|id| self.callback(id));
-        let (Some(topic), Some(c)) = (output(chain), last) else {
+        let (Some(topic), Some(c)) = (chains::output(chain), last) else {
             return Err(PlanError::NoOutput {
                 chain: chain.id.clone(),
             });
@@ -347,97 +363,9 @@ impl<'m> Scope<'m> {
     }
 }
 
-/// The topic at a chain's end.
-fn output(chain: &Chain) -> Option<&str> {
-    (chain.topics.len() == chain.callbacks.len())
-        .then(|| chain.topics.last().map(String::as_str))
-        .flatten()
-}
-
 /// Whether a name means a callback: its id, or its node.
 fn is(callback: &Callback, name: &str) -> bool {
     callback.id == name || callback.node == name
-}
-
-/// The chains that are asked for.
-fn chains<'m>(model: &'m Model, asked: &[String]) -> Result<Vec<&'m Chain>, PlanError> {
-    let known = || {
-        model
-            .chains
-            .iter()
-            .map(|c| c.id.clone())
-            .collect::<Vec<_>>()
-    };
-    if model.chains.is_empty() {
-        return Err(PlanError::NoChain);
-    }
-    if asked.is_empty() {
-        return match model.chains.as_slice() {
-            [only] => Ok(vec![only]),
-            _ => Err(PlanError::WhichChain { known: known() }),
-        };
-    }
-    let mut found: Vec<&Chain> = Vec::new();
-    for asked in asked {
-        let fit: Vec<&Chain> = match model.chains.iter().find(|c| c.id == *asked) {
-            Some(exact) => vec![exact],
-            // The common beginning of all ids need not be typed.
-            None => {
-                let begins = |c: &&Chain| {
-                    let short = c.id.strip_prefix("chain-").unwrap_or(&c.id);
-                    let by_id =
-                        c.id.starts_with(asked.as_str()) || short.starts_with(asked.as_str());
-                    by_id || is_between(c, asked)
-                };
-                model.chains.iter().filter(begins).collect()
-            }
-        };
-        match fit.as_slice() {
-            [one] if found.iter().any(|f| f.id == one.id) => {}
-            [one] => found.push(one),
-            [] => {
-                return Err(PlanError::UnknownChain {
-                    asked: asked.clone(),
-                    known: known(),
-                })
-            }
-            several => {
-                return Err(PlanError::AmbiguousChain {
-                    asked: asked.clone(),
-                    fit: several.iter().map(|c| c.id.clone()).collect(),
-                })
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// The chains' vertices, predecessors first, each with its direct predecessors.
-fn order<'m>(chains: &[&'m Chain]) -> Result<Vec<(&'m str, Vec<&'m str>)>, PlanError> {
-    let mut vertices: Vec<&str> = Vec::new();
-    let mut before: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for chain in chains {
-        for (i, id) in chain.callbacks.iter().enumerate() {
-            let waits = before.entry(id).or_insert_with(|| {
-                vertices.push(id);
-                BTreeSet::new()
-            });
-            if i > 0 {
-                waits.insert(&chain.callbacks[i - 1]);
-            }
-        }
-    }
-    let mut done = BTreeSet::new();
-    let mut order = Vec::with_capacity(vertices.len());
-    while order.len() < vertices.len() {
-        let ready = |v: &&&str| !done.contains(**v) && before[**v].iter().all(|b| done.contains(b));
-        let Some(&next) = vertices.iter().find(ready) else {
-            return Err(PlanError::NoOrder);
-        };
-        done.insert(next);
-        order.push((next, before[next].iter().copied().collect()));
-    }
-    Ok(order)
 }
 
 /// Where callbacks are bound to.
@@ -517,13 +445,5 @@ fn cycle(origin: &Callback, request: &Request) -> Result<u64, PlanError> {
             period: Ms(period),
         }),
         _ => Ok(period),
-    }
-}
-/// Is `asked` of the form FROM..TO, with what stands in the ids of the chain's first and last callback?
-fn is_between(chain: &Chain, asked: &str) -> bool {
-    let ends = (chain.callbacks.first(), chain.callbacks.last());
-    match (asked.split_once(".."), ends) {
-        (Some((from, to)), (Some(first), Some(last))) => first.contains(from) && last.contains(to),
-        _ => false,
     }
 }

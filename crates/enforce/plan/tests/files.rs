@@ -104,6 +104,18 @@ fn a_slip_of_the_hand_is_named_with_its_line() {
     );
     has(said("server: delta", "server: detla"), &["detla", "/t5"]);
     has(said("/t5/onbeat_held", "/t5"), &["held_topic"]);
+    // More than a shaper holds, or serves.
+    let slots: String = (20..35).map(|n| format!("  - [{n}, {n}.5]\n")).collect();
+    has(
+        said("  - [31.000575, 31.800575]\n", &slots),
+        &["/t5", "17", "at most 16"],
+    );
+    let input =
+        "- topic: /points\n  node: /bag\n  held_topic: /points/onbeat_held\n  server: throttle\n";
+    let inputs: String = (0..16)
+        .map(|n| input.replace("/points", &format!("/points{n}")))
+        .collect();
+    has(said(input, &inputs), &["17 topics", "at most 16"]);
     has(said("share: 0.5", "share: 50.5"), &["share"]);
     has(said("1: 0.7", "1: 1.7"), &["CPU 1", "%"]);
     has(

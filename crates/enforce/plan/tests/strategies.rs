@@ -375,6 +375,69 @@ fn logical_execution_time_per_callback_and_per_chain() {
     assert_eq!(whole.outputs.len(), 1);
     assert_eq!(whole.promises.worst_ms, Ms(ms(101.0)));
     assert_eq!(whole.promises.bands[0].share, 1.0);
+
+    // Chains of different lengths: what each takes is promised, and the average of both.
+    let mut two = synthetic();
+    let ids = [
+        "/n1:timer(100ms)",
+        "/n2:subscription(/t1)",
+        "/n6:subscription(/t2)",
+    ];
+    two.callbacks.push(callback(
+        ids[2],
+        CallbackType::Subscription,
+        &[5.0],
+        &["/t6"],
+    ));
+    two.chains.push(chain(
+        "chain-cc",
+        &ids,
+        &["/t1", "/t2", "/t6"],
+        &[20.0, 40.0],
+    ));
+    let both = made(
+        &two,
+        &Request {
+            chains: two.chains.iter().map(|c| c.id.clone()).collect(),
+            cpu: Some(1),
+            slot_ns: Some(ms(2.0)),
+            ..request(Strategy::LetPerCallback)
+        },
+    );
+    let bands: Vec<_> = both
+        .promises
+        .bands
+        .iter()
+        .map(|b| (b.latency_ms.1, b.share))
+        .collect();
+    assert_eq!(bands, [(Ms(ms(302.0)), 0.5), (Ms(ms(502.0)), 0.5)]);
+    assert_eq!(both.promises.average_ms, Ms(ms(402.0)));
+    assert_eq!(both.promises.worst_ms, Ms(ms(502.0)));
+}
+
+/// A rule that moves a topic moves it for all of a node.
+#[test]
+fn a_node_that_takes_what_is_held_is_refused() {
+    let mut m = synthetic();
+    let own = callback(
+        "/n5:subscription(/t5)",
+        CallbackType::Subscription,
+        &[1.0],
+        &[],
+    );
+    m.callbacks.push(own);
+    let mut r = request(Strategy::Bands(1));
+    let text = refused(&m, &r);
+    assert!(
+        text.contains("/n5") && text.contains("takes it too"),
+        "{text}"
+    );
+    // The middleware's thread holds back without moving.
+    r.hold = Hold::PublisherThread;
+    made(&m, &r);
+    // And others may take it.
+    m.callbacks.last_mut().unwrap().node = "/n7".into();
+    made(&m, &request(Strategy::Bands(1)));
 }
 
 #[test]
@@ -435,10 +498,19 @@ fn an_event_is_let_through_once_per_cycle() {
     let feeders = server(&plan, "feeders");
     assert_eq!(feeders.callbacks, ["/bag:timer(100ms)"]);
     assert!(feeders.slots_ms.is_empty() && feeders.priority > 0);
+    // What it takes of the chain's CPU counts.
+    r.cpu_of = vec![("/bag".into(), 1)];
+    assert_eq!(made(&m, &r).promises.utilisation[&1], 0.375 + 0.009 + 0.01);
+    m.callbacks.last_mut().unwrap().figures.load = 0.7;
+    let text = refused(&m, &r);
+    assert!(text.contains("CPU 1") && text.contains("/bag"), "{text}");
+    r.cpu_of.clear();
 
     // Latencies that count from the input hold its way.
+    assert_eq!(made(&m, &r).outputs[0].earliest_ms, Ms(ms(0.8 + 15.0)));
     m.chains[0].from_input = true;
     assert_eq!(slots(server(&made(&m, &r), "gamma")), [(0.0, 59.5)]);
+    assert_eq!(made(&m, &r).outputs[0].earliest_ms, Ms(ms(15.0)));
 }
 
 #[test]

@@ -1,0 +1,102 @@
+//! Chains of a model: which ones a request means, and the order of their callbacks.
+
+use crate::error::PlanError;
+use onbeat_model::schema::{Chain, Model};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The topic at a chain's end.
+pub(crate) fn output(chain: &Chain) -> Option<&str> {
+    (chain.topics.len() == chain.callbacks.len())
+        .then(|| chain.topics.last().map(String::as_str))
+        .flatten()
+}
+
+/// The chains that are asked for.
+pub(crate) fn select<'m>(model: &'m Model, asked: &[String]) -> Result<Vec<&'m Chain>, PlanError> {
+    let known = || {
+        model
+            .chains
+            .iter()
+            .map(|c| c.id.clone())
+            .collect::<Vec<_>>()
+    };
+    if model.chains.is_empty() {
+        return Err(PlanError::NoChain);
+    }
+    if asked.is_empty() {
+        return match model.chains.as_slice() {
+            [only] => Ok(vec![only]),
+            _ => Err(PlanError::WhichChain { known: known() }),
+        };
+    }
+    let mut found: Vec<&Chain> = Vec::new();
+    for asked in asked {
+        let fit: Vec<&Chain> = match model.chains.iter().find(|c| c.id == *asked) {
+            Some(exact) => vec![exact],
+            // The common beginning of all ids need not be typed.
+            None => {
+                let begins = |c: &&Chain| {
+                    let short = c.id.strip_prefix("chain-").unwrap_or(&c.id);
+                    let by_id =
+                        c.id.starts_with(asked.as_str()) || short.starts_with(asked.as_str());
+                    by_id || is_between(c, asked)
+                };
+                model.chains.iter().filter(begins).collect()
+            }
+        };
+        match fit.as_slice() {
+            [one] if found.iter().any(|f| f.id == one.id) => {}
+            [one] => found.push(one),
+            [] => {
+                return Err(PlanError::UnknownChain {
+                    asked: asked.clone(),
+                    known: known(),
+                })
+            }
+            several => {
+                return Err(PlanError::AmbiguousChain {
+                    asked: asked.clone(),
+                    fit: several.iter().map(|c| c.id.clone()).collect(),
+                })
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Is `asked` of the form FROM..TO, with what stands in the ids of the chain's first and last callback?
+fn is_between(chain: &Chain, asked: &str) -> bool {
+    let ends = (chain.callbacks.first(), chain.callbacks.last());
+    match (asked.split_once(".."), ends) {
+        (Some((from, to)), (Some(first), Some(last))) => first.contains(from) && last.contains(to),
+        _ => false,
+    }
+}
+
+/// The chains' vertices, predecessors first, each with its direct predecessors.
+pub(crate) fn order<'m>(chains: &[&'m Chain]) -> Result<Vec<(&'m str, Vec<&'m str>)>, PlanError> {
+    let mut vertices: Vec<&str> = Vec::new();
+    let mut before: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for chain in chains {
+        for (i, id) in chain.callbacks.iter().enumerate() {
+            let waits = before.entry(id).or_insert_with(|| {
+                vertices.push(id);
+                BTreeSet::new()
+            });
+            if i > 0 {
+                waits.insert(&chain.callbacks[i - 1]);
+            }
+        }
+    }
+    let mut done = BTreeSet::new();
+    let mut order = Vec::with_capacity(vertices.len());
+    while order.len() < vertices.len() {
+        let ready = |v: &&&str| !done.contains(**v) && before[**v].iter().all(|b| done.contains(b));
+        let Some(&next) = vertices.iter().find(ready) else {
+            return Err(PlanError::NoOrder);
+        };
+        done.insert(next);
+        order.push((next, before[next].iter().copied().collect()));
+    }
+    Ok(order)
+}

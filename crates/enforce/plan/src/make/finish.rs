@@ -1,0 +1,264 @@
+//! What all plans have, whatever the strategy: throttler, background, feeders, utilisation, assumptions.
+
+use super::{millionths, slot, Layout, Maker, OUTPUTS};
+use crate::assume;
+use crate::error::PlanError;
+use crate::fault::name;
+use crate::request::Strategy;
+use crate::schema::{
+    Hold, Middleware, Ms, Output, Plan, Server, HELD_SUFFIX, MAX_PRIORITY, SCHEMA,
+};
+use crate::scope::{seen, Part, Publication};
+use crate::sources::INPUTS;
+use onbeat_model::schema::{Callback, CallbackType, Chain};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Name of the server of the callbacks that join the chain from elsewhere.
+const FEEDERS: &str = "feeders";
+
+impl<'m> Maker<'_, 'm> {
+    /// Adds everything that does not depend on the strategy.
+    pub(super) fn finish(&self, layout: Layout<'m>) -> Result<Plan, PlanError> {
+        let mut servers = layout.servers;
+        if let Some(throttler) = self.throttler() {
+            servers.insert(0, throttler);
+        }
+        servers.extend(self.background());
+        let middleware = self.middleware(&servers);
+        let feeders = self.feed(&mut servers, middleware.cpu);
+        servers.extend(feeders);
+        let mut promises = layout.promises;
+        promises.utilisation = self.utilisation(&servers, layout.output_ns)?;
+        let mut plan = Plan {
+            schema: SCHEMA.into(),
+            strategy: self.request.strategy.name().into(),
+            chains: self.scope.chain_refs(),
+            cycle_ms: Ms(self.scope.cycle_ns),
+            origin: self.scope.origin.id.clone(),
+            servers,
+            outputs: layout.held.iter().map(|p| self.output(p)).collect(),
+            inputs: self.scope.inputs.clone(),
+            middleware,
+            overshoot: self.request.overshoot,
+            promises,
+            assumes: vec![],
+        };
+        self.hears_itself(&plan)?;
+        plan.assumes = assume::sentences(self, &plan, layout.output_ns);
+        Ok(plan)
+    }
+
+    /// The server in which inputs are let in, if there are any.
+    fn throttler(&self) -> Option<Server> {
+        (!self.scope.inputs.is_empty()).then(|| Server {
+            name: INPUTS.into(),
+            cpu: self.scope.parts.first().map_or(0, |p| p.cpu),
+            priority: self.request.priority + 1,
+            slots_ms: vec![slot(0, self.let_in_ns)],
+            callbacks: vec![],
+        })
+    }
+
+    /// CPU and priority of the middleware's threads: a CPU without servers, if the model saw one.
+    fn middleware(&self, servers: &[Server]) -> Middleware {
+        let taken: BTreeSet<u16> = servers.iter().map(|s| s.cpu).collect();
+        let cpu = self.request.middleware_cpu.or_else(|| {
+            let mut seen = seen(self.scope.model).into_iter();
+            seen.find(|cpu| !taken.contains(cpu))
+        });
+        Middleware {
+            cpu: cpu.unwrap_or(0),
+            priority: MAX_PRIORITY + 1,
+        }
+    }
+
+    /// An output that is held back.
+    fn output(&self, publication: &Publication<'_>) -> Output {
+        let topic = publication.topic;
+        Output {
+            topic: topic.into(),
+            callback: publication.callback.into(),
+            node: publication.node.into(),
+            hold: self.request.hold,
+            held_topic: match self.request.hold {
+                Hold::Republish => Some(format!("{topic}{HELD_SUFFIX}")),
+                Hold::PublisherThread => None,
+            },
+            server: OUTPUTS.into(),
+            earliest_ms: Ms(self.earliest_ns(publication)),
+        }
+    }
+
+    /// Before this time in a cycle no execution publishes this output: half of the best case of what leads
+    /// to it within one cycle, which is a good margin.
+    fn earliest_ns(&self, publication: &Publication<'_>) -> u64 {
+        let is_last = |c: &&Chain| {
+            c.callbacks
+                .last()
+                .is_some_and(|id| id == publication.callback)
+        };
+        let whole = self.request.strategy != Strategy::LetPerCallback;
+        let chains = self.scope.chains.iter().copied();
+        let best = chains
+            .filter(is_last)
+            .map(|c| c.figures.latency_ns.min())
+            .min();
+        let (from, best) = match best.filter(|_| whole) {
+            Some(best) => (self.start_ns, best),
+            None => {
+                let mut parts = self.scope.parts.iter();
+                let part = parts.find(|p| p.callback.id == publication.callback);
+                (self.input_delay_ns, part.map_or(0, Part::best_ns))
+            }
+        };
+        // Never at the very start, where the slots of the next cycle are.
+        from + (best / 2).max(1)
+    }
+
+    /// Refuses nodes that subscribe to a topic of theirs that is remapped: the remapping applies to all of
+    /// a node, so that it would hear itself before the slot.
+    fn hears_itself(&self, plan: &Plan) -> Result<(), PlanError> {
+        let inputs = plan.inputs.iter().map(|i| (&i.node, &i.topic));
+        let outputs = plan.outputs.iter().filter(|o| o.held_topic.is_some());
+        for (node, topic) in outputs.map(|o| (&o.node, &o.topic)).chain(inputs) {
+            let takes = |c: &Callback| {
+                c.kind == CallbackType::Subscription && c.node == *node && c.input == *topic
+            };
+            if self.scope.model.callbacks.iter().any(takes) {
+                return Err(PlanError::HearsItself {
+                    node: node.clone(),
+                    topic: topic.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The servers of the callbacks that feed the chain from elsewhere: they may run at any time, at a
+    /// priority below the chain's, and on the middleware's CPU unless the request names another (thesis,
+    /// section 4.5.1: the other lidar's filter). Feeders in nodes of the chain join these nodes' servers,
+    /// since they run on the same threads.
+    fn feed(&self, servers: &mut [Server], middleware_cpu: u16) -> Vec<Server> {
+        let mut of_cpu: BTreeMap<u16, Vec<String>> = BTreeMap::new();
+        for callback in self.scope.feeders() {
+            if servers.iter().any(|s| s.callbacks.contains(&callback.id)) {
+                continue;
+            }
+            let own = servers
+                .iter()
+                .position(|s| self.runs_node(s, &callback.node));
+            let callbacks = match own {
+                Some(own) => &mut servers[own].callbacks,
+                None => {
+                    let cpu = self.request.cpu_said(callback);
+                    of_cpu.entry(cpu.unwrap_or(middleware_cpu)).or_default()
+                }
+            };
+            callbacks.push(callback.id.clone());
+        }
+        let several = of_cpu.len() > 1;
+        let server = |(cpu, callbacks)| Server {
+            name: if several {
+                format!("{FEEDERS}-{cpu}")
+            } else {
+                FEEDERS.into()
+            },
+            cpu,
+            // Where the chain has slots on the same CPU, it goes first.
+            priority: self.request.priority - 1,
+            slots_ms: vec![],
+            callbacks,
+        };
+        of_cpu.into_iter().map(server).collect()
+    }
+
+    /// Whether a server has callbacks of the chain in this node.
+    fn runs_node(&self, server: &Server, node: &str) -> bool {
+        let mut parts = self.scope.parts.iter();
+        parts.any(|p| p.callback.node == node && server.callbacks.contains(&p.callback.id))
+    }
+
+    /// The share of each CPU that is used in the worst case: every callback's measured worst case once per
+    /// cycle, the slots of throttler and outputs, and everything else that has a server as it was measured.
+    fn utilisation(
+        &self,
+        servers: &[Server],
+        output_ns: u64,
+    ) -> Result<BTreeMap<u16, f64>, PlanError> {
+        let mut shares = BTreeMap::new();
+        for (cpu, uses) in self.uses(servers, output_ns) {
+            let share: f64 = uses.iter().map(|u| u.0).sum();
+            if share > 1.0 {
+                return Err(overload(cpu, share, uses));
+            }
+            shares.insert(cpu, millionths(share));
+        }
+        Ok(shares)
+    }
+
+    /// For each CPU the shares of it that are used, and by what.
+    fn uses<'s>(
+        &'s self,
+        servers: &'s [Server],
+        output_ns: u64,
+    ) -> BTreeMap<u16, Vec<(f64, &'s str)>> {
+        let cycle = self.scope.cycle_ns.max(1) as f64;
+        let mut uses: BTreeMap<u16, Vec<(f64, &str)>> = BTreeMap::new();
+        let mut add = |cpu: u16, share: f64, name| uses.entry(cpu).or_default().push((share, name));
+        for part in &self.scope.parts {
+            let exec = part.callback.figures.exec_ns.max() as f64;
+            add(part.cpu, exec / cycle, part.callback.id.as_str());
+        }
+        for server in servers {
+            let ns = match server.name.as_str() {
+                OUTPUTS => output_ns,
+                INPUTS => self.let_in_ns,
+                _ => continue,
+            };
+            add(server.cpu, ns as f64 / cycle, &server.name);
+        }
+        let of_chain = |id: &String| self.scope.parts.iter().any(|p| p.callback.id == *id);
+        for server in servers {
+            for id in server.callbacks.iter().filter(|id| !of_chain(id)) {
+                let mut callbacks = self.scope.model.callbacks.iter();
+                let load = callbacks.find(|c| c.id == *id).map(|c| c.figures.load);
+                let load = load.filter(|l| l.is_finite()).unwrap_or(1.0);
+                add(server.cpu, load.max(0.0), id);
+            }
+        }
+        uses
+    }
+
+    /// The servers of the background: normal threads, one server per CPU.
+    fn background(&self) -> Vec<Server> {
+        let mut of: BTreeMap<u16, Vec<String>> = BTreeMap::new();
+        for (callback, cpu) in &self.scope.background {
+            of.entry(*cpu).or_default().push(callback.id.clone());
+        }
+        let several = of.len() > 1;
+        let server = |(cpu, callbacks)| Server {
+            name: if several {
+                format!("background-{cpu}")
+            } else {
+                "background".into()
+            },
+            cpu,
+            priority: 0,
+            slots_ms: vec![slot(0, self.scope.cycle_ns)],
+            callbacks,
+        };
+        of.into_iter().map(server).collect()
+    }
+}
+
+/// The error for a CPU that would be used for more than all of its time; names the three largest uses.
+fn overload(cpu: u16, share: f64, mut uses: Vec<(f64, &str)>) -> PlanError {
+    uses.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let part = |(share, id): &(f64, &str)| format!("{:.1} % {}", share * 100.0, name(id));
+    let parts: Vec<String> = uses.iter().take(3).map(part).collect();
+    PlanError::Utilisation {
+        cpu,
+        share,
+        parts: parts.join(", "),
+    }
+}

@@ -1,0 +1,212 @@
+//! A model and a request become a plan.
+//!
+//! Each strategy lays out servers and promises (`servers`, `bands`, `logical`); `finish` adds what all
+//! plans have.
+
+mod bands;
+mod finish;
+mod logical;
+mod servers;
+
+use crate::check::validate;
+use crate::error::PlanError;
+use crate::fault::{PlanFault, MAX_CYCLE_NS};
+use crate::request::{Request, Strategy};
+use crate::schema::{Ms, Plan, Promises, Server, Slot, MAX_PRIORITY};
+use crate::scope::{Publication, Scope};
+use onbeat_model::Model;
+use std::collections::BTreeSet;
+
+/// Slots and their bounds are whole tenths of a millisecond where we choose them.
+const STEP_NS: u64 = 100_000;
+
+/// Shortest and longest slot that is derived from the measured transport.
+const SLOT_NS: (u64, u64) = (500_000, 2_000_000);
+
+/// Slot where no transport was measured: the thesis's.
+const DEFAULT_SLOT_NS: u64 = 1_000_000;
+
+/// Slot of the throttler at the start of the cycle where no transport was measured: the thesis's
+/// (Table 4.3).
+const THROTTLE_NS: u64 = 2_000_000;
+
+/// Shortest buffer behind a measured worst case.
+const LEAST_EPSILON_NS: u64 = 500_000;
+
+/// Longest latency that is accepted: ten days, more than any cycle.
+const MAX_LATENCY_NS: u64 = 864_000_000_000_000;
+
+/// Name of the server in which outputs leave (R_delta of the thesis).
+const OUTPUTS: &str = "delta";
+
+/// Makes the plan that is asked for.
+///
+/// # Errors
+/// If the model has no such chain, or the chain fits no plan of this strategy: see [`PlanError`].
+///
+/// Thesis: Definitions 4.1.1 and 4.3.1 to 4.3.4, section 4.4.1; sections 4.5.3 (LET) and 4.5.4 (several
+/// sinks and CPUs). Two things differ from it. The output server (R_delta) has a priority one above the
+/// latency server's (R_gamma): their slots may overlap, and equal priorities would leave the order open.
+/// And several sinks share one output server, whose slots are placed for all their executions together.
+pub fn plan(model: &Model, request: &Request) -> Result<Plan, PlanError> {
+    // The output server has one above it.
+    let max = MAX_PRIORITY - 1;
+    if !(1..=max).contains(&request.priority) {
+        return Err(PlanError::Priority {
+            asked: request.priority,
+            max,
+        });
+    }
+    let scope = Scope::new(model, request)?;
+    if !(1..=MAX_CYCLE_NS).contains(&scope.cycle_ns) {
+        let cycle = Ms(scope.cycle_ns);
+        return Err(PlanFault::Cycle { cycle }.into());
+    }
+    if scope.latency.max() > MAX_LATENCY_NS {
+        return Err(PlanError::TooLong {
+            what: "executions of the chain".into(),
+            need: Ms(scope.latency.max()),
+            have: Ms(scope.cycle_ns),
+        });
+    }
+    let maker = Maker::new(&scope, request);
+    let layout = match request.strategy {
+        Strategy::Fifo => maker.fifo(),
+        Strategy::ServerPerCallback => maker.server_per_callback()?,
+        Strategy::ServerPerChain => maker.server_per_chain()?,
+        Strategy::Bands(_) | Strategy::AutoBands | Strategy::RandomBands { .. } => maker.bands()?,
+        Strategy::LetPerCallback => maker.let_per_callback()?,
+        Strategy::LetPerChain => maker.let_per_chain()?,
+    };
+    let plan = maker.finish(layout)?;
+    validate(&plan)?;
+    Ok(plan)
+}
+
+/// The decisions of a strategy.
+struct Layout<'m> {
+    servers: Vec<Server>,
+    /// Publications that are held back until the slots of the output server.
+    held: Vec<Publication<'m>>,
+    promises: Promises,
+    /// How long a slot of the outputs is, and so how much of each cycle they take.
+    output_ns: u64,
+}
+
+/// The values that all strategies share.
+pub(crate) struct Maker<'a, 'm> {
+    pub(crate) scope: &'a Scope<'m>,
+    pub(crate) request: &'a Request,
+    /// When the chain's first callback starts, counted from its cycle's start. 0, or with throttled
+    /// inputs: from an input's publication to the first callback's start.
+    pub(crate) input_delay_ns: u64,
+    /// What is added to the chain's measured latencies: that delay, unless they contain it.
+    start_ns: u64,
+    /// Slot of the throttler at the start of the cycle.
+    pub(crate) let_in_ns: u64,
+}
+
+/// The next multiple of [`STEP_NS`], or the number itself.
+fn round_up(ns: u64) -> u64 {
+    ns.saturating_add(STEP_NS - 1) / STEP_NS * STEP_NS
+}
+
+/// A share, rounded to six digits: more would be noise.
+fn millionths(share: f64) -> f64 {
+    (share * 1e6).round() / 1e6
+}
+
+fn slot(start: u64, end: u64) -> Slot {
+    Slot(Ms(start), Ms(end))
+}
+
+impl<'a, 'm> Maker<'a, 'm> {
+    fn new(scope: &'a Scope<'m>, request: &'a Request) -> Self {
+        let let_in_ns = Self::let_in_ns(scope, scope.inputs.len());
+        let handover = scope.handover_ns().filter(|_| !scope.inputs.is_empty());
+        let input_delay_ns = let_in_ns.max(handover.map_or(0, round_up));
+        let input_delay_ns = input_delay_ns.min(scope.cycle_ns);
+        let whole = scope.chains.iter().all(|c| c.from_input);
+        Maker {
+            scope,
+            request,
+            input_delay_ns,
+            start_ns: if whole { 0 } else { input_delay_ns },
+            let_in_ns,
+        }
+    }
+
+    /// How long it takes to let `inputs` inputs in: each as long as most of the chain's messages took to reach
+    /// their executor.
+    fn let_in_ns(scope: &Scope<'_>, inputs: usize) -> u64 {
+        let all = match scope.transport_ns() {
+            _ if inputs == 0 => 0,
+            Some(measured) => {
+                let one = round_up(measured).clamp(SLOT_NS.0, SLOT_NS.1);
+                one.saturating_mul(inputs as u64)
+            }
+            None => THROTTLE_NS,
+        };
+        all.min(scope.cycle_ns)
+    }
+
+    /// Length of the slot for a measured worst case: with the buffer epsilon.
+    fn with_epsilon(&self, worst_ns: u64) -> u64 {
+        match self.request.epsilon_ns {
+            Some(epsilon) => worst_ns.saturating_add(epsilon),
+            None => round_up(worst_ns.saturating_add((worst_ns / 100).max(LEAST_EPSILON_NS))),
+        }
+    }
+
+    /// Length of a slot in which `outputs` outputs leave.
+    fn slot_ns(&self, outputs: usize) -> Result<u64, PlanError> {
+        let cycle = self.scope.cycle_ns;
+        let slot = match self.request.slot_ns {
+            Some(asked) => asked,
+            None => {
+                let one = match self.scope.transport_ns() {
+                    Some(measured) => round_up(measured).clamp(SLOT_NS.0, SLOT_NS.1),
+                    None => DEFAULT_SLOT_NS,
+                };
+                one.saturating_mul(outputs.max(1) as u64)
+            }
+        };
+        if slot == 0 || slot >= cycle {
+            return Err(PlanError::Slot {
+                slot: Ms(slot),
+                cycle: Ms(cycle),
+            });
+        }
+        Ok(slot)
+    }
+
+    /// Refuses what takes longer than there is time.
+    fn fits(&self, what: &str, need_ns: u64, have_ns: u64) -> Result<(), PlanError> {
+        if need_ns <= have_ns {
+            return Ok(());
+        }
+        Err(PlanError::TooLong {
+            what: what.into(),
+            need: Ms(need_ns),
+            have: Ms(have_ns),
+        })
+    }
+
+    /// Slot [0, worst case + epsilon] of the latency server (Definition 4.3.1). What the first
+    /// callback's executor does with a throttled input before the callback starts belongs to it.
+    fn chain_slot(&self) -> Slot {
+        let end = self.with_epsilon(self.scope.latency.max());
+        slot(0, self.start_ns.saturating_add(end))
+    }
+
+    /// The outputs at the chains' ends, each once.
+    fn last_publications(&self) -> Result<Vec<Publication<'m>>, PlanError> {
+        let all: Result<BTreeSet<_>, _> = self
+            .scope
+            .chains
+            .iter()
+            .map(|c| self.scope.last_publication(c))
+            .collect();
+        Ok(all?.into_iter().collect())
+    }
+}

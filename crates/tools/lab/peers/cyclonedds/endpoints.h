@@ -1,7 +1,7 @@
 // Writers and readers of Cyclone DDS for a topic and size, over whatever CYCLONEDDS_URI configures.
 #pragma once
 
-#include "../peer.h"
+#include "../transport.h"
 
 #include <dds/dds.h>
 #include <dds/ddsc/dds_data_allocator.h>

@@ -1,10 +1,9 @@
 // The perception pipeline as callbacks on Cyclone DDS: each node has a thread that is woken for
 // every message, and nodes that follow each other live in different processes.
 //
-//   pipeline NAME PROCESS PROCESSES       node i lives in process i % PROCESSES
-//
-// Commands and answers are those of peer.h; FILE is written by the process of the last node: the
-// time at which an iteration was due to start (intended, sent) and at which it ended (received).
+// name=N process=P processes=C: node i lives in process i % C. `file=` is written by the process of
+// the last node: the time at which an iteration was due to start (intended, sent) and at which it
+// ended (received). README.md has the rest of the protocol.
 #define _GNU_SOURCE
 #include "endpoints.h"
 #include "../pipeline.h"
@@ -85,7 +84,7 @@ static void *work(void *opaque) {
 }
 
 static void source(struct node *node) {
-  int64_t period = (int64_t)(1e9 / run.rate_hz), intended = peer_now() + 50000000;
+  int64_t period = (int64_t)(1e9 / run.rate_hz), intended = run.start_ns;
   for (long sequence = -PEER_WARM_UP; sequence < run.count; sequence++, intended += period) {
     if (sequence == 0) begin();
     peer_sleep_until(intended);
@@ -103,41 +102,43 @@ static bool all_matched(void) {
   return true;
 }
 
-int main(int argc, char **argv) {
-  if (argc != 4) {
-    fprintf(stderr, "usage: pipeline NAME PROCESS PROCESSES\n");
-    return 2;
-  }
-  int process = atoi(argv[2]), processes = atoi(argv[3]);
-  for (int i = process; i < PIPELINE_NODES; i += processes) nodes[i] = node(i, argv[1]);
+static void await_all(void) {
   int64_t limit = peer_now() + 60000000000LL;
   while (!all_matched()) {
     if (peer_now() > limit) peer_die("pipeline: the nodes did not find each other within 60 s");
     usleep(20000);
   }
-  printf("open\n");
-  fflush(stdout);
-  char line[768];
-  while (fgets(line, sizeof line, stdin)) {
-    if (sscanf(line, "run %zu %lf %ld %511s", &run.bytes, &run.rate_hz, &run.count, run.file) != 4)
-      peer_die("cannot be understood: %s", line);
-    count = 0;
-    samples = calloc((size_t)run.count, sizeof *samples);
-    if (!samples) peer_die("pipeline: no memory");
-    begun = false;
-    for (int i = 1; i < PIPELINE_NODES; i++)
-      if (nodes[i] && pthread_create(&nodes[i]->thread, NULL, work, nodes[i]) != 0) peer_die("no thread");
-    printf("open\n");
-    fflush(stdout);
-    // The source waits for the word that everybody is there.
-    if (nodes[0] && fgets(line, sizeof line, stdin)) source(nodes[0]);
-    for (int i = 1; i < PIPELINE_NODES; i++)
-      if (nodes[i]) pthread_join(nodes[i]->thread, NULL);
-    peer_done(run.count, &run.began);
-    if (nodes[PIPELINE_NODES - 1]) peer_write(&run, samples, count);
-    printf("written\n");
-    fflush(stdout);
-    free(samples);
+}
+
+static void iterate(void) {
+  count = 0;
+  samples = calloc((size_t)run.count, sizeof *samples);
+  if (!samples) peer_die("pipeline: no memory");
+  begun = false;
+  for (int i = 1; i < PIPELINE_NODES; i++)
+    if (nodes[i] && pthread_create(&nodes[i]->thread, NULL, work, nodes[i]) != 0) peer_die("no thread");
+  run.start_ns = protocol_await_start();
+  if (nodes[0]) source(nodes[0]);
+  for (int i = 1; i < PIPELINE_NODES; i++)
+    if (nodes[i]) pthread_join(nodes[i]->thread, NULL);
+  protocol_done(run.count, &run.began);
+  protocol_await(PROTOCOL_STOP);
+  if (nodes[PIPELINE_NODES - 1]) peer_write(&run, samples, count);
+  protocol_written();
+  free(samples);
+}
+
+int main(int argc, char **argv) {
+  struct protocol_words words = protocol_arguments(argc, argv);
+  int process = atoi(protocol_text(&words, "process"));
+  int processes = (int)protocol_number(&words, "processes");
+  for (int i = process; i < PIPELINE_NODES; i += processes) nodes[i] = node(i, protocol_text(&words, "name"));
+  await_all();
+  struct protocol_command command;
+  for (protocol_read(&command); command.kind != PROTOCOL_END; protocol_read(&command)) {
+    if (command.kind != PROTOCOL_RUN) peer_die("a command came out of order");
+    peer_prepare(&run, &command.words);
+    iterate();
   }
   dds_delete(participant());
   return 0;

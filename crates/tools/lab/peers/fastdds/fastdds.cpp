@@ -1,5 +1,5 @@
 // Fast DDS with data sharing: samples are loaned from, and read in, memory that both sides map.
-#include "../peer.h"
+#include "../transport.h"
 
 #include <fastdds/dds/core/LoanableSequence.hpp>
 #include <fastdds/dds/domain/DomainParticipant.hpp>

@@ -1,6 +1,6 @@
 // The floor: nothing but a word that one side changes and the other sleeps on, and a stamp.
 #define _GNU_SOURCE
-#include "../peer.h"
+#include "../transport.h"
 
 #include <fcntl.h>
 #include <limits.h>

@@ -1,7 +1,7 @@
 // ROS 1 nodelets: producer and consumer of one stream within a manager (concept 2).
 //
-// Their settings come as arguments of the load service. They speak through the manager's standard
-// input and output, all of them together.
+// Their settings come as arguments of the load service. All of them together answer through the
+// manager's standard output.
 #include <nodelet/nodelet.h>
 #include <pluginlib/class_list_macros.hpp>
 #include <ros/ros.h>
@@ -10,7 +10,7 @@
 #include <functional>
 #include <memory>
 
-#include "peer.hpp"
+#include "queues.hpp"
 
 namespace onbeat_queues {
 
@@ -34,6 +34,7 @@ class Process {
       control.wait_stop();
       std::lock_guard<std::mutex> lock(mutex_);
       for (auto& write : writers_) write();
+      protocol_written();
       _exit(0);
     }).detach();
   }
@@ -50,7 +51,6 @@ class Send : public nodelet::Nodelet {
     auto settings = std::make_shared<queues::Settings>(getMyArgv());
     Process& process = Process::of(*settings);
     auto sender = std::make_shared<queues::Sender>(*settings, settings->number("stream"));
-    process.at_stop([sender] { sender->write(); });
     publisher_ = getNodeHandle().advertise<std_msgs::UInt8MultiArray>(
         topic(*settings), static_cast<uint32_t>(settings->number("depth")));
     // onInit must return: a producer has a thread of its own.

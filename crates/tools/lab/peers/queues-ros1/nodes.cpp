@@ -1,13 +1,13 @@
 // ROS 1 nodes: a publisher or a subscriber of one stream (concept 1), and what loads nodelets.
 //
-//   queues-ros1 role=send|receive ...  as in peer.hpp, one stream
+//   queues-ros1 role=send|receive ...  one stream
 //   queues-ros1 role=load manager=/NAME ...  has a nodelet manager load a producer and a consumer
 //                                            for each stream, and ends
 #include <nodelet/NodeletLoad.h>
 #include <ros/ros.h>
 #include <std_msgs/UInt8MultiArray.h>
 
-#include "peer.hpp"
+#include "queues.hpp"
 
 namespace {
 
@@ -37,7 +37,7 @@ void send(const Settings& settings, size_t k) {
     publisher.publish(message);
   });
   control.wait_stop();
-  sender.write();
+  protocol_written();
 }
 
 void receive(const Settings& settings, size_t k) {
@@ -61,6 +61,7 @@ void receive(const Settings& settings, size_t k) {
   control.wait_stop();
   spinner.stop();
   receiver.write();
+  protocol_written();
 }
 
 void load(const Settings& settings) {

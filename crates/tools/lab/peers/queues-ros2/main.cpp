@@ -1,7 +1,7 @@
 // ROS 2: a publisher or a subscriber of one stream, on rcl, with a history that keeps the last
 // messages or all of them.
 //
-//   queues-ros2 role=send|receive policy=keep-last|keep-all ...  as in peer.hpp, one stream
+//   queues-ros2 role=send|receive policy=keep-last|keep-all ...  one stream
 #include <rcl/error_handling.h>
 #include <rcl/rcl.h>
 #include <rosidl_runtime_c/primitives_sequence_functions.h>
@@ -9,7 +9,7 @@
 
 #include <functional>
 
-#include "peer.hpp"
+#include "queues.hpp"
 
 namespace {
 
@@ -90,8 +90,8 @@ void send(const Settings& settings, size_t k, const std::string& topic) {
     }
   });
   control.wait_stop();
-  sender.write();
   if (refused > 0) std::fprintf(stderr, "queues: %zu messages were refused\n", refused);
+  protocol_written();
   std_msgs__msg__UInt8MultiArray__fini(&message);
   check(rcl_publisher_fini(&publisher, &node.node), "cleaning up");
 }
@@ -141,6 +141,7 @@ void receive(const Settings& settings, size_t k, const std::string& topic) {
   }
   stopper.join();
   receiver.write();
+  protocol_written();
   std_msgs__msg__UInt8MultiArray__fini(&message);
   check(rcl_wait_set_fini(&set), "cleaning up");
   check(rcl_guard_condition_fini(&guard), "cleaning up");

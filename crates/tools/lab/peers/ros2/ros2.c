@@ -1,6 +1,6 @@
 // ROS 2 without rclcpp: a publisher and a subscription of rcl, as compiled nodes have them.
 #define _GNU_SOURCE
-#include "../peer.h"
+#include "../transport.h"
 
 #include <rcl/error_handling.h>
 #include <rcl/rcl.h>

@@ -10,9 +10,14 @@ fn timespec(ns: i64) -> libc::timespec {
 
 fn clock_ns(clock: libc::clockid_t) -> i64 {
     let mut t = timespec(0);
-    // SAFETY: the pointer is to a live timespec, and both clocks always exist.
+    // SAFETY: the pointer is to a live timespec, and all clocks used here exist.
     unsafe { libc::clock_gettime(clock, &mut t) };
     i64::from(t.tv_sec) * 1_000_000_000 + i64::from(t.tv_nsec)
+}
+
+/// CPU time of this thread in ns.
+pub fn thread_cpu_ns() -> i64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
 /// CLOCK_MONOTONIC in ns.

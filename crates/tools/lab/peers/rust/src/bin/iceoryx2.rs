@@ -5,7 +5,9 @@ use iceoryx2::port::notifier::Notifier;
 use iceoryx2::port::publisher::Publisher;
 use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::prelude::*;
-use onbeat_peers::{arrived, die, fill, now_ns, or_die, serve, sleep_until, Options, Peer, Sample};
+use onbeat_peers::protocol::Words;
+use onbeat_peers::transport::{arrived, fill, serve, Options, Peer, Sample};
+use onbeat_peers::{die, now_ns, or_die, sleep_until};
 use std::time::Duration;
 
 /// Messages between publisher and subscriber at most.
@@ -159,7 +161,7 @@ impl Peer for Iceoryx2 {
 }
 
 fn main() {
-    let options = Options::parse("peer-iceoryx2");
+    let options = Options::new(&Words::of_command_line());
     set_log_level(LogLevel::Error);
     let blocks = matches!(options.role.as_str(), "slow" | "flood");
     if blocks && !options.spin {

@@ -2,7 +2,9 @@
 
 use onbeat_flow::activation::{Input, Schedule};
 use onbeat_flow::chain::{Chain, TaskOptions, TaskResult};
-use onbeat_peers::{arrived, done, fill, now_ns, or_die, room, used, write, Peer, Run, Sample};
+use onbeat_peers::protocol::await_start;
+use onbeat_peers::transport::{arrived, fill, finish, room, Peer, Run, Sample};
+use onbeat_peers::{now_ns, or_die, sleep_until, used};
 use std::hint::black_box;
 use std::sync::{Mutex, PoisonError};
 
@@ -111,6 +113,7 @@ pub fn hand_over() {
     let mut step = 0;
     while let Some(run) = Run::next() {
         let mut samples = room(run.count);
+        sleep_until(await_start());
         let began = used();
         for sequence in 0..run.count as i64 {
             let begin = now_ns();
@@ -132,7 +135,6 @@ pub fn hand_over() {
                 received_ns: end - middle,
             });
         }
-        done(samples.len(), &began);
-        write(&run.file, &samples);
+        finish(&run, samples.len(), &began, &samples);
     }
 }

@@ -3,15 +3,17 @@
 //! Beside the common roles:
 //!
 //! ```text
-//! thread NAME 1 spin chain                 what the first task of a chain hands to the second
-//! handover NAME 1 spin                     ten tasks as a chain against the same work without one
-//! pipeline NAME 1 sleep VARIANT            the perception pipeline: callbacks, inputs or chain
+//! role=chained                     what the first task of a chain hands to the second
+//! role=handover                    ten tasks as a chain against the same work without one
+//! role=pipeline variant=VARIANT    the perception pipeline: callbacks, inputs or chain
 //! ```
 mod chained;
 mod pipeline;
 
 use onbeat_flow::{Channel, Consumer, Options as ChannelOptions, Policy, Producer};
-use onbeat_peers::{arrived, fill, now_ns, or_die, serve, sleep_until, Options, Peer, Sample};
+use onbeat_peers::protocol::Words;
+use onbeat_peers::transport::{arrived, fill, serve, Options, Peer, Sample};
+use onbeat_peers::{now_ns, or_die, sleep_until};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -92,22 +94,21 @@ impl Peer for Onbeat {
 }
 
 fn main() {
-    let options = Options::parse("peer-onbeat");
-    let role = options.role.as_str();
-    let rest = options.rest.first().map(String::as_str);
-    match (role, rest) {
-        ("handover", _) => chained::hand_over(),
-        ("pipeline", Some(variant)) => pipeline::serve(variant),
-        ("thread", Some("chain")) => serve(&chained::Chained::default(), &options),
-        _ => {
+    let words = Words::of_command_line();
+    let mut options = Options::new(&words);
+    match options.role.as_str() {
+        "handover" => chained::hand_over(),
+        "pipeline" => pipeline::serve(or_die(words.text("variant"), "settings")),
+        "chained" => {
+            options.role = "thread".into();
+            serve(&chained::Chained::default(), &options);
+        }
+        role => {
             let waits = matches!(role, "slow" | "flood");
+            let within = matches!(role, "thread" | "pair");
             let peer = Onbeat {
-                within: matches!(role, "thread" | "pair"),
-                readers: if matches!(role, "thread" | "pair") {
-                    1
-                } else {
-                    options.readers
-                },
+                within,
+                readers: if within { 1 } else { options.readers },
                 credits: if waits { CREDITS_OF_A_FLOOD } else { CREDITS },
                 channels: Mutex::default(),
             };

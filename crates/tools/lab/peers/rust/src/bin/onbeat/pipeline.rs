@@ -11,10 +11,9 @@
 use onbeat_flow::activation::{Input, Schedule};
 use onbeat_flow::chain::{Chain, TaskOptions, TaskResult};
 use onbeat_flow::{Channel, Consumer, Options as ChannelOptions, Policy, Producer, Waker};
-use onbeat_peers::{
-    arrived, die, done, fill, now_ns, or_die, room, sleep_until, used, write, Run, Sample, Usage,
-    WARM_UP,
-};
+use onbeat_peers::protocol::await_start;
+use onbeat_peers::transport::{arrived, fill, finish, room, Run, Sample, WARM_UP};
+use onbeat_peers::{die, now_ns, or_die, sleep_until, used, Usage};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
@@ -46,7 +45,7 @@ fn started(i: usize) -> usize {
     1 + i * 17 % (NODES - 1)
 }
 
-/// Does what standard input says.
+/// Does the runs that the experiment asks for.
 pub fn serve(variant: &str) {
     while let Some(run) = Run::next() {
         let (samples, began) = match variant {
@@ -55,13 +54,8 @@ pub fn serve(variant: &str) {
             "chain" => chain(&run),
             other => die(format!("no variant '{other}' of the pipeline")),
         };
-        done(run.count, &began);
-        write(&run.file, &samples);
+        finish(&run, run.count, &began, &samples);
     }
-}
-
-fn period_ns(run: &Run) -> i64 {
-    (1e9 / run.rate_hz) as i64
 }
 
 /// What a node that is a thread has.
@@ -201,7 +195,7 @@ fn threads(run: &Run, callbacks: bool) -> (Vec<Sample>, Usage) {
         .collect();
     let mut source = make(0, &Waker::new());
     let mut began = used();
-    let mut intended_ns = now_ns() + 50_000_000;
+    let mut intended_ns = await_start();
     for sequence in -WARM_UP..=last {
         if sequence == 0 {
             began = used();
@@ -213,7 +207,7 @@ fn threads(run: &Run, callbacks: bool) -> (Vec<Sample>, Usage) {
             sent_ns: intended_ns,
             received_ns: 0,
         });
-        intended_ns += period_ns(run);
+        intended_ns += run.period_ns();
     }
     let mut samples = vec![];
     for handle in handles {
@@ -238,8 +232,8 @@ fn chain(run: &Run) -> (Vec<Sample>, Usage) {
         began: used(),
         ended: room(run.count),
     });
-    let (last, period) = (run.count as i64 - 1, period_ns(run));
-    let first_ns = now_ns() + 50_000_000;
+    let (last, period) = (run.count as i64 - 1, run.period_ns());
+    let first_ns = await_start();
     let (waker, stop) = (Waker::new(), Arc::new(AtomicBool::new(false)));
     let released = TaskOptions {
         schedule: Some(Schedule::Period {

@@ -35,32 +35,6 @@ impl Stream {
     }
 }
 
-/// When a message's time began, for each message.
-pub struct SentLog(Vec<u64>);
-
-impl SentLog {
-    /// Room for all, touched before the start.
-    pub fn new(messages: usize) -> SentLog {
-        let mut log = vec![1; messages];
-        log.clear();
-        SentLog(log)
-    }
-
-    /// The next message's time.
-    pub fn add(&mut self, begun_ns: u64) {
-        self.0.push(begun_ns);
-    }
-
-    /// Writes it for stream `k`.
-    pub fn write(&self, settings: &Settings, k: usize) -> Result<(), String> {
-        let mut text = String::new();
-        for (i, begun) in self.0.iter().enumerate() {
-            let _ = writeln!(text, "{i},{begun}");
-        }
-        write(settings, k, "sent", &text)
-    }
-}
-
 /// A message at the consumer.
 #[derive(Clone, Copy)]
 pub struct Received {
@@ -114,11 +88,12 @@ impl ReceivedLog {
             );
         }
         let _ = writeln!(text, "# burned_ns={}", self.burned_ns);
-        write(settings, k, "received", &text)
+        let path = format!("{}{k}.received.csv", settings.text("log")?);
+        std::fs::write(&path, text).map_err(|e| format!("writing {path}: {e}"))
     }
-}
 
-fn write(settings: &Settings, k: usize, which: &str, text: &str) -> Result<(), String> {
-    let path = format!("{}{k}.{which}.csv", settings.text("log")?);
-    std::fs::write(&path, text).map_err(|e| format!("writing {path}: {e}"))
+    /// How many messages were processed.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
 }

@@ -1,34 +1,25 @@
-//! The words of the command line: `name=value`, as `queues-common/peer.hpp` describes them.
+//! The settings of this program, as `../../../../README.md` lists them.
 
 use onbeat_flow::{Options, Policy};
-use std::collections::BTreeMap;
+use onbeat_peers::protocol::Words;
 
-/// The words.
-pub struct Settings(BTreeMap<String, String>);
+/// The settings of the command line.
+pub struct Settings(Words);
 
 impl Settings {
     /// From the command line.
-    pub fn new(words: impl Iterator<Item = String>) -> Settings {
-        Settings(
-            words
-                .filter_map(|w| w.split_once('=').map(|(n, v)| (n.into(), v.into())))
-                .collect(),
-        )
+    pub fn of_command_line() -> Settings {
+        Settings(Words::of_command_line())
     }
 
-    /// The value of a word.
+    /// The value of a setting.
     pub fn text(&self, name: &str) -> Result<&str, String> {
-        self.0
-            .get(name)
-            .map(String::as_str)
-            .ok_or_else(|| format!("the setting {name}= is missing"))
+        self.0.text(name)
     }
 
-    /// The same as a number.
+    /// The value of a setting as a number.
     pub fn number(&self, name: &str) -> Result<usize, String> {
-        let text = self.text(name)?;
-        text.parse()
-            .map_err(|_| format!("{name}={text} is not a number"))
+        self.0.number(name)
     }
 
     /// The streams that this program has a part in.

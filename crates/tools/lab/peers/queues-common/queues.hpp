@@ -1,21 +1,8 @@
-// What the C++ peers of the `queues` experiment share: settings, streams, logs, the words said to
-// the experiment. The same in Rust is in queues-onbeat.
-//
-//   PROGRAM role=send|receive|... first=K count=C bytes=B depth=D policy=P name=N
-//           arrivals=PREFIX log=PREFIX
-//
-// arrivals=PREFIX  PREFIX<k>.csv has the messages of stream k: due_ns,processing_ns a line
-// log=PREFIX       PREFIX<k>.sent.csv      sequence,begun_ns            by the producer
-//                  PREFIX<k>.received.csv  sequence,sent_ns,in_ns,out_ns by the consumer, and at
-//                  its end "# burned_ns=N": the CPU time that processing took
-// Standard output: "ready" when all that is needed is connected, "done" when all messages were
-// sent, or the last one was processed. Standard input: "start T" (CLOCK_MONOTONIC, ns) begins the
-// streams; "stop" or its end writes the logs and ends the program.
+// What the C++ peers of the `queues` experiment share: settings, streams, logs, and their side of the
+// protocol. README.md describes protocol and files. The same in Rust is in rust/src/bin/queues.
 #pragma once
 
-#include <sys/prctl.h>
-#include <time.h>
-#include <unistd.h>
+#include "../protocol.h"
 
 #include <algorithm>
 #include <atomic>
@@ -26,7 +13,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iostream>
 #include <map>
 #include <mutex>
 #include <string>
@@ -41,24 +27,10 @@ namespace queues {
   _exit(1);
 }
 
-inline int64_t clock_ns(clockid_t clock) {
-  timespec t;
-  clock_gettime(clock, &t);
-  return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
-
-inline int64_t now_ns() { return clock_ns(CLOCK_MONOTONIC); }
-
-inline void sleep_until(int64_t ns) {
-  timespec t = {static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
-  while (now_ns() < ns && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, nullptr) == EINTR) {
-  }
-}
-
 /// Uses the CPU for so long, whatever else runs; what it really took.
 inline int64_t burn(int64_t ns) {
-  int64_t from = clock_ns(CLOCK_THREAD_CPUTIME_ID), now;
-  do now = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+  int64_t from = peer_clock(CLOCK_THREAD_CPUTIME_ID), now;
+  do now = peer_clock(CLOCK_THREAD_CPUTIME_ID);
   while (now - from < ns);
   return now - from;
 }
@@ -121,8 +93,8 @@ struct Head {
   int64_t sent_ns;
 };
 
-/// What is said to and heard from the experiment. Several parts of a program may share one: it is
-/// ready, and done, when all of them are.
+/// This program's side of the protocol. Commands are read on a thread, so that `stop` can end a run
+/// early. Several parts of a program may share one: it is ready, and done, when all of them are.
 class Control {
  public:
   explicit Control(size_t parts) : unready_(parts), undone_(parts) {
@@ -130,8 +102,16 @@ class Control {
   }
   Control(const Control&) = delete;
 
-  void ready() { part(unready_, "ready"); }
-  void done() { part(undone_, "done"); }
+  void ready() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (unready_ > 0 && --unready_ == 0) protocol_ready();
+  }
+  /// A part has sent or processed so many messages.
+  void done(size_t messages) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    messages_ += messages;
+    if (undone_ > 0 && --undone_ == 0) protocol_done(static_cast<long>(messages_), &began_);
+  }
   /// The time that all arrivals count from.
   int64_t wait_start() {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -145,29 +125,25 @@ class Control {
   }
 
  private:
-  void part(size_t& left, const char* word) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (left == 0 || --left > 0) return;
-    // Not through a buffer that somebody else may flush.
-    std::string line = std::string(word) + "\n";
-    if (write(STDOUT_FILENO, line.data(), line.size()) < 0) stopped_ = true;
-  }
   void listen() {
-    std::string line;
-    while (std::getline(std::cin, line) && line != "stop") {
-      if (line.rfind("start ", 0) != 0) continue;
+    protocol_command command;
+    do {
+      protocol_read(&command);
       std::lock_guard<std::mutex> lock(mutex_);
-      start_ns_ = std::strtoll(line.c_str() + 6, nullptr, 10);
+      if (command.kind == PROTOCOL_START) {
+        start_ns_ = command.start_ns;
+        began_ = peer_used();
+      } else {
+        stopped_ = true;
+      }
       changed_.notify_all();
-    }
-    std::lock_guard<std::mutex> lock(mutex_);
-    stopped_ = true;
-    changed_.notify_all();
+    } while (command.kind == PROTOCOL_START);
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  size_t unready_, undone_;
+  size_t unready_, undone_, messages_ = 0;
+  peer_usage began_ = {0, 0, 0};
   int64_t start_ns_ = 0;
   std::atomic<bool> stopped_{false};
 };
@@ -204,34 +180,22 @@ inline void close(FILE* file, const std::string& path) {
 /// The side that sends a stream.
 class Sender {
  public:
-  Sender(const Settings& settings, size_t k)
-      : stream_(settings, k),
-        begun_(stream_.size()),
-        path_(settings.text("log") + std::to_string(k) + ".sent.csv") {}
+  Sender(const Settings& settings, size_t k) : stream_(settings, k) {}
 
   /// Calls `send(head)` when a message is due; one that is late is sent at once.
   template <typename Send>
   void run(Control& control, Send send) {
     int64_t start = control.wait_start();
-    for (size_t i = 0; i < stream_.size() && !control.stopped(); i++) {
-      sleep_until(start + stream_.due_ns[i]);
-      int64_t begun = now_ns();
-      begun_.add(begun);
-      send(Head{i, begun});
+    size_t i = 0;
+    for (; i < stream_.size() && !control.stopped(); i++) {
+      peer_sleep_until(start + stream_.due_ns[i]);
+      send(Head{i, peer_now()});
     }
-    control.done();
-  }
-  void write() const {
-    FILE* file = create(path_);
-    for (size_t i = 0; i < begun_.size(); i++)
-      std::fprintf(file, "%zu,%lld\n", i, static_cast<long long>(begun_[i]));
-    close(file, path_);
+    control.done(i);
   }
 
  private:
   Stream stream_;
-  Log<int64_t> begun_;
-  std::string path_;
 };
 
 /// The side that processes a stream.
@@ -244,7 +208,7 @@ class Receiver {
 
   /// Processes one message.
   void process(const uint8_t* payload, size_t bytes, Control& control) {
-    int64_t in = now_ns();
+    int64_t in = peer_now();
     Head head;
     if (bytes < sizeof head) die("a message is too short");
     std::memcpy(&head, payload, sizeof head);
@@ -252,8 +216,8 @@ class Receiver {
     burned_ns_.store(burned_ns_.load(std::memory_order_relaxed) +
                          burn(stream_.processing_ns[head.sequence]),
                      std::memory_order_relaxed);
-    entries_.add({head.sequence, head.sent_ns, in, now_ns()});
-    if (head.sequence + 1 == stream_.size()) control.done();
+    entries_.add({head.sequence, head.sent_ns, in, peer_now()});
+    if (head.sequence + 1 == stream_.size()) control.done(entries_.size());
   }
   void write() const {
     FILE* file = create(path_);

@@ -1,33 +1,14 @@
-// What the peers in C and C++ share: command line, pacing, stamps, and what a run used.
+// The roles of the `transport` experiment, for peers in C and C++: pacing, stamps, samples.
 //
-//   PEER ROLE NAME READERS sleep|spin
-//
-// ROLE is pub, sub, pair (both in one process, a thread each) or thread (both in one thread). Then
-// standard input says, line by line, what to do, and its end ends the program:
-//
-//   run BYTES RATE_HZ COUNT FILE
-//
-// A side that receives says `open` when it can be sent to, and writes FILE: four 64-bit numbers for
-// each message (sequence, intended, sent and received time in ns of CLOCK_MONOTONIC). Each side
-// ends a run with
-//
-//   done MESSAGES CPU_NS VOLUNTARY INVOLUNTARY
-//
-// CPU time and context switches of the whole process while those messages were sent or received.
+// role=pub, sub, pair (both in one process, a thread each) or thread (both in one thread);
+// readers=N is how many a publisher waits for; wait=sleep|spin is how a receiver waits. One process
+// that spins takes all subscriptions. README.md has the rest of the protocol.
 #pragma once
 
-#include <errno.h>
+#include "protocol.h"
+
 #include <pthread.h>
 #include <sched.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <time.h>
-#include <unistd.h>
 
 #ifdef __cplusplus
 #define PEER_ALIGN alignas(64)
@@ -63,31 +44,6 @@ struct peer {
 // Set before any endpoint is made: both sides are in one process.
 static bool peer_within;
 
-__attribute__((noreturn, format(printf, 1, 2))) static void peer_die(const char *format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  vfprintf(stderr, format, arguments);
-  va_end(arguments);
-  fputc('\n', stderr);
-  exit(1);
-}
-
-static inline int64_t peer_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
-
-static inline struct timespec peer_timespec(int64_t ns) {
-  struct timespec t = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
-  return t;
-}
-
-static inline void peer_sleep_until(int64_t ns) {
-  struct timespec t = peer_timespec(ns);
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) {}
-}
-
 // Writes what a message begins and ends with, as a sender that fills its payload in place would
 // begin and end.
 static inline void peer_fill(void *payload, size_t bytes, const struct stamp *stamp) {
@@ -103,27 +59,6 @@ static inline void peer_arrived(const void *payload, size_t bytes, struct sample
   if (last != (uint8_t)sample->stamp.sequence) peer_die("a message arrived that was not whole");
 }
 
-struct peer_usage {
-  int64_t cpu_ns, voluntary, involuntary;
-};
-
-static inline struct peer_usage peer_used(void) {
-  struct timespec cpu;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
-  struct rusage used;
-  getrusage(RUSAGE_SELF, &used);
-  struct peer_usage usage = {cpu.tv_sec * 1000000000LL + cpu.tv_nsec, used.ru_nvcsw, used.ru_nivcsw};
-  return usage;
-}
-
-static inline void peer_done(long messages, const struct peer_usage *since) {
-  struct peer_usage now = peer_used();
-  printf("done %ld %lld %lld %lld\n", messages, (long long)(now.cpu_ns - since->cpu_ns),
-         (long long)(now.voluntary - since->voluntary),
-         (long long)(now.involuntary - since->involuntary));
-  fflush(stdout);
-}
-
 struct peer_run {
   const struct peer *peer;
   const char *name;
@@ -133,7 +68,8 @@ struct peer_run {
   size_t sizes[PEER_SIZES];
   void *writers[PEER_SIZES];
   void *taking[PEER_SIZES][PEER_READERS];
-  // The run that is on.
+  // The run that is on, and when it begins.
+  int64_t start_ns;
   size_t bytes;
   double rate_hz;
   long count;
@@ -183,7 +119,7 @@ static inline void peer_await_readers(struct peer_run *run) {
 // move the next one.
 static inline void peer_publish(struct peer_run *run) {
   void *writer = run->writers[peer_slot(run)];
-  int64_t period = (int64_t)(1e9 / run->rate_hz), intended = peer_now() + 2000000;
+  int64_t period = (int64_t)(1e9 / run->rate_hz), intended = run->start_ns;
   struct peer_usage began = peer_used();
   for (long sequence = -PEER_WARM_UP; sequence < run->count; sequence++, intended += period) {
     if (sequence == 0) began = peer_used();
@@ -202,8 +138,8 @@ static inline void peer_write(const struct peer_run *run, const struct sample *s
 }
 
 // The receiving side of a run: to the last message of each subscription, or until nothing has come
-// for two seconds. Returns how many messages lie behind `began`.
-static inline long peer_receive(struct peer_run *run) {
+// for two seconds.
+static inline void peer_receive(struct peer_run *run) {
   int slot = peer_slot(run), subscriptions = run->spin ? run->readers : 1, open = subscriptions;
   size_t room = (size_t)run->count * (size_t)subscriptions, count = 0;
   struct sample *samples = (struct sample *)malloc(room * sizeof *samples);
@@ -230,13 +166,10 @@ static inline long peer_receive(struct peer_run *run) {
   }
   if (count == 0) run->began = peer_used();
   long counted = count > 0 ? (long)count - 1 : 0;
-  // What a run used is read before the file is written.
-  struct peer_usage began = run->began;
-  if (!peer_within) peer_done(counted, &began);
+  if (!peer_within) protocol_done(counted, &run->began), protocol_await(PROTOCOL_STOP);
   peer_write(run, samples, count);
-  if (!peer_within) printf("written\n"), fflush(stdout);
+  if (!peer_within) protocol_written();
   free(samples);
-  return counted;
 }
 
 // Publishes and takes in turn, all on this thread.
@@ -245,7 +178,7 @@ static inline void peer_alternate(struct peer_run *run) {
   struct sample *samples = (struct sample *)calloc((size_t)run->count, sizeof *samples);
   if (!samples) peer_die("no memory for %ld samples", run->count);
   memset(samples, 0, (size_t)run->count * sizeof *samples);
-  int64_t period = (int64_t)(1e9 / run->rate_hz), intended = peer_now() + 2000000;
+  int64_t period = (int64_t)(1e9 / run->rate_hz), intended = run->start_ns;
   size_t count = 0;
   run->began = peer_used();
   for (long sequence = -PEER_WARM_UP; sequence < run->count; sequence++, intended += period) {
@@ -258,10 +191,10 @@ static inline void peer_alternate(struct peer_run *run) {
     bool came = run->peer->receive(run->taking[slot][0], limit, run->bytes, &sample);
     if (came && sample.stamp.sequence >= 0 && count < (size_t)run->count) samples[count++] = sample;
   }
-  peer_done((long)count, &run->began);
+  protocol_done((long)count, &run->began);
+  protocol_await(PROTOCOL_STOP);
   peer_write(run, samples, count);
-  printf("written\n");
-  fflush(stdout);
+  protocol_written();
   free(samples);
 }
 
@@ -285,50 +218,62 @@ static inline void peer_pair(struct peer_run *run) {
   if (pthread_create(&thread, NULL, peer_receive_beside, &beside) != 0) peer_die("no thread");
   peer_publish(run);
   pthread_join(thread, NULL);
-  peer_done(run->count, &run->began);
-  printf("written\n");
-  fflush(stdout);
+  protocol_done(run->count, &run->began);
+  protocol_await(PROTOCOL_STOP);
+  protocol_written();
+}
+
+// Takes over the settings of a run.
+static inline void peer_prepare(struct peer_run *run, const struct protocol_words *words) {
+  run->bytes = (size_t)protocol_number(words, "bytes");
+  run->rate_hz = protocol_number(words, "rate_hz");
+  run->count = (long)protocol_number(words, "count");
+  snprintf(run->file, sizeof run->file, "%s", protocol_text(words, "file"));
+  if (run->bytes < 64) peer_die("a message has at least 64 bytes");
+}
+
+// Makes the endpoints that a run needs and waits until readers are connected.
+static inline void peer_connect(struct peer_run *run, bool sends, bool takes) {
+  if (takes) peer_open_readers(run, run->spin ? run->readers : 1);
+  if (!sends) return;
+  bool fresh = !run->writers[peer_slot(run)];
+  peer_open_writer(run);
+  peer_await_readers(run);
+  // The readers' side of a fresh connection may take longer.
+  if (fresh) usleep(100000);
 }
 
 static inline int peer_main(int argc, char **argv, const struct peer *peer) {
-  if (argc != 5) {
-    fprintf(stderr, "usage: %s pub|sub|pair|thread NAME READERS sleep|spin\n", peer->name);
-    return 2;
-  }
-  const char *role = argv[1];
   static struct peer_run run;
+  struct protocol_words words = protocol_arguments(argc, argv);
+  const char *role = protocol_text(&words, "role");
+  bool pair = strcmp(role, "pair") == 0, thread = strcmp(role, "thread") == 0;
+  bool sends = pair || thread || strcmp(role, "pub") == 0;
+  bool takes = pair || thread || strcmp(role, "sub") == 0;
+  if (!sends && !takes) peer_die("role=%s is none of pub, sub, pair, thread", role);
   run.peer = peer;
-  run.name = argv[2];
-  run.readers = atoi(argv[3]);
-  run.spin = strcmp(argv[4], "spin") == 0;
-  if (run.readers < 1 || run.readers > PEER_READERS) peer_die("1 to %d readers", PEER_READERS);
-  bool sends = strcmp(role, "sub") != 0, takes = strcmp(role, "pub") != 0;
-  peer_within = sends && takes;
+  run.name = protocol_text(&words, "name");
+  run.readers = (int)protocol_number(&words, "readers");
+  run.spin = strcmp(protocol_text(&words, "wait"), "spin") == 0;
+  if (run.readers > PEER_READERS) peer_die("1 to %d readers", PEER_READERS);
+  peer_within = pair || thread;
   if (peer_within) run.readers = 1;
-  if (strcmp(role, "pair") == 0) peer_pin(0);
-  char line[768];
-  while (fgets(line, sizeof line, stdin)) {
-    if (sscanf(line, "run %zu %lf %ld %511s", &run.bytes, &run.rate_hz, &run.count, run.file) != 4 ||
-        run.bytes < 64 || run.count < 1 || run.rate_hz <= 0)
-      peer_die("cannot be understood: %s", line);
-    if (takes) {
-      peer_open_readers(&run, run.spin ? run.readers : 1);
-      if (!sends) printf("open\n"), fflush(stdout);
-    }
-    if (sends) {
-      int slot = peer_slot(&run);
-      bool fresh = !run.writers[slot];
-      peer_open_writer(&run);
-      peer_await_readers(&run);
-      // The readers' side of a fresh connection may take longer.
-      if (fresh) usleep(100000);
-    }
-    if (!sends) peer_receive(&run);
-    else if (!takes) {
+  if (pair) peer_pin(0);
+  struct protocol_command command;
+  for (protocol_read(&command); command.kind != PROTOCOL_END; protocol_read(&command)) {
+    if (command.kind != PROTOCOL_RUN) peer_die("a command came out of order");
+    peer_prepare(&run, &command.words);
+    peer_connect(&run, sends, takes);
+    run.start_ns = protocol_await_start();
+    if (pair) peer_pair(&run);
+    else if (thread) peer_alternate(&run);
+    else if (takes) peer_receive(&run);
+    else {
       peer_publish(&run);
-      peer_done(run.count, &run.began);
-    } else if (strcmp(role, "pair") == 0) peer_pair(&run);
-    else peer_alternate(&run);
+      protocol_done(run.count, &run.began);
+      protocol_await(PROTOCOL_STOP);
+      protocol_written();
+    }
   }
   return 0;
 }

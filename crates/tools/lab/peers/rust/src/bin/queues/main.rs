@@ -8,24 +8,26 @@
 //! queues-onbeat role=send|receive ...  one side of each stream, channels in shared memory
 //! queues-onbeat role=bare ...          no queue: the thread that waits for a message processes it
 //! ```
-//! Settings, logs and the words on the pipes are described in `queues-common/peer.hpp`.
-mod clock;
+//! `../../../../README.md` describes settings, logs and the protocol.
+mod burn;
 mod control;
 mod settings;
 mod stream;
 
-use clock::{burn, now_ns, sleep_until};
+use burn::burn;
 use control::{stopped, Control};
+use onbeat_flow::clock::now_ns;
 use onbeat_flow::{Channel, Consumer, Item, Loan, Producer, Refused, SendError, Waker};
+use onbeat_peers::protocol;
 use settings::Settings;
 use std::process::ExitCode;
-use stream::{Received, ReceivedLog, SentLog, Stream};
+use stream::{Received, ReceivedLog, Stream};
 
-/// How often a side that waits looks whether it is to stop.
-const LOOK_NS: u64 = 1_000_000_000;
+/// How often a side that waits checks whether it is to stop.
+const CHECK_NS: u64 = 1_000_000_000;
 
 fn main() -> ExitCode {
-    match run(&Settings::new(std::env::args().skip(1))) {
+    match run(&Settings::of_command_line()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("queues-onbeat: {e}");
@@ -34,20 +36,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is logged about one stream; a side that is not here logs nothing.
-#[derive(Default)]
-struct Logs {
-    sent: Option<SentLog>,
-    received: Option<ReceivedLog>,
-}
+/// What each stream's consumer logged; `None` for one whose consumer is in another program.
+type Logs = Vec<Option<ReceivedLog>>;
 
-fn run(settings: &Settings) -> Result<(), String> {
+/// An error is one line.
+type Result<T> = std::result::Result<T, String>;
+
+fn run(settings: &Settings) -> Result<()> {
     let control = Control::new();
     let numbers = settings.streams()?;
     let streams = numbers
         .clone()
         .map(|k| Stream::read(settings, k))
-        .collect::<Result<Vec<_>, _>>()?;
+        .collect::<Result<Vec<_>>>()?;
     let logs = match settings.text("role")? {
         "bare" => bare(&control, &streams)?,
         "chain" => chain(settings, &control, &streams)?,
@@ -55,40 +56,34 @@ fn run(settings: &Settings) -> Result<(), String> {
         role => pairs(settings, role, &control, &streams)?,
     };
     for (k, log) in numbers.zip(logs) {
-        if let Some(sent) = log.sent {
-            sent.write(settings, k)?;
-        }
-        if let Some(received) = log.received {
+        if let Some(received) = log {
             received.write(settings, k)?;
         }
     }
+    protocol::written();
     Ok(())
 }
 
-/// Says "ready", waits for the start, does the work, says "done", and waits for the end.
-fn between(control: &Control, work: impl FnOnce(u64) -> Result<(), String>) -> Result<(), String> {
-    control.say("ready")?;
-    let Some(start_ns) = control.wait_start() else {
-        return Ok(());
-    };
-    work(start_ns)?;
-    control.say("done")?;
-    control.wait_stop();
-    Ok(())
+/// How many messages were processed.
+fn processed(logs: &Logs) -> usize {
+    logs.iter().flatten().map(ReceivedLog::len).sum()
 }
 
 /// Takes the results of threads.
-fn join<T>(
-    threads: Vec<std::thread::ScopedJoinHandle<'_, Result<T, String>>>,
-) -> Result<Vec<T>, String> {
+fn join<T>(threads: Vec<std::thread::ScopedJoinHandle<'_, Result<T>>>) -> Result<Vec<T>> {
     threads
         .into_iter()
         .map(|t| t.join().map_err(|_| "a thread panicked".to_string())?)
         .collect()
 }
 
-/// Process one message.
-fn process(stream: &Stream, item: &Item<'_>, log: &mut ReceivedLog) -> Result<(), String> {
+/// Sleeps until a time of CLOCK_MONOTONIC; returns at once if it is past.
+fn sleep_until(ns: u64) {
+    onbeat_peers::sleep_until(ns as i64);
+}
+
+/// Processes one message.
+fn process(stream: &Stream, item: &Item<'_>, log: &mut ReceivedLog) -> Result<()> {
     let in_ns = now_ns();
     let sequence = item.sequence();
     let head: Option<[u8; 8]> = item.get(..8).and_then(|b| b.try_into().ok());
@@ -110,12 +105,12 @@ fn process(stream: &Stream, item: &Item<'_>, log: &mut ReceivedLog) -> Result<()
 }
 
 /// Sends one message; returns whether it was sent.
-fn send(producer: &mut Producer, sequence: u64, content: &[u8]) -> Result<bool, String> {
+fn send(producer: &mut Producer, sequence: u64, content: &[u8]) -> Result<bool> {
     let mut loan = producer.loan(content.len()).map_err(|e| e.to_string())?;
     loan.copy_from_slice(content);
     loan[..8].copy_from_slice(&sequence.to_le_bytes());
     while !stopped() {
-        match loan.send_until(now_ns() + LOOK_NS) {
+        match loan.send_until(now_ns() + CHECK_NS) {
             Ok(()) => return Ok(true),
             Err(Refused { reason, loan: back }) => loan = still(reason, back)?,
         }
@@ -124,39 +119,34 @@ fn send(producer: &mut Producer, sequence: u64, content: &[u8]) -> Result<bool, 
 }
 
 /// An item that could not be sent yet; an error if it never can.
-fn still(reason: SendError, loan: Loan<'_>) -> Result<Loan<'_>, String> {
+fn still(reason: SendError, loan: Loan<'_>) -> Result<Loan<'_>> {
     match reason {
         SendError::NoCredit { .. } | SendError::NotStarted { .. } => Ok(loan),
         SendError::ConsumerDied => Err(reason.to_string()),
     }
 }
 
-/// The producer of one stream. Its end is the channel's.
-fn produce(
-    mut producer: Producer,
-    stream: &Stream,
-    start_ns: u64,
-    bytes: usize,
-) -> Result<SentLog, String> {
+/// The producer of one stream. Its end is the channel's. Returns how many messages it sent.
+fn produce(mut producer: Producer, stream: &Stream, start_ns: u64, bytes: usize) -> Result<usize> {
     let content = vec![0x5a; bytes];
-    let mut log = SentLog::new(stream.due_ns.len());
+    let mut sent = 0;
     for (sequence, due_ns) in (0..).zip(&stream.due_ns) {
         sleep_until(start_ns + due_ns);
-        log.add(now_ns());
         if !send(&mut producer, sequence, &content)? {
             break;
         }
+        sent += 1;
     }
-    Ok(log)
+    Ok(sent)
 }
 
 /// The consumer of one stream.
-fn consume(consumer: &Consumer, stream: &Stream) -> Result<ReceivedLog, String> {
+fn consume(consumer: &Consumer, stream: &Stream) -> Result<ReceivedLog> {
     let mut log = ReceivedLog::new(stream.due_ns.len());
-    let mut look = now_ns() + LOOK_NS;
+    let mut check = now_ns() + CHECK_NS;
     loop {
         match consumer
-            .receive_until(Some(look))
+            .receive_until(Some(check))
             .map_err(|e| e.to_string())?
         {
             Some(item) => {
@@ -166,18 +156,13 @@ fn consume(consumer: &Consumer, stream: &Stream) -> Result<ReceivedLog, String> 
                 }
             }
             None if consumer.is_over() || stopped() => return Ok(log),
-            None => look = now_ns() + LOOK_NS,
+            None => check = now_ns() + CHECK_NS,
         }
     }
 }
 
 /// A thread for each side of each stream.
-fn pairs(
-    settings: &Settings,
-    role: &str,
-    control: &Control,
-    streams: &[Stream],
-) -> Result<Vec<Logs>, String> {
+fn pairs(settings: &Settings, role: &str, control: &Control, streams: &[Stream]) -> Result<Logs> {
     let (sends, receives) = match role {
         "both" => (true, true),
         "send" => (true, false),
@@ -200,32 +185,31 @@ fn pairs(
         ));
     }
     let mut logs = vec![];
-    between(control, |start_ns| {
-        logs = std::thread::scope(|scope| {
+    control.run(|start_ns| {
+        let mut messages = 0;
+        std::thread::scope(|scope| {
             let mut threads = vec![];
             for ((producer, consumer), stream) in sides.into_iter().zip(streams) {
-                let sent =
+                let sends =
                     producer.map(|p| scope.spawn(move || produce(p, stream, start_ns, bytes)));
-                let received = consumer.map(|c| scope.spawn(move || consume(&c, stream)));
-                threads.push((sent, received));
+                let receives = consumer.map(|c| scope.spawn(move || consume(&c, stream)));
+                threads.push((sends, receives));
             }
-            threads
-                .into_iter()
-                .map(|(sent, received)| {
-                    Ok(Logs {
-                        sent: join(sent.into_iter().collect())?.pop(),
-                        received: join(received.into_iter().collect())?.pop(),
-                    })
-                })
-                .collect::<Result<Vec<_>, String>>()
+            for (sends, receives) in threads {
+                messages += join(sends.into_iter().collect())?
+                    .into_iter()
+                    .sum::<usize>();
+                logs.push(join(receives.into_iter().collect())?.pop());
+            }
+            Ok::<_, String>(())
         })?;
-        Ok(())
+        Ok(messages + processed(&logs))
     })?;
     Ok(logs)
 }
 
 /// The channel of a stream: within this process, or in memory that the other side shares.
-fn channel(settings: &Settings, role: &str, k: usize) -> Result<Channel, String> {
+fn channel(settings: &Settings, role: &str, k: usize) -> Result<Channel> {
     let options = settings.options()?;
     if role == "both" {
         return Channel::new(options).map_err(|e| e.to_string());
@@ -235,7 +219,7 @@ fn channel(settings: &Settings, role: &str, k: usize) -> Result<Channel, String>
 }
 
 /// One thread for all producers and one for all consumers, which sleeps at one place.
-fn shared(settings: &Settings, control: &Control, streams: &[Stream]) -> Result<Vec<Logs>, String> {
+fn shared(settings: &Settings, control: &Control, streams: &[Stream]) -> Result<Logs> {
     let bytes = settings.number("bytes")?;
     let waker = Waker::new();
     let (mut producers, mut consumers) = (vec![], vec![]);
@@ -250,39 +234,36 @@ fn shared(settings: &Settings, control: &Control, streams: &[Stream]) -> Result<
     }
     order.sort_unstable();
     let mut logs = vec![];
-    between(control, |start_ns| {
+    control.run(|start_ns| {
         let (sent, received) = std::thread::scope(|scope| {
-            let sent = scope.spawn(move || {
-                let content = vec![0x5a; bytes];
-                let mut logs: Vec<_> = streams
-                    .iter()
-                    .map(|s| SentLog::new(s.due_ns.len()))
-                    .collect();
-                for (due_ns, k, sequence) in order {
-                    sleep_until(start_ns + due_ns);
-                    logs[k].add(now_ns());
-                    if !send(&mut producers[k], sequence, &content)? {
-                        break;
-                    }
-                }
-                Ok(logs)
-            });
-            let received = scope.spawn(move || consume_all(&consumers, &waker, streams));
-            (join(vec![sent]), join(vec![received]))
+            let sends = scope.spawn(move || produce_all(&mut producers, &order, start_ns, bytes));
+            let receives = scope.spawn(move || consume_all(&consumers, &waker, streams));
+            (join(vec![sends]), join(vec![receives]))
         });
-        let (sent, received) = (sent?.pop(), received?.pop());
-        logs = sent
-            .into_iter()
-            .flatten()
-            .zip(received.into_iter().flatten())
-            .map(|(s, r)| Logs {
-                sent: Some(s),
-                received: Some(r),
-            })
-            .collect();
-        Ok(())
+        logs = received?.into_iter().flatten().map(Some).collect();
+        Ok(sent?.into_iter().sum::<usize>() + processed(&logs))
     })?;
     Ok(logs)
+}
+
+/// All producers on one thread; `order` has due time, stream and number of each message. Returns how
+/// many messages were sent.
+fn produce_all(
+    producers: &mut [Producer],
+    order: &[(u64, usize, u64)],
+    start_ns: u64,
+    bytes: usize,
+) -> Result<usize> {
+    let content = vec![0x5a; bytes];
+    let mut sent = 0;
+    for &(due_ns, k, sequence) in order {
+        sleep_until(start_ns + due_ns);
+        if !send(&mut producers[k], sequence, &content)? {
+            break;
+        }
+        sent += 1;
+    }
+    Ok(sent)
 }
 
 /// All consumers on one thread, one message of each in turn.
@@ -290,7 +271,7 @@ fn consume_all(
     consumers: &[Consumer],
     waker: &Waker,
     streams: &[Stream],
-) -> Result<Vec<ReceivedLog>, String> {
+) -> Result<Vec<ReceivedLog>> {
     let mut logs: Vec<_> = streams
         .iter()
         .map(|s| ReceivedLog::new(s.due_ns.len()))
@@ -309,7 +290,7 @@ fn consume_all(
             if stopped() || consumers.iter().all(Consumer::is_over) {
                 break;
             }
-            waker.wait(Some(now_ns() + LOOK_NS), || {
+            waker.wait(Some(now_ns() + CHECK_NS), || {
                 consumers
                     .iter()
                     .any(|c| c.stats().waiting > 0 || c.is_over())
@@ -320,7 +301,7 @@ fn consume_all(
 }
 
 /// Producers and consumers in turn on one thread: what is due is sent, what was sent is processed.
-fn chain(settings: &Settings, control: &Control, streams: &[Stream]) -> Result<Vec<Logs>, String> {
+fn chain(settings: &Settings, control: &Control, streams: &[Stream]) -> Result<Logs> {
     let content = vec![0x5a; settings.number("bytes")?];
     let mut sides = vec![];
     for k in settings.streams()? {
@@ -328,21 +309,16 @@ fn chain(settings: &Settings, control: &Control, streams: &[Stream]) -> Result<V
         let consumer = channel.consumer().map_err(|e| e.to_string())?;
         sides.push((channel.producer().map_err(|e| e.to_string())?, consumer));
     }
-    let mut logs: Vec<_> = streams
+    let mut logs: Logs = streams
         .iter()
-        .map(|s| {
-            (
-                SentLog::new(s.due_ns.len()),
-                ReceivedLog::new(s.due_ns.len()),
-            )
-        })
+        .map(|s| Some(ReceivedLog::new(s.due_ns.len())))
         .collect();
-    between(control, |start_ns| {
+    control.run(|start_ns| {
         let mut next = vec![0; streams.len()];
         while !stopped() {
             let (now, mut wake_ns, mut idle) = (now_ns(), u64::MAX, true);
             for (k, stream) in streams.iter().enumerate() {
-                let ((producer, consumer), (sent, received)) = (&mut sides[k], &mut logs[k]);
+                let (producer, consumer) = &mut sides[k];
                 while let Some(due_ns) = stream.due_ns.get(next[k]).map(|due| start_ns + due) {
                     if now < due_ns {
                         wake_ns = wake_ns.min(due_ns);
@@ -351,11 +327,10 @@ fn chain(settings: &Settings, control: &Control, streams: &[Stream]) -> Result<V
                     if !try_send(producer, next[k] as u64, &content)? {
                         break;
                     }
-                    sent.add(now);
                     next[k] += 1;
                 }
-                if let Some(item) = consumer.receive() {
-                    process(stream, &item, received)?;
+                if let (Some(item), Some(log)) = (consumer.receive(), &mut logs[k]) {
+                    process(stream, &item, log)?;
                     idle = false;
                 }
             }
@@ -366,17 +341,13 @@ fn chain(settings: &Settings, control: &Control, streams: &[Stream]) -> Result<V
                 _ => {}
             }
         }
-        Ok(())
+        Ok(next.iter().sum::<usize>() + processed(&logs))
     })?;
-    let logs = logs.into_iter().map(|(sent, received)| Logs {
-        sent: Some(sent),
-        received: Some(received),
-    });
-    Ok(logs.collect())
+    Ok(logs)
 }
 
 /// Sends one message if it is possible now; returns whether it was.
-fn try_send(producer: &mut Producer, sequence: u64, content: &[u8]) -> Result<bool, String> {
+fn try_send(producer: &mut Producer, sequence: u64, content: &[u8]) -> Result<bool> {
     let mut loan = producer.loan(content.len()).map_err(|e| e.to_string())?;
     loan.copy_from_slice(content);
     loan[..8].copy_from_slice(&sequence.to_le_bytes());
@@ -387,9 +358,9 @@ fn try_send(producer: &mut Producer, sequence: u64, content: &[u8]) -> Result<bo
 }
 
 /// No queue: what the processing costs with the waiting for its messages.
-fn bare(control: &Control, streams: &[Stream]) -> Result<Vec<Logs>, String> {
+fn bare(control: &Control, streams: &[Stream]) -> Result<Logs> {
     let mut logs = vec![];
-    between(control, |start_ns| {
+    control.run(|start_ns| {
         let received = std::thread::scope(|scope| {
             let threads = streams.iter().map(|stream| {
                 scope.spawn(move || {
@@ -414,14 +385,8 @@ fn bare(control: &Control, streams: &[Stream]) -> Result<Vec<Logs>, String> {
             });
             join(threads.collect())
         })?;
-        logs = received
-            .into_iter()
-            .map(|r| Logs {
-                sent: None,
-                received: Some(r),
-            })
-            .collect();
-        Ok(())
+        logs = received.into_iter().map(Some).collect();
+        Ok(processed(&logs))
     })?;
     Ok(logs)
 }

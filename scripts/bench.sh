@@ -83,7 +83,7 @@ case $name in
       python3-rosmaster libstd-msgs-dev pkg-config
     peers=crates/tools/lab/peers
     build_peer onbeat env CARGO_TARGET_DIR="$ONBEAT_CACHE/lab/queues/onbeat" \
-      cargo build --release --locked --manifest-path $peers/queues-onbeat/Cargo.toml
+      cargo build --release --locked --bin queues-onbeat --manifest-path $peers/rust/Cargo.toml
     build_peer ros1 $peers/queues-ros1/build.sh "$ONBEAT_CACHE/lab/queues/ros1"
     build_peer ros2 bash -c \
       'env=$(./dev ros-env kilted) && exec "$0" "$env" "$1"' $peers/queues-ros2/build.sh "$ONBEAT_CACHE/lab/queues/ros2" ;;

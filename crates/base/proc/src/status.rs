@@ -1,4 +1,4 @@
-//! The fields of `/proc/PID/status`.
+//! The fields of `/proc/PID/status`, and of other files of the same form.
 
 use std::fs;
 use std::io;
@@ -16,6 +16,12 @@ impl Status {
     /// Of a thread.
     pub fn of_thread(pid: u32, tid: u32) -> io::Result<Status> {
         Status::read(&format!("/proc/{pid}/task/{tid}/status"))
+    }
+
+    /// Of a process's memory (`smaps_rollup`): fields such as `Rss` and `Pss`, summed over all its
+    /// mappings.
+    pub fn of_memory(pid: u32) -> io::Result<Status> {
+        Status::read(&format!("/proc/{pid}/smaps_rollup"))
     }
 
     fn read(path: &str) -> io::Result<Status> {
@@ -105,5 +111,13 @@ mod tests {
             .context_switches()
             .is_some());
         assert!(Status::of(u32::MAX - 1).is_err());
+    }
+
+    #[test]
+    fn memory_has_the_same_form() {
+        let memory = Status::of_memory(std::process::id()).unwrap();
+        let (rss, pss) = (memory.number("Rss").unwrap(), memory.number("Pss").unwrap());
+        assert!(rss > 0 && pss > 0 && pss <= rss, "{rss} {pss}");
+        assert!(Status::of_memory(u32::MAX).is_err());
     }
 }

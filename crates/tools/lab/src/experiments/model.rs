@@ -8,6 +8,7 @@ use crate::measure::ctf::write_ctf;
 use crate::measure::generate::write_trace;
 use crate::measure::stats::{bootstrap, fit_line, median};
 use crate::plot::{lines, Axes, Line};
+use onbeat_time::clock;
 use onbeat_trace::Reader;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -348,18 +349,8 @@ fn read_speed(context: &Context, trace: &Path) -> Result<f64, LabError> {
     context.step("reading alone", Duration::from_secs(3600));
     let mut reader =
         Reader::open(trace).map_err(|e| LabError::unexpected("the generated trace", e))?;
-    let start = thread_cpu_s();
+    let start_ns = clock::thread_cpu_ns();
     let events = reader.events().count();
-    Ok(events as f64 / (thread_cpu_s() - start))
-}
-
-/// CPU time of this thread, s.
-fn thread_cpu_s() -> f64 {
-    let mut t = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the pointer is to a live timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) };
-    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
+    let used_ns = clock::thread_cpu_ns() - start_ns;
+    Ok(events as f64 * 1e9 / used_ns as f64)
 }

@@ -5,6 +5,7 @@ use super::raw::{write_whole, Raw};
 use super::rng::Rng;
 use super::watchdog::Watchdog;
 use super::{LabError, Options};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -118,6 +119,20 @@ impl Context {
                 what: path.to_string(),
                 fix: "run the experiment from within onbeat's source tree, with ./dev bench".into(),
             })
+    }
+
+    /// A file without a name, which is gone once it is closed.
+    pub fn unnamed_file(&self) -> Result<File, LabError> {
+        let path = self.options.dir.join("unnamed.new");
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)
+            .map_err(LabError::file("writing", &path))?;
+        std::fs::remove_file(&path).map_err(LabError::file("removing", &path))?;
+        Ok(file)
     }
 
     /// A file for raw samples in the output directory, written under a temporary name until

@@ -1,7 +1,7 @@
 //! Facts about the machine that belong to every measurement, and how busy others kept it.
 
+use onbeat_proc::system::{self, CpuTicks};
 use serde::{Deserialize, Serialize};
-use std::fs;
 
 /// The machine at the start of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,33 +21,15 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks at the machine; what cannot be read is empty or 0.
+    /// Facts about this machine; what cannot be read is empty or 0.
     pub fn here() -> Self {
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let cpuinfo = read("/proc/cpuinfo");
-        let field = |text: &str, key: &str| {
-            text.lines()
-                .find(|l| l.starts_with(key))
-                .and_then(|l| l.split_once(':'))
-                .map(|(_, v)| v.trim().to_string())
-                .unwrap_or_default()
-        };
         Machine {
-            cpu: field(&cpuinfo, "model name"),
+            cpu: system::cpu_model(),
             cores: std::thread::available_parallelism().map_or(0, |n| n.get()),
-            kernel: read("/proc/sys/kernel/osrelease").trim().to_string(),
-            memory_mb: field(&read("/proc/meminfo"), "MemTotal")
-                .split(' ')
-                .next()
-                .and_then(|kb| kb.parse::<u64>().ok())
-                .unwrap_or(0)
-                / 1024,
-            clock: read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-                .trim()
-                .to_string(),
-            virtual_machine: cpuinfo
-                .lines()
-                .any(|l| l.starts_with("flags") && l.contains(" hypervisor")),
+            kernel: system::kernel_release(),
+            memory_mb: system::memory_mib(),
+            clock: system::clock_source(),
+            virtual_machine: system::is_virtual_machine(),
         }
     }
 }
@@ -69,46 +51,29 @@ pub struct Load {
 #[derive(Debug, Clone)]
 pub struct LoadMeter {
     load1: f64,
-    ticks: Vec<u64>,
+    ticks: CpuTicks,
 }
 
 impl LoadMeter {
     /// Reads them now.
     pub fn start() -> Self {
-        let load1 = fs::read_to_string("/proc/loadavg")
-            .ok()
-            .and_then(|t| t.split(' ').next().and_then(|v| v.parse().ok()))
-            .unwrap_or(0.0);
-        let ticks = fs::read_to_string("/proc/stat")
-            .ok()
-            .and_then(|t| {
-                t.lines().next().map(|l| {
-                    l.split_whitespace()
-                        .skip(1)
-                        .filter_map(|v| v.parse().ok())
-                        .collect()
-                })
-            })
-            .unwrap_or_default();
-        LoadMeter { load1, ticks }
+        LoadMeter {
+            load1: system::load_average(),
+            ticks: CpuTicks::now(None),
+        }
     }
 
-    /// What happened since.
+    /// How the CPUs were used since.
     pub fn finish(&self) -> Load {
         let now = LoadMeter::start();
-        // user nice system idle iowait irq softirq steal; guest times are within user.
-        let d: Vec<u64> = (0..8)
-            .map(|i| {
-                let at = |m: &LoadMeter| m.ticks.get(i).copied().unwrap_or(0);
-                at(&now).saturating_sub(at(self))
-            })
-            .collect();
-        let total = d.iter().sum::<u64>().max(1) as f64;
+        let since = |of: fn(&CpuTicks) -> u64| of(&now.ticks).saturating_sub(of(&self.ticks));
+        let (used, idle, stolen) = (since(|t| t.used), since(|t| t.idle), since(|t| t.stolen));
+        let total = (used + idle + stolen).max(1) as f64;
         Load {
             load1_start: self.load1,
             load1_end: now.load1,
-            busy: 1.0 - (d[3] + d[4]) as f64 / total,
-            steal: d[7] as f64 / total,
+            busy: 1.0 - idle as f64 / total,
+            steal: stolen as f64 / total,
         }
     }
 }

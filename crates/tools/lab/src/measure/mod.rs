@@ -4,6 +4,7 @@ pub mod arms;
 pub mod ctf;
 pub mod generate;
 pub mod native;
+pub mod peer;
 pub mod recorder;
 pub mod ros;
 pub mod stats;

@@ -1,7 +1,8 @@
 //! What is compared: the paper's concepts on onbeat's channels, and ROS 1 and ROS 2 as peers.
 
-use super::peer::{Peer, Seat};
+use super::seat::Seat;
 use crate::frame::{cache_dir, Context, LabError};
+use crate::measure::peer::Peer;
 use crate::measure::ros;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +14,7 @@ pub const DEPTH: usize = 10;
 /// A program that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
-    /// Ours: `peers/queues-onbeat`.
+    /// Ours: `peers/rust/src/bin/queues`.
     Onbeat,
     /// ROS 1 nodes: `peers/queues-ros1`.
     Nodes,
@@ -221,7 +222,8 @@ impl Programs {
     ) -> Result<Vec<Peer>, LabError> {
         let start = |mut command: Command, name: String| {
             command.args(words).arg(format!("policy={}", arm.policy));
-            Peer::start(context, command, &name, seat, log)
+            seat.apply(&mut command);
+            Peer::start(context, &mut command, &name)
         };
         if arm.program == Program::Nodelets {
             return self.start_nodelets(context, arm, streams, words, seat, log);
@@ -288,16 +290,21 @@ impl Programs {
         let name = format!("/manager_{}", name.replace(['-', '.'], "_"));
         let mut manager = ros1.enter(Command::new(&ros1.manager));
         manager.args(["manager", &format!("__name:={}", &name[1..])]);
-        let manager = Peer::start(context, manager, arm.name, seat, log)?;
+        seat.apply(&mut manager);
+        let manager = Peer::start(context, &mut manager, arm.name)?;
         let mut load = self.command(arm)?;
         load.args(words).args([
             "role=load".into(),
             format!("count={streams}"),
             format!("manager={name}"),
         ]);
-        let loader = Peer::start(context, load, "ros1-load", seat, log)?;
+        seat.apply(&mut load);
+        let loader = Peer::start(context, &mut load, "ros1-load")?;
         let failed = |why: String| {
-            LabError::program(arm.name, format!("{why}; the manager{}", manager.said()))
+            LabError::program(
+                arm.name,
+                format!("{why}; the manager{}", manager.last_error()),
+            )
         };
         match loader.succeed(Duration::from_secs(60)) {
             Ok(true) => Ok(vec![manager]),
@@ -363,7 +370,8 @@ fn start_master(context: &Context, work: &Path, seat: &Seat) -> Result<Ros1, Lab
         .env("ROS_IP", "127.0.0.1")
         .env("ROS_HOME", &home)
         .env("ROS_LOG_DIR", &home);
-    let mut master = Peer::start(context, command, "rosmaster", seat, &work.join("rosmaster"))?;
+    seat.apply(&mut command);
+    let mut master = Peer::start(context, &mut command, "rosmaster")?;
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
     for _ in 0..1500 {
         if std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok() {
@@ -381,6 +389,6 @@ fn start_master(context: &Context, work: &Path, seat: &Seat) -> Result<Ros1, Lab
     }
     Err(LabError::program(
         "rosmaster",
-        format!("it does not answer{}", master.said()),
+        format!("it does not answer{}", master.last_error()),
     ))
 }

@@ -2,10 +2,13 @@
 
 use super::arms::{Arm, Programs, DEPTH};
 use super::kpis::{self, Log, StreamKpis};
-use super::peer::{busy_s, monotonic_ns, Peer, Seat};
+use super::seat::Seat;
 use super::streams::{Arrivals, Kind};
 use crate::frame::{Context, LabError};
+use crate::measure::peer::{start_all, stop_all, Peer};
 use crate::measure::stats::mean;
+use onbeat_proc::system::{self, CpuTicks};
+use onbeat_time::clock;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -13,8 +16,8 @@ use std::time::{Duration, Instant};
 const CONNECT: Duration = Duration::from_secs(60);
 /// How long they may take to write their logs and take themselves apart.
 const END: Duration = Duration::from_secs(20);
-/// From the word to start until the streams begin.
-const LEAD_NS: i64 = 300_000_000;
+/// From the start command to the begin of the streams.
+const LEAD: Duration = Duration::from_millis(300);
 
 /// What is streamed.
 #[derive(Debug, Clone)]
@@ -126,6 +129,39 @@ impl Measured {
     }
 }
 
+/// A reading of what the programs of an arm, and everybody on their core, have used so far.
+struct Reading {
+    at_ns: i64,
+    used_ns: u64,
+    busy_s: f64,
+}
+
+impl Reading {
+    fn take(peers: &[Peer], cpu: usize) -> Result<Reading, LabError> {
+        let ticks = CpuTicks::now(Some(cpu));
+        let busy = (ticks.used + ticks.stolen) as f64;
+        Ok(Reading {
+            at_ns: clock::monotonic_ns() as i64,
+            used_ns: peers
+                .iter()
+                .map(Peer::cpu_ns)
+                .sum::<Result<u64, LabError>>()?,
+            busy_s: busy / system::ticks_per_second() as f64,
+        })
+    }
+}
+
+/// What was read while an arm carried the streams.
+struct Window {
+    start_ns: i64,
+    from: Reading,
+    to: Reading,
+    rss_kib: u64,
+    pss_kib: u64,
+    killed: usize,
+    complete: bool,
+}
+
 /// Lets an arm carry the streams once. `serial` tells this measurement from all others of the run.
 pub fn measure(
     context: &Context,
@@ -148,39 +184,12 @@ pub fn measure(
     let mut peers = programs.start(context, arm, setting.streams(), &words, seat, &log)?;
     let until = Instant::now() + CONNECT;
     for peer in &mut peers {
-        if !peer.hears("ready", until)? {
+        if peer.hear("ready", until)?.is_none() {
             let why = format!("it was not connected within {} s", CONNECT.as_secs());
-            return Err(LabError::program(arm.name, why + &peer.said()));
+            return Err(LabError::program(arm.name, why + &peer.last_error()));
         }
     }
-    let start_ns = monotonic_ns() + LEAD_NS;
-    for peer in &mut peers {
-        peer.say(&format!("start {start_ns}"))?;
-    }
-    sleep_until(start_ns - 1_000_000);
-    let (from_ns, from, busy_from) = (monotonic_ns(), used(&peers)?, busy_s(seat.cpu));
-    let length = Duration::from_nanos(setting.length_ns());
-    // A bottleneck may hold the streams up; what takes twice as long counts as lost.
-    let until = Instant::now() + 2 * length + Duration::from_secs(2);
-    let mut complete = true;
-    for peer in &mut peers {
-        complete &= peer.hears("done", until)?;
-    }
-    sleep_until(start_ns + length.as_nanos() as i64);
-    let (to_ns, to, busy_to) = (monotonic_ns(), used(&peers)?, busy_s(seat.cpu));
-    let (mut rss_kb, mut pss_kb) = (0, 0);
-    for peer in &peers {
-        let (rss, pss) = peer.memory_kb()?;
-        rss_kb += rss;
-        pss_kb += pss;
-    }
-    for peer in &mut peers {
-        peer.say("stop")?;
-    }
-    let mut killed = 0;
-    for peer in peers {
-        killed += usize::from(!peer.succeed(END)?);
-    }
+    let window = carry(peers, Duration::from_nanos(setting.length_ns()), seat.cpu)?;
     let mut logs = vec![];
     for (k, arrivals) in setting.arrivals.iter().enumerate() {
         let path = PathBuf::from(format!("{}{k}.received.csv", log.display()));
@@ -188,33 +197,71 @@ pub fn measure(
         let read = kpis::parse(&text, arrivals.due_ns.len());
         logs.push(read.map_err(|why| LabError::unexpected(path.display().to_string(), why))?);
     }
-    let streams = setting.arrivals.iter().zip(&logs);
-    let streams = streams.map(|(a, log)| kpis::of_stream(&a.due_ns, start_ns, log));
-    let window = (to_ns - from_ns) as f64;
-    let burned: u64 = logs.iter().map(|l| l.burned_ns).sum();
-    let cpu_s = to.saturating_sub(from) as f64 / 1e9;
-    let cpu = cpu_s * 1e11 / window;
-    Ok(Measured {
-        cpu,
-        cpu_s,
-        processing: burned as f64 / window * 100.0,
-        rss_mb: rss_kb as f64 / 1024.0,
-        pss_mb: pss_kb as f64 / 1024.0,
-        streams: streams.collect(),
-        logs,
+    Ok(window.measured(setting, logs))
+}
+
+/// Has connected programs carry streams of this length.
+fn carry(mut peers: Vec<Peer>, length: Duration, cpu: usize) -> Result<Window, LabError> {
+    let start_ns = start_all(&mut peers, LEAD)?;
+    sleep_until(start_ns - 1_000_000);
+    let from = Reading::take(&peers, cpu)?;
+    // A bottleneck may delay the streams; what takes twice as long counts as lost.
+    let until = Instant::now() + 2 * length + Duration::from_secs(2);
+    let mut complete = true;
+    for peer in &mut peers {
+        complete &= peer.hear("done", until)?.is_some();
+    }
+    sleep_until(start_ns + length.as_nanos() as i64);
+    let to = Reading::take(&peers, cpu)?;
+    let (mut rss_kib, mut pss_kib) = (0, 0);
+    for peer in &peers {
+        let (rss, pss) = peer.memory_kib()?;
+        rss_kib += rss;
+        pss_kib += pss;
+    }
+    stop_all(&mut peers)?;
+    let mut killed = 0;
+    for peer in peers {
+        killed += usize::from(!peer.succeed(END)?);
+    }
+    Ok(Window {
         start_ns,
-        others: ((busy_to - busy_from) * 1e11 / window - cpu).max(0.0),
+        from,
+        to,
+        rss_kib,
+        pss_kib,
         killed,
         complete,
     })
 }
 
-fn used(peers: &[Peer]) -> Result<u64, LabError> {
-    peers.iter().map(Peer::cpu_ns).sum()
+impl Window {
+    fn measured(self, setting: &Setting, logs: Vec<Log>) -> Measured {
+        let streams = setting.arrivals.iter().zip(&logs);
+        let streams = streams.map(|(a, log)| kpis::of_stream(&a.due_ns, self.start_ns, log));
+        let length_ns = (self.to.at_ns - self.from.at_ns) as f64;
+        let burned: u64 = logs.iter().map(|l| l.burned_ns).sum();
+        let cpu_s = self.to.used_ns.saturating_sub(self.from.used_ns) as f64 / 1e9;
+        let cpu = cpu_s * 1e11 / length_ns;
+        let busy = (self.to.busy_s - self.from.busy_s) * 1e11 / length_ns;
+        Measured {
+            cpu,
+            cpu_s,
+            processing: burned as f64 / length_ns * 100.0,
+            rss_mb: self.rss_kib as f64 / 1024.0,
+            pss_mb: self.pss_kib as f64 / 1024.0,
+            streams: streams.collect(),
+            logs,
+            start_ns: self.start_ns,
+            others: (busy - cpu).max(0.0),
+            killed: self.killed,
+            complete: self.complete,
+        }
+    }
 }
 
 fn sleep_until(ns: i64) {
-    let left = ns - monotonic_ns();
+    let left = ns - clock::monotonic_ns() as i64;
     if left > 0 {
         std::thread::sleep(Duration::from_nanos(left as u64));
     }

@@ -8,8 +8,8 @@
 pub mod arms;
 mod cell;
 pub mod kpis;
-mod outcome;
-mod peer;
+mod results;
+mod seat;
 pub mod streams;
 mod tables;
 
@@ -18,8 +18,8 @@ use crate::frame::{Context, Experiment, LabError};
 use crate::measure::arms::schedule;
 use arms::{Programs, ARMS};
 use cell::Setting;
-use outcome::{Outcome, Row};
-use peer::Seat;
+use results::{QueueResults, Row};
+use seat::Seat;
 use std::path::Path;
 use std::time::Duration;
 use streams::{Arrivals, Kind, Spread, CAN, RADAR};
@@ -71,9 +71,9 @@ impl Experiment for Queues {
         let mut report = Report::new();
         let plans = plans(context, &work)?;
         tables::input(&mut report, &plans);
-        let outcome = measure(context, &mut report, &work, plans)?;
-        outcome.write(context)?;
-        tables::fill(context, &mut report, &outcome)?;
+        let results = measure(context, &mut report, &work, plans)?;
+        results.write(context)?;
+        tables::fill(context, &mut report, &results)?;
         std::fs::remove_dir_all(&work).map_err(LabError::file("removing", &work))?;
         Ok(report)
     }
@@ -147,7 +147,7 @@ fn measure(
     report: &mut Report,
     work: &Path,
     plans: Vec<Plan>,
-) -> Result<Outcome, LabError> {
+) -> Result<QueueResults, LabError> {
     // What is studied has the last CPU for itself; whatever else the experiment needs is on the first.
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
     let seat = Seat {
@@ -212,5 +212,5 @@ fn measure(
         return Err(LabError::program("what is to be measured", why));
     }
     let settings = plans.into_iter().map(|p| p.setting).collect();
-    Ok(Outcome { settings, rows })
+    Ok(QueueResults { settings, rows })
 }

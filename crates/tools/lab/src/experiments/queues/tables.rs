@@ -2,7 +2,9 @@
 
 use super::arms::{Arm, Program, ARMS};
 use super::cell::Setting;
-use super::outcome::{Kpi, Outcome, CPU, CPU_PER_MESSAGE, CYCLES, DELAY, JITTER, KPIS, LOSS, RAM};
+use super::results::{
+    Kpi, QueueResults, CPU, CPU_PER_MESSAGE, CYCLES, DELAY, JITTER, KPIS, LOSS, RAM,
+};
 use super::streams::{Spread, CAN, RADAR};
 use super::{Plan, COUNTS};
 use crate::frame::report::{number, Figure, Report, Table, Target};
@@ -112,20 +114,20 @@ pub(super) fn input(report: &mut Report, plans: &[Plan]) {
 pub(super) fn fill(
     context: &mut Context,
     report: &mut Report,
-    outcome: &Outcome,
+    results: &QueueResults,
 ) -> Result<(), LabError> {
     // Recorded arrivals take the radar's place.
-    let kind = outcome.settings[0].kind.name;
-    baseline(report, outcome, kind);
-    differences(report, outcome, kind);
-    for (scenario, kind) in outcome.groups() {
-        everything(report, outcome, scenario, kind);
+    let kind = results.settings[0].kind.name;
+    baseline(report, results, kind);
+    differences(report, results, kind);
+    for (scenario, kind) in results.groups() {
+        everything(report, results, scenario, kind);
     }
-    compare(context, report, outcome, kind);
-    losses(report, outcome);
-    overhead(context, report, outcome, kind);
-    notes(report, outcome);
-    plots(context, outcome, kind)
+    compare(context, report, results, kind);
+    losses(report, results);
+    overhead(context, report, results, kind);
+    notes(report, results);
+    plots(context, results, kind)
 }
 
 fn heads(first: &str, counts: &[usize]) -> Vec<String> {
@@ -159,8 +161,8 @@ fn paper_row<'a>(paper: &'a Paper, kpi: &Kpi) -> Option<&'a [f64; 5]> {
     names.iter().position(|n| *n == kpi.name).map(|i| &paper[i])
 }
 
-fn baseline(report: &mut Report, outcome: &Outcome, kind: &str) {
-    let counts = outcome.counts("standard", kind);
+fn baseline(report: &mut Report, results: &QueueResults, kind: &str) {
+    let counts = results.counts("standard", kind);
     let mut table = table(
         format!("Concept 2, {kind}, standard: absolute (paper, Table III)"),
         "figure",
@@ -183,7 +185,7 @@ fn baseline(report: &mut Report, outcome: &Outcome, kind: &str) {
         for (arm, who) in [("ros1-nodelets", "ROS 1 nodelets"), ("drop", "onbeat")] {
             let cells: Vec<String> = counts
                 .iter()
-                .map(|c| outcome.value(arm, outcome.setting("standard", kind, *c), kpi))
+                .map(|c| results.value(arm, results.setting("standard", kind, *c), kpi))
                 .map(|v| v.map_or("-".into(), number))
                 .collect();
             table.row(
@@ -211,7 +213,7 @@ fn signed(percent: f64) -> String {
     format!("{percent:+.digits$}%").replace("+0%", "0%")
 }
 
-fn differences(report: &mut Report, outcome: &Outcome, kind: &str) {
+fn differences(report: &mut Report, results: &QueueResults, kind: &str) {
     // Title, the paper's table, and arm against arm with a word on whose they are.
     type Pair = (&'static str, &'static str, &'static str);
     let tables: [(&str, &Paper, &[Pair]); 3] = [
@@ -244,7 +246,7 @@ fn differences(report: &mut Report, outcome: &Outcome, kind: &str) {
             ],
         ),
     ];
-    let counts = outcome.counts("standard", kind);
+    let counts = results.counts("standard", kind);
     for (title, paper, pairs) in tables {
         let mut table = table(format!("{title}, {kind}, standard"), "figure", &counts);
         for kpi in &KPIS {
@@ -260,8 +262,8 @@ fn differences(report: &mut Report, outcome: &Outcome, kind: &str) {
             for (a, b, who) in pairs {
                 let cells: Vec<String> = counts
                     .iter()
-                    .map(|c| outcome.setting("standard", kind, *c))
-                    .map(|s| difference(outcome.value(a, s, kpi), outcome.value(b, s, kpi)))
+                    .map(|c| results.setting("standard", kind, *c))
+                    .map(|s| difference(results.value(a, s, kpi), results.value(b, s, kpi)))
                     .collect();
                 table.row(
                     [std::mem::take(&mut first), (*who).into()]
@@ -275,15 +277,15 @@ fn differences(report: &mut Report, outcome: &Outcome, kind: &str) {
 }
 
 /// Absolute figures of every arm.
-fn everything(report: &mut Report, outcome: &Outcome, scenario: &str, kind: &str) {
-    let counts = outcome.counts(scenario, kind);
+fn everything(report: &mut Report, results: &QueueResults, scenario: &str, kind: &str) {
+    let counts = results.counts(scenario, kind);
     let mut table = table(format!("All arms, {kind}, {scenario}"), "figure", &counts);
     for kpi in &KPIS {
         let mut first = kpi.title.to_string();
         for arm in &ARMS {
             let values: Vec<Option<f64>> = counts
                 .iter()
-                .map(|c| outcome.value(arm.name, outcome.setting(scenario, kind, *c), kpi))
+                .map(|c| results.value(arm.name, results.setting(scenario, kind, *c), kpi))
                 .collect();
             if values.iter().all(Option::is_none) {
                 continue;
@@ -300,12 +302,12 @@ fn everything(report: &mut Report, outcome: &Outcome, scenario: &str, kind: &str
 }
 
 /// Credit against drop-oldest: what losing nothing costs.
-fn compare(context: &Context, report: &mut Report, outcome: &Outcome, kind: &str) {
+fn compare(context: &Context, report: &mut Report, results: &QueueResults, kind: &str) {
     let mut rng = context.rng("interval");
-    let counts = outcome.counts("standard", kind);
+    let counts = results.counts("standard", kind);
     let settings: Vec<usize> = counts
         .iter()
-        .filter_map(|c| outcome.setting("standard", kind, *c))
+        .filter_map(|c| results.setting("standard", kind, *c))
         .collect();
     let sides = [
         ("drop", "credit", "one_process"),
@@ -319,7 +321,7 @@ fn compare(context: &Context, report: &mut Report, outcome: &Outcome, kind: &str
         (CYCLES, 3, 3.0),
     ];
     for (a, b, side) in sides {
-        let e = outcome.added(a, b, &settings, &CPU_PER_MESSAGE, &mut rng);
+        let e = results.added(a, b, &settings, &CPU_PER_MESSAGE, &mut rng);
         if let Some(e) = e {
             let name = format!("queues.credit.{side}.{}_added", CPU_PER_MESSAGE.name);
             report.figure(Figure::new(name, e.value, "%").interval(e.low, e.high));
@@ -332,11 +334,11 @@ fn compare(context: &Context, report: &mut Report, outcome: &Outcome, kind: &str
                     .interval(e.low, e.high)
             };
             let name = format!("queues.credit.{side}.{}_added", kpi.name);
-            if let Some(e) = outcome.added(a, b, &settings, &kpi, &mut rng) {
+            if let Some(e) = results.added(a, b, &settings, &kpi, &mut rng) {
                 report.figure(figure(name.clone(), e, mean(&TABLE_5[paper])));
             }
             for (count, setting) in counts.iter().zip(&settings) {
-                let Some(e) = outcome.added(a, b, &[*setting], &kpi, &mut rng) else {
+                let Some(e) = results.added(a, b, &[*setting], &kpi, &mut rng) else {
                     continue;
                 };
                 let at = COUNTS.iter().position(|c| c == count).unwrap_or(0);
@@ -347,9 +349,9 @@ fn compare(context: &Context, report: &mut Report, outcome: &Outcome, kind: &str
 }
 
 /// What was lost, by arm, over everything.
-fn losses(report: &mut Report, outcome: &Outcome) {
+fn losses(report: &mut Report, results: &QueueResults) {
     for (i, arm) in ARMS.iter().enumerate() {
-        let of_arm = || outcome.rows.iter().filter(|r| r.arm == i);
+        let of_arm = || results.rows.iter().filter(|r| r.arm == i);
         if of_arm().next().is_none() {
             continue;
         }
@@ -382,9 +384,9 @@ fn losses(report: &mut Report, outcome: &Outcome) {
 }
 
 /// What ten streams cost beyond their processing.
-fn overhead(context: &Context, report: &mut Report, outcome: &Outcome, kind: &str) {
+fn overhead(context: &Context, report: &mut Report, results: &QueueResults, kind: &str) {
     let mut rng = context.rng("overhead");
-    let Some(setting) = outcome.setting("standard", kind, 10) else {
+    let Some(setting) = results.setting("standard", kind, 10) else {
         return;
     };
     let over = Kpi {
@@ -395,9 +397,9 @@ fn overhead(context: &Context, report: &mut Report, outcome: &Outcome, kind: &st
     let peers = ["ros1-nodelets", "ros1-nodes", "ros2-keep-last"];
     let peer = peers
         .iter()
-        .find_map(|p| Some((*p, outcome.value(p, Some(setting), &over)?)));
+        .find_map(|p| Some((*p, results.value(p, Some(setting), &over)?)));
     for arm in ARMS.iter().filter(|a| a.program == Program::Onbeat) {
-        let values: Vec<f64> = outcome
+        let values: Vec<f64> = results
             .of(arm.name, setting)
             .map(|r| (over.of)(&r.measured))
             .collect();
@@ -424,7 +426,7 @@ fn title_of(arm: &str) -> &'static str {
     ARMS.iter().find(|a| a.name == arm).map_or("", |a| a.title)
 }
 
-fn notes(report: &mut Report, outcome: &Outcome) {
+fn notes(report: &mut Report, results: &QueueResults) {
     report.note(
         "delay counts from sending to the end of processing; jitter is how much later than the input trace messages come out, latest minus earliest; the spread of cycles is the longest minus the shortest time between outputs. The paper gives no formula for its jitter; its values are about the longest cycle of the input, as the spread of cycles is",
     );
@@ -432,24 +434,24 @@ fn notes(report: &mut Report, outcome: &Outcome) {
         "queues hold {} messages in every arm (the paper says \"small\"); all that is measured runs on one core, with priority over other programs of the machine",
         super::arms::DEPTH
     ));
-    let others: Vec<f64> = outcome.rows.iter().map(|r| r.measured.others).collect();
+    let others: Vec<f64> = results.rows.iter().map(|r| r.measured.others).collect();
     report.note(format!(
         "others used {} % of that core on average while something was measured, {} % at most (by measurement: cells.csv)",
         number(mean(&others)),
         number(others.iter().copied().fold(0.0, f64::max))
     ));
-    let killed: usize = outcome.rows.iter().map(|r| r.measured.killed).sum();
+    let killed: usize = results.rows.iter().map(|r| r.measured.killed).sum();
     if killed > 0 {
         report.note(format!(
             "{killed} processes of peers did not end after they had written their logs, and were killed"
         ));
     }
-    let late: Vec<String> = outcome
+    let late: Vec<String> = results
         .rows
         .iter()
         .filter(|r| !r.measured.complete)
         .map(|r| {
-            let s = &outcome.settings[r.setting];
+            let s = &results.settings[r.setting];
             format!(
                 "{} ({} {}, {} streams)",
                 ARMS[r.arm].name,
@@ -485,23 +487,23 @@ const PEERS: [&str; 6] = [
     "ros2-keep-all",
 ];
 
-fn plots(context: &mut Context, outcome: &Outcome, kind: &str) -> Result<(), LabError> {
+fn plots(context: &mut Context, results: &QueueResults, kind: &str) -> Result<(), LabError> {
     for scenario in ["standard", "bottleneck"] {
-        let counts = outcome.counts(scenario, kind);
+        let counts = results.counts(scenario, kind);
         for (group, arms) in [("concepts", CONCEPTS), ("peers", PEERS)] {
             let measured: Vec<&Arm> = ARMS
                 .iter()
                 .filter(|a| arms.contains(&a.name))
-                .filter(|a| outcome.rows.iter().any(|r| ARMS[r.arm].name == a.name))
+                .filter(|a| results.rows.iter().any(|r| ARMS[r.arm].name == a.name))
                 .collect();
             if let Some(setting) = counts
                 .last()
-                .and_then(|c| outcome.setting(scenario, kind, *c))
+                .and_then(|c| results.setting(scenario, kind, *c))
             {
                 let series: Vec<(&str, Sorted)> = measured
                     .iter()
                     .map(|a| {
-                        let all = outcome.of(a.name, setting);
+                        let all = results.of(a.name, setting);
                         (
                             a.title,
                             Sorted::new(all.flat_map(|r| r.measured.delays_us())),
@@ -510,7 +512,7 @@ fn plots(context: &mut Context, outcome: &Outcome, kind: &str) -> Result<(), Lab
                     .collect();
                 let title = format!(
                     "Delay, {} {kind} streams, {scenario}",
-                    outcome.settings[setting].streams()
+                    results.settings[setting].streams()
                 );
                 let svg = percentiles(&title, "us", &series)?;
                 context.plot(&format!("delay-{scenario}-{group}.svg"), &svg)?;
@@ -523,8 +525,8 @@ fn plots(context: &mut Context, outcome: &Outcome, kind: &str) -> Result<(), Lab
                         points: counts
                             .iter()
                             .filter_map(|c| {
-                                let setting = outcome.setting(scenario, kind, *c);
-                                Some((*c as f64, outcome.value(a.name, setting, &kpi)?))
+                                let setting = results.setting(scenario, kind, *c);
+                                Some((*c as f64, results.value(a.name, setting, &kpi)?))
                             })
                             .collect(),
                     })
@@ -543,7 +545,7 @@ fn plots(context: &mut Context, outcome: &Outcome, kind: &str) -> Result<(), Lab
         }
     }
     let of = |all: fn(&super::Arrivals) -> Vec<u64>| {
-        let streams = outcome.settings.iter().find(|s| s.scenario == "standard");
+        let streams = results.settings.iter().find(|s| s.scenario == "standard");
         Sorted::new(
             streams
                 .iter()

@@ -8,6 +8,7 @@ use crate::measure::recorder::Recorder;
 use crate::measure::stats::{bootstrap, mean, Estimate};
 use crate::measure::{native, ros};
 use crate::plot::{bars, percentiles, Bar};
+use onbeat_time::clock;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -100,16 +101,6 @@ struct Sample {
     intended_ns: i64,
     sent_ns: i64,
     received_ns: i64,
-}
-
-fn monotonic_ns() -> i64 {
-    let mut t = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the pointer is to a live timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
-    t.tv_sec * 1_000_000_000 + t.tv_nsec
 }
 
 /// The measurement.
@@ -293,9 +284,9 @@ fn cell(
         };
         // What starting and stopping a recorder stirs up is not what recording costs.
         std::thread::sleep(Duration::from_millis(300));
-        let from = monotonic_ns();
+        let from = clock::monotonic_ns() as i64;
         std::thread::sleep(segment);
-        segments.push((round, arm, from, monotonic_ns()));
+        segments.push((round, arm, from, clock::monotonic_ns() as i64));
         if let Some(recorder) = recorder {
             let manifest = recorder.stop()?.manifest;
             hits += manifest

@@ -5,6 +5,7 @@ use crate::frame::report::{number, Figure, Report, Table, Target};
 use crate::frame::{Context, LabError};
 use crate::measure::recorder::{recorded, Recorded};
 use crate::measure::uprobe::{program_name, programs_of, ProgramStats, RunStats};
+use onbeat_time::clock;
 use onbeat_trace::manifest::ProbeInfo;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -122,12 +123,7 @@ pub fn measure(
 
 /// User and system time of a process so far, s.
 fn cpu_s_of(pid: u32) -> Option<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command in parentheses may hold anything, also spaces and parentheses.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks: f64 = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
-    // SAFETY: sysconf takes a plain number.
-    Some(ticks / unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64)
+    clock::process_cpu_ns(pid).map(|ns| ns as f64 / 1e9)
 }
 
 /// Sums the children's line of bash's `times`, which looks like `1m2.345s 0m0.120s`.

@@ -1,7 +1,9 @@
 //! What a task costs beyond its own work because it is one of a chain.
 
+use super::group::Group;
 use super::peers::{Peers, Program};
-use super::session::{Group, Run};
+use super::samples::Sample;
+use super::session::Run;
 use crate::frame::report::{number, Figure, Report, Table, Target};
 use crate::frame::{Context, LabError};
 use crate::measure::stats::Sorted;
@@ -20,7 +22,12 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     let name = peers.name();
     let mut group = Group::start(context, 1, "the chain", |_| {
         let mut command = peers.command(Program::Onbeat, false)?;
-        command.args(["handover", &name, "1", "spin"]);
+        command.args([
+            "role=handover",
+            "readers=1",
+            "wait=spin",
+            &format!("name={name}"),
+        ]);
         Ok(command)
     })?;
     let run = Run {
@@ -39,7 +46,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         ))?;
     }
     raw.finish()?;
-    let of = |value: &dyn Fn(&super::session::Sample) -> i64| {
+    let of = |value: &dyn Fn(&Sample) -> i64| {
         Sorted::new(samples.iter().map(|s| value(s) as f64 / TASKS))
     };
     let work = of(&|s| s.intended_ns);

@@ -2,11 +2,14 @@
 //! two threads, and within one.
 
 use super::peers::{self, Arm, Peers, Program};
-use super::session::{Place, Run, Runner, Sample, Usage};
+use super::runner::Runner;
+use super::samples::Sample;
+use super::session::{Place, Run};
 use super::{size_id, size_name};
 use crate::frame::report::{number, Figure, Report, Table, Target};
 use crate::frame::{Context, LabError};
 use crate::measure::arms::{schedule, ArmSamples};
+use crate::measure::peer::Usage;
 use crate::measure::stats::{bootstrap, Sorted};
 use crate::plot::{curves, percentiles, Curve};
 use std::time::Duration;
@@ -196,10 +199,10 @@ fn one_setting<'s>(
             rate_hz,
             count,
         };
-        let Some(outcome) = runners[a].run(context, report, run) else {
+        let Some(results) = runners[a].run(context, report, run) else {
             continue;
         };
-        for sample in &outcome.samples {
+        for sample in &results.samples {
             raw.line(format_args!(
                 "{},{bytes},{},{round},{},{}",
                 setting.id,
@@ -208,13 +211,13 @@ fn one_setting<'s>(
                 (sample.received_ns - sample.intended_ns) as f64 / 1e3,
             ))?;
         }
-        samples[s].extend(round, a, outcome.samples.iter().map(latency_us));
+        samples[s].extend(round, a, results.samples.iter().map(latency_us));
         let cell = &mut cells[s][a];
-        cell.usage += outcome.usage;
-        cell.lost += outcome.lost;
+        cell.usage += results.usage;
+        cell.lost += results.lost;
         cell.sent += u64::from(count);
         let late = |m: &Sample| (m.received_ns - m.intended_ns) as f64 / 1e3;
-        cell.from_due.extend(outcome.samples.iter().map(late));
+        cell.from_due.extend(results.samples.iter().map(late));
     }
     Ok(Measured {
         setting,

@@ -2,10 +2,13 @@
 //! (Figures 1 and 2 of "A middleware journey from micro-controllers to microprocessors", and the
 //! perception pipeline of its section 3).
 
+mod group;
 mod handover;
 mod latency;
 mod peers;
 mod pipeline;
+mod runner;
+mod samples;
 mod session;
 mod stall;
 mod subscribers;

@@ -48,8 +48,8 @@ pub struct Arm {
     pub copies: bool,
     /// Number of its colour in plots.
     pub colour: usize,
-    /// More words on its command line.
-    pub extra: &'static [&'static str],
+    /// `role=` of its process where both sides are one thread.
+    pub thread_role: &'static str,
 }
 
 const PLAIN: Arm = Arm {
@@ -59,7 +59,7 @@ const PLAIN: Arm = Arm {
     shares_memory: false,
     copies: false,
     colour: 0,
-    extra: &[],
+    thread_role: "thread",
 };
 
 /// The floor.
@@ -135,7 +135,7 @@ pub const ONBEAT_CHAIN: Arm = Arm {
     colour: 2,
     program: Program::Onbeat,
     spins: true,
-    extra: &["chain"],
+    thread_role: "chained",
     ..PLAIN
 };
 
@@ -301,7 +301,7 @@ fn futex(sources: &Path) -> Result<PathBuf, LabError> {
         "peer-futex",
         "cc",
         &[sources.join("futex/futex.c")],
-        &[sources.join("peer.h")],
+        &[sources.join("protocol.h"), sources.join("transport.h")],
         &words(&["-std=gnu11"]),
     )
 }
@@ -337,7 +337,8 @@ fn cyclone(sources: &Path, program: &str) -> Result<PathBuf, LabError> {
             generated.join("message.c"),
         ],
         &[
-            sources.join("peer.h"),
+            sources.join("protocol.h"),
+            sources.join("transport.h"),
             sources.join("pipeline.h"),
             sources.join("cyclonedds/endpoints.h"),
             idl,
@@ -361,7 +362,7 @@ fn fast(sources: &Path) -> Result<PathBuf, LabError> {
         "peer-fastdds",
         "c++",
         &[sources.join("fastdds/fastdds.cpp")],
-        &[sources.join("peer.h")],
+        &[sources.join("protocol.h"), sources.join("transport.h")],
         &words(&["-std=c++17", "-lfastrtps", "-lfastcdr"]),
     )
 }
@@ -384,7 +385,7 @@ fn ros2(sources: &Path, env: &Path) -> Result<PathBuf, LabError> {
         "peer-ros2",
         "cc",
         &[sources.join("ros2/ros2.c"), stubs],
-        &[sources.join("peer.h")],
+        &[sources.join("protocol.h"), sources.join("transport.h")],
         &arguments,
     )
 }

@@ -1,11 +1,13 @@
 //! The perception pipeline of the paper's section 3: 50 publishers and 100 subscriptions on one
 //! core, released at 30 Hz.
 
+use super::group::Group;
 use super::peers::{Peers, Program};
-use super::session::{Group, Run, Usage};
+use super::session::Run;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use crate::measure::arms::{schedule, ArmSamples};
+use crate::measure::peer::Usage;
 use crate::plot::{bars, percentiles, Bar};
 use std::time::Duration;
 
@@ -18,60 +20,60 @@ const PROCESSES: usize = 10;
 /// executor's take part for each message ("over 200").
 const SWITCHES_IN_THE_PAPER: f64 = 200.0;
 
-struct Way {
+struct Realisation {
     id: &'static str,
     name: &'static str,
     program: Program,
-    variant: &'static str,
+    /// `variant=` of our program; `None` for a peer, each of whose processes has some of the nodes.
+    variant: Option<&'static str>,
     processes: usize,
 }
 
-const WAYS: [Way; 4] = [
-    Way {
+const REALISATIONS: [Realisation; 4] = [
+    Realisation {
         id: "cyclone_callbacks",
         name: "Cyclone DDS, callbacks, 10 processes",
         program: Program::CyclonePipeline,
-        variant: "",
+        variant: None,
         processes: PROCESSES,
     },
-    Way {
+    Realisation {
         id: "callbacks",
         name: "onbeat, callbacks for every message",
         program: Program::Onbeat,
-        variant: "callbacks",
+        variant: Some("variant=callbacks"),
         processes: 1,
     },
-    Way {
+    Realisation {
         id: "inputs",
         name: "onbeat, non-triggering inputs",
         program: Program::Onbeat,
-        variant: "inputs",
+        variant: Some("variant=inputs"),
         processes: 1,
     },
-    Way {
+    Realisation {
         id: "chain",
         name: "onbeat, static chain",
         program: Program::Onbeat,
-        variant: "chain",
+        variant: Some("variant=chain"),
         processes: 1,
     },
 ];
 
-fn start(context: &Context, peers: &Peers, way: &Way) -> Result<Group, LabError> {
+fn start(context: &Context, peers: &Peers, realisation: &Realisation) -> Result<Group, LabError> {
     let name = peers.name();
-    let mut group = Group::start(context, way.processes, way.name, |i| {
-        let mut command = peers.command(way.program, false)?;
-        if way.processes > 1 {
-            command.args([&name, &i.to_string(), &way.processes.to_string()]);
-        } else {
-            command.args(["pipeline", &name, "1", "sleep", way.variant]);
-        }
+    Group::start(context, realisation.processes, realisation.name, |i| {
+        let mut command = peers.command(realisation.program, false)?;
+        command.arg(format!("name={name}"));
+        match realisation.variant {
+            Some(variant) => command.args(["role=pipeline", "readers=1", "wait=sleep", variant]),
+            None => command.args([
+                format!("process={i}"),
+                format!("processes={}", realisation.processes),
+            ]),
+        };
         Ok(command)
-    })?;
-    if way.processes > 1 {
-        group.await_open()?;
-    }
-    Ok(group)
+    })
 }
 
 /// The measurement.
@@ -82,7 +84,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         rate_hz: RATE_HZ,
         count: context.pick(75, 30),
     };
-    let ways: Vec<&Way> = WAYS
+    let realisations: Vec<&Realisation> = REALISATIONS
         .iter()
         .filter(|w| peers.has_program(w.program))
         .collect();
@@ -91,19 +93,19 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         Duration::from_secs(240 + rounds as u64 * 60),
     );
     let mut groups: Vec<Option<Group>> = vec![];
-    for way in &ways {
-        groups.push(match start(context, peers, way) {
+    for realisation in &realisations {
+        groups.push(match start(context, peers, realisation) {
             Ok(group) => Some(group),
             Err(e) => {
-                report.skip(format!("pipeline: {}", way.name), e);
+                report.skip(format!("pipeline: {}", realisation.name), e);
                 None
             }
         });
     }
-    let names: Vec<&str> = ways.iter().map(|w| w.name).collect();
+    let names: Vec<&str> = realisations.iter().map(|w| w.name).collect();
     let mut samples = ArmSamples::new(&names, rounds);
-    let mut used = vec![Usage::default(); ways.len()];
-    for (round, w) in schedule(ways.len(), rounds, &mut context.rng("pipeline")) {
+    let mut used = vec![Usage::default(); realisations.len()];
+    for (round, w) in schedule(realisations.len(), rounds, &mut context.rng("pipeline")) {
         let Some(group) = groups[w].as_mut() else {
             continue;
         };
@@ -116,20 +118,20 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
                 used[w] += usage;
             }
             Err(e) => {
-                report.skip(format!("pipeline: {}", ways[w].name), e);
+                report.skip(format!("pipeline: {}", realisations[w].name), e);
                 groups[w] = None;
             }
         }
     }
     drop(groups);
     samples.save(context, "pipeline.csv")?;
-    summarise(context, report, &ways, &samples, &used)
+    summarise(context, report, &realisations, &samples, &used)
 }
 
 fn summarise(
     context: &mut Context,
     report: &mut Report,
-    ways: &[&Way],
+    realisations: &[&Realisation],
     samples: &ArmSamples,
     used: &[Usage],
 ) -> Result<(), LabError> {
@@ -141,14 +143,14 @@ fn summarise(
     );
     let mut switched = vec![];
     let mut series = vec![];
-    for (w, way) in ways.iter().enumerate() {
+    for (w, realisation) in realisations.iter().enumerate() {
         let v = samples.pooled(w).summary();
         if v.count == 0 {
             continue;
         }
         let (cpu_ns, switches) = used[w].each();
         table.row([
-            way.name.into(),
+            realisation.name.into(),
             v.count.to_string(),
             number(switches),
             number(v.p50),
@@ -159,17 +161,18 @@ fn summarise(
         ]);
         report.figure(
             Figure::new(
-                format!("pipeline.{}.switches", way.id),
+                format!("pipeline.{}.switches", realisation.id),
                 switches,
                 "switches",
             )
             .baseline(SWITCHES_IN_THE_PAPER, "the paper: over 200 with callbacks"),
         );
         report.figure(
-            Figure::new(format!("pipeline.{}.p50", way.id), v.p50, "us").samples(v.count as u64),
+            Figure::new(format!("pipeline.{}.p50", realisation.id), v.p50, "us")
+                .samples(v.count as u64),
         );
-        switched.push((way.name.to_string(), vec![Bar::plain(switches)]));
-        series.push((way.name, samples.pooled(w)));
+        switched.push((realisation.name.to_string(), vec![Bar::plain(switches)]));
+        series.push((realisation.name, samples.pooled(w)));
     }
     report.tables.push(table);
     let svg = bars(

@@ -1,62 +1,19 @@
-//! The processes of one arm: started once, told what to do in each round, ended in good order.
+//! The processes of one arm: started once, with many runs.
 
 use super::peers::{Arm, Peers};
-use crate::frame::children::{self, Guarded};
-use crate::frame::report::Report;
+use super::samples::{self, Sample};
+use crate::frame::children;
 use crate::frame::{Context, LabError};
+use crate::measure::peer::{end_all, start_all, stop_all, Peer, Usage};
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Messages that a peer sends before those that count.
 pub const WARM_UP: u32 = 20;
 
-/// How long a peer may be silent: a slow start, a run, and its own limits.
-const PATIENCE: Duration = Duration::from_secs(40);
-
-/// One message.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sample {
-    /// Its number.
-    pub sequence: i64,
-    /// When it was due to be sent.
-    pub intended_ns: i64,
-    /// When sending began.
-    pub sent_ns: i64,
-    /// When it could be read.
-    pub received_ns: i64,
-}
-
-/// What a run used.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Usage {
-    /// CPU time, ns.
-    pub cpu_ns: f64,
-    /// Context switches, of both kinds.
-    pub switches: f64,
-    /// Messages behind it.
-    pub messages: f64,
-}
-
-impl Usage {
-    /// The same for one message.
-    pub fn each(&self) -> (f64, f64) {
-        let n = self.messages.max(1.0);
-        (self.cpu_ns / n, self.switches / n)
-    }
-}
-
-impl AddAssign for Usage {
-    fn add_assign(&mut self, other: Usage) {
-        self.cpu_ns += other.cpu_ns;
-        self.switches += other.switches;
-        self.messages += other.messages;
-    }
-}
+/// From the start command to the first message of the warm-up.
+const LEAD: Duration = Duration::from_millis(5);
 
 /// Which processes an arm has.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -69,97 +26,13 @@ pub enum Place {
     Thread,
 }
 
-/// A process of a peer.
-pub struct Peer {
-    child: Guarded,
-    stdin: Option<ChildStdin>,
-    lines: Receiver<String>,
-    name: String,
-}
-
-impl Peer {
-    /// Starts one.
-    pub fn start(context: &Context, command: &mut Command, name: &str) -> Result<Peer, LabError> {
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = context.spawn(command)?;
-        let (said, lines) = mpsc::channel();
-        if let Some(out) = child.child().stdout.take() {
-            // Ends with the pipe.
-            std::thread::spawn(move || {
-                for line in BufReader::new(out).lines().map_while(Result::ok) {
-                    if said.send(line).is_err() {
-                        return;
-                    }
-                }
-            });
+impl Place {
+    /// Subscriptions of each message.
+    pub fn readers(self) -> usize {
+        match self {
+            Place::Processes(n) => n,
+            Place::Pair | Place::Thread => 1,
         }
-        let stdin = child.child().stdin.take();
-        Ok(Peer {
-            child,
-            stdin,
-            lines,
-            name: name.to_string(),
-        })
-    }
-
-    fn failed(&mut self, why: &str) -> LabError {
-        let _ = self.child.end(libc::SIGKILL);
-        let said = self.child.said();
-        LabError::program(&self.name, format!("{why}{said}"))
-    }
-
-    /// Says a line to it.
-    pub fn tell(&mut self, line: &str) -> Result<(), LabError> {
-        let told = self
-            .stdin
-            .as_mut()
-            .is_some_and(|stdin| writeln!(stdin, "{line}").is_ok());
-        if told {
-            Ok(())
-        } else {
-            Err(self.failed("it has ended"))
-        }
-    }
-
-    /// Its next line, which begins with a word; the rest of it.
-    pub fn hear(&mut self, word: &str) -> Result<String, LabError> {
-        match self.lines.recv_timeout(PATIENCE) {
-            Ok(line) => match line.strip_prefix(word) {
-                Some(rest) => Ok(rest.trim().to_string()),
-                None => Err(self.failed(&format!("it said '{line}' for '{word}'"))),
-            },
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                Err(self.failed(&format!("no '{word}' within {} s", PATIENCE.as_secs())))
-            }
-            Err(mpsc::RecvTimeoutError::Disconnected) => Err(self.failed("it has ended")),
-        }
-    }
-
-    /// What its run used.
-    pub fn done(&mut self) -> Result<Usage, LabError> {
-        let line = self.hear("done")?;
-        let numbers: Vec<f64> = line.split(' ').filter_map(|w| w.parse().ok()).collect();
-        match numbers.as_slice() {
-            [messages, cpu_ns, voluntary, involuntary] => Ok(Usage {
-                cpu_ns: *cpu_ns,
-                switches: voluntary + involuntary,
-                messages: *messages,
-            }),
-            _ => Err(self.failed(&format!("it said 'done {line}'"))),
-        }
-    }
-}
-
-/// Closes the standard inputs of processes, which ends them, and waits for them.
-fn end(peers: &mut [Peer]) {
-    peers.iter_mut().for_each(|p| p.stdin = None);
-    let until = Instant::now() + Duration::from_secs(10);
-    for peer in peers {
-        let left = until.saturating_duration_since(Instant::now());
-        let _ = peer.child.wait(left);
     }
 }
 
@@ -174,14 +47,30 @@ pub struct Session {
     roudi: Option<u32>,
 }
 
-/// What a run brought.
-pub struct Outcome {
+/// The measurements of one run.
+pub struct SessionResults {
     /// Every message of every subscription.
     pub samples: Vec<Sample>,
     /// By all processes together; messages are counted once, however many receive them.
     pub usage: Usage,
     /// Messages that did not arrive.
     pub lost: u64,
+}
+
+/// One side of a stalled run.
+pub struct Side {
+    /// Its own samples: what they mean is in `peers/rust/src/transport.rs`.
+    pub samples: Vec<Sample>,
+    /// What it used.
+    pub usage: Usage,
+}
+
+/// The measurements of a run whose consumer is slow.
+pub struct StallResults {
+    /// The consumer.
+    pub slow: Side,
+    /// The producer, which sends without pause.
+    pub flood: Side,
 }
 
 /// What a run is to do.
@@ -202,7 +91,10 @@ impl Run {
             rate_hz,
             count,
         } = self;
-        format!("run {bytes} {rate_hz} {count} {}", file.display())
+        format!(
+            "run bytes={bytes} rate_hz={rate_hz} count={count} file={}",
+            file.display()
+        )
     }
 }
 
@@ -217,7 +109,7 @@ impl Session {
         let roles = match place {
             Place::Processes(_) => ("sub", "pub"),
             Place::Pair => ("", "pair"),
-            Place::Thread => ("", "thread"),
+            Place::Thread => ("", arm.thread_role),
         };
         Session::with_roles(context, peers, arm, place, roles)
     }
@@ -232,10 +124,7 @@ impl Session {
     ) -> Result<Session, LabError> {
         let name = peers.name();
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let readers = match place {
-            Place::Processes(n) => n,
-            _ => 1,
-        };
+        let readers = place.readers();
         // One process that is busy with all subscriptions: more would only wait for a CPU.
         let receivers = match place {
             Place::Processes(_) if arm.spins => 1,
@@ -244,10 +133,13 @@ impl Session {
         };
         let process = |role: &str, cpu: Option<usize>| {
             let mut command = peers.command(arm.program, arm.shares_memory)?;
-            command
-                .args([role, &name, &readers.to_string()])
-                .arg(if arm.spins { "spin" } else { "sleep" })
-                .args(arm.extra);
+            let wait = if arm.spins { "spin" } else { "sleep" };
+            command.args([
+                format!("role={role}"),
+                format!("name={name}"),
+                format!("readers={readers}"),
+                format!("wait={wait}"),
+            ]);
             if let Some(cpu) = cpu {
                 children::pin(&mut command, cpu % cpus);
             }
@@ -273,269 +165,92 @@ impl Session {
     }
 
     /// Has the processes send and receive.
-    pub fn run(&mut self, run: Run) -> Result<Outcome, LabError> {
-        let before = self.roudi.and_then(process_usage);
-        let last = self.peers.len() - 1;
-        for (peer, file) in self.peers[..last].iter_mut().zip(&self.files) {
-            peer.tell(&run.line(file))?;
-            peer.hear("open")?;
-        }
-        self.peers[last].tell(&run.line(&self.files[last]))?;
-        let mut usage = Usage::default();
-        // The publisher ends first.
-        for (i, peer) in self.peers.iter_mut().enumerate().rev() {
-            let used = peer.done()?;
-            // Each process counts from its own first message, and a message for each subscription.
-            let subscriptions = if i < last { self.subscriptions } else { 1 };
-            let (cpu_ns, switches) = used.each();
-            let times = f64::from(run.count) * subscriptions as f64;
-            usage.cpu_ns += cpu_ns * times;
-            usage.switches += switches * times;
-        }
-        usage.messages = f64::from(run.count);
-        // Of the daemon what it used while the warm-up ran counts too.
-        if let (Some(before), Some(after)) = (before, self.roudi.and_then(process_usage)) {
-            let share = f64::from(run.count) / f64::from(run.count + WARM_UP);
-            usage.cpu_ns += (after.cpu_ns - before.cpu_ns) * share;
-            usage.switches += (after.switches - before.switches) * share;
-        }
+    pub fn run(&mut self, run: Run) -> Result<SessionResults, LabError> {
+        let before = self.roudi.and_then(Usage::of_process);
+        let used = self.carry_out(run)?;
+        let usage = self.usage(run, &used, before);
         let mut samples = vec![];
-        for (peer, file) in self.peers.iter_mut().zip(&self.files) {
-            let sends_only = matches!(self.place, Place::Processes(_)) && file == &self.files[last];
-            if !sends_only {
-                peer.hear("written")?;
-                samples.extend(read(file)?);
-            }
+        for file in self.receiving_files() {
+            samples.extend(samples::read(file)?);
         }
-        let subscriptions = match self.place {
-            Place::Processes(n) => n as u64,
-            _ => 1,
-        };
-        let expected = u64::from(run.count) * subscriptions;
-        Ok(Outcome {
+        let expected = u64::from(run.count) * self.place.readers() as u64;
+        Ok(SessionResults {
             lost: expected.saturating_sub(samples.len() as u64),
             samples,
             usage,
         })
     }
 
-    /// Has one process send without pause and the other consume slowly; what each wrote, first the
-    /// consumer, and what each used.
-    pub fn stall(&mut self, run: Run) -> Result<[(Vec<Sample>, Usage); 2], LabError> {
-        let (mut slow, mut flood) = ((vec![], Usage::default()), (vec![], Usage::default()));
-        self.peers[0].tell(&run.line(&self.files[0]))?;
-        self.peers[0].hear("open")?;
-        self.peers[1].tell(&run.line(&self.files[1]))?;
-        for (i, into) in [(1, &mut flood), (0, &mut slow)] {
-            into.1 = self.peers[i].done()?;
-            self.peers[i].hear("written")?;
-            into.0 = read(&self.files[i])?;
+    /// A run from its settings to its files; what each process used.
+    fn carry_out(&mut self, run: Run) -> Result<Vec<Usage>, LabError> {
+        // Receivers first: a publisher is ready when they are connected.
+        for (peer, file) in self.peers.iter_mut().zip(&self.files) {
+            peer.say(&run.line(file))?;
+            peer.expect("ready")?;
         }
-        Ok([slow, flood])
+        start_all(&mut self.peers, LEAD)?;
+        // The publisher ends first.
+        let mut used = vec![];
+        for peer in self.peers.iter_mut().rev() {
+            used.push(peer.done()?);
+        }
+        used.reverse();
+        stop_all(&mut self.peers)?;
+        Ok(used)
+    }
+
+    /// What all processes together used for the messages of a run.
+    fn usage(&self, run: Run, used: &[Usage], roudi_before: Option<Usage>) -> Usage {
+        let mut usage = Usage::default();
+        for (i, used) in used.iter().enumerate() {
+            // Each process counts from its own first message, and a message for each subscription.
+            let sends = i + 1 == self.peers.len();
+            let subscriptions = if sends { 1 } else { self.subscriptions };
+            let (cpu_ns, switches) = used.each();
+            let times = f64::from(run.count) * subscriptions as f64;
+            usage.cpu_ns += cpu_ns * times;
+            usage.switches += switches * times;
+        }
+        usage.messages = f64::from(run.count);
+        // What the daemon used during the warm-up does not count.
+        let after = self.roudi.and_then(Usage::of_process);
+        if let (Some(before), Some(after)) = (roudi_before, after) {
+            let share = f64::from(run.count) / f64::from(run.count + WARM_UP);
+            usage.cpu_ns += (after.cpu_ns - before.cpu_ns) * share;
+            usage.switches += (after.switches - before.switches) * share;
+        }
+        usage
+    }
+
+    /// Files of the processes that receive.
+    fn receiving_files(&self) -> &[PathBuf] {
+        match self.place {
+            Place::Processes(_) => &self.files[..self.files.len() - 1],
+            Place::Pair | Place::Thread => &self.files,
+        }
+    }
+
+    /// Has one process send without pause and the other consume slowly.
+    pub fn stall(&mut self, run: Run) -> Result<StallResults, LabError> {
+        let used = self.carry_out(run)?;
+        let side = |i: usize| -> Result<Side, LabError> {
+            Ok(Side {
+                samples: samples::read(&self.files[i])?,
+                usage: used[i],
+            })
+        };
+        Ok(StallResults {
+            slow: side(0)?,
+            flood: side(1)?,
+        })
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        end(&mut self.peers);
+        end_all(&mut self.peers);
         for file in &self.files {
             let _ = fs::remove_file(file);
         }
-    }
-}
-
-/// An arm whose processes are started anew where they fail, so that one that hangs now and then is
-/// measured all the same, and said to.
-pub struct Runner<'p> {
-    peers: &'p Peers,
-    arm: Arm,
-    place: Place,
-    title: String,
-    session: Option<Session>,
-    failures: u32,
-}
-
-/// How often an arm may fail.
-const CHANCES: u32 = 3;
-
-impl<'p> Runner<'p> {
-    /// For an arm at a place, which has a title for messages.
-    pub fn new(peers: &'p Peers, arm: Arm, place: Place, title: &str) -> Runner<'p> {
-        Runner {
-            peers,
-            arm,
-            place,
-            title: title.to_string(),
-            session: None,
-            failures: 0,
-        }
-    }
-
-    /// Starts the processes if need be, and has them run; `None` once they have failed too often.
-    pub fn run(&mut self, context: &Context, report: &mut Report, run: Run) -> Option<Outcome> {
-        while self.failures < CHANCES {
-            let session = match self.session.take() {
-                Some(session) => Ok(session),
-                None => Session::start(context, self.peers, &self.arm, self.place),
-            };
-            let outcome = session.and_then(|mut session| {
-                let outcome = session.run(run)?;
-                self.session = Some(session);
-                Ok(outcome)
-            });
-            let e = match outcome {
-                Ok(outcome) => return Some(outcome),
-                Err(e) => e,
-            };
-            self.failures += 1;
-            let what = format!("{} {}", self.arm.name, self.title);
-            if self.failures < CHANCES {
-                eprintln!("   {what} failed, once more: {e}");
-                report.note(format!("{what} failed and was started anew: {e}"));
-            } else {
-                eprintln!("   skipped: {what}: {e}");
-                report.skip(what, e);
-            }
-        }
-        None
-    }
-
-    /// Ends the processes; the next run starts new ones.
-    pub fn end(&mut self) {
-        self.session = None;
-    }
-}
-
-/// Several processes that are one program, as those of a pipeline.
-pub struct Group {
-    peers: Vec<Peer>,
-    file: PathBuf,
-}
-
-impl Group {
-    /// Starts them with `command(i)`, all on one CPU.
-    pub fn start(
-        context: &Context,
-        count: usize,
-        name: &str,
-        mut command: impl FnMut(usize) -> Result<Command, LabError>,
-    ) -> Result<Group, LabError> {
-        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let mut peers = vec![];
-        for i in 0..count {
-            let mut command = command(i)?;
-            children::pin(&mut command, 1 % cpus);
-            peers.push(Peer::start(context, &mut command, name)?);
-        }
-        Ok(Group {
-            peers,
-            file: context.dir().join("transport.group.samples"),
-        })
-    }
-
-    /// Waits until all have found each other.
-    pub fn await_open(&mut self) -> Result<(), LabError> {
-        self.peers
-            .iter_mut()
-            .try_for_each(|p| p.hear("open").map(drop))
-    }
-
-    /// Has them run; where several take part, the first one starts when all are there.
-    pub fn run(&mut self, run: Run) -> Result<(Vec<Sample>, Usage), LabError> {
-        let _ = fs::remove_file(&self.file);
-        for peer in &mut self.peers {
-            peer.tell(&run.line(&self.file))?;
-        }
-        if self.peers.len() > 1 {
-            self.await_open()?;
-            self.peers[0].tell("go")?;
-        }
-        let mut usage = Usage::default();
-        for peer in &mut self.peers {
-            usage += peer.done()?;
-        }
-        for peer in &mut self.peers {
-            peer.hear("written")?;
-        }
-        usage.messages = f64::from(run.count);
-        Ok((read(&self.file)?, usage))
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        end(&mut self.peers);
-        let _ = fs::remove_file(&self.file);
-    }
-}
-
-/// Four 64-bit numbers a message, as `peer.h` says.
-fn read(file: &Path) -> Result<Vec<Sample>, LabError> {
-    let bytes = fs::read(file).map_err(LabError::file("reading", file))?;
-    parse(&bytes).ok_or_else(|| {
-        LabError::unexpected(
-            file.display().to_string(),
-            format!("{} bytes are no whole number of samples", bytes.len()),
-        )
-    })
-}
-
-fn parse(bytes: &[u8]) -> Option<Vec<Sample>> {
-    if bytes.len() % 32 != 0 {
-        return None;
-    }
-    let word = |chunk: &[u8], i: usize| {
-        let mut word = [0; 8];
-        word.copy_from_slice(&chunk[i * 8..][..8]);
-        i64::from_le_bytes(word)
-    };
-    let sample = |c: &[u8]| Sample {
-        sequence: word(c, 0),
-        intended_ns: word(c, 1),
-        sent_ns: word(c, 2),
-        received_ns: word(c, 3),
-    };
-    Some(bytes.chunks_exact(32).map(sample).collect())
-}
-
-/// What a process has used so far, all its threads together.
-fn process_usage(pid: u32) -> Option<Usage> {
-    let mut usage = Usage::default();
-    for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
-        let cpu = fs::read_to_string(task.path().join("schedstat")).ok()?;
-        usage.cpu_ns += cpu.split(' ').next()?.parse::<f64>().ok()?;
-        let status = fs::read_to_string(task.path().join("status")).ok()?;
-        usage.switches += status
-            .lines()
-            .filter(|l| l.contains("ctxt_switches"))
-            .filter_map(|l| l.split_whitespace().last()?.parse::<f64>().ok())
-            .sum::<f64>();
-    }
-    Some(usage)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn samples_are_read_as_peers_write_them() {
-        let bytes: Vec<u8> = [3i64, -1, 7, 9, 4, 5, 6, 7]
-            .iter()
-            .flat_map(|w| w.to_le_bytes())
-            .collect();
-        let samples = parse(&bytes).unwrap();
-        assert_eq!(samples.len(), 2);
-        assert_eq!((samples[0].sequence, samples[0].intended_ns), (3, -1));
-        assert_eq!((samples[1].sent_ns, samples[1].received_ns), (6, 7));
-        assert_eq!(parse(&bytes[..40]), None, "half a sample");
-        assert_eq!(parse(&[]), Some(vec![]));
-    }
-
-    #[test]
-    fn what_a_process_uses_is_found_in_proc() {
-        let usage = process_usage(std::process::id()).unwrap();
-        assert!(usage.cpu_ns > 0.0);
-        assert_eq!(process_usage(u32::MAX), None);
     }
 }

@@ -3,7 +3,8 @@
 
 use super::latency::latency_us;
 use super::peers::{self, Arm, Peers};
-use super::session::{Place, Run, Sample, Session};
+use super::samples::Sample;
+use super::session::{Place, Run, Session, StallResults};
 use crate::frame::report::{number, Figure, Report, Table, Target};
 use crate::frame::{Context, LabError};
 use crate::measure::arms::{schedule, ArmSamples};
@@ -85,21 +86,21 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
             continue;
         };
         if a == FUTEX {
-            let outcome = keep(report, &ARMS[a], session.run(run));
-            let values = outcome.map(|o| o.samples.iter().map(latency_us).collect::<Vec<_>>());
+            let results = keep(report, &ARMS[a], session.run(run));
+            let values = results.map(|r| r.samples.iter().map(latency_us).collect::<Vec<_>>());
             samples.extend(round, a, values.unwrap_or_default());
             continue;
         }
         let stalled = session.stall(run);
-        let Some([slow, flood]) = keep(report, &ARMS[a], stalled) else {
+        let Some(StallResults { slow, flood }) = keep(report, &ARMS[a], stalled) else {
             sessions[a] = None;
             continue;
         };
-        samples.extend(round, a, delays(&slow.0, &flood.0));
-        if let (Some(first), Some(last)) = (flood.0.first(), flood.0.last()) {
-            waiting[a].0 += flood.1.cpu_ns;
+        samples.extend(round, a, delays(&slow.samples, &flood.samples));
+        if let (Some(first), Some(last)) = (flood.samples.first(), flood.samples.last()) {
+            waiting[a].0 += flood.usage.cpu_ns;
             waiting[a].1 += (last.received_ns - first.sent_ns) as f64;
-            waiting[a].2 += flood.1.each().1 / rounds as f64;
+            waiting[a].2 += flood.usage.each().1 / rounds as f64;
         }
     }
     drop(sessions);

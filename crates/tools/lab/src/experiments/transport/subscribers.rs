@@ -2,10 +2,12 @@
 
 use super::latency::{latency_us, rate_hz};
 use super::peers::{self, Arm, Peers};
-use super::session::{Place, Run, Runner, Usage};
+use super::runner::Runner;
+use super::session::{Place, Run};
 use crate::frame::report::{number, Figure, Report, Table, Target};
 use crate::frame::{Context, LabError};
 use crate::measure::arms::{schedule, ArmSamples};
+use crate::measure::peer::Usage;
 use crate::plot::{curves, Curve};
 use std::time::Duration;
 
@@ -68,20 +70,20 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
                 rate_hz,
                 count: (rate_hz * seconds) as u32,
             };
-            let Some(outcome) = runners[a].run(context, report, run) else {
+            let Some(results) = runners[a].run(context, report, run) else {
                 continue;
             };
             runners[a].end();
-            for sample in &outcome.samples {
+            for sample in &results.samples {
                 raw.line(format_args!(
                     "{count},{},{round},{}",
                     arm.name.replace(',', ""),
                     latency_us(sample)
                 ))?;
             }
-            samples.extend(round, a, outcome.samples.iter().map(latency_us));
-            used[a].0 += outcome.usage;
-            used[a].1 += outcome.lost;
+            samples.extend(round, a, results.samples.iter().map(latency_us));
+            used[a].0 += results.usage;
+            used[a].1 += results.lost;
         }
         for (a, arm) in arms.iter().enumerate() {
             let v = samples.pooled(a).summary();

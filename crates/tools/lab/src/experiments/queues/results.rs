@@ -1,4 +1,4 @@
-//! All that was measured, and how it is looked up and written down.
+//! All measurements: looked up, compared, written.
 
 use super::arms::{index, ARMS};
 use super::cell::{Measured, Setting};
@@ -14,12 +14,12 @@ pub(super) struct Row {
     pub(super) arm: usize,
     /// Its round.
     pub(super) round: usize,
-    /// What came of it.
+    /// What was read off.
     pub(super) measured: Measured,
 }
 
-/// All of them.
-pub(super) struct Outcome {
+/// All measurements with their settings.
+pub(super) struct QueueResults {
     pub(super) settings: Vec<Setting>,
     pub(super) rows: Vec<Row>,
 }
@@ -78,7 +78,7 @@ pub(super) const LOSS: Kpi = Kpi {
 /// In the order of the tables.
 pub(super) const KPIS: [Kpi; 6] = [CPU, RAM, DELAY, JITTER, CYCLES, LOSS];
 
-impl Outcome {
+impl QueueResults {
     /// The setting of so many streams.
     pub(super) fn setting(&self, scenario: &str, kind: &str, streams: usize) -> Option<usize> {
         self.settings
@@ -269,14 +269,14 @@ mod tests {
         }
     }
 
-    fn outcome(rows: Vec<Row>) -> Outcome {
+    fn results(rows: Vec<Row>) -> QueueResults {
         let setting = |streams: usize| Setting {
             scenario: "standard",
             kind: RADAR,
             arrivals: vec![Arrivals::default(); streams],
             files: "none".into(),
         };
-        Outcome {
+        QueueResults {
             settings: vec![setting(1), setting(10)],
             rows,
         }
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn arms_are_compared_round_by_round_and_settings_count_alike() {
-        let o = outcome(vec![
+        let o = results(vec![
             row(0, "drop", 0, 1.0),
             row(0, "credit", 0, 1.1),
             row(0, "drop", 1, 3.0),
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn figures_are_medians_over_rounds_and_looked_up_by_streams() {
-        let o = outcome(vec![row(1, "credit", 0, 2.0), row(1, "credit", 1, 4.0)]);
+        let o = results(vec![row(1, "credit", 0, 2.0), row(1, "credit", 1, 4.0)]);
         let ten = o.setting("standard", "radar", 10);
         assert_eq!(ten, Some(1));
         assert_eq!(o.value("credit", ten, &CPU), Some(3.0));

@@ -1,0 +1,68 @@
+//! Several processes that are one program.
+
+use super::samples::{self, Sample};
+use super::session::Run;
+use crate::frame::children;
+use crate::frame::{Context, LabError};
+use crate::measure::peer::{end_all, start_all, stop_all, Peer, Usage};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+/// From the start command to the first iteration.
+const LEAD: Duration = Duration::from_millis(50);
+
+/// Several processes that are one program, as those of a pipeline.
+pub struct Group {
+    peers: Vec<Peer>,
+    file: PathBuf,
+}
+
+impl Group {
+    /// Starts them with `command(i)`, all on one CPU.
+    pub fn start(
+        context: &Context,
+        count: usize,
+        name: &str,
+        mut command: impl FnMut(usize) -> Result<Command, LabError>,
+    ) -> Result<Group, LabError> {
+        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let mut peers = vec![];
+        for i in 0..count {
+            let mut command = command(i)?;
+            children::pin(&mut command, 1 % cpus);
+            peers.push(Peer::start(context, &mut command, name)?);
+        }
+        Ok(Group {
+            peers,
+            file: context.dir().join("transport.group.samples"),
+        })
+    }
+
+    /// Has them run, all at the same time.
+    pub fn run(&mut self, run: Run) -> Result<(Vec<Sample>, Usage), LabError> {
+        let _ = fs::remove_file(&self.file);
+        for peer in &mut self.peers {
+            peer.say(&run.line(&self.file))?;
+        }
+        for peer in &mut self.peers {
+            peer.expect("ready")?;
+        }
+        start_all(&mut self.peers, LEAD)?;
+        let mut usage = Usage::default();
+        for peer in &mut self.peers {
+            usage += peer.done()?;
+        }
+        stop_all(&mut self.peers)?;
+        usage.messages = f64::from(run.count);
+        Ok((samples::read(&self.file)?, usage))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        end_all(&mut self.peers);
+        let _ = fs::remove_file(&self.file);
+    }
+}

@@ -1,0 +1,73 @@
+//! An arm that is started again when it fails.
+
+use super::peers::{Arm, Peers};
+use super::session::{Place, Run, Session, SessionResults};
+use crate::frame::report::Report;
+use crate::frame::Context;
+
+/// An arm whose processes are started again when they fail, so that one that hangs now and then is
+/// still measured; the report notes each failure.
+pub struct Runner<'p> {
+    peers: &'p Peers,
+    arm: Arm,
+    place: Place,
+    title: String,
+    session: Option<Session>,
+    failures: u32,
+}
+
+/// How often an arm may fail.
+const CHANCES: u32 = 3;
+
+impl<'p> Runner<'p> {
+    /// For an arm at a place, which has a title for messages.
+    pub fn new(peers: &'p Peers, arm: Arm, place: Place, title: &str) -> Runner<'p> {
+        Runner {
+            peers,
+            arm,
+            place,
+            title: title.to_string(),
+            session: None,
+            failures: 0,
+        }
+    }
+
+    /// Starts the processes if need be, and has them run; `None` once they have failed too often.
+    pub fn run(
+        &mut self,
+        context: &Context,
+        report: &mut Report,
+        run: Run,
+    ) -> Option<SessionResults> {
+        while self.failures < CHANCES {
+            let session = match self.session.take() {
+                Some(session) => Ok(session),
+                None => Session::start(context, self.peers, &self.arm, self.place),
+            };
+            let results = session.and_then(|mut session| {
+                let results = session.run(run)?;
+                self.session = Some(session);
+                Ok(results)
+            });
+            let e = match results {
+                Ok(results) => return Some(results),
+                Err(e) => e,
+            };
+            self.failures += 1;
+            let what = format!("{} {}", self.arm.name, self.title);
+            if self.failures < CHANCES {
+                eprintln!("   {what} failed, trying again: {e}");
+                report.note(format!("{what} failed and was started again: {e}"));
+            } else {
+                eprintln!("   skipped: {what}: {e}");
+                report.skip(what, e);
+            }
+        }
+        None
+    }
+
+    /// Ends the processes; the next run starts new ones.
+    pub fn end(&mut self) {
+        self.session = None;
+    }
+}

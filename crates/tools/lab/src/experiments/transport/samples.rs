@@ -1,0 +1,65 @@
+//! Samples of a run: the file that a peer writes, a record per message.
+
+use crate::frame::LabError;
+use std::path::Path;
+
+/// One message.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sample {
+    /// Number of the message.
+    pub sequence: i64,
+    /// When it was due to be sent.
+    pub intended_ns: i64,
+    /// When sending began.
+    pub sent_ns: i64,
+    /// When it could be read.
+    pub received_ns: i64,
+}
+
+/// Four 64-bit numbers a message, as `peers/README.md` says.
+pub fn read(file: &Path) -> Result<Vec<Sample>, LabError> {
+    let bytes = std::fs::read(file).map_err(LabError::file("reading", file))?;
+    parse(&bytes).ok_or_else(|| {
+        LabError::unexpected(
+            file.display().to_string(),
+            format!("{} bytes are no whole number of samples", bytes.len()),
+        )
+    })
+}
+
+fn parse(bytes: &[u8]) -> Option<Vec<Sample>> {
+    if bytes.len() % 32 != 0 {
+        return None;
+    }
+    let word = |chunk: &[u8], i: usize| {
+        let mut word = [0; 8];
+        word.copy_from_slice(&chunk[i * 8..][..8]);
+        i64::from_le_bytes(word)
+    };
+    let sample = |c: &[u8]| Sample {
+        sequence: word(c, 0),
+        intended_ns: word(c, 1),
+        sent_ns: word(c, 2),
+        received_ns: word(c, 3),
+    };
+    Some(bytes.chunks_exact(32).map(sample).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_read_as_peers_write_them() {
+        let bytes: Vec<u8> = [3i64, -1, 7, 9, 4, 5, 6, 7]
+            .iter()
+            .flat_map(|w| w.to_le_bytes())
+            .collect();
+        let samples = parse(&bytes).unwrap();
+        assert_eq!(samples.len(), 2);
+        assert_eq!((samples[0].sequence, samples[0].intended_ns), (3, -1));
+        assert_eq!((samples[1].sent_ns, samples[1].received_ns), (6, 7));
+        assert_eq!(parse(&bytes[..40]), None, "half a sample");
+        assert_eq!(parse(&[]), Some(vec![]));
+    }
+}

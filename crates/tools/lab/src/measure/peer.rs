@@ -1,0 +1,273 @@
+//! A program under measurement: started, spoken to in the protocol of `peers/README.md`, observed
+//! from outside.
+
+use crate::frame::children::Guarded;
+use crate::frame::{Context, LabError};
+use onbeat_proc::{threads, Status};
+use onbeat_time::clock;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::ops::AddAssign;
+use std::os::unix::fs::FileExt;
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// How long a peer may be silent: a slow start, a run, and its own limits.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// CPU time and context switches of one or more processes.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Usage {
+    /// CPU time, ns.
+    pub cpu_ns: f64,
+    /// Context switches, voluntary and involuntary.
+    pub switches: f64,
+    /// Messages that it was used for.
+    pub messages: f64,
+}
+
+impl Usage {
+    /// CPU time (ns) and context switches of one message.
+    pub fn each(&self) -> (f64, f64) {
+        let n = self.messages.max(1.0);
+        (self.cpu_ns / n, self.switches / n)
+    }
+
+    /// What a process has used so far, all its threads together; `None` if it is gone. Context
+    /// switches of threads that have ended are not in it.
+    pub fn of_process(pid: u32) -> Option<Usage> {
+        let switches = |tid: u32| {
+            let status = Status::of_thread(pid, tid).ok()?;
+            let (voluntary, involuntary) = status.context_switches()?;
+            Some((voluntary + involuntary) as f64)
+        };
+        Some(Usage {
+            cpu_ns: clock::process_cpu_ns(pid)? as f64,
+            switches: threads(pid).into_iter().filter_map(switches).sum(),
+            messages: 0.0,
+        })
+    }
+
+    /// From the words behind `done`.
+    fn parse(words: &str) -> Option<Usage> {
+        let numbers: Vec<f64> = words.split(' ').filter_map(|w| w.parse().ok()).collect();
+        match numbers[..] {
+            [messages, cpu_ns, voluntary, involuntary] => Some(Usage {
+                cpu_ns,
+                switches: voluntary + involuntary,
+                messages,
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Usage) {
+        self.cpu_ns += other.cpu_ns;
+        self.switches += other.switches;
+        self.messages += other.messages;
+    }
+}
+
+/// A running program.
+pub struct Peer {
+    name: String,
+    child: Guarded,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+    /// Its standard error. A file, since nobody reads a pipe while the program runs.
+    errors: File,
+}
+
+impl Peer {
+    /// Starts a program; `name` is for messages.
+    pub fn start(context: &Context, command: &mut Command, name: &str) -> Result<Peer, LabError> {
+        let errors = context.unnamed_file()?;
+        let written = errors.try_clone().map_err(|e| LabError::program(name, e))?;
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(written);
+        let mut child = context.spawn(command)?;
+        let input = child.child().stdin.take();
+        let (heard, lines) = mpsc::channel();
+        if let Some(out) = child.child().stdout.take() {
+            // Ends with the program's standard output.
+            std::thread::spawn(move || {
+                for line in BufReader::new(out).lines().map_while(Result::ok) {
+                    if heard.send(line).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        Ok(Peer {
+            name: name.into(),
+            child,
+            input,
+            lines,
+            errors,
+        })
+    }
+
+    /// Says a line to the program.
+    pub fn say(&mut self, line: &str) -> Result<(), LabError> {
+        let said = self
+            .input
+            .as_mut()
+            .is_some_and(|input| writeln!(input, "{line}").is_ok());
+        if said {
+            Ok(())
+        } else {
+            Err(self.failure("it ended early"))
+        }
+    }
+
+    /// Waits for an answer and returns the words behind it; `None` where it does not come in time.
+    /// Other lines on the program's standard output do not count.
+    pub fn hear(&mut self, answer: &str, until: Instant) -> Result<Option<String>, LabError> {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => {
+                    let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
+                    if word == answer {
+                        return Ok(Some(rest.to_string()));
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.failure("it ended early")),
+            }
+        }
+    }
+
+    /// Waits for an answer that has to come.
+    pub fn expect(&mut self, answer: &str) -> Result<String, LabError> {
+        match self.hear(answer, Instant::now() + PATIENCE)? {
+            Some(rest) => Ok(rest),
+            None => {
+                let _ = self.child.end(libc::SIGKILL);
+                let why = format!("no '{answer}' within {} s", PATIENCE.as_secs());
+                Err(self.failure(&why))
+            }
+        }
+    }
+
+    /// Waits for the end of its run and returns what it used.
+    pub fn done(&mut self) -> Result<Usage, LabError> {
+        let words = self.expect("done")?;
+        Usage::parse(&words).ok_or_else(|| self.failure(&format!("it answered 'done {words}'")))
+    }
+
+    /// Closes its standard input, which ends it, and waits for so long.
+    pub fn end(&mut self, limit: Duration) {
+        self.input = None;
+        let _ = self.child.wait(limit);
+    }
+
+    /// Waits until it has ended, successfully. One that does not end in time is killed; then `false`.
+    pub fn succeed(mut self, limit: Duration) -> Result<bool, LabError> {
+        match self.child.wait(limit) {
+            Ok(Some(ended)) if ended.status.success() => Ok(true),
+            Ok(Some(ended)) => Err(self.failure(&ended.status.to_string())),
+            Ok(None) => self
+                .child
+                .end(libc::SIGKILL)
+                .map(|_| false)
+                .map_err(|e| LabError::program(&self.name, e)),
+            Err(e) => Err(LabError::program(&self.name, e)),
+        }
+    }
+
+    /// True while it runs.
+    pub fn running(&mut self) -> bool {
+        self.child.running()
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
+    fn failure(&self, why: &str) -> LabError {
+        LabError::program(&self.name, format!("{why}{}", self.last_error()))
+    }
+
+    /// The last line of its standard error, after a colon; empty when there is none.
+    pub fn last_error(&self) -> String {
+        // Read at offsets: the program writes at the position that both share.
+        let (mut text, mut part) = (Vec::new(), [0; 4096]);
+        while let Ok(n @ 1..) = self.errors.read_at(&mut part, text.len() as u64) {
+            text.extend_from_slice(&part[..n]);
+        }
+        let text = String::from_utf8_lossy(&text);
+        let line = text.lines().rfind(|l| !l.trim().is_empty());
+        line.map(|l| format!(": {l}")).unwrap_or_default()
+    }
+
+    /// CPU time of all its threads so far, ns.
+    pub fn cpu_ns(&self) -> Result<u64, LabError> {
+        clock::process_cpu_ns(self.pid()).ok_or_else(|| self.failure("it ended early"))
+    }
+
+    /// Resident memory now, and its share where memory that several processes map counts once, KiB.
+    pub fn memory_kib(&self) -> Result<(u64, u64), LabError> {
+        let memory = Status::of_memory(self.pid()).map_err(|e| LabError::program(&self.name, e))?;
+        match (memory.number("Rss"), memory.number("Pss")) {
+            (Some(rss), Some(pss)) => Ok((rss, pss)),
+            _ => Err(LabError::unexpected("smaps_rollup", "no Rss or no Pss")),
+        }
+    }
+}
+
+/// Has all peers begin a run that they have prepared, `lead` from now; returns the time at which it
+/// begins, ns of CLOCK_MONOTONIC.
+pub fn start_all(peers: &mut [Peer], lead: Duration) -> Result<i64, LabError> {
+    let start_ns = clock::monotonic_ns() as i64 + lead.as_nanos() as i64;
+    for peer in peers {
+        peer.say(&format!("start {start_ns}"))?;
+    }
+    Ok(start_ns)
+}
+
+/// Has all peers write their samples.
+pub fn stop_all(peers: &mut [Peer]) -> Result<(), LabError> {
+    for peer in peers.iter_mut() {
+        peer.say("stop")?;
+    }
+    peers
+        .iter_mut()
+        .try_for_each(|peer| peer.expect("written").map(drop))
+}
+
+/// Closes the standard inputs of all peers, which ends them, and waits for them.
+pub fn end_all(peers: &mut [Peer]) {
+    peers.iter_mut().for_each(|p| p.input = None);
+    let until = Instant::now() + Duration::from_secs(10);
+    for peer in peers {
+        peer.end(until.saturating_duration_since(Instant::now()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_uses_is_known() {
+        let usage = Usage::of_process(std::process::id()).unwrap();
+        assert!(usage.cpu_ns > 0.0);
+        assert_eq!(Usage::of_process(u32::MAX), None);
+    }
+
+    #[test]
+    fn usage_is_read_as_peers_say_it() {
+        let usage = Usage::parse("50 1000 30 2").unwrap();
+        assert_eq!(usage.each(), (20.0, 0.64));
+        for wrong in ["", "50", "50 1000 30", "50 1000 30 2 1", "a b c d"] {
+            assert_eq!(Usage::parse(wrong), None, "{wrong:?}");
+        }
+    }
+}

@@ -28,7 +28,7 @@ pub fn read(file: &Path) -> Result<Vec<Sample>, LabError> {
 }
 
 fn parse(bytes: &[u8]) -> Option<Vec<Sample>> {
-    if bytes.len() % 32 != 0 {
+    if !bytes.len().is_multiple_of(32) {
         return None;
     }
     let word = |chunk: &[u8], i: usize| {

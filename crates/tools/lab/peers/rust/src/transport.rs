@@ -331,7 +331,9 @@ fn slow<P: Peer>(peer: &P, reader: &mut P::Reader, run: &Run) {
 /// Sends as fast as it may.
 fn flood<P: Peer>(peer: &P, writer: &mut P::Writer, run: &Run) {
     let mut samples = room(run.count);
-    sleep_until(protocol::await_start());
+    // `slow` polls from one period after the start on. An item that is sent earlier may find nobody
+    // and would not wait.
+    sleep_until(protocol::await_start() + 2 * run.period_ns());
     let mut began = used();
     for sequence in -WARM_UP..run.count as i64 {
         if sequence == 0 {

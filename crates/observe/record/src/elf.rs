@@ -14,23 +14,23 @@ pub enum ElfReadError {
     /// The file could not be opened or read.
     #[error("cannot read {path}: {source}")]
     Io {
-        /// The file.
+        /// The file that could not be read.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The file is not ELF, or damaged.
     #[error("{path} is not a library that can be probed: {reason}")]
     Format {
-        /// The file.
+        /// The file that could not be read.
         path: PathBuf,
-        /// What the parser said.
+        /// The parser's error.
         reason: String,
     },
-    /// Code for a processor that there are no probes for.
-    #[error("{path} holds code for {architecture:?}; onbeat probes x86-64 and 64-bit Arm code")]
+    /// Its code is for a processor without probes.
+    #[error("{path} contains code for {architecture:?}; onbeat probes x86-64 and 64-bit Arm code")]
     Architecture {
-        /// The file.
+        /// The file that could not be read.
         path: PathBuf,
         /// Its processor.
         architecture: Architecture,
@@ -48,10 +48,10 @@ pub struct Function {
     pub code: Vec<u8>,
 }
 
-/// The functions and variables of one library that somebody asked for.
+/// The functions and variables that were wanted of one library.
 #[derive(Debug)]
 pub struct Symbols {
-    /// Processor.
+    /// The processor whose code it is.
     pub machine: Machine,
     functions: HashMap<String, Function>,
 }
@@ -71,64 +71,26 @@ impl Symbols {
             path: path.into(),
             source,
         })?;
-        let format = |e: object::Error| ElfReadError::Format {
-            path: path.into(),
-            reason: e.to_string(),
-        };
-        let file = ElfFile64::<object::Endianness>::parse(&*data).map_err(format)?;
-        let machine = match file.architecture() {
-            Architecture::X86_64 => Machine::X86_64,
-            Architecture::Aarch64 => Machine::Aarch64,
-            architecture => {
-                return Err(ElfReadError::Architecture {
-                    path: path.into(),
-                    architecture,
-                })
+        let file = ElfFile64::<object::Endianness>::parse(&*data).map_err(|error| {
+            ElfReadError::Format {
+                path: path.into(),
+                reason: error.to_string(),
             }
-        };
+        })?;
+        let machine = machine_of(&file).map_err(|architecture| ElfReadError::Architecture {
+            path: path.into(),
+            architecture,
+        })?;
         let mut functions = HashMap::new();
         let dynamic = file.dynamic_symbols();
         let full = local.then(|| file.symbols()).into_iter().flatten();
-        for symbol in dynamic.chain(full) {
-            if symbol.is_undefined()
-                || !matches!(
-                    symbol.kind(),
-                    SymbolKind::Text | SymbolKind::Data | SymbolKind::Unknown
-                )
-            {
-                continue;
-            }
+        for symbol in dynamic.chain(full).filter(is_defined) {
             let Ok(name) = symbol.name() else { continue };
             if !wanted(name) || functions.contains_key(name) {
                 continue;
             }
-            let address = symbol.address();
-            let size = symbol.size().clamp(1, CODE_MAX);
-            for segment in file.segments() {
-                let (start, length) = (segment.address(), segment.size());
-                if address < start || address - start >= length {
-                    continue;
-                }
-                let (in_file, in_file_length) = segment.file_range();
-                let offset = address - start;
-                if offset >= in_file_length && symbol.kind() == SymbolKind::Text {
-                    continue;
-                }
-                let file_offset = in_file.saturating_add(offset);
-                let end = file_offset.saturating_add(size).min(data.len() as u64);
-                let code = data
-                    .get(file_offset as usize..end as usize)
-                    .unwrap_or_default()
-                    .to_vec();
-                functions.insert(
-                    name.to_owned(),
-                    Function {
-                        file_offset,
-                        address,
-                        code,
-                    },
-                );
-                break;
+            if let Some(function) = function_of(&file, &data, &symbol) {
+                functions.insert(name.to_owned(), function);
             }
         }
         Ok(Symbols { machine, functions })
@@ -139,7 +101,7 @@ impl Symbols {
         self.functions.get(name)
     }
 
-    /// All that were found.
+    /// All that were found, in no certain order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Function)> {
         self.functions
             .iter()
@@ -147,8 +109,53 @@ impl Symbols {
     }
 }
 
-/// Has a file a section of that name? Reads little of it, so that many files can be asked; what is
-/// no ELF file has none.
+/// An ELF file of either byte order.
+type Elf<'data> = ElfFile64<'data, object::Endianness>;
+
+/// The processor whose code a file contains; its architecture if there are no probes for it.
+fn machine_of(file: &Elf<'_>) -> Result<Machine, Architecture> {
+    match file.architecture() {
+        Architecture::X86_64 => Ok(Machine::X86_64),
+        Architecture::Aarch64 => Ok(Machine::Aarch64),
+        other => Err(other),
+    }
+}
+
+/// Whether a symbol is a function or variable of this file.
+fn is_defined<'data>(symbol: &impl ObjectSymbol<'data>) -> bool {
+    use SymbolKind::{Data, Text, Unknown};
+    !symbol.is_undefined() && matches!(symbol.kind(), Text | Data | Unknown)
+}
+
+/// Where a symbol lies in the file `data`, from the segment that contains its address.
+fn function_of<'data>(
+    file: &Elf<'data>,
+    data: &[u8],
+    symbol: &impl ObjectSymbol<'data>,
+) -> Option<Function> {
+    let address = symbol.address();
+    file.segments().find_map(|segment| {
+        let offset = address.checked_sub(segment.address())?;
+        let (in_file, in_file_length) = segment.file_range();
+        // Code lies in the file; of a variable only the place matters.
+        let is_missing = offset >= in_file_length && symbol.kind() == SymbolKind::Text;
+        if offset >= segment.size() || is_missing {
+            return None;
+        }
+        let file_offset = in_file.saturating_add(offset);
+        let size = symbol.size().clamp(1, CODE_MAX);
+        let end = file_offset.saturating_add(size).min(data.len() as u64);
+        let code = data.get(file_offset as usize..end as usize);
+        Some(Function {
+            file_offset,
+            address,
+            code: code.unwrap_or_default().to_vec(),
+        })
+    })
+}
+
+/// Whether a file has a section of that name. Reads little of it, so that many files can be searched.
+/// A file that is not ELF has none.
 pub fn has_section(path: &Path, name: &str) -> bool {
     let Ok(file) = std::fs::File::open(path) else {
         return false;

@@ -1,9 +1,9 @@
 //! Late attach: names of endpoints and nodes that were created before the recording.
 //!
-//! rcl handles point to private structs, but somewhere in those stands the pointer to the public
-//! rmw struct, which has a shape of its own: a pointer to the middleware's identifier (a known
-//! text), a pointer to private data, a pointer to the topic or service name (text that starts
-//! with a slash). So the private layout need not be known.
+//! rcl handles point to private structs of unknown layout. Each of these contains a pointer to the
+//! public rmw struct, which has a shape of its own: a pointer to the middleware's identifier (a known
+//! text), a pointer to private data, a pointer to the topic or service name (text that starts with a
+//! slash). The search is for that shape.
 
 use crate::decode::WaitSet;
 use onbeat_trace::{EndpointKind, EventKind};
@@ -24,7 +24,7 @@ pub trait Memory {
     /// A text of up to 255 bytes that ends with a zero.
     fn text(&self, address: u64) -> Option<String> {
         let mut text = Vec::new();
-        // In small steps, so as not to run over the end of a mapping.
+        // In small steps that do not cross the end of a mapping.
         while text.len() < 256 {
             let mut piece = [0; 16];
             let at = address.checked_add(text.len() as u64)?;
@@ -46,7 +46,7 @@ pub trait Memory {
 
 /// The memory of a live process.
 pub struct ProcessMemory {
-    /// Its id.
+    /// The process.
     pub pid: u32,
 }
 
@@ -67,7 +67,7 @@ impl Memory for ProcessMemory {
     }
 }
 
-/// Words of a private rcl struct that are looked through.
+/// Words of a private rcl struct that are searched.
 const SEARCHED_WORDS: u64 = 128;
 
 /// The rmw handle and name behind an rcl handle (`rcl_X_t { rcl_X_impl_t * impl }`).
@@ -100,8 +100,8 @@ fn find_rmw(memory: &impl Memory, rcl: u64) -> Option<(u64, String)> {
     None
 }
 
-/// What a wait set tells: events for the endpoints found in it, and for the nodes whose parameter
-/// services show their names; and a count of handles that could not be resolved.
+/// Explores a wait set. Returns events for the endpoints in it and for the nodes whose parameter
+/// services show their names, and the number of handles that could not be resolved.
 pub fn explore(memory: &impl Memory, set: &WaitSet) -> (Vec<EventKind>, usize) {
     let mut events = Vec::new();
     let mut nodes = BTreeSet::new();
@@ -140,7 +140,7 @@ pub fn explore(memory: &impl Memory, set: &WaitSet) -> (Vec<EventKind>, usize) {
         node: 0,
         name: name.into(),
     });
-    // Nodes first, so that whoever reads in order knows them before their endpoints.
+    // Nodes first, so that a reader knows them before their endpoints.
     (named.chain(events).collect(), unresolved)
 }
 

@@ -1,4 +1,9 @@
-//! Names as ROS 2 and users write them: nodes, distributions, commands.
+//! Names as ROS 2 and users write them: files, nodes, distributions, commands.
+
+/// Last part of a path.
+pub fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
 
 /// Full name of a node.
 pub fn node_name(namespace: &str, name: &str) -> String {

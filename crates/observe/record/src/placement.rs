@@ -1,4 +1,4 @@
-//! Where in a function's entry block a uprobe is cheap: pure code bytes in, offset out.
+//! Finds the cheapest place for a uprobe in a function's entry block. Pure: code bytes in, offset out.
 //!
 //! A uprobe costs least on an instruction that the kernel emulates or on a 5-byte nop that it
 //! turns into a call; on any other instruction it must single-step a copy, which costs several
@@ -10,7 +10,7 @@ use iced_x86::{
     Register,
 };
 
-/// How a probe sits on its instruction.
+/// What the kernel does with a probe on an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Placement {
     /// A 5-byte nop, which the kernel replaces by a call (Linux 6.18).
@@ -37,11 +37,11 @@ impl Placement {
 pub struct Place {
     /// Offset from the function's first byte.
     pub offset: u64,
-    /// What it costs.
+    /// What the kernel does there, and so what a hit costs.
     pub placement: Placement,
 }
 
-/// The processor whose code is looked at.
+/// The processor whose code is decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Machine {
     /// x86-64.
@@ -113,7 +113,7 @@ fn kind_x86(instruction: &Instruction, bytes: &[u8], fast_nop: bool) -> Placemen
     }
 }
 
-/// Does the instruction write a register that carries an integer argument?
+/// Whether the instruction writes a register that carries an integer argument.
 fn writes_argument(info: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     const ARGUMENTS: [Register; 6] = [
         Register::RDI,

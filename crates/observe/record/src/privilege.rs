@@ -1,19 +1,21 @@
-//! Which privileges recording needs, and giving up the rest.
+//! Checks the privileges that recording needs, and gives up those that it needs no longer.
 
 use caps::{CapSet, Capability};
 use thiserror::Error;
 
 /// The privilege to record is missing.
 #[derive(Debug, Error)]
-#[error("recording needs {missing}: run it with sudo, or allow it once: sudo setcap {grant}+ep {program}")]
+#[error(
+    "recording needs {missing}: run it with sudo, or allow it once: sudo setcap {grant}+ep {program}"
+)]
 pub struct MissingPrivilege {
     missing: String,
     grant: &'static str,
     program: String,
 }
 
-/// What the recorder keeps once everything is attached: processes that start later bring
-/// libraries that have to be read and probed too.
+/// Kept once everything is attached: processes that start later bring libraries that have to be
+/// read and probed too.
 const KEPT: [Capability; 6] = [
     Capability::CAP_BPF,
     Capability::CAP_PERFMON,
@@ -26,7 +28,7 @@ const KEPT: [Capability; 6] = [
 const GRANT: &str = "cap_bpf,cap_perfmon,cap_sys_admin,cap_sys_ptrace,cap_dac_read_search,cap_kill";
 
 /// Runs `attempt` without CAP_SYS_ADMIN: newer kernels (6.15, and older ones with the fix) want
-/// it for uprobes, older ones are content with CAP_PERFMON.
+/// it for uprobes; CAP_PERFMON is enough for older ones.
 pub fn without_admin<T>(attempt: impl FnOnce() -> T) -> T {
     let had = caps::has_cap(None, CapSet::Effective, Capability::CAP_SYS_ADMIN).unwrap_or(false);
     let lowered = had && caps::drop(None, CapSet::Effective, Capability::CAP_SYS_ADMIN).is_ok();
@@ -38,7 +40,7 @@ pub fn without_admin<T>(attempt: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Can this process load and attach the probes?
+/// Checks that this process may load and attach the probes.
 pub fn check() -> Result<(), MissingPrivilege> {
     let has = |c| caps::has_cap(None, CapSet::Effective, c).unwrap_or(false);
     if has(Capability::CAP_SYS_ADMIN) {
@@ -61,8 +63,8 @@ pub fn check() -> Result<(), MissingPrivilege> {
     })
 }
 
-/// Gives up every capability but those that a running recorder still needs; `admin`: uprobes
-/// need CAP_SYS_ADMIN here. Returns the names of what is left.
+/// Gives up every capability that a running recorder does not need. `admin`: uprobes need
+/// CAP_SYS_ADMIN on this kernel. Returns the names of what is left.
 pub fn drop_unneeded(admin: bool) -> Vec<String> {
     let permitted = caps::read(None, CapSet::Permitted).unwrap_or_default();
     // A kernel before 5.8 or a container may have given us only CAP_SYS_ADMIN for BPF.
@@ -75,7 +77,7 @@ pub fn drop_unneeded(admin: bool) -> Vec<String> {
         .into_iter()
         .chain(admin.then_some(Capability::CAP_SYS_ADMIN));
     let keep: caps::CapsHashSet = kept.filter(|c| permitted.contains(c)).collect();
-    // Lowering one's own sets is always allowed; if it fails all the same we only keep more.
+    // A process may always lower its own sets. If it fails all the same, we only keep more.
     let _ = caps::clear(None, CapSet::Inheritable);
     let _ = caps::set(None, CapSet::Effective, &keep);
     let _ = caps::set(None, CapSet::Permitted, &keep);

@@ -284,7 +284,7 @@ fn a_killed_recorder_leaves_a_readable_trace_and_a_running_command(harness: &Har
             }
             assert!(
                 begin.elapsed() < Duration::from_secs(10),
-                "killed after {ms} ms: the command stands still"
+                "killed after {ms} ms: the command is still stopped"
             );
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -301,17 +301,17 @@ fn a_killed_recorder_leaves_a_readable_trace_and_a_running_command(harness: &Har
     }
 }
 
-/// What sudo does to a program: another environment, root's rights, and the user's ids in variables.
+/// sudo gives a program another environment, root's rights, and the user's ids in variables.
 fn under_sudo_the_trace_and_the_command_are_the_users(harness: &Harness) {
     use std::os::unix::fs::{symlink, MetadataExt, PermissionsExt};
     // SAFETY: cannot fail.
     if unsafe { libc::geteuid() } != 0 {
-        println!("not root: the recorder runs as the user already");
+        println!("        not root: there is no sudo to tell apart");
         return;
     }
     let directory = harness.dir.path();
     std::fs::set_permissions(directory, PermissionsExt::from_mode(0o755)).expect("a directory");
-    // The shell stands for sudo: what it was started with is the user's, what it starts has little of it.
+    // A shell plays sudo: it was started with the user's environment, and passes on little of it.
     let sudo = directory.join("sudo");
     symlink("/bin/sh", &sudo).expect("a link");
     let recorder = std::env::current_exe().expect("this program");

@@ -1,8 +1,7 @@
 //! The command that is recorded: started for the user, stopped in time, never left suspended.
 //!
-//! SIGSTOP suspends a process of the command for the moment in which probes are attached to a library
-//! that it has just loaded. Should the recorder be killed in that moment, the guard, a process of its
-//! own, resumes it.
+//! SIGSTOP suspends a process of the command while probes are attached to a library that it has just
+//! loaded. If the recorder is killed in that moment, the guard, a process of its own, resumes it.
 
 mod guard;
 pub mod user;
@@ -44,9 +43,9 @@ pub struct RecordedCommand {
 }
 
 impl RecordedCommand {
-    /// Starts a command (program and arguments). Under sudo it runs as the invoking user with that
-    /// user's groups and environment, as if there were no recorder. With `to_stderr` it prints to our
-    /// standard error.
+    /// Starts a command (program and arguments). Under sudo it runs as the invoking user, with that
+    /// user's groups and environment, as if there were no recorder. With `to_stderr` it prints to
+    /// our standard error.
     pub fn start(words: &[String], to_stderr: bool) -> Result<RecordedCommand, CommandStartError> {
         let mut guard = Guard::start().map_err(CommandStartError::Guard)?;
         let program = words.first().cloned().unwrap_or_default();
@@ -85,8 +84,8 @@ impl RecordedCommand {
         self.ending.is_some()
     }
 
-    /// Asks it to end: SIGINT, after a while SIGTERM, then SIGKILL. To be called again and again until
-    /// it has ended. `interrupted`: the reason is a SIGINT that we got ourselves.
+    /// Asks it to end: SIGINT, after a while SIGTERM, then SIGKILL. To be called repeatedly until it
+    /// has ended. `interrupted`: the reason is a SIGINT that we got ourselves.
     pub fn ask_to_end(&mut self, interrupted: bool) {
         let (since, last) = *self.ending.get_or_insert((Instant::now(), 0));
         let next = match (last, since.elapsed()) {

@@ -1,7 +1,8 @@
-//! On whose behalf we run: the user behind sudo, and the environment he would have without us.
+//! The user behind sudo, and the environment that this user's programs would have without us.
 //!
-//! sudo replaces PATH and most variables, and the loader takes LD_LIBRARY_PATH and its like from every
-//! program that gains privileges. What a process was started with can still be read from the kernel.
+//! sudo replaces PATH and most variables, and the loader removes LD_LIBRARY_PATH and its like from
+//! every program that gains privileges. The kernel still has the environment that a process was
+//! started with.
 
 use std::ffi::{CString, OsString};
 use std::fs::Permissions;
@@ -13,7 +14,7 @@ pub type Environment = Vec<onbeat_proc::Variable>;
 
 /// The user on whose behalf sudo runs us.
 pub struct User {
-    /// User.
+    /// User id, never 0.
     pub uid: u32,
     /// Its first group.
     pub gid: u32,
@@ -43,8 +44,8 @@ pub fn invoking() -> Option<User> {
     })
 }
 
-/// The environment that our user's programs have, where it is not ours: under sudo that with which
-/// sudo was started; with file capabilities ours before the loader took away from it.
+/// The environment of our user's programs, where it is not ours: under sudo the one that sudo was
+/// started with; with file capabilities ours before the loader removed variables.
 pub fn environment() -> Option<Environment> {
     if invoking().is_some() {
         let sudo = sudo_process()?;
@@ -64,8 +65,8 @@ pub fn variable(name: &str) -> Option<OsString> {
     theirs.map(|(_, v)| v).or_else(|| std::env::var_os(name))
 }
 
-/// A directory of the invoking user's into which we can go on writing without the right to write anywhere:
-/// its group is root's as long as this lives.
+/// A directory of the invoking user into which we can write without the right to write everywhere: its
+/// group is root's as long as this lives.
 pub struct SharedDirectory {
     directory: PathBuf,
     uid: u32,
@@ -85,7 +86,7 @@ impl SharedDirectory {
             gid: if made_by_us { user.gid } else { meta.gid() },
             mode: meta.mode() & 0o7777,
         };
-        // One that stays root's is still readable.
+        // If it fails, the directory stays root's: still readable.
         let _ = std::os::unix::fs::chown(directory, Some(0), Some(0));
         let _ = std::fs::set_permissions(directory, Permissions::from_mode(shared.mode | 0o070));
         let _ = std::os::unix::fs::chown(directory, Some(shared.uid), None);
@@ -95,7 +96,7 @@ impl SharedDirectory {
 
 impl Drop for SharedDirectory {
     fn drop(&mut self) {
-        // Its mode can be changed by its owner alone: we may have given up the right to change others'.
+        // Only its owner can change its mode: we may have given up the right to change others'.
         let _ = std::os::unix::fs::chown(&self.directory, Some(0), None);
         let _ = std::fs::set_permissions(&self.directory, Permissions::from_mode(self.mode));
         let _ = std::os::unix::fs::chown(&self.directory, Some(self.uid), Some(self.gid));
@@ -109,7 +110,7 @@ pub fn give_to(file: &Path) {
     }
 }
 
-/// The sudo that started us: with a terminal of its own for us it is there twice.
+/// The sudo that started us. When sudo gives us a terminal of our own, it runs twice.
 fn sudo_process() -> Option<u32> {
     let is_sudo =
         |&pid: &u32| onbeat_proc::thread_name(pid, pid).is_some_and(|name| name == "sudo");
@@ -117,15 +118,15 @@ fn sudo_process() -> Option<u32> {
     Some(onbeat_proc::parent(first).filter(is_sudo).unwrap_or(first))
 }
 
-/// Theirs, and what was added on sudo's command line.
-fn merged(mut theirs: Environment, ours: Environment) -> Environment {
+/// The user's variables, and those that were added on sudo's command line.
+fn merged(mut users: Environment, ours: Environment) -> Environment {
     for (name, value) in ours {
         let sudos = name.as_encoded_bytes().starts_with(b"SUDO_");
-        if !sudos && !theirs.iter().any(|(n, _)| *n == name) {
-            theirs.push((name, value));
+        if !sudos && !users.iter().any(|(n, _)| *n == name) {
+            users.push((name, value));
         }
     }
-    theirs
+    users
 }
 
 /// Home directory of a user, from the passwd file.

@@ -162,8 +162,8 @@ impl Kernel {
             .update(pid, |flags| flags & !(PROCESS_MARKED as u8));
     }
 
-    /// Marks a process that made endpoints before its probes were in place: their names are recovered
-    /// as they are used. To be called before probes are attached for it.
+    /// Marks a process that made endpoints before its probes were in place: their names are
+    /// recovered as they are used. To be called before probes are attached for it.
     pub fn mark_late(&self, pid: u32) {
         self.flags.update(pid, |flags| flags | PROCESS_LATE as u8);
     }
@@ -194,7 +194,7 @@ impl Kernel {
     }
 }
 
-/// libbpf's errors come back as values; its whole log is for a user who asks for it.
+/// Shows libbpf's log to a user who asks for it; errors come back as values.
 fn set_log() {
     fn print(_: libbpf_rs::PrintLevel, text: String) {
         eprint!("{text}");

@@ -1,14 +1,10 @@
 //! Which files are worth probing: of processes, and of installations of ROS 2.
 
 use crate::command::user;
+use crate::names::file_name;
 use crate::probes::Library;
 use onbeat_proc::maps::{executable, mapped_files, MappedFile};
 use std::path::{Path, PathBuf};
-
-/// Last part of a path.
-pub fn file_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
-}
 
 /// Whether this is a library of the probe table.
 pub fn is_known(path: &str) -> bool {
@@ -26,7 +22,7 @@ pub fn is_loader(path: &str) -> bool {
     name.starts_with("ld-linux") || name.starts_with("ld-2.")
 }
 
-/// Programs and libraries that never hold template instances of message_filters.
+/// Programs and libraries that never contain template instances of message_filters.
 fn is_system_file(path: &str) -> bool {
     let name = file_name(path);
     path.starts_with("/usr/lib/")

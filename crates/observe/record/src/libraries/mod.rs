@@ -3,10 +3,11 @@
 
 mod files;
 
-pub use files::{file_name, installations};
+pub use files::installations;
 
 use crate::elf::{has_section, Function, Symbols};
 use crate::kernel::{Kernel, Uprobe};
+use crate::names::file_name;
 use crate::placement::{entry, place, Place, Placement};
 use crate::privilege;
 use crate::probes::{
@@ -33,7 +34,7 @@ pub enum PlacementPolicy {
     Entry,
 }
 
-/// Every probe in user space, by the file it sits in.
+/// Every probe in user space.
 pub struct Libraries {
     policy: PlacementPolicy,
     /// Files that were probed, by device and inode.
@@ -117,7 +118,7 @@ impl Libraries {
         }
     }
 
-    /// The number of the next probe; 0 stands for none.
+    /// The number of the next probe; 0 means none.
     fn next_number(&self) -> u32 {
         self.probes.len() as u32 + 1
     }
@@ -181,7 +182,9 @@ impl Libraries {
             symbol: LOADER_STATE,
             offset: 0,
             placement: Placement::Stepped.name(),
-            consequence: "processes that load ROS 2 later are found only by their hits in libraries known already",
+            consequence:
+                "processes that load ROS 2 later are found only by their hits in libraries \
+                          known already",
         };
         self.keep(site, attached);
     }
@@ -413,7 +416,7 @@ impl Libraries {
         attached
     }
 
-    /// Where in a function its probe sits.
+    /// The place of a function's probe.
     fn place(&self, kernel: &Kernel, symbols: &Symbols, function: &Function) -> Place {
         let place_by_policy = match self.policy {
             PlacementPolicy::Cheapest => place,

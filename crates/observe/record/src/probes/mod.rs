@@ -1,6 +1,18 @@
 //! What is probed where, in which distribution, and what is missing without it.
 //!
-//! A new distribution or middleware is a change here and in `bpf/ros.h`, not in the recorder.
+//! A new distribution or middleware is a change here, not in the recorder. To add a probe for a
+//! function `rcl_example(handle, value)`:
+//!
+//! 1. `records/records.table`: `event example = 56 { handle: u64, value: u64 }`. The event is a
+//!    variant of `EventKind` with the same fields; a new one also needs its line in the table of
+//!    onbeat-trace and in docs/trace-format.md.
+//! 2. `bpf/ros.h`: `COPY2(on_example, example, handle, value)`, or a program of its own where more
+//!    than copying is to be done.
+//! 3. `probes/table.rs`: a row with the library, the symbol, the program, and what the model lacks
+//!    without the probe.
+//!
+//! `cargo test -p onbeat-record` fails when one of them is missing; `--test recorder` runs the
+//! programs on the kernel.
 
 mod table;
 
@@ -31,7 +43,7 @@ impl Distribution {
         }
     }
 
-    /// Tells the generation from what `libtracetools.so` exports.
+    /// The generation whose functions `libtracetools.so` exports.
     pub fn of_tracetools(exports: impl Fn(&str) -> bool) -> Distribution {
         if exports("ros_trace_rmw_take_request") {
             Distribution::Kilted
@@ -45,7 +57,7 @@ impl Distribution {
     }
 }
 
-/// A library that probes sit in.
+/// A library that is probed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Library {
     /// `libtracetools.so`
@@ -57,14 +69,15 @@ pub enum Library {
     Rmw,
     /// `librclcpp.so`
     Rclcpp,
-    /// A program or library with onbeat-flow's executors in it, told by its [`FLOW_NOTE`].
+    /// A program or library with onbeat-flow's executors, known by its [`FLOW_NOTE`].
     Flow,
 }
 
 impl Library {
-    /// Which library a path stands for, by its last part. Versioned names (`librcl.so.1`) count too.
+    /// The library that a path names, by its last part. Versioned names (`librcl.so.1`) count
+    /// too.
     pub fn of_path(path: &str) -> Option<Library> {
-        let name = crate::libraries::file_name(path);
+        let name = crate::names::file_name(path);
         let stem = match name.find(".so") {
             Some(at)
                 if name[at + 3..]
@@ -97,9 +110,9 @@ impl Library {
 pub struct Probe {
     /// Name of the event in manifests.
     pub name: &'static str,
-    /// Where.
+    /// The library that has the function.
     pub library: Library,
-    /// Candidate symbols.
+    /// The function's candidate symbols, best first.
     pub symbols: &'static [&'static str],
     /// Attach to all symbols that exist (true) or to the first (false).
     pub all: bool,
@@ -109,14 +122,14 @@ pub struct Probe {
     pub return_program: Option<&'static str>,
     /// Oldest distribution that this row is for.
     pub since: Distribution,
-    /// First distribution that it is not for any more.
+    /// First distribution that it is no longer for.
     pub until: Option<Distribution>,
     /// What the model lacks without it.
     pub consequence: &'static str,
 }
 
 impl Probe {
-    /// Is this row for that distribution?
+    /// Whether this row is for that distribution.
     pub fn applies_to(&self, distribution: Distribution) -> bool {
         distribution >= self.since && self.until.is_none_or(|until| distribution < until)
     }
@@ -133,9 +146,9 @@ pub struct KernelProbe {
     pub consequence: &'static str,
 }
 
-/// Variable in which a file that holds onbeat-flow wants its probes counted.
+/// Variable in which onbeat-flow has the kernel count its probes.
 pub const FLOW_COUNTER: &str = "onbeat_flow_watched";
-/// Section by which a file is known that holds onbeat-flow's executors.
+/// Section that marks a file with onbeat-flow's executors.
 pub const FLOW_NOTE: &str = ".note.onbeat";
 
 /// Name prefix of `message_filters::Synchronizer<...>` members, and what marks its input
@@ -224,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn generations_are_told_apart_by_their_exports() {
+    fn generations_differ_by_their_exports() {
         let of = |exports: &[&str]| Distribution::of_tracetools(|s| exports.contains(&s));
         assert_eq!(of(&["ros_trace_callback_start"]), Distribution::Humble);
         assert_eq!(

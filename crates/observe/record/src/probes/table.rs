@@ -1,11 +1,9 @@
-//! The rows: every probe in user space and in the kernel.
-//!
-//! To add one: a row here, and a program in `bpf/ros.h`. Where the program has a record of its own,
-//! a line in `records/records.table` describes that.
+//! The rows: every probe in user space and in the kernel. The module above says how to add one.
 
 use super::{Distribution, KernelProbe, Library, Probe};
 use Distribution::{Jazzy, Kilted};
 
+// What the model lacks without a probe.
 const NO_NAMES: &str = "nodes or endpoints created from here on have no name";
 const NO_CALLBACK: &str = "callbacks of this type are missing";
 const NO_EDGE: &str = "edges and chains over this kind of communication are missing";
@@ -15,7 +13,10 @@ const NO_TASK: &str = "tasks of onbeat-flow are missing";
 const INTRA: &str = "intra-process edges are missing";
 
 macro_rules! row {
-    ($name:literal, $lib:ident, [$($symbol:literal),+], $program:literal, $why:expr $(, $field:ident = $value:expr)*) => {
+    (
+        $name:literal, $lib:ident, [$($symbol:literal),+], $program:literal, $why:expr
+        $(, $field:ident = $value:expr)*
+    ) => {
         Probe {
             $($field: $value,)*
             ..Probe {

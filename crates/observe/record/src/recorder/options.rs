@@ -24,7 +24,7 @@ pub struct RecordOptions {
     pub max_segments: Option<usize>,
     /// How often a block is ended. A recorder that is killed loses no more than this.
     pub flush_every: Duration,
-    /// Where in a function probes sit.
+    /// How probes are placed within a function.
     pub placement: PlacementPolicy,
     /// Keep the privileges that recording no longer needs once the probes are attached: for a
     /// caller that changes the machine while it records.

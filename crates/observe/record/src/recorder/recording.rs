@@ -111,7 +111,7 @@ impl Recording {
         }
     }
 
-    /// Probes processes that run already. All are marked late before the first probe sits.
+    /// Probes processes that run already. All are marked late before the first probe is attached.
     fn probe_running(&mut self, mut pids: Vec<u32>) {
         pids.retain(|&pid| {
             self.libraries.is_traceable(pid, false) || self.libraries.has_flow(pid, false)

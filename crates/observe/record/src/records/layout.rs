@@ -34,7 +34,7 @@ pub struct Enum {
 pub struct Record {
     /// As in the table and in manifests.
     pub name: String,
-    /// The kind, as it stands in the record's head.
+    /// The kind, in the record's head.
     pub number: u64,
     /// The event that the record becomes; `None` for a message to the recorder.
     pub event: Option<String>,
@@ -265,7 +265,7 @@ impl Table {
                 name.to_uppercase()
             );
         }
-        *rust += "}\n/// Name of a record, as it stands in manifests.\n\
+        *rust += "}\n/// Name of a record in manifests.\n\
                   pub fn name(kind: u16) -> &'static str {\n    match kind {\n";
         for r in &self.records {
             let _ = writeln!(rust, "        {} => \"{}\",", r.number, r.name);

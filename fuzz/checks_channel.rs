@@ -1,5 +1,5 @@
-//! What must hold of a channel whose memory somebody else writes into: shared by the fuzz target and
-//! by the test that replays its corpus.
+//! Guarantees of a channel whose memory another process overwrites. The fuzz target and the test that
+//! replays its corpus share this file.
 use onbeat_flow::clock::now_ns;
 use onbeat_flow::region::{Region, ALIGN};
 use onbeat_flow::{Channel, Options, Policy};
@@ -8,47 +8,47 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// Memory with a way in beside the channel.
-struct Open {
+/// Memory that the test can overwrite beside the channel.
+struct OpenMemory {
     base: NonNull<u8>,
     layout: Layout,
     places: [AtomicBool; 65],
 }
 
-// SAFETY: owned memory, touched as atomics, or under the channel's rules.
-unsafe impl Send for Open {}
+// SAFETY: owned memory, accessed as atomics, or under the channel's rules.
+unsafe impl Send for OpenMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Open {}
+unsafe impl Sync for OpenMemory {}
 
-impl Open {
-    fn new(size: usize) -> Open {
+impl OpenMemory {
+    fn new(size: usize) -> OpenMemory {
         let layout = Layout::from_size_align(size.next_multiple_of(ALIGN), ALIGN).expect("small");
         // SAFETY: the size is not 0.
         let base = NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory");
-        Open {
+        OpenMemory {
             base,
             layout,
             places: [const { AtomicBool::new(false) }; 65],
         }
     }
 
-    /// Writes a word somewhere.
-    fn write(&self, at: usize, word: u64) {
-        let at = at % (self.layout.size() / 8) * 8;
+    /// Writes a word. Any offset leads to one.
+    fn write(&self, offset: usize, word: u64) {
+        let offset = offset % (self.layout.size() / 8) * 8;
         // SAFETY: inside and aligned.
-        let place = unsafe { self.base.add(at).cast::<AtomicU64>().as_ref() };
-        place.store(word, Ordering::Relaxed);
+        let target = unsafe { self.base.add(offset).cast::<AtomicU64>().as_ref() };
+        target.store(word, Ordering::Relaxed);
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenMemory {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout.
         unsafe { dealloc(self.base.as_ptr(), self.layout) };
     }
 }
 
-struct Handle(Arc<Open>);
+struct Handle(Arc<OpenMemory>);
 
 // SAFETY: allocated zeroed with this alignment and size, and kept by the handle.
 unsafe impl Region for Handle {
@@ -72,8 +72,8 @@ unsafe impl Region for Handle {
     }
 }
 
-/// A program for a channel: each step is a byte, those that write take a place and a word. Nothing
-/// panics, reads elsewhere or goes on for ever.
+/// Runs a program on a channel: each step is a byte; steps that write take an offset and a word. No step
+/// may panic, access other memory or run for ever.
 pub fn channel(data: &[u8]) {
     let mut bytes = data.iter().copied();
     let policy = match bytes.next().unwrap_or(0) % 5 {
@@ -90,7 +90,7 @@ pub fn channel(data: &[u8]) {
         expected: 0,
         ..Options::new(policy, 32)
     };
-    let memory = Arc::new(Open::new(options.memory_bytes().expect("small")));
+    let memory = Arc::new(OpenMemory::new(options.memory_bytes().expect("small")));
     let region = || Box::new(Handle(Arc::clone(&memory)));
     let channel = Channel::format(region(), options).expect("large enough");
     let (mut producer, mut consumer) = (channel.producer().ok(), channel.consumer().ok());
@@ -122,13 +122,13 @@ pub fn channel(data: &[u8]) {
             (6, _, Some(_)) => consumer = None,
             (7, ..) => {
                 if let Ok(other) = Channel::open(region(), None) {
-                    // The memory may say anything; what it says is what is used, or refused.
+                    // The memory may contain any options; impossible ones must have been refused.
                     assert!(other.options().memory_bytes().is_ok());
                     other.consumers();
                 }
             }
             _ => {
-                let at = usize::from(next()) | usize::from(next()) << 8;
+                let offset = usize::from(next()) | usize::from(next()) << 8;
                 let low = u64::from(next());
                 let word = match step % 4 {
                     0 => low,
@@ -136,7 +136,7 @@ pub fn channel(data: &[u8]) {
                     2 => low << 32,
                     _ => 1 << (low % 64),
                 };
-                memory.write(at, word);
+                memory.write(offset, word);
             }
         }
         channel.stats();

@@ -1,5 +1,5 @@
-//! A pipeline that knows its own timing, to be recorded: what `onbeat model` makes of the recording
-//! is compared with what this writes.
+//! A pipeline that measures its own timing while it is recorded. A test compares the model of the
+//! recording with the values that this program writes.
 //!
 //! usage: pipeline chain|graph|priority SECONDS TRUTH.json
 
@@ -11,12 +11,13 @@ use onbeat_flow::priority::Priorities;
 use onbeat_flow::task::{Task, TaskOptions, TaskResult};
 use onbeat_flow::thread::ThreadOptions;
 use onbeat_flow::Waker;
+use onbeat_time::clock::thread_cpu_ns;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const PERIOD_NS: u64 = 20_000_000;
-/// Name, what it burns, and what it gets its inputs from.
+/// Name, execution time in ns, and the tasks that its inputs come from.
 const TASKS: [(&str, u64, &[usize]); 5] = [
     ("lidar", 1_000_000, &[]),
     ("filter", 3_000_000, &[0]),
@@ -25,24 +26,30 @@ const TASKS: [(&str, u64, &[usize]); 5] = [
     ("brake", 1_000_000, &[3]),
 ];
 
-/// CPU time of the calling thread in ns.
-fn cpu_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is valid for the call, and the clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// What the tasks know of themselves.
+/// What the tasks measure.
 #[derive(Default)]
 struct Truth {
-    /// Start of the lidar's execution that the next one will take; by its number.
+    /// Start of each execution of the lidar.
     starts_ns: Vec<AtomicU64>,
+    /// Of each execution, by task.
     cpu_ns: [Mutex<Vec<u64>>; TASKS.len()],
+    /// From the start of the lidar's execution to the end of the last task's.
     latency_ns: Mutex<Vec<u64>>,
+}
+
+impl Truth {
+    fn to_json(&self) -> String {
+        let tasks: Vec<String> = TASKS
+            .iter()
+            .zip(&self.cpu_ns)
+            .map(|(t, cpu)| format!("\"{}\": {:?}", t.0, cpu.lock().unwrap()))
+            .collect();
+        let latency = self.latency_ns.lock().unwrap();
+        format!(
+            "{{\"cpu_ns\": {{{}}}, \"latency_ns\": {latency:?}}}\n",
+            tasks.join(", ")
+        )
+    }
 }
 
 fn options(task: usize) -> TaskOptions {
@@ -60,16 +67,19 @@ fn code(task: usize, truth: &Arc<Truth>) -> impl FnMut() -> TaskResult + Send + 
     let truth = Arc::clone(truth);
     let mut executions = 0;
     move || {
-        let begin = cpu_ns();
+        let begin = thread_cpu_ns();
         if task == 0 {
             truth.starts_ns[executions].store(now_ns(), Ordering::Release);
         }
-        while cpu_ns() - begin < TASKS[task].1 {}
+        while thread_cpu_ns() - begin < TASKS[task].1 {}
         if task + 1 == TASKS.len() {
             let start_ns = truth.starts_ns[executions].load(Ordering::Acquire);
             truth.latency_ns.lock().unwrap().push(now_ns() - start_ns);
         }
-        truth.cpu_ns[task].lock().unwrap().push(cpu_ns() - begin);
+        truth.cpu_ns[task]
+            .lock()
+            .unwrap()
+            .push(thread_cpu_ns() - begin);
         executions += 1;
         TaskResult::Output
     }
@@ -79,7 +89,76 @@ fn threads() -> Vec<ThreadOptions> {
     ["a", "b"].map(ThreadOptions::new).to_vec()
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// The same task for a graph or by priority.
+fn task(task: usize, truth: &Arc<Truth>) -> Task<()> {
+    let (name, cost_ns, _) = TASKS[task];
+    let mut code = code(task, truth);
+    Task::new(name, options(task), (), move |()| code()).cost(cost_ns)
+}
+
+/// Sending task, receiving task and input of each connection.
+fn connections() -> impl Iterator<Item = (usize, usize, usize)> {
+    let tasks = TASKS.iter().enumerate();
+    tasks.flat_map(|(to, t)| t.2.iter().enumerate().map(move |(n, &from)| (from, to, n)))
+}
+
+type Failure = Box<dyn std::error::Error>;
+
+fn run_chain(truth: &Arc<Truth>, duration: Duration) -> Result<(), Failure> {
+    let mut chain = Chain::named("car", ());
+    let mut ids = Vec::new();
+    for (t, it) in TASKS.iter().enumerate() {
+        let mut code = code(t, truth);
+        ids.push(chain.task(it.0, options(t), move |()| code())?);
+    }
+    for (from, to, input) in connections() {
+        chain.connect(ids[from], ids[to], input)?;
+    }
+    let (waker, stop) = (Waker::new(), Arc::new(AtomicBool::new(false)));
+    let (end, sleeper) = (Arc::clone(&stop), waker.clone());
+    let timer = std::thread::spawn(move || {
+        std::thread::sleep(duration);
+        end.store(true, Ordering::Release);
+        sleeper.wake();
+    });
+    chain.run(&waker, &stop);
+    stop.store(false, Ordering::Release);
+    chain.drain(&waker, &stop);
+    timer.join().map_err(|_| "the timer has panicked")?;
+    Ok(())
+}
+
+fn run_graph(truth: &Arc<Truth>, duration: Duration) -> Result<(), Failure> {
+    let mut graph = Graph::new("car", threads());
+    let mut ids = Vec::new();
+    for t in 0..TASKS.len() {
+        ids.push(graph.task(task(t, truth))?);
+    }
+    for (from, to, input) in connections() {
+        graph.connect(ids[from], ids[to], input)?;
+    }
+    let mut running = graph.start()?;
+    std::thread::sleep(duration);
+    running.drain(None)?;
+    Ok(())
+}
+
+fn run_by_priority(truth: &Arc<Truth>, duration: Duration) -> Result<(), Failure> {
+    let mut tasks = Priorities::new("car", threads());
+    let mut ids = Vec::new();
+    for t in 0..TASKS.len() {
+        ids.push(tasks.task(t % 2, t as u32, task(t, truth))?);
+    }
+    for (from, to, input) in connections() {
+        tasks.connect(ids[from], ids[to], input)?;
+    }
+    let mut running = tasks.start()?;
+    std::thread::sleep(duration);
+    running.drain(None)?;
+    Ok(())
+}
+
+fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().collect();
     let [_, kind, seconds, path] = &words[..] else {
         return Err("usage: pipeline chain|graph|priority SECONDS TRUTH.json".into());
@@ -90,77 +169,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         starts_ns: (0..most).map(|_| AtomicU64::new(0)).collect(),
         ..Truth::default()
     });
-    let task = |t: usize| {
-        let mut code = code(t, &truth);
-        Task::new(TASKS[t].0, options(t), (), move |()| code()).cost(TASKS[t].1)
-    };
-    let edges = TASKS
-        .iter()
-        .enumerate()
-        .flat_map(|(to, t)| t.2.iter().enumerate().map(move |(n, &from)| (from, to, n)));
     match kind.as_str() {
-        "chain" => {
-            let mut chain = Chain::named("car", ());
-            let mut ids = Vec::new();
-            for (t, it) in TASKS.iter().enumerate() {
-                let mut code = code(t, &truth);
-                ids.push(chain.task(it.0, options(t), move |()| code())?);
-            }
-            for (from, to, input) in edges {
-                chain.connect(ids[from], ids[to], input)?;
-            }
-            let (waker, stop) = (Waker::new(), Arc::new(AtomicBool::new(false)));
-            let (end, place) = (Arc::clone(&stop), waker.clone());
-            let timer = std::thread::spawn(move || {
-                std::thread::sleep(duration);
-                end.store(true, Ordering::Release);
-                place.wake();
-            });
-            chain.run(&waker, &stop);
-            stop.store(false, Ordering::Release);
-            chain.drain(&waker, &stop);
-            timer.join().map_err(|_| "the timer has panicked")?;
-        }
-        "graph" => {
-            let mut graph = Graph::new("car", threads());
-            let mut ids = Vec::new();
-            for t in 0..TASKS.len() {
-                ids.push(graph.task(task(t))?);
-            }
-            for (from, to, input) in edges {
-                graph.connect(ids[from], ids[to], input)?;
-            }
-            let mut running = graph.start()?;
-            std::thread::sleep(duration);
-            running.drain(None)?;
-        }
-        "priority" => {
-            let mut tasks = Priorities::new("car", threads());
-            let mut ids = Vec::new();
-            for t in 0..TASKS.len() {
-                ids.push(tasks.task(t % 2, t as u32, task(t))?);
-            }
-            for (from, to, input) in edges {
-                tasks.connect(ids[from], ids[to], input)?;
-            }
-            let mut running = tasks.start()?;
-            std::thread::sleep(duration);
-            running.drain(None)?;
-        }
+        "chain" => run_chain(&truth, duration)?,
+        "graph" => run_graph(&truth, duration)?,
+        "priority" => run_by_priority(&truth, duration)?,
         other => {
             return Err(format!("no executor '{other}': take chain, graph or priority").into())
         }
     }
-    let tasks: Vec<String> = TASKS
-        .iter()
-        .zip(&truth.cpu_ns)
-        .map(|(t, cpu)| format!("\"{}\": {:?}", t.0, cpu.lock().unwrap()))
-        .collect();
-    let latency = truth.latency_ns.lock().unwrap();
-    let text = format!(
-        "{{\"cpu_ns\": {{{}}}, \"latency_ns\": {latency:?}}}\n",
-        tasks.join(", ")
-    );
-    std::fs::write(path, text)?;
+    std::fs::write(path, truth.to_json())?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Replays the fuzzer's corpus of programs for channels, without a fuzzer.
+//! Replays the fuzzer's corpus of programs for channels, without the fuzzer.
 #[path = "../../../../fuzz/checks_channel.rs"]
 mod checks;
 

@@ -1,5 +1,5 @@
-//! On the steady path nothing is allocated and no system call is made: counted by an allocator, and
-//! by a kernel that ends whoever makes one.
+//! On the steady path nothing is allocated, and no system call is made: an allocator counts, and the
+//! kernel kills a process that makes a system call.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use onbeat_flow::activation::{Input, Schedule};
@@ -20,7 +20,7 @@ struct Counting;
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Whether this thread's allocations count.
+    /// This thread's allocations count.
     static WATCHED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -40,7 +40,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Ten tasks, each behind the one before, with a period and a deadline at the first.
+/// Ten tasks, each behind the one before. The first has a period and a deadline.
 fn chain() -> Chain<u64> {
     let mut chain = Chain::new(0);
     let first = TaskOptions {
@@ -89,12 +89,12 @@ fn ends() -> Vec<(Producer, Consumer)> {
 
 fn work(chain: &mut Chain<u64>, ends: &mut [(Producer, Consumer)], rounds: u64) -> bool {
     let begin = *chain.state();
-    let from = begin; // each step needs a time of its own
+    let from = begin; // each step needs its own time
     for i in 0..rounds {
         chain.step(from + i);
         for (producer, consumer) in ends.iter_mut() {
             for size in [1, 64, 1000] {
-                let mut loan = producer.loan(size).expect("nothing is held");
+                let mut loan = producer.loan(size).expect("no item is in use");
                 loan[0] = i as u8;
                 loan.send().unwrap();
                 let item = consumer.receive().expect("it was sent");
@@ -107,8 +107,8 @@ fn work(chain: &mut Chain<u64>, ends: &mut [(Producer, Consumer)], rounds: u64) 
     *chain.state() - begin == 9 * rounds
 }
 
-/// From here on the thread (or process) may end; any other system call ends it. (Seccomp's strict
-/// mode would also take the time stamp counter away, and with it the clock.)
+/// From here on the thread (or process) may end; any other system call kills it. (Seccomp's strict
+/// mode would also forbid the time stamp counter, and with it the clock.)
 fn forbid_system_calls() -> bool {
     const LOAD_NUMBER: u16 = 0x20;
     const IF_EQUAL: u16 = 0x15;
@@ -131,16 +131,33 @@ fn forbid_system_calls() -> bool {
     }
 }
 
-/// The same tasks as a graph or by priority, behind a source that has `rounds` items: on two threads
-/// by turns, or all on one. The first task calls `begin` in its first execution and `end` in its
-/// last. From its first execution on each thread is watched.
-fn executor(
-    by_priority: bool,
-    threads: usize,
-    rounds: u64,
+/// What the first task of an executor does: in its first execution, and in its last.
+#[derive(Clone, Copy)]
+struct Hooks {
     begin: fn(),
     end: fn(),
-) -> (Running, TaskId) {
+}
+
+/// The first task: has `rounds` items, and calls the hooks.
+fn source(options: TaskOptions, rounds: u64, hooks: Hooks) -> Task<u64> {
+    let run = move |left: &mut u64| {
+        WATCHED.set(true);
+        if *left == rounds {
+            (hooks.begin)();
+        }
+        *left -= 1;
+        if *left == 0 {
+            (hooks.end)();
+        }
+        TaskResult::Output
+    };
+    // One item at a time, so that the other thread sleeps and is woken each time.
+    Task::new("0", options, rounds, run).feed(0, |left| u32::from(*left > 0))
+}
+
+/// Ten tasks, each behind the one before, as a graph or by priority. They are on the threads in turn.
+/// From its first execution on each thread's allocations count.
+fn executor(by_priority: bool, threads: usize, rounds: u64, hooks: Hooks) -> (Running, TaskId) {
     let options = (0..threads).map(|t| ThreadOptions::new(&t.to_string()));
     let options: Vec<_> = options.collect();
     let mut graph = Graph::new("graph", options.clone());
@@ -148,24 +165,11 @@ fn executor(
     let mut before = None;
     for i in 0..10 {
         let options = TaskOptions {
-            inputs: vec![Input::EACH],
             deadline_ns: Some(1_000_000_000),
-            ..TaskOptions::default()
+            ..TaskOptions::each(1)
         };
         let task = if before.is_none() {
-            let run = move |left: &mut u64| {
-                WATCHED.set(true);
-                if *left == rounds {
-                    begin();
-                }
-                *left -= 1;
-                if *left == 0 {
-                    end();
-                }
-                TaskResult::Output
-            };
-            // One at a time, so that the one that sleeps is woken each time.
-            Task::new("0", options, rounds, run).feed(0, |left| u32::from(*left > 0))
+            source(options, rounds, hooks)
         } else {
             Task::new(&i.to_string(), options, 0, |_| {
                 WATCHED.set(true);
@@ -196,38 +200,41 @@ fn executor(
 
 #[test]
 fn executors_allocate_nothing_on_their_threads() {
-    // What is allocated while a thread ends is not counted: `end` is called before.
+    // Allocations while a thread ends do not count: `end` is called before.
     static AT_END: AtomicU64 = AtomicU64::new(u64::MAX);
     for by_priority in [false, true] {
         let end = || AT_END.store(ALLOCATIONS.load(Ordering::Relaxed), Ordering::Relaxed);
         let before = ALLOCATIONS.load(Ordering::Relaxed);
-        let (mut running, last) = executor(by_priority, 2, 10_000, || (), end);
+        let hooks = Hooks { begin: || (), end };
+        let (mut running, last) = executor(by_priority, 2, 10_000, hooks);
         running.drain(None).unwrap();
         assert_eq!(running.stats(last).executions, 10_000);
         assert_eq!(AT_END.load(Ordering::Relaxed), before);
     }
 }
 
-/// Named for a process that ends itself, which the next test starts.
+/// The program of a process that the next test starts.
 #[test]
 #[ignore = "ends its process"]
 fn helper_without_system_calls() {
     let by_priority = std::env::var_os("BY_PRIORITY").is_some();
     let forbidden = std::env::var_os("FORBIDDEN").is_some();
-    let begin = || assert!(forbid_system_calls());
     let quit = || unsafe {
         libc::syscall(libc::SYS_exit_group, 0);
     };
     let getpid = || unsafe {
         libc::syscall(libc::SYS_getpid);
     };
-    let end: fn() = if forbidden { getpid } else { quit };
-    let (mut running, _) = executor(by_priority, 1, 10_000, begin, end);
+    let hooks = Hooks {
+        begin: || assert!(forbid_system_calls()),
+        end: if forbidden { getpid } else { quit },
+    };
+    let (mut running, _) = executor(by_priority, 1, 10_000, hooks);
     running.drain(None).unwrap();
 }
 
 #[test]
-fn executors_make_no_system_call_while_there_is_something_to_do() {
+fn executors_make_no_system_call_while_a_task_is_ready() {
     for by_priority in [false, true] {
         for forbidden in [false, true] {
             let mut child = Command::new(std::env::current_exe().unwrap());

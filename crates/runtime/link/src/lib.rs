@@ -3,7 +3,7 @@
 //! ```
 //! use onbeat_flow::{Options, Policy};
 //!
-//! // The same line in both processes; who comes first makes the channel.
+//! // The same line in both processes. The first one creates the channel.
 //! # let scans = &format!("doc/{}", std::process::id());
 //! let channel = onbeat_link::channel(scans, Options::new(Policy::Credit { credits: 4 }, 64))?;
 //! let consumer = channel.consumer()?;
@@ -12,135 +12,62 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **What it leaves behind.** Nothing: the memory has a name only for those who look into the
-//! descriptors of its participants, and is gone with the last of them, however they end.
+//! **What it leaves behind.** Nothing. The memory has no file: other processes find it through the
+//! descriptors of its participants, and it is gone with the last of them, however they end.
 //!
 //! **Who may attach.** Processes of the same user, in the same pid and network namespace, and with the
-//! same capabilities: a process with more of them (for example by `setcap cap_sys_nice`) hides its
-//! descriptors from others, which then make a channel of their own. Give real-time rights by
-//! RLIMIT_RTPRIO, or hand descriptors over ([`descriptor`], [`open`]).
+//! same capabilities. A process with more capabilities (for example by `setcap cap_sys_nice`) hides
+//! its descriptors from the others, which then create a channel of their own. Grant real-time rights
+//! by RLIMIT_RTPRIO instead, or pass descriptors on ([`descriptor`], [`open`]).
 //!
-//! **Who has died.** Each participant holds a lock on a byte of the memory that the kernel releases
-//! with it, so that death is told from silence. Who waits looks every 100 ms; what the dead one held
-//! is taken back, and [`onbeat_flow::OnDeath`] says how the others go on. A process that is forked
-//! off without executing another program shares the locks of its parent: do not fork participants.
+//! **Death.** Each participant has a lock on a byte of the memory, which the kernel releases when the
+//! process ends. The lock tells a dead participant from a silent one. A participant that waits checks
+//! the others' locks every 100 ms. The channel reclaims the payloads of a dead one, and
+//! [`onbeat_flow::OnDeath`] says how the others continue. A fork without exec shares the locks of its
+//! parent: do not fork participants.
+//!
+//! Each module uses those above it only: `error`, `name` (finding channels by name), `shared` (the
+//! memory and its locks), and this one.
+mod error;
 mod name;
 mod shared;
 
-use nix::errno::Errno;
 use onbeat_flow::region::Region;
-use onbeat_flow::{Channel, CreateError, Medium, OpenError, Options};
+use onbeat_flow::{Channel, Medium, OpenError, Options};
 use shared::SharedMemory;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
-use thiserror::Error;
 
-/// How long [`attach`] gives somebody who is just making the channel.
-const MAKING: Duration = Duration::from_secs(1);
-const AGAIN: Duration = Duration::from_millis(1);
+pub use error::LinkError;
 
-/// Why a channel could not be had.
-#[derive(Debug, Error)]
-pub enum LinkError {
-    /// The name cannot be one.
-    #[error("'{}' is no name for a channel: use 1 to 80 letters, digits and _ . - /", name.escape_default())]
-    Name {
-        /// As it was given.
-        name: String,
-    },
-    /// Nobody has made it.
-    #[error("there is no channel '{name}' that this user may attach to: create it first")]
-    NotThere {
-        /// Its name.
-        name: String,
-    },
-    /// Somebody has made it.
-    #[error("there is a channel '{name}' already, of process {pid}: attach to it, or end that")]
-    Exists {
-        /// Its name.
-        name: String,
-        /// Who has it.
-        pid: u32,
-    },
-    /// More than one have it.
-    #[error("there are several channels '{name}', of processes {pids:?}: end all but one")]
-    Several {
-        /// Its name.
-        name: String,
-        /// Who has them.
-        pids: Vec<u32>,
-    },
-    /// Somebody else has been making one of that name for long.
-    #[error("channel '{name}' is being made by somebody who does not get done: is it stopped?")]
-    Busy {
-        /// Its name.
-        name: String,
-    },
-    /// It could not be made from these options.
-    #[error("channel '{name}': {reason}")]
-    Create {
-        /// Its name.
-        name: String,
-        /// Why.
-        reason: CreateError,
-    },
-    /// It does not fit, or is none.
-    #[error("channel '{name}': {reason}")]
-    Open {
-        /// Its name.
-        name: String,
-        /// Why.
-        reason: OpenError,
-    },
-    /// Its size can be changed while we use it.
-    #[error("channel '{name}' can be cut off under its users: it was not made by onbeat")]
-    Unsealed {
-        /// Its name.
-        name: String,
-    },
-    /// The kernel refused something.
-    #[error("channel '{name}': cannot {what}: {errno}{}", hint(*errno))]
-    System {
-        /// Its name.
-        name: String,
-        /// What was tried.
-        what: &'static str,
-        /// Why not.
-        errno: Errno,
-    },
-}
+/// How long [`attach`] waits for another process that is creating the channel.
+const CREATION_LIMIT: Duration = Duration::from_secs(1);
+const POLL_PERIOD: Duration = Duration::from_millis(1);
 
-fn hint(errno: Errno) -> &'static str {
-    match errno {
-        Errno::ENOMEM | Errno::ENOSPC => " (use fewer, or smaller, payloads)",
-        Errno::EMFILE | Errno::ENFILE => " (raise `ulimit -n`)",
-        _ => "",
-    }
-}
-
-/// The channel of that name: made by who comes first, held against the same options for everybody
-/// after. Not real-time safe: looks through all processes.
+/// The channel of that name. The first call creates it, and later calls check that their options are
+/// the same. Not real-time safe: searches all processes of the machine.
 pub fn channel(name: &str, options: Options) -> Result<Channel, LinkError> {
-    let making = name::Making::begin(name)?;
+    let creation = name::Creation::begin(name)?;
     match attach_now(name, Some(options)) {
-        Err(LinkError::NotThere { .. }) => create_as(&making, options),
+        Err(LinkError::NotThere { .. }) => create_as(&creation, options),
         other => other,
     }
 }
 
-/// Makes a channel; an error if there is one of that name.
+/// Creates a channel; fails if there is one of that name.
 pub fn create(name: &str, options: Options) -> Result<Channel, LinkError> {
-    let making = name::Making::begin(name)?;
+    let creation = name::Creation::begin(name)?;
     if let Some(found) = name::find(name)? {
         return Err(LinkError::Exists {
             name: name.into(),
             pid: found.pid,
         });
     }
-    create_as(&making, options)
+    create_as(&creation, options)
 }
 
-/// Attaches to the channel of that name; with `options` it must have been made from the same.
+/// Attaches to the channel of that name. With `options`, it must have been created with the same.
+/// Waits up to 1 s for a process that is creating it.
 pub fn attach(name: &str, options: Option<Options>) -> Result<Channel, LinkError> {
     let since = Instant::now();
     loop {
@@ -151,19 +78,19 @@ pub fn attach(name: &str, options: Option<Options>) -> Result<Channel, LinkError
                     reason: OpenError::Unfinished,
                     ..
                 },
-            ) if since.elapsed() < MAKING => std::thread::sleep(AGAIN),
+            ) if since.elapsed() < CREATION_LIMIT => std::thread::sleep(POLL_PERIOD),
             other => return other,
         }
     }
 }
 
-/// The same by a descriptor that its holder has handed over, for example to a container.
+/// Attaches by a descriptor from another participant, for example in a container.
 pub fn open(descriptor: BorrowedFd<'_>, options: Option<Options>) -> Result<Channel, LinkError> {
     let name = "(a descriptor)";
     open_memory(name, descriptor, options)
 }
 
-/// What a process needs to attach where names do not reach; for [`open`].
+/// A descriptor of the channel, to be passed to a process that cannot find the name; see [`open`].
 pub fn descriptor(name: &str) -> Result<OwnedFd, LinkError> {
     match name::find(name)? {
         Some(found) => Ok(found.file.into()),
@@ -192,25 +119,25 @@ fn open_memory(
     })
 }
 
-fn create_as(making: &name::Making, options: Options) -> Result<Channel, LinkError> {
+fn create_as(creation: &name::Creation, options: Options) -> Result<Channel, LinkError> {
     let refused = |reason| LinkError::Create {
-        name: making.name().into(),
+        name: creation.name().into(),
         reason,
     };
     let size = options.memory_bytes().map_err(refused)?;
-    let region = SharedMemory::create(making.name(), size)?;
+    let region = SharedMemory::create(creation.name(), size)?;
     Channel::format(Box::new(region), options).map_err(refused)
 }
 
-/// The processes of this machine, as a [`Medium`]: every call to [`channel`] with names that begin
-/// with the system's.
+/// The processes of this machine as a [`Medium`]: [`channel`] with names that begin with the system's
+/// name.
 #[derive(Debug, Clone)]
 pub struct Machine {
     system: String,
 }
 
 impl Machine {
-    /// Channels of the system of that name, so that two that run at once do not meet.
+    /// Channels of the system of that name. Two systems that run at once need different names.
     pub fn new(system: &str) -> Machine {
         Machine {
             system: system.into(),

@@ -1,19 +1,20 @@
-//! How a channel is found by name: by looking into the descriptors of the processes of this user.
+//! Finding a channel by name, through the descriptors of this user's processes.
 //!
-//! The memory has no file, and so no name that could be left behind. It carries its name where the
-//! kernel shows what a descriptor is, and any of its participants, alive, is a way to it.
+//! The memory has no file, and so no name that could be left behind. Its name is in the links in
+//! `/proc/PID/fd` of its participants, and any living participant's link opens it.
 
-use crate::LinkError;
+use crate::error::LinkError;
 use std::fs::{self, File};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What the names of our memories begin with.
+/// Prefix of the names of our memory files.
 pub(crate) const PREFIX: &str = "onbeat:";
 
-/// A memory that somebody has.
+/// A channel's memory that a process uses.
 pub(crate) struct Found {
     pub(crate) pid: u32,
     /// Open for reading and writing, with locks of its own.
@@ -28,18 +29,18 @@ fn check(name: &str) -> Result<(), LinkError> {
     Err(LinkError::Name { name: name.into() })
 }
 
-/// The right to make a channel of that name, for as long as this value lives; gone with its process.
-pub(crate) struct Making {
+/// The right to create a channel of that name, while this value lives; gone with its process.
+pub(crate) struct Creation {
     name: String,
     _socket: UnixDatagram,
 }
 
-impl Making {
-    /// Waits for somebody else who is making it.
-    pub(crate) fn begin(name: &str) -> Result<Making, LinkError> {
+impl Creation {
+    /// Waits up to 5 s for another process that is creating it.
+    pub(crate) fn begin(name: &str) -> Result<Creation, LinkError> {
         check(name)?;
         let user = nix::unistd::geteuid();
-        // No name in a directory: an address of the network namespace that only one can have.
+        // Not a name in a directory, but an address of the network namespace that one socket can have.
         let address = SocketAddr::from_abstract_name(format!("onbeat-making:{user}:{name}"));
         let since = Instant::now();
         loop {
@@ -47,7 +48,7 @@ impl Making {
             match socket {
                 Some(Ok(_socket)) => {
                     let name = name.into();
-                    return Ok(Making { name, _socket });
+                    return Ok(Creation { name, _socket });
                 }
                 // Names that pass the check fit.
                 None => return Err(LinkError::Name { name: name.into() }),
@@ -61,7 +62,7 @@ impl Making {
                     let errno = e.raw_os_error().unwrap_or(0);
                     return Err(LinkError::System {
                         name: name.into(),
-                        what: "get the right to make it",
+                        what: "get the right to create it",
                         errno: nix::errno::Errno::from_raw(errno),
                     });
                 }
@@ -74,10 +75,10 @@ impl Making {
     }
 }
 
-/// The memory of that name, if a process that this one may look into has it.
+/// The memory of that name, if a process that this one may inspect uses it.
 pub(crate) fn find(name: &str) -> Result<Option<Found>, LinkError> {
     check(name)?;
-    let wanted = format!("/memfd:{PREFIX}{name} (deleted)");
+    let target = format!("/memfd:{PREFIX}{name} (deleted)");
     let user = nix::unistd::geteuid().as_raw();
     let mut found: Vec<(u64, Found)> = Vec::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -85,24 +86,11 @@ pub(crate) fn find(name: &str) -> Result<Option<Found>, LinkError> {
         let Some(pid) = name.to_str().and_then(|n| n.parse().ok()) else {
             continue;
         };
-        // Processes end, and others are not ours to look into.
-        for link in fs::read_dir(process.path().join("fd"))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            let path = link.path();
-            let is_it = fs::read_link(&path).is_ok_and(|t| t.as_os_str() == wanted.as_str());
-            if !is_it {
-                continue;
-            }
-            let Ok(file) = File::options().read(true).write(true).open(&path) else {
-                continue;
-            };
-            // Root does not use what somebody else has put in its way.
+        for file in open_descriptors(&process.path(), &target) {
             let Ok(metadata) = file.metadata() else {
                 continue;
             };
+            // Root must not use memory that another user has prepared under this name.
             if metadata.uid() == user && !found.iter().any(|(i, _)| *i == metadata.ino()) {
                 found.push((metadata.ino(), Found { pid, file }));
             }
@@ -115,4 +103,16 @@ pub(crate) fn find(name: &str) -> Result<Option<Found>, LinkError> {
         });
     }
     Ok(found.pop().map(|(_, found)| found))
+}
+
+/// Opens those descriptors of a process that link to `target`. None if the process has ended or may
+/// not be inspected.
+fn open_descriptors<'a>(process: &Path, target: &'a str) -> impl Iterator<Item = File> + 'a {
+    let links = fs::read_dir(process.join("fd")).into_iter().flatten();
+    links.flatten().filter_map(move |link| {
+        let path = link.path();
+        let is_target = fs::read_link(&path).is_ok_and(|t| t.as_os_str() == target);
+        let open = || File::options().read(true).write(true).open(&path).ok();
+        is_target.then(open).flatten()
+    })
 }

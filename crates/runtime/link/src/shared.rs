@@ -1,7 +1,7 @@
-//! Memory without a file, sealed at its size, whose participants hold a lock each.
+//! Shared memory without a file, sealed at its size, with a lock per participant.
 
+use crate::error::LinkError;
 use crate::name::PREFIX;
-use crate::LinkError;
 use nix::errno::Errno;
 use nix::fcntl::{self, FallocateFlags, FcntlArg, SealFlag};
 use nix::libc;
@@ -14,20 +14,19 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The producer's place, and 64 consumers'.
+/// The places of the producer and of 64 consumers.
 const PLACES: usize = 65;
 
-/// A mapping of shared memory, with a description of its own that the locks hang on.
+/// A mapping of shared memory, with an open file description of its own that owns the locks.
 pub(crate) struct SharedMemory {
     file: OwnedFd,
     base: NonNull<u8>,
     size: NonZeroUsize,
-    /// Places that this very mapping holds: the kernel does not tell a lock's holder that it is
-    /// taken.
-    held: [AtomicBool; PLACES],
+    /// Places that this mapping has claimed: the kernel does not report a lock to its own owner.
+    claimed: [AtomicBool; PLACES],
 }
 
-// SAFETY: the mapping is owned, and shared under the rules of whoever holds the region.
+// SAFETY: the mapping is owned, and shared under the rules of the region's owner.
 unsafe impl Send for SharedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for SharedMemory {}
@@ -48,7 +47,7 @@ const SEALS: [SealFlag; 3] = [
 ];
 
 impl SharedMemory {
-    /// New memory of that size, zeroed and reserved, so that no access can fail later.
+    /// Creates memory of that size: zeroed, and reserved so that no later access can fail.
     pub(crate) fn create(name: &str, size: usize) -> Result<SharedMemory, LinkError> {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let file = memfd_create(format!("{PREFIX}{name}").as_str(), flags)
@@ -61,8 +60,8 @@ impl SharedMemory {
         SharedMemory::map(name, file, size, MapFlags::MAP_POPULATE)
     }
 
-    /// Memory that somebody else has made. It is opened anew, since locks belong to an opening.
-    /// Its pages are mapped in advance if it has the size that was expected.
+    /// Opens memory that another participant has created. Opens the file anew, since locks belong to
+    /// an open file description. Maps its pages in advance if it has the expected size.
     pub(crate) fn open(
         name: &str,
         file: BorrowedFd<'_>,
@@ -74,7 +73,7 @@ impl SharedMemory {
             let errno = Errno::from_raw(e.raw_os_error().unwrap_or(0));
             system(name, "open memory")(errno)
         })?;
-        // Without the seals somebody could cut the memory off under us.
+        // Without the seal another process could shorten the memory under us.
         let seals = fcntl::fcntl(&file, FcntlArg::F_GET_SEALS).unwrap_or(0);
         let needed = SealFlag::F_SEAL_SHRINK.bits();
         if seals & needed != needed {
@@ -105,7 +104,7 @@ impl SharedMemory {
             file,
             base: base.cast(),
             size,
-            held: [const { AtomicBool::new(false) }; PLACES],
+            claimed: [const { AtomicBool::new(false) }; PLACES],
         })
     }
 
@@ -120,8 +119,8 @@ impl SharedMemory {
     }
 }
 
-// SAFETY: a mapping of memory that cannot shrink, page-aligned, zeroed when it was made, until it is
-// dropped.
+// SAFETY: a mapping, until it is dropped, of memory that is page-aligned, cannot shrink, and was
+// zeroed when it was created.
 unsafe impl Region for SharedMemory {
     fn base(&self) -> NonNull<u8> {
         self.base
@@ -136,32 +135,32 @@ unsafe impl Region for SharedMemory {
     }
 
     fn claim(&self, place: usize) -> bool {
-        if self.held[place].swap(true, Ordering::AcqRel) {
+        if self.claimed[place].swap(true, Ordering::AcqRel) {
             return false;
         }
         let lock = self.lock(place, libc::F_WRLCK);
         let locked = fcntl::fcntl(&self.file, FcntlArg::F_OFD_SETLK(&lock)).is_ok();
         if !locked {
-            self.held[place].store(false, Ordering::Release);
+            self.claimed[place].store(false, Ordering::Release);
         }
         locked
     }
 
     fn release(&self, place: usize) {
         let lock = self.lock(place, libc::F_UNLCK);
-        // Of a lock that we hold, this does not fail.
+        // Releasing a lock of our own does not fail.
         let _ = fcntl::fcntl(&self.file, FcntlArg::F_OFD_SETLK(&lock));
-        self.held[place].store(false, Ordering::Release);
+        self.claimed[place].store(false, Ordering::Release);
     }
 
     fn is_claimed(&self, place: usize) -> bool {
-        if self.held[place].load(Ordering::Acquire) {
+        if self.claimed[place].load(Ordering::Acquire) {
             return true;
         }
         let mut lock = self.lock(place, libc::F_WRLCK);
         match fcntl::fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut lock)) {
             Ok(_) => lock.l_type != libc::F_UNLCK as libc::c_short,
-            // As long as it cannot be asked, nobody is taken for dead.
+            // Without an answer from the kernel, nobody counts as dead.
             Err(_) => true,
         }
     }
@@ -169,7 +168,7 @@ unsafe impl Region for SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: mapped with this size in `map`, and nobody has it any more.
+        // SAFETY: mapped with this size in `map`, and no reference is left.
         let _ = unsafe { munmap(self.base.cast(), self.size.get()) };
     }
 }

@@ -1,4 +1,4 @@
-//! The conformance suite in shared memory, both sides with mappings of their own.
+//! The conformance suite in shared memory. Both sides have mappings of their own.
 
 #[path = "../../flow/tests/conformance/mod.rs"]
 mod conformance;
@@ -6,7 +6,7 @@ mod conformance;
 use onbeat_link::Machine;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A name that nobody else has.
+/// A medium with a unique name.
 fn machine() -> Machine {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Death, silence and nonsense in other processes: what is left must be what was promised.
+//! Death, silence and nonsense in other processes: the channel's guarantees still hold.
 //!
 //! The other process is this test program again, started with a role; see `child`.
 #![allow(clippy::undocumented_unsafe_blocks)]
@@ -63,7 +63,7 @@ fn spawn(role: &str, name: &str, policy: usize, number: u64) -> Child {
         .unwrap()
 }
 
-/// Did it get to its end, or was it killed at its point?
+/// Waits for its end: `true` if it finished, `false` if it was killed at its point.
 fn ended(mut child: Child) -> bool {
     use std::os::unix::process::ExitStatusExt;
     let status = child.wait().unwrap();
@@ -74,59 +74,62 @@ fn ended(mut child: Child) -> bool {
     status.success()
 }
 
-/// What the other process does; nothing when run as a test of its own.
-#[test]
-fn child() {
-    let Ok(role) = std::env::var(ROLE) else {
-        return;
-    };
-    // Nobody outlives the test.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    let words: Vec<_> = role.split(' ').collect();
-    let (name, number) = (words[1], words[3].parse().unwrap());
-    let policy = POLICIES[words[2].parse::<usize>().unwrap()];
-    let open = |expected| {
+/// The role of this process on a channel, from its environment.
+struct Role {
+    kind: String,
+    name: String,
+    policy: Policy,
+    number: u64,
+}
+
+impl Role {
+    fn from_environment() -> Option<Role> {
+        let role = std::env::var(ROLE).ok()?;
+        let words: Vec<_> = role.split(' ').collect();
+        Some(Role {
+            kind: words[0].into(),
+            name: words[1].into(),
+            policy: POLICIES[words[2].parse::<usize>().unwrap()],
+            number: words[3].parse().unwrap(),
+        })
+    }
+
+    fn open(&self, expected: usize) -> Channel {
         let options = Options {
             expected,
-            ..options(policy)
+            ..options(self.policy)
         };
-        onbeat_link::channel(name, options).unwrap()
+        onbeat_link::channel(&self.name, options).unwrap()
+    }
+
+    /// Attaches by name, without options, as a tool would.
+    fn attach(&self) -> Channel {
+        onbeat_link::attach(&self.name, None).unwrap()
+    }
+}
+
+/// The other process's program. Does nothing when it runs as a test.
+#[test]
+fn child() {
+    let Some(role) = Role::from_environment() else {
+        return;
     };
-    match words[0] {
-        "send" => {
-            let mut producer = open(0).producer().unwrap();
-            die_at(number);
-            for _ in 0..4 {
-                let sent = producer.stats().sent;
-                let mut loan = producer.loan(payload(sent).len()).unwrap();
-                loan.copy_from_slice(&payload(sent));
-                // Full is full: nobody receives meanwhile.
-                let _ = loan.try_send();
-            }
-            assert!(number > 0 && passed() > 0);
-            std::mem::forget(producer);
-        }
-        "receive" => {
-            let consumer = open(0).consumer().unwrap();
-            die_at(number);
-            for _ in 0..2 {
-                let first = consumer.receive_until(Some(now_ns() + 2_000_000_000));
-                let second = consumer.receive();
-                drop(first);
-                drop(second);
-            }
-            std::mem::forget(consumer);
-        }
+    // Does not outlive the test.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let wait_for_the_end = || std::thread::sleep(Duration::from_secs(60));
+    match role.kind.as_str() {
+        "send" => send_until_killed(&role),
+        "receive" => receive_until_killed(&role),
         "stream" => {
-            let mut producer = open(2).producer().unwrap();
-            (0..number).for_each(|n| producer.send(&payload(n)).unwrap());
+            let mut producer = role.open(2).producer().unwrap();
+            (0..role.number).for_each(|n| producer.send(&payload(n)).unwrap());
         }
         "count" => {
-            let consumer = open(2).consumer().unwrap();
-            receive_all(&consumer, policy, number);
+            let consumer = role.open(2).consumer().unwrap();
+            receive_all(&consumer, role.policy, role.number);
         }
         "slow" => {
-            let consumer = open(2).consumer().unwrap();
+            let consumer = role.open(2).consumer().unwrap();
             while let Some(item) = consumer.receive_until(None).unwrap() {
                 assert_eq!(*item, payload(item.sequence())[..]);
                 if item.sequence() % 64 == 0 {
@@ -134,44 +137,69 @@ fn child() {
                 }
             }
         }
-        "hold" => {
-            let consumer = open(0).consumer().unwrap();
+        "borrow" => {
+            let consumer = role.open(0).consumer().unwrap();
             let item = consumer.receive_until(None).unwrap().unwrap();
             assert_eq!(item.sequence(), 0);
-            println!("held");
-            std::thread::sleep(Duration::from_secs(60));
+            println!("borrowed");
+            wait_for_the_end();
         }
-        // These attach by name, without options, as a tool would.
         "keep" => {
-            let channel = onbeat_link::attach(name, None).unwrap();
-            let consumer = channel.consumer().unwrap();
+            let consumer = role.attach().consumer().unwrap();
             let _item = consumer.receive_until(None).unwrap().unwrap();
-            std::thread::sleep(Duration::from_secs(60));
+            wait_for_the_end();
         }
         "send-two" => {
-            let channel = onbeat_link::attach(name, None).unwrap();
-            let mut producer = channel.producer().unwrap();
+            let mut producer = role.attach().producer().unwrap();
             producer.send(&[1]).unwrap();
             producer.send(&[2]).unwrap();
-            std::thread::sleep(Duration::from_secs(60));
+            wait_for_the_end();
         }
         "produce" => {
-            let mut producer = open(0).producer().unwrap();
-            (0..number).for_each(|n| producer.send(&payload(n)).unwrap());
-            std::thread::sleep(Duration::from_secs(60));
+            let mut producer = role.open(0).producer().unwrap();
+            (0..role.number).for_each(|n| producer.send(&payload(n)).unwrap());
+            wait_for_the_end();
         }
         "scribble" => {
-            let memory = Raw::of(name);
-            let mut rng = rng(number);
+            let memory = Raw::of(&role.name);
+            let mut rng = rng(role.number);
             loop {
                 memory.scribble(&mut rng, 64);
             }
         }
-        role => panic!("no role '{role}'"),
+        kind => panic!("no role '{kind}'"),
     }
 }
 
-/// Everything until the producer ends: in order, untorn, and what is missing was counted.
+/// Sends a few items, and dies at the point with the role's number.
+fn send_until_killed(role: &Role) {
+    let mut producer = role.open(0).producer().unwrap();
+    die_at(role.number);
+    for _ in 0..4 {
+        let sent = producer.stats().sent;
+        let mut loan = producer.loan(payload(sent).len()).unwrap();
+        loan.copy_from_slice(&payload(sent));
+        // May fail for lack of credit: no consumer receives meanwhile.
+        let _ = loan.try_send();
+    }
+    assert!(role.number > 0 && passed() > 0);
+    std::mem::forget(producer);
+}
+
+/// Receives a few items, and dies at the point with the role's number.
+fn receive_until_killed(role: &Role) {
+    let consumer = role.open(0).consumer().unwrap();
+    die_at(role.number);
+    for _ in 0..2 {
+        let first = consumer.receive_until(Some(now_ns() + 2_000_000_000));
+        let second = consumer.receive();
+        drop(first);
+        drop(second);
+    }
+    std::mem::forget(consumer);
+}
+
+/// Receives until the producer ends: items are in order and untorn, and losses are counted.
 fn receive_all(consumer: &Consumer, policy: Policy, items: u64) {
     let (mut next, mut gaps) = (0, 0);
     while let Some(item) = consumer.receive_until(None).unwrap() {
@@ -189,7 +217,7 @@ fn receive_all(consumer: &Consumer, policy: Policy, items: u64) {
 }
 
 #[test]
-fn between_processes_nothing_is_torn_and_losses_are_what_is_counted() {
+fn between_processes_no_item_is_torn_and_all_losses_are_counted() {
     const ITEMS: u64 = 20_000;
     for (index, policy) in POLICIES.into_iter().enumerate() {
         let name = fresh_name();
@@ -216,7 +244,7 @@ fn a_producer_killed_at_any_step_leaves_no_gap_and_no_leak() {
             let done = ended(spawn("send", &name, index, number));
             assert!(channel.is_orphaned());
 
-            // The next one goes on where it stopped.
+            // The next producer continues where it stopped.
             let mut producer = channel.producer().unwrap();
             let mut next = [0; 3];
             let mut receive = |producer: Option<u64>| {
@@ -275,7 +303,7 @@ fn a_consumer_killed_at_any_step_leaves_no_gap_for_others_and_no_leak() {
                     let sent = producer.stats().sent;
                     let mut loan = producer.loan(payload(sent).len()).unwrap();
                     loan.copy_from_slice(&payload(sent));
-                    // As long as the child has not died it may hold us up.
+                    // Until the child dies, the producer may have to wait for it.
                     loan.send_until(now_ns() + 20_000_000_000).unwrap();
                     producer.flush();
                     while let Some(item) = stays.receive() {
@@ -310,7 +338,7 @@ fn kill(child: &mut Child) {
 }
 
 #[test]
-fn when_a_consumer_dies_the_producer_goes_on_pauses_or_fails_as_asked() {
+fn when_a_consumer_dies_the_producer_continues_pauses_or_fails_as_configured() {
     for on_death in [OnDeath::Continue, OnDeath::Pause, OnDeath::Fail] {
         let name = fresh_name();
         let options = Options {
@@ -351,7 +379,7 @@ fn when_a_consumer_dies_the_producer_goes_on_pauses_or_fails_as_asked() {
             }
             OnDeath::Fail => {
                 assert_eq!(reason, Some(SendError::ConsumerDied));
-                assert!(producer.loan(1).unwrap().send().is_err(), "until decided");
+                assert!(producer.loan(1).unwrap().send().is_err(), "until `resume`");
                 producer.resume();
                 producer.loan(1).unwrap().send().unwrap();
             }
@@ -361,7 +389,7 @@ fn when_a_consumer_dies_the_producer_goes_on_pauses_or_fails_as_asked() {
 }
 
 #[test]
-fn when_the_producer_dies_consumers_wait_for_the_next_or_fail_as_asked() {
+fn when_the_producer_dies_consumers_wait_for_the_next_or_fail_as_configured() {
     for on_death in [OnDeath::Continue, OnDeath::Fail] {
         let name = fresh_name();
         let options = Options {
@@ -377,7 +405,7 @@ fn when_the_producer_dies_consumers_wait_for_the_next_or_fail_as_asked() {
         }
         kill(&mut child);
         let soon = Some(now_ns() + 2_000_000_000);
-        // What was sent is received in any case.
+        // Items that were sent are received in any case.
         assert_eq!(*consumer.receive_until(soon).unwrap().unwrap(), [2]);
         let received = consumer.receive_until(Some(now_ns() + 500_000_000));
         match on_death {
@@ -394,7 +422,7 @@ fn when_the_producer_dies_consumers_wait_for_the_next_or_fail_as_asked() {
 }
 
 #[test]
-fn what_a_dead_producer_had_in_its_buffer_is_received_before_its_death_is_told() {
+fn a_dead_producers_buffer_is_received_before_its_death_is_reported() {
     let name = fresh_name();
     let options = Options {
         on_death: OnDeath::Fail,
@@ -414,12 +442,12 @@ fn what_a_dead_producer_had_in_its_buffer_is_received_before_its_death_is_told()
     for number in [1, 2] {
         assert_eq!(*consumer.receive_until(None).unwrap().unwrap(), [number]);
     }
-    let told = consumer.receive_until(None).unwrap_err();
-    assert_eq!(told, ReceiveError::ProducerDied);
+    let error = consumer.receive_until(None).unwrap_err();
+    assert_eq!(error, ReceiveError::ProducerDied);
 }
 
 #[test]
-fn a_peer_that_is_silent_for_seconds_is_not_taken_for_dead() {
+fn a_peer_that_is_silent_for_seconds_does_not_count_as_dead() {
     let name = fresh_name();
     let channel = onbeat_link::channel(&name, options(Policy::Credit { credits: 1 })).unwrap();
     let mut producer = channel.producer().unwrap();
@@ -443,7 +471,7 @@ fn a_peer_that_is_silent_for_seconds_is_not_taken_for_dead() {
     assert_eq!(channel.stats().lost_consumers, 1);
 }
 
-/// The memory of a channel as somebody has it who keeps to no rules.
+/// The memory of a channel for a process that breaks all rules.
 struct Raw {
     base: *mut u8,
     size: usize,
@@ -480,7 +508,7 @@ impl Raw {
         }
     }
 
-    /// Words anywhere, among them those that are most likely to be believed.
+    /// Writes words anywhere; many of them are plausible values.
     fn scribble(&self, rng: &mut TestRng, words: usize) {
         use proptest::prelude::Rng;
         for _ in 0..words {
@@ -508,7 +536,7 @@ fn rng(seed: u64) -> TestRng {
     TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)
 }
 
-/// Everything that a user can do, without any hope for its result.
+/// Calls everything that a user can call. Any result is fine.
 fn use_it(channel: &Channel, name: &str) {
     let soon = || now_ns() + 100_000;
     let producer = channel.producer();
@@ -546,7 +574,7 @@ fn use_it(channel: &Channel, name: &str) {
 }
 
 #[test]
-fn random_bytes_in_the_memory_end_in_nothing_worse_than_refusal() {
+fn random_bytes_in_the_memory_cause_errors_at_worst() {
     for seed in 0..400 {
         let policy = POLICIES[seed as usize % POLICIES.len()];
         let name = fresh_name();
@@ -561,7 +589,7 @@ fn random_bytes_in_the_memory_end_in_nothing_worse_than_refusal() {
 }
 
 #[test]
-fn a_peer_that_writes_nonsense_all_the_time_neither_crashes_nor_blocks_us() {
+fn a_peer_that_writes_nonsense_all_the_time_neither_crashes_nor_blocks_others() {
     for (index, policy) in POLICIES.into_iter().enumerate() {
         let name = fresh_name();
         let channel = onbeat_link::channel(&name, options(policy)).unwrap();
@@ -575,38 +603,43 @@ fn a_peer_that_writes_nonsense_all_the_time_neither_crashes_nor_blocks_us() {
 }
 
 #[test]
-fn a_pool_that_somebody_keeps_all_of_is_said_to_be_exhausted() {
+fn a_pool_whose_payloads_are_all_in_use_is_exhausted() {
     let name = fresh_name();
     let options = options(Policy::Latest);
     let channel = onbeat_link::channel(&name, options).unwrap();
     let mut producer = channel.producer().unwrap();
     let raw = Raw::of(&name);
-    // Four consumers' item, two that each holds, and one that it keeps; and one to be filled.
+    // For each of four consumers: one item that waits, two in use, its newest value. And one loan.
     let (slots, slot_bytes) = (4 * (1 + 2 + 1) + 1, 64 + 256);
     let pool = raw.size - slots * slot_bytes;
-    let keep = |consumers: u64| {
+    let refer = |consumers: u64| {
         (0..slots).for_each(|s| raw.write(pool + s * slot_bytes, &consumers.to_le_bytes()));
     };
-    keep(1);
+    refer(1);
     assert_eq!(channel.payloads_in_use(), slots);
     let refused = producer.loan(1).unwrap_err();
     assert_eq!(refused, LoanError::Exhausted { slots });
-    keep(0);
+    refer(0);
     producer.send(&[1]).unwrap();
 }
 
-#[test]
-fn who_attaches_with_a_wrong_type_size_or_version_is_told_what_differs() {
-    let name = fresh_name();
-    let policy = Policy::Credit { credits: 3 };
-    let made = Options {
+/// Options of a channel of four numbers, expecting no consumer.
+fn of_four(policy: Policy) -> Options {
+    Options {
         expected: 0,
         ..Options::of::<[f32; 4]>(policy)
-    };
-    let channel = onbeat_link::create(&name, made).unwrap();
+    }
+}
+
+#[test]
+fn attaching_with_other_options_fails_and_names_the_difference() {
+    let name = fresh_name();
+    let policy = Policy::Credit { credits: 3 };
+    let made = of_four(policy);
+    let _channel = onbeat_link::create(&name, made).unwrap();
     let again = onbeat_link::create(&name, made).unwrap_err();
     assert!(matches!(again, LinkError::Exists { pid, .. } if pid == std::process::id()));
-    let wrong = |options: Options| {
+    let difference = |options: Options| {
         let error = onbeat_link::attach(&name, Some(options)).unwrap_err();
         assert!(
             matches!(
@@ -620,7 +653,7 @@ fn who_attaches_with_a_wrong_type_size_or_version_is_told_what_differs() {
         );
         error.to_string()
     };
-    let message = wrong(Options {
+    let message = difference(Options {
         expected: 0,
         ..Options::of::<[f64; 4]>(policy)
     });
@@ -628,7 +661,7 @@ fn who_attaches_with_a_wrong_type_size_or_version_is_told_what_differs() {
         message.contains("f32") && message.contains("f64"),
         "{message}"
     );
-    let message = wrong(Options {
+    let message = difference(Options {
         payload_bytes: 17,
         ..made
     });
@@ -636,15 +669,20 @@ fn who_attaches_with_a_wrong_type_size_or_version_is_told_what_differs() {
         message.contains("16") && message.contains("17"),
         "{message}"
     );
-    let message = wrong(Options {
+    let message = difference(Options {
         policy: Policy::Latest,
         ..made
     });
     assert!(message.contains("Credit { credits: 3 }"), "{message}");
     let attached = onbeat_link::attach(&name, None).unwrap();
     assert_eq!(attached.options().policy, policy);
-    drop(attached);
+}
 
+#[test]
+fn attaching_to_memory_with_a_wrong_description_fails_with_the_reason() {
+    let name = fresh_name();
+    let made = of_four(Policy::Credit { credits: 3 });
+    let _channel = onbeat_link::create(&name, made).unwrap();
     let raw = Raw::of(&name);
     let description = 3 * 64;
     let reason = || match onbeat_link::attach(&name, None).unwrap_err() {
@@ -664,17 +702,20 @@ fn who_attaches_with_a_wrong_type_size_or_version_is_told_what_differs() {
     assert_eq!(reason(), OpenError::Version { theirs: 2, ours: 1 });
     raw.write(description, b"another!");
     assert_eq!(reason(), OpenError::Foreign);
-    drop(channel);
+}
 
+#[test]
+fn impossible_names_are_refused_and_printed_escaped() {
+    let options = of_four(Policy::Latest);
     for bad in ["", "a b", "\u{1b}[2J", &"x".repeat(81)] {
-        let error = onbeat_link::channel(bad, made).unwrap_err();
+        let error = onbeat_link::channel(bad, options).unwrap_err();
         assert!(matches!(error, LinkError::Name { .. }));
         assert!(!error.to_string().contains('\u{1b}'));
     }
 }
 
-/// Open descriptors, mappings and sockets of this process.
-fn belongings(name: &str) -> (usize, usize, bool) {
+/// Open descriptors, mappings and sockets of this process for a channel.
+fn resources(name: &str) -> (usize, usize, bool) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
     let of_ours = |l: &&str| l.contains("memfd:onbeat:") && l.contains(name);
@@ -694,41 +735,41 @@ fn belongings(name: &str) -> (usize, usize, bool) {
 fn a_thousand_attachments_leave_nothing_behind() {
     let name = fresh_name();
     let channel = onbeat_link::channel(&name, options(Policy::Credit { credits: 4 })).unwrap();
-    assert_eq!(belongings(&name), (1, 1, false));
-    // Nobody sends meanwhile.
+    assert_eq!(resources(&name), (1, 1, false));
+    // No item is sent meanwhile.
     for _ in 0..1000 {
         let attached = onbeat_link::attach(&name, None).unwrap();
         let (first, second) = (attached.consumer().unwrap(), attached.observer().unwrap());
         drop(attached.producer().unwrap());
         drop((attached, first, second));
     }
-    assert_eq!(belongings(&name), (1, 1, false));
+    assert_eq!(resources(&name), (1, 1, false));
     assert_eq!(channel.consumers(), []);
     drop(channel);
-    assert_eq!(belongings(&name), (0, 0, false));
+    assert_eq!(resources(&name), (0, 0, false));
 }
 
 #[test]
-fn when_everybody_was_killed_nothing_is_left() {
+fn when_all_participants_were_killed_nothing_is_left() {
     let name = fresh_name();
-    let mut children = [spawn("produce", &name, 1, 3), spawn("hold", &name, 1, 0)];
+    let mut children = [spawn("produce", &name, 1, 3), spawn("borrow", &name, 1, 0)];
     let channel = loop {
         match onbeat_link::attach(&name, None) {
             Ok(channel) if channel.stats().sent == 3 => break channel,
             _ => std::thread::sleep(Duration::from_millis(1)),
         }
     };
-    // Any participant's death leaves the others the channel, its maker's too.
+    // The channel survives the death of any participant, even of its creator.
     drop(channel);
     kill(&mut children[0]);
     kill(&mut children[1]);
     let gone = onbeat_link::attach(&name, None).unwrap_err();
     assert!(matches!(gone, LinkError::NotThere { .. }), "{gone}");
-    assert_eq!(belongings(&name), (0, 0, false));
+    assert_eq!(resources(&name), (0, 0, false));
 }
 
 #[test]
-fn who_is_handed_the_descriptor_can_attach_without_the_name() {
+fn a_process_with_a_descriptor_can_attach_without_the_name() {
     let name = fresh_name();
     let channel = onbeat_link::create(&name, options(Policy::Latest)).unwrap();
     let descriptor = onbeat_link::descriptor(&name).unwrap();
@@ -737,7 +778,7 @@ fn who_is_handed_the_descriptor_can_attach_without_the_name() {
     channel.producer().unwrap().send(&[5]).unwrap();
     assert_eq!(*consumer.receive().unwrap(), [5]);
 
-    // Something else in its place is refused before it is touched.
+    // Another file is refused before any access to it.
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     assert!(onbeat_link::open(file.as_fd(), None).is_err());
 }

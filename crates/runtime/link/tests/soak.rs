@@ -1,6 +1,5 @@
-//! Many items through every policy on both media: none lost, doubled or out of order. `ONBEAT_ITEMS`
-//! says how many go through with credit, and a tenth of them with each other policy; `./dev check
-//! soak` runs 10^8.
+//! Many items through every policy on both media: none lost, doubled or out of order. `ONBEAT_ITEMS` is
+//! the number of items with credit; each other policy gets a tenth of it. `./dev check soak` runs 10^8.
 
 use onbeat_flow::{Channel, Medium, Options, Policy};
 
@@ -23,9 +22,9 @@ fn items() -> u64 {
     given.map_or(500_000, |n| n.parse().expect("a number"))
 }
 
-fn stream(policy: Policy, here: &Channel, there: &Channel, items: u64) {
-    let mut producer = here.producer().unwrap();
-    let consumer = there.consumer().unwrap();
+fn stream(policy: Policy, sending: &Channel, receiving: &Channel, items: u64) {
+    let mut producer = sending.producer().unwrap();
+    let consumer = receiving.consumer().unwrap();
     let receiver = std::thread::spawn(move || {
         let (mut next, mut received) = (0, 0);
         while let Some(item) = consumer.receive_until(None).unwrap() {
@@ -47,13 +46,13 @@ fn stream(policy: Policy, here: &Channel, there: &Channel, items: u64) {
     let (received, dropped) = receiver.join().unwrap();
     assert_eq!(received + dropped, items, "{policy:?}");
     assert!(dropped == 0 || matches!(policy, Policy::DropOldest { .. }));
-    assert_eq!(here.payloads_in_use(), 0, "{policy:?}");
+    assert_eq!(sending.payloads_in_use(), 0, "{policy:?}");
 }
 
 fn all(medium: &impl Medium) {
     for (index, policy) in POLICIES.into_iter().enumerate() {
         let items = match policy {
-            // A hand-over of one item at a time is two sleeps and two wake-ups each.
+            // One credit: each item costs two sleeps and two wake-ups.
             Policy::Credit { credits: 1 } => items() / 100,
             Policy::Credit { .. } => items(),
             _ => items() / 10,

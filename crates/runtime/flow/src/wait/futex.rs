@@ -11,6 +11,8 @@ pub(crate) const MAX_WORDS: usize = 33;
 pub(crate) struct Word<'a> {
     pub(crate) word: &'a AtomicU32,
     pub(crate) seen: u32,
+    // loom does not distinguish processes.
+    #[cfg_attr(loom, allow(dead_code))]
     pub(crate) shared: bool,
 }
 

@@ -1,6 +1,7 @@
 //! What a shaper is told when it starts.
 
 use crate::page::OutputTable;
+use onbeat_time::Overshoot;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -99,19 +100,6 @@ pub struct Place {
     /// SCHED_FIFO priority; none: as inherited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
-}
-
-/// What happens to an item that has missed the slots of its own execution.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Overshoot {
-    /// It leaves in the next slot, which is a later execution's.
-    #[default]
-    Carry,
-    /// It is discarded, and reported.
-    Drop,
-    /// It leaves at once, and shaping ends: everything passes from then on.
-    Stop,
 }
 
 /// A table without a page.

@@ -2,15 +2,16 @@
 //! needed to put them into the way of a topic. The only crate that knows rcl, which it loads at run
 //! time: one binary for every ROS 2.
 
-pub mod beat;
 pub mod config;
 pub mod environment;
+mod notifier;
 pub mod overlay;
 pub mod page;
+mod process;
 pub mod rcl;
 pub mod remap;
 pub mod report;
+pub mod schedule;
 mod sequence;
 pub mod shaper;
-mod signal;
 mod worker;

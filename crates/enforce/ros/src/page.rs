@@ -3,7 +3,8 @@
 //! The owner writes, the shaper maps it read-only. Words of 64 bits, each atomic; the table as a whole
 //! is guarded by a generation that is odd while it is written. See [`layout`] for the words.
 
-use crate::beat::{Beat, Slot, MAX_SLOTS};
+use crate::schedule::SlotSchedule;
+use onbeat_time::{Slot, MAX_SLOTS};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
@@ -103,7 +104,7 @@ pub struct PageWriter {
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutputTable {
-    /// The chain's best case from its release, see [`Beat::new`].
+    /// The chain's best case from its release, see [`SlotSchedule::new`].
     #[serde(default)]
     pub earliest_ns: u64,
     /// The slots.
@@ -144,7 +145,7 @@ impl PageWriter {
         &self.fd
     }
 
-    /// Sets the whole table. What does not fit (outputs, slots) is left out: check with [`Beat::new`].
+    /// Sets the whole table. What does not fit (outputs, slots) is left out: check with [`SlotSchedule::new`].
     pub fn set_table(&self, cycle_ns: u64, origin_ns: i64, outputs: &[OutputTable]) {
         let generation = self.map.load(WORD_GENERATION);
         let store = |index, value| self.map.word(index).store(value, Ordering::Release);
@@ -164,8 +165,8 @@ impl PageWriter {
         store(WORD_GENERATION, (generation | 1).wrapping_add(1));
     }
 
-    /// Moves the phase. Real-time safe. Takes effect with the shaper's next look, which is no later
-    /// than [`crate::shaper::LOOK_NS`].
+    /// Moves the phase. Real-time safe. Takes effect when the shaper next reads the table, which is no later
+    /// than [`crate::shaper::POLL_NS`].
     pub fn set_origin(&self, origin_ns: i64) {
         self.map
             .word(WORD_ORIGIN)
@@ -219,7 +220,7 @@ impl PageReader {
 
     /// The table of an output; none while it is being written, or if it makes no sense. Real-time
     /// safe: at most eight tries.
-    pub fn beat(&self, output: usize) -> Option<Beat> {
+    pub fn schedule(&self, output: usize) -> Option<SlotSchedule> {
         if output >= MAX_OUTPUTS {
             return None;
         }
@@ -236,8 +237,8 @@ impl PageReader {
             let cycle_ns = self.0.load(WORD_CYCLE);
             let origin_ns = self.0.load(WORD_ORIGIN) as i64;
             std::sync::atomic::fence(Ordering::SeqCst);
-            if generation % 2 == 0 && self.0.load(WORD_GENERATION) == generation {
-                return Beat::new(cycle_ns, origin_ns, earliest_ns, &slots[..count]).ok();
+            if generation.is_multiple_of(2) && self.0.load(WORD_GENERATION) == generation {
+                return SlotSchedule::new(cycle_ns, origin_ns, earliest_ns, &slots[..count]).ok();
             }
         }
         None
@@ -279,9 +280,9 @@ mod tests {
     fn tables_are_not_torn() {
         let writer = PageWriter::new().unwrap();
         let reader = PageReader::open(writer.fd().as_raw_fd()).unwrap();
-        assert_eq!(reader.beat(0), None);
-        let expected: Vec<Beat> = (1..=2)
-            .map(|n| Beat::new(100 * n, n as i64, n, &table(n)[0].slots).unwrap())
+        assert_eq!(reader.schedule(0), None);
+        let expected: Vec<SlotSchedule> = (1..=2)
+            .map(|n| SlotSchedule::new(100 * n, n as i64, n, &table(n)[0].slots).unwrap())
             .collect();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -294,14 +295,16 @@ mod tests {
             });
             let mut torn = None;
             for _ in 0..300_000 {
-                let seen = reader.beat(0).filter(|beat| !expected.contains(beat));
+                let seen = reader
+                    .schedule(0)
+                    .filter(|schedule| !expected.contains(schedule));
                 torn = torn.or(seen);
             }
             done.store(true, Ordering::Relaxed);
             assert_eq!(torn, None);
         });
-        assert_eq!(reader.beat(0), Some(expected[1]));
-        assert_eq!(reader.beat(MAX_OUTPUTS), None);
+        assert_eq!(reader.schedule(0), Some(expected[1]));
+        assert_eq!(reader.schedule(MAX_OUTPUTS), None);
     }
 
     #[test]

@@ -24,11 +24,6 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// Nothing came yet.
-    pub fn new() -> Sequence {
-        Sequence::default()
-    }
-
     /// The execution of an item: `cycle` is the last one that can have brought it, and it came
     /// `after_ns` behind that one's release. Real-time safe.
     pub fn place(&mut self, cycle: i64, after_ns: i64) -> i64 {
@@ -75,7 +70,7 @@ mod tests {
     }
 
     fn steady() -> Sequence {
-        let mut sequence = Sequence::new();
+        let mut sequence = Sequence::default();
         let arrivals: Vec<i64> = (0..10).map(|n| n * 100 + 50 + n % 3).collect();
         assert_eq!(
             places(&mut sequence, &arrivals),
@@ -93,7 +88,7 @@ mod tests {
         );
         // It comes a little later than usual, as some do.
         let spread: Vec<i64> = (0..20).map(|n| n * 100 + 50 + 12 * (n % 2)).collect();
-        let mut sequence = Sequence::new();
+        let mut sequence = Sequence::default();
         assert_eq!(places(&mut sequence, &spread), (0..20).collect::<Vec<_>>());
         assert_eq!(places(&mut sequence, &[2159, 2195, 2250]), [20, 21, 22]);
         // Both of the next come late.
@@ -116,11 +111,11 @@ mod tests {
 
     #[test]
     fn what_comes_every_other_cycle_or_twice_is_left_alone() {
-        let mut sequence = Sequence::new();
+        let mut sequence = Sequence::default();
         let every_other: Vec<i64> = (0..20).map(|n| 2 * n * 100 + 50 - n % 4).collect();
         let expected: Vec<i64> = (0..20).map(|n| 2 * n).collect();
         assert_eq!(places(&mut sequence, &every_other), expected);
-        let mut sequence = Sequence::new();
+        let mut sequence = Sequence::default();
         let twice: Vec<i64> = (0..20).map(|n| n / 2 * 100 + 50 + n % 2).collect();
         let expected: Vec<i64> = (0..20).map(|n| n / 2).collect();
         assert_eq!(places(&mut sequence, &twice), expected);

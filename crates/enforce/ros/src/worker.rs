@@ -1,22 +1,23 @@
 //! The two threads of an output: one takes items as they come, the other publishes them in slots.
 
-use crate::beat::Beat;
-use crate::config::{Kind, Overshoot};
+use crate::config::Kind;
+use crate::notifier::Notifier;
 use crate::rcl::{Item, Publisher, Subscription};
 use crate::report::{flags, Record};
+use crate::schedule::{Due, SlotSchedule};
 use crate::sequence::Sequence;
-use crate::shaper::{ShaperError, Shared, LOOK_NS, TICK_NS};
-use crate::signal::Bell;
-use onbeat_flow::clock::now_ns;
+use crate::shaper::{ShaperError, Shared, POLL_NS, TICK_NS};
+use onbeat_time::clock::monotonic_ns;
+use onbeat_time::{Opening, Overshoot};
 use rtrb::{Consumer, Producer};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-/// How long reliable readers are waited for at the end.
+/// How long the sender waits for reliable readers at the end.
 const SETTLE_NS: i64 = 500_000_000;
 
-/// How long before a slot the sender wakes up: it waits for the slot's first instant awake, since
-/// being woken takes 10 to 100 us, and never the same time.
+/// How long before a slot the sender wakes up. It spins until the slot's first instant, since a wake-up
+/// takes 10 to 100 us, and never the same time.
 const AWAKE_NS: i64 = 100_000;
 
 /// The thread that takes items as they come.
@@ -25,8 +26,8 @@ pub(crate) struct Receiver {
     pub(crate) subscription: Subscription,
     pub(crate) empty: Consumer<Item>,
     pub(crate) filled: Producer<Item>,
-    pub(crate) data: Arc<Bell>,
-    pub(crate) space: Arc<Bell>,
+    pub(crate) data: Arc<Notifier>,
+    pub(crate) space: Arc<Notifier>,
     pub(crate) done: Arc<AtomicBool>,
 }
 
@@ -35,26 +36,26 @@ impl Receiver {
     pub(crate) fn run(mut self) -> Result<(), ShaperError> {
         let result = self.receive();
         self.done.store(true, Ordering::Release);
-        self.data.ring();
+        self.data.notify();
         result
     }
 
     fn receive(&mut self) -> Result<(), ShaperError> {
         let mut spare: Option<Item> = None;
         loop {
-            // Read first: what came before the end is still taken.
+            // Read before waiting: items that came before the end are still taken.
             let last = self.shared.ending.load(Ordering::Relaxed);
             let wait = if last { 0 } else { TICK_NS as i64 };
             self.subscription.wait(wait)?;
             loop {
-                let rung = self.space.count();
+                let seen = self.space.count();
                 let Some(mut item) = spare.take().or_else(|| self.empty.pop().ok()) else {
-                    // Without the other thread none of it comes back.
+                    // Without the other thread no memory comes back.
                     if self.filled.is_abandoned() {
                         return Ok(());
                     }
-                    // All memory is in use: the middleware's history holds the rest.
-                    self.space.wait(rung, now_ns() + TICK_NS);
+                    // All memory is in use: the rest waits in the middleware's history.
+                    self.space.wait(seen, monotonic_ns() + TICK_NS);
                     continue;
                 };
                 if !self.subscription.take(&mut item)? {
@@ -63,7 +64,7 @@ impl Receiver {
                 }
                 // There are no more items than places.
                 let _ = self.filled.push(item);
-                self.data.ring();
+                self.data.notify();
             }
             if last {
                 return Ok(());
@@ -72,8 +73,8 @@ impl Receiver {
     }
 }
 
-/// The thread that publishes. In its loop it allocates nothing, takes no lock, and waits only for the
-/// bell or the time.
+/// The thread that publishes. In its loop it allocates nothing, takes no lock, and waits only for a
+/// notification or the time.
 pub(crate) struct Sender {
     pub(crate) shared: Arc<Shared>,
     pub(crate) index: usize,
@@ -81,116 +82,170 @@ pub(crate) struct Sender {
     pub(crate) publisher: Publisher,
     pub(crate) empty: Producer<Item>,
     pub(crate) filled: Consumer<Item>,
-    pub(crate) data: Arc<Bell>,
-    pub(crate) space: Arc<Bell>,
+    pub(crate) data: Arc<Notifier>,
+    pub(crate) space: Arc<Notifier>,
     pub(crate) done: Arc<AtomicBool>,
-    pub(crate) sequence: u64,
+    /// Number of the next report.
+    pub(crate) reports: u64,
+}
+
+/// An item that waits for its slot.
+struct Waiting {
+    item: Item,
+    /// How many cycles before the apparent one its execution was released, once that is known.
+    cycles_back: Option<i64>,
+}
+
+/// What the sender remembers from item to item.
+#[derive(Default)]
+struct Memory {
+    waiting: Option<Waiting>,
+    /// The last good schedule; it serves while a new one is being written.
+    schedule: Option<SlotSchedule>,
+    /// Cycle of the last slot in which an item left.
+    last_cycle: Option<i64>,
+    sequence: Sequence,
+}
+
+/// What happens to a waiting item now.
+enum Action {
+    /// It leaves.
+    Publish,
+    /// It leaves, and shaping ends ([`Overshoot::Stop`]).
+    Stop,
+    /// It is discarded ([`Overshoot::Drop`]).
+    Discard,
+    /// It waits for the start of its slot.
+    Wait,
 }
 
 impl Sender {
     /// Runs until the process ends.
     pub(crate) fn run(mut self) {
-        let mut held: Option<Item> = None;
-        let mut beat: Option<Beat> = None;
-        let mut last_cycle: Option<i64> = None;
-        let mut sequence = Sequence::new();
-        // How many cycles before the one it seems to be of the held item's is, once that is known.
-        let mut back: Option<i64> = None;
+        let mut memory = Memory::default();
         loop {
-            // Before looking: what comes after this look rings, and ends the wait.
-            let rung = self.data.count();
+            // Read before looking for items: a notification after this ends the wait.
+            let seen = self.data.count();
             let finished = self.done.load(Ordering::Acquire);
             let passes = self.shared.passes();
-            if held.is_none() {
-                held = self.filled.pop().ok();
-                back = None;
-            }
-            if self.kind == Kind::Throttle && !passes {
-                while let Ok(newer) = self.filled.pop() {
-                    if let Some(old) = held.replace(newer) {
-                        self.discard(old, flags::REPLACED, last_cycle.unwrap_or(0));
-                    }
-                }
-            }
-            let now = now_ns() as i64;
-            let Some(item) = held.take() else {
+            self.next_item(&mut memory, passes);
+            let now_ns = monotonic_ns();
+            let Some(mut waiting) = memory.waiting.take() else {
                 if finished {
                     break;
                 }
-                self.data.wait(rung, now as u64 + LOOK_NS);
+                self.data.wait(seen, now_ns + POLL_NS);
                 continue;
             };
             if passes {
-                self.publish(item, Record::default(), flags::PASSED);
+                self.publish(waiting.item, Record::default(), flags::PASSED);
                 continue;
             }
-            // The last good table serves while a new one is being written.
-            beat = self.shared.slots.beat(self.index).or(beat);
-            let Some(beat) = beat else {
-                held = Some(item);
-                self.data.wait(rung, now as u64 + LOOK_NS);
+            memory.schedule = self.shared.slots.schedule(self.index).or(memory.schedule);
+            let Some(schedule) = memory.schedule else {
+                memory.waiting = Some(waiting);
+                self.data.wait(seen, now_ns + POLL_NS);
                 continue;
             };
-            let (cycle, opening, late) = match self.kind {
-                Kind::Shape => {
-                    let seems = beat.cycle_of(item.arrival_ns);
-                    let back = *back.get_or_insert_with(|| {
-                        let after_ns = beat.after_ns(seems, item.arrival_ns);
-                        seems - sequence.place(seems, after_ns)
-                    });
-                    let due = beat.due(seems - back, item.arrival_ns, now);
-                    (due.cycle, due.opening, due.late)
+            let due = self.due(&mut memory, &schedule, &mut waiting, now_ns as i64);
+            let late = if due.late { flags::LATE } else { 0 };
+            match self.action(&due, now_ns as i64) {
+                Action::Discard => self.discard(waiting.item, late, due.cycle),
+                Action::Publish => {
+                    memory.last_cycle = Some(due.opening.cycle);
+                    self.publish(waiting.item, in_slot(&due), late);
                 }
-                Kind::Throttle => {
-                    let opening = beat.throttled(now, last_cycle);
-                    (opening.cycle, opening, false)
-                }
-            };
-            let mut bits = if late { flags::LATE } else { 0 };
-            let mut at_once = false;
-            let judged = late && !self.shared.slots.settles();
-            match self.shared.overshoot {
-                Overshoot::Drop if judged => {
-                    self.discard(item, bits, cycle);
-                    continue;
-                }
-                Overshoot::Stop if judged => {
+                Action::Stop => {
                     self.shared.stopped.store(true, Ordering::Relaxed);
-                    bits |= flags::STOPPED;
-                    at_once = true;
+                    memory.last_cycle = Some(due.opening.cycle);
+                    self.publish(waiting.item, in_slot(&due), late | flags::STOPPED);
                 }
-                _ => {}
-            }
-            if now >= opening.start_ns || at_once {
-                last_cycle = Some(opening.cycle);
-                let record = Record {
-                    cycle,
-                    slot: opening.slot,
-                    slot_start_ns: opening.start_ns,
-                    ..Record::default()
-                };
-                self.publish(item, record, bits);
-            } else if opening.start_ns - now <= AWAKE_NS {
-                held = Some(item);
-                while (now_ns() as i64) < opening.start_ns {
-                    std::hint::spin_loop();
+                Action::Wait => {
+                    memory.waiting = Some(waiting);
+                    self.wait_for(&due.opening, seen, now_ns);
                 }
-            } else {
-                held = Some(item);
-                let until = (opening.start_ns - AWAKE_NS) as u64;
-                self.data.wait(rung, until.min(now as u64 + LOOK_NS));
             }
         }
         self.publisher.settle(SETTLE_NS);
     }
 
+    /// Makes the next item the waiting one, if none waits; of a throttled input the newest.
+    fn next_item(&mut self, memory: &mut Memory, passes: bool) {
+        let waiting = |item| Waiting {
+            item,
+            cycles_back: None,
+        };
+        if memory.waiting.is_none() {
+            memory.waiting = self.filled.pop().ok().map(waiting);
+        }
+        if self.kind == Kind::Throttle && !passes {
+            while let Ok(newer) = self.filled.pop() {
+                if let Some(old) = memory.waiting.replace(waiting(newer)) {
+                    let cycle = memory.last_cycle.unwrap_or(0);
+                    self.discard(old.item, flags::REPLACED, cycle);
+                }
+            }
+        }
+    }
+
+    /// The slot for the waiting item.
+    fn due(
+        &self,
+        memory: &mut Memory,
+        schedule: &SlotSchedule,
+        waiting: &mut Waiting,
+        now_ns: i64,
+    ) -> Due {
+        let arrival_ns = waiting.item.arrival_ns;
+        match self.kind {
+            Kind::Shape => {
+                let apparent = schedule.cycle_of(arrival_ns);
+                let cycles_back = *waiting.cycles_back.get_or_insert_with(|| {
+                    let after_ns = schedule.after_ns(apparent, arrival_ns);
+                    apparent - memory.sequence.place(apparent, after_ns)
+                });
+                schedule.due(apparent - cycles_back, arrival_ns, now_ns)
+            }
+            Kind::Throttle => {
+                let opening = schedule.throttled(now_ns, memory.last_cycle);
+                Due {
+                    cycle: opening.cycle,
+                    opening,
+                    late: false,
+                }
+            }
+        }
+    }
+
+    fn action(&self, due: &Due, now_ns: i64) -> Action {
+        let judged = due.late && !self.shared.slots.settles();
+        match self.shared.overshoot {
+            Overshoot::Drop if judged => Action::Discard,
+            Overshoot::Stop if judged => Action::Stop,
+            _ if now_ns >= due.opening.start_ns => Action::Publish,
+            _ => Action::Wait,
+        }
+    }
+
+    /// Waits for a slot's start, or sleeps until shortly before it, or until there are news.
+    fn wait_for(&self, opening: &Opening, seen: u32, now_ns: u64) {
+        if opening.start_ns - now_ns as i64 <= AWAKE_NS {
+            while (monotonic_ns() as i64) < opening.start_ns {
+                std::hint::spin_loop();
+            }
+        } else {
+            let until_ns = (opening.start_ns - AWAKE_NS) as u64;
+            self.data.wait(seen, until_ns.min(now_ns + POLL_NS));
+        }
+    }
+
     fn publish(&mut self, item: Item, record: Record, bits: u32) {
-        let start_ns = now_ns() as i64;
+        let start_ns = monotonic_ns() as i64;
         let failed = match self.publisher.publish(&item) {
             Ok(()) => 0,
             Err(_) => flags::FAILED,
         };
-        let end_ns = now_ns() as i64;
+        let end_ns = monotonic_ns() as i64;
         self.report(
             item,
             Record {
@@ -213,20 +268,30 @@ impl Sender {
         );
     }
 
-    /// Gives the memory back, and tells the owner.
+    /// Returns the item's memory to the receiver, and reports to the owner.
     fn report(&mut self, item: Item, record: Record) {
         let record = Record {
-            sequence: self.sequence,
+            sequence: self.reports,
             source_ns: item.source_ns,
             arrival_ns: item.arrival_ns,
             output: self.index as u16,
             bytes: u32::try_from(item.len()).unwrap_or(u32::MAX),
             ..record
         };
-        self.sequence += 1;
+        self.reports += 1;
         // There are no more items than places.
         let _ = self.empty.push(item);
-        self.space.ring();
+        self.space.notify();
         self.shared.reporter.send(record);
+    }
+}
+
+/// The record of an item that leaves in a slot.
+fn in_slot(due: &Due) -> Record {
+    Record {
+        cycle: due.cycle,
+        slot: due.opening.slot as u16,
+        slot_start_ns: due.opening.start_ns,
+        ..Record::default()
     }
 }

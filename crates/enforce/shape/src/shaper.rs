@@ -2,8 +2,8 @@
 //! as its user, told the table, asked what it published.
 
 use crate::executions::Release;
-use onbeat_plan::schema::{Hold, Overshoot, Plan, Slot};
-use onbeat_ros::config::{Config, Kind, Output, Overshoot as ShaperOvershoot, Place};
+use onbeat_plan::schema::{Hold, Plan, Slot};
+use onbeat_ros::config::{Config, Kind, Output, Place};
 use onbeat_ros::environment::{Environment, EnvironmentError};
 use onbeat_ros::page::{OutputTable, PageWriter};
 use onbeat_ros::report::{flags, Record, RECORD_BYTES};
@@ -50,7 +50,6 @@ pub enum ShaperError {
 const SILENCE_NS: u64 = 5_000_000_000;
 
 // What may stand in a plan fits into a shaper.
-const _: () = assert!(onbeat_plan::schema::MAX_SLOTS <= onbeat_ros::beat::MAX_SLOTS);
 const _: () = assert!(onbeat_plan::schema::MAX_HELD <= onbeat_ros::page::MAX_OUTPUTS);
 
 /// How many arrivals of an input are kept.
@@ -365,11 +364,7 @@ fn configuration(
             cpus: vec![usize::from(plan.middleware.cpu)],
             priority: Some(plan.middleware.priority),
         }),
-        overshoot: match plan.overshoot {
-            Overshoot::Carry => ShaperOvershoot::Carry,
-            Overshoot::Drop => ShaperOvershoot::Drop,
-            Overshoot::Stop => ShaperOvershoot::Stop,
-        },
+        overshoot: plan.overshoot,
         page_fd: Some(page.as_raw_fd()),
         table: None,
         report_fd: Some(reports.as_raw_fd()),
@@ -380,8 +375,8 @@ fn configuration(
 }
 
 fn tables(plan: &Plan) -> Vec<OutputTable> {
-    let slots = |name: &str| -> Vec<onbeat_ros::beat::Slot> {
-        let of = |s: &Slot| onbeat_ros::beat::Slot {
+    let slots = |name: &str| -> Vec<onbeat_time::Slot> {
+        let of = |s: &Slot| onbeat_time::Slot {
             start_ns: s.0 .0,
             end_ns: s.1 .0,
         };

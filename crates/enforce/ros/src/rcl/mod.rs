@@ -579,7 +579,7 @@ impl Subscription {
         }
         self.node.rcl.check(code, || "taking data".into())?;
         item.source_ns = info.source_ns;
-        item.arrival_ns = onbeat_flow::clock::now_ns() as i64;
+        item.arrival_ns = onbeat_time::clock::monotonic_ns() as i64;
         Ok(true)
     }
 }

@@ -1,0 +1,192 @@
+//! The shaper process: takes items from held topics and publishes each when there is *data AND slot*.
+//!
+//! Each output has two threads. The receiver waits for the middleware and takes items as they come (any
+//! priority). The sender sleeps until a slot begins, or within a slot until there is data, and
+//! publishes (the server's CPU and priority). Items move between them through two rings without locks,
+//! one for filled items and one for empty ones: nothing is allocated on the way, and only the middleware
+//! copies an item's bytes. The main thread finds publishers of held topics and watches the owner.
+
+mod error;
+mod offers;
+mod shared;
+mod threads;
+
+pub use error::ShaperError;
+pub(crate) use shared::Shared;
+
+use crate::config::Config;
+use crate::page::MAX_OUTPUTS;
+use crate::process;
+use crate::rcl::{Node, Rcl};
+use onbeat_flow::thread;
+use onbeat_proc::Stat;
+use onbeat_time::clock::monotonic_ns;
+use shared::Slots;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use threads::Running;
+
+/// Name of the shaper's node.
+pub const NODE: &str = "onbeat_shaper";
+/// A waiting thread reads the table at least this often.
+pub const POLL_NS: u64 = 50_000_000;
+/// Without an owner the shaper ends when a held topic has had no publisher for so long.
+pub const ORPHAN_NS: u64 = 5_000_000_000;
+/// History of the subscription of a held topic.
+const RECEIVE_DEPTH: usize = 1000;
+pub(crate) const TICK_NS: u64 = 100_000_000;
+const SEARCH_TICK_NS: u64 = 20_000_000;
+
+/// How a shaper ended that did not fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It was asked to end, and has passed on what it held.
+    Asked,
+    /// Its owner is gone, or shaping was stopped, and so are all publishers of the held topics.
+    Orphaned,
+}
+
+/// Shapes until it is asked to end (SIGTERM; SIGINT too if nobody owns it), or nobody needs it any more.
+/// A process of its own calls this first of all: it blocks these signals, locks memory, starts ROS 2.
+pub fn run(config: &Config) -> Result<Ended, ShaperError> {
+    if config.outputs.is_empty() || config.outputs.len() > MAX_OUTPUTS {
+        return Err(ShaperError::Outputs(config.outputs.len()));
+    }
+    for o in &config.outputs {
+        let fits = |n: usize| (1..=100_000).contains(&n);
+        if o.topic == o.held_topic || !fits(o.capacity) || !fits(o.depth) {
+            return Err(ShaperError::Output {
+                topic: o.topic.clone(),
+                held: o.held_topic.clone(),
+            });
+        }
+    }
+    let owned = config.page_fd.is_some() || config.report_fd.is_some();
+    // Before any thread starts, so that all inherit it.
+    process::block_signals();
+    let shared = Arc::new(Shared::new(config)?);
+    // Only what is used is locked: the middleware's threads have large stacks.
+    process::lock_memory();
+    // The middleware's threads inherit this.
+    thread::apply(&threads::options(
+        "onbeat-shaper",
+        config.middleware.as_ref(),
+    ))?;
+    let rcl = Rcl::load(&config.rcl, &config.folders)?;
+    let mut shaper = Shaper {
+        config,
+        shared,
+        node: Node::new(rcl, NODE)?,
+        running: config.outputs.iter().map(|_| None).collect(),
+        owned,
+    };
+    let result = shaper.watch();
+    shaper.shared.ending.store(true, Ordering::Relaxed);
+    let ended: Vec<_> = shaper
+        .running
+        .into_iter()
+        .flatten()
+        .map(Running::join)
+        .collect();
+    let failed = ended.into_iter().find_map(Result::err);
+    match (result, failed) {
+        // The thread's own error says more than that it ended.
+        (Err(ShaperError::Worker { .. }) | Ok(_), Some(e)) => Err(e),
+        (result, _) => result,
+    }
+}
+
+/// The main thread's state.
+struct Shaper<'c> {
+    config: &'c Config,
+    shared: Arc<Shared>,
+    node: Arc<Node>,
+    /// The outputs' threads; `None` until somebody publishes the held topic.
+    running: Vec<Option<Running>>,
+    /// Whether another process shares the page or reads the reports.
+    owned: bool,
+}
+
+impl Shaper<'_> {
+    /// Finds publishers, watches the owner, waits for signals.
+    fn watch(&mut self) -> Result<Ended, ShaperError> {
+        let mut seen_ns = monotonic_ns();
+        let application = self.config.application.map(|pid| (pid, started_at(pid)));
+        loop {
+            if application.is_some_and(|(pid, start)| start.is_none() || started_at(pid) != start) {
+                return Ok(Ended::Orphaned);
+            }
+            self.start_found()?;
+            let searching = self.running.iter().any(Option::is_none);
+            let tick = if searching { SEARCH_TICK_NS } else { TICK_NS };
+            match process::wait_for_signal(tick) {
+                Some(libc::SIGTERM) => return Ok(Ended::Asked),
+                Some(_) if !self.owned => return Ok(Ended::Asked),
+                _ => {}
+            }
+            if let Some(output) = self.running.iter().flatten().find(|o| o.has_ended()) {
+                return Err(ShaperError::Worker {
+                    topic: output.topic.clone(),
+                    reason: "a thread ended".into(),
+                });
+            }
+            let now_ns = monotonic_ns();
+            if !self.passes(now_ns) || self.has_publishers()? {
+                seen_ns = now_ns;
+            } else if now_ns.saturating_sub(seen_ns) > ORPHAN_NS {
+                return Ok(Ended::Orphaned);
+            }
+        }
+    }
+
+    /// Starts the threads of outputs whose held topics have publishers now.
+    fn start_found(&mut self) -> Result<(), ShaperError> {
+        let config = self.config;
+        for (i, (running, output)) in self.running.iter_mut().zip(&config.outputs).enumerate() {
+            if running.is_some() {
+                continue;
+            }
+            if let Some((type_name, offered)) = offers::find(&self.node, &output.held_topic)? {
+                *running = Some(Running::start(
+                    &self.shared,
+                    &self.node,
+                    (i, output),
+                    config.middleware.as_ref(),
+                    (&type_name, offered),
+                )?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether items pass at once: nobody owns this shaper any more, its owner asked for it, or shaping was
+    /// stopped. Tells the senders when the owner's part of it changes.
+    fn passes(&self, now_ns: u64) -> bool {
+        let orphan = self.shared.reporter.owner_is_gone()
+            || match &self.shared.slots {
+                Slots::Page(page) => page.passes(now_ns, self.config.silence_ns),
+                Slots::Fixed(_) => false,
+            };
+        if self.shared.passing.swap(orphan, Ordering::Relaxed) != orphan {
+            self.running.iter().flatten().for_each(Running::notify);
+        }
+        orphan || self.shared.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody publishes a held topic.
+    fn has_publishers(&self) -> Result<bool, ShaperError> {
+        for output in &self.config.outputs {
+            if self.node.publishers(&output.held_topic)? > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// When a process was started, in the kernel's ticks: distinguishes it from a later one with its id. `None`
+/// if it has ended.
+fn started_at(pid: u32) -> Option<u64> {
+    let stat = Stat::of(pid).filter(|stat| !stat.has_ended())?;
+    Some(stat.start_ticks)
+}

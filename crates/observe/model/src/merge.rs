@@ -164,3 +164,41 @@ fn add_sync(mine: &mut SyncEvidence, other: SyncEvidence) {
     mine.foreign.add(&other.foreign);
     add_all(&mut mine.members, &other.members);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conclude::testing::run;
+    use crate::evidence::Note;
+
+    #[test]
+    fn a_period_that_one_run_has_seen_holds_for_all() {
+        let timer = "/a:timer(10ms)";
+        let mut unseen = run("r1").with_callback(timer, 3);
+        unseen.callbacks.get_mut(timer).unwrap().period_ns = None;
+        unseen.unknown_periods.insert(timer.into());
+        let seen = run("r2").with_callback(timer, 2);
+        for (mut all, other) in [(unseen.clone(), seen.clone()), (seen, unseen)] {
+            add(&mut all, other).unwrap();
+            assert_eq!(all.unknown_periods, BTreeSet::new());
+            assert_eq!(all.callbacks[timer].period_ns, Some(10));
+            assert_eq!(all.callbacks[timer].modes["urban"].exec_ns.count(), 5);
+        }
+    }
+
+    #[test]
+    fn notes_add_up_and_runs_stay_apart() {
+        let mut all = run("r1");
+        all.note(Note::UnknownHandle, 2);
+        let mut other = run("r2");
+        other.note(Note::UnknownHandle, u64::MAX);
+        add(&mut all, other).unwrap();
+        assert_eq!(
+            all.notes[&Note::UnknownHandle],
+            u64::MAX,
+            "as far as it counts"
+        );
+        let again = add(&mut all, run("r2"));
+        assert_eq!(again, Err(ModelMergeError::SameRun("r2".into())));
+    }
+}

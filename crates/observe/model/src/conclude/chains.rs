@@ -174,3 +174,108 @@ fn chain_figures(path: &PathKey, figures: &PathFigures, lost: u64) -> ChainFigur
         shares,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::conclude;
+    use super::super::testing::{key, run, times, MODE};
+    use super::*;
+    use crate::evidence::Note;
+
+    const A: &str = "/a:timer(1ms)";
+    const B: &str = "/b:subscription(/x)";
+    const C: &str = "/c:subscription(/y)";
+
+    /// `A -/x-> B -/y-> C`, with executions that ended after each of them.
+    fn line() -> Evidence {
+        run("r")
+            .with_callback(A, 10)
+            .with_callback(B, 10)
+            .with_callback(C, 10)
+            .with_edge(A, B, "/x", 10)
+            .with_edge(B, C, "/y", 10)
+            .with_path(&format!("{A} /x {B} /y {C}"), 8)
+            .with_path(&format!("{A} /x {B}"), 1)
+            .with_path(&format!("{B} /y {C}"), 1)
+    }
+
+    fn shown(evidence: &Evidence) -> Vec<String> {
+        let chains = conclude(evidence.clone()).chains.into_iter();
+        let mut shown: Vec<String> = chains.map(|c| c.callbacks.join(" ")).collect();
+        shown.sort();
+        shown
+    }
+
+    #[test]
+    fn a_chain_runs_from_a_source_to_a_sink() {
+        let mut evidence = line();
+        assert_eq!(shown(&evidence), [format!("{A} {B} {C}")]);
+        // Every tenth execution of B ran on nothing that a callback published: a source too.
+        evidence.sourced.insert(B.into(), 1);
+        assert_eq!(
+            shown(&evidence),
+            [format!("{A} {B} {C}"), format!("{B} {C}")]
+        );
+    }
+
+    #[test]
+    fn a_loop_back_to_the_chain_is_no_continuation() {
+        let evidence = line().with_edge(C, A, "/z", 5);
+        // A is fed now.
+        assert_eq!(shown(&evidence), [] as [&str; 0]);
+        let mut evidence = evidence;
+        evidence.sourced.insert(A.into(), 5);
+        assert_eq!(shown(&evidence), [format!("{A} {B} {C}")]);
+    }
+
+    #[test]
+    fn at_an_input_one_chain_ends_and_another_begins() {
+        let mut evidence = line();
+        // No lineage passes an input.
+        evidence.paths.remove(&key(&format!("{A} /x {B} /y {C}")));
+        evidence.note(Note::Input("/y".into()), 10);
+        evidence.sourced.insert(C.into(), 10);
+        let evidence = evidence.with_path(C, 10);
+        assert_eq!(shown(&evidence), [format!("{A} {B}"), C.to_string()]);
+        let from_input = |c: &Chain| (c.callbacks[0].clone(), c.from_input);
+        let model = conclude(evidence);
+        let mut begins: Vec<_> = model.chains.iter().map(from_input).collect();
+        begins.sort();
+        assert_eq!(begins, [(A.to_string(), false), (C.to_string(), true)]);
+    }
+
+    #[test]
+    fn a_chain_has_its_latency_losses_and_most_frequent_output() {
+        let mut evidence = line();
+        let path = evidence
+            .paths
+            .get_mut(&key(&format!("{A} /x {B} /y {C}")))
+            .unwrap();
+        let outputs = [("", 1), ("/q", 3), ("/p", 3), ("/r", 1)];
+        path.outputs = outputs.map(|(t, n)| (t.to_string(), n)).into();
+        let lost = BTreeMap::from([(MODE.to_string(), 2)]);
+        evidence
+            .lost
+            .insert(key(&format!("{A} /x {B}")), lost.clone());
+        evidence
+            .lost
+            .insert(key(&format!("{A} /x {B} /y {C}")), lost.clone());
+        evidence.lost.insert(key(&format!("{B} /y {C}")), lost);
+        let chain = conclude(evidence).chains.pop().unwrap();
+        assert_eq!(
+            chain.topics,
+            ["/x", "/y", "/p"],
+            "of equals the first by name"
+        );
+        assert_eq!(chain.figures.lost, 4, "on the chain's own beginnings only");
+        assert_eq!((chain.figures.executions, chain.figures.jitter_ns), (8, 0));
+        let shares = &chain.figures.shares;
+        assert_eq!(shares.len(), 5);
+        assert_eq!(
+            (shares[1].name.as_str(), shares[1].sum_ns.as_str()),
+            ("/x", "8")
+        );
+        assert_eq!((shares[4].mean_ns, shares[4].fraction), (1.0, 0.2));
+        assert_eq!(chain.figures.latency_ns, times(8, 5));
+    }
+}

@@ -196,3 +196,87 @@ impl<'a> Deciding<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::synchronised;
+    use super::*;
+
+    const A: &str = "/f:subscription(/a)";
+    const B: &str = "/f:subscription(/b)";
+
+    fn decided(evidence: SyncEvidence) -> Option<Group> {
+        let syncs = BTreeMap::from([("/f:sync(/out)".to_string(), evidence)]);
+        decide(&syncs).pop()
+    }
+
+    #[test]
+    fn one_publisher_with_new_inputs_of_another_is_an_ambiguous_group() {
+        let group = decided(synchronised()).unwrap();
+        assert_eq!(group.members, BTreeSet::from([A.into(), B.into()]));
+        assert_eq!(group.publishers, BTreeSet::from([B.into()]));
+        assert_eq!(group.criterion, Criterion::DataFlow { ambiguous: true });
+        assert_eq!(group.confidence, 0.5);
+    }
+
+    #[test]
+    fn two_publishers_in_turn_are_a_group_without_doubt() {
+        let mut evidence = synchronised();
+        for m in evidence.members.values_mut() {
+            (m.published, m.productive) = (10, 10);
+        }
+        let group = decided(evidence).unwrap();
+        assert_eq!(group.criterion, Criterion::DataFlow { ambiguous: false });
+        assert_eq!(group.confidence, 1.0);
+    }
+
+    #[test]
+    fn a_synchronisers_calls_decide_whatever_the_data_flow_shows() {
+        let mut evidence = synchronised();
+        evidence.foreign = 3;
+        for m in evidence.members.values_mut() {
+            (m.synchronised, m.fresh) = (20, 19);
+        }
+        let group = decided(evidence.clone()).unwrap();
+        assert_eq!(group.criterion, Criterion::MessageFilters);
+        assert!(
+            (group.confidence - 0.9).abs() < 1e-9,
+            "{}",
+            group.confidence
+        );
+        // Less than half of its inputs went to the synchroniser.
+        evidence.members.get_mut(A).unwrap().synchronised = 9;
+        assert_eq!(decided(evidence), None);
+    }
+
+    #[test]
+    fn what_contradicts_the_data_flow_decides_against_a_group() {
+        let change = |change: &dyn Fn(&mut SyncEvidence)| {
+            let mut evidence = synchronised();
+            change(&mut evidence);
+            decided(evidence)
+        };
+        assert_eq!(change(&|e| e.outputs = 0), None);
+        assert_eq!(change(&|e| e.outputs = MIN_OUTPUTS - 1), None);
+        assert_eq!(change(&|e| e.foreign = 1), None);
+        let member = |id: &'static str, set: fn(&mut MemberEvidence)| {
+            change(&move |e| set(e.members.get_mut(id).unwrap()))
+        };
+        assert_eq!(
+            member(A, |m| (m.once, m.instances) = (18, 40)),
+            None,
+            "several inputs per output"
+        );
+        assert_eq!(member(A, |m| m.productive = 2), None, "publishes by itself");
+        assert_eq!(
+            member(A, |m| m.fresh = 17),
+            None,
+            "outputs without its input"
+        );
+        assert_eq!(member(B, |m| m.fresh = 17), None, "the publisher too");
+        assert!(
+            member(A, |m| (m.once, m.instances) = (19, 40)).is_some(),
+            "an irregular start is allowed"
+        );
+    }
+}

@@ -43,3 +43,76 @@ pub(super) fn junctions(groups: &Groups, graph: &Graph) -> Vec<Junction> {
     }
     junctions.into_values().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::conclude;
+    use super::super::testing::{run, synchronised};
+    use super::*;
+    use crate::evidence::Evidence;
+
+    fn shown(evidence: Evidence) -> Vec<(String, JunctionKind, Vec<String>)> {
+        let junctions = conclude(evidence).junctions.into_iter();
+        junctions.map(|j| (j.callback, j.kind, j.inputs)).collect()
+    }
+
+    #[test]
+    fn a_topic_with_two_publishers_is_an_or() {
+        let evidence = run("r")
+            .with_callback("/a:timer(1ms)", 5)
+            .with_callback("/b:timer(1ms)", 5)
+            .with_callback("/c:subscription(/t)", 10)
+            .with_edge("/a:timer(1ms)", "/c:subscription(/t)", "/t", 5)
+            .with_edge("/b:timer(1ms)", "/c:subscription(/t)", "/t", 5);
+        let publishers = vec!["/a:timer(1ms)".to_string(), "/b:timer(1ms)".to_string()];
+        let or = (
+            "/c:subscription(/t)".to_string(),
+            JunctionKind::Or,
+            publishers,
+        );
+        assert_eq!(shown(evidence.clone()), [or]);
+        // A link is no second publisher.
+        let mut linked = evidence;
+        linked.edges.values_mut().next().unwrap().assumed = true;
+        assert_eq!(shown(linked), []);
+    }
+
+    #[test]
+    fn a_group_is_an_and_through_which_its_members_publish() {
+        let (a, b, sync) = (
+            "/f:subscription(/a)",
+            "/f:subscription(/b)",
+            "/f:sync(/out)",
+        );
+        let evidence = run("r")
+            .with_callback(a, 20)
+            .with_callback(b, 20)
+            .with_callback(sync, 0)
+            .with_callback("/g:subscription(/out)", 20)
+            .with_edge(a, sync, "/a", 20)
+            .with_edge(b, sync, "/b", 20)
+            .with_edge(b, "/g:subscription(/out)", "/out", 20)
+            .with_sync(synchronised());
+        let and = (
+            sync.to_string(),
+            JunctionKind::And,
+            vec![a.to_string(), b.to_string()],
+        );
+        assert_eq!(shown(evidence.clone()), [and]);
+        let model = conclude(evidence.clone());
+        let from_sync = model.edges.iter().find(|e| e.from == sync).unwrap();
+        assert_eq!(
+            (from_sync.to.as_str(), from_sync.figures.taken),
+            ("/g:subscription(/out)", 20)
+        );
+        assert!(model.edges.iter().all(|e| e.from != b || e.to == sync));
+        // Without a group there is no sync vertex, and the member publishes by itself.
+        let apart = conclude(Evidence {
+            syncs: Default::default(),
+            ..evidence
+        });
+        assert!(apart.callbacks.iter().all(|c| c.id != sync));
+        assert!(apart.edges.iter().any(|e| e.from == b && e.topic == "/out"));
+        assert_eq!(apart.junctions, []);
+    }
+}

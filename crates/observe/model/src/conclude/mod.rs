@@ -7,6 +7,8 @@ mod groups;
 mod junctions;
 mod recover;
 mod sentences;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub(crate) use recover::recover;
 pub use recover::RecoverError;

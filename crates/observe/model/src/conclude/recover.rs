@@ -196,3 +196,92 @@ fn path(callbacks: Vec<String>, topics: Vec<String>) -> Result<PathKey, RecoverE
     }
     Ok(PathKey { callbacks, topics })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{key, run, synchronised, MODE};
+    use super::*;
+
+    /// Evidence with something in every field.
+    fn full() -> Evidence {
+        let (a, b, sync) = (
+            "/f:subscription(/a)",
+            "/f:subscription(/b)",
+            "/f:sync(/out)",
+        );
+        let mut evidence = run("r")
+            .with_callback("/s:timer(1ms)", 20)
+            .with_callback(a, 20)
+            .with_callback(b, 20)
+            .with_callback(sync, 0)
+            .with_callback("/g:subscription(/out)", 20)
+            .with_edge("/s:timer(1ms)", a, "/a", 20)
+            .with_edge("/s:timer(1ms)", b, "/b", 20)
+            .with_edge(a, sync, "/a", 20)
+            .with_edge(b, sync, "/b", 20)
+            .with_edge(b, "/g:subscription(/out)", "/out", 20)
+            .with_path(&format!("/s:timer(1ms) /a {a}"), 20)
+            .with_path(&format!("/s:timer(1ms) /b {b} /b {sync}"), 20)
+            .with_sync(synchronised());
+        evidence.callbacks.get_mut(b).unwrap().outputs = vec!["/out".into()];
+        let lost = BTreeMap::from([(MODE.to_string(), 2)]);
+        evidence
+            .lost
+            .insert(key(&format!("/s:timer(1ms) /a {a}")), lost);
+        evidence.sourced.insert("/s:timer(1ms)".into(), 20);
+        evidence.unknown_periods.insert("/x:timer(?)".into());
+        evidence.note(Note::Outside("/t".into()), 3);
+        evidence.note(Note::Assumed("By somebody else.".into()), 1);
+        evidence
+    }
+
+    #[test]
+    fn evidence_is_recovered_from_its_model() {
+        let evidence = full();
+        let model = conclude(evidence.clone());
+        assert!(model.callbacks.iter().any(|c| c.kind == CallbackType::Sync));
+        assert!(
+            model.callbacks.iter().all(|c| c.modes.is_empty()),
+            "one mode"
+        );
+        assert_eq!(recover(model).unwrap(), evidence);
+        // And from that of two modes.
+        let mut other = run("q");
+        other.runs.get_mut("q").unwrap().mode = "highway".into();
+        let mut both = full();
+        both.runs.extend(other.runs);
+        let model = conclude(both.clone());
+        assert!(model.callbacks.iter().all(|c| !c.modes.is_empty()));
+        assert_eq!(recover(model).unwrap(), both);
+    }
+
+    #[test]
+    fn sentences_of_others_become_notes() {
+        let mut model = conclude(full());
+        model.coverage.push("A probe could not be attached.".into());
+        let said = Note::Said("A probe could not be attached.".into());
+        assert_eq!(recover(model).unwrap().notes.get(&said), Some(&1));
+    }
+
+    #[test]
+    fn damaged_evidence_is_an_error_that_names_it() {
+        let damage = |pointer: &str, value: serde_json::Value| {
+            let mut model = conclude(full());
+            *model.evidence.pointer_mut(pointer).unwrap() = value;
+            recover(model).unwrap_err().to_string()
+        };
+        let error = damage("/notes/0/kind", "sunspots".into());
+        assert!(
+            error.contains("`sunspots`") && error.contains("'evidence'"),
+            "{error}"
+        );
+        let error = damage("/paths/0/topics", serde_json::json!([]));
+        assert!(error.contains("a path from '/s:timer(1ms)'"), "{error}");
+        let error = damage("/lost/0/callbacks", serde_json::json!([]));
+        assert!(error.contains("a path from ''"), "{error}");
+        let mut model = conclude(full());
+        model.runs.push(model.runs[0].clone());
+        let error = recover(model).unwrap_err().to_string();
+        assert!(error.contains("run 'r' is in it twice"), "{error}");
+    }
+}

@@ -123,3 +123,60 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::Unscheduled(s) => format!("{s} ran {times} on threads without scheduler events; its execution time then contains preemption."),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::conclude;
+    use super::super::testing::run;
+    use super::*;
+
+    #[test]
+    fn notes_become_sentences_of_coverage_or_assumptions() {
+        let mut evidence = run("r").with_callback("/a:timer(1ms)", 3);
+        evidence.note(Note::Outside("/t".into()), 1);
+        evidence.note(Note::UnknownHandle, 2);
+        evidence.note(Note::Stolen, 1_500_000);
+        evidence.note(Note::CallerGuess("/sv".into()), 4);
+        evidence.note(Note::Said("Of the recorder.".into()), 1);
+        let model = conclude(evidence);
+        let begins = |sentences: &[String], words: &[&str]| {
+            assert_eq!(sentences.len(), words.len(), "{sentences:#?}");
+            for (sentence, words) in sentences.iter().zip(words) {
+                assert!(sentence.starts_with(words), "{sentence}");
+            }
+        };
+        begins(&model.assumptions, &["Some requests of /sv "]);
+        begins(
+            &model.coverage,
+            &[
+                "/t was published outside of callbacks once; ",
+                "An endpoint that could not be told was used 2 times: ",
+                "Of the recorder.",
+                "The machine is a virtual one, and its host took 1.5 ms ",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_subscription_that_ran_in_another_run_is_not_starved() {
+        let starved = |id: &str| {
+            let mut evidence = run("r").with_callback("/a:subscription(/t)", 3);
+            evidence.note(Note::Starved(id.into()), 12);
+            conclude(evidence).coverage
+        };
+        assert_eq!(starved("/a:subscription(/t)"), [] as [&str; 0]);
+        let said = "/b:subscription(/t) took nothing of 12 items ";
+        assert!(starved("/b:subscription(/t)")[0].starts_with(said));
+    }
+
+    #[test]
+    fn lost_events_are_reported_per_run_and_probe() {
+        let mut evidence = run("r");
+        let lost = [("take", 3), ("publish", 0)];
+        let lost = lost.map(|(probe, n)| (probe.to_string(), n)).into();
+        evidence.runs.get_mut("r").unwrap().lost = lost;
+        let coverage = conclude(evidence).coverage;
+        assert_eq!(coverage.len(), 1);
+        assert!(coverage[0].starts_with("In run r, 3 events of kind take were lost"));
+    }
+}

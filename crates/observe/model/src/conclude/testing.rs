@@ -1,0 +1,146 @@
+//! Evidence made by hand, for tests.
+
+use crate::dist::Dist;
+use crate::evidence::{EdgeKey, Evidence, PathEvidence, PathFigures, PathKey};
+use crate::evidence::{MemberEvidence, SyncEvidence};
+use crate::schema::{Bracket, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures, Run};
+use std::collections::BTreeMap;
+
+/// The mode of all hand-made evidence.
+pub(crate) const MODE: &str = "urban";
+
+/// `n` equal times.
+pub(crate) fn times(n: u64, ns: u64) -> Dist {
+    let mut dist = Dist::new();
+    (0..n).for_each(|_| dist.record(ns));
+    dist
+}
+
+/// Evidence of one run without anything in it.
+pub(crate) fn run(id: &str) -> Evidence {
+    let run = Run {
+        id: id.into(),
+        mode: MODE.into(),
+        distribution: vec!["jazzy".into()],
+        start: 1,
+        duration_ns: 1000,
+        lost: BTreeMap::new(),
+        events: 10,
+    };
+    Evidence {
+        runs: BTreeMap::from([(id.into(), run)]),
+        ..Evidence::default()
+    }
+}
+
+impl Evidence {
+    /// Adds a callback that ran `n` times. Its kind and input are read off its id.
+    pub(crate) fn with_callback(mut self, id: &str, n: u64) -> Self {
+        let (node, rest) = id.split_once(':').unwrap();
+        let (kind, input) = rest.trim_end_matches(')').split_once('(').unwrap();
+        let kind = match kind {
+            "timer" => CallbackType::Timer,
+            "sync" => CallbackType::Sync,
+            _ => CallbackType::Subscription,
+        };
+        let subscription = kind == CallbackType::Subscription;
+        let figures = CallbackFigures {
+            exec_ns: times(n, 7),
+            observed_ns: 1000,
+            load: 7.0 * n as f64 / 1000.0,
+            ..CallbackFigures::default()
+        };
+        let callback = Callback {
+            id: id.into(),
+            node: node.into(),
+            kind,
+            input: input.to_string().repeat(usize::from(subscription)),
+            caller: None,
+            period_ns: (kind == CallbackType::Timer).then_some(10),
+            outputs: Vec::new(),
+            bracket: Bracket::Exact,
+            symbol: None,
+            figures: CallbackFigures::default(),
+            modes: BTreeMap::from([(MODE.into(), figures)]),
+            threads: Vec::new(),
+            per_run: BTreeMap::new(),
+        };
+        self.callbacks.insert(id.into(), callback);
+        self
+    }
+
+    /// Adds an edge over which `taken` items passed.
+    pub(crate) fn with_edge(mut self, from: &str, to: &str, topic: &str, taken: u64) -> Self {
+        let figures = EdgeFigures {
+            latency_ns: times(taken, 3),
+            published: taken,
+            taken,
+            ..EdgeFigures::default()
+        };
+        let edge = Edge {
+            from: from.into(),
+            to: to.into(),
+            topic: topic.into(),
+            assumed: false,
+            intra_process: false,
+            figures: EdgeFigures::default(),
+            modes: BTreeMap::from([(MODE.into(), figures)]),
+        };
+        self.edges.insert(EdgeKey::of(&edge), edge);
+        self
+    }
+
+    /// Adds a path on which `n` executions ended: `callback topic callback ...`.
+    pub(crate) fn with_path(mut self, path: &str, n: u64) -> Self {
+        let key = key(path);
+        let parts = 2 * key.callbacks.len() - 1;
+        let figures = PathFigures {
+            latency_ns: times(n, parts as u64),
+            sums: vec![u128::from(n); parts],
+        };
+        let path = PathEvidence {
+            outputs: BTreeMap::from([(String::new(), n)]),
+            modes: BTreeMap::from([(MODE.into(), figures)]),
+        };
+        self.paths.insert(key, path);
+        self
+    }
+
+    /// Adds what a synchroniser's topic `/out` shows of the node `/f`.
+    pub(crate) fn with_sync(mut self, sync: SyncEvidence) -> Self {
+        self.syncs.insert("/f:sync(/out)".into(), sync);
+        self
+    }
+}
+
+/// A path's key: `callback topic callback ...`.
+pub(crate) fn key(path: &str) -> PathKey {
+    let words: Vec<String> = path.split(' ').map(String::from).collect();
+    PathKey {
+        callbacks: words.iter().step_by(2).cloned().collect(),
+        topics: words.iter().skip(1).step_by(2).cloned().collect(),
+    }
+}
+
+/// Twenty outputs of the topic `/out`, each after one new input of `/f:subscription(/a)` and
+/// `/f:subscription(/b)`, of which the latter published.
+pub(crate) fn synchronised() -> SyncEvidence {
+    let member = |published| MemberEvidence {
+        instances: 20,
+        productive: published,
+        published,
+        fresh: 20,
+        once: 20,
+        ..MemberEvidence::default()
+    };
+    SyncEvidence {
+        node: "/f".into(),
+        topic: "/out".into(),
+        outputs: 20,
+        foreign: 0,
+        members: BTreeMap::from([
+            ("/f:subscription(/a)".into(), member(0)),
+            ("/f:subscription(/b)".into(), member(20)),
+        ]),
+    }
+}

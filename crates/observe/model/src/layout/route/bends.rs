@@ -1,0 +1,116 @@
+//! Where wires bend between two ranks: each net has a vertical line of its own, and these lines
+//! are ordered so that few wires cross.
+
+/// A net's way between two ranks: it enters at one height and leaves at others.
+pub(super) struct Passage {
+    pub(super) net: usize,
+    pub(super) from: f64,
+    pub(super) to: Vec<f64>,
+}
+
+impl Passage {
+    /// Lowest and greatest height.
+    fn span(&self) -> (f64, f64) {
+        self.to
+            .iter()
+            .fold((self.from, self.from), |(a, b), &y| (a.min(y), b.max(y)))
+    }
+
+    fn is_straight(&self) -> bool {
+        let (a, b) = self.span();
+        b - a < 1.0
+    }
+
+    /// Sorts those that go up by the topmost, then those that go down by the lowest.
+    fn first_guess(&self) -> f64 {
+        let mean = self.to.iter().sum::<f64>() / self.to.len().max(1) as f64;
+        if mean < self.from {
+            self.from
+        } else {
+            -self.from
+        }
+    }
+
+    /// How bad it is that `self` bends left of `other`: crossings, and wires that would lie on one
+    /// another.
+    fn left_of(&self, other: &Passage) -> usize {
+        let inside = |y: f64, (a, b): (f64, f64)| y > a + 1.0 && y < b - 1.0;
+        self.to.iter().filter(|&&y| inside(y, other.span())).count()
+            + usize::from(inside(other.from, self.span()))
+            + 4 * self
+                .to
+                .iter()
+                .filter(|&&y| (y - other.from).abs() < 4.0)
+                .count()
+    }
+}
+
+/// Numbers each passage's bend, from the left; also the number of bends side by side.
+pub(super) fn bends(passages: &[Passage]) -> (Vec<usize>, usize) {
+    let order = order(passages);
+    let mut bend = vec![0; passages.len()];
+    let mut count = 0;
+    for (k, &i) in order.iter().enumerate() {
+        let (a, b) = passages[i].span();
+        let beside = order[..k].iter().filter(|&&j| {
+            let (c, d) = passages[j].span();
+            c < b + 8.0 && d > a - 8.0
+        });
+        bend[i] = beside.map(|&j| bend[j] + 1).max().unwrap_or(0);
+        count = count.max(bend[i] + 1);
+    }
+    (bend, count)
+}
+
+/// The passages that bend, from left to right.
+fn order(passages: &[Passage]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..passages.len())
+        .filter(|&i| !passages[i].is_straight())
+        .collect();
+    order.sort_by(|&a, &b| {
+        let key = |i: usize| passages[i].first_guess();
+        key(a).total_cmp(&key(b)).then(a.cmp(&b))
+    });
+    // Neighbours change places as long as that is better; bounded for very full channels.
+    for _ in 0..order.len().min(50) {
+        let mut changed = false;
+        for k in 1..order.len() {
+            let (a, b) = (&passages[order[k - 1]], &passages[order[k]]);
+            if b.left_of(a) < a.left_of(b) {
+                order.swap(k - 1, k);
+                changed = true;
+            }
+        }
+        if !changed {
+            break;
+        }
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passage(from: f64, to: &[f64]) -> Passage {
+        Passage {
+            net: 0,
+            from,
+            to: to.to_vec(),
+        }
+    }
+
+    #[test]
+    fn wires_bend_where_they_do_not_cross() {
+        // Both go down: the lower one bends first.
+        let both_down = [passage(0.0, &[50.0]), passage(20.0, &[70.0])];
+        assert_eq!(bends(&both_down), (vec![1, 0], 2));
+        // Far apart they share a place, and a straight one needs none.
+        let apart = [
+            passage(0.0, &[50.0]),
+            passage(100.0, &[150.0]),
+            passage(60.0, &[60.0]),
+        ];
+        assert_eq!(bends(&apart), (vec![0, 0, 0], 1));
+    }
+}

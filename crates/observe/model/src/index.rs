@@ -1,20 +1,18 @@
 //! Typed indices: a place in a table is a number of its own type, and its absence is `None`.
 
-use std::num::NonZeroU32;
-
 /// Defines a type of index. An `Option` of it takes no more room than the index.
 macro_rules! index_type {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub(crate) struct $name(NonZeroU32);
+        pub(crate) struct $name(std::num::NonZeroU32);
 
         #[allow(dead_code)]
         impl $name {
             /// The index of the table's entry number `index`, counted from 0.
             pub(crate) const fn new(index: usize) -> Self {
                 assert!(index < u32::MAX as usize, "a table outgrew its index");
-                match NonZeroU32::new(index as u32 + 1) {
+                match std::num::NonZeroU32::new(index as u32 + 1) {
                     Some(number) => Self(number),
                     None => unreachable!(),
                 }
@@ -27,6 +25,8 @@ macro_rules! index_type {
         }
     };
 }
+
+pub(crate) use index_type;
 
 index_type! {
     /// A vertex of the graph: a callback or a synchroniser.

@@ -1,25 +1,28 @@
-//! What the threads' view tells the data flow's view: facts.
+//! What `spans` tells `flow`: every event that concerns data, with the callback instance that
+//! caused it.
 
-use super::NONE;
-use crate::chains::Lineages;
+use super::entities::Gid;
+use super::ids::{DecisionId, EntityId, InstanceId};
+use super::spans::{Cpus, Totals};
+use crate::index::NameId;
 
-/// Who did something.
+/// The cause of a publication or a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     /// This instance of a callback.
-    Instance(u32),
+    Instance(InstanceId),
     /// No callback.
     Outside,
     /// A callback that the model leaves out.
     Hidden,
-    /// Not decided yet: the slot will say.
-    Undecided(u32),
+    /// Not decided yet: [`SpanEvent::Decided`] follows.
+    Undecided(DecisionId),
 }
 
-/// What a callback runs on.
+/// The input of a callback instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Input {
-    /// Nothing that was seen.
+    /// No input was observed.
     Unknown,
     /// A timer.
     Timer,
@@ -27,38 +30,70 @@ pub(super) enum Input {
     Message { source_ns: i64 },
     /// The item in this place of the subscription's ring buffer.
     Ring { index: u64 },
-    /// A request.
-    Request {
-        gid: [u8; 16],
-        sequence: i64,
-        at: u64,
-    },
-    /// A response.
+    /// A request, taken at `at`.
+    Request { gid: Gid, sequence: i64, at: u64 },
+    /// A response, taken at `at`.
     Response { sequence: i64, at: u64 },
+}
+
+/// A thread, by its numbers in the recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ThreadId {
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+}
+
+/// A thread's name and scheduling, as last known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ThreadProfile {
+    pub(super) comm: Option<NameId>,
+    /// The SCHED_* number.
+    pub(super) policy: Option<u8>,
+    /// The kernel's priority, 0 to 139.
+    pub(super) priority: u8,
+}
+
+/// A wait of an executor in which its thread slept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Idle {
+    /// Start of the wait.
+    pub(super) from: u64,
+    /// The wake-up that ended it.
+    pub(super) woken: u64,
+}
+
+impl Idle {
+    /// Whether the executor slept at a time.
+    pub(super) fn contains(&self, time: u64) -> bool {
+        (self.from..=self.woken).contains(&time)
+    }
 }
 
 /// An instance of a callback starts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Begin {
-    pub(super) instance: u32,
+    pub(super) instance: InstanceId,
+    pub(super) entity: EntityId,
+    pub(super) start: u64,
+    pub(super) thread: ThreadId,
     pub(super) input: Input,
-    /// The executor's last wait, from its start to the wake-up that ended it, if it slept.
-    pub(super) idle: Option<(u64, u64)>,
-    /// When the timer was due; 0 when unknown.
-    pub(super) due: u64,
+    /// The executor's last wait, if it slept in it.
+    pub(super) idle: Option<Idle>,
+    /// When the timer was due.
+    pub(super) due: Option<u64>,
 }
 
 /// An instance of a callback ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct End {
-    pub(super) instance: u32,
+    pub(super) instance: InstanceId,
     pub(super) time: u64,
-    pub(super) spent: super::spans::Totals,
+    /// Where the thread's time went from the instance's start to its end.
+    pub(super) spent: Totals,
     pub(super) how: Ending,
-    /// The thread: name, policy, priority.
-    pub(super) thread: (u32, u8, u8),
-    pub(super) cpus: [u64; 4],
-    /// There were scheduler events of that thread.
+    pub(super) profile: ThreadProfile,
+    pub(super) cpus: Cpus,
+    /// The recording has scheduler events of the thread.
     pub(super) scheduled: bool,
 }
 
@@ -67,7 +102,7 @@ pub(super) struct End {
 pub(super) enum Ending {
     /// By its own event.
     Exact,
-    /// From what the executor did next.
+    /// From the executor's next action.
     Inferred,
     /// The event of its end never came.
     Aborted,
@@ -77,166 +112,129 @@ pub(super) enum Ending {
     Unfinished,
 }
 
-/// One fact.
+impl Ending {
+    /// Whether the instance ran to an end, so that its times count.
+    pub(super) fn is_whole(self) -> bool {
+        matches!(self, Ending::Exact | Ending::Inferred | Ending::Aborted)
+    }
+}
+
+/// A message published through the middleware.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Fact {
+pub(super) struct Publication {
+    pub(super) owner: Owner,
+    pub(super) publisher: EntityId,
+    pub(super) time: u64,
+    /// Absent in Humble's recordings.
+    pub(super) source_ns: Option<i64>,
+    /// When the same message was published within the process, if it was.
+    pub(super) message: Option<u64>,
+}
+
+/// A message put into a subscription's ring buffer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Enqueue {
+    pub(super) owner: Owner,
+    pub(super) publisher: Option<EntityId>,
+    pub(super) subscription: EntityId,
+    /// Its place in the ring buffer.
+    pub(super) index: u64,
+    pub(super) time: u64,
+    /// When the message was published within the process: equal for its copies.
+    pub(super) message: Option<u64>,
+}
+
+/// A request sent by a client.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request {
+    pub(super) owner: Owner,
+    pub(super) client: EntityId,
+    pub(super) sequence: i64,
+    pub(super) time: u64,
+}
+
+/// A response sent by a service.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Response {
+    pub(super) service: EntityId,
+    pub(super) gid: Gid,
+    pub(super) sequence: i64,
+    pub(super) time: u64,
+}
+
+/// An event that concerns data, with its cause.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum SpanEvent {
     Begin(Begin),
     End(End),
-    /// The instance may have ended at this time; its end will tell.
-    Over {
-        instance: u32,
+    /// The instance may have ended at this time: its end follows, with this time or a later one.
+    InputDone {
+        instance: InstanceId,
         time: u64,
     },
-    Publish {
+    /// Who [`Owner::Undecided`] is.
+    Decided {
+        decision: DecisionId,
         owner: Owner,
-        publisher: u32,
-        time: u64,
-        source_ns: Option<i64>,
-        /// When the same message was published within the process, if it was.
-        message: Option<u64>,
     },
-    /// The call of the last publication without a time stamp lasted until then at most.
-    PublishedBy {
-        publisher: u32,
+    Publish(Publication),
+    /// The publisher's last publishing call, without a time stamp, lasted until then at most.
+    PublishReturned {
+        publisher: EntityId,
         time: u64,
     },
-    Enqueue {
-        owner: Owner,
-        publisher: u32,
-        subscription: u32,
-        index: u64,
-        time: u64,
-        message: Option<u64>,
-    },
+    Enqueue(Enqueue),
     /// The ring buffer was emptied.
     Clear {
-        subscription: u32,
+        subscription: EntityId,
     },
-    Request {
-        owner: Owner,
-        client: u32,
-        sequence: i64,
-        time: u64,
-    },
-    Response {
-        service: u32,
-        gid: [u8; 16],
-        sequence: i64,
-        time: u64,
-    },
+    Request(Request),
+    Response(Response),
     /// A message was read, but no callback ran on it.
-    TakeOnly {
-        subscription: u32,
+    ReadOnly {
+        subscription: EntityId,
         source_ns: i64,
     },
     /// The callback handed its input to a synchroniser.
-    Sync {
-        instance: u32,
+    Synchronise {
+        instance: InstanceId,
         filter: u64,
         time: u64,
     },
 }
 
-impl Fact {
-    /// Who published or sent.
+impl SpanEvent {
+    /// The cause of a publication or a request.
     pub(super) fn owner(&self) -> Option<Owner> {
-        match *self {
-            Fact::Publish { owner, .. }
-            | Fact::Enqueue { owner, .. }
-            | Fact::Request { owner, .. } => Some(owner),
+        match self {
+            SpanEvent::Publish(Publication { owner, .. })
+            | SpanEvent::Enqueue(Enqueue { owner, .. })
+            | SpanEvent::Request(Request { owner, .. }) => Some(*owner),
             _ => None,
         }
     }
 
-    /// Tells who published or sent, once that is decided.
+    /// Sets the cause, once that is decided.
     pub(super) fn set_owner(&mut self, by: Owner) {
         match self {
-            Fact::Publish { owner, .. }
-            | Fact::Enqueue { owner, .. }
-            | Fact::Request { owner, .. } => *owner = by,
+            SpanEvent::Publish(Publication { owner, .. })
+            | SpanEvent::Enqueue(Enqueue { owner, .. })
+            | SpanEvent::Request(Request { owner, .. }) => *owner = by,
             _ => {}
         }
     }
 
-    /// When a fact that may be held for its own sake happened.
+    /// When an event happened that may be deferred for its own sake.
     pub(super) fn since(&self) -> Option<u64> {
         match *self {
-            Fact::Begin(Begin {
+            SpanEvent::Begin(Begin {
                 input: Input::Request { at, .. } | Input::Response { at, .. },
                 ..
             }) => Some(at),
-            Fact::Publish { time, .. }
-            | Fact::Enqueue { time, .. }
-            | Fact::Request { time, .. } => Some(time),
+            SpanEvent::Publish(Publication { time, .. })
+            | SpanEvent::Enqueue(Enqueue { time, .. })
+            | SpanEvent::Request(Request { time, .. }) => Some(time),
             _ => None,
         }
-    }
-}
-
-/// A running instance of a callback.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Instance {
-    pub(super) entity: u32,
-    pub(super) start: u64,
-    /// Process and thread that run it.
-    pub(super) thread: (u32, u32),
-    /// NONE until its beginning has been applied.
-    pub(super) vertex: u32,
-    /// Start of its waiting.
-    pub(super) ready: u64,
-    pub(super) lineages: Lineages,
-    /// Last publication: time and name.
-    pub(super) output: Option<(u64, u32)>,
-    /// When the input went to a synchroniser, and to which.
-    pub(super) synchronised: Option<(u64, u64)>,
-    /// Key of the request that a service serves.
-    pub(super) call: Option<(u32, [u8; 16], i64)>,
-    /// Number of its input among the inputs of a node's subscription.
-    pub(super) entry: Option<u64>,
-}
-
-/// Running instances.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Instances {
-    list: Vec<Instance>,
-    free: Vec<u32>,
-}
-
-impl Instances {
-    pub(super) fn insert(&mut self, entity: u32, start: u64, thread: (u32, u32)) -> u32 {
-        let instance = Instance {
-            entity,
-            start,
-            thread,
-            vertex: NONE,
-            ready: start,
-            lineages: Lineages::default(),
-            output: None,
-            synchronised: None,
-            call: None,
-            entry: None,
-        };
-        match self.free.pop() {
-            Some(i) => {
-                self.list[i as usize] = instance;
-                i
-            }
-            None => {
-                self.list.push(instance);
-                (self.list.len() - 1) as u32
-            }
-        }
-    }
-
-    pub(super) fn get(&self, i: u32) -> &Instance {
-        &self.list[i as usize]
-    }
-
-    pub(super) fn get_mut(&mut self, i: u32) -> &mut Instance {
-        &mut self.list[i as usize]
-    }
-
-    pub(super) fn remove(&mut self, i: u32) {
-        self.free.push(i);
     }
 }

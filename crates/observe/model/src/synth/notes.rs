@@ -1,9 +1,10 @@
 //! Notes counted while events pass.
 
+use crate::index::{NameId, VertexId};
 use std::collections::BTreeMap;
 
 /// A note with indices of vertices and names, which have no ids and texts yet.
-pub(super) type Note = crate::evidence::Note<u32, u32>;
+pub(super) type Note = crate::evidence::Note<VertexId, NameId>;
 
 /// Counts of notes.
 #[derive(Debug, Clone, Default)]

@@ -1,14 +1,15 @@
-//! Single executions and items, told as they are found: for those who draw time lines.
+//! Observations: single executions and items, reported as synthesis finds them. Time lines are
+//! drawn from them, and a running plan is checked by them.
 
-use super::events::Instance;
-use super::spans::Why;
-use super::{Owner, Synth};
-use crate::index::{PathId, StepId};
+use super::events::ThreadId;
+use super::flow::{Instance, Lineage};
+use super::Synth;
+use crate::index::{NameId, PathId, StepId};
 
-/// What was found.
+/// An execution, or an item on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Observation {
-    /// An execution of a callback, told at its end.
+    /// An execution of a callback, reported at its end.
     Execution {
         /// Number of the callback: index into [`Synth::callback_ids`].
         callback: u32,
@@ -18,7 +19,7 @@ pub enum Observation {
         tid: u32,
         /// Start, CLOCK_MONOTONIC.
         start_ns: u64,
-        /// End.
+        /// End, CLOCK_MONOTONIC.
         end_ns: u64,
         /// Time on the CPU in between.
         exec_ns: u64,
@@ -27,15 +28,15 @@ pub enum Observation {
     Published {
         /// Number of the topic, see [`Synth::name`]; with the time it identifies the item.
         name: u32,
-        /// When.
+        /// When, CLOCK_MONOTONIC.
         time_ns: u64,
         /// Process.
         pid: u32,
         /// Thread.
         tid: u32,
     },
-    /// An item left a callback, or a callback ended that brought none, and this is where its data
-    /// came from: told once for each path on which data came, after [`Observation::Published`].
+    /// An item left a callback, or a callback that published nothing ended. Reported once for each
+    /// path on which its data came, after [`Observation::Published`].
     Left {
         /// Number of the topic, see [`Synth::name`]; none where nothing was published.
         name: Option<u32>,
@@ -43,18 +44,18 @@ pub enum Observation {
         time_ns: u64,
         /// Its source time stamp (CLOCK_REALTIME), where the recording has it.
         source_ns: Option<i64>,
-        /// The callbacks on the way, this one included: see [`Synth::path`].
+        /// The callbacks on the path, this one included: see [`Synth::path`].
         path: u32,
-        /// Start of the path's first callback.
+        /// Start of the path's first callback, CLOCK_MONOTONIC.
         start_ns: u64,
     },
     /// A callback starts on an item.
     Taken {
-        /// Number of the item's topic.
+        /// Number of the item's topic, see [`Synth::name`].
         name: u32,
-        /// When it was published.
+        /// When it was published, CLOCK_MONOTONIC.
         published_ns: u64,
-        /// When the callback starts.
+        /// When the callback starts, CLOCK_MONOTONIC.
         start_ns: u64,
         /// Process.
         pid: u32,
@@ -63,102 +64,101 @@ pub enum Observation {
     },
 }
 
-impl Synth {
-    /// From here on, keeps what it finds for [`Synth::drain_observations`], which is then to be called
-    /// after every few events.
-    pub fn observe(&mut self) {
-        self.seen.get_or_insert_with(Vec::new);
+/// Keeps observations for an observer, if there is one.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Observer(Option<Vec<Observation>>);
+
+impl Observer {
+    fn list(&mut self) -> &mut Vec<Observation> {
+        self.0.get_or_insert_with(Vec::new)
     }
 
-    /// What was found since the last call.
-    pub fn drain_observations(&mut self) -> std::vec::Drain<'_, Observation> {
-        self.seen.get_or_insert_with(Vec::new).drain(..)
-    }
-
-    /// Ends everything that still runs: no event follows.
-    pub fn end_of_events(&mut self) {
-        let now = self.now;
-        for ti in 0..self.threads.len() {
-            self.end_thread(ti, now, Why::Finish);
-        }
-        for p in 0..self.world.processes.len() {
-            self.end_pending(p as u32);
-        }
-        self.drain(true);
-        self.settle(now);
-    }
-
-    /// A topic's or service's name by its number (untrusted).
-    pub fn name(&self, number: u32) -> &str {
-        self.world.names.get(number)
-    }
-
-    /// The callbacks of a path, first to last: indices into [`Synth::callback_ids`].
-    pub fn path(&self, path: u32) -> Vec<u32> {
-        let vertices = self.paths.vertices(PathId::new(path as usize));
-        vertices.into_iter().map(|v| v.index() as u32).collect()
-    }
-
-    fn saw(&mut self, seen: Observation) {
-        if let Some(list) = &mut self.seen {
-            list.push(seen);
+    fn push(&mut self, observation: impl FnOnce() -> Observation) {
+        if let Some(list) = &mut self.0 {
+            list.push(observation());
         }
     }
 
-    pub(super) fn saw_published(&mut self, owner: Owner, name: u32, time_ns: u64) {
-        if let (true, Owner::Instance(i)) = (self.seen.is_some(), self.resolve(owner)) {
-            let (pid, tid) = self.instances.get(i).thread;
-            self.saw(Observation::Published {
-                name,
-                time_ns,
-                pid,
-                tid,
-            });
-        }
-    }
-
-    pub(super) fn saw_left(
-        &mut self,
-        steps: &[StepId],
-        name: Option<u32>,
-        time_ns: u64,
-        source_ns: Option<i64>,
-    ) {
-        if self.seen.is_none() {
-            return;
-        }
-        for &step in steps {
-            self.saw(Observation::Left {
-                name,
-                time_ns,
-                source_ns,
-                path: self.steps.path(step).index() as u32,
-                start_ns: self.steps.origin(step),
-            });
-        }
-    }
-
-    pub(super) fn saw_taken(&mut self, instance: u32, name: u32, published_ns: u64) {
-        let it = self.instances.get(instance);
-        let (start_ns, (pid, tid)) = (it.start, it.thread);
-        self.saw(Observation::Taken {
-            name,
-            published_ns,
-            start_ns,
-            pid,
-            tid,
+    /// A callback on a thread published under a name.
+    pub(super) fn published(&mut self, thread: ThreadId, name: NameId, time_ns: u64) {
+        self.push(|| Observation::Published {
+            name: name.index() as u32,
+            time_ns,
+            pid: thread.pid,
+            tid: thread.tid,
         });
     }
 
-    pub(super) fn saw_execution(&mut self, it: &Instance, end_ns: u64, exec_ns: u64) {
-        let (pid, tid) = it.thread;
-        self.saw(Observation::Execution {
-            callback: it.vertex,
-            pid,
-            tid,
+    /// Lineages left a callback with an output: its name, time and source time stamp.
+    pub(super) fn left(
+        &mut self,
+        lineage: &Lineage,
+        steps: &[StepId],
+        (name, time_ns, source_ns): (Option<NameId>, u64, Option<i64>),
+    ) {
+        let Some(list) = &mut self.0 else {
+            return;
+        };
+        list.extend(steps.iter().map(|&step| Observation::Left {
+            name: name.map(|n| n.index() as u32),
+            time_ns,
+            source_ns,
+            path: lineage.steps.path(step).index() as u32,
+            start_ns: lineage.steps.origin(step),
+        }));
+    }
+
+    /// A callback starts on a thread, on an item of a name.
+    pub(super) fn taken(
+        &mut self,
+        thread: ThreadId,
+        name: NameId,
+        published_ns: u64,
+        start_ns: u64,
+    ) {
+        self.push(|| Observation::Taken {
+            name: name.index() as u32,
+            published_ns,
+            start_ns,
+            pid: thread.pid,
+            tid: thread.tid,
+        });
+    }
+
+    /// An instance ended.
+    pub(super) fn execution(&mut self, it: &Instance, end_ns: u64, exec_ns: u64) {
+        self.push(|| Observation::Execution {
+            callback: it.vertex.index() as u32,
+            pid: it.thread.pid,
+            tid: it.thread.tid,
             start_ns: it.start,
             end_ns,
             exec_ns,
         });
+    }
+}
+
+impl Synth {
+    /// From here on, keeps observations for [`Synth::drain_observations`], which is then to be
+    /// called after every few events.
+    pub fn observe(&mut self) {
+        self.flow.observer.list();
+    }
+
+    /// The observations since the last call.
+    pub fn drain_observations(&mut self) -> std::vec::Drain<'_, Observation> {
+        self.flow.observer.list().drain(..)
+    }
+
+    /// A topic's or service's name by its number (untrusted).
+    pub fn name(&self, number: u32) -> &str {
+        self.cx.entities.names.get(NameId::new(number as usize))
+    }
+
+    /// The callbacks of a path, first to last: indices into [`Synth::callback_ids`].
+    pub fn path(&self, path: u32) -> Vec<u32> {
+        let paths = &self.flow.lineage.paths;
+        let vertices = paths.vertices(PathId::new(path as usize));
+        vertices.into_iter().map(|v| v.index() as u32).collect()
     }
 }

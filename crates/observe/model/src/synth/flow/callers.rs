@@ -1,202 +1,245 @@
 //! Which client a request comes from. Its service sees a middleware identifier, its sender a
 //! handle: the two are tied by what only that client can have sent or received.
 
-use crate::synth::entities::Kind;
-use crate::synth::Synth;
-use crate::synth::NONE;
+use super::services::Sent;
+use super::Flow;
+use crate::index::NameId;
+use crate::synth::entities::{ClientGid, Entities, EntityKind, Gid, Role};
+use crate::synth::events::Response;
+use crate::synth::ids::EntityId;
+use crate::synth::notes::Note;
+use crate::synth::Context;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
 /// A response of a service to an identifier that no client is known for.
 #[derive(Debug, Clone)]
 struct Answer {
-    gid: [u8; 16],
+    gid: Gid,
     time: u64,
     source_ns: Option<i64>,
 }
 
 /// Identifiers and their clients.
 #[derive(Debug, Clone, Default)]
-pub(in crate::synth) struct Callers {
-    clients: FxHashMap<[u8; 16], u32>,
-    answers: FxHashMap<(u32, i64), Vec<Answer>>,
-    order: VecDeque<(u32, i64)>,
+pub(super) struct Callers {
+    clients: FxHashMap<Gid, EntityId>,
+    /// By the service's name and the request's number.
+    answers: FxHashMap<(NameId, i64), Vec<Answer>>,
+    order: VecDeque<(NameId, i64)>,
 }
 
 /// Answers kept.
 const MAX_ANSWERS: usize = 4096;
 
-/// Other clients' sendings may show up that much later than the taking: the event is written when
-/// the call returns, and a sender may be preempted in it.
+/// The sending of a request may be recorded that much later than the taking: the event is written
+/// when the call returns, and a sender may be preempted in it.
 const SETTLE_NS: u64 = 50_000_000;
+
+/// An identifier that says nothing.
+const NO_GID: Gid = [0; 16];
 
 /// What is known of a request's client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Caller {
-    Known(u32),
+    Known(EntityId),
     /// More than one client may have sent it: this one did so first.
-    Ambiguous(u32),
+    Ambiguous(EntityId),
     Unknown,
 }
 
-impl Synth {
-    /// Ties an identifier to a client. `seen`: it was seen in a request or response.
-    pub(in crate::synth) fn bind(&mut self, gid: [u8; 16], client: u32, seen: bool) {
-        if gid != [0; 16] {
-            self.callers.clients.insert(gid, client);
-            let it = &mut self.world.entities[client as usize];
-            (it.gid, it.gid_seen) = (gid, seen);
+impl Callers {
+    /// Ties an identifier to a client. `seen`: a request or response carried it.
+    fn bind(&mut self, entities: &mut Entities, gid: Gid, client: EntityId, seen: bool) {
+        if gid == NO_GID {
+            return;
+        }
+        self.clients.insert(gid, client);
+        if let Role::Client { gid: known, .. } = &mut entities.get_mut(client).role {
+            *known = Some(ClientGid { gid, seen });
         }
     }
 
     /// The client of a service (name) that an identifier is tied to.
-    fn bound(&self, gid: [u8; 16], name: u32) -> Option<u32> {
-        let &client = self.callers.clients.get(&gid)?;
-        let it = self.world.entities.get(client as usize)?;
-        (it.kind == Kind::Client && it.gid == gid && it.name == name).then_some(client)
+    fn bound(&self, entities: &Entities, gid: Gid, name: Option<NameId>) -> Option<EntityId> {
+        let &client = self.clients.get(&gid)?;
+        let it = entities.get(client);
+        let tied = it.gid().is_some_and(|known| known.gid == gid);
+        (it.kind() == EntityKind::Client && tied && it.name() == name).then_some(client)
+    }
+
+    /// The identifier of the client that reads a response at `time`, if it follows from that.
+    fn identify(
+        &self,
+        entities: &Entities,
+        (name, answers): (NameId, &[Answer]),
+        own: Option<Gid>,
+        (source_ns, time): (i64, u64),
+    ) -> Option<Gid> {
+        let mut stamped = answers.iter();
+        let certain = stamped.find(|a| a.source_ns == Some(source_ns) && source_ns != 0);
+        if let Some(answer) = certain {
+            return Some(answer.gid);
+        }
+        if own.is_some() {
+            return None;
+        }
+        let mut free = answers.iter().filter(|a| {
+            let unbound = || self.bound(entities, a.gid, Some(name)).is_none();
+            a.time <= time && a.source_ns.is_none() && unbound()
+        });
+        match (free.next(), free.next()) {
+            (Some(only), None) => Some(only.gid),
+            _ => None,
+        }
+    }
+}
+
+impl Flow {
+    /// A client announces its identifier.
+    pub(in crate::synth) fn announce(&mut self, cx: &mut Context, gid: Gid, client: EntityId) {
+        self.callers.bind(&mut cx.entities, gid, client, false);
     }
 
     /// A service answers: remembered until the client that reads it shows itself.
     pub(in crate::synth) fn answered(
         &mut self,
-        service: u32,
-        gid: [u8; 16],
-        sequence: i64,
+        cx: &Context,
+        response: &Response,
         source_ns: Option<i64>,
-        time: u64,
     ) {
-        let name = self.world.entities[service as usize].name;
-        if gid == [0; 16] || (self.bound(gid, name).is_some() && source_ns.is_none()) {
+        let &Response {
+            gid,
+            sequence,
+            time,
+            ..
+        } = response;
+        let name = cx.entities.get(response.service).name();
+        let bound = || self.callers.bound(&cx.entities, gid, name).is_some();
+        if gid == NO_GID || (bound() && source_ns.is_none()) {
             return;
         }
+        let Some(name) = name else {
+            return;
+        };
         let key = (name, sequence);
-        if self.callers.order.len() >= MAX_ANSWERS {
-            if let Some(old) = self.callers.order.pop_front() {
-                self.callers.answers.remove(&old);
+        let callers = &mut self.callers;
+        if callers.order.len() >= MAX_ANSWERS {
+            if let Some(old) = callers.order.pop_front() {
+                callers.answers.remove(&old);
             }
         }
-        self.callers.order.push_back(key);
-        self.callers.answers.entry(key).or_default().push(Answer {
+        callers.order.push_back(key);
+        callers.answers.entry(key).or_default().push(Answer {
             gid,
             time,
             source_ns,
         });
     }
 
-    /// A client reads a response: whose identifier it answers must be the client's.
+    /// A client reads a response: the identifier that it answers must be the client's.
     pub(in crate::synth) fn answer_read(
         &mut self,
-        client: u32,
+        cx: &mut Context,
+        client: EntityId,
         sequence: i64,
         source_ns: i64,
         time: u64,
     ) {
-        let it = &self.world.entities[client as usize];
-        let (name, own) = (it.name, if it.gid_seen { it.gid } else { [0; 16] });
-        let Some(answers) = self.callers.answers.get(&(name, sequence)) else {
+        let it = cx.entities.get(client);
+        let own = it.gid().filter(|g| g.seen).map(|g| g.gid);
+        let Some(name) = it.name() else {
             return;
         };
-        let certain = answers
-            .iter()
-            .find(|a| a.source_ns == Some(source_ns) && source_ns != 0);
-        let gid = match certain {
-            Some(answer) => Some(answer.gid),
-            None if own == [0; 16] => {
-                let mut free = answers.iter().filter(|a| {
-                    a.time <= time && a.source_ns.is_none() && self.bound(a.gid, name).is_none()
-                });
-                match (free.next(), free.next()) {
-                    (Some(only), None) => Some(only.gid),
-                    _ => None,
-                }
-            }
-            None => None,
+        let key = (name, sequence);
+        let Some(answers) = self.callers.answers.get(&key) else {
+            return;
         };
-        if let Some(gid) = gid {
-            if gid != own {
-                self.bind(gid, client, true);
-            }
-            if let Some(answers) = self.callers.answers.get_mut(&(name, sequence)) {
-                answers.retain(|a| a.gid != gid);
-                if answers.is_empty() {
-                    self.callers.answers.remove(&(name, sequence));
-                }
+        let stamps = (source_ns, time);
+        let answers = (name, answers.as_slice());
+        let gid = self.callers.identify(&cx.entities, answers, own, stamps);
+        let Some(gid) = gid else {
+            return;
+        };
+        if Some(gid) != own {
+            self.callers.bind(&mut cx.entities, gid, client, true);
+        }
+        if let Some(answers) = self.callers.answers.get_mut(&key) {
+            answers.retain(|a| a.gid != gid);
+            if answers.is_empty() {
+                self.callers.answers.remove(&key);
             }
         }
     }
 
-    fn find_caller(&self, service: u32, gid: [u8; 16], sequence: i64) -> Caller {
-        let name = self.world.entities[service as usize].name;
-        if let Some(client) = self.bound(gid, name) {
+    fn find_caller(&self, cx: &Context, service: EntityId, gid: Gid, sequence: i64) -> Caller {
+        let name = cx.entities.get(service).name();
+        if let Some(client) = self.callers.bound(&cx.entities, gid, name) {
             return Caller::Known(client);
         }
-        let mut first = NONE;
-        let mut n = 0;
-        for sent in self.flow.sent.get(&(name, sequence)).into_iter().flatten() {
-            let tied = self.world.entities[sent.client as usize].gid_seen;
-            if !sent.taken && (!tied || gid == [0; 16]) {
-                if n == 0 {
-                    first = sent.client;
-                }
-                n += 1;
-            }
-        }
-        match n {
-            0 => Caller::Unknown,
-            1 => Caller::Known(first),
-            _ => Caller::Ambiguous(first),
+        let Some(name) = name else {
+            return Caller::Unknown;
+        };
+        let may_be = |sent: &&Sent| {
+            let tied = cx.entities.get(sent.client).gid_seen();
+            !sent.taken && (!tied || gid == NO_GID)
+        };
+        let mut sent = self.services.sent(name, sequence).iter().filter(may_be);
+        match (sent.next(), sent.next()) {
+            (None, _) => Caller::Unknown,
+            (Some(only), None) => Caller::Known(only.client),
+            (Some(first), Some(_)) => Caller::Ambiguous(first.client),
         }
     }
 
-    /// Whether a service's instance can be given to a caller by now.
-    pub(in crate::synth) fn caller_ready(
+    /// Whether a service's instance, which took its request `at` some time, can be given to a
+    /// caller by now.
+    pub(super) fn caller_ready(
         &self,
-        service: u32,
-        gid: [u8; 16],
+        cx: &Context,
+        service: EntityId,
+        gid: Gid,
         sequence: i64,
         at: u64,
-        now: u64,
     ) -> bool {
-        let name = self.world.entities[service as usize].name;
-        let clients = &self.world.endpoints(name).clients;
-        match self.find_caller(service, gid, sequence) {
+        let name = cx.entities.get(service).name();
+        let clients = &cx.entities.endpoints(name).clients;
+        match self.find_caller(cx, service, gid, sequence) {
             Caller::Known(client) => {
-                let sent = self.flow.sent.get(&(name, sequence));
-                let sent = sent.is_some_and(|l| l.iter().any(|s| s.client == client && !s.taken));
-                let settled = now.saturating_sub(at) >= SETTLE_NS;
-                sent && (clients.len() == 1 || settled || self.bound(gid, name).is_some())
-                    || !self.world.entities[client as usize].live
+                let sent = name.map_or(&[][..], |name| self.services.sent(name, sequence));
+                let sent = sent.iter().any(|s| s.client == client && !s.taken);
+                let settled = self.now.saturating_sub(at) >= SETTLE_NS;
+                let bound = || self.callers.bound(&cx.entities, gid, name).is_some();
+                sent && (clients.len() == 1 || settled || bound()) || !cx.entities.get(client).live
             }
-            // What the client reads will tell.
+            // What the client reads will decide.
             Caller::Ambiguous(_) => false,
-            // Nobody who could still turn out to have sent it.
-            Caller::Unknown => clients
-                .iter()
-                .all(|&c| self.world.entities[c as usize].gid_seen),
+            // No client is left that could still turn out to have sent it.
+            Caller::Unknown => clients.iter().all(|&c| cx.entities.get(c).gid_seen()),
         }
     }
 
     /// Decides on the caller of a request.
-    pub(in crate::synth) fn caller(
+    pub(super) fn caller(
         &mut self,
-        service: u32,
-        gid: [u8; 16],
+        cx: &mut Context,
+        service: EntityId,
+        gid: Gid,
         sequence: i64,
-    ) -> Option<u32> {
-        let name = self.world.entities[service as usize].name;
-        match self.find_caller(service, gid, sequence) {
+    ) -> Option<EntityId> {
+        let caller = self.find_caller(cx, service, gid, sequence);
+        let name = cx.entities.get(service).name()?;
+        match caller {
             Caller::Known(client) => {
-                self.bind(gid, client, true);
+                self.callers.bind(&mut cx.entities, gid, client, true);
                 Some(client)
             }
             Caller::Ambiguous(client) => {
-                self.notes
-                    .count(crate::synth::notes::Note::CallerGuess(name), 1);
+                cx.notes.count(Note::CallerGuess(name), 1);
                 Some(client)
             }
             Caller::Unknown => {
-                self.notes
-                    .count(crate::synth::notes::Note::CallerUnknown(name), 1);
+                cx.notes.count(Note::CallerUnknown(name), 1);
                 None
             }
         }

@@ -1,124 +1,260 @@
-//! Facts that wait until something is decided, and what must wait with them so that nothing is
-//! told before what it stands on.
+//! Events that wait until something is decided: whether code after rclpy's last trigger still
+//! belongs to the callback, or which client sent a request. Later events that depend on a waiting
+//! one wait too.
 
-use crate::synth::events::{Fact, Input, Owner};
-use rustc_hash::FxHashSet;
+use super::Flow;
+use crate::index::NameId;
+use crate::synth::entities::Entities;
+use crate::synth::events::{Begin, Enqueue, Input, Owner, Publication, Request, SpanEvent};
+use crate::synth::ids::{DecisionId, EntityId, InstanceId};
+use crate::synth::notes::Note;
+use crate::synth::Context;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Held facts in order, and what they are about.
+/// Longest time that an event is deferred.
+const MAX_DEFER_NS: u64 = 1_000_000_000;
+
+/// How often time alone makes the deferred events be looked at again.
+const RETRY_NS: u64 = 2_000_000;
+
+/// Most events that are deferred.
+const MAX_DEFERRED: usize = 200_000;
+
+/// What deferred events are about.
 #[derive(Debug, Clone, Default)]
-pub(in crate::synth) struct Held {
-    facts: Vec<Fact>,
-    instances: FxHashSet<u32>,
+struct Subjects {
+    instances: FxHashSet<InstanceId>,
     /// Entities whose next instances must wait: they keep their order.
-    entities: FxHashSet<u32>,
-    /// Their names: a response to a held request must wait.
-    names: FxHashSet<u32>,
-    publishers: FxHashSet<u32>,
+    entities: FxHashSet<EntityId>,
+    /// Their names: a response to a deferred request must wait.
+    names: FxHashSet<Option<NameId>>,
+    publishers: FxHashSet<EntityId>,
     /// Items by topic and time stamp; without one, all of the topic.
-    items: FxHashSet<(u32, Option<i64>)>,
-    /// Subscriptions with a ring buffer that is waited for.
-    rings: FxHashSet<u32>,
+    items: FxHashSet<(Option<NameId>, Option<i64>)>,
+    /// Subscriptions with a ring buffer that an event is deferred for.
+    rings: FxHashSet<EntityId>,
 }
 
-impl Held {
-    pub(in crate::synth) fn is_empty(&self) -> bool {
-        self.facts.is_empty()
-    }
+/// Deferred events in order, and what they are about.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Deferred {
+    events: Vec<SpanEvent>,
+    subjects: Subjects,
+    /// Decisions that deferred events refer to.
+    decided: FxHashMap<DecisionId, Owner>,
+    /// When to look at the deferred events again.
+    next_retry: u64,
+}
 
-    pub(in crate::synth) fn len(&self) -> usize {
-        self.facts.len()
-    }
-
-    /// All held facts, to be looked at again.
-    pub(in crate::synth) fn take(&mut self) -> Vec<Fact> {
+impl Subjects {
+    fn clear(&mut self) {
         self.instances.clear();
         self.entities.clear();
         self.names.clear();
         self.publishers.clear();
         self.items.clear();
         self.rings.clear();
-        std::mem::take(&mut self.facts)
     }
 
-    /// Holds a fact. `entity` tells an instance's entity, `name` an entity's topic.
-    pub(in crate::synth) fn hold(
-        &mut self,
-        fact: Fact,
-        entity: impl Fn(u32) -> u32,
-        name: impl Fn(u32) -> u32,
-    ) {
-        if let Some(Owner::Instance(instance)) = fact.owner() {
+    /// Adds what an event is about.
+    fn add(&mut self, event: &SpanEvent, entities: &Entities) {
+        if let Some(Owner::Instance(instance)) = event.owner() {
             // It may not end, or publish anything else, before.
             self.instances.insert(instance);
         }
-        match fact {
-            Fact::Begin(begin) => {
+        match event {
+            SpanEvent::Begin(begin) => {
                 self.instances.insert(begin.instance);
-                let entity = entity(begin.instance);
-                self.entities.insert(entity);
-                self.names.insert(name(entity));
+                self.entities.insert(begin.entity);
+                self.names.insert(entities.get(begin.entity).name());
             }
-            Fact::Publish {
-                publisher,
-                source_ns,
-                ..
-            } => {
-                self.publishers.insert(publisher);
-                self.items.insert((name(publisher), source_ns));
+            SpanEvent::Publish(publication) => {
+                let name = entities.get(publication.publisher).name();
+                self.publishers.insert(publication.publisher);
+                self.items.insert((name, publication.source_ns));
             }
-            Fact::Enqueue { subscription, .. } => {
-                self.rings.insert(subscription);
+            SpanEvent::Enqueue(enqueue) => {
+                self.rings.insert(enqueue.subscription);
             }
             _ => {}
         }
-        self.facts.push(fact);
     }
 
-    /// Whether a fact stands on one that is held.
-    pub(in crate::synth) fn before(
-        &self,
-        fact: &Fact,
-        entity: impl Fn(u32) -> u32,
-        name: impl Fn(u32) -> u32,
-    ) -> bool {
-        let owned =
-            |owner: &Owner| matches!(owner, Owner::Instance(i) if self.instances.contains(i));
-        let item = |subscription: u32, source_ns: i64| {
-            let topic = name(subscription);
-            self.items.contains(&(topic, Some(source_ns))) || self.items.contains(&(topic, None))
-        };
-        match fact {
-            Fact::Begin(begin) => {
-                let entity = entity(begin.instance);
-                self.entities.contains(&entity)
-                    || match begin.input {
-                        Input::Message { source_ns } => item(entity, source_ns),
-                        Input::Ring { .. } => self.rings.contains(&entity),
-                        Input::Response { .. } => self.names.contains(&name(entity)),
-                        _ => false,
-                    }
+    fn has_owner(&self, owner: Owner) -> bool {
+        matches!(owner, Owner::Instance(i) if self.instances.contains(&i))
+    }
+
+    fn has_item(&self, subscription: EntityId, source_ns: i64, entities: &Entities) -> bool {
+        let topic = entities.get(subscription).name();
+        self.items.contains(&(topic, Some(source_ns))) || self.items.contains(&(topic, None))
+    }
+
+    fn has_input(&self, begin: &Begin, entities: &Entities) -> bool {
+        match begin.input {
+            Input::Message { source_ns } => self.has_item(begin.entity, source_ns, entities),
+            Input::Ring { .. } => self.rings.contains(&begin.entity),
+            Input::Response { .. } => {
+                let name = entities.get(begin.entity).name();
+                self.names.contains(&name)
             }
-            Fact::End(end) => self.instances.contains(&end.instance),
-            Fact::Sync { instance, .. } | Fact::Over { instance, .. } => {
+            Input::Unknown | Input::Timer | Input::Request { .. } => false,
+        }
+    }
+
+    /// Whether an event depends on one of those.
+    fn concern(&self, event: &SpanEvent, entities: &Entities) -> bool {
+        match event {
+            SpanEvent::Begin(begin) => {
+                self.entities.contains(&begin.entity) || self.has_input(begin, entities)
+            }
+            SpanEvent::End(end) => self.instances.contains(&end.instance),
+            SpanEvent::Synchronise { instance, .. } | SpanEvent::InputDone { instance, .. } => {
                 self.instances.contains(instance)
             }
-            Fact::Publish {
+            SpanEvent::Publish(Publication {
                 owner, publisher, ..
-            } => owned(owner) || self.publishers.contains(publisher),
-            Fact::PublishedBy { publisher, .. } => self.publishers.contains(publisher),
-            Fact::Enqueue {
+            }) => self.has_owner(*owner) || self.publishers.contains(publisher),
+            SpanEvent::PublishReturned { publisher, .. } => self.publishers.contains(publisher),
+            SpanEvent::Enqueue(Enqueue {
                 owner,
                 subscription,
                 ..
-            } => owned(owner) || self.rings.contains(subscription),
-            Fact::Clear { subscription } => self.rings.contains(subscription),
-            Fact::Request { owner, .. } => owned(owner),
-            // Its request may be among the held ones.
-            Fact::Response { service, .. } => self.entities.contains(service),
-            Fact::TakeOnly {
+            }) => self.has_owner(*owner) || self.rings.contains(subscription),
+            SpanEvent::Clear { subscription } => self.rings.contains(subscription),
+            SpanEvent::Request(Request { owner, .. }) => self.has_owner(*owner),
+            // Its request may be among the deferred ones.
+            SpanEvent::Response(response) => self.entities.contains(&response.service),
+            SpanEvent::ReadOnly {
                 subscription,
                 source_ns,
-            } => item(*subscription, *source_ns),
+            } => self.has_item(*subscription, *source_ns, entities),
+            SpanEvent::Decided { .. } => false,
+        }
+    }
+}
+
+impl Deferred {
+    fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// Takes all deferred events, to be looked at again.
+    fn take(&mut self) -> Vec<SpanEvent> {
+        self.subjects.clear();
+        std::mem::take(&mut self.events)
+    }
+}
+
+impl Flow {
+    /// Takes in an event, in order: applies it, or defers it.
+    pub(in crate::synth) fn receive(&mut self, cx: &mut Context, event: &SpanEvent) {
+        if let SpanEvent::Decided { decision, owner } = *event {
+            if !self.deferred.is_empty() {
+                self.deferred.decided.insert(decision, owner);
+                self.drain(cx, false);
+            }
+        } else if self.deferred.is_empty() {
+            if self.is_ready(cx, event) {
+                self.apply(cx, event);
+            } else {
+                self.defer(cx, *event);
+            }
+        } else {
+            if self.must_wait(cx, event) {
+                self.defer(cx, *event);
+            } else {
+                self.apply(cx, event);
+            }
+            let settles = matches!(event, SpanEvent::Request(_) | SpanEvent::Response(_));
+            if settles || self.now >= self.deferred.next_retry {
+                self.drain(cx, false);
+            }
+        }
+    }
+
+    /// Time goes on to `now`: looks at what is deferred again now and then.
+    pub(in crate::synth) fn advance(&mut self, cx: &mut Context, now: u64) {
+        self.now = now;
+        if !self.deferred.is_empty() && now >= self.deferred.next_retry {
+            self.drain(cx, false);
+        }
+    }
+
+    fn defer(&mut self, cx: &Context, mut event: SpanEvent) {
+        // A decided owner is set now, before its instance ends.
+        if let Some(Owner::Undecided(decision)) = event.owner() {
+            if let Some(&owner) = self.deferred.decided.get(&decision) {
+                event.set_owner(owner);
+            }
+        }
+        if self.deferred.is_empty() {
+            self.deferred.next_retry = self.now + RETRY_NS;
+        }
+        self.deferred.subjects.add(&event, &cx.entities);
+        self.deferred.events.push(event);
+    }
+
+    /// Whether an event must wait: for itself, or for one that is deferred.
+    fn must_wait(&self, cx: &Context, event: &SpanEvent) -> bool {
+        !self.is_ready(cx, event) || self.deferred.subjects.concern(event, &cx.entities)
+    }
+
+    /// Whether everything that an event itself needs is decided.
+    fn is_ready(&self, cx: &Context, event: &SpanEvent) -> bool {
+        match event {
+            SpanEvent::Begin(begin) => match begin.input {
+                Input::Request { gid, sequence, at } => {
+                    self.caller_ready(cx, begin.entity, gid, sequence, at)
+                }
+                Input::Response { sequence, .. } => {
+                    self.services.response_known(begin.entity, sequence)
+                }
+                _ => true,
+            },
+            _ => match event.owner() {
+                Some(Owner::Undecided(d)) => self.deferred.decided.contains_key(&d),
+                _ => true,
+            },
+        }
+    }
+
+    /// Looks at the deferred events again. With `force`, none stays deferred.
+    pub(super) fn drain(&mut self, cx: &mut Context, force: bool) {
+        self.deferred.next_retry = self.now + RETRY_NS;
+        let force = force || self.deferred.events.len() >= MAX_DEFERRED;
+        let mut again = true;
+        while again && !self.deferred.is_empty() {
+            again = false;
+            for event in self.deferred.take() {
+                let since = event.since();
+                let late = since.is_some_and(|t| self.now.saturating_sub(t) > MAX_DEFER_NS);
+                // What is late itself goes; what only depends on an event goes with that one.
+                let overdue = late && !self.is_ready(cx, &event);
+                if !force && !overdue && self.must_wait(cx, &event) {
+                    self.defer(cx, event);
+                    continue;
+                }
+                if late {
+                    cx.notes.count(Note::Undecided, 1);
+                }
+                self.apply(cx, &event);
+                again = true;
+            }
+        }
+        if self.deferred.is_empty() {
+            // Nothing refers to a decision any more.
+            self.deferred.decided.clear();
+        }
+    }
+
+    /// An owner, as far as decided by now; nobody where it is not.
+    pub(super) fn resolve(&self, owner: Owner) -> Owner {
+        match owner {
+            Owner::Undecided(decision) => {
+                let decided = self.deferred.decided.get(&decision);
+                decided.copied().unwrap_or(Owner::Outside)
+            }
+            known => known,
         }
     }
 }

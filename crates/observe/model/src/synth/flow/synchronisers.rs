@@ -2,16 +2,22 @@
 //! pass through them.
 //!
 //! For every topic that subscriptions of one node publish, the evidence is how often each of the
-//! node's subscriptions had a new input when the topic was published. Which of them form a group
-//! is decided from that evidence at the end (see `merge`), so until then lineages are followed
-//! both ways: directly through the callback that published, and through the group.
+//! node's subscriptions had a new input when the topic was published. `conclude` decides from that
+//! evidence which of them form a group. Until then lineages are followed both ways: directly
+//! through the callback that published, and through the group.
 
+use super::instances::Instance;
+use super::lineage::Lineage;
+use super::Flow;
 use crate::chains::Lineages;
 use crate::dist::Dist;
 use crate::index::{NameId, StepId, VertexId};
-use crate::synth::entities::Kind;
+use crate::synth::entities::EntityKind;
+use crate::synth::events::Owner;
+use crate::synth::ids::{EntityId, InstanceId, NodeId};
+use crate::synth::notes::Note;
 use crate::synth::running_median::RunningMedian;
-use crate::synth::Synth;
+use crate::synth::Context;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
@@ -19,8 +25,9 @@ use std::collections::VecDeque;
 #[derive(Debug, Clone)]
 struct Entry {
     start: u64,
-    /// NONE while it runs: `u64::MAX`.
-    end: u64,
+    /// None while its callback runs.
+    end: Option<u64>,
+    /// Start of its chain.
     origin: u64,
     lineages: Lineages,
 }
@@ -28,22 +35,47 @@ struct Entry {
 /// A subscription of a node.
 #[derive(Debug, Clone)]
 pub(in crate::synth) struct Member {
-    pub(in crate::synth) vertex: u32,
+    pub(in crate::synth) vertex: VertexId,
     pub(in crate::synth) instances: u64,
     /// Instances that published anything.
     pub(in crate::synth) productive: u64,
-    /// Instances that handed their input to a synchroniser, and to which last.
+    /// Instances that handed their input to a synchroniser.
     pub(in crate::synth) synchronised: u64,
-    filter: u64,
+    /// The synchroniser that it last handed an input to.
+    filter: Option<u64>,
     /// Number of the first input kept.
     base: u64,
     inputs: VecDeque<Entry>,
 }
 
-/// What one subscription has to do with one output topic.
+impl Member {
+    fn new(vertex: VertexId) -> Self {
+        Member {
+            vertex,
+            instances: 0,
+            productive: 0,
+            synchronised: 0,
+            filter: None,
+            base: 0,
+            inputs: VecDeque::new(),
+        }
+    }
+
+    /// Number of its next input.
+    fn next(&self) -> u64 {
+        self.base + self.inputs.len() as u64
+    }
+
+    /// An input by its number, if it is still kept.
+    fn input(&self, number: u64) -> Option<&Entry> {
+        self.inputs.get(number.checked_sub(self.base)? as usize)
+    }
+}
+
+/// How one subscription contributes to one output topic.
 #[derive(Debug, Clone, Default)]
 pub(in crate::synth) struct Part {
-    /// Inputs not yet matched by an output, at most 3.
+    /// Inputs not yet matched by an output, at most [`MAX_CREDIT`].
     credit: u8,
     /// Inputs since the last output.
     since: u8,
@@ -57,28 +89,47 @@ pub(in crate::synth) struct Part {
     pub(in crate::synth) shared: u64,
     /// Its next input that can go into an output.
     next: u64,
-    /// How much later its input's chain begins than the first subscription's, usually; shifted
-    /// by [`ZERO`] as it has a sign.
+    /// How much later its input's chain begins than the first subscription's, usually; see
+    /// [`difference`].
     shift: RunningMedian,
-    /// Inputs that went into outputs, and that were passed over.
+    /// Inputs that went into outputs.
     pub(in crate::synth) used: u64,
+    /// Inputs that were passed over.
     pub(in crate::synth) skipped: u64,
-    /// End of the subscription's part to the synchroniser's start.
+    /// From the end of the subscription's callback to the synchroniser's start.
     pub(in crate::synth) latency: Dist,
+}
+
+impl Part {
+    /// The part of a subscription in a topic's first output: its inputs before count for it.
+    fn before_first_output(member: &Member) -> Self {
+        Part {
+            credit: member.instances.min(MAX_CREDIT.into()) as u8,
+            since: member.instances.min(1) as u8,
+            next: member.next().saturating_sub(1).max(member.base),
+            ..Part::default()
+        }
+    }
+
+    /// Numbers of the inputs that can go into an output.
+    fn left(&self, member: &Member) -> std::ops::Range<u64> {
+        self.next.max(member.base)..member.next()
+    }
 }
 
 /// A topic that the node's subscriptions publish.
 #[derive(Debug, Clone)]
 pub(in crate::synth) struct Output {
-    pub(in crate::synth) topic: u32,
-    pub(in crate::synth) vertex: u32,
+    pub(in crate::synth) topic: NameId,
+    pub(in crate::synth) vertex: VertexId,
     pub(in crate::synth) outputs: u64,
     /// Publications by others than the node's subscriptions.
     pub(in crate::synth) foreign: u64,
+    /// By member.
     pub(in crate::synth) parts: Vec<Part>,
     pub(in crate::synth) interarrival: Dist,
     last: Option<u64>,
-    /// Lineages of the last intra-process message: copies of it go several ways.
+    /// Time and lineages of the last intra-process message: copies of it go several ways.
     message: Option<(u64, Lineages)>,
 }
 
@@ -92,12 +143,26 @@ pub(in crate::synth) struct Group {
 }
 
 /// Groups by node.
-pub(in crate::synth) type Groups = FxHashMap<u32, Group>;
+pub(in crate::synth) type Groups = FxHashMap<NodeId, Group>;
+
+/// A publication by a subscription's callback.
+#[derive(Debug, Clone, Copy)]
+struct Published {
+    it: Instance,
+    /// The member that published, and the number of its input.
+    me: usize,
+    number: u64,
+    time: u64,
+    /// When it handed its input to the synchroniser, or started.
+    start: u64,
+    /// Start of the chain that its own input belongs to.
+    origin: u64,
+}
 
 /// No difference, for times with a sign.
 const ZERO: u64 = 1 << 62;
 
-/// `a - b` with a sign.
+/// `a - b` with a sign, shifted by [`ZERO`].
 fn difference(a: u64, b: u64) -> u64 {
     ZERO.saturating_add(a).saturating_sub(b)
 }
@@ -105,10 +170,29 @@ fn difference(a: u64, b: u64) -> u64 {
 /// Inputs kept per subscription.
 const MAX_INPUTS: usize = 8;
 
+/// Most inputs that count as not yet matched.
+const MAX_CREDIT: u8 = 3;
+
 /// Until so many outputs a group is followed whatever the evidence says.
 const MIN_OUTPUTS: u64 = 10;
 
+/// After so many instances a subscription that was alone in its node stays so.
+const ALONE_INSTANCES: u64 = 100;
+
 impl Output {
+    fn new(topic: NameId, vertex: VertexId, members: &[Member]) -> Self {
+        Output {
+            topic,
+            vertex,
+            outputs: 0,
+            foreign: 0,
+            parts: members.iter().map(Part::before_first_output).collect(),
+            interarrival: Dist::new(),
+            last: None,
+            message: None,
+        }
+    }
+
     /// Whether lineages are worth following through this subscription.
     fn promising(&self, i: usize) -> bool {
         let part = &self.parts[i];
@@ -121,316 +205,364 @@ impl Output {
                 part.once
             })
     }
+
+    /// Counts an output as evidence.
+    fn count(&mut self, members: &[Member], by: &Published) {
+        self.outputs += 1;
+        if let Some(last) = self.last.replace(by.time) {
+            self.interarrival.record(by.time.saturating_sub(last));
+        }
+        let filter = by.it.synchronised.map(|s| s.1);
+        for (part, member) in self.parts.iter_mut().zip(members) {
+            part.fresh += u64::from(part.credit > 0);
+            part.once += u64::from(part.since == 1);
+            part.credit = part.credit.saturating_sub(1);
+            part.since = 0;
+            if filter.is_some() {
+                let same = member.filter == filter;
+                part.shared += u64::from(same || member.vertex == by.it.vertex);
+            }
+        }
+        self.parts[by.me].published += 1;
+        self.learn_shifts(members);
+    }
+
+    /// Where each subscription has one input left there is no choice, and the usual differences
+    /// show.
+    fn learn_shifts(&mut self, members: &[Member]) {
+        let count = |(part, member): (&Part, &Member)| {
+            let left = part.left(member);
+            left.end.saturating_sub(left.start)
+        };
+        if !self.parts.iter().zip(members).all(|pair| count(pair) == 1) {
+            return;
+        }
+        let origin = |m: &Member| m.inputs.back().map_or(0, |e| e.origin);
+        let reference = members.first().map_or(0, origin);
+        for (part, member) in self.parts.iter_mut().zip(members) {
+            part.shift.add(difference(origin(member), reference));
+        }
+    }
+
+    /// The input of a member that went into an output: of the inputs left, the one whose chain
+    /// began as much apart from the publishing one's as usual; the oldest while nothing is known.
+    fn choose(&self, i: usize, member: &Member, by: &Published) -> Option<u64> {
+        let (part, own) = (&self.parts[i], &self.parts[by.me].shift);
+        let left = part.left(member);
+        if i == by.me {
+            return Some(by.number).filter(|n| left.contains(n));
+        }
+        if own.is_empty() || part.shift.is_empty() {
+            return left.into_iter().next();
+        }
+        let base = difference(by.origin, own.median());
+        let usual = base.saturating_add(part.shift.median());
+        left.min_by_key(|&n| {
+            let origin = member.input(n).map_or(0, |e| e.origin);
+            origin.saturating_add(ZERO).abs_diff(usual)
+        })
+    }
 }
 
-impl Synth {
+impl Flow {
     /// A subscription's callback begins: one more input of its node.
-    pub(in crate::synth) fn enter_node(&mut self, instance: u32) {
-        let it = *self.instances.get(instance);
-        let node = self.flow.vertices[it.vertex as usize].node;
+    pub(super) fn enter_node(&mut self, cx: &Context, instance: InstanceId) {
+        let Some(&it) = self.instances.get(instance) else {
+            return;
+        };
+        let Some(node) = self.graph.vertex(it.vertex).looks.node else {
+            return;
+        };
         let several = match self.groups.get(&node) {
             Some(group) if group.several => true,
-            Some(group) if group.members.iter().any(|m| m.instances > 100) => false,
-            _ => self.several_subscriptions(it.entity),
+            Some(group) if group.members.iter().any(|m| m.instances > ALONE_INSTANCES) => false,
+            _ => several_subscriptions(cx, it.entity),
         };
         let group = self.groups.entry(node).or_default();
         group.several = several;
-        let i = match group.members.iter().position(|m| m.vertex == it.vertex) {
-            Some(i) => i,
-            None => {
-                group.members.push(Member {
-                    vertex: it.vertex,
-                    instances: 0,
-                    productive: 0,
-                    synchronised: 0,
-                    filter: 0,
-                    base: 0,
-                    inputs: VecDeque::new(),
-                });
-                for output in &mut group.outputs {
-                    output.parts.push(Part::default());
-                }
-                group.members.len() - 1
-            }
-        };
+        let i = group.member(it.vertex);
         group.members[i].instances += 1;
         for output in &mut group.outputs {
             let part = &mut output.parts[i];
-            part.credit = (part.credit + 1).min(3);
+            part.credit = (part.credit + 1).min(MAX_CREDIT);
             part.since = part.since.saturating_add(1);
         }
-        let origin = it
-            .lineages
-            .as_slice()
-            .first()
-            .map_or(it.start, |&s| self.steps.origin(s));
+        let origin = origin_of(&self.lineage, &it);
         // A node with a single subscription has nothing to synchronise.
         let lineages = if several {
-            self.steps.share(&it.lineages)
+            self.lineage.steps.share(&it.lineages)
         } else {
             Lineages::default()
         };
         let member = &mut group.members[i];
-        let number = member.base + member.inputs.len() as u64;
+        let number = member.next();
         member.inputs.push_back(Entry {
             start: it.start,
-            end: u64::MAX,
+            end: None,
             origin,
             lineages,
         });
         if member.inputs.len() > MAX_INPUTS {
             if let Some(mut old) = member.inputs.pop_front() {
-                self.steps.release_all(&mut old.lineages);
+                self.lineage.steps.release_all(&mut old.lineages);
             }
             member.base += 1;
         }
-        self.instances.get_mut(instance).entry = Some(number);
+        if let Some(it) = self.instances.get_mut(instance) {
+            it.entry = Some(number);
+        }
     }
 
-    /// Whether an entity's node has more than one subscription.
-    fn several_subscriptions(&self, entity: u32) -> bool {
-        let it = &self.world.entities[entity as usize];
-        let alike = |&&e: &&u32| {
-            let o = &self.world.entities[e as usize];
-            o.kind == Kind::Subscription && o.node == it.node && o.live && !o.infrastructure
-        };
-        let process = &self.world.processes[it.process as usize];
-        process.entities.iter().filter(alike).count() > 1
+    /// The member that an instance of a subscription runs.
+    fn member_of(&mut self, it: &Instance) -> Option<&mut Member> {
+        let node = self.graph.vertex(it.vertex).looks.node?;
+        let members = &mut self.groups.get_mut(&node)?.members;
+        members.iter_mut().find(|m| m.vertex == it.vertex)
     }
 
-    /// A subscription's callback has dealt with its input, as far as can be told yet.
-    pub(in crate::synth) fn input_done(&mut self, instance: u32, time: u64) {
-        let it = self.instances.get(instance);
-        let (vertex, entry) = (it.vertex, it.entry);
-        let Some(v) = self.flow.vertices.get(vertex as usize) else {
+    /// A subscription's callback has processed its input, as far as known yet.
+    pub(super) fn input_done(&mut self, instance: InstanceId, time: u64) {
+        let Some(&it) = self.instances.get(instance) else {
             return;
         };
-        let Some(group) = self.groups.get_mut(&v.node) else {
+        let (Some(number), Some(member)) = (it.entry, self.member_of(&it)) else {
             return;
         };
-        let Some(member) = group.members.iter_mut().find(|m| m.vertex == vertex) else {
-            return;
-        };
-        if let Some(i) = entry.and_then(|n| n.checked_sub(member.base)) {
-            if let Some(entry) = member.inputs.get_mut(i as usize) {
-                entry.end = time;
-            }
+        let i = number.checked_sub(member.base);
+        if let Some(entry) = i.and_then(|i| member.inputs.get_mut(i as usize)) {
+            entry.end = Some(time);
+        }
+    }
+
+    /// A callback hands its input to a synchroniser.
+    pub(super) fn hand_over(&mut self, instance: InstanceId, filter: u64, time: u64) {
+        if let Some(it) = self.instances.get_mut(instance) {
+            it.synchronised = Some((time, filter));
         }
     }
 
     /// A subscription's callback ends.
-    pub(in crate::synth) fn leave_node(&mut self, instance: u32, time: u64) {
-        let it = *self.instances.get(instance);
+    pub(super) fn leave_node(&mut self, instance: InstanceId, time: u64) {
+        let Some(&it) = self.instances.get(instance) else {
+            return;
+        };
         if it.entry.is_none() {
             return;
         }
-        let node = self.flow.vertices[it.vertex as usize].node;
-        let Some(member) = self
-            .groups
-            .get_mut(&node)
-            .and_then(|g| g.members.iter_mut().find(|m| m.vertex == it.vertex))
-        else {
+        let Some(member) = self.member_of(&it) else {
             return;
         };
         member.productive += u64::from(it.output.is_some());
         if let Some((_, filter)) = it.synchronised {
             member.synchronised += 1;
-            member.filter = filter;
+            member.filter = Some(filter);
         }
         self.input_done(instance, time);
     }
 
-    /// A topic of a node is published by no callback.
-    pub(in crate::synth) fn publish_unsynchronised(&mut self, node: u32, topic: u32) {
-        if let Some(group) = self.groups.get_mut(&node) {
-            if let Some(output) = group.outputs.iter_mut().find(|o| o.topic == topic) {
-                output.foreign += 1;
-            }
-        }
-    }
-
-    /// An instance publishes a topic of a node at `time`: adds the lineages that lead there
-    /// through the node's other subscriptions, and returns those that find no room there; the caller
-    /// owns a reference on each. `message` tells an intra-process message, of which each copy is
-    /// published, but which is one output.
-    pub(in crate::synth) fn synchronise(
+    /// An owner publishes a topic of a node: adds the lineages that lead there through the node's
+    /// other subscriptions, and returns those that find no room; the caller owns a reference on
+    /// each. `message` identifies an intra-process message, of which each copy is published, but
+    /// which is one output.
+    pub(super) fn publish_synchronised(
         &mut self,
-        instance: u32,
-        node: u32,
-        topic: u32,
+        cx: &mut Context,
+        owner: Owner,
+        (node, topic): (NodeId, NameId),
         time: u64,
         message: Option<u64>,
         lineages: &mut Lineages,
     ) -> Vec<StepId> {
         let mut beyond = Vec::new();
-        let it = *self.instances.get(instance);
         let Some(group) = self.groups.get(&node) else {
             return beyond;
         };
-        let me = group.members.iter().position(|m| m.vertex == it.vertex);
-        let (Some(me), Some(number)) = (me, it.entry) else {
-            self.publish_unsynchronised(node, topic);
-            return beyond;
-        };
-        let known = group.outputs.iter().position(|o| o.topic == topic);
-        if let (Some(i), Some(message)) = (known, message) {
-            if let Some((same, added)) = &group.outputs[i].message {
-                if *same == message {
-                    let added = self.steps.share(&added.clone());
-                    Self::add_lineages(lineages, added, &mut beyond);
-                    self.notes
-                        .count(crate::synth::notes::Note::Capped, beyond.len() as u64);
-                    return beyond;
-                }
+        let Some(by) = self.publication(group, owner, time) else {
+            if let Some(group) = self.groups.get_mut(&node) {
+                group.count_foreign(topic);
             }
-        }
-        if known.is_none() && !group.several {
+            return beyond;
+        };
+        if !group.several && !group.outputs.iter().any(|o| o.topic == topic) {
             return beyond;
         }
-        let vertex = match known {
-            Some(i) => group.outputs[i].vertex,
-            None => self.sync_vertex(node, topic),
-        };
+        // Taken out while it changes, so that it and the lineages can change together.
         let Some(mut group) = self.groups.remove(&node) else {
             return beyond;
         };
-        let o = known.unwrap_or_else(|| {
-            let mut parts = vec![Part::default(); group.members.len()];
-            for (part, member) in parts.iter_mut().zip(&group.members) {
-                // What came before the first output counts for it.
-                part.credit = member.instances.min(3) as u8;
-                part.since = member.instances.min(1) as u8;
-                part.next = member.base + member.inputs.len().saturating_sub(1) as u64;
-            }
-            group.outputs.push(Output {
-                topic,
-                vertex,
-                outputs: 0,
-                foreign: 0,
-                parts,
-                interarrival: Dist::new(),
-                last: None,
-                message: None,
-            });
-            group.outputs.len() - 1
-        });
-        let mut added = Lineages::default();
-        let Group {
-            members, outputs, ..
-        } = &mut group;
-        let output = &mut outputs[o];
-        output.outputs += 1;
-        if let Some(last) = output.last.replace(time) {
-            output.interarrival.record(time.saturating_sub(last));
-        }
-        let filter = it.synchronised.map(|s| s.1);
-        for (part, member) in output.parts.iter_mut().zip(&*members) {
-            part.fresh += u64::from(part.credit > 0);
-            part.once += u64::from(part.since == 1);
-            part.credit = part.credit.saturating_sub(1);
-            part.since = 0;
-            if let Some(filter) = filter {
-                let same = member.filter == filter && member.synchronised > 0;
-                part.shared += u64::from(same || member.vertex == it.vertex);
-            }
-        }
-        output.parts[me].published += 1;
-        let start = it.synchronised.map_or(it.start, |s| s.0);
-        let own_origin = it
-            .lineages
-            .as_slice()
-            .first()
-            .map_or(it.start, |&s| self.steps.origin(s));
-        // Where each has one input left there is no choice, and the usual differences show.
-        let left = |part: &Part, member: &Member| {
-            let last = member.base + member.inputs.len() as u64;
-            last.saturating_sub(part.next.max(member.base))
+        let added = self.add_output(&mut group, &by, (node, topic), message, &mut beyond);
+        self.groups.insert(node, group);
+        add_lineages(lineages, added, &mut beyond);
+        cx.notes.count(Note::Capped, beyond.len() as u64);
+        beyond
+    }
+
+    /// A publication, if one of a group's subscriptions made it.
+    fn publication(&self, group: &Group, owner: Owner, time: u64) -> Option<Published> {
+        let Owner::Instance(instance) = owner else {
+            return None;
         };
-        let mut parts = output.parts.iter().zip(&*members);
-        if parts.all(|(p, m)| left(p, m) == 1) {
-            let origin = |m: &Member| m.inputs.back().map_or(0, |e| e.origin);
-            let reference = members.first().map_or(0, origin);
-            for (part, member) in output.parts.iter_mut().zip(&*members) {
-                part.shift.add(difference(origin(member), reference));
+        let it = *self.instances.get(instance)?;
+        Some(Published {
+            me: group.members.iter().position(|m| m.vertex == it.vertex)?,
+            number: it.entry?,
+            time,
+            start: it.synchronised.map_or(it.start, |s| s.0),
+            origin: origin_of(&self.lineage, &it),
+            it,
+        })
+    }
+
+    /// Counts an output of a group and follows lineages into it. Returns those that have room.
+    fn add_output(
+        &mut self,
+        group: &mut Group,
+        by: &Published,
+        (node, topic): (NodeId, NameId),
+        message: Option<u64>,
+        beyond: &mut Vec<StepId>,
+    ) -> Lineages {
+        let mut added = Lineages::default();
+        let known = group.outputs.iter().position(|o| o.topic == topic);
+        let o = match known {
+            Some(o) => {
+                let last = group.outputs[o].message.as_ref();
+                if let Some((_, same)) = last.filter(|last| Some(last.0) == message) {
+                    return self.lineage.steps.share(same);
+                }
+                o
             }
-        }
-        let own_shift = output.parts[me].shift.clone();
+            None => {
+                let vertex = self.sync_vertex(node, topic);
+                let output = Output::new(topic, vertex, &group.members);
+                group.outputs.push(output);
+                group.outputs.len() - 1
+            }
+        };
+        let (members, output) = (&group.members, &mut group.outputs[o]);
+        output.count(members, by);
         let followed = (0..members.len()).filter(|&i| output.promising(i)).count() >= 2;
         for (i, member) in members.iter().enumerate() {
-            let part = &mut output.parts[i];
-            let first = part.next.max(member.base);
-            let last = member.base + member.inputs.len() as u64;
-            // Of the inputs left, the one whose chain began as much apart from the publishing
-            // one's as usual; the oldest while nothing is known.
-            let chosen = if i == me {
-                Some(number).filter(|&n| n >= first)
-            } else if own_shift.is_empty() || part.shift.is_empty() {
-                (first..last).next()
-            } else {
-                let base = difference(own_origin, own_shift.median());
-                let usual = base.saturating_add(part.shift.median());
-                (first..last).min_by_key(|n| {
-                    let origin = member.inputs[(n - member.base) as usize].origin;
-                    origin.saturating_add(ZERO).abs_diff(usual)
-                })
-            };
-            let Some(chosen) = chosen.filter(|&n| n >= member.base && n < last) else {
+            let Some(chosen) = output.choose(i, member, by) else {
                 continue;
             };
+            let part = &mut output.parts[i];
+            let first = part.next.max(member.base);
             part.used += 1;
             part.skipped += chosen.saturating_sub(part.next);
             part.next = chosen + 1;
-            let entry = &member.inputs[(chosen - member.base) as usize];
-            let handed = if i == me {
-                start
-            } else {
-                entry.end.min(start).max(entry.start.min(start))
-            };
-            part.latency.record(start - handed);
-            if !followed || output.foreign > 0 || !output.promising(i) {
+            let Some(entry) = member.input(chosen) else {
                 continue;
-            }
-            let input = NameId::new(self.flow.vertices[member.vertex as usize].name as usize);
-            let sync = VertexId::new(vertex as usize);
-            for n in first..chosen {
-                for &s in member.inputs[(n - member.base) as usize]
-                    .lineages
-                    .as_slice()
-                {
-                    self.paths.lose(self.steps.path(s), input, sync, 1);
-                }
-            }
-            for &s in entry.lineages.as_slice() {
-                let Some(path) = self.paths.child(self.steps.path(s), input, sync) else {
-                    continue;
-                };
-                let step = self.steps.extend(s, path, handed, start);
-                let output = Some(NameId::new(topic as usize));
-                self.paths.finish(&self.steps, step, time, output);
-                if !added.push(step) {
-                    beyond.push(step);
+            };
+            let handed = if i == by.me {
+                by.start
+            } else {
+                let end = entry.end.unwrap_or(u64::MAX);
+                end.min(by.start).max(entry.start.min(by.start))
+            };
+            part.latency.record(by.start - handed);
+            if followed && output.foreign == 0 && output.promising(i) {
+                let input = self.graph.vertex(member.vertex).looks.name;
+                if let Some(input) = input {
+                    let target = (&*output, input, by);
+                    self.lineage.lose_skipped(member, first..chosen, target);
+                    let from = (&entry.lineages, handed);
+                    self.lineage.synchronise(from, target, &mut added, beyond);
                 }
             }
         }
         if let Some((_, mut old)) = output.message.take() {
-            self.steps.release_all(&mut old);
+            self.lineage.steps.release_all(&mut old);
         }
         if let Some(message) = message {
-            output.message = Some((message, self.steps.share(&added)));
+            output.message = Some((message, self.lineage.steps.share(&added)));
         }
-        Self::add_lineages(lineages, added, &mut beyond);
-        self.groups.insert(node, group);
-        self.notes
-            .count(crate::synth::notes::Note::Capped, beyond.len() as u64);
-        beyond
+        added
+    }
+}
+
+impl Group {
+    /// The member with a vertex, made when new.
+    fn member(&mut self, vertex: VertexId) -> usize {
+        if let Some(i) = self.members.iter().position(|m| m.vertex == vertex) {
+            return i;
+        }
+        self.members.push(Member::new(vertex));
+        for output in &mut self.outputs {
+            output.parts.push(Part::default());
+        }
+        self.members.len() - 1
     }
 
-    /// Moves lineages to others; what finds no room goes to `beyond`.
-    fn add_lineages(to: &mut Lineages, from: Lineages, beyond: &mut Vec<StepId>) {
-        for &step in from.as_slice() {
-            if !to.push(step) {
+    /// A topic of the node is published by none of its subscriptions.
+    fn count_foreign(&mut self, topic: NameId) {
+        if let Some(output) = self.outputs.iter_mut().find(|o| o.topic == topic) {
+            output.foreign += 1;
+        }
+    }
+}
+
+impl Lineage {
+    /// Counts the inputs of a member that were passed over as lost on their way to an output.
+    fn lose_skipped(
+        &mut self,
+        member: &Member,
+        skipped: std::ops::Range<u64>,
+        (output, input, _): (&Output, NameId, &Published),
+    ) {
+        for entry in skipped.filter_map(|n| member.input(n)) {
+            for &step in entry.lineages.as_slice() {
+                let path = self.steps.path(step);
+                self.paths.lose(path, input, output.vertex, 1);
+            }
+        }
+    }
+
+    /// Continues the lineages of an input, handed over at `handed`, through an output.
+    fn synchronise(
+        &mut self,
+        (lineages, handed): (&Lineages, u64),
+        (output, input, by): (&Output, NameId, &Published),
+        added: &mut Lineages,
+        beyond: &mut Vec<StepId>,
+    ) {
+        for &step in lineages.as_slice() {
+            let path = self.steps.path(step);
+            let Some(path) = self.paths.child(path, input, output.vertex) else {
+                continue;
+            };
+            let step = self.steps.extend(step, path, handed, by.start);
+            self.paths
+                .finish(&self.steps, step, by.time, Some(output.topic));
+            if !added.push(step) {
                 beyond.push(step);
             }
+        }
+    }
+}
+
+/// Start of the chain that an instance's input belongs to.
+fn origin_of(lineage: &Lineage, it: &Instance) -> u64 {
+    let first = it.lineages.as_slice().first();
+    first.map_or(it.start, |&step| lineage.steps.origin(step))
+}
+
+/// Whether an entity's node has more than one subscription.
+fn several_subscriptions(cx: &Context, e: EntityId) -> bool {
+    let it = cx.entities.get(e);
+    let alike = |&&other: &&EntityId| {
+        let o = cx.entities.get(other);
+        o.kind() == EntityKind::Subscription && o.node() == it.node() && o.live && !o.infrastructure
+    };
+    let process = cx.entities.process(it.process);
+    process.entities.iter().filter(alike).count() > 1
+}
+
+/// Moves lineages to others; those that find no room go to `beyond`.
+fn add_lineages(to: &mut Lineages, from: Lineages, beyond: &mut Vec<StepId>) {
+    for &step in from.as_slice() {
+        if !to.push(step) {
+            beyond.push(step);
         }
     }
 }

@@ -12,7 +12,7 @@ pub(in crate::synth) struct Totals {
 }
 
 impl Totals {
-    /// What was added since `earlier`.
+    /// The time added since `earlier`.
     pub(in crate::synth) fn since(&self, earlier: &Totals) -> Totals {
         Totals {
             exec_ns: self.exec_ns.saturating_sub(earlier.exec_ns),
@@ -44,16 +44,23 @@ pub(in crate::synth) struct Account {
     state: State,
     since: u64,
     totals: Totals,
+    scheduled: bool,
 }
 
 impl Account {
-    /// A thread is taken as running until its first scheduler event says more.
+    /// A thread counts as running until its first scheduler event.
     pub(in crate::synth) fn new(time: u64) -> Self {
         Account {
             state: State::Running,
             since: time,
             totals: Totals::default(),
+            scheduled: false,
         }
+    }
+
+    /// Whether there were scheduler events of the thread.
+    pub(in crate::synth) fn is_scheduled(&self) -> bool {
+        self.scheduled
     }
 
     fn turn(&mut self, time: u64, state: State) {
@@ -84,11 +91,13 @@ impl Account {
 
     /// The thread gets a CPU.
     pub(in crate::synth) fn switch_in(&mut self, time: u64) {
+        self.scheduled = true;
         self.turn(time, State::Running);
     }
 
     /// The thread leaves its CPU.
     pub(in crate::synth) fn switch_out(&mut self, time: u64, preempted: bool) {
+        self.scheduled = true;
         if preempted {
             self.turn(time, State::Ready);
             self.totals.preemptions = self.totals.preemptions.wrapping_add(1);
@@ -98,8 +107,8 @@ impl Account {
         }
     }
 
-    /// Of the time on the CPU up to now the hypervisor had `stolen_ns` for itself: the thread was
-    /// ready, but did not run.
+    /// The hypervisor took `stolen_ns` of the time on the CPU up to now: the thread was ready, but
+    /// did not run.
     pub(in crate::synth) fn stolen(&mut self, time: u64, stolen_ns: u64) {
         if self.state == State::Running {
             let span = time.saturating_sub(self.since);
@@ -119,14 +128,38 @@ impl Account {
         asleep
     }
 
-    /// The thread did something: if it is not running by the account, its switch was lost, and
-    /// it is taken as running from here on. True if that was so.
+    /// The thread did something, so it runs. True if it did not run by the account: its switch was
+    /// lost.
     pub(in crate::synth) fn acted(&mut self, time: u64) -> bool {
         let lost = self.state != State::Running;
         if lost {
             self.turn(time, State::Running);
         }
         lost
+    }
+}
+
+/// A set of CPUs: the first 256.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::synth) struct Cpus([u64; 4]);
+
+impl Cpus {
+    pub(super) fn add(&mut self, cpu: u16) {
+        if let Some(word) = self.0.get_mut(usize::from(cpu / 64)) {
+            *word |= 1 << (cpu % 64);
+        }
+    }
+
+    /// Adds the CPUs of another set.
+    pub(in crate::synth) fn unite(&mut self, other: &Cpus) {
+        for (all, one) in self.0.iter_mut().zip(other.0) {
+            *all |= one;
+        }
+    }
+
+    /// The CPUs, ascending.
+    pub(in crate::synth) fn iter(&self) -> impl Iterator<Item = u16> + '_ {
+        (0..256u16).filter(|cpu| self.0[usize::from(cpu / 64)] >> (cpu % 64) & 1 == 1)
     }
 }
 

@@ -1,51 +1,53 @@
 //! Ids of vertices: the same in every run, and readable (see `docs/model-format.md`).
 
+use super::graph::Vertex;
+use crate::index::VertexId;
 use crate::schema::CallbackType;
-use crate::synth::entities::World;
-use crate::synth::flow::Vertex;
-use crate::synth::NONE;
+use crate::synth::entities::Entities;
 use std::collections::BTreeMap;
 
 /// Names the vertices of a pass.
-pub(super) struct Ids<'a> {
-    pub(super) world: &'a World,
-    pub(super) vertices: &'a [Vertex],
+pub(in crate::synth) struct Ids<'a> {
+    pub(in crate::synth) entities: &'a Entities,
+    pub(in crate::synth) vertices: &'a [Vertex],
 }
 
 impl Ids<'_> {
     /// The full name of a vertex's node.
-    pub(super) fn node(&self, v: &Vertex) -> String {
-        self.world.node_id(node_of(v))
+    pub(in crate::synth) fn node(&self, v: &Vertex) -> String {
+        self.entities.node_id(v.node())
     }
 
     /// The id of a vertex without an ordinal.
-    pub(super) fn base(&self, v: &Vertex) -> String {
+    pub(in crate::synth) fn base(&self, v: &Vertex) -> String {
         let node = self.node(v);
-        let name = self.world.names.get(v.name);
-        match v.kind {
+        let name = self.entities.names.text(v.looks.name);
+        match v.kind() {
             CallbackType::Timer => format!("{node}:timer({})", timer_period(v)),
             CallbackType::Subscription => format!("{node}:subscription({name})"),
-            CallbackType::Service if v.caller == NONE => format!("{node}:service({name})"),
-            CallbackType::Service => {
-                format!("{node}:service({name})@{}", self.world.node_id(v.caller))
-            }
+            CallbackType::Service => match v.looks.caller {
+                Some(caller) => {
+                    format!("{node}:service({name})@{}", self.entities.node_id(caller))
+                }
+                None => format!("{node}:service({name})"),
+            },
             CallbackType::Client => format!("{node}:client({name})"),
             CallbackType::Sync => format!("{node}:sync({name})"),
         }
     }
 
     /// The id of a vertex by what is known now. It can change until the events end.
-    pub(super) fn provisional(&self, v: u32) -> String {
-        let vertex = &self.vertices[v as usize];
+    pub(in crate::synth) fn provisional(&self, v: VertexId) -> String {
+        let vertex = &self.vertices[v.index()];
         with_ordinal(self.base(vertex), vertex.rank.0 as usize)
     }
 
     /// Ids by number of the vertex; none for callbacks that did not run. Vertices that are alike
     /// get ordinals in order of creation.
-    pub(super) fn all(&self) -> Vec<Option<String>> {
+    pub(in crate::synth) fn all(&self) -> Vec<Option<String>> {
         let mut alike: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (i, v) in self.vertices.iter().enumerate() {
-            if v.executions > 0 || v.kind == CallbackType::Sync {
+            if v.runs.count > 0 || v.kind() == CallbackType::Sync {
                 alike.entry(self.base(v)).or_default().push(i);
             }
         }
@@ -60,15 +62,6 @@ impl Ids<'_> {
     }
 }
 
-/// The node of a vertex, or the one that stands in while it is unknown.
-pub(super) fn node_of(v: &Vertex) -> u32 {
-    if v.node == NONE {
-        v.fallback_node
-    } else {
-        v.node
-    }
-}
-
 /// The first of several that are alike has no ordinal, the others `#2`, `#3` ...
 fn with_ordinal(base: String, before: usize) -> String {
     match before {
@@ -79,11 +72,11 @@ fn with_ordinal(base: String, before: usize) -> String {
 
 /// A timer's period in its id: as set, else as measured, else `?`.
 fn timer_period(v: &Vertex) -> String {
-    let measured = &v.figures.interarrival_ns;
-    match (v.period_ns, measured.count()) {
-        (0, 0) => "?".into(),
-        (0, _) => in_ms(rounded(measured.quantile(0.5))),
-        (set, _) => in_ms(set),
+    let measured = &v.runs.figures.interarrival_ns;
+    match (v.looks.period_ns, measured.count()) {
+        (Some(set), _) => in_ms(set),
+        (None, 0) => "?".into(),
+        (None, _) => in_ms(rounded(measured.quantile(0.5))),
     }
 }
 

@@ -1,17 +1,13 @@
 //! The end of a pass: what the trackers found becomes evidence, with ids for indices.
 
-mod ids;
-
-use ids::Ids;
-
-use super::flow::synchronisers::{Group, Member, Output, Part};
-use super::flow::{EdgeData, Use, Vertex, Way};
-use super::{Synth, NONE};
+use super::flow::{EdgeData, Group, Ids, Member, Output, Part, Route, Use, Vertex};
+use super::ids::NodeId;
+use super::Synth;
 use crate::chains::{PathNode, Terminal};
 use crate::conclude::conclude;
 use crate::evidence::{unite_threads, EdgeKey, Evidence, Figures, MemberEvidence, Note};
 use crate::evidence::{PathEvidence, PathFigures, PathKey, SyncEvidence};
-use crate::index::{NameId, PathId};
+use crate::index::{NameId, PathId, VertexId};
 use crate::schema::{Bracket, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures};
 use crate::schema::{Model, Run, RunExtremes, ThreadUse};
 use std::collections::BTreeMap;
@@ -42,16 +38,8 @@ impl Synth {
 
     fn ids(&self) -> Ids<'_> {
         Ids {
-            world: &self.world,
-            vertices: &self.flow.vertices,
-        }
-    }
-
-    /// The id of a vertex by what is known now, which ties links.
-    pub(super) fn provisional_id(&self, v: u32) -> String {
-        match self.options.ids.get(v as usize) {
-            Some(Some(id)) => id.clone(),
-            _ => self.ids().provisional(v),
+            entities: &self.cx.entities,
+            vertices: &self.flow.graph.vertices,
         }
     }
 
@@ -59,13 +47,14 @@ impl Synth {
     fn run(&self) -> Run {
         let mut run = self.options.run.clone();
         if run.events == 0 {
-            run.events = self.events;
+            run.events = self.recording.events;
         }
         if run.duration_ns == 0 {
-            run.duration_ns = self.now - self.first.unwrap_or(self.now);
+            let recording = &self.recording;
+            run.duration_ns = recording.now - recording.first.unwrap_or(recording.now);
         }
         if run.lost.is_empty() {
-            run.lost = self.lost.clone();
+            run.lost = self.recording.lost.clone();
         }
         run
     }
@@ -93,15 +82,15 @@ impl<'a> Finish<'a> {
         for (v, id) in self.vertices() {
             self.add_vertex(&mut evidence, v, id);
         }
-        for e in &self.synth.flow.edges {
+        for e in &self.synth.flow.graph.edges {
             self.add_flow_edge(&mut evidence, e);
         }
-        for (&node, group) in &self.synth.groups {
+        for (&node, group) in &self.synth.flow.groups {
             for output in &group.outputs {
                 self.add_sync(&mut evidence, node, group, output);
             }
         }
-        for (path, node) in self.synth.paths.nodes().iter().enumerate() {
+        for (path, node) in self.synth.flow.lineage.paths.nodes().iter().enumerate() {
             self.add_path(&mut evidence, PathId::new(path), node);
         }
         self.add_notes(&mut evidence);
@@ -111,28 +100,24 @@ impl<'a> Finish<'a> {
 
     /// Vertices that have an id.
     fn vertices(&self) -> impl Iterator<Item = (&'a Vertex, &str)> {
-        let vertices = self.synth.flow.vertices.iter().zip(&self.ids);
+        let vertices = self.synth.flow.graph.vertices.iter().zip(&self.ids);
         vertices.filter_map(|(v, id)| Some((v, id.as_deref()?)))
     }
 
-    fn id(&self, vertex: u32) -> Option<String> {
-        self.ids.get(vertex as usize).cloned().flatten()
+    fn id(&self, vertex: VertexId) -> Option<String> {
+        self.ids.get(vertex.index()).cloned().flatten()
     }
 
-    fn name(&self, name: u32) -> String {
-        self.synth.world.names.get(name).to_string()
-    }
-
-    fn name_of(&self, name: NameId) -> String {
-        self.name(name.index() as u32)
+    fn name(&self, name: NameId) -> String {
+        self.synth.cx.entities.names.get(name).to_string()
     }
 
     fn add_vertex(&self, evidence: &mut Evidence, v: &Vertex, id: &str) {
         evidence.callbacks.insert(id.into(), self.callback(v, id));
-        if v.sourced > 0 {
-            evidence.sourced.insert(id.into(), v.sourced);
+        if v.runs.sourced > 0 {
+            evidence.sourced.insert(id.into(), v.runs.sourced);
         }
-        if v.kind == CallbackType::Timer && v.period_ns == 0 {
+        if v.kind() == CallbackType::Timer && v.looks.period_ns.is_none() {
             evidence.unknown_periods.insert(id.into());
         }
     }
@@ -140,30 +125,29 @@ impl<'a> Finish<'a> {
     fn callback(&self, v: &Vertex, id: &str) -> Callback {
         let mut outputs: Vec<String> = v.outputs.iter().map(|&n| self.name(n)).collect();
         outputs.sort();
-        let mut figures = v.figures.clone();
+        let mut figures = v.runs.figures.clone();
         figures.observed_ns = self.run.duration_ns;
-        let timer = v.kind == CallbackType::Timer;
-        let sync = v.kind == CallbackType::Sync;
+        let sync = v.kind() == CallbackType::Sync;
         Callback {
             id: id.into(),
             node: self.synth.ids().node(v),
-            kind: v.kind,
-            input: match timer || sync {
-                true => String::new(),
-                false => self.name(v.name),
+            kind: v.kind(),
+            input: match v.looks.name {
+                Some(name) if !sync => self.name(name),
+                _ => String::new(),
             },
-            caller: (v.caller != NONE).then(|| self.synth.world.node_id(v.caller)),
-            period_ns: (timer && v.period_ns > 0).then_some(v.period_ns),
+            caller: v.looks.caller.map(|c| self.synth.cx.entities.node_id(c)),
+            period_ns: v.looks.period_ns,
             outputs,
-            bracket: match v.inferred || sync {
+            bracket: match v.runs.inferred || sync {
                 true => Bracket::Inferred,
                 false => Bracket::Exact,
             },
-            symbol: (v.symbol != NONE).then(|| self.name(v.symbol)),
+            symbol: v.symbol.map(|s| self.name(s)),
             figures: CallbackFigures::default(),
             per_run: self.extremes(&figures),
             modes: BTreeMap::from([(self.run.mode.clone(), figures)]),
-            threads: unite_threads(v.uses.iter().map(|u| self.thread_use(u))),
+            threads: unite_threads(v.runs.uses.iter().map(|u| self.thread_use(u))),
         }
     }
 
@@ -183,40 +167,38 @@ impl<'a> Finish<'a> {
     }
 
     fn thread_use(&self, u: &Use) -> ThreadUse {
-        let (comm, policy, priority) = u.thread;
-        let used = |cpu: &u16| u.cpus[usize::from(cpu / 64)] >> (cpu % 64) & 1 == 1;
         ThreadUse {
-            comm: self.name(comm),
-            policy: policy_name(policy).into(),
-            priority,
-            cpus: (0..256).filter(used).collect(),
+            comm: u.profile.comm.map_or_else(String::new, |n| self.name(n)),
+            policy: u.profile.policy.map_or("unknown", policy_name).into(),
+            priority: u.profile.priority,
+            cpus: u.cpus.iter().collect(),
         }
     }
 
     fn add_flow_edge(&self, evidence: &mut Evidence, e: &EdgeData) {
         if let (Some(from), Some(to)) = (self.id(e.from), self.id(e.to)) {
             let topic = self.name(e.name);
-            self.add_edge(evidence, EdgeKey { from, to, topic }, e.way, &e.figures);
+            self.add_edge(evidence, EdgeKey { from, to, topic }, e.route, &e.figures);
         }
     }
 
-    fn add_edge(&self, evidence: &mut Evidence, key: EdgeKey, way: Way, figures: &EdgeFigures) {
+    fn add_edge(&self, evidence: &mut Evidence, key: EdgeKey, route: Route, figures: &EdgeFigures) {
         let edge = evidence.edges.entry(key).or_insert_with_key(|key| Edge {
             from: key.from.clone(),
             to: key.to.clone(),
             topic: key.topic.clone(),
-            assumed: way == Way::Link,
+            assumed: route == Route::Link,
             intra_process: false,
             figures: EdgeFigures::default(),
             modes: BTreeMap::new(),
         });
-        edge.intra_process |= way == Way::Intra;
+        edge.intra_process |= route == Route::Intra;
         let mode = self.run.mode.clone();
         edge.modes.entry(mode).or_default().add(figures);
     }
 
     /// One topic that a node's subscriptions publish.
-    fn add_sync(&self, evidence: &mut Evidence, node: u32, group: &Group, output: &Output) {
+    fn add_sync(&self, evidence: &mut Evidence, node: NodeId, group: &Group, output: &Output) {
         let Some(sync) = self.id(output.vertex) else {
             return;
         };
@@ -226,13 +208,13 @@ impl<'a> Finish<'a> {
                 continue;
             };
             members.insert(from.clone(), member_evidence(member, part));
-            let input = self.synth.flow.vertices[member.vertex as usize].name;
+            let input = self.synth.flow.graph.vertex(member.vertex).looks.name;
             let key = EdgeKey {
                 from,
                 to: sync.clone(),
-                topic: self.name(input),
+                topic: input.map_or_else(String::new, |n| self.name(n)),
             };
-            self.add_edge(evidence, key, Way::Topic, &into_sync(part));
+            self.add_edge(evidence, key, Route::Topic, &into_sync(part));
         }
         if let Some(c) = evidence.callbacks.get_mut(&sync) {
             if let Some(figures) = c.modes.get_mut(&self.run.mode) {
@@ -240,7 +222,7 @@ impl<'a> Finish<'a> {
             }
         }
         let shown = SyncEvidence {
-            node: self.synth.world.node_id(node),
+            node: self.synth.cx.entities.node_id(node),
             topic: self.name(output.topic),
             outputs: output.outputs,
             foreign: output.foreign,
@@ -271,9 +253,9 @@ impl<'a> Finish<'a> {
     /// The ids and topics of a path; none where one of its callbacks has no id.
     fn path_key(&self, path: PathId) -> Option<PathKey> {
         let (mut callbacks, mut topics) = (Vec::new(), Vec::new());
-        for node in self.synth.paths.upwards(path) {
-            callbacks.push(self.id(node.vertex.index() as u32)?);
-            topics.extend(node.parent.map(|(_, via)| self.name_of(via)));
+        for node in self.synth.flow.lineage.paths.upwards(path) {
+            callbacks.push(self.id(node.vertex)?);
+            topics.extend(node.parent.map(|(_, via)| self.name(via)));
         }
         callbacks.reverse();
         topics.reverse();
@@ -282,7 +264,7 @@ impl<'a> Finish<'a> {
 
     fn add_terminal(&self, path: &mut PathEvidence, mode: String, terminal: &Terminal) {
         for &(output, n) in &terminal.outputs {
-            let name = output.map_or_else(String::new, |n| self.name_of(n));
+            let name = output.map_or_else(String::new, |n| self.name(n));
             path.outputs.entry(name).or_default().add(&n);
         }
         path.modes.entry(mode).or_default().add(&PathFigures {
@@ -292,14 +274,14 @@ impl<'a> Finish<'a> {
     }
 
     fn add_notes(&self, evidence: &mut Evidence) {
-        for (note, count) in self.synth.notes.iter() {
+        for (note, count) in self.synth.cx.notes.iter() {
             if let Some(note) = note.clone().named(|v| self.id(v), |n| self.name(n)) {
                 evidence.note(note, count);
             }
         }
         self.add_untied_links(evidence);
         let options = &self.synth.options;
-        for (input, &(_, taken)) in options.inputs.iter().zip(&self.synth.inputs) {
+        for (input, taken) in options.inputs.iter().zip(self.synth.flow.input_counts()) {
             match taken {
                 0 => evidence.note(Note::NoInput(input.clone()), 1),
                 taken => evidence.note(Note::Input(input.clone()), taken),
@@ -309,12 +291,9 @@ impl<'a> Finish<'a> {
             let id = self.synth.ids().base(v);
             evidence.note(Note::Starved(id), published);
         }
-        let nodes = &self.synth.world.nodes;
+        let nodes = &self.synth.cx.entities.nodes;
         for (v, _) in self.vertices() {
-            if nodes
-                .get(ids::node_of(v) as usize)
-                .is_some_and(|n| n.guessed)
-            {
+            if nodes.get(v.node()).guessed {
                 let note = Note::NodeName(self.synth.ids().node(v));
                 evidence.notes.insert(note, 1);
             }
@@ -324,11 +303,11 @@ impl<'a> Finish<'a> {
     /// Links of which a callback did not run under the id that the user wrote.
     fn add_untied_links(&self, evidence: &mut Evidence) {
         for (i, link) in self.synth.options.links.iter().enumerate() {
-            let tied = |of: fn(&Vertex) -> &Vec<u32>, end: &str| {
+            let tied = |of: fn(&Vertex) -> &Vec<usize>, end: &str| {
                 let mut vertices = self.vertices();
-                vertices.any(|(v, id)| of(v).contains(&(i as u32)) && id == end)
+                vertices.any(|(v, id)| of(v).contains(&i) && id == end)
             };
-            if !tied(|v| &v.links_from, &link.from) || !tied(|v| &v.links_to, &link.to) {
+            if !tied(|v| &v.links.from, &link.from) || !tied(|v| &v.links.to, &link.to) {
                 evidence.note(Note::Link(link.to_string()), 1);
             }
         }
@@ -336,18 +315,18 @@ impl<'a> Finish<'a> {
 
     /// Subscriptions that never ran, with how much was published for them.
     fn starved(&self) -> impl Iterator<Item = (&'a Vertex, u64)> {
-        let vertices = &self.synth.flow.vertices;
-        let mut starved: BTreeMap<u32, u64> = BTreeMap::new();
-        for e in &self.synth.flow.edges {
-            let subscription = vertices[e.to as usize].kind == CallbackType::Subscription;
-            let ran = |v: u32| self.ids[v as usize].is_some();
-            if subscription && e.way == Way::Topic && ran(e.from) && !ran(e.to) {
+        let vertices = &self.synth.flow.graph.vertices;
+        let mut starved: BTreeMap<VertexId, u64> = BTreeMap::new();
+        for e in &self.synth.flow.graph.edges {
+            let subscription = vertices[e.to.index()].kind() == CallbackType::Subscription;
+            let ran = |v: VertexId| self.ids[v.index()].is_some();
+            if subscription && e.route == Route::Topic && ran(e.from) && !ran(e.to) {
                 *starved.entry(e.to).or_default() += e.figures.published;
             }
         }
         // At the end of a recording some are always on their way.
         starved.retain(|_, published| *published >= STARVED);
-        let vertex = |(v, published)| (&vertices[v as usize], published);
+        let vertex = |(v, published): (VertexId, u64)| (&vertices[v.index()], published);
         starved.into_iter().map(vertex)
     }
 }

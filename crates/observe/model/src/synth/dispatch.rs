@@ -1,0 +1,499 @@
+//! Which tracker an event concerns. No handler here decides anything about the model.
+
+use super::entities::{Entities, HandleKind};
+use super::events::{Input, Response};
+use super::ids::{EntityId, ProcessIndex, ThreadIndex};
+use super::notes::Note;
+use super::Synth;
+use onbeat_trace::{EndpointKind, Event, EventKind, ExecuteKind};
+
+/// Where and when an event happened.
+#[derive(Debug, Clone, Copy)]
+struct At {
+    thread: ThreadIndex,
+    process: ProcessIndex,
+    time: u64,
+    cpu: u16,
+}
+
+impl Synth {
+    /// Hands an event, with its time put in order, to those that it concerns.
+    pub(super) fn dispatch(&mut self, event: &Event, time: u64) {
+        match event.kind {
+            EventKind::SwitchIn { .. }
+            | EventKind::SwitchOut { .. }
+            | EventKind::Wake { .. }
+            | EventKind::Woken { .. }
+            | EventKind::Stolen { .. } => self.scheduler(event, time),
+            EventKind::Fork { .. }
+            | EventKind::Exec { .. }
+            | EventKind::Exit
+            | EventKind::Process { .. }
+            | EventKind::Thread { .. } => self.life(event, time),
+            EventKind::ClockOffset {
+                realtime_minus_monotonic_ns: offset,
+            } => self.flow.set_offset(offset),
+            EventKind::Lost { ref probe, count } => {
+                let lost = &mut self.recording.lost;
+                *lost.entry(probe.to_string()).or_insert(0) += count;
+            }
+            _ => {
+                let thread = self.thread(event, time);
+                let at = At {
+                    thread,
+                    process: self.spans.process_of(thread),
+                    time,
+                    cpu: event.cpu,
+                };
+                self.spans.acted(&mut self.cx, thread, time);
+                self.act(event, at);
+            }
+        }
+    }
+
+    /// The thread of an event, made when new.
+    fn thread(&mut self, event: &Event, time: u64) -> ThreadIndex {
+        let ti = self.spans.thread(&mut self.cx, event.pid, event.tid, time);
+        // If its tid was another process's thread, that one has just ended.
+        self.deliver();
+        ti
+    }
+
+    /// Scheduler events.
+    fn scheduler(&mut self, event: &Event, time: u64) {
+        let ti = self.thread(event, time);
+        match event.kind {
+            EventKind::SwitchIn {
+                priority, policy, ..
+            } => self.spans.switch_in(ti, time, event.cpu, priority, policy),
+            EventKind::SwitchOut { state, .. } => self.spans.switch_out(ti, time, state == 0),
+            EventKind::Wake { .. } => self.spans.wake(ti, time),
+            EventKind::Woken { ready_ns } => self.spans.wake(ti, time.saturating_sub(ready_ns)),
+            EventKind::Stolen { stolen_ns } => {
+                self.spans.stolen(ti, time, stolen_ns);
+                self.cx.notes.count(Note::Stolen, stolen_ns);
+            }
+            _ => {}
+        }
+    }
+
+    /// Threads and processes that begin and end, and what is known of them.
+    fn life(&mut self, event: &Event, time: u64) {
+        let (pid, tid) = (event.pid, event.tid);
+        match event.kind {
+            EventKind::Fork {
+                parent_pid,
+                ref comm,
+                ..
+            } => {
+                if parent_pid != pid && self.cx.entities.processes.known(pid).is_some() {
+                    // The pid is used again, and the old process' end was not recorded.
+                    self.end_process(pid, time);
+                } else {
+                    self.end_thread(tid, time);
+                }
+                self.describe(event, time, comm, None);
+            }
+            EventKind::Exec { ref comm } => {
+                self.end_process(pid, time);
+                self.describe(event, time, comm, None);
+            }
+            EventKind::Exit if pid == tid => self.end_process(pid, time),
+            EventKind::Exit => self.end_thread(tid, time),
+            EventKind::Process { ref command, .. } => {
+                let p = self.cx.entities.processes.get_or_insert(pid);
+                let command = self.cx.entities.names.intern(command);
+                self.cx.entities.process_mut(p).command = Some(command);
+            }
+            EventKind::Thread {
+                ref comm,
+                policy,
+                priority,
+                ..
+            } => self.describe(event, time, comm, Some((policy, priority))),
+            _ => {}
+        }
+    }
+
+    fn describe(&mut self, event: &Event, time: u64, comm: &str, scheduling: Option<(u8, u8)>) {
+        let comm = self.cx.entities.names.intern(comm);
+        let ti = self.thread(event, time);
+        self.spans.describe(ti, comm, scheduling);
+    }
+
+    fn end_thread(&mut self, tid: u32, time: u64) {
+        self.spans.end_tid(&mut self.cx, tid, time);
+        self.deliver();
+    }
+
+    fn end_process(&mut self, pid: u32, time: u64) {
+        if let Some(p) = self.cx.entities.processes.known(pid) {
+            self.spans.end_process(&mut self.cx, pid, p, time);
+            self.deliver();
+            self.cx.entities.end_process(pid);
+        }
+    }
+
+    /// An event that a thread causes itself.
+    fn act(&mut self, event: &Event, at: At) {
+        match event.kind {
+            EventKind::NodeInit { .. }
+            | EventKind::NodeFound { .. }
+            | EventKind::PublisherInit { .. }
+            | EventKind::SubscriptionInit { .. }
+            | EventKind::ServiceInit { .. }
+            | EventKind::ClientInit { .. }
+            | EventKind::ClientGid { .. }
+            | EventKind::EndpointFound { .. }
+            | EventKind::HandleFini { .. } => self.endpoint(event, at),
+            EventKind::ClockInit { .. }
+            | EventKind::TimerClock { .. }
+            | EventKind::TimerInit { .. }
+            | EventKind::TimerFound { .. }
+            | EventKind::TimerNode { .. } => self.timer(event, at),
+            EventKind::TimerCallback { .. }
+            | EventKind::ServiceCallback { .. }
+            | EventKind::SubscriptionObject { .. }
+            | EventKind::SubscriptionCallback { .. }
+            | EventKind::CallbackSymbol { .. }
+            | EventKind::IntraBufferSubscription { .. }
+            | EventKind::RingBufferIntraBuffer { .. } => self.tie(event, at),
+            EventKind::PublisherGid { .. }
+            | EventKind::SubscriptionGid { .. }
+            | EventKind::RingBufferInit { .. }
+            | EventKind::LifecycleInit { .. }
+            | EventKind::LifecycleTransition { .. } => {}
+            EventKind::CallbackStart { .. }
+            | EventKind::CallbackEnd { .. }
+            | EventKind::ExecutorNextReady
+            | EventKind::ExecutorWaitForWork { .. }
+            | EventKind::ExecutorExecute { .. }
+            | EventKind::ExecuteStart { .. }
+            | EventKind::ExecuteEnd { .. }
+            | EventKind::WaitSetInit
+            | EventKind::Wait
+            | EventKind::GuardTrigger { .. } => self.executor(event, at),
+            EventKind::TimerCall { .. }
+            | EventKind::Take { .. }
+            | EventKind::RequestTake { .. }
+            | EventKind::ResponseTake { .. }
+            | EventKind::RingBufferDequeue { .. } => self.input(event, at),
+            EventKind::IntraPublish { .. }
+            | EventKind::RingBufferEnqueue { .. }
+            | EventKind::RingBufferClear { .. }
+            | EventKind::RclPublish { .. }
+            | EventKind::Publish { .. }
+            | EventKind::RequestSend { .. }
+            | EventKind::ResponseSend { .. }
+            | EventKind::SyncInput { .. } => self.output(event, at),
+            // `dispatch` has handled these.
+            EventKind::SwitchIn { .. }
+            | EventKind::SwitchOut { .. }
+            | EventKind::Wake { .. }
+            | EventKind::Woken { .. }
+            | EventKind::Stolen { .. }
+            | EventKind::Fork { .. }
+            | EventKind::Exec { .. }
+            | EventKind::Exit
+            | EventKind::Process { .. }
+            | EventKind::Thread { .. }
+            | EventKind::ClockOffset { .. }
+            | EventKind::Lost { .. } => {}
+        }
+    }
+
+    /// Nodes and endpoints that begin and end.
+    fn endpoint(&mut self, event: &Event, at: At) {
+        let (p, entities) = (at.process, &mut self.cx.entities);
+        match event.kind {
+            EventKind::NodeInit {
+                node,
+                ref name,
+                ref namespace,
+                ..
+            } => {
+                let creation = self.spans.creation(at.thread);
+                entities.node_init(p, creation, node, namespace, name);
+            }
+            EventKind::NodeFound { node, ref name } => entities.node_found(p, node, name),
+            EventKind::PublisherInit {
+                publisher,
+                node,
+                rmw,
+                ref topic,
+                depth,
+            } => {
+                let handles = [publisher, rmw, node];
+                entities.endpoint_init(p, EndpointKind::Publisher, handles, topic, depth);
+            }
+            EventKind::SubscriptionInit {
+                subscription,
+                node,
+                rmw,
+                ref topic,
+                depth,
+            } => {
+                let handles = [subscription, rmw, node];
+                entities.endpoint_init(p, EndpointKind::Subscription, handles, topic, depth);
+            }
+            EventKind::ServiceInit {
+                service,
+                node,
+                rmw,
+                ref name,
+            } => {
+                let handles = [service, rmw, node];
+                entities.endpoint_init(p, EndpointKind::Service, handles, name, 0);
+            }
+            EventKind::ClientInit {
+                client,
+                node,
+                rmw,
+                ref name,
+            } => {
+                let handles = [client, rmw, node];
+                let client = entities.endpoint_init(p, EndpointKind::Client, handles, name, 0);
+                if let Some(gid) = entities.announced_gid(p, rmw) {
+                    self.flow.announce(&mut self.cx, gid, client);
+                }
+            }
+            EventKind::ClientGid { rmw, gid } => {
+                if let Some(client) = entities.client_gid(p, rmw, gid) {
+                    self.flow.announce(&mut self.cx, gid, client);
+                }
+            }
+            EventKind::EndpointFound {
+                endpoint,
+                rcl,
+                rmw,
+                ref name,
+            } => entities.endpoint_found(p, endpoint, [rcl, rmw], name),
+            EventKind::HandleFini { handle } => entities.fini(p, handle),
+            _ => {}
+        }
+    }
+
+    /// Timers and their clocks.
+    fn timer(&mut self, event: &Event, at: At) {
+        let (p, entities) = (at.process, &mut self.cx.entities);
+        let creation = self.spans.creation(at.thread);
+        match event.kind {
+            EventKind::ClockInit { clock } => entities.clock_init(p, creation, clock),
+            EventKind::TimerClock { timer, clock } => {
+                Entities::timer_clock(creation, timer, clock);
+            }
+            EventKind::TimerInit { timer, period_ns } => {
+                entities.timer_init(p, creation, timer, period_ns, at.time);
+            }
+            EventKind::TimerFound { timer } => {
+                entities.timer_found(p, timer);
+            }
+            EventKind::TimerNode { timer, node } => entities.timer_node(p, timer, node),
+            _ => {}
+        }
+    }
+
+    /// Addresses that stand for the same entity.
+    fn tie(&mut self, event: &Event, at: At) {
+        let (p, entities) = (at.process, &mut self.cx.entities);
+        match event.kind {
+            EventKind::TimerCallback { timer, callback } => {
+                entities.set_callback(p, callback, HandleKind::Timer, timer);
+            }
+            EventKind::ServiceCallback { service, callback } => {
+                entities.set_callback(p, callback, HandleKind::RclService, service);
+            }
+            EventKind::SubscriptionObject {
+                subscription,
+                object,
+            } => entities.subscription_object(p, subscription, object),
+            EventKind::SubscriptionCallback { object, callback } => {
+                entities.subscription_callback(p, object, callback);
+            }
+            EventKind::CallbackSymbol {
+                callback,
+                ref symbol,
+            } => {
+                if let Some((e, symbol)) = entities.callback_symbol(p, callback, symbol) {
+                    self.flow.set_symbol(&self.cx, e, symbol);
+                }
+            }
+            EventKind::IntraBufferSubscription { ipb, object } => {
+                entities.intra_buffer(p, ipb, object);
+            }
+            EventKind::RingBufferIntraBuffer { buffer, ipb } => {
+                entities.ring_intra_buffer(p, buffer, ipb);
+            }
+            _ => {}
+        }
+    }
+
+    /// The executor, and the callbacks that it runs.
+    fn executor(&mut self, event: &Event, at: At) {
+        let (spans, cx) = (&mut self.spans, &mut self.cx);
+        let (ti, time) = (at.thread, at.time);
+        match event.kind {
+            EventKind::CallbackStart { callback, .. } => {
+                spans.callback_start(cx, ti, time, at.cpu, callback);
+            }
+            EventKind::CallbackEnd { callback } => spans.callback_end(cx, ti, time, callback),
+            EventKind::ExecutorNextReady | EventKind::ExecutorWaitForWork { .. } => {
+                spans.next_ready(cx, ti, time);
+            }
+            EventKind::ExecutorExecute { .. } => spans.execute(cx, ti, time),
+            EventKind::ExecuteStart { execute } => {
+                spans.execute_start(cx, ti, time, execute == ExecuteKind::Client);
+            }
+            EventKind::ExecuteEnd { .. } => spans.execute_end(cx, ti, time),
+            EventKind::WaitSetInit => spans.executor(cx, ti, time, true),
+            EventKind::Wait => spans.wait(cx, ti, time),
+            EventKind::GuardTrigger { guard } => spans.trigger(cx, ti, time, guard),
+            _ => {}
+        }
+    }
+
+    /// The executor reads what a callback will run on.
+    fn input(&mut self, event: &Event, at: At) {
+        let (ti, time) = (at.thread, at.time);
+        if let EventKind::RingBufferDequeue { buffer, index } = event.kind {
+            let when = (time, at.cpu);
+            self.spans.dequeue(&mut self.cx, ti, when, buffer, index);
+            return;
+        }
+        self.spans.executor(&mut self.cx, ti, time, false);
+        match event.kind {
+            EventKind::TimerCall { timer } => {
+                let e = self.cx.entities.timer_found(at.process, timer);
+                self.read(at, Some(e), Input::Timer);
+            }
+            EventKind::Take {
+                rmw,
+                source_ns,
+                taken: true,
+                ..
+            } => {
+                let e = self.handle(at, HandleKind::RmwSubscription, rmw);
+                self.read(at, e, Input::Message { source_ns });
+            }
+            EventKind::RequestTake {
+                rmw,
+                gid,
+                sequence,
+                taken: true,
+            } => {
+                let e = self.handle(at, HandleKind::RmwService, rmw);
+                let input = Input::Request {
+                    gid,
+                    sequence,
+                    at: time,
+                };
+                self.read(at, e, input);
+            }
+            EventKind::ResponseTake {
+                rmw,
+                sequence,
+                source_ns,
+                taken: true,
+            } => {
+                // What ran before may depend on what is known of clients by now.
+                self.deliver();
+                let e = self.handle(at, HandleKind::RmwClient, rmw);
+                if let Some(e) = e {
+                    let flow = &mut self.flow;
+                    flow.answer_read(&mut self.cx, e, sequence, source_ns, time);
+                }
+                self.read(at, e, Input::Response { sequence, at: time });
+            }
+            _ => {}
+        }
+    }
+
+    fn handle(&self, at: At, kind: HandleKind, address: u64) -> Option<EntityId> {
+        self.cx.entities.handle(at.process, kind, address)
+    }
+
+    /// An entity is read; one that is not known by its handle is only noted.
+    fn read(&mut self, at: At, e: Option<EntityId>, input: Input) {
+        match e {
+            Some(e) => {
+                let when = (at.time, at.cpu);
+                self.spans.read(&mut self.cx, at.thread, when, e, input);
+            }
+            None => self.cx.notes.count(Note::UnknownHandle, 1),
+        }
+    }
+
+    /// A thread publishes, sends or hands on.
+    fn output(&mut self, event: &Event, at: At) {
+        let (ti, time, p) = (at.thread, at.time, at.process);
+        match event.kind {
+            EventKind::IntraPublish { publisher, .. } => {
+                let e = self.handle(at, HandleKind::RclPublisher, publisher);
+                self.spans.intra_publish(ti, e, time);
+            }
+            EventKind::RingBufferEnqueue { buffer, index, .. } => {
+                if let Some(e) = self.cx.entities.ring_buffer(p, buffer) {
+                    self.spans.enqueue(&mut self.cx, ti, time, e, index);
+                }
+            }
+            EventKind::RingBufferClear { buffer } => {
+                if let Some(e) = self.cx.entities.ring_buffer(p, buffer) {
+                    self.spans.clear(e);
+                }
+            }
+            EventKind::RclPublish { publisher, message } => {
+                self.spans.rcl_publish(ti, publisher, message);
+            }
+            EventKind::Publish {
+                rmw,
+                message,
+                source_ns,
+            } => {
+                let by_rmw = self.handle(at, HandleKind::RmwPublisher, rmw);
+                let publisher = by_rmw.or_else(|| {
+                    let rcl = self.spans.last_rcl_publish(ti, message)?;
+                    self.handle(at, HandleKind::RclPublisher, rcl)
+                });
+                if let Some(e) = self.kept(publisher) {
+                    self.spans.publish(&mut self.cx, ti, time, e, source_ns);
+                }
+            }
+            EventKind::RequestSend { rmw, sequence } => {
+                let client = self.handle(at, HandleKind::RmwClient, rmw);
+                if let Some(e) = self.kept(client) {
+                    self.spans.request(&mut self.cx, ti, time, e, sequence);
+                }
+            }
+            EventKind::ResponseSend {
+                rmw,
+                gid,
+                sequence,
+                source_ns,
+            } => {
+                let service = self.handle(at, HandleKind::RmwService, rmw);
+                if let Some(service) = self.kept(service) {
+                    let response = Response {
+                        service,
+                        gid,
+                        sequence,
+                        time,
+                    };
+                    self.flow.answered(&self.cx, &response, source_ns);
+                    self.spans.respond(&mut self.cx, ti, response);
+                }
+            }
+            EventKind::SyncInput { filter } => {
+                self.spans.synchronise(&self.cx, ti, time, filter);
+            }
+            _ => {}
+        }
+    }
+
+    /// An entity that the model keeps; one that is not known is noted.
+    fn kept(&mut self, e: Option<EntityId>) -> Option<EntityId> {
+        if e.is_none() {
+            self.cx.notes.count(Note::UnknownHandle, 1);
+        }
+        e.filter(|&e| !self.cx.entities.is_hidden(e))
+    }
+}

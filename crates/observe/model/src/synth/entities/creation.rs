@@ -1,0 +1,289 @@
+//! Events of creation: each is one step in telling which entity belongs to which node, and which
+//! callback to which entity.
+
+use super::nodes::full_name;
+use super::process::Tie;
+use super::{Entities, EntityKind, Gid, HandleKind, NewEntity, Role};
+use crate::index::NameId;
+use crate::synth::ids::{EntityId, NodeId, ProcessIndex};
+use onbeat_trace::EndpointKind;
+
+/// What a thread's last creations say about its next one.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::synth) struct Creation {
+    /// The node whose clock comes next.
+    node: Option<NodeId>,
+    /// A timer that comes next, and its clock.
+    timer_clock: Option<(u64, u64)>,
+}
+
+impl Entities {
+    /// `rcl_node_init`
+    pub(in crate::synth) fn node_init(
+        &mut self,
+        p: ProcessIndex,
+        creation: &mut Creation,
+        node: u64,
+        namespace: &str,
+        name: &str,
+    ) {
+        creation.node = Some(self.node(p, node, &full_name(namespace, name)));
+    }
+
+    /// A node that existed before the recording.
+    pub(in crate::synth) fn node_found(&mut self, p: ProcessIndex, node: u64, name: &str) {
+        self.node(p, node, &full_name("", name));
+    }
+
+    /// `rcl_clock_init`: a clock made right after a node is the node's.
+    pub(in crate::synth) fn clock_init(
+        &mut self,
+        p: ProcessIndex,
+        creation: &mut Creation,
+        clock: u64,
+    ) {
+        let clocks = &mut self.process_mut(p).clocks;
+        match creation.node.take() {
+            Some(node) => clocks.insert(clock, node),
+            None => clocks.remove(&clock),
+        };
+    }
+
+    /// `rcl_publisher_init`, `rcl_subscription_init`, `rcl_service_init` or `rcl_client_init`.
+    pub(in crate::synth) fn endpoint_init(
+        &mut self,
+        p: ProcessIndex,
+        endpoint: EndpointKind,
+        [rcl, rmw, node]: [u64; 3],
+        name: &str,
+        depth: u64,
+    ) -> EntityId {
+        let (kind, [rcl_kind, rmw_kind]) = handles_of(endpoint);
+        self.create(
+            p,
+            NewEntity {
+                kind,
+                handles: [(rcl_kind, rcl), (rmw_kind, rmw)],
+                node: self.node_of_handle(p, node),
+                name,
+                depth,
+                period_ns: None,
+            },
+        )
+    }
+
+    /// Late attach: an endpoint that was there before.
+    pub(in crate::synth) fn endpoint_found(
+        &mut self,
+        p: ProcessIndex,
+        endpoint: EndpointKind,
+        [rcl, rmw]: [u64; 2],
+        name: &str,
+    ) {
+        let (kind, [rcl_kind, rmw_kind]) = handles_of(endpoint);
+        let handles = [(rcl_kind, rcl), (rmw_kind, rmw)];
+        let name_id = self.names.intern(name);
+        let used = handles.into_iter().filter(|h| h.1 != 0);
+        let process = self.process(p);
+        let known = used
+            .clone()
+            .filter_map(|h| process.handles.get(&h).copied())
+            .find(|&e| self.get(e).name() == Some(name_id));
+        if let Some(e) = known {
+            // Perhaps it is known by its other handle too from now on.
+            self.process_mut(p).handles.extend(used.map(|h| (h, e)));
+            return;
+        }
+        self.create(
+            p,
+            NewEntity {
+                kind,
+                handles,
+                node: None,
+                name,
+                depth: 0,
+                period_ns: None,
+            },
+        );
+    }
+
+    /// `rmw_client_init` tells a client's identifier. Returns the client if it is known; it
+    /// mostly comes before `rcl_client_init`.
+    pub(in crate::synth) fn client_gid(
+        &mut self,
+        p: ProcessIndex,
+        rmw: u64,
+        gid: Gid,
+    ) -> Option<EntityId> {
+        let client = self.handle(p, HandleKind::RmwClient, rmw);
+        if client.is_none() {
+            self.process_mut(p).gids.insert(rmw, gid);
+        }
+        client
+    }
+
+    /// The identifier that was announced for a client before it was made.
+    pub(in crate::synth) fn announced_gid(&mut self, p: ProcessIndex, rmw: u64) -> Option<Gid> {
+        self.process_mut(p).gids.remove(&rmw)
+    }
+
+    /// `rcl_timer_init2` is entered: names the clock of the timer that comes next.
+    pub(in crate::synth) fn timer_clock(creation: &mut Creation, timer: u64, clock: u64) {
+        creation.timer_clock = Some((timer, clock));
+    }
+
+    /// `rcl_timer_init`
+    pub(in crate::synth) fn timer_init(
+        &mut self,
+        p: ProcessIndex,
+        creation: &mut Creation,
+        timer: u64,
+        period_ns: i64,
+        time: u64,
+    ) {
+        let clock = creation.timer_clock.take();
+        let clock = clock.filter(|&(of, clock)| of == timer && clock != 0);
+        let node = clock.and_then(|(_, clock)| self.process(p).clocks.get(&clock).copied());
+        let period_ns = u64::try_from(period_ns).ok().filter(|&p| p > 0);
+        let e = self.create_timer(p, timer, node, period_ns);
+        self.get_mut(e).role = Role::Timer {
+            due: period_ns.map(|period| time.saturating_add(period)),
+        };
+    }
+
+    /// The timer of a handle, made when it is not known.
+    pub(in crate::synth) fn timer_found(&mut self, p: ProcessIndex, timer: u64) -> EntityId {
+        match self.handle(p, HandleKind::Timer, timer) {
+            Some(e) => e,
+            None => self.create_timer(p, timer, None, None),
+        }
+    }
+
+    fn create_timer(
+        &mut self,
+        p: ProcessIndex,
+        timer: u64,
+        node: Option<NodeId>,
+        period_ns: Option<u64>,
+    ) -> EntityId {
+        self.create(
+            p,
+            NewEntity {
+                kind: EntityKind::Timer,
+                handles: [(HandleKind::Timer, timer), (HandleKind::Timer, 0)],
+                node,
+                name: "",
+                depth: 0,
+                period_ns,
+            },
+        )
+    }
+
+    /// `rclcpp_timer_link_node`
+    pub(in crate::synth) fn timer_node(&mut self, p: ProcessIndex, timer: u64, node: u64) {
+        let node = self.node_of_handle(p, node);
+        if let Some(e) = self.handle(p, HandleKind::Timer, timer) {
+            let it = self.get_mut(e);
+            if it.looks.node != node && node.is_some() {
+                (it.looks.node, it.vertex) = (node, None);
+            }
+        }
+    }
+
+    /// The callback of a timer or service is announced.
+    pub(in crate::synth) fn set_callback(
+        &mut self,
+        p: ProcessIndex,
+        callback: u64,
+        kind: HandleKind,
+        handle: u64,
+    ) {
+        let process = self.process_mut(p);
+        process.ties.remove(&(Tie::CallbackObject, callback));
+        let key = (HandleKind::Callback, callback);
+        match process.handles.get(&(kind, handle)).copied() {
+            Some(e) => {
+                process.handles.insert(key, e);
+                self.get_mut(e).exact = true;
+            }
+            None => {
+                process.handles.remove(&key);
+            }
+        }
+    }
+
+    /// `rclcpp_subscription_init`
+    pub(in crate::synth) fn subscription_object(
+        &mut self,
+        p: ProcessIndex,
+        subscription: u64,
+        object: u64,
+    ) {
+        let process = self.process_mut(p);
+        let key = (Tie::ObjectSubscription, object);
+        process.ties.insert(key, subscription);
+        if let Some(e) = self.handle(p, HandleKind::RclSubscription, subscription) {
+            self.get_mut(e).exact = true;
+        }
+    }
+
+    /// `rclcpp_subscription_callback_added`
+    pub(in crate::synth) fn subscription_callback(
+        &mut self,
+        p: ProcessIndex,
+        object: u64,
+        callback: u64,
+    ) {
+        let process = self.process_mut(p);
+        process.handles.remove(&(HandleKind::Callback, callback));
+        process.ties.insert((Tie::CallbackObject, callback), object);
+    }
+
+    /// `rclcpp_ipb_to_subscription`
+    pub(in crate::synth) fn intra_buffer(&mut self, p: ProcessIndex, ipb: u64, object: u64) {
+        let process = self.process_mut(p);
+        process.ties.insert((Tie::IntraObject, ipb), object);
+    }
+
+    /// `rclcpp_buffer_to_ipb`
+    pub(in crate::synth) fn ring_intra_buffer(&mut self, p: ProcessIndex, buffer: u64, ipb: u64) {
+        let process = self.process_mut(p);
+        process.handles.remove(&(HandleKind::RingBuffer, buffer));
+        process.ties.insert((Tie::RingIntra, buffer), ipb);
+    }
+
+    /// A callback's symbol. Returns the entity that runs the callback, and the symbol's name.
+    pub(in crate::synth) fn callback_symbol(
+        &mut self,
+        p: ProcessIndex,
+        callback: u64,
+        symbol: &str,
+    ) -> Option<(EntityId, NameId)> {
+        let e = self.callback(p, callback)?;
+        let symbol = self.names.intern(symbol);
+        self.get_mut(e).symbol = Some(symbol);
+        Some((e, symbol))
+    }
+}
+
+/// The kind of an endpoint, and of its rcl and rmw handles.
+fn handles_of(endpoint: EndpointKind) -> (EntityKind, [HandleKind; 2]) {
+    match endpoint {
+        EndpointKind::Publisher => (
+            EntityKind::Publisher,
+            [HandleKind::RclPublisher, HandleKind::RmwPublisher],
+        ),
+        EndpointKind::Subscription => (
+            EntityKind::Subscription,
+            [HandleKind::RclSubscription, HandleKind::RmwSubscription],
+        ),
+        EndpointKind::Service => (
+            EntityKind::Service,
+            [HandleKind::RclService, HandleKind::RmwService],
+        ),
+        EndpointKind::Client => (
+            EntityKind::Client,
+            [HandleKind::RclClient, HandleKind::RmwClient],
+        ),
+    }
+}

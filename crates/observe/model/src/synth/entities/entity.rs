@@ -1,0 +1,150 @@
+//! Timers and endpoints: subscriptions, publishers, services and clients.
+
+use crate::index::{NameId, VertexId};
+use crate::synth::ids::{NodeId, ProcessIndex};
+
+/// Which kind of entity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(in crate::synth) enum EntityKind {
+    Timer,
+    Subscription,
+    Publisher,
+    Service,
+    Client,
+}
+
+/// A client's or service's identifier in the middleware.
+pub(in crate::synth) type Gid = [u8; 16];
+
+/// What only one kind of entity has.
+#[derive(Debug, Clone)]
+pub(in crate::synth) enum Role {
+    Timer {
+        /// When it is next due; none while unknown.
+        due: Option<u64>,
+    },
+    /// A subscription or publisher.
+    Topic {
+        /// Depth of its queue; 0 when unknown.
+        depth: u64,
+    },
+    Service(ServiceNames),
+    Client {
+        names: ServiceNames,
+        gid: Option<ClientGid>,
+    },
+}
+
+/// The two topics of a service.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::synth) struct ServiceNames {
+    /// The service's name with `/request`.
+    pub(in crate::synth) request: NameId,
+    /// The service's name with `/response`.
+    pub(in crate::synth) response: NameId,
+}
+
+/// The identifier of a client.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::synth) struct ClientGid {
+    pub(in crate::synth) gid: Gid,
+    /// A request or response carried it, so it is the one that services see.
+    pub(in crate::synth) seen: bool,
+}
+
+/// What an id shows of an entity. Entities with equal looks of one process are told apart by
+/// their order of creation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::synth) struct Looks {
+    pub(in crate::synth) kind: EntityKind,
+    pub(in crate::synth) node: Option<NodeId>,
+    /// Topic or service; none for timers.
+    pub(in crate::synth) name: Option<NameId>,
+    /// Of a timer, as far as known.
+    pub(in crate::synth) period_ns: Option<u64>,
+}
+
+/// A timer, subscription, publisher, service or client.
+#[derive(Debug, Clone)]
+pub(in crate::synth) struct Entity {
+    pub(in crate::synth) looks: Looks,
+    pub(in crate::synth) process: ProcessIndex,
+    pub(in crate::synth) role: Role,
+    /// It belongs to what every node has, whatever the application does.
+    pub(in crate::synth) infrastructure: bool,
+    /// It announced a callback or ran one between `callback_start` and `callback_end`.
+    pub(in crate::synth) exact: bool,
+    pub(in crate::synth) live: bool,
+    /// Place in the order of creation.
+    pub(in crate::synth) created: u64,
+    /// The callback's symbol.
+    pub(in crate::synth) symbol: Option<NameId>,
+    /// The callback that it runs, once that is known. A service has one per caller instead.
+    pub(in crate::synth) vertex: Option<VertexId>,
+    /// Of a service: the callback for each calling node.
+    pub(in crate::synth) callers: Vec<(Option<NodeId>, VertexId)>,
+}
+
+impl Entity {
+    pub(in crate::synth) fn kind(&self) -> EntityKind {
+        self.looks.kind
+    }
+
+    pub(in crate::synth) fn node(&self) -> Option<NodeId> {
+        self.looks.node
+    }
+
+    pub(in crate::synth) fn name(&self) -> Option<NameId> {
+        self.looks.name
+    }
+
+    /// Queue depth of a subscription or publisher; 0 when unknown.
+    pub(in crate::synth) fn depth(&self) -> u64 {
+        match self.role {
+            Role::Topic { depth } => depth,
+            _ => 0,
+        }
+    }
+
+    /// The topics of a service or client.
+    pub(in crate::synth) fn service_names(&self) -> Option<ServiceNames> {
+        match self.role {
+            Role::Service(names) | Role::Client { names, .. } => Some(names),
+            Role::Timer { .. } | Role::Topic { .. } => None,
+        }
+    }
+
+    /// The identifier of a client.
+    pub(in crate::synth) fn gid(&self) -> Option<ClientGid> {
+        match self.role {
+            Role::Client { gid, .. } => gid,
+            _ => None,
+        }
+    }
+
+    /// Whether a client's identifier is known from a request or response.
+    pub(in crate::synth) fn gid_seen(&self) -> bool {
+        self.gid().is_some_and(|g| g.seen)
+    }
+}
+
+/// Whether a topic or service is one that every node has, whatever the application does.
+pub(in crate::synth) fn is_infrastructure(kind: EntityKind, name: &str) -> bool {
+    const TOPICS: &[&str] = &["/rosout", "/parameter_events"];
+    const SERVICES: &[&str] = &[
+        "/describe_parameters",
+        "/get_parameter_types",
+        "/get_parameters",
+        "/list_parameters",
+        "/set_parameters",
+        "/set_parameters_atomically",
+        "/get_type_description",
+        "/get_logger_levels",
+        "/set_logger_levels",
+    ];
+    match kind {
+        EntityKind::Timer => false,
+        EntityKind::Service | EntityKind::Client => SERVICES.iter().any(|s| name.ends_with(s)),
+        EntityKind::Subscription | EntityKind::Publisher => TOPICS.contains(&name),
+    }
+}

@@ -1,0 +1,90 @@
+//! Processes, and which handle stands for which entity in each.
+
+use super::entity::Gid;
+use crate::index::NameId;
+use crate::synth::ids::{EntityId, NodeId, ProcessIndex};
+use rustc_hash::FxHashMap;
+
+/// Which kind of object an address stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::synth) enum HandleKind {
+    RclPublisher,
+    RmwPublisher,
+    RclSubscription,
+    RmwSubscription,
+    RclService,
+    RmwService,
+    RclClient,
+    RmwClient,
+    Timer,
+    Callback,
+    RingBuffer,
+}
+
+/// Address-to-address ties, resolved late because their order is not fixed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::synth) enum Tie {
+    /// Callback to the rclcpp object that owns it.
+    CallbackObject,
+    /// rclcpp object to rcl subscription.
+    ObjectSubscription,
+    /// Ring buffer to intra-process buffer.
+    RingIntra,
+    /// Intra-process buffer to rclcpp object.
+    IntraObject,
+}
+
+/// A process.
+#[derive(Debug, Clone, Default)]
+pub(in crate::synth) struct Process {
+    pub(super) handles: FxHashMap<(HandleKind, u64), EntityId>,
+    pub(super) node_handles: FxHashMap<u64, NodeId>,
+    /// Clocks of nodes.
+    pub(super) clocks: FxHashMap<u64, NodeId>,
+    pub(super) ties: FxHashMap<(Tie, u64), u64>,
+    pub(in crate::synth) nodes: Vec<NodeId>,
+    pub(in crate::synth) entities: Vec<EntityId>,
+    /// Node that stands in where none is known.
+    pub(super) fallback: Option<NodeId>,
+    pub(in crate::synth) command: Option<NameId>,
+    /// Identifiers of clients whose `rcl_client_init` has not come yet, by rmw handle.
+    pub(super) gids: FxHashMap<u64, Gid>,
+}
+
+/// The processes that live, and the free places of those that ended.
+#[derive(Debug, Clone, Default)]
+pub(in crate::synth) struct Processes {
+    pub(super) list: Vec<Process>,
+    of_pid: FxHashMap<u32, ProcessIndex>,
+    free: Vec<ProcessIndex>,
+}
+
+impl Processes {
+    /// The process of a pid, made when new.
+    pub(in crate::synth) fn get_or_insert(&mut self, pid: u32) -> ProcessIndex {
+        if let Some(&p) = self.of_pid.get(&pid) {
+            return p;
+        }
+        let p = match self.free.pop() {
+            Some(p) => p,
+            None => {
+                self.list.push(Process::default());
+                ProcessIndex::new(self.list.len() - 1)
+            }
+        };
+        self.of_pid.insert(pid, p);
+        p
+    }
+
+    /// The process of a pid, if it is known.
+    pub(in crate::synth) fn known(&self, pid: u32) -> Option<ProcessIndex> {
+        self.of_pid.get(&pid).copied()
+    }
+
+    /// Takes out the process of a pid.
+    pub(super) fn remove(&mut self, pid: u32) -> Option<Process> {
+        let p = self.of_pid.remove(&pid)?;
+        self.free.push(p);
+        Some(std::mem::take(&mut self.list[p.index()]))
+    }
+}

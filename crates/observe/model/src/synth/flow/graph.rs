@@ -1,0 +1,308 @@
+//! Vertices and edges in the making: callbacks, synchronisers, and what goes between them.
+
+use super::Flow;
+use crate::index::{NameId, VertexId};
+use crate::schema::{CallbackFigures, CallbackType, EdgeFigures};
+use crate::synth::entities::EntityKind;
+use crate::synth::events::ThreadProfile;
+use crate::synth::ids::{EdgeId, EntityId, NodeId};
+use crate::synth::running_median::RunningMedian;
+use crate::synth::spans::Cpus;
+use crate::synth::Context;
+use rustc_hash::FxHashMap;
+
+/// How data goes along an edge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::synth) enum Route {
+    /// Through the middleware.
+    Topic,
+    /// Within the process.
+    Intra,
+    /// Through a node's memory, as the user states.
+    Link,
+}
+
+/// Where data goes: an edge without its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hop {
+    pub(super) to: VertexId,
+    pub(super) name: NameId,
+    pub(super) route: Route,
+}
+
+/// An edge in the making.
+#[derive(Debug, Clone)]
+pub(in crate::synth) struct EdgeData {
+    pub(in crate::synth) from: VertexId,
+    pub(in crate::synth) to: VertexId,
+    pub(in crate::synth) name: NameId,
+    pub(in crate::synth) route: Route,
+    pub(in crate::synth) figures: EdgeFigures,
+    /// The usual transport time, for items that arrived while nobody waited.
+    pub(super) usual_transport: RunningMedian,
+}
+
+/// Which thread ran a callback, and where.
+#[derive(Debug, Clone)]
+pub(in crate::synth) struct Use {
+    pub(in crate::synth) profile: ThreadProfile,
+    pub(in crate::synth) cpus: Cpus,
+}
+
+/// What distinguishes a vertex.
+#[derive(Debug, Clone)]
+pub(in crate::synth) struct VertexLooks {
+    pub(in crate::synth) kind: CallbackType,
+    pub(in crate::synth) node: Option<NodeId>,
+    /// Topic or service; none for timers.
+    pub(in crate::synth) name: Option<NameId>,
+    /// A service's caller, if known.
+    pub(in crate::synth) caller: Option<NodeId>,
+    /// Of a timer, as far as known.
+    pub(in crate::synth) period_ns: Option<u64>,
+}
+
+/// The executions of a vertex.
+#[derive(Debug, Clone, Default)]
+pub(in crate::synth) struct Executions {
+    pub(in crate::synth) figures: CallbackFigures,
+    pub(in crate::synth) count: u64,
+    /// Executions on nothing that a callback published.
+    pub(in crate::synth) sourced: u64,
+    /// Some ends were inferred.
+    pub(in crate::synth) inferred: bool,
+    pub(in crate::synth) uses: Vec<Use>,
+    pub(super) last_start: u64,
+}
+
+/// The links, by number, that start and end at a vertex.
+#[derive(Debug, Clone, Default)]
+pub(in crate::synth) struct LinkEnds {
+    pub(in crate::synth) from: Vec<usize>,
+    pub(in crate::synth) to: Vec<usize>,
+}
+
+/// A vertex in the making.
+#[derive(Debug, Clone)]
+pub(in crate::synth) struct Vertex {
+    pub(in crate::synth) looks: VertexLooks,
+    /// Stands in while the node is unknown.
+    stand_in: NodeId,
+    /// Order among those that look alike.
+    pub(in crate::synth) rank: (u64, u64),
+    pub(in crate::synth) runs: Executions,
+    /// Topics that it published.
+    pub(in crate::synth) outputs: Vec<NameId>,
+    pub(in crate::synth) symbol: Option<NameId>,
+    pub(in crate::synth) links: LinkEnds,
+}
+
+impl Vertex {
+    pub(in crate::synth) fn kind(&self) -> CallbackType {
+        self.looks.kind
+    }
+
+    /// Its node, or the one that stands in for it.
+    pub(in crate::synth) fn node(&self) -> NodeId {
+        self.looks.node.unwrap_or(self.stand_in)
+    }
+
+    /// Adds a topic to what it publishes.
+    pub(super) fn add_output(&mut self, name: NameId) {
+        if !self.outputs.contains(&name) {
+            self.outputs.push(name);
+        }
+    }
+}
+
+/// Vertices and edges.
+#[derive(Debug, Clone, Default)]
+pub(in crate::synth) struct Graph {
+    pub(in crate::synth) vertices: Vec<Vertex>,
+    pub(in crate::synth) edges: Vec<EdgeData>,
+    edge_of: FxHashMap<(VertexId, VertexId, NameId, Route), EdgeId>,
+}
+
+impl Graph {
+    pub(in crate::synth) fn vertex(&self, v: VertexId) -> &Vertex {
+        &self.vertices[v.index()]
+    }
+
+    pub(super) fn vertex_mut(&mut self, v: VertexId) -> &mut Vertex {
+        &mut self.vertices[v.index()]
+    }
+
+    /// The edge from a vertex, made when new.
+    pub(super) fn edge(&mut self, from: VertexId, hop: Hop) -> &mut EdgeData {
+        let edges = &mut self.edges;
+        let key = (from, hop.to, hop.name, hop.route);
+        let id = *self.edge_of.entry(key).or_insert_with(|| {
+            edges.push(EdgeData {
+                from,
+                to: hop.to,
+                name: hop.name,
+                route: hop.route,
+                figures: EdgeFigures::default(),
+                usual_transport: RunningMedian::default(),
+            });
+            EdgeId::new(edges.len() - 1)
+        });
+        &mut edges[id.index()]
+    }
+
+    /// Counts an item as published on an edge.
+    pub(super) fn count_published(&mut self, from: VertexId, hop: Hop) {
+        self.edge(from, hop).figures.published += 1;
+    }
+
+    /// Counts an item as taken from an edge.
+    pub(super) fn count_taken(&mut self, from: VertexId, hop: Hop) {
+        self.edge(from, hop).figures.taken += 1;
+    }
+
+    fn insert(
+        &mut self,
+        looks: VertexLooks,
+        stand_in: NodeId,
+        rank: u64,
+        symbol: Option<NameId>,
+    ) -> VertexId {
+        self.vertices.push(Vertex {
+            looks,
+            stand_in,
+            rank: (rank, self.vertices.len() as u64 + 1),
+            runs: Executions::default(),
+            outputs: Vec::new(),
+            symbol,
+            links: LinkEnds::default(),
+        });
+        VertexId::new(self.vertices.len() - 1)
+    }
+}
+
+impl Flow {
+    /// The vertex of a timer, subscription or client.
+    pub(super) fn vertex(&mut self, cx: &mut Context, e: EntityId) -> VertexId {
+        let it = cx.entities.get(e);
+        if let Some(v) = it.vertex {
+            return v;
+        }
+        let kind = match it.kind() {
+            EntityKind::Timer => CallbackType::Timer,
+            EntityKind::Client => CallbackType::Client,
+            _ => CallbackType::Subscription,
+        };
+        // A timer of a process with several nodes shows its node by what it publishes.
+        let alone = cx.entities.process(it.process).nodes.len() == 1;
+        if alone || kind != CallbackType::Timer {
+            self.node_of(cx, e);
+        }
+        let v = self.find_or_insert(cx, kind, e, None);
+        cx.entities.get_mut(e).vertex = Some(v);
+        v
+    }
+
+    /// The vertex of a service for a caller's node, as far as that is known.
+    pub(super) fn service_vertex(
+        &mut self,
+        cx: &mut Context,
+        e: EntityId,
+        caller: Option<NodeId>,
+    ) -> VertexId {
+        let callers = &cx.entities.get(e).callers;
+        if let Some(&(_, v)) = callers.iter().find(|c| c.0 == caller) {
+            return v;
+        }
+        self.node_of(cx, e);
+        let v = self.find_or_insert(cx, CallbackType::Service, e, caller);
+        cx.entities.get_mut(e).callers.push((caller, v));
+        v
+    }
+
+    /// A vertex for the output of synchronised subscriptions.
+    pub(super) fn sync_vertex(&mut self, node: NodeId, topic: NameId) -> VertexId {
+        let looks = VertexLooks {
+            kind: CallbackType::Sync,
+            node: Some(node),
+            name: Some(topic),
+            caller: None,
+            period_ns: None,
+        };
+        let v = self.graph.insert(looks, node, 0, None);
+        self.graph.vertex_mut(v).outputs.push(topic);
+        v
+    }
+
+    /// The node of an entity; where that is not known, the one that stands in for it becomes it.
+    pub(super) fn node_of(&mut self, cx: &mut Context, e: EntityId) -> NodeId {
+        let it = cx.entities.get(e);
+        if let Some(node) = it.node() {
+            return node;
+        }
+        let process = it.process;
+        let node = cx.entities.fallback_node(process);
+        cx.entities.get_mut(e).looks.node = Some(node);
+        node
+    }
+
+    fn find_or_insert(
+        &mut self,
+        cx: &mut Context,
+        kind: CallbackType,
+        e: EntityId,
+        caller: Option<NodeId>,
+    ) -> VertexId {
+        let it = cx.entities.get(e);
+        let looks = VertexLooks {
+            kind,
+            node: it.node(),
+            name: it.name(),
+            caller,
+            period_ns: it.looks.period_ns,
+        };
+        if let Some(v) = self.find_vertex(cx, &looks, e) {
+            return v;
+        }
+        let (process, symbol) = (it.process, it.symbol);
+        let rank = cx.entities.rank(e);
+        let stand_in = match looks.node {
+            Some(node) => node,
+            None => cx.entities.fallback_node(process),
+        };
+        let v = self.graph.insert(looks, stand_in, rank, symbol);
+        self.tie_links(cx, v);
+        v
+    }
+
+    /// The vertex that an entity of a restarted process continues: same node, type and name, of
+    /// an entity that is gone.
+    fn find_vertex(&self, cx: &Context, looks: &VertexLooks, e: EntityId) -> Option<VertexId> {
+        looks.node?;
+        let rank = cx.entities.rank(e);
+        let alike = |v: &Vertex| {
+            v.rank.0 == rank
+                && v.looks.kind == looks.kind
+                && v.looks.node == looks.node
+                && v.looks.name == looks.name
+                && v.looks.period_ns == looks.period_ns
+                && v.looks.caller == looks.caller
+        };
+        let found = VertexId::new(self.graph.vertices.iter().position(alike)?);
+        // Unless a live entity has it.
+        let has_it = |&other: &EntityId| {
+            let o = cx.entities.get(other);
+            other != e && (o.vertex == Some(found) || o.callers.contains(&(looks.caller, found)))
+        };
+        let process = cx.entities.process(cx.entities.get(e).process);
+        (!process.entities.iter().any(has_it)).then_some(found)
+    }
+
+    /// The symbol of an entity's callback is known.
+    pub(in crate::synth) fn set_symbol(&mut self, cx: &Context, e: EntityId, symbol: NameId) {
+        let it = cx.entities.get(e);
+        let callers = it.callers.iter().map(|c| c.1);
+        for v in it.vertex.into_iter().chain(callers) {
+            self.graph.vertex_mut(v).symbol = Some(symbol);
+        }
+    }
+}

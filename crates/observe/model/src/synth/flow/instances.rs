@@ -1,0 +1,269 @@
+//! Callback instances: from their beginning, with what they took, to their end.
+
+use super::graph::Use;
+use super::lineage::Incoming;
+use super::services::CallKey;
+use super::Flow;
+use crate::chains::Lineages;
+use crate::index::{NameId, VertexId};
+use crate::schema::CallbackType;
+use crate::synth::entities::EntityKind;
+use crate::synth::events::{Begin, End, Ending, Idle, Input, Owner, ThreadId};
+use crate::synth::ids::{EntityId, InstanceId};
+use crate::synth::notes::Note;
+use crate::synth::Context;
+
+/// A running instance of a callback.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::synth) struct Instance {
+    pub(super) entity: EntityId,
+    pub(in crate::synth) vertex: VertexId,
+    pub(in crate::synth) thread: ThreadId,
+    pub(in crate::synth) start: u64,
+    /// Since when its input waited for it.
+    ready: u64,
+    pub(super) lineages: Lineages,
+    /// Last publication: time and name.
+    pub(super) output: Option<(u64, NameId)>,
+    /// When the input went to a synchroniser, and to which.
+    pub(super) synchronised: Option<(u64, u64)>,
+    /// Key of the request that a service serves.
+    pub(super) call: Option<CallKey>,
+    /// Number of its input among the inputs of a node's subscription.
+    pub(super) entry: Option<u64>,
+}
+
+/// The running instances whose beginning has been processed.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Instances(Vec<Option<Instance>>);
+
+/// An input that an instance took.
+struct Taken {
+    /// The vertex that runs on it.
+    vertex: VertexId,
+    incoming: Option<Incoming>,
+    /// Of a request: its client, if known, and its key.
+    call: Option<(Option<EntityId>, CallKey)>,
+}
+
+impl Instances {
+    pub(super) fn get(&self, i: InstanceId) -> Option<&Instance> {
+        self.0.get(i.index())?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, i: InstanceId) -> Option<&mut Instance> {
+        self.0.get_mut(i.index())?.as_mut()
+    }
+
+    fn insert(&mut self, i: InstanceId, instance: Instance) {
+        if self.0.len() <= i.index() {
+            self.0.resize(i.index() + 1, None);
+        }
+        self.0[i.index()] = Some(instance);
+    }
+
+    fn take(&mut self, i: InstanceId) -> Option<Instance> {
+        self.0.get_mut(i.index())?.take()
+    }
+}
+
+impl Flow {
+    /// The vertex and lineages of an owner; the lineages are the instance's own.
+    pub(super) fn source(&self, owner: Owner) -> (Option<VertexId>, Lineages) {
+        let instance = match owner {
+            Owner::Instance(i) => self.instances.get(i),
+            _ => None,
+        };
+        match instance {
+            Some(it) => (Some(it.vertex), it.lineages),
+            None => (None, Lineages::default()),
+        }
+    }
+
+    /// An instance begins.
+    pub(super) fn begin(&mut self, cx: &mut Context, begin: &Begin) {
+        let (entity, start) = (begin.entity, begin.start);
+        let Taken {
+            vertex,
+            incoming,
+            call,
+        } = self.take_input(cx, entity, begin.input);
+        let ready = match (&incoming, begin.input, begin.due) {
+            (Some(from), ..) => {
+                let thread = begin.thread;
+                self.observer.taken(thread, from.name, from.time, start);
+                self.arrival(vertex, from, start, begin.idle)
+            }
+            (None, Input::Timer, Some(due)) => due,
+            (None, ..) => begin.idle.map_or(start, |idle| idle.woken),
+        };
+        let runs = &mut self.graph.vertex_mut(vertex).runs;
+        if runs.count > 0 {
+            let interval = start.saturating_sub(runs.last_start);
+            runs.figures.interarrival_ns.record(interval);
+        }
+        runs.count += 1;
+        runs.last_start = start;
+        if let Some(due) = begin.due {
+            runs.figures.release_jitter_ns.record(start.abs_diff(due));
+        }
+        let lineages = self.lineages_of(cx, vertex, start, incoming);
+        let instance = Instance {
+            entity,
+            vertex,
+            thread: begin.thread,
+            start,
+            ready: ready.min(start),
+            lineages,
+            output: None,
+            synchronised: None,
+            call: None,
+            entry: None,
+        };
+        self.instances.insert(begin.instance, instance);
+        if let Some((client, key)) = call {
+            self.open_call(cx, begin.instance, vertex, client, key);
+        }
+        if self.graph.vertex(vertex).kind() == CallbackType::Subscription {
+            self.enter_node(cx, begin.instance);
+        }
+    }
+
+    /// An entity takes an input: settles which vertex runs on it.
+    fn take_input(&mut self, cx: &mut Context, entity: EntityId, input: Input) -> Taken {
+        let it = cx.entities.get(entity);
+        let (kind, name) = (it.kind(), it.name());
+        if let (Input::Request { gid, sequence, .. }, Some(name)) = (input, name) {
+            let client = self.caller(cx, entity, gid, sequence);
+            let (vertex, incoming) = self.take_request(cx, entity, client, sequence);
+            return Taken {
+                vertex,
+                incoming,
+                call: Some((client, (name, gid, sequence))),
+            };
+        }
+        let vertex = if kind == EntityKind::Service {
+            self.service_vertex(cx, entity, None)
+        } else {
+            self.vertex(cx, entity)
+        };
+        let incoming = match input {
+            Input::Message { source_ns } => {
+                let incoming = self.take(cx, entity, source_ns, true);
+                if let (None, Some(name)) = (&incoming, name) {
+                    cx.notes.count(Note::Foreign(name), 1);
+                }
+                incoming
+            }
+            Input::Ring { index } => self.take_ring(cx, entity, index),
+            Input::Response { sequence, .. } => self.take_response(cx, entity, sequence),
+            Input::Unknown | Input::Timer | Input::Request { .. } => None,
+        };
+        Taken {
+            vertex,
+            incoming,
+            call: None,
+        }
+    }
+
+    /// Records an edge's latency; returns when the item had arrived.
+    fn arrival(
+        &mut self,
+        vertex: VertexId,
+        from: &Incoming,
+        start: u64,
+        idle: Option<Idle>,
+    ) -> u64 {
+        let latency = start.saturating_sub(from.time);
+        let asleep = idle.filter(|i| i.contains(from.time) && i.woken <= start);
+        let Some(publisher) = from.vertex else {
+            return asleep.map_or(from.time.min(start), |i| i.woken);
+        };
+        let hop = super::graph::Hop {
+            to: vertex,
+            name: from.name,
+            route: from.route,
+        };
+        let edge = self.graph.edge(publisher, hop);
+        let transport = match asleep {
+            Some(idle) => {
+                let transport = idle.woken - from.time;
+                edge.figures.transport_ns.record(transport);
+                edge.usual_transport.add(transport);
+                transport
+            }
+            None => edge.usual_transport.median().min(latency),
+        };
+        edge.figures.latency_ns.record(latency);
+        edge.figures.waiting_ns.record(latency - transport);
+        (from.time + transport).min(start)
+    }
+
+    /// An instance ends.
+    pub(super) fn end(&mut self, cx: &mut Context, end: &End) {
+        let Some(it) = self.instances.get(end.instance).copied() else {
+            return;
+        };
+        match end.how {
+            Ending::Aborted => cx.notes.count(Note::Aborted(it.vertex), 1),
+            Ending::CutOff => cx.notes.count(Note::CutOff(it.vertex), 1),
+            _ => {}
+        }
+        if !end.scheduled {
+            cx.notes.count(Note::Unscheduled(it.vertex), 1);
+        }
+        self.count_end(&it, end);
+        self.leave_node(end.instance, end.time);
+        self.carry(&it, end.time);
+        let output = match it.output {
+            Some((time, name)) => (time, Some(name)),
+            None => (end.time, None),
+        };
+        self.end_lineages(&it, end.how.is_whole(), output);
+        self.observer.execution(&it, end.time, end.spent.exec_ns);
+        self.instances.take(end.instance);
+        self.ended.push(end.instance);
+    }
+
+    /// Adds an execution's times to its vertex.
+    fn count_end(&mut self, it: &Instance, end: &End) {
+        let runs = &mut self.graph.vertex_mut(it.vertex).runs;
+        if end.how.is_whole() {
+            let figures = &mut runs.figures;
+            let response = end.time.saturating_sub(it.ready);
+            figures.exec_ns.record(end.spent.exec_ns);
+            figures.response_ns.record(response);
+            figures.preempted_ns.record(end.spent.preempted_ns);
+            figures.blocked_ns.record(end.spent.blocked_ns);
+            figures.preemptions += u64::from(end.spent.preemptions);
+            figures.blockings += u64::from(end.spent.blockings);
+            runs.inferred |= end.how == Ending::Inferred;
+        }
+        match runs.uses.iter_mut().find(|u| u.profile == end.profile) {
+            Some(u) => u.cpus.unite(&end.cpus),
+            None => runs.uses.push(Use {
+                profile: end.profile,
+                cpus: end.cpus,
+            }),
+        }
+    }
+
+    /// Ends the lineages of an instance with its last output, or with its end; those of a service
+    /// that has not responded yet go on.
+    fn end_lineages(&mut self, it: &Instance, whole: bool, (time, output): (u64, Option<NameId>)) {
+        let mut lineages = it.lineages;
+        if let Some(key) = it.call {
+            if self.end_call(key, whole, (time, output), lineages) {
+                return;
+            }
+        }
+        if whole {
+            if output.is_none() {
+                let steps = lineages.as_slice();
+                self.observer.left(&self.lineage, steps, (None, time, None));
+            }
+            self.lineage.finish(&lineages, time, output);
+        }
+        self.lineage.steps.release_all(&mut lineages);
+    }
+}

@@ -1,0 +1,146 @@
+//! Lineages: where data came from, and the paths that it took. Counts them on vertices and edges.
+
+use super::graph::{Hop, Route};
+use super::Flow;
+use crate::chains::{Lineages, Paths, Steps};
+use crate::index::{NameId, VertexId};
+use crate::synth::notes::{Note, Notes};
+use crate::synth::Context;
+
+/// Paths and steps.
+#[derive(Debug, Clone, Default)]
+pub(in crate::synth) struct Lineage {
+    pub(in crate::synth) paths: Paths,
+    pub(in crate::synth) steps: Steps,
+}
+
+/// Items that an instance took: their publisher, time and origin.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Incoming {
+    /// None: no callback published it.
+    pub(super) vertex: Option<VertexId>,
+    /// When it was published.
+    pub(super) time: u64,
+    pub(super) name: NameId,
+    pub(super) route: Route,
+    /// Shared by the receiver of this.
+    pub(super) lineages: Lineages,
+}
+
+/// Topics at which chains begin, and how often something was taken there.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Inputs(Vec<(NameId, u64)>);
+
+impl Inputs {
+    pub(super) fn new(names: impl Iterator<Item = NameId>) -> Self {
+        Inputs(names.map(|name| (name, 0)).collect())
+    }
+
+    /// How often something was taken from each, in the order of creation.
+    pub(super) fn counts(&self) -> impl Iterator<Item = u64> + '_ {
+        self.0.iter().map(|i| i.1)
+    }
+
+    /// Whether chains begin with what is taken under this name; counts it.
+    fn count(&mut self, name: NameId) -> bool {
+        let input = self.0.iter_mut().find(|i| i.0 == name);
+        input.map(|(_, taken)| *taken += 1).is_some()
+    }
+}
+
+impl Lineage {
+    /// Ends lineages with an output at `time`; none: nothing was published.
+    pub(super) fn finish(&mut self, lineages: &Lineages, time: u64, output: Option<NameId>) {
+        for &step in lineages.as_slice() {
+            self.paths.finish(&self.steps, step, time, output);
+        }
+    }
+
+    /// Appends to `to` every lineage of `from`, which was published at `via` under `name`,
+    /// continued by `vertex` at `start`.
+    pub(super) fn extend(
+        &mut self,
+        notes: &mut Notes,
+        to: &mut Lineages,
+        (from, name, via): (&Lineages, NameId, u64),
+        (vertex, start): (VertexId, u64),
+    ) {
+        let capped = self.paths.capped;
+        for &step in from.as_slice() {
+            let parent = self.steps.path(step);
+            let Some(path) = self.paths.child(parent, name, vertex) else {
+                continue;
+            };
+            self.paths.set_extended(parent);
+            let next = self.steps.extend(step, path, via, start);
+            if !to.push(next) {
+                self.steps.release(next);
+                notes.count(Note::Capped, 1);
+            }
+        }
+        notes.count(Note::Capped, self.paths.capped - capped);
+    }
+}
+
+impl Flow {
+    /// An item of `from` was lost on its way (`n` 1), or turned up after all (-1).
+    pub(super) fn lose(
+        &mut self,
+        (from, lineages): (Option<VertexId>, Lineages),
+        hop: Hop,
+        n: i64,
+        overwritten: bool,
+    ) {
+        let Some(from) = from else {
+            return;
+        };
+        let figures = &mut self.graph.edge(from, hop).figures;
+        figures.lost = figures.lost.saturating_add_signed(n);
+        if overwritten {
+            figures.overwritten = figures.overwritten.saturating_add_signed(n);
+        }
+        let Lineage { paths, steps } = &mut self.lineage;
+        for &step in lineages.as_slice() {
+            paths.lose(steps.path(step), hop.name, hop.to, n);
+        }
+    }
+
+    /// An execution's lineages: those of what it took, or a new one.
+    pub(super) fn lineages_of(
+        &mut self,
+        cx: &mut Context,
+        vertex: VertexId,
+        start: u64,
+        incoming: Option<Incoming>,
+    ) -> Lineages {
+        let mut lineages = Lineages::default();
+        let begins = incoming.is_some_and(|from| self.inputs.count(from.name));
+        match incoming {
+            Some(mut from) if from.vertex.is_some() && !begins => {
+                let data = (&from.lineages, from.name, from.time);
+                self.lineage
+                    .extend(&mut cx.notes, &mut lineages, data, (vertex, start));
+                self.lineage.steps.release_all(&mut from.lineages);
+            }
+            other => {
+                // From an input on, the transport to the first callback counts.
+                let mut begin = start;
+                if let Some(mut from) = other {
+                    self.lineage.steps.release_all(&mut from.lineages);
+                    if begins {
+                        begin = from.time.min(start);
+                    }
+                }
+                self.graph.vertex_mut(vertex).runs.sourced += 1;
+                match self.lineage.paths.root(vertex) {
+                    Some(path) => {
+                        lineages.push(self.lineage.steps.root(path, begin));
+                    }
+                    None => cx.notes.count(Note::Capped, 1),
+                }
+            }
+        }
+        self.take_links(cx, vertex, start, &mut lineages);
+        lineages
+    }
+}

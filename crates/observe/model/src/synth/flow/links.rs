@@ -1,0 +1,142 @@
+//! Links: data that goes from one callback to another through a node's memory, as the user
+//! states.
+
+use super::graph::{Hop, Route};
+use super::instances::Instance;
+use super::naming::Ids;
+use super::Flow;
+use crate::chains::Lineages;
+use crate::index::{NameId, VertexId};
+use crate::links::Link;
+use crate::synth::Context;
+
+/// Lineages on their way through a node's memory.
+#[derive(Debug, Clone)]
+struct Carried {
+    time: u64,
+    from: VertexId,
+    /// Counted as published: the callback that takes it was known.
+    counted: bool,
+    lineages: Lineages,
+}
+
+/// The stated links, and what is on its way along them.
+#[derive(Debug, Clone)]
+pub(super) struct Links {
+    links: Vec<Link>,
+    /// Ids of vertices as another pass over the same events found them.
+    ids: Vec<Option<String>>,
+    /// By link.
+    carried: Vec<Option<Carried>>,
+    /// Name of the edges that links make.
+    memory: NameId,
+}
+
+impl Links {
+    pub(super) fn new(links: Vec<Link>, ids: Vec<Option<String>>, memory: NameId) -> Self {
+        Links {
+            carried: vec![None; links.len()],
+            links,
+            ids,
+            memory,
+        }
+    }
+
+    /// The id that another pass found for a vertex.
+    pub(super) fn known_id(&self, v: VertexId) -> Option<&str> {
+        self.ids.get(v.index())?.as_deref()
+    }
+
+    fn hop(&self, to: VertexId) -> Hop {
+        Hop {
+            to,
+            name: self.memory,
+            route: Route::Link,
+        }
+    }
+}
+
+impl Flow {
+    /// Finds the links that a new vertex is part of.
+    pub(super) fn tie_links(&mut self, cx: &Context, v: VertexId) {
+        if self.links.links.is_empty() {
+            return;
+        }
+        let ids = Ids {
+            entities: &cx.entities,
+            vertices: &self.graph.vertices,
+        };
+        let id = match self.links.known_id(v) {
+            Some(id) => id.to_string(),
+            None => ids.provisional(v),
+        };
+        let ends = &mut self.graph.vertex_mut(v).links;
+        for (i, link) in self.links.links.iter().enumerate() {
+            if link.from == id {
+                ends.from.push(i);
+            }
+            if link.to == id {
+                ends.to.push(i);
+            }
+        }
+    }
+
+    /// A callback starts: takes what its links have brought.
+    pub(super) fn take_links(
+        &mut self,
+        cx: &mut Context,
+        vertex: VertexId,
+        start: u64,
+        lineages: &mut Lineages,
+    ) {
+        for i in 0..self.graph.vertex(vertex).links.to.len() {
+            let link = self.graph.vertex(vertex).links.to[i];
+            let Some(mut carried) = self.links.carried[link].take() else {
+                continue;
+            };
+            let data = (&carried.lineages, self.links.memory, carried.time);
+            self.lineage
+                .extend(&mut cx.notes, lineages, data, (vertex, start));
+            self.lineage.steps.release_all(&mut carried.lineages);
+            let hop = self.links.hop(vertex);
+            let figures = &mut self.graph.edge(carried.from, hop).figures;
+            figures.published += u64::from(!carried.counted);
+            figures.taken += 1;
+            figures
+                .latency_ns
+                .record(start.saturating_sub(carried.time));
+        }
+    }
+
+    /// A callback ends: puts its lineages on the links that start there.
+    pub(super) fn carry(&mut self, it: &Instance, time: u64) {
+        for i in 0..self.graph.vertex(it.vertex).links.from.len() {
+            let link = self.graph.vertex(it.vertex).links.from[i];
+            let to = self.link_end(link);
+            let carried = Carried {
+                time,
+                from: it.vertex,
+                counted: to.is_some(),
+                lineages: self.lineage.steps.share(&it.lineages),
+            };
+            let old = self.links.carried[link].replace(carried);
+            if let Some(to) = to {
+                let hop = self.links.hop(to);
+                self.graph.count_published(it.vertex, hop);
+                if let Some(old) = old.as_ref().filter(|o| o.counted) {
+                    self.lose((Some(old.from), old.lineages), hop, 1, true);
+                }
+            }
+            if let Some(mut old) = old {
+                self.lineage.steps.release_all(&mut old.lineages);
+            }
+        }
+    }
+
+    /// The vertex that a link leads to, once it is known.
+    fn link_end(&self, link: usize) -> Option<VertexId> {
+        let mut vertices = self.graph.vertices.iter();
+        let end = vertices.position(|v| v.links.to.contains(&link))?;
+        Some(VertexId::new(end))
+    }
+}

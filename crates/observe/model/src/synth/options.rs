@@ -1,0 +1,41 @@
+//! What to make of the events.
+
+use crate::links::Link;
+use crate::schema::Run;
+
+/// What to make of the events.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SynthOptions {
+    /// The recording. Its `events`, `duration_ns` and `lost` are filled in from the events where
+    /// they are zero or empty.
+    pub run: Run,
+    /// Keep `/rosout`, `/parameter_events` and the parameter services.
+    pub infrastructure: bool,
+    /// Links through nodes' memories that the user states.
+    pub links: Vec<Link>,
+    /// Topics at which chains begin: an item taken there comes from a source outside, whoever
+    /// publishes it.
+    pub inputs: Vec<String>,
+    /// The beginning of the recording was deleted, except what describes the system: the recording
+    /// lasts from its first other event on.
+    pub shortened: bool,
+    /// Ids as another pass over the same events found them at its end, from
+    /// [`Synth::into_ids`](super::Synth::into_ids): they tie links. Without them, links are tied by
+    /// what is known when a callback first runs; that lacks the period of a timer that was made
+    /// before the recording.
+    pub ids: Vec<Option<String>>,
+}
+
+impl SynthOptions {
+    /// Defaults for a run.
+    pub fn new(run: Run) -> Self {
+        SynthOptions {
+            run,
+            infrastructure: false,
+            links: Vec::new(),
+            inputs: Vec::new(),
+            shortened: false,
+            ids: Vec::new(),
+        }
+    }
+}

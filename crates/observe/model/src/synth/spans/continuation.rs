@@ -1,0 +1,402 @@
+//! rclpy's continuations: code that waits for a response runs later, as a task after the last
+//! callback of the round, on any worker. The stretch between the last trigger and the next wait
+//! is then the client's callback; it begins once something is published in it.
+
+use super::account::{Cpus, Mark};
+use super::clients::Fit;
+use super::span::{longer, CallbackSpan};
+use super::Spans;
+use crate::synth::events::{Begin, Ending, Idle, Input, Owner, SpanEvent};
+use crate::synth::ids::{EntityId, InstanceId, ProcessIndex, ThreadIndex};
+use crate::synth::Context;
+
+/// A response that rclpy has taken; the code that waits for it runs later.
+#[derive(Debug, Clone)]
+pub(super) struct PendingResponse {
+    client: EntityId,
+    input: Input,
+    thread: ThreadIndex,
+    taken_at: u64,
+    /// The executor's own handling: from the trigger before it to the last one after it.
+    from: Mark,
+    to: Mark,
+    idle: Option<Idle>,
+    cpus: Cpus,
+}
+
+/// Code that waited for a response and has published something.
+#[derive(Debug, Clone)]
+pub(super) struct Continuation {
+    client: EntityId,
+    instance: InstanceId,
+    cpus: Cpus,
+    /// No other response was waited for, so its times teach what is usual for the client.
+    alone: bool,
+    from: Mark,
+    last_publication: Mark,
+    /// The trigger after its last publication.
+    pub(super) trigger: Option<Mark>,
+}
+
+/// How long a response that no code seems to wait for is kept.
+const PENDING_NS: u64 = 200_000_000;
+
+/// Most responses that are kept.
+const MAX_PENDING: usize = 64;
+
+impl Spans {
+    // ---- responses that code waits for
+
+    /// Keeps the response of a span that [waits](Spans::waits_for_response).
+    pub(super) fn push_pending(&mut self, ti: ThreadIndex, span: &CallbackSpan) {
+        let (Some(client), Some(triggered)) = (span.entity, span.triggered()) else {
+            return;
+        };
+        if triggered.pushed {
+            return;
+        }
+        let process = self.threads[ti].process.index();
+        if self.processes[process].pending.len() >= MAX_PENDING {
+            if let Some(old) = self.processes[process].pending.pop_front() {
+                self.run_pending(ti, &old, old.from, old.to);
+            }
+        }
+        self.processes[process].pending.push_back(PendingResponse {
+            client,
+            input: span.input,
+            thread: ti,
+            taken_at: span.from.time,
+            from: span.from,
+            to: triggered.last,
+            idle: self.threads[ti].phase.idle(),
+            cpus: span.cpus,
+        });
+    }
+
+    /// Takes the responses that were taken on this thread.
+    fn take_pending(&mut self, ti: ThreadIndex) -> Vec<PendingResponse> {
+        let pending = &mut self.processes[self.threads[ti].process.index()].pending;
+        let mine = |p: &PendingResponse| p.thread == ti;
+        let (mine, others): (Vec<_>, Vec<_>) = pending.drain(..).partition(mine);
+        *pending = others.into();
+        mine
+    }
+
+    /// A client's callback ran on a thread from one mark to another.
+    fn run_pending(&mut self, ti: ThreadIndex, pending: &PendingResponse, from: Mark, to: Mark) {
+        let instance = self.begin_pending(ti, pending, from);
+        self.end(ti, instance, (from, to), Ending::Inferred, pending.cpus);
+    }
+
+    fn begin_pending(
+        &mut self,
+        ti: ThreadIndex,
+        pending: &PendingResponse,
+        from: Mark,
+    ) -> InstanceId {
+        let instance = self.instances.next();
+        self.out.push(SpanEvent::Begin(Begin {
+            instance,
+            entity: pending.client,
+            start: from.time,
+            thread: self.threads[ti].id,
+            input: pending.input,
+            idle: pending.idle,
+            due: None,
+        }));
+        instance
+    }
+
+    /// Ends the wait for responses for which no code seems to wait: the executor's handling is
+    /// all there was.
+    fn expire_pending(&mut self, process: ProcessIndex, time: u64) {
+        let expired = |p: &mut PendingResponse| time.saturating_sub(p.taken_at) >= PENDING_NS;
+        while let Some(old) = self.processes[process.index()].pending.front_mut() {
+            if !expired(old) {
+                return;
+            }
+            if let Some(old) = self.processes[process.index()].pending.pop_front() {
+                self.run_pending(old.thread, &old, old.from, old.to);
+            }
+        }
+    }
+
+    /// Ends the wait for all responses of a process.
+    pub(super) fn end_pending(&mut self, process: ProcessIndex) {
+        while let Some(old) = self.processes[process.index()].pending.pop_front() {
+            self.run_pending(old.thread, &old, old.from, old.to);
+        }
+    }
+
+    // ---- rounds of the executor
+
+    /// The executor goes on after a continuation.
+    pub(super) fn end_continuation_round(&mut self, ti: ThreadIndex, time: u64, round_ends: bool) {
+        self.close_continuation(ti, time);
+        if round_ends {
+            // The other waiting code has had its turn too, and has published nothing.
+            for pending in self.take_pending(ti) {
+                self.run_pending(ti, &pending, pending.from, pending.to);
+            }
+        }
+    }
+
+    /// The executor goes on. `tail` is the stretch after the last callback, in which code that
+    /// waited for responses may have run.
+    pub(super) fn end_round(
+        &mut self,
+        ti: ThreadIndex,
+        time: u64,
+        round_ends: bool,
+        tail: Option<(Mark, Mark)>,
+    ) {
+        let process = self.threads[ti].process;
+        if self.processes[process.index()].pending.is_empty() {
+            if let (true, Some((from, to))) = (round_ends, tail) {
+                let spent = to.totals.since(&from.totals).exec_ns;
+                self.threads[ti].rounds.overhead.add(spent);
+            }
+            return;
+        }
+        if round_ends && !self.threads[ti].is_rclcpp() {
+            let waiting = self.take_pending(ti);
+            if !waiting.is_empty() {
+                let thread = &self.threads[ti];
+                let now = thread.account.mark(time);
+                let from = thread.rounds.last_trigger.unwrap_or(now);
+                let (from, mut to) = tail.unwrap_or((from, now));
+                if to.time == now.time {
+                    to = self.without_overhead(ti, from, to);
+                }
+                self.split_stretch(ti, waiting, from, to);
+            }
+        }
+        self.expire_pending(process, time);
+    }
+
+    /// The stretch of a span that waits for a response in which the waiting code may have run.
+    pub(super) fn waiting_stretch(
+        &self,
+        ti: ThreadIndex,
+        span: &CallbackSpan,
+        time: u64,
+    ) -> Option<(Mark, Mark)> {
+        let triggered = span.triggered()?;
+        let now = self.threads[ti].account.mark(time);
+        longer(triggered.longest, triggered.last, now)
+    }
+
+    /// Several callbacks shared a stretch of time with nothing in between that tells them apart:
+    /// each gets a part by its usual execution time.
+    fn split_stretch(
+        &mut self,
+        ti: ThreadIndex,
+        waiting: Vec<PendingResponse>,
+        from: Mark,
+        to: Mark,
+    ) {
+        let weights = waiting.iter().map(|w| self.habits.mean_ns(w.client));
+        let weights: Vec<u64> = weights.collect();
+        let total: u128 = weights.iter().map(|&w| u128::from(w)).sum();
+        let spent = to.totals.since(&from.totals);
+        let part = |value: u64, sum: u128| (u128::from(value) * sum / total.max(1)) as u64;
+        let (mut sum, mut start) = (0, from);
+        for (i, w) in waiting.iter().enumerate() {
+            sum += u128::from(weights[i]);
+            let mut end = to;
+            if i + 1 < waiting.len() {
+                end = from;
+                end.time += part(to.time.saturating_sub(from.time), sum);
+                end.totals.exec_ns += part(spent.exec_ns, sum);
+                end.totals.preempted_ns += part(spent.preempted_ns, sum);
+                end.totals.blocked_ns += part(spent.blocked_ns, sum);
+            }
+            if waiting.len() == 1 {
+                self.habits.learn_mean(w.client, spent.exec_ns);
+            }
+            self.run_pending(ti, w, start, end);
+            start = end;
+        }
+    }
+
+    /// The end of a stretch that lasted to the next wait set, less the executor's usual part.
+    fn without_overhead(&self, ti: ThreadIndex, from: Mark, to: Mark) -> Mark {
+        let spent = to.totals.since(&from.totals).exec_ns;
+        let usual = self.threads[ti].rounds.overhead.median().min(spent);
+        let mut end = to;
+        end.totals.exec_ns -= usual;
+        end.time = to.time.saturating_sub(usual).max(from.time);
+        end
+    }
+
+    // ---- continuations
+
+    /// Whether responses of the thread's process are waited for, in rclpy.
+    pub(super) fn some_pending(&self, ti: ThreadIndex) -> bool {
+        let thread = &self.threads[ti];
+        !thread.is_rclcpp() && !self.processes[thread.process.index()].pending.is_empty()
+    }
+
+    /// The response whose waiting code publishes by `endpoint` on this thread: among equals the
+    /// first. Also how well it fits.
+    fn choose_pending(
+        &self,
+        cx: &Context,
+        ti: ThreadIndex,
+        endpoint: Option<EntityId>,
+    ) -> Option<(usize, Fit)> {
+        let thread = &self.threads[ti];
+        let pending = &self.processes[thread.process.index()].pending;
+        let mut best = None;
+        for (i, p) in pending.iter().enumerate() {
+            // A thread that waits for work runs what it has taken itself; workers run anything.
+            if thread.waits && p.thread != ti {
+                continue;
+            }
+            let fit = self.habits.fit(&cx.entities, p.client, endpoint);
+            if best.is_none_or(|(_, f)| fit > f) {
+                best = Some((i, fit));
+            }
+        }
+        best
+    }
+
+    /// Code that waited for a response publishes: its callback began at `from`.
+    fn open_continuation(
+        &mut self,
+        cx: &Context,
+        ti: ThreadIndex,
+        from: Mark,
+        chosen: usize,
+        endpoint: Option<EntityId>,
+    ) {
+        let pending = &mut self.processes[self.threads[ti].process.index()].pending;
+        let Some(p) = pending.remove(chosen) else {
+            return;
+        };
+        let alone = pending.is_empty();
+        let node = |client: EntityId| cx.entities.get(client).node();
+        if pending.iter().all(|o| node(o.client) != node(p.client)) {
+            self.habits.learn_user(endpoint, p.client);
+        }
+        let instance = self.begin_pending(ti, &p, from);
+        self.threads[ti].running = super::thread::Running::Continuation(Continuation {
+            client: p.client,
+            instance,
+            cpus: p.cpus,
+            alone,
+            from,
+            last_publication: from,
+            trigger: None,
+        });
+    }
+
+    /// The owner of a publication by `endpoint` on a thread where code runs that waited for a
+    /// response; a new continuation begins at `from`.
+    pub(super) fn continuation_owner(
+        &mut self,
+        cx: &Context,
+        ti: ThreadIndex,
+        time: u64,
+        endpoint: Option<EntityId>,
+        mut from: Mark,
+    ) -> Owner {
+        if let Some(start) = self.next_continuation(cx, ti, time, endpoint) {
+            from = start;
+        }
+        if self.threads[ti].continuation().is_none() {
+            if let Some((chosen, _)) = self.choose_pending(cx, ti, endpoint) {
+                self.open_continuation(cx, ti, from, chosen, endpoint);
+            }
+        }
+        let thread = &mut self.threads[ti];
+        let now = thread.account.mark(time);
+        thread.sleeps.forget_longest();
+        match thread.continuation_mut() {
+            Some(continuation) => {
+                continuation.last_publication = now;
+                continuation.trigger = None;
+                Owner::Instance(continuation.instance)
+            }
+            None => Owner::Outside,
+        }
+    }
+
+    /// Ends the thread's continuation if the publication by `endpoint` is another's. Returns
+    /// when that other one began.
+    fn next_continuation(
+        &mut self,
+        cx: &Context,
+        ti: ThreadIndex,
+        time: u64,
+        endpoint: Option<EntityId>,
+    ) -> Option<Mark> {
+        let continuation = self.threads[ti].continuation()?;
+        let last = continuation.last_publication;
+        let fit = self.habits.fit(&cx.entities, continuation.client, endpoint);
+        let other = self.choose_pending(cx, ti, endpoint);
+        let other = other.map_or(Fit::None, |c| c.1);
+        let slept = self.slept_since(ti, last).is_some();
+        if slept && other > Fit::None && other >= fit {
+            // A worker that went to sleep and got up again: the next one runs now.
+            self.close_continuation(ti, time);
+            return Some(self.continuation_start(ti, time, None));
+        }
+        if other > fit {
+            // The next one's own publication: the one before ended with its last.
+            self.end_continuation(ti, last);
+            return Some(last);
+        }
+        None
+    }
+
+    /// When a worker last went to sleep, if that was after a mark.
+    fn slept_since(&self, ti: ThreadIndex, mark: Mark) -> Option<Mark> {
+        let thread = &self.threads[ti];
+        let slept = thread.sleeps.since(mark.time);
+        slept.filter(|_| !thread.waits)
+    }
+
+    /// When code that waited for a response began: at the last trigger, or for a worker when it
+    /// got up after it.
+    pub(super) fn continuation_start(
+        &self,
+        ti: ThreadIndex,
+        time: u64,
+        last: Option<Mark>,
+    ) -> Mark {
+        let thread = &self.threads[ti];
+        let up = thread.sleeps.resumed().filter(|_| !thread.waits);
+        up.or(last)
+            .or(thread.rounds.last_trigger)
+            .unwrap_or_else(|| thread.account.mark(time))
+    }
+
+    fn end_continuation(&mut self, ti: ThreadIndex, to: Mark) {
+        let Some(continuation) = self.threads[ti].take_continuation() else {
+            return;
+        };
+        let from = continuation.from;
+        if continuation.alone {
+            let spent = to.totals.since(&from.totals).exec_ns;
+            self.habits.learn_mean(continuation.client, spent);
+        }
+        let (instance, cpus) = (continuation.instance, continuation.cpus);
+        self.end(ti, instance, (from, to), Ending::Inferred, cpus);
+    }
+
+    /// Ends the thread's continuation, if there is one: at the trigger after its last
+    /// publication, where a worker went to sleep, or at the executor's own part.
+    pub(super) fn close_continuation(&mut self, ti: ThreadIndex, time: u64) {
+        let thread = &self.threads[ti];
+        let Some(continuation) = thread.continuation() else {
+            return;
+        };
+        let last = continuation.last_publication;
+        let to = continuation
+            .trigger
+            .or_else(|| self.slept_since(ti, last))
+            .unwrap_or_else(|| self.without_overhead(ti, last, thread.account.mark(time)));
+        self.end_continuation(ti, to);
+    }
+}

@@ -1,0 +1,199 @@
+//! Which callback publishes, sends and receives: events that concern data, with their cause.
+
+use super::{Spans, Why};
+use crate::synth::events::{Enqueue, Owner, Publication, Request, Response, SpanEvent};
+use crate::synth::ids::{EntityId, InstanceId, ThreadIndex};
+use crate::synth::Context;
+
+impl Spans {
+    /// The cause of a publication or request by `endpoint` on this thread now.
+    fn owner(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        time: u64,
+        endpoint: Option<EntityId>,
+    ) -> Owner {
+        let thread = &mut self.threads[ti];
+        if thread.continuation().is_some() {
+            let now = thread.account.mark(time);
+            return self.continuation_owner(cx, ti, time, endpoint, now);
+        }
+        let Some(mut span) = thread.take_span() else {
+            if !self.some_pending(ti) {
+                return Owner::Outside;
+            }
+            let from = self.continuation_start(ti, time, None);
+            return self.continuation_owner(cx, ti, time, endpoint, from);
+        };
+        let triggered = span.triggered().map(|t| t.last);
+        if triggered.is_none() {
+            self.begin(cx, ti, &mut span);
+            let owner = span.instance.map_or(Owner::Hidden, Owner::Instance);
+            self.threads[ti].put_span(span);
+            return owner;
+        }
+        // What follows the last trigger may be the callback's, or may already be code that
+        // waited for a response.
+        if self.waits_for_response(cx, ti, &span) {
+            let from = self.continuation_start(ti, time, triggered);
+            self.push_pending(ti, &span);
+            return self.continuation_owner(cx, ti, time, endpoint, from);
+        }
+        if self.some_pending(ti) {
+            let from = self.continuation_start(ti, time, triggered);
+            self.close(cx, ti, span, time, Why::Executor);
+            return self.continuation_owner(cx, ti, time, endpoint, from);
+        }
+        self.begin(cx, ti, &mut span);
+        let mut owner = Owner::Hidden;
+        if span.instance.is_some() {
+            let new = self.new_decision();
+            if let Some(triggered) = span.triggered_mut() {
+                owner = Owner::Undecided(*triggered.undecided.get_or_insert(new));
+            }
+        }
+        self.threads[ti].put_span(span);
+        owner
+    }
+
+    /// The running instance on a thread.
+    fn running(&mut self, cx: &Context, ti: ThreadIndex) -> Option<InstanceId> {
+        let mut span = self.threads[ti].take_span()?;
+        self.begin(cx, ti, &mut span);
+        let instance = span.instance;
+        self.threads[ti].put_span(span);
+        instance
+    }
+
+    /// `rcl_publish`: names the publisher that the middleware's publication, which follows, does
+    /// not name in a late attach.
+    pub(in crate::synth) fn rcl_publish(&mut self, ti: ThreadIndex, publisher: u64, message: u64) {
+        self.threads[ti].calls.rcl_publish = (publisher, message);
+    }
+
+    /// The publisher's rcl handle in the last `rcl_publish` of this message.
+    pub(in crate::synth) fn last_rcl_publish(&self, ti: ThreadIndex, message: u64) -> Option<u64> {
+        let (publisher, m) = self.threads[ti].calls.rcl_publish;
+        (publisher != 0 && (m == message || message == 0)).then_some(publisher)
+    }
+
+    /// `rclcpp_intra_publish`
+    pub(in crate::synth) fn intra_publish(
+        &mut self,
+        ti: ThreadIndex,
+        publisher: Option<EntityId>,
+        time: u64,
+    ) {
+        let calls = &mut self.threads[ti].calls;
+        (calls.intra_publisher, calls.intra_publish) = (publisher, Some(time));
+    }
+
+    /// A message is put into the ring buffer of a subscription.
+    pub(in crate::synth) fn enqueue(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        time: u64,
+        subscription: EntityId,
+        index: u64,
+    ) {
+        let calls = &self.threads[ti].calls;
+        let (publisher, message) = (calls.intra_publisher, calls.intra_publish);
+        let owner = self.owner(cx, ti, time, publisher);
+        self.out.push(SpanEvent::Enqueue(Enqueue {
+            owner,
+            publisher,
+            subscription,
+            index,
+            time,
+            message,
+        }));
+    }
+
+    /// A ring buffer is emptied.
+    pub(in crate::synth) fn clear(&mut self, subscription: EntityId) {
+        self.out.push(SpanEvent::Clear { subscription });
+    }
+
+    /// A message is published through the middleware.
+    pub(in crate::synth) fn publish(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        time: u64,
+        publisher: EntityId,
+        source_ns: Option<i64>,
+    ) {
+        let owner = self.owner(cx, ti, time, Some(publisher));
+        let calls = &mut self.threads[ti].calls;
+        let message = if calls.intra_publisher == Some(publisher) {
+            calls.intra_publish.take()
+        } else {
+            None
+        };
+        if source_ns.is_none() {
+            calls.unstamped = Some(publisher);
+        }
+        self.out.push(SpanEvent::Publish(Publication {
+            owner,
+            publisher,
+            time,
+            source_ns,
+            message,
+        }));
+    }
+
+    /// A client sends a request.
+    pub(in crate::synth) fn request(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        time: u64,
+        client: EntityId,
+        sequence: i64,
+    ) {
+        let owner = self.owner(cx, ti, time, Some(client));
+        self.out.push(SpanEvent::Request(Request {
+            owner,
+            client,
+            sequence,
+            time,
+        }));
+    }
+
+    /// A service sends a response: normally inside or right after its callback.
+    pub(in crate::synth) fn respond(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        response: Response,
+    ) {
+        self.running(cx, ti);
+        let thread = &mut self.threads[ti];
+        let mark = thread.account.mark(response.time);
+        let span = thread.span_mut();
+        let span = span.filter(|span| span.entity == Some(response.service));
+        if let Some(inferred) = span.and_then(|span| span.inferred_mut()) {
+            inferred.responded.get_or_insert(mark);
+        }
+        self.out.push(SpanEvent::Response(response));
+    }
+
+    /// A callback hands its input to a synchroniser.
+    pub(in crate::synth) fn synchronise(
+        &mut self,
+        cx: &Context,
+        ti: ThreadIndex,
+        time: u64,
+        filter: u64,
+    ) {
+        if let Some(instance) = self.running(cx, ti) {
+            self.out.push(SpanEvent::Synchronise {
+                instance,
+                filter,
+                time,
+            });
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! rclcpp: `callback_start` and `callback_end` bound a callback exactly. `execute_client` has no
+//! such events for futures; its return ends the callback.
+
+use super::span::{Bounds, CallbackSpan, Inferred, Triggers};
+use super::thread::Library;
+use super::{Spans, Why};
+use crate::synth::entities::{EntityKind, HandleKind};
+use crate::synth::events::Input;
+use crate::synth::ids::{EntityId, ThreadIndex};
+use crate::synth::notes::Note;
+use crate::synth::Context;
+
+impl Spans {
+    /// The executor goes on to the next entity: an exact span that is still open was left by an
+    /// exception, but a read that is waiting for its callback stays.
+    pub(in crate::synth) fn execute(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
+        let thread = &mut self.threads[ti];
+        thread.set_rclcpp();
+        if thread.span().is_none_or(CallbackSpan::is_read_only) {
+            thread.phase.leave_wait();
+        } else {
+            self.executor(cx, ti, time, false);
+        }
+    }
+
+    /// The thread asks for work.
+    pub(in crate::synth) fn next_ready(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
+        self.threads[ti].set_rclcpp();
+        self.executor(cx, ti, time, false);
+    }
+
+    /// The call of an `execute_*` function.
+    pub(in crate::synth) fn execute_start(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        time: u64,
+        client_call: bool,
+    ) {
+        self.execute(cx, ti, time);
+        self.threads[ti].library = Library::Rclcpp { client_call };
+    }
+
+    /// The return of an `execute_*` function.
+    pub(in crate::synth) fn execute_end(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
+        let thread = &mut self.threads[ti];
+        thread.library = Library::Rclcpp { client_call: false };
+        if thread.span().is_none_or(CallbackSpan::is_exact) {
+            // An exact span has its own end, unless it was left by an exception: then the
+            // thread's next call ends it.
+            return;
+        }
+        if let Some(mut span) = thread.take_span() {
+            let client_call = span.inferred_mut().is_some_and(|i| i.client_call);
+            let why = if client_call { Why::End } else { Why::Executor };
+            self.close(cx, ti, span, time, why);
+        }
+    }
+
+    /// `callback_start`
+    pub(in crate::synth) fn callback_start(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        time: u64,
+        cpu: u16,
+        callback: u64,
+    ) {
+        self.threads[ti].set_rclcpp();
+        let p = self.threads[ti].process;
+        let known = cx.entities.callback(p, callback);
+        let read = self.take_read(cx, ti, time);
+        let read_entity = read.as_ref().and_then(|r| r.entity);
+        let entity = match (known, read_entity) {
+            (Some(entity), _) => entity,
+            (None, Some(read)) => {
+                // Late attach: the callback belongs to what was read right before.
+                cx.entities
+                    .set_handle(p, HandleKind::Callback, callback, read);
+                read
+            }
+            (None, None) => {
+                cx.notes.count(Note::UnknownCallback, 1);
+                return;
+            }
+        };
+        let (input, due) = self.input_of(cx, ti, entity, read);
+        cx.entities.get_mut(entity).exact = true;
+        let thread = &mut self.threads[ti];
+        thread.phase.leave_wait();
+        let at = thread.account.mark(time);
+        let mut span = CallbackSpan::read(
+            Some(entity),
+            input,
+            due,
+            at,
+            cpu,
+            Inferred {
+                buffer: None,
+                client_call: false,
+                responded: None,
+                triggers: Triggers::None,
+            },
+        );
+        span.bounds = Bounds::Exact { callback };
+        self.begin(cx, ti, &mut span);
+        self.threads[ti].put_span(span);
+    }
+
+    /// What the thread has read and not run a callback on. Anything else that runs there ends.
+    fn take_read(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) -> Option<CallbackSpan> {
+        self.close_continuation(ti, time);
+        let span = self.threads[ti].take_span()?;
+        if span.is_read_only() {
+            return Some(span);
+        }
+        self.close(cx, ti, span, time, Why::Executor);
+        None
+    }
+
+    /// The input of an entity's callback and when it was due, from the read before it.
+    fn input_of(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        entity: EntityId,
+        read: Option<CallbackSpan>,
+    ) -> (Input, Option<u64>) {
+        let kind = cx.entities.get(entity).kind();
+        let input = if kind == EntityKind::Timer {
+            Input::Timer
+        } else {
+            Input::Unknown
+        };
+        let Some(mut read) = read else {
+            return (input, None);
+        };
+        let ring = read.entity.is_none() && kind == EntityKind::Subscription;
+        if read.entity != Some(entity) && !ring {
+            self.discard(cx, &read);
+            return (input, None);
+        }
+        if let Some(buffer) = read.inferred_mut().and_then(|i| i.buffer) {
+            let p = self.threads[ti].process;
+            cx.entities
+                .set_handle(p, HandleKind::RingBuffer, buffer, entity);
+        }
+        (read.input, read.due)
+    }
+
+    /// `callback_end`
+    pub(in crate::synth) fn callback_end(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        time: u64,
+        callback: u64,
+    ) {
+        let thread = &mut self.threads[ti];
+        thread.set_rclcpp();
+        let open = thread.span().map(|span| &span.bounds);
+        if !matches!(open, Some(Bounds::Exact { callback: c }) if *c == callback) {
+            return;
+        }
+        if let Some(span) = thread.take_span() {
+            self.close(cx, ti, span, time, Why::End);
+        }
+    }
+}

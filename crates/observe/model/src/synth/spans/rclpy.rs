@@ -1,0 +1,191 @@
+//! rclpy: a callback has no events of its own. The executor triggers its guard condition right
+//! before the callback and right after it; the thread's next call of the executor ends it.
+
+use super::span::{longer, Bounds, CallbackSpan, Inferred, Triggered, Triggers};
+use super::{Spans, Why};
+use crate::synth::entities::EntityKind;
+use crate::synth::events::{Owner, SpanEvent};
+use crate::synth::ids::ThreadIndex;
+use crate::synth::Context;
+
+/// How the guard conditions of a process were triggered.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Guards {
+    /// A callback ran between two triggers, as rclpy does it.
+    pub(super) rclpy: bool,
+    /// Guard that a pool of threads (not rclpy) triggers after each callback; 0: none known.
+    pub(super) pool: u64,
+}
+
+impl Spans {
+    /// A guard condition is triggered.
+    pub(in crate::synth) fn trigger(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        time: u64,
+        guard: u64,
+    ) {
+        let thread = &mut self.threads[ti];
+        if thread.is_rclcpp() {
+            return;
+        }
+        let mark = thread.account.mark(time);
+        let last = thread.rounds.last_trigger.replace(mark);
+        let stray = !thread.waits && thread.sleeps.slept_most(last, time);
+        thread.sleeps.forget_longest();
+        if let Some(continuation) = thread.continuation_mut() {
+            continuation.trigger = Some(mark);
+            return;
+        }
+        if thread.span().is_none_or(|span| span.entity.is_none()) {
+            return;
+        }
+        let Some(mut span) = thread.take_span() else {
+            return;
+        };
+        let Bounds::Inferred(inferred) = &span.bounds else {
+            return self.threads[ti].put_span(span);
+        };
+        match &inferred.triggers {
+            Triggers::None => {
+                let process = self.threads[ti].process;
+                let guards = &self.processes[process.index()].guards;
+                if guard == guards.pool && guard != 0 && !guards.rclpy {
+                    // The thread is free again; it may well do nothing for long.
+                    self.close(cx, ti, span, time, Why::Executor);
+                    return;
+                }
+                self.first_trigger(cx, ti, &mut span, guard);
+            }
+            Triggers::Once { guard: first, .. } if *first == guard => {
+                self.next_trigger(cx, ti, &mut span, guard);
+            }
+            Triggers::Several(before)
+                if before.guard == guard && (!stray || before.undecided.is_some()) =>
+            {
+                self.next_trigger(cx, ti, &mut span, guard);
+            }
+            _ => {}
+        }
+        self.threads[ti].put_span(span);
+    }
+
+    /// The first trigger after a read, at the thread's last trigger.
+    fn first_trigger(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        span: &mut CallbackSpan,
+        guard: u64,
+    ) {
+        // Only a trigger before anything else can be rclpy's before the callback.
+        if span.instance.is_some() || guard == 0 {
+            return;
+        }
+        let opened = span.from;
+        if let Some(mark) = self.threads[ti].rounds.last_trigger {
+            span.from = mark;
+        }
+        if let Some(inferred) = span.inferred_mut() {
+            inferred.triggers = Triggers::Once { guard, opened };
+        }
+        let process = self.threads[ti].process;
+        if self.processes[process.index()].guards.rclpy && !is_client(cx, span) {
+            self.begin(cx, ti, span);
+        }
+    }
+
+    /// One more trigger of the same guard: the callback ran in between.
+    fn next_trigger(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        span: &mut CallbackSpan,
+        guard: u64,
+    ) {
+        let Some(last) = self.threads[ti].rounds.last_trigger else {
+            return;
+        };
+        let undecided = match span.triggered_mut() {
+            Some(triggered) => {
+                triggered.longest = longer(triggered.longest, triggered.last, last);
+                triggered.last = last;
+                triggered.undecided.take()
+            }
+            None => {
+                if let Some(inferred) = span.inferred_mut() {
+                    inferred.triggers = Triggers::Several(Triggered {
+                        guard,
+                        last,
+                        longest: None,
+                        undecided: None,
+                        pushed: false,
+                    });
+                }
+                None
+            }
+        };
+        let process = self.threads[ti].process;
+        self.processes[process.index()].guards.rclpy = true;
+        if !is_client(cx, span) {
+            self.begin(cx, ti, span);
+            if let Some(instance) = span.instance {
+                let time = last.time;
+                self.out.push(SpanEvent::InputDone { instance, time });
+            }
+        }
+        if let Some(decision) = undecided {
+            let owner = span.instance.map_or(Owner::Outside, Owner::Instance);
+            self.out.push(SpanEvent::Decided { decision, owner });
+        }
+        if self.waits_for_response(cx, ti, span) {
+            // The waiting code may run on another worker before this one does anything again.
+            self.push_pending(ti, span);
+            if let Some(triggered) = span.triggered_mut() {
+                triggered.pushed = true;
+            }
+        }
+    }
+
+    /// Whether a span is rclpy's own handling of a response: code that waits for it runs later.
+    pub(super) fn waits_for_response(
+        &self,
+        cx: &Context,
+        ti: ThreadIndex,
+        span: &CallbackSpan,
+    ) -> bool {
+        !self.threads[ti].is_rclcpp()
+            && span.instance.is_none()
+            && span.triggered().is_some()
+            && is_client(cx, span)
+            && !super::is_hidden(cx, span)
+    }
+
+    /// An inferred span ends: whether a single trigger in it was a pool's, after the callback.
+    pub(super) fn learn_pool(
+        &mut self,
+        ti: ThreadIndex,
+        span: &mut CallbackSpan,
+    ) -> Option<super::Mark> {
+        let guards = &mut self.processes[self.threads[ti].process.index()].guards;
+        let Bounds::Inferred(Inferred {
+            triggers: Triggers::Once { guard, opened },
+            ..
+        }) = span.bounds
+        else {
+            return None;
+        };
+        if span.instance.is_some() || guards.rclpy {
+            return None;
+        }
+        // The pool was told after the callback that there is one thread more.
+        guards.pool = guard;
+        Some(std::mem::replace(&mut span.from, opened))
+    }
+}
+
+fn is_client(cx: &Context, span: &CallbackSpan) -> bool {
+    let kind = span.entity.map(|e| cx.entities.get(e).kind());
+    kind == Some(EntityKind::Client)
+}

@@ -1,0 +1,149 @@
+//! One callback span: an execution of a callback that has begun, or is about to, and has not
+//! ended.
+
+use super::account::{Cpus, Mark};
+use crate::synth::events::Input;
+use crate::synth::ids::{DecisionId, EntityId, InstanceId};
+
+/// A callback span on a thread.
+#[derive(Debug, Clone)]
+pub(super) struct CallbackSpan {
+    /// Unknown for a ring buffer of an unknown subscription.
+    pub(super) entity: Option<EntityId>,
+    pub(super) input: Input,
+    /// When the timer was due.
+    pub(super) due: Option<u64>,
+    /// Set once [`SpanEvent::Begin`](crate::synth::events::SpanEvent) has been sent.
+    pub(super) instance: Option<InstanceId>,
+    pub(super) from: Mark,
+    pub(super) cpus: Cpus,
+    pub(super) bounds: Bounds,
+}
+
+/// How the start and end of a span are known.
+///
+/// A span lies in its thread, of which there are few; a box would cost an allocation per span.
+#[allow(clippy::large_enum_variant)]
+#[derive(Debug, Clone)]
+pub(super) enum Bounds {
+    /// By `callback_start` and `callback_end` of the callback with this address.
+    Exact { callback: u64 },
+    /// From what the executor does before and after.
+    Inferred(Inferred),
+}
+
+/// What is known of a span without events of its own: it began with the read of an entity, or
+/// the call of a timer.
+#[derive(Debug, Clone)]
+pub(super) struct Inferred {
+    /// Ring buffer that the input came from.
+    pub(super) buffer: Option<u64>,
+    /// Inside `execute_client`, so that its return is the exact end.
+    pub(super) client_call: bool,
+    /// When it sent its response, which a client library does right after the callback.
+    pub(super) responded: Option<Mark>,
+    pub(super) triggers: Triggers,
+}
+
+/// Triggers of the executor's guard condition since the read.
+#[derive(Debug, Clone)]
+pub(super) enum Triggers {
+    None,
+    /// One trigger, at the span's `from`: rclpy's before the callback, or a pool's after it.
+    Once {
+        guard: u64,
+        /// When the entity was read.
+        opened: Mark,
+    },
+    /// Two or more: rclpy's callback ran from the first to the last.
+    Several(Triggered),
+}
+
+/// Two or more triggers of rclpy's guard.
+#[derive(Debug, Clone)]
+pub(super) struct Triggered {
+    pub(super) guard: u64,
+    pub(super) last: Mark,
+    /// Longest time between two triggers after the first: where code that waited for a response
+    /// ran.
+    pub(super) longest: Option<(Mark, Mark)>,
+    /// Names the undecided owner of publications after the last trigger.
+    pub(super) undecided: Option<DecisionId>,
+    /// The response is already among those that code waits for.
+    pub(super) pushed: bool,
+}
+
+impl CallbackSpan {
+    /// Starts a span at the read of its entity.
+    pub(super) fn read(
+        entity: Option<EntityId>,
+        input: Input,
+        due: Option<u64>,
+        at: Mark,
+        cpu: u16,
+        inferred: Inferred,
+    ) -> Self {
+        let mut cpus = Cpus::default();
+        cpus.add(cpu);
+        CallbackSpan {
+            entity,
+            input,
+            due,
+            instance: None,
+            from: at,
+            cpus,
+            bounds: Bounds::Inferred(inferred),
+        }
+    }
+
+    pub(super) fn is_exact(&self) -> bool {
+        matches!(self.bounds, Bounds::Exact { .. })
+    }
+
+    /// Whether only the read of its input is known yet.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.instance.is_none() && !self.is_exact()
+    }
+
+    pub(super) fn inferred_mut(&mut self) -> Option<&mut Inferred> {
+        match &mut self.bounds {
+            Bounds::Exact { .. } => None,
+            Bounds::Inferred(inferred) => Some(inferred),
+        }
+    }
+
+    /// The triggers of rclpy's executor, once there are two.
+    pub(super) fn triggered(&self) -> Option<&Triggered> {
+        match &self.bounds {
+            Bounds::Inferred(Inferred {
+                triggers: Triggers::Several(triggered),
+                ..
+            }) => Some(triggered),
+            _ => None,
+        }
+    }
+
+    pub(super) fn triggered_mut(&mut self) -> Option<&mut Triggered> {
+        match &mut self.bounds {
+            Bounds::Inferred(Inferred {
+                triggers: Triggers::Several(triggered),
+                ..
+            }) => Some(triggered),
+            _ => None,
+        }
+    }
+
+    /// Takes the undecided owner of its last publications.
+    pub(super) fn take_undecided(&mut self) -> Option<DecisionId> {
+        self.triggered_mut()?.undecided.take()
+    }
+}
+
+/// Of two stretches of a thread, the one with more time on the CPU.
+pub(super) fn longer(best: Option<(Mark, Mark)>, from: Mark, to: Mark) -> Option<(Mark, Mark)> {
+    let exec = |m: &(Mark, Mark)| m.1.totals.since(&m.0.totals).exec_ns;
+    match best {
+        Some(b) if exec(&b) >= exec(&(from, to)) => Some(b),
+        _ => Some((from, to)),
+    }
+}

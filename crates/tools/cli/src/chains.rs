@@ -1,9 +1,8 @@
-//! `onbeat chains`: a model's chains with their latency and what adds to it.
+//! `onbeat chains`: a model's chains with their latency and its parts.
 
 use crate::error::CliError;
-use crate::show::{check_mode, of_mode};
-use crate::term::{fit, Screen};
-use crate::{files, Outcome};
+use crate::term::{self, fit, Screen};
+use crate::{files, mode, ExitStatus};
 use onbeat_model::schema::{Chain, ChainFigures, Share};
 use onbeat_model::text::{duration, percent};
 use serde_json::json;
@@ -21,7 +20,7 @@ Examples:
 Latency runs from the start of the first callback to the publication of the chain's output; jitter
 is half of its largest minus its smallest value.
 
-Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model holds no chain.")]
+Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model has no chain.")]
 pub struct Args {
     /// Model file
     #[arg(value_name = "MODEL", default_value = "model.json")]
@@ -29,25 +28,25 @@ pub struct Args {
     /// Figures of the runs of this mode only
     #[arg(long, value_name = "NAME")]
     pub mode: Option<String>,
-    /// For programs
+    /// Print JSON, for programs
     #[arg(long)]
     pub json: bool,
 }
 
-/// Runs it.
-pub fn run(args: Args) -> Result<Outcome, CliError> {
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let model = files::load_model(&args.model, "`onbeat chains`")?;
     let mode = args.mode.as_deref();
-    check_mode(&model, mode, &args.model)?;
+    mode::check(&model, mode, &args.model)?;
     let mut chains: Vec<_> = model
         .chains
         .iter()
-        .filter_map(|c| Some((c, of_mode(&model, &c.figures, &c.modes, mode)?)))
+        .filter_map(|c| Some((c, mode::figures(&model, &c.figures, &c.modes, mode)?)))
         .collect();
-    let outcome = if chains.is_empty() {
-        Outcome::NothingFound
+    let status = if chains.is_empty() {
+        ExitStatus::NothingFound
     } else {
-        Outcome::Done
+        ExitStatus::Success
     };
     let mut out = BufWriter::new(io::stdout().lock());
     if args.json {
@@ -57,17 +56,14 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
             c.modes.clear();
             c
         }).collect::<Vec<_>>() });
-        serde_json::to_writer_pretty(&mut out, &value)
-            .map_err(|e| CliError::Stdout(e.into()))
-            .and_then(|()| writeln!(out).map_err(CliError::Stdout))?;
-        out.flush().map_err(CliError::Stdout)?;
-        return Ok(outcome);
+        term::write_json(&mut out, &value)?;
+        return Ok(status);
     }
     let screen = Screen::of_stdout();
     if chains.is_empty() {
         writeln!(out, "No chain was followed.").map_err(CliError::Stdout)?;
     }
-    // Longest first: that is what one looks for.
+    // Longest first.
     chains.sort_by(|a, b| {
         b.1.latency_ns
             .max()
@@ -81,7 +77,7 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
         write_chain(&mut out, &screen, chain, figures).map_err(CliError::Stdout)?;
     }
     out.flush().map_err(CliError::Stdout)?;
-    Ok(outcome)
+    Ok(status)
 }
 
 /// The blocks of the share bar, one letter per element.
@@ -114,8 +110,6 @@ fn write_chain(
             f.lost
         );
     }
-    let l = &f.latency_ns;
-    let time = |v: u64| duration(v as f64);
     writeln!(
         out,
         "  {} executions, {} lost",
@@ -126,6 +120,14 @@ fn write_chain(
             "0".into()
         }
     )?;
+    write_latency(out, screen, f)?;
+    write_shares(out, screen, &f.shares)
+}
+
+/// Figures of the latency, on as many lines as the screen needs.
+fn write_latency(out: &mut dyn Write, screen: &Screen, f: &ChainFigures) -> io::Result<()> {
+    let l = &f.latency_ns;
+    let time = |v: u64| duration(v as f64);
     let figures = [
         ("min", time(l.min())),
         ("p50", time(l.quantile(0.5))),
@@ -137,36 +139,42 @@ fn write_chain(
     let mut line = String::from("  latency");
     for (name, value) in figures {
         let part = format!("  {name} {value}");
-        if crate::term::width(&line) + crate::term::width(&part) > screen.width {
+        if term::width(&line) + term::width(&part) > screen.width {
             writeln!(out, "{line}")?;
             line = " ".repeat("  latency".len());
         }
         line.push_str(&part);
     }
-    writeln!(out, "{line}")?;
-    if f.shares.is_empty() {
+    writeln!(out, "{line}")
+}
+
+/// Shares of callbacks and edges in the mean latency: a bar, and a line for each.
+fn write_shares(out: &mut dyn Write, screen: &Screen, shares: &[Share]) -> io::Result<()> {
+    if shares.is_empty() {
         return Ok(());
     }
-    writeln!(out, "  {}", bar(screen, &f.shares))?;
-    for (i, share) in f.shares.iter().enumerate() {
+    writeln!(out, "  {}", bar(screen, shares))?;
+    for (i, share) in shares.iter().enumerate() {
         let what = if share.element == "edge" { "over " } else { "" };
         let figures = format!(
             "{:>8}  {:>6}",
             duration(share.mean_ns),
             percent(share.fraction)
         );
-        let letter = char::from(LETTERS[i % LETTERS.len()]).to_string();
+        let room = screen.width.saturating_sub(26 + what.len()).max(8);
         writeln!(
             out,
             "    {} {figures}  {what}{}",
-            screen.series(i, &letter),
-            fit(
-                &share.name,
-                screen.width.saturating_sub(26 + what.len()).max(8)
-            )
+            screen.series(i, &letter(i)),
+            fit(&share.name, room)
         )?;
     }
     Ok(())
+}
+
+/// The letter of an element in the bar.
+fn letter(i: usize) -> String {
+    char::from(LETTERS[i % LETTERS.len()]).to_string()
 }
 
 /// A bar whose parts are as long as the shares: `[aaaaabbcccc]`. Letters, so that it can be read
@@ -178,9 +186,8 @@ fn bar(screen: &Screen, shares: &[Share]) -> String {
     for (i, share) in shares.iter().enumerate() {
         end += share.fraction.clamp(0.0, 1.0);
         let until = ((end.min(1.0) * width).round() as usize).max(drawn);
-        let letter = char::from(LETTERS[i % LETTERS.len()]).to_string();
         if until > drawn {
-            text.push_str(&screen.series(i, &letter.repeat(until - drawn)));
+            text.push_str(&screen.series(i, &letter(i).repeat(until - drawn)));
         }
         drawn = until;
     }

@@ -1,11 +1,11 @@
-//! What can go wrong in the command, each in one line with the way out.
+//! Failures of the command, each in one line that says what to do.
 
 use std::path::PathBuf;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    /// A file or directory is not there.
+    /// A file or directory does not exist.
     #[error("{}: no such file or directory{hint}", path.display())]
     Missing { path: PathBuf, hint: String },
     /// Reading failed.
@@ -23,19 +23,19 @@ pub enum CliError {
     /// Writing to the standard output failed.
     #[error("cannot write to the standard output: {0}")]
     Stdout(std::io::Error),
-    /// A file is no model, or a broken one.
+    /// A file is not a model, or a broken one.
     #[error("{}: {source}", path.display())]
     Model {
         path: PathBuf,
         source: onbeat_model::file::ModelFileError,
     },
-    /// No plan can be made.
+    /// No plan is possible for this request.
     #[error("{}: {source}", path.display())]
     Plan {
         path: PathBuf,
         source: onbeat_plan::PlanError,
     },
-    /// A file is no plan, or one that cannot hold.
+    /// A file is not a plan, or its plan is impossible.
     #[error("{}: {source}", path.display())]
     PlanFile {
         path: PathBuf,
@@ -54,13 +54,13 @@ pub enum CliError {
     /// A trace cannot be opened.
     #[error(transparent)]
     Trace(#[from] onbeat_trace::TraceReadError),
-    /// Models do not fit together.
+    /// Models cannot be merged.
     #[error(transparent)]
     Merge(#[from] onbeat_model::merge::ModelMergeError),
     /// A trace cannot be exported.
     #[error(transparent)]
     Export(#[from] onbeat_trace::export::ExportError),
-    /// A shaper's configuration is none.
+    /// A file is not the configuration of a shaper.
     #[error("{}: {reason}: give what `onbeat shaper --help` shows", path.display())]
     ShaperConfig { path: PathBuf, reason: String },
     /// A shaper ended early.
@@ -72,7 +72,7 @@ pub enum CliError {
     /// A recording failed.
     #[error("{0}")]
     Record(String),
-    /// The words of the command line do not fit together.
+    /// Options that exclude each other.
     #[error("{0}")]
     Usage(String),
     /// A mode that no run of the model has.
@@ -94,7 +94,7 @@ impl CliError {
         }
     }
 
-    /// True when the reader of our output has gone.
+    /// True if the reader of the output has closed it.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, CliError::Stdout(e) if e.kind() == std::io::ErrorKind::BrokenPipe)
     }

@@ -1,15 +1,16 @@
-//! `onbeat export`: a model or a trace in the form of another tool.
+//! `onbeat export`: a model or a trace in the format of another tool.
 
 use crate::error::CliError;
 use crate::files::{self, Kind};
 use crate::progress::Progress;
-use crate::Outcome;
+use crate::ExitStatus;
 use onbeat_model::export;
 use onbeat_model::export::perfetto::Timeline;
+use onbeat_trace::Reader;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Forms that can be written.
+/// Formats that can be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// The graph for Graphviz (of a model)
@@ -61,7 +62,7 @@ pub struct Args {
     /// Model file or trace directory [default: model.json]
     #[arg(value_name = "MODEL|TRACE")]
     pub input: Option<PathBuf>,
-    /// Form to write
+    /// Format to write
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub to: Format,
     /// File to write ('-', the default: standard output); for csv a directory, for parquet a
@@ -70,8 +71,8 @@ pub struct Args {
     pub output: Option<PathBuf>,
 }
 
-/// Runs it.
-pub fn run(args: Args) -> Result<Outcome, CliError> {
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let input = match (&args.input, args.to.wants()) {
         (Some(path), _) => path.clone(),
         (None, Kind::File) => PathBuf::from("model.json"),
@@ -92,7 +93,7 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
     }
 }
 
-fn of_trace(args: &Args, input: &Path) -> Result<Outcome, CliError> {
+fn of_trace(args: &Args, input: &Path) -> Result<ExitStatus, CliError> {
     let mut reader = files::open_trace(input, &format!("--to {}", args.to.name()), "")?;
     let exported = match args.to {
         Format::Parquet => {
@@ -103,41 +104,47 @@ fn of_trace(args: &Args, input: &Path) -> Result<Outcome, CliError> {
         }
         _ => {
             let output = args.output.as_deref().unwrap_or(Path::new("-"));
-            let manifest = reader.manifest().clone();
-            let run = crate::model::run_of(&reader, None);
-            let mut progress = Progress::new(format!("{}, first pass", input.display()));
-            let events = reader.events().enumerate().map(|(i, event)| {
-                if i % 8192 == 0 {
-                    progress.update(i as u64, manifest.events, manifest.bytes);
-                }
-                event
-            });
-            let names = export::perfetto::names(run.clone(), events);
-            progress = Progress::new(format!("{}, second pass", input.display()));
-            let mut slices = 0;
-            files::write_whole(output, |out| {
-                let mut timeline = Timeline::new(out, names, run)?;
-                for (i, event) in reader.events().enumerate() {
-                    timeline.push(&event)?;
-                    if i % 8192 == 0 {
-                        progress.update(i as u64, manifest.events, manifest.bytes);
-                    }
-                }
-                slices = timeline.finish()?;
-                Ok(())
-            })?;
-            slices
+            timeline(&mut reader, input, output)?
         }
     };
     crate::model::warn(input, reader.warnings());
     Ok(if exported == 0 {
-        Outcome::NothingFound
+        ExitStatus::NothingFound
     } else {
-        Outcome::Done
+        ExitStatus::Success
     })
 }
 
-fn of_model(args: &Args, input: &Path) -> Result<Outcome, CliError> {
+/// Writes the timeline in two passes: ids of callbacks are known only after all events. Returns the
+/// number of slices.
+fn timeline(reader: &mut Reader, input: &Path, output: &Path) -> Result<u64, CliError> {
+    let (events, bytes) = (reader.manifest().events, reader.manifest().bytes);
+    let run = crate::model::run_of(reader, None);
+    let mut progress = Progress::new(format!("{}, first pass", input.display()));
+    let first_pass = reader.events().enumerate().map(|(i, event)| {
+        if i % 8192 == 0 {
+            progress.update(i as u64, events, bytes);
+        }
+        event
+    });
+    let names = export::perfetto::names(run.clone(), first_pass);
+    progress = Progress::new(format!("{}, second pass", input.display()));
+    let mut slices = 0;
+    files::write_whole(output, |out| {
+        let mut timeline = Timeline::new(out, names, run)?;
+        for (i, event) in reader.events().enumerate() {
+            timeline.push(&event)?;
+            if i % 8192 == 0 {
+                progress.update(i as u64, events, bytes);
+            }
+        }
+        slices = timeline.finish()?;
+        Ok(())
+    })?;
+    Ok(slices)
+}
+
+fn of_model(args: &Args, input: &Path) -> Result<ExitStatus, CliError> {
     let model = files::load_model(input, "`onbeat export`")?;
     let output = args.output.as_deref();
     let text = match args.to {
@@ -155,19 +162,11 @@ fn of_model(args: &Args, input: &Path) -> Result<Outcome, CliError> {
                 files::write_whole(&path, |out| out.write_all(text.as_bytes()))?;
                 let _ = writeln!(std::io::stderr(), "{}", path.display());
             }
-            return Ok(outcome(&model));
+            return Ok(ExitStatus::of_model(&model));
         }
     };
     files::write_whole(output.unwrap_or(Path::new("-")), |out| {
         out.write_all(text.as_bytes())
     })?;
-    Ok(outcome(&model))
-}
-
-fn outcome(model: &onbeat_model::Model) -> Outcome {
-    if model.callbacks.is_empty() {
-        Outcome::NothingFound
-    } else {
-        Outcome::Done
-    }
+    Ok(ExitStatus::of_model(&model))
 }

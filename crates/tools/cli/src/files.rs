@@ -1,4 +1,4 @@
-//! Finds out what a path is, loads models, and writes outputs whole or not at all.
+//! Files of the command: models and traces are read, outputs are written whole or not at all.
 
 use crate::error::CliError;
 use onbeat_model::Model;
@@ -7,7 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// What a path leads to, as far as one can tell without reading it.
+/// What is at a path, as far as its metadata show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A directory: what `onbeat record` writes.
@@ -16,7 +16,7 @@ pub enum Kind {
     File,
 }
 
-/// Looks at a path.
+/// What is at a path.
 pub fn kind(path: &Path) -> Result<Kind, CliError> {
     let meta = fs::metadata(path).map_err(|source| read_error(path, source))?;
     Ok(if meta.is_dir() {
@@ -60,7 +60,7 @@ pub fn load_model(path: &Path, command: &str) -> Result<Model, CliError> {
     })
 }
 
-/// Reads a file, but no more than one byte beyond `limit`: enough to see that it is too long.
+/// Reads a file, but no more than one byte beyond `limit`: which shows that it is too long.
 pub fn read_at_most(path: &Path, limit: usize) -> Result<Vec<u8>, CliError> {
     let mut bytes = Vec::new();
     File::open(path)
@@ -69,7 +69,7 @@ pub fn read_at_most(path: &Path, limit: usize) -> Result<Vec<u8>, CliError> {
     Ok(bytes)
 }
 
-/// Opens the trace at a path, for `command`; `hint` is what to do with a model instead.
+/// Opens the trace at a path, for `command`; `hint` says what to do with a model instead.
 pub fn open_trace(path: &Path, command: &str, hint: &'static str) -> Result<Reader, CliError> {
     if kind(path)? == Kind::File && begins_like_json(path)? {
         return Err(CliError::ModelForTrace {
@@ -81,7 +81,7 @@ pub fn open_trace(path: &Path, command: &str, hint: &'static str) -> Result<Read
     Ok(Reader::open(path)?)
 }
 
-/// Whether a file's first byte that is no space is that of a JSON object.
+/// Whether a file begins like a JSON object, after white space.
 fn begins_like_json(path: &Path) -> Result<bool, CliError> {
     let mut start = [0; 64];
     let read = File::open(path).and_then(|mut f| f.read(&mut start));

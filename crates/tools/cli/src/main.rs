@@ -1,9 +1,13 @@
-//! The `onbeat` command: parses words, prints, shows progress; every decision is made in a crate below.
+//! The `onbeat` command: reads the command line, prints, shows progress. Every decision is made in a
+//! crate below.
 mod chains;
+mod date;
 mod error;
 mod export;
 mod files;
+mod live;
 mod merge;
+mod mode;
 mod model;
 mod plan;
 mod progress;
@@ -12,7 +16,9 @@ mod report;
 mod shape;
 mod shaper;
 mod show;
+mod summary;
 mod term;
+mod units;
 
 use clap::{Parser, Subcommand};
 use error::CliError;
@@ -39,9 +45,9 @@ Exit codes:
   0  done
   1  failed; one line on stderr says what and what to do
   2  the command line is wrong
-  3  done, but there was nothing in it: no callback in the trace, no chain in the model
+  3  done, but empty: no callback in the trace, no chain in the model
   4  this kernel or user may not record
-  5  a promise of the plan was not kept (shape --verify)"
+  5  a promise of the plan was broken (shape --verify)"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -65,17 +71,29 @@ enum Command {
 
 /// How a command ended when it did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    Done,
-    /// Exit code 3.
+enum ExitStatus {
+    /// Exit code 0.
+    Success,
+    /// Exit code 3: there was nothing in the trace or the model.
     NothingFound,
-    /// Exit code 5: a plan's promise was not kept.
-    NotKept,
-    /// The exit code of the recorded command.
+    /// Exit code 5: a promise of the plan was broken.
+    PromiseBroken,
+    /// The exit code of the command that was recorded or shaped.
     Command(i32),
 }
 
-fn run(command: Command) -> Result<Outcome, CliError> {
+impl ExitStatus {
+    /// Of a command that makes or shows something of this model.
+    fn of_model(model: &onbeat_model::Model) -> ExitStatus {
+        if model.callbacks.is_empty() {
+            ExitStatus::NothingFound
+        } else {
+            ExitStatus::Success
+        }
+    }
+}
+
+fn run(command: Command) -> Result<ExitStatus, CliError> {
     match command {
         Command::Record(args) => record::run(args),
         Command::Model(args) => model::run(args),
@@ -93,11 +111,11 @@ fn run(command: Command) -> Result<Outcome, CliError> {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli.command) {
-        Ok(Outcome::Done) => ExitCode::SUCCESS,
-        Ok(Outcome::NothingFound) => ExitCode::from(3),
-        Ok(Outcome::NotKept) => ExitCode::from(5),
-        Ok(Outcome::Command(code)) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
-        // The reader of our output went away (`onbeat show | head`): not our fault, nothing to say.
+        Ok(ExitStatus::Success) => ExitCode::SUCCESS,
+        Ok(ExitStatus::NothingFound) => ExitCode::from(3),
+        Ok(ExitStatus::PromiseBroken) => ExitCode::from(5),
+        Ok(ExitStatus::Command(code)) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+        // The reader of the output went away (`onbeat show | head`): no failure of this command.
         Err(e) if e.is_broken_pipe() => ExitCode::SUCCESS,
         Err(e) => {
             let _ = writeln!(

@@ -1,11 +1,10 @@
-//! `onbeat merge`: models of several runs to one.
+//! `onbeat merge`: one model from the models of several runs.
 
 use crate::error::CliError;
-use crate::{files, Outcome};
-use std::io;
+use crate::{files, summary, ExitStatus};
 use std::path::PathBuf;
 
-/// Put the models of several runs together.
+/// Merge the models of several runs.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -13,9 +12,9 @@ Examples:
   onbeat merge urban*.json highway*.json -o all.json   modes stay apart inside the model
   onbeat merge all.json --only-mode urban -o urban.json
 
-Merging models gives the same as one `onbeat model` of all their traces, in any order.
+The result is that of one `onbeat model` over all traces, in any order.
 
-Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model holds no callback.")]
+Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model has no callback.")]
 pub struct Args {
     /// Model files
     #[arg(required = true, value_name = "MODEL")]
@@ -23,7 +22,7 @@ pub struct Args {
     /// File to write ('-': standard output)
     #[arg(short, long, default_value = "merged.json", value_name = "FILE")]
     pub output: PathBuf,
-    /// Take all runs as of this mode
+    /// Mode of all runs
     #[arg(long, value_name = "NAME")]
     pub mode: Option<String>,
     /// Keep only the runs of this mode
@@ -31,8 +30,8 @@ pub struct Args {
     pub only_mode: Option<String>,
 }
 
-/// Runs it.
-pub fn run(args: Args) -> Result<Outcome, CliError> {
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let mut models = Vec::new();
     for path in &args.models {
         models.push(files::load_model(path, "`onbeat merge`")?);
@@ -45,15 +44,6 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
         model = onbeat_model::merge::set_mode(model, mode)?;
     }
     files::write_model(&args.output, &model)?;
-    if args.output.as_os_str() == "-" {
-        crate::model::summary(&mut io::stderr(), &args.output, &model)
-    } else {
-        crate::model::summary(&mut io::stdout(), &args.output, &model)
-    }
-    .map_err(CliError::Stdout)?;
-    Ok(if model.callbacks.is_empty() {
-        Outcome::NothingFound
-    } else {
-        Outcome::Done
-    })
+    summary::print(&args.output, &model)?;
+    Ok(ExitStatus::of_model(&model))
 }

@@ -2,14 +2,13 @@
 
 use crate::error::CliError;
 use crate::progress::Progress;
-use crate::{files, term, Outcome};
+use crate::{files, summary, term, ExitStatus};
 use onbeat_model::links::Link;
 use onbeat_model::schema::{Run, DEFAULT_MODE};
 use onbeat_model::synth::{Synth, SynthOptions};
 use onbeat_model::Model;
 use onbeat_trace::manifest::State;
 use onbeat_trace::Reader;
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -23,8 +22,8 @@ Examples:
   onbeat model trace --link '/filter:subscription(/in) -> /filter:timer(100ms)'
   onbeat model trace --input /lidar/points           chains begin at the filter, not at the driver
 
-A link says that data passes through a node's memory from one callback to another, which no trace
-shows; the model marks what stands on it as assumed.
+A link says that data passes through a node's memory from one callback to another. A trace does not
+show that, so the model marks everything that depends on it as assumed.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but no callback ran in the trace.")]
 pub struct Args {
@@ -34,13 +33,13 @@ pub struct Args {
     /// File to write ('-': standard output)
     #[arg(short, long, default_value = "model.json", value_name = "FILE")]
     pub output: PathBuf,
-    /// Take all runs as of this mode, whatever they were recorded with
+    /// Mode of all runs, whatever mode they were recorded with
     #[arg(long, value_name = "NAME")]
     pub mode: Option<String>,
     /// Data passes from callback A to callback B through memory: "A -> B"
     #[arg(long, value_name = "A -> B")]
     pub link: Vec<String>,
-    /// Chains begin where this topic is taken, whoever publishes it: a sensor's driver, a bag
+    /// Chains begin where this topic is taken, even if its publisher (a driver, a bag) was recorded
     #[arg(long, value_name = "TOPIC")]
     pub input: Vec<String>,
     /// Keep /rosout, /parameter_events and the parameter services
@@ -51,8 +50,8 @@ pub struct Args {
 /// Warnings of one trace that are shown; after these, only their number.
 const WARNINGS_SHOWN: usize = 5;
 
-/// Runs it.
-pub fn run(args: Args) -> Result<Outcome, CliError> {
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let links: Vec<Link> = args
         .link
         .iter()
@@ -65,25 +64,15 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
     }
     let model = onbeat_model::merge::merge(models)?;
     files::write_model(&args.output, &model)?;
-    // With the model on the standard output, the summary must not get into it.
-    if args.output.as_os_str() == "-" {
-        summary(&mut io::stderr(), &args.output, &model)
-    } else {
-        summary(&mut io::stdout(), &args.output, &model)
-    }
-    .map_err(CliError::Stdout)?;
-    Ok(if model.callbacks.is_empty() {
-        Outcome::NothingFound
-    } else {
-        Outcome::Done
-    })
+    summary::print(&args.output, &model)?;
+    Ok(ExitStatus::of_model(&model))
 }
 
-/// What a recording says of its run. How long it lasted and what was lost is left to its events where they
-/// know better: the recorder was killed, or has deleted what was old.
+/// The run as its manifest describes it. Duration and losses come from the events instead where the
+/// manifest is incomplete: the recorder was killed, or has deleted old segments.
 pub fn run_of(reader: &Reader, mode: Option<&str>) -> Run {
     let manifest = reader.manifest();
-    let final_word = manifest.state == State::Complete && reader.has_beginning();
+    let complete = manifest.state == State::Complete && reader.has_beginning();
     let mode = mode.unwrap_or(&manifest.mode);
     let lost = manifest.lost.iter().map(|(kind, cpus)| {
         let sum = cpus.values().fold(0u64, |a, n| a.saturating_add(*n));
@@ -97,15 +86,15 @@ pub fn run_of(reader: &Reader, mode: Option<&str>) -> Run {
         mode: if mode.is_empty() { DEFAULT_MODE } else { mode }.to_string(),
         distribution,
         start: manifest.start_realtime_ns,
-        duration_ns: if final_word { manifest.duration_ns } else { 0 },
-        lost: lost.filter(|(_, n)| final_word && *n > 0).collect(),
+        duration_ns: if complete { manifest.duration_ns } else { 0 },
+        lost: lost.filter(|(_, n)| complete && *n > 0).collect(),
         events: 0,
     }
 }
 
 /// The model of one recording.
 fn of_trace(path: &Path, args: &Args, links: &[Link]) -> Result<Model, CliError> {
-    let hint = "; models are put together with `onbeat merge`";
+    let hint = "; merge models with `onbeat merge`";
     let mut reader = files::open_trace(path, "`onbeat model`", hint)?;
     let manifest = reader.manifest().clone();
     let mut options = SynthOptions::new(run_of(&reader, args.mode.as_deref()));
@@ -114,7 +103,7 @@ fn of_trace(path: &Path, args: &Args, links: &[Link]) -> Result<Model, CliError>
     options.links = links.to_vec();
     options.inputs.clone_from(&args.input);
     if !links.is_empty() {
-        // Links name callbacks by the ids that they have in the end.
+        // Links name callbacks by ids that are known only after all events.
         options.ids = pass(&mut reader, options.clone(), "first pass").into_ids();
     }
     let synth = pass(&mut reader, options, "");
@@ -134,7 +123,7 @@ fn of_trace(path: &Path, args: &Args, links: &[Link]) -> Result<Model, CliError>
     Ok(model)
 }
 
-/// Everything that a recording holds, put together.
+/// One pass over all events of a recording.
 fn pass(reader: &mut Reader, options: SynthOptions, which: &str) -> Synth {
     let (events, bytes) = (reader.manifest().events, reader.manifest().bytes);
     let name = reader.path().display();
@@ -152,7 +141,7 @@ fn pass(reader: &mut Reader, options: SynthOptions, which: &str) -> Synth {
     synth
 }
 
-/// Shows what was wrong with a trace, on stderr.
+/// Prints the warnings of a trace on stderr.
 pub fn warn(path: &Path, warnings: &[String]) {
     let mut err = io::stderr();
     for warning in warnings.iter().take(WARNINGS_SHOWN) {
@@ -163,72 +152,4 @@ pub fn warn(path: &Path, warnings: &[String]) {
         let more = warnings.len() - WARNINGS_SHOWN;
         let _ = writeln!(err, "onbeat: warning: {}: {more} more", path.display());
     }
-}
-
-/// What went in and what came out.
-pub fn summary(out: &mut dyn Write, path: &Path, model: &Model) -> io::Result<()> {
-    let counted = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-    let nodes: BTreeSet<&str> = model.callbacks.iter().map(|c| c.node.as_str()).collect();
-    let modes: BTreeSet<&str> = model.runs.iter().map(|r| r.mode.as_str()).collect();
-    let length = model
-        .runs
-        .iter()
-        .fold(0u64, |a, r| a.saturating_add(r.duration_ns));
-    let events = model
-        .runs
-        .iter()
-        .fold(0u64, |a, r| a.saturating_add(r.events));
-    let mut lost: BTreeMap<&str, u64> = BTreeMap::new();
-    for (kind, n) in model.runs.iter().flat_map(|r| &r.lost) {
-        let sum = lost.entry(kind).or_default();
-        *sum = sum.saturating_add(*n);
-    }
-    let lost: Vec<String> = lost
-        .iter()
-        .filter(|(_, n)| **n > 0)
-        .map(|(k, n)| format!("{n} of {k}"))
-        .collect();
-    let line = |out: &mut dyn Write, name: &str, text: String| {
-        writeln!(out, "{name:<12} {}", term::one_line(&text))
-    };
-    line(out, "model", path.display().to_string())?;
-    let modes = modes.into_iter().collect::<Vec<_>>().join(", ");
-    let runs = counted(model.runs.len(), "run");
-    let length = onbeat_model::text::duration(length as f64);
-    line(
-        out,
-        "runs",
-        format!(
-            "{runs}, {length}, {}, mode {modes}",
-            counted(events as usize, "event")
-        ),
-    )?;
-    line(
-        out,
-        "callbacks",
-        format!(
-            "{} in {}",
-            model.callbacks.len(),
-            counted(nodes.len(), "node")
-        ),
-    )?;
-    let chains = model.chains.len();
-    line(
-        out,
-        "chains",
-        format!("{chains}, over {}", counted(model.edges.len(), "edge")),
-    )?;
-    let lost = if lost.is_empty() {
-        "none".into()
-    } else {
-        lost.join(", ")
-    };
-    line(out, "events lost", lost)?;
-    for text in &model.assumptions {
-        line(out, "assumed", text.clone())?;
-    }
-    for text in &model.coverage {
-        line(out, "not seen", text.clone())?;
-    }
-    Ok(())
 }

@@ -1,12 +1,12 @@
-//! One line on stderr for work that takes longer than two seconds.
+//! One line on stderr for reading that takes longer than two seconds.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Silent until work has taken this long.
+/// Nothing is shown before this time.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Shows how far reading has come.
+/// The line that shows how much was read.
 pub struct Progress {
     what: String,
     started: Instant,
@@ -25,11 +25,11 @@ impl Progress {
         }
     }
 
-    /// Says how much is done: `events` of `total` (0 where that is not known), which take `bytes`.
+    /// Shows that `events` of `total` (0 if unknown) were read; all of them take `bytes`.
     /// Cheap enough to call every few thousand events.
     pub fn update(&mut self, events: u64, total: u64, bytes: u64) {
         let elapsed = self.started.elapsed();
-        // A terminal's line is rewritten; a log gets a line now and then.
+        // A terminal's line is rewritten; a log gets one line in ten seconds.
         let pause = Duration::from_millis(if self.terminal { 200 } else { 10_000 });
         if elapsed < PATIENCE || self.shown.is_some_and(|t| t.elapsed() < pause) {
             return;

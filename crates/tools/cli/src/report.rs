@@ -1,7 +1,7 @@
 //! `onbeat report`: a model as one HTML page.
 
 use crate::error::CliError;
-use crate::{files, Outcome};
+use crate::{files, ExitStatus};
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ Examples:
   onbeat report model.json --trace trace
   onbeat report model.json -o parking.html --title 'Parking demo'
 
-Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model holds no callback.")]
+Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model has no callback.")]
 pub struct Args {
     /// Model file [default: model.json]
     #[arg(
@@ -25,7 +25,7 @@ pub struct Args {
     /// File to write ('-': standard output)
     #[arg(short, long, default_value = "report.html", value_name = "FILE")]
     pub output: PathBuf,
-    /// Trace directories that the model was made of: adds what their recorders say of themselves
+    /// Trace directories that the model was made from: adds the recorders' own figures
     #[arg(long, value_name = "TRACE")]
     pub trace: Vec<PathBuf>,
     /// Title of the report [default: the model's file name]
@@ -33,8 +33,8 @@ pub struct Args {
     pub title: Option<String>,
 }
 
-/// Runs it.
-pub fn run(args: Args) -> Result<Outcome, CliError> {
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let model = files::load_model(&args.model, "`onbeat report`")?;
     let title = args.title.unwrap_or_else(|| {
         args.model
@@ -52,9 +52,5 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
     if args.output.as_os_str() != "-" {
         let _ = writeln!(std::io::stderr(), "{}", args.output.display());
     }
-    Ok(if model.callbacks.is_empty() {
-        Outcome::NothingFound
-    } else {
-        Outcome::Done
-    })
+    Ok(ExitStatus::of_model(&model))
 }

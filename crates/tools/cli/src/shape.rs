@@ -1,15 +1,16 @@
-//! `onbeat shape`: runs a plan, shows how it goes, and holds the result against its promises.
+//! `onbeat shape`: runs an application under a plan, and compares the result with its promises.
 
 use crate::error::CliError;
-use crate::record::parse_duration;
+use crate::live::LiveLine;
 use crate::term::{self, Align, Screen, Table};
-use crate::{files, Outcome};
+use crate::units::parse_duration;
+use crate::{files, ExitStatus};
 use onbeat_plan::Plan;
 use onbeat_shape::run::{Live, Placed, ShapeError, ShapeOptions, Summary};
 use onbeat_shape::verdict::Figure;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,45 +22,45 @@ Examples:
   sudo onbeat shape plan.yaml                     an application that runs already
   sudo onbeat shape plan.yaml --verify 60s -- python3 app.py
 
-The application is looked at through a recording: when every callback of the plan was seen and the
-first one's period is known, its threads go into their servers. Ctrl-C puts everything back; if this
-command is killed, its guard does.
+The command first records the application. When it has seen every callback of the plan and knows
+the period of the first one, it assigns the threads to their servers. Ctrl-C restores everything;
+if this command is killed, its guard does so.
 
 With COMMAND, topics that the plan holds back are remapped on its command line (behind
---ros-args). An application that runs already must have been started with these words; --remap
-prints them.
+--ros-args). An application that runs already must have been started with these arguments;
+--remap prints them.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 nothing was shaped; 4 this kernel or user may
-not; 5 --verify: a promise of the plan was not kept. With COMMAND: its own code where that is not 0.")]
+not; 5 --verify: a promise of the plan was broken. With COMMAND: its own code where that is not 0.")]
 pub struct Args {
     /// The plan, from onbeat plan
     #[arg(value_name = "PLAN", default_value = "plan.yaml")]
     pub plan: PathBuf,
-    /// Shape for so long, then hold the result against the plan's promises
+    /// Shape for this time, then compare the result with the plan's promises
     #[arg(long, value_name = "T", value_parser = parse_duration)]
     pub verify: Option<Duration>,
     /// Stop after this time of shaping
     #[arg(long, value_name = "T", value_parser = parse_duration, conflicts_with = "verify")]
     pub duration: Option<Duration>,
-    /// How long to look for the plan's callbacks
+    /// How long to wait until all callbacks of the plan were seen
     #[arg(long, value_name = "T", value_parser = parse_duration, default_value = "60s")]
     pub find: Duration,
-    /// Keep the recording of what was shaped in this directory
+    /// Keep the recording in this directory
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
     /// Write every execution to this file (CSV; '-': standard output)
     #[arg(long, value_name = "FILE")]
     pub samples: Option<PathBuf>,
-    /// Only look at these processes
+    /// Observe only these processes
     #[arg(long, value_name = "PID", conflicts_with = "command")]
     pub pid: Vec<u32>,
     /// CPU of the dispatcher [default: the middleware's]
     #[arg(long, value_name = "CPU")]
     pub dispatcher_cpu: Option<u16>,
-    /// Let idle CPUs sleep deeply, as they do without us: saves power, costs precision
+    /// Let idle CPUs sleep deeply: saves power, costs precision
     #[arg(long)]
     pub idle: bool,
-    /// Print the words that remap the plan's topics, and do nothing
+    /// Only print the arguments that remap the plan's topics
     #[arg(long)]
     pub remap: bool,
     /// Print the result as JSON; what COMMAND prints goes to the standard error
@@ -70,8 +71,8 @@ pub struct Args {
     pub command: Vec<String>,
 }
 
-/// Runs it.
-pub fn run(args: Args) -> Result<Outcome, CliError> {
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let plan = crate::plan::load(&args.plan)?;
     if args.remap {
         let command = [String::from("-")];
@@ -80,7 +81,7 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
             .map_err(|e| CliError::Record(e.to_string()))?;
         let words = words[1..].to_vec();
         return writeln!(io::stdout(), "{}", words.join(" "))
-            .map(|()| Outcome::Done)
+            .map(|()| ExitStatus::Success)
             .map_err(CliError::Stdout);
     }
     let options = ShapeOptions {
@@ -97,8 +98,15 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
         dispatcher_cpu: args.dispatcher_cpu,
         idle: args.idle,
     };
-    let mut show = Show::new();
-    let summary = onbeat_shape::run::shape(&plan, &options, &mut |live| show.live(live));
+    let mut show = LiveLine::new();
+    let mut printed = 0;
+    let summary = onbeat_shape::run::shape(&plan, &options, &mut |live| {
+        for note in &live.notes {
+            show.print(&format!("note: {}", term::one_line(note)));
+            printed += 1;
+        }
+        show.show(&term::fit(&term::one_line(&line(live)), LIVE_WIDTH));
+    });
     show.clear();
     let summary = summary.map_err(|e| match e {
         e if e.is_refusal() => CliError::Refused(e.to_string()),
@@ -113,59 +121,19 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
     if args.json {
         print_json(&summary)?;
     } else {
-        print(&summary, args.verify.is_some(), show.told).map_err(CliError::Stdout)?;
+        print(&summary, args.verify.is_some(), printed).map_err(CliError::Stdout)?;
         tables(&summary)?;
     }
     Ok(match summary.command_status {
-        Some(code) if code != 0 => Outcome::Command(code),
-        _ if summary.outcomes.is_empty() => Outcome::NothingFound,
-        _ if args.verify.is_some() && !summary.verdict.is_kept() => Outcome::NotKept,
-        _ => Outcome::Done,
+        Some(code) if code != 0 => ExitStatus::Command(code),
+        _ if summary.outcomes.is_empty() => ExitStatus::NothingFound,
+        _ if args.verify.is_some() && !summary.verdict.is_kept() => ExitStatus::PromiseBroken,
+        _ => ExitStatus::Success,
     })
 }
 
-/// The line that stands while it shapes.
-struct Show {
-    terminal: bool,
-    reports: u32,
-    /// Notes that were printed.
-    told: usize,
-}
-
-impl Show {
-    fn new() -> Show {
-        Show {
-            terminal: io::stderr().is_terminal(),
-            reports: 0,
-            told: 0,
-        }
-    }
-
-    fn live(&mut self, live: &Live) {
-        self.reports += 1;
-        let mut err = io::stderr();
-        for note in &live.notes {
-            self.clear();
-            self.told += 1;
-            let _ = writeln!(err, "note: {}", term::one_line(note));
-        }
-        let text = term::one_line(&line(live));
-        // A terminal's line is rewritten each second; a log gets a line every ten.
-        let _ = if self.terminal {
-            write!(err, "\r\x1b[K{}", term::fit(&text, 99))
-        } else if self.reports % 10 == 0 {
-            writeln!(err, "{text}")
-        } else {
-            Ok(())
-        };
-    }
-
-    fn clear(&self) {
-        if self.terminal {
-            let _ = write!(io::stderr(), "\r\x1b[K");
-        }
-    }
-}
+/// Columns of the live line.
+const LIVE_WIDTH: usize = 99;
 
 fn ms(ns: u64) -> String {
     format!("{:.3}", ns as f64 / 1e6)
@@ -206,10 +174,10 @@ fn number(figure: &Figure, value: f64) -> String {
     }
 }
 
-fn print(summary: &Summary, verify: bool, told: usize) -> io::Result<()> {
+fn print(summary: &Summary, verify: bool, printed: usize) -> io::Result<()> {
     let mut out = io::stdout();
-    // What happened while it ran stands there already.
-    for note in summary.notes.iter().skip(told) {
+    // The first ones were printed while it ran.
+    for note in summary.notes.iter().skip(printed) {
         writeln!(out, "note: {}", term::one_line(note))?;
     }
     if summary.outcomes.is_empty() {

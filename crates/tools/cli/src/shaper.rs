@@ -1,7 +1,7 @@
-//! `onbeat shaper`: the process that holds topics back; started by others, so not shown in the help.
+//! `onbeat shaper`: the process that holds topics back. `onbeat shape` starts it; the help does not list it.
 
 use crate::error::CliError;
-use crate::Outcome;
+use crate::ExitStatus;
 use onbeat_ros::config::Config;
 use onbeat_ros::shaper::Ended;
 use std::io::Read;
@@ -27,8 +27,8 @@ pub struct Args {
     pub config: PathBuf,
 }
 
-/// Runs it.
-pub fn run(args: Args) -> Result<Outcome, CliError> {
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let read = |source| CliError::Read {
         path: args.config.clone(),
         source,
@@ -44,6 +44,6 @@ pub fn run(args: Args) -> Result<Outcome, CliError> {
         reason: e.to_string(),
     })?;
     match onbeat_ros::shaper::run(&config)? {
-        Ended::Asked | Ended::Orphaned => Ok(Outcome::Done),
+        Ended::Asked | Ended::Orphaned => Ok(ExitStatus::Success),
     }
 }

@@ -1,13 +1,13 @@
 //! `onbeat show`: a model's callbacks, edges and junctions as tables.
 
 use crate::error::CliError;
-use crate::term::{Align, Screen, Table};
-use crate::{files, Outcome};
+use crate::term::{self, Align, Screen, Table};
+use crate::{files, mode, ExitStatus};
 use onbeat_model::schema::{
-    CallbackFigures, CallbackType, EdgeFigures, JunctionKind, Model, ThreadUse,
+    Callback, CallbackFigures, CallbackType, Edge, EdgeFigures, JunctionKind, Model, ThreadUse,
 };
 use onbeat_model::text::{duration, percent, period};
-use serde_json::json;
+use serde_json::{json, Value};
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ Examples:
 
 Times: exec is time on the CPU (measured best, mean, worst case); load is the share of one CPU.
 
-Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model holds no callback.")]
+Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model has no callback.")]
 pub struct Args {
     /// Model file
     #[arg(value_name = "MODEL", default_value = "model.json")]
@@ -36,43 +36,9 @@ pub struct Args {
     /// Figures of the runs of this mode only
     #[arg(long, value_name = "NAME")]
     pub mode: Option<String>,
-    /// For programs
+    /// Print JSON, for programs
     #[arg(long)]
     pub json: bool,
-}
-
-/// Fails with the modes there are, when the model has no such mode.
-pub fn check_mode(
-    model: &Model,
-    mode: Option<&str>,
-    path: &std::path::Path,
-) -> Result<(), CliError> {
-    let Some(mode) = mode else { return Ok(()) };
-    let known: std::collections::BTreeSet<_> = model.runs.iter().map(|r| r.mode.as_str()).collect();
-    if known.contains(mode) {
-        return Ok(());
-    }
-    let known = known.into_iter().collect::<Vec<_>>().join(", ");
-    Err(CliError::NoSuchMode {
-        mode: mode.into(),
-        path: path.into(),
-        known,
-    })
-}
-
-/// The figures of a mode: with one mode in all, the overall ones are that mode's.
-pub fn of_mode<'a, F>(
-    model: &Model,
-    all: &'a F,
-    modes: &'a std::collections::BTreeMap<String, F>,
-    mode: Option<&str>,
-) -> Option<&'a F> {
-    match mode {
-        None => Some(all),
-        Some(mode) => modes
-            .get(mode)
-            .or_else(|| model.runs.iter().all(|r| r.mode == mode).then_some(all)),
-    }
 }
 
 /// A thread in a few words; the policy only where it is not the usual one.
@@ -117,96 +83,109 @@ fn runs_line(model: &Model) -> String {
     )
 }
 
-/// Runs it.
-pub fn run(args: Args) -> Result<Outcome, CliError> {
+type Callbacks<'m> = Vec<(&'m Callback, &'m CallbackFigures)>;
+type Edges<'m> = Vec<(&'m Edge, &'m EdgeFigures)>;
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let model = files::load_model(&args.model, "`onbeat show`")?;
     let mode = args.mode.as_deref();
-    check_mode(&model, mode, &args.model)?;
-    let callbacks: Vec<_> = model
+    mode::check(&model, mode, &args.model)?;
+    let callbacks: Callbacks<'_> = model
         .callbacks
         .iter()
-        .filter_map(|c| Some((c, of_mode(&model, &c.figures, &c.modes, mode)?)))
+        .filter_map(|c| Some((c, mode::figures(&model, &c.figures, &c.modes, mode)?)))
         .collect();
-    let edges: Vec<_> = model
+    let edges: Edges<'_> = model
         .edges
         .iter()
-        .filter_map(|e| Some((e, of_mode(&model, &e.figures, &e.modes, mode)?)))
+        .filter_map(|e| Some((e, mode::figures(&model, &e.figures, &e.modes, mode)?)))
         .collect();
-    let outcome = if callbacks.is_empty() {
-        Outcome::NothingFound
-    } else {
-        Outcome::Done
-    };
     let mut out = BufWriter::new(io::stdout().lock());
     if args.json {
-        let value = json!({
-            "runs": model.runs,
-            "mode": mode,
-            "callbacks": callbacks.iter().map(|(c, f)| {
-                let mut c = (*c).clone();
-                c.figures = (*f).clone();
-                c.modes.clear();
-                c
-            }).collect::<Vec<_>>(),
-            "edges": edges.iter().map(|(e, f)| {
-                let mut e = (*e).clone();
-                e.figures = (*f).clone();
-                e.modes.clear();
-                e
-            }).collect::<Vec<_>>(),
-            "junctions": model.junctions,
-            "assumptions": model.assumptions,
-            "coverage": model.coverage,
-        });
-        serde_json::to_writer_pretty(&mut out, &value)
-            .map_err(|e| CliError::Stdout(e.into()))
-            .and_then(|()| writeln!(out).map_err(CliError::Stdout))?;
-        out.flush().map_err(CliError::Stdout)?;
-        return Ok(outcome);
+        term::write_json(&mut out, &json(&model, mode, &callbacks, &edges))?;
+    } else {
+        write_tables(&mut out, &args, &model, &callbacks, &edges)?;
     }
+    out.flush().map_err(CliError::Stdout)?;
+    Ok(if callbacks.is_empty() {
+        ExitStatus::NothingFound
+    } else {
+        ExitStatus::Success
+    })
+}
+
+/// The model in the form for programs, with the figures of one mode.
+fn json(model: &Model, mode: Option<&str>, callbacks: &Callbacks<'_>, edges: &Edges<'_>) -> Value {
+    let callbacks: Vec<_> = callbacks
+        .iter()
+        .map(|(callback, figures)| {
+            let mut callback = (*callback).clone();
+            callback.figures = (*figures).clone();
+            callback.modes.clear();
+            callback
+        })
+        .collect();
+    let edges: Vec<_> = edges
+        .iter()
+        .map(|(edge, figures)| {
+            let mut edge = (*edge).clone();
+            edge.figures = (*figures).clone();
+            edge.modes.clear();
+            edge
+        })
+        .collect();
+    json!({
+        "runs": model.runs,
+        "mode": mode,
+        "callbacks": callbacks,
+        "edges": edges,
+        "junctions": model.junctions,
+        "assumptions": model.assumptions,
+        "coverage": model.coverage,
+    })
+}
+
+fn write_tables(
+    out: &mut dyn Write,
+    args: &Args,
+    model: &Model,
+    callbacks: &Callbacks<'_>,
+    edges: &Edges<'_>,
+) -> Result<(), CliError> {
     let screen = Screen::of_stdout();
-    writeln!(
-        out,
-        "{}\n",
-        screen.dim(&crate::term::fit(&runs_line(&model), screen.width))
-    )
-    .map_err(CliError::Stdout)?;
+    let runs = term::fit(&runs_line(model), screen.width);
+    writeln!(out, "{}\n", screen.dim(&runs)).map_err(CliError::Stdout)?;
     if callbacks.is_empty() {
         writeln!(out, "No callback ran.").map_err(CliError::Stdout)?;
     } else {
-        callback_table(&callbacks, screen.width >= WIDE).write(&mut out, &screen)?;
+        callback_table(callbacks, screen.width >= WIDE).write(out, &screen)?;
     }
+    let mut tables = vec![];
     if args.edges {
-        writeln!(out).map_err(CliError::Stdout)?;
-        edge_table(&model, &edges).write(&mut out, &screen)?;
+        tables.push(edge_table(model, edges));
         if !model.junctions.is_empty() {
-            writeln!(out).map_err(CliError::Stdout)?;
-            junction_table(&model).write(&mut out, &screen)?;
+            tables.push(junction_table(model));
         }
     }
     if args.threads {
+        tables.push(thread_table(model));
+    }
+    for table in tables {
         writeln!(out).map_err(CliError::Stdout)?;
-        thread_table(&model).write(&mut out, &screen)?;
+        table.write(out, &screen)?;
     }
     for line in model.assumptions.iter().chain(&model.coverage) {
-        writeln!(
-            out,
-            "{}",
-            screen.warn(&format!("note: {}", crate::term::one_line(line)))
-        )
-        .map_err(CliError::Stdout)?;
+        let note = screen.warn(&format!("note: {}", term::one_line(line)));
+        writeln!(out, "{note}").map_err(CliError::Stdout)?;
     }
-    out.flush().map_err(CliError::Stdout)?;
-    Ok(outcome)
+    Ok(())
 }
 
 /// Screens of at least this many columns have room for the threads.
 const WIDE: usize = 130;
 
-fn callback_table(
-    rows: &[(&onbeat_model::schema::Callback, &CallbackFigures)],
-    with_threads: bool,
-) -> Table {
+fn callback_table(rows: &Callbacks<'_>, with_threads: bool) -> Table {
     let mut table = Table::new()
         .names("callback", 4)
         .column("count", Align::Right)
@@ -261,7 +240,7 @@ fn period_short(ns: u64) -> String {
     }
 }
 
-fn edge_table(model: &Model, rows: &[(&onbeat_model::schema::Edge, &EdgeFigures)]) -> Table {
+fn edge_table(model: &Model, rows: &Edges<'_>) -> Table {
     let mut table = Table::new()
         .names("topic", 1)
         .names("from", 1)

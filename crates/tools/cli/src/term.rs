@@ -5,10 +5,10 @@ use onbeat_model::text;
 use std::io::{self, IsTerminal, Write};
 use unicode_width::UnicodeWidthStr;
 
-/// Width when nobody says one.
+/// Width where neither terminal nor environment names one.
 const DEFAULT_WIDTH: usize = 100;
 
-/// The standard output as it shows itself: width and colours.
+/// Width and colours of the standard output.
 pub struct Screen {
     /// Columns that a line may take.
     pub width: usize,
@@ -16,7 +16,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Looks at the standard output and the environment.
+    /// From the terminal and the environment.
     pub fn of_stdout() -> Self {
         let terminal = io::stdout().is_terminal();
         let asked = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
@@ -45,12 +45,12 @@ impl Screen {
         self.style("1", text)
     }
 
-    /// What matters less.
+    /// Text of less importance.
     pub fn dim(&self, text: &str) -> String {
         self.style("2", text)
     }
 
-    /// What needs attention.
+    /// Text that needs attention.
     pub fn warn(&self, text: &str) -> String {
         self.style("33", text)
     }
@@ -62,12 +62,20 @@ impl Screen {
     }
 }
 
+/// Writes a value as indented JSON with a line end.
+pub fn write_json(out: &mut dyn Write, value: &impl serde::Serialize) -> Result<(), CliError> {
+    serde_json::to_writer_pretty(&mut *out, value)
+        .map_err(|e| CliError::Stdout(e.into()))
+        .and_then(|()| writeln!(out).map_err(CliError::Stdout))
+        .and_then(|()| out.flush().map_err(CliError::Stdout))
+}
+
 /// Columns that text takes on a terminal.
 pub fn width(text: &str) -> usize {
     UnicodeWidthStr::width(text)
 }
 
-/// Text on one line: what came from files or traced processes cannot break out of it.
+/// Untrusted text on one line, without characters that act on a terminal.
 pub fn one_line(text: &str) -> String {
     text::visible(text)
 }
@@ -86,7 +94,7 @@ pub fn fit(name: &str, limit: usize) -> String {
     }
 }
 
-/// Where text stands in its column.
+/// Alignment within a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
     /// Words.

@@ -1,0 +1,99 @@
+//! `onbeat plan`: makes the plan of a chain, compares strategies, or checks a plan file.
+
+mod request;
+mod show;
+
+use crate::error::CliError;
+use crate::{files, ExitStatus};
+use onbeat_plan::{compare, file, plan, Plan, PlanError, Request, Strategy};
+use request::RequestArgs;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// Make a plan for a chain: servers, slots, latency bands, and their promises.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  onbeat plan                                           one band for the model's only chain
+  onbeat plan model.json --chain 664e --bands auto -o plan.yaml
+  onbeat plan model.json --chain 664e --compare         what each strategy would promise
+  onbeat plan model.json --chain 664e --strategy server-per-callback --cpu 1 --cpu /fusion=2
+  onbeat plan model.json --chain 664e --throttle /lidar/points@/rosbag2_player --cycle 100
+  onbeat plan --check plan.yaml                         after editing: is it still valid?
+
+Times are milliseconds. Defaults come from the model: --epsilon is 1 % of the worst case, at least
+0.5 ms; --slot is how long a message took to its executor (99th percentile), from 0.5 to 2 ms.
+
+Exit codes: 0 done; 1 failed, or no such plan is possible; 2 wrong command line.")]
+pub struct Args {
+    /// Model file
+    #[arg(value_name = "MODEL", default_value = "model.json")]
+    pub model: PathBuf,
+    #[command(flatten)]
+    request: RequestArgs,
+    /// File to write; `-` is the standard output
+    #[arg(short, long, value_name = "FILE", default_value = "plan.yaml")]
+    pub output: PathBuf,
+    /// Only show what every strategy would promise
+    #[arg(long, conflicts_with_all = ["output", "strategy", "bands", "random"])]
+    pub compare: bool,
+    /// Only check and show this plan file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["compare", "chain", "output"])]
+    pub check: Option<PathBuf>,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitStatus, CliError> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    if let Some(path) = &args.check {
+        let plan = load(path)?;
+        return show::plan(&mut out, &plan, args.json).map(|()| ExitStatus::Success);
+    }
+    let request = args.request.request()?;
+    let model = files::load_model(&args.model, "`onbeat plan`")?;
+    let refused = |source: PlanError| CliError::Plan {
+        path: args.model.clone(),
+        source,
+    };
+    if args.compare {
+        // An error in the request itself is reported once, not for each strategy.
+        plan(
+            &model,
+            &Request {
+                strategy: Strategy::Fifo,
+                ..request.clone()
+            },
+        )
+        .map_err(refused)?;
+        show::comparison(&mut out, &compare(&model, &request), args.json)?;
+        return Ok(ExitStatus::Success);
+    }
+    let plan = plan(&model, &request).map_err(refused)?;
+    let text = file::write(&plan).map_err(|source| CliError::PlanFile {
+        path: args.output.clone(),
+        source,
+    })?;
+    files::write_whole(&args.output, |out| out.write_all(text.as_bytes()))?;
+    if args.output == Path::new("-") {
+        return Ok(ExitStatus::Success);
+    }
+    show::plan(&mut out, &plan, args.json)?;
+    if !args.json {
+        let written = format!("written to {}", args.output.display());
+        writeln!(out, "{}", crate::term::one_line(&written)).map_err(CliError::Stdout)?;
+    }
+    out.flush().map_err(CliError::Stdout)?;
+    Ok(ExitStatus::Success)
+}
+
+/// Reads a plan file.
+pub fn load(path: &Path) -> Result<Plan, CliError> {
+    let bytes = files::read_at_most(path, file::MAX_BYTES)?;
+    file::read(&bytes).map_err(|source| CliError::PlanFile {
+        path: path.into(),
+        source,
+    })
+}

@@ -1,0 +1,67 @@
+//! Durations and sizes as people write them.
+
+use std::time::Duration;
+
+/// `500ms`, `60s`, `1.5min`, `2h`, or seconds without a unit.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let at = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let factor = match &text[at..] {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        unit => {
+            return Err(format!(
+                "unknown unit '{unit}': write 500ms, 60s, 10min or 2h"
+            ))
+        }
+    };
+    let number: f64 = text[..at]
+        .parse()
+        .map_err(|_| String::from("write a number with a unit, like 60s"))?;
+    Duration::try_from_secs_f64(number * factor).map_err(|_| String::from("out of range"))
+}
+
+/// `4096`, `64K`, `16M`, `1G` (powers of 1024).
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "K" | "k" | "KiB" => 10,
+        "M" | "m" | "MiB" => 20,
+        "G" | "g" | "GiB" => 30,
+        unit => return Err(format!("unknown unit '{unit}': write 64K, 16M or 1G")),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| String::from("write a whole number with a unit, like 16M"))?;
+    number
+        .checked_mul(1 << shift)
+        .filter(|&n| n > 0)
+        .ok_or_else(|| String::from("out of range"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_and_sizes_are_read_as_people_write_them() {
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("1.5min"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_duration("7"), Ok(Duration::from_secs(7)));
+        assert!(
+            parse_duration("5 parsecs").is_err()
+                && parse_duration("").is_err()
+                && parse_duration("1e999s").is_err()
+        );
+        assert_eq!(parse_size("16M"), Ok(16 << 20));
+        assert!(
+            parse_size("0").is_err()
+                && parse_size("99999999999G").is_err()
+                && parse_size("-1").is_err()
+        );
+    }
+}

@@ -44,7 +44,7 @@ static __always_inline __u64 wakeup_flag(void)
 
 // Reserves a record of records.table and fills its head; 0 when the ring buffer is full. A macro,
 // because bpf_ringbuf_reserve needs a constant size.
-#define BEGIN_AT(name, who, when)                                                                  \
+#define BEGIN_FROM(name, who, when, number)                                                        \
 	({                                                                                         \
 		struct record_##name *_r =                                                         \
 			bpf_ringbuf_reserve(&ring, sizeof(struct record_##name), 0);               \
@@ -54,22 +54,18 @@ static __always_inline __u64 wakeup_flag(void)
 			_r->tid = (__u32)(who);                                                    \
 			_r->kind = KIND_##name;                                                    \
 			_r->cpu = bpf_get_smp_processor_id();                                      \
-			_r->probe = 0;                                                             \
+			_r->probe = (number);                                                      \
 		} else {                                                                           \
 			count_lost(KIND_##name);                                                   \
 		}                                                                                  \
 		_r;                                                                                \
 	})
+#define BEGIN_AT(name, who, when) BEGIN_FROM(name, who, when, 0)
 #define BEGIN(name, who) BEGIN_AT(name, who, bpf_ktime_get_ns())
 
 // The same for the hit of a numbered probe, in a program with the argument `ctx`.
 #define BEGIN_HIT_AT(name, who, when)                                                              \
-	({                                                                                         \
-		struct record_##name *_h = BEGIN_AT(name, who, when);                              \
-		if (_h)                                                                            \
-			_h->probe = have_cookie ? (__u16)bpf_get_attach_cookie(ctx) : 0;           \
-		_h;                                                                                \
-	})
+	BEGIN_FROM(name, who, when, have_cookie ? (__u16)bpf_get_attach_cookie(ctx) : 0)
 #define BEGIN_HIT(name, who) BEGIN_HIT_AT(name, who, bpf_ktime_get_ns())
 
 // A `now` that was read already, or the current time for 0.

@@ -120,10 +120,10 @@ mod tests {
     use crate::records::testing::record;
     use onbeat_trace::EventKind;
 
-    #[test]
-    fn the_call_sequence_of_a_humble_talker_decodes_to_its_events() {
+    /// Creation of a node, then one execution of its timer's callback.
+    fn humble_talker() -> Vec<Vec<u8>> {
         let number = |n: u64| n.to_le_bytes();
-        let sequence = [
+        vec![
             record(
                 "node_init",
                 &[
@@ -154,8 +154,12 @@ mod tests {
                 &[("rmw", &number(4)), ("message", &number(9))],
             ),
             record("callback_end", &[("callback", &number(6))]),
-        ];
-        let kinds: Vec<_> = sequence
+        ]
+    }
+
+    #[test]
+    fn the_call_sequence_of_a_humble_talker_decodes_to_its_events() {
+        let kinds: Vec<_> = humble_talker()
             .iter()
             .map(|r| match decode(r) {
                 Some(Decoded::Event(e)) => {

@@ -154,8 +154,8 @@ fn function_of<'data>(
     })
 }
 
-/// Whether a file has a section of that name. Reads little of it, so that many files can be searched.
-/// A file that is not ELF has none.
+/// Whether a file has a section of that name. Reads little of it, so that many files can be
+/// searched. A file that is not ELF has none.
 pub fn has_section(path: &Path, name: &str) -> bool {
     let Ok(file) = std::fs::File::open(path) else {
         return false;

@@ -1,9 +1,9 @@
 //! Late attach: names of endpoints and nodes that were created before the recording.
 //!
 //! rcl handles point to private structs of unknown layout. Each of these contains a pointer to the
-//! public rmw struct, which has a shape of its own: a pointer to the middleware's identifier (a known
-//! text), a pointer to private data, a pointer to the topic or service name (text that starts with a
-//! slash). The search is for that shape.
+//! public rmw struct, which has a shape of its own: a pointer to the middleware's identifier (a
+//! known text), a pointer to private data, a pointer to the topic or service name (text that starts
+//! with a slash). The search is for that shape.
 
 use crate::decode::WaitSet;
 use onbeat_trace::{EndpointKind, EventKind};

@@ -1,4 +1,5 @@
-//! Finds the cheapest place for a uprobe in a function's entry block. Pure: code bytes in, offset out.
+//! Finds the cheapest place for a uprobe in a function's entry block. Pure: code bytes in, offset
+//! out.
 //!
 //! A uprobe costs least on an instruction that the kernel emulates or on a 5-byte nop that it
 //! turns into a call; on any other instruction it must single-step a copy, which costs several

@@ -1,7 +1,8 @@
 //! The command that is recorded: started for the user, stopped in time, never left suspended.
 //!
-//! SIGSTOP suspends a process of the command while probes are attached to a library that it has just
-//! loaded. If the recorder is killed in that moment, the guard, a process of its own, resumes it.
+//! SIGSTOP suspends a process of the command while probes are attached to a library that it has
+//! just loaded. If the recorder is killed in that moment, the guard, a process of its own, resumes
+//! it.
 
 mod guard;
 pub mod user;
@@ -84,8 +85,8 @@ impl RecordedCommand {
         self.ending.is_some()
     }
 
-    /// Asks it to end: SIGINT, after a while SIGTERM, then SIGKILL. To be called repeatedly until it
-    /// has ended. `interrupted`: the reason is a SIGINT that we got ourselves.
+    /// Asks it to end: SIGINT, after a while SIGTERM, then SIGKILL. To be called repeatedly until
+    /// it has ended. `interrupted`: the reason is a SIGINT that we got ourselves.
     pub fn ask_to_end(&mut self, interrupted: bool) {
         let (since, last) = *self.ending.get_or_insert((Instant::now(), 0));
         let next = match (last, since.elapsed()) {

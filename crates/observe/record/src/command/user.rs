@@ -65,8 +65,8 @@ pub fn variable(name: &str) -> Option<OsString> {
     theirs.map(|(_, v)| v).or_else(|| std::env::var_os(name))
 }
 
-/// A directory of the invoking user into which we can write without the right to write everywhere: its
-/// group is root's as long as this lives.
+/// A directory of the invoking user into which we can write without the right to write everywhere:
+/// its group is root's as long as this lives.
 pub struct SharedDirectory {
     directory: PathBuf,
     uid: u32,

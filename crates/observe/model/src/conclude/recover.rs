@@ -72,18 +72,22 @@ pub(crate) fn recover(model: Model) -> Result<Evidence, RecoverError> {
     for counted in hidden.notes {
         evidence.note(counted.note, counted.count);
     }
-    // Sentences that somebody else added (the recorder, say) are kept as they are.
+    add_foreign_sentences(&mut evidence, model.coverage, model.assumptions);
+    Ok(evidence)
+}
+
+/// Keeps sentences that somebody else added (the recorder, say) as they are.
+fn add_foreign_sentences(evidence: &mut Evidence, coverage: Vec<String>, assumptions: Vec<String>) {
     let own = conclude(evidence.clone());
     let foreign = |said: Vec<String>, own: Vec<String>| {
         let not_own = move |s: &String| !own.contains(s);
         said.into_iter().filter(not_own)
     };
-    let said = foreign(model.coverage, own.coverage).map(Note::Said);
-    let assumed = foreign(model.assumptions, own.assumptions).map(Note::Assumed);
+    let said = foreign(coverage, own.coverage).map(Note::Said);
+    let assumed = foreign(assumptions, own.assumptions).map(Note::Assumed);
     evidence
         .notes
         .extend(said.chain(assumed).map(|note| (note, 1)));
-    Ok(evidence)
 }
 
 /// The mode of a model that has only one: its figures are the totals then.

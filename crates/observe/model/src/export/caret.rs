@@ -5,7 +5,7 @@
 //! left out, and the file says so. It asks for executors and callback groups, which no probe
 //! shows: each node gets one of its own, to be edited where that is not so.
 
-use crate::schema::{Callback, CallbackType, Chain, Model};
+use crate::schema::{Callback, CallbackType, Chain, Edge, Model};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -102,19 +102,7 @@ fn named_paths(out: &mut String, model: &Model) {
     });
     for chain in paths {
         let _ = writeln!(out, "  - path_name: {}\n    node_chain:", quoted(&chain.id));
-        // Callbacks of one node that follow one another (into a synchroniser) are one step.
-        let mut steps: Vec<(&str, Option<&str>, Option<&str>)> = Vec::new();
-        for (i, id) in chain.callbacks.iter().enumerate() {
-            let Some(c) = find(id) else { continue };
-            let publishes = chain.topics.get(i).map(String::as_str);
-            match steps.last_mut() {
-                Some(last) if last.0 == c.node => last.2 = publishes,
-                _ => {
-                    let takes = i.checked_sub(1).and_then(|i| chain.topics.get(i));
-                    steps.push((&c.node, takes.map(String::as_str), publishes));
-                }
-            }
-        }
+        let steps = steps(model, chain);
         let last = steps.len().saturating_sub(1);
         for (i, (node, takes, publishes)) in steps.iter().enumerate() {
             let publishes = if i == last { None } else { *publishes };
@@ -129,6 +117,29 @@ fn named_paths(out: &mut String, model: &Model) {
     }
 }
 
+/// A node on a chain's way, with the topics that it takes and publishes.
+type Step<'a> = (&'a str, Option<&'a str>, Option<&'a str>);
+
+/// The nodes of a chain. Callbacks of one node that follow one another (into a synchroniser) are
+/// one step.
+fn steps<'a>(model: &'a Model, chain: &'a Chain) -> Vec<Step<'a>> {
+    let mut steps: Vec<Step> = Vec::new();
+    for (i, id) in chain.callbacks.iter().enumerate() {
+        let Some(c) = model.callbacks.iter().find(|c| &c.id == id) else {
+            continue;
+        };
+        let publishes = chain.topics.get(i).map(String::as_str);
+        match steps.last_mut() {
+            Some(last) if last.0 == c.node => last.2 = publishes,
+            _ => {
+                let takes = i.checked_sub(1).and_then(|i| chain.topics.get(i));
+                steps.push((&c.node, takes.map(String::as_str), publishes));
+            }
+        }
+    }
+    steps
+}
+
 /// Opens a list, which in YAML must say so when it is empty.
 fn list(out: &mut String, key: &str, entries: &[String]) {
     if entries.is_empty() {
@@ -141,38 +152,64 @@ fn list(out: &mut String, key: &str, entries: &[String]) {
     }
 }
 
-fn write_node(out: &mut String, model: &Model, node: &str, all: &[&Callback]) {
-    let callbacks: Vec<&&Callback> = all.iter().filter(|c| is_known(c)).collect();
-    let names: Vec<String> = callbacks
-        .iter()
+/// A node: its callbacks, and what passes through them.
+fn write_node(out: &mut String, model: &Model, name: &str, all: &[&Callback]) {
+    let node = Node {
+        model,
+        all,
+        callbacks: all.iter().copied().filter(|c| is_known(c)).collect(),
+    };
+    let callbacks = node.callbacks.iter();
+    let names: String = callbacks
         .map(|c| format!("          - {}\n", quoted(&c.id)))
         .collect();
     let _ = writeln!(
         out,
         "  - node_name: {}\n    callback_groups:\n      - callback_group_type: mutually_exclusive\n        \
          callback_group_name: {}",
-        quoted(node),
-        quoted(&format!("{node}/callback_group_0"))
+        quoted(name),
+        quoted(&format!("{name}/callback_group_0"))
     );
     if names.is_empty() {
         out.push_str("        callback_names: []\n");
     } else {
-        let _ = write!(out, "        callback_names:\n{}", names.concat());
+        let _ = write!(out, "        callback_names:\n{names}");
+    }
+    list(out, "callbacks", &node.entries());
+    list(out, "variable_passings", &node.variable_passings());
+    let (publishes, contexts) = node.publishes();
+    list(out, "publishes", &publishes);
+    list(out, "subscribes", &node.subscribes());
+    list(out, "message_contexts", &contexts);
+}
+
+/// A node and its callbacks.
+struct Node<'a> {
+    model: &'a Model,
+    all: &'a [&'a Callback],
+    /// Those of the types that CARET knows.
+    callbacks: Vec<&'a Callback>,
+}
+
+impl<'a> Node<'a> {
+    fn find(&self, id: &str) -> Option<&'a Callback> {
+        self.callbacks.iter().copied().find(|c| c.id == id)
     }
 
-    // CARET tells callbacks apart by type, period or topic, symbol, and then by order.
-    let mut seen: BTreeMap<(CallbackType, Option<u64>, &str, &str), usize> = BTreeMap::new();
-    let entries: Vec<String> = callbacks
-        .iter()
-        .map(|c| {
+    /// CARET tells callbacks apart by type, period or topic, symbol, and then by order.
+    fn entries(&self) -> Vec<String> {
+        let mut alike: BTreeMap<(CallbackType, Option<u64>, &str, &str), usize> = BTreeMap::new();
+        let entry = |c: &&'a Callback| {
             let symbol = c.symbol.as_deref().unwrap_or(UNDEFINED);
             let timer = c.kind == CallbackType::Timer;
             let period = c.period_ns.filter(|_| timer);
-            let order = seen.entry((c.kind, period, &c.input, symbol)).or_insert(0);
+            let order = alike.entry((c.kind, period, &c.input, symbol)).or_insert(0);
             let (kind, what) = if timer {
-                ("timer_callback", format!("period_ns: {}", period.unwrap_or(0)))
+                let period = period.unwrap_or(0);
+                ("timer_callback", format!("period_ns: {period}"))
             } else {
-                ("subscription_callback", format!("topic_name: {}", quoted(&c.input)))
+                let topic = quoted(&c.input);
+                ("subscription_callback", format!("topic_name: {topic}"))
             };
             let entry = format!(
                 "      - callback_name: {}\n        callback_type: {kind}\n        symbol: {}\n        \
@@ -182,94 +219,105 @@ fn write_node(out: &mut String, model: &Model, node: &str, all: &[&Callback]) {
             );
             *order += 1;
             entry
-        })
-        .collect();
-    list(out, "callbacks", &entries);
+        };
+        self.callbacks.iter().map(entry).collect()
+    }
 
-    let id_of = |id: &str| callbacks.iter().find(|c| c.id == id);
-    let passings: Vec<String> = model
-        .edges
-        .iter()
-        .filter(|e| e.assumed && id_of(&e.from).is_some() && id_of(&e.to).is_some())
-        .map(|e| {
+    /// Data that passes through memory, as the user stated with links.
+    fn variable_passings(&self) -> Vec<String> {
+        let within = |e: &&Edge| self.find(&e.from).is_some() && self.find(&e.to).is_some();
+        let passing = |e: &Edge| {
             format!(
                 "      - callback_name_write: {}\n        callback_name_read: {}\n",
                 quoted(&e.from),
                 quoted(&e.to)
             )
-        })
-        .collect();
-    list(out, "variable_passings", &passings);
-
-    // What a synchroniser publishes is published by the callbacks that feed it.
-    let mut publishers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    let mut contexts: BTreeSet<(&str, &str, &str)> = BTreeSet::new();
-    for c in all {
-        for topic in c.outputs.iter().map(String::as_str) {
-            let feeding: Vec<&str> = if c.kind == CallbackType::Sync {
-                let inputs = model.junctions.iter().filter(|j| j.callback == c.id);
-                inputs
-                    .flat_map(|j| j.inputs.iter().map(String::as_str))
-                    .collect()
-            } else {
-                vec![c.id.as_str()]
-            };
-            for callback in feeding.iter().filter_map(|id| id_of(id)) {
-                publishers.entry(topic).or_default().insert(&callback.id);
-                if callback.kind == CallbackType::Subscription {
-                    let kind = if c.kind == CallbackType::Sync {
-                        "use_latest_message"
-                    } else {
-                        "callback_chain"
-                    };
-                    // A pair has one context; the synchroniser's is the truer one.
-                    let pair = |k| (callback.input.as_str(), topic, k);
-                    if kind == "use_latest_message" {
-                        contexts.remove(&pair("callback_chain"));
-                        contexts.insert(pair(kind));
-                    } else if !contexts.contains(&pair("use_latest_message")) {
-                        contexts.insert(pair(kind));
-                    }
-                }
-            }
-        }
+        };
+        let linked = self.model.edges.iter().filter(|e| e.assumed);
+        linked.filter(within).map(passing).collect()
     }
-    let entries: Vec<String> = publishers
-        .iter()
-        .map(|(topic, ids)| {
-            let ids: String = ids
-                .iter()
-                .map(|id| format!("          - {}\n", quoted(id)))
-                .collect();
-            format!(
-                "      - topic_name: {}\n        callback_names:\n{ids}",
-                quoted(topic)
-            )
-        })
-        .collect();
-    list(out, "publishes", &entries);
-    let entries: Vec<String> = callbacks
-        .iter()
-        .filter(|c| c.kind == CallbackType::Subscription)
-        .map(|c| {
+
+    fn subscribes(&self) -> Vec<String> {
+        let entry = |c: &&Callback| {
             format!(
                 "      - topic_name: {}\n        callback_name: {}\n",
                 quoted(&c.input),
                 quoted(&c.id)
             )
-        })
-        .collect();
-    list(out, "subscribes", &entries);
-    let entries: Vec<String> = contexts
-        .iter()
-        .map(|(takes, publishes, kind)| {
+        };
+        let mut subscriptions = self.callbacks.clone();
+        subscriptions.retain(|c| c.kind == CallbackType::Subscription);
+        subscriptions.iter().map(entry).collect()
+    }
+
+    /// Which callbacks publish each topic, and how each topic comes from a subscription's.
+    fn publishes(&self) -> (Vec<String>, Vec<String>) {
+        let mut publishers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        let mut contexts: BTreeMap<(&str, &str), Context> = BTreeMap::new();
+        for c in self.all {
+            let (feeding, context) = self.feeding(c);
+            for topic in c.outputs.iter().map(String::as_str) {
+                for callback in feeding.iter().filter_map(|id| self.find(id)) {
+                    publishers.entry(topic).or_default().insert(&callback.id);
+                    if callback.kind == CallbackType::Subscription {
+                        // A pair has one context; the synchroniser's is the truer one.
+                        let pair = contexts.entry((&callback.input, topic));
+                        let known = pair.or_insert(context);
+                        *known = context.max(*known);
+                    }
+                }
+            }
+        }
+        let publishes = publishers.into_iter().map(published).collect();
+        let context = |((takes, publishes), context): ((&str, &str), Context)| {
             format!(
-                "      - context_type: {kind}\n        subscription_topic_name: {}\n        \
+                "      - context_type: {}\n        subscription_topic_name: {}\n        \
                  publisher_topic_name: {}\n",
+                context.name(),
                 quoted(takes),
                 quoted(publishes)
             )
-        })
-        .collect();
-    list(out, "message_contexts", &entries);
+        };
+        (publishes, contexts.into_iter().map(context).collect())
+    }
+
+    /// The callbacks that publish what `c` does. A synchroniser's topics are published by the
+    /// callbacks that feed it.
+    fn feeding(&self, c: &'a Callback) -> (Vec<&'a str>, Context) {
+        if c.kind != CallbackType::Sync {
+            return (vec![&c.id], Context::Chain);
+        }
+        let junctions = self.model.junctions.iter().filter(|j| j.callback == c.id);
+        let inputs = junctions.flat_map(|j| j.inputs.iter().map(String::as_str));
+        (inputs.collect(), Context::Latest)
+    }
+}
+
+/// The entry of a published topic.
+fn published((topic, ids): (&str, BTreeSet<&str>)) -> String {
+    let id = |id: &&str| format!("          - {}\n", quoted(id));
+    let ids: String = ids.iter().map(id).collect();
+    format!(
+        "      - topic_name: {}\n        callback_names:\n{ids}",
+        quoted(topic)
+    )
+}
+
+/// How a published message comes from a taken one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Context {
+    /// The callback that takes it publishes.
+    Chain,
+    /// A synchroniser uses the latest messages.
+    Latest,
+}
+
+impl Context {
+    /// CARET's name.
+    fn name(self) -> &'static str {
+        match self {
+            Context::Chain => "callback_chain",
+            Context::Latest => "use_latest_message",
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::svg::type_name;
 use crate::layout::captions;
-use crate::schema::{CallbackType, JunctionKind, Model};
+use crate::schema::{CallbackType, Edge, Junction, JunctionKind, Model};
 use crate::text::{duration, visible};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -40,62 +40,65 @@ pub fn dot(model: &Model) -> String {
             quoted(&[node.to_string()])
         );
         for &i in callbacks {
-            let c = &model.callbacks[i];
-            if c.kind == CallbackType::Sync {
-                let tooltip = quoted(std::slice::from_ref(&c.id));
-                let _ = writeln!(
-                    out,
-                    "    c{i} [shape=circle, style=solid, label=\"&amp;\", tooltip={tooltip}];"
-                );
-                continue;
-            }
-            let (caption, figures) = captions(c);
-            let or = model
-                .junctions
-                .iter()
-                .any(|j| j.callback == c.id && j.kind == JunctionKind::Or);
-            let first = format!("{}{}", if or { "OR  " } else { "" }, type_name(c.kind));
-            let lines = match c.kind {
-                CallbackType::Timer => vec![caption, figures],
-                _ => vec![first, caption, figures],
-            };
-            let tooltip = quoted(std::slice::from_ref(&c.id));
-            let _ = writeln!(
-                out,
-                "    c{i} [label={}, tooltip={tooltip}];",
-                quoted(&lines)
-            );
+            vertex(&mut out, model, i);
         }
         out.push_str("  }\n");
     }
-    let index: BTreeMap<&str, usize> = model
-        .callbacks
-        .iter()
-        .enumerate()
-        .map(|(i, c)| (c.id.as_str(), i))
-        .collect();
+    let callbacks = model.callbacks.iter().enumerate();
+    let index: BTreeMap<&str, usize> = callbacks.map(|(i, c)| (c.id.as_str(), i)).collect();
     for e in &model.edges {
-        let (Some(from), Some(to)) = (index.get(e.from.as_str()), index.get(e.to.as_str())) else {
-            continue;
-        };
-        let l = &e.figures.latency_ns;
-        let median = if l.count() > 0 {
-            duration(l.quantile(0.5) as f64)
-        } else {
-            String::new()
-        };
-        let lost = if e.figures.lost > 0 {
-            format!("{} lost", e.figures.lost)
-        } else {
-            String::new()
-        };
-        let _ = writeln!(
-            out,
-            "  c{from} -> c{to} [label={}{}];",
-            quoted(&[e.topic.clone(), median, lost]),
-            if e.assumed { ", style=dashed" } else { "" }
-        );
+        if let (Some(from), Some(to)) = (index.get(e.from.as_str()), index.get(e.to.as_str())) {
+            let _ = write!(out, "  c{from} -> c{to} ");
+            edge(&mut out, e);
+        }
     }
     out.push_str("}\n");
     out
+}
+
+/// A callback as a box, a synchroniser as a circle.
+fn vertex(out: &mut String, model: &Model, i: usize) {
+    let c = &model.callbacks[i];
+    let tooltip = quoted(std::slice::from_ref(&c.id));
+    if c.kind == CallbackType::Sync {
+        let _ = writeln!(
+            out,
+            "    c{i} [shape=circle, style=solid, label=\"&amp;\", tooltip={tooltip}];"
+        );
+        return;
+    }
+    let (caption, figures) = captions(c);
+    let is_or = |j: &Junction| j.callback == c.id && j.kind == JunctionKind::Or;
+    let or = match model.junctions.iter().any(is_or) {
+        true => "OR  ",
+        false => "",
+    };
+    let lines = match c.kind {
+        CallbackType::Timer => vec![caption, figures],
+        kind => vec![format!("{or}{}", type_name(kind)), caption, figures],
+    };
+    let _ = writeln!(
+        out,
+        "    c{i} [label={}, tooltip={tooltip}];",
+        quoted(&lines)
+    );
+}
+
+/// An edge's label: topic, median latency and losses.
+fn edge(out: &mut String, e: &Edge) {
+    let l = &e.figures.latency_ns;
+    let median = match l.count() {
+        0 => String::new(),
+        _ => duration(l.quantile(0.5) as f64),
+    };
+    let lost = match e.figures.lost {
+        0 => String::new(),
+        n => format!("{n} lost"),
+    };
+    let _ = writeln!(
+        out,
+        "[label={}{}];",
+        quoted(&[e.topic.clone(), median, lost]),
+        if e.assumed { ", style=dashed" } else { "" }
+    );
 }

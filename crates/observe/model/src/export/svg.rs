@@ -1,7 +1,8 @@
 //! The graph as a picture: SVG that stands alone, or as a part of a report.
 
 use crate::layout::{
-    captions, fit_text, layout, CallbackBox, Layout, Net, LABEL_FONT, PAD, TITLE_BOLD, TITLE_HEIGHT,
+    captions, fit_text, layout, CallbackBox, Layout, Net, Rect, LABEL_FONT, PAD, TITLE_BOLD,
+    TITLE_HEIGHT,
 };
 use crate::schema::{Callback, CallbackType, Edge, JunctionKind, Model};
 use crate::text::{duration, percent, visible, xml};
@@ -211,8 +212,6 @@ fn draw_callback(out: &mut String, model: &Model, cell: &CallbackBox) {
     let Some(callback) = model.callbacks.get(cell.callback) else {
         return;
     };
-    let r = cell.rect;
-    let kind = type_name(callback.kind);
     let _ = write!(
         out,
         "<g class=\"callback c{}\"><title>{}</title>",
@@ -220,16 +219,28 @@ fn draw_callback(out: &mut String, model: &Model, cell: &CallbackBox) {
         title(&callback_title(callback))
     );
     if callback.kind == CallbackType::Sync {
-        let (cx, cy) = (r.x + r.w / 2.0, r.y + r.h / 2.0);
-        let _ = writeln!(
-            out,
-            "<circle class=\"sync\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"{:.1}\"/>\
-             <text class=\"sign\" x=\"{cx:.1}\" y=\"{:.1}\" font-size=\"15\">&amp;</text></g>",
-            r.w / 2.0 - 1.0,
-            cy + 5.3
-        );
-        return;
+        draw_sync(out, cell.rect);
+    } else {
+        draw_cell(out, callback, cell);
     }
+    out.push_str("</g>\n");
+}
+
+/// A synchroniser's circle.
+fn draw_sync(out: &mut String, r: Rect) {
+    let (cx, cy) = (r.x + r.w / 2.0, r.y + r.h / 2.0);
+    let _ = write!(
+        out,
+        "<circle class=\"sync\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"{:.1}\"/>\
+         <text class=\"sign\" x=\"{cx:.1}\" y=\"{:.1}\" font-size=\"15\">&amp;</text>",
+        r.w / 2.0 - 1.0,
+        cy + 5.3
+    );
+}
+
+/// A callback's box: its type as a colour, what it waits for, its figures, its junction.
+fn draw_cell(out: &mut String, callback: &Callback, cell: &CallbackBox) {
+    let r = cell.rect;
     let (caption, figures) = captions(callback);
     let middle = r.y + r.h / 2.0;
     let text_x = r.x + if cell.junction.is_some() { 19.0 } else { 11.0 };
@@ -237,12 +248,13 @@ fn draw_callback(out: &mut String, model: &Model, cell: &CallbackBox) {
     let _ = write!(
         out,
         "<rect class=\"cell\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"3\"/>\
-         <rect class=\"{kind}\" x=\"{:.1}\" y=\"{:.1}\" width=\"4\" height=\"{:.1}\" rx=\"1.5\"/>\
+         <rect class=\"{}\" x=\"{:.1}\" y=\"{:.1}\" width=\"4\" height=\"{:.1}\" rx=\"1.5\"/>\
          <text class=\"name\" x=\"{text_x:.1}\" y=\"{:.1}\">{}</text>",
         r.x + 0.5,
         r.y + 0.5,
         r.w - 1.0,
         r.h - 1.0,
+        type_name(callback.kind),
         r.x + 0.5,
         r.y + 0.5,
         r.h - 1.0,
@@ -271,5 +283,4 @@ fn draw_callback(out: &mut String, model: &Model, cell: &CallbackBox) {
             middle + 2.9
         );
     }
-    out.push_str("</g>\n");
 }

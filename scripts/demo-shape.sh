@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From nothing to shaped on the parking demo: ./dev demo shape [--duration S] [-o DIR]
+# Records, models, plans and shapes the parking demo: ./dev demo shape [--duration S] [-o DIR]
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 onbeat=$PWD/target/release/onbeat
@@ -36,7 +36,7 @@ say "2. Its timing model"
 say "3. A plan for the chain from the rear lidar to the pose: one latency"
 plan=(--chain "/lidar_rear/..p2d_ndt" -o "$out/plan.yaml")
 if ! "$onbeat" plan "$out/model.json" "${plan[@]}" --strategy bands --bands 1; then
-  # On a busy machine the chain waits for others; under a plan it will not.
+  # On a busy machine the chain waits for other programs; under a plan it does not.
   say "   Measured again at a real-time priority"
   "$onbeat" plan "$out/model.json" "${plan[@]}" --strategy fifo
   rm -rf "$out/trace"
@@ -46,7 +46,7 @@ if ! "$onbeat" plan "$out/model.json" "${plan[@]}" --strategy bands --bands 1; t
   "$onbeat" plan "$out/model.json" "${plan[@]}" --strategy bands --bands 1
 fi
 
-say "4. The demo under the plan for $duration s, held against its promises"
+say "4. The demo under the plan for $duration s, checked against its promises"
 code=0
 "${before[@]}" "$onbeat" shape "$out/plan.yaml" --verify "${duration}s" --samples "$out/latency.csv" -- \
   "${app[@]}" --duration $((duration + 60)) || code=$?

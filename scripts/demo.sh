@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The whole way on the parking demo: record it, model it, look at it. ./dev demo [--duration S] [-o DIR]
+# From a recording to a report on the parking demo: record it, model it, show it. ./dev demo [--duration S] [-o DIR]
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 onbeat=$PWD/target/release/onbeat
@@ -33,7 +33,7 @@ else
     "$env/bin/python" demos/parking/run.py --duration "$duration" || code=$?
 fi
 if [ ! -e "$trace" ] && { [ "$code" = 0 ] || [ "$code" = 4 ]; }; then
-  # What refused has said in one line why.
+  # onbeat has printed the reason in one line.
   say "No recording here: going on with the one that ships with the project"
   trace=demos/recorded/parking
 elif [ "$code" != 0 ]; then

@@ -31,7 +31,7 @@ def main():
             publisher.publish(String(data=f"{number} {time.monotonic_ns()} "))
             number += 1
     except (KeyboardInterrupt, RCLError):
-        # Told to end, perhaps just before it published.
+        # SIGINT or SIGTERM, perhaps just before a publication.
         pass
     finally:
         node.destroy_node()

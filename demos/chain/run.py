@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A chain of ROS 2 nodes, or a graph of them, with execution times as they are asked for.
+"""A chain or a graph of ROS 2 nodes whose execution times are chosen on the command line.
 
-Starts one process per callback, and one or more that interfere: run.py chain, run.py dag; or nodes that
-interfere beside another application: run.py beside --interference 2 -- COMMAND. What stands after
---ros-args goes to every node of the chain or graph. Prints what the application measured of itself: latency from the start of the first
-callback to the publication of the last.
+run.py chain and run.py dag start one process per callback, and on request nodes that interfere.
+run.py beside --interference 2 -- COMMAND runs such nodes beside another application. Everything after
+--ros-args goes to every node of the chain or graph. At the end it prints the latency that the
+application measured: from the start of the first callback to the publication of the last.
 """
 
 import argparse
@@ -29,7 +29,7 @@ DAG = [(0, [], 40, 0), (2, [0], 60, 0), (3, [0], 50, 1), (4, [0], 70, 1), (5, [2
 
 
 class Stopped(Exception):
-    """Somebody asked us to end."""
+    """SIGINT or SIGTERM has come."""
 
 
 def chain(args):
@@ -76,7 +76,7 @@ def pinned(words, cpu):
 
 
 def ignore():
-    """From here on only our children are ended: nothing may keep us from it."""
+    """Ignores signals from here on: nothing may interrupt the end of our children."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
@@ -174,7 +174,7 @@ def main():
         log = os.path.join(work, "log.csv")
         ended = None
         try:
-            # The source last: what it publishes shall have takers.
+            # The source starts last: its items shall find their subscribers.
             for name, words, cpu in reversed(stages):
                 program = [sys.executable, EVENTS] if name == "sensor" else [args.stage]
                 words = [*program, *words, "--seed", str(args.seed)]

@@ -105,7 +105,7 @@ static void take(struct Stage *stage, int input) {
       bool all = true;
       for (int i = 0; i < stage->inputs; i++) {
         all = all && stage->latest[i].number == item.number;
-        // Of several ways from one source, the start is the same.
+        // Several paths from one source have the same start.
         if (stage->latest[i].start_ns < item.start_ns) item.start_ns = stage->latest[i].start_ns;
       }
       if (all) execute(stage, item);

@@ -13,7 +13,7 @@ from sensor_msgs.msg import PointCloud2
 class FilterTransform(Node):
     """Drops points that are too near, too far, on the car itself, or alone in the air."""
 
-    # A point stands if it has that many others within 0.1 m and a twentieth of its range.
+    # A point is kept if so many others lie within 0.1 m plus a twentieth of its range.
     NEIGHBOURS = 3
 
     def __init__(self):

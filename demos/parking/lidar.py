@@ -12,7 +12,7 @@ from std_msgs.msg import Header
 
 
 def wait_for_trigger(path):
-    """The time in a file, as soon as the file is there."""
+    """Waits for a file and returns the time that it contains."""
     while not os.path.exists(path):
         time.sleep(0.02)
     with open(path, encoding="utf-8") as file:
@@ -35,7 +35,7 @@ class Lidar(Node):
         self.frame_id = f"lidar_{side}"
         self.lidar = scene.Lidar(scene.boxes(), columns, seed=2 * seed + (side == "rear"))
         self.publisher = self.create_publisher(PointCloud2, "points_raw", 10)
-        # Lidars of one car scan together: first at the time that stands in the trigger file.
+        # All lidars of the car start at the time in the trigger file, so they scan together.
         self.start = wait_for_trigger(trigger) if trigger else time.time()
         time.sleep(max(0.0, self.start - time.time() - self.PERIOD))
         self.timer = self.create_timer(self.PERIOD, self.on_timer)

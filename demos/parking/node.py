@@ -5,7 +5,7 @@ from rclpy.executors import ExternalShutdownException
 
 
 def run(node_class):
-    """Spins a node until it is told to end."""
+    """Spins a node until SIGINT or SIGTERM."""
     rclpy.init()
     try:
         node = node_class()

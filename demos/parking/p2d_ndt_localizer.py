@@ -45,7 +45,7 @@ class P2dNdtLocalizer(Node):
         small_gicp.estimate_covariances(source, num_neighbors=10)
         stamp = stamp_ns(msg)
         elapsed = (stamp - self.stamp) / 1e9 if self.stamp else 0.0
-        guess = self.pose @ planar(*(self.speed * elapsed))  # it goes on moving as it did
+        guess = self.pose @ planar(*(self.speed * elapsed))  # assumes constant speed
         result = small_gicp.align(self.map, source, guess, max_correspondence_distance=1.5,
                                   max_iterations=30)
         if result.converged:

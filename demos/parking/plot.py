@@ -1,4 +1,4 @@
-"""Draws the parking lot from above with the true and the estimated way, as SVG."""
+"""Draws the parking lot from above with the true and the estimated path, as SVG."""
 
 import csv
 import os
@@ -36,12 +36,12 @@ def draw(path, log, start, duration):
     parts.append(line([(p.x, p.y) for p in true],
                       'fill="none" stroke="#f2b134" stroke-width="9" stroke-opacity="0.6"'))
     for t, x, y in poses:
-        way_in = t < duration / 2
+        inbound = t < duration / 2
         cx, cy = at(x, y).split(",")
-        # The way in as rings, the way out as dots, so that both show where they coincide.
-        look = ('r="5" fill="none" stroke="#c0392b" stroke-width="1.5"' if way_in
-                else 'r="2.4" fill="#1f618d"')
-        parts.append(f'<circle cx="{cx}" cy="{cy}" {look}/>')
+        # Rings on the way in, dots on the way out: both stay visible where they coincide.
+        shape = ('r="5" fill="none" stroke="#c0392b" stroke-width="1.5"' if inbound
+                 else 'r="2.4" fill="#1f618d"')
+        parts.append(f'<circle cx="{cx}" cy="{cy}" {shape}/>')
     parts.append(f'<text x="16" y="{height + 18:.0f}"><tspan fill="#d68910">way as driven</tspan>'
                  '  <tspan fill="#c0392b">estimated poses, in</tspan>  '
                  '<tspan fill="#1f618d">and out</tspan></text></svg>\n')

@@ -1,4 +1,4 @@
-"""Puts the front and the rear lidar's points together."""
+"""Merges the points of the front and the rear lidar."""
 
 import node
 import numpy as np
@@ -8,7 +8,7 @@ from sensor_msgs.msg import PointCloud2
 
 
 class PointCloudFusion(Node):
-    """Publishes one cloud for every pair of scans that were made together."""
+    """Publishes one cloud for every pair of scans that were taken together."""
 
     TOPICS = ("/lidar_front/points_filtered", "/lidar_rear/points_filtered")
     TOLERANCE_NS = 50_000_000
@@ -30,7 +30,7 @@ class PointCloudFusion(Node):
         if stamp_ns(self.waiting[newest]) - stamp_ns(self.waiting[oldest]) > self.TOLERANCE_NS:
             del self.waiting[oldest]  # its partner was lost
             return
-        # What comes out is as old as its oldest part.
+        # The merged cloud is as old as its older part.
         header = self.waiting[oldest].header
         fused = np.concatenate([to_numpy(self.waiting[t]) for t in self.TOPICS])
         self.waiting.clear()

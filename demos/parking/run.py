@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Autonomous valet parking, the localisation part: starts all nodes and judges the result.
 
-Each node is a process of its own. At the end the estimated poses are compared with where the car
-really was; exit code 0 says that all went well, 1 that something did not. What stands after
---ros-args (remappings, say) goes to every node.
+Each node is a process of its own. At the end the estimated poses are compared with the car's true
+ones: exit code 0 means that the estimate was good, 1 that it was not or that a node failed.
+Everything after --ros-args (remappings, for example) goes to every node.
 """
 
 import argparse
@@ -32,11 +32,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Stopped(Exception):
-    """Somebody asked us to end."""
+    """SIGINT or SIGTERM has come."""
 
 
 class Processes:
-    """The nodes' processes; ends them all in the end."""
+    """The nodes' processes."""
 
     def __init__(self, ros_args=()):
         self.running = {}
@@ -58,7 +58,7 @@ class Processes:
         return [name for name, process in self.running.items() if process.poll() is not None]
 
     def stop(self):
-        """Ends all; names of those that did not end well."""
+        """Ends all nodes; the names of those that failed."""
         for process in self.running.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
@@ -75,7 +75,7 @@ class Processes:
 
 
 def sleep_watching(processes, seconds):
-    """Sleeps, but not on when a node dies."""
+    """Sleeps; raises RuntimeError as soon as a node ends."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         dead = processes.dead()
@@ -98,7 +98,7 @@ def wait_until_connected(processes):
 
 
 def drive(args, log, work):
-    """Starts everything, lets the car drive, ends everything. Returns the drive's start time."""
+    """Runs one drive from start to end; the time at which it started."""
     map_file = os.path.join(work, "map.npy")
     np.save(map_file, scene.survey(scene.boxes()))
     start_pose = scene.Drive(args.duration).pose(0)
@@ -126,12 +126,12 @@ def drive(args, log, work):
     finally:
         failed = processes.stop()
     if failed:
-        raise RuntimeError("did not end well: " + ", ".join(failed))
+        raise RuntimeError("failed when they were stopped: " + ", ".join(failed))
     return start
 
 
 def judge(log, start, duration):
-    """Prints the pose error; true if the estimate held."""
+    """Prints the pose errors; whether the estimates were good."""
     truth, errors, turns, latencies = scene.Drive(duration), [], [], []
     with open(log, encoding="utf-8") as file:
         for row in csv.DictReader(file):
@@ -160,7 +160,7 @@ def main():
     parser.add_argument("--latency-log", metavar="FILE",
                         help="keep the localiser's log of poses and latencies (CSV)")
     parser.add_argument("--plot", metavar="FILE",
-                        help="draw the scene and the estimated way, seen from above (SVG)")
+                        help="draw the scene and the estimated path, seen from above (SVG)")
     words, ros_args = sys.argv[1:], []
     if "--ros-args" in words:
         at = words.index("--ros-args")

@@ -1,7 +1,6 @@
-"""The world of the demo: a parking lot with cars, the drive through it, and what lidars see there.
+"""The scene of the demo: a parking lot with cars, a drive through it, and simulated lidars.
 
-This stands in for a car, its sensors and the place they are in. The nodes that process the scans
-do not use it.
+It replaces a car, its sensors and its surroundings. The nodes that process the scans do not use it.
 """
 
 import math
@@ -79,7 +78,7 @@ class Drive:
         self.length = self.straight + self.arc + self.IN_SLOT
 
     def at_distance(self, s):
-        """Pose after so many metres of the way in."""
+        """Pose after `s` metres of the way in."""
         if s <= self.straight:
             return Pose(self.START_X + s, -1.0, 0.0)
         s -= self.straight
@@ -90,7 +89,7 @@ class Drive:
         return Pose(TARGET_SLOT_X, -1.0 + TURN_RADIUS + s - self.arc, math.pi / 2)
 
     def distance(self, t):
-        """Metres of the way in that are covered at time t: up, a stay, and down again."""
+        """Metres from the start at time `t`: they grow, stay, and shrink again."""
         part = min(max(t / self.duration, 0.0), 1.0)
         if part > 0.5:
             part = 1.0 - part
@@ -98,7 +97,7 @@ class Drive:
         return self.length * (progress - math.sin(2 * math.pi * progress) / (2 * math.pi))
 
     def pose(self, t):
-        """Pose t seconds after the start."""
+        """Pose `t` seconds after the start."""
         return self.at_distance(self.distance(t))
 
 
@@ -177,7 +176,7 @@ class Lidar:
 
 
 def survey(scene, step=1.0):
-    """A map of the scene: scans from along the way, put together; (n, 3) in the map's frame."""
+    """A map of the scene, merged from scans along the path: (n, 3) in the map's frame."""
     drive, lidar = Drive(1.0), Lidar(scene, 720, noise=0.01, seed=99)
     clouds = []
     for s in np.arange(0.0, drive.length, step):

@@ -1,4 +1,4 @@
-"""Thins a cloud out: one point for every cube of space."""
+"""Thins out a cloud: one point for every cube of space."""
 
 import node
 import numpy as np

@@ -25,7 +25,7 @@ def burn(milliseconds):
 
 
 class Part:
-    """One process of a case: a node, what it measures, and its end."""
+    """One process of a case: a node, its measurements, and its end."""
 
     def __init__(self, name):
         import rclpy
@@ -39,7 +39,7 @@ class Part:
         self.measured = truth.Measurements()
 
     def measure(self, start, vertex, function, *arguments):
-        """Runs the body of a callback that began at `start`, and notes what it took.
+        """Runs the body of a callback that began at `start` ns, and records what it took.
 
         The body gets the start time, and returns chains (start, path) that end with it.
         """
@@ -51,14 +51,14 @@ class Part:
             self.measured.complete(completes)
 
     def wait_for(self, ready):
-        """Waits until the others are there."""
+        """Waits until ready() is true, for 20 s at most."""
         deadline = time.monotonic() + 20
         while not ready() and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(0.3)
 
     def spin(self, raw, director=lambda: None):
-        """Spins until the launcher's stop file is there; a director runs beside it."""
+        """Spins until the launcher has written its stop file; a director runs in another thread."""
         import rclpy
         from rclpy.executors import ExternalShutdownException
 
@@ -81,7 +81,7 @@ class Part:
         truth.write_json(raw, self.measured.raw())
 
     def start_timer(self, timer):
-        """Lets a timer run that was created and cancelled."""
+        """Starts a timer that was created and cancelled."""
         timer.reset()
         self.executor.wake()
 
@@ -119,7 +119,7 @@ def publisher_part(args, name, topic, vertex, count=1, exec_ms=5.0, once=False, 
 
 
 def subscriber_part(args, name, inputs, depth=10, exec_ms=5.0, output=None, latched=False):
-    """A node with subscriptions; at their end they publish, or note the latency."""
+    """A node with subscriptions; when they end they publish, or record the latency."""
     from rclpy.qos import DurabilityPolicy, QoSProfile
     from std_msgs.msg import String
 
@@ -151,7 +151,7 @@ def subscriber_part(args, name, inputs, depth=10, exec_ms=5.0, output=None, latc
 
 # Each case: its processes as (name, seconds to wait before the next starts, function).
 def same_name(args):
-    """Two nodes of one name, told apart by creation order."""
+    """Two nodes of one name; the order of their creation distinguishes them."""
     timer = f"timer({truth_period(args)})"
     return [
         ("first", 2, lambda: publisher_part(args, "twin", "/a", f"/twin:{timer}")),
@@ -161,7 +161,7 @@ def same_name(args):
 
 
 def latched(args):
-    """The subscriber starts when the publication is long over."""
+    """The subscriber starts long after the publication."""
     timer = f"timer({truth_period(args)})"
     return [
         ("server", args.period / 1000 + 2, lambda: publisher_part(
@@ -190,7 +190,7 @@ def truth_period(args):
 
 
 def run_case(args, parts):
-    """Starts the processes of a case, ends them, and puts together what they measured."""
+    """Runs the processes of a case; their measurements, merged."""
     measured = truth.Measurements()
     with tempfile.TemporaryDirectory(prefix="syn-case-") as work:
         children = []

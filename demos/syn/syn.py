@@ -79,7 +79,7 @@ def burn(until_cpu_ns):
 
 
 class Execution:
-    """One execution of a callback, which began at `start`: burns the time it is given."""
+    """One execution of a callback that began at `start` ns: computes for the configured time."""
 
     def __init__(self, cb, start):
         self.cpu = time.thread_time_ns()
@@ -89,7 +89,7 @@ class Execution:
         burn(self.cpu + int(cb.exec_ms * 1e6))
 
     def end(self, measured, caller=None):
-        """Notes what the execution took; this is the last that a callback does."""
+        """Records what the execution took; a callback does this last."""
         cpu_ns = time.thread_time_ns() - self.cpu
         measured.executed(self.cb.name, caller, cpu_ns, time.monotonic_ns() - self.start)
         if self.completes:
@@ -121,7 +121,7 @@ class SynNode:
                 seconds = period_ms(graph.base_ms, cb) / 1000
                 timer = self.node.create_timer(
                     seconds, lambda cb=cb: self.on_timer(time.monotonic_ns(), cb))
-                timer.cancel()  # until every node is there
+                timer.cancel()  # until every node is connected
                 self.timers.append(timer)
             elif cb.kind == "subscription":
                 self.node.create_subscription(
@@ -137,7 +137,7 @@ class SynNode:
                     SetBool, cb.input, callback_group=group)
 
     def connected(self):
-        """Whether everything that this node talks to is there."""
+        """Whether every peer of this node is connected."""
         graph = self.graph
         for topic, publisher in self.publishers.items():
             if publisher.get_subscription_count() < len(graph.subscribers(topic)):
@@ -151,7 +151,7 @@ class SynNode:
         return all(client.service_is_ready() for name, client in self.clients.items()
                    if graph.service(graph.by_name[name]))
 
-    # Each callback is told when its first line ran.
+    # Each of these gets the time at which the first line of the callback ran.
 
     def on_timer(self, now, cb):
         run = Execution(cb, now)
@@ -169,7 +169,7 @@ class SynNode:
 
     def on_request(self, now, cb, request, response):
         run = Execution(cb, now)
-        # Which of the service's callers this is: the request's flag tells the first from others.
+        # The flag of the request says which caller it is: the first, or the second.
         callers = self.graph.callers(cb)
         response.success = True
         run.end(self.measured, callers[0] if request.data else callers[1])
@@ -223,7 +223,7 @@ class SynNode:
 
 
 def reach_barrier(directory, name):
-    """Waits until every process of the launcher has got here (or the launcher gave up)."""
+    """Waits until every process of the launcher is at this point, or the launcher has given up."""
     with open(os.path.join(directory, name), "w", encoding="utf-8"):
         pass
     while not os.path.exists(os.path.join(directory, "go")):
@@ -250,7 +250,7 @@ def run_nodes(args, names, graph):
             time.sleep(0.05)
         if args.barrier:
             reach_barrier(args.barrier, "+".join(names))
-        time.sleep(0.3)  # the other side may know of us a moment later than we of it
+        time.sleep(0.3)  # the other side may discover us a moment later than we it
         for node in nodes:
             for timer in node.timers:
                 timer.reset()
@@ -302,7 +302,7 @@ def write_table(path, table, base_ms):
 
 
 def wait_for(child, raw):
-    """Waits for a process to end, or to hang when it has left what it measured; did it?"""
+    """Waits until a process has ended, or hangs after it wrote its results; whether it wrote them."""
     written = None
     while child.poll() is None:
         if written is None and os.path.exists(raw):
@@ -375,7 +375,7 @@ def main():
         sys.exit(f"syn: no node {', '.join(unknown)}: there are {', '.join(NODES)}")
     graph = Graph(configured(args), 1000 / args.rate, names, args.namespace)
     os.environ.setdefault("ROS_DOMAIN_ID", truth.own_domain())
-    # Whatever hangs shows where, and does not hang for ever.
+    # A process that hangs prints where, and ends.
     faulthandler.dump_traceback_later(args.duration + (60 if args.raw else 90), exit=True)
     if args.raw:
         own, path = args.raw

@@ -1,4 +1,4 @@
-"""What a SYN process knows of itself, and how several processes' knowledge is put together."""
+"""Measurements of a SYN process about itself, and how those of several processes are merged."""
 
 import json
 import os
@@ -36,16 +36,18 @@ class Measurements:
         self.chains.setdefault(path, []).append(latency_ns)
 
     def complete(self, stamps):
-        """Chains (start in ns, path) end with the callback that runs, for which this is the last
-        that it does. The clock is read when all but the result is in place: what comes after is
-        the callback's too, and is not in the measure."""
+        """Chains (start in ns, path) end with the callback that runs and that does this last.
+
+        The clock is read when all but the result is in place: time after that is the callback's
+        too, and is not measured.
+        """
         chains = [(self.chains.setdefault(path, []), start) for start, path in stamps]
         now = time.monotonic_ns()
         for latencies, start in chains:
             latencies.append(now - start)
 
     def wait_until_quiet(self, seconds=1.5, at_most=15):
-        """Lets what is on its way arrive, also on a machine that is short of CPU."""
+        """Waits until no callback has run for a while, also on a machine that is short of CPU."""
         self.last = time.monotonic()
         deadline = self.last + at_most
         while time.monotonic() < min(self.last + seconds, deadline):

@@ -1,7 +1,7 @@
 """The wiring of SYN: which callbacks there are, what triggers them and what they trigger.
 
-This table is the application's own knowledge. The nodes are built from it, and so is the ground
-truth that a model is compared with; nothing here comes from a recording.
+The nodes are built from this table, and so is the ground truth that a model is compared with.
+Nothing in it comes from a recording.
 """
 
 from dataclasses import dataclass, field

@@ -59,19 +59,19 @@ class App {
 
   void spin() { executor_.spin(options_.threads); }
 
-  /// Waits for the other side, lets the timers run, and ends it all.
+  /// Waits until all is connected, runs the timers for the duration, and ends the executor.
   void direct() {
     auto deadline = monotonic_ns() + 20'000'000'000;
     while (!connected() && monotonic_ns() < deadline && !interrupted) pause_ms(50);
     std::ofstream(options_.barrier + "/" + name()).flush();
     while (access((options_.barrier + "/go").c_str(), F_OK) != 0 && !interrupted) pause_ms(10);
-    pause_ms(300);  // the other side may know of us a moment later than we of it
+    pause_ms(300);  // the other side may discover us a moment later than we it
     for (auto& timer : executor_.timers) check(rcl_timer_reset(&timer->handle), "starting a timer");
     executor_.wake();
     auto end = monotonic_ns() + static_cast<int64_t>(options_.duration * 1e9);
     while (monotonic_ns() < end && !interrupted) pause_ms(10);
     for (auto& timer : executor_.timers) check(rcl_timer_cancel(&timer->handle), "ending a timer");
-    // What is on its way arrives, also on a machine that is short of CPU.
+    // Items in flight arrive, also on a machine that is short of CPU.
     auto cancelled = monotonic_ns();
     while (monotonic_ns() < std::min(std::max(measured.last_ns.load(), cancelled) + 1'500'000'000,
                                      cancelled + 15'000'000'000))

@@ -1,10 +1,15 @@
 //! Writes a trace directory: blocks into segments, and the manifest beside them.
+mod error;
+mod retained;
+
+pub use error::{TraceCreateError, TraceWriteError};
+
 use crate::block::{Encoder, MAX_EVENTS};
-use crate::event::{Event, EventKind, Name};
+use crate::event::{Event, Name};
 use crate::manifest::{self, Manifest, State};
 use crate::segment::{self, Content, FileHeader};
 use crate::table::{self, FieldSink};
-use std::collections::{HashSet, VecDeque};
+use retained::Retained;
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher};
 use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
@@ -42,73 +47,6 @@ impl Default for WriterOptions {
     }
 }
 
-/// Why a trace could not be begun.
-#[derive(Debug, thiserror::Error)]
-pub enum TraceCreateError {
-    /// The directory could not be made.
-    #[error("cannot create the trace directory {}: {source}; choose another with -o", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// There is a trace already.
-    #[error("{} already holds a trace; choose another directory with -o, or remove it", path.display())]
-    Exists {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// A file could not be written.
-    #[error("{0}")]
-    Write(#[from] TraceWriteError),
-}
-
-/// Why a trace could not be continued. What was written before stays readable.
-#[derive(Debug, thiserror::Error)]
-pub enum TraceWriteError {
-    /// No room.
-    #[error("cannot write {}: no space left ({source}); {lost_events} events were not stored, all before them are readable; free space, or record to another disk with -o", path.display())]
-    DiskFull {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-        /// How many events were in the block that could not be stored.
-        lost_events: u64,
-    },
-    /// Anything else.
-    #[error("cannot write {}: {source}; {lost_events} events were not stored, all before them are readable; check the disk", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-        /// How many events were in the block that could not be stored.
-        lost_events: u64,
-    },
-}
-
-impl TraceWriteError {
-    fn new(path: &Path, source: io::Error, lost_events: u64) -> Self {
-        let path = path.to_path_buf();
-        match source.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
-                TraceWriteError::DiskFull {
-                    path,
-                    source,
-                    lost_events,
-                }
-            }
-            _ => TraceWriteError::Io {
-                path,
-                source,
-                lost_events,
-            },
-        }
-    }
-}
-
 /// A segment that has been begun.
 struct Segment {
     number: u32,
@@ -125,26 +63,32 @@ pub struct Writer {
     id: [u8; 16],
     segment: Option<Segment>,
     next_segment: u32,
-    pending: Vec<Event>,
-    pending_bytes: usize,
-    sorted: bool,
-    latest_ns: u64,
+    pending: Pending,
     encoder: Encoder,
     block: Vec<u8>,
-    sequence: u64,
+    written: Written,
+    /// Only of a flight recorder.
+    retained: Option<Retained>,
+}
+
+/// The events of the block that is being collected.
+struct Pending {
+    events: Vec<Event>,
+    /// Estimated length before compression.
+    bytes: usize,
+    /// Whether the events are in the order of their time.
+    sorted: bool,
+    /// Time of the latest event so far, in this block or before.
+    latest_ns: u64,
+}
+
+/// Counters of what was written.
+#[derive(Default)]
+struct Written {
+    blocks: u64,
     events: u64,
     bytes: u64,
     out_of_order: u64,
-    kept: Option<Kept>,
-}
-
-/// What a flight recorder remembers, to be able to delete segments.
-#[derive(Default)]
-struct Kept {
-    /// The initialisation events of the segments that exist.
-    live: VecDeque<(u32, Vec<Event>)>,
-    /// Those of deleted segments, for what still exists.
-    past: Vec<Event>,
 }
 
 impl Writer {
@@ -166,17 +110,16 @@ impl Writer {
             id: options.id.unwrap_or_else(random_id),
             segment: None,
             next_segment: 0,
-            pending: Vec::new(),
-            pending_bytes: 0,
-            sorted: true,
-            latest_ns: 0,
+            pending: Pending {
+                events: Vec::new(),
+                bytes: 0,
+                sorted: true,
+                latest_ns: 0,
+            },
             encoder: Encoder::new(options.level),
             block: Vec::new(),
-            sequence: 0,
-            events: 0,
-            bytes: 0,
-            out_of_order: 0,
-            kept: options.max_segments.map(|_| Kept::default()),
+            written: Written::default(),
+            retained: options.max_segments.map(|_| Retained::default()),
             options,
         };
         writer.write_manifest(&Manifest::default())?;
@@ -194,19 +137,19 @@ impl Writer {
     /// Adds an event. Events come in the order of their time; stragglers are sorted in as far as
     /// they belong to the block that is not written yet or the one before, and counted.
     pub fn push(&mut self, event: &Event) -> Result<(), TraceWriteError> {
-        if event.time_ns < self.latest_ns {
-            self.out_of_order += 1;
-            self.sorted = false;
+        if event.time_ns < self.pending.latest_ns {
+            self.written.out_of_order += 1;
+            self.pending.sorted = false;
         } else {
-            self.latest_ns = event.time_ns;
+            self.pending.latest_ns = event.time_ns;
         }
         let mut names = NameBytes::default();
         table::put(&event.kind, &mut names);
-        self.pending_bytes += EVENT_BYTES + names.0;
-        self.pending.push(event.clone());
+        self.pending.bytes += EVENT_BYTES + names.0;
+        self.pending.events.push(event.clone());
         // The upper limits keep a block below what readers refuse.
-        let full = self.pending_bytes >= self.options.block_bytes.min(4 << 20)
-            || self.pending.len() >= MAX_EVENTS / 2;
+        let full = self.pending.bytes >= self.options.block_bytes.min(4 << 20)
+            || self.pending.events.len() >= MAX_EVENTS / 2;
         if full {
             self.flush()?;
         }
@@ -215,41 +158,42 @@ impl Writer {
 
     /// Ends the block: what was pushed can be read even if the writer is killed now.
     pub fn flush(&mut self) -> Result<(), TraceWriteError> {
-        if self.pending.is_empty() {
+        if self.pending.events.is_empty() {
             return Ok(());
         }
-        let mut events = std::mem::take(&mut self.pending);
-        self.pending_bytes = 0;
-        if !std::mem::replace(&mut self.sorted, true) {
+        let mut events = std::mem::take(&mut self.pending.events);
+        self.pending.bytes = 0;
+        if !std::mem::replace(&mut self.pending.sorted, true) {
             events.sort_by_key(|e| e.time_ns);
         }
         self.block.clear();
-        self.encoder.encode(&events, self.sequence, &mut self.block);
+        self.encoder
+            .encode(&events, self.written.blocks, &mut self.block);
         let count = events.len() as u64;
         self.write_block()
             .map_err(|(path, source)| TraceWriteError::new(&path, source, count))?;
-        self.events += count;
-        if let (Some(kept), Some(segment)) = (&mut self.kept, &self.segment) {
-            kept.note(segment.number, &events);
+        self.written.events += count;
+        if let (Some(retained), Some(segment)) = (&mut self.retained, &self.segment) {
+            retained.note(segment.number, &events);
         }
         events.clear();
-        self.pending = events;
+        self.pending.events = events;
         Ok(())
     }
 
     /// Bytes written to segments so far.
     pub fn bytes_written(&self) -> u64 {
-        self.bytes
+        self.written.bytes
     }
 
     /// Events written to segments so far (not those still to be flushed).
     pub fn events_written(&self) -> u64 {
-        self.events
+        self.written.events
     }
 
     /// Events that came later than a younger one.
     pub fn out_of_order(&self) -> u64 {
-        self.out_of_order
+        self.written.out_of_order
     }
 
     /// Replaces the manifest, with the state *recording*.
@@ -272,9 +216,9 @@ impl Writer {
         manifest.schema = manifest::SCHEMA.to_string();
         manifest.id = self.id();
         manifest.state = state;
-        manifest.events = self.events;
-        manifest.bytes = self.bytes;
-        manifest.out_of_order = self.out_of_order;
+        manifest.events = self.written.events;
+        manifest.bytes = self.written.bytes;
+        manifest.out_of_order = self.written.out_of_order;
         let saved = manifest.save(&self.dir);
         saved.map_err(|e| TraceWriteError::new(&self.dir.join(manifest::FILE), e, 0))
     }
@@ -302,8 +246,8 @@ impl Writer {
             return Err((segment.path.clone(), error));
         }
         segment.length += length;
-        self.bytes += length;
-        self.sequence += 1;
+        self.written.bytes += length;
+        self.written.blocks += 1;
         Ok(())
     }
 
@@ -326,29 +270,30 @@ impl Writer {
             file,
             length: segment::HEADER_LEN as u64,
         });
-        self.bytes += segment::HEADER_LEN as u64;
+        self.written.bytes += segment::HEADER_LEN as u64;
         self.next_segment = number + 1;
-        if let Some(kept) = &mut self.kept {
-            kept.live.push_back((number, Vec::new()));
+        if let Some(retained) = &mut self.retained {
+            retained.live.push_back((number, Vec::new()));
         }
         self.delete_oldest()
     }
 
     fn delete_oldest(&mut self) -> Result<(), (PathBuf, io::Error)> {
-        let (Some(mut kept), Some(max)) = (self.kept.take(), self.options.max_segments) else {
+        let (Some(mut retained), Some(max)) = (self.retained.take(), self.options.max_segments)
+        else {
             return Ok(());
         };
         let mut result = Ok(());
-        while kept.live.len() > max.max(1) {
-            let Some((number, events)) = kept.live.pop_front() else {
+        while retained.live.len() > max.max(1) {
+            let Some((number, events)) = retained.live.pop_front() else {
                 break;
             };
-            kept.forget(events);
+            retained.take_over(events);
             // First the events that must stay, under a name that replaces the old file at once;
             // it says itself which segments it stands for, so that a crash here loses and
             // doubles nothing.
-            kept.past.sort_by_key(|e| e.time_ns);
-            result = self.save_init(&kept.past, number + 1).and_then(|()| {
+            retained.past.sort_by_key(|e| e.time_ns);
+            result = self.save_init(&retained.past, number + 1).and_then(|()| {
                 let path = segment::path(&self.dir, number);
                 match std::fs::remove_file(&path) {
                     Err(error) if error.kind() != ErrorKind::NotFound => Err((path, error)),
@@ -357,11 +302,11 @@ impl Writer {
             });
             if result.is_err() {
                 // To be tried again; its events are taken over already.
-                kept.live.push_front((number, Vec::new()));
+                retained.live.push_front((number, Vec::new()));
                 break;
             }
         }
-        self.kept = Some(kept);
+        self.retained = Some(retained);
         result
     }
 
@@ -399,116 +344,6 @@ impl Drop for Writer {
         // the manifest stays at *recording*.
         let _ = self.flush();
     }
-}
-
-impl Kept {
-    /// Notes what must outlive the segment that these events went into.
-    fn note(&mut self, segment: u32, events: &[Event]) {
-        let Some((number, kept)) = self.live.back_mut() else {
-            return;
-        };
-        debug_assert_eq!(*number, segment);
-        kept.extend(events.iter().filter(|e| table::is_state(&e.kind)).cloned());
-    }
-
-    /// Takes over the events of a deleted segment, and drops those of ended threads and processes.
-    fn forget(&mut self, events: Vec<Event>) {
-        for event in events {
-            match event.kind {
-                EventKind::Exit if event.pid == event.tid => {
-                    self.past.retain(|e| e.pid != event.pid);
-                }
-                EventKind::Exit => self.past.retain(|e| e.tid != event.tid || !of_thread(e)),
-                EventKind::HandleFini { handle } => {
-                    let its = |e: &Event| e.pid == event.pid && subject(e).0 == handle && of_rcl(e);
-                    self.past.retain(|e| !its(e));
-                }
-                EventKind::ClockOffset { .. } => {
-                    self.past
-                        .retain(|e| !matches!(e.kind, EventKind::ClockOffset { .. }));
-                    self.past.push(event);
-                }
-                _ => self.past.push(event),
-            }
-        }
-        self.past = newest(std::mem::take(&mut self.past));
-    }
-}
-
-/// Of all that describe the same thing the last one: programs that make a timer for each wait describe
-/// them by the million, at few addresses.
-fn newest(events: Vec<Event>) -> Vec<Event> {
-    let mut seen = HashSet::new();
-    let mut kept: Vec<Event> = events
-        .into_iter()
-        .rev()
-        .filter(|event| seen.insert((event.pid, table::code(&event.kind), subject(event))))
-        .collect();
-    kept.reverse();
-    kept
-}
-
-/// What an event describes, within its process and among those of its kind.
-fn subject(event: &Event) -> (u64, u64) {
-    use EventKind::*;
-    match event.kind {
-        NodeInit { node: a, .. }
-        | PublisherInit { publisher: a, .. }
-        | SubscriptionInit {
-            subscription: a, ..
-        }
-        | ServiceInit { service: a, .. }
-        | ClientInit { client: a, .. }
-        | PublisherGid { rmw: a, .. }
-        | SubscriptionGid { rmw: a, .. }
-        | ClientGid { rmw: a, .. }
-        | ClockInit { clock: a }
-        | TimerInit { timer: a, .. }
-        | TimerClock { timer: a, .. }
-        | TimerNode { timer: a, .. }
-        | TimerCallback { timer: a, .. }
-        | TimerFound { timer: a }
-        | SubscriptionCallback { object: a, .. }
-        | ServiceCallback { service: a, .. }
-        | CallbackSymbol { callback: a, .. }
-        | RingBufferInit { buffer: a, .. }
-        | RingBufferIntraBuffer { buffer: a, .. }
-        | LifecycleInit { machine: a, .. }
-        | LifecycleTransition { machine: a, .. } => (a, 0),
-        SubscriptionObject {
-            subscription: a,
-            object: b,
-        }
-        | IntraBufferSubscription { ipb: a, object: b } => (a, b),
-        EndpointFound { rcl: a, rmw: b, .. } => (a, b),
-        Thread { .. } | Fork { .. } | Exec { .. } => (event.tid.into(), 0),
-        Process { .. } | ClockOffset { .. } => (0, 0),
-        // What has no handle of its own is told apart by when it was said.
-        _ => (event.tid.into(), event.time_ns),
-    }
-}
-
-/// Whether an event says that something was made that has an end of its own.
-fn of_rcl(event: &Event) -> bool {
-    matches!(
-        event.kind,
-        EventKind::NodeInit { .. }
-            | EventKind::PublisherInit { .. }
-            | EventKind::SubscriptionInit { .. }
-            | EventKind::SubscriptionObject { .. }
-            | EventKind::ServiceInit { .. }
-            | EventKind::ServiceCallback { .. }
-            | EventKind::ClientInit { .. }
-            | EventKind::EndpointFound { .. }
-    )
-}
-
-/// Whether an event describes a thread, not what it made.
-fn of_thread(event: &Event) -> bool {
-    matches!(
-        event.kind,
-        EventKind::Thread { .. } | EventKind::Fork { .. } | EventKind::Exec { .. }
-    )
 }
 
 /// Adds up the lengths of an event's names.

@@ -1,0 +1,76 @@
+//! Generates traces of a made-up but plausible ROS 2 system, of any length, in constant memory.
+//!
+//! Eight processes on four CPUs: half of them bracket their callbacks exactly (rclcpp), half show
+//! only what rclpy shows. A simulation runs their timers, subscriptions, a service and its two
+//! clients; threads wait for each other's CPU and are preempted now and then.
+mod init;
+mod random;
+mod simulation;
+mod system;
+
+use crate::manifest::{Manifest, ProcessInfo};
+use crate::writer::{TraceWriteError, Writer};
+use simulation::Simulation;
+use system::{pid, NODES};
+
+const MS: u64 = 1_000_000;
+/// When the made-up recording begins, CLOCK_MONOTONIC.
+const START_NS: u64 = 1_000_000 * MS;
+/// CLOCK_REALTIME minus CLOCK_MONOTONIC at that time.
+const OFFSET_NS: i64 = 1_750_000_000_000_000_000;
+const CPUS: usize = 4;
+
+/// Pushes `events` events into `writer` (which the caller then finishes with the manifest that is
+/// returned). Equal seeds give equal traces.
+pub fn generate(writer: &mut Writer, events: u64, seed: u64) -> Result<Manifest, TraceWriteError> {
+    let mut simulation = Simulation::new(seed);
+    let mut left = events;
+    let mut end_ns = START_NS;
+    let mut next_offset_ns = START_NS;
+    while left > 0 {
+        let Some((time_ns, step)) = simulation.next_step() else {
+            break;
+        };
+        if time_ns >= next_offset_ns {
+            simulation.offset(next_offset_ns);
+            next_offset_ns += 1000 * MS;
+        }
+        // No later step makes an event before this time.
+        while left > 0 {
+            let Some(event) = simulation.next_event(time_ns) else {
+                break;
+            };
+            end_ns = event.time_ns;
+            writer.push(&event)?;
+            left -= 1;
+        }
+        simulation.step(time_ns, step);
+    }
+    Ok(manifest(end_ns - START_NS))
+}
+
+/// The manifest of a generated recording of this length.
+fn manifest(duration_ns: u64) -> Manifest {
+    Manifest {
+        mode: "generated".to_string(),
+        start_realtime_ns: START_NS.wrapping_add_signed(OFFSET_NS),
+        start_monotonic_ns: START_NS,
+        duration_ns,
+        hostname: "generated".to_string(),
+        recorder_version: env!("CARGO_PKG_VERSION").to_string(),
+        distributions: vec!["kilted".to_string()],
+        processes: NODES
+            .iter()
+            .enumerate()
+            .map(|(number, (name, _, _))| ProcessInfo {
+                pid: pid(number),
+                command: format!("/opt/system/{name}"),
+                distribution: "kilted".to_string(),
+                rmw: "rmw_fastrtps_cpp".to_string(),
+                late: false,
+                nodes: vec![format!("/{name}")],
+            })
+            .collect(),
+        ..Manifest::default()
+    }
+}

@@ -1,0 +1,118 @@
+//! The events of a trace as one stream, in the order of their time.
+use super::blocks::Blocks;
+use super::log::{Log, Sequence};
+use crate::block::Decoder;
+use crate::event::Event;
+use std::fs::File;
+use std::path::PathBuf;
+
+/// Streams the events of a trace.
+pub struct Events<'a> {
+    files: std::vec::IntoIter<PathBuf>,
+    log: Log<'a>,
+    blocks: Option<Blocks<File>>,
+    decoder: Decoder,
+    expected: Sequence,
+    /// The events that are delivered now.
+    current: std::vec::IntoIter<Event>,
+    /// The events of the next block: its stragglers belong before some of `current`.
+    ahead: Vec<Event>,
+    latest_ns: u64,
+}
+
+impl<'a> Events<'a> {
+    /// The events of these files; `from_start`: the recording's first block is among them.
+    pub(super) fn new(files: Vec<PathBuf>, from_start: bool, log: Log<'a>) -> Events<'a> {
+        Events {
+            files: files.into_iter(),
+            log,
+            blocks: None,
+            decoder: Decoder::new(),
+            expected: Sequence {
+                next: from_start.then_some(0),
+                counted: 0,
+            },
+            current: Vec::new().into_iter(),
+            ahead: Vec::new(),
+            latest_ns: 0,
+        }
+    }
+
+    /// Makes `current` the next block's worth of events; false at the end.
+    #[cold]
+    fn advance(&mut self) -> bool {
+        if self.ahead.is_empty() {
+            self.ahead = self.next_block().unwrap_or_default();
+        }
+        let mut now = std::mem::take(&mut self.ahead);
+        if now.is_empty() {
+            return false;
+        }
+        if let Some(mut next) = self.next_block() {
+            let length = now.len();
+            if next.first().map(|e| e.time_ns) < now.last().map(|e| e.time_ns) {
+                // Both are sorted, so this is a merge; equal times keep the order of the blocks.
+                now.append(&mut next);
+                now.sort_by_key(|e| e.time_ns);
+                next = now.split_off(length);
+            }
+            self.ahead = next;
+        }
+        self.current = now.into_iter();
+        true
+    }
+
+    /// The next block that is not empty.
+    fn next_block(&mut self) -> Option<Vec<Event>> {
+        loop {
+            if self.blocks.is_none() {
+                let path = self.files.next()?;
+                self.log.file = path
+                    .file_name()
+                    .map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+                let opened = File::open(&path).and_then(|f| Blocks::new(f, &mut self.log));
+                match opened {
+                    Ok(blocks) => self.blocks = Some(blocks),
+                    Err(error) => {
+                        self.log.warn(format_args!("cannot be read: {error}"));
+                        continue;
+                    }
+                }
+            }
+            let blocks = self.blocks.as_mut()?;
+            let mut events = Vec::new();
+            if !blocks.next(
+                &mut self.decoder,
+                &mut events,
+                &mut self.expected,
+                &mut self.log,
+            ) {
+                self.blocks = None;
+            } else if !events.is_empty() {
+                return Some(events);
+            }
+        }
+    }
+}
+
+impl Iterator for Events<'_> {
+    type Item = Event;
+
+    #[inline]
+    fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.current.next() {
+                self.log.stats.events += 1;
+                if event.time_ns < self.latest_ns {
+                    self.log.stats.late_events += 1;
+                } else {
+                    self.latest_ns = event.time_ns;
+                }
+                return Some(event);
+            }
+            if !self.advance() {
+                return None;
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Which files make up a trace.
+use super::TraceReadError;
+use crate::segment::{self, FileHeader};
+use std::cmp::Ordering;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// The files of a trace, in the order in which they are read.
+pub(super) struct Files {
+    pub(super) paths: Vec<PathBuf>,
+    /// Whether the recording's first segment is among them.
+    pub(super) from_start: bool,
+}
+
+impl Files {
+    /// A single segment.
+    pub(super) fn single(path: &Path) -> Files {
+        Files {
+            paths: vec![path.to_path_buf()],
+            from_start: false,
+        }
+    }
+
+    /// The files of a trace directory; warns of missing ones.
+    pub(super) fn in_directory(dir: &Path, warnings: &mut Vec<String>) -> io::Result<Files> {
+        let mut segments = segment::list(dir)?;
+        let mut paths = Vec::new();
+        let init = dir.join(segment::INIT_FILE);
+        if init.exists() {
+            match file_header(&init) {
+                Ok(Some(header)) => segments.retain(|(number, _)| *number >= header.number),
+                // Which segments it stands for is unknown then. Such segments exist only if the
+                // recorder was killed while it deleted one.
+                Ok(None) => warnings.push(format!("{}: damaged header", init.display())),
+                Err(error) => warnings.push(format!("{}: {error}", init.display())),
+            }
+            paths.push(init);
+        } else if segments.first().is_some_and(|(number, _)| *number > 0) {
+            warnings.push(format!(
+                "{}: the first segments and init.obt are missing; names may be unknown",
+                dir.display()
+            ));
+        }
+        let from_start = segments.first().is_some_and(|(number, _)| *number == 0);
+        for pair in segments.windows(2) {
+            if pair[0].0 + 1 != pair[1].0 {
+                let (from, to) = (pair[0].0 + 1, pair[1].0 - 1);
+                warnings.push(format!("segments {from} to {to} are missing"));
+            }
+        }
+        paths.extend(segments.into_iter().map(|(_, path)| path));
+        Ok(Files { paths, from_start })
+    }
+
+    /// The first good header of the files. Refuses files of other format versions.
+    pub(super) fn first_header(&self, trace: &Path) -> Result<Option<FileHeader>, TraceReadError> {
+        let mut first = None;
+        for file in &self.paths {
+            let header = file_header(file).map_err(|source| TraceReadError::Open {
+                path: file.clone(),
+                source,
+            })?;
+            let Some(header) = header else { continue };
+            let (path, version) = (trace.to_path_buf(), header.version);
+            match version.cmp(&segment::VERSION) {
+                Ordering::Less => return Err(TraceReadError::Older { path, version }),
+                Ordering::Greater => return Err(TraceReadError::Newer { path, version }),
+                Ordering::Equal => {}
+            }
+            first.get_or_insert(header);
+        }
+        Ok(first)
+    }
+}
+
+/// The header of a file; `None` where it is damaged or cut.
+fn file_header(path: &Path) -> io::Result<Option<FileHeader>> {
+    let mut bytes = [0; segment::HEADER_LEN];
+    match File::open(path)?.read_exact(&mut bytes) {
+        Ok(()) => Ok(FileHeader::from_bytes(&bytes)),
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(e) => Err(e),
+    }
+}

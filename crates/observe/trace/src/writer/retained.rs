@@ -1,0 +1,123 @@
+//! Which events a flight recorder keeps of the segments that it deletes.
+use crate::event::{Event, EventKind};
+use crate::table;
+use std::collections::{HashSet, VecDeque};
+
+/// The initialisation events that a flight recorder must not lose when it deletes segments.
+#[derive(Default)]
+pub(super) struct Retained {
+    /// Those of the segments that exist, by segment.
+    pub(super) live: VecDeque<(u32, Vec<Event>)>,
+    /// Those of deleted segments, as far as they describe things that still exist.
+    pub(super) past: Vec<Event>,
+}
+
+impl Retained {
+    /// Notes which of these events must outlive the segment that they were written to.
+    pub(super) fn note(&mut self, segment: u32, events: &[Event]) {
+        let Some((number, retained)) = self.live.back_mut() else {
+            return;
+        };
+        debug_assert_eq!(*number, segment);
+        retained.extend(events.iter().filter(|e| table::is_state(&e.kind)).cloned());
+    }
+
+    /// Takes over the events of a deleted segment, and drops those of ended threads and processes.
+    pub(super) fn take_over(&mut self, events: Vec<Event>) {
+        for event in events {
+            match event.kind {
+                EventKind::Exit if event.pid == event.tid => {
+                    self.past.retain(|e| e.pid != event.pid);
+                }
+                EventKind::Exit => self.past.retain(|e| e.tid != event.tid || !of_thread(e)),
+                EventKind::HandleFini { handle } => {
+                    let its = |e: &Event| e.pid == event.pid && subject(e).0 == handle && of_rcl(e);
+                    self.past.retain(|e| !its(e));
+                }
+                EventKind::ClockOffset { .. } => {
+                    self.past
+                        .retain(|e| !matches!(e.kind, EventKind::ClockOffset { .. }));
+                    self.past.push(event);
+                }
+                _ => self.past.push(event),
+            }
+        }
+        self.past = newest(std::mem::take(&mut self.past));
+    }
+}
+
+/// The last of the events that describe the same thing. Programs that make a timer for each wait
+/// describe millions of timers, at few addresses.
+fn newest(events: Vec<Event>) -> Vec<Event> {
+    let mut seen = HashSet::new();
+    let mut kept: Vec<Event> = events
+        .into_iter()
+        .rev()
+        .filter(|event| seen.insert((event.pid, table::code(&event.kind), subject(event))))
+        .collect();
+    kept.reverse();
+    kept
+}
+
+/// The thing that an event describes, within its process and among events of its kind.
+fn subject(event: &Event) -> (u64, u64) {
+    use EventKind::*;
+    match event.kind {
+        NodeInit { node: a, .. }
+        | PublisherInit { publisher: a, .. }
+        | SubscriptionInit {
+            subscription: a, ..
+        }
+        | ServiceInit { service: a, .. }
+        | ClientInit { client: a, .. }
+        | PublisherGid { rmw: a, .. }
+        | SubscriptionGid { rmw: a, .. }
+        | ClientGid { rmw: a, .. }
+        | ClockInit { clock: a }
+        | TimerInit { timer: a, .. }
+        | TimerClock { timer: a, .. }
+        | TimerNode { timer: a, .. }
+        | TimerCallback { timer: a, .. }
+        | TimerFound { timer: a }
+        | SubscriptionCallback { object: a, .. }
+        | ServiceCallback { service: a, .. }
+        | CallbackSymbol { callback: a, .. }
+        | RingBufferInit { buffer: a, .. }
+        | RingBufferIntraBuffer { buffer: a, .. }
+        | LifecycleInit { machine: a, .. }
+        | LifecycleTransition { machine: a, .. } => (a, 0),
+        SubscriptionObject {
+            subscription: a,
+            object: b,
+        }
+        | IntraBufferSubscription { ipb: a, object: b } => (a, b),
+        EndpointFound { rcl: a, rmw: b, .. } => (a, b),
+        Thread { .. } | Fork { .. } | Exec { .. } => (event.tid.into(), 0),
+        Process { .. } | ClockOffset { .. } => (0, 0),
+        // Without a handle of its own, every event describes another thing.
+        _ => (event.tid.into(), event.time_ns),
+    }
+}
+
+/// Whether an event describes a thing that `handle_fini` ends.
+fn of_rcl(event: &Event) -> bool {
+    matches!(
+        event.kind,
+        EventKind::NodeInit { .. }
+            | EventKind::PublisherInit { .. }
+            | EventKind::SubscriptionInit { .. }
+            | EventKind::SubscriptionObject { .. }
+            | EventKind::ServiceInit { .. }
+            | EventKind::ServiceCallback { .. }
+            | EventKind::ClientInit { .. }
+            | EventKind::EndpointFound { .. }
+    )
+}
+
+/// Whether an event describes a thread, not a thing that the thread made.
+fn of_thread(event: &Event) -> bool {
+    matches!(
+        event.kind,
+        EventKind::Thread { .. } | EventKind::Fork { .. } | EventKind::Exec { .. }
+    )
+}

@@ -228,7 +228,7 @@ impl Table {
         for (name, value) in &self.constants {
             let _ = writeln!(
                 rust,
-                "/// See records.table.\npub const {name}: usize = {value};"
+                "/// See records.table.\n#[allow(dead_code)]\npub const {name}: usize = {value};"
             );
         }
         for e in &self.enums {
@@ -255,7 +255,8 @@ impl Table {
     }
 
     fn rust_names(&self, rust: &mut String) {
-        *rust += "/// The numbers of the records.\npub mod kind {\n";
+        // The programs use them all.
+        *rust += "/// The numbers of the records.\n#[allow(dead_code)]\npub mod kind {\n";
         for r in &self.records {
             let (name, number) = (&r.name, r.number);
             let _ = writeln!(rust, "    /// `{name}` in records.table.");

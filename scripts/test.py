@@ -113,15 +113,16 @@ class Part:
             self.in_successes = True
         elif text == "failures:" or text.startswith("test result:"):
             self.in_successes = False
-        if found := CARGO_RESULT.match(text):
+        # Indented lines are what a test quotes of another program.
+        if found := CARGO_RESULT.match(line):
             self.passed += int(found[1])
             self.failed += int(found[2])
-        elif found := OWN_RESULT.match(text):
+        elif found := OWN_RESULT.match(line):
             self.passed += int(found[1])
             self.failed += int(found[2])
         elif found := SKIPPED.match(text):
             self.skipped.append(found[1])
-        elif found := FAILED.match(text):
+        elif found := FAILED.match(line):
             self.failures.append(found[1] or found[2])
 
     def print_lines(self):

@@ -11,8 +11,8 @@
 //! 3. `probes/table.rs`: a row with the library, the symbol, the program, and what the model lacks
 //!    without the probe.
 //!
-//! `cargo test -p onbeat-record` fails when one of them is missing; `--test recorder` runs the
-//! programs on the kernel.
+//! `cargo test -p onbeat-record` fails when one of them is missing, or when the program leaves a
+//! field of its record empty. `--test recorder` runs the programs on the kernel.
 
 mod table;
 

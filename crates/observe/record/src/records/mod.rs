@@ -5,6 +5,8 @@
 
 #[cfg(test)]
 mod layout;
+#[cfg(test)]
+mod programs;
 
 use onbeat_trace::{EndpointKind, EventKind, ExecuteKind, Name};
 

@@ -216,7 +216,7 @@ fn executors_allocate_nothing_on_their_threads() {
 /// The program of a process that the next test starts.
 #[test]
 #[ignore = "ends its process"]
-fn helper_without_system_calls() {
+fn helper_executors() {
     let by_priority = std::env::var_os("BY_PRIORITY").is_some();
     let forbidden = std::env::var_os("FORBIDDEN").is_some();
     let quit = || unsafe {
@@ -233,54 +233,57 @@ fn helper_without_system_calls() {
     running.drain(None).unwrap();
 }
 
-#[test]
-fn executors_make_no_system_call_while_a_task_is_ready() {
-    for by_priority in [false, true] {
-        for forbidden in [false, true] {
-            let mut child = Command::new(std::env::current_exe().unwrap());
-            child.args(["--exact", "--ignored", "helper_without_system_calls"]);
-            for (name, set) in [("BY_PRIORITY", by_priority), ("FORBIDDEN", forbidden)] {
-                if set {
-                    child.env(name, "1");
-                }
-            }
-            let ended = child.output().unwrap();
-            let expected = if forbidden { Some(libc::SIGSYS) } else { None };
-            let status = ended.status;
-            assert_eq!(status.signal(), expected, "by priority: {by_priority}");
-            assert!(forbidden || status.success(), "{status}");
+/// Runs a helper, which succeeds, and runs it again with a system call at its end, which kills it.
+fn assert_no_system_call(helper: &str, variables: &[&str]) {
+    for forbidden in [false, true] {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "--ignored", helper]);
+        child.envs(variables.iter().map(|name| (name, "1")));
+        if forbidden {
+            child.env("FORBIDDEN", "1");
         }
+        let status = child.output().unwrap().status;
+        let expected = if forbidden { Some(libc::SIGSYS) } else { None };
+        assert_eq!(status.signal(), expected, "{helper} {variables:?}");
+        assert!(forbidden || status.success(), "{status}");
     }
 }
 
 #[test]
-fn nothing_is_allocated_and_no_system_call_is_made() {
+fn executors_make_no_system_call_while_a_task_is_ready() {
+    for variables in [&[][..], &["BY_PRIORITY"]] {
+        assert_no_system_call("helper_executors", variables);
+    }
+}
+
+#[test]
+fn a_chain_and_channels_allocate_nothing() {
     let (mut chain, mut ends) = (chain(), ends());
     assert!(work(&mut chain, &mut ends, 10));
-
     WATCHED.set(true);
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     assert!(work(&mut chain, &mut ends, 10_000));
     assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), before);
     WATCHED.set(false);
+}
 
-    for forbidden in [false, true] {
-        // SAFETY: the child makes no call that a fork of a threaded process must not make.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let fine = forbid_system_calls() && work(&mut chain, &mut ends, 1000);
-            if forbidden {
-                unsafe { libc::syscall(libc::SYS_getpid) };
-            }
-            unsafe { libc::syscall(libc::SYS_exit, i32::from(!fine)) };
-        }
-        let mut status = 0;
-        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-        if forbidden {
-            assert_eq!(libc::WTERMSIG(status), libc::SIGSYS, "the guard works");
-        } else {
-            assert!(libc::WIFEXITED(status), "killed: it made a system call");
-            assert_eq!(libc::WEXITSTATUS(status), 0);
-        }
+/// The program of a process that the next test starts. (Not a fork of the test: while a recorder runs
+/// on the machine, a fork without exec crashes at the probes of its parent on Linux 6.18.)
+#[test]
+#[ignore = "ends its process"]
+fn helper_chain_and_channels() {
+    let forbidden = std::env::var_os("FORBIDDEN").is_some();
+    let (mut chain, mut ends) = (chain(), ends());
+    let fine = work(&mut chain, &mut ends, 10)
+        && forbid_system_calls()
+        && work(&mut chain, &mut ends, 1000);
+    if forbidden {
+        unsafe { libc::syscall(libc::SYS_getpid) };
     }
+    unsafe { libc::syscall(libc::SYS_exit_group, i32::from(!fine)) };
+}
+
+#[test]
+fn a_chain_and_channels_make_no_system_call() {
+    assert_no_system_call("helper_chain_and_channels", &[]);
 }

@@ -193,83 +193,98 @@ fn summarise(context: &mut Context, report: &mut Report, model: &Model) -> Resul
             );
             continue;
         };
-        let exec = &callback.figures.exec_ns;
-        let ours = [
-            exec.min() as f64 / MS,
-            exec.mean() / MS,
-            exec.max() as f64 / MS,
-        ];
-        let load = callback.figures.load * 100.0;
-        let mut row = vec![
-            name.to_string(),
-            node.to_string(),
-            number(exec.count() as f64),
-        ];
-        row.extend(ours.map(number));
-        row.push(number(load));
-        row.extend(paper.map(number));
-        table.row(row);
-        for (what, value, theirs) in [
-            ("mbcet", ours[0], paper[0]),
-            ("macet", ours[1], paper[1]),
-            ("mwcet", ours[2], paper[2]),
-        ] {
-            report.figure(
-                Figure::new(format!("parking.{name}.{what}"), value, "ms")
-                    .baseline(theirs, "thesis, Table 3.3")
-                    .samples(exec.count()),
-            );
-        }
+        table.row(row(report, name, node, callback, paper));
         let evolution = evolution(callback);
         for (i, [min, mean, max]) in evolution.iter().enumerate() {
             raw.line(format_args!("{name},{},{min},{mean},{max}", i + 1))?;
         }
         if name == "cb2" {
+            let load = callback.figures.load * 100.0;
             report.figure(
                 Figure::new("parking.cb2.load", load, "% of a core")
                     .baseline(CB2_LOAD, "thesis, section 3.7"),
             );
-            let last = evolution.len() - 1;
-            let grown = |i: usize| (evolution[last][i] / evolution[0][i] - 1.0) * 100.0;
-            report.figure(
-                Figure::new("parking.cb2.mwcet_growth", grown(2), "%")
-                    .baseline(10.0, "thesis, Figure 3.9"),
-            );
-            report.figure(Figure::new("parking.cb2.macet_growth", grown(1), "%"));
-            let steady = (0..=last)
-                .find(|&i| evolution[i][2] == evolution[last][2])
-                .unwrap_or(last)
-                + 1;
-            report.figure(
-                Figure::new("parking.cb2.mwcet_final_after", steady as f64, "runs")
-                    .baseline(23.0, "thesis, Figure 3.9"),
-            );
-            let line = |name: &str, column: usize| Line {
-                name: name.into(),
-                points: evolution
-                    .iter()
-                    .enumerate()
-                    .map(|(i, v)| (i as f64 + 1.0, v[column]))
-                    .collect(),
-            };
-            let axes = Axes {
-                x: "runs merged",
-                y: "execution time, ms",
-                log_x: false,
-                from_zero: true,
-                mark: None,
-            };
-            let svg = lines(
-                "cb2: estimates over the number of runs (Figure 3.9)",
-                axes,
-                &[line("mWCET", 2), line("mACET", 1), line("mBCET", 0)],
-            )?;
-            context.plot("figure-3.9.svg", &svg)?;
+            figure_3_9(context, report, &evolution)?;
         }
     }
     raw.finish()?;
     report.tables.push(table);
     Ok(())
+}
+
+/// A row of Table 3.3; the same as figures.
+fn row(
+    report: &mut Report,
+    name: &str,
+    node: &str,
+    callback: &Callback,
+    paper: [f64; 3],
+) -> Vec<String> {
+    let exec = &callback.figures.exec_ns;
+    let ours = [
+        exec.min() as f64 / MS,
+        exec.mean() / MS,
+        exec.max() as f64 / MS,
+    ];
+    for (i, what) in ["mbcet", "macet", "mwcet"].into_iter().enumerate() {
+        report.figure(
+            Figure::new(format!("parking.{name}.{what}"), ours[i], "ms")
+                .baseline(paper[i], "thesis, Table 3.3")
+                .samples(exec.count()),
+        );
+    }
+    let mut row = vec![
+        name.to_string(),
+        node.to_string(),
+        number(exec.count() as f64),
+    ];
+    row.extend(ours.map(number));
+    row.push(number(callback.figures.load * 100.0));
+    row.extend(paper.map(number));
+    row
+}
+
+/// How the estimates of cb2 change with the number of runs.
+fn figure_3_9(
+    context: &mut Context,
+    report: &mut Report,
+    evolution: &[[f64; 3]],
+) -> Result<(), LabError> {
+    let last = evolution.len() - 1;
+    let grown = |i: usize| (evolution[last][i] / evolution[0][i] - 1.0) * 100.0;
+    report.figure(
+        Figure::new("parking.cb2.mwcet_growth", grown(2), "%").baseline(10.0, "thesis, Figure 3.9"),
+    );
+    report.figure(Figure::new("parking.cb2.macet_growth", grown(1), "%"));
+    let steady = (0..=last)
+        .find(|&i| evolution[i][2] == evolution[last][2])
+        .unwrap_or(last)
+        + 1;
+    report.figure(
+        Figure::new("parking.cb2.mwcet_final_after", steady as f64, "runs")
+            .baseline(23.0, "thesis, Figure 3.9"),
+    );
+    let line = |name: &str, column: usize| Line {
+        name: name.into(),
+        points: evolution
+            .iter()
+            .enumerate()
+            .map(|(i, v)| (i as f64 + 1.0, v[column]))
+            .collect(),
+    };
+    let axes = Axes {
+        x: "runs merged",
+        y: "execution time, ms",
+        log_x: false,
+        from_zero: true,
+        mark: None,
+    };
+    let svg = lines(
+        "cb2: estimates over the number of runs (Figure 3.9)",
+        axes,
+        &[line("mWCET", 2), line("mACET", 1), line("mBCET", 0)],
+    )?;
+    context.plot("figure-3.9.svg", &svg)
 }
 
 /// Least, mean and greatest execution time over the first run, the first two, and so on, ms.

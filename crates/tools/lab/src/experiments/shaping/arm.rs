@@ -1,16 +1,14 @@
-//! Arms: an application under a plan, run in turns with others, and what came of it.
+//! Arms: an application under a plan, run in turns with others.
 
-use super::app::{onbeat, App, DOMAIN};
-use crate::frame::children::Guarded;
+use super::app::{onbeat, App};
+use super::listener::Listener;
+use super::results::ArmResults;
 use crate::frame::report::Report;
 use crate::frame::rng::Rng;
-use crate::frame::{Context, LabError};
+use crate::frame::{Context, LabError, Raw};
 use crate::measure::arms::schedule;
-use crate::measure::stats::Sorted;
-use crate::plot;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// An application under one plan.
@@ -33,7 +31,7 @@ pub(super) struct Turns {
     pub executions: u64,
     /// Rounds: starts of each arm.
     pub rounds: usize,
-    /// The arm that the others are held against: it runs before each of them, so that it has as many
+    /// The arm that the others are compared with: it runs before each of them, so that it has as many
     /// starts as they have together.
     pub baseline: Option<usize>,
 }
@@ -62,66 +60,14 @@ impl Turns {
     }
 }
 
-/// What came of an arm over all its runs.
-#[derive(Default)]
-pub(super) struct Outcome {
-    /// End-to-end latencies in ms, in order, without discarded outputs.
-    pub latency_ms: Vec<f64>,
-    /// Band of each of these, from 1; none outside of all.
-    pub band: Vec<Option<u32>>,
-    /// Outputs that came after their last slot, and those that were discarded.
-    pub late: u64,
-    /// See above.
-    pub dropped: u64,
-    /// How far threads ran outside their slots, p99.9 of each run, ms.
-    pub outside_ms: Vec<f64>,
-    /// CPU time of onbeat and of its shaper over the time shaped, % of a core, of each run.
-    pub cpu: Vec<(f64, f64)>,
-    /// What the listener outside saw: from the start of the first callback to its arrival, ms.
-    pub heard_ms: Vec<f64>,
-    /// Sentences that the command said of overruns.
-    pub notes: Vec<String>,
-}
-
-impl Outcome {
-    /// Latencies in ascending order.
-    pub fn sorted(&self) -> Sorted {
-        Sorted::new(self.latency_ms.iter().copied())
-    }
-
-    /// Half of the range from p0.5 to p99.5, ms.
-    pub fn jitter_ms(&self) -> f64 {
-        let sorted = self.sorted();
-        (sorted.quantile(0.995) - sorted.quantile(0.005)) / 2.0
-    }
-
-    /// Half of the whole range, ms: the jitter as the thesis has it.
-    pub fn full_jitter_ms(&self) -> f64 {
-        let sorted = self.sorted();
-        (sorted.quantile(1.0) - sorted.quantile(0.0)) / 2.0
-    }
-
-    /// The same within each band.
-    pub fn band_jitters_ms(&self) -> Vec<f64> {
-        let bands = self.band.iter().flatten().copied().max().unwrap_or(0);
-        (1..=bands)
-            .map(|b| {
-                let inside = self.latency_ms.iter().zip(&self.band);
-                let sorted = Sorted::new(
-                    inside
-                        .filter(|(_, band)| **band == Some(b))
-                        .map(|(l, _)| *l),
-                );
-                (sorted.quantile(0.995) - sorted.quantile(0.005)) / 2.0
-            })
-            .collect()
-    }
-
-    /// Share of executions whose output left in a slot, 0 to 1.
-    pub fn inside(&self) -> f64 {
-        let inside = self.band.iter().flatten().count();
-        inside as f64 / self.band.len().max(1) as f64
-    }
+/// One run of an arm, as the command and the listener report it.
+struct Reported {
+    /// The JSON of `onbeat shape`.
+    said: Value,
+    /// The CSV of its samples.
+    samples: String,
+    /// Start of the first callback and arrival of each item outside, ns.
+    heard: Vec<(u64, u64)>,
 }
 
 /// Runs the arms in turns; writes all samples to `file`.
@@ -131,8 +77,8 @@ pub(super) fn run(
     file: &str,
     arms: &[Arm<'_>],
     turns: Turns,
-) -> Result<Vec<Outcome>, LabError> {
-    let mut outcomes: Vec<Outcome> = arms.iter().map(|_| Outcome::default()).collect();
+) -> Result<Vec<ArmResults>, LabError> {
+    let mut results: Vec<ArmResults> = arms.iter().map(|_| ArmResults::default()).collect();
     let mut raw = context.raw(
         &format!("{file}.csv"),
         "arm,run,execution,latency_ms,band,late,dropped",
@@ -140,29 +86,56 @@ pub(super) fn run(
     let order = turns.order(arms.len(), &mut context.rng(file));
     let all = order.len();
     let mut failed = 0;
-    for (turn, (round, arm)) in order.into_iter().enumerate() {
-        let Arm { name, app, plan } = &arms[arm];
+    for (turn, (round, index)) in order.into_iter().enumerate() {
+        let arm = &arms[index];
         let executions = turns.executions / turns.rounds as u64 + UNCOUNTED;
-        let seconds = (executions * app.cycle_ms).div_ceil(1000) + 1;
+        let title = format!("{file}: {}, turn {} of {all}", arm.name, turn + 1);
+        match arm.run(context, file, &title, executions)? {
+            Ok(reported) => {
+                let label = format!("{},{round}", arm.name);
+                results[index].add(&reported, &label, &mut raw)?;
+            }
+            // One run that fails is a note; if all of an arm fail, that is an error below.
+            Err(why) => {
+                failed += 1;
+                report.note(format!("{file}: {}, run {}: {why}", arm.name, round + 1));
+            }
+        }
+    }
+    raw.finish()?;
+    if let Some(empty) = results.iter().position(|r| r.latency_ms.is_empty()) {
+        return Err(LabError::unexpected(
+            format!("{file}: {}", arms[empty].name),
+            format!("no execution in any of its runs; {failed} of {all} runs failed"),
+        ));
+    }
+    Ok(results)
+}
+
+impl Arm<'_> {
+    /// Runs the application under its plan for so many executions; the inner error is why nothing was
+    /// measured in this run.
+    fn run(
+        &self,
+        context: &Context,
+        file: &str,
+        title: &str,
+        executions: u64,
+    ) -> Result<Result<Reported, String>, LabError> {
+        let seconds = (executions * self.app.cycle_ms).div_ceil(1000) + 1;
         let limit = seconds + 150;
-        context.step(
-            &format!("{file}: {name}, turn {} of {all}", turn + 1),
-            Duration::from_secs(limit + 60),
-        );
+        context.step(title, Duration::from_secs(limit + 60));
         let samples = context.dir().join(format!("{file}.samples.new"));
-        let mut words: Vec<String> = vec!["shape".into(), plan.display().to_string()];
+        let mut words: Vec<String> = vec!["shape".into(), self.plan.display().to_string()];
         words.extend(["--verify".into(), format!("{seconds}s"), "--json".into()]);
-        words.extend([
-            "--samples".into(),
-            samples.display().to_string(),
-            "--".into(),
-        ]);
-        words.extend(app.command.iter().cloned());
-        // The application is stopped before its end and may say so; promises may not be kept.
-        let mut listener = match &app.listener {
+        words.extend(["--samples".into(), samples.display().to_string()]);
+        words.push("--".into());
+        words.extend(self.app.command.iter().cloned());
+        let mut listener = match &self.app.listener {
             Some((stage, topic)) => Some(Listener::start(context, stage, topic)?),
             None => None,
         };
+        // The application is stopped before its end, and a promise may be broken.
         let said = onbeat(context, &words, &[0, 1, 5, 130], limit);
         let heard = match &mut listener {
             Some(listener) => listener.heard()?,
@@ -170,147 +143,70 @@ pub(super) fn run(
         };
         let said = match said {
             Ok(said) if !said.trim().is_empty() => said,
-            Ok(_) => {
-                failed += 1;
-                report.note(format!(
-                    "{file}: {name}, run {}: nothing came of it",
-                    round + 1
-                ));
-                continue;
-            }
-            // One round that fails is told; all that fail are an error below.
-            Err(error) => {
-                failed += 1;
-                report.note(format!("{file}: {name}, run {}: {error}", round + 1));
-                continue;
-            }
+            Ok(_) => return Ok(Err("it printed no result".into())),
+            Err(error) => return Ok(Err(error.to_string())),
         };
-        let said: Value =
+        let said =
             serde_json::from_str(&said).map_err(|e| LabError::unexpected("onbeat shape", e))?;
         let text =
             std::fs::read_to_string(&samples).map_err(LabError::file("reading", &samples))?;
         let _ = std::fs::remove_file(&samples);
-        let outcome = &mut outcomes[arm];
-        let mut starts: Vec<u64> = Vec::new();
-        for (number, line) in text.lines().skip(1).enumerate() {
-            let cells: Vec<&str> = line.split(',').collect();
-            let [_, _, _, _, latency, _, band, late, dropped] = cells[..] else {
-                return Err(LabError::unexpected("a line of samples", line));
-            };
-            starts.extend(cells[1].parse::<u64>());
-            let latency_ms = latency.parse::<f64>().unwrap_or(f64::NAN) / 1e6;
-            raw.line(format_args!(
-                "{name},{round},{number},{latency_ms},{band},{late},{dropped}"
-            ))?;
-            outcome.late += u64::from(late == "1");
-            if dropped == "1" {
-                outcome.dropped += 1;
-            } else {
-                outcome.latency_ms.push(latency_ms);
-                outcome.band.push(band.parse().ok());
-            }
-        }
-        let shaped =
-            starts.first().copied().unwrap_or(u64::MAX)..=starts.last().copied().unwrap_or(0);
-        let while_shaped = heard.iter().filter(|(start, _)| shaped.contains(start));
-        outcome
-            .heard_ms
+        Ok(Ok(Reported {
+            said,
+            samples: text,
+            heard,
+        }))
+    }
+}
+
+impl ArmResults {
+    /// Adds a run; writes its executions behind a label.
+    fn add(&mut self, reported: &Reported, label: &str, raw: &mut Raw) -> Result<(), LabError> {
+        let starts = self.add_samples(&reported.samples, label, raw)?;
+        let first = starts.first().copied().unwrap_or(u64::MAX);
+        let shaped = first..=starts.last().copied().unwrap_or(0);
+        let while_shaped = reported.heard.iter().filter(|h| shaped.contains(&h.0));
+        self.heard_ms
             .extend(while_shaped.map(|(start, at)| (at - start) as f64 / 1e6));
+        let said = &reported.said;
         let figure = |name: &str| {
             let figures = said["figures"].as_array()?;
             figures.iter().find(|f| f["name"] == name)?["measured"].as_f64()
         };
-        outcome
-            .outside_ms
-            .extend(figure("run outside a slot, p99.9"));
+        self.outside_ms.extend(figure("run outside a slot, p99.9"));
         if let Some(own) = figure("CPU of onbeat") {
-            outcome
-                .cpu
-                .push((own, figure("CPU of the shaper").unwrap_or(0.0)));
+            let shaper = figure("CPU of the shaper").unwrap_or(0.0);
+            self.cpu.push((own, shaper));
         }
         let notes = said["notes"].as_array().into_iter().flatten();
-        outcome
-            .notes
+        self.notes
             .extend(notes.filter_map(|n| n.as_str()).map(str::to_owned));
-    }
-    raw.finish()?;
-    if let Some(empty) = outcomes.iter().position(|o| o.latency_ms.is_empty()) {
-        return Err(LabError::unexpected(
-            format!("{file}: {}", arms[empty].name),
-            format!("no execution in any of its runs; {failed} of {all} runs failed"),
-        ));
-    }
-    Ok(outcomes)
-}
-
-/// A subscriber outside of the application.
-struct Listener {
-    child: Guarded,
-    log: PathBuf,
-}
-
-impl Listener {
-    fn start(context: &Context, stage: &Path, topic: &str) -> Result<Listener, LabError> {
-        let log = context.dir().join("heard.new");
-        let mut command = Command::new(stage);
-        command
-            .args(["--name", "listener", "--in", topic, "--log"])
-            .arg(&log);
-        command.env("ROS_DOMAIN_ID", DOMAIN).stdin(Stdio::null());
-        Ok(Listener {
-            child: context.spawn(&mut command)?,
-            log,
-        })
+        Ok(())
     }
 
-    /// Ends it; start of the first callback and arrival of each item, CLOCK_MONOTONIC ns.
-    fn heard(&mut self) -> Result<Vec<(u64, u64)>, LabError> {
-        self.child
-            .end(libc::SIGTERM)
-            .map_err(|e| LabError::program("the listener", e))?;
-        let text =
-            std::fs::read_to_string(&self.log).map_err(LabError::file("reading", &self.log))?;
-        let _ = std::fs::remove_file(&self.log);
-        let item = |line: &str| {
-            let mut cells = line.split(',').skip(1).map(|c| c.parse().ok());
-            Some((cells.next()??, cells.next()??))
-        };
-        Ok(text.lines().filter_map(item).collect())
+    /// Adds the executions of a run; returns the start of each, ns.
+    fn add_samples(&mut self, csv: &str, label: &str, raw: &mut Raw) -> Result<Vec<u64>, LabError> {
+        let mut starts = Vec::new();
+        for (number, line) in csv.lines().skip(1).enumerate() {
+            let cells: Vec<&str> = line.split(',').collect();
+            let [_, start, _, _, latency, _, band, late, dropped] = cells[..] else {
+                return Err(LabError::unexpected("a line of samples", line));
+            };
+            starts.extend(start.parse::<u64>());
+            let latency_ms = latency.parse::<f64>().unwrap_or(f64::NAN) / 1e6;
+            raw.line(format_args!(
+                "{label},{number},{latency_ms},{band},{late},{dropped}"
+            ))?;
+            self.late += u64::from(late == "1");
+            if dropped == "1" {
+                self.dropped += 1;
+            } else {
+                self.latency_ms.push(latency_ms);
+                self.band.push(band.parse().ok());
+            }
+        }
+        Ok(starts)
     }
-}
-
-/// Latencies of an outcome, ms.
-pub(super) type Latencies = fn(&Outcome) -> &[f64];
-
-/// So many arms can be told apart on top of each other.
-const OVERLAID: usize = 3;
-
-/// Latency over executions, an arm beside the other.
-pub(super) fn plot(
-    context: &mut Context,
-    file: &str,
-    title: &str,
-    arms: &[Arm<'_>],
-    outcomes: &[Outcome],
-    latencies: Latencies,
-) -> Result<(), LabError> {
-    let series: Vec<(String, Vec<(f64, f64)>)> = arms
-        .iter()
-        .zip(outcomes)
-        .map(|(arm, outcome)| {
-            let points = latencies(outcome).iter().enumerate();
-            (
-                arm.name.clone(),
-                points.map(|(i, l)| (i as f64, *l)).collect(),
-            )
-        })
-        .collect();
-    let draw = match series.len() {
-        0..=OVERLAID => plot::dots,
-        _ => plot::panels,
-    };
-    let svg = draw(title, "execution", "end-to-end latency, ms", &series)?;
-    context.plot(file, &svg)
 }
 
 #[cfg(test)]

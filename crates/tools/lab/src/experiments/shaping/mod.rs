@@ -8,7 +8,9 @@
 mod app;
 mod arm;
 mod floor;
+mod listener;
 mod parking;
+mod results;
 mod synthetic;
 
 use crate::frame::report::Report;

@@ -2,8 +2,10 @@
 
 use super::app::{self, App};
 use super::arm::{self, Arm, Turns};
+use super::results::{self, ArmResults};
 use crate::frame::report::{number, Figure, Report, Table, Target};
 use crate::frame::{Context, LabError};
+use std::path::Path;
 
 /// Table 4.2: callback and its measured worst case, ms.
 const TABLE_4_2: [(&str, f64); 5] = [
@@ -18,7 +20,7 @@ const TABLE_4_2: [(&str, f64); 5] = [
 /// them, but as normal ones, as applications come.
 const NORMAL: &str = "normal threads";
 
-/// The arm that the others are held against.
+/// The arm that the others are compared with.
 const BASELINE: &str = "SCHED_FIFO";
 
 /// Table 4.4: configuration, words for the plan, average, maximum, jitter, ms.
@@ -75,15 +77,58 @@ const TABLE_4_4: [(&str, &str, &[&str], [f64; 3]); 7] = [
     ),
 ];
 
+/// Table 4.4 of the arms that were measured: file, name and results of each.
+struct Measured(Vec<(&'static str, String, ArmResults)>);
+
+impl Measured {
+    fn find(&self, file: &str) -> Option<&ArmResults> {
+        self.0.iter().find(|m| m.0 == file).map(|m| &m.2)
+    }
+}
+
 pub(super) fn parking(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
     let executions = context.pick(500, 40);
     let rounds = context.pick(2, 1);
-    // Arms and profile see the same: the whole drive, along which varies what there is to compute.
+    // Arms and profile see the same whole drive, because the amount of computation varies along it.
     let app = app::parking(context, 36)?;
     let profile = app.profile(context, context.pick(27, 5), context.pick(6, 1))?;
     let model = app::load(&profile)?;
     worst_cases(report, &model);
+    let arms = plans(context, report, &app, &profile)?;
+    let turns = Turns {
+        executions,
+        rounds,
+        baseline: arms.iter().position(|a| a.name == BASELINE),
+    };
+    let all = arm::run(context, report, "parking", &arms, turns)?;
+    results::plot(
+        context,
+        "figure-4.9.svg",
+        "Latency of the parking chain under different plans (Figure 4.9)",
+        &arms,
+        &all,
+        |r| &r.latency_ms,
+    )?;
+    let file = |name: &str| TABLE_4_4.iter().find(|t| t.0 == name).map(|t| t.1);
+    let measured = Measured(
+        arms.iter()
+            .zip(all)
+            .filter_map(|(arm, result)| Some((file(&arm.name)?, arm.name.clone(), result)))
+            .collect(),
+    );
+    table_4_4(report, &measured);
+    let profiled_ms = app.chain_of(&model)?.figures.latency_ns.max() as f64 / 1e6;
+    compare(report, &measured, profiled_ms);
+    Ok(())
+}
 
+/// Makes the plan of each arm, and shows its slots.
+fn plans<'a>(
+    context: &Context,
+    report: &mut Report,
+    app: &'a App,
+    profile: &Path,
+) -> Result<Vec<Arm<'a>>, LabError> {
     let mut arms = Vec::new();
     let mut slots = Table::new(
         "Reserved time slots of the parking chain, ms (thesis, Table 4.3)",
@@ -91,12 +136,9 @@ pub(super) fn parking(context: &mut Context, report: &mut Report) -> Result<(), 
     );
     for (name, file, words, _) in TABLE_4_4 {
         let plan = context.dir().join(format!("parking.{file}.yaml"));
-        match app.plan(context, &profile, &plan, words) {
-            Ok(()) => {}
-            Err(error) => {
-                report.skip(format!("parking: {name}"), error);
-                continue;
-            }
+        if let Err(error) = app.plan(context, profile, &plan, words) {
+            report.skip(format!("parking: {name}"), error);
+            continue;
         }
         if name == NORMAL {
             App::without_priorities(&plan)?;
@@ -106,26 +148,15 @@ pub(super) fn parking(context: &mut Context, report: &mut Report) -> Result<(), 
         }
         arms.push(Arm {
             name: name.into(),
-            app: &app,
+            app,
             plan,
         });
     }
     report.tables.push(slots);
-    let turns = Turns {
-        executions,
-        rounds,
-        baseline: arms.iter().position(|a| a.name == BASELINE),
-    };
-    let outcomes = arm::run(context, report, "parking", &arms, turns)?;
-    arm::plot(
-        context,
-        "figure-4.9.svg",
-        "Latency of the parking chain under different plans (Figure 4.9)",
-        &arms,
-        &outcomes,
-        |o| &o.latency_ms,
-    )?;
+    Ok(arms)
+}
 
+fn table_4_4(report: &mut Report, measured: &Measured) {
     let mut table = Table::new(
         "The parking chain under different plans, ms (thesis, Table 4.4)",
         &[
@@ -141,118 +172,102 @@ pub(super) fn parking(context: &mut Context, report: &mut Report) -> Result<(), 
             "jitter",
         ],
     );
-    for (arm, outcome) in arms.iter().zip(&outcomes) {
-        let Some((_, file, _, paper)) = TABLE_4_4.iter().find(|t| t.0 == arm.name) else {
+    for (file, name, result) in &measured.0 {
+        let Some((.., paper)) = TABLE_4_4.iter().find(|t| t.1 == *file) else {
             continue;
         };
-        let sorted = outcome.sorted();
-        let bands: Vec<String> = outcome
+        let sorted = result.sorted();
+        let (average, worst) = (sorted.mean(), sorted.quantile(1.0));
+        let (full, jitter) = (result.full_jitter_ms(), result.jitter_ms());
+        let bands: Vec<String> = result
             .band_jitters_ms()
             .iter()
             .map(|j| format!("{j:.3}"))
             .collect();
-        let mut row = vec![arm.name.clone()];
-        row.extend(
-            [
-                sorted.mean(),
-                sorted.quantile(1.0),
-                outcome.full_jitter_ms(),
-                outcome.jitter_ms(),
-            ]
-            .map(|v| format!("{v:.3}")),
-        );
+        let mut row = vec![name.clone()];
+        row.extend([average, worst, full, jitter].map(|v| format!("{v:.3}")));
         row.push(bands.join(" "));
         row.push(if bands.is_empty() {
             String::new()
         } else {
-            format!("{:.2}", outcome.inside() * 100.0)
+            format!("{:.2}", result.inside() * 100.0)
         });
         row.extend(paper.map(|v| if v.is_nan() { String::new() } else { number(v) }));
         table.row(row);
         for (what, value, theirs) in [
-            ("average", sorted.mean(), paper[0]),
-            ("max", sorted.quantile(1.0), paper[1]),
-            ("full_jitter", outcome.full_jitter_ms(), paper[2]),
+            ("average", average, paper[0]),
+            ("max", worst, paper[1]),
+            ("full_jitter", full, paper[2]),
         ] {
             let figure = Figure::new(format!("parking.{file}.{what}"), value, "ms")
-                .samples(outcome.latency_ms.len() as u64);
+                .samples(result.latency_ms.len() as u64);
             report.figure(if theirs.is_nan() {
                 figure
             } else {
                 figure.baseline(theirs, "thesis, Table 4.4")
             });
         }
-        report.figure(Figure::new(
-            format!("parking.{file}.jitter"),
-            outcome.jitter_ms(),
-            "ms",
-        ));
+        report.figure(Figure::new(format!("parking.{file}.jitter"), jitter, "ms"));
     }
     report.tables.push(table);
+}
 
-    let find = |file: &str| {
-        let name = TABLE_4_4.iter().find(|t| t.1 == file)?.0;
-        let at = arms.iter().position(|a| a.name == name)?;
-        outcomes.get(at)
+/// One band compared with the arms that have none.
+fn compare(report: &mut Report, measured: &Measured, profiled_ms: f64) {
+    let Some(one) = measured.find("one_band") else {
+        return;
     };
-    if let (Some(normal), Some(one)) = (find("normal"), find("one_band")) {
+    if let Some(normal) = measured.find("normal") {
         report.figure(Figure::new(
             "shaping.jitter_ratio_to_normal_threads",
             normal.jitter_ms() / one.jitter_ms().max(1e-6),
             "1",
         ));
     }
-    if let (Some(base), Some(one)) = (find("fifo"), find("one_band")) {
-        report.figure(
-            Figure::new(
-                "shaping.jitter_ratio",
-                base.jitter_ms() / one.jitter_ms().max(1e-6),
-                "1",
-            )
+    let Some(base) = measured.find("fifo") else {
+        return;
+    };
+    let ratio = base.jitter_ms() / one.jitter_ms().max(1e-6);
+    report.figure(
+        Figure::new("shaping.jitter_ratio", ratio, "1")
             .target(Target::AtLeast(250.0))
             .baseline(259.0, "thesis, Table 4.4"),
-        );
-        report.figure(Figure::new(
-            "shaping.full_jitter_ratio",
-            base.full_jitter_ms() / one.full_jitter_ms().max(1e-6),
-            "1",
-        ));
-        let one_worst = one.sorted().quantile(1.0);
-        let worst = one_worst / base.sorted().quantile(1.0) - 1.0;
+    );
+    let ratio = base.full_jitter_ms() / one.full_jitter_ms().max(1e-6);
+    report.figure(Figure::new("shaping.full_jitter_ratio", ratio, "1"));
+    let one_worst = one.sorted().quantile(1.0);
+    let worst = one_worst / base.sorted().quantile(1.0) - 1.0;
+    report.figure(
+        Figure::new("shaping.worst_added", worst * 100.0, "%")
+            .target(Target::AtMost(2.5))
+            .baseline(2.4, "thesis, Table 4.4"),
+    );
+    // The profile ran at SCHED_FIFO too, and its worst case determines the slot.
+    let added = (one_worst / profiled_ms - 1.0) * 100.0;
+    report.figure(Figure::new("shaping.worst_added_to_profile", added, "%"));
+    isolation(report, one);
+    if let Some(three) = measured.find("three_bands") {
+        let added = three.sorted().mean() / base.sorted().mean() - 1.0;
         report.figure(
-            Figure::new("shaping.worst_added", worst * 100.0, "%")
-                .target(Target::AtMost(2.5))
-                .baseline(2.4, "thesis, Table 4.4"),
+            Figure::new("shaping.three_bands_average_added", added * 100.0, "%")
+                .target(Target::AtMost(6.0))
+                .baseline(5.8, "thesis, Table 4.4"),
         );
-        // The profile ran at SCHED_FIFO too, and its worst is where the slot comes from.
-        let profiled = app.chain_of(&model)?.figures.latency_ns.max() as f64 / 1e6;
-        report.figure(Figure::new(
-            "shaping.worst_added_to_profile",
-            (one_worst / profiled - 1.0) * 100.0,
-            "%",
-        ));
-        report.figure(
-            Figure::new("shaping.in_slot", one.inside() * 100.0, "%").target(Target::AtLeast(99.9)),
-        );
-        let outside = one.outside_ms.iter().copied().fold(0.0, f64::max);
-        report.figure(
-            Figure::new("shaping.outside_slot_p999", outside, "ms").target(Target::AtMost(0.3)),
-        );
-        let most = |of: fn(&(f64, f64)) -> f64| one.cpu.iter().map(of).fold(0.0, f64::max);
-        report.figure(
-            Figure::new("shaping.onbeat_cpu", most(|c| c.0), "%").target(Target::AtMost(0.5)),
-        );
-        report.figure(Figure::new("shaping.shaper_cpu", most(|c| c.1), "%"));
-        if let Some(three) = find("three_bands") {
-            let added = three.sorted().mean() / base.sorted().mean() - 1.0;
-            report.figure(
-                Figure::new("shaping.three_bands_average_added", added * 100.0, "%")
-                    .target(Target::AtMost(6.0))
-                    .baseline(5.8, "thesis, Table 4.4"),
-            );
-        }
     }
-    Ok(())
+}
+
+/// Whether outputs and threads stayed in their slots, and the CPU time of that.
+fn isolation(report: &mut Report, one: &ArmResults) {
+    let inside = one.inside() * 100.0;
+    report.figure(Figure::new("shaping.in_slot", inside, "%").target(Target::AtLeast(99.9)));
+    let outside = one.outside_ms.iter().copied().fold(0.0, f64::max);
+    report.figure(
+        Figure::new("shaping.outside_slot_p999", outside, "ms").target(Target::AtMost(0.3)),
+    );
+    let most = |of: fn(&(f64, f64)) -> f64| one.cpu.iter().map(of).fold(0.0, f64::max);
+    report
+        .figure(Figure::new("shaping.onbeat_cpu", most(|c| c.0), "%").target(Target::AtMost(0.5)));
+    report.figure(Figure::new("shaping.shaper_cpu", most(|c| c.1), "%"));
 }
 
 fn worst_cases(report: &mut Report, model: &onbeat_model::Model) {

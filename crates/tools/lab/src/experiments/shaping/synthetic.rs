@@ -1,7 +1,8 @@
 //! Chains and graphs of compiled nodes: Tables 4.1 and 4.5, Figures 4.8 and 4.10, and overruns.
 
 use super::app::{self, App};
-use super::arm::{self, Arm, Outcome, Turns};
+use super::arm::{self, Arm, Turns};
+use super::results::{self, ArmResults};
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use crate::measure::stats::Sorted;
@@ -93,23 +94,23 @@ pub(super) fn motivation(context: &mut Context, report: &mut Report) -> Result<(
             ("1-band LS", &["--strategy", "bands", "--bands", "1"]),
         ];
         let arms = arms(context, report, &app, &profile, &list);
-        let outcomes = arm::run(
+        let results = arm::run(
             context,
             report,
             &name,
             &arms,
             Turns::even(executions, rounds),
         )?;
-        for (arm, outcome) in arms.iter().zip(&outcomes) {
+        for (arm, result) in arms.iter().zip(&results) {
             let paper = match arm.name.as_str() {
                 "SCHED_FIFO" => [number(max), number(jitter)],
                 "1-band LS" => [String::new(), String::new()],
                 _ => [number(SERVERS_4_1.0), number(SERVERS_4_1.1)],
             };
-            let longest = outcome.sorted().quantile(1.0);
+            let longest = result.sorted().quantile(1.0);
             let mut row = vec![load.to_owned(), arm.name.clone()];
             row.extend(
-                [longest, outcome.full_jitter_ms(), outcome.jitter_ms()].map(|v| format!("{v:.3}")),
+                [longest, result.full_jitter_ms(), result.jitter_ms()].map(|v| format!("{v:.3}")),
             );
             row.extend(paper);
             table.row(row);
@@ -121,7 +122,7 @@ pub(super) fn motivation(context: &mut Context, report: &mut Report) -> Result<(
             ));
             report.figure(Figure::new(
                 format!("motivation.{load}.{file}.jitter"),
-                outcome.full_jitter_ms(),
+                result.full_jitter_ms(),
                 "ms",
             ));
         }
@@ -135,7 +136,7 @@ fn beside(
     title: &str,
     part: &str,
     arms: &[Arm<'_>],
-    outcomes: &[Outcome],
+    results: &[ArmResults],
     paper: &[[f64; 2]],
 ) {
     let mut table = Table::new(
@@ -152,22 +153,22 @@ fn beside(
             "jitter",
         ],
     );
-    for (i, (arm, outcome)) in arms.iter().zip(outcomes).enumerate() {
-        let sorted = outcome.sorted();
-        let mut row = vec![arm.name.clone(), outcome.latency_ms.len().to_string()];
+    for (i, (arm, result)) in arms.iter().zip(results).enumerate() {
+        let sorted = result.sorted();
+        let mut row = vec![arm.name.clone(), result.latency_ms.len().to_string()];
         row.extend(
             [
                 sorted.mean(),
                 sorted.quantile(1.0),
-                outcome.full_jitter_ms(),
-                outcome.jitter_ms(),
+                result.full_jitter_ms(),
+                result.jitter_ms(),
             ]
             .map(|v| format!("{v:.3}")),
         );
-        row.push(if outcome.band.iter().all(Option::is_none) {
+        row.push(if result.band.iter().all(Option::is_none) {
             String::new()
         } else {
-            format!("{:.2}", outcome.inside() * 100.0)
+            format!("{:.2}", result.inside() * 100.0)
         });
         let theirs = paper
             .get(i)
@@ -178,8 +179,8 @@ fn beside(
         for (what, value) in [
             ("average", sorted.mean()),
             ("max", sorted.quantile(1.0)),
-            ("full_jitter", outcome.full_jitter_ms()),
-            ("jitter", outcome.jitter_ms()),
+            ("full_jitter", result.full_jitter_ms()),
+            ("jitter", result.jitter_ms()),
         ] {
             report.figure(Figure::new(format!("{part}.{file}.{what}"), value, "ms"));
         }
@@ -207,7 +208,7 @@ pub(super) fn asynchronous(context: &mut Context, report: &mut Report) -> Result
         ),
     ];
     let arms = arms(context, report, &app, &profile, &list);
-    let outcomes = arm::run(
+    let results = arm::run(
         context,
         report,
         "async",
@@ -216,15 +217,15 @@ pub(super) fn asynchronous(context: &mut Context, report: &mut Report) -> Result
     )?;
     let title = "The synthetic chain with asynchronous publication, ms (thesis, Figure 4.8)";
     let paper = [[58.5, 16.5], [59.6, 0.1], [f64::NAN, f64::NAN]];
-    beside(report, title, "async", &arms, &outcomes, &paper);
+    beside(report, title, "async", &arms, &results, &paper);
     let mut table = Table::new(
         "The same chain, as a subscriber outside sees it, ms",
         &["arm", "items", "avg", "max", "jitter", "p0.5-p99.5"],
     );
-    for (arm, outcome) in arms.iter().zip(&outcomes) {
-        let heard = Sorted::new(outcome.heard_ms.iter().copied());
+    for (arm, result) in arms.iter().zip(&results) {
+        let heard = Sorted::new(result.heard_ms.iter().copied());
         let half = |high, low| (heard.quantile(high) - heard.quantile(low)) / 2.0;
-        let mut row = vec![arm.name.clone(), outcome.heard_ms.len().to_string()];
+        let mut row = vec![arm.name.clone(), result.heard_ms.len().to_string()];
         let values = [
             heard.mean(),
             heard.quantile(1.0),
@@ -241,12 +242,12 @@ pub(super) fn asynchronous(context: &mut Context, report: &mut Report) -> Result
         ));
     }
     report.tables.push(table);
-    arm::plot(
+    results::plot(
         context,
         "figure-4.8.svg",
         "Latency of the synthetic chain, as a subscriber outside sees it (Figure 4.8)",
         &arms,
-        &outcomes,
+        &results,
         |o| &o.heard_ms,
     )
 }
@@ -262,7 +263,7 @@ pub(super) fn logical(context: &mut Context, report: &mut Report) -> Result<(), 
         ("LET per chain", &["--strategy", "let-per-chain"]),
     ];
     let arms = arms(context, report, &app, &profile, &list);
-    let outcomes = arm::run(
+    let results = arm::run(
         context,
         report,
         "let",
@@ -271,7 +272,7 @@ pub(super) fn logical(context: &mut Context, report: &mut Report) -> Result<(), 
     )?;
     let title = "Logical execution time: the synthetic chain, ms (thesis, Table 4.5)";
     let paper = [[59.2, f64::NAN], [500.0, f64::NAN], [100.0, f64::NAN]];
-    beside(report, title, "let", &arms, &outcomes, &paper);
+    beside(report, title, "let", &arms, &results, &paper);
     Ok(())
 }
 
@@ -290,7 +291,7 @@ pub(super) fn dag(context: &mut Context, report: &mut Report) -> Result<(), LabE
         ),
     ];
     let arms = arms(context, report, &app, &profile, &list);
-    let outcomes = arm::run(
+    let results = arm::run(
         context,
         report,
         "dag",
@@ -303,15 +304,15 @@ pub(super) fn dag(context: &mut Context, report: &mut Report) -> Result<(), LabE
         title,
         "dag",
         &arms,
-        &outcomes,
+        &results,
         &[[450.0, f64::NAN], [450.0, f64::NAN]],
     );
-    arm::plot(
+    results::plot(
         context,
         "figure-4.10.svg",
         "Latency of the graph (Figure 4.10)",
         &arms,
-        &outcomes,
+        &results,
         |o| &o.latency_ms,
     )
 }
@@ -349,7 +350,7 @@ pub(super) fn overshoot(context: &mut Context, report: &mut Report) -> Result<()
         ),
     ];
     let arms = arms(context, report, &app, &profile, &list);
-    let outcomes = arm::run(
+    let results = arm::run(
         context,
         report,
         "overshoot",
@@ -368,17 +369,17 @@ pub(super) fn overshoot(context: &mut Context, report: &mut Report) -> Result<()
             "p0.5-p99.5, ms",
         ],
     );
-    for (arm, outcome) in arms.iter().zip(&outcomes) {
+    for (arm, result) in arms.iter().zip(&results) {
         table.row([
             arm.name.clone(),
-            outcome.latency_ms.len().to_string(),
-            outcome.late.to_string(),
-            outcome.dropped.to_string(),
-            format!("{:.2}", outcome.inside() * 100.0),
-            format!("{:.3}", outcome.sorted().quantile(1.0)),
-            format!("{:.3}", outcome.jitter_ms()),
+            result.latency_ms.len().to_string(),
+            result.late.to_string(),
+            result.dropped.to_string(),
+            format!("{:.2}", result.inside() * 100.0),
+            format!("{:.3}", result.sorted().quantile(1.0)),
+            format!("{:.3}", result.jitter_ms()),
         ]);
-        let inside = outcome.inside() * 100.0;
+        let inside = result.inside() * 100.0;
         report.figure(Figure::new(
             format!("overshoot.{}.in_slot", arm.name),
             inside,
@@ -386,10 +387,10 @@ pub(super) fn overshoot(context: &mut Context, report: &mut Report) -> Result<()
         ));
         report.figure(Figure::new(
             format!("overshoot.{}.late", arm.name),
-            outcome.late as f64,
+            result.late as f64,
             "1",
         ));
-        if let Some(note) = outcome
+        if let Some(note) = result
             .notes
             .iter()
             .find(|n| n.contains("late for its last slot"))
@@ -398,12 +399,12 @@ pub(super) fn overshoot(context: &mut Context, report: &mut Report) -> Result<()
         }
     }
     report.tables.push(table);
-    arm::plot(
+    results::plot(
         context,
         "overshoot.svg",
         "Overruns under each policy",
         &arms,
-        &outcomes,
+        &results,
         |o| &o.latency_ms,
     )
 }

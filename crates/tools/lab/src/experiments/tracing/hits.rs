@@ -4,8 +4,9 @@ use crate::frame::children::Guarded;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use crate::measure::arms::{interleave, ArmSamples};
-use crate::measure::native;
+use crate::measure::stats::{mean, Estimate};
 use crate::measure::uprobe::Uprobe;
+use crate::measure::{native, ros};
 use crate::plot::{bars, Bar};
 use onbeat_record::elf::Symbols;
 use onbeat_record::placement::{place, Place, Placement};
@@ -144,116 +145,18 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<Costs, LabE
         "cost per probe hit: forms of entry blocks",
         Duration::from_secs(900),
     );
-    let kernel = crate::frame::machine::Machine::here().kernel;
-    let fast_nop = fast_nop(&kernel);
+    let fast_nop = fast_nop(&onbeat_proc::system::kernel_release());
     let rounds = context.pick(30, 5);
     let calls = context.pick(20_000, 4_000);
     let program = native::compile("hits", SOURCE, &["-ldl".into()])?;
-    let symbols = Symbols::read(&program, true, |name| {
-        name.starts_with("form_") || name.starts_with("hit_")
-    })
-    .map_err(|e| LabError::unexpected(program.display().to_string(), e))?;
-    let lookup = |name: &str| {
-        symbols.get(name).ok_or_else(|| {
-            LabError::unexpected(program.display().to_string(), format!("no symbol {name}"))
-        })
-    };
-
-    let mut spots = vec![];
-    for (form, _) in FORMS {
-        let function = lookup(&format!("form_{form}"))?;
-        let labelled = lookup(&format!("hit_{form}"))?;
-        let at = function.file_offset + (labelled.address - function.address);
-        spots.push(Spot {
-            name: format!("{form}.bare"),
-            call: form.into(),
-            probe: None,
-        });
-        spots.push(Spot {
-            name: format!("{form}.here"),
-            call: form.into(),
-            probe: Some((program.clone(), at, form == "return")),
-        });
-        if form != "return" {
-            let placed = place(symbols.machine, &function.code, fast_nop);
-            spots.push(Spot {
-                name: format!("{form}.placed"),
-                call: form.into(),
-                probe: Some((program.clone(), function.file_offset + placed.offset, false)),
-            });
-        }
-    }
+    let spots = form_spots(&program, fast_nop)?;
     let mut target = Callee::start(context, &program, None)?;
     let samples = run_spots(context, "hits", &mut target, &spots, rounds, calls)?;
     drop(target);
     samples.save(context, "hits.csv")?;
-    let index = |name: &str| samples.names().iter().position(|n| n == name);
-
-    let mut table = Table::new(
-        "Cost of one probe hit, us (median over rounds; bare call deducted)",
-        &[
-            "instruction probed",
-            "there",
-            "95 % interval",
-            "with placement",
-        ],
-    );
-    let mut costs = Costs::default();
-    let (mut here_bars, mut placed_bars, mut categories) = (vec![], vec![], vec![]);
-    for (form, title) in FORMS {
-        let cost = |kind: &str| {
-            let bare = index(&format!("{form}.bare"))?;
-            let arm = index(&format!("{form}.{kind}"))?;
-            let e = samples.added_quantile(bare, arm, 0.5, &mut context.rng("interval"));
-            Some((e.value / 1000.0, e.low / 1000.0, e.high / 1000.0))
-        };
-        let Some(here) = cost("here") else { continue };
-        costs.0.push((form, here.0.max(0.0)));
-        let placed = cost("placed");
-        report.figure(
-            Figure::new(format!("hit.{form}"), here.0, "us")
-                .interval(here.1, here.2)
-                .samples(rounds as u64),
-        );
-        if let Some(p) = placed {
-            report.figure(
-                Figure::new(format!("hit.{form}.placed"), p.0, "us")
-                    .interval(p.1, p.2)
-                    .samples(rounds as u64)
-                    .baseline(here.0, "probe at the entry"),
-            );
-        }
-        table.row([
-            title.to_string(),
-            number(here.0),
-            format!("{} .. {}", number(here.1), number(here.2)),
-            placed.map(|p| number(p.0)).unwrap_or_default(),
-        ]);
-        categories.push(form.to_string());
-        here_bars.push(Bar {
-            value: here.0,
-            low: here.1,
-            high: here.2,
-        });
-        placed_bars.push(placed.map_or(Bar::plain(0.0), |p| Bar {
-            value: p.0,
-            low: p.1,
-            high: p.2,
-        }));
-    }
-    report.tables.push(table);
-    let svg = bars(
-        "Cost of one probe hit by instruction",
-        "us per hit",
-        &categories,
-        &[
-            ("probe on this instruction".into(), here_bars),
-            ("with placement".into(), placed_bars),
-        ],
-        None,
-    )?;
-    context.plot("hits.svg", &svg)?;
-
+    let forms = costs_of_forms(context, &samples);
+    table_of_forms(report, &forms, rounds as u64);
+    plot_forms(context, &forms)?;
     for distribution in ["kilted", "jazzy"] {
         let measured = real_functions(context, report, distribution, &program, fast_nop)
             .and_then(|()| table_of_placements(context, report, distribution, fast_nop));
@@ -264,7 +167,137 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<Costs, LabE
             );
         }
     }
-    Ok(costs)
+    Ok(Costs(
+        forms
+            .iter()
+            .map(|f| (f.form, f.there.value.max(0.0)))
+            .collect(),
+    ))
+}
+
+/// Each form without a probe, with one on its instruction, and with one where placement puts it.
+fn form_spots(program: &Path, fast_nop: bool) -> Result<Vec<Spot>, LabError> {
+    let symbols = Symbols::read(program, true, |name| {
+        name.starts_with("form_") || name.starts_with("hit_")
+    })
+    .map_err(|e| LabError::unexpected(program.display().to_string(), e))?;
+    let lookup = |name: &str| {
+        symbols.get(name).ok_or_else(|| {
+            LabError::unexpected(program.display().to_string(), format!("no symbol {name}"))
+        })
+    };
+    let mut spots = vec![];
+    for (form, _) in FORMS {
+        let function = lookup(&format!("form_{form}"))?;
+        let labelled = lookup(&format!("hit_{form}"))?;
+        let at = function.file_offset + (labelled.address - function.address);
+        let mut spot = |kind: &str, probe: Option<(u64, bool)>| {
+            spots.push(Spot {
+                name: format!("{form}.{kind}"),
+                call: form.into(),
+                probe: probe.map(|(at, at_return)| (program.to_path_buf(), at, at_return)),
+            })
+        };
+        spot("bare", None);
+        spot("here", Some((at, form == "return")));
+        if form != "return" {
+            let placed = place(symbols.machine, &function.code, fast_nop);
+            spot(
+                "placed",
+                Some((function.file_offset + placed.offset, false)),
+            );
+        }
+    }
+    Ok(spots)
+}
+
+/// Costs of a hit in one form, us.
+struct FormCost {
+    form: &'static str,
+    title: &'static str,
+    /// With the probe on this form's instruction.
+    there: Estimate,
+    /// With the probe where placement puts it.
+    placed: Option<Estimate>,
+}
+
+fn costs_of_forms(context: &Context, samples: &ArmSamples) -> Vec<FormCost> {
+    let index = |name: String| samples.names().iter().position(|n| *n == name);
+    let cost = |form: &str, kind: &str| {
+        let bare = index(format!("{form}.bare"))?;
+        let arm = index(format!("{form}.{kind}"))?;
+        let e = samples.added_quantile(bare, arm, 0.5, &mut context.rng("interval"));
+        Some(Estimate {
+            value: e.value / 1000.0,
+            low: e.low / 1000.0,
+            high: e.high / 1000.0,
+        })
+    };
+    let of_form = |(form, title): (&'static str, &'static str)| {
+        Some(FormCost {
+            form,
+            title,
+            there: cost(form, "here")?,
+            placed: cost(form, "placed"),
+        })
+    };
+    FORMS.into_iter().filter_map(of_form).collect()
+}
+
+fn table_of_forms(report: &mut Report, forms: &[FormCost], rounds: u64) {
+    let mut table = Table::new(
+        "Cost of one probe hit, us (median over rounds; bare call deducted)",
+        &[
+            "instruction probed",
+            "there",
+            "95 % interval",
+            "with placement",
+        ],
+    );
+    for f in forms {
+        let figure = |name: String, e: &Estimate| {
+            Figure::new(name, e.value, "us")
+                .interval(e.low, e.high)
+                .samples(rounds)
+        };
+        report.figure(figure(format!("hit.{}", f.form), &f.there));
+        if let Some(placed) = &f.placed {
+            let name = format!("hit.{}.placed", f.form);
+            report.figure(figure(name, placed).baseline(f.there.value, "probe at the entry"));
+        }
+        table.row([
+            f.title.to_string(),
+            number(f.there.value),
+            format!("{} .. {}", number(f.there.low), number(f.there.high)),
+            f.placed.map(|p| number(p.value)).unwrap_or_default(),
+        ]);
+    }
+    report.tables.push(table);
+}
+
+fn plot_forms(context: &mut Context, forms: &[FormCost]) -> Result<(), LabError> {
+    let bar = |e: &Estimate| Bar {
+        value: e.value,
+        low: e.low,
+        high: e.high,
+    };
+    let categories: Vec<String> = forms.iter().map(|f| f.form.to_string()).collect();
+    let there = forms.iter().map(|f| bar(&f.there)).collect();
+    let placed = forms
+        .iter()
+        .map(|f| f.placed.as_ref().map_or(Bar::plain(0.0), bar))
+        .collect();
+    let svg = bars(
+        "Cost of one probe hit by instruction",
+        "us per hit",
+        &categories,
+        &[
+            ("probe on this instruction".into(), there),
+            ("with placement".into(), placed),
+        ],
+        None,
+    )?;
+    context.plot("hits.svg", &svg)
 }
 
 /// The functions of libtracetools that a run-time event passes through.
@@ -281,41 +314,8 @@ fn real_functions(
     );
     let env = context.ros_env(distribution)?;
     let library = env.join("lib/libtracetools.so");
-    let generation = generation_of(distribution);
-    let wanted: Vec<&str> = PROBES
-        .iter()
-        .filter(|p| p.library == Library::Tracetools && p.applies_to(generation))
-        .filter(|p| ["callback_start", "callback_end", "rmw_take", "rmw_publish"].contains(&p.name))
-        .filter_map(|p| p.symbols.first().copied())
-        .collect();
-    let symbols = Symbols::read(&library, false, |name| wanted.contains(&name))
-        .map_err(|e| LabError::unexpected(library.display().to_string(), e))?;
-    let mut spots = vec![];
-    let mut places: Vec<(&str, Place)> = vec![];
-    for name in wanted {
-        let Some(function) = symbols.get(name) else {
-            continue;
-        };
-        let placed = place(symbols.machine, &function.code, fast_nop);
-        places.push((name, placed));
-        let at = |offset: u64| Some((library.clone(), function.file_offset + offset, false));
-        for (kind, probe) in [
-            ("bare", None),
-            ("entry", at(0)),
-            ("placed", at(placed.offset)),
-        ] {
-            spots.push(Spot {
-                name: format!("{name}.{kind}"),
-                call: name.into(),
-                probe,
-            });
-        }
-    }
-    let mut target = Callee::start(
-        context,
-        program,
-        Some((&library, &crate::measure::ros::loader_path(&env))),
-    )?;
+    let (spots, places) = function_spots(&library, distribution, fast_nop)?;
+    let mut target = Callee::start(context, program, Some((&library, &ros::loader_path(&env))))?;
     let rounds = context.pick(30, 5);
     let samples = run_spots(
         context,
@@ -328,6 +328,56 @@ fn real_functions(
     drop(target);
     samples.save(context, &format!("hits-{distribution}.csv"))?;
 
+    function_table(context, report, distribution, &samples, &places);
+    Ok(())
+}
+
+/// Each function without a probe, with one at its entry, and with one where placement puts it.
+fn function_spots(
+    library: &Path,
+    distribution: &str,
+    fast_nop: bool,
+) -> Result<(Vec<Spot>, Vec<(&'static str, Place)>), LabError> {
+    let generation = generation_of(distribution);
+    let wanted: Vec<&'static str> = PROBES
+        .iter()
+        .filter(|p| p.library == Library::Tracetools && p.applies_to(generation))
+        .filter(|p| ["callback_start", "callback_end", "rmw_take", "rmw_publish"].contains(&p.name))
+        .filter_map(|p| p.symbols.first().copied())
+        .collect();
+    let symbols = Symbols::read(library, false, |name| wanted.contains(&name))
+        .map_err(|e| LabError::unexpected(library.display().to_string(), e))?;
+    let mut spots = vec![];
+    let mut places: Vec<(&'static str, Place)> = vec![];
+    for name in wanted {
+        let Some(function) = symbols.get(name) else {
+            continue;
+        };
+        let placed = place(symbols.machine, &function.code, fast_nop);
+        places.push((name, placed));
+        let at = |offset: u64| Some((library.to_path_buf(), function.file_offset + offset, false));
+        for (kind, probe) in [
+            ("bare", None),
+            ("entry", at(0)),
+            ("placed", at(placed.offset)),
+        ] {
+            spots.push(Spot {
+                name: format!("{name}.{kind}"),
+                call: name.into(),
+                probe,
+            });
+        }
+    }
+    Ok((spots, places))
+}
+
+fn function_table(
+    context: &Context,
+    report: &mut Report,
+    distribution: &str,
+    samples: &ArmSamples,
+    places: &[(&str, Place)],
+) {
     let mut table = Table::new(
         format!("Cost of one hit in ROS 2 {distribution}'s libtracetools, us"),
         &["function", "at the entry", "placed", "placed at", "kind"],
@@ -353,7 +403,6 @@ fn real_functions(
         ]);
     }
     report.tables.push(table);
-    let mean = crate::measure::stats::mean;
     report.figure(
         Figure::new(
             format!("hit.{distribution}.placed"),
@@ -361,9 +410,8 @@ fn real_functions(
             "us",
         )
         .baseline(mean(&entries), "probe at the entry")
-        .samples((rounds * places.len()) as u64),
+        .samples((samples.rounds() * places.len()) as u64),
     );
-    Ok(())
 }
 
 /// Every probe of the table as it would sit in a distribution's libraries: how many would be

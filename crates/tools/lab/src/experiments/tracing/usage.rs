@@ -1,6 +1,7 @@
 //! What recording a whole application costs: CPU time of probes and recorder, and bytes of trace
 //! (the parking demo and SYN together, as in the thesis' section 3.7).
 
+use crate::frame::children::Guarded;
 use crate::frame::report::{number, Figure, Report, Table, Target};
 use crate::frame::{Context, LabError};
 use crate::measure::recorder::{recorded, Recorded};
@@ -31,71 +32,23 @@ struct Watched {
     steady_s: f64,
 }
 
-/// The measurement. `hit_us` says what a hit costs by kind of placement.
+/// The measurement. `hit_us` gives the cost of a hit by kind of placement.
 pub fn measure(
     context: &mut Context,
     report: &mut Report,
     hit_us: impl Fn(&ProbeInfo) -> Option<f64>,
 ) -> Result<(), LabError> {
     let seconds: u32 = context.pick(60, 10);
-    let python = context.ros_env("kilted")?.join("bin/python");
-    let (parking, syn) = (
-        context.source("demos/parking/run.py")?,
-        context.source("demos/syn/syn.py")?,
-    );
     context.step(
         &format!("CPU time and bytes: parking demo and SYN together for {seconds} s"),
         Duration::from_secs(u64::from(seconds) + 300),
     );
     let dir = context.dir().join("usage.trace");
-    let _ = std::fs::remove_dir_all(&dir);
     let times = context.dir().join("usage.times");
+    let _ = std::fs::remove_dir_all(&dir);
     let stats = RunStats::enable()?;
-    let mut command = Command::new(context.onbeat());
-    command
-        .arg("record")
-        .arg("-o")
-        .arg(&dir)
-        .args(["--", "bash", "-c", SCRIPT, "bash"]);
-    command
-        .args([&python, &parking])
-        .arg(seconds.to_string())
-        .arg(&syn)
-        .arg(&times);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    let mut child = context.spawn(&mut command)?;
-    let mut watched = Watched {
-        programs: vec![],
-        names: BTreeMap::new(),
-        steady_cpu_s: 0.0,
-        steady_s: 0.0,
-    };
-    let mut first: Option<(Instant, f64)> = None;
-    let begin = Instant::now();
-    while child.running() {
-        if let (Ok(programs), Some(cpu_s)) = (programs_of(child.pid()), cpu_s_of(child.pid())) {
-            // A process that ends has closed its descriptors: the last full reading counts.
-            if programs.len() >= watched.programs.len() {
-                for p in &programs {
-                    if !watched.names.contains_key(&p.id) {
-                        watched
-                            .names
-                            .extend(program_name(p.id).map(|name| (p.id, name)));
-                    }
-                }
-                watched.programs = programs;
-            }
-            if begin.elapsed() > Duration::from_secs(5) {
-                let (since, at) = *first.get_or_insert((Instant::now(), cpu_s));
-                watched.steady_cpu_s = cpu_s - at;
-                watched.steady_s = since.elapsed().as_secs_f64();
-            }
-        }
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    let mut child = start(context, &dir, &times, seconds)?;
+    let watched = watch(&mut child);
     drop(stats);
     let used = child
         .end(libc::SIGTERM)
@@ -110,7 +63,7 @@ pub fn measure(
     let apps_s = app_cpu_s(&times)?;
     let codes = std::fs::read_to_string(&times).map_err(LabError::file("reading", &times))?;
     if codes.lines().last() != Some("0 0") {
-        // Their work was done all the same, and it is its cost that counts.
+        // Their work was done all the same, and its cost counts.
         report.note(format!(
             "the applications' exit codes were {} (parking, SYN): they judge themselves, and fail on a machine that is too busy",
             codes.lines().last().unwrap_or_default()
@@ -118,7 +71,71 @@ pub fn measure(
     }
     let _ = std::fs::remove_dir_all(&dir);
     let _ = std::fs::remove_file(&times);
-    summarise(context, report, &recorded, &watched, apps_s, hit_us)
+    let trap_s = probe_table(context, report, &recorded, hit_us)?;
+    program_table(context, report, &watched)?;
+    figures(report, &recorded, &watched, apps_s, trap_s)
+}
+
+/// Starts the recorder with both applications.
+fn start(context: &Context, dir: &Path, times: &Path, seconds: u32) -> Result<Guarded, LabError> {
+    let python = context.ros_env("kilted")?.join("bin/python");
+    let (parking, syn) = (
+        context.source("demos/parking/run.py")?,
+        context.source("demos/syn/syn.py")?,
+    );
+    let mut command = Command::new(context.onbeat());
+    command
+        .arg("record")
+        .arg("-o")
+        .arg(dir)
+        .args(["--", "bash", "-c", SCRIPT, "bash"])
+        .args([&python, &parking])
+        .arg(seconds.to_string())
+        .arg(&syn)
+        .arg(times)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    context.spawn(&mut command)
+}
+
+/// Reads what the recorder uses until it ends.
+fn watch(child: &mut Guarded) -> Watched {
+    let mut watched = Watched {
+        programs: vec![],
+        names: BTreeMap::new(),
+        steady_cpu_s: 0.0,
+        steady_s: 0.0,
+    };
+    let mut first: Option<(Instant, f64)> = None;
+    let begin = Instant::now();
+    while child.running() {
+        if let (Ok(programs), Some(cpu_s)) = (programs_of(child.pid()), cpu_s_of(child.pid())) {
+            // A process that ends has closed its descriptors: the last full reading counts.
+            if programs.len() >= watched.programs.len() {
+                watched.set_programs(programs);
+            }
+            if begin.elapsed() > Duration::from_secs(5) {
+                let (since, at) = *first.get_or_insert((Instant::now(), cpu_s));
+                watched.steady_cpu_s = cpu_s - at;
+                watched.steady_s = since.elapsed().as_secs_f64();
+            }
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    watched
+}
+
+impl Watched {
+    fn set_programs(&mut self, programs: Vec<ProgramStats>) {
+        for p in &programs {
+            if !self.names.contains_key(&p.id) {
+                self.names
+                    .extend(program_name(p.id).map(|name| (p.id, name)));
+            }
+        }
+        self.programs = programs;
+    }
 }
 
 /// User and system time of a process so far, s.
@@ -147,18 +164,15 @@ fn app_cpu_s(file: &Path) -> Result<f64, LabError> {
     }
 }
 
-fn summarise(
+/// Hits and traps by probe; returns the time of all traps, s.
+fn probe_table(
     context: &mut Context,
     report: &mut Report,
     recorded: &Recorded,
-    watched: &Watched,
-    apps_s: f64,
     hit_us: impl Fn(&ProbeInfo) -> Option<f64>,
-) -> Result<(), LabError> {
+) -> Result<f64, LabError> {
     let manifest = &recorded.manifest;
     let observed_s = manifest.duration_ns as f64 / 1e9;
-    let bpf_s = watched.programs.iter().map(|p| p.run_time_ns).sum::<u64>() as f64 / 1e9;
-    let runs: u64 = watched.programs.iter().map(|p| p.runs).sum();
     let mut probes: Vec<&ProbeInfo> = manifest.probes.iter().filter(|p| p.hits > 0).collect();
     probes.sort_by_key(|p| std::cmp::Reverse(p.hits));
     let (mut trap_s, mut unknown) = (0.0, 0u64);
@@ -190,19 +204,36 @@ fn summarise(
     }
     raw.finish()?;
     report.tables.push(table);
+    if unknown > 0 {
+        report.note(format!(
+            "{unknown} hits have a placement whose cost was not measured; they count as free"
+        ));
+    }
+    Ok(trap_s)
+}
+
+/// Runs and time by BPF program.
+fn program_table(
+    context: &mut Context,
+    report: &mut Report,
+    watched: &Watched,
+) -> Result<(), LabError> {
     let mut table = Table::new(
         "BPF programs, by the kernel's accounting",
         &["program", "runs", "ns per run", "ms"],
     );
     let mut programs: Vec<&ProgramStats> = watched.programs.iter().filter(|p| p.runs > 0).collect();
     programs.sort_by_key(|p| std::cmp::Reverse(p.run_time_ns));
+    if programs.is_empty() {
+        return Err(LabError::unexpected(
+            "the kernel's accounting of BPF programs",
+            "no program of the recorder ran",
+        ));
+    }
     let mut raw = context.raw("usage-programs.csv", "program,runs,run_time_ns")?;
     for p in programs {
-        let name = watched
-            .names
-            .get(&p.id)
-            .cloned()
-            .unwrap_or_else(|| p.id.to_string());
+        let name = watched.names.get(&p.id);
+        let name = name.cloned().unwrap_or_else(|| p.id.to_string());
         raw.line(format_args!("{name},{},{}", p.runs, p.run_time_ns))?;
         let each = p.run_time_ns as f64 / p.runs as f64;
         table.row([
@@ -214,18 +245,20 @@ fn summarise(
     }
     raw.finish()?;
     report.tables.push(table);
-    if runs == 0 {
-        return Err(LabError::unexpected(
-            "the kernel's accounting of BPF programs",
-            "no program of the recorder ran",
-        ));
-    }
-    if unknown > 0 {
-        report.note(format!(
-            "{unknown} hits have a placement whose cost was not measured; they count as free"
-        ));
-    }
+    Ok(())
+}
 
+fn figures(
+    report: &mut Report,
+    recorded: &Recorded,
+    watched: &Watched,
+    apps_s: f64,
+    trap_s: f64,
+) -> Result<(), LabError> {
+    let manifest = &recorded.manifest;
+    let observed_s = manifest.duration_ns as f64 / 1e9;
+    let bpf_s = watched.programs.iter().map(|p| p.run_time_ns).sum::<u64>() as f64 / 1e9;
+    let runs: u64 = watched.programs.iter().map(|p| p.runs).sum();
     let share = |s: f64| s / apps_s * 100.0;
     report.figure(Figure::new("usage.apps_cpu", apps_s / observed_s, "cores"));
     report.figure(

@@ -1,0 +1,38 @@
+//! `model`: how fast a trace becomes a model, and in how much memory.
+
+mod figures;
+mod peers;
+mod run;
+mod tables;
+
+use crate::frame::report::Report;
+use crate::frame::{Context, Experiment, LabError};
+
+/// The experiment.
+pub struct ModelSpeed;
+
+impl Experiment for ModelSpeed {
+    fn name(&self) -> &'static str {
+        "model"
+    }
+
+    fn about(&self) -> &'static str {
+        "speed and memory of `onbeat model` on made-up traces of up to 50 million events"
+    }
+
+    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
+        let mut report = Report::new();
+        let scratch = context.dir().join("traces");
+        let _ = std::fs::remove_dir_all(&scratch);
+        let measured = run::measure(context, &scratch)?;
+        if let Err(e) = peers::measure(context, &mut report, &scratch) {
+            report.skip("comparison with babeltrace2", e);
+        }
+        let reading = run::read_speed(context, &scratch, &measured)?;
+        std::fs::remove_dir_all(&scratch).map_err(LabError::file("removing", &scratch))?;
+        report.tables.push(tables::modelling(&measured));
+        figures::add(context, &mut report, &measured, reading);
+        figures::plot(context, &measured)?;
+        Ok(report)
+    }
+}

@@ -1,0 +1,153 @@
+//! Peers of the modelling, which only read the same events.
+
+use super::run::model;
+use crate::frame::children::{self, Ended};
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, LabError};
+use crate::measure::arms::schedule;
+use crate::measure::ctf::write_ctf;
+use crate::measure::generate::write_trace;
+use crate::measure::stats::median;
+use onbeat_trace::Reader;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const READ_CTF: &str = include_str!("../../../native/read_ctf.py");
+
+const ARMS: [&str; 3] = ["onbeat model", "babeltrace2", "babeltrace2 in Python"];
+
+/// The same events as a trace of ours and in LTTng's format.
+struct Inputs {
+    trace: PathBuf,
+    ctf: PathBuf,
+    script: PathBuf,
+}
+
+/// babeltrace2 reads the same events from LTTng's format: the library itself, and its Python
+/// binding as tracetools_read of ros2_tracing uses it. Their analysis, tracetools_analysis, is in no
+/// registry; this is the step before it.
+pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Result<(), LabError> {
+    let events: u64 = context.pick(1_000_000, 200_000);
+    let rounds = context.pick(5, 2);
+    let inputs = prepare(context, scratch, events)?;
+    let mut raw = context.raw("peers.csv", "arm,round,events,cpu_s,max_rss_kb")?;
+    let mut runs: Vec<Vec<Ended>> = vec![vec![]; ARMS.len()];
+    for (round, arm) in schedule(ARMS.len(), rounds, &mut context.rng("peers")) {
+        context.step(
+            &format!(
+                "{} on {} events, round {}",
+                ARMS[arm],
+                number(events as f64),
+                round + 1
+            ),
+            Duration::from_secs(3600),
+        );
+        let ended = run_arm(context, arm, &inputs)?;
+        raw.line(format_args!(
+            "{},{round},{events},{},{}",
+            ARMS[arm],
+            ended.cpu_s(),
+            ended.max_rss_kb
+        ))?;
+        runs[arm].push(ended);
+    }
+    raw.finish()?;
+    summarise(report, events as f64, &runs);
+    Ok(())
+}
+
+fn prepare(context: &Context, scratch: &Path, events: u64) -> Result<Inputs, LabError> {
+    let inputs = Inputs {
+        trace: scratch.join("peer"),
+        ctf: scratch.join("peer-ctf"),
+        script: scratch.join("read_ctf.py"),
+    };
+    write_trace(events, context.seed(), &inputs.trace)?;
+    let mut reader =
+        Reader::open(&inputs.trace).map_err(|e| LabError::unexpected("the generated trace", e))?;
+    write_ctf(&inputs.ctf, reader.events())?;
+    std::fs::write(&inputs.script, READ_CTF).map_err(LabError::file("writing", &inputs.script))?;
+    Ok(inputs)
+}
+
+fn run_arm(context: &Context, arm: usize, inputs: &Inputs) -> Result<Ended, LabError> {
+    match arm {
+        0 => Ok(model(context, &inputs.trace)?.1),
+        1 => read_peer(
+            context,
+            Command::new("babeltrace2")
+                .arg(&inputs.ctf)
+                .args(["--component", "sink.utils.dummy"]),
+        ),
+        // Debian's binding is for Debian's own Python.
+        _ => read_peer(
+            context,
+            Command::new("/usr/bin/python3")
+                .arg(&inputs.script)
+                .arg(&inputs.ctf),
+        ),
+    }
+}
+
+fn summarise(report: &mut Report, events: f64, runs: &[Vec<Ended>]) {
+    let mut table = Table::new(
+        format!(
+            "onbeat makes the model; the others only read ({} events, medians)",
+            number(events)
+        ),
+        &["program", "CPU s", "million events/s", "peak MB"],
+    );
+    let speed =
+        |arm: usize| events / median(&runs[arm].iter().map(Ended::cpu_s).collect::<Vec<_>>());
+    for (arm, name) in ARMS.iter().enumerate() {
+        let peak = runs[arm].iter().map(|e| e.max_rss_kb).max().unwrap_or(0);
+        table.row([
+            name.to_string(),
+            number(events / speed(arm)),
+            number(speed(arm) / 1e6),
+            number(peak as f64 / 1024.0),
+        ]);
+    }
+    report.tables.push(table);
+    let rounds = runs[0].len() as u64;
+    report.figure(
+        Figure::new("model.speed_beside_python", speed(0), "events/s")
+            .baseline(
+                speed(2),
+                "babeltrace2 in Python, reading alone (what tracetools_read does)",
+            )
+            .samples(rounds),
+    );
+    report.figure(
+        Figure::new("model.speed_beside_babeltrace2", speed(0), "events/s")
+            .baseline(speed(1), "babeltrace2, reading alone")
+            .samples(rounds),
+    );
+}
+
+/// Runs a peer on one core.
+fn read_peer(context: &Context, command: &mut Command) -> Result<Ended, LabError> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    children::pin(command, 0);
+    let mut child = context.spawn(command)?;
+    match child
+        .wait(Duration::from_secs(3600))
+        .map_err(|e| LabError::program(&program, e))?
+    {
+        Some(ended) if ended.status.success() => Ok(ended),
+        Some(ended) => Err(LabError::program(
+            program,
+            format!(
+                "{}{}; Debian has it as babeltrace2 and python3-bt2",
+                ended.status,
+                child.said()
+            ),
+        )),
+        None => Err(LabError::program(program, "it did not end within an hour")),
+    }
+}

@@ -1,0 +1,136 @@
+//! Generates traces and has them modelled, each in a process of its own.
+
+use crate::frame::children::{self, Ended};
+use crate::frame::report::number;
+use crate::frame::{Context, LabError};
+use crate::measure::arms::schedule;
+use crate::measure::generate::write_trace;
+use crate::measure::stats::median;
+use onbeat_time::clock;
+use onbeat_trace::Reader;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Runs on one size of trace.
+pub struct Size {
+    /// Events of the trace.
+    pub events: u64,
+    /// Bytes of the trace.
+    pub bytes: u64,
+    /// Wall-clock time, s, and use of the process, by round.
+    pub runs: Vec<(f64, Ended)>,
+}
+
+impl Size {
+    /// CPU time of each run, s.
+    pub fn cpu_s(&self) -> Vec<f64> {
+        self.runs.iter().map(|(_, e)| e.cpu_s()).collect()
+    }
+
+    /// Median of the wall-clock time, s.
+    pub fn wall_s(&self) -> f64 {
+        median(&self.runs.iter().map(|r| r.0).collect::<Vec<_>>())
+    }
+
+    /// Largest resident set of all runs, MB.
+    pub fn peak_mb(&self) -> f64 {
+        let peaks = self.runs.iter().map(|(_, e)| e.max_rss_kb as f64 / 1024.0);
+        peaks.fold(0.0, f64::max)
+    }
+}
+
+/// Models traces of ascending sizes in interleaved rounds.
+pub fn measure(context: &mut Context, scratch: &Path) -> Result<Vec<Size>, LabError> {
+    let sizes: &[u64] = context.pick(
+        &[1_000_000, 5_000_000, 10_000_000, 50_000_000],
+        &[200_000, 1_000_000, 2_000_000],
+    );
+    let rounds = context.pick(5, 3);
+    let mut measured = vec![];
+    for &events in sizes {
+        measured.push(Size {
+            events,
+            bytes: generate(context, scratch, events)?,
+            runs: vec![],
+        });
+    }
+    let mut raw = context.raw("model.csv", "events,round,wall_s,cpu_s,max_rss_kb")?;
+    for (round, arm) in schedule(sizes.len(), rounds, &mut context.rng("order")) {
+        let events = sizes[arm];
+        context.step(
+            &format!(
+                "modelling {} events, round {}",
+                number(events as f64),
+                round + 1
+            ),
+            Duration::from_secs(3600),
+        );
+        let (wall_s, ended) = model(context, &scratch.join(events.to_string()))?;
+        raw.line(format_args!(
+            "{events},{round},{wall_s},{},{}",
+            ended.cpu_s(),
+            ended.max_rss_kb
+        ))?;
+        measured[arm].runs.push((wall_s, ended));
+    }
+    raw.finish()?;
+    Ok(measured)
+}
+
+/// Generates a trace; returns its size in bytes.
+fn generate(context: &Context, scratch: &Path, events: u64) -> Result<u64, LabError> {
+    context.step(
+        &format!("generating {} events", number(events as f64)),
+        Duration::from_secs(3600),
+    );
+    let dir = scratch.join(events.to_string());
+    write_trace(events, context.seed(), &dir)?;
+    let reader = Reader::open(&dir).map_err(|e| LabError::unexpected("the generated trace", e))?;
+    Ok(reader.manifest().bytes)
+}
+
+/// Models a trace in a process of its own on one core, as a user does; wall-clock seconds and what
+/// the process used.
+pub fn model(context: &Context, trace: &Path) -> Result<(f64, Ended), LabError> {
+    let output = context.dir().join("model.json");
+    let mut command = Command::new(context.onbeat());
+    command
+        .arg("model")
+        .arg(trace)
+        .arg("-o")
+        .arg(&output)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    children::pin(&mut command, 0);
+    let clock = Instant::now();
+    let mut child = context.spawn(&mut command)?;
+    let ended = child
+        .wait(Duration::from_secs(3600))
+        .map_err(|e| LabError::program("onbeat model", e))?;
+    let wall_s = clock.elapsed().as_secs_f64();
+    let _ = std::fs::remove_file(&output);
+    match ended {
+        Some(e) if e.status.success() => Ok((wall_s, e)),
+        Some(e) => Err(LabError::program(
+            "onbeat model",
+            format!("{}{}", e.status, child.said()),
+        )),
+        None => Err(LabError::program(
+            "onbeat model",
+            "it did not end within an hour",
+        )),
+    }
+}
+
+/// Events per second of CPU time when the longest trace is only read.
+pub fn read_speed(context: &Context, scratch: &Path, sizes: &[Size]) -> Result<f64, LabError> {
+    context.step("reading alone", Duration::from_secs(3600));
+    let longest = sizes.last().map_or(0, |s| s.events).to_string();
+    let mut reader = Reader::open(scratch.join(longest))
+        .map_err(|e| LabError::unexpected("the generated trace", e))?;
+    let start_ns = clock::thread_cpu_ns();
+    let events = reader.events().count();
+    let used_ns = clock::thread_cpu_ns() - start_ns;
+    Ok(events as f64 * 1e9 / used_ns as f64)
+}

@@ -1,0 +1,35 @@
+//! The table of modelling.
+
+use super::run::Size;
+use crate::frame::report::{number, Table};
+use crate::measure::stats::median;
+
+/// Time and memory by size of the trace.
+pub fn modelling(sizes: &[Size]) -> Table {
+    let mut table = Table::new(
+        "Modelling on one core (medians)",
+        &[
+            "events",
+            "trace MB",
+            "bytes/event",
+            "CPU s",
+            "wall s",
+            "million events/s",
+            "peak MB",
+        ],
+    );
+    for size in sizes {
+        let (events, bytes) = (size.events as f64, size.bytes as f64);
+        let seconds = median(&size.cpu_s());
+        table.row([
+            number(events),
+            number(bytes / 1e6),
+            number(bytes / events),
+            number(seconds),
+            number(size.wall_s()),
+            number(events / seconds / 1e6),
+            number(size.peak_mb()),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,47 @@
+//! A subscriber outside of the application.
+
+use super::app::DOMAIN;
+use crate::frame::children::Guarded;
+use crate::frame::{Context, LabError};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A subscriber outside of the application.
+pub(super) struct Listener {
+    child: Guarded,
+    log: PathBuf,
+}
+
+impl Listener {
+    pub(super) fn start(
+        context: &Context,
+        stage: &Path,
+        topic: &str,
+    ) -> Result<Listener, LabError> {
+        let log = context.dir().join("heard.new");
+        let mut command = Command::new(stage);
+        command
+            .args(["--name", "listener", "--in", topic, "--log"])
+            .arg(&log);
+        command.env("ROS_DOMAIN_ID", DOMAIN).stdin(Stdio::null());
+        Ok(Listener {
+            child: context.spawn(&mut command)?,
+            log,
+        })
+    }
+
+    /// Ends it; start of the first callback and arrival of each item, CLOCK_MONOTONIC ns.
+    pub(super) fn heard(&mut self) -> Result<Vec<(u64, u64)>, LabError> {
+        self.child
+            .end(libc::SIGTERM)
+            .map_err(|e| LabError::program("the listener", e))?;
+        let text =
+            std::fs::read_to_string(&self.log).map_err(LabError::file("reading", &self.log))?;
+        let _ = std::fs::remove_file(&self.log);
+        let item = |line: &str| {
+            let mut cells = line.split(',').skip(1).map(|c| c.parse().ok());
+            Some((cells.next()??, cells.next()??))
+        };
+        Ok(text.lines().filter_map(item).collect())
+    }
+}

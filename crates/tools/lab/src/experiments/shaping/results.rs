@@ -1,0 +1,102 @@
+//! Results of an arm: latencies, bands, and what is computed from them.
+
+use super::arm::Arm;
+use crate::frame::{Context, LabError};
+use crate::measure::stats::Sorted;
+use crate::plot;
+
+/// The measurements of an arm over all its runs.
+#[derive(Default)]
+pub(super) struct ArmResults {
+    /// End-to-end latencies in ms, in order, without discarded outputs.
+    pub latency_ms: Vec<f64>,
+    /// Band of each of these, from 1; none outside of all.
+    pub band: Vec<Option<u32>>,
+    /// Outputs that came after their last slot, and those that were discarded.
+    pub late: u64,
+    /// See above.
+    pub dropped: u64,
+    /// How far threads ran outside their slots, p99.9 of each run, ms.
+    pub outside_ms: Vec<f64>,
+    /// CPU time of onbeat and of its shaper over the time shaped, % of a core, of each run.
+    pub cpu: Vec<(f64, f64)>,
+    /// At the listener outside: from the start of the first callback to its arrival, ms.
+    pub heard_ms: Vec<f64>,
+    /// The command's notes on overruns.
+    pub notes: Vec<String>,
+}
+
+impl ArmResults {
+    /// Latencies in ascending order.
+    pub fn sorted(&self) -> Sorted {
+        Sorted::new(self.latency_ms.iter().copied())
+    }
+
+    /// Half of the range from p0.5 to p99.5, ms.
+    pub fn jitter_ms(&self) -> f64 {
+        let sorted = self.sorted();
+        (sorted.quantile(0.995) - sorted.quantile(0.005)) / 2.0
+    }
+
+    /// Half of the whole range, ms: the jitter as the thesis has it.
+    pub fn full_jitter_ms(&self) -> f64 {
+        let sorted = self.sorted();
+        (sorted.quantile(1.0) - sorted.quantile(0.0)) / 2.0
+    }
+
+    /// The same within each band.
+    pub fn band_jitters_ms(&self) -> Vec<f64> {
+        let bands = self.band.iter().flatten().copied().max().unwrap_or(0);
+        (1..=bands)
+            .map(|b| {
+                let inside = self.latency_ms.iter().zip(&self.band);
+                let sorted = Sorted::new(
+                    inside
+                        .filter(|(_, band)| **band == Some(b))
+                        .map(|(l, _)| *l),
+                );
+                (sorted.quantile(0.995) - sorted.quantile(0.005)) / 2.0
+            })
+            .collect()
+    }
+
+    /// Share of executions whose output left in a slot, 0 to 1.
+    pub fn inside(&self) -> f64 {
+        let inside = self.band.iter().flatten().count();
+        inside as f64 / self.band.len().max(1) as f64
+    }
+}
+
+/// Latencies of an arm, ms.
+pub(super) type Latencies = fn(&ArmResults) -> &[f64];
+
+/// So many arms can be told apart on top of each other.
+const OVERLAID: usize = 3;
+
+/// Latency over executions, an arm beside the other.
+pub(super) fn plot(
+    context: &mut Context,
+    file: &str,
+    title: &str,
+    arms: &[Arm<'_>],
+    results: &[ArmResults],
+    latencies: Latencies,
+) -> Result<(), LabError> {
+    let series: Vec<(String, Vec<(f64, f64)>)> = arms
+        .iter()
+        .zip(results)
+        .map(|(arm, result)| {
+            let points = latencies(result).iter().enumerate();
+            (
+                arm.name.clone(),
+                points.map(|(i, l)| (i as f64, *l)).collect(),
+            )
+        })
+        .collect();
+    let draw = match series.len() {
+        0..=OVERLAID => plot::dots,
+        _ => plot::panels,
+    };
+    let svg = draw(title, "execution", "end-to-end latency, ms", &series)?;
+    context.plot(file, &svg)
+}

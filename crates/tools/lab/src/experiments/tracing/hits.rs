@@ -332,12 +332,15 @@ fn real_functions(
     Ok(())
 }
 
+/// A function of a library, and where placement puts its probe.
+type PlacedFunction = (&'static str, Place);
+
 /// Each function without a probe, with one at its entry, and with one where placement puts it.
 fn function_spots(
     library: &Path,
     distribution: &str,
     fast_nop: bool,
-) -> Result<(Vec<Spot>, Vec<(&'static str, Place)>), LabError> {
+) -> Result<(Vec<Spot>, Vec<PlacedFunction>), LabError> {
     let generation = generation_of(distribution);
     let wanted: Vec<&'static str> = PROBES
         .iter()

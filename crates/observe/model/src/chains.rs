@@ -2,9 +2,9 @@
 //!
 //! A *path* is a sequence of callbacks, kept in a trie. A *step* is one execution of a callback as
 //! part of a lineage: it knows the step before it, so a lineage is a linked list that branches
-//! share. Published items carry the steps of the execution that published them; whoever takes the
-//! item appends its own. When an execution ends, walking back from its step gives the latency and
-//! every callback's and edge's part of it.
+//! share. A published item carries the steps of the execution that published it; the execution
+//! that takes the item appends its own. When an execution ends, walking back from its step gives
+//! the latency and every callback's and edge's part of it.
 
 use crate::dist::Dist;
 use crate::index::{NameId, PathId, StepId, VertexId};
@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 /// Most lineages that one execution or item carries.
 pub(crate) const MAX_LINEAGES: usize = 16;
 
-/// Most paths that are told apart.
+/// Most paths that are kept apart.
 const MAX_PATHS: usize = 50_000;
 
 /// Most extensions of paths that are remembered, refused ones included.

@@ -1,9 +1,9 @@
 //! A distribution of times that merges exactly: count, sum, extremes, and log-linear buckets.
 //!
 //! Buckets keep 14 bits of a value (relative width 2^-14, 0.006 %), so a percentile of 100 ms is
-//! known to about 3 us; minimum, maximum, count and mean are exact. Only buckets that hold
-//! something take memory. Merging adds counts, so it is associative and commutative, and merging
-//! parts equals recording everything into one.
+//! known to about 3 us; minimum, maximum, count and mean are exact. Only filled buckets take
+//! memory. Merging adds counts: it is associative and commutative, and merged parts equal one
+//! distribution that recorded all values.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ impl Dist {
         *self.buckets.entry(bucket(value_ns)).or_insert(0) += 1;
     }
 
-    /// Adds everything that `other` holds.
+    /// Adds the values of `other`.
     pub fn merge(&mut self, other: &Dist) {
         if other.count == 0 {
             return;
@@ -139,8 +139,7 @@ impl Dist {
     }
 }
 
-/// How a distribution stands in `model.json`; quantiles and mean are for readers, the rest is
-/// what merging needs.
+/// A distribution in `model.json`. Quantiles and mean are for readers; merging needs the others.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     count: u64,

@@ -1,4 +1,4 @@
-//! Reads the text of a model file, and says in one line what is wrong with one that cannot be used.
+//! Reads and checks the text of a model file. Each error is one line that names the way out.
 
 use crate::schema::{Model, SCHEMA};
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 /// Why a text is no usable model. Every message names the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelFileError {
-    /// Nothing in it.
+    /// The file is empty.
     #[error("the model file is empty: make it again with `onbeat model TRACE`")]
     Empty,
     /// Text that ends in the middle.
@@ -19,13 +19,13 @@ pub enum ModelFileError {
     /// Not JSON.
     #[error("not a model file: {0}; models are made with `onbeat model TRACE`")]
     NotJson(String),
-    /// JSON of something else.
+    /// JSON, but not of a model.
     #[error("JSON, but not an onbeat model (no \"schema\": \"{SCHEMA}\"); models are made with `onbeat model TRACE`")]
     Foreign,
     /// A model of another version.
     #[error("a model of schema '{found}', and this onbeat reads '{SCHEMA}': make it again with this version's `onbeat model TRACE`")]
     Schema {
-        /// What stands in the file.
+        /// The schema that the file names.
         found: String,
     },
     /// A field is missing or of a wrong type.

@@ -1,14 +1,14 @@
-//! Links that a user states: data passes from one callback to another through a node's memory,
-//! which no trace shows.
+//! Links: a user states that data passes from one callback to another through a node's memory. No
+//! trace shows that.
 
 use std::fmt;
 
-/// "What A stored, B publishes": B's next execution after an end of A continues A's chain.
+/// B publishes the data that A stored: B's next execution after an end of A continues A's chain.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Link {
     /// Id of the callback that stores.
     pub from: String,
-    /// Id of the callback that goes on with it.
+    /// Id of the callback that uses the stored data.
     pub to: String,
 }
 
@@ -18,7 +18,7 @@ pub enum LinkParseError {
     /// No arrow.
     #[error("the link '{0}' has no arrow: write it as 'CALLBACK -> CALLBACK'")]
     NoArrow(String),
-    /// Nothing before or after the arrow.
+    /// A callback is missing before or after the arrow.
     #[error("the link '{0}' lacks a callback on one side of the arrow: write it as 'CALLBACK -> CALLBACK'")]
     OneSided(String),
     /// More than one arrow.

@@ -1,4 +1,4 @@
-//! The timing model as a value: what `model.json` holds.
+//! The timing model as a value: the content of `model.json`.
 //!
 //! Vertices are callbacks (and synchronisers), edges are topics, requests and responses between
 //! them, chains are paths from a source to a sink (thesis section 3.5). Figures come in
@@ -19,28 +19,28 @@ pub const DEFAULT_MODE: &str = "default";
 pub struct Model {
     /// Always [`SCHEMA`].
     pub schema: String,
-    /// The runs that went in, sorted by id.
+    /// The runs that the model was made of, sorted by id.
     pub runs: Vec<Run>,
     /// Vertices, sorted by id.
     pub callbacks: Vec<Callback>,
     /// Edges, sorted by (from, to, topic).
     pub edges: Vec<Edge>,
-    /// Where several inputs meet, sorted by callback.
+    /// Callbacks at which several inputs meet, sorted by callback.
     pub junctions: Vec<Junction>,
     /// Paths from source to sink, sorted by id.
     pub chains: Vec<Chain>,
-    /// What the model assumes without having seen it, in whole sentences.
+    /// Assumptions of the model that no event shows, in whole sentences.
     #[serde(default)]
     pub assumptions: Vec<String>,
-    /// What the recording could not see, in whole sentences.
+    /// Limits of the recordings and losses, in whole sentences.
     #[serde(default)]
     pub coverage: Vec<String>,
-    /// What merging needs and readers do not: see `synth`.
+    /// Evidence that only merging needs. Its form can change; readers should not use it.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub evidence: serde_json::Value,
 }
 
-/// One recording that went into the model.
+/// One recording that the model was made of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// Unique id of the recording.
@@ -90,9 +90,9 @@ pub enum Bracket {
 pub struct Callback {
     /// Stable across runs and readable, e.g. `/fusion:subscription(/lidars/front)`.
     pub id: String,
-    /// Node's full name.
+    /// Full name of its node (untrusted).
     pub node: String,
-    /// Type.
+    /// What triggers it.
     #[serde(rename = "type")]
     pub kind: CallbackType,
     /// Topic or service name; for a timer empty.
@@ -104,7 +104,7 @@ pub struct Callback {
     pub period_ns: Option<u64>,
     /// Topics (and `service/request`, `service/response`) it publishes, sorted.
     pub outputs: Vec<String>,
-    /// How its brackets were found.
+    /// How its start and end were found.
     pub bracket: Bracket,
     /// The rclcpp symbol, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -132,9 +132,9 @@ pub struct CallbackFigures {
     pub interarrival_ns: Dist,
     /// |release - ideal release| for timers; |inter-arrival - median| is in `interarrival_ns`.
     pub release_jitter_ns: Dist,
-    /// Time ready but not running inside the callback, per instance.
+    /// Time ready but not running inside the callback, per execution.
     pub preempted_ns: Dist,
-    /// Time asleep inside the callback, per instance.
+    /// Time asleep inside the callback, per execution.
     pub blocked_ns: Dist,
     /// Number of preemptions inside the callback.
     pub preemptions: u64,
@@ -146,22 +146,22 @@ pub struct CallbackFigures {
     pub observed_ns: u64,
 }
 
-/// Extremes of one run, for Figure 3.9.
+/// Extremes of the execution time in one run, for Figure 3.9.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RunExtremes {
     /// Start of the run (CLOCK_REALTIME ns), to order runs by.
     pub start: u64,
-    /// Instances.
+    /// Executions.
     pub count: u64,
-    /// mBCET.
+    /// Measured best-case execution time (mBCET).
     pub min_ns: u64,
-    /// mACET.
+    /// Measured average-case execution time (mACET).
     pub mean_ns: f64,
-    /// mWCET.
+    /// Measured worst-case execution time (mWCET).
     pub max_ns: u64,
 }
 
-/// A thread (as identity across runs: its command and policy, not its id).
+/// A thread that ran a callback. Runs are compared by its name, policy and priority, not its id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ThreadUse {
     /// Thread name.
@@ -183,7 +183,7 @@ pub struct Edge {
     pub to: String,
     /// Topic; `service/request` or `service/response`; for an edge into a sync vertex its input.
     pub topic: String,
-    /// True for edges that stand on a `--link` annotation or on an inference.
+    /// True for edges that a `--link` annotation or an inference added.
     #[serde(default)]
     pub assumed: bool,
     /// True for intra-process communication.
@@ -204,16 +204,16 @@ pub struct EdgeFigures {
     pub latency_ns: Dist,
     /// Publication until the executor was woken for it, where the executor was idle.
     pub transport_ns: Dist,
-    /// From there (or from publication plus the typical transport, where the executor was busy)
-    /// to the start of the callback.
+    /// From that wake-up (or from publication plus the median transport, where the executor was
+    /// busy) to the start of the callback.
     pub waiting_ns: Dist,
     /// Items published while the taker existed.
     pub published: u64,
     /// Items taken.
     pub taken: u64,
-    /// Items never taken though a later one was, or the recording went on long enough.
+    /// Items never taken, though a later one was, or the recording lasted a second longer.
     pub lost: u64,
-    /// Of those lost: passed over by a later item (overwritten in the queue).
+    /// Of those: a later item was taken instead (they were overwritten in the queue).
     pub overwritten: u64,
 }
 
@@ -227,7 +227,7 @@ pub enum JunctionKind {
     Or,
 }
 
-/// Where several inputs meet.
+/// A callback at which several inputs meet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Junction {
     /// The vertex: a sync vertex for AND, the triggered callback for OR.
@@ -236,7 +236,7 @@ pub struct Junction {
     pub kind: JunctionKind,
     /// Ids of the callbacks that feed it, sorted.
     pub inputs: Vec<String>,
-    /// By what it was recognised: `message_filters`, `data_flow`, `several_publishers`.
+    /// How it was recognised: `message_filters`, `data_flow`, `several_publishers`.
     pub criterion: String,
     /// 0 to 1: share of outputs that satisfy the criterion, discounted where the data cannot
     /// tell it from sampling.
@@ -252,11 +252,12 @@ pub struct Chain {
     pub callbacks: Vec<String>,
     /// Topics between them (one fewer than callbacks), plus the sink's output where it has one.
     pub topics: Vec<String>,
-    /// True where a `--link` annotation carries it.
+    /// True where one of its edges is a `--link` annotation.
     #[serde(default)]
     pub assumed: bool,
-    /// True where the chain begins with an input that was named (`--input`): its latency then counts from
-    /// the input's publication, and the way to the first callback is in that callback's share.
+    /// True where the chain begins with an input that the user named (`--input`). Its latency then
+    /// counts from the input's publication, and the first callback's share contains the time from
+    /// there to its start.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_input: bool,
     /// Figures over all modes.
@@ -277,9 +278,9 @@ pub struct ChainFigures {
     pub latency_ns: Dist,
     /// (max - min) / 2.
     pub jitter_ns: u64,
-    /// Executions that started but whose item was lost on the way.
+    /// Executions whose item was lost before the last callback.
     pub lost: u64,
-    /// What each callback and edge adds to the latency, in order; means add up to the latency's.
+    /// The part of each callback and edge in the latency, in order; the means add up to its mean.
     pub shares: Vec<Share>,
 }
 
@@ -294,6 +295,6 @@ pub struct Share {
     pub sum_ns: String,
     /// Mean per execution.
     pub mean_ns: f64,
-    /// Part of the chain's mean latency, 0 to 1.
+    /// Share of the chain's mean latency, 0 to 1.
     pub fraction: f64,
 }

@@ -48,7 +48,7 @@ pub fn significant(value: f64) -> String {
     }
 }
 
-/// A period as it stands in callback ids: shortest decimal in ms, `100 ms`.
+/// A period as the shortest decimal in ms: `100 ms`.
 pub fn period(ns: u64) -> String {
     let ms = ns as f64 / 1e6;
     if ms >= 0.001 {

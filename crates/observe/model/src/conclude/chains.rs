@@ -6,7 +6,7 @@ use crate::evidence::{PathEvidence, PathFigures, PathKey, MEMORY};
 use crate::schema::{Chain, ChainFigures, Share};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The chains, by id. Paths that are none, and what no chain shows of the others, go to `hidden`.
+/// The chains, by id. Paths that are no chains go to `hidden`, and so do the chains' last outputs.
 pub(super) fn chains(evidence: &mut Evidence, graph: &Graph, hidden: &mut Hidden) -> Vec<Chain> {
     let paths = std::mem::take(&mut evidence.paths);
     let ends = Ends::of(evidence, graph);
@@ -36,7 +36,7 @@ struct Ends<'a> {
     graph: &'a Graph,
     /// Topics at which chains begin because the user named them.
     inputs: BTreeSet<&'a str>,
-    /// Executions on nothing that a callback published, by callback.
+    /// By callback: executions that no callback's item triggered.
     sourced: &'a BTreeMap<String, u64>,
     /// Callbacks to which items go on, by callback.
     next: BTreeMap<&'a str, Vec<&'a str>>,
@@ -67,7 +67,7 @@ impl<'a> Ends<'a> {
         }
     }
 
-    /// A path of shown edges from a source to a callback after which nothing new follows.
+    /// True for a path of shown edges from a source to a sink.
     fn is_chain(&self, path: &PathKey) -> bool {
         let (Some(first), Some(last)) = (path.callbacks.first(), path.callbacks.last()) else {
             return false;
@@ -87,7 +87,7 @@ impl<'a> Ends<'a> {
         callbacks.all(|c| self.graph.callbacks.contains_key(c)) && path.edges().all(edge)
     }
 
-    /// Nothing feeds it, or at least every tenth execution ran on nothing that a callback published.
+    /// No edge leads to it, or no callback's item triggered at least every tenth execution.
     fn is_source(&self, callback: &str) -> bool {
         let sourced = self.sourced.get(callback).copied().unwrap_or(0);
         let executions = self.graph.callbacks.get(callback);
@@ -95,7 +95,7 @@ impl<'a> Ends<'a> {
         !self.fed.contains(callback) || sourced * 10 >= executions
     }
 
-    /// Its items go nowhere but back to the path.
+    /// No edge leads from it, but for those back into the path.
     fn is_sink(&self, callback: &str, path: &PathKey) -> bool {
         let mut next = self.next.get(callback).into_iter().flatten();
         next.all(|to| path.callbacks.iter().any(|c| c == to))

@@ -1,5 +1,5 @@
-//! The graph that a model shows: which callbacks, and which edges between them. The rest goes to
-//! the hidden evidence.
+//! The graph that a model shows: its callbacks, and the edges between them. Other callbacks and
+//! edges go to the hidden evidence.
 
 use super::groups::{Group, Groups};
 use crate::dist::Dist;
@@ -15,7 +15,7 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// The graph of what was shown; what it leaves out goes to `hidden`.
+    /// The graph that the evidence shows. Callbacks and edges that it leaves out go to `hidden`.
     pub(super) fn of(evidence: &mut Evidence, groups: &Groups, hidden: &mut Hidden) -> Self {
         Graph {
             edges: edges(evidence, groups, hidden),
@@ -24,7 +24,7 @@ impl Graph {
     }
 }
 
-/// Edges that items passed. What the members of a group publish leaves from its sync vertex.
+/// Edges that items passed. Topics that members of a group publish leave from its sync vertex.
 fn edges(evidence: &mut Evidence, groups: &Groups, hidden: &mut Hidden) -> BTreeMap<EdgeKey, Edge> {
     let mut edges: BTreeMap<EdgeKey, Edge> = BTreeMap::new();
     for (key, edge) in std::mem::take(&mut evidence.edges) {

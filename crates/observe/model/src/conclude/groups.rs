@@ -22,14 +22,14 @@ pub(super) struct Group {
     pub(super) confidence: f64,
 }
 
-/// By what a group was recognised.
+/// How a group was recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Criterion {
     /// A synchroniser's own calls.
     MessageFilters,
     /// Each output followed one new input of each member.
     DataFlow {
-        /// Only one member publishes, so it might as well sample what the others stored.
+        /// Only one member publishes, so it might just sample the data that the others stored.
         ambiguous: bool,
     },
 }
@@ -44,7 +44,7 @@ impl Criterion {
     }
 }
 
-/// Groups, by sync vertex and by what passes through them.
+/// Groups, by sync vertex and by published topic.
 pub(super) struct Groups<'a> {
     by_id: BTreeMap<&'a str, &'a Group>,
     /// By publishing callback, then by topic.

@@ -1,4 +1,4 @@
-//! Model to evidence: takes back what was concluded, so that more runs can be added.
+//! Model to evidence: takes the conclusions back, so that evidence of more runs can be added.
 
 use super::{conclude, modes};
 use crate::evidence::{EdgeKey, Evidence, Figures, Hidden, Note};

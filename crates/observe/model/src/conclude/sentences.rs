@@ -1,5 +1,5 @@
-//! Whole sentences about a model: what it assumes, and what its recordings could not show. Their
-//! wording is part of the file format.
+//! Whole sentences about a model: its assumptions, and the limits of its recordings. Their wording
+//! is part of the file format.
 
 use super::graph::Graph;
 use super::groups::{Criterion, Group, Groups};
@@ -57,7 +57,7 @@ fn coverage(evidence: &Evidence, graph: &Graph) -> BTreeSet<String> {
     sentences
 }
 
-/// What is assumed of subscriptions that only the data flow shows to wait for one another.
+/// The assumption that a group exists which only the data flow shows.
 fn of_group(group: &Group) -> Option<String> {
     let Criterion::DataFlow { ambiguous } = group.criterion else {
         return None;
@@ -84,7 +84,7 @@ fn of_losses(run: &Run) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-/// Whether a note is of what the model assumes; the others are of what it could not see.
+/// True for notes on assumptions; the others are on coverage.
 fn is_assumption(note: &Note) -> bool {
     use Note::{Assumed, CallerGuess, Input, NodeName, TimerNode};
     matches!(

@@ -16,7 +16,7 @@ pub(crate) fn times(n: u64, ns: u64) -> Dist {
     dist
 }
 
-/// Evidence of one run without anything in it.
+/// Evidence of one run in which no callback ran.
 pub(crate) fn run(id: &str) -> Evidence {
     let run = Run {
         id: id.into(),
@@ -106,7 +106,7 @@ impl Evidence {
         self
     }
 
-    /// Adds what a synchroniser's topic `/out` shows of the node `/f`.
+    /// Adds evidence for a synchroniser of the node `/f` that publishes `/out`.
     pub(crate) fn with_sync(mut self, sync: SyncEvidence) -> Self {
         self.syncs.insert("/f:sync(/out)".into(), sync);
         self

@@ -1,5 +1,5 @@
-//! The field `evidence` of `model.json`: what a model leaves out, but a later conclusion from more
-//! runs may need.
+//! The field `evidence` of `model.json`: evidence that a model does not show, but that a later
+//! conclusion from more runs may need.
 
 use super::{Evidence, Note, PathEvidence, PathFigures, PathKey, SyncEvidence};
 use crate::schema::{Callback, Edge};

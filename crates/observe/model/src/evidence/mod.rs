@@ -1,5 +1,5 @@
-//! What runs have shown, before anything is concluded from it. Synthesis produces it from events,
-//! merging adds it up, and `conclude` makes a model of it: of one run as of fifty.
+//! Evidence: the measurements of runs, before any conclusion. Synthesis produces it from events,
+//! merging adds it up, and `conclude` makes a model of it, of one run or of fifty.
 
 mod figures;
 mod hidden;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Name of the edge that a link makes.
 pub(crate) const MEMORY: &str = "(memory)";
 
-/// Everything that runs have shown.
+/// The measurements of runs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Evidence {
     /// By id.
@@ -31,7 +31,7 @@ pub(crate) struct Evidence {
     pub(crate) lost: BTreeMap<PathKey, BTreeMap<String, u64>>,
     /// By id of the sync vertex.
     pub(crate) syncs: BTreeMap<String, SyncEvidence>,
-    /// Executions on nothing that a callback published, by callback.
+    /// By callback: executions that no callback's item triggered.
     pub(crate) sourced: BTreeMap<String, u64>,
     /// Timers whose period was not seen.
     pub(crate) unknown_periods: BTreeSet<String>,
@@ -138,7 +138,7 @@ impl Evidence {
         self.notes.entry(note).or_default().add(&n);
     }
 
-    /// Topics at which chains begin because the user named them, and something was taken there.
+    /// Topics at which chains begin: the user named them, and a callback took something from them.
     pub(crate) fn inputs(&self) -> BTreeSet<&str> {
         let notes = self.notes.keys();
         notes

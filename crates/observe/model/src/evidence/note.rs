@@ -1,9 +1,9 @@
-//! Notes: what a model assumes, and what its recordings could not show.
+//! Notes: assumptions of a model, and limits of its recordings.
 
 use serde::{Deserialize, Serialize};
 
-/// Something to say about a model. `V` stands for a vertex and `N` for a name: indices while
-/// events pass, ids and text afterwards.
+/// A note on a model. `V` identifies a vertex and `N` a name: by index while events pass, by id and
+/// text afterwards.
 ///
 /// In `model.json` a note is `kind` and `subject`; the subject is empty for those that have none.
 /// Kinds are in alphabetical order, which is the order in the file.
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Note<V = String, N = String> {
     /// An execution of this vertex had no end.
     Aborted(V),
-    /// A sentence among the assumptions that somebody else added.
+    /// A sentence that somebody else added to the assumptions.
     Assumed(String),
     /// The caller of this service was guessed.
     CallerGuess(N),
@@ -25,14 +25,14 @@ pub(crate) enum Note<V = String, N = String> {
     CutOff(V),
     /// A message of this topic came from outside of the recording.
     Foreign(N),
-    /// Chains begin with this topic, as the user said.
+    /// Chains begin with this topic: the user named it as an input.
     Input(N),
     /// This link was not followed.
     Link(String),
     /// A scheduler event of a thread was missing.
     #[serde(with = "no_subject")]
     LostSwitch,
-    /// Chains were to begin with this topic, and nothing was taken from it.
+    /// The user named this topic as an input, but no callback took anything from it.
     NoInput(N),
     /// This node is named after its process.
     NodeName(String),
@@ -41,22 +41,22 @@ pub(crate) enum Note<V = String, N = String> {
     OutOfOrder,
     /// This topic was published outside of callbacks.
     Outside(N),
-    /// A sentence among the coverage that somebody else added.
+    /// A sentence that somebody else added to the coverage.
     Said(String),
-    /// This subscription took nothing; counted in items published for it.
+    /// This subscription took no item; counted in items published for it.
     Starved(V),
     /// The hypervisor took CPU time from observed threads; counted in ns.
     #[serde(with = "no_subject")]
     Stolen,
-    /// The node of this timer was found by what it publishes.
+    /// The topics that this timer publishes showed its node.
     TimerNode(V),
-    /// What an event belongs to was not decided in time.
+    /// The callback or caller of an event was not decided in time.
     #[serde(with = "no_subject")]
     Undecided,
-    /// A callback ran that belongs to nothing known.
+    /// A callback ran whose timer or endpoint is not known.
     #[serde(with = "no_subject")]
     UnknownCallback,
-    /// A handle of nothing known was used.
+    /// A handle was used whose endpoint is not known.
     #[serde(with = "no_subject")]
     UnknownHandle,
     /// This vertex ran on threads without scheduler events.
@@ -64,7 +64,7 @@ pub(crate) enum Note<V = String, N = String> {
 }
 
 impl<V, N> Note<V, N> {
-    /// The same note with the names of vertices and other things. None where `vertex` has none.
+    /// The same note with ids and texts. None where `vertex` gives no id.
     pub(crate) fn named(
         self,
         vertex: impl FnOnce(V) -> Option<String>,

@@ -1,15 +1,15 @@
 //! The architecture file of CARET (YAML), so that its plots can be used on a system that was
 //! recorded with onbeat.
 //!
-//! CARET knows timer and subscription callbacks: services, clients and chains through them are
-//! left out, and the file says so. It asks for executors and callback groups, which no probe
-//! shows: each node gets one of its own, to be edited where that is not so.
+//! CARET knows timer and subscription callbacks. Services, clients and chains through them are
+//! left out, and the file says so. CARET also asks for executors and callback groups, which no
+//! probe shows: each node gets one of its own, for the user to correct.
 
 use crate::schema::{Callback, CallbackType, Chain, Edge, Model};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// CARET's word for what is not known.
+/// CARET's word for an unknown value.
 const UNDEFINED: &str = "UNDEFINED";
 
 /// A double-quoted YAML scalar.
@@ -152,7 +152,7 @@ fn list(out: &mut String, key: &str, entries: &[String]) {
     }
 }
 
-/// A node: its callbacks, and what passes through them.
+/// A node with its callbacks, topics and message contexts.
 fn write_node(out: &mut String, model: &Model, name: &str, all: &[&Callback]) {
     let node = Node {
         model,

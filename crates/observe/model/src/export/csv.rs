@@ -7,8 +7,8 @@ use crate::Dist;
 /// A table: file name and text.
 pub type Table = (&'static str, String);
 
-/// A cell of text. A spreadsheet takes a text that begins with one of `= + - @` for a formula and
-/// would run it; an apostrophe in front stops that.
+/// A cell of text. A spreadsheet would run a text that begins with one of `= + - @` as a formula;
+/// an apostrophe in front prevents that.
 fn text(cell: &str) -> String {
     let cell = crate::text::visible(cell);
     let guard = if cell.trim_start().starts_with(['=', '+', '-', '@']) {
@@ -22,8 +22,10 @@ fn text(cell: &str) -> String {
     format!("\"{guard}{}\"", cell.replace('"', "\"\""))
 }
 
+/// Figures of a distribution, in the order of their columns.
 const DIST: [&str; 6] = ["count", "min", "mean", "p50", "p99", "max"];
 
+/// Column heads of a distribution.
 fn heads(prefix: &str) -> String {
     DIST.map(|d| {
         if d == "count" {

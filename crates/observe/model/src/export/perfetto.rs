@@ -1,8 +1,8 @@
 //! A recording as a time line for ui.perfetto.dev (JSON trace events): callbacks as slices of their
-//! threads, arrows along the items, and what ran on each CPU.
+//! threads, arrows along the items, and the threads that ran on each CPU.
 //!
-//! Ids of callbacks are known only at the end of a recording, so its events are gone through
-//! twice: once for [`names`], once to write.
+//! The ids of callbacks are known only at the end of a recording. So its events are read twice:
+//! first for [`names`], then to write.
 
 use crate::schema::Run;
 use crate::synth::observe::Observation;
@@ -12,7 +12,7 @@ use onbeat_trace::{Event, EventKind};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// The "process" that stands for the CPUs: above every real process id.
+/// Process id of the *CPUs* track: above every real process id.
 const CPUS: u32 = 1 << 23;
 
 /// Ids of the callbacks of a recording, by their number.
@@ -34,7 +34,7 @@ pub struct Timeline<W: Write> {
     synth: Synth,
     start_ns: Option<u64>,
     now_ns: u64,
-    /// What each CPU runs, since when.
+    /// By CPU: since when it has run which thread; thread 0 is idle.
     cpus: BTreeMap<u16, (u64, u32)>,
     /// Names of threads.
     threads: BTreeMap<u32, String>,
@@ -47,7 +47,7 @@ fn text(name: &str) -> String {
     serde_json::Value::from(crate::text::shorten(&visible(name), 300)).to_string()
 }
 
-/// An item's number: what publication and take have in common. Below 2^53, which JSON keeps.
+/// An item's number, the same for its publication and its take. Below 2^53, which JSON keeps.
 fn item(name: u32, time_ns: u64) -> u64 {
     let mixed = (u64::from(name) << 48 ^ time_ns).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed >> 12
@@ -148,7 +148,7 @@ impl<W: Write> Timeline<W> {
         self.flush()
     }
 
-    /// What ran on a CPU, up to now.
+    /// Writes the slice of the thread that leaves a CPU.
     fn leave_cpu(&mut self, cpu: u16, time_ns: u64) -> io::Result<()> {
         let Some(&(since, tid)) = self.cpus.get(&cpu).filter(|c| c.1 != 0) else {
             return Ok(());
@@ -229,7 +229,7 @@ impl<W: Write> Timeline<W> {
         ))
     }
 
-    /// Ends the time line; tells how many executions are on it.
+    /// Ends the time line; returns how many executions are on it.
     pub fn finish(mut self) -> io::Result<u64> {
         self.synth.end_of_events();
         self.flush()?;

@@ -1,4 +1,4 @@
-//! The graph as a picture: SVG that stands alone, or as a part of a report.
+//! The graph as a picture: an SVG file, or the part of a report.
 
 use crate::layout::{
     captions, fit_text, layout, CallbackBox, Layout, Net, Rect, LABEL_FONT, PAD, TITLE_BOLD,
@@ -51,7 +51,7 @@ pub fn svg(model: &Model) -> String {
     )
 }
 
-/// The name of a type, as it stands in the model.
+/// The name of a type, as in the model file.
 pub fn type_name(kind: CallbackType) -> &'static str {
     match kind {
         CallbackType::Timer => "timer",

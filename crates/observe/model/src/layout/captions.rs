@@ -1,9 +1,9 @@
-//! Text in the drawing: what a callback's box says, and how much room text takes.
+//! Text in the drawing: captions of callbacks' boxes, and the width of text.
 
 use crate::schema::{Callback, CallbackType};
 use crate::text;
 
-/// The two lines in a callback's box: what it waits for, and its figures (empty without any).
+/// The two lines in a callback's box: its trigger, and its figures (empty without any).
 pub fn captions(callback: &Callback) -> (String, String) {
     let caption = match callback.kind {
         CallbackType::Timer => match callback.period_ns {

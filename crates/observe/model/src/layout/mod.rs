@@ -42,12 +42,12 @@ const MARGIN: f64 = 14.0;
 /// How much wider bold text is.
 pub const TITLE_BOLD: f64 = 1.06;
 
-/// A placed rectangle.
+/// A rectangle in pixels; `y` grows downwards.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Rect {
-    /// Left.
+    /// Left edge.
     pub x: f64,
-    /// Top.
+    /// Top edge.
     pub y: f64,
     /// Width.
     pub w: f64,
@@ -60,7 +60,7 @@ pub struct Rect {
 pub struct NodeBox {
     /// Node's full name (untrusted).
     pub name: String,
-    /// Where.
+    /// Place in the drawing.
     pub rect: Rect,
     /// Width that its title may take.
     pub title_width: f64,
@@ -71,33 +71,33 @@ pub struct NodeBox {
 pub struct CallbackBox {
     /// Index into the model's callbacks.
     pub callback: usize,
-    /// Where.
+    /// Place in the drawing.
     pub rect: Rect,
-    /// Junction to be marked at it.
+    /// Junction to mark at it.
     pub junction: Option<JunctionKind>,
 }
 
 /// A line of a net, as SVG path data.
 #[derive(Debug, Clone)]
 pub struct Wire {
-    /// Indices into the model's edges that the line stands for.
+    /// The edges that the line shows: indices into the model's edges.
     pub edges: Vec<usize>,
     /// Path data.
     pub path: String,
-    /// Ends at a callback, so it has an arrow head.
+    /// It has an arrow head at its end.
     pub arrow: bool,
 }
 
-/// What leaves a callback by one topic.
+/// All wires that leave a callback by one topic.
 #[derive(Debug, Clone)]
 pub struct Net {
     /// Index of the callback that publishes.
     pub source: usize,
     /// Topic (untrusted).
     pub topic: String,
-    /// What stands on the label: the topic, relative to its node (untrusted).
+    /// Text of the label: the topic, relative to its node (untrusted).
     pub text: String,
-    /// Place of the label: left end, base line's middle; `None` where a label would say nothing.
+    /// Left end of the label and height of its line; `None` for nets that need no label.
     pub label: Option<(f64, f64)>,
     /// Width that the label may take.
     pub label_width: f64,

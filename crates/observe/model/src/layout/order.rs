@@ -2,7 +2,7 @@
 
 use super::plan::{Item, Plan, Port};
 
-/// What a pixel of height costs, against one of a wire's length.
+/// Cost of a pixel of height; a pixel of a wire's length costs 1.
 const HEIGHT_COST: f64 = 3.0;
 
 /// Steps that each of the two searches for a good order may take: keeps large graphs fast.

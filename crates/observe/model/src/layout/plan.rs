@@ -1,4 +1,4 @@
-//! The graph while it is placed: boxes, nets and tracks, and what attracts what.
+//! The graph while it is placed: boxes, nets and tracks, and the forces between them.
 
 use super::{CALLBACK_GAP, CALLBACK_HEIGHT, LABEL_STEP, PAD, SYNC_SIZE, TITLE_HEIGHT};
 use crate::schema::{CallbackType, Model};
@@ -13,7 +13,7 @@ pub(super) struct Line {
     pub(super) back: bool,
 }
 
-/// What takes vertical room: a node's box, or a net's track.
+/// Something that takes vertical room: a node's box, or a net's track.
 #[derive(Clone)]
 pub(super) enum Item {
     /// Index into `clusters`.
@@ -61,7 +61,7 @@ pub(super) struct Plan<'a> {
     pub(super) pulls: Vec<(Port, Port, f64)>,
 }
 
-/// What leaves a callback by one topic, while it is placed.
+/// A net while it is placed: all wires that leave a callback by one topic.
 pub(super) struct NetPlan {
     /// The callback.
     pub(super) source: usize,
@@ -75,7 +75,7 @@ pub(super) struct NetPlan {
     pub(super) labelled: bool,
 }
 
-/// Something with a height on the plane.
+/// A point whose height in the drawing matters.
 #[derive(Clone, Copy)]
 pub(super) enum Port {
     /// Where a net leaves its callback.
@@ -100,7 +100,7 @@ impl NetPlan {
 }
 
 impl<'a> Plan<'a> {
-    /// What is to be placed, not in any order yet.
+    /// The parts of a model's graph, in no order yet.
     pub(super) fn new(model: &'a Model) -> Self {
         let n = model.callbacks.len();
         let (names, cluster_of) = nodes(model);
@@ -127,7 +127,7 @@ impl<'a> Plan<'a> {
         plan
     }
 
-    /// Groups lines into nets, and adds nets for topics that nobody takes.
+    /// Groups lines into nets, and adds nets for topics that no callback takes.
     fn make_nets(&mut self) {
         let model = self.model;
         let mut of: BTreeMap<(usize, &str), usize> = BTreeMap::new();
@@ -138,7 +138,7 @@ impl<'a> Plan<'a> {
                 self.nets.len() - 1
             });
             self.nets[net].lines.push(i);
-            // Into a synchroniser goes the input's own topic, which stands at the input already.
+            // An edge into a synchroniser has the input's topic, and the input shows it already.
             self.nets[net].labelled |= model.callbacks[l.to].kind != CallbackType::Sync
                 || self.cluster_of[l.from] != self.cluster_of[l.to];
         }

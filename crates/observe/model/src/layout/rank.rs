@@ -1,4 +1,4 @@
-//! Gives each callback its rank: how far from the sources it stands.
+//! Gives each callback its rank: its distance from the sources.
 
 use super::plan::Line;
 use crate::schema::{CallbackType, Model};
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_callback_moves_to_its_reader_where_it_may() {
-        // 0 -> 1 -> 2, and 3 -> 2: the source 3 stands right before its reader.
+        // 0 -> 1 -> 2, and 3 -> 2: the source 3 moves right before its reader.
         let mut ranking = Ranking::new(4, &[line(0, 1), line(1, 2), line(3, 2)], &[0, 1, 2, 3]);
         ranking.set_longest_paths();
         assert_eq!(ranking.rank, [0, 1, 2, 0]);

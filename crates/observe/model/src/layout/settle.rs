@@ -2,7 +2,7 @@
 
 use super::plan::{Item, Plan, Port};
 
-/// Weight with which everything is drawn towards the middle; a wire's is about 1.
+/// Weight that pulls every item towards the middle; a wire's weight is about 1.
 const GRAVITY: f64 = 0.4;
 
 impl Plan<'_> {

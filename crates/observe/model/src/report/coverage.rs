@@ -1,5 +1,4 @@
-//! What the recordings could not see, what the model assumes, what was lost, and what the
-//! recorders report of themselves.
+//! Limits of the recordings, the model's assumptions, losses, and the recorders' own accounts.
 
 use super::html::{counted, grouped};
 use crate::schema::Model;

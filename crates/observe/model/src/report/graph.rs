@@ -38,7 +38,7 @@ pub(super) fn graph(out: &mut String, model: &Model) {
     pick(out, model);
 }
 
-/// What the drawing's signs mean, of those that are in it.
+/// The meaning of the signs that the drawing uses.
 fn legend(out: &mut String, model: &Model) {
     out.push_str("<ul class=\"legend\">");
     let kinds: BTreeSet<&str> = model.callbacks.iter().map(|c| type_name(c.kind)).collect();

@@ -1,4 +1,4 @@
-//! The report's head: what was modelled, links to the sections, and the runs.
+//! The report's head: numbers over all runs, links to the sections, and the runs.
 
 use super::coverage::losses;
 use super::html::{counted, date, grouped, modes_of};

@@ -59,7 +59,7 @@ pub(super) fn modes_of(model: &Model) -> BTreeSet<&str> {
     model.runs.iter().map(|r| r.mode.as_str()).collect()
 }
 
-/// A callback in a few words: node and what it waits for.
+/// A callback in a few words: its node and its trigger.
 pub(super) fn in_words(model: &Model, id: &str) -> String {
     match model.callbacks.iter().find(|c| c.id == id) {
         Some(c) => format!("{} ({})", c.node, captions(c).0),

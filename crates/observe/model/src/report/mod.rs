@@ -1,5 +1,4 @@
-//! A model as one HTML page that loads nothing and runs nothing: graph, chains, callbacks, charts,
-//! and what the recording could not see. Each section is a module.
+//! A model as one HTML page that loads nothing and runs no script. Each section is a module.
 
 mod callbacks;
 mod chains;
@@ -17,7 +16,7 @@ use crate::text::{shorten, xml};
 use onbeat_trace::Manifest;
 use std::fmt::Write as _;
 
-/// The page. `title` heads it; `recordings` are what the recorders of its runs said, where known.
+/// The page under a title. `recordings` are the manifests of the model's traces, where known.
 pub fn html(model: &Model, title: &str, recordings: &[Manifest]) -> String {
     let mut out = String::with_capacity(1 << 18);
     let title = xml(&shorten(title, 200));

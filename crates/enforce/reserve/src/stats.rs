@@ -57,7 +57,7 @@ fn upper(bucket: usize) -> u64 {
 }
 
 /// A distribution of durations. Quantiles are at most an eighth too large.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Vec<u64>,
     sum_ns: u64,
@@ -136,7 +136,7 @@ impl Counters {
 }
 
 /// Counters of the dispatcher.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Time since the reservation was started.
     pub elapsed_ns: u64,

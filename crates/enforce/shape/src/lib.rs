@@ -1,17 +1,29 @@
-//! Runs a plan: finds the threads of its callbacks, follows the chain's phase, keeps reservations and
-//! shapers going, and judges what comes of it.
+//! Runs a plan on a machine: finds the threads of its callbacks, follows the chain's phase, keeps
+//! reservation servers and a shaper running, and judges the result.
 //!
-//! What a recording shows becomes sights ([`watch`]), these executions ([`executions`]) and the place
-//! of the cycles in time ([`phase`]); [`isolation`] holds the kernel's switches against the slots.
-pub mod awake;
-pub mod executions;
-pub mod isolation;
+//! | module | task |
+//! |---|---|
+//! | `session` | [`shape`]: a recording whose observer goes through the stages |
+//! | `stages` | `Finding`, `Shaping`, `Stopped`, each with what it needs |
+//! | [`observe`] | the recording's events as callbacks, executions, threads and phase; pure |
+//! | `threads` | threads in their servers, the middleware's on its CPU |
+//! | `shaper` | the process that holds outputs back |
+//! | [`judge`] | isolation, late outputs, CPU time, the plan's promises; pure but for a clock |
+//! | [`launch`] | the application's command with topics remapped |
+
+mod error;
+pub mod judge;
 pub mod launch;
-pub mod middleware;
-pub mod overrun;
-pub mod phase;
-pub mod roles;
-pub mod run;
-pub mod shaper;
-pub mod verdict;
-pub mod watch;
+pub mod observe;
+mod options;
+mod report;
+mod session;
+mod shaper;
+mod stages;
+mod threads;
+
+pub use error::ShapeError;
+pub use options::ShapeOptions;
+pub use report::{Live, PlacedThread, Summary};
+pub use session::shape;
+pub use shaper::ShaperError;

@@ -1,11 +1,11 @@
-//! A chain whose outputs are held back, followed through hand-written events and what the shapers say.
+//! A chain whose outputs are held back, followed through hand-written events and reports of shapers.
 
 use onbeat_plan::schema::*;
 use onbeat_plan::Plan;
-use onbeat_shape::executions::{Execution, Executions, Release};
-use onbeat_shape::roles::{Conflict, Roles};
-use onbeat_shape::verdict::{judge, Outcome};
-use onbeat_shape::watch::{Sight, Watcher};
+use onbeat_shape::judge::{judge, Judgement};
+use onbeat_shape::observe::{
+    Conflict, Execution, Executions, PlanObservation, Release, Roles, Watcher,
+};
 use onbeat_trace::text;
 
 const MS: u64 = 1_000_000;
@@ -129,12 +129,13 @@ fn template() -> Output {
     }
 }
 
-/// Everything that comes of ten cycles; releases come before or after the events that they belong to.
-fn follow(plan: &Plan, releases_first: bool) -> (Vec<Sight>, Vec<Execution>) {
+/// Observations and executions of ten cycles. Releases come before or after the events that they belong
+/// to.
+fn follow(plan: &Plan, releases_first: bool) -> (Vec<PlanObservation>, Vec<Execution>) {
     let mut watcher = Watcher::new(plan);
     let mut executions = Executions::new(plan, watcher.callbacks());
-    let (mut sights, mut found) = (Vec::new(), Vec::new());
-    watcher.push(&text::parse(NODES).expect("events"), &mut sights);
+    let (mut observations, mut found) = (Vec::new(), Vec::new());
+    watcher.push(&text::parse(NODES).expect("events"), &mut observations);
     for n in 1..=10 {
         let t = n * 100;
         let release = Release {
@@ -149,15 +150,15 @@ fn follow(plan: &Plan, releases_first: bool) -> (Vec<Sight>, Vec<Execution>) {
         }
         let mut seen = Vec::new();
         watcher.push(&text::parse(&cycle(t)).expect("events"), &mut seen);
-        for sight in &seen {
-            executions.see(sight, &mut found);
+        for observation in &seen {
+            executions.see(observation, &mut found);
         }
         if !releases_first {
             executions.released(release, &mut found);
         }
-        sights.extend(seen);
+        observations.extend(seen);
     }
-    (sights, found)
+    (observations, found)
 }
 
 #[test]
@@ -175,10 +176,10 @@ fn an_output_that_a_shaper_publishes_ends_the_chain() {
 }
 
 #[test]
-fn several_ways_from_a_start_to_an_output_are_one_execution() {
+fn several_paths_from_a_start_to_an_output_are_one_execution() {
     let plan = plan(&[TIMER, FILTER], "/good");
     let mut executions = Executions::new(&plan, Watcher::new(&plan).callbacks());
-    let left = |topic: &str| Sight::Left {
+    let left = |topic: &str| PlanObservation::Left {
         callback: 1,
         topic: Some(topic.into()),
         time_ns: 130 * MS,
@@ -198,7 +199,7 @@ fn several_ways_from_a_start_to_an_output_are_one_execution() {
     executions.see(&left("/good/held"), &mut found);
     executions.see(&left("/good/held"), &mut found);
     assert_eq!(found.len(), 1, "{found:?}");
-    // And where nothing is held.
+    // Also if nothing is held back.
     let mut bare = plan.clone();
     bare.outputs.clear();
     let mut executions = Executions::new(&bare, Watcher::new(&bare).callbacks());
@@ -216,7 +217,7 @@ fn a_chain_is_followed_through_a_shaper_in_its_middle() {
 }
 
 #[test]
-fn a_chain_begins_when_its_input_is_let_in() {
+fn a_chain_begins_when_the_throttler_publishes_its_input() {
     let mut plan = plan(&[SINK], "/out");
     plan.origin = SINK.into();
     plan.outputs.clear();
@@ -228,7 +229,7 @@ fn a_chain_begins_when_its_input_is_let_in() {
     });
     let (_, found) = follow(&plan, true);
     assert_eq!(found.len(), 10, "{found:?}");
-    // Let in 90 ms behind the talker's start, taken 1 ms later.
+    // Published 90 ms after the talker's start, taken 1 ms later.
     assert_eq!(found[0].start_ns, 190 * MS);
     assert!(found.iter().all(|e| e.latency_ns() == 5 * MS), "{found:?}");
 }
@@ -236,13 +237,13 @@ fn a_chain_begins_when_its_input_is_let_in() {
 #[test]
 fn threads_are_known_by_what_they_ran_and_belong_to_one_server() {
     let plan = plan(&[TIMER, FILTER], "/good");
-    let (sights, _) = follow(&plan, true);
+    let (observations, _) = follow(&plan, true);
     let watcher = Watcher::new(&plan);
     let mut roles = Roles::new(&plan, watcher.callbacks());
-    for sight in &sights {
-        if let Sight::Ran {
+    for observation in &observations {
+        if let PlanObservation::Ran {
             callback, pid, tid, ..
-        } = *sight
+        } = *observation
         {
             roles.ran(callback, pid, tid).expect("no conflict");
         }
@@ -270,14 +271,14 @@ fn threads_are_known_by_what_they_ran_and_belong_to_one_server() {
 fn promises_are_kept_or_not() {
     let plan = plan(&[TIMER, FILTER], "/good");
     let (_, found) = follow(&plan, true);
-    let outcomes: Vec<Outcome> = found.iter().map(|&e| Outcome::new(&plan, e, 0)).collect();
-    assert!(outcomes.iter().all(|o| o.band == Some(0)));
-    let verdict = judge(&plan, &outcomes, &[0, 1000]);
+    let judgements: Vec<Judgement> = found.iter().map(|&e| Judgement::new(&plan, e, 0)).collect();
+    assert!(judgements.iter().all(|o| o.band == Some(0)));
+    let verdict = judge(&plan, &judgements, &[0, 1000]);
     assert!(verdict.is_kept(), "{verdict:?}");
     // One in ten is late: beyond the promised worst case, and in no slot.
-    let mut late = outcomes.clone();
+    let mut late = judgements.clone();
     late[3].execution.output_ns += 100 * MS;
-    late[3] = Outcome::new(&plan, late[3].execution, 0);
+    late[3] = Judgement::new(&plan, late[3].execution, 0);
     let verdict = judge(&plan, &late, &[0, 1000]);
     assert!(!verdict.is_kept());
     let broken: Vec<&str> = verdict
@@ -289,7 +290,7 @@ fn promises_are_kept_or_not() {
     assert!(broken.contains(&"outputs inside a slot"), "{broken:?}");
     assert!(broken.contains(&"worst case, 99.9 % of executions"));
     // Threads that run where they must not; and nothing at all.
-    assert!(!judge(&plan, &outcomes, &[2 * MS; 10]).is_kept());
+    assert!(!judge(&plan, &judgements, &[2 * MS; 10]).is_kept());
     assert!(!judge(&plan, &[], &[]).is_kept());
 }
 
@@ -297,9 +298,10 @@ fn promises_are_kept_or_not() {
 fn what_is_discarded_did_not_leave_in_its_slot() {
     let plan = plan(&[TIMER, FILTER], "/good");
     let (_, found) = follow(&plan, true);
-    let mut outcomes: Vec<Outcome> = found.iter().map(|&e| Outcome::new(&plan, e, 0)).collect();
-    outcomes[4].execution.dropped = true;
-    let verdict = judge(&plan, &outcomes, &[]);
+    let mut judgements: Vec<Judgement> =
+        found.iter().map(|&e| Judgement::new(&plan, e, 0)).collect();
+    judgements[4].execution.dropped = true;
+    let verdict = judge(&plan, &judgements, &[]);
     let inside = verdict
         .figures
         .iter()
@@ -310,9 +312,9 @@ fn what_is_discarded_did_not_leave_in_its_slot() {
     );
 }
 
-/// What is promised of several chains is one average.
+/// The promise for several chains is one average.
 #[test]
-fn several_chains_are_held_against_their_common_average() {
+fn several_chains_are_compared_with_their_common_average() {
     let mut plan = plan(&[TIMER, FILTER], "/good");
     plan.outputs.clear();
     plan.promises.bands.clear();
@@ -322,7 +324,7 @@ fn several_chains_are_held_against_their_common_average() {
         id: "chain-2".into(),
         ..plan.chains[0].clone()
     });
-    let outcome = |chain, latency_ms: u64| {
+    let judgement = |chain, latency_ms: u64| {
         let execution = Execution {
             chain,
             start_ns: 100 * MS,
@@ -331,21 +333,21 @@ fn several_chains_are_held_against_their_common_average() {
             dropped: false,
             late: false,
         };
-        Outcome::new(&plan, execution, 0)
+        Judgement::new(&plan, execution, 0)
     };
-    let both: Vec<Outcome> = (0..10)
-        .flat_map(|_| [outcome(0, 40), outcome(1, 60)])
+    let both: Vec<Judgement> = (0..10)
+        .flat_map(|_| [judgement(0, 40), judgement(1, 60)])
         .collect();
     let verdict = judge(&plan, &both, &[]);
     assert!(verdict.is_kept(), "{verdict:?}");
-    let slow: Vec<Outcome> = (0..10)
-        .flat_map(|_| [outcome(0, 50), outcome(1, 60)])
+    let slow: Vec<Judgement> = (0..10)
+        .flat_map(|_| [judgement(0, 50), judgement(1, 60)])
         .collect();
     assert!(!judge(&plan, &slow, &[]).is_kept());
 }
 
 #[test]
-fn one_topic_of_two_chains_is_held_once_and_told_apart() {
+fn one_topic_of_two_chains_is_held_back_once_and_its_chains_are_distinguished() {
     let mut plan = plan(&[TIMER, FILTER], "/good");
     let other = Output {
         callback: SINK.into(),
@@ -374,7 +376,7 @@ fn one_topic_of_two_chains_is_held_once_and_told_apart() {
             &mut found,
         );
         executions.see(
-            &Sight::Left {
+            &PlanObservation::Left {
                 callback: callbacks.iter().position(|c| c == callback).unwrap(),
                 topic: Some("/good/held".into()),
                 time_ns: 130 * MS,

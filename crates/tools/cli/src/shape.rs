@@ -6,8 +6,8 @@ use crate::term::{self, Align, Screen, Table};
 use crate::units::parse_duration;
 use crate::{files, ExitStatus};
 use onbeat_plan::Plan;
-use onbeat_shape::run::{Live, Placed, ShapeError, ShapeOptions, Summary};
-use onbeat_shape::verdict::Figure;
+use onbeat_shape::judge::Figure;
+use onbeat_shape::{Live, PlacedThread, ShapeError, ShapeOptions, Summary};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -100,7 +100,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     };
     let mut show = LiveLine::new();
     let mut printed = 0;
-    let summary = onbeat_shape::run::shape(&plan, &options, &mut |live| {
+    let summary = onbeat_shape::shape(&plan, &options, &mut |live| {
         for note in &live.notes {
             show.print(&format!("note: {}", term::one_line(note)));
             printed += 1;
@@ -126,7 +126,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     }
     Ok(match summary.command_status {
         Some(code) if code != 0 => ExitStatus::Command(code),
-        _ if summary.outcomes.is_empty() => ExitStatus::NothingFound,
+        _ if summary.judgements.is_empty() => ExitStatus::NothingFound,
         _ if args.verify.is_some() && !summary.verdict.is_kept() => ExitStatus::PromiseBroken,
         _ => ExitStatus::Success,
     })
@@ -148,7 +148,7 @@ fn line(live: &Live) -> String {
         };
     };
     let s = shaping.as_secs();
-    let last = live.outcomes.last().map_or(String::new(), |o| {
+    let last = live.judgements.last().map_or(String::new(), |o| {
         let band = o.band.map_or("outside".into(), |b| (b + 1).to_string());
         format!("  {} ms (band {band})", ms(o.execution.latency_ns()))
     });
@@ -180,7 +180,7 @@ fn print(summary: &Summary, verify: bool, printed: usize) -> io::Result<()> {
     for note in summary.notes.iter().skip(printed) {
         writeln!(out, "note: {}", term::one_line(note))?;
     }
-    if summary.outcomes.is_empty() {
+    if summary.judgements.is_empty() {
         writeln!(
             out,
             "No execution of the chain was seen while it was shaped."
@@ -241,7 +241,7 @@ fn tables(summary: &Summary) -> Result<(), CliError> {
         .names("for", 3);
     // The middleware has many that do the same.
     let mut alike: BTreeMap<(&str, String, &str), usize> = BTreeMap::new();
-    for Placed {
+    for PlacedThread {
         name, place, job, ..
     } in &summary.placed
     {
@@ -276,7 +276,7 @@ fn print_json(summary: &Summary) -> Result<(), CliError> {
                "lateness_max_ns": s.lateness.quantile_ns(1.0),
                "cpu_ns": s.cpu_ns, "cycles": s.cycles})
     });
-    let text = json!({"kept": summary.verdict.is_kept(), "executions": summary.outcomes.len(),
+    let text = json!({"kept": summary.verdict.is_kept(), "executions": summary.judgements.len(),
                       "figures": figures, "threads": threads, "dispatcher": dispatcher,
                       "notes": summary.notes});
     writeln!(io::stdout(), "{text:#}").map_err(CliError::Stdout)
@@ -288,7 +288,7 @@ fn samples(path: &Path, plan: &Plan, summary: &Summary) -> Result<(), CliError> 
             out,
             "chain,start_ns,left_ns,output_ns,latency_ns,offset_ns,band,late,dropped"
         )?;
-        for o in &summary.outcomes {
+        for o in &summary.judgements {
             let e = &o.execution;
             let chain = plan.chains.get(e.chain).map_or("", |c| c.id.as_str());
             writeln!(

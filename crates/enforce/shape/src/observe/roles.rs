@@ -1,4 +1,4 @@
-//! Which thread belongs to which server, by the callbacks that it was seen running. Pure.
+//! Which thread belongs to which server, by the callbacks that it runs. Pure.
 
 use onbeat_plan::Plan;
 use std::collections::BTreeMap;
@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 /// A thread that runs callbacks of the plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Role {
-    /// Its process.
+    /// Process id.
     pub pid: u32,
-    /// The server that it belongs to; none where its callbacks are in none.
+    /// Index of the server that it belongs to. `None` if its callbacks are in none.
     pub server: Option<usize>,
-    /// The callbacks that it ran, by index.
+    /// Indices of the callbacks that it ran.
     pub callbacks: Vec<usize>,
 }
 
@@ -19,22 +19,22 @@ pub struct Role {
 pub struct Conflict {
     /// The thread.
     pub tid: u32,
-    /// One callback and the other one, by index.
+    /// Indices of the two callbacks.
     pub callbacks: [usize; 2],
 }
 
-/// Who runs what.
+/// The threads of the plan's callbacks.
 #[derive(Debug, Clone, Default)]
 pub struct Roles {
-    /// By callback: its server, by index.
+    /// By callback: index of its server.
     server_of: Vec<Option<usize>>,
     by_thread: BTreeMap<u32, Role>,
-    /// How often each callback was seen.
+    /// By callback: how often it ran.
     seen: Vec<u64>,
 }
 
 impl Roles {
-    /// For a plan; `callbacks` as [`crate::watch::Watcher::callbacks`] has them.
+    /// For a plan; `callbacks` as [`crate::observe::Watcher::callbacks`] has them.
     pub fn new(plan: &Plan, callbacks: &[String]) -> Roles {
         let server_of = callbacks
             .iter()
@@ -47,7 +47,7 @@ impl Roles {
         }
     }
 
-    /// A thread ran a callback. Its role, if it is new or has changed.
+    /// A thread ran a callback. Returns its role if it has got a server.
     pub fn ran(&mut self, callback: usize, pid: u32, tid: u32) -> Result<Option<&Role>, Conflict> {
         if let Some(seen) = self.seen.get_mut(callback) {
             *seen += 1;
@@ -59,7 +59,7 @@ impl Roles {
             callbacks: Vec::new(),
         });
         if role.pid != pid {
-            // The thread's id is used again.
+            // The thread's id was used again.
             (role.pid, role.server) = (pid, None);
             role.callbacks.clear();
         }
@@ -88,12 +88,12 @@ impl Roles {
         }
     }
 
-    /// How often a callback was seen.
+    /// How often a callback ran.
     pub fn seen(&self, callback: usize) -> u64 {
         self.seen.get(callback).copied().unwrap_or(0)
     }
 
-    /// All threads, with their roles.
+    /// Roles by thread id.
     pub fn threads(&self) -> &BTreeMap<u32, Role> {
         &self.by_thread
     }

@@ -1,6 +1,6 @@
-//! Which threads of a process belong to its middleware, and what they are for. Pure.
+//! The middleware's threads, recognised by their names. Pure.
 
-/// What a middleware calls its threads (the kernel keeps 15 letters), and what they do.
+/// Names of middlewares' threads (the kernel keeps 15 letters), and their tasks.
 const THREADS: &[(&str, &str)] = &[
     (
         "dds.asyn",
@@ -36,7 +36,7 @@ const THREADS: &[(&str, &str)] = &[
 /// Fast DDS's thread that publishes what was written asynchronously.
 pub const PUBLISHER: &str = "dds.asyn";
 
-/// What a thread of that name does for the middleware; none for threads that are not its own.
+/// Task of a middleware's thread by its name. `None` for other threads.
 pub fn job(thread_name: &str) -> Option<&'static str> {
     THREADS
         .iter()

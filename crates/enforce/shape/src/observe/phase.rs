@@ -1,33 +1,38 @@
-//! Where in time a chain's cycles begin, followed through what is seen of its first callback. Pure.
+//! Where in time a chain's cycles begin, followed through the starts of its first callback. Pure.
 //!
-//! A timer releases its callback on a grid; the callback starts some time after, never before. So
-//! the grid's place is taken from the early ones among the recent starts, and moves with them: a
-//! sensor's clock, or a timer that was set anew, takes the cycle's origin along.
+//! A timer releases its callback on a grid. The callback starts some time after its release, never
+//! before. So the early ones among the recent starts show where the grid is. When a sensor's clock drifts
+//! or a timer is set anew, the grid moves, and the origin of the cycles follows it.
 
+use onbeat_time::Cycle;
 use std::collections::VecDeque;
 
-/// How many starts are looked at together.
+/// Number of starts that are evaluated together.
 const RECENT: usize = 32;
 
-/// Starts this far from the grid belong to another one: the timer was set anew.
+/// Starts that spread over more than this part of a cycle (or of which one differs so much) are not on
+/// one grid.
 const JUMP_PART: i64 = 8;
 
-/// What is this near to the grid is mostly the early starts' own delay, and moves the origin by a
-/// [`NEAR_PART`]th: the origin is a reference for outputs, and would carry that noise to them.
+/// A difference this small is mostly the delay of the early starts. It moves the origin by a
+/// [`NEAR_PART`]th only: the origin is the reference for outputs, which would show the noise.
 const NEAR_NS: i64 = 100_000;
 
 /// See [`NEAR_NS`].
 const NEAR_PART: i64 = 4;
 
-/// Cycles begin this part of a cycle behind the last of several inputs, that a late one still finds its own.
+/// Cycles begin this part of a cycle after the last of several inputs, so that a late input is still in
+/// its own cycle.
 const BEHIND_PART: u64 = 20;
+
+/// Number of origins that are kept. Executions are known a quarter of a second after they end.
+const ORIGINS: usize = 16;
 
 /// Follows the origin of cycles.
 #[derive(Debug, Clone)]
 pub struct Phase {
-    period_ns: u64,
-    origin_ns: u64,
-    /// How far the last starts were behind the origin.
+    cycle: Cycle,
+    /// By how much the last starts were later than the nearest start of a cycle.
     recent: [i64; RECENT],
     count: usize,
 }
@@ -36,61 +41,49 @@ impl Phase {
     /// Cycles of `period_ns` of which one begins at `origin_ns` (CLOCK_MONOTONIC), as a first guess.
     pub fn new(period_ns: u64, origin_ns: u64) -> Phase {
         Phase {
-            period_ns: period_ns.max(1),
-            origin_ns,
+            cycle: cycle(period_ns, origin_ns),
             recent: [0; RECENT],
             count: 0,
         }
     }
 
-    /// A start of some cycle, CLOCK_MONOTONIC.
+    /// The start of one cycle, CLOCK_MONOTONIC.
     pub fn origin_ns(&self) -> u64 {
-        self.origin_ns
+        self.cycle.origin_ns().max(0) as u64
     }
 
-    /// The number of the cycle that holds an instant, and how far it lies behind the cycle's start.
-    /// Numbers count from the origin and are negative before it.
+    /// Number of the cycle that an instant lies in, and how far after the cycle's start. Numbers count
+    /// from the origin and are negative before it.
     pub fn cycle(&self, at_ns: u64) -> (i64, u64) {
-        let since = at_ns as i128 - i128::from(self.origin_ns);
-        let period = i128::from(self.period_ns);
-        (
-            since.div_euclid(period) as i64,
-            since.rem_euclid(period) as u64,
-        )
+        let position = self.cycle.position(at_ns);
+        (position.cycle, position.offset_ns)
     }
 
     /// The first callback started. True if the origin has moved.
     pub fn started(&mut self, start_ns: u64) -> bool {
-        let (_, behind) = self.cycle(start_ns);
-        let mut behind = behind as i64;
-        if behind > (self.period_ns / 2) as i64 {
-            behind -= self.period_ns as i64;
-        }
-        self.recent[self.count % RECENT] = behind;
+        self.recent[self.count % RECENT] = self.cycle.deviation_ns(start_ns);
         self.count += 1;
-        if self.count % RECENT != 0 {
+        if !self.count.is_multiple_of(RECENT) {
             return false;
         }
         let mut sorted = self.recent;
         sorted.sort_unstable();
         let early = sorted[RECENT / 10];
         let late = sorted[RECENT - 1 - RECENT / 10];
-        let jump = (self.period_ns as i64 / JUMP_PART).max(1);
-        // Starts all over the cycle tell of no grid: a chain that is overloaded must not drag the
-        // origin about.
-        if early == 0 || late - early > jump {
+        // Starts all over the cycle show no grid: an overloaded chain must not move the origin.
+        if early == 0 || late - early > self.most_spread_ns() {
             return false;
         }
         let step = match early {
             near if near.abs() <= NEAR_NS => near / NEAR_PART,
             far => far,
         };
-        self.origin_ns = self.origin_ns.saturating_add_signed(step);
+        self.shift(step);
         true
     }
 
-    /// Cycles that begin when all of several inputs have come: behind the last one before the longest time in
-    /// which nothing comes. None where one of them does not come once per cycle.
+    /// Cycles that begin when all of several inputs have arrived: after the last input before the longest
+    /// time without one. `None` if one of them does not arrive once per cycle.
     pub fn behind<'a>(
         period_ns: u64,
         inputs: impl IntoIterator<Item = &'a VecDeque<u64>>,
@@ -100,7 +93,7 @@ impl Phase {
         for input in inputs {
             let times: Vec<u64> = input.iter().copied().collect();
             let phase = Phase::of(period_ns, &times).ok()?;
-            // Late ones count.
+            // Late arrivals count.
             let mut behind: Vec<u64> = times.iter().map(|&t| phase.cycle(t).1).collect();
             behind.retain(|&b| b <= period_ns / 2);
             let late = behind.iter().max().copied().unwrap_or(0);
@@ -116,32 +109,77 @@ impl Phase {
         Some(Phase::new(period_ns, come[last] + margin))
     }
 
-    /// The grid that starts lie on, from several of them; none where they do not lie on one: then
-    /// the second value is how far they spread.
+    /// The grid that starts lie on. If they do not lie on one, the error is how far they spread, ns.
     pub fn of(period_ns: u64, starts: &[u64]) -> Result<Phase, u64> {
         let Some(&first) = starts.first() else {
             return Err(period_ns);
         };
         let mut phase = Phase::new(period_ns, first);
-        let mut behind: Vec<i64> = starts
-            .iter()
-            .map(|&s| {
-                let (_, b) = phase.cycle(s);
-                if b > period_ns / 2 {
-                    b as i64 - period_ns as i64
-                } else {
-                    b as i64
-                }
-            })
-            .collect();
+        let deviation = |&start| phase.cycle.deviation_ns(start);
+        let mut behind: Vec<i64> = starts.iter().map(deviation).collect();
         behind.sort_unstable();
         let early = behind[behind.len() / 10];
         let spread = behind[behind.len() - 1 - behind.len() / 10] - early;
-        if spread > (period_ns as i64 / JUMP_PART).max(1) {
+        if spread > phase.most_spread_ns() {
             return Err(spread as u64);
         }
-        phase.origin_ns = phase.origin_ns.saturating_add_signed(early);
+        phase.shift(early);
         Ok(phase)
+    }
+
+    fn most_spread_ns(&self) -> i64 {
+        (self.cycle.period_ns() as i64 / JUMP_PART).max(1)
+    }
+
+    fn shift(&mut self, by_ns: i64) {
+        let origin_ns = self.origin_ns().saturating_add_signed(by_ns);
+        self.cycle = cycle(self.cycle.period_ns(), origin_ns);
+    }
+}
+
+fn cycle(period_ns: u64, origin_ns: u64) -> Cycle {
+    let origin_ns = i64::try_from(origin_ns).unwrap_or(i64::MAX);
+    Cycle::new(period_ns.max(1), origin_ns).expect("1 at least")
+}
+
+/// A phase with its last origins: an output is judged by the origin of its time.
+#[derive(Debug, Clone)]
+pub struct PhaseHistory {
+    phase: Phase,
+    /// The last origins, each with the time since which it applies.
+    origins: VecDeque<(u64, u64)>,
+}
+
+impl PhaseHistory {
+    /// Begins with a phase.
+    pub fn new(phase: Phase) -> PhaseHistory {
+        let origins = VecDeque::from([(0, phase.origin_ns())]);
+        PhaseHistory { phase, origins }
+    }
+
+    /// The phase now.
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// The first callback started. The new origin, if it has moved.
+    pub fn started(&mut self, start_ns: u64, now_ns: u64) -> Option<u64> {
+        if !self.phase.started(start_ns) {
+            return None;
+        }
+        let origin_ns = self.phase.origin_ns();
+        self.origins.push_back((now_ns, origin_ns));
+        if self.origins.len() > ORIGINS {
+            self.origins.pop_front();
+        }
+        Some(origin_ns)
+    }
+
+    /// The origin that applied at an instant; the present one if that is not known any more.
+    pub fn origin_at(&self, at_ns: u64) -> u64 {
+        let mut origins = self.origins.iter().rev();
+        let of_then = origins.find(|(since_ns, _)| *since_ns <= at_ns);
+        of_then.map_or(self.phase.origin_ns(), |(_, origin_ns)| *origin_ns)
     }
 }
 
@@ -240,5 +278,28 @@ mod tests {
             phase.started(n * PERIOD + 30_000_000);
         }
         assert_eq!(phase.cycle(32 * PERIOD + 30_000_000), (32, 0));
+    }
+
+    #[test]
+    fn an_output_is_judged_by_the_origin_of_its_time() {
+        let mut history = PhaseHistory::new(Phase::new(PERIOD, 0));
+        let moved: Vec<Option<u64>> = (0..32u64)
+            .map(|n| history.started(n * PERIOD + 30_000_000, 5 * PERIOD))
+            .collect();
+        assert_eq!(moved[31], Some(30_000_000));
+        assert!(moved[..31].iter().all(Option::is_none));
+        assert_eq!(history.origin_at(5 * PERIOD - 1), 0);
+        assert_eq!(history.origin_at(5 * PERIOD), 30_000_000);
+        // Origins that are too old are forgotten.
+        for shift in 2..40u64 {
+            for n in 0..32u64 {
+                history.started(
+                    shift * 100 * PERIOD + n * PERIOD + shift * 30_000_000,
+                    shift * PERIOD * 100,
+                );
+            }
+        }
+        assert_eq!(history.origin_at(0), history.phase().origin_ns());
+        assert_eq!(history.origins.len(), ORIGINS);
     }
 }

@@ -1,5 +1,5 @@
-//! Events to what a plan asks about: which thread runs which callback, and when an execution of a
-//! chain brings something. Pure.
+//! Turns events into observations of a plan's callbacks: which thread runs which one, and when an
+//! execution of a chain publishes its output. Pure.
 
 use onbeat_model::synth::observe::Observation;
 use onbeat_model::synth::{Synth, SynthOptions};
@@ -7,45 +7,45 @@ use onbeat_plan::Plan;
 use onbeat_trace::Event;
 use rustc_hash::FxHashMap;
 
-/// Something that was seen of a plan's callbacks.
+/// An observation of a plan's callbacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sight {
+pub enum PlanObservation {
     /// A callback of the plan ran.
     Ran {
         /// Index into [`Watcher::callbacks`].
         callback: usize,
-        /// Process.
+        /// Process id.
         pid: u32,
-        /// Thread.
+        /// Thread id.
         tid: u32,
-        /// Start, CLOCK_MONOTONIC.
+        /// When it started, CLOCK_MONOTONIC.
         start_ns: u64,
-        /// End.
+        /// When it ended.
         end_ns: u64,
     },
     /// A callback of the plan published.
     Left {
         /// Index into [`Watcher::callbacks`].
         callback: usize,
-        /// The topic under which it did; none where the callback ended without publishing.
+        /// The topic. `None` if the callback ended without publishing.
         topic: Option<String>,
-        /// When, CLOCK_MONOTONIC.
+        /// When it published, CLOCK_MONOTONIC.
         time_ns: u64,
-        /// Source time stamp, CLOCK_REALTIME.
+        /// Source time stamp of the message, CLOCK_REALTIME.
         source_ns: Option<i64>,
-        /// First callback that the data went through as far as it can be followed: where something
-        /// is held back and published by another, this is the callback behind that.
+        /// First callback that the data went through, as far as it can be followed. If a shaper
+        /// publishes in between, this is the first callback after it.
         from: usize,
         /// Start of that callback.
         start_ns: u64,
     },
-    /// A callback started on an item.
+    /// A callback started with a message.
     Taken {
-        /// The item's topic.
+        /// The message's topic.
         topic: String,
-        /// When the item was published.
+        /// When the message was published.
         published_ns: u64,
-        /// When the callback starts.
+        /// When the callback started.
         start_ns: u64,
     },
 }
@@ -57,29 +57,31 @@ pub struct Watcher {
     index: FxHashMap<String, usize>,
     /// Each chain without its synchronisers, as indices.
     chains: Vec<Vec<usize>>,
-    /// What the synthesis calls by number: index of the plan's callback, [`OTHER`], or a
-    /// synchroniser.
+    /// By the synthesis's number of a callback: what it is in the plan.
     numbers: Vec<Number>,
-    /// By path: first and last callback, where all of it lies on a chain.
+    /// By path: its first and last callback, if all of it lies on a chain.
     paths: FxHashMap<u32, Option<(usize, usize)>>,
+    /// Whether `numbers` may be out of date.
     stale: bool,
 }
 
+/// What a callback of the application is in the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Number {
+    /// A callback of the plan, by its index.
     Of(usize),
     Synchroniser,
     Other,
 }
 
-/// Is this the id of a synchroniser? It runs as part of a subscription's callback.
+/// Whether this is the id of a synchroniser. It runs as part of a subscription's callback.
 pub fn is_synchroniser(id: &str) -> bool {
     id.split_once(':')
         .is_some_and(|(_, kind)| kind.starts_with("sync("))
 }
 
 impl Watcher {
-    /// Looks out for the callbacks of a plan: those of its chains and of its servers.
+    /// Watches the callbacks of a plan: those of its chains and of its servers.
     pub fn new(plan: &Plan) -> Watcher {
         let mut callbacks: Vec<String> = Vec::new();
         let of_chains = plan.chains.iter().flat_map(|c| &c.callbacks);
@@ -124,19 +126,19 @@ impl Watcher {
         }
     }
 
-    /// The callbacks that are looked out for, by id.
+    /// Ids of the watched callbacks. The first is the first callback of all chains.
     pub fn callbacks(&self) -> &[String] {
         &self.callbacks
     }
 
-    /// Takes events in order of time, and tells what they mean for the plan.
-    pub fn push(&mut self, events: &[Event], sights: &mut Vec<Sight>) {
+    /// Takes events in order of time and appends what they mean for the plan.
+    pub fn push(&mut self, events: &[Event], found: &mut Vec<PlanObservation>) {
         for event in events {
             self.synth.push(event);
         }
         let seen: Vec<Observation> = self.synth.drain_observations().collect();
-        // Names of callbacks can change while others appear (two timers of one node with one period
-        // are told apart by their number), so they are asked for anew where something is new.
+        // Names of callbacks can change when others appear (a number distinguishes two timers of one
+        // node with one period), so they are read again when there is something new.
         let unknown = |n: u32| {
             self.numbers
                 .get(n as usize)
@@ -149,7 +151,7 @@ impl Watcher {
             self.rename();
         }
         for seen in seen {
-            self.sight(seen, sights);
+            self.translate(seen, found);
         }
     }
 
@@ -212,7 +214,7 @@ impl Watcher {
         part
     }
 
-    fn sight(&mut self, seen: Observation, sights: &mut Vec<Sight>) {
+    fn translate(&mut self, seen: Observation, found: &mut Vec<PlanObservation>) {
         match seen {
             Observation::Execution {
                 callback,
@@ -223,7 +225,7 @@ impl Watcher {
                 ..
             } => {
                 if let Number::Of(callback) = self.number(callback) {
-                    sights.push(Sight::Ran {
+                    found.push(PlanObservation::Ran {
                         callback,
                         pid,
                         tid,
@@ -240,7 +242,7 @@ impl Watcher {
                 start_ns,
             } => {
                 if let Some((from, callback)) = self.part(path) {
-                    sights.push(Sight::Left {
+                    found.push(PlanObservation::Left {
                         callback,
                         topic: name.map(|n| self.synth.name(n).to_owned()),
                         time_ns,
@@ -255,7 +257,7 @@ impl Watcher {
                 published_ns,
                 start_ns,
                 ..
-            } => sights.push(Sight::Taken {
+            } => found.push(PlanObservation::Taken {
                 topic: self.synth.name(name).to_owned(),
                 published_ns,
                 start_ns,

@@ -1,6 +1,9 @@
-//! Which callback made an execution late. Pure.
+//! Which callback made an execution late, and the sentence that reports it. Pure.
 
-/// Runs of a callback that its usual length is taken from.
+use crate::observe::Execution;
+use onbeat_plan::schema::Overshoot;
+
+/// Number of runs from which a callback's usual length is taken.
 const RECENT: usize = 64;
 
 /// The last runs of some callbacks.
@@ -10,7 +13,7 @@ pub struct Runs {
     recent: Vec<Vec<(u64, u64)>>,
 }
 
-/// The callback to blame.
+/// The callback that made an execution late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cause {
     /// Index of the callback.
@@ -39,14 +42,14 @@ impl Runs {
         }
     }
 
-    /// Of what ran between two instants: the callback that took the most beyond its usual time.
+    /// The callback that took the most beyond its usual time, of those that started between two instants.
     pub fn cause(&self, from_ns: u64, until_ns: u64) -> Option<Cause> {
         let mut worst: Option<Cause> = None;
         for (callback, runs) in self.recent.iter().enumerate() {
             let mut lengths: Vec<u64> = runs.iter().map(|r| r.1.saturating_sub(r.0)).collect();
             lengths.sort_unstable();
             let usual_ns = lengths.get(lengths.len() / 2).copied().unwrap_or(0);
-            // The last one may publish before it ends.
+            // By their starts: the last callback may publish before it ends.
             for run in runs.iter().filter(|r| r.0 >= from_ns && r.0 <= until_ns) {
                 let took_ns = run.1.saturating_sub(run.0);
                 let excess = |c: &Cause| c.took_ns as i64 - c.usual_ns as i64;
@@ -64,9 +67,64 @@ impl Runs {
     }
 }
 
+/// The sentence on an output that missed the last slot of its cycle. `cause` is a callback's name and
+/// its [`Cause`].
+pub(crate) fn late_note(
+    execution: &Execution,
+    cycle: i64,
+    overshoot: Overshoot,
+    cause: Option<(&str, Cause)>,
+) -> String {
+    let cause = cause.map_or(String::new(), |(name, c)| {
+        let (took, usual) = (c.took_ns as f64 / 1e6, c.usual_ns as f64 / 1e6);
+        format!(": {name} took {took:.1} ms, usually {usual:.1}")
+    });
+    let after = execution.left_ns.saturating_sub(execution.start_ns) as f64 / 1e6;
+    let consequence = match (execution.dropped, overshoot) {
+        (true, _) => "discarded",
+        (false, Overshoot::Stop) => "shaping ends",
+        (false, _) => "leaves in a later slot",
+    };
+    format!(
+        "cycle {cycle}: output after {after:.1} ms, late for its last slot: {consequence}{cause}."
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_late_output_is_reported_with_its_consequence_and_cause() {
+        let mut execution = Execution {
+            chain: 0,
+            start_ns: 0,
+            left_ns: 62_300_000,
+            output_ns: 162_300_000,
+            dropped: false,
+            late: true,
+        };
+        let cause = Cause {
+            callback: 0,
+            took_ns: 40_000_000,
+            usual_ns: 12_340_000,
+        };
+        assert_eq!(
+            late_note(
+                &execution,
+                7,
+                Overshoot::Carry,
+                Some(("/a:timer(1ms)", cause))
+            ),
+            "cycle 7: output after 62.3 ms, late for its last slot: leaves in a later slot: \
+             /a:timer(1ms) took 40.0 ms, usually 12.3."
+        );
+        let stops = late_note(&execution, 7, Overshoot::Stop, None);
+        assert!(stops.ends_with("slot: shaping ends."), "{stops}");
+        execution.dropped = true;
+        let drops = late_note(&execution, 7, Overshoot::Drop, None);
+        assert!(drops.ends_with("slot: discarded."), "{drops}");
+    }
 
     #[test]
     fn who_took_longest_beyond_the_usual_is_the_cause() {

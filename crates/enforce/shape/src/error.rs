@@ -1,0 +1,98 @@
+//! Why a plan cannot be run.
+
+use crate::launch::LaunchError;
+use crate::shaper::ShaperError;
+use onbeat_record::RecordError;
+use onbeat_reserve::{AssignError, StartError};
+use thiserror::Error;
+
+/// Why a plan could not be run.
+#[derive(Debug, Error)]
+pub enum ShapeError {
+    /// The recording through which the application is observed.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The reservation servers.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// A shaper.
+    #[error(transparent)]
+    Shaper(#[from] ShaperError),
+    /// The application's command.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// A thread could not be assigned to its server.
+    #[error("cannot put thread {tid} ({callback}) into server {server}: {reason}")]
+    Assign {
+        /// The thread.
+        tid: u32,
+        /// A callback that it runs.
+        callback: String,
+        /// The server that it belongs to.
+        server: String,
+        /// The reservation's error.
+        reason: AssignError,
+    },
+    /// Callbacks of the plan did not run.
+    #[error("{} did not run within {within_s} s: is the application running, with the nodes of the plan and under the same names?", .callbacks.join(", "))]
+    NotSeen {
+        /// The callbacks.
+        callbacks: Vec<String>,
+        /// How long they were looked for, s.
+        within_s: u64,
+    },
+    /// The first callback is not periodic.
+    #[error("{callback} does not start on a grid of {cycle_ms} ms: its starts spread over {spread_ms:.1} ms; plan a throttler for it (onbeat plan --throttle), or check the cycle")]
+    NoGrid {
+        /// The first callback.
+        callback: String,
+        /// The plan's cycle.
+        cycle_ms: f64,
+        /// Range of the starts within the cycle.
+        spread_ms: f64,
+    },
+    /// One thread runs callbacks of two servers.
+    #[error("thread {tid} runs {first} and {second}, which belong to different servers: run their nodes in processes of their own, or put both into one server")]
+    TwoServers {
+        /// The thread.
+        tid: u32,
+        /// A callback of one server.
+        first: String,
+        /// A callback of the other server.
+        second: String,
+    },
+    /// The callback publishes on the output's own topic, so that no shaper can hold it back.
+    #[error("{callback} publishes {topic} itself, so it cannot be held back: start the application with onbeat shape PLAN -- COMMAND, or give its node: {remap} (where a rule of its own already moves a topic there, move it to the held one instead)")]
+    NotHeld {
+        /// The callback.
+        callback: String,
+        /// The topic.
+        topic: String,
+        /// The arguments that remap the topic.
+        remap: String,
+    },
+    /// The middleware publishes in the callback's own thread.
+    #[error("the process of {callback} has no publisher thread to put into {server}: start it with RMW_FASTRTPS_PUBLICATION_MODE=ASYNCHRONOUS, or plan with --design sync")]
+    NoPublisherThread {
+        /// The callback.
+        callback: String,
+        /// The server.
+        server: String,
+    },
+}
+
+impl ShapeError {
+    /// Whether this machine or user cannot shape at all, whatever the plan is.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            ShapeError::Record(e) => e.is_refusal(),
+            ShapeError::Start(e) => matches!(
+                e,
+                StartError::State { .. }
+                    | StartError::NoFreezer(_)
+                    | StartError::DispatcherPriority { .. }
+            ),
+            _ => false,
+        }
+    }
+}

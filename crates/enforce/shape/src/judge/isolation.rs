@@ -1,0 +1,140 @@
+//! How far threads ran outside their server's slots, from the kernel's own switches. Pure.
+
+use onbeat_time::{Cycle, Slot};
+use onbeat_trace::{Event, EventKind};
+use std::collections::HashMap;
+
+/// Most runs that are kept.
+const MOST: usize = 1_000_000;
+
+/// Runs of one thread, compared with its server's slots.
+#[derive(Debug, Clone)]
+pub struct Isolation {
+    cycle_ns: u64,
+    /// Ascending, not overlapping; ends may lie beyond the cycle.
+    slots: Vec<Slot>,
+    running_since_ns: Option<u64>,
+}
+
+impl Isolation {
+    /// For the slots of a server.
+    pub fn new(cycle_ns: u64, slots: &[Slot]) -> Isolation {
+        Isolation {
+            cycle_ns: cycle_ns.max(1),
+            slots: slots.to_vec(),
+            running_since_ns: None,
+        }
+    }
+
+    /// The thread begins to run.
+    pub fn runs(&mut self, at_ns: u64) {
+        self.running_since_ns = Some(at_ns);
+    }
+
+    /// The thread stops running. Returns how far its run reached outside the slots of cycles of which one
+    /// begins at `origin_ns`: the longest stretch of it that lies in no slot. `None` if its start is
+    /// unknown.
+    pub fn stops(&mut self, at_ns: u64, origin_ns: u64) -> Option<u64> {
+        let from_ns = self.running_since_ns.take()?;
+        let origin_ns = i64::try_from(origin_ns).unwrap_or(i64::MAX);
+        let cycle = Cycle::new(self.cycle_ns, origin_ns)?;
+        Some(cycle.longest_outside_ns(&self.slots, from_ns, at_ns))
+    }
+}
+
+/// Runs of all threads that belong to servers with slots.
+#[derive(Debug, Default)]
+pub struct IsolationMonitor {
+    threads: HashMap<u32, Isolation>,
+    outside_ns: Vec<u64>,
+}
+
+impl IsolationMonitor {
+    /// Watches a thread from now on.
+    pub fn watch(&mut self, tid: u32, isolation: Isolation) {
+        self.threads.insert(tid, isolation);
+    }
+
+    /// Takes the switches among events, up to an instant. A cycle begins at `origin_ns`.
+    pub fn push(&mut self, events: &[Event], until_ns: u64, origin_ns: u64) {
+        for event in events.iter().take_while(|e| e.time_ns < until_ns) {
+            let Some(thread) = self.threads.get_mut(&event.tid) else {
+                continue;
+            };
+            match event.kind {
+                EventKind::SwitchIn { .. } => thread.runs(event.time_ns),
+                EventKind::SwitchOut { .. } => {
+                    let outside_ns = thread.stops(event.time_ns, origin_ns);
+                    if self.outside_ns.len() < MOST {
+                        self.outside_ns.extend(outside_ns);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// How far each run reached outside its thread's slots.
+    pub fn outside_ns(&self) -> &[u64] {
+        &self.outside_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn open(slots: &[(u64, u64)], cycle: u64, at: i64) -> bool {
+        let within = at.rem_euclid(cycle as i64) as u64;
+        slots
+            .iter()
+            .any(|&(s, e)| (s..e).contains(&within) || (s..e).contains(&(within + cycle)))
+    }
+
+    proptest! {
+        #[test]
+        fn the_longest_stretch_is_found_as_by_looking_at_every_instant(
+            cuts in prop::collection::btree_set(0u64..60, 2..7),
+            from in 0i64..200,
+            long in 1i64..100,
+            origin in 0u64..300,
+        ) {
+            let cuts: Vec<u64> = cuts.into_iter().collect();
+            let slots: Vec<(u64, u64)> = cuts.chunks_exact(2).map(|c| (c[0], c[1])).collect();
+            let (mut longest, mut now) = (0, 0);
+            for at in from..from + long {
+                now = if open(&slots, 50, at - origin as i64) { 0 } else { now + 1 };
+                longest = longest.max(now);
+            }
+            // Slots that wrap into the next cycle's first one would overlap it.
+            prop_assume!(slots.last().is_some_and(|l| l.1 <= 50 + slots[0].0));
+            let slots: Vec<Slot> = slots.iter().map(|&(s, e)| Slot::new(s, e)).collect();
+            let mut isolation = Isolation::new(50, &slots);
+            isolation.runs(from as u64);
+            prop_assert_eq!(isolation.stops((from + long) as u64, origin), Some(longest));
+        }
+    }
+
+    #[test]
+    fn a_run_whose_start_was_not_seen_tells_nothing() {
+        assert_eq!(Isolation::new(10, &[]).stops(5, 0), None);
+    }
+
+    #[test]
+    fn only_watched_threads_count_and_only_while_shaping() {
+        let text = "
+5ns cpu0 1/2 switch_in
+25ns cpu0 1/2 switch_out state=1
+30ns cpu0 1/3 switch_in
+60ns cpu0 1/3 switch_out state=1
+105ns cpu0 1/2 switch_in
+190ns cpu0 1/2 switch_out state=1
+";
+        let events = onbeat_trace::text::parse(text).expect("events");
+        let mut monitor = IsolationMonitor::default();
+        monitor.watch(2, Isolation::new(100, &[Slot::new(0, 20)]));
+        monitor.push(&events, 150, 0);
+        assert_eq!(monitor.outside_ns(), [5]);
+    }
+}

@@ -1,0 +1,280 @@
+//! Judgement of a session: its executions, and what was measured compared with the plan's promises.
+
+mod isolation;
+mod overrun;
+mod results;
+mod usage;
+
+pub use isolation::{Isolation, IsolationMonitor};
+pub(crate) use overrun::late_note;
+pub use overrun::{Cause, Runs};
+pub(crate) use results::Results;
+pub(crate) use usage::CpuUsage;
+
+use crate::observe::Execution;
+use onbeat_plan::schema::{Band, Promises};
+use onbeat_plan::Plan;
+use onbeat_time::Cycle;
+
+/// Share of executions that must keep each execution's promise.
+pub const KEPT_SHARE: f64 = 0.999;
+
+/// How far a server's thread may run outside its slots (p99.9).
+pub const ISOLATION_NS: u64 = 300_000;
+
+/// An execution with its place in the cycle and in the promised bands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Judgement {
+    /// The execution.
+    pub execution: Execution,
+    /// When the output left, from the start of the cycle in which the chain started.
+    pub offset_ns: i64,
+    /// Index of the promised band that it left in. `None`: outside of all.
+    pub band: Option<usize>,
+}
+
+impl Judgement {
+    /// Places an execution. A cycle begins at `origin_ns`.
+    pub fn new(plan: &Plan, execution: Execution, origin_ns: u64) -> Judgement {
+        let origin_ns = i64::try_from(origin_ns).unwrap_or(i64::MAX);
+        let cycle = Cycle::new(plan.cycle_ms.0.max(1), origin_ns).expect("1 at least");
+        // The origin is an estimate: a start can lie a little before it. The nearest cycle counts.
+        let number = cycle.index(execution.start_ns.saturating_add(cycle.period_ns() / 2));
+        let offset_ns = cycle.since_start_ns(number, execution.output_ns);
+        let within =
+            |b: &Band| (b.latency_ms.0 .0 as i64..b.latency_ms.1 .0 as i64).contains(&offset_ns);
+        Judgement {
+            execution,
+            offset_ns,
+            band: plan.promises.bands.iter().position(within),
+        }
+    }
+}
+
+/// A measured figure and the plan's promise for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// Name of the figure.
+    pub name: String,
+    /// Unit: `ms`, `%`, `us`, or empty for a count.
+    pub unit: &'static str,
+    /// The plan's promise, if it has one for this figure.
+    pub promised: Option<f64>,
+    /// The measured value.
+    pub measured: f64,
+    /// Whether the promise was kept. `None` if there is none.
+    pub kept: Option<bool>,
+}
+
+/// All figures of a session.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Verdict {
+    /// In the order in which they are shown.
+    pub figures: Vec<Figure>,
+}
+
+impl Verdict {
+    /// Adds a figure without a promise.
+    fn measured(&mut self, name: String, unit: &'static str, measured: f64) {
+        self.figures.push(Figure {
+            name,
+            unit,
+            promised: None,
+            measured,
+            kept: None,
+        });
+    }
+
+    /// Adds a figure with its promise.
+    fn promised(
+        &mut self,
+        name: String,
+        unit: &'static str,
+        promised: f64,
+        measured: f64,
+        kept: bool,
+    ) {
+        self.figures.push(Figure {
+            name,
+            unit,
+            promised: Some(promised),
+            measured,
+            kept: Some(kept),
+        });
+    }
+
+    /// Adds shares of one CPU.
+    pub(crate) fn add_shares(&mut self, shares: Vec<(&str, f64)>) {
+        for (name, share) in shares {
+            self.measured(name.into(), "%", share * 100.0);
+        }
+    }
+
+    /// Whether all promises were kept, and there was something to judge.
+    pub fn is_kept(&self) -> bool {
+        !self.figures.is_empty() && self.figures.iter().all(|f| f.kept != Some(false))
+    }
+}
+
+/// The value below which a share `q` of sorted values lies (nearest rank).
+pub fn quantile<T: Copy + Default>(sorted: &[T], q: f64) -> T {
+    let rank = (q * sorted.len() as f64).ceil() as usize;
+    let at = rank.clamp(1, sorted.len().max(1)) - 1;
+    sorted.get(at).copied().unwrap_or_default()
+}
+
+/// Half the range of the middle 99 % (p0.5 to p99.5) of sorted values.
+pub fn jitter_ns(sorted: &[u64]) -> u64 {
+    (quantile(sorted, 0.995) - quantile(sorted, 0.005)) / 2
+}
+
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+/// An average may exceed its promise by this factor.
+const TOLERANCE: f64 = 1.01;
+
+fn mean_ms(latencies_ns: &[u64]) -> f64 {
+    let sum: f64 = latencies_ns.iter().map(|&l| l as f64).sum();
+    sum / latencies_ns.len().max(1) as f64 / 1e6
+}
+
+/// Judges the executions of a session. `outside_ns`: how far each run of a server's thread reached
+/// outside its slots.
+pub fn judge(plan: &Plan, judgements: &[Judgement], outside_ns: &[u64]) -> Verdict {
+    let mut verdict = Verdict::default();
+    for (number, chain) in plan.chains.iter().enumerate() {
+        let of_chain = judgements.iter().filter(|j| j.execution.chain == number);
+        let judged = Chain {
+            suffix: match plan.chains.len() {
+                1 => String::new(),
+                _ => format!(" ({})", chain.id),
+            },
+            promises: &plan.promises,
+            judgements: of_chain.copied().collect(),
+        };
+        // Of several chains, the promise is their common average.
+        judged.judge(plan.chains.len() == 1, &mut verdict);
+    }
+    let left = judgements.iter().filter(|j| !j.execution.dropped);
+    let all: Vec<u64> = left.map(|j| j.execution.latency_ns()).collect();
+    if plan.chains.len() > 1 && !all.is_empty() {
+        let (promised, average) = (ms(plan.promises.average_ms.0), mean_ms(&all));
+        let kept = average <= promised * TOLERANCE;
+        verdict.promised("average, all chains".into(), "ms", promised, average, kept);
+    }
+    judge_isolation(outside_ns, &mut verdict);
+    verdict
+}
+
+/// The executions of one chain.
+struct Chain<'p> {
+    /// What distinguishes its figures from other chains'.
+    suffix: String,
+    promises: &'p Promises,
+    judgements: Vec<Judgement>,
+}
+
+impl Chain<'_> {
+    fn name(&self, what: &str) -> String {
+        format!("{what}{}", self.suffix)
+    }
+
+    /// Sorted latencies of the outputs that left and that `wanted` accepts.
+    fn latencies(&self, wanted: impl Fn(&Judgement) -> bool) -> Vec<u64> {
+        let left = self.judgements.iter().filter(|j| !j.execution.dropped);
+        let mut latencies: Vec<u64> = left
+            .filter(|j| wanted(j))
+            .map(|j| j.execution.latency_ns())
+            .collect();
+        latencies.sort_unstable();
+        latencies
+    }
+
+    fn judge(&self, has_average: bool, verdict: &mut Verdict) {
+        let latencies = self.latencies(|_| true);
+        verdict.measured(self.name("executions"), "", latencies.len() as f64);
+        if latencies.is_empty() {
+            // Nothing left: no promise was kept.
+            verdict.promised(self.name("outputs"), "", 1.0, 0.0, false);
+            return;
+        }
+        let average = mean_ms(&latencies);
+        if has_average {
+            let promised = ms(self.promises.average_ms.0);
+            let kept = average <= promised * TOLERANCE;
+            verdict.promised(self.name("average"), "ms", promised, average, kept);
+        } else {
+            verdict.measured(self.name("average"), "ms", average);
+        }
+        self.judge_worst(&latencies, verdict);
+        if self.promises.bands.is_empty() {
+            self.judge_jitter("jitter, p0.5 to p99.5", &latencies, verdict);
+        } else {
+            self.judge_bands(latencies.len(), verdict);
+        }
+        let count = |is: fn(&Execution) -> bool| {
+            let found = self.judgements.iter().filter(|j| is(&j.execution));
+            found.count() as f64
+        };
+        verdict.measured(self.name("late for the last slot"), "", count(|e| e.late));
+        verdict.measured(self.name("discarded"), "", count(|e| e.dropped));
+    }
+
+    fn judge_worst(&self, latencies: &[u64], verdict: &mut Verdict) {
+        let (shortest, longest) = (quantile(latencies, 0.0), quantile(latencies, 1.0));
+        let (worst, promised) = (quantile(latencies, KEPT_SHARE), self.promises.worst_ms.0);
+        let name = self.name("worst case, 99.9 % of executions");
+        verdict.promised(name, "ms", ms(promised), ms(worst), worst <= promised);
+        verdict.measured(self.name("worst case"), "ms", ms(longest));
+        let jitter = (longest - shortest) / 2;
+        verdict.measured(self.name("jitter, all executions"), "ms", ms(jitter));
+    }
+
+    fn judge_jitter(&self, what: &str, latencies: &[u64], verdict: &mut Verdict) {
+        let (jitter, promised) = (jitter_ns(latencies), self.promises.jitter_ms.0);
+        let kept = jitter <= promised;
+        verdict.promised(self.name(what), "ms", ms(promised), ms(jitter), kept);
+    }
+
+    /// `left`: number of outputs that left.
+    fn judge_bands(&self, left: usize, verdict: &mut Verdict) {
+        for (i, band) in self.promises.bands.iter().enumerate() {
+            let inside = self.latencies(|j| j.band == Some(i));
+            let at = format!("band at {}", band.latency_ms.0);
+            verdict.figures.push(Figure {
+                name: self.name(&format!("{at}: share")),
+                unit: "%",
+                promised: Some(band.share * 100.0),
+                measured: inside.len() as f64 / left as f64 * 100.0,
+                kept: None,
+            });
+            if !inside.is_empty() {
+                self.judge_jitter(&format!("{at}: jitter, p0.5 to p99.5"), &inside, verdict);
+            }
+        }
+        let inside = self.latencies(|j| j.band.is_some()).len() as f64;
+        let share = inside / self.judgements.len() as f64;
+        verdict.promised(
+            self.name("outputs inside a slot"),
+            "%",
+            KEPT_SHARE * 100.0,
+            share * 100.0,
+            share >= KEPT_SHARE,
+        );
+    }
+}
+
+fn judge_isolation(outside_ns: &[u64], verdict: &mut Verdict) {
+    if outside_ns.is_empty() {
+        return;
+    }
+    let mut sorted = outside_ns.to_vec();
+    sorted.sort_unstable();
+    let (p999, longest) = (quantile(&sorted, 0.999), quantile(&sorted, 1.0));
+    let kept = p999 <= ISOLATION_NS;
+    let name = "run outside a slot, p99.9".to_owned();
+    verdict.promised(name, "ms", ms(ISOLATION_NS), ms(p999), kept);
+    verdict.measured("run outside a slot, longest".into(), "ms", ms(longest));
+}

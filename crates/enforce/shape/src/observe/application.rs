@@ -1,0 +1,127 @@
+//! What is known of the application so far. Pure.
+
+use super::{is_synchroniser, Executions, PlanObservation, Roles, Watcher};
+use crate::error::ShapeError;
+use crate::judge::Runs;
+use onbeat_plan::schema::{Hold, Output};
+use onbeat_plan::Plan;
+use onbeat_trace::Event;
+
+/// How often each callback must run before shaping begins.
+const ENOUGH: u64 = 3;
+
+/// The plan's callbacks in the running application.
+pub(crate) struct Application<'a> {
+    plan: &'a Plan,
+    watcher: Watcher,
+    pub(crate) executions: Executions,
+    pub(crate) roles: Roles,
+    pub(crate) runs: Runs,
+}
+
+impl<'a> Application<'a> {
+    /// Nothing is known yet.
+    pub(crate) fn new(plan: &'a Plan) -> Application<'a> {
+        let watcher = Watcher::new(plan);
+        let callbacks = watcher.callbacks();
+        Application {
+            plan,
+            executions: Executions::new(plan, callbacks),
+            roles: Roles::new(plan, callbacks),
+            runs: Runs::new(callbacks.len()),
+            watcher,
+        }
+    }
+
+    /// Observations in events, which come in order of time.
+    pub(crate) fn observe(&mut self, events: &[Event]) -> Vec<PlanObservation> {
+        let mut found = Vec::new();
+        self.watcher.push(events, &mut found);
+        found
+    }
+
+    /// Id of a callback by its index.
+    pub(crate) fn name(&self, callback: usize) -> &str {
+        let names = self.watcher.callbacks();
+        names.get(callback).map_or("?", String::as_str)
+    }
+
+    /// Callbacks of the plan that have not run often enough.
+    pub(crate) fn missing(&self) -> Vec<String> {
+        let names = self.watcher.callbacks().iter().enumerate();
+        names
+            .filter(|&(c, _)| self.roles.seen(c) < ENOUGH)
+            .map(|(_, name)| name.clone())
+            .collect()
+    }
+
+    /// Indices of the callbacks that publish an output.
+    pub(crate) fn publishers(&self, output: &Output) -> Vec<usize> {
+        let names = self.watcher.callbacks().iter().enumerate();
+        names
+            .filter(|(_, name)| publishes(output, name))
+            .map(|(c, _)| c)
+            .collect()
+    }
+
+    /// Whether a shaper takes what this callback publishes, or publishes what it takes.
+    pub(crate) fn needs_shaper(&self, callback: usize) -> bool {
+        let name = self.name(callback);
+        let is_output = |o: &Output| o.hold == Hold::Republish && publishes(o, name);
+        self.plan.outputs.iter().any(is_output) || (callback == 0 && !self.plan.inputs.is_empty())
+    }
+
+    /// Refuses a callback that publishes an output on the output's own topic, past the shaper.
+    pub(crate) fn check_remapped(
+        &self,
+        callback: usize,
+        topic: Option<&str>,
+    ) -> Result<(), ShapeError> {
+        let name = self.name(callback);
+        let bare = self.plan.outputs.iter().find(|o| {
+            o.hold == Hold::Republish && publishes(o, name) && Some(o.topic.as_str()) == topic
+        });
+        let Some(output) = bare else { return Ok(()) };
+        let held_topic = output.held_topic.as_deref().unwrap_or_default();
+        let words = onbeat_ros::remap::remap_args(&output.node, &output.topic, held_topic);
+        Err(ShapeError::NotHeld {
+            callback: name.to_owned(),
+            topic: output.topic.clone(),
+            remap: words.map_or_else(|e| e.to_string(), |words| words.join(" ")),
+        })
+    }
+}
+
+/// Whether this callback publishes the output. A synchroniser's output is published by the subscriptions
+/// of its node, whichever comes last.
+fn publishes(output: &Output, callback: &str) -> bool {
+    let node = |id: &str| id.split(':').next().map(str::to_owned);
+    output.callback == callback
+        || (is_synchroniser(&output.callback) && node(&output.callback) == node(callback))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onbeat_plan::schema::Ms;
+
+    #[test]
+    fn an_output_belongs_to_whoever_publishes_it() {
+        let output = |callback: &str| Output {
+            topic: "/out".into(),
+            callback: callback.into(),
+            node: "/join".into(),
+            hold: Hold::Republish,
+            held_topic: None,
+            server: "delta".into(),
+            earliest_ms: Ms(0),
+        };
+        let of_sync = output("/join:sync(/out)");
+        assert!(publishes(&of_sync, "/join:subscription(/a)"));
+        assert!(publishes(&of_sync, "/join:subscription(/b)"));
+        assert!(!publishes(&of_sync, "/joined:subscription(/a)"));
+        let of_one = output("/join:subscription(/a)");
+        assert!(publishes(&of_one, "/join:subscription(/a)"));
+        assert!(!publishes(&of_one, "/join:subscription(/b)"));
+    }
+}

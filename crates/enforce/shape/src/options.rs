@@ -1,0 +1,35 @@
+//! Settings of a session.
+
+use onbeat_plan::Plan;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What to shape, and for how long.
+#[derive(Debug, Clone)]
+pub struct ShapeOptions {
+    /// Start this application and shape it. Empty: shape one that runs already.
+    pub command: Vec<String>,
+    /// Observe only these processes. Empty: all.
+    pub pids: Vec<u32>,
+    /// Shape for this long, then judge. `None`: until a signal or the end of the command.
+    pub duration: Option<Duration>,
+    /// Keep the recording of the shaped application in this directory. `None`: discard it.
+    pub trace: Option<PathBuf>,
+    /// How long to look for the plan's callbacks.
+    pub find_within: Duration,
+    /// Program to start as a shaper: this one, called with `shaper`.
+    pub program: PathBuf,
+    /// Whether the application's output goes to the standard error.
+    pub command_to_stderr: bool,
+    /// CPU of the dispatcher. `None`: the middleware's.
+    pub dispatcher_cpu: Option<u16>,
+    /// Whether idle CPUs may sleep deeply: this saves power and costs precision.
+    pub idle: bool,
+}
+
+impl ShapeOptions {
+    /// Settings of the plan's reservation.
+    pub(crate) fn reserve(&self, plan: &Plan) -> onbeat_reserve::Options {
+        onbeat_reserve::Options::new(self.dispatcher_cpu.unwrap_or(plan.middleware.cpu))
+    }
+}

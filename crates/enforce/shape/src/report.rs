@@ -1,0 +1,91 @@
+//! Reports of a session: while it runs, and at its end.
+
+use crate::judge::{Judgement, Verdict};
+use onbeat_reserve::Stats;
+use std::time::Duration;
+
+/// State of a session, about once a second.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Live {
+    /// Callbacks of the plan that are not found yet. Empty once shaping began.
+    pub missing: Vec<String>,
+    /// Time since shaping began. `None`: it has not.
+    pub shaping: Option<Duration>,
+    /// Number of the last judged cycle.
+    pub cycle: i64,
+    /// Judgements since the last report.
+    pub judgements: Vec<Judgement>,
+    /// Number of executions so far.
+    pub executions: u64,
+    /// Half of the range from p0.5 to p99.5 of the latencies of the last executions.
+    pub jitter_ns: u64,
+    /// Number of outputs that missed the last slot of their cycle.
+    pub late: u64,
+    /// Number of discarded outputs.
+    pub dropped: u64,
+    /// Lateness of the dispatcher, p99.
+    pub dispatcher_p99_ns: u64,
+    /// Events since the last report, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// A thread that was assigned to a server or placed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlacedThread {
+    /// Thread id.
+    pub tid: u32,
+    /// Process id.
+    pub pid: u32,
+    /// Name of the thread; untrusted.
+    pub name: String,
+    /// Name of its server, or `middleware`.
+    pub place: String,
+    /// A callback that it runs, or its task in the middleware.
+    pub job: String,
+}
+
+/// Result of a session.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Summary {
+    /// All executions, in order of completion (the first million).
+    pub judgements: Vec<Judgement>,
+    /// The plan's promises and what was measured.
+    pub verdict: Verdict,
+    /// The threads.
+    pub placed: Vec<PlacedThread>,
+    /// Counters of the dispatcher. `None` if shaping did not begin.
+    pub stats: Option<Stats>,
+    /// Exit status of the command. `None` if none was started or the session ended it.
+    pub command_status: Option<i32>,
+    /// What the user should know, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Sentences for the user.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    /// Since the last report.
+    new: Vec<String>,
+    all: Vec<String>,
+}
+
+/// Most notes that are kept for the summary.
+const MOST: usize = 1000;
+
+impl Notes {
+    pub(crate) fn add(&mut self, note: String) {
+        if self.all.len() < MOST {
+            self.all.push(note.clone());
+        }
+        self.new.push(note);
+    }
+
+    /// The notes since the last call.
+    pub(crate) fn take_new(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.new)
+    }
+
+    pub(crate) fn into_all(self) -> Vec<String> {
+        self.all
+    }
+}

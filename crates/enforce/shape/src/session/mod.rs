@@ -1,0 +1,496 @@
+//! A session: a recording whose observer finds, shapes and judges the application.
+//!
+//! All that is known of threads and executions comes from the recording, never from names.
+
+use crate::error::ShapeError;
+use crate::judge::{judge, late_note, CpuUsage};
+use crate::launch::moved;
+use crate::observe::{Application, Conflict, Execution, Phase, PlanObservation};
+use crate::options::ShapeOptions;
+use crate::report::{Live, Notes, Summary};
+use crate::shaper::Supervisor;
+use crate::stages::{Finding, ShaperView, Shaping, Stage, Stopped};
+use crate::threads::{guarded, Awake, Placement, Servers, Thread};
+use onbeat_plan::schema::Overshoot;
+use onbeat_plan::Plan;
+use onbeat_record::{Control, Observer, Progress, RecordOptions, Target};
+use onbeat_reserve::{Reservation, Server, StartError};
+use onbeat_time::clock::monotonic_ns;
+use onbeat_trace::Event;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The watcher's first callback is the first callback of all chains.
+const FIRST: usize = 0;
+
+/// Runs `plan` until the options say so, a signal comes, or the command ends. Calls `report` about once a
+/// second.
+///
+/// # Errors
+///
+/// [`ShapeError`]. Everything is put back then.
+pub fn shape(
+    plan: &Plan,
+    options: &ShapeOptions,
+    report: &mut dyn FnMut(&Live),
+) -> Result<Summary, ShapeError> {
+    let moved = moved(plan, &options.command)?;
+    let trace = Trace::new(options.trace.clone());
+    let record = RecordOptions {
+        output: trace.path.clone(),
+        target: Target::new(
+            moved.command.clone(),
+            options.command_to_stderr,
+            options.pids.clone(),
+        ),
+        keep_privileges: true,
+        max_segments: trace.is_temporary.then_some(1),
+        ..RecordOptions::default()
+    };
+    let start = |servers: &[Server], origin_ns| {
+        Reservation::start(plan.cycle_ms.0, servers, origin_ns, options.reserve(plan))
+    };
+    let start_servers: StartServers = Box::new(|servers, origin_ns| {
+        let reservation: Box<dyn Servers> = Box::new(start(servers, origin_ns)?);
+        Ok(reservation)
+    });
+    let mut session = Session::new(plan, options, report, start_servers);
+    // Whether this machine and user may shape at all is checked before an application is started.
+    start(&guarded(plan), monotonic_ns())?.stop();
+    let recorded = onbeat_record::record_observed(&record, &mut session);
+    // An application that the session ends in the middle of its work may return an error for that.
+    let ended_by_us = session.is_over();
+    let (mut summary, error) = session.end();
+    let recorded = recorded?;
+    if let Some(error) = error {
+        return Err(error);
+    }
+    summary.command_status = recorded.command_status.filter(|_| !ended_by_us);
+    if !trace.is_temporary {
+        summary.notes.extend(recorded.notes);
+    }
+    Ok(summary)
+}
+
+/// Directory of the recording.
+struct Trace {
+    path: PathBuf,
+    /// Whether it is removed at the end.
+    is_temporary: bool,
+}
+
+impl Trace {
+    fn new(wanted: Option<PathBuf>) -> Trace {
+        let is_temporary = wanted.is_none();
+        let temporary =
+            || std::env::temp_dir().join(format!("onbeat-shape-{}", std::process::id()));
+        Trace {
+            path: wanted.unwrap_or_else(temporary),
+            is_temporary,
+        }
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        if self.is_temporary {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// Starts servers whose cycles begin at an origin.
+type StartServers<'a> = Box<dyn Fn(&[Server], u64) -> Result<Box<dyn Servers>, StartError> + 'a>;
+
+struct Session<'a> {
+    plan: &'a Plan,
+    options: &'a ShapeOptions,
+    report: &'a mut dyn FnMut(&Live),
+    start_servers: StartServers<'a>,
+    application: Application<'a>,
+    supervisor: Supervisor<'a>,
+    stage: Stage<'a>,
+    notes: Notes,
+    /// Once there is one, events are ignored.
+    error: Option<ShapeError>,
+}
+
+impl<'a> Session<'a> {
+    fn new(
+        plan: &'a Plan,
+        options: &'a ShapeOptions,
+        report: &'a mut dyn FnMut(&Live),
+        start_servers: StartServers<'a>,
+    ) -> Session<'a> {
+        Session {
+            plan,
+            options,
+            report,
+            start_servers,
+            application: Application::new(plan),
+            supervisor: Supervisor::new(plan, &options.program),
+            stage: Stage::Finding(Finding::new()),
+            notes: Notes::default(),
+            error: None,
+        }
+    }
+
+    /// Takes events, which come in order of time. `record_also` makes the recording observe one more
+    /// process. After an error, the session takes no more events.
+    fn push(&mut self, events: &[Event], record_also: &dyn Fn(u32)) {
+        if self.error.is_some() {
+            return;
+        }
+        if let Err(error) = self.advance(events, record_also) {
+            if self.runs_on() {
+                self.stop();
+                self.notes
+                    .add(format!("{error}. The application runs on, unshaped."));
+            }
+            self.error = Some(error);
+        }
+    }
+
+    fn advance(&mut self, events: &[Event], record_also: &dyn Fn(u32)) -> Result<(), ShapeError> {
+        let mut completed = self.poll_shaper()?;
+        if let Some((course, until_ns)) = self.stage.course_mut() {
+            course.push_switches(events, until_ns);
+        }
+        self.supervisor.add_publishers_of_inputs(events);
+        self.ensure_shaper(record_also)?;
+        for observation in self.application.observe(events) {
+            self.application
+                .executions
+                .see(&observation, &mut completed);
+            self.take(&observation, record_also)?;
+        }
+        for execution in completed {
+            self.count(execution);
+        }
+        self.advance_stage()
+    }
+
+    /// Reads the shaper's reports. Returns the executions that are complete with them.
+    fn poll_shaper(&mut self) -> Result<Vec<Execution>, ShapeError> {
+        let polled = self.supervisor.poll()?;
+        let mut completed = Vec::new();
+        for release in polled.releases {
+            self.application
+                .executions
+                .released(release, &mut completed);
+        }
+        if polled.has_stopped && !self.stage.is_stopped() {
+            let note = "An output was late for its last slot: shaping ends.";
+            self.notes.add(note.into());
+            self.stop();
+        }
+        Ok(completed)
+    }
+
+    /// Starts a shaper if one is needed and none runs.
+    fn ensure_shaper(&mut self, record_also: &dyn Fn(u32)) -> Result<(), ShapeError> {
+        if self.stage.is_stopped() {
+            return Ok(());
+        }
+        let Some(beside) = self.supervisor.ensure_shaper()? else {
+            return Ok(());
+        };
+        let Some(shaper) = self.supervisor.shaper_mut() else {
+            return Ok(());
+        };
+        record_also(shaper.pid());
+        if let Stage::Shaping(shaping) = &self.stage {
+            shaper.shape(shaping.course.phase.phase().origin_ns(), self.plan);
+            self.notes.add(format!(
+                "The shaper ended with the process beside it, and was started anew beside process {beside}."
+            ));
+        }
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        observation: &PlanObservation,
+        record_also: &dyn Fn(u32),
+    ) -> Result<(), ShapeError> {
+        match *observation {
+            PlanObservation::Ran {
+                callback,
+                pid,
+                tid,
+                start_ns,
+                end_ns,
+            } => {
+                self.application.runs.ran(callback, start_ns, end_ns);
+                if callback == FIRST {
+                    self.first_started(start_ns);
+                }
+                if self.application.needs_shaper(callback) {
+                    self.supervisor.add_publisher(pid);
+                    self.ensure_shaper(record_also)?;
+                }
+                self.assign(callback, Thread { pid, tid })
+            }
+            PlanObservation::Left {
+                callback,
+                ref topic,
+                ..
+            } => self.application.check_remapped(callback, topic.as_deref()),
+            PlanObservation::Taken { .. } => Ok(()),
+        }
+    }
+
+    fn first_started(&mut self, start_ns: u64) {
+        match &mut self.stage {
+            Stage::Finding(finding) => finding.started(start_ns),
+            // A throttler sets its own cycle.
+            Stage::Shaping(shaping) if self.plan.inputs.is_empty() => {
+                let moved = shaping.started(start_ns);
+                if let (Some(origin_ns), Some(shaper)) = (moved, self.supervisor.shaper()) {
+                    shaper.set_origin(origin_ns);
+                }
+            }
+            Stage::Shaping(_) | Stage::Stopped(_) => {}
+        }
+    }
+
+    /// A thread ran a callback: it belongs to the callback's server from now on.
+    fn assign(&mut self, callback: usize, thread: Thread) -> Result<(), ShapeError> {
+        let role = self.application.roles.ran(callback, thread.pid, thread.tid);
+        let server = match role {
+            Ok(role) => role.and_then(|role| role.server),
+            Err(Conflict { tid, callbacks }) => {
+                return Err(ShapeError::TwoServers {
+                    tid,
+                    first: self.application.name(callbacks[0]).to_owned(),
+                    second: self.application.name(callbacks[1]).to_owned(),
+                });
+            }
+        };
+        if let (Stage::Shaping(shaping), Some(server)) = (&mut self.stage, server) {
+            let job = self.application.name(callback);
+            if !shaping.assign(thread, job, server)? {
+                self.application.roles.forget(thread.tid);
+            }
+        }
+        Ok(())
+    }
+
+    /// An execution is complete.
+    fn count(&mut self, execution: Execution) {
+        let Some((course, until_ns)) = self.stage.course_mut() else {
+            return;
+        };
+        let Some(cycle) = course.count(self.plan, execution, until_ns, self.options.duration)
+        else {
+            return;
+        };
+        if execution.late {
+            let (from_ns, until_ns) = (execution.start_ns, execution.left_ns);
+            let cause = self.application.runs.cause(from_ns, until_ns);
+            let cause = cause.map(|c| (self.application.name(c.callback), c));
+            self.notes
+                .add(late_note(&execution, cycle, self.plan.overshoot, cause));
+            if self.plan.overshoot == Overshoot::Stop {
+                self.stop();
+            }
+        }
+    }
+
+    /// Goes to the next stage if it is time.
+    fn advance_stage(&mut self) -> Result<(), ShapeError> {
+        let shaper = self.supervisor.pid();
+        let has_settled = match &mut self.stage {
+            Stage::Finding(_) => return self.find(),
+            Stage::Shaping(shaping) => shaping.has_settled(shaper),
+            Stage::Stopped(_) => false,
+        };
+        if let Some(shaper) = self.supervisor.shaper_mut() {
+            shaper.beat();
+            if has_settled {
+                shaper.settled();
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to shape if everything is found.
+    fn find(&mut self) -> Result<(), ShapeError> {
+        let Stage::Finding(finding) = &self.stage else {
+            return Ok(());
+        };
+        let arrivals = self.supervisor.shaper().into_iter();
+        let shaper = ShaperView {
+            is_ready: self.supervisor.is_ready(),
+            arrivals: arrivals.flat_map(|s| s.arrivals()).collect(),
+        };
+        let time = (finding.elapsed(), self.options.find_within);
+        let missing = self.application.missing();
+        match finding.poll(self.plan, missing, &shaper, time)? {
+            Some(phase) => self.begin(phase),
+            None => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, phase: Phase) -> Result<(), ShapeError> {
+        let origin_ns = phase.origin_ns();
+        let servers = guarded(self.plan);
+        let reservation = (self.start_servers)(&servers, origin_ns)?;
+        reservation
+            .warnings()
+            .into_iter()
+            .for_each(|w| self.notes.add(w));
+        let awake = self.keep_awake();
+        // Before the threads are assigned: messages that pass while they have only their slots would pile
+        // up before them.
+        if let Some(shaper) = self.supervisor.shaper_mut() {
+            shaper.shape(origin_ns, self.plan);
+        }
+        let shaping = Shaping::begin(
+            self.plan,
+            &mut self.application,
+            Placement::new(self.plan, servers, reservation),
+            awake,
+            (phase, self.supervisor.pid()),
+        )?;
+        self.stage = Stage::Shaping(Box::new(shaping));
+        Ok(())
+    }
+
+    fn keep_awake(&mut self) -> Option<Awake> {
+        if self.options.idle {
+            return None;
+        }
+        let awake = Awake::new();
+        awake
+            .map_err(|error| {
+                self.notes.add(format!(
+                    "CPUs sleep between slots, and wake up late (/dev/cpu_dma_latency: {error})."
+                ));
+            })
+            .ok()
+    }
+
+    /// Puts everything back. The application runs on. Nothing if that was done before.
+    fn stop(&mut self) {
+        if self.stage.is_stopped() {
+            return;
+        }
+        let at_ns = monotonic_ns();
+        let usage = CpuUsage::now(self.supervisor.pid());
+        if let Some(shaper) = self.supervisor.shaper_mut() {
+            shaper.pass_through();
+        }
+        let nothing = Stage::Stopped(Stopped {
+            at_ns,
+            shaped: None,
+        });
+        if let Stage::Shaping(shaping) = std::mem::replace(&mut self.stage, nothing) {
+            let shaped = Some(Box::new(shaping.stop(usage, &mut self.notes)));
+            self.stage = Stage::Stopped(Stopped { at_ns, shaped });
+        }
+    }
+
+    /// Whether an application that the session started runs on when shaping fails: once it was shaped, it
+    /// may be at work.
+    fn runs_on(&self) -> bool {
+        self.stage.course().is_some() && !self.options.command.is_empty()
+    }
+
+    fn live(&mut self) -> Live {
+        let mut live = Live {
+            notes: self.notes.take_new(),
+            ..Live::default()
+        };
+        let Some((course, _)) = self.stage.course_mut() else {
+            live.missing = self.application.missing();
+            return live;
+        };
+        live.shaping = Some(course.elapsed());
+        live.executions = course.results.all().len() as u64;
+        live.judgements = course.results.take_new();
+        live.jitter_ns = course.results.recent_jitter_ns();
+        live.late = course.results.late();
+        live.dropped = course.results.dropped();
+        if let Some(last) = live.judgements.last() {
+            live.cycle = course.phase.phase().cycle(last.execution.start_ns).0;
+        }
+        if let Stage::Shaping(shaping) = &self.stage {
+            live.dispatcher_p99_ns = shaping.stats().lateness.quantile_ns(0.99);
+        }
+        live
+    }
+
+    fn end(mut self) -> (Summary, Option<ShapeError>) {
+        self.stop();
+        self.supervisor.end();
+        let mut summary = Summary {
+            notes: self.notes.into_all(),
+            ..Summary::default()
+        };
+        let Stage::Stopped(Stopped {
+            shaped: Some(shaped),
+            ..
+        }) = self.stage
+        else {
+            return (summary, self.error);
+        };
+        let shaped = *shaped;
+        let course = shaped.course;
+        let mut verdict = judge(
+            self.plan,
+            course.results.all(),
+            course.isolation.outside_ns(),
+        );
+        if let Some((settled, stopped)) = shaped.usage {
+            verdict.add_shares(stopped.shares_since(&settled));
+        }
+        summary.verdict = verdict;
+        summary.judgements = course.results.into_all();
+        summary.placed = shaped.placed;
+        summary.stats = Some(shaped.stats);
+        (summary, self.error)
+    }
+
+    /// Whether shaping has lasted as long as was asked for.
+    fn is_done(&self) -> bool {
+        let elapsed: Option<Duration> = self.stage.course().map(|c| c.elapsed());
+        matches!((elapsed, self.options.duration), (Some(e), Some(d)) if e >= d)
+    }
+}
+
+impl Observer for Session<'_> {
+    fn events(&mut self, events: &[Event], control: &Control<'_>) {
+        self.push(events, &|pid| control.observe(pid));
+    }
+
+    fn ending(&mut self) {
+        // The application ends as it would without us: its threads run whenever they can, and nothing is
+        // held back.
+        self.stop();
+    }
+
+    fn progress(&mut self, _: &Progress) {
+        let shaper = self.supervisor.pid();
+        if let Stage::Shaping(shaping) = &mut self.stage {
+            // The middleware starts threads when others join.
+            shaping.place_middleware(&self.application, shaper);
+        }
+        let live = self.live();
+        (self.report)(&live);
+    }
+
+    /// The recording shows what was shaped, not what ran before.
+    fn is_kept(&self, event: &Event) -> bool {
+        let course = self.stage.course();
+        course.is_some_and(|c| event.time_ns >= c.settled_ns)
+            || onbeat_trace::table::is_state(&event.kind)
+    }
+
+    fn is_over(&self) -> bool {
+        (self.error.is_some() && !self.runs_on()) || self.is_done()
+    }
+}
+
+#[cfg(test)]
+mod tests;

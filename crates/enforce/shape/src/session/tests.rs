@@ -1,0 +1,348 @@
+//! The transitions of a session, with servers that only note what they are asked to do.
+
+use super::*;
+use onbeat_plan::schema::{ChainRef, Middleware, Ms, Promises, Slot, SCHEMA};
+use onbeat_reserve::{AssignError, Report, Restored, Stats};
+use onbeat_trace::text;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+const MS: u64 = 1_000_000;
+const TIMER: &str = "/talker:timer(100ms)";
+const OTHER: &str = "/other:timer(100ms)";
+/// No thread or process of this machine has them.
+const TALKER: u32 = 4_000_001;
+const FRESH: u32 = 4_000_003;
+const VANISHED: u32 = 4_000_009;
+
+type Log = Rc<RefCell<Vec<String>>>;
+
+struct FakeServers(Log);
+
+impl Servers for FakeServers {
+    fn assign(&self, tid: u32, server: &str) -> Result<(), AssignError> {
+        if tid == VANISHED {
+            return Err(AssignError::Vanished(tid));
+        }
+        self.0.borrow_mut().push(format!("assign {tid} {server}"));
+        Ok(())
+    }
+
+    fn place(&self, _: u32, _: u16, _: u8) -> Result<(), AssignError> {
+        unreachable!("the processes do not exist, so they have no middleware")
+    }
+
+    fn set_origin(&self, origin_ns: u64) {
+        let offset = origin_ns % (100 * MS) / MS;
+        self.0.borrow_mut().push(format!("origin at {offset} ms"));
+    }
+
+    fn stats(&self) -> Stats {
+        Stats::default()
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        vec!["A warning.".into()]
+    }
+
+    fn stop(self: Box<Self>) -> Report {
+        self.0.borrow_mut().push("stop".into());
+        Report {
+            stats: Stats {
+                cycles: 42,
+                ..Stats::default()
+            },
+            restored: Restored {
+                failures: vec!["cannot put a thread back".into()],
+                ..Restored::default()
+            },
+        }
+    }
+}
+
+/// `/talker` with a timer, whose thread belongs to `gamma`. `/other` is in `rest`.
+fn plan() -> Plan {
+    let server = |name: &str, slot: (u64, u64), callback: &str| onbeat_plan::schema::Server {
+        name: name.into(),
+        cpu: 1,
+        priority: 80,
+        slots_ms: vec![Slot(Ms(slot.0 * MS), Ms(slot.1 * MS))],
+        callbacks: vec![callback.into()],
+    };
+    Plan {
+        schema: SCHEMA.into(),
+        strategy: "server-per-chain".into(),
+        chains: vec![ChainRef {
+            id: "chain-1".into(),
+            callbacks: vec![TIMER.into()],
+            output: Some("/raw".into()),
+        }],
+        cycle_ms: Ms(100 * MS),
+        origin: TIMER.into(),
+        servers: vec![
+            server("gamma", (0, 50), TIMER),
+            server("rest", (50, 90), OTHER),
+        ],
+        outputs: vec![],
+        inputs: vec![],
+        middleware: Middleware {
+            cpu: 0,
+            priority: 95,
+        },
+        overshoot: Overshoot::Carry,
+        promises: Promises {
+            average_ms: Ms(6 * MS),
+            worst_ms: Ms(10 * MS),
+            jitter_ms: Ms(10 * MS),
+            ..Promises::default()
+        },
+        assumes: vec![],
+    }
+}
+
+fn options(command: &[&str]) -> ShapeOptions {
+    ShapeOptions {
+        command: command.iter().map(|c| (*c).to_owned()).collect(),
+        pids: vec![],
+        duration: None,
+        trace: None,
+        find_within: Duration::from_secs(600),
+        program: "/nowhere".into(),
+        command_to_stderr: false,
+        dispatcher_cpu: None,
+        idle: true,
+    }
+}
+
+/// A node with a timer, created at `at` ms. All its handles begin with `handle`.
+fn node(name: &str, handle: &str, at: u64) -> String {
+    let head = format!("{at}ms cpu0 {TALKER}/{TALKER}");
+    format!(
+        "
+{head} process command=/opt/{name} distribution=kilted rmw=rmw_fastrtps_cpp
+{head} node_init node={handle}1 rmw={handle}1001 name={name} namespace=/
+{head} publisher_init publisher={handle}10 node={handle}1 rmw={handle}1010 topic=/raw
+{head} timer_init timer={handle}50 period_ns=100ms
+{head} timer_callback timer={handle}50 callback={handle}60
+{head} timer_node timer={handle}50 node={handle}1
+"
+    )
+}
+
+/// Both nodes, in one process.
+fn nodes(at: u64) -> String {
+    node("talker", "0x1", at) + &node("other", "0x2", at)
+}
+
+/// A timer's callback of a node that starts on a thread at `at` ms and publishes 5 ms later.
+fn run(handle: &str, tid: u32, at: u64) -> String {
+    let head = |at: u64| format!("{at}ms cpu0 {TALKER}/{tid}");
+    let (start, end) = (head(at), head(at + 5));
+    format!(
+        "{start} timer_call timer={handle}50
+{start} callback_start callback={handle}60
+{end} publish rmw={handle}1010 message=0x99 source_ns={0}ms
+{end} callback_end callback={handle}60
+",
+        at + 5
+    )
+}
+
+/// A session with its servers' log and the application's time.
+struct Harness<'a> {
+    session: Session<'a>,
+    log: Log,
+    now_ms: u64,
+}
+
+impl<'a> Harness<'a> {
+    fn new(
+        plan: &'a Plan,
+        options: &'a ShapeOptions,
+        report: &'a mut dyn FnMut(&Live),
+    ) -> Harness<'a> {
+        let log = Log::default();
+        let theirs = log.clone();
+        let start: StartServers = Box::new(move |servers, origin_ns| {
+            let names: Vec<&str> = servers.iter().map(|s| s.name.as_str()).collect();
+            let offset = origin_ns % (100 * MS) / MS;
+            theirs
+                .borrow_mut()
+                .push(format!("start {} at {offset} ms", names.join(" ")));
+            Ok(Box::new(FakeServers(theirs.clone())))
+        });
+        let session = Session::new(plan, options, report, start);
+        // Later than anything that the session measures itself.
+        let now_ms = (monotonic_ns() / MS / 100 + 36_000) * 100;
+        let mut harness = Harness {
+            session,
+            log,
+            now_ms,
+        };
+        harness.push(&nodes(now_ms - 1));
+        harness
+    }
+
+    fn push(&mut self, text: &str) {
+        let events = text::parse(text).expect("events");
+        self.session.push(&events, &|_| ());
+    }
+
+    /// Cycles in which both callbacks run, `late_ms` after the grid.
+    fn cycles(&mut self, count: u64, late_ms: u64) {
+        for _ in 0..count {
+            let at = self.now_ms + late_ms;
+            let both = run("0x1", TALKER, at) + &run("0x2", TALKER + 1, at + 50);
+            self.push(&both);
+            self.now_ms += 100;
+        }
+    }
+
+    fn take_log(&mut self) -> Vec<String> {
+        std::mem::take(&mut *self.log.borrow_mut())
+    }
+}
+
+fn found() -> [String; 3] {
+    [
+        "start gamma rest at 0 ms".into(),
+        format!("assign {TALKER} gamma"),
+        format!("assign {} rest", TALKER + 1),
+    ]
+}
+
+#[test]
+fn shaping_begins_once_all_is_found_and_ends_with_everything_put_back() {
+    let (plan, options) = (plan(), options(&[]));
+    let mut report = |_: &Live| ();
+    let mut harness = Harness::new(&plan, &options, &mut report);
+    assert_eq!(harness.session.live().missing, [TIMER, OTHER]);
+    harness.cycles(11, 0);
+    assert!(matches!(harness.session.stage, Stage::Finding(_)));
+    assert!(harness.session.live().missing.is_empty());
+    harness.cycles(1, 0);
+    assert!(matches!(harness.session.stage, Stage::Shaping(_)));
+    assert_eq!(harness.take_log(), found());
+    harness.cycles(10, 0);
+    let live = harness.session.live();
+    assert_eq!((live.executions, live.judgements.len()), (10, 10));
+    assert!(live.shaping.is_some() && live.notes == ["A warning."]);
+    assert_eq!(harness.take_log(), Vec::<String>::new());
+    let (summary, error) = harness.session.end();
+    assert!(error.is_none());
+    assert_eq!(*harness.log.borrow(), ["stop"]);
+    assert!(summary.verdict.is_kept(), "{:?}", summary.verdict);
+    assert_eq!(summary.judgements.len(), 10);
+    assert_eq!(summary.stats.map(|s| s.cycles), Some(42));
+    assert_eq!(summary.notes, ["A warning.", "cannot put a thread back"]);
+    let places: Vec<_> = summary.placed.iter().map(|p| (p.tid, &*p.place)).collect();
+    assert_eq!(places, [(TALKER, "gamma"), (TALKER + 1, "rest")]);
+}
+
+#[test]
+fn an_end_while_finding_puts_nothing_back_and_judges_nothing() {
+    let (plan, options) = (plan(), options(&[]));
+    let mut report = |_: &Live| ();
+    let mut harness = Harness::new(&plan, &options, &mut report);
+    harness.cycles(5, 0);
+    harness.session.ending();
+    assert!(harness.session.stage.is_stopped());
+    // What comes after the end begins nothing.
+    harness.cycles(20, 0);
+    assert!(harness.session.stage.is_stopped() && !harness.session.is_over());
+    let (summary, error) = harness.session.end();
+    assert!(error.is_none() && harness.log.borrow().is_empty());
+    assert_eq!(summary, Summary::default());
+}
+
+#[test]
+fn threads_that_come_later_are_assigned_and_the_origin_is_followed() {
+    let (plan, options) = (plan(), options(&[]));
+    let mut report = |_: &Live| ();
+    let mut harness = Harness::new(&plan, &options, &mut report);
+    harness.cycles(12, 0);
+    harness.take_log();
+    let at = harness.now_ms;
+    harness.push(&run("0x1", FRESH, at));
+    assert_eq!(harness.take_log(), [format!("assign {FRESH} gamma")]);
+    harness.push(&run("0x1", VANISHED, at + 10));
+    harness.push(&run("0x1", VANISHED, at + 20));
+    let roles = &harness.session.application.roles;
+    assert!(!roles.threads().contains_key(&VANISHED));
+    harness.now_ms += 100;
+    // The timer was set anew.
+    harness.cycles(64, 30);
+    assert_eq!(harness.take_log(), ["origin at 30 ms"]);
+}
+
+#[test]
+fn an_error_lets_a_shaped_command_run_on_but_ends_anything_else() {
+    for (command, runs_on) in [(&["robot"][..], true), (&[], false)] {
+        let (plan, options) = (plan(), options(command));
+        let mut report = |_: &Live| ();
+        let mut harness = Harness::new(&plan, &options, &mut report);
+        harness.cycles(13, 0);
+        harness.take_log();
+        // A thread of one server runs a callback of the other.
+        let at = harness.now_ms;
+        harness.push(&run("0x2", TALKER, at));
+        let error = harness.session.error.as_ref().map(ToString::to_string);
+        let error = error.expect("two servers");
+        assert!(error.contains("belong to different servers"), "{error}");
+        assert_eq!(harness.session.runs_on(), runs_on);
+        assert_eq!(harness.session.is_over(), !runs_on);
+        assert_eq!(harness.session.stage.is_stopped(), runs_on);
+        let stopped = harness.take_log().contains(&"stop".to_owned());
+        assert_eq!(stopped, runs_on);
+        let notes = harness.session.live().notes;
+        let said = notes
+            .iter()
+            .any(|n| n.ends_with("The application runs on, unshaped."));
+        assert_eq!(said, runs_on, "{notes:?}");
+    }
+}
+
+#[test]
+fn a_session_is_over_after_its_duration() {
+    let plan = plan();
+    let options = ShapeOptions {
+        duration: Some(Duration::ZERO),
+        ..options(&[])
+    };
+    let mut report = |_: &Live| ();
+    let mut harness = Harness::new(&plan, &options, &mut report);
+    harness.cycles(11, 0);
+    assert!(!harness.session.is_over());
+    harness.cycles(1, 0);
+    assert!(harness.session.is_over());
+    // Executions after the end do not count.
+    harness.cycles(10, 0);
+    assert_eq!(harness.session.live().executions, 0);
+}
+
+#[test]
+fn only_what_was_shaped_is_kept_in_the_recording() {
+    let (plan, options) = (plan(), options(&[]));
+    let mut report = |_: &Live| ();
+    let mut harness = Harness::new(&plan, &options, &mut report);
+    let at = harness.now_ms + 90_000_000;
+    let events = text::parse(&(nodes(at) + &run("0x1", TALKER, at + 1))).expect("events");
+    let kept = |s: &Session| events.iter().filter(|e| s.is_kept(e)).count();
+    let of_nodes = kept(&harness.session);
+    assert!(of_nodes < events.len() && of_nodes > 0);
+    harness.cycles(12, 0);
+    assert_eq!(kept(&harness.session), events.len());
+}
+
+#[test]
+fn a_failed_start_leaves_the_application_alone() {
+    let (plan, options) = (plan(), options(&["robot"]));
+    let mut report = |_: &Live| ();
+    let mut harness = Harness::new(&plan, &options, &mut report);
+    harness.session.start_servers = Box::new(|_, _| Err(StartError::NoFreezer("none".into())));
+    harness.cycles(12, 0);
+    assert!(harness.session.is_over() && !harness.session.runs_on());
+    let (summary, error) = harness.session.end();
+    assert!(error.is_some_and(|e| e.is_refusal()));
+    assert!(summary.placed.is_empty());
+}

@@ -1,0 +1,175 @@
+//! The plan as a shaper's configuration and table. Pure.
+
+use crate::threads::slots;
+use onbeat_plan::schema::{Hold, Plan};
+use onbeat_ros::config::{Config, Kind, Output, Place};
+use onbeat_ros::page::OutputTable;
+use std::collections::BTreeSet;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+
+/// After this long without a sign of life the shaper takes its owner for dead, if the pipe did not show
+/// it.
+const SILENCE_NS: u64 = 5_000_000_000;
+
+// A plan's outputs fit into a shaper.
+const _: () = assert!(onbeat_plan::schema::MAX_HELD <= onbeat_ros::page::MAX_OUTPUTS);
+
+/// The application's ROS 2.
+pub(super) struct Ros {
+    /// Its librcl.
+    pub(super) rcl: PathBuf,
+    /// Folders of its libraries.
+    pub(super) folders: Vec<PathBuf>,
+}
+
+/// Outputs that a shaper republishes, each topic once, whoever publishes on it.
+fn held(plan: &Plan) -> impl Iterator<Item = (usize, &onbeat_plan::schema::Output)> {
+    let mut seen = BTreeSet::new();
+    let republished = |o: &(usize, &onbeat_plan::schema::Output)| o.1.hold == Hold::Republish;
+    let all = plan.outputs.iter().enumerate().filter(republished);
+    all.filter(move |(_, o)| seen.insert(&o.held_topic))
+}
+
+/// Throttled inputs, each topic once.
+fn throttled(plan: &Plan) -> impl Iterator<Item = &onbeat_plan::schema::Throttle> {
+    let mut seen = BTreeSet::new();
+    plan.inputs
+        .iter()
+        .filter(move |i| seen.insert(&i.held_topic))
+}
+
+fn server<'a>(plan: &'a Plan, name: &str) -> Option<&'a onbeat_plan::schema::Server> {
+    plan.servers.iter().find(|s| s.name == name)
+}
+
+/// The shaper's configuration, and for each of its outputs the plan's (`None` for a throttled input).
+/// `application` is the process beside which it runs.
+pub(super) fn configuration(
+    plan: &Plan,
+    application: u32,
+    ros: Ros,
+    page: &OwnedFd,
+    reports: &OwnedFd,
+) -> (Config, Vec<Option<usize>>) {
+    let (mut outputs, mut numbers) = (Vec::new(), Vec::new());
+    for (i, o) in held(plan) {
+        let held_topic = o.held_topic.as_deref().unwrap_or_default();
+        let place = place(plan, &o.server);
+        outputs.push(output(held_topic, &o.topic, Kind::Shape, place));
+        numbers.push(Some(i));
+    }
+    for (n, i) in throttled(plan).enumerate() {
+        // In the order of the plan, so that each has its own time in the cycle.
+        let behind = u8::try_from(n).unwrap_or(u8::MAX);
+        let place = place(plan, &i.server).map(|p| Place {
+            priority: p.priority.map(|p| p.saturating_sub(behind).max(1)),
+            ..p
+        });
+        outputs.push(output(&i.held_topic, &i.topic, Kind::Throttle, place));
+        numbers.push(None);
+    }
+    let config = Config {
+        rcl: ros.rcl,
+        folders: ros.folders,
+        outputs,
+        middleware: Some(Place {
+            cpus: vec![usize::from(plan.middleware.cpu)],
+            priority: Some(plan.middleware.priority),
+        }),
+        overshoot: plan.overshoot,
+        page_fd: Some(page.as_raw_fd()),
+        table: None,
+        report_fd: Some(reports.as_raw_fd()),
+        application: Some(application),
+        silence_ns: Some(SILENCE_NS),
+    };
+    (config, numbers)
+}
+
+/// Where the shaper's thread of an output runs.
+fn place(plan: &Plan, name: &str) -> Option<Place> {
+    server(plan, name).map(|s| Place {
+        cpus: vec![usize::from(s.cpu)],
+        priority: (s.priority > 0).then_some(s.priority),
+    })
+}
+
+fn output(held_topic: &str, topic: &str, kind: Kind, place: Option<Place>) -> Output {
+    Output {
+        held_topic: held_topic.into(),
+        topic: topic.into(),
+        kind,
+        place,
+        capacity: 32,
+        item_bytes: 64 << 10,
+        depth: 100,
+    }
+}
+
+/// Slots of the shaper's outputs, in the order of its configuration.
+pub(super) fn tables(plan: &Plan) -> Vec<OutputTable> {
+    let slots = |name: &str| server(plan, name).map(slots).unwrap_or_default();
+    // Of several publishers of one topic, the fastest decides from when on an output may come.
+    let earliest = |topic: &Option<String>| {
+        let alike = plan.outputs.iter().filter(move |o| o.held_topic == *topic);
+        alike.map(|o| o.earliest_ms.0).min().unwrap_or(0)
+    };
+    let outputs = held(plan).map(|(_, o)| {
+        let earliest_ns = earliest(&o.held_topic);
+        let mut slots = slots(&o.server);
+        // Before that, the cycle's execution has no output yet: these slots are the next cycle's.
+        for slot in slots.iter_mut().filter(|s| s.start_ns < earliest_ns) {
+            slot.start_ns += plan.cycle_ms.0;
+            slot.end_ns += plan.cycle_ms.0;
+        }
+        OutputTable { earliest_ns, slots }
+    });
+    let inputs = throttled(plan).map(|i| OutputTable {
+        earliest_ns: 0,
+        slots: slots(&i.server),
+    });
+    outputs.chain(inputs).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shaper::pipe;
+    use onbeat_ros::page::PageWriter;
+
+    /// Inputs are published one after the other, in the order of the plan, which is that of their times.
+    #[test]
+    fn the_first_input_has_the_highest_priority() {
+        let text = include_bytes!("../../../plan/tests/golden/plan.yaml");
+        let mut plan = onbeat_plan::file::read(text).expect("a plan");
+        let mut second = plan.inputs[0].clone();
+        second.topic = "/scans".into();
+        second.held_topic = "/scans/onbeat_held".into();
+        plan.inputs.push(second);
+        let page = PageWriter::new().expect("a page");
+        let (_, write) = pipe().expect("a pipe");
+        let ros = Ros {
+            rcl: PathBuf::new(),
+            folders: Vec::new(),
+        };
+        let (config, numbers) = configuration(&plan, 1, ros, page.fd(), &write);
+        let priorities: Vec<_> = config
+            .outputs
+            .iter()
+            .map(|o| {
+                let priority = o.place.as_ref().and_then(|p| p.priority);
+                (o.topic.as_str(), priority)
+            })
+            .collect();
+        assert_eq!(
+            priorities,
+            [
+                ("/t5", Some(81)),
+                ("/points", Some(81)),
+                ("/scans", Some(80))
+            ]
+        );
+        assert_eq!(numbers, [Some(0), None, None]);
+    }
+}

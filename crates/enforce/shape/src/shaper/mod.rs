@@ -1,0 +1,276 @@
+//! The shaper process of a plan, seen from its owner.
+//!
+//! It is started with the application's environment and as its user, gets its table through a page of
+//! shared memory, and reports what it published through a pipe. [`Supervisor`] starts it when it is needed.
+
+mod config;
+mod start;
+mod supervisor;
+
+pub(crate) use supervisor::Supervisor;
+
+use crate::observe::Release;
+use onbeat_plan::Plan;
+use onbeat_ros::environment::EnvironmentError;
+use onbeat_ros::page::PageWriter;
+use onbeat_ros::report::{flags, Record, RECORD_BYTES};
+use onbeat_time::clock::monotonic_ns;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::Child;
+use thiserror::Error;
+
+/// Why there is no shaper.
+#[derive(Debug, Error)]
+pub enum ShaperError {
+    /// The application's ROS 2 cannot be determined.
+    #[error(transparent)]
+    Application(#[from] EnvironmentError),
+    /// It cannot be started.
+    #[error("cannot start the shaper: {0}")]
+    Start(io::Error),
+    /// It ended by itself.
+    #[error("the shaper ended ({status}): {said}")]
+    Ended {
+        /// Its exit status.
+        status: std::process::ExitStatus,
+        /// The last line of its standard error.
+        said: String,
+    },
+    /// It has not created all its endpoints.
+    #[error(
+        "the shaper had no endpoints within {within_s} s: does the application publish {topics}?"
+    )]
+    NotReady {
+        /// How long it was waited for, s.
+        within_s: u64,
+        /// The topics that it takes.
+        topics: String,
+    },
+}
+
+/// Number of arrivals that are kept of each input.
+const ARRIVALS: usize = 32;
+
+/// A running shaper.
+pub(crate) struct Shaper {
+    child: Child,
+    page: PageWriter,
+    reports: Reports,
+    outputs: Vec<OutputState>,
+    /// Whether late outputs are carried, whatever the policy: see [`Shaper::shape`].
+    settling: bool,
+}
+
+/// One of the shaper's outputs.
+struct OutputState {
+    /// The plan's output (the first of those of one topic). `None` for a throttled input.
+    output: Option<usize>,
+    /// Whether its endpoints exist.
+    is_ready: bool,
+    /// When a throttled input last arrived, CLOCK_MONOTONIC.
+    arrivals: VecDeque<u64>,
+}
+
+/// What a shaper has reported since the last time.
+#[derive(Debug, Default)]
+pub(crate) struct Polled {
+    /// Messages that it has published or discarded.
+    pub(crate) releases: Vec<Release>,
+    /// It has stopped shaping, because an output was late and the policy says so.
+    pub(crate) has_stopped: bool,
+    /// It has ended, as it does with the process beside which it runs.
+    pub(crate) has_ended: bool,
+}
+
+impl Shaper {
+    /// Process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether all of its endpoints exist.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.outputs.iter().all(|o| o.is_ready)
+    }
+
+    /// Begins to hold messages back until their slots. A late one leaves in a later slot, whatever the
+    /// policy, until [`Shaper::settled`]: executions that run now began unshaped.
+    pub(crate) fn shape(&mut self, origin_ns: u64, plan: &Plan) {
+        self.page
+            .set_table(plan.cycle_ms.0, origin_ns as i64, &config::tables(plan));
+        self.beat();
+        self.page.set_settling(true);
+        self.settling = true;
+    }
+
+    /// From now on the plan's policy applies.
+    pub(crate) fn settled(&mut self) {
+        if std::mem::take(&mut self.settling) {
+            self.page.set_settling(false);
+        }
+    }
+
+    /// Moves the cycles.
+    pub(crate) fn set_origin(&self, origin_ns: u64) {
+        self.page.set_origin(origin_ns as i64);
+    }
+
+    /// Sign of life of its owner. To be given about once a second.
+    pub(crate) fn beat(&self) {
+        self.page.beat(monotonic_ns());
+    }
+
+    /// From now on all messages pass at once.
+    pub(crate) fn pass_through(&mut self) {
+        self.settling = false;
+        self.page.set_pass_through(true);
+    }
+
+    /// Reads its reports. Fails if it has ended with an error.
+    pub(crate) fn poll(&mut self) -> Result<Polled, ShaperError> {
+        let mut polled = Polled::default();
+        for record in self.reports.read() {
+            self.take(&record, &mut polled);
+        }
+        match self.child.try_wait() {
+            Ok(Some(status)) if !status.success() => Err(ShaperError::Ended {
+                status,
+                said: last_words(&mut self.child),
+            }),
+            ended => {
+                polled.has_ended = matches!(ended, Ok(Some(_)));
+                Ok(polled)
+            }
+        }
+    }
+
+    fn take(&mut self, record: &Record, polled: &mut Polled) {
+        let state = self.outputs.get_mut(usize::from(record.output));
+        if record.flags & flags::READY != 0 {
+            if let Some(state) = state {
+                state.is_ready = true;
+            }
+            return;
+        }
+        polled.has_stopped |= record.flags & flags::STOPPED != 0;
+        let Some(state) = state else { return };
+        match state.output {
+            Some(output) => polled.releases.push(Release {
+                output,
+                source_ns: record.source_ns,
+                published_ns: record.start_ns.max(0) as u64,
+                done_ns: record.end_ns.max(0) as u64,
+                late: record.flags & (flags::LATE | flags::STOPPED) != 0,
+            }),
+            None => {
+                if state.arrivals.len() == ARRIVALS {
+                    state.arrivals.pop_front();
+                }
+                state.arrivals.push_back(record.arrival_ns.max(0) as u64);
+            }
+        }
+    }
+
+    /// When each throttled input last arrived, CLOCK_MONOTONIC.
+    pub(crate) fn arrivals(&self) -> impl Iterator<Item = &VecDeque<u64>> {
+        let inputs = self.outputs.iter().filter(|o| o.output.is_none());
+        inputs.map(|o| &o.arrivals)
+    }
+
+    /// Leaves it alone: it passes all messages on, and ends when its topics have no publisher any more.
+    pub(crate) fn end(self) {
+        // The end of the pipe shows it that its owner is gone.
+        self.page.set_pass_through(true);
+    }
+}
+
+/// The reading end of a shaper's reports.
+struct Reports {
+    pipe: File,
+    /// The start of a record whose rest is still to come.
+    partial: Vec<u8>,
+}
+
+impl Reports {
+    fn new(pipe: OwnedFd) -> Reports {
+        Reports {
+            pipe: pipe.into(),
+            partial: Vec::new(),
+        }
+    }
+
+    /// The records that are complete. Does not wait.
+    fn read(&mut self) -> Vec<Record> {
+        let mut buffer = [0; 64 * RECORD_BYTES];
+        loop {
+            match self.pipe.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => self.partial.extend_from_slice(&buffer[..count]),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        let whole = self.partial.len() / RECORD_BYTES * RECORD_BYTES;
+        let bytes: Vec<u8> = self.partial.drain(..whole).collect();
+        let record = |bytes: &[u8]| {
+            let bytes = bytes.try_into().expect("a record's length");
+            Record::from_bytes(bytes)
+        };
+        bytes.chunks_exact(RECORD_BYTES).map(record).collect()
+    }
+}
+
+/// The last line that an ended shaper wrote to its standard error.
+fn last_words(child: &mut Child) -> String {
+    let mut said = String::new();
+    if let Some(stderr) = child.stderr.take() {
+        let _ = stderr.take(4096).read_to_string(&mut said);
+    }
+    let line = said.lines().last().unwrap_or("it said nothing");
+    line.chars().filter(|c| !c.is_control()).collect()
+}
+
+/// A pipe for reports: read end, which does not block, and write end.
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: there is room for two descriptors, which are nobody else's.
+    let (read, write) = unsafe {
+        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
+    };
+    // SAFETY: asks for a flag and for room on descriptors of ours.
+    unsafe {
+        libc::fcntl(read.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK);
+        libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, 1 << 18);
+    }
+    Ok((read, write))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_report_may_come_in_pieces() {
+        let (read, write) = pipe().expect("a pipe");
+        let mut write = File::from(write);
+        let mut reports = Reports::new(read);
+        assert!(reports.read().is_empty());
+        let bytes: Vec<u8> = (0..2 * RECORD_BYTES).map(|i| i as u8).collect();
+        write.write_all(&bytes[..RECORD_BYTES + 3]).expect("room");
+        let first = reports.read();
+        assert_eq!((first.len(), reports.partial.len()), (1, 3));
+        write.write_all(&bytes[RECORD_BYTES + 3..]).expect("room");
+        assert_eq!(reports.read().len(), 1);
+        let expected = Record::from_bytes(bytes[..RECORD_BYTES].try_into().expect("a record"));
+        assert_eq!(first, [expected]);
+        drop(write);
+        assert!(reports.read().is_empty());
+    }
+}

@@ -1,0 +1,149 @@
+//! Keeps a shaper beside a process of the application, if the plan needs one.
+
+use super::{Polled, Shaper, ShaperError};
+use crate::launch::moves;
+use onbeat_plan::Plan;
+use onbeat_trace::{EndpointKind, Event, EventKind};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Starts the shaper when a process needs it, and again when it has ended.
+///
+/// A shaper ends with the process beside which it runs. Other processes may run on, or that process may
+/// be started anew: then there is a new shaper.
+pub(crate) struct Supervisor<'a> {
+    plan: &'a Plan,
+    program: &'a Path,
+    shaper: Option<Shaper>,
+    /// Processes that publish what a shaper takes.
+    publishers: BTreeSet<u32>,
+}
+
+impl<'a> Supervisor<'a> {
+    /// No shaper runs yet. `program` is started with `shaper` as its first argument.
+    pub(crate) fn new(plan: &'a Plan, program: &'a Path) -> Supervisor<'a> {
+        Supervisor {
+            plan,
+            program,
+            shaper: None,
+            publishers: BTreeSet::new(),
+        }
+    }
+
+    /// The running shaper.
+    pub(crate) fn shaper(&self) -> Option<&Shaper> {
+        self.shaper.as_ref()
+    }
+
+    /// The running shaper, to be changed.
+    pub(crate) fn shaper_mut(&mut self) -> Option<&mut Shaper> {
+        self.shaper.as_mut()
+    }
+
+    /// Process of the running shaper.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.shaper.as_ref().map(Shaper::pid)
+    }
+
+    /// Whether the shaper has its endpoints, or the plan needs none.
+    pub(crate) fn is_ready(&self) -> bool {
+        match &self.shaper {
+            Some(shaper) => shaper.is_ready(),
+            None => moves(self.plan).is_empty(),
+        }
+    }
+
+    /// A process publishes what a shaper takes.
+    pub(crate) fn add_publisher(&mut self, pid: u32) {
+        self.publishers.insert(pid);
+    }
+
+    /// Finds the publishers of throttled inputs among events. The callback that takes such an input runs
+    /// only once the throttler does, so it cannot show the process.
+    pub(crate) fn add_publishers_of_inputs(&mut self, events: &[Event]) {
+        let is_input = |topic: &str| self.plan.inputs.iter().any(|i| i.held_topic == topic);
+        let publishes = |event: &&Event| match &event.kind {
+            EventKind::PublisherInit { topic, .. } => is_input(topic),
+            EventKind::EndpointFound {
+                endpoint: EndpointKind::Publisher,
+                name,
+                ..
+            } => is_input(name),
+            _ => false,
+        };
+        let found = events.iter().filter(publishes);
+        self.publishers.extend(found.map(|e| e.pid));
+    }
+
+    /// Starts a shaper if none runs and a process needs it. Returns the process beside which it was
+    /// started.
+    pub(crate) fn ensure_shaper(&mut self) -> Result<Option<u32>, ShaperError> {
+        if self.shaper.is_some() {
+            return Ok(None);
+        }
+        self.publishers.retain(|&pid| onbeat_proc::is_alive(pid));
+        let Some(&pid) = self.publishers.first() else {
+            return Ok(None);
+        };
+        self.shaper = Some(Shaper::start(self.plan, self.program, pid)?);
+        Ok(Some(pid))
+    }
+
+    /// Reads the shaper's reports. Nothing if none runs. Forgets a shaper that has ended.
+    pub(crate) fn poll(&mut self) -> Result<Polled, ShaperError> {
+        let polled = match &mut self.shaper {
+            Some(shaper) => shaper.poll()?,
+            None => Polled::default(),
+        };
+        if polled.has_ended {
+            self.shaper = None;
+        }
+        Ok(polled)
+    }
+
+    /// Leaves the shaper alone.
+    pub(crate) fn end(self) {
+        if let Some(shaper) = self.shaper {
+            shaper.end();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn publishers_of_throttled_inputs_need_a_shaper() {
+        let text = include_bytes!("../../../plan/tests/golden/plan.yaml");
+        let plan = onbeat_plan::file::read(text).expect("a plan");
+        let held = &plan.inputs[0].held_topic;
+        let events = format!(
+            "
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic={held}
+1ms cpu0 11/11 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic={}
+1ms cpu0 12/12 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic={held}
+",
+            plan.inputs[0].topic
+        );
+        let events = onbeat_trace::text::parse(&events).expect("events");
+        let mut supervisor = Supervisor::new(&plan, Path::new("/nowhere"));
+        supervisor.add_publishers_of_inputs(&events);
+        assert_eq!(supervisor.publishers, BTreeSet::from([10]));
+        assert!(!supervisor.is_ready());
+    }
+
+    #[test]
+    fn a_process_that_is_gone_gets_no_shaper() {
+        let text = include_bytes!("../../../plan/tests/golden/plan.yaml");
+        let plan = onbeat_plan::file::read(text).expect("a plan");
+        let mut supervisor = Supervisor::new(&plan, Path::new("/nowhere"));
+        supervisor.add_publisher(u32::MAX - 1);
+        assert!(matches!(supervisor.ensure_shaper(), Ok(None)));
+        assert!(supervisor.publishers.is_empty());
+        // This one runs, but is no ROS 2 node.
+        supervisor.add_publisher(std::process::id());
+        assert!(supervisor.ensure_shaper().is_err());
+        assert!(supervisor.shaper().is_none());
+    }
+}

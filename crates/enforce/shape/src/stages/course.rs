@@ -1,0 +1,111 @@
+//! The course of shaping: its phase, executions and runs outside slots. It outlives [`super::Shaping`],
+//! because executions are known a quarter of a second after they end.
+
+use crate::judge::{IsolationMonitor, Judgement, Results};
+use crate::observe::{Execution, Phase, PhaseHistory};
+use onbeat_plan::Plan;
+use onbeat_trace::Event;
+use std::time::{Duration, Instant};
+
+/// The first cycles do not count: executions that run now began unshaped.
+const SETTLE_CYCLES: u64 = 5;
+
+/// Shaping so far.
+pub(crate) struct Course {
+    began: Instant,
+    /// The same, CLOCK_MONOTONIC.
+    began_ns: u64,
+    /// First instant that counts: the threads and executions have settled.
+    pub(crate) settled_ns: u64,
+    pub(crate) phase: PhaseHistory,
+    pub(crate) isolation: IsolationMonitor,
+    pub(crate) results: Results,
+}
+
+impl Course {
+    /// Shaping begins at `now_ns` (CLOCK_MONOTONIC), with all threads in their servers.
+    pub(crate) fn new(
+        plan: &Plan,
+        phase: Phase,
+        isolation: IsolationMonitor,
+        now_ns: u64,
+    ) -> Course {
+        Course {
+            began: Instant::now(),
+            began_ns: now_ns,
+            settled_ns: now_ns + SETTLE_CYCLES * plan.cycle_ms.0,
+            phase: PhaseHistory::new(phase),
+            isolation,
+            results: Results::default(),
+        }
+    }
+
+    /// Time since shaping began.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Takes the switches among events, up to an instant.
+    pub(crate) fn push_switches(&mut self, events: &[Event], until_ns: u64) {
+        let origin_ns = self.phase.phase().origin_ns();
+        self.isolation.push(events, until_ns, origin_ns);
+    }
+
+    /// Counts an execution if it began after all had settled, and its output left before `until_ns` and
+    /// before the end of `duration`. Returns the number of its cycle, or `None` if it does not count.
+    pub(crate) fn count(
+        &mut self,
+        plan: &Plan,
+        execution: Execution,
+        until_ns: u64,
+        duration: Option<Duration>,
+    ) -> Option<i64> {
+        let ends_ns = duration.map_or(u64::MAX, |duration| {
+            let duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+            self.began_ns.saturating_add(duration_ns)
+        });
+        // An application that ends publishes its last outputs at once: these do not count.
+        if execution.start_ns < self.settled_ns || execution.output_ns >= until_ns.min(ends_ns) {
+            return None;
+        }
+        let origin_ns = self.phase.origin_at(execution.output_ns);
+        self.results.add(Judgement::new(plan, execution, origin_ns));
+        Some(self.phase.phase().cycle(execution.start_ns).0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onbeat_plan::schema::Ms;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn only_what_was_shaped_counts() {
+        let text = include_bytes!("../../../plan/tests/golden/plan.yaml");
+        let mut plan = onbeat_plan::file::read(text).expect("a plan");
+        plan.cycle_ms = Ms(100 * MS);
+        let phase = Phase::new(100 * MS, 1000 * MS);
+        let mut course = Course::new(&plan, phase, IsolationMonitor::default(), 1000 * MS);
+        let mut count = |start_ms: u64, until_ms: u64, duration_ms: Option<u64>| {
+            let execution = Execution {
+                chain: 0,
+                start_ns: start_ms * MS,
+                left_ns: (start_ms + 60) * MS,
+                output_ns: (start_ms + 60) * MS,
+                dropped: false,
+                late: false,
+            };
+            let duration = duration_ms.map(Duration::from_millis);
+            course.count(&plan, execution, until_ms * MS, duration)
+        };
+        assert_eq!(count(1499, 9000, None), None, "before all had settled");
+        assert_eq!(count(1500, 9000, None), Some(5));
+        assert_eq!(count(1600, 1660, None), None, "after shaping had stopped");
+        assert_eq!(count(1600, 1661, None), Some(6));
+        assert_eq!(count(1600, 9000, Some(660)), None, "after its duration");
+        assert_eq!(count(1600, 9000, Some(661)), Some(6));
+        assert_eq!(course.results.all().len(), 3);
+    }
+}

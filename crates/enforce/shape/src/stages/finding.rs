@@ -1,0 +1,227 @@
+//! The application runs as it would without us, until all callbacks of the plan are found and the first
+//! one's releases are known to lie on a grid.
+
+use crate::error::ShapeError;
+use crate::launch::moves;
+use crate::observe::Phase;
+use crate::shaper::ShaperError;
+use onbeat_plan::Plan;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Number of starts of the first callback from which the grid is taken.
+const STARTS: usize = 12;
+
+/// Callbacks and period are not all known yet.
+pub(crate) struct Finding {
+    began: Instant,
+    /// The last starts of the first callback, CLOCK_MONOTONIC.
+    starts: VecDeque<u64>,
+}
+
+/// What [`Finding`] needs to know of the shaper.
+pub(crate) struct ShaperView<'s> {
+    /// Whether it has its endpoints, or none is needed.
+    pub(crate) is_ready: bool,
+    /// When each throttled input last arrived.
+    pub(crate) arrivals: Vec<&'s VecDeque<u64>>,
+}
+
+impl Finding {
+    /// Begins now.
+    pub(crate) fn new() -> Finding {
+        Finding {
+            began: Instant::now(),
+            starts: VecDeque::with_capacity(STARTS),
+        }
+    }
+
+    /// The first callback started.
+    pub(crate) fn started(&mut self, start_ns: u64) {
+        if self.starts.len() == STARTS {
+            self.starts.pop_front();
+        }
+        self.starts.push_back(start_ns);
+    }
+
+    /// Time since it began.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// The phase with which shaping can begin; `None` if something is still missing. Fails when the time
+    /// is over. `missing` are the callbacks that have not run often enough.
+    pub(crate) fn poll(
+        &self,
+        plan: &Plan,
+        missing: Vec<String>,
+        shaper: &ShaperView,
+        (elapsed, within): (Duration, Duration),
+    ) -> Result<Option<Phase>, ShapeError> {
+        let is_over = elapsed >= within;
+        let is_found = missing.is_empty() && self.starts.len() >= STARTS;
+        if is_found && shaper.is_ready {
+            return self.phase(plan, shaper, is_over);
+        }
+        match (is_over, is_found) {
+            (false, _) => Ok(None),
+            (true, true) => Err(no_endpoints(plan, within)),
+            (true, false) => Err(ShapeError::NotSeen {
+                callbacks: match missing.is_empty() {
+                    true => vec![plan.origin.clone()],
+                    false => missing,
+                },
+                within_s: within.as_secs(),
+            }),
+        }
+    }
+
+    fn phase(
+        &self,
+        plan: &Plan,
+        shaper: &ShaperView,
+        is_over: bool,
+    ) -> Result<Option<Phase>, ShapeError> {
+        let cycle_ns = plan.cycle_ms.0;
+        let starts: Vec<u64> = self.starts.iter().copied().collect();
+        if !plan.inputs.is_empty() {
+            // The throttler sets the cycle: if its inputs are periodic, after they have arrived.
+            let behind = Phase::behind(cycle_ns, shaper.arrivals.iter().copied());
+            return Ok(Some(
+                behind.unwrap_or_else(|| Phase::new(cycle_ns, starts[0])),
+            ));
+        }
+        match Phase::of(cycle_ns, &starts) {
+            Ok(phase) => Ok(Some(phase)),
+            // An application that has just started needs a while until it is steady.
+            Err(_) if !is_over => Ok(None),
+            Err(spread_ns) => Err(ShapeError::NoGrid {
+                callback: plan.origin.clone(),
+                cycle_ms: cycle_ns as f64 / 1e6,
+                spread_ms: spread_ns as f64 / 1e6,
+            }),
+        }
+    }
+}
+
+fn no_endpoints(plan: &Plan, within: Duration) -> ShapeError {
+    let topics: Vec<String> = moves(plan).into_iter().map(|m| m.held).collect();
+    ShapeError::Shaper(ShaperError::NotReady {
+        within_s: within.as_secs(),
+        topics: topics.join(", "),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onbeat_plan::schema::Ms;
+
+    const MS: u64 = 1_000_000;
+    const EARLY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+    const LATE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(60));
+
+    fn plan(with_inputs: bool) -> Plan {
+        let text = include_bytes!("../../../plan/tests/golden/plan.yaml");
+        let mut plan = onbeat_plan::file::read(text).expect("a plan");
+        plan.cycle_ms = Ms(100 * MS);
+        if !with_inputs {
+            plan.inputs.clear();
+        }
+        plan
+    }
+
+    fn finding(starts: impl Iterator<Item = u64>) -> Finding {
+        let mut finding = Finding::new();
+        starts.for_each(|s| finding.started(s));
+        finding
+    }
+
+    fn on_grid() -> Finding {
+        finding((0..20).map(|n| (n * 100 + 7) * MS))
+    }
+
+    fn ready() -> ShaperView<'static> {
+        ShaperView {
+            is_ready: true,
+            arrivals: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn shaping_begins_once_all_is_known() {
+        let plan = plan(false);
+        let found = on_grid().poll(&plan, vec![], &ready(), EARLY);
+        let phase = found.expect("no error").expect("a phase");
+        assert_eq!(phase.origin_ns() % (100 * MS), 7 * MS);
+        let few = finding((0..11).map(|n| n * 100 * MS));
+        assert!(matches!(few.poll(&plan, vec![], &ready(), EARLY), Ok(None)));
+        let missing = || vec!["/a:timer(1ms)".to_owned()];
+        let waits = on_grid().poll(&plan, missing(), &ready(), EARLY);
+        assert!(matches!(waits, Ok(None)));
+        let not_ready = ShaperView {
+            is_ready: false,
+            ..ready()
+        };
+        assert!(matches!(
+            on_grid().poll(&plan, vec![], &not_ready, EARLY),
+            Ok(None)
+        ));
+    }
+
+    #[test]
+    fn when_time_is_over_the_error_names_what_is_missing() {
+        let plan = plan(false);
+        let error = |finding: &Finding, missing: &[&str], shaper: &ShaperView| {
+            let missing = missing.iter().map(|m| (*m).to_owned()).collect();
+            finding
+                .poll(&plan, missing, shaper, LATE)
+                .expect_err("an error")
+        };
+        let not_seen = error(&on_grid(), &["/a:timer(1ms)"], &ready());
+        assert!(not_seen
+            .to_string()
+            .starts_with("/a:timer(1ms) did not run within 60 s"));
+        let few = finding((0..11).map(|n| n * 100 * MS));
+        let few = error(&few, &[], &ready());
+        assert!(few.to_string().starts_with(&plan.origin), "{few}");
+        let not_ready = ShaperView {
+            is_ready: false,
+            ..ready()
+        };
+        let no_endpoints = error(&on_grid(), &[], &not_ready);
+        assert!(
+            no_endpoints
+                .to_string()
+                .contains("no endpoints within 60 s"),
+            "{no_endpoints}"
+        );
+        let wild = finding((0..20).map(|n| n * 137 * MS));
+        let no_grid = error(&wild, &[], &ready());
+        assert!(
+            no_grid.to_string().contains("does not start on a grid"),
+            "{no_grid}"
+        );
+        assert!(matches!(
+            wild.poll(&plan, vec![], &ready(), EARLY),
+            Ok(None)
+        ));
+    }
+
+    #[test]
+    fn a_throttler_sets_the_cycle() {
+        let plan = plan(true);
+        let wild = || finding((0..20).map(|n| n * 137 * MS));
+        let at = |arrivals: &VecDeque<u64>| {
+            let shaper = ShaperView {
+                is_ready: true,
+                arrivals: vec![arrivals],
+            };
+            let found = wild().poll(&plan, vec![], &shaper, EARLY);
+            found.expect("no error").expect("a phase").origin_ns() % (100 * MS)
+        };
+        // Behind the periodic input; else at the first known start.
+        assert_eq!(at(&(0..12).map(|n| (n * 100 + 10) * MS).collect()), 15 * MS);
+        assert_eq!(at(&VecDeque::new()), 8 * 137 * MS % (100 * MS));
+    }
+}

@@ -1,0 +1,10 @@
+//! Threads of a session: the servers that they are assigned to, and the middleware's CPU.
+
+mod awake;
+mod middleware;
+mod placement;
+mod servers;
+
+pub(crate) use awake::Awake;
+pub(crate) use placement::{Placement, Thread};
+pub(crate) use servers::{guarded, slots, Servers};

@@ -1,0 +1,218 @@
+//! Assigns threads to their servers, and places the middleware's threads on their CPU.
+
+use super::middleware;
+use super::servers::Servers;
+use crate::error::ShapeError;
+use crate::judge::Isolation;
+use crate::observe::Application;
+use crate::report::PlacedThread;
+use onbeat_plan::schema::{Hold, Output};
+use onbeat_plan::Plan;
+use onbeat_reserve::{AssignError, Report, Server, Stats};
+use std::collections::{BTreeMap, HashMap};
+
+/// The middleware's threads are searched again this often even if a process has as many threads as
+/// before: each search is a call of [`Placement::place_middleware`], about one a second.
+const SEARCH_EVERY: u64 = 10;
+
+/// A thread by its ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Thread {
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+}
+
+/// The threads of a running reservation.
+pub(crate) struct Placement<'a> {
+    plan: &'a Plan,
+    /// As [`super::guarded`] has them, in the plan's order.
+    servers: Vec<Server>,
+    reservation: Box<dyn Servers>,
+    /// By thread id.
+    placed: BTreeMap<u32, PlacedThread>,
+    /// By process: how many threads it had when they were last searched.
+    thread_counts: HashMap<u32, u64>,
+    searches: u64,
+}
+
+impl<'a> Placement<'a> {
+    /// No thread is placed yet.
+    pub(crate) fn new(
+        plan: &'a Plan,
+        servers: Vec<Server>,
+        reservation: Box<dyn Servers>,
+    ) -> Placement<'a> {
+        Placement {
+            plan,
+            servers,
+            reservation,
+            placed: BTreeMap::new(),
+            thread_counts: HashMap::new(),
+            searches: 0,
+        }
+    }
+
+    /// Assigns a thread to a server by its index; `job` is a callback that it runs. False if the thread has
+    /// ended.
+    pub(crate) fn assign(
+        &mut self,
+        thread: Thread,
+        job: &str,
+        server: usize,
+    ) -> Result<bool, ShapeError> {
+        let tid = thread.tid;
+        let server = self.servers[server].name.clone();
+        match self.reservation.assign(tid, &server) {
+            Ok(()) => {}
+            Err(AssignError::Vanished(_)) => return Ok(false),
+            Err(reason) => {
+                return Err(ShapeError::Assign {
+                    tid,
+                    callback: job.to_owned(),
+                    server,
+                    reason,
+                });
+            }
+        }
+        self.add(thread, name_of(thread), server, job.to_owned());
+        Ok(true)
+    }
+
+    /// What a thread of a server is compared with. `None` if it may run at any time or at a normal
+    /// priority.
+    pub(crate) fn isolation(&self, server: usize) -> Option<Isolation> {
+        let server = &self.servers[server];
+        (!server.slots.is_empty() && server.priority > 0)
+            .then(|| Isolation::new(self.plan.cycle_ms.0, &server.slots))
+    }
+
+    /// Design 1: assigns the middleware's publisher threads to the servers of their outputs. Returns each
+    /// with its server.
+    pub(crate) fn assign_publishers(
+        &mut self,
+        application: &Application,
+    ) -> Result<Vec<(Thread, usize)>, ShapeError> {
+        let plan = self.plan;
+        let mut assigned = Vec::new();
+        let outputs = plan.outputs.iter();
+        for output in outputs.filter(|o| o.hold == Hold::PublisherThread) {
+            let callbacks = application.publishers(output);
+            let threads = publisher_threads(application, &callbacks);
+            let server = self.servers.iter().position(|s| s.name == output.server);
+            let (Some(&callback), false) = (callbacks.first(), threads.is_empty()) else {
+                return Err(ShapeError::NoPublisherThread {
+                    callback: output.callback.clone(),
+                    server: output.server.clone(),
+                });
+            };
+            let Some(server) = server else { continue };
+            for thread in threads {
+                // They publish everything of their process: several outputs have the same threads.
+                if self.placed.contains_key(&thread.tid) {
+                    continue;
+                }
+                if self.assign(thread, application.name(callback), server)? {
+                    self.describe_publisher(thread, output);
+                    assigned.push((thread, server));
+                }
+            }
+        }
+        Ok(assigned)
+    }
+
+    fn describe_publisher(&mut self, thread: Thread, output: &Output) {
+        if let Some(placed) = self.placed.get_mut(&thread.tid) {
+            let job = middleware::job(&placed.name).unwrap_or("");
+            placed.job = format!("{}: {job}", output.topic);
+        }
+    }
+
+    /// Places the middleware's threads of all processes of the plan, and of the shaper, on their CPU.
+    pub(crate) fn place_middleware(&mut self, application: &Application, shaper: Option<u32>) {
+        self.searches += 1;
+        let mut pids = application.roles.processes();
+        pids.extend(shaper);
+        for pid in pids {
+            // Reading all names each second would cost more than the dispatcher. A thread that started while
+            // another ended is found a little later.
+            let count = onbeat_proc::thread_count(pid);
+            let before = self.thread_counts.insert(pid, count);
+            if before == Some(count) && !self.searches.is_multiple_of(SEARCH_EVERY) {
+                continue;
+            }
+            for tid in onbeat_proc::threads(pid) {
+                let is_known = self.placed.contains_key(&tid)
+                    || application.roles.threads().contains_key(&tid);
+                if !is_known {
+                    self.place(Thread { pid, tid });
+                }
+            }
+        }
+    }
+
+    /// Places a thread if it is the middleware's.
+    fn place(&mut self, thread: Thread) {
+        let name = name_of(thread);
+        let Some(job) = middleware::job(&name) else {
+            return;
+        };
+        let to = self.plan.middleware;
+        // A thread that has ended meanwhile needs no CPU.
+        if self
+            .reservation
+            .place(thread.tid, to.cpu, to.priority)
+            .is_ok()
+        {
+            self.add(thread, name, "middleware".into(), job.to_owned());
+        }
+    }
+
+    fn add(&mut self, thread: Thread, name: String, place: String, job: String) {
+        let Thread { pid, tid } = thread;
+        self.placed.insert(
+            tid,
+            PlacedThread {
+                tid,
+                pid,
+                name,
+                place,
+                job,
+            },
+        );
+    }
+
+    /// See [`onbeat_reserve::Reservation::set_origin`].
+    pub(crate) fn set_origin(&self, origin_ns: u64) {
+        self.reservation.set_origin(origin_ns);
+    }
+
+    /// Counters of the dispatcher.
+    pub(crate) fn stats(&self) -> Stats {
+        self.reservation.stats()
+    }
+
+    /// Puts every thread back. Returns which threads there were.
+    pub(crate) fn stop(self) -> (Report, Vec<PlacedThread>) {
+        (self.reservation.stop(), self.placed.into_values().collect())
+    }
+}
+
+/// Fast DDS's asynchronous publisher threads in the process that runs these callbacks. There is one per
+/// flow controller; which of them publishes what a callback wrote cannot be observed.
+fn publisher_threads(application: &Application, callbacks: &[usize]) -> Vec<Thread> {
+    let mut roles = application.roles.threads().values();
+    let role = roles.find(|r| callbacks.iter().any(|c| r.callbacks.contains(c)));
+    let Some(pid) = role.map(|r| r.pid) else {
+        return Vec::new();
+    };
+    let threads = onbeat_proc::threads(pid).into_iter();
+    threads
+        .map(|tid| Thread { pid, tid })
+        .filter(|&thread| name_of(thread).starts_with(middleware::PUBLISHER))
+        .collect()
+}
+
+/// Name of a thread (untrusted); empty if it has ended.
+fn name_of(thread: Thread) -> String {
+    onbeat_proc::thread_name(thread.pid, thread.tid).unwrap_or_default()
+}

@@ -1,0 +1,125 @@
+//! The plan's servers as reservation servers.
+
+use onbeat_plan::Plan;
+use onbeat_reserve::{AssignError, Report, Reservation, Server, Stats};
+use onbeat_time::Slot;
+
+/// How long before its cycle's start the first callback may start.
+const GUARD_NS: u64 = 1_000_000;
+
+// A plan's priorities are valid in a reservation.
+const _: () = assert!(onbeat_plan::schema::MAX_PRIORITY <= onbeat_reserve::MAX_PRIORITY);
+
+/// What a session needs of a reservation; tests have one of their own.
+pub(crate) trait Servers {
+    /// See [`Reservation::assign`].
+    fn assign(&self, tid: u32, server: &str) -> Result<(), AssignError>;
+    /// See [`Reservation::place`].
+    fn place(&self, tid: u32, cpu: u16, priority: u8) -> Result<(), AssignError>;
+    /// See [`Reservation::set_origin`].
+    fn set_origin(&self, origin_ns: u64);
+    /// See [`Reservation::stats`].
+    fn stats(&self) -> Stats;
+    /// Warnings, a sentence each.
+    fn warnings(&self) -> Vec<String>;
+    /// See [`Reservation::stop`].
+    fn stop(self: Box<Self>) -> Report;
+}
+
+impl Servers for Reservation {
+    fn assign(&self, tid: u32, server: &str) -> Result<(), AssignError> {
+        Reservation::assign(self, tid, server)
+    }
+
+    fn place(&self, tid: u32, cpu: u16, priority: u8) -> Result<(), AssignError> {
+        Reservation::place(self, tid, cpu, priority)
+    }
+
+    fn set_origin(&self, origin_ns: u64) {
+        Reservation::set_origin(self, origin_ns);
+    }
+
+    fn stats(&self) -> Stats {
+        Reservation::stats(self)
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let warnings = Reservation::warnings(self).iter();
+        warnings.map(|w| format!("{w}.")).collect()
+    }
+
+    fn stop(self: Box<Self>) -> Report {
+        Reservation::stop(*self)
+    }
+}
+
+/// Slots of a plan's server.
+pub(crate) fn slots(server: &onbeat_plan::schema::Server) -> Vec<Slot> {
+    let slots = server.slots_ms.iter();
+    slots.map(|s| Slot::new(s.0 .0, s.1 .0)).collect()
+}
+
+/// The plan's servers. That of the first callback opens [`GUARD_NS`] before a cycle begins.
+///
+/// The start of a cycle is estimated from the starts of the first callback. If its gate opened exactly
+/// then, the callback would start when the gate opens, and the estimate would follow the gate instead of
+/// the callback's releases.
+pub(crate) fn guarded(plan: &Plan) -> Vec<Server> {
+    let cycle_ns = plan.cycle_ms.0;
+    let convert = |server: &onbeat_plan::schema::Server| Server {
+        name: server.name.clone(),
+        cpu: server.cpu,
+        priority: server.priority,
+        slots: slots(server),
+    };
+    let mut servers: Vec<Server> = plan.servers.iter().map(convert).collect();
+    let runs_first = |s: &onbeat_plan::schema::Server| s.callbacks.contains(&plan.origin);
+    let first = plan.servers.iter().position(runs_first);
+    if let Some(first) = first.filter(|_| plan.inputs.is_empty()) {
+        let slots = &mut servers[first].slots;
+        let begins = slots.first().is_some_and(|s| s.start_ns == 0);
+        let end = slots.last().map_or(cycle_ns, |s| s.end_ns);
+        let from = end.max(cycle_ns.saturating_sub(GUARD_NS));
+        if begins && from < cycle_ns {
+            slots.push(Slot::new(from, cycle_ns));
+        }
+    }
+    servers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onbeat_plan::schema::Ms;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn the_first_callbacks_server_opens_before_the_cycle() {
+        let text = include_bytes!("../../../plan/tests/golden/plan.yaml");
+        let mut plan = onbeat_plan::file::read(text).expect("a plan");
+        plan.inputs.clear();
+        plan.cycle_ms = Ms(100 * MS);
+        let first = plan
+            .servers
+            .iter()
+            .position(|s| s.callbacks.contains(&plan.origin));
+        let first = first.expect("a server of the first callback");
+        let mut with = |slots: &[(u64, u64)]| {
+            let slots = slots
+                .iter()
+                .map(|&(s, e)| onbeat_plan::schema::Slot(Ms(s), Ms(e)));
+            plan.servers[first].slots_ms = slots.collect();
+            guarded(&plan)[first].slots.clone()
+        };
+        let slot = |s, e| Slot::new(s, e);
+        let guard = slot(99 * MS, 100 * MS);
+        assert_eq!(with(&[(0, 50 * MS)]), [slot(0, 50 * MS), guard]);
+        // The guard touches the last slot, is not needed, or does not fit.
+        let late = 100 * MS - 1000;
+        assert_eq!(with(&[(0, late)]), [slot(0, late), slot(late, 100 * MS)]);
+        assert_eq!(with(&[(MS, 50 * MS)]), [slot(MS, 50 * MS)]);
+        assert_eq!(with(&[(0, 100 * MS)]), [slot(0, 100 * MS)]);
+        assert_eq!(with(&[]), []);
+    }
+}

@@ -1,4 +1,4 @@
-//! What a plan rests on, in whole sentences for its reader.
+//! The assumptions of a plan, in whole sentences for its reader.
 
 use crate::make::Maker;
 use crate::schema::{Hold, Ms, Plan};

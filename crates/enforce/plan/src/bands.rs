@@ -1,22 +1,22 @@
-//! Where to put the slots of the variation control server (thesis, section 4.4.1): the average
-//! latency of Equation 4.1, and the placement that makes it least.
+//! The placement of the output server's slots (R_delta; thesis, section 4.4.1): the average latency
+//! of Equation 4.1, and the placement that minimises it.
 //!
 //! **Why the optimum is exact.** Times are whole nanoseconds. Take any best placement and move a
 //! slot's end to the left while the constraints allow it: as long as the end passes no measured
-//! sample, its own executions end earlier and nobody else's later, so the average does not grow.
-//! What stops an end is a measured sample, the earliest end that is allowed, a neighbour at the
-//! least distance, or a neighbour at the largest (liveliness). Slots that stop each other move
+//! sample, its own executions end earlier and nobody else's later, so the average does not grow. An
+//! end stops at a measured sample, at the earliest end that is allowed, at a neighbour at the least
+//! distance, or at a neighbour at the largest (liveliness). Slots that stop each other move
 //! together. So there is a best placement in which every group of slots that stand at the least or
 //! largest distance from each other holds one that ends at a sample, at the earliest end, or is the
-//! last slot (which ends as early as it may). The *candidates* are these places, and whatever lies up to
-//! k-1 least and largest distances from them; dynamic programming over them tries every placement.
-//! The cost of a band, (count up to its end - count up to the previous end) * end, satisfies the
-//! quadrangle inequality, also with the distances as constraints, so that the best previous slot
-//! moves to the right with the slot: O(k M log M) for M candidates.
+//! last slot (which ends as early as it may). The *candidates* are these places, and whatever lies
+//! up to k-1 least and largest distances from them; dynamic programming over them tries every
+//! placement. The cost of a band, (count up to its end - count up to the previous end) * end,
+//! satisfies the quadrangle inequality, also with the distances as constraints, so that the best
+//! previous slot moves to the right with the slot: O(k M log M) for M candidates.
 //!
-//! Most of the time that is not even needed: without the distances the ends of a best placement are samples
-//! (or the earliest end). If that placement keeps the distances all the same, nothing that keeps
-//! them can be better.
+//! Most of the time that is not even needed: without the distances the ends of a best placement are
+//! samples (or the earliest end). If that placement keeps the distances all the same, nothing that
+//! keeps them can be better.
 
 use crate::schema::MAX_SLOTS;
 use onbeat_model::Dist;
@@ -48,8 +48,8 @@ impl Samples {
         samples
     }
 
-    /// Of a measured distribution. A bucket stands for its highest value (at most 0.006 % above what was
-    /// measured), so that no execution counts for a slot that it missed.
+    /// Of a measured distribution. A bucket stands for its highest value (at most 0.006 % above
+    /// what was measured), so that no execution counts for a slot that it missed.
     pub fn of(dist: &Dist) -> Self {
         let mut samples = Samples::default();
         for (low, width, count) in dist.buckets() {
@@ -124,7 +124,7 @@ pub enum BandsError {
         /// What was asked for.
         asked: usize,
     },
-    /// They do not fit between best and worst case.
+    /// The slots do not fit between best and worst case.
     #[error("{asked} slots of {} ms do not fit between the best case ({} ms) and the last slot ({} ms): at most {most} do", ms(.slot_ns), ms(.best_ns), ms(.last_ns))]
     NoRoom {
         /// What was asked for.
@@ -170,8 +170,8 @@ fn ms(ns: &u64) -> f64 {
 }
 
 /// The average latency of Equation 4.1 for slots that end at `ends_ns` (ascending), ns: every
-/// execution counts as long as the end of the first slot that it reaches. Those that reach none count
-/// for the last.
+/// execution counts as long as the end of the first slot that it reaches. Those that reach none
+/// count for the last.
 pub fn average_ns(samples: &Samples, ends_ns: &[u64]) -> f64 {
     let (mut sum, mut before) = (0u128, 0u64);
     for (i, &end) in ends_ns.iter().enumerate() {
@@ -277,7 +277,8 @@ pub fn optimal(
     }
 }
 
-/// The best placement on these places, the last of which is the last slot's; none where there is none.
+/// The best placement on these places, the last of which is the last slot's; none where there is
+/// none.
 fn place(samples: &Samples, count: usize, frame: &Frame, places: &[u64]) -> Option<Vec<u64>> {
     // Sums of whole numbers: as narrow as they fit.
     let most = u128::from(samples.count()) * u128::from(frame.last);
@@ -347,7 +348,8 @@ fn place_by<C: Cost>(
     Some(ends)
 }
 
-/// Where slots end when their distances do not matter: at samples, as early as may be, and the last.
+/// Where slots end when their distances do not matter: at samples, as early as may be, and the
+/// last.
 fn anchors(samples: &Samples, frame: &Frame) -> Vec<u64> {
     let inside = |x: &u64| (frame.first..=frame.last - frame.least).contains(x);
     let mut places: Vec<u64> = [frame.first].into_iter().filter(inside).collect();
@@ -539,8 +541,8 @@ fn below(state: &mut u64, n: u64) -> u64 {
 /// Most bands among which the knee is looked for.
 pub const KNEE_UP_TO: usize = 8;
 
-/// The number of bands beyond which more bring little: where the average over 1 to [`KNEE_UP_TO`] bands
-/// lies farthest below the straight line between its ends.
+/// The number of bands beyond which more bring little: where the average over 1 to [`KNEE_UP_TO`]
+/// bands lies farthest below the straight line between its ends.
 pub fn knee(samples: &Samples, limits: &Constraints) -> Result<usize, BandsError> {
     let mut averages = Vec::new();
     for count in 1..=KNEE_UP_TO {

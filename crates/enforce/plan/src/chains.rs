@@ -4,14 +4,14 @@ use crate::error::PlanError;
 use onbeat_model::schema::{Chain, Model};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The topic at a chain's end.
+/// The topic at a chain's end, if it publishes there.
 pub(crate) fn output(chain: &Chain) -> Option<&str> {
     (chain.topics.len() == chain.callbacks.len())
         .then(|| chain.topics.last().map(String::as_str))
         .flatten()
 }
 
-/// The chains that are asked for.
+/// The chains that these names refer to; the model's only chain without names.
 pub(crate) fn select<'m>(model: &'m Model, asked: &[String]) -> Result<Vec<&'m Chain>, PlanError> {
     let known = || {
         model
@@ -33,7 +33,7 @@ pub(crate) fn select<'m>(model: &'m Model, asked: &[String]) -> Result<Vec<&'m C
     for asked in asked {
         let fit: Vec<&Chain> = match model.chains.iter().find(|c| c.id == *asked) {
             Some(exact) => vec![exact],
-            // The common beginning of all ids need not be typed.
+            // Users need not type the prefix that all ids have.
             None => {
                 let begins = |c: &&Chain| {
                     let short = c.id.strip_prefix("chain-").unwrap_or(&c.id);
@@ -64,7 +64,8 @@ pub(crate) fn select<'m>(model: &'m Model, asked: &[String]) -> Result<Vec<&'m C
     Ok(found)
 }
 
-/// Is `asked` of the form FROM..TO, with what stands in the ids of the chain's first and last callback?
+/// Whether `asked` has the form FROM..TO, where the ids of the chain's first and last callback
+/// contain FROM and TO.
 fn is_between(chain: &Chain, asked: &str) -> bool {
     let ends = (chain.callbacks.first(), chain.callbacks.last());
     match (asked.split_once(".."), ends) {

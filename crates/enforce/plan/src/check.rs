@@ -1,4 +1,4 @@
-//! What must hold of a plan, whoever wrote it: us, or a person with an editor.
+//! Checks a plan, whether `onbeat plan` made it or a person edited it.
 
 use crate::fault::{PlanFault, MAX_CYCLE_NS, MAX_ENTRIES};
 use crate::schema::{Hold, Ms, Plan, Server, Slot, MAX_HELD, MAX_PRIORITY, MAX_SLOTS, SCHEMA};
@@ -7,7 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Highest priority of the middleware's threads: above are the dispatcher's and the kernel's.
 const MAX_MIDDLEWARE_PRIORITY: u8 = 97;
 
-/// Checks a plan; the first fault is what comes back.
+/// Checks a plan.
+///
+/// # Errors
+/// The first fault that is found.
 pub fn validate(plan: &Plan) -> Result<(), PlanFault> {
     if plan.schema != SCHEMA {
         return Err(PlanFault::Schema {
@@ -103,7 +106,7 @@ fn servers(plan: &Plan) -> Result<(), PlanFault> {
         }
         slots(server, plan.cycle_ms)?;
     }
-    // Who competes: servers of one CPU and one real-time priority.
+    // Servers of one CPU and one real-time priority compete.
     let mut groups: BTreeMap<(u16, u8), Vec<&Server>> = BTreeMap::new();
     for server in plan.servers.iter().filter(|s| s.priority > 0) {
         groups

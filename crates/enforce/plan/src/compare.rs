@@ -1,4 +1,4 @@
-//! One request, every strategy.
+//! Every strategy for one request.
 
 use crate::error::PlanError;
 use crate::make::plan;
@@ -9,8 +9,8 @@ use onbeat_model::Model;
 /// The largest number of bands in [`compare`].
 pub const COMPARE_UP_TO: usize = 8;
 
-/// What every strategy would promise for the same request, by name (Table 4.4, Table 4.5 and Figure 4.7
-/// for any chain).
+/// The promises of every strategy for the same request, by name (Table 4.4, Table 4.5 and Figure
+/// 4.7 for any chain).
 pub fn compare(model: &Model, request: &Request) -> Vec<(String, Result<Promises, PlanError>)> {
     let one_band = Strategy::Bands(1);
     let random = Strategy::RandomBands { bands: 3, seed: 1 };

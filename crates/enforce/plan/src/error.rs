@@ -1,4 +1,4 @@
-//! Why no plan can be made, each in one line with the numbers and the way out.
+//! Why no plan can be made: each error is one line with the numbers and the remedy.
 
 use crate::bands::BandsError;
 use crate::fault::{name, PlanFault};
@@ -19,7 +19,7 @@ pub enum PlanError {
     /// No chain of this id.
     #[error("no chain '{}' in the model; it has: {}", name(asked), names(known))]
     UnknownChain {
-        /// What was asked for.
+        /// The name in the request.
         asked: String,
         /// The ids there are.
         known: Vec<String>,
@@ -27,7 +27,7 @@ pub enum PlanError {
     /// A prefix of several ids.
     #[error("'{}' is the beginning of {} chains' ids: {}", name(asked), fit.len(), names(fit))]
     AmbiguousChain {
-        /// What was asked for.
+        /// The name in the request.
         asked: String,
         /// The ids that begin with it.
         fit: Vec<String>,
@@ -45,7 +45,7 @@ pub enum PlanError {
         "the chains do not agree on which of their callbacks comes first: plan them one by one"
     )]
     NoOrder,
-    /// A chain was never seen to end.
+    /// No execution of a chain was followed to its end.
     #[error(
         "no execution of chain '{}' was followed to its end: record longer",
         name(chain)
@@ -54,7 +54,7 @@ pub enum PlanError {
         /// Which.
         chain: String,
     },
-    /// A name that is nothing the plan is about.
+    /// A name of nothing that the plan covers.
     #[error(
         "{option}: '{}' is neither a callback nor a node of {place}",
         name(asked)
@@ -62,12 +62,12 @@ pub enum PlanError {
     Unknown {
         /// Option of the command.
         option: &'static str,
-        /// What was asked for.
+        /// The name in the request.
         asked: String,
-        /// Where it was looked for.
+        /// The place that was searched.
         place: &'static str,
     },
-    /// A node that takes what it publishes.
+    /// A node that subscribes to a topic that it publishes.
     #[error("node '{}' publishes '{}' and takes it too: held back, it would get its own messages alone; plan with --design async, or for a callback before it", name(node), name(topic))]
     HearsItself {
         /// Node.
@@ -81,7 +81,7 @@ pub enum PlanError {
         name(asked)
     )]
     NotBackground {
-        /// What was asked for.
+        /// The name in the request.
         asked: String,
     },
     /// The callbacks of one node on several CPUs.
@@ -100,7 +100,7 @@ pub enum PlanError {
         /// First callback.
         origin: String,
     },
-    /// The first callback comes irregularly.
+    /// The first callback starts irregularly.
     #[error("'{}' starts the chain every {low} to {high} (1st to 99th percentile), and {period} is expected: let its input through once per cycle with --throttle TOPIC, or mend the overload", name(origin))]
     NotSteady {
         /// First callback.
@@ -122,27 +122,27 @@ pub enum PlanError {
         /// Its period.
         period: Ms,
     },
-    /// More time is needed than there is.
+    /// More time is needed than the cycle has.
     #[error("{what} need {need}, and the cycle leaves {have}: the chain is longer than its period allows")]
     TooLong {
         /// What.
         what: String,
-        /// What it needs.
+        /// The time that it needs.
         need: Ms,
-        /// What there is.
+        /// The time that is left.
         have: Ms,
     },
-    /// More is asked of a CPU than it has.
+    /// A CPU would be used for more than all of its time.
     #[error("CPU {cpu} would be used for {:.1} % at the worst ({parts}): bind some of it to another CPU with --cpu", share * 100.0)]
     Utilisation {
         /// CPU.
         cpu: u16,
         /// Share, 1 is all.
         share: f64,
-        /// What takes most.
+        /// The largest uses.
         parts: String,
     },
-    /// A chain without output cannot be shaped.
+    /// A chain without an output cannot be shaped.
     #[error("chain '{}' publishes nothing at its end: there is no output to hold back (use fifo, server-per-callback or server-per-chain)", name(chain))]
     NoOutput {
         /// Which.
@@ -155,7 +155,7 @@ pub enum PlanError {
         name(topic)
     )]
     Service {
-        /// Who.
+        /// The callback.
         callback: String,
         /// What.
         topic: String,
@@ -168,7 +168,7 @@ pub enum PlanError {
         /// Highest.
         max: u8,
     },
-    /// A slot that cannot be.
+    /// A slot that is empty or longer than the cycle.
     #[error("a slot of {slot} cannot be: longer than 0, and shorter than the cycle of {cycle}")]
     Slot {
         /// Asked for.
@@ -193,7 +193,7 @@ pub enum PlanError {
     /// Slots of outputs cannot be placed.
     #[error(transparent)]
     Bands(#[from] BandsError),
-    /// What came out contradicts itself.
+    /// The resulting plan contradicts itself.
     #[error("the plan cannot hold: {0}")]
     Fault(#[from] PlanFault),
 }

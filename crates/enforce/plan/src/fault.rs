@@ -1,4 +1,4 @@
-//! What can be wrong with a plan, as one line each.
+//! The faults that a plan can have, each in one line.
 
 use crate::schema::{Ms, Slot, MAX_HELD, MAX_SLOTS, SCHEMA};
 use onbeat_model::text::{shorten, visible};
@@ -6,16 +6,16 @@ use onbeat_model::text::{shorten, visible};
 /// Longest cycle: an hour.
 pub(crate) const MAX_CYCLE_NS: u64 = 3_600_000_000_000;
 
-/// Most of anything in a plan: far beyond any system, and little work to check.
+/// Most entries in any list of a plan: far more than any system needs, and quickly checked.
 pub const MAX_ENTRIES: usize = 1000;
 
-/// What is wrong with a plan. Names in the texts cannot act on a terminal.
+/// A fault of a plan. Names in the texts have no control characters.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanFault {
     /// Another format.
     #[error("a plan of schema '{}', and this onbeat reads '{SCHEMA}': make it again with this version's `onbeat plan`", name(found))]
     Schema {
-        /// What stands there.
+        /// The value in the file.
         found: String,
     },
     /// A list that needs an entry has none.
@@ -32,13 +32,13 @@ pub enum PlanFault {
         /// How many.
         count: usize,
     },
-    /// The cycle cannot be.
+    /// The cycle is not between 0 and an hour.
     #[error("cycle_ms is {cycle}: it must lie between 0 and an hour")]
     Cycle {
-        /// What stands there.
+        /// The value in the file.
         cycle: Ms,
     },
-    /// A chain begins elsewhere.
+    /// A chain begins with another callback than the origin.
     #[error(
         "chain '{}' does not start with the origin '{}'",
         name(chain),
@@ -61,9 +61,9 @@ pub enum PlanFault {
     /// A priority out of range.
     #[error("priority {priority} of {} is out of range: {low} to {high}", name(of))]
     Priority {
-        /// Whose.
+        /// The server, or what else has the value.
         of: String,
-        /// What stands there.
+        /// The value in the file.
         priority: u8,
         /// Least.
         low: u8,
@@ -73,7 +73,7 @@ pub enum PlanFault {
     /// A slot that ends before it starts, or lies outside the cycle.
     #[error("slot [{}, {}] of server '{}' must start within the cycle of {cycle}, and end after that, at most a cycle later", slot.0.0 as f64 / 1e6, slot.1.0 as f64 / 1e6, name(server))]
     Slot {
-        /// Whose.
+        /// The server, or what else has the value.
         server: String,
         /// The slot.
         slot: Slot,
@@ -83,7 +83,7 @@ pub enum PlanFault {
     /// Slots of one server overlap or are out of order.
     #[error("slots [{}, {}] and [{}, {}] of server '{}' overlap or are out of order", a.0.0 as f64 / 1e6, a.1.0 as f64 / 1e6, b.0.0 as f64 / 1e6, b.1.0 as f64 / 1e6, name(server))]
     Order {
-        /// Whose.
+        /// The server, or what else has the value.
         server: String,
         /// One.
         a: Slot,
@@ -101,10 +101,10 @@ pub enum PlanFault {
         priority: u8,
         /// CPU of both.
         cpu: u16,
-        /// Where, in the cycle.
+        /// Start of the overlap in the cycle.
         at: Ms,
     },
-    /// A server that does not exist.
+    /// No server has this name.
     #[error(
         "'{}' leaves in slots of server '{}', and there is none of that name",
         name(topic),
@@ -116,7 +116,7 @@ pub enum PlanFault {
         /// Server.
         server: String,
     },
-    /// Nothing can leave in the slots of a server without slots.
+    /// The server of an output has no slots.
     #[error(
         "'{}' leaves in slots of server '{}', which has none",
         name(topic),
@@ -128,7 +128,7 @@ pub enum PlanFault {
         /// Server.
         server: String,
     },
-    /// More slots than a shaper holds.
+    /// More slots than a shaper's table has room for.
     #[error(
         "'{}' leaves in slots of server '{}', which has {count}: at most {MAX_SLOTS} can be kept",
         name(topic),
@@ -148,23 +148,23 @@ pub enum PlanFault {
         /// How many.
         count: usize,
     },
-    /// The held topic does not fit how it is held.
+    /// The held topic does not fit the mechanism that holds it back.
     #[error("'{}' is held by {hold}: held_topic must {must}", name(topic))]
     Held {
         /// Topic.
         topic: String,
         /// `republish` or `publisher_thread`.
         hold: &'static str,
-        /// What is right.
+        /// The condition for a valid one.
         must: &'static str,
     },
-    /// Promised shares or times that cannot be.
+    /// Promised shares or times that contradict themselves.
     #[error("promises: {what}")]
     Promise {
         /// What.
         what: String,
     },
-    /// More is asked of a CPU than it has.
+    /// A CPU would be used for more than all of its time.
     #[error("CPU {cpu} would be used for {:.1} % at the worst: at most 100 % can hold", share * 100.0)]
     Utilisation {
         /// CPU.
@@ -174,13 +174,13 @@ pub enum PlanFault {
     },
 }
 
-/// A name for a message.
+/// A name as messages show it: shortened, without control characters.
 pub(crate) fn name(text: &str) -> String {
     shorten(&visible(text), 80)
 }
 
 impl PlanFault {
-    /// A word of the file near which the fault is.
+    /// A word of the file that stands near the fault.
     pub(crate) fn near(&self) -> Option<&str> {
         match self {
             PlanFault::Schema { .. } => Some("schema"),

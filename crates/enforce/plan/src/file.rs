@@ -1,56 +1,56 @@
-//! Reads and writes `plan.yaml`; what is wrong with a file is said in one line.
+//! Reads and writes `plan.yaml`; faults of a file are reported in one line.
 
 use crate::check::validate;
 use crate::fault::{name, PlanFault};
 use crate::schema::{Ms, Plan};
 use onbeat_model::text::{shorten, visible};
 
-/// Longest file that is read: a plan of a large system is a hundredth of it.
+/// Longest file that is read. A plan of a large system has a hundredth of it.
 pub const MAX_BYTES: usize = 1 << 20;
 
-/// Why a text is no usable plan.
+/// Why a text is not a usable plan.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanFileError {
-    /// Nothing in it.
+    /// Nothing but blanks and comments.
     #[error("the plan file is empty: make one with `onbeat plan MODEL`")]
     Empty,
-    /// More than any plan.
+    /// Longer than any plan.
     #[error("{bytes} bytes are no plan file: at most {MAX_BYTES} are read")]
     TooLong {
         /// Size.
         bytes: usize,
     },
-    /// Not text.
+    /// Not UTF-8.
     #[error("not a plan file: byte {at} is no UTF-8; plans are made with `onbeat plan MODEL`")]
     NotText {
         /// Where.
         at: usize,
     },
-    /// Not YAML, or a key or value that does not belong there.
+    /// Not YAML, or a wrong key or value.
     #[error("{}{what}", line(*.at))]
     Yaml {
         /// Line.
         at: Option<u64>,
-        /// What the reader says.
+        /// The YAML reader's message.
         what: String,
     },
-    /// The plan cannot be put into words.
+    /// The YAML writer failed.
     #[error("the plan cannot be written as YAML: {what}")]
     Write {
-        /// What the writer says.
+        /// The YAML writer's message.
         what: String,
     },
-    /// The plan cannot be.
+    /// The plan has a fault.
     #[error("{}{fault}", line(*.at))]
     Fault {
-        /// Line, where it could be found.
+        /// Line, if it could be found.
         at: Option<u64>,
-        /// What is wrong.
+        /// The fault.
         fault: PlanFault,
     },
 }
 
-/// The line for the head of a message.
+/// The line number at the beginning of a message.
 fn line(at: Option<u64>) -> String {
     at.map_or(String::new(), |at| format!("line {at}: "))
 }
@@ -79,7 +79,7 @@ pub fn read(bytes: &[u8]) -> Result<Plan, PlanFileError> {
             max_documents: 1,
             max_nodes: 100_000,
             max_events: 300_000,
-            // A plan repeats nothing: no anchors, so nothing can grow by them.
+            // Plans have no anchors, so that no input can grow by them.
             max_anchors: 0,
             max_aliases: 0,
             max_merge_keys: 0,
@@ -111,7 +111,7 @@ pub fn read(bytes: &[u8]) -> Result<Plan, PlanFileError> {
     Ok(plan)
 }
 
-/// The reader's message without its own place in the text.
+/// The reader's message without the position that it appends.
 fn one_line(said: &str) -> String {
     let said = visible(&said.split_whitespace().collect::<Vec<_>>().join(" "));
     match said.rfind(" at line ") {
@@ -120,7 +120,7 @@ fn one_line(said: &str) -> String {
     }
 }
 
-/// The line that is about a name: where a server of that name begins, or where it first stands.
+/// The line of a name: where a server of that name begins, or where the name first occurs.
 fn find(text: &str, word: &str) -> Option<u64> {
     let unquote = |s: &str| s.trim().trim_matches(['"', '\'']).to_string();
     let begins = |l: &str| {
@@ -148,7 +148,7 @@ pub fn write(plan: &Plan) -> Result<String, PlanFileError> {
     Ok(head(plan) + &yaml)
 }
 
-/// What a reader should know before he changes something.
+/// The comments that a reader needs before changing something.
 fn head(plan: &Plan) -> String {
     let Ms(cycle) = plan.cycle_ms;
     format!(

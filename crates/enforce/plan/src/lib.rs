@@ -1,5 +1,5 @@
-//! Model to plan: reservation servers and latency bands for a chain. Values in, values out: no clock,
-//! no thread, no environment.
+//! Model to plan: reservation servers and latency bands for a chain. Values in, values out: no
+//! clock, no thread, no environment.
 mod assume;
 pub mod bands;
 mod chains;

@@ -1,8 +1,8 @@
-//! What is asked of a plan.
+//! The request for a plan: chains, strategy, CPUs and times.
 
 use crate::schema::{Hold, Overshoot};
 
-/// How the chain is to be run (thesis, sections 4.1 to 4.5).
+/// The strategy for running the chain (thesis, sections 4.1 to 4.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
     /// High SCHED_FIFO priority and no slots: the baseline.
@@ -11,17 +11,17 @@ pub enum Strategy {
     ServerPerCallback,
     /// One server for the whole chain (Definition 4.3.1).
     ServerPerChain,
-    /// Slots for the output that make the average least (Definition 4.3.4, Equation 4.1); one band is
-    /// single-band shaping (Definitions 4.3.2 and 4.3.3).
+    /// Slots for the output that minimise the average latency (Definition 4.3.4, Equation 4.1); one
+    /// band is single-band shaping (Definitions 4.3.2 and 4.3.3).
     Bands(
-        /// How many.
+        /// Number of bands.
         usize,
     ),
-    /// As many bands as bring something.
+    /// As many bands as lower the average noticeably.
     AutoBands,
     /// Slots for the output at random places, the last but as in [`Strategy::Bands`].
     RandomBands {
-        /// How many.
+        /// Number of bands.
         bands: usize,
         /// Equal seeds give equal plans.
         seed: u64,
@@ -33,7 +33,7 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// Its name on the command line and in the plan.
+    /// The strategy's name on the command line and in the plan.
     pub fn name(self) -> &'static str {
         match self {
             Strategy::Fifo => "fifo",
@@ -52,46 +52,47 @@ impl Strategy {
 pub struct ThrottleRequest {
     /// The topic.
     pub topic: String,
-    /// Node that publishes it; found in the model where none is named.
+    /// Node that publishes it. `None`: the one that does so in the model.
     pub node: Option<String>,
 }
 
-/// What is asked of a plan. `Request::default()` is shaping into one band with everything derived from
+/// A request for a plan. `Request::default()` shapes into one band and derives everything else from
 /// the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Chains by id, a prefix of it, or FROM..TO (what stands in the ids of the first and the last callback),
-    /// as long as it fits one only; none: the model's only chain.
+    /// Chains by id, by a prefix of the id, or as FROM..TO (parts of the ids of the first and the
+    /// last callback); each must match one chain only. Empty: the model's only chain.
     pub chains: Vec<String>,
-    /// How they are to be run.
+    /// The strategy for all of them.
     pub strategy: Strategy,
-    /// CPU of everything that has none of its own; none: the highest that the model saw.
+    /// CPU of everything without a CPU of its own. `None`: the highest that the model saw.
     pub cpu: Option<u16>,
     /// CPUs of callbacks, or of nodes.
     pub cpu_of: Vec<(String, u16)>,
-    /// CPU of the middleware's threads; none: one that no server has, if the model saw one.
+    /// CPU of the middleware's threads. `None`: one without servers, if the model saw one.
     pub middleware_cpu: Option<u16>,
-    /// How outputs are held.
+    /// The mechanism that holds outputs back.
     pub hold: Hold,
-    /// Time beyond the measured worst case; none: 1 % of it, at least 0.5 ms.
+    /// Buffer beyond the measured worst case. `None`: 1 % of it, at least 0.5 ms.
     pub epsilon_ns: Option<u64>,
-    /// Length of an output's slot; none: from the measured transport.
+    /// Length of an output's slot. `None`: from the measured transport.
     pub slot_ns: Option<u64>,
     /// Largest distance of neighbouring bands.
     pub liveliness_ns: Option<u64>,
-    /// What happens to an output that is late.
+    /// The policy for late outputs.
     pub overshoot: Overshoot,
     /// Inputs that are let through once per cycle.
     pub throttles: Vec<ThrottleRequest>,
-    /// Cycle, where inputs are throttled; none: the first callback's typical distance.
+    /// Cycle where inputs are throttled. `None`: the typical time between the first callback's
+    /// starts.
     pub cycle_ns: Option<u64>,
-    /// Callbacks or nodes that get what is left.
+    /// Callbacks or nodes that get the time that is left.
     pub background: Vec<String>,
     /// Real-time priority of the chain.
     pub priority: u8,
 }
 
-/// Priority of the chain where none is asked for.
+/// Priority of the chain if the request does not change it.
 pub const DEFAULT_PRIORITY: u8 = 80;
 
 impl Default for Request {
@@ -117,7 +118,7 @@ impl Default for Request {
 
 impl Request {
     /// The CPU that was asked for a callback, or else for its node.
-    pub(crate) fn cpu_said(&self, callback: &onbeat_model::schema::Callback) -> Option<u16> {
+    pub(crate) fn cpu_for(&self, callback: &onbeat_model::schema::Callback) -> Option<u16> {
         let said = |name: &str| {
             let mut latest = self.cpu_of.iter().rev();
             latest.find(|(n, _)| n == name).map(|&(_, cpu)| cpu)

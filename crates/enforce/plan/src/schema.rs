@@ -1,8 +1,8 @@
-//! The plan as a value: what `plan.yaml` holds.
+//! The plan as a value: the content of `plan.yaml`.
 //!
-//! A plan says which reservation servers there are (thesis, Definition 4.1.1), which callbacks'
-//! threads belong to which, how the chains' outputs are held back until their slots, and what
-//! comes of it. Times are whole nanoseconds here and milliseconds in the file.
+//! A plan lists the reservation servers (thesis, Definition 4.1.1) with the callbacks whose threads
+//! they run, the outputs that are held back until their slots, and the result in promises. Times
+//! are whole nanoseconds here and milliseconds in the file.
 
 pub use onbeat_time::{Overshoot, MAX_SLOTS};
 use serde::{Deserialize, Serialize};
@@ -11,13 +11,14 @@ use std::collections::BTreeMap;
 /// Value of [`Plan::schema`].
 pub const SCHEMA: &str = "onbeat-plan/1";
 
-/// Highest priority of a server: above are the middleware's threads, and above these the dispatcher.
+/// Highest priority of a server: above are the middleware's threads, and above these the
+/// dispatcher.
 pub const MAX_PRIORITY: u8 = 90;
 
 /// Most topics that are held back or throttled: as many as a shaper serves.
 pub const MAX_HELD: usize = 16;
 
-/// Suffix of the topic on which an output is held until its slot.
+/// Suffix of the topic on which an output is held back until its slot.
 pub const HELD_SUFFIX: &str = "/onbeat_held";
 
 /// A time or a length of time: nanoseconds in memory, milliseconds (with up to six decimals) in the
@@ -31,8 +32,8 @@ pub struct Ms(pub u64);
 pub struct Plan {
     /// Always [`SCHEMA`].
     pub schema: String,
-    /// How it was made: `fifo`, `server-per-callback`, `server-per-chain`, `bands`, `random-bands`,
-    /// `let-per-callback`, `let-per-chain`. For readers; what happens stands in the servers.
+    /// The strategy that made it: `fifo`, `server-per-callback`, `server-per-chain`, `bands`,
+    /// `random-bands`, `let-per-callback`, `let-per-chain`. For readers only: the servers decide.
     pub strategy: String,
     /// The shaped chains. All start with the same callback.
     pub chains: Vec<ChainRef>,
@@ -42,20 +43,21 @@ pub struct Plan {
     pub origin: String,
     /// The servers. Where slots on one CPU overlap, the higher priority runs.
     pub servers: Vec<Server>,
-    /// Outputs that are held back until a slot of a server.
+    /// Outputs that are held back until a slot of a server opens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<Output>,
     /// Inputs that are let through once per cycle, for chains that start with an event.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<Throttle>,
-    /// Where the middleware's own threads of the chains' processes run (thesis, section 4.3.1).
+    /// CPU and priority of the middleware's own threads in the chains' processes (thesis, section
+    /// 4.3.1).
     pub middleware: Middleware,
-    /// What happens to an output that is late for its last slot.
+    /// The policy for an output that misses its last slot.
     #[serde(default)]
     pub overshoot: Overshoot,
-    /// What the plan promises.
+    /// Latency, jitter and utilisation that result if the assumptions are met.
     pub promises: Promises,
-    /// What it assumes, in whole sentences.
+    /// The assumptions, in whole sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub assumes: Vec<String>,
 }
@@ -68,8 +70,8 @@ pub struct ChainRef {
     pub id: String,
     /// Callbacks from source to sink, as the model names them.
     pub callbacks: Vec<String>,
-    /// Topic whose publication by the last callback ends an execution; none where the sink publishes
-    /// nothing, and the end of the last callback counts.
+    /// Topic whose publication by the last callback ends an execution; none where the sink
+    /// publishes nothing, and the end of the last callback counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
 }
@@ -82,11 +84,11 @@ pub struct Server {
     pub name: String,
     /// The one CPU that its threads run on.
     pub cpu: u16,
-    /// Real-time priority of its threads, 1 to [`MAX_PRIORITY`]; 0: a normal thread (SCHED_OTHER), which
-    /// runs when no other server's threads do.
+    /// Real-time priority of its threads, 1 to [`MAX_PRIORITY`]; 0: a normal thread (SCHED_OTHER),
+    /// which runs when no other server's threads do.
     pub priority: u8,
     /// Slots within the cycle, ascending, not overlapping; an end may lie beyond the cycle and then
-    /// wraps around. None: its threads may run at any time (as under plain SCHED_FIFO).
+    /// wraps around. Without slots its threads may run at any time (as under plain SCHED_FIFO).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slots_ms: Vec<Slot>,
     /// Callbacks whose threads belong to it.
@@ -98,11 +100,12 @@ pub struct Server {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub struct Slot(pub Ms, pub Ms);
 
-/// How an output is held back.
+/// The mechanism that holds an output back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hold {
-    /// The callback publishes on another topic, from which a shaper publishes in the slot (Design 2).
+    /// The callback publishes on another topic, from which a shaper publishes in the slot (Design
+    /// 2).
     Republish,
     /// The middleware's publisher thread runs in the slot (Design 1).
     PublisherThread,
@@ -118,15 +121,15 @@ pub struct Output {
     pub callback: String,
     /// Its node's full name, for which the topic is remapped.
     pub node: String,
-    /// How it is held.
+    /// The mechanism that holds it back.
     pub hold: Hold,
     /// Topic that the callback publishes on instead (with [`Hold::Republish`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_topic: Option<String>,
     /// Server in whose slots it leaves.
     pub server: String,
-    /// No execution brings it earlier than this after its cycle's start: what comes earlier in a cycle is
-    /// a late output of the cycle before. Slots that begin earlier in the cycle are those of the next
+    /// No execution publishes it earlier than this after its cycle's start: an earlier item is a
+    /// late output of the cycle before. Slots that begin earlier in the cycle belong to the next
     /// cycle (logical execution time).
     #[serde(default)]
     pub earliest_ms: Ms,
@@ -146,7 +149,7 @@ pub struct Throttle {
     pub server: String,
 }
 
-/// Where the middleware's own threads run.
+/// CPU and priority of the middleware's own threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Middleware {
@@ -156,7 +159,7 @@ pub struct Middleware {
     pub priority: u8,
 }
 
-/// What comes of the plan if its assumptions hold.
+/// The result of the plan if its assumptions are met.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Promises {
@@ -169,7 +172,7 @@ pub struct Promises {
     /// Latency bands with the share of executions expected in each (0 to 1), in time order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bands: Vec<Band>,
-    /// Share of each CPU (by its number) that the servers' threads use at the worst.
+    /// Share of each CPU (by its number) that the servers' threads use in the worst case.
     pub utilisation: BTreeMap<u16, f64>,
 }
 
@@ -205,7 +208,7 @@ impl Serialize for Slot {
 impl<'de> Deserialize<'de> for Ms {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let ms = f64::deserialize(deserializer)?;
-        // Up to ten days: what is beyond is no time within a cycle, and loses nanoseconds.
+        // Up to ten days: longer times lie in no cycle, and a double loses their nanoseconds.
         if !(0.0..=8.64e8).contains(&ms) {
             return Err(serde::de::Error::custom(format!(
                 "{ms} is no time in milliseconds"

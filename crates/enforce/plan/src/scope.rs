@@ -1,4 +1,4 @@
-//! What of a model a plan is about: chains, their callbacks in order, CPUs, the cycle.
+//! The part of a model that a plan covers: chains, their callbacks in order, CPUs, the cycle.
 
 use crate::chains;
 use crate::error::PlanError;
@@ -9,8 +9,8 @@ use onbeat_model::schema::{Callback, CallbackType, Chain, EdgeFigures, Model};
 use onbeat_model::Dist;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How far the distance between starts may be from the period, as a share of it, for a chain's start to
-/// count as steady.
+/// How far the distance between starts may be from the period, as a share of it, for a chain's
+/// start to count as steady.
 const STEADY: f64 = 0.25;
 
 /// A callback of the chains.
@@ -18,14 +18,14 @@ const STEADY: f64 = 0.25;
 pub(crate) struct Part<'m> {
     pub(crate) callback: &'m Callback,
     pub(crate) cpu: u16,
-    /// Indices of the parts whose output it waits for.
+    /// Indices of the parts whose outputs it waits for.
     pub(crate) before: Vec<usize>,
-    /// From its input's publication to its start, and from its end to the synchroniser that it feeds:
-    /// the executor's work and the wait for other inputs. Longest and mean, ns.
+    /// From its input's publication to its start, and from its end to the synchroniser that it
+    /// feeds: the executor's work and the wait for other inputs. Longest and mean, ns.
     pub(crate) around_worst_ns: u64,
     pub(crate) around_mean_ns: f64,
-    /// What its chains' worst cases leave it, with the others at their best: what took it longer was not on
-    /// their way.
+    /// The time that its chains' worst cases leave for it if all others take their best case.
+    /// Longer executions were not part of these chains' executions.
     most_ns: u64,
 }
 
@@ -48,14 +48,15 @@ impl Part<'_> {
         self.callback.figures.exec_ns.min()
     }
 
-    /// What its server has to give it in a cycle: its longest time, and what its executor does before it.
+    /// The time that its server must give it in a cycle: its longest time, and its executor's work
+    /// before.
     pub(crate) fn demand_ns(&self) -> u64 {
         let demand = self.worst_ns().saturating_add(self.around_worst_ns);
         demand.min(self.most_ns)
     }
 }
 
-/// What is published on the way, or at the end.
+/// A publication along a chain, or at its end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Publication<'m> {
     pub(crate) topic: &'m str,
@@ -63,7 +64,7 @@ pub(crate) struct Publication<'m> {
     pub(crate) node: &'m str,
 }
 
-/// What of a model a plan is about.
+/// The part of a model that a plan covers.
 #[derive(Debug)]
 pub(crate) struct Scope<'m> {
     pub(crate) model: &'m Model,
@@ -80,7 +81,7 @@ pub(crate) struct Scope<'m> {
     pub(crate) inputs: Vec<Throttle>,
 }
 
-/// Longest and mean time on the edges around a callback that its thread's server has to bear.
+/// Longest and mean time on the edges around a callback that belong to its thread's server.
 fn around(model: &Model, callbacks: &BTreeMap<&str, &Callback>, id: &str) -> (u64, f64) {
     let feeds_sync = |to: &str| {
         callbacks
@@ -100,7 +101,8 @@ fn around(model: &Model, callbacks: &BTreeMap<&str, &Callback>, id: &str) -> (u6
     (before.0 + behind.0, before.1 + behind.1)
 }
 
-/// The longest that a callback can have taken, with its way, in any measured execution of its chains.
+/// The longest time that a callback and the edges around it can have taken in any measured
+/// execution of its chains.
 fn most(chains: &[&Chain], callbacks: &BTreeMap<&str, &Callback>, id: &str) -> u64 {
     let of = |chain: &&&Chain| chain.callbacks.iter().any(|c| c == id);
     let left = |chain: &&Chain| {
@@ -166,7 +168,7 @@ impl<'m> Scope<'m> {
                 callback,
                 cpu: cpus.of(callback),
                 before,
-                // What is longer than the chain was not on its way.
+                // A longer time than the chain's was not part of it.
                 around_worst_ns: around_worst_ns.min(latency.max()),
                 around_mean_ns: around_mean_ns.min(latency.mean()),
                 most_ns: most(&chains, &callbacks, id),
@@ -223,7 +225,7 @@ impl<'m> Scope<'m> {
         Ok(found.into_values().collect())
     }
 
-    /// Every binding is about something, and no node is torn apart.
+    /// Every binding names a callback or node of the plan, and no node is split between CPUs.
     fn check_cpus(&self, request: &Request) -> Result<(), PlanError> {
         let planned = || {
             let parts = self.parts.iter().map(|p| (p.callback, p.cpu));
@@ -254,8 +256,8 @@ impl<'m> Scope<'m> {
         Ok(())
     }
 
-    /// Callbacks outside the chains that these need in time: those that synchronisers wait for, and those of
-    /// the nodes that publish throttled inputs. Each once.
+    /// Callbacks outside the chains that these need in time: those that synchronisers wait for, and
+    /// those of the nodes that publish throttled inputs. Each once.
     pub(crate) fn feeders(&self) -> Vec<&'m Callback> {
         let mut found = sources::feeders(self.model, &self.chains);
         for callback in sources::publishers(self.model, &self.inputs) {
@@ -281,7 +283,7 @@ impl<'m> Scope<'m> {
         self.model.callbacks.iter().find(|c| c.id == id)
     }
 
-    /// What leaves a chain at its end.
+    /// The output at a chain's end.
     pub(crate) fn last_publication(&self, chain: &'m Chain) -> Result<Publication<'m>, PlanError> {
         let last = chain.callbacks.last().and_then(|id| self.callback(id));
         let (Some(topic), Some(c)) = (chains::output(chain), last) else {
@@ -302,7 +304,7 @@ impl<'m> Scope<'m> {
         })
     }
 
-    /// Everything that is published along a chain, with its end.
+    /// All publications along a chain, its end included.
     pub(crate) fn publications(&self, chain: &'m Chain) -> Result<Vec<Publication<'m>>, PlanError> {
         let mut found = Vec::new();
         for (pair, topic) in chain.callbacks.windows(2).zip(&chain.topics) {
@@ -330,21 +332,21 @@ impl<'m> Scope<'m> {
         Ok(found)
     }
 
-    /// How long a message takes to its taker's executor (99th percentile of the slowest edge), ns; none
-    /// where it was not measured.
+    /// Time from a message's publication until its subscriber's executor has it (99th percentile of
+    /// the slowest edge), ns. `None` if it was not measured.
     pub(crate) fn transport_ns(&self) -> Option<u64> {
         let figures = self.messages().map(|f| f.transport_ns.quantile(0.99));
         figures.max()
     }
 
-    /// How long it typically takes from a message's publication to its callback's start (the slowest edge's
-    /// median), ns; none where it was not measured.
+    /// Typical time from a message's publication to its callback's start (median of the slowest
+    /// edge), ns. `None` if it was not measured.
     pub(crate) fn handover_ns(&self) -> Option<u64> {
         let figures = self.messages().map(|f| f.latency_ns.quantile(0.5));
         figures.max()
     }
 
-    /// Figures of the edges of the chains over which messages go.
+    /// Figures of the chains' edges that carry messages.
     fn messages(&self) -> impl Iterator<Item = &'m EdgeFigures> {
         let pairs: BTreeSet<(&str, &str)> = self
             .chains
@@ -363,12 +365,12 @@ impl<'m> Scope<'m> {
     }
 }
 
-/// Whether a name means a callback: its id, or its node.
+/// Whether a name refers to a callback: by its id, or by its node.
 fn is(callback: &Callback, name: &str) -> bool {
     callback.id == name || callback.node == name
 }
 
-/// Where callbacks are bound to.
+/// The CPUs that callbacks are bound to.
 struct Cpus<'r> {
     default: u16,
     request: &'r Request,
@@ -376,7 +378,7 @@ struct Cpus<'r> {
 
 impl<'r> Cpus<'r> {
     fn new(model: &Model, request: &'r Request) -> Self {
-        // The first CPUs have most of the interrupts.
+        // The first CPUs handle most of the interrupts.
         let highest = seen(model).last().copied();
         Cpus {
             default: request.cpu.or(highest).unwrap_or(0),
@@ -384,9 +386,9 @@ impl<'r> Cpus<'r> {
         }
     }
 
-    /// What was said of the callback, else of its node, else of all.
+    /// The CPU requested for the callback, else for its node, else for all.
     fn of(&self, callback: &Callback) -> u16 {
-        self.request.cpu_said(callback).unwrap_or(self.default)
+        self.request.cpu_for(callback).unwrap_or(self.default)
     }
 }
 
@@ -396,7 +398,8 @@ pub(crate) fn seen(model: &Model) -> BTreeSet<u16> {
     threads.flat_map(|t| t.cpus.iter().copied()).collect()
 }
 
-/// The cycle: the first callback's period, or what the throttler makes of it.
+/// The cycle: the first callback's period, or with a throttler the time between inputs that it lets
+/// in.
 fn cycle(origin: &Callback, request: &Request) -> Result<u64, PlanError> {
     let no_period = || PlanError::NoPeriod {
         origin: origin.id.clone(),
@@ -405,7 +408,7 @@ fn cycle(origin: &Callback, request: &Request) -> Result<u64, PlanError> {
     let between = &origin.figures.interarrival_ns;
     if !request.throttles.is_empty() {
         let typical = || period.or((between.count() > 0).then(|| between.quantile(0.5)));
-        // What arrives "almost every 100 ms" is let through every 100 ms.
+        // Inputs that arrive "almost every 100 ms" are let in every 100 ms.
         let round = |ns: u64| {
             let to = if ns >= 20_000_000 { 1_000_000 } else { 100_000 };
             (ns.saturating_add(to / 2) / to * to).max(to)

@@ -1,4 +1,5 @@
-//! Where a chain's data comes from: the callbacks that feed it from elsewhere, and throttled inputs.
+//! Where a chain's data comes from: the callbacks that feed it from elsewhere, and throttled
+//! inputs.
 
 use crate::error::PlanError;
 use crate::request::Request;
@@ -11,8 +12,8 @@ use std::collections::BTreeSet;
 pub(crate) const INPUTS: &str = "throttle";
 
 /// Callbacks outside the chains whose outputs a synchroniser of a chain waits for, and all their
-/// predecessors, in the model's order; without synchronisers. The chain waits for them, so they must not
-/// wait for others.
+/// predecessors, in the model's order; without synchronisers. The chain waits for them, so they
+/// must not wait for others.
 pub(crate) fn feeders<'m>(model: &'m Model, chains: &[&Chain]) -> Vec<&'m Callback> {
     let ours: BTreeSet<&str> = chains
         .iter()
@@ -54,7 +55,8 @@ pub(crate) fn throttled(model: &Model, request: &Request) -> Result<Vec<Throttle
     request.throttles.iter().map(input).collect()
 }
 
-/// Callbacks of the nodes that publish throttled inputs, in the model's order; without synchronisers.
+/// Callbacks of the nodes that publish throttled inputs, in the model's order; without
+/// synchronisers.
 pub(crate) fn publishers<'m>(model: &'m Model, inputs: &[Throttle]) -> Vec<&'m Callback> {
     let publishes =
         |c: &&Callback| inputs.iter().any(|i| i.node == c.node) && c.kind != CallbackType::Sync;

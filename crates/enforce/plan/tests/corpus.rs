@@ -2,7 +2,8 @@
 #[path = "../../../../fuzz/checks_plan.rs"]
 mod checks;
 
-/// Whatever stands in a model, there is a plan that can be written and read, or one line that says why not.
+/// Whatever stands in a model, there is a plan that can be written and read, or one line that says
+/// why not.
 #[test]
 fn models() {
     let corpus = concat!(

@@ -473,8 +473,8 @@ fn an_event_is_let_through_once_per_cycle() {
     r.throttles[0].node = Some("/bag".into());
     let plan = made(&m, &r);
     assert_eq!(plan.cycle_ms, Ms(ms(100.0)), "almost every 100 ms");
-    // As Table 4.3, row 3: the input, the chain's worst case behind that, and the output. The executor's
-    // way to the first callback is the chain's.
+    // As Table 4.3, row 3: the input, the chain's worst case behind that, and the output. The
+    // executor's way to the first callback is the chain's.
     assert_eq!(slots(server(&plan, "throttle")), [(0.0, 0.8)]);
     assert_eq!(slots(server(&plan, "gamma")), [(0.0, 60.3)]);
     assert_eq!(slots(server(&plan, "delta")), [(60.3, 61.3)]);

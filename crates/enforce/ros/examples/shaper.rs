@@ -1,4 +1,5 @@
-//! The shaper alone, for tests that do without the rest of onbeat: `shaper FILE`, as `onbeat shaper`.
+//! The shaper alone, for tests that do without the rest of onbeat: `shaper FILE`, as `onbeat
+//! shaper`.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The word `shaper` may stand before, as it does with onbeat.

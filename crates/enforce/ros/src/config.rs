@@ -28,8 +28,8 @@ pub struct Config {
     /// A table that never changes, where there is no page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<Table>,
-    /// Descriptor of the pipe for reports (see [`crate::report`]), inherited. When nobody reads it any
-    /// more, the owner is dead.
+    /// Descriptor of the pipe for reports (see [`crate::report`]), inherited. When nobody reads it
+    /// any more, the owner is dead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report_fd: Option<i32>,
     /// The application's process: without it there is nothing to pass on, whoever else publishes on
@@ -58,8 +58,8 @@ pub struct Output {
     /// Items that can wait here; the middleware's own history holds more.
     #[serde(default = "default_capacity")]
     pub capacity: usize,
-    /// Bytes that each of them has from the beginning. A larger item makes its memory larger when it is
-    /// received.
+    /// Bytes that each of them has from the beginning. A larger item makes its memory larger when
+    /// it is received.
     #[serde(default = "default_item_bytes")]
     pub item_bytes: usize,
     /// History depth of the publisher, which the held topic's does not announce.

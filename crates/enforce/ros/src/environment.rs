@@ -1,5 +1,5 @@
-//! What a shaper needs to be in the same ROS 2 as a running application: its variables, its librcl, the
-//! folders of its libraries. Read from `/proc/PID`.
+//! What a shaper needs to be in the same ROS 2 as a running application: its variables, its librcl,
+//! the folders of its libraries. Read from `/proc/PID`.
 
 use std::ffi::{OsStr, OsString};
 use std::io;

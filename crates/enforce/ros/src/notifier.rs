@@ -17,7 +17,8 @@ impl Notifier {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Counts a notification and wakes all who wait. Real-time safe: one system call that does not wait.
+    /// Counts a notification and wakes all who wait. Real-time safe: one system call that does not
+    /// wait.
     pub fn notify(&self) {
         self.0.fetch_add(1, Ordering::Release);
         // SAFETY: the word is valid for the call.
@@ -31,9 +32,9 @@ impl Notifier {
         };
     }
 
-    /// Sleeps until the count differs from `count`, or until `until_ns` (CLOCK_MONOTONIC). May return
-    /// early. The time is absolute and uses the kernel's high-resolution timer, as clock_nanosleep
-    /// does.
+    /// Sleeps until the count differs from `count`, or until `until_ns` (CLOCK_MONOTONIC). May
+    /// return early. The time is absolute and uses the kernel's high-resolution timer, as
+    /// clock_nanosleep does.
     pub fn wait(&self, count: u32, until_ns: u64) {
         let until = libc::timespec {
             tv_sec: (until_ns / 1_000_000_000) as libc::time_t,

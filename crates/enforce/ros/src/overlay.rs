@@ -1,16 +1,16 @@
-//! Overlays of launch files: a Python launch file that includes another one, whatever its kind (XML, YAML,
-//! Python), with topics moved for everything that it starts.
+//! Overlays of launch files: a Python launch file that includes another one, whatever its kind
+//! (XML, YAML, Python), with topics moved for everything that it starts.
 //!
-//! `SetRemap` stands in a group around the inclusion, and its rule names the node. launch_ros puts such
-//! rules before those of the nodes' own, and rcl takes the first that matches. A node whose launch
-//! file itself moves another name to the topic is moved by that other name: give it as the topic
-//! (nothing here reads launch files).
+//! `SetRemap` stands in a group around the inclusion, and its rule names the node. launch_ros puts
+//! such rules before those of the nodes' own, and rcl takes the first that matches. A node whose
+//! launch file itself moves another name to the topic is moved by that other name: give it as the
+//! topic (nothing here reads launch files).
 
 use crate::remap::{Move, RemapError};
 use std::path::Path;
 
-/// The text of an overlay. Arguments of the launch file pass through; `overlay` must end in `.launch.py`
-/// for `ros2 launch` to know its kind.
+/// The text of an overlay. Arguments of the launch file pass through; `overlay` must end in
+/// `.launch.py` for `ros2 launch` to know its kind.
 pub fn overlay(launch_file: &Path, moves: &[Move]) -> Result<String, RemapError> {
     let mut remaps = String::new();
     for m in moves {

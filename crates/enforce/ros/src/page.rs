@@ -1,7 +1,8 @@
-//! The page that owner and shaper share: the table of slots, its phase, and whether the owner lives.
+//! The page that owner and shaper share: the table of slots, its phase, and whether the owner
+//! lives.
 //!
-//! The owner writes, the shaper maps it read-only. Words of 64 bits, each atomic; the table as a whole
-//! is guarded by a generation that is odd while it is written. See [`layout`] for the words.
+//! The owner writes, the shaper maps it read-only. Words of 64 bits, each atomic; the table as a
+//! whole is guarded by a generation that is odd while it is written. See [`layout`] for the words.
 
 use crate::schedule::SlotSchedule;
 use onbeat_time::{Slot, MAX_SLOTS};
@@ -22,8 +23,8 @@ pub mod layout {
     pub const WORD_MAGIC: usize = 0;
     /// Generation of the table: odd while it is being written.
     pub const WORD_GENERATION: usize = 1;
-    /// 0: shape; 1: pass everything on at once; 2: shape, but nothing is discarded or ends it for being
-    /// late: it begins only just.
+    /// 0: shape; 1: pass everything on at once; 2: shape, but nothing is discarded or ends it for
+    /// being late: it begins only just.
     pub const WORD_STATE: usize = 2;
     /// When the owner last said that it lives (CLOCK_MONOTONIC in ns); 0: it does not say.
     pub const WORD_HEARTBEAT: usize = 3;
@@ -56,7 +57,8 @@ unsafe impl Sync for Map {}
 impl Map {
     fn new(fd: RawFd, write: bool) -> io::Result<Map> {
         let protection = libc::PROT_READ | if write { libc::PROT_WRITE } else { 0 };
-        // SAFETY: a new mapping at an address of the kernel's choice; a wrong descriptor is an error.
+        // SAFETY: a new mapping at an address of the kernel's choice; a wrong descriptor is an
+        // error.
         let address = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -145,7 +147,8 @@ impl PageWriter {
         &self.fd
     }
 
-    /// Sets the whole table. What does not fit (outputs, slots) is left out: check with [`SlotSchedule::new`].
+    /// Sets the whole table. What does not fit (outputs, slots) is left out: check with
+    /// [`SlotSchedule::new`].
     pub fn set_table(&self, cycle_ns: u64, origin_ns: i64, outputs: &[OutputTable]) {
         let generation = self.map.load(WORD_GENERATION);
         let store = |index, value| self.map.word(index).store(value, Ordering::Release);
@@ -165,8 +168,8 @@ impl PageWriter {
         store(WORD_GENERATION, (generation | 1).wrapping_add(1));
     }
 
-    /// Moves the phase. Real-time safe. Takes effect when the shaper next reads the table, which is no later
-    /// than [`crate::shaper::POLL_NS`].
+    /// Moves the phase. Real-time safe. Takes effect when the shaper next reads the table, which is
+    /// no later than [`crate::shaper::POLL_NS`].
     pub fn set_origin(&self, origin_ns: i64) {
         self.map
             .word(WORD_ORIGIN)
@@ -180,7 +183,8 @@ impl PageWriter {
             .store(on.into(), Ordering::Release);
     }
 
-    /// Shapes, and (`on`) lets what is late leave in a later slot, whatever the policy. Real-time safe.
+    /// Shapes, and (`on`) lets what is late leave in a later slot, whatever the policy. Real-time
+    /// safe.
     pub fn set_settling(&self, on: bool) {
         let state = if on { SETTLING } else { 0 };
         self.map.word(WORD_STATE).store(state, Ordering::Release);

@@ -11,8 +11,8 @@ fn signals() -> libc::sigset_t {
     }
 }
 
-/// Blocks SIGTERM and SIGINT, for which [`wait_for_signal`] waits. A write to a pipe that nobody reads
-/// becomes an error instead of a signal.
+/// Blocks SIGTERM and SIGINT, for which [`wait_for_signal`] waits. A write to a pipe that nobody
+/// reads becomes an error instead of a signal.
 pub fn block_signals() {
     // SAFETY: valid arguments.
     unsafe {
@@ -32,8 +32,8 @@ pub fn wait_for_signal(at_most_ns: u64) -> Option<i32> {
     (signal > 0).then_some(signal)
 }
 
-/// Keeps the memory that the process uses from being paged out. If that is refused, paging may delay
-/// items, which is no reason to end.
+/// Keeps the memory that the process uses from being paged out. If that is refused, paging may
+/// delay items, which is no reason to end.
 pub fn lock_memory() {
     // SAFETY: only changes how the kernel keeps memory.
     unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) };

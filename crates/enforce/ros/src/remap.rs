@@ -1,10 +1,10 @@
 //! Command lines with a topic moved away: `--ros-args -r NODE:TOPIC:=HELD` at the right place.
 //!
-//! Rules as rcl reads them: the part before the first colon is a node's *name* (not its full name, so
-//! nodes of one name in several namespaces all match; the topic's full name tells them apart). A
-//! rule's left side is compared with the name that the code uses, made absolute; the first rule that
-//! matches is taken, and no second one is applied to its result. So ours come first, and where the
-//! command line already moves another name to the topic, that name is moved to the held one.
+//! Rules as rcl reads them: the part before the first colon is a node's *name* (not its full name,
+//! so nodes of one name in several namespaces all match; the topic's full name tells them apart). A
+//! rule's left side is compared with the name that the code uses, made absolute; the first rule
+//! that matches is taken, and no second one is applied to its result. So ours come first, and where
+//! the command line already moves another name to the topic, that name is moved to the held one.
 
 use thiserror::Error;
 

@@ -1,10 +1,10 @@
-//! In which slot an item leaves: the condition *data AND slot*, as a pure function of a schedule and
-//! two times.
+//! In which slot an item leaves: the condition *data AND slot*, as a pure function of a schedule
+//! and two times.
 //!
 //! Execution `k` of a chain is released at `origin + k * cycle`. Its output may leave in the slots
 //! `[origin + k * cycle + start, origin + k * cycle + end)` (thesis, Definitions 4.3.3 and 4.3.4).
-//! A slot may lie behind the end of the cycle: `[cycle, cycle + d)` is logical execution time for the
-//! whole chain (section 4.5.3). All times are CLOCK_MONOTONIC in ns.
+//! A slot may lie behind the end of the cycle: `[cycle, cycle + d)` is logical execution time for
+//! the whole chain (section 4.5.3). All times are CLOCK_MONOTONIC in ns.
 
 use onbeat_time::{Cycle, Opening, Slot, MAX_CYCLE_NS, MAX_SLOTS};
 use thiserror::Error;
@@ -46,9 +46,9 @@ pub struct Due {
 }
 
 impl SlotSchedule {
-    /// A schedule. `earliest_ns` is the chain's best case: an item that arrives sooner after a release
-    /// belongs to the execution before. (Definition 4.3.4 has the first slot start after the best
-    /// case.) With 0 an item belongs to the last release.
+    /// A schedule. `earliest_ns` is the chain's best case: an item that arrives sooner after a
+    /// release belongs to the execution before. (Definition 4.3.4 has the first slot start after
+    /// the best case.) With 0 an item belongs to the last release.
     pub fn new(
         cycle_ns: u64,
         origin_ns: i64,
@@ -80,14 +80,15 @@ impl SlotSchedule {
         self.cycle.period_ns()
     }
 
-    /// The last execution that can have published an item which arrived at this time. Real-time safe.
+    /// The last execution that can have published an item which arrived at this time. Real-time
+    /// safe.
     pub fn cycle_of(&self, arrival_ns: i64) -> i64 {
         let latest_release = i128::from(arrival_ns) - i128::from(self.earliest_ns);
         self.cycle.index(latest_release)
     }
 
-    /// The slot of execution `from` or a later one that is open now or opens next. Real-time safe: at
-    /// most [`MAX_SLOTS`] steps.
+    /// The slot of execution `from` or a later one that is open now or opens next. Real-time safe:
+    /// at most [`MAX_SLOTS`] steps.
     pub fn opening(&self, now_ns: i64, from: i64) -> Opening {
         let opening = self
             .cycle
@@ -106,8 +107,8 @@ impl SlotSchedule {
         self.cycle.since_start_ns(cycle, at_ns)
     }
 
-    /// The slot for an item of this execution that arrived at `arrival_ns` and has not left by now: never
-    /// a slot of an execution before its own. Real-time safe.
+    /// The slot for an item of this execution that arrived at `arrival_ns` and has not left by now:
+    /// never a slot of an execution before its own. Real-time safe.
     pub fn due(&self, cycle: i64, arrival_ns: i64, now_ns: i64) -> Due {
         let opening = self.opening(now_ns.max(arrival_ns), cycle);
         Due {
@@ -117,9 +118,9 @@ impl SlotSchedule {
         }
     }
 
-    /// The slot in which the throttler lets its newest item through: at most one per cycle, so a slot
-    /// after that of `last`. A new origin may have renumbered the cycles; it cannot lock the input
-    /// out, since no wait is longer than two cycles. Real-time safe.
+    /// The slot in which the throttler lets its newest item through: at most one per cycle, so a
+    /// slot after that of `last`. A new origin may have renumbered the cycles; it cannot lock the
+    /// input out, since no wait is longer than two cycles. Real-time safe.
     pub fn throttled(&self, now_ns: i64, last: Option<i64>) -> Opening {
         let any = self.opening(now_ns, i64::MIN / 2);
         match last {
@@ -176,8 +177,8 @@ mod tests {
     }
 
     proptest! {
-        /// The item leaves at the first instant at which there is both: it, and a slot of its own or
-        /// a later execution.
+        /// The item leaves at the first instant at which there is both: it, and a slot of its own
+        /// or a later execution.
         #[test]
         fn data_and_slot((cycle, slots) in slots(), origin in -50i64..50, earliest in 0u64..12,
                          arrival in 0i64..100, waited in 0i64..60) {
@@ -192,8 +193,8 @@ mod tests {
             let (t, k) = walk(cycle as i64, origin, &slots, own, now);
             prop_assert_eq!(due.opening.start_ns.max(now), t);
             prop_assert!(t < due.opening.end_ns);
-            // Where slots of two executions are open at once, either gives the time; the first to open
-            // is named.
+            // Where slots of two executions are open at once, either gives the time; the first to
+            // open is named.
             let same_start = walk_start(cycle as i64, origin, &slots, k, due.opening.cycle, t);
             prop_assert!(same_start, "{:?} instead of execution {}", due, k);
             prop_assert_eq!(due.late, due.opening.cycle > own);
@@ -232,8 +233,8 @@ mod tests {
 
     #[test]
     fn logical_execution_time() {
-        // Slot [100, 101) of a 100 ns cycle: what was released at 0 leaves when the next is released,
-        // and what arrives while that slot is open belongs to the next.
+        // Slot [100, 101) of a 100 ns cycle: what was released at 0 leaves when the next is
+        // released, and what arrives while that slot is open belongs to the next.
         let slot = [Slot {
             start_ns: 100,
             end_ns: 101,

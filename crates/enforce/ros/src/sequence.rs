@@ -1,8 +1,9 @@
 //! Which execution of the chain an item belongs to, from when it came and what came before. Pure.
 //!
-//! An item that comes later in a cycle than the chain's best case may be this cycle's, early or on time,
-//! or that of an execution before which took more than a cycle. Where one item came per cycle so far and
-//! the cycle before brought none, an item that comes no later than most is the one that is missing.
+//! An item that comes later in a cycle than the chain's best case may be this cycle's, early or on
+//! time, or that of an execution before which took more than a cycle. Where one item came per cycle
+//! so far and the cycle before brought none, an item that comes no later than most is the one that
+//! is missing.
 
 /// So many items in a row, one per cycle, say that it is one per cycle.
 const STEADY: u32 = 8;

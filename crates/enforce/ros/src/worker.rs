@@ -16,8 +16,8 @@ use std::sync::Arc;
 /// How long the sender waits for reliable readers at the end.
 const SETTLE_NS: i64 = 500_000_000;
 
-/// How long before a slot the sender wakes up. It spins until the slot's first instant, since a wake-up
-/// takes 10 to 100 us, and never the same time.
+/// How long before a slot the sender wakes up. It spins until the slot's first instant, since a
+/// wake-up takes 10 to 100 us, and never the same time.
 const AWAKE_NS: i64 = 100_000;
 
 /// The thread that takes items as they come.

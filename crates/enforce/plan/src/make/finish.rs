@@ -1,4 +1,5 @@
-//! What all plans have, whatever the strategy: throttler, background, feeders, utilisation, assumptions.
+//! What all plans have, whatever the strategy: throttler, background, feeders, utilisation,
+//! assumptions.
 
 use super::{millionths, slot, Layout, Maker, OUTPUTS};
 use crate::assume;
@@ -89,8 +90,8 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// Before this time in a cycle no execution publishes this output: half of the best case of what leads
-    /// to it within one cycle, which is a good margin.
+    /// Before this time in a cycle no execution publishes this output: half of the best case of
+    /// what leads to it within one cycle, which is a good margin.
     fn earliest_ns(&self, publication: &Publication<'_>) -> u64 {
         let is_last = |c: &&Chain| {
             c.callbacks
@@ -115,8 +116,8 @@ impl<'m> Maker<'_, 'm> {
         from + (best / 2).max(1)
     }
 
-    /// Refuses nodes that subscribe to a topic of theirs that is remapped: the remapping applies to all of
-    /// a node, so that it would hear itself before the slot.
+    /// Refuses nodes that subscribe to a topic of theirs that is remapped: the remapping applies to
+    /// all of a node, so that it would hear itself before the slot.
     fn hears_itself(&self, plan: &Plan) -> Result<(), PlanError> {
         let inputs = plan.inputs.iter().map(|i| (&i.node, &i.topic));
         let outputs = plan.outputs.iter().filter(|o| o.held_topic.is_some());
@@ -134,10 +135,10 @@ impl<'m> Maker<'_, 'm> {
         Ok(())
     }
 
-    /// The servers of the callbacks that feed the chain from elsewhere: they may run at any time, at a
-    /// priority below the chain's, and on the middleware's CPU unless the request names another (thesis,
-    /// section 4.5.1: the other lidar's filter). Feeders in nodes of the chain join these nodes' servers,
-    /// since they run on the same threads.
+    /// The servers of the callbacks that feed the chain from elsewhere: they may run at any time,
+    /// at a priority below the chain's, and on the middleware's CPU unless the request names
+    /// another (thesis, section 4.5.1: the other lidar's filter). Feeders in nodes of the chain
+    /// join these nodes' servers, since they run on the same threads.
     fn feed(&self, servers: &mut [Server], middleware_cpu: u16) -> Vec<Server> {
         let mut of_cpu: BTreeMap<u16, Vec<String>> = BTreeMap::new();
         for callback in self.scope.feeders() {
@@ -150,7 +151,7 @@ impl<'m> Maker<'_, 'm> {
             let callbacks = match own {
                 Some(own) => &mut servers[own].callbacks,
                 None => {
-                    let cpu = self.request.cpu_said(callback);
+                    let cpu = self.request.cpu_for(callback);
                     of_cpu.entry(cpu.unwrap_or(middleware_cpu)).or_default()
                 }
             };
@@ -178,8 +179,9 @@ impl<'m> Maker<'_, 'm> {
         parts.any(|p| p.callback.node == node && server.callbacks.contains(&p.callback.id))
     }
 
-    /// The share of each CPU that is used in the worst case: every callback's measured worst case once per
-    /// cycle, the slots of throttler and outputs, and everything else that has a server as it was measured.
+    /// The share of each CPU that is used in the worst case: every callback's measured worst case
+    /// once per cycle, the slots of throttler and outputs, and everything else that has a server as
+    /// it was measured.
     fn utilisation(
         &self,
         servers: &[Server],
@@ -251,7 +253,8 @@ impl<'m> Maker<'_, 'm> {
     }
 }
 
-/// The error for a CPU that would be used for more than all of its time; names the three largest uses.
+/// The error for a CPU that would be used for more than all of its time; names the three largest
+/// uses.
 fn overload(cpu: u16, share: f64, mut uses: Vec<(f64, &str)>) -> PlanError {
     uses.sort_by(|a, b| b.0.total_cmp(&a.0));
     let part = |(share, id): &(f64, &str)| format!("{:.1} % {}", share * 100.0, name(id));

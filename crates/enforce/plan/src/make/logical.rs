@@ -50,8 +50,9 @@ impl<'m> Maker<'_, 'm> {
         Ok(self.let_layout(held, length, &vec![1; self.scope.chains.len()]))
     }
 
-    /// One output slot at the start of the cycle. The output of each chain leaves in it as many cycles after
-    /// its input as `cycles` has for that chain. The chains may run in the whole cycle.
+    /// One output slot at the start of the cycle. The output of each chain leaves in it as many
+    /// cycles after its input as `cycles` has for that chain. The chains may run in the whole
+    /// cycle.
     fn let_layout(&self, held: Vec<Publication<'m>>, length: u64, cycles: &[u64]) -> Layout<'m> {
         let (start, end) = (self.input_delay_ns, self.input_delay_ns + length);
         // The chain has the whole cycle, so that its first callback starts when it is released; the

@@ -1,7 +1,7 @@
 //! A model and a request become a plan.
 //!
-//! Each strategy lays out servers and promises (`servers`, `bands`, `logical`); `finish` adds what all
-//! plans have.
+//! Each strategy lays out servers and promises (`servers`, `bands`, `logical`); `finish` adds what
+//! all plans have.
 
 mod bands;
 mod finish;
@@ -44,10 +44,11 @@ const OUTPUTS: &str = "delta";
 /// # Errors
 /// If the model has no such chain, or the chain fits no plan of this strategy: see [`PlanError`].
 ///
-/// Thesis: Definitions 4.1.1 and 4.3.1 to 4.3.4, section 4.4.1; sections 4.5.3 (LET) and 4.5.4 (several
-/// sinks and CPUs). Two things differ from it. The output server (R_delta) has a priority one above the
-/// latency server's (R_gamma): their slots may overlap, and equal priorities would leave the order open.
-/// And several sinks share one output server, whose slots are placed for all their executions together.
+/// Thesis: Definitions 4.1.1 and 4.3.1 to 4.3.4, section 4.4.1; sections 4.5.3 (LET) and 4.5.4
+/// (several sinks and CPUs). Two things differ from it. The output server (R_delta) has a priority
+/// one above the latency server's (R_gamma): their slots may overlap, and equal priorities would
+/// leave the order open. And several sinks share one output server, whose slots are placed for all
+/// their executions together.
 pub fn plan(model: &Model, request: &Request) -> Result<Plan, PlanError> {
     // The output server has one above it.
     let max = MAX_PRIORITY - 1;
@@ -136,8 +137,8 @@ impl<'a, 'm> Maker<'a, 'm> {
         }
     }
 
-    /// How long it takes to let `inputs` inputs in: each as long as most of the chain's messages took to reach
-    /// their executor.
+    /// How long it takes to let `inputs` inputs in: each as long as most of the chain's messages
+    /// took to reach their executor.
     fn let_in_ns(scope: &Scope<'_>, inputs: usize) -> u64 {
         let all = match scope.transport_ns() {
             _ if inputs == 0 => 0,

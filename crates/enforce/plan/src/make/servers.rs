@@ -1,5 +1,5 @@
-//! Strategies that only reserve CPU time: plain priorities, a server per callback, a server per chain.
-//! And the servers that the other strategies build on.
+//! Strategies that only reserve CPU time: plain priorities, a server per callback, a server per
+//! chain. And the servers that the other strategies build on.
 
 use super::{slot, Layout, Maker, OUTPUTS};
 use crate::error::PlanError;
@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 type Span = (u64, u64);
 
 impl<'m> Maker<'_, 'm> {
-    /// The latency servers (R_gamma): the chain's callbacks, one server per CPU, all with the same slots.
+    /// The latency servers (R_gamma): the chain's callbacks, one server per CPU, all with the same
+    /// slots.
     pub(super) fn latency_servers(&self, slots: Vec<Slot>) -> Vec<Server> {
         let mut of: BTreeMap<u16, Vec<String>> = BTreeMap::new();
         for part in &self.scope.parts {
@@ -85,8 +86,8 @@ impl<'m> Maker<'_, 'm> {
         })
     }
 
-    /// A span for every callback, and the callbacks in the order of their starts. A span begins when
-    /// those of all predecessors have ended and its CPU is free.
+    /// A span for every callback, and the callbacks in the order of their starts. A span begins
+    /// when those of all predecessors have ended and its CPU is free.
     fn callback_spans(&self) -> Result<(Vec<Span>, Vec<usize>), PlanError> {
         let scope = self.scope;
         let mut spans: Vec<Option<Span>> = vec![None; scope.parts.len()];

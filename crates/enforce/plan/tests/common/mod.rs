@@ -117,8 +117,8 @@ fn serde_json_null() -> serde_json::Value {
     serde_json::Value::Null
 }
 
-/// The thesis's synthetic chain (section 4.1.2): five callbacks of 5 to 15 ms, every 100 ms. Latencies
-/// in three groups.
+/// The thesis's synthetic chain (section 4.1.2): five callbacks of 5 to 15 ms, every 100 ms.
+/// Latencies in three groups.
 pub fn synthetic() -> Model {
     let ids: Vec<String> = (1..=5)
         .map(|i| match i {

@@ -1,5 +1,5 @@
-//! The part of rcl's binary interface that is used: structures as in the headers of Humble to Kilted,
-//! and functions by name.
+//! The part of rcl's binary interface that is used: structures as in the headers of Humble to
+//! Kilted, and functions by name.
 //!
 //! Structures that grow from release to release (options) are never built here: rcl returns its
 //! defaults into more memory than any release needs, and only their beginning, which is the same in
@@ -35,8 +35,8 @@ impl Handle {
 #[repr(C, align(16))]
 pub struct Options(pub [u8; 1024]);
 
-/// Offset of `enable_rosout` in `rcl_node_options_t`: behind the allocator, `use_global_arguments` and
-/// the arguments' pointer.
+/// Offset of `enable_rosout` in `rcl_node_options_t`: behind the allocator, `use_global_arguments`
+/// and the arguments' pointer.
 pub const NODE_OPTIONS_ROSOUT: usize = 56;
 
 /// `rcl_wait_set_t`.
@@ -46,7 +46,8 @@ pub struct WaitSet {
     pub subscriptions: *mut *const Handle,
     /// How many.
     pub subscriptions_len: usize,
-    /// Guard conditions, timers, clients, services, events (pointer and length each), and rcl's own.
+    /// Guard conditions, timers, clients, services, events (pointer and length each), and rcl's
+    /// own.
     pub rest: [*mut c_void; 11],
     /// Spare.
     pub spare: [*mut c_void; 4],
@@ -129,7 +130,8 @@ pub struct EndpointLayout {
 }
 
 impl EndpointLayout {
-    /// Since Iron there is a type hash (33 bytes) behind the names; the gid had 24 bytes before Jazzy.
+    /// Since Iron there is a type hash (33 bytes) behind the names; the gid had 24 bytes before
+    /// Jazzy.
     pub fn of(type_hash: bool, gid_bytes: usize) -> EndpointLayout {
         let names = 3 * std::mem::size_of::<*const c_char>();
         let kind = (names + if type_hash { 33 } else { 0 }).next_multiple_of(4);
@@ -158,8 +160,8 @@ macro_rules! functions {
             /// Looks all of them up; the first that is missing is the error.
             ///
             /// # Safety
-            /// The library must be librcl of a release that these declarations are for, and must stay
-            /// loaded.
+            /// The library must be librcl of a release that these declarations are for, and must
+            /// stay loaded.
             pub unsafe fn load(
                 library: &libloading::os::unix::Library,
             ) -> Result<Functions, &'static str> {

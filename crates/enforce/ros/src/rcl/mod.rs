@@ -415,7 +415,8 @@ impl Node {
         })
     }
 
-    /// Memory for an item, touched, so that it is there. The middleware makes it larger when it has to.
+    /// Memory for an item, touched, so that it is there. The middleware makes it larger when it has
+    /// to.
     pub fn item(&self, bytes: usize) -> Result<Item, RclError> {
         let f = &self.rcl.f;
         // SAFETY: as rcl initialises an array; then the bytes are its own.
@@ -496,7 +497,8 @@ pub struct Publisher {
 unsafe impl Send for Publisher {}
 
 impl Publisher {
-    /// Publishes an item as it is. Nothing is allocated here; the middleware may. `Err` is rcl's code.
+    /// Publishes an item as it is. Nothing is allocated here; the middleware may. `Err` is rcl's
+    /// code.
     pub fn publish(&self, item: &Item) -> Result<(), i32> {
         // SAFETY: handle and bytes are initialised.
         match unsafe { (self.node.rcl.f.publish)(&*self.handle, &item.bytes, ptr::null_mut()) } {

@@ -1,10 +1,12 @@
-//! The shaper process: takes items from held topics and publishes each when there is *data AND slot*.
+//! The shaper process: takes items from held topics and publishes each when there is *data AND
+//! slot*.
 //!
-//! Each output has two threads. The receiver waits for the middleware and takes items as they come (any
-//! priority). The sender sleeps until a slot begins, or within a slot until there is data, and
-//! publishes (the server's CPU and priority). Items move between them through two rings without locks,
-//! one for filled items and one for empty ones: nothing is allocated on the way, and only the middleware
-//! copies an item's bytes. The main thread finds publishers of held topics and watches the owner.
+//! Each output has two threads. The receiver waits for the middleware and takes items as they come
+//! (any priority). The sender sleeps until a slot begins, or within a slot until there is data, and
+//! publishes (the server's CPU and priority). Items move between them through two rings without
+//! locks, one for filled items and one for empty ones: nothing is allocated on the way, and only
+//! the middleware copies an item's bytes. The main thread finds publishers of held topics and
+//! watches the owner.
 
 mod error;
 mod offers;
@@ -46,8 +48,9 @@ pub enum Ended {
     Orphaned,
 }
 
-/// Shapes until it is asked to end (SIGTERM; SIGINT too if nobody owns it), or nobody needs it any more.
-/// A process of its own calls this first of all: it blocks these signals, locks memory, starts ROS 2.
+/// Shapes until it is asked to end (SIGTERM; SIGINT too if nobody owns it), or nobody needs it any
+/// more. A process of its own calls this first of all: it blocks these signals, locks memory,
+/// starts ROS 2.
 pub fn run(config: &Config) -> Result<Ended, ShaperError> {
     if config.outputs.is_empty() || config.outputs.len() > MAX_OUTPUTS {
         return Err(ShaperError::Outputs(config.outputs.len()));
@@ -159,8 +162,8 @@ impl Shaper<'_> {
         Ok(())
     }
 
-    /// Whether items pass at once: nobody owns this shaper any more, its owner asked for it, or shaping was
-    /// stopped. Tells the senders when the owner's part of it changes.
+    /// Whether items pass at once: nobody owns this shaper any more, its owner asked for it, or
+    /// shaping was stopped. Tells the senders when the owner's part of it changes.
     fn passes(&self, now_ns: u64) -> bool {
         let orphan = self.shared.reporter.owner_is_gone()
             || match &self.shared.slots {
@@ -184,8 +187,8 @@ impl Shaper<'_> {
     }
 }
 
-/// When a process was started, in the kernel's ticks: distinguishes it from a later one with its id. `None`
-/// if it has ended.
+/// When a process was started, in the kernel's ticks: distinguishes it from a later one with its
+/// id. `None` if it has ended.
 fn started_at(pid: u32) -> Option<u64> {
     let stat = Stat::of(pid).filter(|stat| !stat.has_ended())?;
     Some(stat.start_ticks)

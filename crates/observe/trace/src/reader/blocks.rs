@@ -1,6 +1,7 @@
 //! Finds the blocks of one file, whatever happened to its bytes.
 //!
-//! A block is found where the one before it ends; after damage, by a search for the next good header.
+//! A block is found where the one before it ends; after damage, by a search for the next good
+//! header.
 use super::log::{Log, Sequence};
 use crate::block::{BlockError, BlockHeader, Decoder, HEADER_LEN, MAGIC};
 use crate::event::Event;

@@ -174,8 +174,8 @@ impl Reader {
         self.stats.damaged_blocks
     }
 
-    /// Whether the recording's beginning is there. A flight recorder deletes old segments, and keeps only
-    /// the events of them that describe the system.
+    /// Whether the recording's beginning is there. A flight recorder deletes old segments, and
+    /// keeps only the events of them that describe the system.
     pub fn has_beginning(&self) -> bool {
         self.from_start
     }

@@ -1,25 +1,64 @@
 //! The assumptions of a plan, in whole sentences for its reader.
 
-use crate::make::Maker;
+use crate::request::Request;
 use crate::schema::{Hold, Ms, Plan};
+use crate::scope::Scope;
 use onbeat_model::schema::JunctionKind;
 use onbeat_model::text::visible;
 use std::collections::BTreeSet;
 
-/// The sentences; `output_ns` is the length of an output's slot, 0 where none is held.
-pub(crate) fn sentences(maker: &Maker<'_, '_>, plan: &Plan, output_ns: u64) -> Vec<String> {
-    let (scope, request) = (maker.scope, maker.request);
-    let mut said = Vec::new();
+/// Times of a plan that its assumptions are about, ns.
+pub(crate) struct Times {
+    /// Length of an output's slot; 0 where no output is held back.
+    pub(crate) output_ns: u64,
+    /// How long inputs are let in at the start of each cycle.
+    pub(crate) let_in_ns: u64,
+    /// From an input's publication to the first callback's start.
+    pub(crate) input_delay_ns: u64,
+}
+
+/// The sentences.
+pub(crate) fn sentences(
+    scope: &Scope<'_>,
+    request: &Request,
+    plan: &Plan,
+    times: &Times,
+) -> Vec<String> {
+    let mut said = measured(scope);
+    said.extend(joined(scope));
+    if times.output_ns > 0 {
+        said.extend(held_back(scope, request, times.output_ns));
+    }
+    if !plan.inputs.is_empty() {
+        said.push(format!(
+            "Inputs come at least once per cycle and are let in within {} of its start, and the first callback \
+             starts within {}; latency counts from when its input is let in.",
+            Ms(times.let_in_ns),
+            Ms(times.input_delay_ns)
+        ));
+    }
+    if plan.servers.iter().any(|s| s.cpu == plan.middleware.cpu) {
+        said.push(format!(
+            "The middleware's threads share CPU {} with servers, since the model shows no other, and run only \
+             briefly: another CPU can be named with --middleware-cpu.",
+            plan.middleware.cpu
+        ));
+    }
+    said
+}
+
+/// Assumptions about the measured executions.
+fn measured(scope: &Scope<'_>) -> Vec<String> {
     let executions = scope.latency.count();
     let modes: BTreeSet<String> = scope.model.runs.iter().map(|r| visible(&r.mode)).collect();
     let modes = modes.into_iter().collect::<Vec<_>>().join(", ");
-    said.push(format!(
+    let mut said = vec![format!(
         "No execution takes longer than the {} that were measured as the worst of {executions} executions in \
          {} of mode {}, under the load of that time.",
         Ms(scope.latency.max()),
         count(scope.model.runs.len(), "run"),
         if modes.is_empty() { "default" } else { &modes },
-    ));
+    )];
     let lost: u64 = scope.chains.iter().map(|c| c.figures.lost).sum();
     if lost > 0 {
         said.push(format!(
@@ -38,11 +77,17 @@ pub(crate) fn sentences(maker: &Maker<'_, '_>, plan: &Plan, output_ns: u64) -> V
     if scope.chains.iter().any(|c| c.assumed) {
         said.push("A link that was given with --link, not seen, is part of the chain.".into());
     }
+    said
+}
+
+/// Assumptions about callbacks outside the chains that feed its synchronisers.
+fn joined(scope: &Scope<'_>) -> Vec<String> {
     let ours: BTreeSet<&str> = scope
         .chains
         .iter()
         .flat_map(|c| c.callbacks.iter().map(String::as_str))
         .collect();
+    let mut said = Vec::new();
     for junction in &scope.model.junctions {
         let joins = |id: &String| !ours.contains(id.as_str());
         let others: Vec<String> = junction
@@ -61,49 +106,35 @@ pub(crate) fn sentences(maker: &Maker<'_, '_>, plan: &Plan, output_ns: u64) -> V
             ));
         }
     }
-    if output_ns > 0 {
-        let whence = match (request.slot_ns, scope.transport_ns()) {
-            (Some(_), _) => "as was asked for".to_string(),
-            (None, None) => "no transport was measured".into(),
-            (None, Some(measured)) => format!(
-                "99 % of the messages between the chain's callbacks reached their executor within {}, and slots \
-                 are kept between 0.5 and 2 ms per output",
-                Ms(measured.saturating_add(5_000) / 10_000 * 10_000)
-            ),
-        };
-        said.push(format!(
-            "A slot of {} is long enough to publish ({whence}).",
-            Ms(output_ns)
-        ));
-        match request.hold {
-            Hold::Republish => said.push(
-                "The nodes that publish the outputs are started with these topics remapped, so that nobody but \
-                 the shaper publishes on their own names."
-                    .into(),
-            ),
-            Hold::PublisherThread => said.push(
-                "The middleware publishes asynchronously, from a thread of its own that can be told from its \
-                 others."
-                    .into(),
-            ),
-        }
-    }
-    if !plan.inputs.is_empty() {
-        said.push(format!(
-            "Inputs come at least once per cycle and are let in within {} of its start, and the first callback \
-             starts within {}; latency counts from when its input is let in.",
-            Ms(maker.let_in_ns),
-            Ms(maker.input_delay_ns)
-        ));
-    }
-    if plan.servers.iter().any(|s| s.cpu == plan.middleware.cpu) {
-        said.push(format!(
-            "The middleware's threads share CPU {} with servers, since the model shows no other, and run only \
-             briefly: another CPU can be named with --middleware-cpu.",
-            plan.middleware.cpu
-        ));
-    }
     said
+}
+
+/// Assumptions about outputs that are held back.
+fn held_back(scope: &Scope<'_>, request: &Request, output_ns: u64) -> [String; 2] {
+    let whence = match (request.slot_ns, scope.transport_ns()) {
+        (Some(_), _) => "as was asked for".to_string(),
+        (None, None) => "no transport was measured".into(),
+        (None, Some(measured)) => format!(
+            "99 % of the messages between the chain's callbacks reached their executor within {}, and slots \
+             are kept between 0.5 and 2 ms per output",
+            Ms(measured.saturating_add(5_000) / 10_000 * 10_000)
+        ),
+    };
+    let slot = format!(
+        "A slot of {} is long enough to publish ({whence}).",
+        Ms(output_ns)
+    );
+    let mechanism = match request.hold {
+        Hold::Republish => {
+            "The nodes that publish the outputs are started with these topics remapped, so that nobody but \
+             the shaper publishes on their own names."
+        }
+        Hold::PublisherThread => {
+            "The middleware publishes asynchronously, from a thread of its own that can be told from its \
+             others."
+        }
+    };
+    [slot, mechanism.into()]
 }
 
 /// A number with its word.

@@ -84,10 +84,6 @@ fn priority(of: &str, priority: u8, low: u8, high: u8) -> Result<(), PlanFault> 
 }
 
 fn servers(plan: &Plan) -> Result<(), PlanFault> {
-    let twice = |what, twice: &str| PlanFault::Twice {
-        what,
-        twice: twice.into(),
-    };
     let (mut names, mut callbacks) = (BTreeSet::new(), BTreeSet::new());
     for server in &plan.servers {
         if server.name.is_empty() {
@@ -106,7 +102,12 @@ fn servers(plan: &Plan) -> Result<(), PlanFault> {
         }
         slots(server, plan.cycle_ms)?;
     }
-    // Servers of one CPU and one real-time priority compete.
+    competing(plan)
+}
+
+/// Refuses servers that would compete: on one CPU, with one real-time priority, in slots that
+/// overlap.
+fn competing(plan: &Plan) -> Result<(), PlanFault> {
     let mut groups: BTreeMap<(u16, u8), Vec<&Server>> = BTreeMap::new();
     for server in plan.servers.iter().filter(|s| s.priority > 0) {
         groups
@@ -183,64 +184,8 @@ fn slots(server: &Server, cycle: Ms) -> Result<(), PlanFault> {
 }
 
 fn held(plan: &Plan) -> Result<(), PlanFault> {
-    let has_slots = |topic: &str, server: &str| {
-        let (topic, name) = (topic.to_string(), server.to_string());
-        match plan.servers.iter().find(|s| s.name == server) {
-            None => Err(PlanFault::NoServer {
-                topic,
-                server: name,
-            }),
-            Some(s) if s.slots_ms.is_empty() => Err(PlanFault::NoSlots {
-                topic,
-                server: name,
-            }),
-            Some(s) if s.slots_ms.len() > MAX_SLOTS => Err(PlanFault::ManySlots {
-                topic,
-                server: name,
-                count: s.slots_ms.len(),
-            }),
-            Some(_) => Ok(()),
-        }
-    };
-    let twice = |what, topic: &str| PlanFault::Twice {
-        what,
-        twice: topic.into(),
-    };
-    let wrong = |topic: &str, hold, must| PlanFault::Held {
-        topic: topic.into(),
-        hold,
-        must,
-    };
-    let mut seen = BTreeSet::new();
-    for output in &plan.outputs {
-        if !seen.insert((&output.topic, &output.callback)) {
-            return Err(twice("output", &output.topic));
-        }
-        has_slots(&output.topic, &output.server)?;
-        match (output.hold, &output.held_topic) {
-            (Hold::Republish, Some(held)) if *held != output.topic && !held.is_empty() => {}
-            (Hold::PublisherThread, None) => {}
-            (Hold::Republish, _) => {
-                let must = "name another topic than its own";
-                return Err(wrong(&output.topic, "republish", must));
-            }
-            (Hold::PublisherThread, Some(_)) => {
-                let must = "be left out: nothing is remapped";
-                return Err(wrong(&output.topic, "publisher_thread", must));
-            }
-        }
-    }
-    let mut seen = BTreeSet::new();
-    for input in &plan.inputs {
-        if !seen.insert((&input.topic, &input.node)) {
-            return Err(twice("input", &input.topic));
-        }
-        has_slots(&input.topic, &input.server)?;
-        if input.held_topic == input.topic || input.held_topic.is_empty() {
-            let must = "name another topic than its own";
-            return Err(wrong(&input.topic, "the throttler", must));
-        }
-    }
+    outputs(plan)?;
+    inputs(plan)?;
     let outputs = plan.outputs.iter().filter_map(|o| o.held_topic.as_ref());
     let inputs = plan.inputs.iter().map(|i| &i.held_topic);
     let topics: BTreeSet<&String> = outputs.chain(inputs).collect();
@@ -250,6 +195,76 @@ fn held(plan: &Plan) -> Result<(), PlanFault> {
         });
     }
     Ok(())
+}
+
+fn outputs(plan: &Plan) -> Result<(), PlanFault> {
+    let mut seen = BTreeSet::new();
+    for output in &plan.outputs {
+        if !seen.insert((&output.topic, &output.callback)) {
+            return Err(twice("output", &output.topic));
+        }
+        has_slots(plan, &output.topic, &output.server)?;
+        match (output.hold, &output.held_topic) {
+            (Hold::Republish, Some(held)) if *held != output.topic && !held.is_empty() => {}
+            (Hold::PublisherThread, None) => {}
+            (Hold::Republish, _) => {
+                return Err(wrong_held_topic(&output.topic, "republish", OTHER_TOPIC));
+            }
+            (Hold::PublisherThread, Some(_)) => {
+                let must = "be left out: nothing is remapped";
+                return Err(wrong_held_topic(&output.topic, "publisher_thread", must));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn inputs(plan: &Plan) -> Result<(), PlanFault> {
+    let mut seen = BTreeSet::new();
+    for input in &plan.inputs {
+        if !seen.insert((&input.topic, &input.node)) {
+            return Err(twice("input", &input.topic));
+        }
+        has_slots(plan, &input.topic, &input.server)?;
+        if input.held_topic == input.topic || input.held_topic.is_empty() {
+            return Err(wrong_held_topic(&input.topic, "the throttler", OTHER_TOPIC));
+        }
+    }
+    Ok(())
+}
+
+/// The condition for a topic that replaces another.
+const OTHER_TOPIC: &str = "name another topic than its own";
+
+fn wrong_held_topic(topic: &str, hold: &'static str, must: &'static str) -> PlanFault {
+    PlanFault::Held {
+        topic: topic.into(),
+        hold,
+        must,
+    }
+}
+
+fn twice(what: &'static str, twice: &str) -> PlanFault {
+    PlanFault::Twice {
+        what,
+        twice: twice.into(),
+    }
+}
+
+/// Whether `topic` can leave in slots of this server.
+fn has_slots(plan: &Plan, topic: &str, server: &str) -> Result<(), PlanFault> {
+    let found = plan.servers.iter().find(|s| s.name == server);
+    let (topic, server) = (topic.to_string(), server.to_string());
+    match found.map(|s| s.slots_ms.len()) {
+        None => Err(PlanFault::NoServer { topic, server }),
+        Some(0) => Err(PlanFault::NoSlots { topic, server }),
+        Some(count) if count > MAX_SLOTS => Err(PlanFault::ManySlots {
+            topic,
+            server,
+            count,
+        }),
+        Some(_) => Ok(()),
+    }
 }
 
 fn promises(plan: &Plan) -> Result<(), PlanFault> {

@@ -114,6 +114,20 @@ fn most(chains: &[&Chain], callbacks: &BTreeMap<&str, &Callback>, id: &str) -> u
     chains.iter().filter(of).map(left).max().unwrap_or(u64::MAX)
 }
 
+/// Latencies of all chains together.
+fn latency(chains: &[&Chain]) -> Result<Dist, PlanError> {
+    let mut latency = Dist::new();
+    for chain in chains {
+        if chain.figures.latency_ns.count() == 0 {
+            return Err(PlanError::NoExecutions {
+                chain: chain.id.clone(),
+            });
+        }
+        latency.merge(&chain.figures.latency_ns);
+    }
+    Ok(latency)
+}
+
 impl<'m> Scope<'m> {
     pub(crate) fn new(model: &'m Model, request: &Request) -> Result<Self, PlanError> {
         let chains = chains::select(model, &request.chains)?;
@@ -139,20 +153,11 @@ impl<'m> Scope<'m> {
             });
         }
         let origin = known(origin)?;
-        let order = chains::order(&chains)?;
         let cpus = Cpus::new(model, request);
-        let mut latency = Dist::new();
-        for chain in &chains {
-            if chain.figures.latency_ns.count() == 0 {
-                return Err(PlanError::NoExecutions {
-                    chain: chain.id.clone(),
-                });
-            }
-            latency.merge(&chain.figures.latency_ns);
-        }
-        let mut parts = Vec::new();
+        let latency = latency(&chains)?;
+        let mut parts: Vec<Part<'m>> = Vec::new();
         let mut index: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        for (id, before) in order {
+        for (id, before) in chains::order(&chains)? {
             let callback = known(id)?;
             let mut before: Vec<usize> = before.iter().flat_map(|b| index[b].clone()).collect();
             before.sort_unstable();

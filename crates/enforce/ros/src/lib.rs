@@ -14,4 +14,3 @@ pub mod report;
 pub mod schedule;
 mod sequence;
 pub mod shaper;
-mod worker;

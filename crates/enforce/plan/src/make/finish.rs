@@ -45,7 +45,12 @@ impl<'m> Maker<'_, 'm> {
             assumes: vec![],
         };
         self.hears_itself(&plan)?;
-        plan.assumes = assume::sentences(self, &plan, layout.output_ns);
+        let times = assume::Times {
+            output_ns: layout.output_ns,
+            let_in_ns: self.let_in_ns,
+            input_delay_ns: self.input_delay_ns,
+        };
+        plan.assumes = assume::sentences(self.scope, self.request, &plan, &times);
         Ok(plan)
     }
 

@@ -95,16 +95,16 @@ struct Layout<'m> {
 }
 
 /// The values that all strategies share.
-pub(crate) struct Maker<'a, 'm> {
-    pub(crate) scope: &'a Scope<'m>,
-    pub(crate) request: &'a Request,
+struct Maker<'a, 'm> {
+    scope: &'a Scope<'m>,
+    request: &'a Request,
     /// When the chain's first callback starts, counted from its cycle's start. 0, or with throttled
     /// inputs: from an input's publication to the first callback's start.
-    pub(crate) input_delay_ns: u64,
+    input_delay_ns: u64,
     /// What is added to the chain's measured latencies: that delay, unless they contain it.
     start_ns: u64,
     /// Slot of the throttler at the start of the cycle.
-    pub(crate) let_in_ns: u64,
+    let_in_ns: u64,
 }
 
 /// The next multiple of [`STEP_NS`], or the number itself.

@@ -10,11 +10,13 @@
 
 mod error;
 mod offers;
+mod receiver;
+mod sender;
 mod shared;
 mod threads;
 
 pub use error::ShaperError;
-pub(crate) use shared::Shared;
+use shared::Shared;
 
 use crate::config::Config;
 use crate::page::MAX_OUTPUTS;
@@ -36,7 +38,7 @@ pub const POLL_NS: u64 = 50_000_000;
 pub const ORPHAN_NS: u64 = 5_000_000_000;
 /// History of the subscription of a held topic.
 const RECEIVE_DEPTH: usize = 1000;
-pub(crate) const TICK_NS: u64 = 100_000_000;
+const TICK_NS: u64 = 100_000_000;
 const SEARCH_TICK_NS: u64 = 20_000_000;
 
 /// How a shaper ended that did not fail.

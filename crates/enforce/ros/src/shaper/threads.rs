@@ -1,12 +1,13 @@
 //! The threads of an output: its endpoints, its memory, start and end.
 
+use super::receiver::Receiver;
+use super::sender::Sender;
 use super::{ShaperError, Shared, RECEIVE_DEPTH};
 use crate::config::{Output, Place};
 use crate::notifier::Notifier;
 use crate::process;
 use crate::rcl::{self, Node, Qos};
 use crate::report::{flags, Record};
-use crate::worker::{Receiver, Sender};
 use onbeat_flow::thread::{self, Scheduling, ThreadOptions};
 use onbeat_time::clock::monotonic_ns;
 use rtrb::RingBuffer;

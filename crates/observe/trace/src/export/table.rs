@@ -1,124 +1,14 @@
-//! Exports a trace as one Parquet table, for DuckDB, pandas, Spark and the like.
-//!
-//! docs/trace-format.md describes the columns.
-use crate::event::{Event, EventKind, Name};
-use crate::reader::Reader;
+//! Rows of events in memory, as the columns of the Parquet table.
+use super::names::Names;
+use crate::event::{Event, Name};
 use crate::table::{self, FieldSink, FieldType, KINDS};
-use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical, ZstdLevel};
+use parquet::basic::{LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::KeyValue;
-use parquet::file::properties::WriterProperties;
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::file::writer::SerializedRowGroupWriter;
 use parquet::schema::types::Type;
-use std::collections::HashMap;
 use std::fs::File;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Rows that are collected in memory before they are written.
-const GROUP_ROWS: usize = 1 << 17;
-
-/// Why a trace could not be exported.
-#[derive(Debug, thiserror::Error)]
-pub enum ExportError {
-    /// The file could not be made or renamed.
-    #[error("cannot write {}: {source}; choose another file with -o", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: std::io::Error,
-    },
-    /// A part of the table could not be written.
-    #[error("cannot write the table {}: {source}; check the free space", path.display())]
-    Table {
-        /// The file.
-        path: PathBuf,
-        /// The library's reason.
-        source: ParquetError,
-    },
-}
-
-/// What was exported.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exported {
-    /// The file.
-    pub path: PathBuf,
-    /// How many events.
-    pub rows: u64,
-}
-
-/// Writes all events to `path`, or to `events.parquet` in it if it is a directory.
-pub fn export_parquet(reader: &mut Reader, path: &Path) -> Result<Exported, ExportError> {
-    let path = if path.is_dir() {
-        path.join("events.parquet")
-    } else {
-        path.to_path_buf()
-    };
-    let mut temporary = path.clone().into_os_string();
-    temporary.push(".tmp");
-    let temporary = PathBuf::from(temporary);
-    let result = write(reader, &temporary).and_then(|rows| {
-        std::fs::rename(&temporary, &path).map_err(|source| ExportError::File {
-            path: path.clone(),
-            source,
-        })?;
-        Ok(rows)
-    });
-    if result.is_err() {
-        let _ = std::fs::remove_file(&temporary);
-    }
-    result.map(|rows| Exported { path, rows })
-}
-
-fn write(reader: &mut Reader, path: &Path) -> Result<u64, ExportError> {
-    let file = File::create(path).map_err(|source| ExportError::File {
-        path: path.to_path_buf(),
-        source,
-    })?;
-    let manifest = serde_json::to_string(reader.manifest()).ok();
-    write_table(reader, file, manifest).map_err(|source| ExportError::Table {
-        path: path.to_path_buf(),
-        source,
-    })
-}
-
-fn write_table(
-    reader: &mut Reader,
-    file: File,
-    manifest: Option<String>,
-) -> Result<u64, ParquetError> {
-    let mut table = Table::new();
-    let fields = table.columns.iter().map(Column::schema);
-    let schema = Type::group_type_builder("events")
-        .with_fields(fields.collect::<Result<_, _>>()?)
-        .build()?;
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
-        .set_created_by(format!("onbeat {}", env!("CARGO_PKG_VERSION")))
-        .set_key_value_metadata(Some(vec![KeyValue::new(
-            "onbeat.manifest".to_string(),
-            manifest,
-        )]))
-        .build();
-    let mut writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))?;
-    let mut names = Names::default();
-    let mut rows = 0;
-    for event in reader.events() {
-        names.learn(&event);
-        table.row(&event, &names);
-        rows += 1;
-        if table.rows == GROUP_ROWS {
-            table.write(writer.next_row_group()?)?;
-        }
-    }
-    if table.rows > 0 {
-        table.write(writer.next_row_group()?)?;
-    }
-    writer.close()?;
-    Ok(rows)
-}
 
 /// The cells of a column that are not null.
 enum Cells {
@@ -131,7 +21,8 @@ enum Cells {
     Text(Vec<ByteArray>),
 }
 
-struct Column {
+/// A column with the cells of the rows so far.
+pub(super) struct Column {
     name: String,
     cells: Cells,
     /// Whether each row has a cell; as long as the last row that has.
@@ -147,7 +38,7 @@ impl Column {
         }
     }
 
-    fn schema(&self) -> Result<Arc<Type>, ParquetError> {
+    pub(super) fn schema(&self) -> Result<Arc<Type>, ParquetError> {
         let (physical, logical) = match self.cells {
             Cells::U64(_) => (Physical::INT64, Some(LogicalType::integer(64, false))),
             Cells::I64(_) => (Physical::INT64, None),
@@ -163,14 +54,14 @@ impl Column {
 }
 
 /// Rows that were not written yet.
-struct Table {
-    columns: Vec<Column>,
+pub(super) struct Table {
+    pub(super) columns: Vec<Column>,
     /// For each kind of event, by its place in the table of kinds, the columns of its fields.
     places: Vec<Vec<usize>>,
     /// For each code, the place of its kind.
     by_code: [usize; 256],
     event_names: Vec<ByteArray>,
-    rows: usize,
+    pub(super) rows: usize,
     /// Of the event at hand: its kind's place, and the number of the next field.
     kind: usize,
     field: usize,
@@ -185,7 +76,7 @@ const OF_NODE: usize = 5;
 const OF_TOPIC: usize = 6;
 
 impl Table {
-    fn new() -> Table {
+    pub(super) fn new() -> Table {
         let mut columns = vec![
             Column::new("time_ns", Cells::I64(Vec::new())),
             Column::new("cpu", Cells::U32(Vec::new())),
@@ -225,7 +116,8 @@ impl Table {
         }
     }
 
-    fn row(&mut self, event: &Event, names: &Names) {
+    /// Adds an event.
+    pub(super) fn row(&mut self, event: &Event, names: &Names) {
         self.kind = self.by_code[usize::from(table::code(&event.kind))];
         self.field = 0;
         self.set_i64(TIME, event.time_ns as i64);
@@ -280,7 +172,11 @@ impl Table {
         }
     }
 
-    fn write(&mut self, mut group: SerializedRowGroupWriter<'_, File>) -> Result<(), ParquetError> {
+    /// Writes and forgets the rows.
+    pub(super) fn write(
+        &mut self,
+        mut group: SerializedRowGroupWriter<'_, File>,
+    ) -> Result<(), ParquetError> {
         for column in &mut self.columns {
             column.present.resize(self.rows, 0);
             let Some(mut out) = group.next_column()? else {
@@ -386,157 +282,6 @@ impl FieldSink for Table {
         let column = self.next();
         let word = words.get(usize::from(value)).unwrap_or(&"");
         self.set_text(column, ByteArray::from(*word));
-    }
-}
-
-/// Whose handle it is.
-#[derive(Clone, Default)]
-struct Entity {
-    node: Option<ByteArray>,
-    topic: Option<ByteArray>,
-}
-
-/// The names behind handles, so that run-time events can be filtered by them.
-#[derive(Default)]
-struct Names {
-    /// By process and handle.
-    entities: HashMap<(u32, u64), Entity>,
-    /// The node whose creation a thread has shown last: the owner of the clock that comes next.
-    newest_node: HashMap<(u32, u32), Entity>,
-}
-
-impl Names {
-    fn learn(&mut self, event: &Event) {
-        let pid = event.pid;
-        match &event.kind {
-            EventKind::NodeInit {
-                node,
-                name,
-                namespace,
-                ..
-            } => {
-                let slash = if namespace.ends_with('/') { "" } else { "/" };
-                let name = format!("{namespace}{slash}{name}");
-                let entity = Entity {
-                    node: Some(name.into_bytes().into()),
-                    topic: None,
-                };
-                self.newest_node.insert((pid, event.tid), entity.clone());
-                self.entities.insert((pid, *node), entity);
-            }
-            EventKind::PublisherInit {
-                publisher: rcl,
-                node,
-                rmw,
-                topic,
-                ..
-            }
-            | EventKind::SubscriptionInit {
-                subscription: rcl,
-                node,
-                rmw,
-                topic,
-                ..
-            }
-            | EventKind::ServiceInit {
-                service: rcl,
-                node,
-                rmw,
-                name: topic,
-            }
-            | EventKind::ClientInit {
-                client: rcl,
-                node,
-                rmw,
-                name: topic,
-            } => {
-                let entity = Entity {
-                    node: self.get(pid, *node).and_then(|e| e.node.clone()),
-                    topic: Some(ByteArray::from(&**topic)),
-                };
-                self.entities.insert((pid, *rcl), entity.clone());
-                self.entities.insert((pid, *rmw), entity);
-            }
-            EventKind::EndpointFound { rcl, rmw, name, .. } => {
-                let entity = Entity {
-                    node: None,
-                    topic: Some(ByteArray::from(&**name)),
-                };
-                if *rcl != 0 {
-                    self.entities.insert((pid, *rcl), entity.clone());
-                }
-                self.entities.insert((pid, *rmw), entity);
-            }
-            EventKind::NodeFound { node, name } if *node != 0 => {
-                let entity = Entity {
-                    node: Some(ByteArray::from(&**name)),
-                    topic: None,
-                };
-                self.entities.insert((pid, *node), entity);
-            }
-            EventKind::ClockInit { clock } => {
-                if let Some(entity) = self.newest_node.get(&(pid, event.tid)).cloned() {
-                    self.entities.insert((pid, *clock), entity);
-                }
-            }
-            EventKind::TimerClock { timer, clock } => self.same(pid, *timer, *clock),
-            EventKind::TimerNode { timer, node } => self.same(pid, *timer, *node),
-            EventKind::TimerCallback { timer, callback } => self.same(pid, *callback, *timer),
-            EventKind::SubscriptionObject {
-                subscription,
-                object,
-            } => self.same(pid, *object, *subscription),
-            EventKind::SubscriptionCallback { object, callback } => {
-                self.same(pid, *callback, *object);
-            }
-            EventKind::ServiceCallback { service, callback } => {
-                self.same(pid, *callback, *service);
-            }
-            EventKind::Exit if event.tid == pid => {
-                self.entities.retain(|(p, _), _| *p != pid);
-                self.newest_node.retain(|(p, _), _| *p != pid);
-            }
-            _ => {}
-        }
-    }
-
-    /// `handle` belongs to the same node and topic as `other`.
-    fn same(&mut self, pid: u32, handle: u64, other: u64) {
-        if let Some(entity) = self.get(pid, other).cloned() {
-            self.entities.insert((pid, handle), entity);
-        }
-    }
-
-    fn get(&self, pid: u32, handle: u64) -> Option<&Entity> {
-        self.entities.get(&(pid, handle))
-    }
-
-    /// What the event's first handle stands for.
-    fn of(&self, event: &Event) -> Option<&Entity> {
-        let handle = match &event.kind {
-            EventKind::CallbackStart { callback, .. } | EventKind::CallbackEnd { callback } => {
-                callback
-            }
-            EventKind::TimerCall { timer } => timer,
-            EventKind::Take { rmw, .. }
-            | EventKind::Publish { rmw, .. }
-            | EventKind::RequestSend { rmw, .. }
-            | EventKind::RequestTake { rmw, .. }
-            | EventKind::ResponseSend { rmw, .. }
-            | EventKind::ResponseTake { rmw, .. } => rmw,
-            EventKind::IntraPublish { publisher, .. } | EventKind::RclPublish { publisher, .. } => {
-                publisher
-            }
-            EventKind::ExecutorExecute { handle } => handle,
-            EventKind::NodeInit { node, .. } => node,
-            EventKind::PublisherInit { rmw, .. }
-            | EventKind::SubscriptionInit { rmw, .. }
-            | EventKind::ServiceInit { rmw, .. }
-            | EventKind::ClientInit { rmw, .. }
-            | EventKind::EndpointFound { rmw, .. } => rmw,
-            _ => return None,
-        };
-        self.get(event.pid, *handle)
     }
 }
 

@@ -1,12 +1,12 @@
-//! The two threads of an output: one takes items as they come, the other publishes them in slots.
+//! The sending thread of an output: publishes items in slots.
 
+use super::{Shared, POLL_NS};
 use crate::config::Kind;
 use crate::notifier::Notifier;
-use crate::rcl::{Item, Publisher, Subscription};
+use crate::rcl::{Item, Publisher};
 use crate::report::{flags, Record};
 use crate::schedule::{Due, SlotSchedule};
 use crate::sequence::Sequence;
-use crate::shaper::{ShaperError, Shared, POLL_NS, TICK_NS};
 use onbeat_time::clock::monotonic_ns;
 use onbeat_time::{Opening, Overshoot};
 use rtrb::{Consumer, Producer};
@@ -19,59 +19,6 @@ const SETTLE_NS: i64 = 500_000_000;
 /// How long before a slot the sender wakes up. It spins until the slot's first instant, since a
 /// wake-up takes 10 to 100 us, and never the same time.
 const AWAKE_NS: i64 = 100_000;
-
-/// The thread that takes items as they come.
-pub(crate) struct Receiver {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) subscription: Subscription,
-    pub(crate) empty: Consumer<Item>,
-    pub(crate) filled: Producer<Item>,
-    pub(crate) data: Arc<Notifier>,
-    pub(crate) space: Arc<Notifier>,
-    pub(crate) done: Arc<AtomicBool>,
-}
-
-impl Receiver {
-    /// Runs until the process ends.
-    pub(crate) fn run(mut self) -> Result<(), ShaperError> {
-        let result = self.receive();
-        self.done.store(true, Ordering::Release);
-        self.data.notify();
-        result
-    }
-
-    fn receive(&mut self) -> Result<(), ShaperError> {
-        let mut spare: Option<Item> = None;
-        loop {
-            // Read before waiting: items that came before the end are still taken.
-            let last = self.shared.ending.load(Ordering::Relaxed);
-            let wait = if last { 0 } else { TICK_NS as i64 };
-            self.subscription.wait(wait)?;
-            loop {
-                let seen = self.space.count();
-                let Some(mut item) = spare.take().or_else(|| self.empty.pop().ok()) else {
-                    // Without the other thread no memory comes back.
-                    if self.filled.is_abandoned() {
-                        return Ok(());
-                    }
-                    // All memory is in use: the rest waits in the middleware's history.
-                    self.space.wait(seen, monotonic_ns() + TICK_NS);
-                    continue;
-                };
-                if !self.subscription.take(&mut item)? {
-                    spare = Some(item);
-                    break;
-                }
-                // There are no more items than places.
-                let _ = self.filled.push(item);
-                self.data.notify();
-            }
-            if last {
-                return Ok(());
-            }
-        }
-    }
-}
 
 /// The thread that publishes. In its loop it allocates nothing, takes no lock, and waits only for a
 /// notification or the time.

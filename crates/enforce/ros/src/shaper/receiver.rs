@@ -1,0 +1,62 @@
+//! The receiving thread of an output: takes items as they come.
+
+use super::{ShaperError, Shared, TICK_NS};
+use crate::notifier::Notifier;
+use crate::rcl::{Item, Subscription};
+use onbeat_time::clock::monotonic_ns;
+use rtrb::{Consumer, Producer};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+/// The thread that takes items as they come.
+pub(crate) struct Receiver {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) subscription: Subscription,
+    pub(crate) empty: Consumer<Item>,
+    pub(crate) filled: Producer<Item>,
+    pub(crate) data: Arc<Notifier>,
+    pub(crate) space: Arc<Notifier>,
+    pub(crate) done: Arc<AtomicBool>,
+}
+
+impl Receiver {
+    /// Runs until the process ends.
+    pub(crate) fn run(mut self) -> Result<(), ShaperError> {
+        let result = self.receive();
+        self.done.store(true, Ordering::Release);
+        self.data.notify();
+        result
+    }
+
+    fn receive(&mut self) -> Result<(), ShaperError> {
+        let mut spare: Option<Item> = None;
+        loop {
+            // Read before waiting: items that came before the end are still taken.
+            let last = self.shared.ending.load(Ordering::Relaxed);
+            let wait = if last { 0 } else { TICK_NS as i64 };
+            self.subscription.wait(wait)?;
+            loop {
+                let seen = self.space.count();
+                let Some(mut item) = spare.take().or_else(|| self.empty.pop().ok()) else {
+                    // Without the other thread no memory comes back.
+                    if self.filled.is_abandoned() {
+                        return Ok(());
+                    }
+                    // All memory is in use: the rest waits in the middleware's history.
+                    self.space.wait(seen, monotonic_ns() + TICK_NS);
+                    continue;
+                };
+                if !self.subscription.take(&mut item)? {
+                    spare = Some(item);
+                    break;
+                }
+                // There are no more items than places.
+                let _ = self.filled.push(item);
+                self.data.notify();
+            }
+            if last {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -217,46 +217,37 @@ impl Synth {
             }
             EventKind::NodeFound { node, ref name } => entities.node_found(p, node, name),
             EventKind::PublisherInit {
-                publisher,
+                publisher: rcl,
                 node,
                 rmw,
                 ref topic,
                 depth,
-            } => {
-                let handles = [publisher, rmw, node];
-                entities.endpoint_init(p, EndpointKind::Publisher, handles, topic, depth);
-            }
+            } => self.endpoint_init(p, EndpointKind::Publisher, [rcl, rmw, node], topic, depth),
             EventKind::SubscriptionInit {
-                subscription,
+                subscription: rcl,
                 node,
                 rmw,
                 ref topic,
                 depth,
-            } => {
-                let handles = [subscription, rmw, node];
-                entities.endpoint_init(p, EndpointKind::Subscription, handles, topic, depth);
-            }
+            } => self.endpoint_init(
+                p,
+                EndpointKind::Subscription,
+                [rcl, rmw, node],
+                topic,
+                depth,
+            ),
             EventKind::ServiceInit {
-                service,
+                service: rcl,
                 node,
                 rmw,
                 ref name,
-            } => {
-                let handles = [service, rmw, node];
-                entities.endpoint_init(p, EndpointKind::Service, handles, name, 0);
-            }
+            } => self.endpoint_init(p, EndpointKind::Service, [rcl, rmw, node], name, 0),
             EventKind::ClientInit {
-                client,
+                client: rcl,
                 node,
                 rmw,
                 ref name,
-            } => {
-                let handles = [client, rmw, node];
-                let client = entities.endpoint_init(p, EndpointKind::Client, handles, name, 0);
-                if let Some(gid) = entities.announced_gid(p, rmw) {
-                    self.flow.announce(&mut self.cx, gid, client);
-                }
-            }
+            } => self.endpoint_init(p, EndpointKind::Client, [rcl, rmw, node], name, 0),
             EventKind::ClientGid { rmw, gid } => {
                 if let Some(client) = entities.client_gid(p, rmw, gid) {
                     self.flow.announce(&mut self.cx, gid, client);
@@ -270,6 +261,24 @@ impl Synth {
             } => entities.endpoint_found(p, endpoint, [rcl, rmw], name),
             EventKind::HandleFini { handle } => entities.fini(p, handle),
             _ => {}
+        }
+    }
+
+    /// An endpoint with its rcl handle, its rmw handle and its node's handle begins.
+    fn endpoint_init(
+        &mut self,
+        p: ProcessIndex,
+        kind: EndpointKind,
+        handles: [u64; 3],
+        name: &str,
+        depth: u64,
+    ) {
+        let entities = &mut self.cx.entities;
+        let e = entities.endpoint_init(p, kind, handles, name, depth);
+        if kind == EndpointKind::Client {
+            if let Some(gid) = entities.announced_gid(p, handles[1]) {
+                self.flow.announce(&mut self.cx, gid, e);
+            }
         }
     }
 
@@ -449,11 +458,7 @@ impl Synth {
                 message,
                 source_ns,
             } => {
-                let by_rmw = self.handle(at, HandleKind::RmwPublisher, rmw);
-                let publisher = by_rmw.or_else(|| {
-                    let rcl = self.spans.last_rcl_publish(ti, message)?;
-                    self.handle(at, HandleKind::RclPublisher, rcl)
-                });
+                let publisher = self.publisher(at, rmw, message);
                 if let Some(e) = self.kept(publisher) {
                     self.spans.publish(&mut self.cx, ti, time, e, source_ns);
                 }
@@ -487,6 +492,15 @@ impl Synth {
             }
             _ => {}
         }
+    }
+
+    /// The publisher of a message, by its rmw handle or by the `rcl_publish` before.
+    fn publisher(&self, at: At, rmw: u64, message: u64) -> Option<EntityId> {
+        let by_rmw = self.handle(at, HandleKind::RmwPublisher, rmw);
+        by_rmw.or_else(|| {
+            let rcl = self.spans.last_rcl_publish(at.thread, message)?;
+            self.handle(at, HandleKind::RclPublisher, rcl)
+        })
     }
 
     /// An entity that the model keeps; one that is not known is noted.

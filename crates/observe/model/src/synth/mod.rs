@@ -24,6 +24,8 @@ pub mod observe;
 mod options;
 mod running_median;
 mod spans;
+#[cfg(test)]
+mod testing;
 
 pub use options::SynthOptions;
 
@@ -66,6 +68,9 @@ pub struct Synth {
     flow: Flow,
     /// Room for the events between `spans` and `flow`.
     room: Vec<SpanEvent>,
+    /// All of them, for tests.
+    #[cfg(test)]
+    delivered: Vec<SpanEvent>,
 }
 
 impl Synth {
@@ -84,6 +89,8 @@ impl Synth {
             spans: Spans::default(),
             flow,
             room: Vec::new(),
+            #[cfg(test)]
+            delivered: Vec::new(),
         }
     }
 
@@ -118,6 +125,8 @@ impl Synth {
         for event in &events {
             self.flow.receive(&mut self.cx, event);
         }
+        #[cfg(test)]
+        self.delivered.extend_from_slice(&events);
         events.clear();
         self.room = events;
         while let Some(instance) = self.flow.take_ended() {

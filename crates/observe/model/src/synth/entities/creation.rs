@@ -287,3 +287,61 @@ fn handles_of(endpoint: EndpointKind) -> (EntityKind, [HandleKind; 2]) {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::synth::entities::HandleKind;
+    use crate::synth::testing::Harness;
+
+    #[test]
+    fn a_clock_right_after_a_node_gives_timers_their_node() {
+        let harness = Harness::new(
+            "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=a
+1ms cpu0 10/10 clock_init clock=0x7
+1ms cpu0 10/10 clock_init clock=0x8
+1ms cpu0 10/10 timer_clock timer=0x50 clock=0x7
+1ms cpu0 10/10 timer_init timer=0x50 period_ns=10ms
+1ms cpu0 10/10 timer_clock timer=0x51 clock=0x8
+1ms cpu0 10/10 timer_init timer=0x51 period_ns=10ms",
+        );
+        let entities = &harness.synth.cx.entities;
+        let node = |timer| {
+            let e = harness.entity(10, HandleKind::Timer, timer).unwrap();
+            entities.get(e).node().map(|n| entities.node_id(n))
+        };
+        assert_eq!(node(0x50).as_deref(), Some("/a"));
+        assert_eq!(node(0x51), None);
+    }
+
+    #[test]
+    fn a_restarted_node_continues_the_one_before_and_a_twin_does_not() {
+        let mut harness = Harness::new(
+            "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=a
+2ms cpu0 20/20 node_init node=0x1 rmw=0x1001 name=a",
+        );
+        assert_eq!(harness.node(10, 1).as_deref(), Some("/a"));
+        assert_eq!(harness.node(20, 1).as_deref(), Some("/a#2"));
+        harness.push("3ms cpu0 10/10 exit\n4ms cpu0 30/30 node_init node=0x5 rmw=0x1001 name=a");
+        assert_eq!(harness.node(30, 5).as_deref(), Some("/a"));
+    }
+
+    #[test]
+    fn an_endpoint_found_by_one_handle_is_later_known_by_both() {
+        let harness = Harness::new(
+            "
+1ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0 rmw=0x1010 name=/t
+2ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0x10 rmw=0x1010 name=/t
+3ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0x11 rmw=0x1010 name=/u",
+        );
+        let by_rcl = harness.entity(10, HandleKind::RclPublisher, 0x10);
+        assert!(by_rcl.is_some());
+        let other = harness.entity(10, HandleKind::RmwPublisher, 0x1010);
+        assert_ne!(
+            by_rcl, other,
+            "the address now stands for another topic's publisher"
+        );
+        assert_eq!(other, harness.entity(10, HandleKind::RclPublisher, 0x11));
+    }
+}

@@ -35,3 +35,28 @@ impl Entities {
         Some(due)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::synth::entities::HandleKind;
+    use crate::synth::events::Idle;
+    use crate::synth::testing::Harness;
+
+    #[test]
+    fn a_timer_is_due_on_the_grid_of_its_period() {
+        let mut harness = Harness::new("1ms cpu0 10/10 timer_init timer=0x50 period_ns=10ms");
+        let timer = harness.entity(10, HandleKind::Timer, 0x50).unwrap();
+        let entities = &mut harness.synth.cx.entities;
+        const MS: u64 = 1_000_000;
+        let mut due = |time: u64, idle| entities.timer_called(timer, time * MS, idle);
+        assert_eq!(due(12, None), Some(11 * MS), "late by 1 ms");
+        assert_eq!(due(45, None), Some(21 * MS), "two periods were missed");
+        assert_eq!(due(51, None), Some(51 * MS), "and left out");
+        let slept = |from: u64, woken: u64| Idle {
+            from: from * MS,
+            woken: woken * MS,
+        };
+        assert_eq!(due(61, Some(slept(55, 61))), Some(61 * MS));
+        assert_eq!(due(78, Some(slept(62, 78))), Some(78 * MS), "it was reset");
+    }
+}

@@ -245,3 +245,69 @@ impl Flow {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::synth::testing::Harness;
+
+    /// Process 10 is the server of `/s` (rmw 0x1030, callback 0x60); 20 and 30 are clients.
+    const SERVICE: &str = "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=server
+1ms cpu0 10/10 service_init service=0x30 node=0x1 rmw=0x1030 name=/s
+1ms cpu0 10/10 service_callback service=0x30 callback=0x60
+1ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=one
+1ms cpu1 20/20 client_init client=0x40 node=0x1 rmw=0x1040 name=/s
+1ms cpu1 30/30 node_init node=0x1 rmw=0x1001 name=two
+1ms cpu1 30/30 client_init client=0x40 node=0x1 rmw=0x1040 name=/s
+";
+
+    const GID: &str = "0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a";
+
+    fn serve(t: u64) -> String {
+        format!(
+            "{t}us cpu0 10/10 request_take rmw=0x1030 gid={GID} sequence=1
+{t}us cpu0 10/10 callback_start callback=0x60
+{}us cpu0 10/10 response_send rmw=0x1030 gid={GID} sequence=1 source_ns=7us
+{}us cpu0 10/10 callback_end callback=0x60
+",
+            t + 50,
+            t + 100
+        )
+    }
+
+    fn ids(harness: &Harness) -> Vec<String> {
+        harness.synth.callback_ids().into_iter().flatten().collect()
+    }
+
+    #[test]
+    fn the_client_that_reads_the_response_sent_the_request() {
+        let trace = format!(
+            "{SERVICE}
+5000us cpu1 20/20 request_send rmw=0x1040 sequence=1
+5001us cpu1 30/30 request_send rmw=0x1040 sequence=1
+{}",
+            serve(5_100)
+        );
+        let mut harness = Harness::new(&trace);
+        assert!(ids(&harness).is_empty(), "two may have sent it");
+        harness.push("5300us cpu1 30/30 response_take rmw=0x1040 sequence=1 source_ns=7us");
+        harness.push("9000us cpu1 30/30 wait_set_init");
+        assert!(ids(&harness).contains(&"/server:service(/s)@/two".to_string()));
+        assert!(harness.notes().is_empty() || !harness.notes()[0].contains("CallerGuess"));
+    }
+
+    #[test]
+    fn a_caller_that_never_shows_is_guessed() {
+        let trace = format!(
+            "{SERVICE}
+5000us cpu1 20/20 request_send rmw=0x1040 sequence=1
+5001us cpu1 30/30 request_send rmw=0x1040 sequence=1
+{}
+2000ms cpu0 10/10 executor_next_ready",
+            serve(5_100)
+        );
+        let harness = Harness::new(&trace);
+        assert_eq!(ids(&harness), ["/server:service(/s)@/one"]);
+        assert!(harness.notes().iter().any(|n| n.starts_with("CallerGuess")));
+    }
+}

@@ -258,3 +258,47 @@ impl Flow {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::synth::testing::Harness;
+
+    /// Process 10: rclpy's `/py` publishes `/t`; process 20: `/ear` takes it.
+    const TRACE: &str = "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=py
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/t
+1ms cpu0 10/10 clock_init clock=0x7
+1ms cpu0 10/10 timer_init timer=0x50 period_ns=10ms
+1ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=ear
+1ms cpu1 20/20 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/t
+11000us cpu0 10/10 timer_call timer=0x50
+11100us cpu0 10/10 guard_trigger guard=0x9
+11300us cpu0 10/10 guard_trigger guard=0x9
+11600us cpu0 10/10 publish rmw=0x1010 source_ns=1us
+11700us cpu1 20/20 take rmw=0x1020 source_ns=1us
+11800us cpu1 20/20 wait_set_init
+";
+
+    #[test]
+    fn a_take_waits_until_the_publication_has_its_owner() {
+        let mut harness = Harness::new(TRACE);
+        assert!(harness.edges().is_empty());
+        harness.push("11900us cpu0 10/10 guard_trigger guard=0x9");
+        assert_eq!(
+            harness.edges(),
+            ["/py:timer(10ms) -> /ear:subscription(/t): 1/1/0/0"]
+        );
+    }
+
+    #[test]
+    fn what_is_not_decided_in_time_is_nobodys() {
+        let mut harness = Harness::new(TRACE);
+        harness.push("1100ms cpu1 20/20 wait");
+        assert!(harness.edges().is_empty());
+        assert!(
+            harness.notes().contains(&"Undecided 1".to_string()),
+            "{:?}",
+            harness.notes()
+        );
+    }
+}

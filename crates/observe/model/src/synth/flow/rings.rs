@@ -105,3 +105,71 @@ impl Flow {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::synth::testing::Harness;
+
+    /// Process 10: a timer of `/a` that publishes `/t` within the process, and `/b`'s
+    /// subscription with ring buffer 0x90.
+    const INTRA: &str = "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=a
+1ms cpu0 10/10 node_init node=0x2 rmw=0x1002 name=b
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/t
+1ms cpu0 10/10 timer_init timer=0x50 period_ns=10ms
+1ms cpu0 10/10 timer_node timer=0x50 node=0x1
+1ms cpu0 10/10 timer_callback timer=0x50 callback=0x60
+1ms cpu0 10/10 subscription_init subscription=0x20 node=0x2 rmw=0x1020 topic=/t
+1ms cpu0 10/10 subscription_object subscription=0x20 object=0x25
+1ms cpu0 10/10 ring_buffer_intra_buffer buffer=0x90 ipb=0x91
+1ms cpu0 10/10 intra_buffer_subscription ipb=0x91 object=0x25
+";
+
+    fn put(t: u64, index: u64) -> String {
+        format!(
+            "{t}us cpu0 10/10 timer_call timer=0x50
+{t}us cpu0 10/10 callback_start callback=0x60
+{t}us cpu0 10/10 intra_publish publisher=0x10
+{t}us cpu0 10/10 ring_buffer_enqueue buffer=0x90 index={index}
+{t}us cpu0 10/10 callback_end callback=0x60
+"
+        )
+    }
+
+    fn take(t: u64, index: u64) -> String {
+        format!(
+            "{t}us cpu1 10/11 ring_buffer_dequeue buffer=0x90 index={index}
+{t}us cpu1 10/11 executor_next_ready
+"
+        )
+    }
+
+    const EDGE: &str = "/a:timer(10ms) -> /b:subscription(/t)";
+
+    #[test]
+    fn a_message_is_taken_from_its_place_or_overwritten_there() {
+        let trace = [INTRA, &put(11_000, 0), &put(21_000, 0), &take(21_500, 0)].concat();
+        let mut harness = Harness::new(&trace);
+        // The callback of the read shows by `callback_start` only.
+        harness.push(
+            "22000us cpu1 10/11 subscription_callback object=0x25 callback=0x61
+31500us cpu1 10/11 ring_buffer_dequeue buffer=0x90 index=0
+31500us cpu1 10/11 callback_start callback=0x61
+31600us cpu1 10/11 callback_end callback=0x61",
+        );
+        assert_eq!(harness.edges(), [format!("{EDGE}: 2/1/1/1")]);
+    }
+
+    #[test]
+    fn a_cleared_ring_buffer_has_nothing_to_take() {
+        let mut harness = Harness::new(&[INTRA, &put(11_000, 0)].concat());
+        harness.push(
+            "22000us cpu1 10/11 ring_buffer_clear buffer=0x90
+22000us cpu1 10/11 subscription_callback object=0x25 callback=0x61
+31500us cpu1 10/11 ring_buffer_dequeue buffer=0x90 index=0
+31500us cpu1 10/11 callback_start callback=0x61
+31600us cpu1 10/11 callback_end callback=0x61",
+        );
+        assert_eq!(harness.edges(), [format!("{EDGE}: 1/0/0/0")]);
+    }
+}

@@ -360,3 +360,33 @@ impl Flow {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::synth::testing::{talk, Harness, PAIR};
+
+    #[test]
+    fn a_request_and_its_response_are_two_edges() {
+        let trace = format!(
+            "{PAIR}
+1ms cpu0 10/10 client_init client=0x40 node=0x1 rmw=0x1040 name=/s
+1ms cpu1 20/20 service_init service=0x30 node=0x1 rmw=0x1030 name=/s
+{}
+21000us cpu0 10/10 timer_call timer=0x50
+21000us cpu0 10/10 callback_start callback=0x60
+21010us cpu0 10/10 request_send rmw=0x1040 sequence=3
+21020us cpu0 10/10 callback_end callback=0x60
+22000us cpu1 20/20 request_take rmw=0x1030 gid=01010101010101010101010101010101 sequence=3
+22500us cpu1 20/20 response_send rmw=0x1030 gid=01010101010101010101010101010101 sequence=3 source_ns=-
+22600us cpu1 20/20 wait_set_init
+23000us cpu0 10/10 execute_start execute=client
+23000us cpu0 10/10 response_take rmw=0x1040 sequence=3 source_ns=0
+23100us cpu0 10/10 execute_end execute=client",
+            talk(11_000)
+        );
+        let edges = Harness::new(&trace).edges();
+        let service = "/listener:service(/s)@/talker";
+        assert!(edges.contains(&format!("/talker:timer(10ms) -> {service}: 1/1/0/0")));
+        assert!(edges.contains(&format!("{service} -> /talker:client(/s): 1/1/0/0")));
+    }
+}

@@ -206,6 +206,20 @@ impl Output {
             })
     }
 
+    /// The lineages of an intra-process message, if it was the last output.
+    fn lineages_of(&self, message: Option<u64>) -> Option<&Lineages> {
+        let (last, lineages) = self.message.as_ref()?;
+        (Some(*last) == message).then_some(lineages)
+    }
+
+    /// Keeps the lineages of the last output, if it is an intra-process message.
+    fn set_message(&mut self, lineage: &mut Lineage, message: Option<u64>, lineages: &Lineages) {
+        if let Some((_, mut old)) = self.message.take() {
+            lineage.steps.release_all(&mut old);
+        }
+        self.message = message.map(|message| (message, lineage.steps.share(lineages)));
+    }
+
     /// Counts an output as evidence.
     fn count(&mut self, members: &[Member], by: &Published) {
         self.outputs += 1;
@@ -383,15 +397,28 @@ impl Flow {
             }
             return beyond;
         };
-        if !group.several && !group.outputs.iter().any(|o| o.topic == topic) {
+        let known = group.outputs.iter().position(|o| o.topic == topic);
+        let copied = known.and_then(|o| group.outputs[o].lineages_of(message));
+        let added = if let Some(same) = copied {
+            self.lineage.steps.share(same)
+        } else if known.is_none() && !group.several {
             return beyond;
-        }
-        // Taken out while it changes, so that it and the lineages can change together.
-        let Some(mut group) = self.groups.remove(&node) else {
-            return beyond;
+        } else {
+            // Taken out while it changes, so that it and the lineages can change together.
+            let Some(mut group) = self.groups.remove(&node) else {
+                return beyond;
+            };
+            let o = known.unwrap_or_else(|| {
+                let vertex = self.sync_vertex(node, topic);
+                let output = Output::new(topic, vertex, &group.members);
+                group.outputs.push(output);
+                group.outputs.len() - 1
+            });
+            let added = self.add_output(&mut group, o, &by, &mut beyond);
+            group.outputs[o].set_message(&mut self.lineage, message, &added);
+            self.groups.insert(node, group);
+            added
         };
-        let added = self.add_output(&mut group, &by, (node, topic), message, &mut beyond);
-        self.groups.insert(node, group);
         add_lineages(lineages, added, &mut beyond);
         cx.notes.count(Note::Capped, beyond.len() as u64);
         beyond
@@ -417,28 +444,11 @@ impl Flow {
     fn add_output(
         &mut self,
         group: &mut Group,
+        o: usize,
         by: &Published,
-        (node, topic): (NodeId, NameId),
-        message: Option<u64>,
         beyond: &mut Vec<StepId>,
     ) -> Lineages {
         let mut added = Lineages::default();
-        let known = group.outputs.iter().position(|o| o.topic == topic);
-        let o = match known {
-            Some(o) => {
-                let last = group.outputs[o].message.as_ref();
-                if let Some((_, same)) = last.filter(|last| Some(last.0) == message) {
-                    return self.lineage.steps.share(same);
-                }
-                o
-            }
-            None => {
-                let vertex = self.sync_vertex(node, topic);
-                let output = Output::new(topic, vertex, &group.members);
-                group.outputs.push(output);
-                group.outputs.len() - 1
-            }
-        };
         let (members, output) = (&group.members, &mut group.outputs[o]);
         output.count(members, by);
         let followed = (0..members.len()).filter(|&i| output.promising(i)).count() >= 2;
@@ -470,12 +480,6 @@ impl Flow {
                     self.lineage.synchronise(from, target, &mut added, beyond);
                 }
             }
-        }
-        if let Some((_, mut old)) = output.message.take() {
-            self.lineage.steps.release_all(&mut old);
-        }
-        if let Some(message) = message {
-            output.message = Some((message, self.lineage.steps.share(&added)));
         }
         added
     }
@@ -564,5 +568,59 @@ fn add_lineages(to: &mut Lineages, from: Lineages, beyond: &mut Vec<StepId>) {
         if !to.push(step) {
             beyond.push(step);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::synth::testing::Harness;
+
+    /// Process 10: node `/fuse` with subscriptions to `/x` (rmw 0x1020, callback 0x60) and `/y`
+    /// (rmw 0x1021, callback 0x61), and a publisher of `/out` (rmw 0x1010).
+    const FUSE: &str = "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=fuse
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/out
+1ms cpu0 10/10 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/x
+1ms cpu0 10/10 subscription_object subscription=0x20 object=0x25
+1ms cpu0 10/10 subscription_callback object=0x25 callback=0x60
+1ms cpu0 10/10 subscription_init subscription=0x21 node=0x1 rmw=0x1021 topic=/y
+1ms cpu0 10/10 subscription_object subscription=0x21 object=0x26
+1ms cpu0 10/10 subscription_callback object=0x26 callback=0x61
+";
+
+    /// An input at `t` us, `y` or not; it publishes the output or not.
+    fn input(t: u64, y: bool, publishes: bool) -> String {
+        let (rmw, callback) = (0x1020 + u64::from(y), 0x60 + u64::from(y));
+        let mut text = format!(
+            "{t}us cpu0 10/10 take rmw={rmw:#x} source_ns={t}us
+{t}us cpu0 10/10 callback_start callback={callback:#x}
+"
+        );
+        if publishes {
+            text += &format!("{t}us cpu0 10/10 publish rmw=0x1010 source_ns={t}us\n");
+        }
+        text + &format!("{t}us cpu0 10/10 callback_end callback={callback:#x}\n")
+    }
+
+    #[test]
+    fn one_input_of_each_before_every_output_is_evidence() {
+        let mut trace = FUSE.to_string();
+        for i in 1..=5 {
+            let t = 10_000 * i;
+            trace += &(input(t, false, false) + &input(t + 100, true, true));
+        }
+        // Two more of one that lead to nothing, and one that publishes alone.
+        trace += &[71_000, 72_000].map(|t| input(t, false, false)).concat();
+        trace += &input(73_000, false, true);
+        let harness = Harness::new(&trace);
+        let groups = &harness.synth.flow.groups;
+        let group = groups.values().next().unwrap();
+        let counts: Vec<_> = group.outputs[0]
+            .parts
+            .iter()
+            .map(|p| (p.fresh, p.once, p.published, p.used, p.skipped))
+            .collect();
+        assert_eq!(group.outputs[0].outputs, 6);
+        assert_eq!(counts, [(6, 5, 1, 6, 2), (5, 5, 5, 5, 0)]);
     }
 }

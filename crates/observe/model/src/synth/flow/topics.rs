@@ -587,3 +587,44 @@ impl Flow {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::synth::testing::{listen, talk, Harness, PAIR};
+
+    const EDGE: &str = "/talker:timer(10ms) -> /listener:subscription(/t)";
+
+    #[test]
+    fn a_passed_over_item_is_lost_until_it_turns_up() {
+        let items = [11_000, 21_000, 31_000].map(talk).concat();
+        let takes = [listen(31_200, 11_000), listen(31_400, 31_000)].concat();
+        let mut harness = Harness::new(&[PAIR, &items, &takes].concat());
+        assert_eq!(harness.edges(), [format!("{EDGE}: 3/2/1/1")]);
+        harness.push(&listen(31_600, 21_000));
+        assert_eq!(harness.edges(), [format!("{EDGE}: 3/3/0/0")]);
+    }
+
+    #[test]
+    fn before_the_first_take_the_two_may_not_have_been_connected() {
+        let items = [11_000, 21_000].map(talk).concat();
+        let harness = Harness::new(&[PAIR, &items, &listen(21_200, 21_000)].concat());
+        assert_eq!(harness.edges(), [format!("{EDGE}: 2/1/1/0")]);
+    }
+
+    #[test]
+    fn a_stamp_between_call_and_return_identifies_an_unstamped_item() {
+        let trace = format!(
+            "{PAIR}
+1ms cpu0 0/0 clock_offset realtime_minus_monotonic_ns=1000ms
+11000us cpu0 10/10 timer_call timer=0x50
+11000us cpu0 10/10 callback_start callback=0x60
+11000us cpu0 10/10 publish rmw=0x1010 source_ns=-
+11050us cpu0 10/10 callback_end callback=0x60
+{}",
+            listen(11_300, 1_011_020)
+        );
+        assert_eq!(Harness::new(&trace).edges(), [format!("{EDGE}: 1/1/0/0")]);
+        let foreign = trace.replace("source_ns=1011020us", "source_ns=1013000us");
+        assert_eq!(Harness::new(&foreign).edges(), [format!("{EDGE}: 1/0/0/0")]);
+    }
+}

@@ -400,3 +400,86 @@ impl Spans {
         self.end_continuation(ti, to);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::synth::testing::Harness;
+
+    /// Process 10: node `/py` with publishers of `/a` (rmw 0x1010) and `/b` (rmw 0x1011), and
+    /// clients of `/s` (rmw 0x1040) and `/u` (rmw 0x1041). A first round shows rclpy's guard.
+    const PY: &str = "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=py
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/a
+1ms cpu0 10/10 publisher_init publisher=0x11 node=0x1 rmw=0x1011 topic=/b
+1ms cpu0 10/10 client_init client=0x40 node=0x1 rmw=0x1040 name=/s
+1ms cpu0 10/10 client_init client=0x41 node=0x1 rmw=0x1041 name=/u
+5000us cpu0 10/10 wait_set_init
+5000us cpu0 10/10 wait
+";
+
+    /// rclpy takes a response at `t` us.
+    fn response(t: u64, rmw: u64) -> String {
+        format!(
+            "{t}us cpu0 10/10 response_take rmw={rmw:#x} sequence=1 source_ns=0
+{}us cpu0 10/10 guard_trigger guard=0x9
+{}us cpu0 10/10 guard_trigger guard=0x9
+",
+            t + 100,
+            t + 200
+        )
+    }
+
+    #[test]
+    fn code_that_waited_runs_from_the_last_trigger_to_the_next_wait() {
+        let trace = [
+            PY,
+            &response(10_000, 0x1040),
+            "10600us cpu0 10/10 publish rmw=0x1010 source_ns=1us\n",
+            "11000us cpu0 10/10 wait_set_init\n",
+        ];
+        assert_eq!(
+            Harness::new(&trace.concat()).span_events(),
+            [
+                "10200 begin #0 client(/s)",
+                "10600 publish /a by #0",
+                "11000 end #0 Inferred exec 800",
+            ]
+        );
+    }
+
+    #[test]
+    fn two_that_publish_nothing_share_the_stretch() {
+        let trace = [
+            PY,
+            &response(10_000, 0x1040),
+            &response(10_300, 0x1041),
+            "11500us cpu0 10/10 wait_set_init\n",
+        ];
+        assert_eq!(
+            Harness::new(&trace.concat()).span_events(),
+            [
+                "10500 begin #0 client(/s)",
+                "11000 end #0 Inferred exec 500",
+                "11000 begin #1 client(/u)",
+                "11500 end #1 Inferred exec 500",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_response_that_nothing_waits_for_expires() {
+        let trace = [
+            PY,
+            &response(10_000, 0x1040),
+            "11000us cpu0 10/10 response_take rmw=0x1041 sequence=1 source_ns=0 taken=no\n",
+            "300000us cpu0 10/10 response_take rmw=0x1041 sequence=1 source_ns=0 taken=no\n",
+        ];
+        assert_eq!(
+            Harness::new(&trace.concat()).span_events(),
+            [
+                "10100 begin #0 client(/s)",
+                "10200 end #0 Inferred exec 100"
+            ]
+        );
+    }
+}

@@ -167,3 +167,93 @@ impl Spans {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::synth::testing::{listen, talk, Harness, PAIR};
+
+    #[test]
+    fn a_span_lasts_from_callback_start_to_callback_end() {
+        let trace = [PAIR, &talk(11_000), &listen(11_300, 11_000)].concat();
+        assert_eq!(
+            Harness::new(&trace).span_events(),
+            [
+                "11000 begin #0 timer",
+                "11000 publish /t by #0",
+                "11100 end #0 Exact exec 100",
+                "11300 begin #0 subscription(/t)",
+                "11400 end #0 Exact exec 100",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_exception_leaves_a_span_that_the_next_call_ends() {
+        let trace = format!(
+            "{PAIR}
+11ms cpu0 10/10 timer_call timer=0x50
+11ms cpu0 10/10 callback_start callback=0x60
+12ms cpu0 10/10 executor_next_ready
+13ms cpu0 10/10 publish rmw=0x1010 source_ns=13ms"
+        );
+        assert_eq!(
+            Harness::new(&trace).span_events(),
+            [
+                "11000 begin #0 timer",
+                "12000 end #0 Aborted exec 1000",
+                "13000 publish /t by nobody",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_read_without_a_callback_takes_the_item_only() {
+        let trace = format!(
+            "{PAIR}{}
+20ms cpu1 20/20 take rmw=0x1020 source_ns=5ms
+21ms cpu1 20/20 executor_next_ready",
+            listen(11_300, 11_000)
+        );
+        let events = Harness::new(&trace).span_events();
+        assert_eq!(events.last().unwrap(), "read only subscription(/t)");
+    }
+
+    #[test]
+    fn the_return_of_execute_client_ends_its_span_exactly() {
+        let trace = "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=caller
+1ms cpu0 10/10 client_init client=0x40 node=0x1 rmw=0x1040 name=/s
+5ms cpu0 10/10 execute_start execute=client
+5ms cpu0 10/10 response_take rmw=0x1040 sequence=1 source_ns=0
+6ms cpu0 10/10 execute_end execute=client
+9ms cpu0 10/10 executor_next_ready";
+        assert_eq!(
+            Harness::new(trace).span_events(),
+            ["5000 begin #0 client(/s)", "6000 end #0 Exact exec 1000"]
+        );
+    }
+
+    #[test]
+    fn late_attach_ties_a_callback_to_what_was_read_before() {
+        let trace = "
+1ms cpu0 10/10 endpoint_found endpoint=subscription rcl=0 rmw=0x1020 name=/t
+2ms cpu0 10/10 callback_start callback=0x60
+3ms cpu0 10/10 callback_end callback=0x60
+4ms cpu0 10/10 take rmw=0x1020 source_ns=1ms
+4ms cpu0 10/10 callback_start callback=0x60
+5ms cpu0 10/10 callback_end callback=0x60
+6ms cpu0 10/10 callback_start callback=0x60
+7ms cpu0 10/10 callback_end callback=0x60";
+        let harness = Harness::new(trace);
+        assert_eq!(
+            harness.span_events(),
+            [
+                "4000 begin #0 subscription(/t)",
+                "5000 end #0 Exact exec 1000",
+                "6000 begin #0 subscription(/t)",
+                "7000 end #0 Exact exec 1000",
+            ]
+        );
+        assert!(harness.notes().contains(&"UnknownCallback 1".to_string()));
+    }
+}

@@ -189,3 +189,77 @@ fn is_client(cx: &Context, span: &CallbackSpan) -> bool {
     let kind = span.entity.map(|e| cx.entities.get(e).kind());
     kind == Some(EntityKind::Client)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::synth::testing::Harness;
+
+    /// Process 10: node `/py` with a publisher of `/out` (rmw 0x1010), a timer (0x50) and a
+    /// subscription to `/in` (rmw 0x1020).
+    const PY: &str = "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=py
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/out
+1ms cpu0 10/10 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/in
+1ms cpu0 10/10 timer_init timer=0x50 period_ns=10ms
+";
+
+    #[test]
+    fn a_callback_runs_between_the_triggers_of_one_guard() {
+        let trace = format!(
+            "{PY}
+11000us cpu0 10/10 timer_call timer=0x50
+11100us cpu0 10/10 guard_trigger guard=0x9
+11500us cpu0 10/10 guard_trigger guard=0xa
+12100us cpu0 10/10 guard_trigger guard=0x9
+12500us cpu0 10/10 wait_set_init"
+        );
+        assert_eq!(
+            Harness::new(&trace).span_events(),
+            [
+                "11100 begin #0 timer",
+                "12100 input done #0",
+                "12100 end #0 Inferred exec 1000",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_publication_after_the_last_trigger_is_decided_by_what_follows() {
+        let start = format!(
+            "{PY}
+11000us cpu0 10/10 timer_call timer=0x50
+11100us cpu0 10/10 guard_trigger guard=0x9
+11300us cpu0 10/10 guard_trigger guard=0x9
+11600us cpu0 10/10 publish rmw=0x1010 source_ns=1us
+"
+        );
+        let after = |what: &str| {
+            let events = Harness::new(&(start.clone() + what)).span_events();
+            events[2..].join(", ")
+        };
+        assert_eq!(
+            after("11900us cpu0 10/10 guard_trigger guard=0x9"),
+            "11600 publish /out by ?1, 11900 input done #0, decided ?1 #0"
+        );
+        assert_eq!(
+            after("11900us cpu0 10/10 wait_set_init"),
+            "11600 publish /out by ?1, decided ?1 nobody, 11300 end #0 Inferred exec 200"
+        );
+    }
+
+    #[test]
+    fn without_triggers_the_next_call_of_the_executor_ends_a_callback() {
+        let trace = format!(
+            "{PY}
+11ms cpu0 10/10 take rmw=0x1020 source_ns=1us
+13ms cpu0 10/10 wait_set_init"
+        );
+        assert_eq!(
+            Harness::new(&trace).span_events(),
+            [
+                "11000 begin #0 subscription(/in)",
+                "13000 end #0 Inferred exec 2000",
+            ]
+        );
+    }
+}

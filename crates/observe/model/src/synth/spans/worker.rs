@@ -59,3 +59,31 @@ impl Sleeps {
         self.longest = None;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::synth::testing::Harness;
+
+    #[test]
+    fn a_pool_triggers_its_guard_after_a_callback() {
+        let trace = "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=pool
+1ms cpu0 10/10 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/in
+11ms cpu0 10/11 take rmw=0x1020 source_ns=1us
+12ms cpu0 10/11 guard_trigger guard=0x9
+15ms cpu0 10/11 take rmw=0x1020 source_ns=2us
+17ms cpu0 10/11 guard_trigger guard=0x9
+19ms cpu0 10/11 publish rmw=0x1010 source_ns=3us
+19ms cpu0 10/11 wait_set_init";
+        assert_eq!(
+            Harness::new(trace).span_events(),
+            [
+                // The first time, the callback's end shows later that there was one trigger only.
+                "11000 begin #0 subscription(/in)",
+                "12000 end #0 Inferred exec 1000",
+                "15000 begin #0 subscription(/in)",
+                "17000 end #0 Inferred exec 2000",
+            ]
+        );
+    }
+}

@@ -442,7 +442,7 @@ pub const KERNEL_PROBES: &[KernelProbe] = &[
     KernelProbe {
         name: "sched_switch",
         program: "on_switch",
-        consequence: "execution times cannot be told from response times",
+        consequence: "execution times cannot be distinguished from response times",
     },
     KernelProbe {
         name: "sched_waking",

@@ -19,8 +19,9 @@ CASES = os.path.join(ROOT, "demos/syn/cases.py")
 BLOB = os.path.join(ROOT, "scripts/e2e/blob")
 # No command of a test takes that long.
 WATCHDOG_S = 180
-# A machine that was busy for more than this share of the time counts as busy.
-BUSY = 0.5
+# A machine that was busy for more than this share of the time counts as busy. Tests that run side by
+# side stay below it; what takes a machine above it are others.
+BUSY = 0.9
 # Domain ids whose ports are outside the range that Linux gives to clients.
 DOMAINS = range(1, 101)
 

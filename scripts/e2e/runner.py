@@ -95,8 +95,9 @@ class Runner:
         todo = [(t, 1) for t in sorted(tests, key=lambda t: t.places >= PLACES)]
         try:
             while todo or self.running:
-                while todo and self.fits(*todo[0]):
-                    self.start(*todo.pop(0))
+                while fitting := next((t for t in todo if self.fits(*t)), None):
+                    todo.remove(fitting)
+                    self.start(*fitting)
                 for done in self.wait():
                     again = self.finish(done)
                     if again:

@@ -73,7 +73,7 @@ def shape_overshoot(harness):
 def shape_throttles_events(harness):
     """A chain that starts with events at any time: each cycle gets one, and its output leaves on time."""
     chain = Chain(harness, "shape_throttles", "--events", "30", "--min", "2", "--max", "6")
-    trace = harness.record("shape_events", chain.command(7))
+    trace = chain.record("shape_events")
     chains = harness.model("shape_events", trace)["chains"]
     chain_id = next((c["id"] for c in chains if c["callbacks"][0].startswith("/stage_2:")), None)
     if not chain_id:

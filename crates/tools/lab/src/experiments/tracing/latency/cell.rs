@@ -1,0 +1,292 @@
+//! One cell: two nodes exchange messages while a recorder is attached and detached in turns.
+
+use super::{Cell, Policy, Setting, ARMS};
+use crate::frame::children::{self, Guarded};
+use crate::frame::{Context, LabError};
+use crate::measure::arms::{schedule, ArmSamples};
+use crate::measure::recorder::Recorder;
+use crate::measure::ros;
+use onbeat_time::clock;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const REAL_TIME_PRIORITY: i32 = 20;
+
+/// A part of the run in which one arm was measured.
+struct Segment {
+    round: usize,
+    arm: usize,
+    from_ns: i64,
+    to_ns: i64,
+}
+
+/// The program of the two nodes, and where it runs.
+pub struct Nodes<'a> {
+    pub program: &'a Path,
+    pub env: &'a Path,
+}
+
+/// A line of the subscriber's file.
+struct Sample {
+    sequence: u64,
+    intended_ns: i64,
+    sent_ns: i64,
+    received_ns: i64,
+}
+
+/// Starts one side.
+fn side(
+    context: &Context,
+    nodes: &Nodes<'_>,
+    policy: Policy,
+    arguments: &[String],
+) -> Result<Guarded, LabError> {
+    let mut command = Command::new(nodes.program);
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    ros::enter(&mut command, nodes.env);
+    if policy == Policy::RealTime {
+        children::real_time(&mut command, REAL_TIME_PRIORITY);
+    }
+    context.spawn(&mut command)
+}
+
+fn wait_ready(child: &mut Guarded) -> Result<(), LabError> {
+    let mut line = String::new();
+    if let Some(out) = child.child().stdout.take() {
+        let _ = BufReader::new(out).read_line(&mut line);
+    }
+    if line.trim() == "ready" {
+        Ok(())
+    } else {
+        Err(LabError::program(
+            "the latency program",
+            format!("it did not start{}", child.said()),
+        ))
+    }
+}
+
+/// Measures one cell.
+pub fn measure(
+    context: &Context,
+    nodes: &Nodes<'_>,
+    setting: Setting,
+    rounds: usize,
+    segment: Duration,
+) -> Result<Cell, LabError> {
+    let file = context.dir().join("latency.samples");
+    let _ = std::fs::remove_file(&file);
+    let (rate, bytes) = (setting.rate_hz.to_string(), setting.kib * 1024);
+    let policy = setting.policy;
+    let to_file = ["sub".into(), file.display().to_string()];
+    let mut subscriber = side(context, nodes, policy, &to_file)?;
+    let mut publisher = side(
+        context,
+        nodes,
+        policy,
+        &["pub".into(), rate, bytes.to_string()],
+    )?;
+    wait_ready(&mut publisher)?;
+    wait_ready(&mut subscriber)?;
+    std::thread::sleep(Duration::from_millis(500));
+
+    let mut segments = vec![];
+    let mut recorded = RecordedEvents::default();
+    for (round, arm) in schedule(ARMS.len(), rounds, &mut context.rng(&setting.id())) {
+        let pids = [publisher.pid(), subscriber.pid()];
+        let (from_ns, to_ns) = one_segment(context, arm, &pids, segment, &mut recorded)?;
+        segments.push(Segment {
+            round,
+            arm,
+            from_ns,
+            to_ns,
+        });
+        expect_running(&mut publisher, "publisher")?;
+        expect_running(&mut subscriber, "subscriber")?;
+    }
+    publisher
+        .end(libc::SIGTERM)
+        .map_err(|e| LabError::program("the publisher", e))?;
+    // Messages on their way arrive.
+    std::thread::sleep(Duration::from_millis(300));
+    subscriber
+        .end(libc::SIGTERM)
+        .map_err(|e| LabError::program("the subscriber", e))?;
+    let samples = read_samples(&file)?;
+    let _ = std::fs::remove_file(&file);
+    if recorded.hits == 0 {
+        return Err(LabError::unexpected(
+            "the recording of the two nodes",
+            "no probe in them was hit",
+        ));
+    }
+    let cell = sort_into_arms(setting, rounds, &samples, &segments);
+    Ok(Cell {
+        lost_events: recorded.lost,
+        ..cell
+    })
+}
+
+/// Over all recordings of a cell.
+#[derive(Default)]
+struct RecordedEvents {
+    hits: u64,
+    lost: u64,
+}
+
+/// Waits for a segment, with a recorder in the second arm; returns its begin and end, ns.
+fn one_segment(
+    context: &Context,
+    arm: usize,
+    pids: &[u32],
+    segment: Duration,
+    recorded: &mut RecordedEvents,
+) -> Result<(i64, i64), LabError> {
+    let trace = context.dir().join("latency.trace");
+    let recorder = match arm {
+        0 => None,
+        _ => Some(Recorder::attach(context, &trace, pids, &[])?),
+    };
+    // Starting and stopping a recorder disturbs; that is no cost of recording.
+    std::thread::sleep(Duration::from_millis(300));
+    let from_ns = clock::monotonic_ns() as i64;
+    std::thread::sleep(segment);
+    let to_ns = clock::monotonic_ns() as i64;
+    if let Some(recorder) = recorder {
+        let manifest = recorder.stop()?.manifest;
+        let probes = manifest.probes.iter();
+        recorded.hits += probes
+            .filter(|p| p.placement != "tracepoint")
+            .map(|p| p.hits)
+            .sum::<u64>();
+        let lost = manifest.lost.values().flat_map(|cpus| cpus.values());
+        recorded.lost += lost.sum::<u64>();
+        let _ = std::fs::remove_dir_all(&trace);
+    }
+    Ok((from_ns, to_ns))
+}
+
+fn expect_running(child: &mut Guarded, name: &str) -> Result<(), LabError> {
+    if child.running() {
+        return Ok(());
+    }
+    Err(LabError::program(
+        name,
+        format!("it ended while it was measured{}", child.said()),
+    ))
+}
+
+fn sort_into_arms(
+    setting: Setting,
+    rounds: usize,
+    samples: &[Sample],
+    segments: &[Segment],
+) -> Cell {
+    let mut cell = Cell {
+        setting,
+        message: ArmSamples::new(&ARMS, rounds),
+        release: ArmSamples::new(&ARMS, rounds),
+        sent: [0; 2],
+        arrived: [0; 2],
+        lost_events: 0,
+    };
+    for &Segment {
+        round,
+        arm,
+        from_ns,
+        to_ns,
+    } in segments
+    {
+        // A message belongs to the segment in which it was due.
+        let mine: Vec<&Sample> = samples
+            .iter()
+            .filter(|s| s.intended_ns >= from_ns && s.intended_ns < to_ns)
+            .collect();
+        let us = |ns: i64| ns as f64 / 1000.0;
+        cell.message.extend(
+            round,
+            arm,
+            mine.iter().map(|s| us(s.received_ns - s.sent_ns)),
+        );
+        cell.release.extend(
+            round,
+            arm,
+            mine.iter().map(|s| us(s.received_ns - s.intended_ns)),
+        );
+        if let (Some(first), Some(last)) = (mine.first(), mine.last()) {
+            cell.sent[arm] += last.sequence - first.sequence + 1;
+            cell.arrived[arm] += mine.len() as u64;
+        }
+    }
+    cell
+}
+
+fn read_samples(file: &Path) -> Result<Vec<Sample>, LabError> {
+    let text = std::fs::read_to_string(file).map_err(LabError::file("reading", file))?;
+    text.lines()
+        .map(|line| {
+            let n: Vec<i64> = line.split(',').filter_map(|v| v.parse().ok()).collect();
+            match n[..] {
+                [sequence, intended_ns, sent_ns, received_ns] if sequence >= 0 => Ok(Sample {
+                    sequence: sequence as u64,
+                    intended_ns,
+                    sent_ns,
+                    received_ns,
+                }),
+                _ => Err(LabError::unexpected(
+                    file.display().to_string(),
+                    format!("line '{line}'"),
+                )),
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_go_to_the_arm_in_whose_segment_they_were_due() {
+        let sample = |sequence: u64, intended_ns: i64, late: i64| Sample {
+            sequence,
+            intended_ns,
+            sent_ns: intended_ns + 1_000,
+            received_ns: intended_ns + late,
+        };
+        // Message 2 is lost; message 4 was due before the second segment.
+        let samples = [
+            sample(0, 100, 6_000),
+            sample(1, 200, 7_000),
+            sample(3, 299, 8_000),
+            sample(4, 300, 1),
+            sample(5, 500, 9_000),
+        ];
+        let segment = |arm, from_ns, to_ns| Segment {
+            round: 0,
+            arm,
+            from_ns,
+            to_ns,
+        };
+        let setting = Setting {
+            policy: Policy::Normal,
+            rate_hz: 100,
+            kib: 1,
+        };
+        let cell = sort_into_arms(
+            setting,
+            1,
+            &samples,
+            &[segment(0, 100, 300), segment(1, 400, 600)],
+        );
+        assert_eq!(cell.release.pooled(0).values(), [6.0, 7.0, 8.0]);
+        assert_eq!(cell.message.pooled(0).values(), [5.0, 6.0, 7.0]);
+        assert_eq!(cell.release.pooled(1).values(), [9.0]);
+        assert_eq!((cell.sent, cell.arrived), ([4, 1], [3, 1]));
+    }
+}

@@ -1,0 +1,149 @@
+//! Figures and plots of the latency that recording adds.
+
+use super::{Cell, From, Policy, Setting};
+use crate::frame::report::{Figure, Report, Target};
+use crate::frame::rng::Rng;
+use crate::frame::{Context, LabError};
+use crate::measure::stats::{bootstrap, mean, Estimate};
+use crate::plot::{bars, percentiles, Bar};
+use std::collections::BTreeSet;
+
+/// Mean message latency that ros2_tracing adds with all its events (arXiv 2201.00393), us.
+const ROS2_TRACING_ADDED_US: f64 = 3.3;
+
+/// What recording adds in one cell, and its ratio at the 99th percentile.
+#[derive(Clone, Copy)]
+pub struct Added {
+    pub mean: Estimate,
+    pub p50: Estimate,
+    pub p99_ratio: Estimate,
+}
+
+impl Added {
+    pub fn of(cell: &Cell, from: From, rng: &mut Rng) -> Added {
+        let samples = cell.samples(from);
+        Added {
+            mean: samples.added_mean(0, 1, rng),
+            p50: samples.added_quantile(0, 1, 0.5, rng),
+            p99_ratio: samples.quantile_ratio(0, 1, 0.99, rng),
+        }
+    }
+}
+
+/// Figures of one cell.
+pub fn of_cell(report: &mut Report, cell: &Cell, from: From, added: &Added) {
+    let samples = cell.samples(from);
+    let count = samples.pooled(0).values().len() + samples.pooled(1).values().len();
+    let figure = |what: &str, e: Estimate, unit: &str| {
+        let name = format!("latency.{}.{}.{what}", from.id(), cell.setting.id());
+        Figure::new(name, e.value, unit)
+            .interval(e.low, e.high)
+            .samples(count as u64)
+    };
+    report.figure(figure("added_mean", added.mean, "us").target(Target::AtMost(5.0)));
+    report.figure(figure("added_p50", added.p50, "us"));
+    report.figure(figure("p99_ratio", added.p99_ratio, "1").target(Target::AtMost(1.1)));
+}
+
+/// Over all cells: the cost of one message, whatever its size and rate.
+pub fn over_cells(report: &mut Report, policy: Policy, from: From, all: &[Added], rng: &mut Rng) {
+    let mut over = |of: fn(&Added) -> f64| {
+        bootstrap(all.len(), 400, rng, |pick| {
+            mean(&pick.iter().map(|&i| of(&all[i])).collect::<Vec<_>>())
+        })
+    };
+    let name = format!("latency.{}.{}", from.id(), policy.name());
+    let added = over(|a| a.mean.value);
+    report.figure(
+        Figure::new(format!("{name}.added_mean"), added.value, "us")
+            .target(Target::AtMost(5.0))
+            .baseline(
+                ROS2_TRACING_ADDED_US,
+                "ros2_tracing, all events (arXiv 2201.00393)",
+            )
+            .interval(added.low, added.high),
+    );
+    let p50 = over(|a| a.p50.value);
+    report.figure(
+        Figure::new(format!("{name}.added_p50"), p50.value, "us").interval(p50.low, p50.high),
+    );
+    let ratio = over(|a| a.p99_ratio.value);
+    report.figure(
+        Figure::new(format!("{name}.p99_ratio"), ratio.value, "1")
+            .target(Target::AtMost(1.1))
+            .interval(ratio.low, ratio.high),
+    );
+}
+
+/// Messages and events that were lost.
+pub fn totals(report: &mut Report, cells: &[Cell]) {
+    let sum = |of: &dyn Fn(&Cell) -> u64| cells.iter().map(of).sum::<u64>();
+    let missing = |arm: usize| {
+        let sent = sum(&|c| c.sent[arm]).max(1);
+        (sent - sum(&|c| c.arrived[arm]).min(sent)) as f64 / sent as f64 * 100.0
+    };
+    report.figure(
+        Figure::new("latency.messages_missing", missing(1), "%")
+            .baseline(missing(0), "off")
+            .samples(sum(&|c| c.sent[1])),
+    );
+    report.figure(
+        Figure::new(
+            "latency.events_lost",
+            sum(&|c| c.lost_events) as f64,
+            "events",
+        )
+        .target(Target::AtMost(0.0)),
+    );
+}
+
+/// What recording adds, by rate and size; and the latencies of each cell.
+pub fn plot(context: &mut Context, policy: Policy, cells: &[&Cell]) -> Result<(), LabError> {
+    let mut rng = context.rng("plot");
+    let all = |of: fn(&Setting) -> u32| -> BTreeSet<u32> {
+        cells.iter().map(|c| of(&c.setting)).collect()
+    };
+    let (rates, sizes) = (all(|s| s.rate_hz), all(|s| s.kib));
+    let categories: Vec<String> = rates.iter().map(|r| format!("{r} Hz")).collect();
+    let mut series = vec![];
+    for kib in sizes {
+        // Cells of one size stand in the order of the rates.
+        let bars = cells.iter().filter(|c| c.setting.kib == kib).map(|c| {
+            let e = c.message.added_quantile(0, 1, 0.5, &mut rng);
+            Bar {
+                value: e.value,
+                low: e.low,
+                high: e.high,
+            }
+        });
+        series.push((format!("{kib} KiB"), bars.collect()));
+    }
+    let title = format!(
+        "Median latency that recording adds to a message, {} threads",
+        policy.name()
+    );
+    let svg = bars(
+        &title,
+        "us",
+        &categories,
+        &series,
+        Some((5.0, "target: 5 us")),
+    )?;
+    context.plot(&format!("latency-added-{}.svg", policy.name()), &svg)?;
+    for c in cells {
+        let series = [
+            ("off", c.message.pooled(0)),
+            ("onbeat", c.message.pooled(1)),
+        ];
+        let svg = percentiles(
+            &format!("Message latency, {}", c.setting.title()),
+            "us",
+            &series,
+        )?;
+        context.plot(
+            &format!("latency-{}.svg", c.setting.id().replace('.', "-")),
+            &svg,
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! The table of latencies.
+
+use super::figures::Added;
+use super::{Cell, From, Policy};
+use crate::frame::report::{number, Table};
+
+/// Latency of both arms and what recording adds, a row for each cell.
+pub fn latencies(policy: Policy, from: From, cells: &[&Cell], added: &[Added]) -> Table {
+    let mut table = Table::new(
+        format!(
+            "Latency from {} to the start of the receiving callback, {} threads, us",
+            from.title(),
+            policy.name()
+        ),
+        &[
+            "rate, size",
+            "off mean",
+            "p50",
+            "p90",
+            "p99",
+            "p99.9",
+            "p99.99",
+            "max",
+            "onbeat mean",
+            "p50",
+            "p90",
+            "p99",
+            "p99.9",
+            "p99.99",
+            "max",
+            "added mean",
+            "95 % interval",
+            "added p50",
+            "p99 ratio",
+        ],
+    );
+    for (cell, added) in cells.iter().zip(added) {
+        let samples = cell.samples(from);
+        let mut row = vec![format!(
+            "{} Hz, {} KiB",
+            cell.setting.rate_hz, cell.setting.kib
+        )];
+        for s in [samples.pooled(0).summary(), samples.pooled(1).summary()] {
+            row.extend([s.mean, s.p50, s.p90, s.p99, s.p99_9, s.p99_99, s.max].map(number));
+        }
+        row.extend([
+            number(added.mean.value),
+            format!("{} .. {}", number(added.mean.low), number(added.mean.high)),
+            number(added.p50.value),
+            number(added.p99_ratio.value),
+        ]);
+        table.row(row);
+    }
+    table
+}

@@ -1,0 +1,116 @@
+//! Figures of a setting: losses, wake-ups, polling.
+
+use super::{Cell, Measured, SIZES};
+use crate::experiments::transport::peers::{self, Program};
+use crate::experiments::transport::session::Place;
+use crate::experiments::transport::size_id;
+use crate::frame::report::{Figure, Report, Target};
+use crate::frame::Context;
+use crate::measure::stats::{bootstrap, Sorted};
+
+/// Messages that did not arrive.
+pub fn lost(report: &mut Report, measured: &Measured<'_>) {
+    let setting = measured.setting;
+    // Channels with credits lose nothing; peers drop what a reader that is held up does not take.
+    for ours in [true, false] {
+        let of = |value: &dyn Fn(&Cell) -> u64| -> u64 {
+            let cells = measured.cells.iter();
+            cells
+                .flat_map(|cells| cells.iter().zip(&measured.arms))
+                .filter(|(_, arm)| (arm.program == Program::Onbeat) == ours)
+                .map(|(cell, _)| value(cell))
+                .sum()
+        };
+        let name = if ours { "onbeat" } else { "peers" };
+        let figure = Figure::new(
+            format!("lost.{}.{name}", setting.id),
+            of(&|c| c.lost) as f64,
+            "messages",
+        )
+        .samples(of(&|c| c.sent));
+        report.figure(if ours {
+            figure.target(Target::AtMost(0.0))
+        } else {
+            figure
+        });
+    }
+}
+
+/// A sleeping consumer against the bare system call, and how flat it is.
+pub fn wake_ups(context: &Context, report: &mut Report, measured: &Measured<'_>) {
+    let (Some(futex), Some(ours)) = (measured.arm(&peers::FUTEX), measured.arm(&peers::ONBEAT))
+    else {
+        return;
+    };
+    let id = measured.setting.id;
+    let both = measured.over_sizes(futex, ours);
+    let n = both.pooled(1).values().len() as u64;
+    if n == 0 {
+        return;
+    }
+    let mut rng = context.rng("wake-up");
+    for (name, q) in [("p50", 0.5), ("p99", 0.99)] {
+        let ratio = both.quantile_ratio(0, 1, q, &mut rng);
+        report.figure(
+            Figure::new(format!("wakeup.{id}.{name}_ratio"), ratio.value, "1")
+                .target(Target::AtMost(1.2))
+                .interval(ratio.low, ratio.high)
+                .samples(n),
+        );
+    }
+    // Of the futex too, which has no payload: it shows the machine.
+    let mut spread = |arm: usize| {
+        let rounds = measured.samples[0].rounds();
+        bootstrap(rounds, 200, &mut rng, |pick| {
+            let medians = measured.samples.iter().map(|samples| {
+                Sorted::new(
+                    pick.iter()
+                        .flat_map(|round| samples.of(*round, arm).iter().copied()),
+                )
+                .quantile(0.5)
+            });
+            let (low, high) = medians.fold((f64::MAX, 0.0), |(l, h): (f64, f64), v| {
+                (l.min(v), h.max(v))
+            });
+            high / low
+        })
+    };
+    let (floor, flat) = (spread(futex), spread(ours));
+    report.figure(
+        Figure::new(format!("flat.{id}.p50_spread"), flat.value, "1")
+            .target(Target::AtMost(1.1))
+            .interval(flat.low, flat.high)
+            .baseline(floor.value, "futex, which has no payload"),
+    );
+}
+
+/// Polling, against iceoryx2's.
+pub fn busy(context: &Context, report: &mut Report, measured: &Measured<'_>) {
+    let (Some(theirs), Some(ours)) = (
+        measured.arm(&peers::ICEORYX2_BUSY),
+        measured.arm(&peers::ONBEAT_BUSY),
+    ) else {
+        return;
+    };
+    let mut rng = context.rng("busy");
+    for (s, bytes) in SIZES.into_iter().enumerate() {
+        let samples = &measured.samples[s];
+        let (v, w) = (samples.pooled(ours), samples.pooled(theirs));
+        if v.values().is_empty() || w.values().is_empty() {
+            continue;
+        }
+        let ratio = samples.quantile_ratio(theirs, ours, 0.5, &mut rng);
+        let mut figure = Figure::new(
+            format!("busy.{}.{}.p50_ratio", measured.setting.id, size_id(bytes)),
+            ratio.value,
+            "1",
+        )
+        .interval(ratio.low, ratio.high)
+        .samples(v.values().len() as u64);
+        // The target is for processes.
+        if matches!(measured.setting.place, Place::Processes(_)) {
+            figure = figure.target(Target::AtMost(1.0));
+        }
+        report.figure(figure);
+    }
+}

@@ -1,0 +1,225 @@
+//! Latency from publishing to processing against the size of the message: between processes, between
+//! two threads, and within one.
+
+mod figures;
+mod run;
+mod tables;
+
+use super::peers::{self, Arm, Peers};
+use super::samples::Sample;
+use super::session::Place;
+use super::{size_id, size_name};
+use crate::frame::report::Report;
+use crate::frame::{Context, LabError};
+use crate::measure::arms::ArmSamples;
+use crate::measure::peer::Usage;
+use crate::measure::stats::Sorted;
+use crate::plot::{curves, percentiles, Curve};
+
+/// From 64 B to 4 MiB.
+const SIZES: [usize; 6] = [64, 1024, 16_384, 262_144, 1 << 20, 4 << 20];
+
+/// Sizes whose percentiles are printed; all are in the raw samples.
+const DETAILED: [usize; 4] = [64, 16_384, 1 << 20, 4 << 20];
+
+/// Messages a second where nothing is copied.
+const RATE_HZ: f64 = 500.0;
+
+/// Where both sides are, and who is compared there.
+struct Setting {
+    id: &'static str,
+    title: &'static str,
+    place: Place,
+    arms: &'static [Arm],
+}
+
+const SETTINGS: [Setting; 3] = [
+    Setting {
+        id: "processes",
+        title: "between two processes (Figure 1)",
+        place: Place::Processes(1),
+        arms: &[
+            peers::FUTEX,
+            peers::ONBEAT,
+            peers::ONBEAT_BUSY,
+            peers::ICEORYX2,
+            peers::ICEORYX2_BUSY,
+            peers::CYCLONE_ICEORYX,
+            peers::CYCLONE,
+            peers::FAST,
+            peers::ROS2,
+        ],
+    },
+    Setting {
+        id: "threads",
+        title: "between two threads of a process",
+        place: Place::Pair,
+        arms: &[
+            peers::FUTEX,
+            peers::ONBEAT,
+            peers::ONBEAT_BUSY,
+            peers::ICEORYX2,
+            peers::ICEORYX2_BUSY,
+        ],
+    },
+    Setting {
+        id: "thread",
+        title: "within a thread (Figure 2)",
+        place: Place::Thread,
+        arms: &[
+            peers::ONBEAT_CHAIN,
+            peers::ONBEAT,
+            peers::ICEORYX2_BUSY,
+            peers::CYCLONE_ICEORYX,
+            peers::CYCLONE,
+            peers::FAST,
+            peers::ROS2,
+        ],
+    },
+];
+
+/// How often an arm can send so large a message; those that copy cannot keep up otherwise.
+pub fn rate_hz(arm: &Arm, bytes: usize) -> f64 {
+    match bytes {
+        _ if !arm.copies => RATE_HZ,
+        b if b <= 65_536 => RATE_HZ,
+        b if b <= 262_144 => 200.0,
+        b if b <= 1 << 20 => 100.0,
+        _ => 25.0,
+    }
+}
+
+/// From publishing to being readable, us.
+pub fn latency_us(sample: &Sample) -> f64 {
+    (sample.received_ns - sample.sent_ns) as f64 / 1e3
+}
+
+/// Measurements of an arm at one size.
+#[derive(Clone, Default)]
+struct Cell {
+    usage: Usage,
+    lost: u64,
+    sent: u64,
+    /// From the time that a message was due: what holds the publisher up counts too.
+    from_due: Vec<f64>,
+}
+
+/// All samples of a setting.
+struct Measured<'s> {
+    setting: &'s Setting,
+    arms: Vec<Arm>,
+    /// By size; arms in their order.
+    samples: Vec<ArmSamples>,
+    cells: Vec<Vec<Cell>>,
+}
+
+/// The measurement.
+pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
+    let mut raw = context.raw(
+        "latency.csv",
+        "where,bytes,arm,round,latency_us,from_due_us",
+    )?;
+    for setting in &SETTINGS {
+        let measured = run::measure(context, report, peers, setting, &mut raw)?;
+        summarise(context, report, &measured)?;
+    }
+    raw.finish()?;
+    report.note(
+        "latency: from the call that publishes, loan included, to the time at which the receiver has read the first and the last byte; each side on a CPU of its own, publishers paced on a fixed grid",
+    );
+    report.note(
+        "busy receivers are real-time threads: where normal ones starve, the kernel takes 50 ms of each second away from them, which is what the maxima of some show",
+    );
+    report.note(
+        "arms that copy send large messages less often (200 Hz at 256 KiB, 100 Hz at 1 MiB, 25 Hz at 4 MiB), all others at 500 Hz",
+    );
+    Ok(())
+}
+
+impl<'s> Measured<'s> {
+    /// Room for so many rounds.
+    fn new(setting: &'s Setting, arms: Vec<Arm>, rounds: usize) -> Measured<'s> {
+        let names: Vec<&str> = arms.iter().map(|a| a.name).collect();
+        Measured {
+            setting,
+            samples: vec![ArmSamples::new(&names, rounds); SIZES.len()],
+            cells: vec![vec![Cell::default(); arms.len()]; SIZES.len()],
+            arms,
+        }
+    }
+
+    fn arm(&self, wanted: &Arm) -> Option<usize> {
+        self.arms.iter().position(|a| a == wanted)
+    }
+
+    /// Two arms with the samples of all sizes: each round at each size is a block.
+    fn over_sizes(&self, a: usize, b: usize) -> ArmSamples {
+        let mut all = ArmSamples::new(
+            &[self.arms[a].name, self.arms[b].name],
+            self.samples.iter().map(ArmSamples::rounds).sum(),
+        );
+        let mut block = 0;
+        for samples in &self.samples {
+            for round in 0..samples.rounds() {
+                all.extend(block, 0, samples.of(round, a).iter().copied());
+                all.extend(block, 1, samples.of(round, b).iter().copied());
+                block += 1;
+            }
+        }
+        all
+    }
+}
+
+fn summarise(
+    context: &mut Context,
+    report: &mut Report,
+    measured: &Measured<'_>,
+) -> Result<(), LabError> {
+    tables::add(report, measured);
+    figures::lost(report, measured);
+    plot(context, measured)?;
+    figures::wake_ups(context, report, measured);
+    figures::busy(context, report, measured);
+    Ok(())
+}
+
+/// Medians over the size, and all percentiles at two sizes.
+fn plot(context: &mut Context, measured: &Measured<'_>) -> Result<(), LabError> {
+    let setting = measured.setting;
+    let medians: Vec<Curve> = measured
+        .arms
+        .iter()
+        .enumerate()
+        .map(|(a, arm)| Curve {
+            name: arm.name.to_string(),
+            colour: arm.colour,
+            dashed: arm.spins,
+            points: SIZES
+                .iter()
+                .enumerate()
+                .filter(|(s, _)| !measured.samples[*s].pooled(a).values().is_empty())
+                .map(|(s, bytes)| (*bytes as f64, measured.samples[s].pooled(a).quantile(0.5)))
+                .collect(),
+        })
+        .collect();
+    let title = format!("Median latency {}", setting.title);
+    let ticks = SIZES.map(|bytes| (bytes as f64, size_name(bytes)));
+    context.plot(
+        &format!("latency-{}.svg", setting.id),
+        &curves(&title, ("size of the message", "us"), &ticks, &medians)?,
+    )?;
+    for s in [0, SIZES.len() - 2] {
+        let series: Vec<(&str, Sorted)> = measured
+            .arms
+            .iter()
+            .enumerate()
+            .map(|(a, arm)| (arm.name, measured.samples[s].pooled(a)))
+            .collect();
+        let title = format!("Latency {}, {}", setting.title, size_name(SIZES[s]));
+        context.plot(
+            &format!("latency-{}-{}.svg", setting.id, size_id(SIZES[s])),
+            &percentiles(&title, "us", &series)?,
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! Tables of a setting: medians, percentiles, costs.
+
+use super::{Measured, DETAILED, SIZES};
+use crate::experiments::transport::size_name;
+use crate::frame::report::{number, Report, Table};
+use crate::measure::stats::Sorted;
+
+/// Adds all of them.
+pub fn add(report: &mut Report, measured: &Measured<'_>) {
+    report
+        .tables
+        .extend([medians(measured), details(measured), costs(measured)]);
+}
+
+fn medians(measured: &Measured<'_>) -> Table {
+    let mut head: Vec<String> = vec!["arm".into()];
+    head.extend(SIZES.map(size_name));
+    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    let title = format!("Median latency {}, us", measured.setting.title);
+    let mut table = Table::new(title, &head);
+    for (a, arm) in measured.arms.iter().enumerate() {
+        let mut row = vec![arm.name.to_string()];
+        row.extend(measured.samples.iter().map(|samples| {
+            let v = samples.pooled(a);
+            if v.values().is_empty() {
+                "-".into()
+            } else {
+                number(v.quantile(0.5))
+            }
+        }));
+        table.row(row);
+    }
+    table
+}
+
+fn details(measured: &Measured<'_>) -> Table {
+    let mut table = Table::new(
+        format!("Latency {}, us", measured.setting.title),
+        &[
+            "arm", "size", "n", "p50", "p90", "p99", "p99.9", "max", "due p99", "lost",
+        ],
+    );
+    for (a, arm) in measured.arms.iter().enumerate() {
+        for (s, bytes) in SIZES.into_iter().enumerate() {
+            let v = measured.samples[s].pooled(a).summary();
+            if v.count == 0 || !DETAILED.contains(&bytes) {
+                continue;
+            }
+            let cell = &measured.cells[s][a];
+            let due = Sorted::new(cell.from_due.iter().copied());
+            let mut row = vec![arm.name.into(), size_name(bytes), v.count.to_string()];
+            row.extend([v.p50, v.p90, v.p99, v.p99_9, v.max, due.quantile(0.99)].map(number));
+            row.push(cell.lost.to_string());
+            table.row(row);
+        }
+    }
+    table
+}
+
+fn costs(measured: &Measured<'_>) -> Table {
+    let mut table = Table::new(
+        format!(
+            "CPU time and context switches of a message {}, all processes",
+            measured.setting.title
+        ),
+        &[
+            "arm",
+            "us at 64 B",
+            "switches",
+            "us at 16 KiB",
+            "switches",
+            "us at 1 MiB",
+            "switches",
+        ],
+    );
+    for (a, arm) in measured.arms.iter().enumerate() {
+        let mut row = vec![arm.name.to_string()];
+        for (s, bytes) in SIZES.into_iter().enumerate() {
+            let some = !measured.samples[s].pooled(a).values().is_empty();
+            if some && [64, 16_384, 1 << 20].contains(&bytes) {
+                let (cpu_ns, switches) = measured.cells[s][a].usage.each();
+                row.extend([number(cpu_ns / 1e3), format!("{switches:.2}")]);
+            }
+        }
+        table.row(row);
+    }
+    table
+}

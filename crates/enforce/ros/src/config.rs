@@ -1,4 +1,4 @@
-//! What a shaper is told when it starts.
+//! The configuration of a shaper process.
 
 use crate::page::OutputTable;
 use onbeat_time::Overshoot;
@@ -14,18 +14,18 @@ pub struct Config {
     /// Folders in which type support is looked for, after the linker's own and AMENT_PREFIX_PATH.
     #[serde(default)]
     pub folders: Vec<PathBuf>,
-    /// Outputs that are held and inputs that are throttled.
+    /// Outputs that are held back and inputs that are throttled.
     pub outputs: Vec<Output>,
-    /// Where the middleware's threads and those that receive run.
+    /// CPUs and priority of the middleware's threads and of the receiving threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub middleware: Option<Place>,
-    /// What happens to an item that has missed the slots of its own execution.
+    /// The policy for items that missed the slots of their own execution.
     #[serde(default)]
     pub overshoot: Overshoot,
     /// Descriptor of the shared page (see [`crate::page`]), inherited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_fd: Option<i32>,
-    /// A table that never changes, where there is no page.
+    /// A table that never changes, instead of a page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<Table>,
     /// Descriptor of the pipe for reports (see [`crate::report`]), inherited. When nobody reads it
@@ -41,18 +41,18 @@ pub struct Config {
     pub silence_ns: Option<u64>,
 }
 
-/// One topic on its way through the shaper.
+/// One topic that passes through the shaper.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Output {
-    /// Topic on which the application publishes now.
+    /// Topic on which the application publishes while it is shaped.
     pub held_topic: String,
     /// Topic under which its subscribers know it.
     pub topic: String,
-    /// How items are let through.
+    /// Which items pass, and when.
     #[serde(default)]
     pub kind: Kind,
-    /// Where the thread that publishes runs: the server's CPU and priority.
+    /// CPU and priority of the sending thread: the server's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
     /// Items that can wait here; the middleware's own history holds more.
@@ -79,7 +79,7 @@ fn default_depth() -> usize {
     100
 }
 
-/// How items are let through.
+/// Which items pass, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -90,19 +90,19 @@ pub enum Kind {
     Throttle,
 }
 
-/// Where a thread runs.
+/// CPUs and priority of a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
-    /// CPUs; none: as inherited.
+    /// Numbers of the CPUs; empty: as inherited.
     #[serde(default)]
     pub cpus: Vec<usize>,
-    /// SCHED_FIFO priority; none: as inherited.
+    /// SCHED_FIFO priority. `None`: as inherited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
 }
 
-/// A table without a page.
+/// A fixed table of slots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {

@@ -11,10 +11,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Outputs of one shaper at most.
+/// Most outputs of one shaper.
 pub const MAX_OUTPUTS: usize = 16;
 
-/// Where the words are, by number.
+/// The words of the page, by number.
 pub mod layout {
     use super::{MAX_OUTPUTS, MAX_SLOTS};
     /// `onbeat` and the version of this layout.
@@ -190,7 +190,7 @@ impl PageWriter {
         self.map.word(WORD_STATE).store(state, Ordering::Release);
     }
 
-    /// Says that the owner lives. Real-time safe.
+    /// Notes that the owner is alive at this time (CLOCK_MONOTONIC). Real-time safe.
     pub fn beat(&self, now_ns: u64) {
         self.map
             .word(WORD_HEARTBEAT)
@@ -248,14 +248,15 @@ impl PageReader {
         None
     }
 
-    /// True if the owner wants everything to pass, or has not said for so long that it lives.
+    /// Whether items pass at once: the owner asked for it, or its last heartbeat is older than
+    /// `silence_ns`.
     pub fn passes(&self, now_ns: u64, silence_ns: Option<u64>) -> bool {
         let last = self.0.load(WORD_HEARTBEAT);
         let silent = last != 0 && silence_ns.is_some_and(|s| now_ns.saturating_sub(last) > s);
         silent || !matches!(self.0.load(WORD_STATE), 0 | SETTLING)
     }
 
-    /// True while what is late is to leave in a later slot, whatever the policy. Real-time safe.
+    /// Whether late items leave in a later slot, whatever the policy. Real-time safe.
     pub fn settles(&self) -> bool {
         self.0.load(WORD_STATE) == SETTLING
     }

@@ -1,29 +1,30 @@
-//! What the shaper tells its owner: one record of fixed size per item, through a pipe that it never
-//! waits for.
+//! The shaper's reports to its owner: one record of fixed size per item, through a pipe. The shaper
+//! never waits for the pipe.
 
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What happened, as bits of [`Record::flags`].
+/// Bits of [`Record::flags`].
 pub mod flags {
     /// The item had missed the slots of its own execution.
     pub const LATE: u32 = 1;
-    /// It was discarded.
+    /// The item was discarded.
     pub const DROPPED: u32 = 2;
-    /// It was discarded because a newer one came before its slot (throttler).
+    /// The item was discarded because a newer one arrived before its slot (throttler).
     pub const REPLACED: u32 = 4;
-    /// It was passed on at once: the shaper passes through.
+    /// The item was passed on at once, without a slot.
     pub const PASSED: u32 = 8;
-    /// The middleware refused it.
+    /// The middleware refused the item.
     pub const FAILED: u32 = 16;
-    /// No item: the output's endpoints are there from now on.
+    /// No item: the output's endpoints exist from now on.
     pub const READY: u32 = 32;
-    /// It made shaping end (`stop`).
+    /// The item ended shaping (`stop`).
     pub const STOPPED: u32 = 64;
 }
 
-/// One item's way through the shaper. Times are CLOCK_MONOTONIC in ns, but for the source's.
+/// The passage of one item through the shaper. Times are CLOCK_MONOTONIC in ns, except the
+/// source's.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Record {
@@ -31,23 +32,23 @@ pub struct Record {
     pub sequence: u64,
     /// Source time stamp of the held topic's publication: CLOCK_REALTIME.
     pub source_ns: i64,
-    /// When it had been taken.
+    /// When the receiver had taken it.
     pub arrival_ns: i64,
     /// When the publish call began; 0 if there was none.
     pub start_ns: i64,
-    /// When it returned.
+    /// When the publish call returned.
     pub end_ns: i64,
-    /// When the slot began that it left in.
+    /// Start of the slot in which it left.
     pub slot_start_ns: i64,
-    /// Execution of the chain that it belongs to.
+    /// Number of the chain's execution that it belongs to.
     pub cycle: i64,
-    /// Which output, as in the configuration.
+    /// Index of the output in the configuration.
     pub output: u16,
-    /// Which of its slots.
+    /// Index of the slot in the output's table.
     pub slot: u16,
     /// See [`flags`].
     pub flags: u32,
-    /// Length of the serialised item.
+    /// Length of the serialised item in bytes.
     pub bytes: u32,
     /// Records that did not fit into the pipe before this one, of all outputs.
     pub lost: u32,
@@ -58,7 +59,7 @@ pub const RECORD_BYTES: usize = std::mem::size_of::<Record>();
 const _: () = assert!(RECORD_BYTES == 72);
 
 impl Record {
-    /// As it goes through the pipe, in the machine's byte order.
+    /// The record's bytes in the pipe, in the machine's byte order.
     pub fn to_bytes(&self) -> [u8; RECORD_BYTES] {
         let mut out = [0; RECORD_BYTES];
         let words = [
@@ -81,7 +82,7 @@ impl Record {
         out
     }
 
-    /// Back from bytes.
+    /// The record of these bytes.
     pub fn from_bytes(bytes: &[u8; RECORD_BYTES]) -> Record {
         let word =
             |i: usize| u64::from_ne_bytes(bytes[i * 8..][..8].try_into().unwrap_or_default());
@@ -112,7 +113,7 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Reports to a pipe that was inherited; nowhere if there is none. Makes it non-blocking.
+    /// Reports to an inherited pipe, which becomes non-blocking; `None` reports nothing.
     pub fn new(fd: Option<RawFd>) -> io::Result<Reporter> {
         if let Some(fd) = fd {
             // SAFETY: asks and sets flags of a descriptor; a wrong number is an error.
@@ -140,7 +141,7 @@ impl Reporter {
         }
     }
 
-    /// True once nobody holds the other end any more: the owner is dead.
+    /// Whether nobody has the reading end open any more: the owner is dead.
     pub fn owner_is_gone(&self) -> bool {
         let Some(fd) = self.fd else { return false };
         let mut poll = libc::pollfd {

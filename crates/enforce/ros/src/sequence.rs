@@ -1,15 +1,16 @@
-//! Which execution of the chain an item belongs to, from when it came and what came before. Pure.
+//! Which execution of the chain an item belongs to, by its arrival and the items before it. Pure.
 //!
 //! An item that comes later in a cycle than the chain's best case may be this cycle's, early or on
 //! time, or that of an execution before which took more than a cycle. Where one item came per cycle
 //! so far and the cycle before brought none, an item that comes no later than most is the one that
 //! is missing.
 
-/// So many items in a row, one per cycle, say that it is one per cycle.
+/// After so many items in a row, one per cycle, an output is taken to publish once per cycle.
 const STEADY: u32 = 8;
-/// So many items in a row are taken for late ones. More, and one was lost: nothing is behind.
+/// Most items in a row that are taken for late ones. If more follow, an item was lost and none is
+/// late.
 const MOST_LATE: u32 = 3;
-/// How much a new item counts in the usual time: one in so many.
+/// Weight of a new item in the usual time: one in so many.
 const WEIGHT: i64 = 8;
 
 /// Follows the items of one output.

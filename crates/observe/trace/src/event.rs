@@ -1,4 +1,4 @@
-//! The vocabulary of events: everything a recording can say, and nothing about how it is stored.
+//! The vocabulary of events: everything that a recording can contain, independent of its storage.
 //!
 //! Handles are addresses in the traced process: they identify an object within one `pid` for as
 //! long as it lives. `rcl` handles are `rcl_*_t *`, `rmw` handles are `rmw_*_t *`; the `*Init`
@@ -6,21 +6,21 @@
 //! source time stamps (CLOCK_REALTIME in ns for every rmw we know), which identify a data item
 //! across publisher and subscriber (of an item of onbeat-flow: its process and number).
 
-/// A name that came from a traced process: untrusted text, to be escaped where it is shown.
+/// A name from a traced process: untrusted text, to be escaped where it is shown.
 pub type Name = Box<str>;
 
 /// One event of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// When, CLOCK_MONOTONIC.
+    /// Time, CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// On which CPU.
+    /// CPU on which it happened.
     pub cpu: u16,
     /// Process (thread group) in the recorder's pid namespace.
     pub pid: u32,
     /// Thread in the recorder's pid namespace.
     pub tid: u32,
-    /// What.
+    /// The kind, with its fields.
     pub kind: EventKind,
 }
 
@@ -50,8 +50,8 @@ pub enum ExecuteKind {
     Client,
 }
 
-/// What happened. The doc comment of a variant names its source; fields are named as the
-/// tracepoint names its arguments.
+/// The kinds of events. The doc comment of a variant names its source; fields have the names of the
+/// tracepoint's arguments.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventKind {
@@ -143,7 +143,7 @@ pub enum EventKind {
     /// Late attach: a timer seen in a wait set, or called, whose creation was not seen.
     TimerFound { timer: u64 },
     /// `rcl_publisher_fini`, `rcl_subscription_fini`, `rcl_service_fini`, `rcl_client_fini`,
-    /// `rcl_node_fini`: what has this rcl handle ends.
+    /// `rcl_node_fini`: the object with this rcl handle ends.
     HandleFini { handle: u64 },
 
     // ---- run time (ROS2-RT)
@@ -261,7 +261,7 @@ pub enum EventKind {
         rmw: Name,
         late: bool,
     },
-    /// What is known of a thread. `cpus` is the affinity mask of the first 64 CPUs.
+    /// The properties of a thread. `cpus` is the affinity mask of the first 64 CPUs.
     Thread {
         comm: Name,
         policy: u8,

@@ -1,4 +1,4 @@
-//! `manifest.json`: what a recording says about itself.
+//! `manifest.json`: a recording's description of itself.
 //!
 //! Every field may be missing, so that older and newer versions read each other's files.
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ pub enum State {
     Complete,
 }
 
-/// What a recording says about itself.
+/// A recording's description of itself.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Manifest {
@@ -57,7 +57,7 @@ pub struct Manifest {
     pub probes: Vec<ProbeInfo>,
     /// Events lost because the ring buffer was full: event kind, CPU, count.
     pub lost: BTreeMap<String, BTreeMap<u16, u64>>,
-    /// What late attach could not recover, in whole sentences.
+    /// Facts that late attach could not recover, in whole sentences.
     pub not_recovered: Vec<String>,
     /// Size of the ring buffer.
     pub buffer_bytes: u64,
@@ -67,7 +67,8 @@ pub struct Manifest {
     pub bytes: u64,
     /// Events that came to the writer later than a younger one; set by the writer.
     pub out_of_order: u64,
-    /// What the recording could and could not see, in whole sentences.
+    /// Parts of the system that the recording covers, and those that it does not, in whole
+    /// sentences.
     pub coverage: Vec<String>,
 }
 
@@ -107,7 +108,7 @@ pub struct ThreadInfo {
     pub cpus: u64,
 }
 
-/// A probe: where it sits and how it did.
+/// A probe: its place, cost and hits.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProbeInfo {
@@ -119,7 +120,8 @@ pub struct ProbeInfo {
     pub symbol: String,
     /// Distance from the function's first byte.
     pub offset: u64,
-    /// How it costs: `emulated`, `stepped`, `nop`, `uretprobe` or `tracepoint`.
+    /// The mechanism, which decides the cost: `emulated`, `stepped`, `nop`, `uretprobe` or
+    /// `tracepoint`.
     pub placement: String,
     /// How often it hit.
     pub hits: u64,
@@ -127,7 +129,7 @@ pub struct ProbeInfo {
     pub attached: bool,
     /// Why it could not be attached.
     pub error: Option<String>,
-    /// What the model lacks without it.
+    /// The part of the model that is missing without it.
     pub consequence: Option<String>,
 }
 

@@ -10,7 +10,7 @@ pub(crate) const HEADER_LEN: usize = 44;
 /// Name of the file with the initialisation events of deleted segments.
 pub(crate) const INIT_FILE: &str = "init.obt";
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     /// A piece of the recording.
@@ -19,7 +19,7 @@ pub(crate) enum Content {
     Init,
 }
 
-/// What stands at the beginning of a file.
+/// The header of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileHeader {
     pub version: u16,

@@ -34,7 +34,7 @@ pub trait FieldSink {
 
 /// Delivers the fields of an event, in the table's order.
 pub trait FieldSource {
-    /// Why a field could not be had.
+    /// Why a field could not be delivered.
     type Error;
     /// See [`FieldSink::handle`].
     fn handle(&mut self, field: &'static str) -> Result<u64, Self::Error>;
@@ -110,7 +110,7 @@ pub struct FieldInfo {
     pub ty: FieldType,
 }
 
-/// What the table says of one kind of event.
+/// One kind of event.
 #[derive(Debug)]
 pub struct KindInfo {
     /// The code in block files; never reused.
@@ -346,12 +346,12 @@ kinds! {
     103 "lost" run Lost { probe: Text, count: Uint }
 }
 
-/// What the table says of the kind with this code.
+/// The kind with this code.
 pub fn info(code: u8) -> Option<&'static KindInfo> {
     KINDS.iter().find(|k| k.code == code)
 }
 
-/// What the table says of the kind with this text name.
+/// The kind with this text name.
 pub fn by_name(name: &str) -> Option<&'static KindInfo> {
     KINDS.iter().find(|k| k.name == name)
 }

@@ -1,4 +1,4 @@
-//! Events as text, one per line: to write traces by hand, and to look at recorded ones.
+//! Events as text, one per line: for traces written by hand, and for reading recorded ones.
 //!
 //! ```text
 //! # time  CPU  pid/tid  event  fields
@@ -36,16 +36,16 @@ pub const DEFAULTS: &[(&str, &str)] = &[
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct TextError {
-    /// Counts from 1.
+    /// Number of the line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The mistake.
     pub problem: Problem,
 }
 
-/// What is wrong with a line.
+/// A mistake in a line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// The first words.
+    /// A wrong time, CPU, process or thread at the beginning.
     #[error("`{0}` is not {1}; a line is `TIME cpuN PID/TID EVENT FIELD=VALUE ...`")]
     Start(String, &'static str),
     /// No such event.
@@ -74,10 +74,10 @@ pub enum Problem {
         field: &'static str,
         /// Its value.
         value: String,
-        /// What was expected.
+        /// The expected form.
         expected: &'static str,
     },
-    /// Quotes or escapes.
+    /// Wrong quotes or escapes, or no FIELD=VALUE.
     #[error("`{0}` is not FIELD=VALUE, or its quotes or escapes are wrong")]
     Syntax(String),
 }

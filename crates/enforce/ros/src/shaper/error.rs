@@ -8,7 +8,7 @@ use thiserror::Error;
 /// Why there is no shaper.
 #[derive(Debug, Error)]
 pub enum ShaperError {
-    /// ROS 2.
+    /// ROS 2 refused something.
     #[error(transparent)]
     Rcl(#[from] RclError),
     /// A thread cannot have its policy or CPU.
@@ -19,9 +19,9 @@ pub enum ShaperError {
         "cannot start a thread for {topic}: {reason}: free memory or raise the limit of threads"
     )]
     Spawn {
-        /// Its output.
+        /// Topic of the output.
         topic: String,
-        /// What the system said.
+        /// The system's reason.
         reason: std::io::Error,
     },
     /// Too many outputs, or none.
@@ -32,26 +32,26 @@ pub enum ShaperError {
     Output {
         /// Topic under its own name.
         topic: String,
-        /// Where it is held.
+        /// Topic on which it is held back.
         held: String,
     },
-    /// Neither table nor page, or both.
+    /// The configuration has neither table nor page, or both.
     #[error("the configuration needs either page_fd or table")]
     NoTable,
     /// A fixed table that cannot be.
     #[error("the table of {topic}: {reason}")]
     Table {
-        /// Its output.
+        /// Topic of the output.
         topic: String,
         /// What is wrong.
         reason: String,
     },
-    /// A descriptor.
+    /// An inherited descriptor cannot be used.
     #[error("descriptor {fd} cannot be used as {what}: {reason}: hand over an open one that is inherited")]
     Descriptor {
         /// Its number.
         fd: i32,
-        /// For what.
+        /// Its purpose.
         what: &'static str,
         /// What is wrong.
         reason: std::io::Error,
@@ -69,9 +69,9 @@ pub enum ShaperError {
     /// A thread of an output ended.
     #[error("shaping {topic} ended: {reason}")]
     Worker {
-        /// Its output.
+        /// Topic of the output.
         topic: String,
-        /// What it said.
+        /// The thread's error.
         reason: String,
     },
 }

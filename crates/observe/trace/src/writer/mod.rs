@@ -16,18 +16,18 @@ use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// About what an event takes before compression, without its names.
+/// Estimated length of an event before compression, without its names.
 const EVENT_BYTES: usize = 10;
 
-/// How a trace is written.
+/// Settings of a writer.
 #[derive(Debug, Clone)]
 pub struct WriterOptions {
     /// A segment ends before it grows beyond this.
     pub segment_bytes: u64,
     /// A block ends when its events take about this much before compression.
     pub block_bytes: usize,
-    /// How many segments to keep (at least 1): older ones are deleted, but not what is needed to
-    /// understand the younger ones. `None`: keep all.
+    /// How many segments to keep (at least 1). Older ones are deleted, except the events that
+    /// younger ones cannot be understood without. `None`: keep all.
     pub max_segments: Option<usize>,
     /// zstd level.
     pub level: i32,
@@ -129,13 +129,13 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Id of the recording, as it stands in the manifest.
+    /// Id of the recording, as in the manifest.
     pub fn id(&self) -> String {
         segment::id_text(&self.id)
     }
 
-    /// Adds an event. Events come in the order of their time; stragglers are sorted in as far as
-    /// they belong to the block that is not written yet or the one before, and counted.
+    /// Adds an event. Events should come in the order of their time. Later ones are counted, and
+    /// sorted in if they belong to the block that is not written yet, or to the one before.
     pub fn push(&mut self, event: &Event) -> Result<(), TraceWriteError> {
         if event.time_ns < self.pending.latest_ns {
             self.written.out_of_order += 1;
@@ -156,7 +156,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the block: what was pushed can be read even if the writer is killed now.
+    /// Ends the block: everything pushed so far can be read even if the writer is killed now.
     pub fn flush(&mut self) -> Result<(), TraceWriteError> {
         if self.pending.events.is_empty() {
             return Ok(());
@@ -191,7 +191,7 @@ impl Writer {
         self.written.events
     }
 
-    /// Events that came later than a younger one.
+    /// Events that were pushed after a younger one.
     pub fn out_of_order(&self) -> u64 {
         self.written.out_of_order
     }

@@ -1,0 +1,152 @@
+//! Publishers and subscriptions of serialised items.
+
+use super::abi::{self, Bytes, Handle, MessageInfo, WaitSet};
+use super::types::TypeSupport;
+use super::{Node, RclError};
+use onbeat_time::clock::monotonic_ns;
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::Arc;
+
+/// A serialised item. Moving it moves no bytes of it.
+pub struct Item {
+    pub(super) bytes: Bytes,
+    pub(super) fini: unsafe extern "C" fn(*mut Bytes) -> c_int,
+    /// Source time stamp (CLOCK_REALTIME).
+    pub source_ns: i64,
+    /// When it had been taken (CLOCK_MONOTONIC).
+    pub arrival_ns: i64,
+}
+
+// SAFETY: the bytes are the item's own.
+unsafe impl Send for Item {}
+
+impl Item {
+    /// Length of the serialised item.
+    pub fn len(&self) -> usize {
+        self.bytes.length
+    }
+
+    /// True if there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Drop for Item {
+    fn drop(&mut self) {
+        // SAFETY: initialised by `Node::item`.
+        unsafe { (self.fini)(&mut self.bytes) };
+    }
+}
+
+/// A publisher of serialised items.
+pub struct Publisher {
+    pub(super) node: Arc<Node>,
+    pub(super) handle: Box<Handle>,
+    pub(super) _support: TypeSupport,
+}
+
+// SAFETY: rcl_publish may be called from any thread.
+unsafe impl Send for Publisher {}
+
+impl Publisher {
+    /// Publishes an item as it is. Nothing is allocated here; the middleware may. `Err` is rcl's
+    /// code.
+    pub fn publish(&self, item: &Item) -> Result<(), i32> {
+        // SAFETY: handle and bytes are initialised.
+        match unsafe { (self.node.rcl.f.publish)(&*self.handle, &item.bytes, ptr::null_mut()) } {
+            abi::OK => Ok(()),
+            code => {
+                // SAFETY: forgets the message of this thread.
+                unsafe { (self.node.rcl.f.reset_error)() };
+                Err(code)
+            }
+        }
+    }
+
+    /// Waits until reliable readers have everything, but no longer than that.
+    pub fn settle(&self, at_most_ns: i64) {
+        // SAFETY: an initialised handle.
+        unsafe {
+            (self.node.rcl.f.wait_acked)(&*self.handle, at_most_ns);
+            (self.node.rcl.f.reset_error)();
+        }
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        let node = ptr::from_ref(&*self.node.node).cast_mut();
+        // SAFETY: initialised with this node, which is still there.
+        unsafe { (self.node.rcl.f.publisher_fini)(&mut *self.handle, node) };
+    }
+}
+
+/// A subscription of serialised items, with what is needed to wait for them.
+pub struct Subscription {
+    pub(super) node: Arc<Node>,
+    pub(super) handle: Box<Handle>,
+    pub(super) wait_set: Box<WaitSet>,
+    pub(super) _support: TypeSupport,
+}
+
+// SAFETY: used by one thread at a time.
+unsafe impl Send for Subscription {}
+
+impl Subscription {
+    /// Waits for an item, but no longer than that.
+    pub fn wait(&mut self, at_most_ns: i64) -> Result<bool, RclError> {
+        let f = &self.node.rcl.f;
+        // SAFETY: wait set and handle are initialised, and stay where they are.
+        let code = unsafe {
+            let mut code = (f.wait_set_clear)(&mut *self.wait_set);
+            if code == abi::OK {
+                code = (f.wait_set_add)(&mut *self.wait_set, &*self.handle, ptr::null_mut());
+            }
+            if code == abi::OK {
+                code = (f.wait)(&mut *self.wait_set, at_most_ns);
+            }
+            code
+        };
+        if code == abi::TIMEOUT {
+            // SAFETY: forgets the message of this thread.
+            unsafe { (f.reset_error)() };
+            return Ok(false);
+        }
+        self.node.rcl.check(code, || "waiting for data".into())?;
+        Ok(true)
+    }
+
+    /// Takes the next item, if there is one, with its source time stamp.
+    pub fn take(&mut self, item: &mut Item) -> Result<bool, RclError> {
+        let f = &self.node.rcl.f;
+        let mut info = MessageInfo {
+            source_ns: 0,
+            received_ns: 0,
+            rest: [0; 16],
+        };
+        // SAFETY: handle, bytes and info are valid for the call.
+        let code = unsafe { (f.take)(&*self.handle, &mut item.bytes, &mut info, ptr::null_mut()) };
+        if code == abi::TAKE_FAILED {
+            // SAFETY: forgets the message of this thread.
+            unsafe { (f.reset_error)() };
+            return Ok(false);
+        }
+        self.node.rcl.check(code, || "taking data".into())?;
+        item.source_ns = info.source_ns;
+        item.arrival_ns = monotonic_ns() as i64;
+        Ok(true)
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let node = ptr::from_ref(&*self.node.node).cast_mut();
+        // SAFETY: initialised with this node, which is still there.
+        unsafe {
+            (self.node.rcl.f.wait_set_fini)(&mut *self.wait_set);
+            (self.node.rcl.f.subscription_fini)(&mut *self.handle, node);
+        }
+    }
+}

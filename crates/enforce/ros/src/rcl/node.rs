@@ -1,0 +1,233 @@
+//! A ROS 2 context with one node, and its view of the graph.
+
+use super::abi::{self, Bytes, EndpointArray, Handle, Options, WaitSet};
+use super::endpoints::{Item, Publisher, Subscription};
+use super::{name, Qos, Rcl, RclError};
+use std::ffi::CStr;
+use std::ptr;
+use std::sync::Arc;
+
+/// A publisher that was found in the graph.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Announced {
+    /// Name of its node, untrusted.
+    pub node: String,
+    /// Its message type, untrusted.
+    pub type_name: String,
+    /// Its QoS; history and depth are not announced.
+    pub qos: Qos,
+}
+
+/// A context with one node: no parameters, no services, nothing on /rosout.
+pub struct Node {
+    pub(super) rcl: Arc<Rcl>,
+    context: Box<Handle>,
+    pub(super) node: Box<Handle>,
+}
+
+// SAFETY: rcl's functions on a node and its entities may be called from any thread; those that may
+// not be called at once take `&mut` here.
+unsafe impl Send for Node {}
+// SAFETY: as above.
+unsafe impl Sync for Node {}
+
+impl Node {
+    /// Starts ROS 2 in this process. The middleware's threads start here, and inherit the caller's
+    /// policy and CPUs.
+    pub fn new(rcl: Arc<Rcl>, node_name: &str) -> Result<Arc<Node>, RclError> {
+        let f = &rcl.f;
+        let (mut context, mut node) = (Box::new(Handle::zero()), Box::new(Handle::zero()));
+        let text = name(node_name)?;
+        // SAFETY: every pointer is valid for its call; handles are zero before they are initialised
+        // and stay where they are.
+        unsafe {
+            let mut options = Handle::zero();
+            let code = (f.init_options_init)(&mut options, (f.allocator)());
+            rcl.check(code, || "making options".into())?;
+            let code = (f.init)(0, ptr::null(), &options, &mut *context);
+            let started = rcl.check(code, || "starting a context".into());
+            (f.init_options_fini)(&mut options);
+            started?;
+            let mut options: Options = (f.node_options)();
+            options.0[abi::NODE_OPTIONS_ROSOUT] = 0;
+            let code = (f.node_init)(
+                &mut *node,
+                text.as_ptr(),
+                c"".as_ptr(),
+                &mut *context,
+                &options,
+            );
+            if let Err(e) = rcl.check(code, || format!("making the node {node_name}")) {
+                (f.shutdown)(&mut *context);
+                (f.context_fini)(&mut *context);
+                return Err(e);
+            }
+        }
+        Ok(Arc::new(Node { rcl, context, node }))
+    }
+
+    /// Number of publishers of a topic.
+    pub fn publishers(&self, topic: &str) -> Result<usize, RclError> {
+        let text = name(topic)?;
+        let mut count = 0;
+        // SAFETY: all pointers are valid for the call.
+        let code = unsafe { (self.rcl.f.count_publishers)(&*self.node, text.as_ptr(), &mut count) };
+        self.rcl
+            .check(code, || format!("counting publishers of {topic}"))?;
+        Ok(count)
+    }
+
+    /// The publishers of a topic: their types and QoS.
+    pub fn announced(&self, topic: &str) -> Result<Vec<Announced>, RclError> {
+        let text = name(topic)?;
+        let f = &self.rcl.f;
+        let mut array = EndpointArray {
+            size: 0,
+            infos: ptr::null_mut(),
+        };
+        // SAFETY: all pointers are valid for the calls, and `layout` says where the fields are.
+        unsafe {
+            let mut allocator = (f.allocator)();
+            let code = (f.publishers_info)(
+                &*self.node,
+                &mut allocator,
+                text.as_ptr(),
+                false,
+                &mut array,
+            );
+            self.rcl
+                .check(code, || format!("asking for publishers of {topic}"))?;
+            let string = |at: *const u8| {
+                let text = at.cast::<*const std::ffi::c_char>().read();
+                if text.is_null() {
+                    String::new()
+                } else {
+                    CStr::from_ptr(text).to_string_lossy().into_owned()
+                }
+            };
+            let word = std::mem::size_of::<usize>();
+            let found = (0..array.size)
+                .map(|i| {
+                    let info = array.infos.add(i * self.rcl.layout.size);
+                    Announced {
+                        node: string(info),
+                        type_name: string(info.add(2 * word)),
+                        qos: info.add(self.rcl.layout.qos).cast::<Qos>().read(),
+                    }
+                })
+                .collect();
+            (f.endpoints_fini)(&mut array, &mut allocator);
+            Ok(found)
+        }
+    }
+
+    /// Publishes a topic.
+    pub fn publisher(
+        self: &Arc<Self>,
+        topic: &str,
+        type_name: &str,
+        qos: &Qos,
+    ) -> Result<Publisher, RclError> {
+        let support = self.rcl.type_support(type_name)?;
+        let text = name(topic)?;
+        let f = &self.rcl.f;
+        let mut handle = Box::new(Handle::zero());
+        // SAFETY: all pointers are valid for the calls; options begin with the QoS in all releases.
+        unsafe {
+            let mut options: Options = (f.publisher_options)();
+            options.0.as_mut_ptr().cast::<Qos>().write(*qos);
+            let code = (f.publisher_init)(
+                &mut *handle,
+                &*self.node,
+                support.handle,
+                text.as_ptr(),
+                &options,
+            );
+            self.rcl.check(code, || format!("publishing {topic}"))?;
+        }
+        Ok(Publisher {
+            node: self.clone(),
+            handle,
+            _support: support,
+        })
+    }
+
+    /// Subscribes to a topic.
+    pub fn subscription(
+        self: &Arc<Self>,
+        topic: &str,
+        type_name: &str,
+        qos: &Qos,
+    ) -> Result<Subscription, RclError> {
+        let support = self.rcl.type_support(type_name)?;
+        let text = name(topic)?;
+        let f = &self.rcl.f;
+        let mut handle = Box::new(Handle::zero());
+        // SAFETY: zero bits are what `rcl_get_zero_initialized_wait_set` returns.
+        let mut wait_set: Box<WaitSet> = Box::new(unsafe { std::mem::zeroed() });
+        // SAFETY: all pointers are valid for the calls; options begin with the QoS in all releases.
+        unsafe {
+            let mut options: Options = (f.subscription_options)();
+            options.0.as_mut_ptr().cast::<Qos>().write(*qos);
+            let code = (f.subscription_init)(
+                &mut *handle,
+                &*self.node,
+                support.handle,
+                text.as_ptr(),
+                &options,
+            );
+            self.rcl.check(code, || format!("subscribing to {topic}"))?;
+            let context = ptr::from_ref(&*self.context).cast_mut();
+            let code =
+                (f.wait_set_init)(&mut *wait_set, 1, 0, 0, 0, 0, 0, context, (f.allocator)());
+            if let Err(e) = self.rcl.check(code, || "making a wait set".into()) {
+                (f.subscription_fini)(&mut *handle, ptr::from_ref(&*self.node).cast_mut());
+                return Err(e);
+            }
+        }
+        Ok(Subscription {
+            node: self.clone(),
+            handle,
+            wait_set,
+            _support: support,
+        })
+    }
+
+    /// Memory for an item, touched, so that it is there. The middleware makes it larger when it has
+    /// to.
+    pub fn item(&self, bytes: usize) -> Result<Item, RclError> {
+        let f = &self.rcl.f;
+        // SAFETY: as rcl initialises an array; then the bytes are its own.
+        unsafe {
+            let allocator = (f.allocator)();
+            let mut array = Bytes {
+                buffer: ptr::null_mut(),
+                length: 0,
+                capacity: 0,
+                allocator,
+            };
+            let code = (f.bytes_init)(&mut array, bytes.max(1), &allocator);
+            self.rcl
+                .check(code, || format!("getting {bytes} bytes of memory"))?;
+            ptr::write_bytes(array.buffer, 0xff, array.capacity);
+            Ok(Item {
+                bytes: array,
+                fini: f.bytes_fini,
+                source_ns: 0,
+                arrival_ns: 0,
+            })
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let f = &self.rcl.f;
+        // SAFETY: initialised by `new`; entities hold an `Arc` of the node, so none is left.
+        unsafe {
+            (f.node_fini)(&mut *self.node);
+            (f.shutdown)(&mut *self.context);
+            (f.context_fini)(&mut *self.context);
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! Writes example models (parking.json, sixty.json, hostile.json, empty.json) into a directory:
 //! `cargo run -p onbeat-model --example models -- DIR`.
+#[path = "generate.rs"]
 mod generate;
 
 fn main() -> std::io::Result<()> {

@@ -1,10 +1,8 @@
 //! What `spans` tells `flow`: every event that concerns data, with the callback instance that
 //! caused it.
 
-use super::entities::Gid;
 use super::ids::{DecisionId, EntityId, InstanceId};
-use super::spans::{Cpus, Totals};
-use crate::index::NameId;
+use super::values::{Cpus, Gid, Idle, ThreadId, ThreadProfile, Totals};
 
 /// The cause of a publication or a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,39 +32,6 @@ pub(super) enum Input {
     Request { gid: Gid, sequence: i64, at: u64 },
     /// A response, taken at `at`.
     Response { sequence: i64, at: u64 },
-}
-
-/// A thread, by its numbers in the recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ThreadId {
-    pub(super) pid: u32,
-    pub(super) tid: u32,
-}
-
-/// A thread's name and scheduling, as last known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ThreadProfile {
-    pub(super) comm: Option<NameId>,
-    /// The SCHED_* number.
-    pub(super) policy: Option<u8>,
-    /// The kernel's priority, 0 to 139.
-    pub(super) priority: u8,
-}
-
-/// A wait of an executor in which its thread slept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Idle {
-    /// Start of the wait.
-    pub(super) from: u64,
-    /// The wake-up that ended it.
-    pub(super) woken: u64,
-}
-
-impl Idle {
-    /// Whether the executor slept at a time.
-    pub(super) fn contains(&self, time: u64) -> bool {
-        (self.from..=self.woken).contains(&time)
-    }
 }
 
 /// An instance of a callback starts.

@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 const STARVED: u64 = 10;
 
 impl Synth {
-    /// Ids of the callbacks so far, by their number; none for those that did not run. Equal ones get
-    /// ordinals in order of creation.
+    /// Ids of the callbacks so far, by their number; none for those that did not run. Equal ones
+    /// get ordinals in order of creation.
     pub fn callback_ids(&self) -> Vec<Option<String>> {
         self.ids().all()
     }

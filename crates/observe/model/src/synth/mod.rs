@@ -26,6 +26,7 @@ mod running_median;
 mod spans;
 #[cfg(test)]
 mod testing;
+mod values;
 
 pub use options::SynthOptions;
 

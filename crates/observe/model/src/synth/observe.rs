@@ -1,8 +1,8 @@
 //! Observations: single executions and items, reported as synthesis finds them. Time lines are
 //! drawn from them, and a running plan is checked by them.
 
-use super::events::ThreadId;
 use super::flow::{Instance, Lineage};
+use super::values::ThreadId;
 use super::Synth;
 use crate::index::{NameId, PathId, StepId};
 

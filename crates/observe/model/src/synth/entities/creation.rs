@@ -3,9 +3,10 @@
 
 use super::nodes::full_name;
 use super::process::Tie;
-use super::{Entities, EntityKind, Gid, HandleKind, NewEntity, Role};
+use super::{Entities, EntityKind, HandleKind, NewEntity, Role};
 use crate::index::NameId;
 use crate::synth::ids::{EntityId, NodeId, ProcessIndex};
+use crate::synth::values::Gid;
 use onbeat_trace::EndpointKind;
 
 /// What a thread's last creations say about its next one.

@@ -2,6 +2,7 @@
 
 use crate::index::{NameId, VertexId};
 use crate::synth::ids::{NodeId, ProcessIndex};
+use crate::synth::values::Gid;
 
 /// Which kind of entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -12,9 +13,6 @@ pub(in crate::synth) enum EntityKind {
     Service,
     Client,
 }
-
-/// A client's or service's identifier in the middleware.
-pub(in crate::synth) type Gid = [u8; 16];
 
 /// What only one kind of entity has.
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ mod process;
 mod timers;
 
 pub(in crate::synth) use creation::Creation;
-pub(in crate::synth) use entity::{ClientGid, Entity, EntityKind, Gid, Role, ServiceNames};
+pub(in crate::synth) use entity::{ClientGid, Entity, EntityKind, Role, ServiceNames};
 pub(in crate::synth) use names::Names;
 pub(in crate::synth) use nodes::Nodes;
 pub(in crate::synth) use process::{HandleKind, Process, Processes};

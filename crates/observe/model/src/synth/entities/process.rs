@@ -1,8 +1,8 @@
 //! Processes, and which handle stands for which entity in each.
 
-use super::entity::Gid;
 use crate::index::NameId;
 use crate::synth::ids::{EntityId, NodeId, ProcessIndex};
+use crate::synth::values::Gid;
 use rustc_hash::FxHashMap;
 
 /// Which kind of object an address stands for.

@@ -1,8 +1,8 @@
 //! When timers are due.
 
 use super::{Entities, Role};
-use crate::synth::events::Idle;
 use crate::synth::ids::EntityId;
+use crate::synth::values::Idle;
 
 impl Entities {
     /// When the timer called at `time` was due, by the grid of its period. `idle` is the
@@ -39,8 +39,8 @@ impl Entities {
 #[cfg(test)]
 mod tests {
     use crate::synth::entities::HandleKind;
-    use crate::synth::events::Idle;
     use crate::synth::testing::Harness;
+    use crate::synth::values::Idle;
 
     #[test]
     fn a_timer_is_due_on_the_grid_of_its_period() {

@@ -4,10 +4,11 @@
 use super::services::Sent;
 use super::Flow;
 use crate::index::NameId;
-use crate::synth::entities::{ClientGid, Entities, EntityKind, Gid, Role};
+use crate::synth::entities::{ClientGid, Entities, EntityKind, Role};
 use crate::synth::events::Response;
 use crate::synth::ids::EntityId;
 use crate::synth::notes::Note;
+use crate::synth::values::Gid;
 use crate::synth::Context;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;

@@ -4,10 +4,9 @@ use super::Flow;
 use crate::index::{NameId, VertexId};
 use crate::schema::{CallbackFigures, CallbackType, EdgeFigures};
 use crate::synth::entities::EntityKind;
-use crate::synth::events::ThreadProfile;
 use crate::synth::ids::{EdgeId, EntityId, NodeId};
 use crate::synth::running_median::RunningMedian;
-use crate::synth::spans::Cpus;
+use crate::synth::values::{Cpus, ThreadProfile};
 use crate::synth::Context;
 use rustc_hash::FxHashMap;
 

@@ -8,9 +8,10 @@ use crate::chains::Lineages;
 use crate::index::{NameId, VertexId};
 use crate::schema::CallbackType;
 use crate::synth::entities::EntityKind;
-use crate::synth::events::{Begin, End, Ending, Idle, Input, Owner, ThreadId};
+use crate::synth::events::{Begin, End, Ending, Input, Owner};
 use crate::synth::ids::{EntityId, InstanceId};
 use crate::synth::notes::Note;
+use crate::synth::values::{Idle, ThreadId};
 use crate::synth::Context;
 
 /// A running instance of a callback.
@@ -35,7 +36,11 @@ pub(in crate::synth) struct Instance {
 
 /// The running instances whose beginning has been processed.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Instances(Vec<Option<Instance>>);
+pub(super) struct Instances {
+    running: Vec<Option<Instance>>,
+    /// Those whose end was processed.
+    ended: Vec<InstanceId>,
+}
 
 /// An input that an instance took.
 struct Taken {
@@ -48,22 +53,30 @@ struct Taken {
 
 impl Instances {
     pub(super) fn get(&self, i: InstanceId) -> Option<&Instance> {
-        self.0.get(i.index())?.as_ref()
+        self.running.get(i.index())?.as_ref()
     }
 
     pub(super) fn get_mut(&mut self, i: InstanceId) -> Option<&mut Instance> {
-        self.0.get_mut(i.index())?.as_mut()
+        self.running.get_mut(i.index())?.as_mut()
     }
 
     fn insert(&mut self, i: InstanceId, instance: Instance) {
-        if self.0.len() <= i.index() {
-            self.0.resize(i.index() + 1, None);
+        if self.running.len() <= i.index() {
+            self.running.resize(i.index() + 1, None);
         }
-        self.0[i.index()] = Some(instance);
+        self.running[i.index()] = Some(instance);
     }
 
-    fn take(&mut self, i: InstanceId) -> Option<Instance> {
-        self.0.get_mut(i.index())?.take()
+    fn end(&mut self, i: InstanceId) {
+        if let Some(instance) = self.running.get_mut(i.index()) {
+            *instance = None;
+        }
+        self.ended.push(i);
+    }
+
+    /// An instance whose end was processed, once each.
+    pub(super) fn take_ended(&mut self) -> Option<InstanceId> {
+        self.ended.pop()
     }
 }
 
@@ -221,8 +234,7 @@ impl Flow {
         };
         self.end_lineages(&it, end.how.is_whole(), output);
         self.observer.execution(&it, end.time, end.spent.exec_ns);
-        self.instances.take(end.instance);
-        self.ended.push(end.instance);
+        self.instances.end(end.instance);
     }
 
     /// Adds an execution's times to its vertex.

@@ -8,10 +8,11 @@ use crate::synth::notes::{Note, Notes};
 use crate::synth::Context;
 
 /// Paths and steps.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(in crate::synth) struct Lineage {
     pub(in crate::synth) paths: Paths,
     pub(in crate::synth) steps: Steps,
+    pub(super) inputs: Inputs,
 }
 
 /// Items that an instance took: their publisher, time and origin.
@@ -32,10 +33,6 @@ pub(super) struct Incoming {
 pub(super) struct Inputs(Vec<(NameId, u64)>);
 
 impl Inputs {
-    pub(super) fn new(names: impl Iterator<Item = NameId>) -> Self {
-        Inputs(names.map(|name| (name, 0)).collect())
-    }
-
     /// How often something was taken from each, in the order of creation.
     pub(super) fn counts(&self) -> impl Iterator<Item = u64> + '_ {
         self.0.iter().map(|i| i.1)
@@ -49,6 +46,15 @@ impl Inputs {
 }
 
 impl Lineage {
+    /// Starts with the topics at which chains begin.
+    pub(super) fn new(inputs: impl Iterator<Item = NameId>) -> Self {
+        Lineage {
+            paths: Paths::default(),
+            steps: Steps::default(),
+            inputs: Inputs(inputs.map(|name| (name, 0)).collect()),
+        }
+    }
+
     /// Ends lineages with an output at `time`; none: nothing was published.
     pub(super) fn finish(&mut self, lineages: &Lineages, time: u64, output: Option<NameId>) {
         for &step in lineages.as_slice() {
@@ -99,7 +105,7 @@ impl Flow {
         if overwritten {
             figures.overwritten = figures.overwritten.saturating_add_signed(n);
         }
-        let Lineage { paths, steps } = &mut self.lineage;
+        let Lineage { paths, steps, .. } = &mut self.lineage;
         for &step in lineages.as_slice() {
             paths.lose(steps.path(step), hop.name, hop.to, n);
         }
@@ -114,7 +120,7 @@ impl Flow {
         incoming: Option<Incoming>,
     ) -> Lineages {
         let mut lineages = Lineages::default();
-        let begins = incoming.is_some_and(|from| self.inputs.count(from.name));
+        let begins = incoming.is_some_and(|from| self.lineage.inputs.count(from.name));
         match incoming {
             Some(mut from) if from.vertex.is_some() && !begins => {
                 let data = (&from.lineages, from.name, from.time);

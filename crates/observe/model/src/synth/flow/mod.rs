@@ -28,7 +28,6 @@ use crate::links::Link;
 use callers::Callers;
 use deferred::Deferred;
 use instances::Instances;
-use lineage::Inputs;
 use links::Links;
 use rings::Rings;
 use services::Services;
@@ -46,11 +45,8 @@ pub(in crate::synth) struct Flow {
     callers: Callers,
     pub(in crate::synth) groups: Groups,
     links: Links,
-    inputs: Inputs,
     deferred: Deferred,
     pub(in crate::synth) observer: Observer,
-    /// Instances whose end was processed.
-    ended: Vec<InstanceId>,
     now: u64,
 }
 
@@ -68,7 +64,7 @@ impl Flow {
     ) -> Self {
         Flow {
             graph: Graph::default(),
-            lineage: Lineage::default(),
+            lineage: Lineage::new(inputs),
             instances: Instances::default(),
             topics: Topics::default(),
             rings: Rings::default(),
@@ -76,10 +72,8 @@ impl Flow {
             callers: Callers::default(),
             groups: Groups::default(),
             links: Links::new(links, ids, memory),
-            inputs: Inputs::new(inputs),
             deferred: Deferred::default(),
             observer: Observer::default(),
-            ended: Vec::new(),
             now: 0,
         }
     }
@@ -91,12 +85,12 @@ impl Flow {
 
     /// How often something was taken from each topic at which chains begin.
     pub(in crate::synth) fn input_counts(&self) -> impl Iterator<Item = u64> + '_ {
-        self.inputs.counts()
+        self.lineage.inputs.counts()
     }
 
     /// An instance whose end was processed, once each: its number may be used again.
     pub(in crate::synth) fn take_ended(&mut self) -> Option<InstanceId> {
-        self.ended.pop()
+        self.instances.take_ended()
     }
 
     /// Applies an event for which everything is decided.

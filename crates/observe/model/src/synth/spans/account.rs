@@ -1,28 +1,6 @@
 //! Where a thread's time goes (Algorithm 3): running, ready but not running, asleep.
 
-/// Sums up to some time.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::synth) struct Totals {
-    pub(in crate::synth) exec_ns: u64,
-    /// Ready, but not on a CPU.
-    pub(in crate::synth) preempted_ns: u64,
-    pub(in crate::synth) blocked_ns: u64,
-    pub(in crate::synth) preemptions: u32,
-    pub(in crate::synth) blockings: u32,
-}
-
-impl Totals {
-    /// The time added since `earlier`.
-    pub(in crate::synth) fn since(&self, earlier: &Totals) -> Totals {
-        Totals {
-            exec_ns: self.exec_ns.saturating_sub(earlier.exec_ns),
-            preempted_ns: self.preempted_ns.saturating_sub(earlier.preempted_ns),
-            blocked_ns: self.blocked_ns.saturating_sub(earlier.blocked_ns),
-            preemptions: self.preemptions.wrapping_sub(earlier.preemptions),
-            blockings: self.blockings.wrapping_sub(earlier.blockings),
-        }
-    }
-}
+use crate::synth::values::Totals;
 
 /// A time with the sums up to it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -136,30 +114,6 @@ impl Account {
             self.turn(time, State::Running);
         }
         lost
-    }
-}
-
-/// A set of CPUs: the first 256.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::synth) struct Cpus([u64; 4]);
-
-impl Cpus {
-    pub(super) fn add(&mut self, cpu: u16) {
-        if let Some(word) = self.0.get_mut(usize::from(cpu / 64)) {
-            *word |= 1 << (cpu % 64);
-        }
-    }
-
-    /// Adds the CPUs of another set.
-    pub(in crate::synth) fn unite(&mut self, other: &Cpus) {
-        for (all, one) in self.0.iter_mut().zip(other.0) {
-            *all |= one;
-        }
-    }
-
-    /// The CPUs, ascending.
-    pub(in crate::synth) fn iter(&self) -> impl Iterator<Item = u16> + '_ {
-        (0..256u16).filter(|cpu| self.0[usize::from(cpu / 64)] >> (cpu % 64) & 1 == 1)
     }
 }
 

@@ -2,12 +2,13 @@
 //! callback of the round, on any worker. The stretch between the last trigger and the next wait
 //! is then the client's callback; it begins once something is published in it.
 
-use super::account::{Cpus, Mark};
+use super::account::Mark;
 use super::clients::Fit;
 use super::span::{longer, CallbackSpan};
 use super::Spans;
-use crate::synth::events::{Begin, Ending, Idle, Input, Owner, SpanEvent};
+use crate::synth::events::{Begin, Ending, Input, Owner, SpanEvent};
 use crate::synth::ids::{EntityId, InstanceId, ProcessIndex, ThreadIndex};
+use crate::synth::values::{Cpus, Idle};
 use crate::synth::Context;
 
 /// A response that rclpy has taken; the code that waits for it runs later.
@@ -280,7 +281,7 @@ impl Spans {
             self.habits.learn_user(endpoint, p.client);
         }
         let instance = self.begin_pending(ti, &p, from);
-        self.threads[ti].running = super::thread::Running::Continuation(Continuation {
+        self.threads[ti].put_continuation(Continuation {
             client: p.client,
             instance,
             cpus: p.cpus,

@@ -17,11 +17,10 @@ mod span;
 mod thread;
 mod worker;
 
-pub(in crate::synth) use account::{Cpus, Totals};
-
-use super::events::{Begin, End, Ending, Input, SpanEvent, ThreadId};
+use super::events::{Begin, End, Ending, Input, SpanEvent};
 use super::ids::{DecisionId, EntityId, InstanceId, ProcessIndex, ThreadIndex};
 use super::notes::Note;
+use super::values::{Cpus, ThreadId};
 use super::Context;
 use crate::index::NameId;
 use account::Mark;

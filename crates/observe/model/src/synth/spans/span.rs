@@ -1,9 +1,10 @@
 //! One callback span: an execution of a callback that has begun, or is about to, and has not
 //! ended.
 
-use super::account::{Cpus, Mark};
+use super::account::Mark;
 use crate::synth::events::Input;
 use crate::synth::ids::{DecisionId, EntityId, InstanceId};
+use crate::synth::values::Cpus;
 
 /// A callback span on a thread.
 #[derive(Debug, Clone)]

@@ -5,9 +5,9 @@ use super::continuation::Continuation;
 use super::span::CallbackSpan;
 use super::worker::Sleeps;
 use crate::synth::entities::Creation;
-use crate::synth::events::{Idle, ThreadId, ThreadProfile};
 use crate::synth::ids::{EntityId, ProcessIndex, ThreadIndex};
 use crate::synth::running_median::RunningMedian;
+use crate::synth::values::{Idle, ThreadId, ThreadProfile};
 use rustc_hash::FxHashMap;
 use std::ops::{Index, IndexMut};
 
@@ -188,6 +188,10 @@ impl Thread {
             Running::Continuation(continuation) => Some(continuation),
             _ => None,
         }
+    }
+
+    pub(super) fn put_continuation(&mut self, continuation: Continuation) {
+        self.running = Running::Continuation(continuation);
     }
 
     /// Takes the continuation out.

@@ -1,5 +1,5 @@
-//! Guarantees of a channel whose memory another process overwrites. The fuzz target and the test that
-//! replays its corpus share this file.
+//! Guarantees of a channel whose memory another process overwrites. The fuzz target and the test
+//! that replays its corpus share this file.
 use onbeat_flow::clock::now_ns;
 use onbeat_flow::region::{Region, ALIGN};
 use onbeat_flow::{Channel, Options, Policy};
@@ -72,8 +72,8 @@ unsafe impl Region for Handle {
     }
 }
 
-/// Runs a program on a channel: each step is a byte; steps that write take an offset and a word. No step
-/// may panic, access other memory or run for ever.
+/// Runs a program on a channel: each step is a byte; steps that write take an offset and a word. No
+/// step may panic, access other memory or run for ever.
 pub fn channel(data: &[u8]) {
     let mut bytes = data.iter().copied();
     let policy = match bytes.next().unwrap_or(0) % 5 {

@@ -1,13 +1,14 @@
 //! Channels whose payloads are loaned from a pool and read in place, and executors for tasks.
 //!
-//! A [`Channel`] has one producer and a limited number of consumers. Its [`Policy`] says what happens
-//! when a consumer is slower than the producer: a new value replaces the old one, the oldest item is
-//! dropped (and counted), or the producer waits until an item has been *consumed*. [`Typed`] channels
-//! have items of Rust types.
+//! A [`Channel`] has one producer and a limited number of consumers. Its [`Policy`] says what
+//! happens when a consumer is slower than the producer: a new value replaces the old one, the
+//! oldest item is dropped (and counted), or the producer waits until an item has been *consumed*.
+//! [`Typed`] channels have items of Rust types.
 //!
 //! Three executors run tasks: a [`chain::Chain`] in a fixed order on the calling thread, a
-//! [`graph::Graph`] in a fixed order on several threads, and [`priority::Priorities`] by priority. A
-//! task's [`activation`] says when it is ready. The crate starts no threads but those of an executor.
+//! [`graph::Graph`] in a fixed order on several threads, and [`priority::Priorities`] by priority.
+//! A task's [`activation`] says when it is ready. The crate starts no threads but those of an
+//! executor.
 //!
 //! ```
 //! use onbeat_flow::{Channel, Options, Policy};

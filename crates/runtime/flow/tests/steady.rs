@@ -1,5 +1,5 @@
-//! On the steady path nothing is allocated, and no system call is made: an allocator counts, and the
-//! kernel kills a process that makes a system call.
+//! On the steady path nothing is allocated, and no system call is made: an allocator counts, and
+//! the kernel kills a process that makes a system call.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use onbeat_flow::activation::{Input, Schedule};
@@ -155,8 +155,8 @@ fn source(options: TaskOptions, rounds: u64, hooks: Hooks) -> Task<u64> {
     Task::new("0", options, rounds, run).feed(0, |left| u32::from(*left > 0))
 }
 
-/// Ten tasks, each behind the one before, as a graph or by priority. They are on the threads in turn.
-/// From its first execution on each thread's allocations count.
+/// Ten tasks, each behind the one before, as a graph or by priority. They are on the threads in
+/// turn. From its first execution on each thread's allocations count.
 fn executor(by_priority: bool, threads: usize, rounds: u64, hooks: Hooks) -> (Running, TaskId) {
     let options = (0..threads).map(|t| ThreadOptions::new(&t.to_string()));
     let options: Vec<_> = options.collect();
@@ -267,8 +267,8 @@ fn a_chain_and_channels_allocate_nothing() {
     WATCHED.set(false);
 }
 
-/// The program of a process that the next test starts. (Not a fork of the test: while a recorder runs
-/// on the machine, a fork without exec crashes at the probes of its parent on Linux 6.18.)
+/// The program of a process that the next test starts. (Not a fork of the test: while a recorder
+/// runs on the machine, a fork without exec crashes at the probes of its parent on Linux 6.18.)
 #[test]
 #[ignore = "ends its process"]
 fn helper_chain_and_channels() {

@@ -15,16 +15,16 @@
 //! **What it leaves behind.** Nothing. The memory has no file: other processes find it through the
 //! descriptors of its participants, and it is gone with the last of them, however they end.
 //!
-//! **Who may attach.** Processes of the same user, in the same pid and network namespace, and with the
-//! same capabilities. A process with more capabilities (for example by `setcap cap_sys_nice`) hides
-//! its descriptors from the others, which then create a channel of their own. Grant real-time rights
-//! by RLIMIT_RTPRIO instead, or pass descriptors on ([`descriptor`], [`open`]).
+//! **Who may attach.** Processes of the same user, in the same pid and network namespace, and with
+//! the same capabilities. A process with more capabilities (for example by `setcap cap_sys_nice`)
+//! hides its descriptors from the others, which then create a channel of their own. Grant real-time
+//! rights by RLIMIT_RTPRIO instead, or pass descriptors on ([`descriptor`], [`open`]).
 //!
-//! **Death.** Each participant has a lock on a byte of the memory, which the kernel releases when the
-//! process ends. The lock tells a dead participant from a silent one. A participant that waits checks
-//! the others' locks every 100 ms. The channel reclaims the payloads of a dead one, and
-//! [`onbeat_flow::OnDeath`] says how the others continue. A fork without exec shares the locks of its
-//! parent: do not fork participants.
+//! **Death.** Each participant has a lock on a byte of the memory, which the kernel releases when
+//! the process ends. The lock tells a dead participant from a silent one. A participant that waits
+//! checks the others' locks every 100 ms. The channel reclaims the payloads of a dead one, and
+//! [`onbeat_flow::OnDeath`] says how the others continue. A fork without exec shares the locks of
+//! its parent: do not fork participants.
 //!
 //! Each module uses those above it only: `error`, `name` (finding channels by name), `shared` (the
 //! memory and its locks), and this one.
@@ -44,8 +44,8 @@ pub use error::LinkError;
 const CREATION_LIMIT: Duration = Duration::from_secs(1);
 const POLL_PERIOD: Duration = Duration::from_millis(1);
 
-/// The channel of that name. The first call creates it, and later calls check that their options are
-/// the same. Not real-time safe: searches all processes of the machine.
+/// The channel of that name. The first call creates it, and later calls check that their options
+/// are the same. Not real-time safe: searches all processes of the machine.
 pub fn channel(name: &str, options: Options) -> Result<Channel, LinkError> {
     let creation = name::Creation::begin(name)?;
     match attach_now(name, Some(options)) {
@@ -129,8 +129,8 @@ fn create_as(creation: &name::Creation, options: Options) -> Result<Channel, Lin
     Channel::format(Box::new(region), options).map_err(refused)
 }
 
-/// The processes of this machine as a [`Medium`]: [`channel`] with names that begin with the system's
-/// name.
+/// The processes of this machine as a [`Medium`]: [`channel`] with names that begin with the
+/// system's name.
 #[derive(Debug, Clone)]
 pub struct Machine {
     system: String,

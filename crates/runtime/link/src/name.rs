@@ -40,7 +40,8 @@ impl Creation {
     pub(crate) fn begin(name: &str) -> Result<Creation, LinkError> {
         check(name)?;
         let user = nix::unistd::geteuid();
-        // Not a name in a directory, but an address of the network namespace that one socket can have.
+        // Not a name in a directory, but an address of the network namespace that one socket can
+        // have.
         let address = SocketAddr::from_abstract_name(format!("onbeat-making:{user}:{name}"));
         let since = Instant::now();
         loop {

@@ -60,8 +60,8 @@ impl SharedMemory {
         SharedMemory::map(name, file, size, MapFlags::MAP_POPULATE)
     }
 
-    /// Opens memory that another participant has created. Opens the file anew, since locks belong to
-    /// an open file description. Maps its pages in advance if it has the expected size.
+    /// Opens memory that another participant has created. Opens the file anew, since locks belong
+    /// to an open file description. Maps its pages in advance if it has the expected size.
     pub(crate) fn open(
         name: &str,
         file: BorrowedFd<'_>,

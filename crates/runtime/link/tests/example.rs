@@ -1,5 +1,5 @@
-//! The example of onbeat-flow's README: its code is the one in the repository, it works, and with one
-//! line changed it works across two processes.
+//! The example of onbeat-flow's README: its code is the one in the repository, it works, and with
+//! one line changed it works across two processes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,8 +16,8 @@ fn source(name: &str) -> String {
     std::fs::read_to_string(folder.join(name)).unwrap()
 }
 
-/// The sums are complete and in order, and each left in a slot of its own. (On a busy machine it may
-/// be printed later.)
+/// The sums are complete and in order, and each left in a slot of its own. (On a busy machine it
+/// may be printed later.)
 fn check(output: &[u8]) {
     let lines: Vec<_> = std::str::from_utf8(output).unwrap().lines().collect();
     assert_eq!(lines.len(), 50, "{lines:?}");

@@ -1,5 +1,6 @@
-//! Many items through every policy on both media: none lost, doubled or out of order. `ONBEAT_ITEMS` is
-//! the number of items with credit; each other policy gets a tenth of it. `./dev check soak` runs 10^8.
+//! Many items through every policy on both media: none lost, doubled or out of order.
+//! `ONBEAT_ITEMS` is the number of items with credit; each other policy gets a tenth of it. `./dev
+//! check soak` runs 10^8.
 
 use onbeat_flow::{Channel, Medium, Options, Policy};
 

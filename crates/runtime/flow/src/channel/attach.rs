@@ -111,8 +111,8 @@ impl Channel {
     /// Attaches the producer. If the last one died during a delivery, this finishes the delivery.
     pub fn producer(&self) -> Result<Producer, AttachError> {
         let state = &self.state;
-        // A consumer that attaches or leaves may have the place for a moment, to finish the delivery
-        // of a dead producer.
+        // A consumer that attaches or leaves may have the place for a moment, to finish the
+        // delivery of a dead producer.
         let mut polls = 1..POLLS;
         while !state.region().claim(PRODUCER) {
             if polls.next().is_none() {
@@ -137,8 +137,8 @@ impl Channel {
         self.attach(CONSUMER, Some(waker))
     }
 
-    /// Attaches a consumer that the producer never waits for. Items that it does not receive in time
-    /// are dropped and counted, whatever the policy.
+    /// Attaches a consumer that the producer never waits for. Items that it does not receive in
+    /// time are dropped and counted, whatever the policy.
     pub fn observer(&self) -> Result<Consumer, AttachError> {
         self.attach(OBSERVER, None)
     }

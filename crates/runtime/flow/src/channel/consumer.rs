@@ -79,9 +79,9 @@ impl Consumer {
         self.state.ring(self.index)
     }
 
-    /// Receives the next item, if there is one, to be read in place. It counts as consumed when it is
-    /// dropped. Fails if the consumer borrows as many items as the channel allows. Real-time safe: a
-    /// system call only to wake a sleeping producer.
+    /// Receives the next item, if there is one, to be read in place. It counts as consumed when it
+    /// is dropped. Fails if the consumer borrows as many items as the channel allows. Real-time
+    /// safe: a system call only to wake a sleeping producer.
     pub fn try_receive(&self) -> Result<Option<Item<'_>>, ReceiveError> {
         let limit = self.state.options.borrowed;
         if self.borrowed.get() >= limit {
@@ -105,8 +105,8 @@ impl Consumer {
     ///
     /// # Errors
     /// - The consumer borrows as many items as it may.
-    /// - The producer is gone, and its last items come only after the consumer has dropped the items
-    ///   that it borrows ([`Policy::Swap`](crate::Policy::Swap)).
+    /// - The producer is gone, and its last items come only after the consumer has dropped the
+    ///   items that it borrows ([`Policy::Swap`](crate::Policy::Swap)).
     /// - The producer died, and the channel's [`OnDeath`] is `Fail`.
     pub fn receive_until(
         &self,

@@ -231,7 +231,8 @@ mod tests {
     use super::*;
     use crate::memory::region::Heap;
 
-    /// The format that processes with other builds of this crate read. A change needs a new version.
+    /// The format that processes with other builds of this crate read. A change needs a new
+    /// version.
     #[test]
     fn the_format_of_the_description_is_fixed() {
         let policy = Policy::Swap {

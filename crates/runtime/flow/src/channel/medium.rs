@@ -1,8 +1,9 @@
-//! Channels by name, in whatever connects their participants: a program says in one line whether its
-//! parts share a process, a machine or a network.
+//! Channels by name, in whatever connects their participants: a program says in one line whether
+//! its parts share a process, a machine or a network.
 //!
 //! A medium of a network gives each host a [`Channel`] of its own: an item that is sent into the
-//! local one comes out of the remote one. So a program always sends and receives with the same types.
+//! local one comes out of the remote one. So a program always sends and receives with the same
+//! types.
 
 use super::attach::Channel;
 use super::description::OpenError;
@@ -16,8 +17,8 @@ pub trait Medium {
     /// Why there is no such channel.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// The channel of that name. The first call creates it with these options, and later calls check
-    /// that theirs are the same. Not real-time safe.
+    /// The channel of that name. The first call creates it with these options, and later calls
+    /// check that theirs are the same. Not real-time safe.
     fn channel(&self, name: &str, options: Options) -> Result<Channel, Self::Error>;
 }
 

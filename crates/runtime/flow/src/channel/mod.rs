@@ -3,26 +3,27 @@
 //! | policy | when a consumer is slower | lost | waits |
 //! |---|---|---|---|
 //! | [`Policy::Latest`] | it sees the newest complete value | older values | nobody |
-//! | [`Policy::DropOldest`] | its oldest item is dropped | counted, both sides see how many | nobody |
+//! | [`Policy::DropOldest`] | its oldest item is dropped | counted on both sides | nobody |
 //! | [`Policy::Credit`] | the producer sleeps until an item was *consumed* | nothing | producer |
 //! | [`Policy::Swap`] | the producer sleeps until the other buffer is empty | nothing | producer |
 //!
-//! Take `Latest` for state (a pose, a set-point), `DropOldest` where ROS 2's KEEP_LAST fits, `Credit`
-//! where nothing may be lost, and `Swap` where items are wanted in bursts.
+//! Take `Latest` for state (a pose, a set-point), `DropOldest` where ROS 2's KEEP_LAST fits,
+//! `Credit` where nothing may be lost, and `Swap` where items are wanted in bursts.
 //!
-//! **Time.** The number of steps of a send grows with the consumers and, in the worst case, with the
-//! pool. Sending allocates nothing and takes no lock. It makes a system call only to wake a sleeping
-//! consumer, or to sleep where the policy says so. The same holds for receiving. Across processes a
-//! producer makes a few more system calls when a consumer has left, or when all payloads are in use.
+//! **Time.** The number of steps of a send grows with the consumers and, in the worst case, with
+//! the pool. Sending allocates nothing and takes no lock. It makes a system call only to wake a
+//! sleeping consumer, or to sleep where the policy says so. The same holds for receiving. Across
+//! processes a producer makes a few more system calls when a consumer has left, or when all
+//! payloads are in use.
 //!
 //! **Trust.** In shared memory every index and length is checked where it is used, and this
-//! process's own options limit every loop. A process that writes nonsense there can spoil items, even
-//! while they are read, and starve the others; it cannot make them read or write elsewhere. Where a
-//! peer may be hostile, copy an item and then check the copy.
+//! process's own options limit every loop. A process that writes nonsense there can spoil items,
+//! even while they are read, and starve the others; it cannot make them read or write elsewhere.
+//! Where a peer may be hostile, copy an item and then check the copy.
 //!
-//! **Death.** Each slot records which consumers refer to it, and the producer keeps a journal of its
-//! next step. So the others can reclaim the references of a consumer that died, and the next producer
-//! can finish the delivery of the last one, wherever it stopped.
+//! **Death.** Each slot records which consumers refer to it, and the producer keeps a journal of
+//! its next step. So the others can reclaim the references of a consumer that died, and the next
+//! producer can finish the delivery of the last one, wherever it stopped.
 //!
 //! **Modules.** Each uses those above it only:
 //!

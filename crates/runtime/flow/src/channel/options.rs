@@ -9,15 +9,15 @@ use thiserror::Error;
 pub enum Policy {
     /// A consumer sees the newest complete value; nobody waits.
     Latest,
-    /// Each consumer has a queue of `depth` items. A new item replaces the oldest, as in a ROS topic
-    /// (concepts 1 and 2 of the paper on service-blocking queues, II.C). Drops are counted.
+    /// Each consumer has a queue of `depth` items. A new item replaces the oldest, as in a ROS
+    /// topic (concepts 1 and 2 of the paper on service-blocking queues, II.C). Drops are counted.
     DropOldest {
         /// Limit of items that wait for a consumer.
         depth: usize,
     },
-    /// The producer starts with this number of credits for each consumer. Sending takes one, and the
-    /// consumer returns it when it has *consumed* the item. At zero the producer waits (concept 3,
-    /// the modified token bucket). Nothing is lost; the slowest consumer sets the pace.
+    /// The producer starts with this number of credits for each consumer. Sending takes one, and
+    /// the consumer returns it when it has *consumed* the item. At zero the producer waits (concept
+    /// 3, the modified token bucket). Nothing is lost; the slowest consumer sets the pace.
     Credit {
         /// Limit of items between producer and consumer.
         credits: usize,

@@ -269,8 +269,8 @@ impl std::fmt::Debug for Loan<'_> {
 }
 
 impl<'p> Loan<'p> {
-    /// Sends it. Waits for expected consumers, and for credit if the policy says so. Fails only if a
-    /// consumer died and the channel's [`OnDeath`] is `Fail`.
+    /// Sends it. Waits for expected consumers, and for credit if the policy says so. Fails only if
+    /// a consumer died and the channel's [`OnDeath`] is `Fail`.
     pub fn send(self) -> Result<(), SendError> {
         self.send_by(None).map_err(|refused| refused.reason)
     }

@@ -71,8 +71,8 @@ fn clean(state: &ChannelState, consumer: usize) {
     state.ring(consumer).state().store(FREE, Ordering::Release);
 }
 
-/// A consumer that leaves, or attaches to a dead one's ring, cleans a ring that it has claimed while
-/// the producer may be at work. `false` if the producer did not finish its delivery in time.
+/// A consumer that leaves, or attaches to a dead one's ring, cleans a ring that it has claimed
+/// while the producer may be at work. `false` if the producer did not finish its delivery in time.
 pub(crate) fn clean_beside_producer(state: &ChannelState, consumer: usize) -> bool {
     state.ring(consumer).state().store(LEFT, Ordering::SeqCst);
     for _ in 0..POLLS {

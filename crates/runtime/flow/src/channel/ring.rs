@@ -1,9 +1,9 @@
 //! One consumer's queue: a ring of slot numbers that the producer fills. Both sides can take the
 //! oldest entry: the consumer receives it, the producer drops it.
 //!
-//! Entry numbers are 32 bits wide and wrap. The head counts separately how many entries the consumer
-//! took and how many the producer dropped. So after the death of either side the other one can see
-//! which of them moved the head last.
+//! Entry numbers are 32 bits wide and wrap. The head counts separately how many entries the
+//! consumer took and how many the producer dropped. So after the death of either side the other one
+//! can see which of them moved the head last.
 
 use super::layout::{ring, MemoryLayout};
 use crate::memory::atomics::{AtomicU32, AtomicU64, Ordering};
@@ -216,8 +216,8 @@ impl<'a> Ring<'a> {
         self.entry(last).load(Ordering::Relaxed) == entry_of(slot, sequence)
     }
 
-    /// Takes the oldest entry before `end`, which the caller has read with Acquire. Tries again if the
-    /// producer has dropped that entry meanwhile. The number of attempts is limited, so that no
+    /// Takes the oldest entry before `end`, which the caller has read with Acquire. Tries again if
+    /// the producer has dropped that entry meanwhile. The number of attempts is limited, so that no
     /// producer can keep a consumer in this loop.
     #[inline]
     pub(crate) fn pop(&self, end: u32) -> Option<u32> {
@@ -227,7 +227,8 @@ impl<'a> Ring<'a> {
             if !before(head.number(), end) {
                 return None;
             }
-            // Valid only if nobody moves the head; then nobody writes an entry of that number either.
+            // Valid only if nobody moves the head; then nobody writes an entry of that number
+            // either.
             let slot = self.slot(head.number());
             let (old, new) = (head.word(), head.take().word());
             let moved =

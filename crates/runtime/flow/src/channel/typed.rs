@@ -12,8 +12,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A type fits if it has no padding and all bytes make a valid value: zerocopy's derives check that.
-//! So no process, not even one that writes nonsense, can make an invalid value.
+//! A type fits if it has no padding and all bytes make a valid value: zerocopy's derives check
+//! that. So no process, not even one that writes nonsense, can make an invalid value.
 
 use super::attach::{AttachError, Channel};
 use super::consumer::{Consumer, Item, ReceiveError};

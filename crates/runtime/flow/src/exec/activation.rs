@@ -1,10 +1,10 @@
 //! When a task is ready: the items at its inputs, and the time. Pure: the time is an argument.
 //!
 //! The terms are those of the task/channel model (DLR's Tasking Framework, and sections 5.4.2 and
-//! 5.4.3 of the thesis). An input *triggers* once as many items have arrived as its threshold says. A
-//! threshold of 0 makes it non-triggering: the task reads it, but does not wait for it. A *final*
-//! input activates the task alone. Time is an input too: a shaper is a task whose condition is *data
-//! AND slot*.
+//! 5.4.3 of the thesis). An input *triggers* once as many items have arrived as its threshold says.
+//! A threshold of 0 makes it non-triggering: the task reads it, but does not wait for it. A *final*
+//! input activates the task alone. Time is an input too: a shaper is a task whose condition is
+//! *data AND slot*.
 
 pub use super::schedule::{Schedule, ScheduleError};
 pub use onbeat_time::Slot;
@@ -177,8 +177,8 @@ impl Activation {
         }
     }
 
-    /// When time alone may make the task ready: now if it has its data and its slot is open, else when
-    /// the next slot begins. `None` while it waits for data.
+    /// When time alone may make the task ready: now if it has its data and its slot is open, else
+    /// when the next slot begins. `None` while it waits for data.
     pub fn wake_ns(&self, now_ns: u64) -> Option<u64> {
         let releases = self.releases.as_ref()?;
         if !self.has_data() {

@@ -2,8 +2,8 @@
 //! function call.
 //!
 //! The data of a chain is in a state of the user's own type, and each task gets a reference to it.
-//! Nothing is queued, copied or looked up between tasks. The chain itself only records which tasks are
-//! ready.
+//! Nothing is queued, copied or looked up between tasks. The chain itself only records which tasks
+//! are ready.
 //!
 //! ```
 //! use onbeat_flow::activation::{Input, Schedule};
@@ -114,7 +114,7 @@ impl<S> Chain<S> {
         Chain::named("chain", state)
     }
 
-    /// As [`Chain::new`], with a name. In recordings it stands before those of the tasks.
+    /// As [`Chain::new`], with a name, which precedes those of the tasks in recordings.
     pub fn named(name: &str, state: S) -> Chain<S> {
         Chain {
             state,
@@ -162,8 +162,8 @@ impl<S> Chain<S> {
         Ok(())
     }
 
-    /// Feeds an input from outside, for example from a channel's consumer. At the start of each step
-    /// `poll` moves items into the state and returns how many they are.
+    /// Feeds an input from outside, for example from a channel's consumer. At the start of each
+    /// step `poll` moves items into the state and returns how many they are.
     pub fn feed(
         &mut self,
         to: TaskId,
@@ -173,8 +173,8 @@ impl<S> Chain<S> {
         self.add_feed(to, input, Box::new(poll), FeedCounts::Arrived)
     }
 
-    /// Feeds an input from outside, for example from a channel whose consumer is part of the state. At
-    /// the start of each step `waiting` returns how many items *wait* there. The task takes them
+    /// Feeds an input from outside, for example from a channel whose consumer is part of the state.
+    /// At the start of each step `waiting` returns how many items *wait* there. The task takes them
     /// itself, so that until then the channel's policy applies to them.
     pub fn feed_waiting(
         &mut self,
@@ -205,8 +205,8 @@ impl<S> Chain<S> {
         Ok(())
     }
 
-    /// Runs each ready task once, in order; returns how many ran. Real-time safe if the tasks are: no
-    /// allocation, no lock, no system call, and the clock is read only for deadlines.
+    /// Runs each ready task once, in order; returns how many ran. Real-time safe if the tasks are:
+    /// no allocation, no lock, no system call, and the clock is read only for deadlines.
     pub fn step(&mut self, now_ns: u64) -> usize {
         if self.is_stopped {
             return 0;
@@ -252,10 +252,10 @@ impl<S> Chain<S> {
         }
     }
 
-    /// Steps whenever a task is ready, and sleeps in between: until an item arrives at a consumer on
-    /// this waker, or until the time of a task has come. Ends when `stop` is set (and the waker
-    /// woken), or when an overrun stops the chain. Runs on the calling thread, whose policy, priority
-    /// and CPUs are the caller's.
+    /// Steps whenever a task is ready, and sleeps in between: until an item arrives at a consumer
+    /// on this waker, or until the time of a task has come. Ends when `stop` is set (and the waker
+    /// woken), or when an overrun stops the chain. Runs on the calling thread, whose policy,
+    /// priority and CPUs are the caller's.
     pub fn run(&mut self, waker: &Waker, stop: &AtomicBool) {
         let is_over = |chain: &Self| chain.is_stopped || stop.load(Ordering::Acquire);
         let now_ns = clock::now_ns();
@@ -270,9 +270,9 @@ impl<S> Chain<S> {
         }
     }
 
-    /// Runs until no input is pending: tasks use all items that have arrived, also those that wait for
-    /// a slot, and time alone activates none. Sleeps until a slot where necessary. Setting `stop` and
-    /// waking `waker` ends it earlier.
+    /// Runs until no input is pending: tasks use all items that have arrived, also those that wait
+    /// for a slot, and time alone activates none. Sleeps until a slot where necessary. Setting
+    /// `stop` and waking `waker` ends it earlier.
     pub fn drain(&mut self, waker: &Waker, stop: &AtomicBool) {
         self.is_draining = true;
         let is_over = |chain: &Self| chain.is_stopped || stop.load(Ordering::Acquire);

@@ -161,8 +161,8 @@ impl TaskCore {
         self.sources.len() - 1
     }
 
-    /// A source has this number of unused items now; returns whether some of them are new. Real-time
-    /// safe.
+    /// A source has this number of unused items now; returns whether some of them are new.
+    /// Real-time safe.
     pub(crate) fn set_waiting(&mut self, source: usize, items: u32) -> bool {
         let it = &mut self.sources[source];
         let known = (it.arrived - it.taken).min(u64::from(u32::MAX)) as u32;
@@ -185,8 +185,8 @@ impl TaskCore {
         self.activation.arrive(source.input as usize, items);
     }
 
-    /// Reports the start of an execution to a recorder; returns the callback that activated it. With
-    /// several inputs that is the last one that the task waits for. The others are reported as
+    /// Reports the start of an execution to a recorder; returns the callback that activated it.
+    /// With several inputs that is the last one that the task waits for. The others are reported as
     /// subscriptions whose callbacks only stored their item.
     #[cold]
     fn report_start(&mut self) -> u64 {
@@ -210,8 +210,8 @@ impl TaskCore {
         callback
     }
 
-    /// Runs the task's code and watches it. Real-time safe if the code is; the clock is read only if
-    /// there is a deadline.
+    /// Runs the task's code and watches it. Real-time safe if the code is; the clock is read only
+    /// if there is a deadline.
     #[inline]
     pub(crate) fn execute(&mut self, now_ns: u64, run: impl FnOnce() -> TaskResult) -> Completion {
         self.activation.begin(now_ns);

@@ -1,9 +1,10 @@
 //! Executor: tasks on several threads, in an order that is fixed before the start.
 //!
-//! The connections must have no circle. Threads and order are given, or computed from the costs of the
-//! tasks by list scheduling: the task with the longest path to an end comes first, on the thread where
-//! it ends earliest. Each thread goes through its tasks in this order again and again. It runs those
-//! that are ready and sleeps when none is: a [`crate::chain::Chain`] on several threads.
+//! The connections must have no circle. Threads and order are given, or computed from the costs of
+//! the tasks by list scheduling: the task with the longest path to an end comes first, on the
+//! thread where it ends earliest. Each thread goes through its tasks in this order again and again.
+//! It runs those that are ready and sleeps when none is: a [`crate::chain::Chain`] on several
+//! threads.
 //!
 //! ```
 //! use onbeat_flow::activation::{Input, Schedule};
@@ -20,7 +21,8 @@
 //! let scans = Channel::new(Options::new(Policy::Latest, 8))?;
 //! let (mut lidar, points) = (scans.producer()?, scans.consumer()?);
 //!
-//! let mut graph = Graph::new("perception", vec![ThreadOptions::new("a"), ThreadOptions::new("b")]);
+//! let threads = ["a", "b"].map(ThreadOptions::new);
+//! let mut graph = Graph::new("perception", threads.to_vec());
 //! let front = graph.task(Task::new("front", every_ms, lidar, |lidar| {
 //!     lidar.send(b"8 points").map_or(TaskResult::Nothing, |_| TaskResult::Output)
 //! }).cost(100_000))?;
@@ -99,7 +101,7 @@ pub enum GraphError {
         path: Vec<String>,
     },
     /// The given order does not contain each task once.
-    #[error("task '{task}' stands {times} times in the order: name every task once")]
+    #[error("task '{task}' is in the order {times} times: name every task once")]
     Incomplete {
         /// Name of the task.
         task: String,
@@ -132,8 +134,8 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// A graph without tasks, for these threads. In recordings its name stands before those of the
-    /// tasks.
+    /// A graph without tasks, for these threads. Its name precedes those of the tasks in
+    /// recordings.
     pub fn new(name: &str, threads: Vec<ThreadOptions>) -> Graph {
         Graph {
             program: Program::new(name, threads),

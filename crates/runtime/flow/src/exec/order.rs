@@ -1,6 +1,6 @@
 //! Orders of tasks: circles among connections, and list scheduling.
 
-/// A circle among tasks; its first task stands at its end again.
+/// A circle among tasks, with its first task again at the end.
 pub(super) fn circle(followers: &[Vec<usize>]) -> Option<Vec<usize>> {
     #[derive(Clone, Copy, PartialEq)]
     enum Visit {
@@ -69,8 +69,8 @@ fn path_costs_ns(jobs: &[Job]) -> Vec<u64> {
     costs_ns
 }
 
-/// List scheduling: the task with the longest path to an end comes first, on the thread where it ends
-/// earliest. Returns the tasks of each thread in order.
+/// List scheduling: the task with the longest path to an end comes first, on the thread where it
+/// ends earliest. Returns the tasks of each thread in order.
 pub(super) fn list_schedule(jobs: &[Job], threads: usize) -> Vec<Vec<usize>> {
     let path_costs_ns = path_costs_ns(jobs);
     let mut order = vec![Vec::new(); threads];

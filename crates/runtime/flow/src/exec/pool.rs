@@ -19,8 +19,8 @@ pub struct Panicked {
     pub thread: String,
 }
 
-/// Starts a program on its threads: all of them or, if one cannot get its settings, none. `order`: the
-/// tasks of each thread. `priorities`: by task, where order is by priority.
+/// Starts a program on its threads: all of them or, if one cannot get its settings, none. `order`:
+/// the tasks of each thread. `priorities`: by task, where order is by priority.
 pub(super) fn start(
     mut program: Program,
     order: &[Vec<usize>],

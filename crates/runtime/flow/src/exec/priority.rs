@@ -1,14 +1,14 @@
-//! Executor: tasks on several threads, by priority. Of a thread's ready tasks the one with the highest
-//! priority runs first, and of equal ones the one that became ready first.
+//! Executor: tasks on several threads, by priority. Of a thread's ready tasks the one with the
+//! highest priority runs first, and of equal ones the one that became ready first.
 //!
-//! Each task belongs to one thread. Tasks do not preempt each other on their thread (the scheduler of
-//! the Tasking Framework, section 5.4.2 of the thesis). So a task waits for at most one task of lower
-//! priority, the one that runs when it becomes ready, and for those of higher priority. The kernel
-//! decides which thread gets a CPU, by the threads' own priorities.
+//! Each task belongs to one thread. Tasks do not preempt each other on their thread (the scheduler
+//! of the Tasking Framework, section 5.4.2 of the thesis). So a task waits for at most one task of
+//! lower priority, the one that runs when it becomes ready, and for those of higher priority. The
+//! kernel decides which thread gets a CPU, by the threads' own priorities.
 //!
-//! A task becomes ready with the last item that it needs, or with its release. Items of a feed count
-//! from the time when the thread polls the feed, which it does after each execution. A task that is
-//! still ready after its execution comes behind its equals.
+//! A task becomes ready with the last item that it needs, or with its release. Items of a feed
+//! count from the time when the thread polls the feed, which it does after each execution. A task
+//! that is still ready after its execution comes behind its equals.
 //!
 //! ```
 //! use onbeat_flow::activation::{Input, Schedule};
@@ -25,7 +25,8 @@
 //! };
 //! let each = TaskOptions { inputs: vec![Input::EACH], ..Default::default() };
 //!
-//! let mut tasks = Priorities::new("car", vec![ThreadOptions::new("control"), ThreadOptions::new("rest")]);
+//! let threads = ["control", "rest"].map(ThreadOptions::new);
+//! let mut tasks = Priorities::new("car", threads.to_vec());
 //! let sense = tasks.task(0, 10, Task::new("sense", every_ms, (), |()| TaskResult::Output))?;
 //! let steer = tasks.task(0, 20, Task::new("steer", each.clone(), Arc::clone(&commands), |n| {
 //!     n.fetch_add(1, Ordering::Relaxed);
@@ -84,8 +85,8 @@ pub struct Priorities {
 }
 
 impl Priorities {
-    /// An executor without tasks, for these threads. In recordings its name stands before those of
-    /// the tasks.
+    /// An executor without tasks, for these threads. Its name precedes those of the tasks in
+    /// recordings.
     pub fn new(name: &str, threads: Vec<ThreadOptions>) -> Priorities {
         Priorities {
             program: Program::new(name, threads),

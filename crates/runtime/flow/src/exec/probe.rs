@@ -1,18 +1,19 @@
 //! Empty functions that `onbeat record` attaches probes to: a task starts, ends, publishes.
 //!
-//! They correspond to the calls of `libtracetools.so` in ROS 2. Each begins with a 5-byte nop, where a
-//! probe costs the least (on kernels before 6.18: at the short nop behind it). They are called only
-//! while [`onbeat_flow_watched`] counts a probe. A recorder that attaches late finds the names through
-//! the arguments, which are addresses of structs that never move.
+//! They correspond to the calls of `libtracetools.so` in ROS 2. Each begins with a 5-byte nop,
+//! where a probe costs the least (on kernels before 6.18: at the short nop behind it). They are
+//! called only while [`onbeat_flow_watched`] counts a probe. A recorder that attaches late finds
+//! the names through the arguments, which are addresses of structs that never move.
 //!
-//! A recorder sees a task as a ROS 2 node of its own in the namespace of its executor. The node has a
-//! timer, a subscription for each task or feed that the task receives from, and a topic for its output.
+//! A recorder sees a task as a ROS 2 node of its own in the namespace of its executor. The node has
+//! a timer, a subscription for each task or feed that the task receives from, and a topic for its
+//! output.
 
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// What a recorder reads of a task. The names are addresses of zero-terminated strings, as numbers so
-/// that the struct may move to another thread.
+/// What a recorder reads of a task. The names are addresses of zero-terminated strings, as numbers
+/// so that the struct may move to another thread.
 #[repr(C)]
 #[derive(Debug)]
 struct TaskRecord {
@@ -81,9 +82,9 @@ probe! {
     onbeat_flow_publish(task, sequence) = 4
 }
 
-/// Number of probes on the functions above. The kernel counts them here for the recorder (a uprobe's
-/// reference counter, like the semaphores of SystemTap's markers), so that an unwatched program does
-/// not call the functions.
+/// Number of probes on the functions above. The kernel counts them here for the recorder (a
+/// uprobe's reference counter, like the semaphores of SystemTap's markers), so that an unwatched
+/// program does not call the functions.
 #[no_mangle]
 #[allow(non_upper_case_globals)]
 #[cfg_attr(target_os = "linux", link_section = ".probes")]
@@ -94,10 +95,10 @@ pub static onbeat_flow_watched: Counter = Counter {
 
 /// A counter that is alone on its page of the file.
 ///
-/// The kernel searches the counter by its offset in the file and takes the first writable mapping of
-/// that offset. A page where one segment ends and the next begins is mapped twice, and until the
-/// program is relocated both mappings are writable. The kernel would then count in the copy that the
-/// program does not read.
+/// The kernel searches the counter by its offset in the file and takes the first writable mapping
+/// of that offset. A page where one segment ends and the next begins is mapped twice, and until the
+/// program is relocated both mappings are writable. The kernel would then count in the copy that
+/// the program does not read.
 #[cfg_attr(not(target_arch = "aarch64"), repr(C, align(4096)))]
 #[cfg_attr(target_arch = "aarch64", repr(C, align(65536)))]
 #[derive(Debug)]

@@ -5,16 +5,16 @@ use onbeat_time::{Cycle, Slot};
 /// When a task may run. All times are in ns of one clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Schedule {
-    /// Released at `offset_ns`, `offset_ns + period_ns`, and so on. A release that is unused when the
-    /// next one comes is an overrun.
+    /// Released at `offset_ns`, `offset_ns + period_ns`, and so on. A release that is unused when
+    /// the next one comes is an overrun.
     Period {
         /// Time between two releases; not 0.
         period_ns: u64,
         /// The first release.
         offset_ns: u64,
     },
-    /// Open within slots of a cycle, like a reservation server (Definition 4.1.1 of the thesis). The
-    /// task runs at most once per slot.
+    /// Open within slots of a cycle, like a reservation server (Definition 4.1.1 of the thesis).
+    /// The task runs at most once per slot.
     Slots {
         /// Length of the cycle; not 0.
         cycle_ns: u64,

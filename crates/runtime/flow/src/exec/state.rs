@@ -70,14 +70,15 @@ impl ExecutorState {
         self.wakers.iter().for_each(Waker::wake);
     }
 
-    /// Whether all threads are idle and no item is under way. The last thread to become idle sees it.
+    /// Whether all threads are idle and no item is under way. The last thread to become idle sees
+    /// it.
     pub(crate) fn is_quiet(&self) -> bool {
         let before = self.all_idle();
         before.is_some() && self.edges.iter().all(Edge::is_quiet) && self.all_idle() == before
     }
 
-    /// The sum of the idle counters, if all threads are idle. The counters only grow, so that an equal
-    /// sum means equal counters.
+    /// The sum of the idle counters, if all threads are idle. The counters only grow, so that an
+    /// equal sum means equal counters.
     fn all_idle(&self) -> Option<u64> {
         let mut sum = 0u64;
         for idle in &self.idle {

@@ -7,15 +7,16 @@ pub use super::options::{Overrun, TaskError, TaskOptions, TaskResult, TaskStats}
 type Run<S> = Box<dyn FnMut(&mut S) -> TaskResult + Send>;
 type Poll<S> = Box<dyn FnMut(&mut S) -> u32 + Send>;
 
-/// A task for an executor with several threads. It owns its state, and receives and sends data through
-/// channels in that state.
+/// A task for an executor with several threads. It owns its state, and receives and sends data
+/// through channels in that state.
 ///
 /// ```
 /// use onbeat_flow::activation::Input;
 /// use onbeat_flow::task::{Task, TaskOptions, TaskResult};
 /// use onbeat_flow::{Channel, Options, Policy, Waker};
 ///
-/// let (channel, waker) = (Channel::new(Options::new(Policy::Credit { credits: 4 }, 8))?, Waker::new());
+/// let channel = Channel::new(Options::new(Policy::Credit { credits: 4 }, 8))?;
+/// let waker = Waker::new();
 /// let options = TaskOptions { inputs: vec![Input::EACH], ..Default::default() };
 /// let task = Task::new("log", options, channel.consumer_on(&waker)?, |scans| {
 ///     while let Some(scan) = scans.receive() {
@@ -55,8 +56,9 @@ impl<S: Send + 'static> Task<S> {
         }
     }
 
-    /// Feeds an input from outside the executor, for example from a channel whose consumer is on the
-    /// thread's waker. The thread calls `waiting` in each cycle: it returns how many items wait.
+    /// Feeds an input from outside the executor, for example from a channel whose consumer is on
+    /// the thread's waker. The thread calls `waiting` in each cycle: it returns how many items
+    /// wait.
     pub fn feed(
         mut self,
         input: usize,

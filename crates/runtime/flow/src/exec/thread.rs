@@ -1,5 +1,5 @@
-//! Settings of a thread: policy, priority, CPUs, memory. The thread itself applies them before it runs
-//! its first task, and reads them back.
+//! Settings of a thread: policy, priority, CPUs, memory. The thread itself applies them before it
+//! runs its first task, and reads them back.
 
 use std::io;
 use thiserror::Error;
@@ -37,7 +37,8 @@ pub struct ThreadOptions {
     pub lock_memory: bool,
     /// Size of the stack in bytes.
     pub stack_bytes: usize,
-    /// Bytes of the stack that are touched before the first task, so that later accesses do not fault.
+    /// Bytes of the stack that are touched before the first task, so that later accesses do not
+    /// fault.
     pub prefault_bytes: usize,
 }
 

@@ -209,8 +209,8 @@ impl Worker {
         !(self.is_draining && core.is_source) && core.activation.is_ready(now_ns)
     }
 
-    /// Runs a task and passes its output on; `false` if the executor is to stop. Real-time safe if the
-    /// task's code is: a system call only to wake a sleeping thread.
+    /// Runs a task and passes its output on; `false` if the executor is to stop. Real-time safe if
+    /// the task's code is: a system call only to wake a sleeping thread.
     pub(crate) fn run(&mut self, task: usize, now_ns: u64) -> bool {
         let it = &mut self.tasks[task];
         let completion = it.core.execute(now_ns, || it.code.run());
@@ -234,7 +234,8 @@ impl Worker {
         if completion == Completion::Output {
             self.push(task, now_ns);
         }
-        // Items that came meanwhile are first; the task itself, if it is still ready, is behind them.
+        // Items that came meanwhile are first; the task itself, if it is still ready, is behind
+        // them.
         self.tasks[task].ready_since = None;
         self.collect_in_order(now_ns);
         self.update_ready(task, now_ns, now_ns);

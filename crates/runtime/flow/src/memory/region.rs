@@ -1,8 +1,8 @@
 //! Where a channel's memory comes from, and who takes part: the interface to transports.
 //!
 //! A channel is a format in a range of bytes. Within a process the bytes come from the allocator
-//! ([`Channel::new`](crate::Channel::new)). A transport implements [`Region`] over memory that other
-//! processes see too, and passes it to [`Channel::format`](crate::Channel::format) or
+//! ([`Channel::new`](crate::Channel::new)). A transport implements [`Region`] over memory that
+//! other processes see too, and passes it to [`Channel::format`](crate::Channel::format) or
 //! [`Channel::open`](crate::Channel::open).
 
 use std::alloc::{alloc_zeroed, dealloc, Layout};

@@ -1,6 +1,6 @@
 //! What tests need within the crate.
 //!
-//! `faults` stands below all other modules, which pass its points; `interleavings` above them.
+//! `faults` is below all other modules: they pass its points. `interleavings` is above them.
 
 mod faults;
 #[cfg(all(test, loom))]

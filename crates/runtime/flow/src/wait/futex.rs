@@ -1,5 +1,5 @@
-//! Thin futex calls. Their results do not matter: a thread that wakes up checks its condition again,
-//! whatever woke it.
+//! Thin futex calls. Their results do not matter: a thread that wakes up checks its condition
+//! again, whatever woke it.
 
 use crate::memory::atomics::AtomicU32;
 
@@ -86,7 +86,7 @@ mod calls {
     const POLL_NS: u64 = 1_000_000;
 
     /// Sleeps while all words have the values `seen`, until `deadline_ns` at most. On kernels before
-    /// 5.16 it sleeps on the first word and returns after 1 ms, so that the caller polls the others.
+    /// Linux 5.16 it sleeps on the first word for at most 1 ms, so that the caller polls the others.
     pub(crate) fn wait_any(words: &[Word<'_>], deadline_ns: Option<u64>) {
         static MISSING: AtomicBool = AtomicBool::new(false);
         if let [only] = words {

@@ -62,7 +62,8 @@ impl<'a> Signal<'a> {
         }
     }
 
-    /// Sleeps until `ready` returns true or until `deadline_ns`; returns the last answer of `ready`.
+    /// Sleeps until `ready` returns true or until `deadline_ns`; returns the last answer of
+    /// `ready`.
     pub(crate) fn wait(&self, deadline_ns: Option<u64>, mut ready: impl FnMut() -> bool) -> bool {
         if ready() {
             return true;

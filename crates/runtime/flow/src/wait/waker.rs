@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 pub(crate) const MAX_REMOTE_SIGNALS: usize = MAX_SIGNALS - 1;
 
 /// The place where a thread sleeps. Give it to each of the thread's consumers
-/// ([`Channel::consumer_on`](crate::Channel::consumer_on)), so that an item at any of them wakes it.
+/// ([`Channel::consumer_on`](crate::Channel::consumer_on)), so that an item at any of them wakes
+/// it.
 ///
 /// Up to 32 of them may be consumers of channels in shared memory. On kernels before 5.16, which
 /// cannot wait for several words, a thread with such consumers polls every ms instead.
@@ -71,9 +72,10 @@ impl Waker {
     }
 
     /// Sleeps until `ready` returns true, which is asked again after each wake-up, or until
-    /// `deadline_ns` (CLOCK_MONOTONIC); returns the last answer. Consumers that join meanwhile count
-    /// from the next call on. With consumers in shared memory it takes a lock while it copies their
-    /// list; only joining and leaving take that lock too. Without such consumers it takes none.
+    /// `deadline_ns` (CLOCK_MONOTONIC); returns the last answer. Consumers that join meanwhile
+    /// count from the next call on. With consumers in shared memory it takes a lock while it copies
+    /// their list; only joining and leaving take that lock too. Without such consumers it takes
+    /// none.
     pub fn wait(&self, deadline_ns: Option<u64>, ready: impl FnMut() -> bool) -> bool {
         if self.words.remotes.load(Ordering::Acquire) == 0 {
             return self.words.signal().wait(deadline_ns, ready);

@@ -1,4 +1,5 @@
-//! The laws of every policy on every medium: in one thread compared with a model, and between threads.
+//! The laws of every policy on every medium: in one thread compared with a model, and between
+//! threads.
 
 use onbeat_flow::clock::now_ns;
 use onbeat_flow::{

@@ -13,7 +13,8 @@ pub struct Mount {
     pub point: PathBuf,
     /// Directory of the hierarchy that is mounted there: not `/` in a container.
     pub root: PathBuf,
-    /// Controller by which version 1 names the hierarchy in `/proc/PID/cgroup`; empty for version 2.
+    /// Controller by which version 1 names the hierarchy in `/proc/PID/cgroup`; empty for version
+    /// 2.
     pub controller: &'static str,
 }
 

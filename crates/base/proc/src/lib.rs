@@ -13,8 +13,8 @@
 //! Three rules hold throughout:
 //!
 //! - Processes end at any time. A file that is gone is `None`, an error, or (for lists) nothing.
-//! - Names, command lines and paths come from other processes: they are untrusted, need not be UTF-8
-//!   and may contain blanks, brackets and line ends.
+//! - Names, command lines and paths come from other processes: they are untrusted, need not be
+//!   UTF-8 and may contain blanks, brackets and line ends.
 //! - Every reader has a pure parser, which tests call with texts.
 //!
 //! The functions read files and allocate: they are not for real-time paths.

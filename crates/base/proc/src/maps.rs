@@ -54,8 +54,8 @@ fn mapped_path(line: &[u8]) -> Option<&[u8]> {
     (path.starts_with(b"/") && !path.ends_with(b" (deleted)")).then_some(path)
 }
 
-/// Paths of the files that a process has mapped, in its own mount namespace. Fails if it is gone, or
-/// where the caller may not look into it.
+/// Paths of the files that a process has mapped, in its own mount namespace. Fails if it is gone,
+/// or where the caller may not look into it.
 pub fn mapped_paths(pid: u32) -> io::Result<Vec<PathBuf>> {
     let maps = fs::read(format!("/proc/{pid}/maps"))?;
     let paths = parse_paths(&maps).into_iter();

@@ -54,8 +54,8 @@ pub fn process_cpu_ns(pid: u32) -> Option<u64> {
     }
 }
 
-/// CLOCK_REALTIME minus CLOCK_MONOTONIC. Of five samples, the one with the least time between its two
-/// monotonic readings wins.
+/// CLOCK_REALTIME minus CLOCK_MONOTONIC. Of five samples, the one with the least time between its
+/// two monotonic readings wins.
 pub fn realtime_offset_ns() -> i64 {
     (0..5)
         .map(|_| {

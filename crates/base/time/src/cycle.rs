@@ -106,8 +106,8 @@ impl Cycle {
         limited(at_ns.into() - self.start(cycle))
     }
 
-    /// Time from the nearest start of a cycle to an instant, from above minus half a period to half a
-    /// period: by how much something is late (or early) that should happen once per cycle.
+    /// Time from the nearest start of a cycle to an instant, from above minus half a period to half
+    /// a period: by how much something is late (or early) that should happen once per cycle.
     pub fn deviation_ns(&self, at_ns: impl Into<i128>) -> i64 {
         let offset_ns = self.offset_ns(at_ns);
         if offset_ns > self.period_ns / 2 {

@@ -1,9 +1,9 @@
 //! Cycles, slots and clocks: the time arithmetic that all crates share.
 //!
-//! A [`Cycle`] repeats for ever, with a period and an origin. A [`Slot`] is an interval of each cycle
-//! (a reservation server's, Definition 4.1.1 of the thesis, or an output's, Definition 4.3.3). An
-//! [`Opening`] is the slot of one certain cycle. Everything is a pure function of its arguments;
-//! only [`clock`] reads the time.
+//! A [`Cycle`] repeats for ever, with a period and an origin. A [`Slot`] is an interval of each
+//! cycle (a reservation server's, Definition 4.1.1 of the thesis, or an output's, Definition
+//! 4.3.3). An [`Opening`] is the slot of one certain cycle. Everything is a pure function of its
+//! arguments; only [`clock`] reads the time.
 //!
 //! ```
 //! use onbeat_time::{Cycle, Slot};
@@ -17,9 +17,9 @@
 //! assert_eq!(cycle.position(1_102u64).offset_ns, 2);
 //! ```
 //!
-//! Instants are nanoseconds of one clock, CLOCK_MONOTONIC unless something else is said. The methods take
-//! an instant as `u64` (how [`clock::monotonic_ns`] returns it) or as `i64` (which may lie before 0).
-//! They return `i64`, and limit results that do not fit to half of its range.
+//! Instants are nanoseconds of one clock, CLOCK_MONOTONIC unless something else is said. The
+//! methods take an instant as `u64` (how [`clock::monotonic_ns`] returns it) or as `i64` (which may
+//! lie before 0). They return `i64`, and limit results that do not fit to half of its range.
 //!
 //! Real-time safety: no function here allocates, blocks or enters the kernel with a lock. The
 //! functions on slots take one step per slot.

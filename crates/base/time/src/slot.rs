@@ -4,9 +4,9 @@ use crate::cycle::{limited, Cycle};
 
 /// An interval [start, end) of each cycle, as time from the start of the cycle in ns.
 ///
-/// The end, and with logical execution time the start too (thesis, section 4.5.3), may lie beyond the
-/// end of the cycle: the slot [period, period + d) of one cycle is open while the next one begins.
-/// A slot is not longer than the period; [`Slot::fits`] checks it.
+/// The end, and with logical execution time the start too (thesis, section 4.5.3), may lie beyond
+/// the end of the cycle: the slot [period, period + d) of one cycle is open while the next one
+/// begins. A slot is not longer than the period; [`Slot::fits`] checks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -94,8 +94,8 @@ impl Cycle {
         })
     }
 
-    /// The slot of cycle `from` or a later one that is open at an instant or opens next; the one that
-    /// opens first, where several are open. `None` without slots.
+    /// The slot of cycle `from` or a later one that is open at an instant or opens next; the one
+    /// that opens first, where several are open. `None` without slots.
     pub fn open_or_next(
         &self,
         slots: &[Slot],
@@ -112,9 +112,9 @@ impl Cycle {
         })
     }
 
-    /// The longest stretch of [from, until) that lies in no slot, ns. 0 without slots: what has none
-    /// may run at any time. Of an interval of more than two periods, the first two say everything.
-    /// The slots are in order, do not overlap and start within the cycle.
+    /// The longest stretch of [from, until) that lies in no slot, ns. 0 without slots: what has
+    /// none may run at any time. Of an interval of more than two periods, the first two say
+    /// everything. The slots are in order, do not overlap and start within the cycle.
     ///
     /// Takes at most four steps per slot.
     pub fn longest_outside_ns(

@@ -1,10 +1,10 @@
 //! How far threads run out of their slots.
 //!
 //! `isolation [--backend v1|v2] [--cycles N] [--lead-us N] [--load] [--churn] [--idle] [--cpu N]
-//! [--dispatcher-cpu N]`. Threads spin on one CPU and log each gap in their own running; what of their
-//! running lies outside of their slots is the breach. `--load`: a thread of lower priority and normal
-//! ones want the CPU too; `--churn`: cgroups are made, entered and removed meanwhile; `--idle`: CPUs
-//! sleep as deeply as they like, where `onbeat shape` keeps them awake. Needs root.
+//! [--dispatcher-cpu N]`. Threads spin on one CPU and log each gap in their own running; what of
+//! their running lies outside of their slots is the breach. `--load`: a thread of lower priority
+//! and normal ones want the CPU too; `--churn`: cgroups are made, entered and removed meanwhile;
+//! `--idle`: CPUs sleep as deeply as they like, where `onbeat shape` keeps them awake. Needs root.
 
 use onbeat_reserve::{Choice, Histogram, Options, Reservation, Server};
 use onbeat_time::clock::monotonic_ns as now_ns;
@@ -182,8 +182,8 @@ fn main() {
         wish
     });
     let cycle = 100 * MS;
-    // Six servers one after the other, one of them with three short slots (bands), and time left over
-    // for the rest of the machine.
+    // Six servers one after the other, one of them with three short slots (bands), and time left
+    // over for the rest of the machine.
     let slots: [&[(u64, u64)]; 6] = [
         &[(0, 14 * MS)],
         &[(14 * MS, 28 * MS)],

@@ -1,5 +1,5 @@
-//! Changes one thread: notes how it was, schedules and pins it, puts it behind a gate; or leaves it as
-//! it was.
+//! Changes one thread: notes how it was, schedules and pins it, puts it behind a gate; or leaves it
+//! as it was.
 
 use crate::backend::Backend;
 use crate::error::AssignError;
@@ -27,8 +27,8 @@ pub(crate) struct Changer<'r> {
 }
 
 impl Changer<'_> {
-    /// Changes a thread and returns how it was. On an error it is as it was. `changed` are the threads
-    /// that the reservation changed before.
+    /// Changes a thread and returns how it was. On an error it is as it was. `changed` are the
+    /// threads that the reservation changed before.
     pub(crate) fn change<'t>(
         &self,
         tid: u32,

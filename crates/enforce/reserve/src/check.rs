@@ -1,5 +1,5 @@
-//! What a reservation refuses before it changes anything, and what it warns of. Pure but for reading
-//! how many CPUs there are and the kernel's limit for real-time threads.
+//! What a reservation refuses before it changes anything, and what it warns of. Pure but for
+//! reading how many CPUs there are and the kernel's limit for real-time threads.
 
 use crate::error::{StartError, Warning};
 use crate::options::{Options, MAX_LEAD_NS, MIN_CYCLE_NS};
@@ -64,8 +64,8 @@ pub(crate) fn warnings(
     Ok(warnings)
 }
 
-/// Share of the cycle in which any server's slot is open, for each CPU. A server without slots has no
-/// share that is known.
+/// Share of the cycle in which any server's slot is open, for each CPU. A server without slots has
+/// no share that is known.
 fn shares<'s>(
     cycle_ns: u64,
     servers: impl Iterator<Item = &'s Server>,

@@ -36,8 +36,8 @@ pub(crate) enum Failure {
 const STACK_BYTES: usize = 32 << 10;
 
 impl Dispatcher {
-    /// Starts the thread and waits until it has its CPU and priority. The thread calls `watch` before its
-    /// first event.
+    /// Starts the thread and waits until it has its CPU and priority. The thread calls `watch`
+    /// before its first event.
     pub(crate) fn start(
         table: Table,
         backend: Arc<dyn Backend>,

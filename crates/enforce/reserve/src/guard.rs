@@ -1,7 +1,8 @@
 //! The guard: a process that waits for its owner's end and undoes the changes if the owner did not.
 //!
-//! It is forked before anything is changed. It reads the changes from the ledger, which both processes
-//! have open. It can be killed like any process; then [`recover`](crate::recover) undoes the changes.
+//! It is forked before anything is changed. It reads the changes from the ledger, which both
+//! processes have open. It can be killed like any process; then [`recover`](crate::recover) undoes
+//! the changes.
 
 use crate::ledger::Ledger;
 use crate::sys::{self, Scheduling};
@@ -19,7 +20,8 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Forks the guard of this process and waits until it ignores the signals that may end this one.
+    /// Forks the guard of this process and waits until it ignores the signals that may end this
+    /// one.
     pub(crate) fn start(ledger: &Ledger, priority: u8) -> io::Result<Guard> {
         let (read, write) = sys::pipe()?;
         let (mut ready, signal_ready) = sys::pipe()?;

@@ -1,10 +1,10 @@
 //! Reservation servers on a stock kernel: threads run only within their servers' slots, and are put
 //! back as they were.
 //!
-//! A reservation server (thesis, Definition 4.1.1) is a set of slots within a cycle, on one CPU, at one
-//! priority. Its threads are SCHED_RR threads of that priority, pinned to that CPU, behind a gate: a
-//! [`Backend`] keeps them from running. A dispatcher thread opens and closes the gates at the instants of
-//! a [table]. Callers name threads by their ids; finding them is the caller's task.
+//! A reservation server (thesis, Definition 4.1.1) is a set of slots within a cycle, on one CPU, at
+//! one priority. Its threads are SCHED_RR threads of that priority, pinned to that CPU, behind a
+//! gate: a [`Backend`] keeps them from running. A dispatcher thread opens and closes the gates at
+//! the instants of a [table]. Callers name threads by their ids; finding them is the caller's task.
 //!
 //! ```no_run
 //! use onbeat_reserve::{Options, Reservation, Server};
@@ -30,25 +30,25 @@
 //! - **epoll_wait** (and the other calls that signal(7) lists as never restarted) return EINTR in a
 //!   thread that is frozen while it waits in them, as after SIGSTOP and SIGCONT. Waits on futexes
 //!   (condition variables), poll, select, sleeps and reads continue.
-//! - **Threads that a gated thread starts** are behind the same gate and on the same CPU. Their policy is
-//!   SCHED_OTHER. They are put back as the thread that started them was, if it was of their process.
-//! - **SIGKILL** ends a frozen thread at once under cgroup v2. Under v1 it ends when its next slot begins,
-//!   or when the reservation ends.
+//! - **Threads that a gated thread starts** are behind the same gate and on the same CPU. Their
+//!   policy is SCHED_OTHER. They are put back as the thread that started them was, if it was of their process.
+//! - **SIGKILL** ends a frozen thread at once under cgroup v2. Under v1 it ends when its next slot
+//!   begins, or when the reservation ends.
 //!
 //! # Limits of the kernel
 //!
-//! `sched_rt_runtime_us` (0.95 s in every 1 s) limits real-time threads. Kernels before 6.12 stop all of
-//! them for the rest of the second. Since then, only starving normal threads get the other 5 %, from a
-//! deadline server that runs before every SCHED_FIFO thread, the dispatcher included. If the slots leave
-//! a CPU less than that, there is a [`Warning`]; the limit stays as it is.
+//! `sched_rt_runtime_us` (0.95 s in every 1 s) limits real-time threads. Kernels before 6.12 stop
+//! all of them for the rest of the second. Since then, only starving normal threads get the other 5
+//! %, from a deadline server that runs before every SCHED_FIFO thread, the dispatcher included. If
+//! the slots leave a CPU less than that, there is a [`Warning`]; the limit stays as it is.
 //!
 //! # After a crash
 //!
-//! Every change is noted in a file before it is made (policy, priority, CPUs and cgroup of each thread,
-//! each cgroup). [`Reservation::stop`] and dropping undo the changes. If the process dies, its guard
-//! process undoes them. If both are killed with SIGKILL, threads stay as they are at that moment, gated
-//! ones frozen or not, until [`recover`] is called; the next [`Reservation::start`] calls it too. By
-//! hand: `echo THAWED > .../onbeat-*/SERVER/freezer.state` (v1),
+//! Every change is noted in a file before it is made (policy, priority, CPUs and cgroup of each
+//! thread, each cgroup). [`Reservation::stop`] and dropping undo the changes. If the process dies,
+//! its guard process undoes them. If both are killed with SIGKILL, threads stay as they are at that
+//! moment, gated ones frozen or not, until [`recover`] is called; the next [`Reservation::start`]
+//! calls it too. By hand: `echo THAWED > .../onbeat-*/SERVER/freezer.state` (v1),
 //! `echo 0 > .../onbeat-*/SERVER/cgroup.freeze` (v2).
 
 mod assign;

@@ -31,15 +31,15 @@ pub struct Options {
     pub lead_ns: u64,
     /// The kernel mechanism that keeps threads from running.
     pub backend: Choice,
-    /// Whether to keep the process's memory from being paged while the reservation runs (mlockall of
-    /// pages once they are used). If that is not allowed, there is a
+    /// Whether to keep the process's memory from being paged while the reservation runs (mlockall
+    /// of pages once they are used). If that is not allowed, there is a
     /// [`Warning`](crate::Warning).
     pub lock_memory: bool,
     /// Table of mounts in which the cgroup hierarchies are looked up.
     pub mount_table: PathBuf,
     /// Directory of the ledgers, from which changes are undone. It has to be the same for all
-    /// reservations of a machine: [`recover`](crate::recover) looks there, and a thread that another
-    /// reservation has is recognised there.
+    /// reservations of a machine: [`recover`](crate::recover) looks there, and a thread that
+    /// another reservation has is recognised there.
     pub state_dir: PathBuf,
     /// Called in the dispatcher's thread before its first event. Must be real-time safe.
     pub on_dispatcher: fn(),

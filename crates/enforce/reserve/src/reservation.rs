@@ -10,7 +10,7 @@ use crate::identity::identity;
 use crate::ledger::{self, Entry, Ledger, Restored, Thread};
 use crate::memory;
 use crate::options::Options;
-use crate::server::Server;
+use crate::server::{RunningServer, Server};
 use crate::stats::Stats;
 use crate::sys::Scheduling;
 use crate::table::Table;
@@ -21,15 +21,6 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// A server of a running reservation.
-pub(crate) struct RunningServer {
-    pub(crate) name: String,
-    cpu: u16,
-    priority: u8,
-    /// Whether it has a gate that ever closes.
-    pub(crate) is_gated: bool,
-}
 
 /// A thread that was assigned to a server or placed.
 struct AssignedThread {
@@ -65,8 +56,8 @@ impl fmt::Debug for Reservation {
 }
 
 impl Reservation {
-    /// Starts the servers, with no threads yet. A cycle begins at `origin_ns` (CLOCK_MONOTONIC) and then
-    /// every `cycle_ns`. First it undoes the changes of reservations that were killed.
+    /// Starts the servers, with no threads yet. A cycle begins at `origin_ns` (CLOCK_MONOTONIC) and
+    /// then every `cycle_ns`. First it undoes the changes of reservations that were killed.
     ///
     /// Forks a guard process: called early, the guard shares less memory with this process.
     ///
@@ -82,7 +73,8 @@ impl Reservation {
         check::refuse(cycle_ns, servers, &options)?;
         let table = Table::new(cycle_ns, options.lead_ns, servers)?;
         let mut warnings = check::warnings(cycle_ns, servers, &options)?;
-        let servers = running(servers, &table);
+        let running = |(i, s)| RunningServer::new(s, table.is_gated(i));
+        let servers: Vec<RunningServer> = servers.iter().enumerate().map(running).collect();
         recover_into(&options, &mut warnings)?;
         let name = unique_name();
         let ledger = Ledger::create(&options.state_dir, &name).map_err(state_error(&options))?;
@@ -94,7 +86,8 @@ impl Reservation {
             }
         };
         let begin_ns = monotonic_ns();
-        let started = backend::choose(&options, &name, &servers, &ledger).and_then(|backend| {
+        let chosen = backend::choose(&options, &name, &servers, &ledger);
+        let started = chosen.map_err(StartError::NoFreezer).and_then(|backend| {
             let dispatcher = start_dispatcher(table, backend.clone(), origin_ns, &options)?;
             Ok((backend, dispatcher))
         });
@@ -125,12 +118,12 @@ impl Reservation {
         })
     }
 
-    /// Assigns a thread to a server. It is scheduled round-robin at the server's priority (priority 0:
-    /// SCHED_OTHER) on the server's CPU, and runs in the server's slots only. Its state is noted
+    /// Assigns a thread to a server. It is scheduled round-robin at the server's priority (priority
+    /// 0: SCHED_OTHER) on the server's CPU, and runs in the server's slots only. Its state is noted
     /// before.
     ///
-    /// A thread of this process may be assigned too, except the dispatcher. While a thread that calls
-    /// into this reservation is frozen, other callers wait.
+    /// A thread of this process may be assigned too, except the dispatcher. While a thread that
+    /// calls into this reservation is frozen, other callers wait.
     ///
     /// # Errors
     ///
@@ -153,8 +146,8 @@ impl Reservation {
         )
     }
 
-    /// Pins a thread and schedules it SCHED_FIFO at a priority of 1 to 99, outside of all servers: for
-    /// threads of the middleware, which run between slots too. Its state is noted before.
+    /// Pins a thread and schedules it SCHED_FIFO at a priority of 1 to 99, outside of all servers:
+    /// for threads of the middleware, which run between slots too. Its state is noted before.
     ///
     /// # Errors
     ///
@@ -192,9 +185,10 @@ impl Reservation {
         Ok(())
     }
 
-    /// Moves the phase: a cycle begins at `origin_ns` (CLOCK_MONOTONIC). Takes effect between two cycles,
-    /// at most two cycles from now, in the shorter direction, in as many steps as are needed to skip or
-    /// repeat no slot ([`Walk::advance`](crate::table::Walk::advance)). Real-time safe: one store.
+    /// Moves the phase: a cycle begins at `origin_ns` (CLOCK_MONOTONIC). Takes effect between two
+    /// cycles, at most two cycles from now, in the shorter direction, in as many steps as are
+    /// needed to skip or repeat no slot ([`Walk::advance`](crate::table::Walk::advance)). Real-time
+    /// safe: one store.
     pub fn set_origin(&self, origin_ns: u64) {
         self.dispatcher.shared().origin_ns.store(origin_ns, Relaxed);
     }
@@ -282,24 +276,14 @@ impl Drop for Reservation {
     }
 }
 
-/// Undoes the changes of reservations whose process and guard were both killed. Reservations that run
-/// are left alone.
+/// Undoes the changes of reservations whose process and guard were both killed. Reservations that
+/// run are left alone.
 ///
 /// # Errors
 ///
 /// If ledgers in the default `Options::state_dir` cannot be read.
 pub fn recover() -> io::Result<Restored> {
     ledger::recover(&ledger::default_dir())
-}
-
-fn running(servers: &[Server], table: &Table) -> Vec<RunningServer> {
-    let running = |(index, server): (usize, &Server)| RunningServer {
-        name: server.name.clone(),
-        cpu: server.cpu,
-        priority: server.priority,
-        is_gated: table.is_gated(index),
-    };
-    servers.iter().enumerate().map(running).collect()
 }
 
 fn state_error(options: &Options) -> impl Fn(io::Error) -> StartError + '_ {

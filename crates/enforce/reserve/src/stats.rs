@@ -156,8 +156,8 @@ pub struct Stats {
     pub close_failures: u64,
     /// Slots that had ended before the dispatcher could open them.
     pub skipped_slots: u64,
-    /// How far the phase still is from the origin that was set last, ns. The gap between two cycles'
-    /// events limits how far one cycle moves.
+    /// How far the phase still is from the origin that was set last, ns. The gap between two
+    /// cycles' events limits how far one cycle moves.
     pub behind_ns: i64,
 }
 

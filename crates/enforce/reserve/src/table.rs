@@ -45,8 +45,8 @@ pub struct Event {
     pub server: usize,
 }
 
-/// All servers' slots within a cycle. One run through its events is a *round*: it begins the lead before
-/// its cycle.
+/// All servers' slots within a cycle. One run through its events is a *round*: it begins the lead
+/// before its cycle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     /// Cycles of which one begins at 0.
@@ -58,8 +58,8 @@ pub struct Table {
 
 impl Table {
     /// Compiles the slots. Gates open `lead_ns` before their slots. Slots of a server that touch or
-    /// overlap (with the lead) become one. A server without slots, or whose slots cover the cycle, has
-    /// no events: its gate is always open.
+    /// overlap (with the lead) become one. A server without slots, or whose slots cover the cycle,
+    /// has no events: its gate is always open.
     pub fn new(cycle_ns: u64, lead_ns: u64, servers: &[Server]) -> Result<Table, TableError> {
         let cycle = Cycle::new(cycle_ns, 0)
             .filter(|c| (1_000..=MAX_CYCLE_NS).contains(&c.period_ns()))
@@ -180,7 +180,8 @@ fn joined(cycle_ns: u64, mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     joined
 }
 
-/// A position in the table and in time. Events come in the table's order for ever, each once in a round.
+/// A position in the table and in time. Events come in the table's order for ever, each once in a
+/// round.
 ///
 /// Real-time safe: no method allocates or loops over more than the table's events.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -194,7 +195,8 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// The position at the instant `now_ns`, in phase with cycles of which one begins at `origin_ns`. Sets
+    /// The position at the instant `now_ns`, in phase with cycles of which one begins at
+    /// `origin_ns`. Sets
     /// `open` for each gate that is open then.
     pub fn new(table: &Table, origin_ns: u64, now_ns: u64, open: &mut [bool]) -> Walk {
         let since = table.rounds(origin_ns).offset_ns(now_ns) as i64;
@@ -226,10 +228,10 @@ impl Walk {
         (self.base_ns + offset as i64).max(0) as u64
     }
 
-    /// Takes the next event. Also returns whether a round ended with it. Between two rounds the phase
-    /// moves towards `origin_ns`, in the shorter direction, by at most half the time between their
-    /// events. So order and number of events stay the same, and no slot loses more than half its
-    /// length.
+    /// Takes the next event. Also returns whether a round ended with it. Between two rounds the
+    /// phase moves towards `origin_ns`, in the shorter direction, by at most half the time between
+    /// their events. So order and number of events stay the same, and no slot loses more than half
+    /// its length.
     pub fn advance(&mut self, table: &Table, origin_ns: u64) -> (Option<Event>, bool) {
         let event = table.events.get(self.next).copied();
         self.next += 1;

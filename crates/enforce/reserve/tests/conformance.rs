@@ -101,7 +101,8 @@ fn slots_come_and_go_under_load() {
         let stats = reservation.stats();
         let report = reservation.stop();
         println!("{backend:?}: shares {shares:.3?}, {} cycles", stats.cycles);
-        // What other processes take, or the host, may be missing; more than a slot is not to be had.
+        // What other processes take, or the host, may be missing; more than a slot is not to be
+        // had.
         for (share, slots) in shares.iter().zip([0.4, 0.05, 0.4, 0.15]) {
             assert!(*share > slots / 4.0 && *share < slots + 0.1, "{shares:?}");
         }

@@ -1,4 +1,4 @@
-//! The application's command with the plan's topics moved to where shapers take them from.
+//! The application's command with the plan's topics remapped to those that shapers take.
 
 use onbeat_plan::schema::Hold;
 use onbeat_plan::Plan;
@@ -6,28 +6,28 @@ use onbeat_ros::remap::{remap_command, Move, RemapError};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Why a command cannot be started with topics moved.
+/// Why a command's topics cannot be remapped.
 #[derive(Debug, Error)]
 pub enum LaunchError {
-    /// The words.
+    /// The command line does not take remapping rules.
     #[error(transparent)]
     Remap(#[from] RemapError),
-    /// The launch file is not there.
+    /// The launch file does not exist.
     #[error(
         "no launch file {0}: name it by its path, or source the workspace that has its package"
     )]
     NoLaunchFile(String),
-    /// The overlay could not be written.
+    /// The overlay of the launch file cannot be written.
     #[error("cannot write {}: {source}: free space, or set TMPDIR", path.display())]
     Overlay {
-        /// Where.
+        /// Path of the overlay.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// What of a plan is moved: outputs that are republished, inputs that are throttled.
+/// The topics that a plan remaps: of republished outputs and of throttled inputs.
 pub fn moves(plan: &Plan) -> Vec<Move> {
     let outputs = plan
         .outputs
@@ -48,10 +48,11 @@ pub fn moves(plan: &Plan) -> Vec<Move> {
     outputs.chain(inputs).collect()
 }
 
-/// A command with topics moved, and the file that was written for it, which lasts as long as this.
+/// A command with remapped topics, and the overlay that was written for it. The file lasts as long
+/// as this value.
 #[derive(Debug, Default)]
 pub struct Moved {
-    /// The words.
+    /// Program and arguments.
     pub command: Vec<String>,
     overlay: Option<PathBuf>,
 }
@@ -64,7 +65,8 @@ impl Drop for Moved {
     }
 }
 
-/// Moves a plan's topics on a command line. `ros2 launch` gets an overlay of its launch file instead.
+/// Remaps a plan's topics on a command line. `ros2 launch` gets an overlay of its launch file
+/// instead.
 pub fn moved(plan: &Plan, command: &[String]) -> Result<Moved, LaunchError> {
     let moves = moves(plan);
     if command.is_empty() || moves.is_empty() {
@@ -100,8 +102,8 @@ pub fn moved(plan: &Plan, command: &[String]) -> Result<Moved, LaunchError> {
     })
 }
 
-/// The launch file of `ros2 launch [OPTION...] FILE` or `ros2 launch [OPTION...] PACKAGE FILE`: where its
-/// words stand, how many they are, and its path.
+/// The launch file of `ros2 launch [OPTION...] FILE` or `ros2 launch [OPTION...] PACKAGE FILE`:
+/// index and number of its words, and its path.
 fn launch_file(command: &[String], prefixes: &[PathBuf]) -> Option<(usize, usize, PathBuf)> {
     let at = 2 + command.get(2..)?.iter().position(|w| !w.starts_with('-'))?;
     let first = Path::new(&command[at]);
@@ -116,7 +118,7 @@ fn launch_file(command: &[String], prefixes: &[PathBuf]) -> Option<(usize, usize
         .next()
 }
 
-/// A file of that name in a directory or below it.
+/// A file by its name, in a directory or at most `depth` below it.
 fn find(dir: &Path, name: &str, depth: u32) -> Option<PathBuf> {
     let mut below = Vec::new();
     for entry in std::fs::read_dir(dir).ok()?.flatten() {

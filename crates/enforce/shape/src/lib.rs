@@ -19,6 +19,7 @@ mod options;
 mod report;
 mod session;
 mod shaper;
+mod slots;
 mod stages;
 mod threads;
 

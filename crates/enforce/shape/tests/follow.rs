@@ -1,4 +1,5 @@
-//! A chain whose outputs are held back, followed through hand-written events and reports of shapers.
+//! A chain whose outputs are held back, followed through hand-written events and reports of
+//! shapers.
 
 use onbeat_plan::schema::*;
 use onbeat_plan::Plan;
@@ -13,7 +14,8 @@ const TIMER: &str = "/talker:timer(100ms)";
 const FILTER: &str = "/filter:subscription(/raw)";
 const SINK: &str = "/sink:subscription(/good)";
 
-/// `/talker` (10) -> /raw -> `/filter` (20) -> /good/held, shaper (30), /good -> `/sink` (40) -> /out.
+/// `/talker` (10) -> /raw -> `/filter` (20) -> /good/held, shaper (30), /good -> `/sink` (40) ->
+/// /out.
 const NODES: &str = "
 1ms cpu0 10/10 process command=/opt/talker distribution=kilted rmw=rmw_fastrtps_cpp
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=talker namespace=/
@@ -129,8 +131,8 @@ fn template() -> Output {
     }
 }
 
-/// Observations and executions of ten cycles. Releases come before or after the events that they belong
-/// to.
+/// Observations and executions of ten cycles. Releases come before or after the events that they
+/// belong to.
 fn follow(plan: &Plan, releases_first: bool) -> (Vec<PlanObservation>, Vec<Execution>) {
     let mut watcher = Watcher::new(plan);
     let mut executions = Executions::new(plan, watcher.callbacks());

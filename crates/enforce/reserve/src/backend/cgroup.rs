@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::Mutex;
 
-/// Most groups of one gate. Version 2 needs one for each cgroup that the server's threads come from.
+/// Most groups of one gate. Version 2 needs one for each cgroup that the server's threads come
+/// from.
 const GROUPS: usize = 16;
 
 /// The files that open and close one server's gate.
@@ -54,8 +55,8 @@ impl Gate {
 }
 
 impl Gate {
-    /// Brings a new group of version 2 to the gate's state. The dispatcher sets the group too from now
-    /// on; this repeats what it did before.
+    /// Brings a new group of version 2 to the gate's state. The dispatcher sets the group too from
+    /// now on; this repeats what it did before.
     fn catch_up(&self, file: &File, group: &Path) -> Result<(), GateError> {
         loop {
             let closed = self.closed.load(Ordering::SeqCst);
@@ -97,8 +98,8 @@ fn open_gate(path: &Path) -> Result<File, GateError> {
     file.map_err(kernel("cannot open", path))
 }
 
-/// The freezer of version 1. A group `onbeat-.../SERVER` at the hierarchy's root takes single threads of
-/// any process.
+/// The freezer of version 1. A group `onbeat-.../SERVER` at the hierarchy's root takes single
+/// threads of any process.
 pub(crate) struct V1 {
     mount: Mount,
     name: String,
@@ -170,8 +171,8 @@ impl Backend for V1 {
     }
 }
 
-/// The freezer of version 2. A thread cannot leave its process's cgroup, except into threaded cgroups
-/// below it. So groups are created there, in every such cgroup.
+/// The freezer of version 2. A thread cannot leave its process's cgroup, except into threaded
+/// cgroups below it. So groups are created there, in every such cgroup.
 pub(crate) struct V2 {
     mount: Mount,
     name: String,

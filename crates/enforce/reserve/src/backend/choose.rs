@@ -2,30 +2,25 @@
 
 use super::cgroup::{V1, V2};
 use super::{Backend, GateError, Note};
-use crate::error::StartError;
 use crate::ledger::Ledger;
 use crate::options::{Choice, Options};
-use crate::reservation::RunningServer;
+use crate::server::RunningServer;
 use onbeat_proc::cgroup;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The mechanism that the options ask for, with a gate for each gated server. `name` becomes the name
-/// of its cgroups. Tries version 1 before version 2, because it can gate single threads of a process
-/// without changing the process's cgroup.
+/// The mechanism that the options ask for, with a gate for each gated server. `name` becomes the
+/// name of its cgroups. Tries version 1 before version 2, because it can gate single threads of a
+/// process without changing the process's cgroup. The error says why there is none.
 pub(crate) fn choose(
     options: &Options,
     name: &str,
     servers: &[RunningServer],
     ledger: &Ledger,
-) -> Result<Arc<dyn Backend>, StartError> {
-    let mounts = cgroup::freezers(&options.mount_table).map_err(|e| {
-        StartError::NoFreezer(format!(
-            "cannot read {}: {e}",
-            options.mount_table.display()
-        ))
-    })?;
+) -> Result<Arc<dyn Backend>, String> {
+    let mounts = cgroup::freezers(&options.mount_table)
+        .map_err(|e| format!("cannot read {}: {e}", options.mount_table.display()))?;
     let mut reasons = Vec::new();
     let mut candidates: Vec<Box<dyn Backend>> = Vec::new();
     if options.backend != Choice::CgroupV2 {
@@ -49,7 +44,7 @@ pub(crate) fn choose(
     if !servers.iter().any(|s| s.is_gated) {
         return Ok(Arc::new(NoGates));
     }
-    Err(StartError::NoFreezer(reasons.join("; ")))
+    Err(reasons.join("; "))
 }
 
 fn create_gates(

@@ -39,8 +39,8 @@ pub enum GateError {
 /// Notes a change in the ledger before it is made.
 pub type Note<'a> = &'a mut dyn FnMut(Entry) -> io::Result<()>;
 
-/// A kernel mechanism that keeps threads from running: a gate for each server. It notes every change
-/// of the machine first, in a form that another process can undo.
+/// A kernel mechanism that keeps threads from running: a gate for each server. It notes every
+/// change of the machine first, in a form that another process can undo.
 pub trait Backend: Send + Sync {
     /// Name for messages.
     fn name(&self) -> &'static str;
@@ -48,8 +48,8 @@ pub trait Backend: Send + Sync {
     /// Creates the gate of a server. The gate is open. `label` is valid as a file name.
     fn create(&mut self, server: usize, label: &str, note: Note) -> Result<(), GateError>;
 
-    /// Lets the server's threads run. The dispatcher calls it: it does not allocate, takes no lock of
-    /// this process, and makes one system call per group of the gate.
+    /// Lets the server's threads run. The dispatcher calls it: it does not allocate, takes no lock
+    /// of this process, and makes one system call per group of the gate.
     fn open(&self, server: usize) -> io::Result<()>;
 
     /// Keeps the server's threads from running. As real-time safe as [`open`](Backend::open).

@@ -58,7 +58,8 @@ impl Ledger {
     }
 }
 
-/// Default directory of ledgers: it lives as long as cgroups do, and only this user can write to it.
+/// Default directory of ledgers: it lives as long as cgroups do, and only this user can write to
+/// it.
 pub(crate) fn default_dir() -> PathBuf {
     let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| sys::euid() != 0);
     own.map_or("/run".into(), PathBuf::from).join("onbeat")

@@ -1,7 +1,7 @@
 //! Changes of the machine, noted before they are made, so that another process can undo them.
 //!
-//! A ledger is a file with one JSON value per line. The owner of a reservation writes it. Whoever undoes
-//! the changes reads it: the owner itself, its guard if the owner has died, or
+//! A ledger is a file with one JSON value per line. The owner of a reservation writes it. Whoever
+//! undoes the changes reads it: the owner itself, its guard if the owner has died, or
 //! [`recover`](crate::recover) if both have. The ledger is locked as long as owner or guard lives.
 
 mod file;
@@ -48,8 +48,8 @@ pub struct Thread {
     pub tid: u32,
     /// Process that it belongs to.
     pub tgid: u32,
-    /// When it was started, in kernel ticks since boot: distinguishes it from a later thread with its
-    /// id.
+    /// When it was started, in kernel ticks since boot: distinguishes it from a later thread with
+    /// its id.
     pub start: u64,
     /// Policy and priority.
     pub(crate) scheduling: Scheduling,
@@ -91,8 +91,8 @@ impl Restored {
     }
 }
 
-/// The original CPUs of a thread that has inherited its pinning: one of the changed threads, pinned to
-/// the same CPU, started it in a later kernel tick. `None` if the pinning is the thread's own.
+/// The original CPUs of a thread that has inherited its pinning: one of the changed threads, pinned
+/// to the same CPU, started it in a later kernel tick. `None` if the pinning is the thread's own.
 pub(crate) fn inherited<'t>(
     mut changed: impl Iterator<Item = &'t Thread>,
     tgid: u32,
@@ -111,8 +111,8 @@ impl Thread {
         identity(self.tid).is_some_and(|i| i.start == self.start)
     }
 
-    /// Gives `tid` this thread's CPUs and policy. CPUs first: SCHED_DEADLINE accepts a thread only if it
-    /// may use all of them.
+    /// Gives `tid` this thread's CPUs and policy. CPUs first: SCHED_DEADLINE accepts a thread only
+    /// if it may use all of them.
     pub(super) fn schedule_back(&self, tid: u32) -> io::Result<()> {
         sys::set_affinity(tid, &self.cpus)?;
         sys::schedule(tid, &self.scheduling)

@@ -99,7 +99,8 @@ impl State {
         }
     }
 
-    /// Empties and removes a group. A thread in it that is not in the ledger was started by one that is.
+    /// Empties and removes a group. A thread in it that is not in the ledger was started by one
+    /// that is.
     fn remove(&self, group: &Group, report: &mut Restored) {
         for attempt in 1..=REMOVE_ATTEMPTS {
             self.empty(group);

@@ -16,8 +16,8 @@ pub(crate) fn write_at_start(fd: RawFd, text: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Takes the file's lock. It lasts as long as any process has this descriptor or a copy of it. Waits for
-/// it if `wait`; else returns false if another has it.
+/// Takes the file's lock. It lasts as long as any process has this descriptor or a copy of it.
+/// Waits for it if `wait`; else returns false if another has it.
 pub(crate) fn lock(file: &File, wait: bool) -> io::Result<bool> {
     let how = if wait { 0 } else { libc::LOCK_NB };
     loop {

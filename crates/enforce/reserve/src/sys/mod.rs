@@ -33,8 +33,8 @@ pub(crate) fn gettid() -> u32 {
     unsafe { libc::gettid() as u32 }
 }
 
-/// Sleeps until an instant of CLOCK_MONOTONIC, or until `word` is no longer 0 and [`wake`] was called.
-/// As precise as clock_nanosleep, but the sleep can be ended. Real-time safe.
+/// Sleeps until an instant of CLOCK_MONOTONIC, or until `word` is no longer 0 and [`wake`] was
+/// called. As precise as clock_nanosleep, but the sleep can be ended. Real-time safe.
 pub(crate) fn sleep_until(word: &AtomicU32, until_ns: u64) {
     let until = libc::timespec {
         tv_sec: (until_ns / 1_000_000_000) as libc::time_t,
@@ -69,7 +69,8 @@ pub(crate) fn wake(word: &AtomicU32) {
 
 /// Keeps all pages of the process in memory once they are used.
 pub(crate) fn lock_memory() -> io::Result<()> {
-    // MCL_ONFAULT exists since Linux 4.4. Without it the whole stack of every thread would be filled.
+    // MCL_ONFAULT exists since Linux 4.4. Without it the whole stack of every thread would be
+    // filled.
     let flags = libc::MCL_CURRENT | libc::MCL_ONFAULT;
     // SAFETY: only changes how the kernel keeps memory.
     check(unsafe { libc::mlockall(flags) }).map(drop)

@@ -57,8 +57,8 @@ const IGNORED: [libc::c_int; 8] = [
     libc::SIGUSR2,
 ];
 
-/// Detaches the calling process: it gets a session of its own, ignores the usual signals, and closes all
-/// descriptors but `keep` (the first three become /dev/null).
+/// Detaches the calling process: it gets a session of its own, ignores the usual signals, and
+/// closes all descriptors but `keep` (the first three become /dev/null).
 pub(crate) fn seclude(name: &std::ffi::CStr, keep: &[RawFd]) {
     // SAFETY: plain system calls; the process uses none of the descriptors that are closed.
     unsafe {

@@ -193,7 +193,8 @@ pub fn assert_frozen(tid: u32) {
         std::mem::replace(&mut last, now) == now
     });
     std::thread::sleep(Duration::from_millis(200));
-    // A thread that was preempted when the gate closed still has its few steps into the freezer to go.
+    // A thread that was preempted when the gate closed still has its few steps into the freezer to
+    // go.
     let more = ran_ns(tid).unwrap() - last;
     assert!(more < MS / 2, "it ran for {more} ns while frozen");
 }

@@ -31,9 +31,9 @@ impl Isolation {
         self.running_since_ns = Some(at_ns);
     }
 
-    /// The thread stops running. Returns how far its run reached outside the slots of cycles of which one
-    /// begins at `origin_ns`: the longest stretch of it that lies in no slot. `None` if its start is
-    /// unknown.
+    /// The thread stops running. Returns how far its run reached outside the slots of cycles of
+    /// which one begins at `origin_ns`: the longest stretch of it that lies in no slot. `None` if
+    /// its start is unknown.
     pub fn stops(&mut self, at_ns: u64, origin_ns: u64) -> Option<u64> {
         let from_ns = self.running_since_ns.take()?;
         let origin_ns = i64::try_from(origin_ns).unwrap_or(i64::MAX);

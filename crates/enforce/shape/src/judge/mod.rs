@@ -7,7 +7,6 @@ mod usage;
 
 pub use isolation::{Isolation, IsolationMonitor};
 pub(crate) use overrun::late_note;
-pub use overrun::{Cause, Runs};
 pub(crate) use results::Results;
 pub(crate) use usage::CpuUsage;
 

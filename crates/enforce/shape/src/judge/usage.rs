@@ -22,8 +22,8 @@ impl CpuUsage {
         }
     }
 
-    /// Shares of one CPU used since an earlier instant, by name. That of a shaper only if it was the same
-    /// one.
+    /// Shares of one CPU used since an earlier instant, by name. That of a shaper only if it was
+    /// the same one.
     pub(crate) fn shares_since(&self, then: &CpuUsage) -> Vec<(&'static str, f64)> {
         let elapsed = self.at_ns.saturating_sub(then.at_ns).max(1) as f64;
         let share = |from: u64, to: u64| to.saturating_sub(from) as f64 / elapsed;

@@ -1,8 +1,6 @@
 //! What is known of the application so far. Pure.
 
-use super::{is_synchroniser, Executions, PlanObservation, Roles, Watcher};
-use crate::error::ShapeError;
-use crate::judge::Runs;
+use super::{is_synchroniser, Executions, PlanObservation, Roles, Runs, Watcher};
 use onbeat_plan::schema::{Hold, Output};
 use onbeat_plan::Plan;
 use onbeat_trace::Event;
@@ -71,29 +69,17 @@ impl<'a> Application<'a> {
         self.plan.outputs.iter().any(is_output) || (callback == 0 && !self.plan.inputs.is_empty())
     }
 
-    /// Refuses a callback that publishes an output on the output's own topic, past the shaper.
-    pub(crate) fn check_remapped(
-        &self,
-        callback: usize,
-        topic: Option<&str>,
-    ) -> Result<(), ShapeError> {
+    /// The output that a callback publishes on the output's own topic, past the shaper.
+    pub(crate) fn bare_output(&self, callback: usize, topic: Option<&str>) -> Option<&'a Output> {
         let name = self.name(callback);
-        let bare = self.plan.outputs.iter().find(|o| {
+        self.plan.outputs.iter().find(|o| {
             o.hold == Hold::Republish && publishes(o, name) && Some(o.topic.as_str()) == topic
-        });
-        let Some(output) = bare else { return Ok(()) };
-        let held_topic = output.held_topic.as_deref().unwrap_or_default();
-        let words = onbeat_ros::remap::remap_args(&output.node, &output.topic, held_topic);
-        Err(ShapeError::NotHeld {
-            callback: name.to_owned(),
-            topic: output.topic.clone(),
-            remap: words.map_or_else(|e| e.to_string(), |words| words.join(" ")),
         })
     }
 }
 
-/// Whether this callback publishes the output. A synchroniser's output is published by the subscriptions
-/// of its node, whichever comes last.
+/// Whether this callback publishes the output. A synchroniser's output is published by the
+/// subscriptions of its node, whichever comes last.
 fn publishes(output: &Output, callback: &str) -> bool {
     let node = |id: &str| id.split(':').next().map(str::to_owned);
     output.callback == callback

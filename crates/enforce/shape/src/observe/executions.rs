@@ -1,10 +1,11 @@
-//! Executions of chains, joined from observations of their callbacks and reports of the shapers. Pure.
+//! Executions of chains, joined from observations of their callbacks and reports of the shapers.
+//! Pure.
 //!
-//! An output that is held back goes through a shaper, which knows nothing of the chain. The source time
-//! stamp of the message identifies it before and after. If the chain continues after the shaper (logical
-//! execution time per callback), the interval of the publishing call identifies the message that the
-//! next callback took. If a chain's input is throttled, the chain begins when the throttler publishes
-//! it.
+//! An output that is held back goes through a shaper, which knows nothing of the chain. The source
+//! time stamp of the message identifies it before and after. If the chain continues after the
+//! shaper (logical execution time per callback), the interval of the publishing call identifies the
+//! message that the next callback took. If a chain's input is throttled, the chain begins when the
+//! throttler publishes it.
 
 use crate::observe::PlanObservation;
 use onbeat_plan::schema::{ChainRef, Hold, Output};
@@ -29,7 +30,8 @@ pub struct Release {
     pub late: bool,
 }
 
-/// One execution of a chain, from its first callback's start (or its throttled input) to its output.
+/// One execution of a chain, from its first callback's start (or its throttled input) to its
+/// output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Execution {
     /// Index into [`Plan::chains`].
@@ -181,8 +183,8 @@ impl Executions {
         }
     }
 
-    /// A callback started with a message: remembers where the chain began, if a shaper published the
-    /// message.
+    /// A callback started with a message: remembers where the chain began, if a shaper published
+    /// the message.
     fn taken(&mut self, topic: &str, published_ns: u64, start_ns: u64) {
         let began_ns = match self.topics.get(topic) {
             Some(&output) => {

@@ -1,17 +1,19 @@
 //! Observation of the application: its callbacks, executions, threads and phase.
 //!
 //! Events of the recording become observations of the plan's callbacks ([`Watcher`]); these become
-//! executions ([`Executions`]), threads that belong to servers ([`Roles`]) and the phase of the cycles
-//! ([`Phase`]). Everything here is pure.
+//! executions ([`Executions`]), threads that belong to servers ([`Roles`]) and the phase of the
+//! cycles ([`Phase`]). Everything here is pure.
 
 mod application;
 mod executions;
 mod phase;
 mod roles;
+mod runs;
 mod watch;
 
 pub(crate) use application::Application;
 pub use executions::{Execution, Executions, Release};
 pub use phase::{Phase, PhaseHistory};
 pub use roles::{Conflict, Role, Roles};
+pub use runs::{Cause, Runs};
 pub use watch::{is_synchroniser, PlanObservation, Watcher};

@@ -1,8 +1,8 @@
 //! Where in time a chain's cycles begin, followed through the starts of its first callback. Pure.
 //!
 //! A timer releases its callback on a grid. The callback starts some time after its release, never
-//! before. So the early ones among the recent starts show where the grid is. When a sensor's clock drifts
-//! or a timer is set anew, the grid moves, and the origin of the cycles follows it.
+//! before. So the early ones among the recent starts show where the grid is. When a sensor's clock
+//! drifts or a timer is set anew, the grid moves, and the origin of the cycles follows it.
 
 use onbeat_time::Cycle;
 use std::collections::VecDeque;
@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 /// Number of starts that are evaluated together.
 const RECENT: usize = 32;
 
-/// Starts that spread over more than this part of a cycle (or of which one differs so much) are not on
-/// one grid.
+/// Starts that spread over more than this part of a cycle (or of which one differs so much) are not
+/// on one grid.
 const JUMP_PART: i64 = 8;
 
 /// A difference this small is mostly the delay of the early starts. It moves the origin by a
@@ -21,8 +21,8 @@ const NEAR_NS: i64 = 100_000;
 /// See [`NEAR_NS`].
 const NEAR_PART: i64 = 4;
 
-/// Cycles begin this part of a cycle after the last of several inputs, so that a late input is still in
-/// its own cycle.
+/// Cycles begin this part of a cycle after the last of several inputs, so that a late input is
+/// still in its own cycle.
 const BEHIND_PART: u64 = 20;
 
 /// Number of origins that are kept. Executions are known a quarter of a second after they end.
@@ -38,7 +38,8 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// Cycles of `period_ns` of which one begins at `origin_ns` (CLOCK_MONOTONIC), as a first guess.
+    /// Cycles of `period_ns` of which one begins at `origin_ns` (CLOCK_MONOTONIC), as a first
+    /// guess.
     pub fn new(period_ns: u64, origin_ns: u64) -> Phase {
         Phase {
             cycle: cycle(period_ns, origin_ns),
@@ -52,8 +53,8 @@ impl Phase {
         self.cycle.origin_ns().max(0) as u64
     }
 
-    /// Number of the cycle that an instant lies in, and how far after the cycle's start. Numbers count
-    /// from the origin and are negative before it.
+    /// Number of the cycle that an instant lies in, and how far after the cycle's start. Numbers
+    /// count from the origin and are negative before it.
     pub fn cycle(&self, at_ns: u64) -> (i64, u64) {
         let position = self.cycle.position(at_ns);
         (position.cycle, position.offset_ns)
@@ -82,8 +83,8 @@ impl Phase {
         true
     }
 
-    /// Cycles that begin when all of several inputs have arrived: after the last input before the longest
-    /// time without one. `None` if one of them does not arrive once per cycle.
+    /// Cycles that begin when all of several inputs have arrived: after the last input before the
+    /// longest time without one. `None` if one of them does not arrive once per cycle.
     pub fn behind<'a>(
         period_ns: u64,
         inputs: impl IntoIterator<Item = &'a VecDeque<u64>>,
@@ -109,7 +110,8 @@ impl Phase {
         Some(Phase::new(period_ns, come[last] + margin))
     }
 
-    /// The grid that starts lie on. If they do not lie on one, the error is how far they spread, ns.
+    /// The grid that starts lie on. If they do not lie on one, the error is how far they spread,
+    /// ns.
     pub fn of(period_ns: u64, starts: &[u64]) -> Result<Phase, u64> {
         let Some(&first) = starts.first() else {
             return Err(period_ns);

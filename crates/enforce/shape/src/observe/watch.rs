@@ -137,8 +137,8 @@ impl Watcher {
             self.synth.push(event);
         }
         let seen: Vec<Observation> = self.synth.drain_observations().collect();
-        // Names of callbacks can change when others appear (a number distinguishes two timers of one
-        // node with one period), so they are read again when there is something new.
+        // Names of callbacks can change when others appear (a number distinguishes two timers of
+        // one node with one period), so they are read again when there is something new.
         let unknown = |n: u32| {
             self.numbers
                 .get(n as usize)

@@ -11,7 +11,7 @@ use crate::report::{Live, Notes, Summary};
 use crate::shaper::Supervisor;
 use crate::stages::{Finding, ShaperView, Shaping, Stage, Stopped};
 use crate::threads::{guarded, Awake, Placement, Servers, Thread};
-use onbeat_plan::schema::Overshoot;
+use onbeat_plan::schema::{Output, Overshoot};
 use onbeat_plan::Plan;
 use onbeat_record::{Control, Observer, Progress, RecordOptions, Target};
 use onbeat_reserve::{Reservation, Server, StartError};
@@ -23,8 +23,8 @@ use std::time::Duration;
 /// The watcher's first callback is the first callback of all chains.
 const FIRST: usize = 0;
 
-/// Runs `plan` until the options say so, a signal comes, or the command ends. Calls `report` about once a
-/// second.
+/// Runs `plan` until the options say so, a signal comes, or the command ends. Calls `report` about
+/// once a second.
 ///
 /// # Errors
 ///
@@ -135,8 +135,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Takes events, which come in order of time. `record_also` makes the recording observe one more
-    /// process. After an error, the session takes no more events.
+    /// Takes events, which come in order of time. `record_also` makes the recording observe one
+    /// more process. After an error, the session takes no more events.
     fn push(&mut self, events: &[Event], record_also: &dyn Fn(u32)) {
         if self.error.is_some() {
             return;
@@ -235,7 +235,10 @@ impl<'a> Session<'a> {
                 callback,
                 ref topic,
                 ..
-            } => self.application.check_remapped(callback, topic.as_deref()),
+            } => match self.application.bare_output(callback, topic.as_deref()) {
+                Some(output) => Err(not_held(self.application.name(callback), output)),
+                None => Ok(()),
+            },
             PlanObservation::Taken { .. } => Ok(()),
         }
     }
@@ -341,8 +344,8 @@ impl<'a> Session<'a> {
             .into_iter()
             .for_each(|w| self.notes.add(w));
         let awake = self.keep_awake();
-        // Before the threads are assigned: messages that pass while they have only their slots would pile
-        // up before them.
+        // Before the threads are assigned: messages that pass while they have only their slots
+        // would pile up before them.
         if let Some(shaper) = self.supervisor.shaper_mut() {
             shaper.shape(origin_ns, self.plan);
         }
@@ -391,8 +394,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether an application that the session started runs on when shaping fails: once it was shaped, it
-    /// may be at work.
+    /// Whether an application that the session started runs on when shaping fails: once it was
+    /// shaped, it may be at work.
     fn runs_on(&self) -> bool {
         self.stage.course().is_some() && !self.options.command.is_empty()
     }
@@ -459,14 +462,25 @@ impl<'a> Session<'a> {
     }
 }
 
+/// The error of a callback that publishes an output on the output's own topic.
+fn not_held(callback: &str, output: &Output) -> ShapeError {
+    let held_topic = output.held_topic.as_deref().unwrap_or_default();
+    let words = onbeat_ros::remap::remap_args(&output.node, &output.topic, held_topic);
+    ShapeError::NotHeld {
+        callback: callback.to_owned(),
+        topic: output.topic.clone(),
+        remap: words.map_or_else(|e| e.to_string(), |words| words.join(" ")),
+    }
+}
+
 impl Observer for Session<'_> {
     fn events(&mut self, events: &[Event], control: &Control<'_>) {
         self.push(events, &|pid| control.observe(pid));
     }
 
     fn ending(&mut self) {
-        // The application ends as it would without us: its threads run whenever they can, and nothing is
-        // held back.
+        // The application ends as it would without us: its threads run whenever they can, and
+        // nothing is held back.
         self.stop();
     }
 

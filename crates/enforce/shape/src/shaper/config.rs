@@ -1,6 +1,6 @@
 //! The plan as a shaper's configuration and table. Pure.
 
-use crate::threads::slots;
+use crate::slots::slots;
 use onbeat_plan::schema::{Hold, Plan};
 use onbeat_ros::config::{Config, Kind, Output, Place};
 use onbeat_ros::page::OutputTable;
@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
-/// After this long without a sign of life the shaper takes its owner for dead, if the pipe did not show
-/// it.
+/// After this long without a sign of life the shaper takes its owner for dead, if the pipe did not
+/// show it.
 const SILENCE_NS: u64 = 5_000_000_000;
 
 // A plan's outputs fit into a shaper.
@@ -43,7 +43,8 @@ fn server<'a>(plan: &'a Plan, name: &str) -> Option<&'a onbeat_plan::schema::Ser
     plan.servers.iter().find(|s| s.name == name)
 }
 
-/// The shaper's configuration, and for each of its outputs the plan's (`None` for a throttled input).
+/// The shaper's configuration, and for each of its outputs the plan's (`None` for a throttled
+/// input).
 /// `application` is the process beside which it runs.
 pub(super) fn configuration(
     plan: &Plan,
@@ -138,7 +139,8 @@ mod tests {
     use crate::shaper::pipe;
     use onbeat_ros::page::PageWriter;
 
-    /// Inputs are published one after the other, in the order of the plan, which is that of their times.
+    /// Inputs are published one after the other, in the order of the plan, which is that of their
+    /// times.
     #[test]
     fn the_first_input_has_the_highest_priority() {
         let text = include_bytes!("../../../plan/tests/golden/plan.yaml");

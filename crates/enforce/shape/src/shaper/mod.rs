@@ -1,7 +1,8 @@
 //! The shaper process of a plan, seen from its owner.
 //!
-//! It is started with the application's environment and as its user, gets its table through a page of
-//! shared memory, and reports what it published through a pipe. [`Supervisor`] starts it when it is needed.
+//! It is started with the application's environment and as its user, gets its table through a page
+//! of shared memory, and reports what it published through a pipe. [`Supervisor`] starts it when it
+//! is needed.
 
 mod config;
 mod start;
@@ -96,8 +97,8 @@ impl Shaper {
         self.outputs.iter().all(|o| o.is_ready)
     }
 
-    /// Begins to hold messages back until their slots. A late one leaves in a later slot, whatever the
-    /// policy, until [`Shaper::settled`]: executions that run now began unshaped.
+    /// Begins to hold messages back until their slots. A late one leaves in a later slot, whatever
+    /// the policy, until [`Shaper::settled`]: executions that run now began unshaped.
     pub(crate) fn shape(&mut self, origin_ns: u64, plan: &Plan) {
         self.page
             .set_table(plan.cycle_ms.0, origin_ns as i64, &config::tables(plan));
@@ -180,7 +181,8 @@ impl Shaper {
         inputs.map(|o| &o.arrivals)
     }
 
-    /// Leaves it alone: it passes all messages on, and ends when its topics have no publisher any more.
+    /// Leaves it alone: it passes all messages on, and ends when its topics have no publisher any
+    /// more.
     pub(crate) fn end(self) {
         // The end of the pipe shows it that its owner is gone.
         self.page.set_pass_through(true);

@@ -13,12 +13,13 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The middleware's publication mode: it does not apply to a shaper, which holds messages back itself.
+/// The middleware's publication mode: it does not apply to a shaper, which holds messages back
+/// itself.
 const PUBLICATION_MODE: &str = "RMW_FASTRTPS_PUBLICATION_MODE";
 
 impl Shaper {
-    /// Starts the shaper for the outputs and inputs of a plan, beside the application's process `pid`. It
-    /// passes everything on at once until [`Shaper::shape`].
+    /// Starts the shaper for the outputs and inputs of a plan, beside the application's process
+    /// `pid`. It passes everything on at once until [`Shaper::shape`].
     pub(super) fn start(plan: &Plan, program: &Path, pid: u32) -> Result<Shaper, ShaperError> {
         let Environment {
             mut variables,

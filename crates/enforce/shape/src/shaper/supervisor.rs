@@ -9,8 +9,8 @@ use std::path::Path;
 
 /// Starts the shaper when a process needs it, and again when it has ended.
 ///
-/// A shaper ends with the process beside which it runs. Other processes may run on, or that process may
-/// be started anew: then there is a new shaper.
+/// A shaper ends with the process beside which it runs. Other processes may run on, or that process
+/// may be started anew: then there is a new shaper.
 pub(crate) struct Supervisor<'a> {
     plan: &'a Plan,
     program: &'a Path,
@@ -58,8 +58,8 @@ impl<'a> Supervisor<'a> {
         self.publishers.insert(pid);
     }
 
-    /// Finds the publishers of throttled inputs among events. The callback that takes such an input runs
-    /// only once the throttler does, so it cannot show the process.
+    /// Finds the publishers of throttled inputs among events. The callback that takes such an input
+    /// runs only once the throttler does, so it cannot show the process.
     pub(crate) fn add_publishers_of_inputs(&mut self, events: &[Event]) {
         let is_input = |topic: &str| self.plan.inputs.iter().any(|i| i.held_topic == topic);
         let publishes = |event: &&Event| match &event.kind {

@@ -1,5 +1,5 @@
-//! The course of shaping: its phase, executions and runs outside slots. It outlives [`super::Shaping`],
-//! because executions are known a quarter of a second after they end.
+//! The course of shaping: its phase, executions and runs outside slots. It outlives
+//! [`super::Shaping`], because executions are known a quarter of a second after they end.
 
 use crate::judge::{IsolationMonitor, Judgement, Results};
 use crate::observe::{Execution, Phase, PhaseHistory};
@@ -51,8 +51,9 @@ impl Course {
         self.isolation.push(events, until_ns, origin_ns);
     }
 
-    /// Counts an execution if it began after all had settled, and its output left before `until_ns` and
-    /// before the end of `duration`. Returns the number of its cycle, or `None` if it does not count.
+    /// Counts an execution if it began after all had settled, and its output left before `until_ns`
+    /// and before the end of `duration`. Returns the number of its cycle, or `None` if it does not
+    /// count.
     pub(crate) fn count(
         &mut self,
         plan: &Plan,

@@ -1,5 +1,5 @@
-//! The application runs as it would without us, until all callbacks of the plan are found and the first
-//! one's releases are known to lie on a grid.
+//! The application runs as it would without us, until all callbacks of the plan are found and the
+//! first one's releases are known to lie on a grid.
 
 use crate::error::ShapeError;
 use crate::launch::moves;
@@ -49,8 +49,8 @@ impl Finding {
         self.began.elapsed()
     }
 
-    /// The phase with which shaping can begin; `None` if something is still missing. Fails when the time
-    /// is over. `missing` are the callbacks that have not run often enough.
+    /// The phase with which shaping can begin; `None` if something is still missing. Fails when the
+    /// time is over. `missing` are the callbacks that have not run often enough.
     pub(crate) fn poll(
         &self,
         plan: &Plan,

@@ -1,15 +1,16 @@
 //! The stages of a session, each a type with what it needs.
 //!
 //! ```text
-//! Finding --(all callbacks found, period known)--> Shaping --(end, error, overshoot stop)--> Stopped
+//! Finding --(all callbacks found, period known)--> Shaping --(end, error, overshoot stop)-->
+//! Stopped
 //!    |                                                                                          ^
 //!    +--------------------------------(end, error)----------------------------------------------+
 //! ```
 //!
 //! - [`Finding`]: the application runs as it would without us.
 //! - [`Shaping`]: its threads are in their servers.
-//! - [`Stopped`]: everything is put back; the application runs on, and executions that ended before are
-//!   still judged.
+//! - [`Stopped`]: everything is put back; the application runs on, and executions that ended before
+//!   are still judged.
 
 mod course;
 mod finding;

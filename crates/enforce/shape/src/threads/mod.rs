@@ -7,4 +7,4 @@ mod servers;
 
 pub(crate) use awake::Awake;
 pub(crate) use placement::{Placement, Thread};
-pub(crate) use servers::{guarded, slots, Servers};
+pub(crate) use servers::{guarded, Servers};

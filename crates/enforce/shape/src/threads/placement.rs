@@ -52,8 +52,8 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Assigns a thread to a server by its index; `job` is a callback that it runs. False if the thread has
-    /// ended.
+    /// Assigns a thread to a server by its index; `job` is a callback that it runs. False if the
+    /// thread has ended.
     pub(crate) fn assign(
         &mut self,
         thread: Thread,
@@ -86,8 +86,8 @@ impl<'a> Placement<'a> {
             .then(|| Isolation::new(self.plan.cycle_ms.0, &server.slots))
     }
 
-    /// Design 1: assigns the middleware's publisher threads to the servers of their outputs. Returns each
-    /// with its server.
+    /// Design 1: assigns the middleware's publisher threads to the servers of their outputs.
+    /// Returns each with its server.
     pub(crate) fn assign_publishers(
         &mut self,
         application: &Application,
@@ -127,14 +127,15 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Places the middleware's threads of all processes of the plan, and of the shaper, on their CPU.
+    /// Places the middleware's threads of all processes of the plan, and of the shaper, on their
+    /// CPU.
     pub(crate) fn place_middleware(&mut self, application: &Application, shaper: Option<u32>) {
         self.searches += 1;
         let mut pids = application.roles.processes();
         pids.extend(shaper);
         for pid in pids {
-            // Reading all names each second would cost more than the dispatcher. A thread that started while
-            // another ended is found a little later.
+            // Reading all names each second would cost more than the dispatcher. A thread that
+            // started while another ended is found a little later.
             let count = onbeat_proc::thread_count(pid);
             let before = self.thread_counts.insert(pid, count);
             if before == Some(count) && !self.searches.is_multiple_of(SEARCH_EVERY) {
@@ -197,8 +198,8 @@ impl<'a> Placement<'a> {
     }
 }
 
-/// Fast DDS's asynchronous publisher threads in the process that runs these callbacks. There is one per
-/// flow controller; which of them publishes what a callback wrote cannot be observed.
+/// Fast DDS's asynchronous publisher threads in the process that runs these callbacks. There is one
+/// per flow controller; which of them publishes what a callback wrote cannot be observed.
 fn publisher_threads(application: &Application, callbacks: &[usize]) -> Vec<Thread> {
     let mut roles = application.roles.threads().values();
     let role = roles.find(|r| callbacks.iter().any(|c| r.callbacks.contains(c)));

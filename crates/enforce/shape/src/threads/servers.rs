@@ -1,5 +1,6 @@
 //! The plan's servers as reservation servers.
 
+use crate::slots::slots;
 use onbeat_plan::Plan;
 use onbeat_reserve::{AssignError, Report, Reservation, Server, Stats};
 use onbeat_time::Slot;
@@ -53,17 +54,11 @@ impl Servers for Reservation {
     }
 }
 
-/// Slots of a plan's server.
-pub(crate) fn slots(server: &onbeat_plan::schema::Server) -> Vec<Slot> {
-    let slots = server.slots_ms.iter();
-    slots.map(|s| Slot::new(s.0 .0, s.1 .0)).collect()
-}
-
 /// The plan's servers. That of the first callback opens [`GUARD_NS`] before a cycle begins.
 ///
-/// The start of a cycle is estimated from the starts of the first callback. If its gate opened exactly
-/// then, the callback would start when the gate opens, and the estimate would follow the gate instead of
-/// the callback's releases.
+/// The start of a cycle is estimated from the starts of the first callback. If its gate opened
+/// exactly then, the callback would start when the gate opens, and the estimate would follow the
+/// gate instead of the callback's releases.
 pub(crate) fn guarded(plan: &Plan) -> Vec<Server> {
     let cycle_ns = plan.cycle_ms.0;
     let convert = |server: &onbeat_plan::schema::Server| Server {

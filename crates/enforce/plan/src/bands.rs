@@ -18,8 +18,11 @@
 //! samples (or the earliest end). If that placement keeps the distances all the same, nothing that
 //! keeps them can be better.
 
+mod place;
+
 use crate::schema::MAX_SLOTS;
 use onbeat_model::Dist;
+use place::place;
 
 /// Most bands that are placed.
 pub const MAX_BANDS: usize = MAX_SLOTS;
@@ -277,77 +280,6 @@ pub fn optimal(
     }
 }
 
-/// The best placement on these places, the last of which is the last slot's; none where there is
-/// none.
-fn place(samples: &Samples, count: usize, frame: &Frame, places: &[u64]) -> Option<Vec<u64>> {
-    // Sums of whole numbers: as narrow as they fit.
-    let most = u128::from(samples.count()) * u128::from(frame.last);
-    if most < u128::from(u64::NONE) {
-        place_by::<u64>(samples, count, frame, places)
-    } else {
-        place_by::<u128>(samples, count, frame, places)
-    }
-}
-
-/// A sum of latencies, ns.
-trait Cost: Copy + Ord {
-    /// More than any sum, and can be added to any without overflowing.
-    const NONE: Self;
-    /// `n` executions of `x` ns each.
-    fn of(n: u64, x: u64) -> Self;
-    fn plus(self, other: Self) -> Self;
-}
-
-impl Cost for u64 {
-    const NONE: Self = 1 << 62;
-    fn of(n: u64, x: u64) -> Self {
-        n * x
-    }
-    fn plus(self, other: Self) -> Self {
-        self + other
-    }
-}
-
-impl Cost for u128 {
-    const NONE: Self = u128::MAX;
-    fn of(n: u64, x: u64) -> Self {
-        u128::from(n) * u128::from(x)
-    }
-    fn plus(self, other: Self) -> Self {
-        self.saturating_add(other)
-    }
-}
-
-fn place_by<C: Cost>(
-    samples: &Samples,
-    count: usize,
-    frame: &Frame,
-    places: &[u64],
-) -> Option<Vec<u64>> {
-    let until: Vec<u64> = places.iter().map(|&x| samples.until(x)).collect();
-    // Cost of the best placement of the slots so far whose last ends at each place.
-    let first = |(&x, &n): (&u64, &u64)| if x < frame.last { C::of(n, x) } else { C::NONE };
-    let mut costs: Vec<C> = places.iter().zip(&until).map(first).collect();
-    let mut choices: Vec<Vec<u32>> = Vec::with_capacity(count - 1);
-    for _ in 1..count {
-        let layer = Layer::new(places, &until, &costs, frame);
-        let (next, choice) = layer.solve();
-        costs = next;
-        choices.push(choice);
-    }
-    let mut at = places.len() - 1;
-    if costs[at] >= C::NONE {
-        return None;
-    }
-    let mut ends = vec![frame.last];
-    for choice in choices.iter().rev() {
-        at = choice[at] as usize;
-        ends.push(places[at]);
-    }
-    ends.reverse();
-    Some(ends)
-}
-
 /// Where slots end when their distances do not matter: at samples, as early as may be, and the
 /// last.
 fn anchors(samples: &Samples, frame: &Frame) -> Vec<u64> {
@@ -412,85 +344,6 @@ fn candidates(
     places.sort_unstable();
     places.dedup();
     Ok(places)
-}
-
-/// One step of the dynamic programme: from the costs with a slots to those with a + 1.
-struct Layer<'a, C> {
-    places: &'a [u64],
-    until: &'a [u64],
-    before: &'a [C],
-    /// Places that can be reached, with the range of places that the slot before may have.
-    rows: Vec<(u32, u32, u32)>,
-    costs: Vec<C>,
-    choice: Vec<u32>,
-}
-
-impl<'a, C: Cost> Layer<'a, C> {
-    fn new(places: &'a [u64], until: &'a [u64], before: &'a [C], frame: &Frame) -> Self {
-        // How many places up to each can be reached.
-        let mut reached = Vec::with_capacity(places.len() + 1);
-        reached.push(0u32);
-        let mut sum = 0;
-        for &cost in before {
-            sum += u32::from(cost < C::NONE);
-            reached.push(sum);
-        }
-        let (mut low, mut high) = (0, 0);
-        let mut rows = Vec::with_capacity(places.len());
-        for (i, &x) in places.iter().enumerate() {
-            while low < i && x - places[low] > frame.largest {
-                low += 1;
-            }
-            while high < i && x - places[high] >= frame.least {
-                high += 1;
-            }
-            if low < high && reached[high] > reached[low] {
-                rows.push((i as u32, low as u32, high as u32));
-            }
-        }
-        Layer {
-            places,
-            until,
-            before,
-            rows,
-            costs: vec![C::NONE; places.len()],
-            choice: vec![0; places.len()],
-        }
-    }
-
-    fn solve(mut self) -> (Vec<C>, Vec<u32>) {
-        self.between(0, self.rows.len(), 0, self.places.len());
-        (self.costs, self.choice)
-    }
-
-    /// Rows `from..to`, whose best slot before lies in `low..high`.
-    fn between(&mut self, from: usize, to: usize, low: usize, high: usize) {
-        if from >= to {
-            return;
-        }
-        let middle = from + (to - from) / 2;
-        let (i, row_low, row_high) = self.rows[middle];
-        let (i, row_low, row_high) = (i as usize, row_low as usize, row_high as usize);
-        let (x, n) = (self.places[i], self.until[i]);
-        // A reachable row has its best slot between those of its neighbours.
-        let (mut least, mut at) = (C::NONE, low);
-        let range = row_low.max(low)..row_high.min(high);
-        let start = range.start;
-        for (j, (&before, &until)) in self.before[range.clone()]
-            .iter()
-            .zip(&self.until[range])
-            .enumerate()
-        {
-            let cost = before.plus(C::of(n - until, x));
-            if cost < least {
-                (least, at) = (cost, start + j);
-            }
-        }
-        self.costs[i] = least;
-        self.choice[i] = at as u32;
-        self.between(from, middle, low, (at + 1).min(high));
-        self.between(middle + 1, to, at, high);
-    }
 }
 
 /// The ends of `count` slots at random, all placements that keep to the constraints being equally

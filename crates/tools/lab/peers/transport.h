@@ -51,7 +51,7 @@ static inline void peer_fill(void *payload, size_t bytes, const struct stamp *st
   ((volatile uint8_t *)payload)[bytes - 1] = (uint8_t)stamp->sequence;
 }
 
-// Notes a message that can be read now: looks at its first and its last bytes.
+// Records a message that can be read now: reads its first and its last bytes.
 static inline void peer_arrived(const void *payload, size_t bytes, struct sample *sample) {
   memcpy(&sample->stamp, payload, sizeof sample->stamp);
   uint8_t last = ((const volatile uint8_t *)payload)[bytes - 1];
@@ -151,7 +151,7 @@ static inline void peer_receive(struct peer_run *run) {
   for (int i = 0; open > 0; i = (i + 1) % subscriptions) {
     struct sample sample;
     if (!run->peer->receive(run->taking[slot][i], run->spin ? 0 : limit, run->bytes, &sample)) {
-      // Looking at the clock at each turn would be a part of the latency.
+      // Reading the clock at each turn would be a part of the latency.
       if ((!run->spin || ++polls % 4096 == 0) && peer_now() > limit) break;
       continue;
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The experiment.
 pub struct Parking;
 
-/// Table 3.3: callback, node, what it is on, mBCET, mACET, mWCET in ms.
+/// Table 3.3: callback, node, part of its topic, mBCET, mACET, mWCET in ms.
 const TABLE_3_3: [(&str, &str, &str, [f64; 3]); 6] = [
     (
         "cb1",
@@ -151,7 +151,7 @@ fn succeed(context: &Context, mut command: Command, what: &str) -> Result<(), La
     }
 }
 
-/// The subscription callback of a node of Table 3.3; `on` tells apart several in one node.
+/// The subscription callback of a node of Table 3.3; `on` is a part of its topic, where a node has several.
 fn callback_of<'a>(model: &'a Model, node: &str, on: &str) -> Option<&'a Callback> {
     let of_node = |c: &&Callback| c.node.rsplit('/').next() == Some(node) && c.input.contains(on);
     // /clock, parameters and the like are not what the table shows: the busiest one is.

@@ -107,7 +107,7 @@ fn mean_ms(latencies_ns: &[u64]) -> f64 {
     latencies_ns.iter().sum::<u64>() as f64 / latencies_ns.len().max(1) as f64 / 1e6
 }
 
-/// Made-up latencies, all with the thesis's range of 33.0 to 84.7 ms. An order statistic of n uniform
+/// Generated latencies, all with the thesis's range of 33.0 to 84.7 ms. An order statistic of n uniform
 /// numbers is Beta distributed.
 fn synthetic(rng: &mut Rng, count: usize) -> Vec<Case> {
     let mut unit = move || rng.below(1 << 53) as f64 / (1u64 << 53) as f64;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub trait Experiment {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
-    /// One line on what it shows, and which table or figure of the papers stands beside it.
+    /// One line: what it shows, and which table or figure of the papers it is compared with.
     fn about(&self) -> &'static str;
     /// Parts that can be run alone; none when it is a whole.
     fn parts(&self) -> &'static [&'static str] {
@@ -17,8 +17,8 @@ pub trait Experiment {
     fn takes_arrivals(&self) -> bool {
         false
     }
-    /// Does it. Parts that this machine cannot do go into [`Report::skipped`]; an error is for
-    /// when nothing can be said.
+    /// Runs the experiment. Parts that this machine cannot run go into [`Report::skipped`]; an error
+    /// means that there is no result at all.
     fn run(&self, context: &mut Context) -> Result<Report, LabError>;
 }
 
@@ -31,7 +31,7 @@ pub struct Options {
     pub only: Option<String>,
     /// Seed of everything random.
     pub seed: u64,
-    /// A recording of arrivals to stream instead of made-up ones, for experiments with streams.
+    /// A recording of arrivals to stream instead of generated ones, for experiments with streams.
     pub arrivals: Option<PathBuf>,
     /// Directory for the results; made if need be.
     pub dir: PathBuf,

@@ -30,7 +30,7 @@ impl Raw {
         writeln!(self.out, "{line}").map_err(LabError::file("writing", &self.temporary))
     }
 
-    /// Gives the file its name.
+    /// Completes the file under its final name.
     pub fn finish(mut self) -> Result<(), LabError> {
         self.out
             .flush()

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 /// Value of `schema` in `results.json`.
 pub const SCHEMA: &str = "onbeat-lab/1";
 
-/// What a figure is held against.
+/// The limit that a figure is compared with.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Target {
     /// The figure should not exceed this.
@@ -24,7 +24,7 @@ impl Target {
     }
 }
 
-/// One result: a value with its unit, what it should be, and what others have.
+/// One result: a value with its unit, its target, and the value of others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// Name, unique in the experiment; words joined by `_`, parts by `.`
@@ -38,7 +38,7 @@ pub struct Figure {
     /// `at_most` or `at_least`: on which side of the target the value should lie.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relation: Option<String>,
-    /// Whether it does; null without a target.
+    /// Whether the value lies there; null without a target.
     pub met: Option<bool>,
     /// The same figure of the paper or a peer, in the same unit.
     pub baseline: Option<f64>,
@@ -70,7 +70,7 @@ impl Figure {
         }
     }
 
-    /// Holds it against a target.
+    /// Compares it with a target.
     pub fn target(mut self, target: Target) -> Self {
         // JSON has no NaN, and no figure that is not a number meets anything.
         self.met = Some(self.value.is_finite() && target.met(self.value));
@@ -83,7 +83,7 @@ impl Figure {
         self
     }
 
-    /// Puts another's figure beside it.
+    /// Adds the same figure of a paper or a peer.
     pub fn baseline(mut self, value: f64, whose: impl Into<String>) -> Self {
         self.baseline = Some(value);
         self.baseline_of = Some(whose.into());
@@ -101,7 +101,7 @@ impl Figure {
         matches!((self.target, self.interval), (Some(t), Some((low, high))) if low <= t && t <= high)
     }
 
-    /// Says how many samples stand behind it.
+    /// Sets the number of samples behind it.
     pub fn samples(mut self, n: u64) -> Self {
         self.samples = Some(n);
         self
@@ -211,7 +211,7 @@ impl Report {
         self.notes.push(note.into());
     }
 
-    /// Says that a part was not done.
+    /// Notes that a part was skipped.
     pub fn skip(&mut self, what: impl Into<String>, why: impl ToString) {
         self.skipped.push(Skipped {
             what: what.into(),

@@ -1,4 +1,5 @@
-//! Notices an experiment that hangs: timing tests assert no maximum, a watchdog guards instead.
+//! Notices an experiment that hangs. Experiments assert no maximum time; the watchdog ends a step that
+//! exceeds its limit.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
@@ -29,7 +30,7 @@ impl Watchdog {
         Watchdog { steps }
     }
 
-    /// The experiment got to a new step, which may take so long.
+    /// Announces a new step and its limit.
     pub fn step(&self, name: &str, limit: Duration) {
         // The thread is gone only after a hang was found.
         let _ = self.steps.send((name.to_string(), limit));
@@ -42,16 +43,16 @@ mod tests {
 
     #[test]
     fn a_step_that_hangs_is_named_and_one_that_ends_is_not() {
-        let (tell, told) = mpsc::channel();
-        let dog = Watchdog::start(move |step, _| tell.send(step.to_string()).unwrap());
+        let (report, reported) = mpsc::channel();
+        let dog = Watchdog::start(move |step, _| report.send(step.to_string()).unwrap());
         dog.step("quick", Duration::from_secs(3600));
         dog.step("slow", Duration::from_millis(1));
-        assert_eq!(told.recv().unwrap(), "slow");
+        assert_eq!(reported.recv().unwrap(), "slow");
 
-        let (tell, told) = mpsc::channel::<()>();
-        let dog = Watchdog::start(move |_, _| tell.send(()).unwrap());
+        let (report, reported) = mpsc::channel::<()>();
+        let dog = Watchdog::start(move |_, _| report.send(()).unwrap());
         dog.step("whole", Duration::from_secs(3600));
         drop(dog);
-        assert!(told.recv().is_err(), "the action was dropped unused");
+        assert!(reported.recv().is_err(), "the action was dropped unused");
     }
 }

@@ -1,11 +1,11 @@
-//! Made-up traces of any length, written to a directory.
+//! Generated traces of any length, written to a directory.
 
 use crate::frame::LabError;
 use onbeat_trace::generate::generate;
 use onbeat_trace::{Writer, WriterOptions};
 use std::path::Path;
 
-/// Writes a trace of so many events into a directory that must not hold one yet. Equal numbers
+/// Writes a trace of this many events into a directory that must not hold one yet. Equal numbers
 /// and seeds give equal events.
 pub fn write_trace(events: u64, seed: u64, dir: &Path) -> Result<(), LabError> {
     let what = || format!("the generated trace {}", dir.display());

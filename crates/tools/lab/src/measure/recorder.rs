@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 /// How long a recorder may take to put its probes in place.
 const ATTACH_LIMIT: Duration = Duration::from_secs(60);
 
-/// A recording that goes on.
+/// A recording in progress.
 #[derive(Debug)]
 pub struct Recorder {
     child: Guarded,
     dir: PathBuf,
 }
 
-/// What came of a recording.
+/// A finished recording.
 #[derive(Debug)]
 pub struct Recorded {
     /// The trace's manifest.
@@ -27,8 +27,8 @@ pub struct Recorded {
 }
 
 impl Recorder {
-    /// Starts to record processes that run already into `dir`, which is made anew, and returns
-    /// when the probes are in place.
+    /// Starts to record processes that run already into `dir`, which is replaced, and returns
+    /// when the probes are attached.
     pub fn attach(
         context: &Context,
         dir: &Path,
@@ -96,7 +96,7 @@ impl Recorder {
     }
 }
 
-/// Reads what a recording left in `dir`.
+/// Reads a finished recording in `dir`.
 pub fn recorded(dir: &Path) -> Result<Recorded, LabError> {
     let reader = Reader::open(dir)
         .map_err(|e| LabError::unexpected(format!("the trace {}", dir.display()), e))?;

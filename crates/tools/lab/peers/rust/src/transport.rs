@@ -45,7 +45,7 @@ pub fn fill(payload: &mut [u8], sample: &Sample) {
     }
 }
 
-/// Notes a message that can be read now: looks at its first and its last bytes.
+/// Records a message that can be read now: reads its first and its last bytes.
 pub fn arrived(payload: &[u8]) -> Sample {
     let word = |i: usize| {
         let mut bytes = [0; 8];
@@ -271,7 +271,7 @@ fn take<P: Peer>(
         match peer.receive(&mut readers[at], deadline) {
             None => {
                 polls += 1;
-                // Looking at the clock at each turn would be a part of the latency.
+                // Reading the clock at each turn would be a part of the latency.
                 if (!spin || polls % 4096 == 0) && now_ns() > limit {
                     break;
                 }

@@ -29,7 +29,7 @@ pub enum Program {
 pub struct Arm {
     /// Its name in results.
     pub name: &'static str,
-    /// What it is.
+    /// As tables and plots show it.
     pub title: &'static str,
     /// By which program.
     pub program: Program,
@@ -191,7 +191,7 @@ struct Ros1 {
 }
 
 impl Programs {
-    /// Looks what there is, and starts a ROS 1 master if there is one. `seat`: where the master runs.
+    /// Finds the programs, and starts a ROS 1 master if there is one. `seat`: where the master runs.
     pub fn find(context: &Context, work: &Path, seat: &Seat) -> Programs {
         let ros2_env = exists(&built("ros2/queues-ros2"), "ros2")
             .and_then(|()| context.ros_env("kilted").map_err(|e| e.to_string()));

@@ -1,4 +1,4 @@
-//! One measurement: an arm carries so many streams, and what that took is read off.
+//! One measurement: an arm carries a number of streams; CPU time, memory and delays are read.
 
 use super::arms::{Arm, Programs, DEPTH};
 use super::kpis::{self, Log, StreamKpis};
@@ -162,7 +162,7 @@ struct Window {
     complete: bool,
 }
 
-/// Lets an arm carry the streams once. `serial` tells this measurement from all others of the run.
+/// Has an arm carry the streams once. `serial` is unique to this measurement.
 pub fn measure(
     context: &Context,
     programs: &Programs,

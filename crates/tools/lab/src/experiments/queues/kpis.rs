@@ -5,15 +5,15 @@
 //! output of the consumer node to the input trace": how much later or earlier each message comes
 //! out than the trace has it, the latest minus the earliest. The paper has no formula, and its values
 //! (166 to 177 ms, whatever the number of streams) are about the longest cycle of the trace, which
-//! this definition does not give; so the *spread of cycles* stands beside it: the longest minus the
+//! this definition does not give; so the *spread of cycles* is computed too: the longest minus the
 //! shortest time between two outputs.
 
 use crate::measure::stats::mean;
 
-/// A message as the consumer saw it, times in ns (CLOCK_MONOTONIC).
+/// A message at the consumer, times in ns (CLOCK_MONOTONIC).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Received {
-    /// Its number in the stream.
+    /// Number in the stream.
     pub sequence: usize,
     /// When it was sent.
     pub sent_ns: i64,

@@ -14,7 +14,7 @@ pub(super) struct Row {
     pub(super) arm: usize,
     /// Its round.
     pub(super) round: usize,
-    /// What was read off.
+    /// Figures of the measurement.
     pub(super) measured: Measured,
 }
 

@@ -301,7 +301,7 @@ fn everything(report: &mut Report, results: &QueueResults, scenario: &str, kind:
     report.tables.push(table);
 }
 
-/// Credit against drop-oldest: what losing nothing costs.
+/// Credit against drop-oldest: the cost of losing nothing.
 fn compare(context: &Context, report: &mut Report, results: &QueueResults, kind: &str) {
     let mut rng = context.rng("interval");
     let counts = results.counts("standard", kind);
@@ -469,7 +469,7 @@ fn notes(report: &mut Report, results: &QueueResults) {
     }
 }
 
-/// Arms of one plot; more than six lines cannot be told apart.
+/// Arms of one plot; more than six lines cannot be distinguished.
 const CONCEPTS: [&str; 6] = [
     "drop",
     "credit",

@@ -1,8 +1,8 @@
-//! `shaping`: chapter 4 of the thesis on real ROS 2 processes: what a chain's latency is under plain
-//! priorities, under reservation servers, and shaped into one band or several.
+//! `shaping`: chapter 4 of the thesis with real ROS 2 processes: the latency of a chain under plain
+//! priorities, under reservation servers, and in one latency band or several.
 //!
-//! Every arm is the application started anew and run under its plan with `onbeat shape`; arms take
-//! turns, so that what the machine does meets all of them. Plans come from a profile of the same
+//! Each run starts the application again, under the arm's plan, with `onbeat shape`; arms take
+//! turns, so that drift of the machine affects all of them. Plans come from a profile of the same
 //! application at a high SCHED_FIFO priority, as the thesis has it.
 
 mod app;

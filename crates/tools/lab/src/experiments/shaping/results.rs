@@ -70,7 +70,7 @@ impl ArmResults {
 /// Latencies of an arm, ms.
 pub(super) type Latencies = fn(&ArmResults) -> &[f64];
 
-/// So many arms can be told apart on top of each other.
+/// More arms than this cannot be distinguished in one plot.
 const OVERLAID: usize = 3;
 
 /// Latency over executions, an arm beside the other.

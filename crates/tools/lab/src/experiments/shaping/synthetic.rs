@@ -317,7 +317,7 @@ pub(super) fn dag(context: &mut Context, report: &mut Report) -> Result<(), LabE
     )
 }
 
-/// What becomes of the cycles behind one that overruns.
+/// The cycles after one that overruns, under each policy.
 pub(super) fn overshoot(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
     let (executions, rounds) = context.pick((500, 3), (60, 1));
     let calm = app::synthetic(context, "overshoot-calm", "chain", &[])?;

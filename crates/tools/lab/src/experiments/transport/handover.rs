@@ -1,4 +1,4 @@
-//! What a task costs beyond its own work because it is one of a chain.
+//! The cost of a task in a chain beyond its own work.
 
 use super::group::Group;
 use super::peers::{Peers, Program};
@@ -9,7 +9,7 @@ use crate::frame::{Context, LabError};
 use crate::measure::stats::Sorted;
 use std::time::Duration;
 
-/// Tasks between two looks at the clock; the program has the same number.
+/// Tasks between two readings of the clock; the program has the same number.
 const TASKS: f64 = 1000.0;
 
 /// The measurement.

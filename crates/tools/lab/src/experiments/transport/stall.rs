@@ -1,5 +1,5 @@
-//! A producer that has to wait for a slow consumer: how soon it goes on when it may, and what
-//! waiting costs.
+//! A producer that has to wait for a slow consumer: how soon it continues when it may, and the cost
+//! of waiting.
 
 use super::latency::latency_us;
 use super::peers::{self, Arm, Peers};
@@ -37,7 +37,7 @@ fn delays(slow: &[Sample], flood: &[Sample]) -> Vec<f64> {
         .collect()
 }
 
-/// What worked; an arm that did not is noted.
+/// The value, or a note that the arm was skipped.
 fn keep<T>(report: &mut Report, arm: &Arm, result: Result<T, LabError>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
@@ -79,7 +79,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         sessions.push(session.and_then(|s| keep(report, arm, s)));
     }
     let mut samples = ArmSamples::new(&NAMES, rounds);
-    // Of who waits: CPU time and the time that passed, ns, and context switches of an item.
+    // Of the waiting side: CPU time and the time that passed, ns, and context switches of an item.
     let mut waiting = [(0.0, 0.0, 0.0); 3];
     for (round, a) in schedule(ARMS.len(), rounds, &mut context.rng("stall")) {
         let Some(session) = sessions[a].as_mut() else {
@@ -185,7 +185,7 @@ fn summarise(
         cpu = cpu.baseline(share(ICEORYX2), "iceoryx2's blocking send");
     }
     report.figure(cpu);
-    report.note("stall: the CPU time of the producer is all that it used, sending and waking up included; 0 % is held as less than half a percent, as iceoryx2's 16 % is rounded");
+    report.note("stall: the CPU time of the producer is all that it used, sending and waking up included; 0 % counts as less than half a percent, as iceoryx2's 16 % is rounded");
     Ok(())
 }
 
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_send_is_held_against_the_item_whose_credit_it_waited_for() {
+    fn a_send_is_compared_with_the_item_whose_credit_it_waited_for() {
         let at = |sequence, received_ns| Sample {
             sequence,
             intended_ns: 0,

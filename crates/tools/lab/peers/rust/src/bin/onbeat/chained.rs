@@ -1,4 +1,4 @@
-//! What it costs that one task follows another in a chain.
+//! The cost of handing over from one task to the next in a chain.
 
 use onbeat_flow::activation::{Input, Schedule};
 use onbeat_flow::chain::{Chain, TaskOptions, TaskResult};
@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// Tasks of the chain whose hand-overs are counted.
 const TASKS: usize = 10;
-/// Steps of that chain between two looks at the clock.
+/// Steps of that chain between two readings of the clock.
 const STEPS: usize = 100;
 
 /// Ready at each step whose time is a new one.

@@ -38,7 +38,7 @@ impl Stream {
 /// A message at the consumer.
 #[derive(Clone, Copy)]
 pub struct Received {
-    /// Its number.
+    /// Number in the stream.
     pub sequence: u64,
     /// When it was sent.
     pub sent_ns: u64,

@@ -1,5 +1,5 @@
-//! The `onbeat` command: reads the command line, prints, shows progress. Every decision is made in a
-//! crate below.
+//! The `onbeat` command: reads the command line, prints, shows progress. Every decision is made in
+//! a crate below.
 mod chains;
 mod date;
 mod error;

@@ -1,4 +1,5 @@
-//! `onbeat shaper`: the process that holds topics back. `onbeat shape` starts it; the help does not list it.
+//! `onbeat shaper`: the process that holds topics back. `onbeat shape` starts it; the help does not
+//! list it.
 
 use crate::error::CliError;
 use crate::ExitStatus;

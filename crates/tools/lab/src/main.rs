@@ -1,4 +1,5 @@
-//! `onbeat-lab`: the experiments of the project. Reads the command line, runs one, prints its results.
+//! `onbeat-lab`: the experiments of the project. Reads the command line, runs one, prints its
+//! results.
 //!
 //! Every experiment goes through one frame. It implements [`Experiment`], is listed in
 //! [`registry`], and is run by [`run`], which gives it a [`Context`] (output directory, seed,

@@ -8,7 +8,8 @@ use onbeat_plan::{Request, Strategy};
 /// What the plan is for.
 #[derive(clap::Args)]
 pub struct RequestArgs {
-    /// Chain: its id, or a part from its beginning; again for more sinks of a graph [default: the only one]
+    /// Chain: its id, or a part from its beginning; again for more sinks of a graph [default: the
+    /// only one]
     #[arg(long, value_name = "ID")]
     chain: Vec<String>,
     #[command(flatten)]
@@ -30,7 +31,8 @@ struct StrategyArgs {
     /// How the chain is to be run
     #[arg(long, value_enum, default_value_t = StrategyName::Bands)]
     strategy: StrategyName,
-    /// Number of latency bands (1: all executions alike), or `auto`: as many as reduce the average noticeably
+    /// Number of latency bands (1: all executions alike), or `auto`: as many as reduce the average
+    /// noticeably
     #[arg(long, value_name = "K", value_parser = bands)]
     bands: Option<Bands>,
     /// Put the slots at random instead of where the average is least
@@ -39,7 +41,8 @@ struct StrategyArgs {
     /// Seed for --random
     #[arg(long, value_name = "N", default_value_t = 1, requires = "random")]
     seed: u64,
-    /// Where an output is held back: in a shaper that republishes it, or in the middleware's publisher thread
+    /// Where an output is held back: in a shaper that republishes it, or in the middleware's
+    /// publisher thread
     #[arg(long, value_enum, default_value_t = Design::Sync)]
     design: Design,
 }
@@ -78,7 +81,8 @@ struct TimingArgs {
 /// Inputs of chains that start with an event.
 #[derive(clap::Args)]
 struct InputArgs {
-    /// Let this input through once per cycle, for chains that start with an event; @NODE: its publisher
+    /// Let this input through once per cycle, for chains that start with an event; @NODE: its
+    /// publisher
     #[arg(long, value_name = "TOPIC[@NODE]")]
     throttle: Vec<String>,
     /// Cycle, with --throttle [default: how far apart the input typically comes]

@@ -32,7 +32,8 @@ static inline dds_entity_t participant(void) {
   return one;
 }
 
-// Reliable and volatile, KEEP_LAST: what goes through shared memory, and what ROS 2 takes by default.
+// Reliable and volatile, KEEP_LAST: what goes through shared memory, and what ROS 2 takes by
+// default.
 static inline dds_qos_t *quality(void) {
   dds_qos_t *qos = dds_create_qos();
   dds_qset_reliability(qos, DDS_RELIABILITY_RELIABLE, DDS_SECS(10));

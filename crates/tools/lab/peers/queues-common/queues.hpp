@@ -1,5 +1,5 @@
-// What the C++ peers of the `queues` experiment share: settings, streams, logs, and their side of the
-// protocol. README.md describes protocol and files. The same in Rust is in rust/src/bin/queues.
+// What the C++ peers of the `queues` experiment share: settings, streams, logs, and their side of
+// the protocol. README.md describes protocol and files. The same in Rust is in rust/src/bin/queues.
 #pragma once
 
 #include "../protocol.h"

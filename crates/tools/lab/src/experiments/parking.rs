@@ -151,7 +151,8 @@ fn succeed(context: &Context, mut command: Command, what: &str) -> Result<(), La
     }
 }
 
-/// The subscription callback of a node of Table 3.3; `on` is a part of its topic, where a node has several.
+/// The subscription callback of a node of Table 3.3; `on` is a part of its topic, where a node has
+/// several.
 fn callback_of<'a>(model: &'a Model, node: &str, on: &str) -> Option<&'a Callback> {
     let of_node = |c: &&Callback| c.node.rsplit('/').next() == Some(node) && c.input.contains(on);
     // /clock, parameters and the like are not what the table shows: the busiest one is.

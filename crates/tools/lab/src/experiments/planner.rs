@@ -1,5 +1,5 @@
-//! `planner`: what placing the slots well is worth, and what it costs to find the places: Figure 4.7 of
-//! the thesis, with its particle swarm beside.
+//! `planner`: what placing the slots well is worth, and what it costs to find the places: Figure
+//! 4.7 of the thesis, with its particle swarm beside.
 
 use crate::frame::report::{number, Figure, Report, Table, Target};
 use crate::frame::rng::Rng;
@@ -107,8 +107,8 @@ fn mean_ms(latencies_ns: &[u64]) -> f64 {
     latencies_ns.iter().sum::<u64>() as f64 / latencies_ns.len().max(1) as f64 / 1e6
 }
 
-/// Generated latencies, all with the thesis's range of 33.0 to 84.7 ms. An order statistic of n uniform
-/// numbers is Beta distributed.
+/// Generated latencies, all with the thesis's range of 33.0 to 84.7 ms. An order statistic of n
+/// uniform numbers is Beta distributed.
 fn synthetic(rng: &mut Rng, count: usize) -> Vec<Case> {
     let mut unit = move || rng.below(1 << 53) as f64 / (1u64 << 53) as f64;
     let mut draw = |name, about, share: &mut dyn FnMut(&mut dyn FnMut() -> f64) -> f64| {
@@ -237,7 +237,8 @@ struct Answer {
     seconds: f64,
 }
 
-/// Average and seconds of every seed; the average is computed by us, for the ends as they were found.
+/// Average and seconds of every seed; the average is computed by us, for the ends as they were
+/// found.
 fn run_swarm(
     context: &Context,
     program: &Swarm,

@@ -67,7 +67,8 @@ pub fn pin(command: &mut Command, cpu: usize) {
 
 /// Runs a command under SCHED_FIFO; it does not start where that is not allowed.
 pub fn real_time(command: &mut Command, priority: i32) {
-    // SAFETY: sched_setscheduler is a plain system call, and its parameter lives on the child's stack.
+    // SAFETY: sched_setscheduler is a plain system call, and its parameter lives on the child's
+    // stack.
     unsafe {
         command.pre_exec(move || {
             let parameter = libc::sched_param {

@@ -17,8 +17,8 @@ pub trait Experiment {
     fn takes_arrivals(&self) -> bool {
         false
     }
-    /// Runs the experiment. Parts that this machine cannot run go into [`Report::skipped`]; an error
-    /// means that there is no result at all.
+    /// Runs the experiment. Parts that this machine cannot run go into [`Report::skipped`]; an
+    /// error means that there is no result at all.
     fn run(&self, context: &mut Context) -> Result<Report, LabError>;
 }
 

@@ -1,5 +1,5 @@
-//! Notices an experiment that hangs. Experiments assert no maximum time; the watchdog ends a step that
-//! exceeds its limit.
+//! Notices an experiment that hangs. Experiments assert no maximum time; the watchdog ends a step
+//! that exceeds its limit.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;

@@ -167,7 +167,8 @@ impl Peer {
         let _ = self.child.wait(limit);
     }
 
-    /// Waits until it has ended, successfully. One that does not end in time is killed; then `false`.
+    /// Waits until it has ended, successfully. One that does not end in time is killed; then
+    /// `false`.
     pub fn succeed(mut self, limit: Duration) -> Result<bool, LabError> {
         match self.child.wait(limit) {
             Ok(Some(ended)) if ended.status.success() => Ok(true),

@@ -43,7 +43,8 @@ impl RunStats {
     /// Switches the accounting on.
     pub fn enable() -> Result<Self, LabError> {
         let kind: u32 = 0; // BPF_STATS_RUN_TIME
-                           // SAFETY: bpf(2) reads `size` bytes of the attribute, which is a u32 for this command.
+                           // SAFETY: bpf(2) reads `size` bytes of the attribute, which is a u32 for
+                           // this command.
         let result =
             unsafe { libc::syscall(libc::SYS_bpf, BPF_ENABLE_STATS, &kind, size_of::<u32>()) };
         owned(result, "switching on the accounting of BPF programs").map(RunStats)
@@ -141,8 +142,8 @@ pub struct Uprobe {
 }
 
 impl Uprobe {
-    /// Attaches a program that returns at once to the instruction at `file_offset`; with `at_return`
-    /// to the function's return (a uretprobe).
+    /// Attaches a program that returns at once to the instruction at `file_offset`; with
+    /// `at_return` to the function's return (a uretprobe).
     pub fn attach(file: &Path, file_offset: u64, at_return: bool) -> Result<Self, LabError> {
         let program = load_empty_program()?;
         let what = format!(

@@ -1,7 +1,7 @@
 //! Plots as SVG text: latency by percentile, lines over a quantity, bars per category.
 //!
-//! Here is what all plots share: size, colours, legends, the frame around a chart. Each kind of plot
-//! is a module of its own; axes are in [`axis`].
+//! Here is what all plots share: size, colours, legends, the frame around a chart. Each kind of
+//! plot is a module of its own; axes are in [`axis`].
 mod axis;
 mod bars;
 mod curves;

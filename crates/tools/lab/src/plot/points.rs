@@ -44,9 +44,9 @@ pub fn dots(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String, 
     })
 }
 
-/// Points of several series, each in a panel of its own, as wide as it needs and with the same y: values
-/// one by one, where panels show more than one plot would. The few values far above the others are
-/// counted in the panel's name, not drawn.
+/// Points of several series, each in a panel of its own, as wide as it needs and with the same y:
+/// values one by one, where panels show more than one plot would. The few values far above the
+/// others are counted in the panel's name, not drawn.
 pub fn panels(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String, LabError> {
     let usual = |s: &Points| Sorted::new(s.1.iter().map(|p| p.1)).quantile(0.95);
     let shown = series.iter().filter(|s| !s.1.is_empty());

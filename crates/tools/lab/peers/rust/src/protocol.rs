@@ -1,5 +1,5 @@
-//! The protocol between an experiment and the programs that it measures. `../../README.md` describes
-//! it; `../../protocol.h` is the same for C and C++.
+//! The protocol between an experiment and the programs that it measures. `../../README.md`
+//! describes it; `../../protocol.h` is the same for C and C++.
 
 use crate::{die, or_die, used, Usage};
 use std::fmt::Display;
@@ -90,7 +90,8 @@ pub fn ready() {
     say("ready");
 }
 
-/// All messages of this side were sent or received; what the process used since `began` for so many.
+/// All messages of this side were sent or received; what the process used since `began` for so
+/// many.
 pub fn done(messages: usize, began: &Usage) {
     let now = used();
     say(format!(

@@ -1,8 +1,8 @@
 //! The roles of the `transport` experiment: pacing, stamps, samples. The same for C and C++ is in
 //! `../../transport.h`.
 //!
-//! Beside `pub`, `sub`, `pair` and `thread` there are two roles for channels on which a producer can
-//! be made to wait:
+//! Beside `pub`, `sub`, `pair` and `thread` there are two roles for channels on which a producer
+//! can be made to wait:
 //!
 //! ```text
 //! slow     consumes RATE_HZ items a second, and writes when it gave each one back (received)
@@ -232,8 +232,8 @@ impl<P: Peer> Endpoints<'_, P> {
     }
 }
 
-/// Calls `each` for every message of a run, and says what was used before the first that counts. The
-/// grid of intended times is fixed: a message that is late does not move the next one.
+/// Calls `each` for every message of a run, and says what was used before the first that counts.
+/// The grid of intended times is fixed: a message that is late does not move the next one.
 fn pace(run: &Run, start_ns: i64, mut each: impl FnMut(&Sample)) -> Usage {
     let mut began = used();
     let mut intended_ns = start_ns;

@@ -25,8 +25,8 @@ struct Inputs {
 }
 
 /// babeltrace2 reads the same events from LTTng's format: the library itself, and its Python
-/// binding as tracetools_read of ros2_tracing uses it. Their analysis, tracetools_analysis, is in no
-/// registry; this is the step before it.
+/// binding as tracetools_read of ros2_tracing uses it. Their analysis, tracetools_analysis, is in
+/// no registry; this is the step before it.
 pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Result<(), LabError> {
     let events: u64 = context.pick(1_000_000, 200_000);
     let rounds = context.pick(5, 2);

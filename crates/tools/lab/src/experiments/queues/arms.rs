@@ -191,7 +191,8 @@ struct Ros1 {
 }
 
 impl Programs {
-    /// Finds the programs, and starts a ROS 1 master if there is one. `seat`: where the master runs.
+    /// Finds the programs, and starts a ROS 1 master if there is one. `seat`: where the master
+    /// runs.
     pub fn find(context: &Context, work: &Path, seat: &Seat) -> Programs {
         let ros2_env = exists(&built("ros2/queues-ros2"), "ros2")
             .and_then(|()| context.ros_env("kilted").map_err(|e| e.to_string()));

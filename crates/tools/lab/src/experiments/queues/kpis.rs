@@ -3,10 +3,10 @@
 //! *Delay*: from "sent by the producer" until processed by the consumer. *Loss*: messages of the
 //! input that were not processed. *Jitter*: "the maximum deviation in both directions from the
 //! output of the consumer node to the input trace": how much later or earlier each message comes
-//! out than the trace has it, the latest minus the earliest. The paper has no formula, and its values
-//! (166 to 177 ms, whatever the number of streams) are about the longest cycle of the trace, which
-//! this definition does not give; so the *spread of cycles* is computed too: the longest minus the
-//! shortest time between two outputs.
+//! out than the trace has it, the latest minus the earliest. The paper has no formula, and its
+//! values (166 to 177 ms, whatever the number of streams) are about the longest cycle of the trace,
+//! which this definition does not give; so the *spread of cycles* is computed too: the longest
+//! minus the shortest time between two outputs.
 
 use crate::measure::stats::mean;
 

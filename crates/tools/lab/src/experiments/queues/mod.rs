@@ -1,8 +1,8 @@
 //! `queues`: the paper's four concepts of service-blocking queues, and ROS 1 and ROS 2 beside them.
 //!
-//! The paper: Konheiser, Funda, German, Hielscher, *Comparing Concepts of Service Blocking Queues in
-//! Hardware-in-the-Loop Systems*. Streams of CAN and radar messages (Table I) go from producers to
-//! consumers in 1 to 10 parallel streams; each arm of [`arms`] carries the same ones. Scenario
+//! The paper: Konheiser, Funda, German, Hielscher, *Comparing Concepts of Service Blocking Queues
+//! in Hardware-in-the-Loop Systems*. Streams of CAN and radar messages (Table I) go from producers
+//! to consumers in 1 to 10 parallel streams; each arm of [`arms`] carries the same ones. Scenario
 //! *standard* has the table's processing times; in *bottleneck* processing is [`SLOWED`] times as
 //! slow, so that in bursts queues overflow or block. All that is measured runs on one core.
 pub mod arms;
@@ -148,7 +148,8 @@ fn measure(
     work: &Path,
     plans: Vec<Plan>,
 ) -> Result<QueueResults, LabError> {
-    // What is studied has the last CPU for itself; whatever else the experiment needs is on the first.
+    // What is studied has the last CPU for itself; whatever else the experiment needs is on the
+    // first.
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
     let seat = Seat {
         cpu: cpus - 1,

@@ -10,8 +10,8 @@
 //! ```
 //! A stream of n messages takes the n quantiles at u = (i + 1/2) / n, the first and last of them
 //! replaced by L and H, with the shape at which the sum of exactly these numbers is n times the
-//! mean, in an order that the seed gives. So every stream has the table's minimum, mean and maximum,
-//! and a short one has the shape of a long one.
+//! mean, in an order that the seed gives. So every stream has the table's minimum, mean and
+//! maximum, and a short one has the shape of a long one.
 
 use crate::frame::rng::Rng;
 use crate::frame::LabError;

@@ -25,7 +25,8 @@ pub(super) struct App {
     pub inputs: &'static [(&'static str, &'static str)],
     /// A cycle, in ms.
     pub cycle_ms: u64,
-    /// A subscriber outside, which nobody knows of: the compiled stage and the topic that it listens to.
+    /// A subscriber outside, which nobody knows of: the compiled stage and the topic that it
+    /// listens to.
     pub listener: Option<(PathBuf, &'static str)>,
 }
 
@@ -139,7 +140,8 @@ pub(super) fn parking(context: &Context, seconds: u64) -> Result<App, LabError> 
             "/p2d_ndt_localizer_node:",
         ),
         place: words(&["--cpu", CHAIN_CPU]),
-        // As the thesis's throttler does it, whose callback for the rear lidar the chain begins with.
+        // As the thesis's throttler does it, whose callback for the rear lidar the chain begins
+        // with.
         inputs: &[
             ("/lidar_rear/points_raw", "/lidar_rear/lidar_rear"),
             ("/lidar_front/points_raw", "/lidar_front/lidar_front"),
@@ -216,8 +218,9 @@ impl App {
             })
     }
 
-    /// The chain's profile at a high SCHED_FIFO priority (thesis, section 4.4.2), over so many starts of
-    /// the application, since what waits for what depends on how its timers lie: path of the model.
+    /// The chain's profile at a high SCHED_FIFO priority (thesis, section 4.4.2), over so many
+    /// starts of the application, since what waits for what depends on how its timers lie: path of
+    /// the model.
     pub fn profile(
         &self,
         context: &Context,

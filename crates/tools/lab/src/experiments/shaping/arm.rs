@@ -31,8 +31,8 @@ pub(super) struct Turns {
     pub executions: u64,
     /// Rounds: starts of each arm.
     pub rounds: usize,
-    /// The arm that the others are compared with: it runs before each of them, so that it has as many
-    /// starts as they have together.
+    /// The arm that the others are compared with: it runs before each of them, so that it has as
+    /// many starts as they have together.
     pub baseline: Option<usize>,
 }
 
@@ -113,8 +113,8 @@ pub(super) fn run(
 }
 
 impl Arm<'_> {
-    /// Runs the application under its plan for so many executions; the inner error is why nothing was
-    /// measured in this run.
+    /// Runs the application under its plan for so many executions; the inner error is why nothing
+    /// was measured in this run.
     fn run(
         &self,
         context: &Context,

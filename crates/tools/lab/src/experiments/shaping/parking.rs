@@ -1,4 +1,5 @@
-//! The parking demo's chain from the rear lidar's scan to the localiser's pose: Tables 4.2 to 4.4, Figure 4.9.
+//! The parking demo's chain from the rear lidar's scan to the localiser's pose: Tables 4.2 to 4.4,
+//! Figure 4.9.
 
 use super::app::{self, App};
 use super::arm::{self, Arm, Turns};
@@ -16,8 +17,8 @@ const TABLE_4_2: [(&str, f64); 5] = [
     ("p2d_ndt_localizer_node", 50.8),
 ];
 
-/// The arm without priorities, which the thesis does not have: the threads where the other arms have
-/// them, but as normal ones, as applications come.
+/// The arm without priorities, which the thesis does not have: the threads where the other arms
+/// have them, but as normal ones, as applications come.
 const NORMAL: &str = "normal threads";
 
 /// The arm that the others are compared with.

@@ -281,8 +281,9 @@ pub(super) fn dag(context: &mut Context, report: &mut Report) -> Result<(), LabE
     let (executions, rounds) = context.pick((500, 2), (20, 1));
     let app = app::synthetic(context, "dag", "dag", &[])?;
     let profile = app.profile(context, context.pick(240, 20), 1)?;
-    // What varies is the sum of nine callbacks: the worst of a few hundred executions is not the worst
-    // of the next ones. There is room enough in the cycle for a buffer of one standard deviation.
+    // What varies is the sum of nine callbacks: the worst of a few hundred executions is not the
+    // worst of the next ones. There is room enough in the cycle for a buffer of one standard
+    // deviation.
     let list: [(&str, &[&str]); 2] = [
         ("SCHED_FIFO", &["--strategy", "fifo"]),
         (

@@ -99,7 +99,8 @@ impl Run {
 }
 
 impl Session {
-    /// Starts an arm's processes. A publisher runs on the first CPU, subscribers from the second on.
+    /// Starts an arm's processes. A publisher runs on the first CPU, subscribers from the second
+    /// on.
     pub fn start(
         context: &Context,
         peers: &Peers,

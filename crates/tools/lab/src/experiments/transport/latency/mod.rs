@@ -1,5 +1,5 @@
-//! Latency from publishing to processing against the size of the message: between processes, between
-//! two threads, and within one.
+//! Latency from publishing to processing against the size of the message: between processes,
+//! between two threads, and within one.
 
 mod figures;
 mod run;

@@ -36,8 +36,9 @@ impl Control {
         Control { start, stop }
     }
 
-    /// Does the run: `work` gets the time that all arrivals count from and returns how many messages
-    /// it sent or processed. Returns when the experiment has said `stop`, also if before the start.
+    /// Does the run: `work` gets the time that all arrivals count from and returns how many
+    /// messages it sent or processed. Returns when the experiment has said `stop`, also if before
+    /// the start.
     pub fn run(&self, work: impl FnOnce(u64) -> Result<usize, String>) -> Result<(), String> {
         protocol::ready();
         let Ok(start_ns) = self.start.recv() else {

@@ -246,8 +246,8 @@ fn shared(settings: &Settings, control: &Control, streams: &[Stream]) -> Result<
     Ok(logs)
 }
 
-/// All producers on one thread; `order` has due time, stream and number of each message. Returns how
-/// many messages were sent.
+/// All producers on one thread; `order` has due time, stream and number of each message. Returns
+/// how many messages were sent.
 fn produce_all(
     producers: &mut [Producer],
     order: &[(u64, usize, u64)],

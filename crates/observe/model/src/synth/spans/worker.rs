@@ -69,6 +69,7 @@ mod tests {
         let trace = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=pool
 1ms cpu0 10/10 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/in
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/out
 11ms cpu0 10/11 take rmw=0x1020 source_ns=1us
 12ms cpu0 10/11 guard_trigger guard=0x9
 15ms cpu0 10/11 take rmw=0x1020 source_ns=2us
@@ -83,6 +84,8 @@ mod tests {
                 "12000 end #0 Inferred exec 1000",
                 "15000 begin #0 subscription(/in)",
                 "17000 end #0 Inferred exec 2000",
+                // The thread was free again before.
+                "19000 publish /out by nobody",
             ]
         );
     }

@@ -164,8 +164,12 @@ def environment(distro):
 
 
 def prepare():
-    """What tests of the whole program need."""
-    return beside([build()], [environment("kilted"), environment("jazzy")])
+    """What tests of the whole program need; ends here if it cannot be had."""
+    parts = beside([build()], [environment("kilted"), environment("jazzy")])
+    if any(part.failed for part in parts):
+        summarize(parts, max(part.seconds for part in parts))
+        sys.exit(1)
+    return parts
 
 
 def unit():

@@ -31,7 +31,8 @@
 //!   thread that is frozen while it waits in them, as after SIGSTOP and SIGCONT. Waits on futexes
 //!   (condition variables), poll, select, sleeps and reads continue.
 //! - **Threads that a gated thread starts** are behind the same gate and on the same CPU. Their
-//!   policy is SCHED_OTHER. They are put back as the thread that started them was, if it was of their process.
+//!   policy is SCHED_OTHER. They are put back as the thread that started them was, if it was of
+//!   their process.
 //! - **SIGKILL** ends a frozen thread at once under cgroup v2. Under v1 it ends when its next slot
 //!   begins, or when the reservation ends.
 //!

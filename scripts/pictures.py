@@ -91,7 +91,7 @@ def reduced(crates):
 
 # Where a crate's box stands: column (130 wide) and row, top to bottom.
 PLACES = {"cli": (3, 0), "lab": (1.2, 0), "shape": (3, 1), "plan": (2, 2), "reserve": (3.1, 2.5),
-          "ros": (4.2, 2), "record": (0, 2), "model": (1, 2.75), "trace": (0.5, 4), "flow": (5.6, 4),
+          "ros": (4.2, 2), "record": (1, 2), "model": (0, 2.75), "trace": (0.5, 4), "flow": (5.6, 4),
           "link": (5.6, 2.75), "time": (2.6, 5.4), "proc": (3.8, 5.4)}
 FRAMES = {"tools": (1.05, -0.35, 3.0, 0.95), "observe": (-0.15, 1.65, 2.1, 3.05),
           "enforce": (1.95, 0.68, 3.35, 2.55), "runtime": (5.45, 2.4, 1.2, 2.3),
@@ -167,20 +167,31 @@ def draw_flow():
 
 def draw_states():
     """What a thread is doing, as synthesis sees it."""
-    p = Picture(900, 400, "States of a thread in synthesis")
-    idle = p.box(40, 160, 150, 60, "base", "Idle", ["no executor seen"])
-    wait = p.box(270, 160, 150, 60, "base", "Waiting", ["in rcl_wait"])
-    ready = p.box(500, 160, 150, 60, "observe", "Between", ["the executor chooses"])
-    exact = p.box(700, 50, 170, 60, "observe", "Exact span", ["callback_start seen"])
-    inferred = p.box(700, 270, 170, 60, "observe", "Inferred span", ["from take or timer call"])
-    del idle, wait, ready, exact, inferred
-    p.arrow([(190, 190), (269, 190)], "rcl_wait")
-    p.arrow([(420, 180), (499, 180)], "wakes up")
-    p.arrow([(500, 205), (421, 205)], "rcl_wait", (460, 222))
-    p.arrow([(600, 160), (699, 90)], "callback_start", (610, 115))
-    p.arrow([(700, 105), (630, 159)], "callback_end", (715, 140))
-    p.arrow([(600, 220), (699, 290)], "take, timer call", (608, 272))
-    p.arrow([(700, 275), (630, 221)], "next rcl call", (715, 248))
+    p = Picture(940, 480, "States of a thread in synthesis")
+    p.group(20, 20, 205, 440, "Phase: what its executor does")
+    p.group(240, 20, 680, 440, "Running: what runs on it")
+    p.box(45, 90, 150, 60, "base", "Waiting", ["in rcl_wait"])
+    p.box(45, 300, 150, 60, "base", "Working", ["after its last wait"])
+    p.arrow([(115, 150), (115, 299)], "any other call", (70, 230))
+    p.arrow([(145, 300), (145, 151)], "rcl_wait", (175, 230))
+    p.box(270, 210, 150, 60, "base", "Nothing", ["no known callback"])
+    p.box(560, 60, 170, 60, "observe", "Callback: exact", ["start and end have events"])
+    p.group(540, 170, 360, 150, "Callback: inferred")
+    p.box(555, 210, 90, 60, "observe", "None", ["input read"])
+    p.box(680, 210, 90, 60, "observe", "Once", ["one trigger"])
+    p.box(800, 210, 90, 60, "observe", "Several", ["and more"])
+    p.box(560, 370, 170, 60, "observe", "Continuation", ["rclpy, after a response"])
+    p.arrow([(345, 210), (345, 80), (559, 80)], "callback_start", (450, 74))
+    p.arrow([(560, 105), (385, 105), (385, 209)], "callback_end", (470, 121))
+    p.arrow([(420, 230), (554, 230)], "take, timer call", (480, 224))
+    p.arrow([(540, 255), (421, 255)], "next rcl call,", (480, 270))
+    p.text(480, 284, "response, or next take", "small")
+    p.arrow([(645, 240), (679, 240)], "")
+    p.arrow([(770, 240), (799, 240)], "")
+    p.text(722, 300, "rclpy triggers its guard condition around a callback", "small")
+    p.arrow([(710, 210), (710, 121)], "callback_start", (755, 148))
+    p.arrow([(345, 270), (345, 390), (559, 390)], "a response wakes code that waited", (455, 384))
+    p.arrow([(560, 415), (310, 415), (310, 271)], "next rcl call", (450, 430))
     return p.svg()
 
 

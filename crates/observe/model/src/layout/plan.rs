@@ -1,17 +1,9 @@
 //! The graph while it is placed: boxes, nets and tracks, and the forces between them.
 
+use super::rank::{self, Line};
 use super::{CALLBACK_GAP, CALLBACK_HEIGHT, LABEL_STEP, PAD, SYNC_SIZE, TITLE_HEIGHT};
 use crate::schema::{CallbackType, Model};
 use std::collections::{BTreeMap, HashMap};
-
-/// A wire of the graph while it is placed.
-pub(super) struct Line {
-    pub(super) from: usize,
-    pub(super) to: usize,
-    pub(super) edge: usize,
-    /// Against the flow: part of a loop.
-    pub(super) back: bool,
-}
 
 /// Something that takes vertical room: a node's box, or a net's track.
 #[derive(Clone)]
@@ -104,8 +96,8 @@ impl<'a> Plan<'a> {
     pub(super) fn new(model: &'a Model) -> Self {
         let n = model.callbacks.len();
         let (names, cluster_of) = nodes(model);
-        let lines = super::rank::lines(model);
-        let rank = super::rank::ranks(model, &lines, &cluster_of);
+        let lines = rank::lines(model);
+        let rank = rank::ranks(model, &lines, &cluster_of);
         let mut plan = Plan {
             model,
             ranks: rank.iter().max().map_or(0, |r| r + 1),

@@ -1,8 +1,16 @@
 //! Gives each callback its rank: its distance from the sources.
 
-use super::plan::Line;
 use crate::schema::{CallbackType, Model};
 use std::collections::{BTreeMap, HashMap};
+
+/// A wire of the graph while it is placed.
+pub(super) struct Line {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) edge: usize,
+    /// Against the flow: part of a loop.
+    pub(super) back: bool,
+}
 
 /// The lines of the model, with those that close a loop marked.
 pub(super) fn lines(model: &Model) -> Vec<Line> {

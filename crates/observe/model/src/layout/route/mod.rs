@@ -3,7 +3,8 @@
 mod bends;
 mod columns;
 
-use super::plan::{Line, NetPlan, Plan, Port};
+use super::plan::{NetPlan, Plan, Port};
+use super::rank::Line;
 use super::{CallbackBox, Layout, Net, NodeBox, Rect, Wire, MARGIN, SYNC_SIZE};
 use crate::schema::{CallbackType, JunctionKind};
 use bends::{bends, Passage};

@@ -7,6 +7,7 @@
 
 mod app;
 mod arm;
+mod figures;
 mod floor;
 mod listener;
 mod parking;

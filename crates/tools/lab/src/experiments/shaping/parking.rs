@@ -3,7 +3,8 @@
 
 use super::app::{self, App};
 use super::arm::{self, Arm, Turns};
-use super::results::{self, ArmResults};
+use super::figures;
+use super::results::ArmResults;
 use crate::frame::report::{number, Figure, Report, Table, Target};
 use crate::frame::{Context, LabError};
 use std::path::Path;
@@ -102,7 +103,7 @@ pub(super) fn parking(context: &mut Context, report: &mut Report) -> Result<(), 
         baseline: arms.iter().position(|a| a.name == BASELINE),
     };
     let all = arm::run(context, report, "parking", &arms, turns)?;
-    results::plot(
+    figures::plot(
         context,
         "figure-4.9.svg",
         "Latency of the parking chain under different plans (Figure 4.9)",

@@ -1,9 +1,6 @@
 //! Results of an arm: latencies, bands, and what is computed from them.
 
-use super::arm::Arm;
-use crate::frame::{Context, LabError};
 use crate::measure::stats::Sorted;
-use crate::plot;
 
 /// The measurements of an arm over all its runs.
 #[derive(Default)]
@@ -65,38 +62,4 @@ impl ArmResults {
         let inside = self.band.iter().flatten().count();
         inside as f64 / self.band.len().max(1) as f64
     }
-}
-
-/// Latencies of an arm, ms.
-pub(super) type Latencies = fn(&ArmResults) -> &[f64];
-
-/// More arms than this cannot be distinguished in one plot.
-const OVERLAID: usize = 3;
-
-/// Latency over executions, an arm beside the other.
-pub(super) fn plot(
-    context: &mut Context,
-    file: &str,
-    title: &str,
-    arms: &[Arm<'_>],
-    results: &[ArmResults],
-    latencies: Latencies,
-) -> Result<(), LabError> {
-    let series: Vec<(String, Vec<(f64, f64)>)> = arms
-        .iter()
-        .zip(results)
-        .map(|(arm, result)| {
-            let points = latencies(result).iter().enumerate();
-            (
-                arm.name.clone(),
-                points.map(|(i, l)| (i as f64, *l)).collect(),
-            )
-        })
-        .collect();
-    let draw = match series.len() {
-        0..=OVERLAID => plot::dots,
-        _ => plot::panels,
-    };
-    let svg = draw(title, "execution", "end-to-end latency, ms", &series)?;
-    context.plot(file, &svg)
 }

@@ -2,7 +2,8 @@
 
 use super::app::{self, App};
 use super::arm::{self, Arm, Turns};
-use super::results::{self, ArmResults};
+use super::figures;
+use super::results::ArmResults;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use crate::measure::stats::Sorted;
@@ -242,7 +243,7 @@ pub(super) fn asynchronous(context: &mut Context, report: &mut Report) -> Result
         ));
     }
     report.tables.push(table);
-    results::plot(
+    figures::plot(
         context,
         "figure-4.8.svg",
         "Latency of the synthetic chain, as a subscriber outside sees it (Figure 4.8)",
@@ -308,7 +309,7 @@ pub(super) fn dag(context: &mut Context, report: &mut Report) -> Result<(), LabE
         &results,
         &[[450.0, f64::NAN], [450.0, f64::NAN]],
     );
-    results::plot(
+    figures::plot(
         context,
         "figure-4.10.svg",
         "Latency of the graph (Figure 4.10)",
@@ -400,7 +401,7 @@ pub(super) fn overshoot(context: &mut Context, report: &mut Report) -> Result<()
         }
     }
     report.tables.push(table);
-    results::plot(
+    figures::plot(
         context,
         "overshoot.svg",
         "Overruns under each policy",

@@ -1,0 +1,40 @@
+//! The figure of an experiment on shaping: latency over executions, by arm.
+
+use super::arm::Arm;
+use super::results::ArmResults;
+use crate::frame::{Context, LabError};
+use crate::plot;
+
+/// Latencies of an arm, ms.
+pub(super) type Latencies = fn(&ArmResults) -> &[f64];
+
+/// More arms than this cannot be distinguished in one plot.
+const OVERLAID: usize = 3;
+
+/// Latency over executions, an arm beside the other.
+pub(super) fn plot(
+    context: &mut Context,
+    file: &str,
+    title: &str,
+    arms: &[Arm<'_>],
+    results: &[ArmResults],
+    latencies: Latencies,
+) -> Result<(), LabError> {
+    let series: Vec<(String, Vec<(f64, f64)>)> = arms
+        .iter()
+        .zip(results)
+        .map(|(arm, result)| {
+            let points = latencies(result).iter().enumerate();
+            (
+                arm.name.clone(),
+                points.map(|(i, l)| (i as f64, *l)).collect(),
+            )
+        })
+        .collect();
+    let draw = match series.len() {
+        0..=OVERLAID => plot::dots,
+        _ => plot::panels,
+    };
+    let svg = draw(title, "execution", "end-to-end latency, ms", &series)?;
+    context.plot(file, &svg)
+}

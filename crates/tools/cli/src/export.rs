@@ -5,8 +5,9 @@ use crate::files::{self, Kind};
 use crate::progress::Progress;
 use crate::ExitStatus;
 use onbeat_model::export;
-use onbeat_model::export::perfetto::Timeline;
-use onbeat_trace::Reader;
+use onbeat_model::export::executions::Executions;
+use onbeat_model::export::perfetto::{Names, Timeline};
+use onbeat_trace::{Event, Reader};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +26,10 @@ pub enum Format {
     Perfetto,
     /// One table of all events, for DuckDB, pandas, Spark (of a trace)
     Parquet,
+    /// Table of all executions: callback, thread, start, end, execution time (of a trace)
+    Executions,
+    /// Every event as a line of text (of a trace)
+    Text,
 }
 
 impl Format {
@@ -37,12 +42,16 @@ impl Format {
             Format::Csv => "csv",
             Format::Perfetto => "perfetto",
             Format::Parquet => "parquet",
+            Format::Executions => "executions",
+            Format::Text => "text",
         }
     }
 
     fn wants(self) -> Kind {
         match self {
-            Format::Perfetto | Format::Parquet => Kind::Directory,
+            Format::Perfetto | Format::Parquet | Format::Executions | Format::Text => {
+                Kind::Directory
+            }
             _ => Kind::File,
         }
     }
@@ -56,6 +65,8 @@ Examples:
   onbeat export model.json --to dot | dot -Tpdf -o graph.pdf
   onbeat export model.json --to csv -o tables
   onbeat export trace --to perfetto -o trace.json
+  onbeat export trace --to executions -o executions.csv
+  onbeat export trace --to text | grep ' 23551/23551 '     one thread's events
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but there was nothing to export.")]
 pub struct Args {
@@ -102,10 +113,9 @@ fn of_trace(args: &Args, input: &Path) -> Result<ExitStatus, CliError> {
             let _ = writeln!(std::io::stderr(), "{}", exported.path.display());
             exported.rows
         }
-        _ => {
-            let output = args.output.as_deref().unwrap_or(Path::new("-"));
-            timeline(&mut reader, input, output)?
-        }
+        Format::Text => lines(&mut reader, output_or_stdout(args))?,
+        Format::Executions => executions(&mut reader, input, output_or_stdout(args))?,
+        _ => timeline(&mut reader, input, output_or_stdout(args))?,
     };
     crate::model::warn(input, reader.warnings());
     Ok(if exported == 0 {
@@ -115,33 +125,80 @@ fn of_trace(args: &Args, input: &Path) -> Result<ExitStatus, CliError> {
     })
 }
 
-/// Writes the timeline in two passes: ids of callbacks are known only after all events. Returns the
-/// number of slices.
-fn timeline(reader: &mut Reader, input: &Path, output: &Path) -> Result<u64, CliError> {
+fn output_or_stdout(args: &Args) -> &Path {
+    args.output.as_deref().unwrap_or(Path::new("-"))
+}
+
+/// Writes every event as a line. Returns their number.
+fn lines(reader: &mut Reader, output: &Path) -> Result<u64, CliError> {
+    let mut written = 0;
+    files::write_whole(output, |out| {
+        for event in reader.events() {
+            writeln!(out, "{}", onbeat_trace::text::print(&event))?;
+            written += 1;
+        }
+        Ok(())
+    })?;
+    Ok(written)
+}
+
+/// The first of two passes: ids of callbacks are known only after all events.
+fn first_pass(reader: &mut Reader, input: &Path) -> Names {
     let (events, bytes) = (reader.manifest().events, reader.manifest().bytes);
     let run = crate::model::run_of(reader, None);
     let mut progress = Progress::new(format!("{}, first pass", input.display()));
-    let first_pass = reader.events().enumerate().map(|(i, event)| {
+    let all = reader.events().enumerate().map(|(i, event)| {
         if i % 8192 == 0 {
             progress.update(i as u64, events, bytes);
         }
         event
     });
-    let names = export::perfetto::names(run.clone(), first_pass);
-    progress = Progress::new(format!("{}, second pass", input.display()));
+    export::perfetto::names(run, all)
+}
+
+/// The second of two passes: every event goes to `push`.
+fn second_pass(
+    reader: &mut Reader,
+    input: &Path,
+    mut push: impl FnMut(&Event) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let (events, bytes) = (reader.manifest().events, reader.manifest().bytes);
+    let mut progress = Progress::new(format!("{}, second pass", input.display()));
+    for (i, event) in reader.events().enumerate() {
+        push(&event)?;
+        if i % 8192 == 0 {
+            progress.update(i as u64, events, bytes);
+        }
+    }
+    Ok(())
+}
+
+/// Writes the timeline. Returns the number of slices.
+fn timeline(reader: &mut Reader, input: &Path, output: &Path) -> Result<u64, CliError> {
+    let run = crate::model::run_of(reader, None);
+    let names = first_pass(reader, input);
     let mut slices = 0;
     files::write_whole(output, |out| {
         let mut timeline = Timeline::new(out, names, run)?;
-        for (i, event) in reader.events().enumerate() {
-            timeline.push(&event)?;
-            if i % 8192 == 0 {
-                progress.update(i as u64, events, bytes);
-            }
-        }
+        second_pass(reader, input, |event| timeline.push(event))?;
         slices = timeline.finish()?;
         Ok(())
     })?;
     Ok(slices)
+}
+
+/// Writes the table of executions. Returns their number.
+fn executions(reader: &mut Reader, input: &Path, output: &Path) -> Result<u64, CliError> {
+    let run = crate::model::run_of(reader, None);
+    let names = first_pass(reader, input);
+    let mut rows = 0;
+    files::write_whole(output, |out| {
+        let mut table = Executions::new(out, names, run)?;
+        second_pass(reader, input, |event| table.push(event))?;
+        rows = table.finish()?;
+        Ok(())
+    })?;
+    Ok(rows)
 }
 
 fn of_model(args: &Args, input: &Path) -> Result<ExitStatus, CliError> {

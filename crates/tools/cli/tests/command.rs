@@ -409,6 +409,61 @@ fn traces_become_models_timelines_and_tables() {
     );
 }
 
+/// A model's execution times are those of the executions, one by one.
+#[test]
+fn executions_add_up_to_the_models_figures() {
+    let dir = TempDir::new().unwrap();
+    let here = dir.path();
+    let trace = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../demos/recorded/parking"
+    );
+    good(here, &["model", trace], 0);
+    let model = fs::read(here.join("model.json")).unwrap();
+    let model = onbeat_model::file::read(&model).unwrap();
+    let table = good(here, &["export", trace, "--to", "executions"], 0);
+    let mut times: std::collections::BTreeMap<&str, Vec<u64>> = Default::default();
+    for line in table.lines().skip(1) {
+        let mut cells = line.rsplitn(6, ',');
+        let exec_ns: u64 = cells.next().unwrap().parse().unwrap();
+        let end: u64 = cells.next().unwrap().parse().unwrap();
+        let start: u64 = cells.next().unwrap().parse().unwrap();
+        assert!(exec_ns <= end - start, "{line}");
+        times
+            .entry(cells.last().unwrap())
+            .or_default()
+            .push(exec_ns);
+    }
+    for c in model
+        .callbacks
+        .iter()
+        .filter(|c| c.figures.exec_ns.count() > 0)
+    {
+        let times = times.remove(c.id.as_str()).unwrap_or_default();
+        let exec = &c.figures.exec_ns;
+        assert_eq!(times.len() as u64, exec.count(), "{}", c.id);
+        assert_eq!(times.iter().max(), Some(&exec.max()), "{}", c.id);
+        assert_eq!(
+            times.iter().map(|t| u128::from(*t)).sum::<u128>(),
+            exec.sum()
+        );
+    }
+    assert!(times.is_empty(), "not in the model: {times:?}");
+}
+
+/// The text of a trace is the trace: every line reads back as the event.
+#[test]
+fn the_text_of_a_trace_is_the_trace() {
+    let dir = TempDir::new().unwrap();
+    let here = dir.path();
+    trace(&here.join("one"), 1);
+    let text = good(here, &["export", "one", "--to", "text"], 0);
+    let mut reader = onbeat_trace::Reader::open(&here.join("one")).unwrap();
+    let events: Vec<_> = reader.events().collect();
+    assert!(events.len() > 10_000);
+    assert!(onbeat_trace::text::parse(&text).unwrap() == events);
+}
+
 #[test]
 fn plans_are_made_compared_and_checked() {
     let dir = TempDir::new().unwrap();

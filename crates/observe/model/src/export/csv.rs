@@ -9,7 +9,7 @@ pub type Table = (&'static str, String);
 
 /// A cell of text. A spreadsheet would run a text that begins with one of `= + - @` as a formula;
 /// an apostrophe in front prevents that.
-fn text(cell: &str) -> String {
+pub(super) fn text(cell: &str) -> String {
     let cell = crate::text::visible(cell);
     let guard = if cell.trim_start().starts_with(['=', '+', '-', '@']) {
         "'"

@@ -2,5 +2,6 @@
 pub mod caret;
 pub mod csv;
 pub mod dot;
+pub mod executions;
 pub mod perfetto;
 pub mod svg;

@@ -19,6 +19,13 @@ const CPUS: u32 = 1 << 23;
 #[derive(Debug, Clone)]
 pub struct Names(Vec<Option<String>>);
 
+impl Names {
+    /// The id of the callback with this number; none where the model leaves it out.
+    pub(super) fn of(&self, callback: u32) -> Option<&str> {
+        self.0.get(callback as usize)?.as_deref()
+    }
+}
+
 /// First pass: finds the callbacks' ids.
 pub fn names(run: Run, events: impl Iterator<Item = Event>) -> Names {
     let mut synth = Synth::new(SynthOptions::new(run));
@@ -175,12 +182,7 @@ impl<W: Write> Timeline<W> {
                     end_ns,
                     exec_ns,
                 } => {
-                    let name = self
-                        .names
-                        .0
-                        .get(callback as usize)
-                        .and_then(|n| n.as_deref());
-                    let name = text(name.unwrap_or("callback"));
+                    let name = text(self.names.of(callback).unwrap_or("callback"));
                     let (at, long) = (self.at(start_ns), micros(end_ns.saturating_sub(start_ns)));
                     self.slices += 1;
                     self.write(format_args!(

@@ -4,8 +4,9 @@
 //! function `rcl_example(handle, value)`:
 //!
 //! 1. `records/records.table`: `event example = 56 { handle: u64, value: u64 }`. The event is a
-//!    variant of `EventKind` with the same fields; a new one also needs its line in the table of
-//!    onbeat-trace and in docs/trace-format.md.
+//!    variant of `EventKind` with the same fields. If there is none yet, add it to onbeat-trace:
+//!    the variant in `event.rs`, a line in `table.rs`, a row in docs/trace-format.md; and say in
+//!    onbeat-model's `synth/dispatch.rs` which tracker it concerns.
 //! 2. `bpf/ros.h`: `COPY2(on_example, example, handle, value)`, or a program of its own where more
 //!    than copying is to be done.
 //! 3. `probes/table.rs`: a row with the library, the symbol, the program, and what the model lacks

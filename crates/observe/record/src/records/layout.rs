@@ -107,6 +107,12 @@ impl Table {
         if let Some(other) = self.records.iter().find(|r| r.number == number) {
             return Err(format!("{name}: {} has the number {number}", other.name));
         }
+        if let Some(other) = self.records.iter().find(|r| r.name == name) {
+            return Err(format!(
+                "{name}: it is there already, number {}",
+                other.number
+            ));
+        }
         let mut record = Record {
             name: name.into(),
             number,
@@ -451,6 +457,11 @@ mod tests {
         for (records, line, reason) in [
             ("event a = 9 {}", 6, "not below KIND_COUNT"),
             ("event a = 1 {}\nmessage b = 1 {}", 7, "a has the number 1"),
+            (
+                "event a = 1 {}\nevent a = 2 {}",
+                7,
+                "there already, number 1",
+            ),
             ("event a = 1 { x: u63 }", 6, "no type u63"),
             ("event a = 1 {\n x: u64,\n y }", 6, "lacks a ':'"),
             ("record a = 1 {}", 6, "not const, enum"),

@@ -458,7 +458,7 @@ fn the_text_of_a_trace_is_the_trace() {
     let here = dir.path();
     trace(&here.join("one"), 1);
     let text = good(here, &["export", "one", "--to", "text"], 0);
-    let mut reader = onbeat_trace::Reader::open(&here.join("one")).unwrap();
+    let mut reader = onbeat_trace::Reader::open(here.join("one")).unwrap();
     let events: Vec<_> = reader.events().collect();
     assert!(events.len() > 10_000);
     assert!(onbeat_trace::text::parse(&text).unwrap() == events);

@@ -323,201 +323,56 @@ proptest! {
     }
 }
 
-/// Any event on few threads with few handles, so that they meet.
+/// What events are made of: few values each, so that events meet.
+struct Draw {
+    b: [u8; 6],
+    h: u64,
+    g: u64,
+    n: i64,
+    yes: bool,
+    name: &'static str,
+    gid: [u8; 16],
+    execute: ExecuteKind,
+    endpoint: EndpointKind,
+}
+
+impl Draw {
+    fn new(b: [u8; 6]) -> Draw {
+        let of_four = usize::from(b[5] % 4);
+        Draw {
+            b,
+            h: u64::from(b[1] % 4),
+            g: u64::from(b[2] % 4),
+            n: i64::from(b[3] % 5),
+            yes: !b[4].is_multiple_of(4),
+            name: ["a", "/b", "/rosout", "<c>"][of_four],
+            gid: [b[2] % 3; 16],
+            execute: [
+                ExecuteKind::Timer,
+                ExecuteKind::Subscription,
+                ExecuteKind::Service,
+                ExecuteKind::Client,
+            ][of_four],
+            endpoint: [
+                EndpointKind::Publisher,
+                EndpointKind::Subscription,
+                EndpointKind::Service,
+                EndpointKind::Client,
+            ][of_four],
+        }
+    }
+}
+
+/// Any event on few threads with few handles.
 fn any_event() -> impl Strategy<Value = Event> {
-    (0u64..60, any::<[u8; 6]>()).prop_map(|(time, b)| {
-        let h = u64::from(b[1] % 4);
-        let g = u64::from(b[2] % 4);
-        let n = i64::from(b[3] % 5);
-        let yes = b[4] % 4 > 0;
-        let name = ["a", "/b", "/rosout", "<c>"][usize::from(b[5] % 4)];
-        let gid = [b[2] % 3; 16];
-        let execute = [
-            ExecuteKind::Timer,
-            ExecuteKind::Subscription,
-            ExecuteKind::Service,
-            ExecuteKind::Client,
-        ][usize::from(b[5] % 4)];
-        let endpoint = [
-            EndpointKind::Publisher,
-            EndpointKind::Subscription,
-            EndpointKind::Service,
-            EndpointKind::Client,
-        ][usize::from(b[5] % 4)];
-        let kind = match b[0] % 60 {
-            0 => EventKind::NodeInit {
-                node: h,
-                rmw: g,
-                name: name.into(),
-                namespace: "/".into(),
-            },
-            1 => EventKind::PublisherInit {
-                publisher: h,
-                node: g,
-                rmw: h,
-                topic: name.into(),
-                depth: g,
-            },
-            2 => EventKind::SubscriptionInit {
-                subscription: h,
-                node: g,
-                rmw: h,
-                topic: name.into(),
-                depth: g,
-            },
-            3 => EventKind::ServiceInit {
-                service: h,
-                node: g,
-                rmw: h,
-                name: name.into(),
-            },
-            4 => EventKind::ClientInit {
-                client: h,
-                node: g,
-                rmw: h,
-                name: name.into(),
-            },
-            5 => EventKind::ClientGid { rmw: h, gid },
-            6 => EventKind::ClockInit { clock: h },
-            7 => EventKind::TimerInit {
-                timer: h,
-                period_ns: n - 1,
-            },
-            8 => EventKind::TimerClock { timer: h, clock: g },
-            9 => EventKind::TimerNode { timer: h, node: g },
-            10 => EventKind::TimerCallback {
-                timer: h,
-                callback: g,
-            },
-            11 => EventKind::SubscriptionObject {
-                subscription: h,
-                object: g,
-            },
-            12 => EventKind::SubscriptionCallback {
-                object: h,
-                callback: g,
-            },
-            13 => EventKind::ServiceCallback {
-                service: h,
-                callback: g,
-            },
-            14 => EventKind::CallbackSymbol {
-                callback: h,
-                symbol: name.into(),
-            },
-            15 => EventKind::IntraBufferSubscription { ipb: h, object: g },
-            16 => EventKind::RingBufferIntraBuffer { buffer: h, ipb: g },
-            17 => EventKind::EndpointFound {
-                endpoint,
-                rcl: h,
-                rmw: g,
-                name: name.into(),
-            },
-            18 => EventKind::NodeFound {
-                node: h,
-                name: name.into(),
-            },
-            19 if b[0] % 5 == 0 => EventKind::HandleFini { handle: h },
-            19 => EventKind::TimerFound { timer: h },
-            20..=22 => EventKind::CallbackStart {
-                callback: h,
-                intra_process: yes,
-            },
-            23..=25 => EventKind::CallbackEnd { callback: h },
-            26 | 27 => EventKind::TimerCall { timer: h },
-            28..=30 => EventKind::Take {
-                rmw: h,
-                message: 0,
-                source_ns: n,
-                taken: yes,
-            },
-            31 => EventKind::IntraPublish {
-                publisher: h,
-                message: 0,
-            },
-            32 => EventKind::RingBufferEnqueue {
-                buffer: h,
-                index: g,
-                overwritten: yes,
-            },
-            33 => EventKind::RingBufferDequeue {
-                buffer: h,
-                index: g,
-            },
-            34 => EventKind::RingBufferClear { buffer: h },
-            35 => EventKind::RclPublish {
-                publisher: h,
-                message: 0,
-            },
-            36..=38 => EventKind::Publish {
-                rmw: h,
-                message: 0,
-                source_ns: yes.then_some(n),
-            },
-            39 | 40 => EventKind::RequestSend {
-                rmw: h,
-                sequence: n,
-            },
-            41 | 42 => EventKind::RequestTake {
-                rmw: h,
-                gid,
-                sequence: n,
-                taken: yes,
-            },
-            43 | 44 => EventKind::ResponseSend {
-                rmw: h,
-                gid,
-                sequence: n,
-                source_ns: yes.then_some(n),
-            },
-            45 | 46 => EventKind::ResponseTake {
-                rmw: h,
-                sequence: n,
-                source_ns: n,
-                taken: yes,
-            },
-            47 => EventKind::SyncInput { filter: h },
-            48 => EventKind::ExecutorNextReady,
-            49 => EventKind::ExecutorExecute { handle: h },
-            50 => EventKind::ExecuteStart { execute },
-            51 => EventKind::ExecuteEnd { execute },
-            52 => EventKind::WaitSetInit,
-            53 => EventKind::Wait,
-            54 | 55 => EventKind::GuardTrigger { guard: g + 1 },
-            56 => EventKind::SwitchIn {
-                prev_tid: 0,
-                priority: b[1],
-                policy: b[2],
-            },
-            57 => EventKind::SwitchOut {
-                next_tid: 0,
-                state: u16::from(b[1] % 2),
-            },
-            58 => EventKind::Wake { waker_tid: 0 },
-            60 => EventKind::Woken { ready_ns: h },
-            59 => EventKind::Stolen { stolen_ns: h },
-            _ => match b[1] % 6 {
-                0 => EventKind::Fork {
-                    parent_pid: 1,
-                    parent_tid: 1,
-                    comm: name.into(),
-                },
-                1 => EventKind::Exec { comm: name.into() },
-                2 => EventKind::Exit,
-                3 => EventKind::Process {
-                    command: name.into(),
-                    distribution: "x".into(),
-                    rmw: "y".into(),
-                    late: yes,
-                },
-                4 => EventKind::ClockOffset {
-                    realtime_minus_monotonic_ns: n,
-                },
-                _ => EventKind::Lost {
-                    probe: name.into(),
-                    count: 1,
-                },
-            },
+    (0u64..60, 0u8..68, any::<[u8; 6]>()).prop_map(|(time, which, b)| {
+        let d = Draw::new(b);
+        let kind = match which {
+            0..=17 => creation(which, &d),
+            18 | 19 | 67 => found(which, &d),
+            20..=38 => data(which, &d),
+            39..=55 => call(which, &d),
+            _ => kernel(which, &d),
         };
         // Steps of up to two seconds, so that whatever waits for a time runs out of it too.
         let time_ns = time * 40_000_000;
@@ -530,6 +385,224 @@ fn any_event() -> impl Strategy<Value = Event> {
             kind,
         }
     })
+}
+
+/// Something is created, or known.
+fn creation(which: u8, d: &Draw) -> EventKind {
+    match which {
+        0 => EventKind::NodeInit {
+            node: d.h,
+            rmw: d.g,
+            name: d.name.into(),
+            namespace: "/".into(),
+        },
+        1 => EventKind::PublisherInit {
+            publisher: d.h,
+            node: d.g,
+            rmw: d.h,
+            topic: d.name.into(),
+            depth: d.g,
+        },
+        2 => EventKind::SubscriptionInit {
+            subscription: d.h,
+            node: d.g,
+            rmw: d.h,
+            topic: d.name.into(),
+            depth: d.g,
+        },
+        3 => EventKind::ServiceInit {
+            service: d.h,
+            node: d.g,
+            rmw: d.h,
+            name: d.name.into(),
+        },
+        4 => EventKind::ClientInit {
+            client: d.h,
+            node: d.g,
+            rmw: d.h,
+            name: d.name.into(),
+        },
+        5 => EventKind::ClientGid {
+            rmw: d.h,
+            gid: d.gid,
+        },
+        6 => EventKind::ClockInit { clock: d.h },
+        7 => EventKind::TimerInit {
+            timer: d.h,
+            period_ns: d.n - 1,
+        },
+        8 => EventKind::TimerClock {
+            timer: d.h,
+            clock: d.g,
+        },
+        9 => EventKind::TimerNode {
+            timer: d.h,
+            node: d.g,
+        },
+        10 => EventKind::TimerCallback {
+            timer: d.h,
+            callback: d.g,
+        },
+        11 => EventKind::SubscriptionObject {
+            subscription: d.h,
+            object: d.g,
+        },
+        12 => EventKind::SubscriptionCallback {
+            object: d.h,
+            callback: d.g,
+        },
+        13 => EventKind::ServiceCallback {
+            service: d.h,
+            callback: d.g,
+        },
+        14 => EventKind::CallbackSymbol {
+            callback: d.h,
+            symbol: d.name.into(),
+        },
+        15 => EventKind::IntraBufferSubscription {
+            ipb: d.h,
+            object: d.g,
+        },
+        16 => EventKind::RingBufferIntraBuffer {
+            buffer: d.h,
+            ipb: d.g,
+        },
+        _ => EventKind::EndpointFound {
+            endpoint: d.endpoint,
+            rcl: d.h,
+            rmw: d.g,
+            name: d.name.into(),
+        },
+    }
+}
+
+/// Something is found late, or ends.
+fn found(which: u8, d: &Draw) -> EventKind {
+    match which {
+        18 => EventKind::NodeFound {
+            node: d.h,
+            name: d.name.into(),
+        },
+        19 => EventKind::HandleFini { handle: d.h },
+        _ => EventKind::TimerFound { timer: d.h },
+    }
+}
+
+/// A callback runs, an item is published or taken.
+fn data(which: u8, d: &Draw) -> EventKind {
+    match which {
+        20..=22 => EventKind::CallbackStart {
+            callback: d.h,
+            intra_process: d.yes,
+        },
+        23..=25 => EventKind::CallbackEnd { callback: d.h },
+        26 | 27 => EventKind::TimerCall { timer: d.h },
+        28..=30 => EventKind::Take {
+            rmw: d.h,
+            message: 0,
+            source_ns: d.n,
+            taken: d.yes,
+        },
+        31 => EventKind::IntraPublish {
+            publisher: d.h,
+            message: 0,
+        },
+        32 => EventKind::RingBufferEnqueue {
+            buffer: d.h,
+            index: d.g,
+            overwritten: d.yes,
+        },
+        33 => EventKind::RingBufferDequeue {
+            buffer: d.h,
+            index: d.g,
+        },
+        34 => EventKind::RingBufferClear { buffer: d.h },
+        35 => EventKind::RclPublish {
+            publisher: d.h,
+            message: 0,
+        },
+        _ => EventKind::Publish {
+            rmw: d.h,
+            message: 0,
+            source_ns: d.yes.then_some(d.n),
+        },
+    }
+}
+
+/// A service is called, an executor works.
+fn call(which: u8, d: &Draw) -> EventKind {
+    match which {
+        39 | 40 => EventKind::RequestSend {
+            rmw: d.h,
+            sequence: d.n,
+        },
+        41 | 42 => EventKind::RequestTake {
+            rmw: d.h,
+            gid: d.gid,
+            sequence: d.n,
+            taken: d.yes,
+        },
+        43 | 44 => EventKind::ResponseSend {
+            rmw: d.h,
+            gid: d.gid,
+            sequence: d.n,
+            source_ns: d.yes.then_some(d.n),
+        },
+        45 | 46 => EventKind::ResponseTake {
+            rmw: d.h,
+            sequence: d.n,
+            source_ns: d.n,
+            taken: d.yes,
+        },
+        47 => EventKind::SyncInput { filter: d.h },
+        48 => EventKind::ExecutorNextReady,
+        49 => EventKind::ExecutorExecute { handle: d.h },
+        50 => EventKind::ExecuteStart { execute: d.execute },
+        51 => EventKind::ExecuteEnd { execute: d.execute },
+        52 => EventKind::WaitSetInit,
+        53 => EventKind::Wait,
+        _ => EventKind::GuardTrigger { guard: d.g + 1 },
+    }
+}
+
+/// The scheduler, processes, and the recorder itself.
+fn kernel(which: u8, d: &Draw) -> EventKind {
+    match which {
+        56 => EventKind::SwitchIn {
+            prev_tid: 0,
+            priority: d.b[1],
+            policy: d.b[2],
+        },
+        57 => EventKind::SwitchOut {
+            next_tid: 0,
+            state: u16::from(d.b[1] % 2),
+        },
+        58 => EventKind::Wake { waker_tid: 0 },
+        60 => EventKind::Woken { ready_ns: d.h },
+        59 => EventKind::Stolen { stolen_ns: d.h },
+        61 => EventKind::Fork {
+            parent_pid: 1,
+            parent_tid: 1,
+            comm: d.name.into(),
+        },
+        62 => EventKind::Exec {
+            comm: d.name.into(),
+        },
+        63 => EventKind::Exit,
+        64 => EventKind::Process {
+            command: d.name.into(),
+            distribution: "x".into(),
+            rmw: "y".into(),
+            late: d.yes,
+        },
+        65 => EventKind::ClockOffset {
+            realtime_minus_monotonic_ns: d.n,
+        },
+        _ => EventKind::Lost {
+            probe: d.name.into(),
+            count: 1,
+        },
+    }
 }
 
 #[test]

@@ -278,7 +278,7 @@ fn trace(path: &Path, seed: u64) {
 }
 
 #[test]
-fn traces_become_models_timelines_and_tables() {
+fn traces_become_models_that_merge() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();
     trace(&here.join("one"), 1);
@@ -347,7 +347,15 @@ fn traces_become_models_timelines_and_tables() {
         0,
     );
     assert!(report.contains("id=\"growth\"") && report.contains("Recorder of run"));
+}
 
+/// A time line's slices are the model's executions, and its arrows the model's items.
+#[test]
+fn traces_become_timelines() {
+    let dir = TempDir::new().unwrap();
+    let here = dir.path();
+    trace(&here.join("one"), 1);
+    good(here, &["model", "one"], 0);
     let text = good(here, &["export", "one", "--to", "perfetto"], 0);
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     let events = value["traceEvents"].as_array().unwrap();
@@ -397,7 +405,13 @@ fn traces_become_models_timelines_and_tables() {
         assert!(inside, "{arrow} lies in no slice");
     }
     assert!(!of("X", "sched").is_empty());
+}
 
+#[test]
+fn traces_become_parquet() {
+    let dir = TempDir::new().unwrap();
+    let here = dir.path();
+    trace(&here.join("one"), 1);
     good(
         here,
         &["export", "one", "--to", "parquet", "-o", "events.parquet"],

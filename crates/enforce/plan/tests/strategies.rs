@@ -2,7 +2,7 @@
 mod common;
 
 use common::{callback, chain, dist, model, ms, synthetic};
-use onbeat_model::schema::{CallbackType, Junction, JunctionKind};
+use onbeat_model::schema::{CallbackType, Chain, Junction, JunctionKind};
 use onbeat_model::Model;
 use onbeat_plan::request::ThrottleRequest;
 use onbeat_plan::schema::{Hold, Ms, Overshoot, Server};
@@ -95,9 +95,37 @@ fn a_callbacks_slot_holds_what_its_executor_does_before_it() {
     assert_eq!(plan.promises.average_ms, Ms(ms(81.25)));
 }
 
-#[test]
-fn callbacks_of_one_node_share_a_server_and_joins_wait_for_both() {
-    // Front and rear filters on two CPUs, a fusion node with two subscriptions and a synchroniser.
+/// The chain of one side of [`fusion`]: `f` or `r`.
+fn side_chain(id: &str, side: &str, latencies: &[f64]) -> Chain {
+    let (f, s) = (
+        format!(
+            "/{side}f:subscription(/{})",
+            if side == "f" { "front" } else { "rear" }
+        ),
+        format!("/fuse:subscription(/{side}f)"),
+    );
+    chain(
+        id,
+        &[
+            "/lidar:timer(100ms)",
+            &f,
+            &s,
+            "/fuse:sync(/fused)",
+            "/loc:subscription(/fused)",
+        ],
+        &[
+            "/x",
+            &format!("/{side}f"),
+            &format!("/{side}f"),
+            "/fused",
+            "/pose",
+        ],
+        latencies,
+    )
+}
+
+/// Front and rear filters on two CPUs, a fusion node with two subscriptions and a synchroniser.
+fn fusion() -> Model {
     let callbacks = vec![
         callback(
             "/lidar:timer(100ms)",
@@ -137,38 +165,11 @@ fn callbacks_of_one_node_share_a_server_and_joins_wait_for_both() {
             &["/pose"],
         ),
     ];
-    let of = |id, side: &str, latencies: &[f64]| {
-        let (f, s) = (
-            format!(
-                "/{side}f:subscription(/{})",
-                if side == "f" { "front" } else { "rear" }
-            ),
-            format!("/fuse:subscription(/{side}f)"),
-        );
-        chain(
-            id,
-            &[
-                "/lidar:timer(100ms)",
-                &f,
-                &s,
-                "/fuse:sync(/fused)",
-                "/loc:subscription(/fused)",
-            ],
-            &[
-                "/x",
-                &format!("/{side}f"),
-                &format!("/{side}f"),
-                "/fused",
-                "/pose",
-            ],
-            latencies,
-        )
-    };
     let mut m = model(
         callbacks,
         vec![
-            of("chain-aa", "f", &[40.0, 50.0]),
-            of("chain-ab", "r", &[42.0, 52.0]),
+            side_chain("chain-aa", "f", &[40.0, 50.0]),
+            side_chain("chain-ab", "r", &[42.0, 52.0]),
         ],
     );
     m.junctions = vec![Junction {
@@ -181,11 +182,22 @@ fn callbacks_of_one_node_share_a_server_and_joins_wait_for_both() {
         criterion: "message_filters".into(),
         confidence: 1.0,
     }];
-    let mut r = request(Strategy::ServerPerCallback);
-    r.chains = vec!["chain-aa".into(), "ab".into()];
-    r.cpu = Some(1);
-    r.cpu_of = vec![("/ff".into(), 0)];
-    let both = made(&m, &r);
+    m
+}
+
+/// Both chains of [`fusion`], the front filter on CPU 0, the rest on CPU 1.
+fn both_sides(strategy: Strategy) -> Request {
+    Request {
+        chains: vec!["chain-aa".into(), "ab".into()],
+        cpu: Some(1),
+        cpu_of: vec![("/ff".into(), 0)],
+        ..request(strategy)
+    }
+}
+
+#[test]
+fn callbacks_of_one_node_share_a_server_and_joins_wait_for_both() {
+    let both = made(&fusion(), &both_sides(Strategy::ServerPerCallback));
     let by_callback = |id: &str| {
         let server = both
             .servers
@@ -214,10 +226,12 @@ fn callbacks_of_one_node_share_a_server_and_joins_wait_for_both() {
         .servers
         .iter()
         .all(|s| s.callbacks.iter().all(|c| !c.contains("sync"))));
+}
 
-    // Several sinks and CPUs: one gamma per CPU with the same slot, one output, placed for all.
-    r.strategy = Strategy::Bands(1);
-    let shaped = made(&m, &r);
+/// Several sinks and CPUs: one latency server per CPU with the same slot, one output, placed for all.
+#[test]
+fn chains_that_end_in_one_output_are_shaped_together() {
+    let shaped = made(&fusion(), &both_sides(Strategy::Bands(1)));
     assert_eq!(slots(server(&shaped, "gamma-0")), [(0.0, 53.0)]);
     assert_eq!(slots(server(&shaped, "gamma-1")), [(0.0, 53.0)]);
     assert_eq!(
@@ -231,8 +245,13 @@ fn callbacks_of_one_node_share_a_server_and_joins_wait_for_both() {
         "both chains end in the same output"
     );
     assert!(shaped.assumes[0].contains("4 executions"));
+}
 
-    // Alone, the other side is assumed to come in time.
+/// One chain alone: the other side of the synchroniser is assumed to come in time.
+#[test]
+fn a_chain_that_waits_for_another_says_so() {
+    let m = fusion();
+    let mut r = both_sides(Strategy::Bands(1));
     r.chains = vec!["chain-ab".into()];
     r.cpu_of.clear();
     let alone = made(&m, &r);

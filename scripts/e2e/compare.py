@@ -146,8 +146,8 @@ def lost(model):
 def own(model, *prefixes):
     """The part of a model whose nodes, topics or services have one of these names or prefixes.
 
-    A recording of everything has other applications of the machine in it. A node that the recorder
-    knows no name of is told by its topics.
+    A recording of everything has other applications of the machine in it. The topics
+    identify a node whose name the recorder does not know.
     """
     def named(text):
         return bool(text) and text.startswith(prefixes)

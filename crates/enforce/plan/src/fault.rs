@@ -53,9 +53,9 @@ pub enum PlanFault {
     /// A name is used twice.
     #[error("{what} '{}' stands in it twice", name(twice))]
     Twice {
-        /// Kind of thing.
+        /// Kind of thing: server, output, input.
         what: &'static str,
-        /// Its name.
+        /// The name, as the plan has it.
         twice: String,
     },
     /// A priority out of range.

@@ -69,9 +69,9 @@ pub enum RclError {
         "no type support for {name}: {reason}: add the folder with {library} to LD_LIBRARY_PATH"
     )]
     TypeSupport {
-        /// The type.
+        /// The message type: `package/msg/Name`.
         name: String,
-        /// Its library.
+        /// File name of the library that has its type support.
         library: String,
         /// What the linker said.
         reason: String,

@@ -49,7 +49,7 @@ pub enum ShaperError {
     /// An inherited descriptor cannot be used.
     #[error("descriptor {fd} cannot be used as {what}: {reason}: hand over an open one that is inherited")]
     Descriptor {
-        /// Its number.
+        /// The descriptor, as the command line gave it.
         fd: i32,
         /// Its purpose.
         what: &'static str,

@@ -50,8 +50,8 @@ pub(in crate::synth) struct ClientGid {
     pub(in crate::synth) seen: bool,
 }
 
-/// What an id shows of an entity. Entities with equal looks of one process are told apart by
-/// their order of creation.
+/// What an id shows of an entity. The order of creation distinguishes entities of one process
+/// with equal looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::synth) struct Looks {
     pub(in crate::synth) kind: EntityKind,

@@ -1,5 +1,5 @@
 //! Topics through the middleware: which subscription takes which publisher's item, and which
-//! items are lost. An item is told by its topic and source time stamp.
+//! items are lost. Topic and source time stamp identify an item.
 
 use super::graph::{Hop, Route};
 use super::lineage::Incoming;

@@ -1,8 +1,8 @@
-//! What must hold for any bytes given as a plan: shared by the fuzz target and by the test that replays
+//! What must hold for any bytes given as a plan: shared by the fuzz target and the test that replays
 //! its corpus.
 use onbeat_plan::{file, validate};
 
-/// A plan file of any bytes: refused in one line, or a plan that holds and can be written and read again.
+/// A plan file of any bytes: refused in one line, or a valid plan that survives writing and reading.
 pub fn plan(data: &[u8]) {
     match file::read(data) {
         Ok(plan) => {

@@ -228,7 +228,8 @@ fn callbacks_of_one_node_share_a_server_and_joins_wait_for_both() {
         .all(|s| s.callbacks.iter().all(|c| !c.contains("sync"))));
 }
 
-/// Several sinks and CPUs: one latency server per CPU with the same slot, one output, placed for all.
+/// Several sinks and CPUs: one latency server per CPU with the same slot; one output, placed for
+/// all.
 #[test]
 fn chains_that_end_in_one_output_are_shaped_together() {
     let shaped = made(&fusion(), &both_sides(Strategy::Bands(1)));

@@ -1,4 +1,4 @@
-//! `docs/architecture.md` is true of the workspace: its table of crates names every crate, in an order in
+//! `docs/architecture.md` is true of the workspace: its table names every crate, in an order in
 //! which dependencies point down, with the dependencies that the Cargo manifests have.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
 
-/// The crates of this workspace that a manifest's `[dependencies]` name, without the prefix `onbeat-`.
+/// The workspace's crates among a manifest's `[dependencies]`, without the prefix `onbeat-`.
 fn dependencies(manifest: &str) -> BTreeSet<String> {
     let mut section = "";
     let mut found = BTreeSet::new();

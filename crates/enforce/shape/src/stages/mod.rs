@@ -1,10 +1,11 @@
 //! The stages of a session, each a type with what it needs.
 //!
 //! ```text
-//! Finding --(all callbacks found, period known)--> Shaping --(end, error, overshoot stop)-->
-//! Stopped
-//!    |                                                                                          ^
-//!    +--------------------------------(end, error)----------------------------------------------+
+//! Finding ---(all callbacks found, period known)---> Shaping
+//!    |                                                  |
+//!    | (end, error)         (end, error, overshoot: stop)
+//!    v                                                  v
+//!    +------------------> Stopped <---------------------+
 //! ```
 //!
 //! - [`Finding`]: the application runs as it would without us.

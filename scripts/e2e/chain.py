@@ -112,7 +112,10 @@ def threads_of(pid):
     """Policy, affinity and freezer group of all threads below a process."""
     found = {}
     for process in tree(pid):
-        for tid in os.listdir(f"/proc/{process}/task"):
+        tids = []
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            tids = os.listdir(f"/proc/{process}/task")
+        for tid in tids:
             with contextlib.suppress(OSError):
                 with open(f"/proc/{process}/task/{tid}/cgroup", encoding="utf-8") as file:
                     groups = file.read()

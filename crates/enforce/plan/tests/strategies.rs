@@ -181,6 +181,9 @@ fn fusion() -> Model {
         ],
         criterion: "message_filters".into(),
         confidence: 1.0,
+        state: onbeat_model::schema::JunctionState::Decided,
+        readings: Vec::new(),
+        settle: String::new(),
     }];
     m
 }
@@ -748,6 +751,9 @@ fn what_joins_a_chain_from_elsewhere_does_not_wait_for_others() {
         inputs: vec![rear[1].into(), front[2].into()],
         criterion: "data_flow".into(),
         confidence: 1.0,
+        state: onbeat_model::schema::JunctionState::Decided,
+        readings: Vec::new(),
+        settle: String::new(),
     }];
     let mut asked = request(Strategy::Bands(1));
     asked.chains = vec!["chain-1".into()];

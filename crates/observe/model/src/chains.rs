@@ -125,6 +125,12 @@ impl Steps {
         self.insert(step)
     }
 
+    /// One more reference on a step.
+    pub(crate) fn share_one(&mut self, step: StepId) -> StepId {
+        self.steps[step.index()].refs += 1;
+        step
+    }
+
     /// One more reference on every step.
     pub(crate) fn share(&mut self, lineages: &Lineages) -> Lineages {
         for &s in lineages.as_slice() {
@@ -172,6 +178,25 @@ impl Steps {
     }
 }
 
+/// How a path goes on to its next vertex.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Via {
+    /// With an item of this name.
+    Item(NameId),
+    /// Into a sync vertex, with the input of the callback that published, which came under this
+    /// name. If the callback waits for no other, the same path leads past the sync vertex.
+    Own(NameId),
+}
+
+impl Via {
+    /// The item's name.
+    pub(crate) fn name(self) -> NameId {
+        match self {
+            Via::Item(name) | Via::Own(name) => name,
+        }
+    }
+}
+
 /// Figures of the executions that ended with a path's last callback.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Terminal {
@@ -186,8 +211,8 @@ pub(crate) struct Terminal {
 /// A path.
 #[derive(Debug, Clone)]
 pub(crate) struct PathNode {
-    /// The path without its last callback, and the topic that led from it to that callback.
-    pub(crate) parent: Option<(PathId, NameId)>,
+    /// The path without its last callback, and what led from it to that callback.
+    pub(crate) parent: Option<(PathId, Via)>,
     /// Last callback.
     pub(crate) vertex: VertexId,
     /// Number of edges.
@@ -196,6 +221,8 @@ pub(crate) struct PathNode {
     extended: bool,
     /// Items that were lost on the way from the parent to here.
     pub(crate) lost: u64,
+    /// Lineages that were not followed to here, or not beyond, because there were too many.
+    pub(crate) dropped: u64,
     /// Figures of executions that ended here.
     pub(crate) terminal: Option<Box<Terminal>>,
 }
@@ -205,10 +232,18 @@ pub(crate) struct PathNode {
 pub(crate) struct Paths {
     nodes: Vec<PathNode>,
     roots: FxHashMap<VertexId, PathId>,
-    /// `None` where the path may not be extended by that callback.
-    children: FxHashMap<(PathId, NameId, VertexId), Option<PathId>>,
-    /// Extensions that were refused because there were too many paths, or too long ones.
-    pub(crate) capped: u64,
+    children: FxHashMap<(PathId, Via, VertexId), Next>,
+}
+
+/// What comes of extending a path by a callback.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// It is this path.
+    Path(PathId),
+    /// The path has visited the callback already.
+    Cycle,
+    /// There are too many paths, or it would be too long.
+    Full,
 }
 
 impl Paths {
@@ -228,6 +263,21 @@ impl Paths {
         std::iter::successors(Some(self.node(path)), parent)
     }
 
+    /// The callbacks of a path, last to first, as far back as it is certain that data came from
+    /// them: to a sync vertex that it reaches from another callback than the one that published.
+    pub(crate) fn certain<'a>(
+        &'a self,
+        path: PathId,
+        is_sync: impl Fn(VertexId) -> bool + 'a,
+    ) -> impl Iterator<Item = VertexId> + 'a {
+        let mut certain = true;
+        self.upwards(path).map_while(move |node| {
+            let joins = matches!(node.parent, Some((_, Via::Item(_)))) && is_sync(node.vertex);
+            let reached = std::mem::replace(&mut certain, !joins);
+            reached.then_some(node.vertex)
+        })
+    }
+
     /// The callbacks of a path, first to last.
     pub(crate) fn vertices(&self, path: PathId) -> Vec<VertexId> {
         let mut vertices: Vec<_> = self.upwards(path).map(|node| node.vertex).collect();
@@ -245,41 +295,44 @@ impl Paths {
         Some(root)
     }
 
-    /// `parent` and then, by topic `via`, `vertex`. None where it would visit a callback twice,
-    /// or where there are too many paths.
-    pub(crate) fn child(
-        &mut self,
-        parent: PathId,
-        via: NameId,
-        vertex: VertexId,
-    ) -> Option<PathId> {
-        if let Some(&child) = self.children.get(&(parent, via, vertex)) {
-            if child.is_none() && self.nodes.len() >= MAX_PATHS {
-                self.capped += 1;
-            }
-            return child;
+    /// `parent` and then, by `via`, `vertex`.
+    pub(crate) fn child(&mut self, parent: PathId, via: Via, vertex: VertexId) -> Next {
+        if let Some(&next) = self.children.get(&(parent, via, vertex)) {
+            return next;
         }
-        let cycle = self.upwards(parent).any(|node| node.vertex == vertex);
-        let child = if cycle {
-            None
+        let next = if self.upwards(parent).any(|node| node.vertex == vertex) {
+            Next::Cycle
         } else {
             let depth = self.node(parent).depth + 1;
-            Some(self.insert(Some((parent, via)), vertex, depth)?)
+            let path = self.insert(Some((parent, via)), vertex, depth);
+            path.map_or(Next::Full, Next::Path)
         };
         if self.children.len() < MAX_CHILDREN {
-            self.children.insert((parent, via, vertex), child);
+            self.children.insert((parent, via, vertex), next);
         }
-        child
+        next
+    }
+
+    /// The extensions that would have visited a callback twice: the path, and the callback.
+    pub(crate) fn cycles(&self) -> impl Iterator<Item = (PathId, VertexId)> + '_ {
+        let children = self.children.iter();
+        children.filter_map(|(&(path, _, vertex), next)| {
+            (*next == Next::Cycle).then_some((path, vertex))
+        })
+    }
+
+    /// Counts a lineage as dropped at the end of a path.
+    pub(crate) fn drop_at(&mut self, path: PathId) {
+        self.nodes[path.index()].dropped += 1;
     }
 
     fn insert(
         &mut self,
-        parent: Option<(PathId, NameId)>,
+        parent: Option<(PathId, Via)>,
         vertex: VertexId,
         depth: u32,
     ) -> Option<PathId> {
         if self.nodes.len() >= MAX_PATHS || depth > MAX_DEPTH {
-            self.capped += 1;
             return None;
         }
         self.nodes.push(PathNode {
@@ -288,6 +341,7 @@ impl Paths {
             depth,
             extended: false,
             lost: 0,
+            dropped: 0,
             terminal: None,
         });
         Some(PathId::new(self.nodes.len() - 1))
@@ -296,15 +350,20 @@ impl Paths {
     /// Marks that a path goes on, so that executions need no longer be counted as ending there.
     pub(crate) fn set_extended(&mut self, path: PathId) {
         let node = &mut self.nodes[path.index()];
-        if !node.extended {
-            node.extended = true;
-            node.terminal = None;
+        if node.extended {
+            return;
+        }
+        node.extended = true;
+        node.terminal = None;
+        // Where the publishing callback waits for no other, it is the one that goes on.
+        if let Some((parent, Via::Own(_))) = node.parent {
+            self.set_extended(parent);
         }
     }
 
     /// Counts `n` (or takes back, if negative) items lost after `path` on the way to `vertex`.
     pub(crate) fn lose(&mut self, path: PathId, via: NameId, vertex: VertexId, n: i64) {
-        if let Some(child) = self.child(path, via, vertex) {
+        if let Next::Path(child) = self.child(path, Via::Item(via), vertex) {
             let node = &mut self.nodes[child.index()];
             node.lost = node.lost.saturating_add_signed(n);
         }
@@ -358,13 +417,17 @@ mod tests {
     #[test]
     fn shares_add_up_and_nothing_is_kept() {
         let (mut paths, mut steps) = (Paths::default(), Steps::default());
-        let (vertex, topic) = (VertexId::new, NameId::new);
+        let (vertex, topic) = (VertexId::new, |n| Via::Item(NameId::new(n)));
         let a = paths.root(vertex(0)).unwrap();
-        let ab = paths.child(a, topic(7), vertex(1)).unwrap();
-        let abc = paths.child(ab, topic(8), vertex(2)).unwrap();
+        let next = |next: Next| match next {
+            Next::Path(path) => path,
+            other => panic!("{other:?}"),
+        };
+        let ab = next(paths.child(a, topic(7), vertex(1)));
+        let abc = next(paths.child(ab, topic(8), vertex(2)));
         assert_eq!(
             paths.child(abc, topic(9), vertex(1)),
-            None,
+            Next::Cycle,
             "a path visits a callback once"
         );
         assert_eq!(paths.vertices(abc), [vertex(0), vertex(1), vertex(2)]);

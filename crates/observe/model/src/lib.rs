@@ -12,6 +12,7 @@ pub mod links;
 pub mod merge;
 pub mod report;
 pub mod schema;
+pub mod stated;
 pub mod synth;
 pub mod text;
 
@@ -19,4 +20,5 @@ pub use dist::Dist;
 pub use links::Link;
 pub use merge::merge;
 pub use schema::Model;
+pub use stated::StatedJunction;
 pub use synth::{Synth, SynthOptions};

@@ -67,6 +67,7 @@ pub fn filter_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
     evidence.edges.retain(|_, e| keep(&mut e.modes, mode));
     evidence.paths.retain(|_, p| keep(&mut p.modes, mode));
     evidence.lost.retain(|_, modes| keep(modes, mode));
+    evidence.dropped.retain(|_, modes| keep(modes, mode));
     Ok(conclude(evidence))
 }
 
@@ -86,7 +87,11 @@ pub fn set_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
     edges.for_each(|e| unite(&mut e.modes, mode));
     let paths = evidence.paths.values_mut();
     paths.for_each(|p| unite(&mut p.modes, mode));
-    evidence.lost.values_mut().for_each(|l| unite(l, mode));
+    let counted = evidence
+        .lost
+        .values_mut()
+        .chain(evidence.dropped.values_mut());
+    counted.for_each(|modes| unite(modes, mode));
     Ok(conclude(evidence))
 }
 
@@ -115,6 +120,9 @@ fn add(all: &mut Evidence, other: Evidence) -> Result<(), ModelMergeError> {
     }
     for (key, modes) in other.lost {
         add_all(all.lost.entry(key).or_default(), &modes);
+    }
+    for (key, modes) in other.dropped {
+        add_all(all.dropped.entry(key).or_default(), &modes);
     }
     add_or_insert(&mut all.syncs, other.syncs, add_sync);
     add_all(&mut all.sourced, &other.sourced);

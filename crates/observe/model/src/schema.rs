@@ -227,6 +227,29 @@ pub enum JunctionKind {
     Or,
 }
 
+/// How sure a junction is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JunctionState {
+    /// The data decide.
+    #[default]
+    Decided,
+    /// The data allow several readings. Edges and chains follow the first.
+    Ambiguous,
+    /// The user states it (`--junction`).
+    Stated,
+}
+
+/// What an ambiguous junction can be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reading {
+    /// AND: what follows waits for all inputs. OR: it runs on one input alone, and at most reads
+    /// what others stored.
+    pub kind: JunctionKind,
+    /// Ids of those callbacks.
+    pub inputs: Vec<String>,
+}
+
 /// A callback at which several inputs meet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Junction {
@@ -241,6 +264,15 @@ pub struct Junction {
     /// 0 to 1: share of outputs that satisfy the criterion, discounted where the data cannot
     /// tell it from sampling.
     pub confidence: f64,
+    /// Whether the data decide.
+    #[serde(default)]
+    pub state: JunctionState,
+    /// Of an ambiguous junction: what it can be, the reading that edges and chains follow first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub readings: Vec<Reading>,
+    /// The statement that settles an ambiguous junction, for `--junction`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub settle: String,
 }
 
 /// A path from a source to a sink.
@@ -255,6 +287,9 @@ pub struct Chain {
     /// True where one of its edges is a `--link` annotation.
     #[serde(default)]
     pub assumed: bool,
+    /// True where the chain exists only in one reading of an ambiguous junction.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ambiguous: bool,
     /// True where the chain begins with an input that the user named (`--input`). Its latency then
     /// counts from the input's publication, and the first callback's share contains the time from
     /// there to its start.
@@ -280,8 +315,17 @@ pub struct ChainFigures {
     pub jitter_ns: u64,
     /// Executions whose item was lost before the last callback.
     pub lost: u64,
+    /// Executions that were not followed to the last callback, because too many paths met on the
+    /// way.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped: u64,
     /// The part of each callback and edge in the latency, in order; the means add up to its mean.
     pub shares: Vec<Share>,
+}
+
+/// Whether a count is left out.
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// A callback's or an edge's part of a chain's latency.

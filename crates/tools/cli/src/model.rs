@@ -5,6 +5,7 @@ use crate::progress::Progress;
 use crate::{files, summary, term, ExitStatus};
 use onbeat_model::links::Link;
 use onbeat_model::schema::{Run, DEFAULT_MODE};
+use onbeat_model::stated::{JunctionParseError, StatedJunction};
 use onbeat_model::synth::{Synth, SynthOptions};
 use onbeat_model::Model;
 use onbeat_trace::manifest::State;
@@ -20,10 +21,15 @@ Examples:
   onbeat model run1 run2 run3 -o model.json          three runs, merged
   onbeat model urban1 --mode urban -o urban1.json
   onbeat model trace --link '/filter:subscription(/in) -> /filter:timer(100ms)'
+  onbeat model trace --junction '/fusion -> /fused = and'
   onbeat model trace --input /lidar/points           chains begin at the filter, not at the driver
 
 A link says that data passes through a node's memory from one callback to another. A trace does not
 show that, so the model marks everything that depends on it as assumed.
+
+A junction says whether a node waits for several inputs before it publishes a topic ('= and'), or
+publishes on one input alone ('= or'). It settles a junction that the model calls ambiguous. To name
+the inputs: '/fusion(/lidar/front, /lidar/rear) -> /fused = and'.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but no callback ran in the trace.")]
 pub struct Args {
@@ -39,6 +45,10 @@ pub struct Args {
     /// Data passes from callback A to callback B through memory: "A -> B"
     #[arg(long, value_name = "A -> B")]
     pub link: Vec<String>,
+    /// A node waits for all inputs before it publishes a topic, or publishes on one: "NODE -> TOPIC
+    /// = and", "NODE -> TOPIC = or"
+    #[arg(long, value_name = "NODE -> TOPIC = and")]
+    pub junction: Vec<String>,
     /// Chains begin where this topic is taken, even if its publisher (a driver, a bag) was recorded
     #[arg(long, value_name = "TOPIC")]
     pub input: Vec<String>,
@@ -58,9 +68,15 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         .map(|text| text.parse())
         .collect::<Result<_, _>>()
         .map_err(|e: onbeat_model::links::LinkParseError| CliError::Usage(e.to_string()))?;
+    let junctions: Vec<StatedJunction> = args
+        .junction
+        .iter()
+        .map(|text| text.parse())
+        .collect::<Result<_, _>>()
+        .map_err(|e: JunctionParseError| CliError::Usage(e.to_string()))?;
     let mut models = Vec::new();
     for path in &args.traces {
-        models.push(of_trace(path, &args, &links)?);
+        models.push(of_trace(path, &args, &links, &junctions)?);
     }
     let model = onbeat_model::merge::merge(models)?;
     files::write_model(&args.output, &model)?;
@@ -93,7 +109,12 @@ pub fn run_of(reader: &Reader, mode: Option<&str>) -> Run {
 }
 
 /// The model of one recording.
-fn of_trace(path: &Path, args: &Args, links: &[Link]) -> Result<Model, CliError> {
+fn of_trace(
+    path: &Path,
+    args: &Args,
+    links: &[Link],
+    junctions: &[StatedJunction],
+) -> Result<Model, CliError> {
     let hint = "; merge models with `onbeat merge`";
     let mut reader = files::open_trace(path, "`onbeat model`", hint)?;
     let manifest = reader.manifest().clone();
@@ -101,6 +122,7 @@ fn of_trace(path: &Path, args: &Args, links: &[Link]) -> Result<Model, CliError>
     options.shortened = !reader.has_beginning();
     options.infrastructure = args.infrastructure;
     options.links = links.to_vec();
+    options.junctions = junctions.to_vec();
     options.inputs.clone_from(&args.input);
     if !links.is_empty() {
         // Links name callbacks by ids that are known only after all events.

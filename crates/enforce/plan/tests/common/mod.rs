@@ -62,6 +62,7 @@ pub fn chain(id: &str, callbacks: &[&str], topics: &[&str], latency_ms: &[f64]) 
         callbacks: callbacks.iter().map(|c| c.to_string()).collect(),
         topics: topics.iter().map(|t| t.to_string()).collect(),
         assumed: false,
+        ambiguous: false,
         from_input: false,
         figures: ChainFigures {
             executions: latency_ms.len() as u64,

@@ -272,11 +272,13 @@ impl Builder {
             callbacks,
             topics,
             assumed: false,
+            ambiguous: false,
             from_input: false,
             figures: ChainFigures {
                 executions,
                 jitter_ns: (latency.max() - latency.min()) / 2,
                 lost: executions / 100,
+                dropped: 0,
                 shares: means.into_iter().map(share).collect(),
                 latency_ns: latency,
             },

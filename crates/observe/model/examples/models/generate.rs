@@ -98,6 +98,9 @@ pub fn parking(runs: usize) -> Model {
         inputs,
         criterion: "data_flow".into(),
         confidence: 0.99,
+        state: onbeat_model::schema::JunctionState::Decided,
+        readings: Vec::new(),
+        settle: String::new(),
     });
     b.model.coverage.push("Callbacks of rclpy have no start and end tracepoints: their brackets are inferred from the executor's calls.".into());
     b.chains(20);
@@ -228,6 +231,9 @@ fn or_junction(b: &mut Builder, offers: &[Offer]) -> String {
         inputs,
         criterion: "several_publishers".into(),
         confidence: 1.0,
+        state: onbeat_model::schema::JunctionState::Decided,
+        readings: Vec::new(),
+        settle: String::new(),
     });
     or
 }

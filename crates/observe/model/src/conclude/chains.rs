@@ -1,34 +1,53 @@
 //! Which paths are chains, from a source to a sink (thesis section 3.5), and their figures.
 
 use super::graph::Graph;
-use crate::evidence::{total, EdgeKey, Evidence, Hidden, HiddenPath};
+use super::groups::Groups;
+use super::paths::Paths;
+use crate::evidence::{total, EdgeKey, Evidence, Hidden};
 use crate::evidence::{PathEvidence, PathFigures, PathKey, MEMORY};
 use crate::schema::{Chain, ChainFigures, Share};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The chains, by id. Paths that are no chains go to `hidden`, and so do the chains' last outputs.
-pub(super) fn chains(evidence: &mut Evidence, graph: &Graph, hidden: &mut Hidden) -> Vec<Chain> {
-    let paths = std::mem::take(&mut evidence.paths);
+pub(super) fn chains(
+    evidence: &mut Evidence,
+    groups: &Groups,
+    graph: &Graph,
+    hidden: &mut Hidden,
+) -> Vec<Chain> {
+    let mut paths = Paths::of(evidence, groups);
     let ends = Ends::of(evidence, graph);
     let mut chains = Vec::new();
-    for (key, path) in paths {
-        if path.modes.is_empty() || !ends.is_chain(&key) {
-            hidden.paths.push(HiddenPath::new(key, path));
+    hidden.paths.append(&mut paths.unread);
+    for (key, ended) in std::mem::take(&mut paths.ended) {
+        if ended.all.modes.is_empty() || !ends.is_chain(&key) {
+            hidden.paths.extend(ended.into_hidden());
             continue;
         }
-        let lost = evidence.lost_on(&key);
-        let chain = chain(
-            key,
-            &path,
-            &lost,
-            |topic| ends.inputs.contains(topic),
-            graph,
-        );
-        hidden.outputs.insert(chain.id.clone(), path.outputs);
+        let missing = Missing {
+            lost: paths.lost_on(&key),
+            dropped: paths.dropped_on(&key),
+        };
+        let chain = Chain {
+            ambiguous: groups.is_doubtful(&key),
+            ..chain(key, &ended.all, &missing, &ends)
+        };
+        if ended.is_plain() {
+            hidden.outputs.insert(chain.id.clone(), ended.all.outputs);
+        } else {
+            hidden.derived.insert(chain.id.clone());
+            hidden.paths.extend(ended.into_hidden());
+        }
         chains.push(chain);
     }
     chains.sort_by(|a, b| a.id.cmp(&b.id));
     chains
+}
+
+/// Executions of a chain that did not reach its end, by mode.
+struct Missing {
+    lost: BTreeMap<String, u64>,
+    dropped: BTreeMap<String, u64>,
 }
 
 /// Where chains begin and end.
@@ -102,25 +121,23 @@ impl<'a> Ends<'a> {
     }
 }
 
-fn chain(
-    key: PathKey,
-    path: &PathEvidence,
-    lost: &BTreeMap<String, u64>,
-    is_input: impl Fn(&str) -> bool,
-    graph: &Graph,
-) -> Chain {
+fn chain(key: PathKey, path: &PathEvidence, missing: &Missing, ends: &Ends) -> Chain {
     let mut modes: BTreeMap<String, ChainFigures> = BTreeMap::new();
-    for mode in path.modes.keys().chain(lost.keys()) {
+    let counted = missing.lost.keys().chain(missing.dropped.keys());
+    for mode in path.modes.keys().chain(counted) {
         let figures = path.modes.get(mode).cloned().unwrap_or_default();
-        let lost = lost.get(mode).copied().unwrap_or(0);
-        modes.insert(mode.clone(), chain_figures(&key, &figures, lost));
+        let of = |counts: &BTreeMap<String, u64>| counts.get(mode).copied().unwrap_or(0);
+        let counts = (of(&missing.lost), of(&missing.dropped));
+        modes.insert(mode.clone(), chain_figures(&key, &figures, counts));
     }
-    let figures = chain_figures(&key, &total(&path.modes), lost.values().sum());
+    let counts = (missing.lost.values().sum(), missing.dropped.values().sum());
+    let figures = chain_figures(&key, &total(&path.modes), counts);
     let first = key.callbacks.first();
-    let first = first.and_then(|id| graph.callbacks.get(id));
+    let first = first.and_then(|id| ends.graph.callbacks.get(id));
     let mut chain = Chain {
         id: chain_id(&key),
-        from_input: first.is_some_and(|c| is_input(&c.input)),
+        ambiguous: false,
+        from_input: first.is_some_and(|c| ends.inputs.contains(c.input.as_str())),
         assumed: key.topics.iter().any(|t| t == MEMORY),
         callbacks: key.callbacks,
         topics: key.topics,
@@ -145,7 +162,12 @@ fn chain_id(path: &PathKey) -> String {
     format!("chain-{:012x}", hash >> 16)
 }
 
-fn chain_figures(path: &PathKey, figures: &PathFigures, lost: u64) -> ChainFigures {
+/// A chain's figures, with its executions that were lost and those that were dropped.
+fn chain_figures(
+    path: &PathKey,
+    figures: &PathFigures,
+    (lost, dropped): (u64, u64),
+) -> ChainFigures {
     let latency = &figures.latency_ns;
     let whole = latency.sum();
     let n = latency.count();
@@ -171,6 +193,7 @@ fn chain_figures(path: &PathKey, figures: &PathFigures, lost: u64) -> ChainFigur
         latency_ns: latency.clone(),
         jitter_ns: (latency.max() - latency.min()) / 2,
         lost,
+        dropped,
         shares,
     }
 }

@@ -1,25 +1,44 @@
 //! Which subscriptions of a node wait for one another before something is published: by the calls
 //! of a synchroniser, or by the data flow alone (thesis section 3.5).
 
-use crate::evidence::{MemberEvidence, SyncEvidence};
+use crate::evidence::{Evidence, MemberEvidence, PathKey, SyncEvidence};
+use crate::schema::{JunctionKind, JunctionState};
+use crate::stated::StatedJunction;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Fewest outputs that the data flow criterion concludes from.
 const MIN_OUTPUTS: u64 = 5;
+
+/// So often must something be seen that is not taken for chance.
+const SEVERAL: u64 = 2;
 
 /// Subscriptions that wait for one another.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Group {
     /// Id of the sync vertex.
     pub(super) id: String,
+    pub(super) node: String,
     /// The topic that is published once all have their input.
     pub(super) topic: String,
     pub(super) members: BTreeSet<String>,
     /// Members that publish the topic.
     pub(super) publishers: BTreeSet<String>,
     pub(super) criterion: Criterion,
+    pub(super) state: JunctionState,
     /// 0 to 1.
     pub(super) confidence: f64,
+}
+
+impl Group {
+    /// The statement that it exists, or not.
+    pub(super) fn statement(&self, kind: JunctionKind) -> StatedJunction {
+        StatedJunction {
+            node: self.node.clone(),
+            inputs: Vec::new(),
+            topic: self.topic.clone(),
+            kind,
+        }
+    }
 }
 
 /// How a group was recognised.
@@ -27,11 +46,10 @@ pub(super) struct Group {
 pub(super) enum Criterion {
     /// A synchroniser's own calls.
     MessageFilters,
-    /// Each output followed one new input of each member.
-    DataFlow {
-        /// Only one member publishes, so it might just sample the data that the others stored.
-        ambiguous: bool,
-    },
+    /// Each output followed a new input of each member.
+    DataFlow,
+    /// The user states it.
+    Stated,
 }
 
 impl Criterion {
@@ -39,9 +57,19 @@ impl Criterion {
     pub(super) fn name(self) -> &'static str {
         match self {
             Criterion::MessageFilters => "message_filters",
-            Criterion::DataFlow { .. } => "data_flow",
+            Criterion::DataFlow => "data_flow",
+            Criterion::Stated => "stated",
         }
     }
+}
+
+/// What the evidence shows.
+#[derive(Debug, Default)]
+pub(super) struct Decisions {
+    /// Groups that the graph has.
+    groups: Vec<Group>,
+    /// Groups that may exist, but that the graph does not have.
+    doubts: Vec<Group>,
 }
 
 /// Groups, by sync vertex and by published topic.
@@ -49,10 +77,13 @@ pub(super) struct Groups<'a> {
     by_id: BTreeMap<&'a str, &'a Group>,
     /// By publishing callback, then by topic.
     by_output: BTreeMap<&'a str, BTreeMap<&'a str, &'a Group>>,
+    /// Groups that may exist, but that the graph does not have.
+    pub(super) doubts: &'a [Group],
 }
 
 impl<'a> Groups<'a> {
-    pub(super) fn of(groups: &'a [Group]) -> Self {
+    pub(super) fn of(decisions: &'a Decisions) -> Self {
+        let groups = &decisions.groups;
         let mut by_output: BTreeMap<&str, BTreeMap<&str, &Group>> = BTreeMap::new();
         for group in groups {
             for publisher in &group.publishers {
@@ -63,6 +94,7 @@ impl<'a> Groups<'a> {
         Groups {
             by_id: groups.iter().map(|g| (g.id.as_str(), g)).collect(),
             by_output,
+            doubts: &decisions.doubts,
         }
     }
 
@@ -80,14 +112,39 @@ impl<'a> Groups<'a> {
     pub(super) fn through(&self, callback: &str, topic: &str) -> Option<&'a Group> {
         self.by_output.get(callback)?.get(topic).copied()
     }
+
+    /// Whether a path exists only if an ambiguous group does: it reaches its sync vertex from a
+    /// callback that does not publish.
+    pub(super) fn is_doubtful(&self, path: &PathKey) -> bool {
+        path.callbacks.windows(2).any(|pair| {
+            let group = self.get(&pair[1]);
+            let ambiguous = group.filter(|g| g.state == JunctionState::Ambiguous);
+            ambiguous.is_some_and(|g| !g.publishers.contains(&pair[0]))
+        })
+    }
 }
 
-/// The groups that the evidence shows, by id of the sync vertex.
-pub(super) fn decide(syncs: &BTreeMap<String, SyncEvidence>) -> Vec<Group> {
-    syncs
-        .iter()
-        .filter_map(|(id, evidence)| Deciding::new(id, evidence).group())
-        .collect()
+/// What the evidence shows of groups, by id of the sync vertex.
+pub(super) fn decide(evidence: &Evidence) -> Decisions {
+    let stated = evidence.stated_junctions();
+    let mut decisions = Decisions::default();
+    for (id, sync) in &evidence.syncs {
+        match Deciding::new(id, sync).verdict(&stated) {
+            Verdict::Joined(group) => decisions.groups.push(group),
+            Verdict::Doubt(group) => decisions.doubts.push(group),
+            Verdict::Apart => {}
+        }
+    }
+    decisions
+}
+
+/// A decision about one topic of one node.
+enum Verdict {
+    Joined(Group),
+    /// They may wait for one another, but the one that publishes more likely reads what the others
+    /// stored.
+    Doubt(Group),
+    Apart,
 }
 
 /// The decision about one topic of one node.
@@ -107,11 +164,41 @@ impl<'a> Deciding<'a> {
         }
     }
 
-    fn group(self) -> Option<Group> {
+    fn verdict(self, stated: &[StatedJunction]) -> Verdict {
         if self.evidence.outputs == 0 {
-            return None;
+            return Verdict::Apart;
         }
-        self.by_synchroniser().or_else(|| self.by_data_flow())
+        let here =
+            |s: &&StatedJunction| s.node == self.evidence.node && s.topic == self.evidence.topic;
+        let mut stated = stated.iter().filter(here);
+        // Statements that contradict one another settle nothing.
+        let group = match (stated.next(), stated.next()) {
+            (Some(s), None) if s.kind == JunctionKind::Or => return Verdict::Apart,
+            (Some(s), None) => self.by_statement(s),
+            _ => None,
+        };
+        let group = group.or_else(|| self.by_synchroniser());
+        group.map_or_else(|| self.by_data_flow(), Verdict::Joined)
+    }
+
+    /// The user states it.
+    fn by_statement(&self, stated: &StatedJunction) -> Option<Group> {
+        let members: BTreeSet<String> = if stated.inputs.is_empty() {
+            let stored = self.stored().map(|(id, _)| id.clone());
+            stored.chain(self.publishers.iter().cloned()).collect()
+        } else {
+            let named = |topic: &String| {
+                let id = format!("{}:subscription({topic})", stated.node);
+                let is_it = |other: &&String| {
+                    let rest = other.strip_prefix(&id);
+                    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
+                };
+                self.evidence.members.keys().find(is_it).cloned()
+            };
+            stated.inputs.iter().map(named).collect::<Option<_>>()?
+        };
+        (members.len() >= 2 && self.publishers.is_subset(&members))
+            .then(|| self.of(members, Criterion::Stated, JunctionState::Stated))
     }
 
     /// A synchroniser was seen at work.
@@ -135,41 +222,76 @@ impl<'a> Deciding<'a> {
         // The synchroniser may show itself by another address for each input.
         let members = if shared.len() >= 2 { shared } else { fed };
         (members.len() >= 2 && self.publishers.is_subset(&members))
-            .then(|| self.of(members, Criterion::MessageFilters))
+            .then(|| self.of(members, Criterion::MessageFilters, JunctionState::Decided))
     }
 
-    /// Each output followed one new input of each member.
-    fn by_data_flow(&self) -> Option<Group> {
+    /// Each output followed a new input of each member.
+    fn by_data_flow(&self) -> Verdict {
         let evidence = self.evidence;
+        let of = |id: &String| &evidence.members[id];
         if evidence.foreign > 0 || evidence.outputs < MIN_OUTPUTS {
-            return None;
+            return Verdict::Apart;
         }
-        let fresh = |m: &MemberEvidence| self.share(m.fresh) >= 0.9;
-        if !self.publishers.iter().all(|p| fresh(&evidence.members[p])) {
-            return None;
+        let joined = |id: &String| {
+            let m = of(id);
+            self.is_fresh(m) && m.alone <= self.few() && m.after.is_disjoint(&self.publishers)
+        };
+        if !self.publishers.iter().all(joined) {
+            return Verdict::Apart;
         }
-        let silent = |m: &MemberEvidence| m.productive * 10 < m.instances.max(1);
-        let mut members = self.publishers.clone();
-        for (id, m) in &evidence.members {
-            if m.published == 0 && self.one_input_per_output(m) && silent(m) && fresh(m) {
-                members.insert(id.clone());
-            }
+        let stored: BTreeMap<&String, &MemberEvidence> = self.stored().collect();
+        let takes_turns = |id: &&String| of(id).published >= SEVERAL + 10 * of(id).alone;
+        let in_turn = self.publishers.iter().filter(takes_turns).count() >= 2;
+        // What else keeps a single publisher from publishing is not for its inputs to say.
+        let held: u64 = self.publishers.iter().map(|id| of(id).held).sum();
+        let awaited: u64 = stored.values().map(|m| m.awaited).sum();
+        if self.publishers.len() == 1 && held.saturating_sub(awaited) > self.few() {
+            return Verdict::Apart;
         }
-        let single = self.publishers.len() == 1;
-        let mut publishers = self.publishers.iter().map(|p| &evidence.members[p]);
-        if members.len() < 2 || (single && !publishers.all(|m| self.one_input_per_output(m))) {
-            return None;
+        let with = |joins: &dyn Fn(&MemberEvidence) -> bool| -> BTreeSet<String> {
+            let stored = stored.iter().filter(|(_, m)| joins(m)).map(|(id, _)| id);
+            let publishers = self.publishers.iter();
+            stored.copied().chain(publishers).cloned().collect()
+        };
+        let waits = |m: &MemberEvidence| m.awaited >= SEVERAL;
+        let members = with(&|m| waits(m) || self.one_input_per_output(m));
+        let data_flow = |members, state| self.of(members, Criterion::DataFlow, state);
+        if in_turn || with(&waits).len() > self.publishers.len() {
+            return Verdict::Joined(data_flow(members, JunctionState::Decided));
         }
-        Some(self.of(members, Criterion::DataFlow { ambiguous: single }))
+        if members.len() >= 2 {
+            return Verdict::Joined(data_flow(members, JunctionState::Ambiguous));
+        }
+        match with(&|_| true) {
+            all if all.len() >= 2 => Verdict::Doubt(data_flow(all, JunctionState::Ambiguous)),
+            _ => Verdict::Apart,
+        }
+    }
+
+    /// Subscriptions that publish nothing and had a new input for each output.
+    fn stored(&self) -> impl Iterator<Item = (&'a String, &'a MemberEvidence)> + '_ {
+        self.evidence.members.iter().filter(|(_, m)| {
+            let silent = m.published == 0 && m.productive * 10 < m.instances.max(1);
+            silent && self.is_fresh(m) && m.after.is_disjoint(&self.publishers)
+        })
+    }
+
+    /// Exceptions that are allowed for the start of a recording and for lost events.
+    fn few(&self) -> u64 {
+        (self.evidence.outputs / 20).max(1)
+    }
+
+    /// It had a new input for each output.
+    fn is_fresh(&self, m: &MemberEvidence) -> bool {
+        self.evidence.outputs.saturating_sub(m.fresh) <= self.few()
     }
 
     /// Always exactly one input between two outputs (an irregular one is allowed for the start),
     /// or as many inputs as outputs, and never an output before its input.
     fn one_input_per_output(&self, m: &MemberEvidence) -> bool {
         let outputs = self.evidence.outputs;
-        let few = (outputs / 20).max(1);
-        outputs - m.once.min(outputs) <= few
-            || (m.fresh >= outputs && m.instances.abs_diff(outputs) <= few)
+        outputs - m.once.min(outputs) <= self.few()
+            || (m.fresh >= outputs && m.instances.abs_diff(outputs) <= self.few())
     }
 
     /// `n` as a share of the outputs, 0 to 1.
@@ -177,37 +299,51 @@ impl<'a> Deciding<'a> {
         (n as f64 / self.evidence.outputs as f64).min(1.0)
     }
 
-    fn of(&self, members: BTreeSet<String>, criterion: Criterion) -> Group {
+    fn of(&self, members: BTreeSet<String>, criterion: Criterion, state: JunctionState) -> Group {
         let missing: f64 = members
             .iter()
             .map(|m| 1.0 - self.share(self.evidence.members[m].fresh))
             .sum();
-        let discount = match criterion {
-            Criterion::DataFlow { ambiguous: true } => 0.5,
-            _ => 1.0,
+        let discount = match state {
+            JunctionState::Ambiguous => 0.5,
+            JunctionState::Decided | JunctionState::Stated => 1.0,
         };
         Group {
             id: self.id.into(),
+            node: self.evidence.node.clone(),
             topic: self.evidence.topic.clone(),
             publishers: self.publishers.clone(),
             members,
             criterion,
-            confidence: (1.0 - missing).max(0.0) * discount,
+            state,
+            confidence: match criterion {
+                Criterion::Stated => 1.0,
+                _ => (1.0 - missing).max(0.0) * discount,
+            },
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::synchronised;
+    use super::super::testing::{run, synchronised};
     use super::*;
+    use crate::evidence::Note;
 
     const A: &str = "/f:subscription(/a)";
     const B: &str = "/f:subscription(/b)";
 
     fn decided(evidence: SyncEvidence) -> Option<Group> {
-        let syncs = BTreeMap::from([("/f:sync(/out)".to_string(), evidence)]);
-        decide(&syncs).pop()
+        decisions(evidence, &[]).groups.pop()
+    }
+
+    /// The decision about `/out` of `/f`, with statements.
+    fn decisions(evidence: SyncEvidence, stated: &[&str]) -> Decisions {
+        let mut all = run("r").with_sync(evidence);
+        for stated in stated {
+            all.note(Note::Junction(stated.to_string()), 1);
+        }
+        decide(&all)
     }
 
     #[test]
@@ -215,7 +351,8 @@ mod tests {
         let group = decided(synchronised()).unwrap();
         assert_eq!(group.members, BTreeSet::from([A.into(), B.into()]));
         assert_eq!(group.publishers, BTreeSet::from([B.into()]));
-        assert_eq!(group.criterion, Criterion::DataFlow { ambiguous: true });
+        assert_eq!(group.criterion, Criterion::DataFlow);
+        assert_eq!(group.state, JunctionState::Ambiguous);
         assert_eq!(group.confidence, 0.5);
     }
 
@@ -226,7 +363,8 @@ mod tests {
             (m.published, m.productive) = (10, 10);
         }
         let group = decided(evidence).unwrap();
-        assert_eq!(group.criterion, Criterion::DataFlow { ambiguous: false });
+        assert_eq!(group.criterion, Criterion::DataFlow);
+        assert_eq!(group.state, JunctionState::Decided);
         assert_eq!(group.confidence, 1.0);
     }
 
@@ -278,5 +416,81 @@ mod tests {
             member(A, |m| (m.once, m.instances) = (19, 40)).is_some(),
             "an irregular start is allowed"
         );
+    }
+
+    #[test]
+    fn what_the_publisher_waited_for_is_decided() {
+        // Five times it had an input and did not publish, each time because A had none.
+        let mut evidence = synchronised();
+        evidence.members.get_mut(B).unwrap().held = 5;
+        evidence.members.get_mut(A).unwrap().awaited = 5;
+        let group = decided(evidence.clone()).unwrap();
+        assert_eq!(
+            (group.state, group.confidence),
+            (JunctionState::Decided, 1.0)
+        );
+        // As well where A is faster than the outputs.
+        let a = evidence.members.get_mut(A).unwrap();
+        (a.once, a.instances) = (0, 60);
+        assert_eq!(
+            decided(evidence.clone()).unwrap().state,
+            JunctionState::Decided
+        );
+        // It does not publish for another reason: A had an input.
+        evidence.members.get_mut(A).unwrap().awaited = 2;
+        assert_eq!(decided(evidence), None);
+    }
+
+    #[test]
+    fn a_fast_input_beside_one_that_always_publishes_is_left_open() {
+        let mut evidence = synchronised();
+        let a = evidence.members.get_mut(A).unwrap();
+        (a.once, a.instances) = (0, 40);
+        let open = decisions(evidence.clone(), &[]);
+        assert_eq!((open.groups.len(), open.doubts.len()), (0, 1));
+        assert_eq!(open.doubts[0].members, BTreeSet::from([A.into(), B.into()]));
+        // The user settles it.
+        let and = decisions(evidence.clone(), &["/f -> /out = and"]);
+        assert_eq!(and.groups[0].members, BTreeSet::from([A.into(), B.into()]));
+        assert_eq!(and.groups[0].state, JunctionState::Stated);
+        let named = decisions(evidence.clone(), &["/f(/a, /b) -> /out = and"]);
+        assert_eq!(named.groups, and.groups);
+        let or = decisions(evidence.clone(), &["/f -> /out = or"]);
+        assert_eq!((or.groups.len(), or.doubts.len()), (0, 0));
+        for of_no_use in [
+            &["/f(/a, /x) -> /out = and"][..],
+            &["/g -> /out = and"],
+            &["/f -> /out = and", "/f -> /out = or"],
+        ] {
+            let open = decisions(evidence.clone(), of_no_use);
+            assert_eq!(
+                (open.groups.len(), open.doubts.len()),
+                (0, 1),
+                "{of_no_use:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_descends_from_the_output_is_not_waited_for() {
+        let descends = |id: &str| {
+            let mut evidence = synchronised();
+            evidence.members.get_mut(id).unwrap().after = BTreeSet::from([B.into()]);
+            decisions(evidence, &[])
+        };
+        for id in [A, B] {
+            let none = descends(id);
+            assert_eq!((none.groups.len(), none.doubts.len()), (0, 0), "{id}");
+        }
+    }
+
+    #[test]
+    fn who_publishes_though_the_other_has_nothing_new_does_not_wait() {
+        let mut evidence = synchronised();
+        for m in evidence.members.values_mut() {
+            (m.published, m.productive) = (10, 10);
+        }
+        evidence.members.get_mut(A).unwrap().alone = 3;
+        assert_eq!(decided(evidence), None);
     }
 }

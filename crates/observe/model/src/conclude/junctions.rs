@@ -2,23 +2,14 @@
 //! publishers.
 
 use super::graph::Graph;
-use super::groups::Groups;
-use crate::schema::{Junction, JunctionKind};
+use super::groups::{Group, Groups};
+use crate::schema::{Junction, JunctionKind, JunctionState, Reading};
 use std::collections::BTreeMap;
 
-/// The junctions, by callback.
+/// The junctions, sorted by callback.
 pub(super) fn junctions(groups: &Groups, graph: &Graph) -> Vec<Junction> {
-    let mut junctions: BTreeMap<&str, Junction> = BTreeMap::new();
-    for group in groups.iter() {
-        let junction = Junction {
-            callback: group.id.clone(),
-            kind: JunctionKind::And,
-            inputs: group.members.iter().cloned().collect(),
-            criterion: group.criterion.name().into(),
-            confidence: group.confidence,
-        };
-        junctions.insert(&group.id, junction);
-    }
+    let mut junctions: Vec<Junction> = groups.iter().map(joined).collect();
+    junctions.extend(groups.doubts.iter().flat_map(doubtful));
     // By callback and topic: who publishes it.
     let mut publishers: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for e in graph.edges.values() {
@@ -37,11 +28,67 @@ pub(super) fn junctions(groups: &Groups, graph: &Graph) -> Vec<Junction> {
                 inputs: from.into_iter().map(String::from).collect(),
                 criterion: "several_publishers".into(),
                 confidence: 1.0,
+                state: JunctionState::Decided,
+                readings: Vec::new(),
+                settle: String::new(),
             };
-            junctions.insert(to, junction);
+            junctions.push(junction);
         }
     }
-    junctions.into_values().collect()
+    let key = |j: &Junction| (j.callback.clone(), j.settle.clone());
+    junctions.sort_by_key(key);
+    junctions
+}
+
+/// The AND of a group.
+fn joined(group: &Group) -> Junction {
+    let readings = match group.state {
+        JunctionState::Ambiguous => vec![waiting(group), alone(group)],
+        JunctionState::Decided | JunctionState::Stated => Vec::new(),
+    };
+    Junction {
+        callback: group.id.clone(),
+        kind: JunctionKind::And,
+        inputs: group.members.iter().cloned().collect(),
+        criterion: group.criterion.name().into(),
+        confidence: group.confidence,
+        state: group.state,
+        settle: match readings.is_empty() {
+            true => String::new(),
+            false => group.statement(JunctionKind::And).to_string(),
+        },
+        readings,
+    }
+}
+
+/// The callbacks that publish, of a group that may exist but that the graph does not have.
+fn doubtful(group: &Group) -> impl Iterator<Item = Junction> + '_ {
+    group.publishers.iter().map(|publisher| Junction {
+        callback: publisher.clone(),
+        kind: JunctionKind::Or,
+        inputs: vec![publisher.clone()],
+        criterion: group.criterion.name().into(),
+        confidence: group.confidence,
+        state: group.state,
+        readings: vec![alone(group), waiting(group)],
+        settle: group.statement(JunctionKind::Or).to_string(),
+    })
+}
+
+/// All of a group wait for one another.
+fn waiting(group: &Group) -> Reading {
+    Reading {
+        kind: JunctionKind::And,
+        inputs: group.members.iter().cloned().collect(),
+    }
+}
+
+/// Those that publish do so on their own input.
+fn alone(group: &Group) -> Reading {
+    Reading {
+        kind: JunctionKind::Or,
+        inputs: group.publishers.iter().cloned().collect(),
+    }
 }
 
 #[cfg(test)]

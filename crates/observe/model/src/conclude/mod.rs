@@ -5,6 +5,7 @@ mod chains;
 mod graph;
 mod groups;
 mod junctions;
+mod paths;
 mod recover;
 mod sentences;
 #[cfg(test)]
@@ -21,12 +22,12 @@ use std::collections::BTreeSet;
 
 /// The model that the evidence allows. [`recover`] gives the evidence back.
 pub(crate) fn conclude(mut evidence: Evidence) -> Model {
-    let decided = decide(&evidence.syncs);
+    let decided = decide(&evidence);
     let groups = Groups::of(&decided);
     let mut hidden = Hidden::default();
     let graph = Graph::of(&mut evidence, &groups, &mut hidden);
     let junctions = junctions::junctions(&groups, &graph);
-    let chains = chains::chains(&mut evidence, &graph, &mut hidden);
+    let chains = chains::chains(&mut evidence, &groups, &graph, &mut hidden);
     let (assumptions, coverage) = sentences::sentences(&evidence, &groups, &graph);
     let mut model = Model {
         schema: SCHEMA.into(),

@@ -45,16 +45,24 @@ pub(crate) fn recover(model: Model) -> Result<Evidence, RecoverError> {
     let edges = model.edges.into_iter().chain(hidden.edges);
     add_edges(&mut evidence, edges, &model.junctions, &only_mode);
     for chain in model.chains {
+        if hidden.derived.contains(&chain.id) {
+            continue;
+        }
         let outputs = hidden.outputs.get(&chain.id).cloned().unwrap_or_default();
         add_chain(&mut evidence, chain, outputs, &only_mode)?;
     }
     for p in hidden.paths {
-        let key = path(p.callbacks, p.topics)?;
+        let key = path(p.callbacks, p.topics, p.own)?;
         let (outputs, modes) = (p.outputs, p.modes);
         evidence.paths.insert(key, PathEvidence { outputs, modes });
     }
     for l in hidden.lost {
-        evidence.lost.insert(path(l.callbacks, l.topics)?, l.modes);
+        let key = path(l.callbacks, l.topics, l.own)?;
+        evidence.lost.insert(key, l.modes);
+    }
+    for d in hidden.dropped {
+        let key = path(d.callbacks, d.topics, d.own)?;
+        evidence.dropped.insert(key, d.modes);
     }
     // A synchroniser's topic is published by its members, whatever the model shows.
     for sync in hidden.syncs.values() {
@@ -164,7 +172,11 @@ fn add_chain(
     }
     // The last one may be the chain's output.
     topics.truncate(callbacks.len() - 1);
-    let key = PathKey { callbacks, topics };
+    let key = PathKey {
+        callbacks,
+        topics,
+        own: Vec::new(),
+    };
     let mut modes = BTreeMap::new();
     for (mode, figures) in &chain.modes {
         modes.insert(mode.clone(), path_figures(&id, &key, figures)?);
@@ -191,14 +203,29 @@ fn path_figures(id: &str, key: &PathKey, f: &ChainFigures) -> Result<PathFigures
 }
 
 /// A path of the hidden evidence.
-fn path(callbacks: Vec<String>, topics: Vec<String>) -> Result<PathKey, RecoverError> {
+fn path(
+    callbacks: Vec<String>,
+    topics: Vec<String>,
+    own: Vec<usize>,
+) -> Result<PathKey, RecoverError> {
     if callbacks.len() != topics.len() + 1 {
         let callback = callbacks.first().map_or("", |c| c.as_str());
         return Err(RecoverError::Evidence(format!(
             "a path from '{callback}' does not have one topic per pair of callbacks"
         )));
     }
-    Ok(PathKey { callbacks, topics })
+    let inside = own.iter().all(|&i| 0 < i && i < callbacks.len());
+    if !inside || own.windows(2).any(|w| w[0] >= w[1]) {
+        return Err(RecoverError::Evidence(format!(
+            "a path to '{}' has no such sync vertices",
+            callbacks.last().map_or("", |c| c.as_str())
+        )));
+    }
+    Ok(PathKey {
+        callbacks,
+        topics,
+        own,
+    })
 }
 
 #[cfg(test)]
@@ -228,10 +255,10 @@ mod tests {
             .with_path(&format!("/s:timer(1ms) /b {b} /b {sync}"), 20)
             .with_sync(synchronised());
         evidence.callbacks.get_mut(b).unwrap().outputs = vec!["/out".into()];
-        let lost = BTreeMap::from([(MODE.to_string(), 2)]);
-        evidence
-            .lost
-            .insert(key(&format!("/s:timer(1ms) /a {a}")), lost);
+        let counted = BTreeMap::from([(MODE.to_string(), 2)]);
+        let to_a = key(&format!("/s:timer(1ms) /a {a}"));
+        evidence.lost.insert(to_a.clone(), counted.clone());
+        evidence.dropped.insert(to_a, counted);
         evidence.sourced.insert("/s:timer(1ms)".into(), 20);
         evidence.unknown_periods.insert("/x:timer(?)".into());
         evidence.note(Note::Outside("/t".into()), 3);

@@ -5,6 +5,7 @@ use super::graph::Graph;
 use super::groups::{Criterion, Group, Groups};
 use crate::evidence::{Evidence, Note};
 use crate::schema::{Bracket, Run};
+use crate::schema::{JunctionKind, JunctionState};
 use std::collections::BTreeSet;
 
 /// Assumptions and coverage, each in alphabetical order.
@@ -31,6 +32,7 @@ pub(super) fn sentences(
 
 fn assumptions(evidence: &Evidence, groups: &Groups, graph: &Graph) -> BTreeSet<String> {
     let mut sentences: BTreeSet<String> = groups.iter().filter_map(of_group).collect();
+    sentences.extend(groups.doubts.iter().map(of_doubt));
     for e in graph.edges.values().filter(|e| e.assumed) {
         sentences.insert(format!(
             "Data passes from {} to {} through memory, as stated with --link; no event shows it.",
@@ -57,21 +59,45 @@ fn coverage(evidence: &Evidence, graph: &Graph) -> BTreeSet<String> {
     sentences
 }
 
-/// The assumption that a group exists which only the data flow shows.
+/// The assumption that a group exists which no synchroniser's calls show.
 fn of_group(group: &Group) -> Option<String> {
-    let Criterion::DataFlow { ambiguous } = group.criterion else {
-        return None;
-    };
     let members: Vec<&str> = group.members.iter().map(String::as_str).collect();
-    let doubt = if ambiguous {
-        "; only one of them publishes it, so it might also publish on its own input and merely read what the others stored"
-    } else {
-        ""
+    let (members, topic) = (members.join(" and "), &group.topic);
+    let why = match group.criterion {
+        Criterion::MessageFilters => return None,
+        Criterion::Stated => {
+            return Some(format!(
+                "{members} wait for one another before {topic} is published, as stated with --junction."
+            ));
+        }
+        Criterion::DataFlow => format!(
+            "because each output followed a new input of each (confidence {:.2})",
+            group.confidence
+        ),
+    };
+    let doubt = match group.state {
+        JunctionState::Ambiguous => format!(
+            "; only one of them publishes it, so it might also publish on its own input and merely read what the others stored: settle it with --junction '{}' or '= or', or with more runs",
+            group.statement(JunctionKind::And)
+        ),
+        JunctionState::Decided | JunctionState::Stated => String::new(),
     };
     Some(format!(
-        "{} are taken to wait for one another before {} is published, because each output followed one new input of each (confidence {:.2}){doubt}.",
-        members.join(" and "), group.topic, group.confidence
+        "{members} are taken to wait for one another before {topic} is published, {why}{doubt}."
     ))
+}
+
+/// The assumption that a group does not exist.
+fn of_doubt(group: &Group) -> String {
+    let of = |publish: bool| -> String {
+        let members = group.members.iter();
+        let some = members.filter(|m| group.publishers.contains(*m) == publish);
+        some.map(String::as_str).collect::<Vec<_>>().join(" and ")
+    };
+    format!(
+        "{} is taken to publish {} on its own input and merely to read what {} stored; as there was a new input of each before each output, it might also wait for them: settle it with --junction '{}' or '= and', or with more runs.",
+        of(true), group.topic, of(false), group.statement(JunctionKind::Or)
+    )
 }
 
 /// Events that a run lost.
@@ -86,10 +112,10 @@ fn of_losses(run: &Run) -> impl Iterator<Item = String> + '_ {
 
 /// True for notes on assumptions; the others are on coverage.
 fn is_assumption(note: &Note) -> bool {
-    use Note::{Assumed, CallerGuess, Input, NodeName, TimerNode};
+    use Note::{Assumed, CallerGuess, Input, Junction, NodeName, TimerNode};
     matches!(
         note,
-        Assumed(_) | CallerGuess(_) | Input(_) | NodeName(_) | TimerNode(_)
+        Assumed(_) | CallerGuess(_) | Input(_) | Junction(_) | NodeName(_) | TimerNode(_)
     )
 }
 
@@ -104,11 +130,12 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::Assumed(sentence) | Note::Said(sentence) => sentence.clone(),
         Note::CallerGuess(s) => format!("Some requests of {s} could have come from several clients; the one that sent first is taken."),
         Note::CallerUnknown(s) => format!("The caller of {s} was not recorded {times}."),
-        Note::Capped => format!("Lineages were dropped {times} because too many paths lead to one callback; chains through it are incomplete."),
+        Note::Capped(s) => format!("Lineages were dropped {times} at {s} because too many paths lead there; chains through it are incomplete, as their field 'dropped' says."),
         Note::CutOff(s) => format!("{s} was cut off {times} by the end of its process; such executions are not in its times."),
         Note::Foreign(s) => format!("Messages on {s} came {times} from publishers that the recording does not hold."),
         Note::Input(s) => format!("Chains begin with {s}, whoever publishes it, and their latency counts from then: as was said."),
         Note::Link(s) => format!("The link '{s}' was not followed: one of its callbacks did not run under that id."),
+        Note::Junction(s) => format!("The junction '{s}' is taken as stated with --junction."),
         Note::LostSwitch => format!("A scheduler event was missing {times}; execution times near it are off."),
         Note::NoInput(s) => format!("The input '{s}' was not followed: no callback took anything from it."),
         Note::NodeName(s) => format!("The node {s} is named after its process: its own name was not recorded."),

@@ -113,12 +113,21 @@ impl Evidence {
     }
 }
 
-/// A path's key: `callback topic callback ...`.
+/// A path's key: `callback topic callback ...`. A sync vertex that the publishing callback leads
+/// to is marked with `=`.
 pub(crate) fn key(path: &str) -> PathKey {
-    let words: Vec<String> = path.split(' ').map(String::from).collect();
+    let words: Vec<&str> = path.split(' ').collect();
+    let callbacks = || words.iter().step_by(2);
+    let own = callbacks().enumerate().filter(|c| c.1.starts_with('='));
     PathKey {
-        callbacks: words.iter().step_by(2).cloned().collect(),
-        topics: words.iter().skip(1).step_by(2).cloned().collect(),
+        callbacks: callbacks().map(|c| c.replace('=', "")).collect(),
+        topics: words
+            .iter()
+            .skip(1)
+            .step_by(2)
+            .map(|t| t.to_string())
+            .collect(),
+        own: own.map(|(i, _)| i).collect(),
     }
 }
 

@@ -62,6 +62,10 @@ impl Figures for MemberEvidence {
         self.fresh.add(&other.fresh);
         self.once.add(&other.once);
         self.shared.add(&other.shared);
+        self.alone.add(&other.alone);
+        self.held.add(&other.held);
+        self.awaited.add(&other.awaited);
+        self.after.extend(other.after.iter().cloned());
     }
 }
 

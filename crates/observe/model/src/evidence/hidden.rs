@@ -15,7 +15,13 @@ pub(crate) struct Hidden {
     pub(crate) paths: Vec<HiddenPath>,
     /// Last outputs of the visible chains, by their id.
     pub(crate) outputs: BTreeMap<String, BTreeMap<String, u64>>,
-    pub(crate) lost: Vec<LostOnPath>,
+    /// Ids of the visible chains whose figures are those of several paths, or of a path that leads
+    /// past a sync vertex: the paths are kept here.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) derived: BTreeSet<String>,
+    pub(crate) lost: Vec<CountedOnPath>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) dropped: Vec<CountedOnPath>,
     pub(crate) syncs: BTreeMap<String, SyncEvidence>,
     pub(crate) sourced: BTreeMap<String, u64>,
     pub(crate) unknown_periods: BTreeSet<String>,
@@ -27,6 +33,8 @@ pub(crate) struct Hidden {
 pub(crate) struct HiddenPath {
     pub(crate) callbacks: Vec<String>,
     pub(crate) topics: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) own: Vec<usize>,
     pub(crate) outputs: BTreeMap<String, u64>,
     pub(crate) modes: BTreeMap<String, PathFigures>,
 }
@@ -37,17 +45,20 @@ impl HiddenPath {
         HiddenPath {
             callbacks: key.callbacks,
             topics: key.topics,
+            own: key.own,
             outputs: path.outputs,
             modes: path.modes,
         }
     }
 }
 
-/// Items lost on the way to a path's last callback.
+/// Items lost on the way to a path's last callback, or lineages dropped there.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct LostOnPath {
+pub(crate) struct CountedOnPath {
     pub(crate) callbacks: Vec<String>,
     pub(crate) topics: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) own: Vec<usize>,
     pub(crate) modes: BTreeMap<String, u64>,
 }
 
@@ -62,12 +73,14 @@ pub(crate) struct CountedNote {
 impl Hidden {
     /// Takes over the part of the evidence that no model shows.
     pub(crate) fn keep(&mut self, evidence: Evidence) {
-        let lost = |(key, modes): (PathKey, _)| LostOnPath {
+        let counted = |(key, modes): (PathKey, _)| CountedOnPath {
             callbacks: key.callbacks,
             topics: key.topics,
+            own: key.own,
             modes,
         };
-        self.lost = evidence.lost.into_iter().map(lost).collect();
+        self.lost = evidence.lost.into_iter().map(counted).collect();
+        self.dropped = evidence.dropped.into_iter().map(counted).collect();
         self.syncs = evidence.syncs;
         self.sourced = evidence.sourced;
         self.unknown_periods = evidence.unknown_periods;

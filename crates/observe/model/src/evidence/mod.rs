@@ -11,6 +11,7 @@ pub(crate) use note::Note;
 
 use crate::dist::Dist;
 use crate::schema::{Callback, Edge, Run, ThreadUse};
+use crate::stated::StatedJunction;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,6 +30,8 @@ pub(crate) struct Evidence {
     pub(crate) paths: BTreeMap<PathKey, PathEvidence>,
     /// Items lost on the way to a path's last callback, by mode.
     pub(crate) lost: BTreeMap<PathKey, BTreeMap<String, u64>>,
+    /// Lineages dropped at the end of a path because there were too many, by mode.
+    pub(crate) dropped: BTreeMap<PathKey, BTreeMap<String, u64>>,
     /// By id of the sync vertex.
     pub(crate) syncs: BTreeMap<String, SyncEvidence>,
     /// By callback: executions that no callback's item triggered.
@@ -64,6 +67,9 @@ pub(crate) struct PathKey {
     pub(crate) callbacks: Vec<String>,
     /// One fewer than callbacks.
     pub(crate) topics: Vec<String>,
+    /// Positions of the sync vertices that the path reaches from the callback that published.
+    /// Where that callback waits for no other, the path leads past them.
+    pub(crate) own: Vec<usize>,
 }
 
 impl PathKey {
@@ -71,14 +77,6 @@ impl PathKey {
     pub(crate) fn edges(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         let pairs = self.callbacks.windows(2).zip(&self.topics);
         pairs.map(|(pair, topic)| (pair[0].as_str(), pair[1].as_str(), topic.as_str()))
-    }
-
-    /// The path's beginnings of two callbacks and more, itself included.
-    pub(crate) fn beginnings(&self) -> impl Iterator<Item = PathKey> + '_ {
-        (1..self.callbacks.len()).map(|n| PathKey {
-            callbacks: self.callbacks[..=n].to_vec(),
-            topics: self.topics[..n].to_vec(),
-        })
     }
 }
 
@@ -130,12 +128,33 @@ pub(crate) struct MemberEvidence {
     pub(crate) once: u64,
     /// Outputs through a synchroniser that it feeds too.
     pub(crate) shared: u64,
+    /// Outputs that it published itself though another that publishes had no input left.
+    #[serde(default)]
+    pub(crate) alone: u64,
+    /// Executions without the output, from its first output on.
+    #[serde(default)]
+    pub(crate) held: u64,
+    /// Such executions of others while this one had no input since the last output.
+    #[serde(default)]
+    pub(crate) awaited: u64,
+    /// Subscriptions of the node from which its inputs descend.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) after: BTreeSet<String>,
 }
 
 impl Evidence {
     /// Counts a note `n` times more.
     pub(crate) fn note(&mut self, note: Note, n: u64) {
         self.notes.entry(note).or_default().add(&n);
+    }
+
+    /// Junctions that the user states.
+    pub(crate) fn stated_junctions(&self) -> Vec<StatedJunction> {
+        let stated = self.notes.keys().filter_map(|note| match note {
+            Note::Junction(text) => text.parse().ok(),
+            _ => None,
+        });
+        stated.collect()
     }
 
     /// Topics at which chains begin: the user named them, and a callback took something from them.
@@ -147,17 +166,6 @@ impl Evidence {
                 _ => None,
             })
             .collect()
-    }
-
-    /// Items lost on any part of a path, by mode.
-    pub(crate) fn lost_on(&self, path: &PathKey) -> BTreeMap<String, u64> {
-        let mut sum = BTreeMap::new();
-        for part in path.beginnings() {
-            if let Some(modes) = self.lost.get(&part) {
-                add_all(&mut sum, modes);
-            }
-        }
-        sum
     }
 }
 

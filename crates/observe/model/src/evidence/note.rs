@@ -18,15 +18,16 @@ pub(crate) enum Note<V = String, N = String> {
     CallerGuess(N),
     /// The caller of this service was not recorded.
     CallerUnknown(N),
-    /// Lineages were dropped because there were too many.
-    #[serde(with = "no_subject")]
-    Capped,
+    /// Lineages were dropped at this vertex because there were too many.
+    Capped(V),
     /// An execution of this vertex was cut off by the end of its process.
     CutOff(V),
     /// A message of this topic came from outside of the recording.
     Foreign(N),
     /// Chains begin with this topic: the user named it as an input.
     Input(N),
+    /// The user states this junction.
+    Junction(String),
     /// This link was not followed.
     Link(String),
     /// A scheduler event of a thread was missing.
@@ -75,10 +76,11 @@ impl<V, N> Note<V, N> {
             Note::Assumed(sentence) => Note::Assumed(sentence),
             Note::CallerGuess(n) => Note::CallerGuess(name(n)),
             Note::CallerUnknown(n) => Note::CallerUnknown(name(n)),
-            Note::Capped => Note::Capped,
+            Note::Capped(v) => Note::Capped(vertex(v)?),
             Note::CutOff(v) => Note::CutOff(vertex(v)?),
             Note::Foreign(n) => Note::Foreign(name(n)),
             Note::Input(n) => Note::Input(name(n)),
+            Note::Junction(stated) => Note::Junction(stated),
             Note::Link(link) => Note::Link(link),
             Note::LostSwitch => Note::LostSwitch,
             Note::NoInput(n) => Note::NoInput(name(n)),
@@ -128,10 +130,11 @@ mod tests {
             Note::Assumed(s()),
             Note::CallerGuess(s()),
             Note::CallerUnknown(s()),
-            Note::Capped,
+            Note::Capped(s()),
             Note::CutOff(s()),
             Note::Foreign(s()),
             Note::Input(s()),
+            Note::Junction(s()),
             Note::Link(s()),
             Note::LostSwitch,
             Note::NoInput(s()),
@@ -183,7 +186,7 @@ mod tests {
         assert_eq!(by_note, by_kind);
         let mut names: Vec<String> = by_kind.iter().map(kind).collect();
         names.dedup();
-        assert_eq!(names.len(), 22);
+        assert_eq!(names.len(), 23);
     }
 
     #[test]
@@ -195,7 +198,7 @@ mod tests {
         };
         let error = read(r#"{"kind":"sunspots","subject":"","count":1}"#);
         assert!(error.contains("`sunspots`"), "{error}");
-        let error = read(r#"{"kind":"capped","subject":"/a","count":1}"#);
+        let error = read(r#"{"kind":"lost_switch","subject":"/a","count":1}"#);
         assert!(error.contains("'/a'"), "{error}");
         let error = read(r#"{"kind":"outside","count":1}"#);
         assert!(error.contains("subject"), "{error}");

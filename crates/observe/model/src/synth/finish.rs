@@ -3,14 +3,14 @@
 use super::flow::{EdgeData, Group, Ids, Member, Output, Part, Route, Use, Vertex};
 use super::ids::NodeId;
 use super::Synth;
-use crate::chains::{PathNode, Terminal};
+use crate::chains::{PathNode, Terminal, Via};
 use crate::conclude::conclude;
 use crate::evidence::{unite_threads, EdgeKey, Evidence, Figures, MemberEvidence, Note};
 use crate::evidence::{PathEvidence, PathFigures, PathKey, SyncEvidence};
 use crate::index::{NameId, PathId, VertexId};
 use crate::schema::{Bracket, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures};
 use crate::schema::{Model, Run, RunExtremes, ThreadUse};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// From so many items on, of which none was taken, a subscription is reported to get nothing.
 const STARVED: u64 = 10;
@@ -66,6 +66,8 @@ struct Finish<'a> {
     run: Run,
     /// By number of the vertex; none for callbacks that did not run.
     ids: Vec<Option<String>>,
+    /// By vertex of a group: those of the group from which its inputs descend.
+    after: BTreeMap<VertexId, BTreeSet<VertexId>>,
 }
 
 impl<'a> Finish<'a> {
@@ -74,6 +76,7 @@ impl<'a> Finish<'a> {
             synth,
             run: synth.run(),
             ids: synth.callback_ids(),
+            after: synth.flow.descents(),
         }
     }
 
@@ -202,12 +205,22 @@ impl<'a> Finish<'a> {
         let Some(sync) = self.id(output.vertex) else {
             return;
         };
+        // Subscriptions of a guessed node may be of several: only their own calls tie them.
+        let guessed = self.synth.cx.entities.nodes.get(node).guessed;
+        if guessed && group.members.iter().all(|m| m.synchronised == 0) {
+            return;
+        }
         let mut members = BTreeMap::new();
         for (member, part) in group.members.iter().zip(&output.parts) {
             let Some(from) = self.id(member.vertex) else {
                 continue;
             };
-            members.insert(from.clone(), member_evidence(member, part));
+            let after = self.after.get(&member.vertex).into_iter().flatten();
+            let shown = MemberEvidence {
+                after: after.filter_map(|&v| self.id(v)).collect(),
+                ..member_evidence(member, part)
+            };
+            members.insert(from.clone(), shown);
             let input = self.synth.flow.graph.vertex(member.vertex).looks.name;
             let key = EdgeKey {
                 from,
@@ -231,9 +244,9 @@ impl<'a> Finish<'a> {
         evidence.syncs.insert(sync, shown);
     }
 
-    /// A path on which executions ended, or items were lost.
+    /// A path on which executions ended, items were lost, or lineages were dropped.
     fn add_path(&self, evidence: &mut Evidence, path: PathId, node: &PathNode) {
-        if node.lost == 0 && node.terminal.is_none() {
+        if node.lost == 0 && node.dropped == 0 && node.terminal.is_none() {
             return;
         }
         let Some(key) = self.path_key(path) else {
@@ -244,6 +257,10 @@ impl<'a> Finish<'a> {
             let lost = evidence.lost.entry(key.clone()).or_default();
             lost.entry(mode.clone()).or_default().add(&node.lost);
         }
+        if node.dropped > 0 {
+            let dropped = evidence.dropped.entry(key.clone()).or_default();
+            dropped.entry(mode.clone()).or_default().add(&node.dropped);
+        }
         if let Some(terminal) = &node.terminal {
             let path = evidence.paths.entry(key).or_default();
             self.add_terminal(path, mode, terminal);
@@ -252,14 +269,21 @@ impl<'a> Finish<'a> {
 
     /// The ids and topics of a path; none where one of its callbacks has no id.
     fn path_key(&self, path: PathId) -> Option<PathKey> {
-        let (mut callbacks, mut topics) = (Vec::new(), Vec::new());
+        let mut key = PathKey::default();
         for node in self.synth.flow.lineage.paths.upwards(path) {
-            callbacks.push(self.id(node.vertex)?);
-            topics.extend(node.parent.map(|(_, via)| self.name(via)));
+            key.callbacks.push(self.id(node.vertex)?);
+            let Some((_, via)) = node.parent else {
+                continue;
+            };
+            key.topics.push(self.name(via.name()));
+            if matches!(via, Via::Own(_)) {
+                key.own.push(node.depth as usize);
+            }
         }
-        callbacks.reverse();
-        topics.reverse();
-        Some(PathKey { callbacks, topics })
+        key.callbacks.reverse();
+        key.topics.reverse();
+        key.own.reverse();
+        Some(key)
     }
 
     fn add_terminal(&self, path: &mut PathEvidence, mode: String, terminal: &Terminal) {
@@ -290,6 +314,9 @@ impl<'a> Finish<'a> {
         for (v, published) in self.starved() {
             let id = self.synth.ids().base(v);
             evidence.note(Note::Starved(id), published);
+        }
+        for stated in &options.junctions {
+            evidence.note(Note::Junction(stated.to_string()), 1);
         }
         let nodes = &self.synth.cx.entities.nodes;
         for (v, _) in self.vertices() {
@@ -340,6 +367,10 @@ fn member_evidence(member: &Member, part: &Part) -> MemberEvidence {
         fresh: part.fresh,
         once: part.once,
         shared: part.shared,
+        alone: part.alone,
+        held: part.held,
+        awaited: part.awaited,
+        after: BTreeSet::new(),
     }
 }
 

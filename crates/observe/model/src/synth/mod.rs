@@ -82,7 +82,8 @@ impl Synth {
         let names = &mut cx.entities.names;
         let memory = names.intern(MEMORY);
         let inputs = options.inputs.iter().map(|n| names.intern(n));
-        let flow = Flow::new(options.links.clone(), options.ids.clone(), memory, inputs);
+        let mut flow = Flow::new(options.links.clone(), options.ids.clone(), memory, inputs);
+        flow.state_junctions(options.junctions.clone());
         Synth {
             options,
             recording: Recording::default(),

@@ -2,6 +2,7 @@
 
 use crate::links::Link;
 use crate::schema::Run;
+use crate::stated::StatedJunction;
 
 /// What to make of the events.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,6 +14,8 @@ pub struct SynthOptions {
     pub infrastructure: bool,
     /// Links through nodes' memories that the user states.
     pub links: Vec<Link>,
+    /// Junctions that the user states.
+    pub junctions: Vec<StatedJunction>,
     /// Topics at which chains begin: an item taken there comes from a source outside, whoever
     /// publishes it.
     pub inputs: Vec<String>,
@@ -33,6 +36,7 @@ impl SynthOptions {
             run,
             infrastructure: false,
             links: Vec::new(),
+            junctions: Vec::new(),
             inputs: Vec::new(),
             shortened: false,
             ids: Vec::new(),

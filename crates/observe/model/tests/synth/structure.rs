@@ -388,7 +388,20 @@ fn subscriptions_of_one_node_that_do_not_wait_are_no_junction() {
         s.take(t + 4_000, r, 1, System::stamp(t + 2_000, 0), &[0], 500);
         s.take(t + 51_000, r, 0, System::stamp(t + 50_000, 0), &[], 500);
     }
-    assert!(s.model().junctions.is_empty());
+    let m = s.model();
+    assert!(and_junctions(&m).is_empty(), "{:#?}", m.junctions);
+    assert!(!ids(&m).iter().any(|i| i.contains("sync")));
+    // The same would be seen if it waited: that is left open.
+    let open: Vec<_> = m
+        .junctions
+        .iter()
+        .map(|j| (j.callback.as_str(), j.kind, j.state))
+        .collect();
+    let sampler = "/sampler:subscription(/b)";
+    assert_eq!(
+        open,
+        [(sampler, JunctionKind::Or, JunctionState::Ambiguous)]
+    );
 }
 
 #[test]

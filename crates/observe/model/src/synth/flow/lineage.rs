@@ -2,10 +2,14 @@
 
 use super::graph::{Hop, Route};
 use super::Flow;
-use crate::chains::{Lineages, Paths, Steps};
-use crate::index::{NameId, VertexId};
+use crate::chains::{Lineages, Next, Paths, Steps, Via};
+use crate::index::{NameId, PathId, VertexId};
+use crate::schema::CallbackType;
+use crate::synth::ids::NodeId;
 use crate::synth::notes::{Note, Notes};
 use crate::synth::Context;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Paths and steps.
 #[derive(Debug, Clone)]
@@ -71,24 +75,58 @@ impl Lineage {
         (from, name, via): (&Lineages, NameId, u64),
         (vertex, start): (VertexId, u64),
     ) {
-        let capped = self.paths.capped;
         for &step in from.as_slice() {
             let parent = self.steps.path(step);
-            let Some(path) = self.paths.child(parent, name, vertex) else {
-                continue;
+            let path = match self.paths.child(parent, Via::Item(name), vertex) {
+                Next::Path(path) => path,
+                Next::Cycle => continue,
+                Next::Full => {
+                    self.paths.drop_at(parent);
+                    notes.count(Note::Capped(vertex), 1);
+                    continue;
+                }
             };
             self.paths.set_extended(parent);
             let next = self.steps.extend(step, path, via, start);
             if !to.push(next) {
+                self.paths.drop_at(path);
                 self.steps.release(next);
-                notes.count(Note::Capped, 1);
+                notes.count(Note::Capped(vertex), 1);
             }
         }
-        notes.count(Note::Capped, self.paths.capped - capped);
     }
 }
 
 impl Flow {
+    /// By subscription of a node: the node's subscriptions from which its inputs descend, itself
+    /// where it takes what came of its own.
+    pub(in crate::synth) fn descents(&self) -> BTreeMap<VertexId, BTreeSet<VertexId>> {
+        let mut groups: FxHashMap<VertexId, NodeId> = FxHashMap::default();
+        for (&node, group) in &self.groups {
+            groups.extend(group.members.iter().map(|m| (m.vertex, node)));
+        }
+        let paths = &self.lineage.paths;
+        let mut descents: BTreeMap<VertexId, BTreeSet<VertexId>> = BTreeMap::new();
+        let mut add = |vertex, before: Option<PathId>| {
+            let (Some(node), Some(before)) = (groups.get(&vertex), before) else {
+                return;
+            };
+            let is_sync = |v| self.graph.vertex(v).kind() == CallbackType::Sync;
+            for ancestor in paths.certain(before, is_sync) {
+                if groups.get(&ancestor) == Some(node) {
+                    descents.entry(vertex).or_default().insert(ancestor);
+                }
+            }
+        };
+        for node in paths.nodes() {
+            add(node.vertex, node.parent.map(|p| p.0));
+        }
+        for (path, vertex) in paths.cycles() {
+            add(vertex, Some(path));
+        }
+        descents
+    }
+
     /// An item of `from` was lost on its way (`n` 1), or turned up after all (-1).
     pub(super) fn lose(
         &mut self,
@@ -142,7 +180,7 @@ impl Flow {
                     Some(path) => {
                         lineages.push(self.lineage.steps.root(path, begin));
                     }
-                    None => cx.notes.count(Note::Capped, 1),
+                    None => cx.notes.count(Note::Capped(vertex), 1),
                 }
             }
         }

@@ -25,6 +25,7 @@ use super::observe::Observer;
 use super::Context;
 use crate::index::NameId;
 use crate::links::Link;
+use crate::stated::StatedJunction;
 use callers::Callers;
 use deferred::Deferred;
 use instances::Instances;
@@ -44,6 +45,8 @@ pub(in crate::synth) struct Flow {
     services: Services,
     callers: Callers,
     pub(in crate::synth) groups: Groups,
+    /// Junctions that the user states.
+    junctions: Vec<StatedJunction>,
     links: Links,
     deferred: Deferred,
     pub(in crate::synth) observer: Observer,
@@ -71,11 +74,17 @@ impl Flow {
             services: Services::default(),
             callers: Callers::default(),
             groups: Groups::default(),
+            junctions: Vec::new(),
             links: Links::new(links, ids, memory),
             deferred: Deferred::default(),
             observer: Observer::default(),
             now: 0,
         }
+    }
+
+    /// The user states these junctions.
+    pub(in crate::synth) fn state_junctions(&mut self, junctions: Vec<StatedJunction>) {
+        self.junctions = junctions;
     }
 
     /// The difference of the clocks was sampled: CLOCK_REALTIME minus CLOCK_MONOTONIC.

@@ -60,7 +60,7 @@ impl Flow {
         let ring = self.rings.0.entry(subscription).or_default();
         if ring.len() >= MAX_RING && !ring.contains_key(&event.index) {
             self.lineage.steps.release_all(&mut lineages);
-            cx.notes.count(Note::Capped, 1);
+            cx.notes.count(Note::Capped(to), 1);
             return;
         }
         let slot = Slot {

@@ -3,15 +3,17 @@
 //!
 //! For every topic that subscriptions of one node publish, the evidence is how often each of the
 //! node's subscriptions had a new input when the topic was published. `conclude` decides from that
-//! evidence which of them form a group. Until then lineages are followed both ways: directly
-//! through the callback that published, and through the group.
+//! evidence which of them form a group. Lineages are followed so that either decision can use
+//! them: the publishing callback's own pass the group's sync vertex in a way that can be taken
+//! back ([`Via::Own`]), and those of the others come beside them.
 
 use super::instances::Instance;
 use super::lineage::Lineage;
 use super::Flow;
-use crate::chains::Lineages;
+use crate::chains::{Lineages, Next, Via};
 use crate::dist::Dist;
 use crate::index::{NameId, StepId, VertexId};
+use crate::schema::JunctionKind;
 use crate::synth::entities::EntityKind;
 use crate::synth::events::Owner;
 use crate::synth::ids::{EntityId, InstanceId, NodeId};
@@ -87,6 +89,14 @@ pub(in crate::synth) struct Part {
     pub(in crate::synth) published: u64,
     /// Outputs through a synchroniser that it feeds too.
     pub(in crate::synth) shared: u64,
+    /// Outputs that it published itself though another that publishes had no input left.
+    pub(in crate::synth) alone: u64,
+    /// Executions without the output, from its first output on.
+    pub(in crate::synth) held: u64,
+    /// Such executions of others while this one had no input since the last output.
+    pub(in crate::synth) awaited: u64,
+    /// Number of the input on which it last published the output.
+    last: Option<u64>,
     /// Its next input that can go into an output.
     next: u64,
     /// How much later its input's chain begins than the first subscription's, usually; see
@@ -129,8 +139,21 @@ pub(in crate::synth) struct Output {
     pub(in crate::synth) parts: Vec<Part>,
     pub(in crate::synth) interarrival: Dist,
     last: Option<u64>,
-    /// Time and lineages of the last intra-process message: copies of it go several ways.
-    message: Option<(u64, Lineages)>,
+    /// The last intra-process message and its lineages, none where only the publishing callback's
+    /// were followed: copies of it go several ways.
+    message: Option<(u64, Option<Lineages>)>,
+    follow: Follow,
+}
+
+/// Which subscriptions' lineages are followed into an output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Follow {
+    /// Of those that may be waited for, by the evidence.
+    Evidence,
+    /// Of all: the user states that they are waited for.
+    All,
+    /// Only of the one that publishes: the user states that it waits for none.
+    Own,
 }
 
 /// The subscriptions and output topics of a node.
@@ -180,10 +203,11 @@ const MIN_OUTPUTS: u64 = 10;
 const ALONE_INSTANCES: u64 = 100;
 
 impl Output {
-    fn new(topic: NameId, vertex: VertexId, members: &[Member]) -> Self {
+    fn new(topic: NameId, vertex: VertexId, members: &[Member], follow: Follow) -> Self {
         Output {
             topic,
             vertex,
+            follow,
             outputs: 0,
             foreign: 0,
             parts: members.iter().map(Part::before_first_output).collect(),
@@ -193,31 +217,50 @@ impl Output {
         }
     }
 
-    /// Whether lineages are worth following through this subscription.
-    fn promising(&self, i: usize) -> bool {
-        let part = &self.parts[i];
-        let share = |n: u64| n as f64 >= 0.7 * self.outputs as f64;
-        self.outputs < MIN_OUTPUTS
-            || part.shared * 2 > self.outputs
-            || share(if part.published > 0 {
-                part.fresh
-            } else {
-                part.once
-            })
+    /// Whether a subscription may be waited for.
+    fn promising(&self, i: usize, members: &[Member]) -> bool {
+        let (part, member) = (&self.parts[i], &members[i]);
+        let silent = part.published > 0 || member.productive * 10 < member.instances.max(1);
+        let fresh = part.fresh as f64 >= 0.7 * self.outputs as f64;
+        self.outputs < MIN_OUTPUTS || part.shared * 2 > self.outputs || silent && fresh
+    }
+
+    /// The subscriptions whose lineages are followed into an output that one of them publishes;
+    /// none where it cannot wait for another.
+    fn followed(&self, members: &[Member], me: usize) -> Vec<usize> {
+        let others = |i: &usize| *i != me;
+        match self.follow {
+            Follow::Own => Vec::new(),
+            Follow::All => (0..members.len()).filter(others).collect(),
+            Follow::Evidence if self.foreign > 0 || !self.promising(me, members) => Vec::new(),
+            Follow::Evidence => {
+                let promising = |i: &usize| self.promising(*i, members);
+                (0..members.len())
+                    .filter(others)
+                    .filter(promising)
+                    .collect()
+            }
+        }
     }
 
     /// The lineages of an intra-process message, if it was the last output.
-    fn lineages_of(&self, message: Option<u64>) -> Option<&Lineages> {
+    fn lineages_of(&self, message: Option<u64>) -> Option<Option<Lineages>> {
         let (last, lineages) = self.message.as_ref()?;
-        (Some(*last) == message).then_some(lineages)
+        (Some(*last) == message).then_some(*lineages)
     }
 
     /// Keeps the lineages of the last output, if it is an intra-process message.
-    fn set_message(&mut self, lineage: &mut Lineage, message: Option<u64>, lineages: &Lineages) {
-        if let Some((_, mut old)) = self.message.take() {
+    fn set_message(
+        &mut self,
+        lineage: &mut Lineage,
+        message: Option<u64>,
+        lineages: Option<&Lineages>,
+    ) {
+        if let Some((_, Some(mut old))) = self.message.take() {
             lineage.steps.release_all(&mut old);
         }
-        self.message = message.map(|message| (message, lineage.steps.share(lineages)));
+        let mut share = |lineages| lineage.steps.share(lineages);
+        self.message = message.map(|message| (message, lineages.map(&mut share)));
     }
 
     /// Counts an output as evidence.
@@ -226,6 +269,9 @@ impl Output {
         if let Some(last) = self.last.replace(by.time) {
             self.interarrival.record(by.time.saturating_sub(last));
         }
+        let lacks =
+            |(i, part): (usize, &Part)| i != by.me && part.published > 0 && part.credit == 0;
+        let alone = self.parts.iter().enumerate().any(lacks);
         let filter = by.it.synchronised.map(|s| s.1);
         for (part, member) in self.parts.iter_mut().zip(members) {
             part.fresh += u64::from(part.credit > 0);
@@ -237,8 +283,22 @@ impl Output {
                 part.shared += u64::from(same || member.vertex == by.it.vertex);
             }
         }
-        self.parts[by.me].published += 1;
+        let own = &mut self.parts[by.me];
+        own.published += 1;
+        own.alone += u64::from(alone);
+        own.last = Some(by.number);
         self.learn_shifts(members);
+    }
+
+    /// A member's execution on an input ends: evidence, if it did not publish this time.
+    fn count_end(&mut self, me: usize, number: u64) {
+        if self.parts[me].last.is_none_or(|last| last >= number) {
+            return;
+        }
+        self.parts[me].held += 1;
+        for (i, part) in self.parts.iter_mut().enumerate() {
+            part.awaited += u64::from(i != me && part.since == 0);
+        }
     }
 
     /// Where each subscription has one input left there is no choice, and the usual differences
@@ -329,9 +389,16 @@ impl Flow {
 
     /// The member that an instance of a subscription runs.
     fn member_of(&mut self, it: &Instance) -> Option<&mut Member> {
+        let (group, me) = self.group_of(it)?;
+        group.members.get_mut(me)
+    }
+
+    /// The group and the number of the member that an instance of a subscription runs.
+    fn group_of(&mut self, it: &Instance) -> Option<(&mut Group, usize)> {
         let node = self.graph.vertex(it.vertex).looks.node?;
-        let members = &mut self.groups.get_mut(&node)?.members;
-        members.iter_mut().find(|m| m.vertex == it.vertex)
+        let group = self.groups.get_mut(&node)?;
+        let me = group.members.iter().position(|m| m.vertex == it.vertex)?;
+        Some((group, me))
     }
 
     /// A subscription's callback has processed its input, as far as known yet.
@@ -360,12 +427,13 @@ impl Flow {
         let Some(&it) = self.instances.get(instance) else {
             return;
         };
-        if it.entry.is_none() {
-            return;
-        }
-        let Some(member) = self.member_of(&it) else {
+        let (Some(number), Some((group, me))) = (it.entry, self.group_of(&it)) else {
             return;
         };
+        for output in &mut group.outputs {
+            output.count_end(me, number);
+        }
+        let member = &mut group.members[me];
         member.productive += u64::from(it.output.is_some());
         if let Some((_, filter)) = it.synchronised {
             member.synchronised += 1;
@@ -374,10 +442,10 @@ impl Flow {
         self.input_done(instance, time);
     }
 
-    /// An owner publishes a topic of a node: adds the lineages that lead there through the node's
-    /// other subscriptions, and returns those that find no room; the caller owns a reference on
-    /// each. `message` identifies an intra-process message, of which each copy is published, but
-    /// which is one output.
+    /// An owner publishes a topic of a node with the lineages of its own: continues them through
+    /// the node's subscriptions that may wait for one another, with those of the others, and returns
+    /// those that find no room; the caller owns a reference on each. `message` identifies an
+    /// intra-process message, of which each copy is published, but which is one output.
     pub(super) fn publish_synchronised(
         &mut self,
         cx: &mut Context,
@@ -398,11 +466,12 @@ impl Flow {
             return beyond;
         };
         let known = group.outputs.iter().position(|o| o.topic == topic);
-        let copied = known.and_then(|o| group.outputs[o].lineages_of(message));
-        let added = if let Some(same) = copied {
-            self.lineage.steps.share(same)
-        } else if known.is_none() && !group.several {
+        if known.is_none() && !group.several {
             return beyond;
+        }
+        let copied = known.and_then(|o| group.outputs[o].lineages_of(message));
+        let followed = if let Some(same) = copied {
+            same.map(|same| self.lineage.steps.share(&same))
         } else {
             // Taken out while it changes, so that it and the lineages can change together.
             let Some(mut group) = self.groups.remove(&node) else {
@@ -410,18 +479,37 @@ impl Flow {
             };
             let o = known.unwrap_or_else(|| {
                 let vertex = self.sync_vertex(node, topic);
-                let output = Output::new(topic, vertex, &group.members);
+                let follow = self.stated(cx, node, topic);
+                let output = Output::new(topic, vertex, &group.members, follow);
                 group.outputs.push(output);
                 group.outputs.len() - 1
             });
-            let added = self.add_output(&mut group, o, &by, &mut beyond);
-            group.outputs[o].set_message(&mut self.lineage, message, &added);
+            let followed = self.add_output(&mut group, o, &by, &mut beyond);
+            let output = &mut group.outputs[o];
+            output.set_message(&mut self.lineage, message, followed.as_ref());
+            if !beyond.is_empty() {
+                let dropped = beyond.len() as u64;
+                cx.notes.count(Note::Capped(output.vertex), dropped);
+            }
             self.groups.insert(node, group);
-            added
+            followed
         };
-        add_lineages(lineages, added, &mut beyond);
-        cx.notes.count(Note::Capped, beyond.len() as u64);
+        if let Some(followed) = followed {
+            self.lineage.steps.release_all(lineages);
+            *lineages = followed;
+        }
         beyond
+    }
+
+    /// What the user states of an output of a node.
+    fn stated(&self, cx: &Context, node: NodeId, topic: NameId) -> Follow {
+        let (node, topic) = (cx.entities.node_id(node), cx.entities.names.get(topic));
+        let mut all = self.junctions.iter();
+        let stated = all.find(|s| s.node == node && s.topic == topic);
+        stated.map_or(Follow::Evidence, |s| match s.kind {
+            JunctionKind::And => Follow::All,
+            JunctionKind::Or => Follow::Own,
+        })
     }
 
     /// A publication, if one of a group's subscriptions made it.
@@ -440,18 +528,23 @@ impl Flow {
         })
     }
 
-    /// Counts an output of a group and follows lineages into it. Returns those that have room.
+    /// Counts an output of a group. Returns its lineages, unless only those of the publishing
+    /// callback are to be followed, and as they are.
     fn add_output(
         &mut self,
         group: &mut Group,
         o: usize,
         by: &Published,
         beyond: &mut Vec<StepId>,
-    ) -> Lineages {
-        let mut added = Lineages::default();
+    ) -> Option<Lineages> {
         let (members, output) = (&group.members, &mut group.outputs[o]);
         output.count(members, by);
-        let followed = (0..members.len()).filter(|&i| output.promising(i)).count() >= 2;
+        let followed = output.followed(members, by.me);
+        let mut added = Lineages::default();
+        if !followed.is_empty() {
+            let input = self.graph.vertex(by.it.vertex).looks.name;
+            self.lineage.pass(input, (output, by), &mut added);
+        }
         for (i, member) in members.iter().enumerate() {
             let Some(chosen) = output.choose(i, member, by) else {
                 continue;
@@ -471,17 +564,20 @@ impl Flow {
                 end.min(by.start).max(entry.start.min(by.start))
             };
             part.latency.record(by.start - handed);
-            if followed && output.foreign == 0 && output.promising(i) {
-                let input = self.graph.vertex(member.vertex).looks.name;
-                if let Some(input) = input {
-                    let target = (&*output, input, by);
-                    self.lineage.lose_skipped(member, first..chosen, target);
-                    let from = (&entry.lineages, handed);
-                    self.lineage.synchronise(from, target, &mut added, beyond);
-                }
+            let input = self.graph.vertex(member.vertex).looks.name;
+            let Some(input) = input.filter(|_| !followed.is_empty()) else {
+                continue;
+            };
+            let target = (&*output, input, by);
+            if i == by.me || followed.contains(&i) {
+                self.lineage.lose_skipped(member, first..chosen, target);
+            }
+            if followed.contains(&i) {
+                let from = (&entry.lineages, handed);
+                self.lineage.synchronise(from, target, &mut added, beyond);
             }
         }
-        added
+        (!followed.is_empty()).then_some(added)
     }
 }
 
@@ -522,7 +618,31 @@ impl Lineage {
         }
     }
 
-    /// Continues the lineages of an input, handed over at `handed`, through an output.
+    /// Continues the lineages of the publishing callback through an output.
+    fn pass(
+        &mut self,
+        input: Option<NameId>,
+        (output, by): (&Output, &Published),
+        added: &mut Lineages,
+    ) {
+        for &own in by.it.lineages.as_slice() {
+            let path = self.steps.path(own);
+            let next = input.map(|input| self.paths.child(path, Via::Own(input), output.vertex));
+            let step = match next {
+                Some(Next::Path(path)) => {
+                    let step = self.steps.extend(own, path, by.start, by.start);
+                    self.finish_output(step, output, by);
+                    step
+                }
+                // It goes on as it would without the sync vertex.
+                _ => self.steps.share_one(own),
+            };
+            // There is room: it has no more lineages than the callback.
+            added.push(step);
+        }
+    }
+
+    /// Continues the lineages of another input, handed over at `handed`, through an output.
     fn synchronise(
         &mut self,
         (lineages, handed): (&Lineages, u64),
@@ -532,16 +652,27 @@ impl Lineage {
     ) {
         for &step in lineages.as_slice() {
             let path = self.steps.path(step);
-            let Some(path) = self.paths.child(path, input, output.vertex) else {
-                continue;
+            let path = match self.paths.child(path, Via::Item(input), output.vertex) {
+                Next::Path(path) => path,
+                Next::Cycle => continue,
+                Next::Full => {
+                    self.paths.drop_at(path);
+                    continue;
+                }
             };
             let step = self.steps.extend(step, path, handed, by.start);
-            self.paths
-                .finish(&self.steps, step, by.time, Some(output.topic));
+            self.finish_output(step, output, by);
             if !added.push(step) {
+                self.paths.drop_at(path);
                 beyond.push(step);
             }
         }
+    }
+
+    /// A lineage has reached an output.
+    fn finish_output(&mut self, step: StepId, output: &Output, by: &Published) {
+        let topic = Some(output.topic);
+        self.paths.finish(&self.steps, step, by.time, topic);
     }
 }
 
@@ -560,15 +691,6 @@ fn several_subscriptions(cx: &Context, e: EntityId) -> bool {
     };
     let process = cx.entities.process(it.process);
     process.entities.iter().filter(alike).count() > 1
-}
-
-/// Moves lineages to others; those that find no room go to `beyond`.
-fn add_lineages(to: &mut Lineages, from: Lineages, beyond: &mut Vec<StepId>) {
-    for &step in from.as_slice() {
-        if !to.push(step) {
-            beyond.push(step);
-        }
-    }
 }
 
 #[cfg(test)]

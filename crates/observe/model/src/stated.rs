@@ -1,0 +1,126 @@
+//! Junctions that a user states: whether a node's subscriptions wait for one another before a
+//! topic is published. Where the data do not decide that, the user can.
+
+use crate::schema::JunctionKind;
+use std::fmt;
+
+/// Whether a node waits for several inputs before it publishes a topic.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StatedJunction {
+    /// Full name of the node.
+    pub node: String,
+    /// Topics of the inputs that are waited for. Empty: those for which the data allow it.
+    pub inputs: Vec<String>,
+    /// The topic that the node publishes.
+    pub topic: String,
+    /// `and`: once all inputs are there. `or`: on one input, without waiting for the others.
+    pub kind: JunctionKind,
+}
+
+/// Why a text states no junction.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JunctionParseError {
+    /// An arrow, a node or a topic is missing.
+    #[error("the junction '{0}' is not written as 'NODE -> TOPIC = and' or 'NODE(INPUT, INPUT) -> TOPIC = and'")]
+    Form(String),
+    /// Neither `and` nor `or`.
+    #[error("the junction '{0}' ends neither in '= and' nor in '= or'")]
+    Kind(String),
+    /// Not two inputs, or inputs of an `or`.
+    #[error("the junction '{0}' names inputs, so it needs at least two, and '= and'")]
+    Inputs(String),
+}
+
+impl std::str::FromStr for StatedJunction {
+    type Err = JunctionParseError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let form = || JunctionParseError::Form(text.into());
+        let (rest, kind) = text.rsplit_once('=').ok_or_else(form)?;
+        let kind = match kind.trim() {
+            "and" => JunctionKind::And,
+            "or" => JunctionKind::Or,
+            _ => return Err(JunctionParseError::Kind(text.into())),
+        };
+        let (node, topic) = rest.split_once("->").ok_or_else(form)?;
+        let (node, topic) = (node.trim(), topic.trim());
+        let (node, inputs) = match node.strip_suffix(')') {
+            Some(list) => {
+                let (node, list) = list.split_once('(').ok_or_else(form)?;
+                let mut inputs: Vec<String> = list.split(',').map(|i| i.trim().into()).collect();
+                inputs.sort();
+                inputs.dedup();
+                (node.trim(), inputs)
+            }
+            None => (node, Vec::new()),
+        };
+        let empty = node.is_empty() || topic.is_empty() || inputs.iter().any(String::is_empty);
+        if empty || topic.contains("->") {
+            return Err(form());
+        }
+        if !inputs.is_empty() && (inputs.len() < 2 || kind == JunctionKind::Or) {
+            return Err(JunctionParseError::Inputs(text.into()));
+        }
+        Ok(StatedJunction {
+            node: node.into(),
+            inputs,
+            topic: topic.into(),
+            kind,
+        })
+    }
+}
+
+impl fmt::Display for StatedJunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.node)?;
+        if !self.inputs.is_empty() {
+            write!(f, "({})", self.inputs.join(", "))?;
+        }
+        let kind = match self.kind {
+            JunctionKind::And => "and",
+            JunctionKind::Or => "or",
+        };
+        write!(f, " -> {} = {kind}", self.topic)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_junction_is_a_node_a_topic_and_a_kind() {
+        let stated: StatedJunction = "/f ->/out= and".parse().unwrap();
+        assert_eq!(
+            (stated.node.as_str(), stated.topic.as_str()),
+            ("/f", "/out")
+        );
+        assert_eq!((stated.kind, stated.inputs.len()), (JunctionKind::And, 0));
+        assert_eq!(stated.to_string(), "/f -> /out = and");
+        let stated: StatedJunction = "/f(/b,/a)->/out=and".parse().unwrap();
+        assert_eq!(stated.to_string(), "/f(/a, /b) -> /out = and");
+        assert_eq!(stated.to_string().parse(), Ok(stated));
+        let or: StatedJunction = "/f -> /out = or".parse().unwrap();
+        assert_eq!(or.kind, JunctionKind::Or);
+    }
+
+    #[test]
+    fn what_states_no_junction_says_how_to_write_one() {
+        let error = |text: &str| text.parse::<StatedJunction>().unwrap_err();
+        for text in [
+            "/f -> /out",
+            "/f = and",
+            " -> /out = and",
+            "/f(/a,) -> /o = and",
+        ] {
+            assert_eq!(error(text), JunctionParseError::Form(text.into()));
+        }
+        assert!(matches!(
+            error("/f -> /o = xor"),
+            JunctionParseError::Kind(_)
+        ));
+        for text in ["/f(/a) -> /o = and", "/f(/a, /b) -> /o = or"] {
+            assert_eq!(error(text), JunctionParseError::Inputs(text.into()));
+        }
+    }
+}

@@ -1,0 +1,213 @@
+"""What the programs here share: names, callbacks that measure themselves, the truth at the end.
+
+The truth has the form of SYN's (../syn/README.md), as one line of JSON on standard output.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+
+
+class Execution:
+    """One execution of a callback: what the thread computes in it, without what it waits for."""
+
+    def __init__(self, callback):
+        self.callback = callback
+        self.start_ns = time.monotonic_ns()
+        self.cpu_ns = 0
+        # The thread's CPU time when it last began or went on.
+        self.since = time.thread_time_ns()
+
+    def burn(self, ms):
+        """Computes for so many milliseconds of the thread's CPU time."""
+        until = time.thread_time_ns() + int(ms * 1e6)
+        while time.thread_time_ns() < until:
+            pass
+
+    def pause(self):
+        """What follows is not this execution's: another one runs within it, or it is suspended."""
+        self.cpu_ns += time.thread_time_ns() - self.since
+
+    def resume(self):
+        """It goes on, perhaps on another thread."""
+        self.since = time.thread_time_ns()
+
+    @contextlib.contextmanager
+    def suspended(self):
+        """Within `await`: the coroutine does not run."""
+        self.callback.program.leave(self)
+        try:
+            yield
+        finally:
+            self.callback.program.enter(self)
+
+
+class Callback:
+    """A callback, that is a vertex of the model, and all its executions."""
+
+    def __init__(self, program, vid, kind, outputs):
+        self.program, self.vid, self.kind, self.outputs = program, vid, kind, sorted(outputs)
+        self.executions = []  # (start in ns, thread CPU time in ns)
+
+    @contextlib.contextmanager
+    def execution(self):
+        """Measures an execution. One within another on the same thread is not the outer one's."""
+        run = Execution(self)
+        self.program.enter(run)
+        try:
+            yield run
+        finally:
+            self.program.leave(run)
+            self.executions.append((run.start_ns, run.cpu_ns))
+
+    def truth(self):
+        """As in SYN's truth."""
+        return {"id": self.vid, "type": self.kind, "outputs": self.outputs,
+                "count": len(self.executions), "cpu_ns": [cpu for _, cpu in self.executions],
+                "starts_ns": [start for start, _ in self.executions]}
+
+
+class Program:
+    """The program of one pattern, and what is true of it."""
+
+    def __init__(self, description):
+        parser = argparse.ArgumentParser(description=description)
+        parser.add_argument("--namespace", default="", metavar="/NAME",
+                            help="put this before the names of all nodes, topics and services")
+        parser.add_argument("--duration", type=float, default=4,
+                            help="seconds from all being connected to the end")
+        args = parser.parse_args()
+        self.namespace, self.duration = args.namespace, args.duration
+        self.callbacks, self.edges, self.junctions, self.chains = [], [], [], []
+        self.threads = threading.local()
+        self.stop = threading.Event()
+
+    # ---- names
+
+    def name(self, relative):
+        """The full name of a node, topic or service."""
+        return f"{self.namespace}/{relative}"
+
+    def node(self, name, **options):
+        """A node in the program's namespace."""
+        from rclpy.node import Node  # here: a program may want to set up something before
+
+        return Node(name, namespace=self.namespace or None, **options)
+
+    # ---- the truth
+
+    def callback(self, node, what, kind=None, outputs=(), suffix=""):
+        """A callback that the model must have: `what` as in its id, e.g. `timer(100ms)`."""
+        kind = kind or what.split("(")[0]
+        found = Callback(self, f"{self.name(node)}:{what}{suffix}", kind,
+                         [self.name(topic) for topic in outputs])
+        self.callbacks.append(found)
+        return found
+
+    def edge(self, begin, end, topic):
+        """An edge that the model must have."""
+        self.edges.append({"from": begin.vid, "to": end.vid, "topic": self.name(topic)})
+
+    def junction(self, kind, callback, *inputs):
+        """A junction that the model must have."""
+        self.junctions.append({"callback": callback.vid, "kind": kind,
+                               "inputs": [i.vid for i in inputs]})
+
+    def chain(self, *callbacks):
+        """A chain that the model must have; the list takes its latencies in ns, if measured."""
+        latencies = []
+        self.chains.append({"callbacks": [c.vid for c in callbacks], "latency_ns": latencies})
+        return latencies
+
+    # ---- what runs on a thread
+
+    def _stack(self):
+        if not hasattr(self.threads, "stack"):
+            self.threads.stack = []
+        return self.threads.stack
+
+    def enter(self, run):
+        """An execution begins on this thread, or goes on."""
+        stack = self._stack()
+        if stack:
+            stack[-1].pause()
+        stack.append(run)
+        run.resume()
+
+    def leave(self, run):
+        """An execution ends on this thread, or is suspended."""
+        run.pause()
+        stack = self._stack()
+        stack.remove(run)
+        if stack:
+            stack[-1].resume()
+
+    # ---- from the beginning to the end
+
+    def wait_for(self, ready, spin=lambda: time.sleep(0.02), at_most=10):
+        """Waits until `ready()`: peers are connected. Ends the program if that takes too long."""
+        deadline = time.monotonic() + at_most
+        while not ready():
+            if time.monotonic() > deadline:
+                sys.exit("not connected: is another ROS_DOMAIN_ID or network in use?")
+            spin()
+
+    def apart(self, *parts):
+        """Runs functions in a process each, all begun before rclpy.init, and takes over what they
+        measured. The truth is declared before."""
+        begun = []
+        for part in parts:
+            reading, writing = os.pipe()
+            child = os.fork()
+            if child == 0:
+                self._be_a_part(part, writing)
+            os.close(writing)
+            begun.append((child, reading))
+        for child, reading in begun:
+            with os.fdopen(reading, encoding="utf-8") as file:
+                text = file.read()
+            if os.waitpid(child, 0)[1] != 0:
+                sys.exit("a part of the program failed")
+            measured = json.loads(text)
+            for callback, executions in zip(self.callbacks, measured["executions"]):
+                callback.executions += executions
+            for chain, latencies in zip(self.chains, measured["latencies"]):
+                chain["latency_ns"] += latencies
+
+    def _be_a_part(self, part, writing):
+        """The life of a process of `apart`."""
+        try:
+            part()
+            with os.fdopen(writing, "w", encoding="utf-8") as file:
+                json.dump({"executions": [c.executions for c in self.callbacks],
+                           "latencies": [c["latency_ns"] for c in self.chains]}, file)
+        except BaseException:  # pylint: disable=broad-except
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+
+    def run(self, executor, *timers, quiet=1):
+        """Spins for the duration, stops the timers, and lets what is under way come to an end."""
+        def spin(seconds):
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                executor.spin_once(timeout_sec=0.05)
+
+        spin(self.duration)
+        for timer in timers:
+            timer.cancel()
+        spin(quiet)
+
+    def print_truth(self):
+        """Prints the truth: the program's last line."""
+        print(json.dumps({
+            "callbacks": [c.truth() for c in self.callbacks],
+            "edges": self.edges,
+            "junctions": self.junctions,
+            "chains": [{**c, "count": len(c["latency_ns"])} for c in self.chains],
+        }), flush=True)

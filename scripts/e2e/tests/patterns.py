@@ -1,0 +1,100 @@
+"""Patterns that real robots use (demos/patterns): all programs in one recording, compared one by one.
+
+Another pattern is a program in demos/patterns and a line in PATTERNS.
+"""
+
+import os
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import Callable
+
+from compare import compare_executions, compare_graph, compare_latencies, lost, own
+from harness import ROOT
+from registry import PLACES, expect, test
+
+RUN = os.path.join(ROOT, "demos/patterns/run.py")
+# From all programs being connected to their end. Late: the recorder comes while they run.
+STARTED_S = 4
+LATE_S = 14
+LATE_AFTER_S = 6
+LATE_RECORDED_S = 5
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A program, and what is compared with its truth."""
+
+    name: str
+    # What is compared when it was started under the recorder.
+    counts: bool = True
+    latencies: bool = True
+    # Whether its graph and execution times are compared in a late attach; if not, why.
+    not_late: str | None = None
+    # More to compare: (truth, the pattern's part of the model) to complaints.
+    also: Callable = lambda truth, model: []
+
+
+PATTERNS = [
+    Pattern("plain"),
+]
+
+
+def command(harness, out, duration_s, names):
+    """The words that run programs side by side."""
+    shutil.rmtree(out, ignore_errors=True)
+    os.makedirs(out)
+    # Their measurements are in their own files: a recorder that is root must be able to write.
+    return [harness.python("kilted"), RUN, "--out", out, "--namespace", harness.namespace,
+            "--duration", str(duration_s), *names]
+
+
+def parts(harness, model, out, patterns):
+    """(pattern, its truth, its part of the model), for each."""
+    for pattern in patterns:
+        truth = harness.truth(os.path.join(out, pattern.name + ".json"))
+        yield pattern, truth, own(model, f"{harness.namespace}/{pattern.name}/")
+
+
+def named(pattern, complaints):
+    """Complaints with the pattern's name before them."""
+    return [f"{pattern.name}: {c}" for c in complaints]
+
+
+@test(places=PLACES)
+def patterns_started(harness):
+    """Every pattern, started under the recorder: graph, counts, execution times, latencies."""
+    out = harness.file("patterns")
+    trace = harness.record("patterns", command(harness, out, STARTED_S,
+                                               [p.name for p in PATTERNS]))
+    model = harness.model("patterns", trace)
+    wrong = lost(model)
+    for pattern, truth, part in parts(harness, model, out, PATTERNS):
+        found = compare_graph(truth, part) + compare_executions(truth, part, pattern.counts)
+        if pattern.latencies:
+            measured = {**truth, "chains": [c for c in truth["chains"] if c["latency_ns"]]}
+            found += compare_latencies(harness, measured, part)
+        wrong += named(pattern, found + pattern.also(truth, part))
+    expect(wrong)
+
+
+@test(places=PLACES)
+def patterns_late(harness):
+    """Every pattern, running already when the recorder comes: graph and execution times."""
+    patterns = [p for p in PATTERNS if not p.not_late]
+    harness.figures += [f"{p.name} not compared: {p.not_late}" for p in PATTERNS if p.not_late]
+    out = harness.file("patterns-late")
+    programs = subprocess.Popen(command(harness, out, LATE_S, [p.name for p in PATTERNS]))
+    try:
+        time.sleep(LATE_AFTER_S)
+        with harness.recording("patterns-late", "--duration", f"{LATE_RECORDED_S}s") as trace:
+            time.sleep(LATE_RECORDED_S)
+    finally:
+        programs.wait()
+    model = harness.model("patterns-late", trace)
+    wrong = lost(model)
+    for pattern, truth, part in parts(harness, model, out, patterns):
+        found = compare_graph(truth, part) + compare_executions(truth, part, counts=False)
+        wrong += named(pattern, found)
+    expect(wrong)

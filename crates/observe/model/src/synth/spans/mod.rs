@@ -10,6 +10,7 @@
 mod account;
 mod clients;
 mod continuation;
+mod events;
 mod ownership;
 mod rclcpp;
 mod rclpy;
@@ -26,6 +27,7 @@ use crate::index::NameId;
 use account::Mark;
 use clients::Habits;
 use continuation::PendingResponse;
+use events::Events;
 use rclpy::Guards;
 use span::{Bounds, CallbackSpan, Inferred, Triggers};
 use std::collections::VecDeque;
@@ -37,6 +39,7 @@ struct ProcessSpans {
     guards: Guards,
     /// Responses that rclpy has taken and whose waiting code has not run yet.
     pending: VecDeque<PendingResponse>,
+    events: Events,
 }
 
 /// The numbers of callback instances; used again after the instance's end was processed.
@@ -108,6 +111,7 @@ impl Spans {
     /// Drops what is kept for an entity whose place may be used again.
     pub(in crate::synth) fn forget(&mut self, e: EntityId) {
         self.habits.forget(e);
+        self.forget_calls(e);
     }
 
     fn new_decision(&mut self) -> DecisionId {
@@ -244,6 +248,7 @@ impl Spans {
         let thread = &mut self.threads[ti];
         if thread.account.wake(time) {
             thread.phase.set_woken(Some(time));
+            thread.sleeps.wake(time);
         }
     }
 
@@ -293,11 +298,13 @@ impl Spans {
                 self.close(cx, ti, span, time, Why::Executor);
             }
         }
+        self.wake_for_event(ti);
         self.end_round(ti, time, round_ends, tail);
     }
 
     /// `rcl_wait` begins.
     pub(in crate::synth) fn wait(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
+        self.asks(ti);
         self.executor(cx, ti, time, true);
         self.threads[ti].phase = Phase::Waiting {
             from: time,
@@ -316,6 +323,9 @@ impl Spans {
         entity: EntityId,
         input: Input,
     ) {
+        if input == Input::Timer && self.call_timer(cx, ti, time, entity) {
+            return;
+        }
         self.open(cx, ti, (time, cpu), Some(entity), input, None);
     }
 
@@ -418,6 +428,9 @@ impl Spans {
             self.discard(cx, &span);
             return;
         }
+        if self.is_call_only(cx, ti, &span) {
+            return;
+        }
         let now = self.threads[ti].account.mark(time);
         let (to, how) = if span.is_exact() {
             (now, exact_ending(why))
@@ -439,7 +452,9 @@ impl Spans {
         why: Why,
     ) -> (Mark, Ending) {
         let triggered = span.triggered().map(|t| t.last);
-        let end = triggered.or_else(|| self.learn_pool(ti, span));
+        let end = triggered
+            .or_else(|| self.learn_pool(ti, span))
+            .or_else(|| self.slept_after(ti, span, now));
         let responded = match &span.bounds {
             Bounds::Inferred(inferred) => inferred.responded,
             Bounds::Exact { .. } => None,
@@ -460,7 +475,8 @@ impl Spans {
         how: Ending,
         cpus: Cpus,
     ) {
-        let thread = &self.threads[ti];
+        let thread = &mut self.threads[ti];
+        thread.sleeps.busy_until = to.time;
         self.out.push(SpanEvent::End(End {
             instance,
             time: to.time,

@@ -14,8 +14,8 @@ impl Spans {
     /// The executor goes on to the next entity: an exact span that is still open was left by an
     /// exception, but a read that is waiting for its callback stays.
     pub(in crate::synth) fn execute(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
+        self.is_of_rclcpp(ti);
         let thread = &mut self.threads[ti];
-        thread.set_rclcpp();
         if thread.span().is_none_or(CallbackSpan::is_read_only) {
             thread.phase.leave_wait();
         } else {
@@ -25,7 +25,8 @@ impl Spans {
 
     /// The thread asks for work.
     pub(in crate::synth) fn next_ready(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
-        self.threads[ti].set_rclcpp();
+        self.is_of_rclcpp(ti);
+        self.asks(ti);
         self.executor(cx, ti, time, false);
     }
 
@@ -66,12 +67,19 @@ impl Spans {
         cpu: u16,
         callback: u64,
     ) {
-        self.threads[ti].set_rclcpp();
+        self.is_of_rclcpp(ti);
         let p = self.threads[ti].process;
         let known = cx.entities.callback(p, callback);
         let read = self.take_read(cx, ti, time);
+        if read.is_none() {
+            self.wake_for_event(ti);
+        }
         let read_entity = read.as_ref().and_then(|r| r.entity);
-        let entity = match (known, read_entity) {
+        let guess = match (known, read_entity) {
+            (None, None) => self.guess_timer(cx, ti, callback),
+            _ => read_entity,
+        };
+        let entity = match (known, guess) {
             (Some(entity), _) => entity,
             (None, Some(read)) => {
                 // Late attach: the callback belongs to what was read right before.
@@ -133,7 +141,12 @@ impl Spans {
             Input::Unknown
         };
         let Some(mut read) = read else {
-            return (input, None);
+            let due = if kind == EntityKind::Timer {
+                self.due_by_call(ti, entity)
+            } else {
+                None
+            };
+            return (input, due);
         };
         let ring = read.entity.is_none() && kind == EntityKind::Subscription;
         if read.entity != Some(entity) && !ring {
@@ -156,8 +169,8 @@ impl Spans {
         time: u64,
         callback: u64,
     ) {
+        self.is_of_rclcpp(ti);
         let thread = &mut self.threads[ti];
-        thread.set_rclcpp();
         let open = thread.span().map(|span| &span.bounds);
         if !matches!(open, Some(Bounds::Exact { callback: c }) if *c == callback) {
             return;

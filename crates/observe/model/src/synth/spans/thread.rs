@@ -107,6 +107,8 @@ pub(in crate::synth) struct Thread {
     pub(super) library: Library,
     /// It waits for work itself, so it is no worker of a pool.
     pub(super) waits: bool,
+    /// It asks for work, by `rcl_wait` or in rclcpp's loop; an executor of events never does.
+    pub(super) asks: bool,
     pub(super) phase: Phase,
     pub(super) running: Running,
     pub(super) sleeps: Sleeps,
@@ -127,6 +129,7 @@ impl Thread {
             account: Account::new(time),
             library: Library::Other,
             waits: false,
+            asks: false,
             phase: Phase::Working { after: None },
             running: Running::Nothing,
             sleeps: Sleeps::default(),
@@ -137,13 +140,6 @@ impl Thread {
 
     pub(super) fn is_rclcpp(&self) -> bool {
         matches!(self.library, Library::Rclcpp { .. })
-    }
-
-    /// Notes that the thread belongs to an rclcpp executor.
-    pub(super) fn set_rclcpp(&mut self) {
-        if self.library == Library::Other {
-            self.library = Library::Rclcpp { client_call: false };
-        }
     }
 
     /// The callback span, if the thread is in one.

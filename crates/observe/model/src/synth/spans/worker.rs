@@ -15,6 +15,10 @@ pub(super) struct Sleeps {
     last: Option<Mark>,
     /// The longest sleep since the last trigger: its length, and when it ended.
     longest: Option<(u64, Mark)>,
+    /// When it was last woken.
+    woken: Option<u64>,
+    /// When the last callback on the thread ended.
+    pub(super) busy_until: u64,
 }
 
 impl Sleeps {
@@ -22,6 +26,17 @@ impl Sleeps {
     pub(super) fn begin(&mut self, at: Mark) {
         self.asleep = Some(at.time);
         self.last = Some(at);
+    }
+
+    /// The thread is woken.
+    pub(super) fn wake(&mut self, time: u64) {
+        self.woken = Some(time);
+    }
+
+    /// The last sleep, if it is over.
+    pub(super) fn ended(&self) -> Option<(Mark, u64)> {
+        let (from, woken) = (self.last?, self.woken?);
+        (woken >= from.time).then_some((from, woken))
     }
 
     /// The thread gets a CPU, perhaps after a sleep.

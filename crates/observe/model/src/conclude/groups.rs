@@ -1,8 +1,8 @@
 //! Which subscriptions of a node wait for one another before something is published: by the calls
 //! of a synchroniser, or by the data flow alone (thesis section 3.5).
 
-use crate::evidence::{Evidence, MemberEvidence, PathKey, SyncEvidence};
-use crate::schema::{JunctionKind, JunctionState};
+use crate::evidence::{few, Evidence, MemberEvidence, PathKey, SyncEvidence};
+use crate::schema::{JunctionKind, JunctionState, Reading};
 use crate::stated::StatedJunction;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +23,9 @@ pub(super) struct Group {
     pub(super) members: BTreeSet<String>,
     /// Members that publish the topic.
     pub(super) publishers: BTreeSet<String>,
+    /// Without the members that the data leave open: what waits in any case, or, with `Or`, those
+    /// that publish on their own inputs.
+    pub(super) without_open: Reading,
     pub(super) criterion: Criterion,
     pub(super) state: JunctionState,
     /// 0 to 1.
@@ -113,13 +116,13 @@ impl<'a> Groups<'a> {
         self.by_output.get(callback)?.get(topic).copied()
     }
 
-    /// Whether a path exists only if an ambiguous group does: it reaches its sync vertex from a
-    /// callback that does not publish.
+    /// Whether a path exists only in one reading of an ambiguous group: it reaches the sync vertex
+    /// from a callback that another reading has not as a member.
     pub(super) fn is_doubtful(&self, path: &PathKey) -> bool {
         path.callbacks.windows(2).any(|pair| {
             let group = self.get(&pair[1]);
             let ambiguous = group.filter(|g| g.state == JunctionState::Ambiguous);
-            ambiguous.is_some_and(|g| !g.publishers.contains(&pair[0]))
+            ambiguous.is_some_and(|g| !g.without_open.inputs.contains(&pair[0]))
         })
     }
 }
@@ -244,8 +247,7 @@ impl<'a> Deciding<'a> {
         let in_turn = self.publishers.iter().filter(takes_turns).count() >= 2;
         // What else keeps a single publisher from publishing is not for its inputs to say.
         let held: u64 = self.publishers.iter().map(|id| of(id).held).sum();
-        let awaited: u64 = stored.values().map(|m| m.awaited).sum();
-        if self.publishers.len() == 1 && held.saturating_sub(awaited) > self.few() {
+        if self.publishers.len() == 1 && held > self.few() {
             return Verdict::Apart;
         }
         let with = |joins: &dyn Fn(&MemberEvidence) -> bool| -> BTreeSet<String> {
@@ -254,16 +256,27 @@ impl<'a> Deciding<'a> {
             stored.copied().chain(publishers).cloned().collect()
         };
         let waits = |m: &MemberEvidence| m.awaited >= SEVERAL;
+        let certain = with(&waits);
         let members = with(&|m| waits(m) || self.one_input_per_output(m));
-        let data_flow = |members, state| self.of(members, Criterion::DataFlow, state);
-        if in_turn || with(&waits).len() > self.publishers.len() {
-            return Verdict::Joined(data_flow(members, JunctionState::Decided));
+        let decided = in_turn || certain.len() > self.publishers.len();
+        let data_flow = |members: BTreeSet<String>| Group {
+            without_open: Reading {
+                kind: match decided {
+                    true => JunctionKind::And,
+                    false => JunctionKind::Or,
+                },
+                inputs: certain.iter().cloned().collect(),
+            },
+            ..self.of(members, Criterion::DataFlow, JunctionState::Ambiguous)
+        };
+        if decided && members == certain {
+            return Verdict::Joined(self.of(members, Criterion::DataFlow, JunctionState::Decided));
         }
         if members.len() >= 2 {
-            return Verdict::Joined(data_flow(members, JunctionState::Ambiguous));
+            return Verdict::Joined(data_flow(members));
         }
         match with(&|_| true) {
-            all if all.len() >= 2 => Verdict::Doubt(data_flow(all, JunctionState::Ambiguous)),
+            all if all.len() >= 2 => Verdict::Doubt(data_flow(all)),
             _ => Verdict::Apart,
         }
     }
@@ -278,7 +291,7 @@ impl<'a> Deciding<'a> {
 
     /// Exceptions that are allowed for the start of a recording and for lost events.
     fn few(&self) -> u64 {
-        (self.evidence.outputs / 20).max(1)
+        few(self.evidence.outputs)
     }
 
     /// It had a new input for each output.
@@ -313,6 +326,10 @@ impl<'a> Deciding<'a> {
             node: self.evidence.node.clone(),
             topic: self.evidence.topic.clone(),
             publishers: self.publishers.clone(),
+            without_open: Reading {
+                kind: JunctionKind::And,
+                inputs: members.iter().cloned().collect(),
+            },
             members,
             criterion,
             state,
@@ -422,7 +439,6 @@ mod tests {
     fn what_the_publisher_waited_for_is_decided() {
         // Five times it had an input and did not publish, each time because A had none.
         let mut evidence = synchronised();
-        evidence.members.get_mut(B).unwrap().held = 5;
         evidence.members.get_mut(A).unwrap().awaited = 5;
         let group = decided(evidence.clone()).unwrap();
         assert_eq!(
@@ -437,8 +453,38 @@ mod tests {
             JunctionState::Decided
         );
         // It does not publish for another reason: A had an input.
-        evidence.members.get_mut(A).unwrap().awaited = 2;
+        evidence.members.get_mut(B).unwrap().held = 3;
         assert_eq!(decided(evidence), None);
+    }
+
+    #[test]
+    fn what_two_in_turn_never_waited_for_alone_is_left_open() {
+        let c = "/f:subscription(/c)";
+        let mut evidence = synchronised();
+        for m in evidence.members.values_mut() {
+            (m.published, m.productive, m.awaited) = (10, 10, 10);
+        }
+        let silent = synchronised().members.remove(A).unwrap();
+        evidence.members.insert(c.into(), silent.clone());
+        let group = decided(evidence.clone()).unwrap();
+        assert_eq!(group.members.len(), 3);
+        assert_eq!(group.state, JunctionState::Ambiguous);
+        let without = (JunctionKind::And, vec![A.to_string(), B.into()]);
+        assert_eq!(
+            (group.without_open.kind, group.without_open.inputs),
+            without
+        );
+        // Where it has another number of inputs, it is no member; where it is waited for, it is.
+        let with = |set: &dyn Fn(&mut MemberEvidence)| {
+            let mut evidence = evidence.clone();
+            set(evidence.members.get_mut(c).unwrap());
+            let group = decided(evidence).unwrap();
+            (group.members.len(), group.state)
+        };
+        let none = with(&|m| (m.once, m.instances) = (0, 40));
+        assert_eq!(none, (2, JunctionState::Decided));
+        let waited = with(&|m| (m.once, m.instances, m.awaited) = (0, 40, 2));
+        assert_eq!(waited, (3, JunctionState::Decided));
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(super) fn junctions(groups: &Groups, graph: &Graph) -> Vec<Junction> {
 /// The AND of a group.
 fn joined(group: &Group) -> Junction {
     let readings = match group.state {
-        JunctionState::Ambiguous => vec![waiting(group), alone(group)],
+        JunctionState::Ambiguous => vec![waiting(group), group.without_open.clone()],
         JunctionState::Decided | JunctionState::Stated => Vec::new(),
     };
     Junction {
@@ -70,7 +70,7 @@ fn doubtful(group: &Group) -> impl Iterator<Item = Junction> + '_ {
         criterion: group.criterion.name().into(),
         confidence: group.confidence,
         state: group.state,
-        readings: vec![alone(group), waiting(group)],
+        readings: vec![group.without_open.clone(), waiting(group)],
         settle: group.statement(JunctionKind::Or).to_string(),
     })
 }
@@ -80,14 +80,6 @@ fn waiting(group: &Group) -> Reading {
     Reading {
         kind: JunctionKind::And,
         inputs: group.members.iter().cloned().collect(),
-    }
-}
-
-/// Those that publish do so on their own input.
-fn alone(group: &Group) -> Reading {
-    Reading {
-        kind: JunctionKind::Or,
-        inputs: group.publishers.iter().cloned().collect(),
     }
 }
 

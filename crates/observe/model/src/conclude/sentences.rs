@@ -76,6 +76,11 @@ fn of_group(group: &Group) -> Option<String> {
         ),
     };
     let doubt = match group.state {
+        JunctionState::Ambiguous if group.without_open.kind == JunctionKind::And => format!(
+            "; perhaps only {} do, for they never waited for the rest alone: settle it with --junction '{}', with its inputs in brackets after the node, or with more runs",
+            group.without_open.inputs.join(" and "),
+            group.statement(JunctionKind::And)
+        ),
         JunctionState::Ambiguous => format!(
             "; only one of them publishes it, so it might also publish on its own input and merely read what the others stored: settle it with --junction '{}' or '= or', or with more runs",
             group.statement(JunctionKind::And)

@@ -131,15 +131,22 @@ pub(crate) struct MemberEvidence {
     /// Outputs that it published itself though another that publishes had no input left.
     #[serde(default)]
     pub(crate) alone: u64,
-    /// Executions without the output, from its first output on.
+    /// Executions without the output, from its first output on, though each other that may be
+    /// waited for had an input since the last output.
     #[serde(default)]
     pub(crate) held: u64,
-    /// Such executions of others while this one had no input since the last output.
+    /// Executions of others without the output while this one alone had no input since the last.
     #[serde(default)]
     pub(crate) awaited: u64,
     /// Subscriptions of the node from which its inputs descend.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) after: BTreeSet<String>,
+}
+
+/// Exceptions among so many outputs that are allowed for the start of a recording and for lost
+/// events.
+pub(crate) fn few(outputs: u64) -> u64 {
+    (outputs / 20).max(1)
 }
 
 impl Evidence {

@@ -214,3 +214,34 @@ fn a_guessed_node_has_no_junctions() {
     assert_eq!(junctions(&m), [] as [&str; 0], "{:?}", m.assumptions);
     assert!(!ids(&m).iter().any(|i| i.contains("sync")));
 }
+
+#[test]
+fn what_two_wait_for_in_turn_says_nothing_about_a_third() {
+    // /x and /y wait for one another. /z comes three times for two outputs, and stays out.
+    let mut s = System::new();
+    let a = s.node("a", &[100], &[], &["/x", "/y", "/z"]);
+    let f = s.node("f", &[], &["/x", "/y", "/z"], &["/out"]);
+    let g = s.node("g", &[], &["/out"], &[]);
+    for i in 1..=60 {
+        let t = 100_000 * i;
+        s.timer(t, a, 0, &[0, 1, 2], 1_000);
+        if i % 4 != 3 {
+            s.take(t + 12_000, f, 2, System::stamp(t, 2), &[], 1_000);
+        }
+        if i % 2 == 0 {
+            let (first, second) = if i % 10 == 0 { (1, 0) } else { (0, 1) };
+            s.take(t + 10_000, f, first, System::stamp(t, first), &[], 1_000);
+            s.take(t + 15_000, f, second, System::stamp(t, second), &[0], 1_000);
+            s.take(t + 20_000, g, 0, System::stamp(t + 15_000, 0), &[], 1_000);
+        }
+    }
+    let m = s.model();
+    assert_eq!(junctions(&m), [format!("{SYNC} And Decided")]);
+    assert_eq!(
+        m.junctions[0].inputs,
+        ["/f:subscription(/x)", "/f:subscription(/y)"]
+    );
+    let third = "/a:timer(100ms) > /f:subscription(/z)";
+    assert_eq!(chain(&m, third).figures.executions, 45);
+    assert_eq!(m.chains.len(), 3, "{:#?}", chains(&m));
+}

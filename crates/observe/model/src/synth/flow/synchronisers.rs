@@ -12,6 +12,7 @@ use super::lineage::Lineage;
 use super::Flow;
 use crate::chains::{Lineages, Next, Via};
 use crate::dist::Dist;
+use crate::evidence::few;
 use crate::index::{NameId, StepId, VertexId};
 use crate::schema::JunctionKind;
 use crate::synth::entities::EntityKind;
@@ -91,9 +92,10 @@ pub(in crate::synth) struct Part {
     pub(in crate::synth) shared: u64,
     /// Outputs that it published itself though another that publishes had no input left.
     pub(in crate::synth) alone: u64,
-    /// Executions without the output, from its first output on.
+    /// Executions without the output, from its first output on, though each other that may be
+    /// waited for had an input since the last output.
     pub(in crate::synth) held: u64,
-    /// Such executions of others while this one had no input since the last output.
+    /// Executions of others without the output while this one alone had no input since the last.
     pub(in crate::synth) awaited: u64,
     /// Number of the input on which it last published the output.
     last: Option<u64>,
@@ -119,6 +121,11 @@ impl Part {
             next: member.next().saturating_sub(1).max(member.base),
             ..Part::default()
         }
+    }
+
+    /// Whether it may be waited for, by the outputs so far: it had a new input for each.
+    fn joins(&self, outputs: u64) -> bool {
+        self.published > 0 || outputs.saturating_sub(self.fresh) <= few(outputs)
     }
 
     /// Numbers of the inputs that can go into an output.
@@ -295,9 +302,14 @@ impl Output {
         if self.parts[me].last.is_none_or(|last| last >= number) {
             return;
         }
-        self.parts[me].held += 1;
-        for (i, part) in self.parts.iter_mut().enumerate() {
-            part.awaited += u64::from(i != me && part.since == 0);
+        let outputs = self.outputs;
+        let lacks = |(i, part): &(usize, &Part)| *i != me && part.since == 0 && part.joins(outputs);
+        let mut lacking = self.parts.iter().enumerate().filter(lacks).map(|(i, _)| i);
+        match (lacking.next(), lacking.next()) {
+            (None, _) => self.parts[me].held += 1,
+            (Some(only), None) => self.parts[only].awaited += 1,
+            // Which of them it waits for does not show.
+            (Some(_), Some(_)) => {}
         }
     }
 

@@ -152,6 +152,7 @@ fn add_callback(mine: &mut Callback, other: Callback) {
     if other.bracket == Bracket::Inferred {
         mine.bracket = Bracket::Inferred;
     }
+    mine.identity = mine.identity.min(other.identity);
     mine.symbol = match (mine.symbol.take(), other.symbol) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),

@@ -85,6 +85,26 @@ pub enum Bracket {
     Inferred,
 }
 
+/// Whether the node of a callback is known.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Identity {
+    /// By its own name.
+    #[default]
+    Known,
+    /// No: it is named after its process, and may stand for several nodes of it.
+    Guessed,
+}
+
+impl Identity {
+    /// Whether the node is known.
+    pub fn is_known(&self) -> bool {
+        *self == Identity::Known
+    }
+}
+
 /// A callback: a vertex of the graph.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Callback {
@@ -92,6 +112,9 @@ pub struct Callback {
     pub id: String,
     /// Full name of its node (untrusted).
     pub node: String,
+    /// Whether that name is the node's own.
+    #[serde(default, skip_serializing_if = "Identity::is_known")]
+    pub identity: Identity,
     /// What triggers it.
     #[serde(rename = "type")]
     pub kind: CallbackType,

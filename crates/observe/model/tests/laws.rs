@@ -365,11 +365,11 @@ impl Draw {
 
 /// Any event on few threads with few handles.
 fn any_event() -> impl Strategy<Value = Event> {
-    (0u64..60, 0u8..68, any::<[u8; 6]>()).prop_map(|(time, which, b)| {
+    (0u64..60, 0u8..69, any::<[u8; 6]>()).prop_map(|(time, which, b)| {
         let d = Draw::new(b);
         let kind = match which {
             0..=17 => creation(which, &d),
-            18 | 19 | 67 => found(which, &d),
+            18 | 19 | 67 | 68 => found(which, &d),
             20..=38 => data(which, &d),
             39..=55 => call(which, &d),
             _ => kernel(which, &d),
@@ -484,6 +484,11 @@ fn found(which: u8, d: &Draw) -> EventKind {
             name: d.name.into(),
         },
         19 => EventKind::HandleFini { handle: d.h },
+        68 => EventKind::EndpointNode {
+            endpoint: d.endpoint,
+            rcl: d.h,
+            node: d.g,
+        },
         _ => EventKind::TimerFound { timer: d.h },
     }
 }

@@ -137,9 +137,15 @@ pub enum EventKind {
         rmw: u64,
         name: Name,
     },
-    /// Late attach: node name as far as it could be had (from parameter services or the command
-    /// line). `node` is 0 where the handle is unknown.
+    /// Late attach: node name as far as it could be had (from the process's memory, parameter
+    /// services or the command line). `node` is 0 where the handle is unknown.
     NodeFound { node: u64, name: Name },
+    /// Late attach: the endpoint with this rcl handle belongs to the node with this rcl handle.
+    EndpointNode {
+        endpoint: EndpointKind,
+        rcl: u64,
+        node: u64,
+    },
     /// Late attach: a timer seen in a wait set, or called, whose creation was not seen.
     TimerFound { timer: u64 },
     /// `rcl_publisher_fini`, `rcl_subscription_fini`, `rcl_service_fini`, `rcl_client_fini`,

@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 /// Starts every file; the odd bytes show when a transfer changed line ends.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89OBT\r\n\x1a\n";
 /// Version of the format that this code writes, and the only one that it reads.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
+
+/// The oldest version that is read: it lacks kinds of events only.
+pub(crate) const OLDEST: u16 = 2;
 /// Bytes of a file's header.
 pub(crate) const HEADER_LEN: usize = 44;
 /// Name of the file with the initialisation events of deleted segments.

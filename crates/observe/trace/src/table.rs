@@ -302,6 +302,7 @@ kinds! {
     24 "node_found" state NodeFound { node: Handle, name: Text }
     25 "timer_found" state TimerFound { timer: Handle }
     26 "handle_fini" state HandleFini { handle: Handle }
+    29 "endpoint_node" state EndpointNode { endpoint: Endpoint, rcl: Handle, node: Handle }
 
     40 "callback_start" run CallbackStart { callback: Handle, intra_process: Flag }
     41 "callback_end" run CallbackEnd { callback: Handle }

@@ -4,7 +4,8 @@ use crate::error::CliError;
 use crate::term::{self, Align, Screen, Table};
 use crate::{files, mode, ExitStatus};
 use onbeat_model::schema::{
-    Callback, CallbackFigures, CallbackType, Edge, EdgeFigures, JunctionKind, Model, ThreadUse,
+    Callback, CallbackFigures, CallbackType, Edge, EdgeFigures, Identity, JunctionKind, Model,
+    ThreadUse,
 };
 use onbeat_model::text::{duration, percent, period};
 use serde_json::{json, Value};
@@ -208,7 +209,10 @@ fn callback_table(rows: &Callbacks<'_>, with_threads: bool) -> Table {
             }
         };
         let mut cells = vec![
-            callback.id.clone(),
+            match callback.identity {
+                Identity::Known => callback.id.clone(),
+                Identity::Guessed => format!("{} ?", callback.id),
+            },
             e.count().to_string(),
             time(e.min() as f64),
             time(e.mean()),

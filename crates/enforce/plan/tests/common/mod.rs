@@ -36,6 +36,7 @@ pub fn callback(id: &str, kind: CallbackType, exec_ms: &[f64], outputs: &[&str])
         period_ns: timer.then_some(ms(100.0)),
         outputs: outputs.iter().map(|o| o.to_string()).collect(),
         bracket: Bracket::Exact,
+        identity: Default::default(),
         symbol: None,
         figures: CallbackFigures {
             exec_ns: dist(exec_ms),

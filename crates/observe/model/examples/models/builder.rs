@@ -122,6 +122,7 @@ impl Builder {
             period_ns: Some(period * 1_000_000),
             outputs,
             bracket: Bracket::Inferred,
+            identity: Default::default(),
             symbol: None,
             figures: self.callback_figures(kind, period, mean_ms, exec),
             modes: BTreeMap::new(),

@@ -20,6 +20,7 @@ pub(super) fn sentences(
         match note {
             // In another run it did run.
             Note::Starved(id) if graph.callbacks.contains_key(id) => false,
+            Note::NodeName(node) => assumptions.insert(of_guess(node, graph)),
             _ if is_assumption(note) => assumptions.insert(of_note(note, count)),
             _ => coverage.insert(of_note(note, count)),
         };
@@ -102,6 +103,20 @@ fn of_doubt(group: &Group) -> String {
     format!(
         "{} is taken to publish {} on its own input and merely to read what {} stored; as there was a new input of each before each output, it might also wait for them: settle it with --junction '{}' or '= and', or with more runs.",
         of(true), group.topic, of(false), group.statement(JunctionKind::Or)
+    )
+}
+
+/// The node that stands for whatever nodes a process has, with the number of its callbacks.
+fn of_guess(node: &str, graph: &Graph) -> String {
+    let callbacks = graph.callbacks.values();
+    let guessed = callbacks.filter(|c| c.node == node && !c.identity.is_known());
+    let callbacks = match guessed.count() {
+        1 => "one callback (marked ?)".to_string(),
+        n => format!("{n} callbacks (marked ?), which may be of several nodes"),
+    };
+    format!(
+        "{} It stands for {callbacks}.",
+        of_note(&Note::NodeName(node.into()), 1)
     )
 }
 

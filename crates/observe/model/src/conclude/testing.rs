@@ -59,6 +59,7 @@ impl Evidence {
             period_ns: (kind == CallbackType::Timer).then_some(10),
             outputs: Vec::new(),
             bracket: Bracket::Exact,
+            identity: Default::default(),
             symbol: None,
             figures: CallbackFigures::default(),
             modes: BTreeMap::from([(MODE.into(), figures)]),

@@ -70,10 +70,11 @@ pub(super) fn in_words(model: &Model, id: &str) -> String {
 /// The cell that names a callback.
 pub(super) fn name_cell(c: &Callback) -> String {
     format!(
-        "<td class=\"name\" title=\"{}\"><span class=\"node\">{}</span><span class=\"what\">\
+        "<td class=\"name\" title=\"{}\"><span class=\"node\">{}{}</span><span class=\"what\">\
          <span class=\"chip {}\"></span>{}</span></td>",
         xml(&shorten(&c.id, 300)),
         xml(&shorten(&c.node, 90)),
+        if c.identity.is_known() { "" } else { " ?" },
         type_name(c.kind),
         xml(&shorten(&captions(c).0, 90))
     )

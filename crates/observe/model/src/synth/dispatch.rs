@@ -145,6 +145,7 @@ impl Synth {
             | EventKind::ClientInit { .. }
             | EventKind::ClientGid { .. }
             | EventKind::EndpointFound { .. }
+            | EventKind::EndpointNode { .. }
             | EventKind::HandleFini { .. } => self.endpoint(event, at),
             EventKind::ClockInit { .. }
             | EventKind::TimerClock { .. }
@@ -215,7 +216,17 @@ impl Synth {
                 let creation = self.spans.creation(at.thread);
                 entities.node_init(p, creation, node, namespace, name);
             }
-            EventKind::NodeFound { node, ref name } => entities.node_found(p, node, name),
+            EventKind::NodeFound { node, ref name } => {
+                entities.node_found(p, node, name);
+                if let Some(guess) = entities.guessed_node(p) {
+                    self.flow.rehome(guess, entities.nodes.settled(guess));
+                }
+            }
+            EventKind::EndpointNode {
+                endpoint,
+                rcl,
+                node,
+            } => entities.endpoint_node(p, endpoint, rcl, node),
             EventKind::PublisherInit {
                 publisher: rcl,
                 node,

@@ -9,7 +9,7 @@ use crate::evidence::{unite_threads, EdgeKey, Evidence, Figures, MemberEvidence,
 use crate::evidence::{PathEvidence, PathFigures, PathKey, SyncEvidence};
 use crate::index::{NameId, PathId, VertexId};
 use crate::schema::{Bracket, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures};
-use crate::schema::{Model, Run, RunExtremes, ThreadUse};
+use crate::schema::{Identity, Model, Run, RunExtremes, ThreadUse};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// From so many items on, of which none was taken, a subscription is reported to get nothing.
@@ -134,6 +134,10 @@ impl<'a> Finish<'a> {
         Callback {
             id: id.into(),
             node: self.synth.ids().node(v),
+            identity: match self.synth.cx.entities.nodes.is_guessed(v.node()) {
+                true => Identity::Guessed,
+                false => Identity::Known,
+            },
             kind: v.kind(),
             input: match v.looks.name {
                 Some(name) if !sync => self.name(name),
@@ -206,7 +210,11 @@ impl<'a> Finish<'a> {
             return;
         };
         // Subscriptions of a guessed node may be of several: only their own calls tie them.
-        let guessed = self.synth.cx.entities.nodes.get(node).guessed;
+        let nodes = &self.synth.cx.entities.nodes;
+        if nodes.settled(node) != node {
+            return;
+        }
+        let guessed = nodes.is_guessed(node);
         if guessed && group.members.iter().all(|m| m.synchronised == 0) {
             return;
         }
@@ -215,13 +223,18 @@ impl<'a> Finish<'a> {
             let Some(from) = self.id(member.vertex) else {
                 continue;
             };
+            let vertex = self.synth.flow.graph.vertex(member.vertex);
+            if nodes.settled(vertex.node()) != node {
+                // It turned out to be another node's.
+                continue;
+            }
             let after = self.after.get(&member.vertex).into_iter().flatten();
             let shown = MemberEvidence {
                 after: after.filter_map(|&v| self.id(v)).collect(),
                 ..member_evidence(member, part)
             };
             members.insert(from.clone(), shown);
-            let input = self.synth.flow.graph.vertex(member.vertex).looks.name;
+            let input = vertex.looks.name;
             let key = EdgeKey {
                 from,
                 to: sync.clone(),
@@ -320,7 +333,7 @@ impl<'a> Finish<'a> {
         }
         let nodes = &self.synth.cx.entities.nodes;
         for (v, _) in self.vertices() {
-            if nodes.get(v.node()).guessed {
+            if nodes.is_guessed(v.node()) {
                 let note = Note::NodeName(self.synth.ids().node(v));
                 evidence.notes.insert(note, 1);
             }

@@ -5,6 +5,7 @@
 
 mod events;
 mod junctions;
+mod late;
 mod rclcpp;
 mod rclpy;
 mod structure;

@@ -110,6 +110,12 @@ impl Names {
                 }
                 self.entities.insert((pid, *rmw), entity);
             }
+            EventKind::EndpointNode { rcl, node, .. } => {
+                let node = self.get(pid, *node).and_then(|e| e.node.clone());
+                if let Some(entity) = self.entities.get_mut(&(pid, *rcl)) {
+                    entity.node = node;
+                }
+            }
             _ => {}
         }
     }

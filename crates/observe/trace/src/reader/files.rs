@@ -1,7 +1,6 @@
 //! Which files make up a trace.
 use super::TraceReadError;
 use crate::segment::{self, FileHeader};
-use std::cmp::Ordering;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -63,10 +62,11 @@ impl Files {
             })?;
             let Some(header) = header else { continue };
             let (path, version) = (trace.to_path_buf(), header.version);
-            match version.cmp(&segment::VERSION) {
-                Ordering::Less => return Err(TraceReadError::Older { path, version }),
-                Ordering::Greater => return Err(TraceReadError::Newer { path, version }),
-                Ordering::Equal => {}
+            if version < segment::OLDEST {
+                return Err(TraceReadError::Older { path, version });
+            }
+            if version > segment::VERSION {
+                return Err(TraceReadError::Newer { path, version });
             }
             first.get_or_insert(header);
         }

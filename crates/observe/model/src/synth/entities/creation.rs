@@ -1,7 +1,7 @@
 //! Events of creation: each is one step in telling which entity belongs to which node, and which
 //! callback to which entity.
 
-use super::nodes::full_name;
+use super::nodes::{full_name, Identity};
 use super::process::Tie;
 use super::{Entities, EntityKind, HandleKind, NewEntity, Role};
 use crate::index::NameId;
@@ -33,6 +33,7 @@ impl Entities {
 
     /// A node that existed before the recording.
     pub(in crate::synth) fn node_found(&mut self, p: ProcessIndex, node: u64, name: &str) {
+        self.process_mut(p).found = true;
         self.node(p, node, &full_name("", name));
     }
 
@@ -106,6 +107,29 @@ impl Entities {
                 period_ns: None,
             },
         );
+    }
+
+    /// Late attach: an endpoint belongs to the node of this handle. What was given to its stand-in
+    /// is that node's.
+    pub(in crate::synth) fn endpoint_node(
+        &mut self,
+        p: ProcessIndex,
+        endpoint: EndpointKind,
+        rcl: u64,
+        node: u64,
+    ) {
+        let (_, [kind, _]) = handles_of(endpoint);
+        let (Some(e), Some(node)) = (self.handle(p, kind, rcl), self.node_of_handle(p, node))
+        else {
+            return;
+        };
+        let before = self.get_mut(e).looks.node.replace(node);
+        let Some(before) = before.filter(|&b| b != node) else {
+            return;
+        };
+        if matches!(self.nodes.get(before).identity, Identity::Same(_)) {
+            self.nodes.set_identity(before, Identity::Same(node));
+        }
     }
 
     /// `rmw_client_init` tells a client's identifier. Returns the client if it is known; it

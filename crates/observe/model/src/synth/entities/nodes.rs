@@ -2,7 +2,7 @@
 
 use super::Entities;
 use crate::index::NameId;
-use crate::synth::ids::{NodeId, ProcessIndex};
+use crate::synth::ids::{EntityId, NodeId, ProcessIndex};
 use rustc_hash::FxHashMap;
 
 /// A node; kept when its process ends, so that a restarted one continues it.
@@ -12,8 +12,18 @@ pub(in crate::synth) struct Node {
     /// Counts the nodes of equal name that live at the same time, from 1.
     pub(in crate::synth) ordinal: u32,
     pub(in crate::synth) live: bool,
-    /// Named after its process, because its own name is not known.
-    pub(in crate::synth) guessed: bool,
+    pub(in crate::synth) identity: Identity,
+}
+
+/// How a node is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::synth) enum Identity {
+    /// By its own name.
+    Known,
+    /// Not at all: it stands for whatever nodes its process has, and is named after the process.
+    Guessed,
+    /// It stood in for this one, which is known by now, or for its process's guessed one.
+    Same(NodeId),
 }
 
 /// All nodes.
@@ -28,14 +38,33 @@ impl Nodes {
         &self.list[node.index()]
     }
 
+    /// The node that a stand-in turned out to be, or stands in for as long as nobody knows.
+    pub(in crate::synth) fn settled(&self, mut node: NodeId) -> NodeId {
+        while let Identity::Same(other) = self.list[node.index()].identity {
+            node = other;
+        }
+        node
+    }
+
+    /// Whether nobody knows which node this is.
+    pub(in crate::synth) fn is_guessed(&self, node: NodeId) -> bool {
+        self.get(self.settled(node)).identity == Identity::Guessed
+    }
+
+    pub(super) fn set_identity(&mut self, node: NodeId, identity: Identity) {
+        self.list[node.index()].identity = identity;
+    }
+
     pub(super) fn set_dead(&mut self, node: NodeId) {
         self.list[node.index()].live = false;
     }
 
     /// A dead node of this name, alive again, or a new one.
-    fn revive_or_insert(&mut self, name: NameId, guessed: bool) -> NodeId {
+    fn revive_or_insert(&mut self, name: NameId, identity: Identity) -> NodeId {
         let same = self.of_name.entry(name).or_default();
-        if let Some(&node) = same.iter().find(|n| !self.list[n.index()].live) {
+        // A guess of a process that ended may have been for another node.
+        let known = identity == Identity::Known;
+        if let Some(&node) = same.iter().find(|n| known && !self.list[n.index()].live) {
             self.list[node.index()].live = true;
             return node;
         }
@@ -45,7 +74,17 @@ impl Nodes {
             name,
             ordinal: same.len() as u32,
             live: true,
-            guessed,
+            identity,
+        });
+        node
+    }
+
+    /// Stands in for the node of one endpoint, until that is known.
+    fn insert_stand_in(&mut self, of: NodeId) -> NodeId {
+        let node = NodeId::new(self.list.len());
+        self.list.push(Node {
+            identity: Identity::Same(of),
+            ..self.list[of.index()].clone()
         });
         node
     }
@@ -71,7 +110,7 @@ impl Entities {
             }
         }
         let known = self.known_node(p, handle, name);
-        let node = known.unwrap_or_else(|| self.nodes.revive_or_insert(name, false));
+        let node = known.unwrap_or_else(|| self.nodes.revive_or_insert(name, Identity::Known));
         let process = self.process_mut(p);
         if handle != 0 {
             process.node_handles.insert(handle, node);
@@ -79,7 +118,27 @@ impl Entities {
         if known.is_none() {
             process.nodes.push(node);
         }
+        self.settle_guess(p);
         node
+    }
+
+    /// What was given to a process's guessed node belongs to its only known one; where a second
+    /// one turns up, to nobody knows whom.
+    fn settle_guess(&mut self, p: ProcessIndex) {
+        let process = self.process(p);
+        let (Some(guess), nodes) = (process.fallback, &process.nodes[..]) else {
+            return;
+        };
+        let identity = match nodes {
+            [only] => Identity::Same(*only),
+            _ => Identity::Guessed,
+        };
+        self.nodes.set_identity(guess, identity);
+    }
+
+    /// A process's guessed node, if it has one.
+    pub(in crate::synth) fn guessed_node(&self, p: ProcessIndex) -> Option<NodeId> {
+        self.process(p).fallback
     }
 
     /// A process's node of this name. A node found by its name alone and one whose handle is
@@ -96,26 +155,39 @@ impl Entities {
         self.process(p).node_handles.get(&handle).copied()
     }
 
-    /// The node that stands in where a process's own is not known: its only one, or one named
-    /// after the process.
+    /// The node that stands in where a process's own is not known, named after the process.
     pub(in crate::synth) fn fallback_node(&mut self, p: ProcessIndex) -> NodeId {
         let process = self.process(p);
-        if let [only] = process.nodes[..] {
-            return only;
-        }
         if let Some(node) = process.fallback {
             return node;
         }
         let name = unknown_name(self.names.text(process.command));
         let name = self.names.intern(&name);
-        let node = self.nodes.revive_or_insert(name, true);
+        let node = self.nodes.revive_or_insert(name, Identity::Guessed);
         self.process_mut(p).fallback = Some(node);
+        self.settle_guess(p);
         node
+    }
+
+    /// A node for something of a process whose own node is not known: the only one that a process
+    /// made under our eyes, else one that can still turn out to be any.
+    pub(in crate::synth) fn stand_in(&mut self, p: ProcessIndex) -> NodeId {
+        let process = self.process(p);
+        if let ([only], false) = (&process.nodes[..], process.found) {
+            return *only;
+        }
+        let fallback = self.fallback_node(p);
+        self.nodes.insert_stand_in(fallback)
+    }
+
+    /// The node of an entity, as far as known by now.
+    pub(in crate::synth) fn node_of_entity(&self, e: EntityId) -> Option<NodeId> {
+        self.get(e).node().map(|node| self.nodes.settled(node))
     }
 
     /// How ids call a node.
     pub(in crate::synth) fn node_id(&self, node: NodeId) -> String {
-        let node = self.nodes.get(node);
+        let node = self.nodes.get(self.nodes.settled(node));
         match node.ordinal {
             0 | 1 => self.names.get(node.name).into(),
             n => format!("{}#{n}", self.names.get(node.name)),

@@ -44,6 +44,8 @@ pub(in crate::synth) struct Process {
     pub(super) ties: FxHashMap<(Tie, u64), u64>,
     pub(in crate::synth) nodes: Vec<NodeId>,
     pub(in crate::synth) entities: Vec<EntityId>,
+    /// Some of its nodes were there before the recording.
+    pub(super) found: bool,
     /// Node that stands in where none is known.
     pub(super) fallback: Option<NodeId>,
     pub(in crate::synth) command: Option<NameId>,

@@ -209,7 +209,13 @@ impl Flow {
         caller: Option<NodeId>,
     ) -> VertexId {
         let callers = &cx.entities.get(e).callers;
-        if let Some(&(_, v)) = callers.iter().find(|c| c.0 == caller) {
+        let nodes = &cx.entities.nodes;
+        let settled = |node: Option<NodeId>| node.map(|n| nodes.settled(n));
+        let same = |c: &&(Option<NodeId>, VertexId)| {
+            let guessed = || caller.is_some_and(|n| nodes.is_guessed(n));
+            c.0 == caller || (settled(c.0) == settled(caller) && !guessed())
+        };
+        if let Some(&(_, v)) = callers.iter().find(same) {
             return v;
         }
         self.node_of(cx, e);
@@ -232,16 +238,25 @@ impl Flow {
         v
     }
 
-    /// The node of an entity; where that is not known, the one that stands in for it becomes it.
+    /// The node of an entity, as far as known by now; one that stands in for it where it is not.
     pub(super) fn node_of(&mut self, cx: &mut Context, e: EntityId) -> NodeId {
         let it = cx.entities.get(e);
-        if let Some(node) = it.node() {
-            return node;
-        }
-        let process = it.process;
-        let node = cx.entities.fallback_node(process);
-        cx.entities.get_mut(e).looks.node = Some(node);
-        node
+        let node = match it.node() {
+            Some(node) => node,
+            None => {
+                let node = cx.entities.stand_in(it.process);
+                cx.entities.get_mut(e).looks.node = Some(node);
+                node
+            }
+        };
+        cx.entities.nodes.settled(node)
+    }
+
+    /// The node of an entity under the name that it was given first, so that it follows what is
+    /// known later.
+    pub(super) fn home_of(&mut self, cx: &mut Context, e: EntityId) -> NodeId {
+        let node = self.node_of(cx, e);
+        cx.entities.get(e).node().unwrap_or(node)
     }
 
     fn find_or_insert(
@@ -266,7 +281,7 @@ impl Flow {
         let rank = cx.entities.rank(e);
         let stand_in = match looks.node {
             Some(node) => node,
-            None => cx.entities.fallback_node(process),
+            None => cx.entities.stand_in(process),
         };
         let v = self.graph.insert(looks, stand_in, rank, symbol);
         self.tie_links(cx, v);
@@ -276,15 +291,17 @@ impl Flow {
     /// The vertex that an entity of a restarted process continues: same node, type and name, of
     /// an entity that is gone.
     fn find_vertex(&self, cx: &Context, looks: &VertexLooks, e: EntityId) -> Option<VertexId> {
+        let nodes = &cx.entities.nodes;
+        let settled = |node: Option<NodeId>| node.map(|n| nodes.settled(n));
         looks.node?;
         let rank = cx.entities.rank(e);
         let alike = |v: &Vertex| {
             v.rank.0 == rank
                 && v.looks.kind == looks.kind
-                && v.looks.node == looks.node
+                && settled(v.looks.node) == settled(looks.node)
                 && v.looks.name == looks.name
                 && v.looks.period_ns == looks.period_ns
-                && v.looks.caller == looks.caller
+                && settled(v.looks.caller) == settled(looks.caller)
         };
         let found = VertexId::new(self.graph.vertices.iter().position(alike)?);
         // Unless a live entity has it.

@@ -9,7 +9,7 @@ use crate::index::{NameId, VertexId};
 use crate::schema::CallbackType;
 use crate::synth::entities::EntityKind;
 use crate::synth::events::{Begin, End, Ending, Input, Owner};
-use crate::synth::ids::{EntityId, InstanceId};
+use crate::synth::ids::{EntityId, InstanceId, NodeId};
 use crate::synth::notes::Note;
 use crate::synth::values::{Idle, ThreadId};
 use crate::synth::Context;
@@ -30,8 +30,8 @@ pub(in crate::synth) struct Instance {
     pub(super) synchronised: Option<(u64, u64)>,
     /// Key of the request that a service serves.
     pub(super) call: Option<CallKey>,
-    /// Number of its input among the inputs of a node's subscription.
-    pub(super) entry: Option<u64>,
+    /// A node, and the number of its input among those of that node's subscription.
+    pub(super) entry: Option<(NodeId, u64)>,
 }
 
 /// The running instances whose beginning has been processed.

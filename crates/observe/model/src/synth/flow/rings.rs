@@ -39,7 +39,8 @@ impl Flow {
         let mut lineages = self.lineage.steps.share(&own);
         if let Some(publisher) = event.publisher {
             let node = self.node_of(cx, publisher);
-            self.published_by(cx, owner, vertex, name, node, time);
+            let home = self.home_of(cx, publisher);
+            self.published_by(cx, owner, vertex, name, home, time);
             let message = event.message;
             let beyond =
                 self.publish_synchronised(cx, owner, (node, name), time, message, &mut lineages);

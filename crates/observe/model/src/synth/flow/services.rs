@@ -93,7 +93,7 @@ impl Flow {
         let (Some(name), Some(names)) = (it.name(), it.service_names()) else {
             return;
         };
-        let node = self.node_of(cx, client);
+        let node = self.home_of(cx, client);
         let owner = self.resolve(event.owner);
         let (vertex, own) = self.source(owner);
         if vertex.is_none() && owner == Owner::Outside {
@@ -162,7 +162,7 @@ impl Flow {
         let Some(client) = client else {
             return (self.service_vertex(cx, service, None), None);
         };
-        let node = self.node_of(cx, client);
+        let node = self.home_of(cx, client);
         let to = self.service_vertex(cx, service, Some(node));
         let name = cx.entities.get(service).name();
         let names = cx.entities.get(client).service_names();

@@ -359,6 +359,7 @@ impl Flow {
         let Some(node) = self.graph.vertex(it.vertex).looks.node else {
             return;
         };
+        let node = cx.entities.nodes.settled(node);
         let several = match self.groups.get(&node) {
             Some(group) if group.several => true,
             Some(group) if group.members.iter().any(|m| m.instances > ALONE_INSTANCES) => false,
@@ -395,7 +396,16 @@ impl Flow {
             member.base += 1;
         }
         if let Some(it) = self.instances.get_mut(instance) {
-            it.entry = Some(number);
+            it.entry = Some((node, number));
+        }
+    }
+
+    /// What was a guessed node's is this node's, by what is known now.
+    pub(in crate::synth) fn rehome(&mut self, guess: NodeId, node: NodeId) {
+        if guess != node && !self.groups.contains_key(&node) {
+            if let Some(group) = self.groups.remove(&guess) {
+                self.groups.insert(node, group);
+            }
         }
     }
 
@@ -407,7 +417,7 @@ impl Flow {
 
     /// The group and the number of the member that an instance of a subscription runs.
     fn group_of(&mut self, it: &Instance) -> Option<(&mut Group, usize)> {
-        let node = self.graph.vertex(it.vertex).looks.node?;
+        let (node, _) = it.entry?;
         let group = self.groups.get_mut(&node)?;
         let me = group.members.iter().position(|m| m.vertex == it.vertex)?;
         Some((group, me))
@@ -418,7 +428,7 @@ impl Flow {
         let Some(&it) = self.instances.get(instance) else {
             return;
         };
-        let (Some(number), Some(member)) = (it.entry, self.member_of(&it)) else {
+        let (Some((_, number)), Some(member)) = (it.entry, self.member_of(&it)) else {
             return;
         };
         let i = number.checked_sub(member.base);
@@ -439,7 +449,7 @@ impl Flow {
         let Some(&it) = self.instances.get(instance) else {
             return;
         };
-        let (Some(number), Some((group, me))) = (it.entry, self.group_of(&it)) else {
+        let (Some((_, number)), Some((group, me))) = (it.entry, self.group_of(&it)) else {
             return;
         };
         for output in &mut group.outputs {
@@ -532,7 +542,7 @@ impl Flow {
         let it = *self.instances.get(instance)?;
         Some(Published {
             me: group.members.iter().position(|m| m.vertex == it.vertex)?,
-            number: it.entry?,
+            number: it.entry?.1,
             time,
             start: it.synchronised.map_or(it.start, |s| s.0),
             origin: origin_of(&self.lineage, &it),
@@ -697,9 +707,13 @@ fn origin_of(lineage: &Lineage, it: &Instance) -> u64 {
 /// Whether an entity's node has more than one subscription.
 fn several_subscriptions(cx: &Context, e: EntityId) -> bool {
     let it = cx.entities.get(e);
+    let node = cx.entities.node_of_entity(e);
     let alike = |&&other: &&EntityId| {
         let o = cx.entities.get(other);
-        o.kind() == EntityKind::Subscription && o.node() == it.node() && o.live && !o.infrastructure
+        o.kind() == EntityKind::Subscription
+            && cx.entities.node_of_entity(other) == node
+            && o.live
+            && !o.infrastructure
     };
     let process = cx.entities.process(it.process);
     process.entities.iter().filter(alike).count() > 1

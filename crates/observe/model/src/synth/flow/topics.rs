@@ -373,7 +373,8 @@ impl Flow {
         if vertex.is_none() && owner == Owner::Outside {
             cx.notes.count(Note::Outside(name), 1);
         }
-        self.published_by(cx, owner, vertex, name, node, time);
+        let home = self.home_of(cx, publisher);
+        self.published_by(cx, owner, vertex, name, home, time);
         let mut lineages = self.lineage.steps.share(&own);
         let beyond =
             self.publish_synchronised(cx, owner, (node, name), time, event.message, &mut lineages);

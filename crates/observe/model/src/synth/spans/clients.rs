@@ -83,8 +83,8 @@ impl Habits {
                 Fit::None
             };
         }
-        let node = endpoint.and_then(|e| entities.get(e).node());
-        if entities.get(client).node() != node {
+        let node = endpoint.and_then(|e| entities.node_of_entity(e));
+        if entities.node_of_entity(client) != node {
             return Fit::None;
         }
         if self.users.values().flatten().any(|k| k.0 == client) {

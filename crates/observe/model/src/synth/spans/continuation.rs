@@ -276,7 +276,7 @@ impl Spans {
             return;
         };
         let alone = pending.is_empty();
-        let node = |client: EntityId| cx.entities.get(client).node();
+        let node = |client: EntityId| cx.entities.node_of_entity(client);
         if pending.iter().all(|o| node(o.client) != node(p.client)) {
             self.habits.learn_user(endpoint, p.client);
         }

@@ -1,0 +1,156 @@
+//! Late attach: names that are found after their first use, and processes of several nodes.
+
+use super::*;
+
+/// A process that runs already when the recording begins: a timer (0x50) publishes `/a`, which a
+/// subscription (rmw 0x1020) of another node takes to publish `/b`, which a third node takes.
+const COMMAND: &str =
+    "0 cpu0 10/10 process command=/opt/lib/chain distribution=kilted rmw=x late=yes\n";
+
+/// What late attach finds in the wait set and in memory, by name.
+const NODES: &str = "
+{t} cpu0 10/10 node_found node=0x1 name=/first
+{t} cpu0 10/10 node_found node=0x2 name=/second
+{t} cpu0 10/10 node_found node=0x3 name=/third
+{t} cpu0 10/10 endpoint_node endpoint=publisher rcl=0x10 node=0x1
+{t} cpu0 10/10 endpoint_node endpoint=subscription rcl=0x20 node=0x2
+{t} cpu0 10/10 endpoint_node endpoint=publisher rcl=0x11 node=0x2
+{t} cpu0 10/10 endpoint_node endpoint=subscription rcl=0x21 node=0x3
+";
+
+/// The endpoints, as they are found at first use.
+const ENDPOINTS: &str = "
+1ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0x10 rmw=0x1010 name=/a
+1ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0x11 rmw=0x1011 name=/b
+1ms cpu0 10/10 endpoint_found endpoint=subscription rcl=0x20 rmw=0x1020 name=/a
+1ms cpu0 10/10 endpoint_found endpoint=subscription rcl=0x21 rmw=0x1021 name=/b
+1ms cpu0 10/10 timer_found timer=0x50
+";
+
+/// Rounds of the chain, 10 ms apart, from a number of ms on.
+fn rounds(from: u64, to: u64) -> String {
+    let round = |ms: u64| {
+        format!(
+            "
+{ms}000us cpu0 10/10 timer_call timer=0x50
+{ms}300us cpu0 10/10 publish rmw=0x1010 source_ns={ms}300us
+{ms}400us cpu0 10/10 wait_set_init
+{ms}500us cpu0 10/10 take rmw=0x1020 source_ns={ms}300us
+{ms}900us cpu0 10/10 publish rmw=0x1011 source_ns={ms}900us
+{ms}950us cpu0 10/10 take rmw=0x1021 source_ns={ms}900us
+{ms}980us cpu0 10/10 wait_set_init"
+        )
+    };
+    (from..to).step_by(10).map(round).collect()
+}
+
+#[test]
+fn a_name_that_is_found_after_the_first_executions_is_theirs() {
+    let trace = format!(
+        "{COMMAND}{ENDPOINTS}{}\n23ms cpu0 10/10 node_found node=0x0 name=/only{}",
+        rounds(10, 21),
+        rounds(30, 101)
+    );
+    let m = model(&trace);
+    assert_eq!(
+        ids(&m),
+        [
+            "/only:subscription(/a)",
+            "/only:subscription(/b)",
+            "/only:timer(10ms)",
+        ]
+    );
+    assert_eq!(
+        callback(&m, "/only:timer(10ms)").figures.exec_ns.count(),
+        10
+    );
+    assert!(m.callbacks.iter().all(|c| c.identity == Identity::Known));
+    let guesses = |s: &&String| s.contains("named after its process");
+    assert_eq!(m.assumptions.iter().filter(guesses).count(), 0);
+}
+
+#[test]
+fn several_nodes_of_a_process_each_have_their_callbacks() {
+    for found in [2, 25] {
+        // At once, or after some executions.
+        let nodes = NODES.replace("{t}", &format!("{found}ms"));
+        let events = match found {
+            2 => format!("{nodes}{}", rounds(10, 101)),
+            _ => format!("{}{nodes}{}", rounds(10, 21), rounds(30, 101)),
+        };
+        let m = model(&format!("{COMMAND}{ENDPOINTS}{events}"));
+        assert_eq!(
+            chains(&m),
+            ["/first:timer(10ms) > /second:subscription(/a) > /third:subscription(/b)"],
+            "found at {found} ms"
+        );
+        assert_eq!(m.callbacks.len(), 3, "{:?}", ids(&m));
+        assert_eq!(m.junctions.len(), 0, "{:?}", m.assumptions);
+        assert_eq!(m.chains[0].figures.executions, 10);
+    }
+}
+
+#[test]
+fn a_second_node_that_turns_up_takes_back_what_was_the_only_ones() {
+    let trace = format!(
+        "{COMMAND}{ENDPOINTS}2ms cpu0 10/10 node_found node=0x0 name=/first{}
+95ms cpu0 10/10 node_found node=0x0 name=/second{}",
+        rounds(10, 91),
+        rounds(100, 191)
+    );
+    let m = model(&trace);
+    assert!(
+        m.callbacks.iter().all(|c| c.node == "/unknown-chain"),
+        "{:?}",
+        ids(&m)
+    );
+    assert!(m.callbacks.iter().all(|c| c.identity == Identity::Guessed));
+    assert_eq!(m.callbacks.len(), 3, "{:?}", ids(&m));
+    assert_eq!(m.junctions.len(), 0, "{:?}", m.assumptions);
+    let said =
+        "The node /unknown-chain is named after its process: its own name was not recorded. \
+                It stands for 3 callbacks (marked ?), which may be of several nodes.";
+    assert!(
+        m.assumptions.iter().any(|s| s == said),
+        "{:?}",
+        m.assumptions
+    );
+}
+
+#[test]
+fn a_synchroniser_of_a_node_that_is_found_late_is_found() {
+    // Two inputs of another process, 1 ms apart, and an output after both.
+    let mut trace = format!(
+        "{COMMAND}
+1ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=s
+1ms cpu1 20/20 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/x
+1ms cpu1 20/20 publisher_init publisher=0x11 node=0x1 rmw=0x1011 topic=/y
+1ms cpu0 10/10 endpoint_found endpoint=subscription rcl=0x20 rmw=0x1020 name=/x
+1ms cpu0 10/10 endpoint_found endpoint=subscription rcl=0x21 rmw=0x1021 name=/y
+1ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0x12 rmw=0x1012 name=/out
+"
+    );
+    for ms in (10u64..=400).step_by(10) {
+        // Now the one comes first, now the other.
+        let ((p, s), (q, t)) = match ms % 20 {
+            0 => (("0x1010", "0x1020"), ("0x1011", "0x1021")),
+            _ => (("0x1011", "0x1021"), ("0x1010", "0x1020")),
+        };
+        let next = ms + 1;
+        if ms == 20 {
+            trace += "18ms cpu0 10/10 node_found node=0x0 name=/fuse\n";
+        }
+        trace += &format!(
+            "{ms}000us cpu1 20/20 publish rmw={p} source_ns={ms}000us
+{ms}100us cpu0 10/10 take rmw={s} source_ns={ms}000us
+{ms}200us cpu0 10/10 wait_set_init
+{next}000us cpu1 20/20 publish rmw={q} source_ns={next}000us
+{next}100us cpu0 10/10 take rmw={t} source_ns={next}000us
+{next}400us cpu0 10/10 publish rmw=0x1012 source_ns={next}400us
+{next}500us cpu0 10/10 wait_set_init
+"
+        );
+    }
+    let m = model(&trace);
+    assert!(ids(&m).contains(&"/fuse:sync(/out)"), "{:?}", ids(&m));
+}

@@ -5,7 +5,7 @@
 //! | ids of processes and threads, a process with all its descendants | [`processes`], [`threads`], [`tree`] |
 //! | parent, state, start time, CPU time, scheduling of a process or thread | [`Stat`] |
 //! | fields of `status`: process of a thread, affinity, locked memory | [`Status`] |
-//! | name, command line, environment, user | [`thread_name`], [`command_line`], [`environment`], [`owner`] |
+//! | name, command line, environment, user | [`thread_name`], [`command_line`], [`environment`], [`user`] |
 //! | program and mapped files, by identity | [`maps`] |
 //! | cgroup of a thread | [`cgroup`] |
 //! | kernel release, host name, limits | [`system`] |
@@ -32,8 +32,8 @@ mod status;
 pub mod system;
 
 pub use process::{
-    command_line, environment, is_alive, owner, parent, parse_environment, processes, thread_count,
-    thread_name, threads, tree, Variable,
+    command_line, environment, is_alive, parent, parse_environment, processes, thread_count,
+    thread_name, threads, tree, user, User, Variable,
 };
 pub use stat::Stat;
 pub use status::Status;

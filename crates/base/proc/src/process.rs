@@ -1,6 +1,7 @@
 //! Processes and threads: ids, names, command lines, environments.
 
 use crate::stat::Stat;
+use crate::status::Status;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -95,9 +96,29 @@ pub fn parse_environment(bytes: &[u8]) -> Vec<Variable> {
     bytes.split(|&b| b == 0).filter_map(variable).collect()
 }
 
-/// Effective user and group of a process.
-pub fn owner(pid: u32) -> io::Result<(u32, u32)> {
-    fs::metadata(format!("/proc/{pid}")).map(|m| (m.uid(), m.gid()))
+/// User and group of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct User {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
+/// The one user and group of a process. `None` if it is gone, or where its real, effective, saved
+/// and file-system ids differ: it is between two users then, and belongs to neither.
+pub fn user(pid: u32) -> Option<User> {
+    // Not the owner of /proc/PID, which is the effective one alone.
+    let status = Status::of(pid).ok()?;
+    let one = |name: &str| {
+        let mut ids = status.field(name)?.split_ascii_whitespace();
+        let first: u32 = ids.next()?.parse().ok()?;
+        ids.all(|id| id.parse() == Ok(first)).then_some(first)
+    };
+    Some(User {
+        uid: one("Uid")?,
+        gid: one("Gid")?,
+    })
 }
 
 /// Entries of a directory whose names are numbers.
@@ -123,8 +144,8 @@ mod tests {
         assert!(command_line(own).unwrap().contains("proc"));
         assert!(environment(own).unwrap().iter().any(|(n, _)| n == "PATH"));
         // SAFETY: cannot fail.
-        let user = unsafe { (libc::geteuid(), libc::getegid()) };
-        assert_eq!(owner(own).unwrap(), user);
+        let ids = unsafe { (libc::geteuid(), libc::getegid()) };
+        assert_eq!(user(own).map(|u| (u.uid, u.gid)), Some(ids));
     }
 
     #[test]
@@ -134,7 +155,7 @@ mod tests {
         assert_eq!(parent(gone), None);
         assert_eq!(thread_name(gone, gone), None);
         assert_eq!(command_line(gone), None);
-        assert!(environment(gone).is_err() && owner(gone).is_err());
+        assert!(environment(gone).is_err() && user(gone).is_none());
         assert_eq!(tree(gone), [gone]);
     }
 
@@ -147,6 +168,50 @@ mod tests {
         assert!(Stat::of(child.id()).is_some_and(|s| s.has_ended()));
         child.wait().unwrap();
         assert!(!is_alive(child.id()));
+    }
+
+    /// A program with root's set-user-id bit has root's rights and its caller's environment.
+    #[test]
+    fn a_process_between_two_users_is_neithers() {
+        // SAFETY: cannot fail.
+        if unsafe { libc::geteuid() } != 0 {
+            println!("skipped: not root: a process cannot be between two users");
+            return;
+        }
+        const NOBODY: u32 = 65534;
+        let child = |uids: [u32; 3]| {
+            // SAFETY: the child makes system calls only, until it is killed.
+            unsafe {
+                let child = libc::fork();
+                if child == 0 {
+                    libc::setresuid(uids[0], uids[1], uids[2]);
+                    loop {
+                        libc::pause();
+                    }
+                }
+                child as u32
+            }
+        };
+        for (uids, expected) in [
+            ([NOBODY; 3], Some(NOBODY)),
+            ([NOBODY, 0, 0], None),
+            ([NOBODY, 0, NOBODY], None),
+            ([0, 0, NOBODY], None),
+        ] {
+            let child = child(uids);
+            let text = format!("Uid:\t{}\t{}\t{}", uids[0], uids[1], uids[2]);
+            let path = format!("/proc/{child}/status");
+            while !fs::read_to_string(&path).unwrap().contains(&text) {
+                std::thread::yield_now();
+            }
+            let found = user(child).map(|u| u.uid);
+            // SAFETY: plain system calls on a child.
+            unsafe {
+                libc::kill(child as i32, libc::SIGKILL);
+                libc::waitpid(child as i32, std::ptr::null_mut(), 0);
+            }
+            assert_eq!(found, expected, "{uids:?}");
+        }
     }
 
     #[test]

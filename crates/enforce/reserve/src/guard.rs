@@ -6,6 +6,7 @@
 
 use crate::ledger::Ledger;
 use crate::sys::{self, Scheduling};
+use onbeat_rights::Capability;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -38,6 +39,12 @@ impl Guard {
             let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
             let _ = sys::set_affinity(0, &(0..sys::cpus()).collect::<Vec<_>>());
             let _ = sys::schedule(0, &Scheduling::fifo(priority));
+            // All that it takes to put threads back.
+            onbeat_rights::keep([
+                Capability::CAP_SYS_NICE,
+                Capability::CAP_DAC_OVERRIDE,
+                Capability::CAP_DAC_READ_SEARCH,
+            ]);
             let _ = (&signal_ready).write_all(&[DONE]);
             watch(&read, owner.as_raw_fd(), ledger);
         })?;

@@ -26,5 +26,5 @@ mod threads;
 pub use error::ShapeError;
 pub use options::ShapeOptions;
 pub use report::{Live, PlacedThread, Summary};
-pub use session::shape;
+pub use session::{rights, shape};
 pub use shaper::ShaperError;

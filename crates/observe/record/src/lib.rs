@@ -20,7 +20,7 @@ mod records;
 pub use command::CommandStartError;
 pub use kernel::KernelLoadError;
 pub use libraries::PlacementPolicy;
-pub use privilege::MissingPrivilege;
+pub use privilege::{MissingPrivilege, AT_START};
 pub use recorder::{
     record, record_observed, Control, Observer, Progress, RecordError, RecordOptions, Summary,
     Target,

@@ -1,6 +1,10 @@
-//! Checks the privileges that recording needs, and gives up those that it needs no longer.
+//! The privileges that recording needs, and which of them when.
+//!
+//! 1. From its first instruction to [`use_permitted`] the command has its user's rights.
+//! 2. Until the kernel has its programs: [`AT_START`].
+//! 3. From then on, before any file of another process is opened: [`KEPT`].
 
-use caps::{CapSet, Capability};
+use onbeat_rights::{has, Capability};
 use thiserror::Error;
 
 /// The privilege to record is missing.
@@ -14,8 +18,25 @@ pub struct MissingPrivilege {
     program: String,
 }
 
-/// Kept once everything is attached: processes that start later bring libraries that have to be
-/// read and probed too.
+/// All that a recorder may use at its start: what follows, and for root the rights to start a
+/// command as the user behind sudo and to give that user the trace.
+pub const AT_START: &[Capability] = &[
+    Capability::CAP_BPF,
+    Capability::CAP_PERFMON,
+    Capability::CAP_SYS_ADMIN,
+    Capability::CAP_SYS_PTRACE,
+    Capability::CAP_SYS_RESOURCE,
+    Capability::CAP_DAC_OVERRIDE,
+    Capability::CAP_DAC_READ_SEARCH,
+    Capability::CAP_KILL,
+    Capability::CAP_CHOWN,
+    Capability::CAP_FOWNER,
+    Capability::CAP_SETUID,
+    Capability::CAP_SETGID,
+];
+
+/// Kept while it records: processes that start later bring libraries that have to be read and
+/// probed too.
 const KEPT: [Capability; 6] = [
     Capability::CAP_BPF,
     Capability::CAP_PERFMON,
@@ -25,24 +46,23 @@ const KEPT: [Capability; 6] = [
     Capability::CAP_CHOWN,
 ];
 
+/// Kept until the command runs: it becomes another user's.
+const TO_START_COMMAND: [Capability; 2] = [Capability::CAP_SETUID, Capability::CAP_SETGID];
+
+/// All that the guard of a command needs: it continues processes.
+const OF_GUARD: [Capability; 1] = [Capability::CAP_KILL];
+
 const GRANT: &str = "cap_bpf,cap_perfmon,cap_sys_admin,cap_sys_ptrace,cap_dac_read_search,cap_kill";
 
 /// Runs `attempt` without CAP_SYS_ADMIN: newer kernels (6.15, and older ones with the fix) want
 /// it for uprobes; CAP_PERFMON is enough for older ones.
 pub fn without_admin<T>(attempt: impl FnOnce() -> T) -> T {
-    let had = caps::has_cap(None, CapSet::Effective, Capability::CAP_SYS_ADMIN).unwrap_or(false);
-    let lowered = had && caps::drop(None, CapSet::Effective, Capability::CAP_SYS_ADMIN).is_ok();
-    let result = attempt();
-    if lowered {
-        // It is still permitted, so raising it again cannot fail.
-        let _ = caps::raise(None, CapSet::Effective, Capability::CAP_SYS_ADMIN);
-    }
-    result
+    onbeat_rights::without(&[Capability::CAP_SYS_ADMIN], attempt)
 }
 
-/// Checks that this process may load and attach the probes.
-pub fn check() -> Result<(), MissingPrivilege> {
-    let has = |c| caps::has_cap(None, CapSet::Effective, c).unwrap_or(false);
+/// Uses what this process is permitted, and checks that it may load and attach the probes.
+pub fn use_permitted() -> Result<(), MissingPrivilege> {
+    onbeat_rights::raise();
     if has(Capability::CAP_SYS_ADMIN) {
         return Ok(());
     }
@@ -63,25 +83,27 @@ pub fn check() -> Result<(), MissingPrivilege> {
     })
 }
 
-/// Gives up every capability that a running recorder does not need. `admin`: uprobes need
-/// CAP_SYS_ADMIN on this kernel. Returns the names of what is left.
-pub fn drop_unneeded(admin: bool) -> Vec<String> {
-    let permitted = caps::read(None, CapSet::Permitted).unwrap_or_default();
+/// What a recorder still does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needs {
+    /// Uprobes need CAP_SYS_ADMIN on this kernel.
+    pub admin: bool,
+    /// A command is still to be started.
+    pub command: bool,
+}
+
+/// Gives up every capability that the recorder does not need any more.
+pub fn drop_unneeded(needs: Needs) {
+    let permitted = onbeat_rights::permitted();
     // A kernel before 5.8 or a container may have given us only CAP_SYS_ADMIN for BPF.
     let has_bpf =
         permitted.contains(&Capability::CAP_BPF) && permitted.contains(&Capability::CAP_PERFMON);
-    if !has_bpf {
-        return permitted.iter().map(ToString::to_string).collect();
-    }
-    let kept = KEPT
-        .into_iter()
-        .chain(admin.then_some(Capability::CAP_SYS_ADMIN));
-    let keep: caps::CapsHashSet = kept.filter(|c| permitted.contains(c)).collect();
-    // A process may always lower its own sets. If it fails all the same, we only keep more.
-    let _ = caps::clear(None, CapSet::Inheritable);
-    let _ = caps::set(None, CapSet::Effective, &keep);
-    let _ = caps::set(None, CapSet::Permitted, &keep);
-    let mut names: Vec<String> = keep.iter().map(ToString::to_string).collect();
-    names.sort();
-    names
+    let admin = (needs.admin || !has_bpf).then_some(Capability::CAP_SYS_ADMIN);
+    let command = TO_START_COMMAND.into_iter().filter(|_| needs.command);
+    onbeat_rights::keep(KEPT.into_iter().chain(admin).chain(command));
+}
+
+/// Gives up what the guard of a command does not need.
+pub fn drop_in_guard() {
+    onbeat_rights::keep(OF_GUARD);
 }

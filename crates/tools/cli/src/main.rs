@@ -22,6 +22,7 @@ mod units;
 
 use clap::{Parser, Subcommand};
 use error::CliError;
+use onbeat_rights::Capability;
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -108,7 +109,31 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
     }
 }
 
+/// Before anything else is read or loaded: gives up what the subcommand does not need. `record` and
+/// `shape` set aside what they need, and use it once they have read what their caller names.
+fn confine() -> std::io::Result<()> {
+    let word = std::env::args_os().nth(1).unwrap_or_default();
+    match word.to_str() {
+        Some("record") => onbeat_rights::limit_to(onbeat_record::AT_START)?,
+        Some("shape") => onbeat_rights::limit_to(&onbeat_shape::rights())?,
+        // Of a root's application: in a container root may have no right to raise its limits.
+        Some("shaper") => {
+            onbeat_rights::give_up(&[Capability::CAP_SYS_NICE, Capability::CAP_IPC_LOCK])?
+        }
+        _ => onbeat_rights::give_up(&[])?,
+    }
+    onbeat_rights::forget_environment();
+    Ok(())
+}
+
 fn main() -> ExitCode {
+    if let Err(error) = confine() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "onbeat: cannot give up capabilities: {error}: is there a filter on system calls?"
+        );
+        return ExitCode::FAILURE;
+    }
     let cli = Cli::parse();
     match run(cli.command) {
         Ok(ExitStatus::Success) => ExitCode::SUCCESS,

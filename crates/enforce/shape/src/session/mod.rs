@@ -15,10 +15,17 @@ use onbeat_plan::schema::{Output, Overshoot};
 use onbeat_plan::Plan;
 use onbeat_record::{Control, Observer, Progress, RecordOptions, Target};
 use onbeat_reserve::{Reservation, Server, StartError};
+use onbeat_rights::Capability;
 use onbeat_time::clock::monotonic_ns;
 use onbeat_trace::Event;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// What a session may use: all that a recorder may, and real-time priorities and locked memory.
+pub fn rights() -> Vec<Capability> {
+    let own = [Capability::CAP_SYS_NICE, Capability::CAP_IPC_LOCK];
+    onbeat_record::AT_START.iter().copied().chain(own).collect()
+}
 
 /// The watcher's first callback is the first callback of all chains.
 const FIRST: usize = 0;
@@ -35,6 +42,7 @@ pub fn shape(
     report: &mut dyn FnMut(&Live),
 ) -> Result<Summary, ShapeError> {
     let moved = moved(plan, &options.command)?;
+    onbeat_rights::raise();
     let trace = Trace::new(options.trace.clone());
     let record = RecordOptions {
         output: trace.path.clone(),

@@ -32,6 +32,9 @@ pub enum ShaperError {
     /// It cannot be started.
     #[error("cannot start the shaper: {0}")]
     Start(io::Error),
+    /// Nobody may load that process's libraries.
+    #[error("process {0} has no user as whom a shaper may run: onbeat shapes its own user's applications, as root anyone's")]
+    User(u32),
     /// It ended by itself.
     #[error("the shaper ended ({status}): {said}")]
     Ended {

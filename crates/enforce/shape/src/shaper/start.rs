@@ -3,6 +3,8 @@
 use super::config::{configuration, Ros};
 use super::{pipe, OutputState, Reports, Shaper, ShaperError};
 use onbeat_plan::Plan;
+use onbeat_proc::User;
+use onbeat_ros::config::Config;
 use onbeat_ros::environment::Environment;
 use onbeat_ros::page::PageWriter;
 use std::collections::VecDeque;
@@ -21,13 +23,17 @@ impl Shaper {
     /// Starts the shaper for the outputs and inputs of a plan, beside the application's process
     /// `pid`. It passes everything on at once until [`Shaper::shape`].
     pub(super) fn start(plan: &Plan, program: &Path, pid: u32) -> Result<Shaper, ShaperError> {
+        let user = may_run_as(pid)?;
         let Environment {
             mut variables,
             rcl,
             folders,
         } = Environment::of_process(pid)?;
+        // What was read is that user's: the process was not another program in the meantime.
+        if may_run_as(pid)? != user {
+            return Err(ShaperError::User(pid));
+        }
         variables.retain(|(name, _)| name != PUBLICATION_MODE);
-        let owner = onbeat_proc::owner(pid).map_err(ShaperError::Start)?;
         let page = PageWriter::new().map_err(ShaperError::Start)?;
         page.set_pass_through(true);
         let (read, write) = pipe().map_err(ShaperError::Start)?;
@@ -35,7 +41,13 @@ impl Shaper {
         let (config, outputs) = configuration(plan, pid, ros, page.fd(), &write);
         let text = serde_json::to_vec(&config).map_err(|e| ShaperError::Start(e.into()))?;
         let inherited = [page.fd().as_raw_fd(), write.as_raw_fd()];
-        let mut command = command(program, variables, inherited, owner);
+        let mut command = command(
+            program,
+            variables,
+            inherited,
+            highest_priority(&config),
+            user,
+        );
         let mut child = command.spawn().map_err(ShaperError::Start)?;
         drop(write);
         if let Some(mut stdin) = child.stdin.take() {
@@ -56,12 +68,29 @@ impl Shaper {
     }
 }
 
+/// The user of the application's process, as whom the shaper loads the libraries that this process
+/// names. Only root can become another user.
+fn may_run_as(pid: u32) -> Result<User, ShaperError> {
+    // SAFETY: cannot fail.
+    let own = unsafe { libc::geteuid() };
+    let user = onbeat_proc::user(pid).filter(|user| own == 0 || user.uid == own);
+    user.ok_or(ShaperError::User(pid))
+}
+
+/// The highest real-time priority of a shaper's threads; 0: none has one.
+fn highest_priority(config: &Config) -> u8 {
+    let outputs = config.outputs.iter().map(|output| output.place.as_ref());
+    let places = outputs.chain([config.middleware.as_ref()]).flatten();
+    places.filter_map(|place| place.priority).max().unwrap_or(0)
+}
+
 /// The command of a shaper that inherits two descriptors and runs as a user and group.
 fn command(
     program: &Path,
     variables: Vec<(OsString, OsString)>,
     inherited: [RawFd; 2],
-    owner: (u32, u32),
+    priority: u8,
+    user: User,
 ) -> Command {
     let mut command = Command::new(program);
     command
@@ -73,12 +102,12 @@ fn command(
         .stderr(Stdio::piped())
         .process_group(0);
     // SAFETY: only async-signal-safe calls, on values that were copied.
-    unsafe { command.pre_exec(move || prepare(inherited, owner)) };
+    unsafe { command.pre_exec(move || prepare(inherited, priority, user)) };
     command
 }
 
 /// Runs in the child before the program: only async-signal-safe calls.
-fn prepare(inherited: [RawFd; 2], (uid, gid): (u32, u32)) -> io::Result<()> {
+fn prepare(inherited: [RawFd; 2], priority: u8, User { uid, gid }: User) -> io::Result<()> {
     // SAFETY: plain system calls on numbers and on a limit that lives while the call lasts.
     unsafe {
         for fd in inherited {
@@ -86,10 +115,11 @@ fn prepare(inherited: [RawFd; 2], (uid, gid): (u32, u32)) -> io::Result<()> {
                 return Err(io::Error::last_os_error());
             }
         }
-        // It sets its priorities as the application's user, who may not be allowed to.
+        // It sets its priorities as the application's user, who may not be allowed to: up to the
+        // plan's, because that user can make the shaper do anything.
         let limit = libc::rlimit {
-            rlim_cur: 99,
-            rlim_max: 99,
+            rlim_cur: priority.into(),
+            rlim_max: priority.into(),
         };
         libc::setrlimit(libc::RLIMIT_RTPRIO, &limit);
         // The middleware's shared memory belongs to the application's user.
@@ -101,6 +131,10 @@ fn prepare(inherited: [RawFd; 2], (uid, gid): (u32, u32)) -> io::Result<()> {
         {
             return Err(io::Error::last_os_error());
         }
+        // Nor does its file give it any.
+        if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
+            return Err(io::Error::last_os_error());
+        }
     }
-    Ok(())
+    onbeat_rights::give_up_in_child()
 }

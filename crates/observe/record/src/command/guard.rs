@@ -1,6 +1,7 @@
 //! The guard: a process that resumes the command's processes if the recorder is killed.
 
 use super::resume_tree;
+use crate::privilege;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -68,6 +69,7 @@ fn guard(mut pipe: File) {
     // The ring buffer and the probes belong to the recorder. Descriptors kept here would keep them
     // alive after its end.
     close_others(&pipe);
+    privilege::drop_in_guard();
     let mut id = [0; 4];
     if pipe.read_exact(&mut id).is_err() {
         return;

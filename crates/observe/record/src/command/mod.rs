@@ -63,6 +63,8 @@ impl RecordedCommand {
         if let Some(user) = user::invoking() {
             run_as(&mut builder, user);
         }
+        // SAFETY: between fork and exec, only system calls.
+        unsafe { builder.pre_exec(onbeat_rights::give_up_in_child) };
         let child = builder
             .spawn()
             .map_err(|source| CommandStartError::Start { program, source })?;

@@ -54,9 +54,7 @@ pub fn environment() -> Option<Environment> {
             std::env::vars_os().collect(),
         ));
     }
-    // SAFETY: asks for a value that the kernel gave this process.
-    let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
-    secure.then(|| onbeat_proc::environment(std::process::id()).ok())?
+    onbeat_rights::is_elevated().then(|| onbeat_proc::environment(std::process::id()).ok())?
 }
 
 /// A variable of our user.
@@ -112,8 +110,11 @@ pub fn give_to(file: &Path) {
 
 /// The sudo that started us. When sudo gives us a terminal of our own, it runs twice.
 fn sudo_process() -> Option<u32> {
-    let is_sudo =
-        |&pid: &u32| onbeat_proc::thread_name(pid, pid).is_some_and(|name| name == "sudo");
+    // Anyone may take its name, but not its user.
+    let is_roots = |pid| onbeat_proc::user(pid).is_some_and(|user| user.uid == 0);
+    let is_sudo = |&pid: &u32| {
+        onbeat_proc::thread_name(pid, pid).is_some_and(|name| name == "sudo") && is_roots(pid)
+    };
     let first = onbeat_proc::parent(std::process::id()).filter(is_sudo)?;
     Some(onbeat_proc::parent(first).filter(is_sudo).unwrap_or(first))
 }

@@ -16,7 +16,6 @@ pub use observer::{Control, Observer, Progress, Summary};
 pub use options::{RecordOptions, Target, DEFAULT_BUFFER_BYTES};
 
 use crate::command::RecordedCommand;
-use crate::privilege;
 use observer::ProgressOnly;
 use recording::Recording;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,9 +48,7 @@ pub fn record_observed(
         Target::Command { words, to_stderr } => Some(recording.start_command(words, *to_stderr)?),
         Target::Everything | Target::Processes(_) => None,
     };
-    if !options.keep_privileges {
-        privilege::drop_unneeded(recording.needs_admin());
-    }
+    recording.give_up(false);
     let result = run(
         &mut recording,
         command.as_mut(),

@@ -14,7 +14,8 @@ use crate::kernel::{Kernel, LoadOptions};
 use crate::late::{self, ProcessMemory};
 use crate::libraries::{self, Libraries};
 use crate::names::{distribution_name, node_of_command_line};
-use crate::{privilege, records};
+use crate::privilege::{self, Needs};
+use crate::records;
 use onbeat_time::clock::{monotonic_ns, realtime_offset_ns};
 use onbeat_trace::manifest::{ProcessInfo, ThreadInfo};
 use onbeat_trace::{Event, EventKind};
@@ -42,13 +43,14 @@ pub struct Recording {
     visit_again: Vec<(Instant, u32)>,
     /// Processes whose own files are still to be visited.
     visit_own: BTreeSet<u32>,
+    keep_privileges: bool,
 }
 
 impl Recording {
     /// Loads the programs, makes the trace directory and attaches every probe that can be attached
     /// before the target runs.
     pub fn begin(options: &RecordOptions) -> Result<Recording, RecordError> {
-        privilege::check()?;
+        privilege::use_permitted()?;
         let mut named = options.target.named().iter();
         if let Some(&pid) = named.find(|&&pid| onbeat_proc::threads(pid).is_empty()) {
             return Err(RecordError::NoProcess(pid));
@@ -82,7 +84,10 @@ impl Recording {
             losses,
             visit_again: Vec::new(),
             visit_own: BTreeSet::new(),
+            keep_privileges: options.keep_privileges,
         };
+        // Before the first file of another process is opened.
+        recording.give_up(matches!(options.target, Target::Command { .. }));
         recording.probe_target(&options.target);
         recording.manifest.start();
         let start_ns = recording.manifest.content.start_monotonic_ns;
@@ -135,9 +140,15 @@ impl Recording {
         command
     }
 
-    /// Whether CAP_SYS_ADMIN is needed to attach probes later.
-    pub fn needs_admin(&self) -> bool {
-        Libraries::needs_admin(&self.kernel)
+    /// Gives up every privilege that is not needed any more, unless the caller keeps them.
+    /// `command`: one is still to be started.
+    pub fn give_up(&self, command: bool) {
+        if !self.keep_privileges {
+            privilege::drop_unneeded(Needs {
+                admin: Libraries::needs_admin(&self.kernel),
+                command,
+            });
+        }
     }
 
     /// Waits for records up to `timeout`, handles them, and writes the events that are complete.

@@ -1,0 +1,313 @@
+//! What a user gets who may start onbeat with file capabilities (`setcap`): no right that outlives
+//! the recorder's own work.
+//!
+//! A copy of the command has the capabilities that docs/how-to/record.md names; the user nobody
+//! calls it. A harness of its own, so that skipped tests are listed by name and reason.
+
+use std::ffi::CString;
+use std::fs::{self, Permissions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+const NOBODY: u32 = 65534;
+/// CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_KILL.
+const GRANTED: [u32; 6] = [39, 38, 21, 19, 2, 5];
+
+/// Shows the capabilities of the process that loads it, before it has found a single symbol.
+const LIBRARY: &str = r#"
+#include <stdio.h>
+#include <string.h>
+__attribute__((constructor)) static void show(void)
+{
+	char line[256];
+	FILE *status = fopen("/proc/self/status", "r");
+	while (status && fgets(line, sizeof(line), status))
+		if (!strncmp(line, "Cap", 3))
+			fprintf(stderr, "loaded %s", line);
+}
+"#;
+
+struct Harness {
+    dir: tempfile::TempDir,
+    /// The copy with capabilities.
+    onbeat: PathBuf,
+}
+
+impl Harness {
+    fn new() -> Result<Harness, String> {
+        // SAFETY: cannot fail.
+        if unsafe { libc::geteuid() } != 0 {
+            return Err("not root: capabilities cannot be given to a file".into());
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).expect("chmod");
+        let onbeat = dir.path().join("onbeat");
+        fs::copy(program(), &onbeat).expect("copied");
+        fs::set_permissions(&onbeat, Permissions::from_mode(0o755)).expect("chmod");
+        set_capabilities(&onbeat).map_err(|e| format!("no file capabilities here: {e}"))?;
+        let harness = Harness { dir, onbeat };
+        let shown = harness
+            .command(&["plan", "--help"])
+            .output()
+            .map_err(|e| format!("a file with capabilities cannot be executed here: {e}"))?;
+        assert!(shown.status.success(), "{shown:?}");
+        Ok(harness)
+    }
+
+    /// The copy with capabilities, called by nobody.
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.onbeat);
+        command
+            .args(args)
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null())
+            .uid(NOBODY)
+            .gid(NOBODY);
+        command
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn fifo(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        let text = CString::new(path.as_os_str().as_bytes()).expect("no zero in it");
+        // SAFETY: a text that ends with a zero.
+        assert_eq!(unsafe { libc::mkfifo(text.as_ptr(), 0o666) }, 0);
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("chmod");
+        path
+    }
+}
+
+/// The command under test; another version of it where a variable says so.
+fn program() -> PathBuf {
+    let other = std::env::var_os("ONBEAT").map(PathBuf::from);
+    other.unwrap_or_else(|| env!("CARGO_BIN_EXE_onbeat").into())
+}
+
+/// What `setcap CAPABILITIES+ep FILE` does.
+fn set_capabilities(file: &Path) -> std::io::Result<()> {
+    const REVISION_2_AND_EFFECTIVE: u32 = 0x0200_0001;
+    let mut words = [REVISION_2_AND_EFFECTIVE, 0, 0, 0, 0];
+    for capability in GRANTED {
+        words[if capability < 32 { 1 } else { 3 }] |= 1 << (capability % 32);
+    }
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let path = CString::new(file.as_os_str().as_bytes())?;
+    let name = c"security.capability".as_ptr();
+    // SAFETY: texts that end with zeros, and as many bytes as named.
+    let set = unsafe { libc::setxattr(path.as_ptr(), name, bytes.as_ptr().cast(), bytes.len(), 0) };
+    match set {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Values of the capability sets with these names in a text of the form of `/proc/PID/status`.
+fn sets(text: &str, names: &[&str]) -> Vec<u64> {
+    let value = |name: &&str| {
+        let line = text.lines().find_map(|line| line.split_once(name));
+        let (_, value) = line.unwrap_or_else(|| panic!("no {name} in: {text}"));
+        u64::from_str_radix(value.trim(), 16).expect("a number")
+    };
+    names.iter().map(value).collect()
+}
+
+const ALL_SETS: [&str; 4] = ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"];
+
+/// The status of a process once it waits for somebody to write into a FIFO.
+fn status_when_waiting(child: &mut Child) -> String {
+    for _ in 0..1000 {
+        assert!(
+            child.try_wait().expect("a child").is_none(),
+            "it ended instead of reading the file"
+        );
+        let waits = fs::read_to_string(format!("/proc/{}/syscall", child.id())).unwrap_or_default();
+        // openat, on every processor that can be recorded.
+        if waits.starts_with("257 ") || waits.starts_with("56 ") {
+            return fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it waits");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it does not read the file");
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn a_library_that_the_caller_names_gets_no_capability(harness: &Harness) {
+    let (source, library) = (harness.path("evil.c"), harness.path("evil.so"));
+    fs::write(&source, LIBRARY).expect("written");
+    let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".into());
+    let built = Command::new(clang)
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&library, &source])
+        .status();
+    assert!(built.expect("clang starts").success());
+    fs::set_permissions(&library, Permissions::from_mode(0o755)).expect("chmod");
+    let config = serde_json::json!({
+        "rcl": library,
+        "outputs": [{"held_topic": "/a", "topic": "/b"}],
+        "table": {"cycle_ns": 100_000_000, "origin_ns": 0,
+                  "outputs": [{"slots": [{"start_ns": 60_000_000, "end_ns": 61_000_000}]}]},
+    });
+    fs::write(harness.path("shaper.json"), config.to_string()).expect("written");
+    let output = harness.command(&["shaper", "shaper.json"]).output();
+    let said = said(&output.expect("it starts"));
+    assert!(
+        said.contains("loaded"),
+        "the library was not loaded: {said}"
+    );
+    assert_eq!(sets(&said, &ALL_SETS), [0; 4], "{said}");
+}
+
+fn no_other_command_has_a_capability_when_it_reads_its_file(harness: &Harness) {
+    harness.fifo("input");
+    fs::create_dir(harness.path("trace")).expect("a directory");
+    harness.fifo("trace/manifest.json");
+    for args in [
+        &["model", "trace"][..],
+        &["merge", "input", "input"],
+        &["show", "input"],
+        &["chains", "input"],
+        &["export", "input", "--to", "csv"],
+        &["export", "trace", "--to", "text"],
+        &["report", "input"],
+        &["plan", "input"],
+        &["shaper", "input"],
+    ] {
+        let mut child = harness.command(args).spawn().expect("it starts");
+        let status = status_when_waiting(&mut child);
+        child.kill().expect("it waits");
+        child.wait().expect("it was killed");
+        assert_eq!(sets(&status, &ALL_SETS), [0; 4], "{args:?}");
+    }
+}
+
+/// `shape` needs rights later; the file that its caller names is read without.
+fn a_plan_is_read_with_the_callers_own_rights(harness: &Harness) {
+    harness.fifo("plan.yaml");
+    let mut child = harness
+        .command(&["shape", "plan.yaml"])
+        .spawn()
+        .expect("it starts");
+    let status = status_when_waiting(&mut child);
+    child.kill().expect("it waits");
+    child.wait().expect("it was killed");
+    assert_eq!(sets(&status, &["CapInh:", "CapEff:", "CapAmb:"]), [0; 3]);
+}
+
+fn a_recorded_command_has_the_callers_own_rights(harness: &Harness) {
+    let script = "cat /proc/self/status >&2; echo MARK=$MARK >&2";
+    let output = harness
+        .command(&["record", "-o", "own", "--", "sh", "-c", script])
+        .env("MARK", "the user's own")
+        .output()
+        .expect("it starts");
+    let said = said(&output);
+    assert_eq!(sets(&said, &ALL_SETS), [0; 4], "{said}");
+    assert!(said.contains("MARK=the user's own"), "{said}");
+    // A program in a folder that the caller may not enter.
+    let hidden = harness.path("hidden");
+    fs::create_dir(&hidden).expect("a directory");
+    fs::set_permissions(&hidden, Permissions::from_mode(0o700)).expect("chmod");
+    fs::copy("/bin/echo", hidden.join("echo")).expect("copied");
+    let path = hidden.join("echo").display().to_string();
+    let output = harness
+        .command(&["record", "-o", "hidden-trace", "--", &path, "it", "ran"])
+        .output()
+        .expect("it starts");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(!printed.contains("it ran"), "{printed}");
+}
+
+/// As root too: never those of no use to it, and while it records only what attaching takes.
+fn root_records_with_the_least(harness: &Harness) {
+    /// CAP_NET_ADMIN, CAP_SYS_MODULE, CAP_SYS_RAWIO, CAP_SYS_BOOT, CAP_MKNOD.
+    const NEVER: [u32; 5] = [12, 16, 17, 22, 27];
+    /// CAP_DAC_OVERRIDE, CAP_SETGID, CAP_SETUID.
+    const AT_START: [u32; 3] = [1, 6, 7];
+    let mut child = Command::new(&harness.onbeat)
+        .args(["record", "-o", "least"])
+        .current_dir(harness.dir.path())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let id = child.id();
+    let has = |capabilities: &[u32]| {
+        let status = fs::read_to_string(format!("/proc/{id}/status")).expect("it runs");
+        let permitted = sets(&status, &["CapPrm:"])[0];
+        capabilities.iter().any(|c| permitted >> c & 1 == 1)
+    };
+    let until = |reached: &dyn Fn() -> bool| {
+        (0..1000).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            reached()
+        })
+    };
+    let starts = until(&|| harness.path("least/manifest.json").exists());
+    let had_others = has(&NEVER);
+    let gave_up = until(&|| !has(&AT_START));
+    // SAFETY: plain system call on a child.
+    unsafe { libc::kill(id as i32, libc::SIGTERM) };
+    child.wait().expect("it ends");
+    assert!(
+        starts && gave_up && !had_others,
+        "{starts} {gave_up} {had_others}"
+    );
+}
+
+type Test = (&'static str, fn(&Harness));
+
+macro_rules! tests {
+    ($($name:ident),+ $(,)?) => { &[$((stringify!($name), $name as fn(&Harness))),+] };
+}
+
+fn main() {
+    let tests: &[Test] = tests![
+        a_library_that_the_caller_names_gets_no_capability,
+        no_other_command_has_a_capability_when_it_reads_its_file,
+        a_plan_is_read_with_the_callers_own_rights,
+        a_recorded_command_has_the_callers_own_rights,
+        root_records_with_the_least,
+    ];
+    let filter: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| !a.starts_with('-'))
+        .collect();
+    let harness = Harness::new();
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for (name, test) in tests {
+        if !filter.is_empty() && !filter.iter().any(|f| name.contains(f.as_str())) {
+            continue;
+        }
+        let harness = match &harness {
+            Ok(harness) => harness,
+            Err(reason) => {
+                println!("skipped {name}: {reason}");
+                skipped += 1;
+                continue;
+            }
+        };
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(harness))) {
+            Ok(()) => {
+                println!("ok      {name}");
+                passed += 1;
+            }
+            Err(_) => {
+                println!("FAILED  {name}");
+                failed += 1;
+            }
+        }
+    }
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    if failed > 0 {
+        std::process::exit(1);
+    }
+}

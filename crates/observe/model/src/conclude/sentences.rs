@@ -161,6 +161,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::NodeName(s) => format!("The node {s} is named after its process: its own name was not recorded."),
         Note::OutOfOrder => format!("An event was older than the one before it {times}; it counts at the later time."),
         Note::Outside(s) => format!("{s} was published outside of callbacks {times}; such items begin no chain before their taker."),
+        Note::Shared(s) => format!("{s} ran {times} together with other callbacks of its action, which rclpy runs in one stretch; such executions are not in its times."),
         Note::Starved(s) => format!("{s} took nothing of {n} items that were published on its topic: its executor does not get to it, or the two do not match (domain, QoS)."),
         Note::Stolen => format!("The machine is a virtual one, and its host took {:.1} ms of CPU time from the observed threads; in callbacks that counts as preemption.", n as f64 / 1e6),
         Note::TimerNode(s) => format!("{s} is taken to belong to the node whose topics it publishes."),

@@ -44,6 +44,8 @@ pub(crate) enum Note<V = String, N = String> {
     Outside(N),
     /// A sentence that somebody else added to the coverage.
     Said(String),
+    /// An execution of this vertex shared its time with others of its action.
+    Shared(V),
     /// This subscription took no item; counted in items published for it.
     Starved(V),
     /// The hypervisor took CPU time from observed threads; counted in ns.
@@ -88,6 +90,7 @@ impl<V, N> Note<V, N> {
             Note::OutOfOrder => Note::OutOfOrder,
             Note::Outside(n) => Note::Outside(name(n)),
             Note::Said(sentence) => Note::Said(sentence),
+            Note::Shared(v) => Note::Shared(vertex(v)?),
             Note::Starved(v) => Note::Starved(vertex(v)?),
             Note::Stolen => Note::Stolen,
             Note::TimerNode(v) => Note::TimerNode(vertex(v)?),
@@ -142,6 +145,7 @@ mod tests {
             Note::OutOfOrder,
             Note::Outside(s()),
             Note::Said(s()),
+            Note::Shared(s()),
             Note::Starved(s()),
             Note::Stolen,
             Note::TimerNode(s()),
@@ -186,7 +190,7 @@ mod tests {
         assert_eq!(by_note, by_kind);
         let mut names: Vec<String> = by_kind.iter().map(kind).collect();
         names.dedup();
-        assert_eq!(names.len(), 23);
+        assert_eq!(names.len(), 24);
     }
 
     #[test]

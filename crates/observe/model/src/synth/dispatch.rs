@@ -380,28 +380,27 @@ impl Synth {
             self.spans.dequeue(&mut self.cx, ti, when, buffer, index);
             return;
         }
-        self.spans.executor(&mut self.cx, ti, time, false);
+        let e = self.taken(event, at);
+        let together = e.is_some_and(|e| self.spans.is_together(&self.cx, ti, e));
+        if !together {
+            self.spans.executor(&mut self.cx, ti, time, false);
+        }
         match event.kind {
             EventKind::TimerCall { timer } => {
                 let e = self.cx.entities.timer_found(at.process, timer);
                 self.read(at, Some(e), Input::Timer);
             }
             EventKind::Take {
-                rmw,
                 source_ns,
                 taken: true,
                 ..
-            } => {
-                let e = self.handle(at, HandleKind::RmwSubscription, rmw);
-                self.read(at, e, Input::Message { source_ns });
-            }
+            } => self.read(at, e, Input::Message { source_ns }),
             EventKind::RequestTake {
-                rmw,
                 gid,
                 sequence,
                 taken: true,
+                ..
             } => {
-                let e = self.handle(at, HandleKind::RmwService, rmw);
                 let input = Input::Request {
                     gid,
                     sequence,
@@ -410,14 +409,13 @@ impl Synth {
                 self.read(at, e, input);
             }
             EventKind::ResponseTake {
-                rmw,
                 sequence,
                 source_ns,
                 taken: true,
+                ..
             } => {
                 // What ran before may depend on what is known of clients by now.
                 self.deliver();
-                let e = self.handle(at, HandleKind::RmwClient, rmw);
                 if let Some(e) = e {
                     let flow = &mut self.flow;
                     flow.answer_read(&mut self.cx, e, sequence, source_ns, time);
@@ -425,6 +423,22 @@ impl Synth {
                 self.read(at, e, Input::Response { sequence, at: time });
             }
             _ => {}
+        }
+    }
+
+    /// The entity that something was taken from.
+    fn taken(&self, event: &Event, at: At) -> Option<EntityId> {
+        match event.kind {
+            EventKind::Take {
+                rmw, taken: true, ..
+            } => self.handle(at, HandleKind::RmwSubscription, rmw),
+            EventKind::RequestTake {
+                rmw, taken: true, ..
+            } => self.handle(at, HandleKind::RmwService, rmw),
+            EventKind::ResponseTake {
+                rmw, taken: true, ..
+            } => self.handle(at, HandleKind::RmwClient, rmw),
+            _ => None,
         }
     }
 

@@ -69,6 +69,8 @@ pub(super) enum Ending {
     Exact,
     /// From the executor's next action.
     Inferred,
+    /// It shared its stretch of the thread with others, so that it has no times of its own.
+    Shared,
     /// The event of its end never came.
     Aborted,
     /// Its process or thread ended.
@@ -80,7 +82,10 @@ pub(super) enum Ending {
 impl Ending {
     /// Whether the instance ran to an end, so that its times count.
     pub(super) fn is_whole(self) -> bool {
-        matches!(self, Ending::Exact | Ending::Inferred | Ending::Aborted)
+        matches!(
+            self,
+            Ending::Exact | Ending::Inferred | Ending::Shared | Ending::Aborted
+        )
     }
 }
 

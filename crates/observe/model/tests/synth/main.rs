@@ -3,6 +3,7 @@
 //! Handles: nodes 0x1.., publishers 0x10.. (rmw +0x1000), subscriptions 0x20.., services 0x30..,
 //! clients 0x40.., timers 0x50.., callbacks 0x60... Times in ms.
 
+mod actions;
 mod events;
 mod junctions;
 mod late;

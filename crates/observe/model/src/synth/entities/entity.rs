@@ -1,5 +1,6 @@
 //! Timers and endpoints: subscriptions, publishers, services and clients.
 
+use super::OfAction;
 use crate::index::{NameId, VertexId};
 use crate::synth::ids::{NodeId, ProcessIndex};
 use crate::synth::values::Gid;
@@ -68,6 +69,8 @@ pub(in crate::synth) struct Entity {
     pub(in crate::synth) looks: Looks,
     pub(in crate::synth) process: ProcessIndex,
     pub(in crate::synth) role: Role,
+    /// The action that it belongs to.
+    pub(in crate::synth) action: Option<OfAction>,
     /// It belongs to what every node has, whatever the application does.
     pub(in crate::synth) infrastructure: bool,
     /// It announced a callback or ran one between `callback_start` and `callback_end`.

@@ -1,5 +1,6 @@
 //! What was created: processes, nodes, endpoints and timers, and which handle stands for which.
 
+mod actions;
 mod creation;
 mod entity;
 mod names;
@@ -7,6 +8,7 @@ mod nodes;
 mod process;
 mod timers;
 
+pub(in crate::synth) use actions::{ActionPart, OfAction};
 pub(in crate::synth) use creation::Creation;
 pub(in crate::synth) use entity::{ClientGid, Entity, EntityKind, Role, ServiceNames};
 pub(in crate::synth) use names::Names;
@@ -247,6 +249,10 @@ impl Entities {
                 gid: None,
             },
         };
+        let action = actions::of_name(new.kind, new.name).map(|(action, part)| OfAction {
+            action: self.names.intern(action),
+            part,
+        });
         self.creations += 1;
         Entity {
             looks: Looks {
@@ -257,6 +263,7 @@ impl Entities {
             },
             process: p,
             role,
+            action,
             infrastructure: is_infrastructure(new.kind, new.name),
             exact: false,
             live: true,

@@ -220,6 +220,7 @@ impl Flow {
         match end.how {
             Ending::Aborted => cx.notes.count(Note::Aborted(it.vertex), 1),
             Ending::CutOff => cx.notes.count(Note::CutOff(it.vertex), 1),
+            Ending::Shared => cx.notes.count(Note::Shared(it.vertex), 1),
             _ => {}
         }
         if !end.scheduled {
@@ -240,7 +241,7 @@ impl Flow {
     /// Adds an execution's times to its vertex.
     fn count_end(&mut self, it: &Instance, end: &End) {
         let runs = &mut self.graph.vertex_mut(it.vertex).runs;
-        if end.how.is_whole() {
+        if end.how.is_whole() && end.how != Ending::Shared {
             let figures = &mut runs.figures;
             let response = end.time.saturating_sub(it.ready);
             figures.exec_ns.record(end.spent.exec_ns);

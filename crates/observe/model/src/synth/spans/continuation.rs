@@ -14,15 +14,15 @@ use crate::synth::Context;
 /// A response that rclpy has taken; the code that waits for it runs later.
 #[derive(Debug, Clone)]
 pub(super) struct PendingResponse {
-    client: EntityId,
-    input: Input,
-    thread: ThreadIndex,
-    taken_at: u64,
+    pub(super) client: EntityId,
+    pub(super) input: Input,
+    pub(super) thread: ThreadIndex,
+    pub(super) taken_at: u64,
     /// The executor's own handling: from the trigger before it to the last one after it.
-    from: Mark,
-    to: Mark,
-    idle: Option<Idle>,
-    cpus: Cpus,
+    pub(super) from: Mark,
+    pub(super) to: Mark,
+    pub(super) idle: Option<Idle>,
+    pub(super) cpus: Cpus,
 }
 
 /// Code that waited for a response and has published something.
@@ -56,13 +56,7 @@ impl Spans {
         if triggered.pushed {
             return;
         }
-        let process = self.threads[ti].process.index();
-        if self.processes[process].pending.len() >= MAX_PENDING {
-            if let Some(old) = self.processes[process].pending.pop_front() {
-                self.run_pending(ti, &old, old.from, old.to);
-            }
-        }
-        self.processes[process].pending.push_back(PendingResponse {
+        let response = PendingResponse {
             client,
             input: span.input,
             thread: ti,
@@ -71,7 +65,19 @@ impl Spans {
             to: triggered.last,
             idle: self.threads[ti].phase.idle(),
             cpus: span.cpus,
-        });
+        };
+        self.push_response(ti, response);
+    }
+
+    /// Keeps a response that code waits for.
+    pub(super) fn push_response(&mut self, ti: ThreadIndex, response: PendingResponse) {
+        let process = self.threads[ti].process.index();
+        if self.processes[process].pending.len() >= MAX_PENDING {
+            if let Some(old) = self.processes[process].pending.pop_front() {
+                self.run_pending(ti, &old, old.from, old.to);
+            }
+        }
+        self.processes[process].pending.push_back(response);
     }
 
     /// Takes the responses that were taken on this thread.

@@ -90,6 +90,9 @@ impl Spans {
             from: from.time,
             woken,
         });
+        if let Some(idle) = idle {
+            thread.sleeps.idle_from = Some(idle.from);
+        }
         thread.phase = super::Phase::Working { after: idle };
     }
 
@@ -102,10 +105,7 @@ impl Spans {
         now: Mark,
     ) -> Option<Mark> {
         let thread = &self.threads[ti];
-        if thread.is_rclcpp()
-            || !self.is_of_events(ti)
-            || !matches!(span.bounds, Bounds::Inferred(_))
-        {
+        if !self.is_of_events(ti) || !matches!(span.bounds, Bounds::Inferred(_)) {
             return None;
         }
         let (from, woken) = thread.sleeps.ended()?;
@@ -166,7 +166,7 @@ impl Spans {
     pub(super) fn due_by_call(&mut self, ti: ThreadIndex, timer: EntityId) -> Option<u64> {
         let thread = &self.threads[ti];
         // What was called before the executor slept is gone: its queue was empty then.
-        let since = thread.phase.idle().map_or(0, |idle| idle.from);
+        let since = thread.sleeps.idle_from.unwrap_or(0);
         let called = &mut self.processes[thread.process.index()].events.called;
         if called.is_empty() {
             return None;
@@ -185,16 +185,13 @@ impl Spans {
         callback: u64,
     ) -> Option<EntityId> {
         let thread = &self.threads[ti];
-        let idle = thread.phase.idle();
-        let since = idle.map_or(0, |idle| idle.from);
+        // The queue was empty then, and keeps the order of calls.
+        let since = thread.sleeps.idle_from?;
         let events = &mut self.processes[thread.process.index()].events;
         let known = |c: &Called| c.time < since || cx.entities.get(c.timer).exact;
         let mut candidates = events.called.iter().filter(|c| !known(c));
         let first = *candidates.next()?;
-        // The queue keeps the order of calls; it was empty when the executor slept.
-        let clear =
-            |c: &Called| c.thread == first.thread && (idle.is_some() || c.timer == first.timer);
-        if !candidates.all(clear) {
+        if !candidates.all(|c| c.thread == first.thread) {
             return None;
         }
         let same = |c: &Called| c.time == first.time && c.timer == first.timer;

@@ -16,6 +16,7 @@ mod rclcpp;
 mod rclpy;
 mod span;
 mod thread;
+mod together;
 mod worker;
 
 use super::events::{Begin, End, Ending, Input, SpanEvent};
@@ -326,6 +327,10 @@ impl Spans {
         if input == Input::Timer && self.call_timer(cx, ti, time, entity) {
             return;
         }
+        if self.is_together(cx, ti, entity) {
+            self.take_together(cx, ti, entity, input);
+            return;
+        }
         self.open(cx, ti, (time, cpu), Some(entity), input, None);
     }
 
@@ -368,6 +373,7 @@ impl Spans {
             client_call: response && thread.library == Library::Rclcpp { client_call: true },
             responded: None,
             triggers: Triggers::None,
+            with: Vec::new(),
         };
         let at = thread.account.mark(time);
         thread.put_span(CallbackSpan::read(entity, input, due, at, cpu, inferred));
@@ -431,6 +437,7 @@ impl Spans {
         if self.is_call_only(cx, ti, &span) {
             return;
         }
+        self.settle_together(cx, ti, &mut span, time);
         let now = self.threads[ti].account.mark(time);
         let (to, how) = if span.is_exact() {
             (now, exact_ending(why))

@@ -169,6 +169,7 @@ impl Spans {
         ti: ThreadIndex,
         response: Response,
     ) {
+        self.settle_service(cx, ti, response.service, response.time);
         self.running(cx, ti);
         let thread = &mut self.threads[ti];
         let mark = thread.account.mark(response.time);

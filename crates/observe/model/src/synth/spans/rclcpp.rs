@@ -92,7 +92,7 @@ impl Spans {
                 return;
             }
         };
-        let (input, due) = self.input_of(cx, ti, entity, read);
+        let (input, due) = self.input_of(cx, (ti, time), entity, read);
         cx.entities.get_mut(entity).exact = true;
         let thread = &mut self.threads[ti];
         thread.phase.leave_wait();
@@ -108,6 +108,7 @@ impl Spans {
                 client_call: false,
                 responded: None,
                 triggers: Triggers::None,
+                with: Vec::new(),
             },
         );
         span.bounds = Bounds::Exact { callback };
@@ -130,7 +131,7 @@ impl Spans {
     fn input_of(
         &mut self,
         cx: &mut Context,
-        ti: ThreadIndex,
+        (ti, time): (ThreadIndex, u64),
         entity: EntityId,
         read: Option<CallbackSpan>,
     ) -> (Input, Option<u64>) {
@@ -150,7 +151,8 @@ impl Spans {
         };
         let ring = read.entity.is_none() && kind == EntityKind::Subscription;
         if read.entity != Some(entity) && !ring {
-            self.discard(cx, &read);
+            // Of a callback without events of its own (an action's), it is all that is seen.
+            self.close(cx, ti, read, time, Why::Executor);
             return (input, None);
         }
         if let Some(buffer) = read.inferred_mut().and_then(|i| i.buffer) {
@@ -173,6 +175,10 @@ impl Spans {
         let thread = &mut self.threads[ti];
         let open = thread.span().map(|span| &span.bounds);
         if !matches!(open, Some(Bounds::Exact { callback: c }) if *c == callback) {
+            if open.is_none() {
+                // One that could not be told.
+                thread.sleeps.busy_until = time;
+            }
             return;
         }
         if let Some(span) = thread.take_span() {

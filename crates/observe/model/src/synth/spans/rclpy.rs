@@ -128,6 +128,7 @@ impl Spans {
         };
         let process = self.threads[ti].process;
         self.processes[process.index()].guards.rclpy = true;
+        self.settle_together(cx, ti, span, last.time);
         if !is_client(cx, span) {
             self.begin(cx, ti, span);
             if let Some(instance) = span.instance {

@@ -44,6 +44,16 @@ pub(super) struct Inferred {
     /// When it sent its response, which a client library does right after the callback.
     pub(super) responded: Option<Mark>,
     pub(super) triggers: Triggers,
+    /// What rclpy took with its input, for the same execution.
+    pub(super) with: Vec<Together>,
+}
+
+/// What rclpy took together with the input of a span: an action has one callback for all of its
+/// endpoints on a side.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Together {
+    pub(super) entity: EntityId,
+    pub(super) input: Input,
 }
 
 /// Triggers of the executor's guard condition since the read.

@@ -48,7 +48,8 @@ impl Phase {
     }
 }
 
-/// What runs on a thread.
+/// What runs on a thread, of which there are few: no box.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone, Default)]
 pub(super) enum Running {
     /// No callback that is known.

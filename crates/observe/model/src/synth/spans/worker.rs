@@ -19,6 +19,8 @@ pub(super) struct Sleeps {
     woken: Option<u64>,
     /// When the last callback on the thread ended.
     pub(super) busy_until: u64,
+    /// When an executor of events last found its queue empty, and slept.
+    pub(super) idle_from: Option<u64>,
 }
 
 impl Sleeps {

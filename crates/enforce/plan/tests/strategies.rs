@@ -182,6 +182,7 @@ fn fusion() -> Model {
         criterion: "message_filters".into(),
         confidence: 1.0,
         state: onbeat_model::schema::JunctionState::Decided,
+        matching: onbeat_model::schema::Matching::InTurn,
         readings: Vec::new(),
         settle: String::new(),
     }];
@@ -752,6 +753,7 @@ fn what_joins_a_chain_from_elsewhere_does_not_wait_for_others() {
         criterion: "data_flow".into(),
         confidence: 1.0,
         state: onbeat_model::schema::JunctionState::Decided,
+        matching: onbeat_model::schema::Matching::InTurn,
         readings: Vec::new(),
         settle: String::new(),
     }];

@@ -171,6 +171,8 @@ fn add_edge(mine: &mut Edge, other: Edge) {
 fn add_sync(mine: &mut SyncEvidence, other: SyncEvidence) {
     mine.outputs.add(&other.outputs);
     mine.foreign.add(&other.foreign);
+    mine.nearest |= other.nearest;
+    mine.chosen.add(&other.chosen);
     add_all(&mut mine.members, &other.members);
 }
 

@@ -234,10 +234,14 @@ pub struct EdgeFigures {
     pub published: u64,
     /// Items taken.
     pub taken: u64,
-    /// Items never taken, though a later one was, or the recording lasted a second longer.
+    /// Items never taken, though a later one was, or the recording lasted a second longer, for a
+    /// reason that is not known.
     pub lost: u64,
-    /// Of those: a later item was taken instead (they were overwritten in the queue).
+    /// Items never taken because later ones filled the queue, which keeps the last. Not in `lost`.
     pub overwritten: u64,
+    /// Items that a synchroniser passed over in favour of others. Not in `lost`.
+    #[serde(default)]
+    pub unselected: u64,
 }
 
 /// Kind of a junction.
@@ -261,6 +265,27 @@ pub enum JunctionState {
     Ambiguous,
     /// The user states it (`--junction`).
     Stated,
+}
+
+/// Which items of its inputs an AND junction joins.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Matching {
+    /// The one that the publishing callback took, and of the others those that usually go with it.
+    #[default]
+    InTurn,
+    /// Those whose chains began nearest to one another, as a synchroniser by approximate time
+    /// joins them. It publishes when a later one shows that no better set can come.
+    Nearest,
+}
+
+impl Matching {
+    /// Whether it is the usual one.
+    pub fn is_in_turn(&self) -> bool {
+        *self == Matching::InTurn
+    }
 }
 
 /// What an ambiguous junction can be.
@@ -290,6 +315,9 @@ pub struct Junction {
     /// Whether the data decide.
     #[serde(default)]
     pub state: JunctionState,
+    /// Which items are taken to be joined, at AND.
+    #[serde(default, skip_serializing_if = "Matching::is_in_turn")]
+    pub matching: Matching,
     /// Of an ambiguous junction: what it can be, the reading that edges and chains follow first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub readings: Vec<Reading>,

@@ -1,7 +1,7 @@
 //! Junctions that a user states: whether a node's subscriptions wait for one another before a
 //! topic is published. Where the data do not decide that, the user can.
 
-use crate::schema::JunctionKind;
+use crate::schema::{JunctionKind, Matching};
 use std::fmt;
 
 /// Whether a node waits for several inputs before it publishes a topic.
@@ -15,6 +15,8 @@ pub struct StatedJunction {
     pub topic: String,
     /// `and`: once all inputs are there. `or`: on one input, without waiting for the others.
     pub kind: JunctionKind,
+    /// `approximate`: as `and`, of the items whose chains began nearest to one another.
+    pub matching: Matching,
 }
 
 /// Why a text states no junction.
@@ -23,8 +25,8 @@ pub enum JunctionParseError {
     /// An arrow, a node or a topic is missing.
     #[error("the junction '{0}' is not written as 'NODE -> TOPIC = and' or 'NODE(INPUT, INPUT) -> TOPIC = and'")]
     Form(String),
-    /// Neither `and` nor `or`.
-    #[error("the junction '{0}' ends neither in '= and' nor in '= or'")]
+    /// None of `and`, `approximate` and `or`.
+    #[error("the junction '{0}' ends neither in '= and', nor in '= approximate', nor in '= or'")]
     Kind(String),
     /// Not two inputs, or inputs of an `or`.
     #[error("the junction '{0}' names inputs, so it needs at least two, and '= and'")]
@@ -37,9 +39,10 @@ impl std::str::FromStr for StatedJunction {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let form = || JunctionParseError::Form(text.into());
         let (rest, kind) = text.rsplit_once('=').ok_or_else(form)?;
-        let kind = match kind.trim() {
-            "and" => JunctionKind::And,
-            "or" => JunctionKind::Or,
+        let (kind, matching) = match kind.trim() {
+            "and" => (JunctionKind::And, Matching::InTurn),
+            "approximate" => (JunctionKind::And, Matching::Nearest),
+            "or" => (JunctionKind::Or, Matching::InTurn),
             _ => return Err(JunctionParseError::Kind(text.into())),
         };
         let (node, topic) = rest.split_once("->").ok_or_else(form)?;
@@ -66,6 +69,7 @@ impl std::str::FromStr for StatedJunction {
             inputs,
             topic: topic.into(),
             kind,
+            matching,
         })
     }
 }
@@ -76,9 +80,10 @@ impl fmt::Display for StatedJunction {
         if !self.inputs.is_empty() {
             write!(f, "({})", self.inputs.join(", "))?;
         }
-        let kind = match self.kind {
-            JunctionKind::And => "and",
-            JunctionKind::Or => "or",
+        let kind = match (self.kind, self.matching) {
+            (JunctionKind::And, Matching::InTurn) => "and",
+            (JunctionKind::And, Matching::Nearest) => "approximate",
+            (JunctionKind::Or, _) => "or",
         };
         write!(f, " -> {} = {kind}", self.topic)
     }
@@ -102,6 +107,9 @@ mod tests {
         assert_eq!(stated.to_string().parse(), Ok(stated));
         let or: StatedJunction = "/f -> /out = or".parse().unwrap();
         assert_eq!(or.kind, JunctionKind::Or);
+        let nearest: StatedJunction = "/f -> /out = approximate".parse().unwrap();
+        assert_eq!(nearest.matching, Matching::Nearest);
+        assert_eq!(nearest.to_string(), "/f -> /out = approximate");
     }
 
     #[test]

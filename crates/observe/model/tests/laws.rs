@@ -559,6 +559,7 @@ fn call(which: u8, d: &Draw) -> EventKind {
             source_ns: d.n,
             taken: d.yes,
         },
+        47 if d.yes => EventKind::SyncApproximate { filter: d.h },
         47 => EventKind::SyncInput { filter: d.h },
         48 => EventKind::ExecutorNextReady,
         49 => EventKind::ExecutorExecute { handle: d.h },

@@ -212,6 +212,8 @@ pub enum EventKind {
     },
     /// A message synchroniser (`message_filters`) got an input on this thread.
     SyncInput { filter: u64 },
+    /// The same, of a synchroniser by approximate time: it publishes with the next input.
+    SyncApproximate { filter: u64 },
     /// `rclcpp_executor_get_next_ready`
     ExecutorNextReady,
     /// `rclcpp_executor_wait_for_work`

@@ -331,6 +331,7 @@ kinds! {
     60 "wait_set_init" run WaitSetInit {}
     61 "wait" run Wait {}
     62 "guard_trigger" run GuardTrigger { guard: Handle }
+    70 "sync_approximate" run SyncApproximate { filter: Handle }
 
     80 "switch_in" run SwitchIn { prev_tid: Tid, priority: Byte, policy: Byte }
     81 "switch_out" run SwitchOut { next_tid: Tid, state: Word }

@@ -202,9 +202,10 @@ impl Builder {
             transport_ns: dist(r, all as usize, 0.25, 0.2, 0.02),
             waiting_ns: dist(r, all as usize, 0.3, 0.4, 0.02),
             published: all,
-            taken: all - lost,
+            taken: all - lost - lost / 2,
             lost,
             overwritten: lost / 2,
+            unselected: 0,
         };
         self.model.edges.push(Edge {
             from: from.into(),

@@ -99,6 +99,7 @@ pub fn parking(runs: usize) -> Model {
         criterion: "data_flow".into(),
         confidence: 0.99,
         state: onbeat_model::schema::JunctionState::Decided,
+        matching: onbeat_model::schema::Matching::InTurn,
         readings: Vec::new(),
         settle: String::new(),
     });
@@ -232,6 +233,7 @@ fn or_junction(b: &mut Builder, offers: &[Offer]) -> String {
         criterion: "several_publishers".into(),
         confidence: 1.0,
         state: onbeat_model::schema::JunctionState::Decided,
+        matching: onbeat_model::schema::Matching::InTurn,
         readings: Vec::new(),
         settle: String::new(),
     });

@@ -2,7 +2,7 @@
 //! of a synchroniser, or by the data flow alone (thesis section 3.5).
 
 use crate::evidence::{few, Evidence, MemberEvidence, PathKey, SyncEvidence};
-use crate::schema::{JunctionKind, JunctionState, Reading};
+use crate::schema::{JunctionKind, JunctionState, Matching, Reading};
 use crate::stated::StatedJunction;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,6 +28,10 @@ pub(super) struct Group {
     pub(super) without_open: Reading,
     pub(super) criterion: Criterion,
     pub(super) state: JunctionState,
+    pub(super) matching: Matching,
+    /// Which item of a publishing callback is joined shows in all outputs but for so many.
+    pub(super) chosen: u64,
+    pub(super) outputs: u64,
     /// 0 to 1.
     pub(super) confidence: f64,
 }
@@ -40,6 +44,7 @@ impl Group {
             inputs: Vec::new(),
             topic: self.topic.clone(),
             kind,
+            matching: self.matching,
         }
     }
 }
@@ -333,6 +338,12 @@ impl<'a> Deciding<'a> {
             members,
             criterion,
             state,
+            matching: match self.evidence.nearest {
+                true => Matching::Nearest,
+                false => Matching::InTurn,
+            },
+            chosen: self.evidence.chosen,
+            outputs: self.evidence.outputs,
             confidence: match criterion {
                 Criterion::Stated => 1.0,
                 _ => (1.0 - missing).max(0.0) * discount,

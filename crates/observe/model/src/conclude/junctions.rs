@@ -3,7 +3,7 @@
 
 use super::graph::Graph;
 use super::groups::{Group, Groups};
-use crate::schema::{Junction, JunctionKind, JunctionState, Reading};
+use crate::schema::{Junction, JunctionKind, JunctionState, Matching, Reading};
 use std::collections::BTreeMap;
 
 /// The junctions, sorted by callback.
@@ -29,6 +29,7 @@ pub(super) fn junctions(groups: &Groups, graph: &Graph) -> Vec<Junction> {
                 criterion: "several_publishers".into(),
                 confidence: 1.0,
                 state: JunctionState::Decided,
+                matching: Matching::InTurn,
                 readings: Vec::new(),
                 settle: String::new(),
             };
@@ -53,6 +54,7 @@ fn joined(group: &Group) -> Junction {
         criterion: group.criterion.name().into(),
         confidence: group.confidence,
         state: group.state,
+        matching: group.matching,
         settle: match readings.is_empty() {
             true => String::new(),
             false => group.statement(JunctionKind::And).to_string(),
@@ -70,6 +72,7 @@ fn doubtful(group: &Group) -> impl Iterator<Item = Junction> + '_ {
         criterion: group.criterion.name().into(),
         confidence: group.confidence,
         state: group.state,
+        matching: group.matching,
         readings: vec![group.without_open.clone(), waiting(group)],
         settle: group.statement(JunctionKind::Or).to_string(),
     })

@@ -3,9 +3,10 @@
 
 use super::graph::Graph;
 use super::groups::{Criterion, Group, Groups};
-use crate::evidence::{Evidence, Note};
+use crate::evidence::{few, Evidence, Note};
 use crate::schema::{Bracket, Run};
-use crate::schema::{JunctionKind, JunctionState};
+use crate::schema::{JunctionKind, JunctionState, Matching};
+use crate::stated::StatedJunction;
 use std::collections::BTreeSet;
 
 /// Assumptions and coverage, each in alphabetical order.
@@ -33,6 +34,7 @@ pub(super) fn sentences(
 
 fn assumptions(evidence: &Evidence, groups: &Groups, graph: &Graph) -> BTreeSet<String> {
     let mut sentences: BTreeSet<String> = groups.iter().filter_map(of_group).collect();
+    sentences.extend(groups.iter().filter_map(of_matching));
     sentences.extend(groups.doubts.iter().map(of_doubt));
     for e in graph.edges.values().filter(|e| e.assumed) {
         sentences.insert(format!(
@@ -91,6 +93,27 @@ fn of_group(group: &Group) -> Option<String> {
     Some(format!(
         "{members} are taken to wait for one another before {topic} is published, {why}{doubt}."
     ))
+}
+
+/// The assumption which items a group joins, where the data do not show it.
+fn of_matching(group: &Group) -> Option<String> {
+    let (node, topic) = (&group.node, &group.topic);
+    if group.matching == Matching::Nearest {
+        return Some(format!(
+            "Of the items that {node} joins into {topic} those are taken whose chains began nearest to one another, as a synchroniser by approximate time joins them; the time stamps in the messages are not seen."
+        ));
+    }
+    let shown = group.criterion == Criterion::MessageFilters || group.chosen <= few(group.outputs);
+    (!shown).then(|| {
+        let nearest = StatedJunction {
+            matching: Matching::Nearest,
+            ..group.statement(JunctionKind::And)
+        };
+        format!(
+            "Which items {node} joins into {topic} does not show: in {} of {} outputs the publishing callback had several since the one before, and the last is taken; a synchroniser by approximate time may use an earlier one, which --junction '{nearest}' states.",
+            group.chosen, group.outputs
+        )
+    })
 }
 
 /// The assumption that a group does not exist.

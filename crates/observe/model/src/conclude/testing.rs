@@ -148,6 +148,8 @@ pub(crate) fn synchronised() -> SyncEvidence {
         topic: "/out".into(),
         outputs: 20,
         foreign: 0,
+        nearest: false,
+        chosen: 0,
         members: BTreeMap::from([
             ("/f:subscription(/a)".into(), member(0)),
             ("/f:subscription(/b)".into(), member(20)),

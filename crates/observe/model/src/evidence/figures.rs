@@ -38,6 +38,7 @@ impl Figures for EdgeFigures {
         self.taken.add(&other.taken);
         self.lost.add(&other.lost);
         self.overwritten.add(&other.overwritten);
+        self.unselected.add(&other.unselected);
     }
 }
 

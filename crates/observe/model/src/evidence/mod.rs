@@ -107,6 +107,13 @@ pub(crate) struct SyncEvidence {
     pub(crate) outputs: u64,
     /// Publications by others.
     pub(crate) foreign: u64,
+    /// Its items were joined by the time at which their chains began.
+    #[serde(default)]
+    pub(crate) nearest: bool,
+    /// Joined inputs of publishing callbacks between which other inputs were passed over: which of
+    /// them was used does not show.
+    #[serde(default)]
+    pub(crate) chosen: u64,
     /// By id of the subscription's callback.
     pub(crate) members: BTreeMap<String, MemberEvidence>,
 }

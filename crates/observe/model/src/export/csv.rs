@@ -110,7 +110,7 @@ fn callbacks(model: &Model) -> String {
 
 fn edges(model: &Model) -> String {
     let mut out = format!(
-        "from,to,topic,assumed,intra_process,published,taken,lost,overwritten,{},{},{}\r\n",
+        "from,to,topic,assumed,intra_process,published,taken,lost,overwritten,unselected,{},{},{}\r\n",
         heads("latency"),
         heads("transport"),
         heads("waiting")
@@ -127,6 +127,7 @@ fn edges(model: &Model) -> String {
             f.taken.to_string(),
             f.lost.to_string(),
             f.overwritten.to_string(),
+            f.unselected.to_string(),
             figures(&f.latency_ns),
             figures(&f.transport_ns),
             figures(&f.waiting_ns),

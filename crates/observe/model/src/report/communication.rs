@@ -2,7 +2,7 @@
 
 use super::html::{grouped, in_words, time};
 use crate::export::svg::type_name;
-use crate::schema::{CallbackType, Edge, JunctionKind, Model};
+use crate::schema::{CallbackType, Edge, EdgeFigures, JunctionKind, Model};
 use crate::text::{percent, shorten, xml};
 use std::fmt::Write as _;
 
@@ -13,7 +13,8 @@ pub(super) fn edges(out: &mut String, model: &Model) {
     out.push_str(
         "<h2 id=\"edges\">Communication</h2>\n<p class=\"note\">Latency runs from publication to the \
          start of the callback that takes the item: transport, then waiting for the executor. Lost items \
-         were published and never taken; overwritten ones gave way to a later item.</p>\n\
+         were published and never taken; beside them stand those that gave way to a later item in a \
+         queue (overwritten), and those that a synchroniser passed over (not selected).</p>\n\
          <div class=\"scroll\"><table><thead><tr><th rowspan=\"2\">Topic</th>\
          <th rowspan=\"2\">From</th><th rowspan=\"2\">To</th>\
          <th class=\"n\" rowspan=\"2\">Published</th><th class=\"n\" rowspan=\"2\">Taken</th>\
@@ -28,6 +29,15 @@ pub(super) fn edges(out: &mut String, model: &Model) {
         row(out, model, e);
     }
     out.push_str("</tbody></table></div>\n");
+}
+
+/// Items that were passed over without being lost.
+fn passed_over(f: &EdgeFigures) -> String {
+    let of = |n: u64, what| match n {
+        0 => String::new(),
+        n => format!("<br>{} {what}", grouped(n)),
+    };
+    of(f.overwritten, "overwritten") + &of(f.unselected, "not selected")
 }
 
 /// An edge's row.
@@ -54,11 +64,7 @@ fn row(out: &mut String, model: &Model, e: &Edge) {
         grouped(f.taken),
         if f.lost > 0 { " bad" } else { "" },
         grouped(f.lost),
-        if f.overwritten > 0 {
-            format!("<br>{} overwritten", grouped(f.overwritten))
-        } else {
-            String::new()
-        },
+        passed_over(f),
         time(l.count(), l.quantile(0.5) as f64),
         time(l.count(), l.quantile(0.99) as f64),
         time(l.count(), l.max() as f64),

@@ -186,7 +186,8 @@ impl Synth {
             | EventKind::Publish { .. }
             | EventKind::RequestSend { .. }
             | EventKind::ResponseSend { .. }
-            | EventKind::SyncInput { .. } => self.output(event, at),
+            | EventKind::SyncInput { .. }
+            | EventKind::SyncApproximate { .. } => self.output(event, at),
             // `dispatch` has handled these.
             EventKind::SwitchIn { .. }
             | EventKind::SwitchOut { .. }
@@ -513,7 +514,10 @@ impl Synth {
                 }
             }
             EventKind::SyncInput { filter } => {
-                self.spans.synchronise(&self.cx, ti, time, filter);
+                self.spans.synchronise(&self.cx, ti, time, (filter, false));
+            }
+            EventKind::SyncApproximate { filter } => {
+                self.spans.synchronise(&self.cx, ti, time, (filter, true));
             }
             _ => {}
         }

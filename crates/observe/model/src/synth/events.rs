@@ -169,6 +169,8 @@ pub(super) enum SpanEvent {
     Synchronise {
         instance: InstanceId,
         filter: u64,
+        /// It joins by approximate time.
+        approximate: bool,
         time: u64,
     },
 }

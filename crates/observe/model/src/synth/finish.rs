@@ -252,6 +252,8 @@ impl<'a> Finish<'a> {
             topic: self.name(output.topic),
             outputs: output.outputs,
             foreign: output.foreign,
+            nearest: output.joined_nearest,
+            chosen: output.chosen,
             members,
         };
         evidence.syncs.insert(sync, shown);
@@ -394,8 +396,7 @@ fn into_sync(part: &Part) -> EdgeFigures {
         waiting_ns: part.latency.clone(),
         published: part.used + part.skipped,
         taken: part.used,
-        lost: part.skipped,
-        overwritten: part.skipped,
+        unselected: part.skipped,
         ..EdgeFigures::default()
     }
 }

@@ -255,8 +255,8 @@ fn items_passed_over_are_lost_and_those_on_the_way_are_not() {
     }
     let m = model(&sorted(&parts));
     let e = edge(&m, T, S);
-    // 1 and 2 before the first take; 5, 6, 7 passed over; 9, 10 waited for a second and more.
-    assert_eq!((e.published, e.taken, e.lost, e.overwritten), (20, 3, 7, 3));
+    // 1 and 2 before the first take; 5, 6, 7 passed over, by a queue of unknown depth; 9, 10 waited for a second and more.
+    assert_eq!((e.published, e.taken, e.lost, e.overwritten), (20, 3, 7, 0));
     assert_eq!(chain(&m, &format!("{T} > {S}")).figures.lost, 7);
 }
 
@@ -486,7 +486,7 @@ fn intra_process_communication_goes_through_ring_buffers() {
     let f = &e.figures;
     assert_eq!(
         (f.published, f.taken, f.lost, f.overwritten),
-        (11, 10, 1, 1)
+        (11, 10, 0, 1)
     );
     assert_eq!(f.latency_ns.max(), 1_600_000);
     assert_eq!(edge(&m, T, S).taken, 10);

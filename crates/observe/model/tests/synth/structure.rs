@@ -117,7 +117,23 @@ impl System {
             node,
             &format!("take rmw={:#x} source_ns={source}us", 0x1200 + input),
         );
-        self.callback(t, node, 0x700 + input, outputs, run, Some(0x900));
+        self.callback(t, node, 0x700 + input, outputs, run, Some("sync_input"));
+    }
+
+    /// Like `take`, but the input goes to a synchroniser by approximate time.
+    pub fn take_approximate(
+        &mut self,
+        t: u64,
+        node: usize,
+        input: usize,
+        source: u64,
+        outputs: &[usize],
+        run: u64,
+    ) {
+        let rmw = 0x1200 + input;
+        self.line(t, node, &format!("take rmw={rmw:#x} source_ns={source}us"));
+        let filter = Some("sync_approximate");
+        self.callback(t, node, 0x700 + input, outputs, run, filter);
     }
 
     fn callback(
@@ -127,11 +143,11 @@ impl System {
         callback: usize,
         outputs: &[usize],
         run: u64,
-        filter: Option<u64>,
+        filter: Option<&str>,
     ) {
         self.line(t, node, &format!("callback_start callback={callback:#x}"));
         if let Some(filter) = filter {
-            self.line(t + run / 4, node, &format!("sync_input filter={filter:#x}"));
+            self.line(t + run / 4, node, &format!("{filter} filter=0x900"));
         }
         for (i, &output) in outputs.iter().enumerate() {
             let stamp = Self::stamp(t, i);

@@ -283,7 +283,7 @@ mod tests {
             .flatten()
             .collect();
         used.extend(crate::probes::KERNEL_PROBES.iter().map(|row| row.program));
-        used.extend(["on_dl_state", "on_sync_input"]);
+        used.extend(["on_dl_state", "on_sync_input", "on_sync_approximate"]);
         let mut programs = 0;
         for symbol in file.symbols() {
             let section = symbol.section_index();

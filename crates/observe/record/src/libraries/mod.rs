@@ -11,7 +11,8 @@ use crate::names::file_name;
 use crate::placement::{entry, place, Place, Placement};
 use crate::privilege;
 use crate::probes::{
-    Distribution, Library, Probe, FLOW_COUNTER, FLOW_NOTE, PROBES, SYNC_MEMBER, SYNC_PREFIX,
+    Distribution, Library, Probe, FLOW_COUNTER, FLOW_NOTE, PROBES, SYNC_APPROXIMATE, SYNC_MEMBER,
+    SYNC_PREFIX,
 };
 use libbpf_rs::Link;
 use onbeat_proc::maps::{mapped_files, MappedFile};
@@ -435,7 +436,10 @@ impl Libraries {
         for (symbol, function) in symbols.iter() {
             let at = place(symbols.machine, &function.code, kernel.features.fast_nop);
             let link = kernel.attach_uprobe(&Uprobe {
-                program: "on_sync_input",
+                program: match symbol.contains(SYNC_APPROXIMATE) {
+                    true => "on_sync_approximate",
+                    false => "on_sync_input",
+                },
                 file: &file.reachable,
                 offset: function.file_offset + at.offset,
                 at_return: false,

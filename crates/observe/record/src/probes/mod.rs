@@ -157,6 +157,8 @@ pub const FLOW_NOTE: &str = ".note.onbeat";
 pub const SYNC_PREFIX: &str = "_ZN15message_filters12SynchronizerI";
 /// See [`SYNC_PREFIX`].
 pub const SYNC_MEMBER: &str = "E2cbILi";
+/// In the names of synchronisers whose policy is `ApproximateTime`.
+pub const SYNC_APPROXIMATE: &str = "15ApproximateTimeI";
 
 #[cfg(test)]
 mod tests {

@@ -127,7 +127,7 @@ impl Flow {
         descents
     }
 
-    /// An item of `from` was lost on its way (`n` 1), or turned up after all (-1).
+    /// An item of `from` was lost on its way, or overwritten (`n` 1), or turned up after all (-1).
     pub(super) fn lose(
         &mut self,
         (from, lineages): (Option<VertexId>, Lineages),
@@ -139,10 +139,12 @@ impl Flow {
             return;
         };
         let figures = &mut self.graph.edge(from, hop).figures;
-        figures.lost = figures.lost.saturating_add_signed(n);
         if overwritten {
+            // Its queue keeps the last ones: nothing went wrong.
             figures.overwritten = figures.overwritten.saturating_add_signed(n);
+            return;
         }
+        figures.lost = figures.lost.saturating_add_signed(n);
         let Lineage { paths, steps, .. } = &mut self.lineage;
         for &step in lineages.as_slice() {
             paths.lose(steps.path(step), hop.name, hop.to, n);

@@ -126,8 +126,9 @@ impl Flow {
             SpanEvent::Synchronise {
                 instance,
                 filter,
+                approximate,
                 time,
-            } => self.hand_over(*instance, *filter, *time),
+            } => self.hand_over(*instance, (*filter, *approximate), *time),
         }
     }
 

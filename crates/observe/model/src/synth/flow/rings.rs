@@ -158,7 +158,7 @@ mod tests {
 31500us cpu1 10/11 callback_start callback=0x61
 31600us cpu1 10/11 callback_end callback=0x61",
         );
-        assert_eq!(harness.edges(), [format!("{EDGE}: 2/1/1/1")]);
+        assert_eq!(harness.edges(), [format!("{EDGE}: 2/1/0/1")]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::chains::{Lineages, Next, Via};
 use crate::dist::Dist;
 use crate::evidence::few;
 use crate::index::{NameId, StepId, VertexId};
-use crate::schema::JunctionKind;
+use crate::schema::{JunctionKind, Matching};
 use crate::synth::entities::EntityKind;
 use crate::synth::events::Owner;
 use crate::synth::ids::{EntityId, InstanceId, NodeId};
@@ -46,6 +46,8 @@ pub(in crate::synth) struct Member {
     pub(in crate::synth) synchronised: u64,
     /// The synchroniser that it last handed an input to.
     filter: Option<u64>,
+    /// That one joins by approximate time.
+    approximate: bool,
     /// Number of the first input kept.
     base: u64,
     inputs: VecDeque<Entry>,
@@ -59,6 +61,7 @@ impl Member {
             productive: 0,
             synchronised: 0,
             filter: None,
+            approximate: false,
             base: 0,
             inputs: VecDeque::new(),
         }
@@ -150,6 +153,10 @@ pub(in crate::synth) struct Output {
     /// were followed: copies of it go several ways.
     message: Option<(u64, Option<Lineages>)>,
     follow: Follow,
+    /// Its items were joined by approximate time.
+    pub(in crate::synth) joined_nearest: bool,
+    /// Outputs on another input than the first that was left to the publishing callback.
+    pub(in crate::synth) chosen: u64,
 }
 
 /// Which subscriptions' lineages are followed into an output.
@@ -157,8 +164,8 @@ pub(in crate::synth) struct Output {
 enum Follow {
     /// Of those that may be waited for, by the evidence.
     Evidence,
-    /// Of all: the user states that they are waited for.
-    All,
+    /// Of all: the user states that they are waited for, and which items go together.
+    All(Matching),
     /// Only of the one that publishes: the user states that it waits for none.
     Own,
 }
@@ -215,6 +222,8 @@ impl Output {
             topic,
             vertex,
             follow,
+            joined_nearest: false,
+            chosen: 0,
             outputs: 0,
             foreign: 0,
             parts: members.iter().map(Part::before_first_output).collect(),
@@ -238,7 +247,7 @@ impl Output {
         let others = |i: &usize| *i != me;
         match self.follow {
             Follow::Own => Vec::new(),
-            Follow::All => (0..members.len()).filter(others).collect(),
+            Follow::All(_) => (0..members.len()).filter(others).collect(),
             Follow::Evidence if self.foreign > 0 || !self.promising(me, members) => Vec::new(),
             Follow::Evidence => {
                 let promising = |i: &usize| self.promising(*i, members);
@@ -248,6 +257,39 @@ impl Output {
                     .collect()
             }
         }
+    }
+
+    /// The inputs that a synchroniser by approximate time joins, by member: of those left, the set
+    /// whose chains began nearest to one another. None where it does not join so, or where one of
+    /// them has nothing left.
+    fn nearest(
+        &self,
+        members: &[Member],
+        others: &[usize],
+        me: usize,
+    ) -> Option<Vec<(usize, u64)>> {
+        let approximate = match self.follow {
+            Follow::Evidence => members[me].approximate,
+            Follow::All(matching) => matching == Matching::Nearest,
+            Follow::Own => false,
+        };
+        if !approximate || others.is_empty() {
+            return None;
+        }
+        let joined = || others.iter().copied().chain([me]);
+        let left = |i: usize| self.parts[i].left(&members[i]);
+        let origin = |i: usize, n: u64| members[i].input(n).map_or(0, |e| e.origin);
+        let pivot = joined().min_by_key(|&i| left(i).end.saturating_sub(left(i).start))?;
+        let set = |about: u64| -> Option<Vec<(usize, u64)>> {
+            let near = |i: usize| left(i).min_by_key(|&n| origin(i, n).abs_diff(about));
+            joined().map(|i| Some((i, near(i)?))).collect()
+        };
+        let width = |set: &Vec<(usize, u64)>| {
+            let origins = || set.iter().map(|&(i, n)| origin(i, n));
+            origins().max().unwrap_or(0) - origins().min().unwrap_or(0)
+        };
+        let sets = left(pivot).filter_map(|n| set(origin(pivot, n)));
+        sets.min_by_key(width)
     }
 
     /// The lineages of an intra-process message, if it was the last output.
@@ -438,9 +480,19 @@ impl Flow {
     }
 
     /// A callback hands its input to a synchroniser.
-    pub(super) fn hand_over(&mut self, instance: InstanceId, filter: u64, time: u64) {
-        if let Some(it) = self.instances.get_mut(instance) {
-            it.synchronised = Some((time, filter));
+    pub(super) fn hand_over(
+        &mut self,
+        instance: InstanceId,
+        (filter, approximate): (u64, bool),
+        time: u64,
+    ) {
+        let Some(it) = self.instances.get_mut(instance) else {
+            return;
+        };
+        it.synchronised = Some((time, filter));
+        let it = *it;
+        if let Some(member) = self.member_of(&it) {
+            (member.filter, member.approximate) = (Some(filter), approximate);
         }
     }
 
@@ -457,10 +509,7 @@ impl Flow {
         }
         let member = &mut group.members[me];
         member.productive += u64::from(it.output.is_some());
-        if let Some((_, filter)) = it.synchronised {
-            member.synchronised += 1;
-            member.filter = Some(filter);
-        }
+        member.synchronised += u64::from(it.synchronised.is_some());
         self.input_done(instance, time);
     }
 
@@ -529,7 +578,7 @@ impl Flow {
         let mut all = self.junctions.iter();
         let stated = all.find(|s| s.node == node && s.topic == topic);
         stated.map_or(Follow::Evidence, |s| match s.kind {
-            JunctionKind::And => Follow::All,
+            JunctionKind::And => Follow::All(s.matching),
             JunctionKind::Or => Follow::Own,
         })
     }
@@ -563,23 +612,32 @@ impl Flow {
         output.count(members, by);
         let followed = output.followed(members, by.me);
         let mut added = Lineages::default();
-        if !followed.is_empty() {
-            let input = self.graph.vertex(by.it.vertex).looks.name;
-            self.lineage.pass(input, (output, by), &mut added);
+        let nearest = output.nearest(members, &followed, by.me);
+        output.joined_nearest |= nearest.is_some();
+        let near = |i| nearest.as_ref()?.iter().find(|n| n.0 == i).map(|n| n.1);
+        let input = self.graph.vertex(by.it.vertex).looks.name;
+        if let (false, Some(input)) = (followed.is_empty(), input) {
+            // First, so that there is room. Unless another of its inputs is joined.
+            if near(by.me).is_none_or(|n| n == by.number) {
+                self.lineage.pass(input, (output, by), &mut added);
+            }
         }
         for (i, member) in members.iter().enumerate() {
-            let Some(chosen) = output.choose(i, member, by) else {
+            let chosen = near(i).or_else(|| output.choose(i, member, by));
+            let Some(chosen) = chosen else {
                 continue;
             };
             let part = &mut output.parts[i];
-            let first = part.next.max(member.base);
             part.used += 1;
-            part.skipped += chosen.saturating_sub(part.next);
+            let skipped = chosen.saturating_sub(part.next);
+            part.skipped += skipped;
+            output.chosen += u64::from(i == by.me && skipped > 0);
             part.next = chosen + 1;
             let Some(entry) = member.input(chosen) else {
                 continue;
             };
-            let handed = if i == by.me {
+            let own = i == by.me && chosen == by.number;
+            let handed = if own {
                 by.start
             } else {
                 let end = entry.end.unwrap_or(u64::MAX);
@@ -591,10 +649,7 @@ impl Flow {
                 continue;
             };
             let target = (&*output, input, by);
-            if i == by.me || followed.contains(&i) {
-                self.lineage.lose_skipped(member, first..chosen, target);
-            }
-            if followed.contains(&i) {
+            if !own && (i == by.me || followed.contains(&i)) {
                 let from = (&entry.lineages, handed);
                 self.lineage.synchronise(from, target, &mut added, beyond);
             }
@@ -625,33 +680,12 @@ impl Group {
 }
 
 impl Lineage {
-    /// Counts the inputs of a member that were passed over as lost on their way to an output.
-    fn lose_skipped(
-        &mut self,
-        member: &Member,
-        skipped: std::ops::Range<u64>,
-        (output, input, _): (&Output, NameId, &Published),
-    ) {
-        for entry in skipped.filter_map(|n| member.input(n)) {
-            for &step in entry.lineages.as_slice() {
-                let path = self.steps.path(step);
-                self.paths.lose(path, input, output.vertex, 1);
-            }
-        }
-    }
-
     /// Continues the lineages of the publishing callback through an output.
-    fn pass(
-        &mut self,
-        input: Option<NameId>,
-        (output, by): (&Output, &Published),
-        added: &mut Lineages,
-    ) {
+    fn pass(&mut self, input: NameId, (output, by): (&Output, &Published), added: &mut Lineages) {
         for &own in by.it.lineages.as_slice() {
             let path = self.steps.path(own);
-            let next = input.map(|input| self.paths.child(path, Via::Own(input), output.vertex));
-            let step = match next {
-                Some(Next::Path(path)) => {
+            let step = match self.paths.child(path, Via::Own(input), output.vertex) {
+                Next::Path(path) => {
                     let step = self.steps.extend(own, path, by.start, by.start);
                     self.finish_output(step, output, by);
                     step

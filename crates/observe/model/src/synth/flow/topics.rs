@@ -513,9 +513,12 @@ impl Flow {
         if let Some(overwritten) = take.again {
             self.lose((vertex, own), hop, -1, overwritten);
         }
-        // Before the first take the two may not have been connected yet.
-        let overwritten = !take.first;
+        let depth = cx.entities.get(subscription).depth();
+        let published = self.topics.next(place.0);
         for sequence in take.passed {
+            // Before the first take the two may not have been connected yet.
+            let filled = depth > 0 && published - sequence > depth;
+            let overwritten = filled && !take.first;
             self.pass_over(subscription, (place.0, sequence), hop, overwritten);
         }
         if let Some(vertex) = vertex {
@@ -600,9 +603,22 @@ mod tests {
         let items = [11_000, 21_000, 31_000].map(talk).concat();
         let takes = [listen(31_200, 11_000), listen(31_400, 31_000)].concat();
         let mut harness = Harness::new(&[PAIR, &items, &takes].concat());
-        assert_eq!(harness.edges(), [format!("{EDGE}: 3/2/1/1")]);
+        assert_eq!(harness.edges(), [format!("{EDGE}: 3/2/1/0")]);
         harness.push(&listen(31_600, 21_000));
         assert_eq!(harness.edges(), [format!("{EDGE}: 3/3/0/0")]);
+    }
+
+    #[test]
+    fn a_queue_that_keeps_the_last_overwrites_and_loses_nothing() {
+        let items = [11_000, 21_000, 31_000, 41_000, 51_000].map(talk).concat();
+        let takes = [listen(11_200, 11_000), listen(51_400, 51_000)].concat();
+        let edges = |depth: u64| {
+            let pair = PAIR.replace("depth=2", &format!("depth={depth}"));
+            Harness::new(&(pair + &items + &takes)).edges()
+        };
+        assert_eq!(edges(1), [format!("{EDGE}: 5/2/0/3")]);
+        // The last two were still in the queue, and did not come.
+        assert_eq!(edges(3), [format!("{EDGE}: 5/2/2/1")]);
     }
 
     #[test]

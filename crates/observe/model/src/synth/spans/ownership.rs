@@ -187,12 +187,13 @@ impl Spans {
         cx: &Context,
         ti: ThreadIndex,
         time: u64,
-        filter: u64,
+        (filter, approximate): (u64, bool),
     ) {
         if let Some(instance) = self.running(cx, ti) {
             self.out.push(SpanEvent::Synchronise {
                 instance,
                 filter,
+                approximate,
                 time,
             });
         }

@@ -169,7 +169,7 @@ fn of_note(note: &Note, n: u64) -> String {
         n => format!("{n} times"),
     };
     match note {
-        Note::Aborted(s) => format!("{s} was left {times} without reaching its end (an exception, or an executor within it); such executions end with the executor's next call."),
+        Note::Aborted(s) => format!("{s} was left {times} without its end being seen (an exception, or lost events); such executions are not in its times."),
         Note::Assumed(sentence) | Note::Said(sentence) => sentence.clone(),
         Note::CallerGuess(s) => format!("Some requests of {s} could have come from several clients; the one that sent first is taken."),
         Note::CallerUnknown(s) => format!("The caller of {s} was not recorded {times}."),

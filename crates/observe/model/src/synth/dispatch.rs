@@ -384,7 +384,7 @@ impl Synth {
         let e = self.taken(event, at);
         let together = e.is_some_and(|e| self.spans.is_together(&self.cx, ti, e));
         if !together {
-            self.spans.executor(&mut self.cx, ti, time, false);
+            self.spans.next_input(&mut self.cx, ti, time);
         }
         match event.kind {
             EventKind::TimerCall { timer } => {

@@ -71,7 +71,7 @@ pub(super) enum Ending {
     Inferred,
     /// It shared its stretch of the thread with others, so that it has no times of its own.
     Shared,
-    /// The event of its end never came.
+    /// It was left without the event of its end.
     Aborted,
     /// Its process or thread ended.
     CutOff,
@@ -82,11 +82,18 @@ pub(super) enum Ending {
 impl Ending {
     /// Whether the instance ran to an end, so that its times count.
     pub(super) fn is_whole(self) -> bool {
-        matches!(
-            self,
-            Ending::Exact | Ending::Inferred | Ending::Shared | Ending::Aborted
-        )
+        matches!(self, Ending::Exact | Ending::Inferred | Ending::Shared)
     }
+}
+
+/// A running instance takes one more input itself, by `take()` and the like.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OwnInput {
+    pub(super) instance: InstanceId,
+    /// What it takes from.
+    pub(super) entity: EntityId,
+    pub(super) input: Input,
+    pub(super) time: u64,
 }
 
 /// A message published through the middleware.
@@ -137,6 +144,13 @@ pub(super) struct Response {
 pub(super) enum SpanEvent {
     Begin(Begin),
     End(End),
+    OwnInput(OwnInput),
+    /// A client's instance ended within another one, which waited for the response.
+    Continue {
+        instance: InstanceId,
+        client: InstanceId,
+        time: u64,
+    },
     /// The instance may have ended at this time: its end follows, with this time or a later one.
     InputDone {
         instance: InstanceId,
@@ -203,6 +217,7 @@ impl SpanEvent {
                 input: Input::Request { at, .. } | Input::Response { at, .. },
                 ..
             }) => Some(at),
+            SpanEvent::OwnInput(OwnInput { time, .. }) => Some(time),
             SpanEvent::Publish(Publication { time, .. })
             | SpanEvent::Enqueue(Enqueue { time, .. })
             | SpanEvent::Request(Request { time, .. }) => Some(time),

@@ -355,19 +355,22 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Subscriptions that never ran, with how much was published for them.
+    /// Subscriptions that never ran and took nothing, with how much was published for them.
     fn starved(&self) -> impl Iterator<Item = (&'a Vertex, u64)> {
         let vertices = &self.synth.flow.graph.vertices;
         let mut starved: BTreeMap<VertexId, u64> = BTreeMap::new();
+        let mut fed = BTreeSet::new();
         for e in &self.synth.flow.graph.edges {
             let subscription = vertices[e.to.index()].kind() == CallbackType::Subscription;
             let ran = |v: VertexId| self.ids[v.index()].is_some();
             if subscription && e.route == Route::Topic && ran(e.from) && !ran(e.to) {
                 *starved.entry(e.to).or_default() += e.figures.published;
+                // By `take()` outside of callbacks.
+                fed.extend((e.figures.taken > 0).then_some(e.to));
             }
         }
         // At the end of a recording some are always on their way.
-        starved.retain(|_, published| *published >= STARVED);
+        starved.retain(|v, published| *published >= STARVED && !fed.contains(v));
         let vertex = |(v, published): (VertexId, u64)| (&vertices[v.index()], published);
         starved.into_iter().map(vertex)
     }

@@ -117,6 +117,18 @@ impl Harness {
                 let (i, exec) = (e.instance.index(), us(e.spent.exec_ns));
                 format!("{} end #{i} {:?} exec {exec}", us(e.time), e.how)
             }
+            SpanEvent::OwnInput(i) => {
+                let (name, n) = (self.name(i.entity), i.instance.index());
+                format!("{} own input {name} of #{n}", us(i.time))
+            }
+            SpanEvent::Continue {
+                instance,
+                client,
+                time,
+            } => {
+                let (i, c) = (instance.index(), client.index());
+                format!("{} #{i} goes on after #{c}", us(time))
+            }
             SpanEvent::InputDone { instance, time } => {
                 format!("{} input done #{}", us(time), instance.index())
             }

@@ -50,6 +50,17 @@ pub(super) struct Totals {
 }
 
 impl Totals {
+    /// The sums of two stretches.
+    pub(super) fn plus(&self, other: &Totals) -> Totals {
+        Totals {
+            exec_ns: self.exec_ns.saturating_add(other.exec_ns),
+            preempted_ns: self.preempted_ns.saturating_add(other.preempted_ns),
+            blocked_ns: self.blocked_ns.saturating_add(other.blocked_ns),
+            preemptions: self.preemptions.wrapping_add(other.preemptions),
+            blockings: self.blockings.wrapping_add(other.blockings),
+        }
+    }
+
     /// The time added since `earlier`.
     pub(super) fn since(&self, earlier: &Totals) -> Totals {
         Totals {

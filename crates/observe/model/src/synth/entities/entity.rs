@@ -63,6 +63,15 @@ pub(in crate::synth) struct Looks {
     pub(in crate::synth) period_ns: Option<u64>,
 }
 
+/// How a callback nests with others, as far as seen.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::synth) struct Nests {
+    /// Its callback reached its end after an executor had run in it.
+    pub(in crate::synth) spins: bool,
+    /// Of a subscription or client: another entity's callback takes from it. Its items go there.
+    pub(in crate::synth) polled: bool,
+}
+
 /// A timer, subscription, publisher, service or client.
 #[derive(Debug, Clone)]
 pub(in crate::synth) struct Entity {
@@ -75,6 +84,7 @@ pub(in crate::synth) struct Entity {
     pub(in crate::synth) infrastructure: bool,
     /// It announced a callback or ran one between `callback_start` and `callback_end`.
     pub(in crate::synth) exact: bool,
+    pub(in crate::synth) nests: Nests,
     pub(in crate::synth) live: bool,
     /// Place in the order of creation.
     pub(in crate::synth) created: u64,

@@ -10,7 +10,7 @@ mod timers;
 
 pub(in crate::synth) use actions::{ActionPart, OfAction};
 pub(in crate::synth) use creation::Creation;
-pub(in crate::synth) use entity::{ClientGid, Entity, EntityKind, Role, ServiceNames};
+pub(in crate::synth) use entity::{ClientGid, Entity, EntityKind, Nests, Role, ServiceNames};
 pub(in crate::synth) use names::Names;
 pub(in crate::synth) use nodes::Nodes;
 pub(in crate::synth) use process::{HandleKind, Process, Processes};
@@ -266,6 +266,7 @@ impl Entities {
             action,
             infrastructure: is_infrastructure(new.kind, new.name),
             exact: false,
+            nests: Nests::default(),
             live: true,
             created: self.creations,
             symbol: None,

@@ -5,7 +5,7 @@
 use super::Flow;
 use crate::index::NameId;
 use crate::synth::entities::Entities;
-use crate::synth::events::{Begin, Enqueue, Input, Owner, Publication, Request, SpanEvent};
+use crate::synth::events::{Enqueue, Input, OwnInput, Owner, Publication, Request, SpanEvent};
 use crate::synth::ids::{DecisionId, EntityId, InstanceId};
 use crate::synth::notes::Note;
 use crate::synth::Context;
@@ -76,6 +76,11 @@ impl Subjects {
             SpanEvent::Enqueue(enqueue) => {
                 self.rings.insert(enqueue.subscription);
             }
+            SpanEvent::OwnInput(input) => {
+                // What it publishes next carries this.
+                self.instances.insert(input.instance);
+                self.entities.insert(input.entity);
+            }
             _ => {}
         }
     }
@@ -89,12 +94,12 @@ impl Subjects {
         self.items.contains(&(topic, Some(source_ns))) || self.items.contains(&(topic, None))
     }
 
-    fn has_input(&self, begin: &Begin, entities: &Entities) -> bool {
-        match begin.input {
-            Input::Message { source_ns } => self.has_item(begin.entity, source_ns, entities),
-            Input::Ring { .. } => self.rings.contains(&begin.entity),
+    fn has_input(&self, entity: EntityId, input: Input, entities: &Entities) -> bool {
+        match input {
+            Input::Message { source_ns } => self.has_item(entity, source_ns, entities),
+            Input::Ring { .. } => self.rings.contains(&entity),
             Input::Response { .. } => {
-                let name = entities.get(begin.entity).name();
+                let name = entities.get(entity).name();
                 self.names.contains(&name)
             }
             Input::Unknown | Input::Timer | Input::Request { .. } => false,
@@ -105,9 +110,23 @@ impl Subjects {
     fn concern(&self, event: &SpanEvent, entities: &Entities) -> bool {
         match event {
             SpanEvent::Begin(begin) => {
-                self.entities.contains(&begin.entity) || self.has_input(begin, entities)
+                self.entities.contains(&begin.entity)
+                    || self.has_input(begin.entity, begin.input, entities)
             }
             SpanEvent::End(end) => self.instances.contains(&end.instance),
+            SpanEvent::OwnInput(OwnInput {
+                instance,
+                entity,
+                input,
+                ..
+            }) => {
+                self.instances.contains(instance)
+                    || self.entities.contains(entity)
+                    || self.has_input(*entity, *input, entities)
+            }
+            SpanEvent::Continue {
+                instance, client, ..
+            } => self.instances.contains(instance) || self.instances.contains(client),
             SpanEvent::Synchronise { instance, .. } | SpanEvent::InputDone { instance, .. } => {
                 self.instances.contains(instance)
             }
@@ -211,6 +230,11 @@ impl Flow {
                 }
                 _ => true,
             },
+            SpanEvent::OwnInput(OwnInput {
+                entity,
+                input: Input::Response { sequence, .. },
+                ..
+            }) => self.services.response_known(*entity, *sequence),
             _ => match event.owner() {
                 Some(Owner::Undecided(d)) => self.deferred.decided.contains_key(&d),
                 _ => true,

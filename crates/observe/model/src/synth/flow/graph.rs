@@ -1,6 +1,7 @@
 //! Vertices and edges in the making: callbacks, synchronisers, and what goes between them.
 
 use super::Flow;
+use crate::evidence::Figures;
 use crate::index::{NameId, VertexId};
 use crate::schema::{CallbackFigures, CallbackType, EdgeFigures};
 use crate::synth::entities::EntityKind;
@@ -152,6 +153,20 @@ impl Graph {
     /// Counts an item as published on an edge.
     pub(super) fn count_published(&mut self, from: VertexId, hop: Hop) {
         self.edge(from, hop).figures.published += 1;
+    }
+
+    /// Moves what goes to one vertex to another.
+    pub(super) fn redirect(&mut self, from: VertexId, to: VertexId) {
+        for i in 0..self.edges.len() {
+            if self.edges[i].to != from {
+                continue;
+            }
+            let (publisher, name, route) =
+                (self.edges[i].from, self.edges[i].name, self.edges[i].route);
+            let figures = std::mem::take(&mut self.edges[i].figures);
+            let hop = Hop { to, name, route };
+            self.edge(publisher, hop).figures.add(&figures);
+        }
     }
 
     /// Counts an item as taken from an edge.
@@ -317,7 +332,8 @@ impl Flow {
     pub(in crate::synth) fn set_symbol(&mut self, cx: &Context, e: EntityId, symbol: NameId) {
         let it = cx.entities.get(e);
         let callers = it.callers.iter().map(|c| c.1);
-        for v in it.vertex.into_iter().chain(callers) {
+        let own = it.vertex.filter(|_| !it.nests.polled);
+        for v in own.into_iter().chain(callers) {
             self.graph.vertex_mut(v).symbol = Some(symbol);
         }
     }

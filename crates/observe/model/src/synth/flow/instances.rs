@@ -158,6 +158,7 @@ impl Flow {
         let vertex = if kind == EntityKind::Service {
             self.service_vertex(cx, entity, None)
         } else {
+            self.end_poll(cx, entity);
             self.vertex(cx, entity)
         };
         let incoming = match input {

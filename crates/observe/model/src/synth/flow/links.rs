@@ -47,7 +47,8 @@ impl Links {
         self.ids.get(v.index())?.as_deref()
     }
 
-    fn hop(&self, to: VertexId) -> Hop {
+    /// The way through a node's memory to a callback.
+    pub(super) fn hop(&self, to: VertexId) -> Hop {
         Hop {
             to,
             name: self.memory,

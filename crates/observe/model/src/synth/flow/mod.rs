@@ -8,6 +8,7 @@ mod instances;
 mod lineage;
 mod links;
 mod naming;
+mod polls;
 mod rings;
 mod services;
 mod synchronisers;
@@ -107,6 +108,12 @@ impl Flow {
         match event {
             SpanEvent::Begin(begin) => self.begin(cx, begin),
             SpanEvent::End(end) => self.end(cx, end),
+            SpanEvent::OwnInput(input) => self.own_input(cx, input),
+            SpanEvent::Continue {
+                instance,
+                client,
+                time,
+            } => self.continue_by(*instance, *client, *time),
             SpanEvent::InputDone { instance, time } => self.input_done(*instance, *time),
             SpanEvent::Decided { .. } => {}
             SpanEvent::Publish(publication) => self.publish(cx, publication),

@@ -92,7 +92,9 @@ impl Spans {
     /// A client's callback ran on a thread from one mark to another.
     fn run_pending(&mut self, ti: ThreadIndex, pending: &PendingResponse, from: Mark, to: Mark) {
         let instance = self.begin_pending(ti, pending, from);
-        self.end(ti, instance, (from, to), Ending::Inferred, pending.cpus);
+        let spent = to.totals.since(&from.totals);
+        let end = (to.time, spent);
+        self.end(ti, instance, end, Ending::Inferred, pending.cpus);
     }
 
     fn begin_pending(
@@ -384,12 +386,12 @@ impl Spans {
             return;
         };
         let from = continuation.from;
+        let spent = to.totals.since(&from.totals);
         if continuation.alone {
-            let spent = to.totals.since(&from.totals).exec_ns;
-            self.habits.learn_mean(continuation.client, spent);
+            self.habits.learn_mean(continuation.client, spent.exec_ns);
         }
         let (instance, cpus) = (continuation.instance, continuation.cpus);
-        self.end(ti, instance, (from, to), Ending::Inferred, cpus);
+        self.end(ti, instance, (to.time, spent), Ending::Inferred, cpus);
     }
 
     /// Ends the thread's continuation, if there is one: at the trigger after its last

@@ -11,6 +11,7 @@ mod account;
 mod clients;
 mod continuation;
 mod events;
+mod nesting;
 mod ownership;
 mod rclcpp;
 mod rclpy;
@@ -22,7 +23,7 @@ mod worker;
 use super::events::{Begin, End, Ending, Input, SpanEvent};
 use super::ids::{DecisionId, EntityId, InstanceId, ProcessIndex, ThreadIndex};
 use super::notes::Note;
-use super::values::{Cpus, ThreadId};
+use super::values::{Cpus, ThreadId, Totals};
 use super::Context;
 use crate::index::NameId;
 use account::Mark;
@@ -212,6 +213,7 @@ impl Spans {
                 self.close(cx, ti, span, time, why);
             }
         }
+        self.end_outer(cx, ti, time, why);
     }
 
     // ---- kernel
@@ -283,6 +285,11 @@ impl Spans {
         let thread = &mut self.threads[ti];
         thread.phase.leave_wait();
         thread.waits |= round_ends;
+        if self.is_within(ti) {
+            self.spin_within(cx, ti, time);
+            return;
+        }
+        let thread = &mut self.threads[ti];
         if thread.continuation().is_some() {
             self.end_continuation_round(ti, time, round_ends);
             return;
@@ -301,6 +308,17 @@ impl Spans {
         }
         self.wake_for_event(ti);
         self.end_round(ti, time, round_ends, tail);
+    }
+
+    /// An entity is about to be read, or a timer called: by the executor, or by a callback that
+    /// runs.
+    pub(in crate::synth) fn next_input(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
+        if self.is_within(ti) {
+            self.threads[ti].phase.leave_wait();
+            self.settle_inner(cx, ti, time);
+        } else {
+            self.executor(cx, ti, time, false);
+        }
     }
 
     /// `rcl_wait` begins.
@@ -343,7 +361,7 @@ impl Spans {
         buffer: u64,
         index: u64,
     ) {
-        self.executor(cx, ti, time, false);
+        self.next_input(cx, ti, time);
         let entity = cx.entities.ring_buffer(self.threads[ti].process, buffer);
         let input = Input::Ring { index };
         let buffer = Some(buffer).filter(|&b| b != 0);
@@ -359,6 +377,7 @@ impl Spans {
         input: Input,
         buffer: Option<u64>,
     ) {
+        self.nest(cx, ti, time);
         let thread = &mut self.threads[ti];
         thread.phase.leave_wait();
         let due = match (input, entity) {
@@ -376,7 +395,11 @@ impl Spans {
             with: Vec::new(),
         };
         let at = thread.account.mark(time);
+        let client_call = inferred.client_call;
         thread.put_span(CallbackSpan::read(entity, input, due, at, cpu, inferred));
+        if client_call {
+            self.pause_outer(ti, time);
+        }
     }
 
     /// Tells that the instance of a span has begun, unless that was told or nobody wants to know.
@@ -446,7 +469,7 @@ impl Spans {
         };
         self.begin(cx, ti, &mut span);
         if let Some(instance) = span.instance {
-            self.end(ti, instance, (span.from, to), how, span.cpus);
+            self.end(ti, instance, (to.time, span.spent(&to)), how, span.cpus);
         }
     }
 
@@ -464,7 +487,7 @@ impl Spans {
             .or_else(|| self.slept_after(ti, span, now));
         let responded = match &span.bounds {
             Bounds::Inferred(inferred) => inferred.responded,
-            Bounds::Exact { .. } => None,
+            Bounds::Exact(_) => None,
         };
         match (why, end) {
             (Why::End, _) => (now, Ending::Exact),
@@ -478,16 +501,16 @@ impl Spans {
         &mut self,
         ti: ThreadIndex,
         instance: InstanceId,
-        (from, to): (Mark, Mark),
+        (time, spent): (u64, Totals),
         how: Ending,
         cpus: Cpus,
     ) {
         let thread = &mut self.threads[ti];
-        thread.sleeps.busy_until = to.time;
+        thread.sleeps.busy_until = time;
         self.out.push(SpanEvent::End(End {
             instance,
-            time: to.time,
-            spent: to.totals.since(&from.totals),
+            time,
+            spent,
             how,
             profile: thread.profile,
             cpus,
@@ -500,7 +523,7 @@ impl Spans {
 fn exact_ending(why: Why) -> Ending {
     match why {
         Why::End => Ending::Exact,
-        // An exception left it.
+        // It was left, by an exception or because events were lost.
         Why::Executor => Ending::Aborted,
         Why::Exit => Ending::CutOff,
         Why::Finish => Ending::Unfinished,

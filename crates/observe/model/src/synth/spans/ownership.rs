@@ -14,6 +14,7 @@ impl Spans {
         time: u64,
         endpoint: Option<EntityId>,
     ) -> Owner {
+        self.settle_read(cx, ti);
         let thread = &mut self.threads[ti];
         if thread.continuation().is_some() {
             let now = thread.account.mark(time);
@@ -30,8 +31,11 @@ impl Spans {
         if triggered.is_none() {
             self.begin(cx, ti, &mut span);
             let owner = span.instance.map_or(Owner::Hidden, Owner::Instance);
+            let after_spin = span
+                .instance
+                .and_then(|_| self.owner_after_spin(cx, &mut span));
             self.threads[ti].put_span(span);
-            return owner;
+            return after_spin.unwrap_or(owner);
         }
         // What follows the last trigger may be the callback's, or may already be code that
         // waited for a response.
@@ -59,6 +63,7 @@ impl Spans {
 
     /// The running instance on a thread.
     fn running(&mut self, cx: &Context, ti: ThreadIndex) -> Option<InstanceId> {
+        self.settle_read(cx, ti);
         let mut span = self.threads[ti].take_span()?;
         self.begin(cx, ti, &mut span);
         let instance = span.instance;

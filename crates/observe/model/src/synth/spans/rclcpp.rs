@@ -1,7 +1,7 @@
 //! rclcpp: `callback_start` and `callback_end` bound a callback exactly. `execute_client` has no
 //! such events for futures; its return ends the callback.
 
-use super::span::{Bounds, CallbackSpan, Inferred, Triggers};
+use super::span::{Bounds, CallbackSpan, Exact, Inferred, Triggers};
 use super::thread::Library;
 use super::{Spans, Why};
 use crate::synth::entities::{EntityKind, HandleKind};
@@ -11,8 +11,7 @@ use crate::synth::notes::Note;
 use crate::synth::Context;
 
 impl Spans {
-    /// The executor goes on to the next entity: an exact span that is still open was left by an
-    /// exception, but a read that is waiting for its callback stays.
+    /// The executor goes on to the next entity: a read that is waiting for its callback stays.
     pub(in crate::synth) fn execute(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
         self.is_of_rclcpp(ti);
         let thread = &mut self.threads[ti];
@@ -47,14 +46,17 @@ impl Spans {
         let thread = &mut self.threads[ti];
         thread.library = Library::Rclcpp { client_call: false };
         if thread.span().is_none_or(CallbackSpan::is_exact) {
-            // An exact span has its own end, unless it was left by an exception: then the
-            // thread's next call ends it.
+            // An exact span has its own end.
             return;
         }
         if let Some(mut span) = thread.take_span() {
             let client_call = span.inferred_mut().is_some_and(|i| i.client_call);
-            let why = if client_call { Why::End } else { Why::Executor };
-            self.close(cx, ti, span, time, why);
+            if client_call {
+                self.end_inner(cx, ti, span, time, Why::End);
+            } else {
+                self.close(cx, ti, span, time, Why::Executor);
+                self.unnest(ti, None);
+            }
         }
     }
 
@@ -71,6 +73,7 @@ impl Spans {
         let p = self.threads[ti].process;
         let known = cx.entities.callback(p, callback);
         let read = self.take_read(cx, ti, time);
+        self.leave_open(cx, ti, time, callback);
         if read.is_none() {
             self.wake_for_event(ti);
         }
@@ -111,20 +114,28 @@ impl Spans {
                 with: Vec::new(),
             },
         );
-        span.bounds = Bounds::Exact { callback };
+        span.bounds = Bounds::Exact(Exact {
+            callback,
+            spins: false,
+            undecided: None,
+        });
+        self.pause_outer(ti, time);
         self.begin(cx, ti, &mut span);
         self.threads[ti].put_span(span);
     }
 
-    /// What the thread has read and not run a callback on. Anything else that runs there ends.
+    /// What the thread has read and not run a callback on. A callback that has an end of its own
+    /// waits; anything else that runs there ends.
     fn take_read(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) -> Option<CallbackSpan> {
         self.close_continuation(ti, time);
-        let span = self.threads[ti].take_span()?;
-        if span.is_read_only() {
-            return Some(span);
+        let begun = |span: &CallbackSpan| !span.is_exact() && !span.is_read_only();
+        if self.threads[ti].span().is_some_and(begun) {
+            if let Some(span) = self.threads[ti].take_span() {
+                self.end_inner(cx, ti, span, time, Why::Executor);
+            }
         }
-        self.close(cx, ti, span, time, Why::Executor);
-        None
+        self.nest(cx, ti, time);
+        self.threads[ti].take_span()
     }
 
     /// The input of an entity's callback and when it was due, from the read before it.
@@ -151,8 +162,12 @@ impl Spans {
         };
         let ring = read.entity.is_none() && kind == EntityKind::Subscription;
         if read.entity != Some(entity) && !ring {
-            // Of a callback without events of its own (an action's), it is all that is seen.
-            self.close(cx, ti, read, time, Why::Executor);
+            if !self.threads[ti].outer().is_empty() {
+                self.own_input(cx, ti, &read);
+            } else {
+                // Of a callback without events of its own (an action's), it is all that is seen.
+                self.close(cx, ti, read, time, Why::Executor);
+            }
             return (input, None);
         }
         if let Some(buffer) = read.inferred_mut().and_then(|i| i.buffer) {
@@ -173,16 +188,18 @@ impl Spans {
     ) {
         self.is_of_rclcpp(ti);
         let thread = &mut self.threads[ti];
-        let open = thread.span().map(|span| &span.bounds);
-        if !matches!(open, Some(Bounds::Exact { callback: c }) if *c == callback) {
-            if open.is_none() {
+        if !thread.span().is_some_and(|span| span.is_callback(callback))
+            && !self.leave_inner(cx, ti, time, callback)
+        {
+            if self.threads[ti].span().is_none() {
                 // One that could not be told.
-                thread.sleeps.busy_until = time;
+                self.threads[ti].sleeps.busy_until = time;
             }
             return;
         }
-        if let Some(span) = thread.take_span() {
-            self.close(cx, ti, span, time, Why::End);
+        if let Some(mut span) = self.threads[ti].take_span() {
+            self.prove_spin(cx, &mut span);
+            self.end_inner(cx, ti, span, time, Why::End);
         }
     }
 }
@@ -207,20 +224,25 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_leaves_a_span_that_the_next_call_ends() {
+    fn an_exception_leaves_a_span_without_an_end() {
         let trace = format!(
             "{PAIR}
 11ms cpu0 10/10 timer_call timer=0x50
 11ms cpu0 10/10 callback_start callback=0x60
 12ms cpu0 10/10 executor_next_ready
-13ms cpu0 10/10 publish rmw=0x1010 source_ns=13ms"
+13ms cpu0 10/10 publish rmw=0x1010 source_ns=13ms
+21ms cpu0 10/10 timer_call timer=0x50
+21ms cpu0 10/10 callback_start callback=0x60"
         );
         assert_eq!(
             Harness::new(&trace).span_events(),
             [
                 "11000 begin #0 timer",
-                "12000 end #0 Aborted exec 1000",
-                "13000 publish /t by nobody",
+                // Its own, or of what caught the exception: it does not end, and so nobody's.
+                "13000 publish /t by ?1",
+                "decided ?1 nobody",
+                "21000 end #0 Aborted exec 10000",
+                "21000 begin #1 timer",
             ]
         );
     }

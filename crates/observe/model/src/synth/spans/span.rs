@@ -4,7 +4,7 @@
 use super::account::Mark;
 use crate::synth::events::Input;
 use crate::synth::ids::{DecisionId, EntityId, InstanceId};
-use crate::synth::values::Cpus;
+use crate::synth::values::{Cpus, Totals};
 
 /// A callback span on a thread.
 #[derive(Debug, Clone)]
@@ -17,6 +17,8 @@ pub(super) struct CallbackSpan {
     /// Set once [`SpanEvent::Begin`](crate::synth::events::SpanEvent) has been sent.
     pub(super) instance: Option<InstanceId>,
     pub(super) from: Mark,
+    /// Its own times before `from`'s sums: those before another callback ran within it.
+    pub(super) earlier: Totals,
     pub(super) cpus: Cpus,
     pub(super) bounds: Bounds,
 }
@@ -27,10 +29,21 @@ pub(super) struct CallbackSpan {
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone)]
 pub(super) enum Bounds {
-    /// By `callback_start` and `callback_end` of the callback with this address.
-    Exact { callback: u64 },
+    /// By `callback_start` and `callback_end`.
+    Exact(Exact),
     /// From what the executor does before and after.
     Inferred(Inferred),
+}
+
+/// A span with events of its own.
+#[derive(Debug, Clone)]
+pub(super) struct Exact {
+    /// The callback's address.
+    pub(super) callback: u64,
+    /// An executor did something since it began: it runs one itself, or was left by an exception.
+    pub(super) spins: bool,
+    /// Names the undecided owner of publications after that.
+    pub(super) undecided: Option<DecisionId>,
 }
 
 /// What is known of a span without events of its own: it began with the read of an entity, or
@@ -102,13 +115,30 @@ impl CallbackSpan {
             due,
             instance: None,
             from: at,
+            earlier: Totals::default(),
             cpus,
             bounds: Bounds::Inferred(inferred),
         }
     }
 
+    /// Its own times from its beginning to a mark.
+    pub(super) fn spent(&self, to: &Mark) -> Totals {
+        to.totals.since(&self.from.totals).plus(&self.earlier)
+    }
+
+    /// Another callback runs within it from now on.
+    pub(super) fn pause(&mut self, now: &Mark) {
+        self.earlier = self.spent(now);
+        self.from.totals = now.totals;
+    }
+
+    /// It goes on.
+    pub(super) fn resume(&mut self, now: &Mark) {
+        self.from.totals = now.totals;
+    }
+
     pub(super) fn is_exact(&self) -> bool {
-        matches!(self.bounds, Bounds::Exact { .. })
+        matches!(self.bounds, Bounds::Exact(_))
     }
 
     /// Whether only the read of its input is known yet.
@@ -116,11 +146,36 @@ impl CallbackSpan {
         self.instance.is_none() && !self.is_exact()
     }
 
+    /// Whether it may be what a callback that waits took itself, and no callback runs on it.
+    pub(super) fn may_be_own(&self) -> bool {
+        let client_call = matches!(&self.bounds, Bounds::Inferred(i) if i.client_call);
+        self.is_read_only() && !client_call
+    }
+
     pub(super) fn inferred_mut(&mut self) -> Option<&mut Inferred> {
         match &mut self.bounds {
-            Bounds::Exact { .. } => None,
+            Bounds::Exact(_) => None,
             Bounds::Inferred(inferred) => Some(inferred),
         }
+    }
+
+    pub(super) fn exact(&self) -> Option<&Exact> {
+        match &self.bounds {
+            Bounds::Exact(exact) => Some(exact),
+            Bounds::Inferred(_) => None,
+        }
+    }
+
+    pub(super) fn exact_mut(&mut self) -> Option<&mut Exact> {
+        match &mut self.bounds {
+            Bounds::Exact(exact) => Some(exact),
+            Bounds::Inferred(_) => None,
+        }
+    }
+
+    /// Whether it is the callback of this address, by its own events.
+    pub(super) fn is_callback(&self, callback: u64) -> bool {
+        self.exact().is_some_and(|e| e.callback == callback)
     }
 
     /// The triggers of rclpy's executor, once there are two.
@@ -146,7 +201,10 @@ impl CallbackSpan {
 
     /// Takes the undecided owner of its last publications.
     pub(super) fn take_undecided(&mut self) -> Option<DecisionId> {
-        self.triggered_mut()?.undecided.take()
+        match &mut self.bounds {
+            Bounds::Exact(exact) => exact.undecided.take(),
+            Bounds::Inferred(_) => self.triggered_mut()?.undecided.take(),
+        }
     }
 }
 

@@ -61,6 +61,15 @@ pub(super) enum Running {
     Continuation(Continuation),
 }
 
+/// What runs on a thread, and what that runs within.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stack {
+    top: Running,
+    /// Callbacks that wait for what runs within them, outermost first. Without memory of its own
+    /// until a callback takes items or runs an executor itself.
+    outer: Vec<CallbackSpan>,
+}
+
 /// The client library of a thread, as far as known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Library {
@@ -111,7 +120,7 @@ pub(in crate::synth) struct Thread {
     /// It asks for work, by `rcl_wait` or in rclcpp's loop; an executor of events never does.
     pub(super) asks: bool,
     pub(super) phase: Phase,
-    pub(super) running: Running,
+    pub(super) running: Stack,
     pub(super) sleeps: Sleeps,
     pub(super) rounds: Rounds,
     pub(super) calls: Calls,
@@ -132,7 +141,7 @@ impl Thread {
             waits: false,
             asks: false,
             phase: Phase::Working { after: None },
-            running: Running::Nothing,
+            running: Stack::default(),
             sleeps: Sleeps::default(),
             rounds: Rounds::default(),
             calls: Calls::default(),
@@ -145,14 +154,14 @@ impl Thread {
 
     /// The callback span, if the thread is in one.
     pub(super) fn span(&self) -> Option<&CallbackSpan> {
-        match &self.running {
+        match &self.running.top {
             Running::Callback(span) => Some(span),
             _ => None,
         }
     }
 
     pub(super) fn span_mut(&mut self) -> Option<&mut CallbackSpan> {
-        match &mut self.running {
+        match &mut self.running.top {
             Running::Callback(span) => Some(span),
             _ => None,
         }
@@ -160,43 +169,52 @@ impl Thread {
 
     /// Takes the callback span out.
     pub(super) fn take_span(&mut self) -> Option<CallbackSpan> {
-        if !matches!(self.running, Running::Callback(_)) {
+        if !matches!(self.running.top, Running::Callback(_)) {
             return None;
         }
-        match std::mem::take(&mut self.running) {
+        match std::mem::take(&mut self.running.top) {
             Running::Callback(span) => Some(span),
             _ => None,
         }
     }
 
     pub(super) fn put_span(&mut self, span: CallbackSpan) {
-        self.running = Running::Callback(span);
+        self.running.top = Running::Callback(span);
+    }
+
+    /// Callbacks within which the span runs, outermost first.
+    pub(super) fn outer(&self) -> &[CallbackSpan] {
+        &self.running.outer
+    }
+
+    pub(super) fn outer_mut(&mut self) -> &mut Vec<CallbackSpan> {
+        &mut self.running.outer
     }
 
     pub(super) fn continuation(&self) -> Option<&Continuation> {
-        match &self.running {
+        match &self.running.top {
             Running::Continuation(continuation) => Some(continuation),
             _ => None,
         }
     }
 
     pub(super) fn continuation_mut(&mut self) -> Option<&mut Continuation> {
-        match &mut self.running {
+        match &mut self.running.top {
             Running::Continuation(continuation) => Some(continuation),
             _ => None,
         }
     }
 
     pub(super) fn put_continuation(&mut self, continuation: Continuation) {
-        self.running = Running::Continuation(continuation);
+        self.running.top = Running::Continuation(continuation);
     }
 
     /// Takes the continuation out.
     pub(super) fn take_continuation(&mut self) -> Option<Continuation> {
-        if !matches!(self.running, Running::Continuation(_)) {
+        if !matches!(self.running.top, Running::Continuation(_)) {
             return None;
         }
-        match std::mem::take(&mut self.running) {
+        match std::mem::take(&mut self.running.top) {
             Running::Continuation(continuation) => Some(continuation),
             _ => None,
         }

@@ -23,7 +23,7 @@ impl Spans {
             super::Bounds::Inferred(Inferred { triggers, .. }) => {
                 matches!(triggers, Triggers::None) && span.instance.is_none()
             }
-            super::Bounds::Exact { .. } => false,
+            super::Bounds::Exact(_) => false,
         };
         let serves = |e: EntityId| cx.entities.get(e).kind() == EntityKind::Service;
         fresh
@@ -115,7 +115,8 @@ impl Spans {
                     idle: self.threads[ti].phase.idle(),
                     due: None,
                 }));
-                self.end(ti, instance, (span.from, now), Ending::Shared, span.cpus);
+                let end = (now.time, span.spent(&now));
+                self.end(ti, instance, end, Ending::Shared, span.cpus);
             }
         }
     }

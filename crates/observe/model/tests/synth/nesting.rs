@@ -1,0 +1,417 @@
+//! Callbacks that nest, call by call as rclcpp makes them: `take()` in a callback, and executors in
+//! callbacks.
+
+use super::rclcpp::{sorted, LISTENER};
+use super::*;
+
+/// `/sensor` with a timer of 40 ms that publishes `/scan`, in process 30.
+const SENSOR: &str = "
+1ms cpu2 30/30 node_init node=0x1 rmw=0x1001 name=sensor namespace=/
+1ms cpu2 30/30 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/scan
+1ms cpu2 30/30 timer_init timer=0x50 period_ns=40ms
+1ms cpu2 30/30 timer_callback timer=0x50 callback=0x60
+1ms cpu2 30/30 timer_node timer=0x50 node=0x1
+";
+
+/// `/poller` with a timer of 100 ms that publishes `/chatter`, and a subscription to `/scan` in a
+/// callback group that no executor has.
+const POLLER: &str = "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=poller namespace=/
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/chatter
+1ms cpu0 10/10 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/scan depth=1
+1ms cpu0 10/10 subscription_object subscription=0x20 object=0x25
+1ms cpu0 10/10 subscription_callback object=0x25 callback=0x61
+1ms cpu0 10/10 timer_init timer=0x50 period_ns=100ms
+1ms cpu0 10/10 timer_callback timer=0x50 callback=0x60
+1ms cpu0 10/10 timer_node timer=0x50 node=0x1
+";
+
+const SENSOR_T: &str = "/sensor:timer(40ms)";
+const POLLER_T: &str = "/poller:timer(100ms)";
+const LISTENER_S: &str = "/listener:subscription(/chatter)";
+
+/// The sensor's timer runs at `t` us for 200 us.
+fn sense(t: u64) -> String {
+    format!(
+        "{t}us cpu2 30/30 timer_call timer=0x50
+{t}us cpu2 30/30 callback_start callback=0x60
+{t}us cpu2 30/30 publish rmw=0x1010 source_ns={t}us
+{}us cpu2 30/30 callback_end callback=0x60
+",
+        t + 200
+    )
+}
+
+/// The poller's timer runs at `t` us for 10 ms: it takes what was stamped `scan` us (none: there
+/// was nothing) after 100 us, and publishes after 9 ms.
+fn poll(t: u64, scan: Option<u64>) -> String {
+    let take = match scan {
+        Some(stamp) => format!("source_ns={stamp}us"),
+        None => "source_ns=0 taken=no".into(),
+    };
+    format!(
+        "{t}us cpu0 10/10 executor_next_ready
+{t}us cpu0 10/10 timer_call timer=0x50
+{t}us cpu0 10/10 executor_execute handle=0x50
+{t}us cpu0 10/10 callback_start callback=0x60
+{}us cpu0 10/10 take rmw=0x1020 {take}
+{p}us cpu0 10/10 rcl_publish publisher=0x10 message=0x99
+{p}us cpu0 10/10 publish rmw=0x1010 message=0x99 source_ns={p}us
+{e}us cpu0 10/10 callback_end callback=0x60
+{e}us cpu0 10/10 executor_wait_for_work timeout_ns=0
+{e}us cpu0 10/10 wait
+",
+        t + 100,
+        p = t + 9_000,
+        e = t + 10_000,
+    )
+}
+
+/// The listener takes what was stamped `source` us at `t` us and runs for 500 us.
+fn hear(t: u64, source: u64) -> String {
+    format!(
+        "{t}us cpu1 20/20 take rmw=0x1020 source_ns={source}us
+{t}us cpu1 20/20 callback_start callback=0x60
+{}us cpu1 20/20 callback_end callback=0x60
+",
+        t + 500
+    )
+}
+
+fn polled(rounds: u64) -> Model {
+    let mut parts = vec![SENSOR.to_string(), POLLER.to_string(), LISTENER.to_string()];
+    for i in 1..=rounds {
+        let t = i * 100_000;
+        parts.extend([t - 80_000, t - 40_000].map(sense));
+        parts.push(poll(t, Some(t - 40_000)));
+        parts.push(hear(t + 9_100, t + 9_000));
+    }
+    model(&sorted(&parts))
+}
+
+/// No junction, and nothing that is missing but scheduler events.
+fn nothing_else(m: &Model) {
+    assert!(m.junctions.is_empty(), "{:#?}", m.junctions);
+    let unscheduled = |c: &String| c.contains("on threads without scheduler events");
+    assert!(m.coverage.iter().all(unscheduled), "{:#?}", m.coverage);
+}
+
+#[test]
+fn a_take_in_a_callback_is_one_more_input_of_it() {
+    let m = polled(20);
+    assert_eq!(ids(&m), [LISTENER_S, POLLER_T, SENSOR_T]);
+    let poller = callback(&m, POLLER_T);
+    let exec = &poller.figures.exec_ns;
+    assert_eq!(
+        (exec.count(), exec.min(), exec.max()),
+        (20, 10_000_000, 10_000_000)
+    );
+    assert_eq!(poller.bracket, Bracket::Exact);
+    assert_eq!(poller.outputs, ["/chatter"]);
+    let scan = edge(&m, SENSOR_T, POLLER_T);
+    // The other half was overwritten: the queue holds one.
+    assert_eq!((scan.published, scan.taken, scan.lost), (40, 20, 20));
+    assert_eq!(scan.latency_ns.max(), 40_100_000);
+    let chatter = edge(&m, POLLER_T, LISTENER_S);
+    assert_eq!((chatter.published, chatter.taken), (20, 20));
+    assert_eq!(
+        chains(&m),
+        [
+            format!("{POLLER_T} > {LISTENER_S}"),
+            format!("{SENSOR_T} > {POLLER_T} > {LISTENER_S}"),
+        ]
+    );
+    let age = chain(&m, &format!("{SENSOR_T} > {POLLER_T} > {LISTENER_S}"));
+    assert_eq!(
+        age.figures.latency_ns.max(),
+        40_000_000 + 9_100_000 + 500_000
+    );
+    nothing_else(&m);
+}
+
+#[test]
+fn a_take_in_a_callback_that_finds_nothing_changes_nothing() {
+    let mut parts = vec![POLLER.to_string(), LISTENER.to_string()];
+    for i in 1..=5 {
+        let t = i * 100_000;
+        parts.extend([poll(t, None), hear(t + 9_100, t + 9_000)]);
+    }
+    let m = model(&sorted(&parts));
+    let exec = &callback(&m, POLLER_T).figures.exec_ns;
+    assert_eq!(
+        (exec.count(), exec.min(), exec.max()),
+        (5, 10_000_000, 10_000_000)
+    );
+    assert_eq!(edge(&m, POLLER_T, LISTENER_S).taken, 5);
+}
+
+#[test]
+fn several_takes_in_a_callback_are_several_inputs() {
+    let second = "
+1ms cpu0 10/10 subscription_init subscription=0x21 node=0x1 rmw=0x1021 topic=/chatter depth=1
+";
+    let mut parts = vec![SENSOR.to_string(), POLLER.to_string(), second.to_string()];
+    for i in 1..=5 {
+        let t = i * 100_000;
+        parts.push(sense(t - 40_000));
+        parts.push(poll(t, Some(t - 40_000)));
+        if i > 1 {
+            // Its own publication of the round before.
+            parts.push(format!(
+                "{}us cpu0 10/10 take rmw=0x1021 source_ns={}us\n",
+                t + 200,
+                t - 91_000
+            ));
+        }
+    }
+    let m = model(&sorted(&parts));
+    assert_eq!(ids(&m), [POLLER_T, SENSOR_T]);
+    assert_eq!(edge(&m, SENSOR_T, POLLER_T).taken, 5);
+    assert_eq!(edge(&m, POLLER_T, POLLER_T).taken, 4);
+    assert_eq!(callback(&m, POLLER_T).figures.exec_ns.min(), 10_000_000);
+}
+
+#[test]
+fn what_is_taken_outside_of_callbacks_is_not_said_to_be_missing() {
+    let mut parts = vec![SENSOR.to_string(), POLLER.to_string(), LISTENER.to_string()];
+    for i in 1..=20 {
+        let t = i * 100_000;
+        // Between two callbacks, as rclcpp's wait sets do it; nothing runs on it.
+        parts.extend([sense(t - 40_000), poll(t, None), hear(t + 9_100, t + 9_000)]);
+        parts.push(format!(
+            "{}us cpu0 10/10 take rmw=0x1020 source_ns={}us\n{}us cpu0 10/10 wait\n",
+            t + 20_000,
+            t - 40_000,
+            t + 20_100
+        ));
+    }
+    nothing_else(&model(&sorted(&parts)));
+}
+
+/// `/planner` with a timer of 100 ms that publishes `/chatter`, and a client of `/plan`; in the
+/// same process `/helper` with a subscription to `/scan`, which the planner's callback spins.
+const PLANNER: &str = "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=planner namespace=/
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/chatter
+1ms cpu0 10/10 timer_init timer=0x50 period_ns=100ms
+1ms cpu0 10/10 timer_callback timer=0x50 callback=0x60
+1ms cpu0 10/10 timer_node timer=0x50 node=0x1
+1ms cpu0 10/10 node_init node=0x2 rmw=0x1002 name=helper namespace=/
+1ms cpu0 10/10 client_init client=0x40 node=0x2 rmw=0x1040 name=/plan
+1ms cpu0 10/10 client_gid rmw=0x1040 gid=0102030405060708090a0b0c0d0e0f10
+1ms cpu0 10/10 subscription_init subscription=0x20 node=0x2 rmw=0x1020 topic=/scan depth=1
+1ms cpu0 10/10 subscription_object subscription=0x20 object=0x25
+1ms cpu0 10/10 subscription_callback object=0x25 callback=0x61
+1ms cpu3 40/40 node_init node=0x1 rmw=0x1001 name=server namespace=/
+1ms cpu3 40/40 service_init service=0x30 node=0x1 rmw=0x1030 name=/plan
+1ms cpu3 40/40 service_callback service=0x30 callback=0x60
+";
+
+const PLANNER_T: &str = "/planner:timer(100ms)";
+const HELPER_S: &str = "/helper:subscription(/scan)";
+const HELPER_C: &str = "/helper:client(/plan)";
+const SERVER: &str = "/server:service(/plan)@/helper";
+
+/// The planner's timer runs from `t` us on for 1 ms, sends a request and spins. Meanwhile the
+/// helper's subscription runs for 2 ms, and the server for 3 ms. The response comes 5 ms after
+/// the start; the callback goes on for 4 ms, publishes, and ends: 10 ms, of which 2 ms are the
+/// helper's and 2 ms it slept.
+fn plan(t: u64, sequence: u64, call_is_seen: bool) -> Vec<String> {
+    let execute = match call_is_seen {
+        true => ["execute_start execute=client", "execute_end execute=client"],
+        false => [
+            "executor_execute handle=0x40",
+            "executor_execute handle=0x40",
+        ],
+    };
+    let planner = format!(
+        "{t}us cpu0 10/10 executor_next_ready
+{t}us cpu0 10/10 timer_call timer=0x50
+{t}us cpu0 10/10 executor_execute handle=0x50
+{t}us cpu0 10/10 callback_start callback=0x60
+{t1}us cpu0 10/10 request_send rmw=0x1040 sequence={sequence}
+{t1}us cpu0 10/10 executor_wait_for_work timeout_ns=-1
+{t1}us cpu0 10/10 wait
+{t1}us cpu0 10/10 executor_next_ready
+{t1}us cpu0 10/10 executor_execute handle=0x20
+{t1}us cpu0 10/10 take rmw=0x1020 source_ns={scan}us
+{t1}us cpu0 10/10 callback_start callback=0x61
+{t3}us cpu0 10/10 callback_end callback=0x61
+{t3}us cpu0 10/10 executor_wait_for_work timeout_ns=-1
+{t3}us cpu0 10/10 wait
+{t3}us cpu0 10/10 switch_out state=1
+{t5}us cpu0 10/10 wake waker_tid=41
+{t5}us cpu0 10/10 switch_in
+{t5}us cpu0 10/10 executor_next_ready
+{t5}us cpu0 10/10 {}
+{t5}us cpu0 10/10 response_take rmw=0x1040 sequence={sequence} source_ns=0
+{t6}us cpu0 10/10 {}
+{t9}us cpu0 10/10 rcl_publish publisher=0x10 message=0x99
+{t9}us cpu0 10/10 publish rmw=0x1010 message=0x99 source_ns={t9}us
+{t10}us cpu0 10/10 callback_end callback=0x60
+{t10}us cpu0 10/10 executor_wait_for_work timeout_ns=-1
+{t10}us cpu0 10/10 wait
+",
+        execute[0],
+        execute[1],
+        t1 = t + 1_000,
+        t3 = t + 3_000,
+        t5 = t + 5_000,
+        t6 = t + 5_100,
+        t9 = t + 9_000,
+        t10 = t + 10_000,
+        scan = t - 40_000,
+    );
+    let server = format!(
+        "{s}us cpu3 40/40 request_take rmw=0x1030 gid=0102030405060708090a0b0c0d0e0f10 sequence={sequence}
+{s}us cpu3 40/40 callback_start callback=0x60
+{e}us cpu3 40/40 response_send rmw=0x1030 gid=0102030405060708090a0b0c0d0e0f10 sequence={sequence} source_ns=0
+{e}us cpu3 40/40 callback_end callback=0x60
+",
+        s = t + 1_500,
+        e = t + 4_500,
+    );
+    vec![
+        planner,
+        server,
+        sense(t - 40_000),
+        hear(t + 9_100, t + 9_000),
+    ]
+}
+
+fn planned(rounds: u64, call_is_seen: bool) -> Model {
+    let mut parts = vec![
+        SENSOR.to_string(),
+        PLANNER.to_string(),
+        LISTENER.to_string(),
+    ];
+    for i in 1..=rounds {
+        parts.extend(plan(i * 100_000, i, call_is_seen));
+    }
+    model(&sorted(&parts))
+}
+
+#[test]
+fn a_callback_goes_on_after_those_of_the_executor_in_it() {
+    let m = planned(10, true);
+    assert_eq!(
+        ids(&m),
+        [HELPER_C, HELPER_S, LISTENER_S, PLANNER_T, SENSOR_T, SERVER]
+    );
+    let figures = |id| &callback(&m, id).figures;
+    // 10 ms less what the helper's two callbacks took; they are counted on their own.
+    let planner = figures(PLANNER_T);
+    assert_eq!(
+        (planner.exec_ns.count(), planner.exec_ns.min()),
+        (10, 5_900_000)
+    );
+    assert_eq!(planner.exec_ns.max(), 5_900_000);
+    assert_eq!(
+        (planner.response_ns.max(), planner.blocked_ns.max()),
+        (10_000_000, 2_000_000)
+    );
+    let helper = &figures(HELPER_S).exec_ns;
+    assert_eq!(
+        (helper.count(), helper.min(), helper.max()),
+        (10, 2_000_000, 2_000_000)
+    );
+    let client = &figures(HELPER_C).exec_ns;
+    assert_eq!((client.count(), client.max()), (10, 100_000));
+    let edges = edges(&m);
+    for expected in [
+        format!("{PLANNER_T} -> {SERVER} /plan/request"),
+        format!("{SERVER} -> {HELPER_C} /plan/response"),
+        format!("{HELPER_C} -> {PLANNER_T} "),
+        format!("{PLANNER_T} -> {LISTENER_S} /chatter"),
+        format!("{SENSOR_T} -> {HELPER_S} /scan"),
+    ] {
+        assert!(
+            edges.iter().any(|e| e.starts_with(&expected)),
+            "{expected}: {edges:#?}"
+        );
+    }
+    assert_eq!(edges.len(), 5, "{edges:#?}");
+    assert_eq!(edge(&m, PLANNER_T, LISTENER_S).taken, 10);
+    assert!(
+        chains(&m).contains(&format!("{PLANNER_T} > {LISTENER_S}")),
+        "{:#?}",
+        chains(&m)
+    );
+    nothing_else(&m);
+}
+
+#[test]
+fn a_response_without_a_call_of_its_own_is_an_input_of_the_callback_that_waits() {
+    let m = planned(10, false);
+    assert_eq!(ids(&m), [HELPER_S, LISTENER_S, PLANNER_T, SENSOR_T, SERVER]);
+    let planner = &callback(&m, PLANNER_T).figures.exec_ns;
+    assert_eq!(
+        (planner.count(), planner.min(), planner.max()),
+        (10, 6_000_000, 6_000_000)
+    );
+    assert_eq!(edge(&m, SERVER, PLANNER_T).taken, 10);
+    assert_eq!(edge(&m, PLANNER_T, LISTENER_S).taken, 10);
+    nothing_else(&m);
+}
+
+#[test]
+fn a_callback_left_by_an_exception_is_counted_apart() {
+    let mut parts = vec![POLLER.to_string(), LISTENER.to_string()];
+    for i in 1..=6 {
+        let t = i * 100_000;
+        let round = poll(t, None);
+        // Every second time the callback is left after it has published.
+        let left: String = round
+            .lines()
+            .filter(|line| i % 2 == 0 || !line.contains("callback_end"))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        parts.extend([left, hear(t + 9_100, t + 9_000)]);
+    }
+    let m = model(&sorted(&parts));
+    let exec = &callback(&m, POLLER_T).figures.exec_ns;
+    assert_eq!(
+        (exec.count(), exec.min(), exec.max()),
+        (3, 10_000_000, 10_000_000)
+    );
+    let said = m.coverage.iter().filter(|c| c.contains("left 3 times"));
+    assert_eq!(said.count(), 1, "{:#?}", m.coverage);
+}
+
+#[test]
+fn callbacks_that_nest_too_deep_are_counted_apart() {
+    let mut trace =
+        String::from("1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=deep namespace=/\n");
+    for n in 0..12 {
+        trace += &format!(
+            "1ms cpu0 10/10 timer_init timer={0:#x} period_ns={1}ms
+1ms cpu0 10/10 timer_callback timer={0:#x} callback={2:#x}
+1ms cpu0 10/10 timer_node timer={0:#x} node=0x1
+",
+            0x50 + n,
+            10 + n,
+            0x60 + n
+        );
+    }
+    let lines = |what: &str, at: u64, all: Vec<u64>| -> String {
+        let line = |(i, n): (usize, u64)| {
+            format!(
+                "{}us cpu0 10/10 {what} callback={:#x}\n",
+                at + 100 * i as u64,
+                0x60 + n
+            )
+        };
+        all.into_iter().enumerate().map(line).collect()
+    };
+    trace += &lines("callback_start", 10_000, (0..12).collect());
+    trace += &lines("callback_end", 20_000, (0..12).rev().collect());
+    let m = model(&trace);
+    let left = m.coverage.iter().filter(|c| c.contains("was left once"));
+    // One runs and eight wait; of three outer ones the end was given up.
+    assert_eq!(left.count(), 3, "{:#?}", m.coverage);
+    let innermost = &callback(&m, "/deep:timer(21ms)").figures.exec_ns;
+    assert_eq!(innermost.max(), 20_000_000 - 11_100_000);
+    // The one around it: its own time before and after.
+    let around = &callback(&m, "/deep:timer(20ms)").figures.exec_ns;
+    assert_eq!(around.max(), 100_000 + 100_000);
+}

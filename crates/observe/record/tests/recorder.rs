@@ -9,6 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
+macro_rules! tests {
+    ($($name:ident),+ $(,)?) => { &[$((stringify!($name), $name as fn(&Harness))),+] };
+}
+
+#[path = "recorder/sudo.rs"]
+mod sudo;
+
 /// Publishes COUNT messages in one callback, as fast as it can, and says how many.
 const BURST: &str = "
 import sys, rclpy
@@ -301,57 +308,6 @@ fn a_killed_recorder_leaves_a_readable_trace_and_a_running_command(harness: &Har
     }
 }
 
-/// sudo gives a program another environment, root's rights, and the user's ids in variables.
-fn under_sudo_the_trace_and_the_command_are_the_users(harness: &Harness) {
-    use std::os::unix::fs::{symlink, MetadataExt, PermissionsExt};
-    // SAFETY: cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
-        println!("        not root: there is no sudo to tell apart");
-        return;
-    }
-    let directory = harness.dir.path();
-    std::fs::set_permissions(directory, PermissionsExt::from_mode(0o755)).expect("a directory");
-    // A shell plays sudo: it was started with the user's environment, and passes on little of it.
-    let sudo = directory.join("sudo");
-    symlink("/bin/sh", &sudo).expect("a link");
-    let recorder = std::env::current_exe().expect("this program");
-    let recorder = recorder.display();
-    let says = "id -u; id -G; echo $MARK; echo $HOME; sleep 1";
-    let script = format!(
-        "env -i PATH=/usr/bin:/bin SUDO_UID=65534 SUDO_GID=65534 SUDO_USER=nobody HOME=/root \
-         {recorder} record sudo-trace -- /bin/sh -c '{says}'; exit $?"
-    );
-    let output = Command::new(&sudo)
-        .args(["-c", &script])
-        .env("MARK", "the user's own")
-        .env("HOME", "/home/nobody")
-        .current_dir(directory)
-        .stdin(Stdio::null())
-        .output()
-        .expect("the shell starts");
-    let said = String::from_utf8_lossy(&output.stdout);
-    let said: Vec<&str> = said.lines().collect();
-    assert!(output.status.success(), "{output:?}");
-    assert_eq!(said.first(), Some(&"65534"), "{said:?}");
-    let groups: Vec<&str> = said[1].split(' ').collect();
-    assert!(!groups.contains(&"0"), "{said:?}");
-    assert_eq!(said[2..], ["the user's own", "/home/nobody"]);
-    let trace = directory.join("sudo-trace");
-    let reader = Reader::open(&trace).expect("a trace");
-    assert_eq!(reader.manifest().state, State::Complete);
-    for path in [&trace, &trace.join("manifest.json")] {
-        let meta = std::fs::metadata(path).expect("it is there");
-        assert_eq!(
-            (meta.uid(), meta.gid()),
-            (65534, 65534),
-            "{}",
-            path.display()
-        );
-    }
-    let mode = std::fs::metadata(&trace).expect("it is there").mode();
-    assert_eq!(mode & 0o022, 0, "nobody else may write there: {mode:o}");
-}
-
 fn two_recorders_at_once_see_the_same(harness: &Harness) {
     let (mut a, trace_a) = harness.spawn("both-a", &[]);
     let (mut b, trace_b) = harness.spawn("both-b", &[]);
@@ -406,10 +362,6 @@ fn the_status_of_the_command_is_returned(harness: &Harness) {
 
 type Test = (&'static str, fn(&Harness));
 
-macro_rules! tests {
-    ($($name:ident),+ $(,)?) => { &[$((stringify!($name), $name as fn(&Harness))),+] };
-}
-
 /// Why recording cannot be tested here.
 fn refusal(harness: &Harness) -> Option<String> {
     if !harness.python.exists() {
@@ -430,11 +382,11 @@ fn run_tests(args: &[String]) -> ExitCode {
         every_publication_is_in_the_trace_when_nothing_is_lost,
         a_far_too_small_buffer_loses_exactly_what_it_counts,
         a_killed_recorder_leaves_a_readable_trace_and_a_running_command,
-        under_sudo_the_trace_and_the_command_are_the_users,
         two_recorders_at_once_see_the_same,
         signals_end_a_recording_properly,
         the_status_of_the_command_is_returned,
     ];
+    let tests = tests.iter().chain(sudo::TESTS);
     let filter: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
     let cache = std::env::var("ONBEAT_CACHE").unwrap_or_else(|_| {
         let home = std::env::var("HOME").unwrap_or_default();

@@ -1,6 +1,6 @@
 //! The vocabulary of trace events, and the reader and writer of trace directories.
 //!
-//! Builds anywhere, so that a trace from a robot can be modelled on a laptop.
+//! Builds on any Unix, so that a trace from a robot can be modelled on a laptop.
 pub mod block;
 pub mod event;
 #[cfg(feature = "parquet")]

@@ -1,10 +1,10 @@
 //! `manifest.json`: a recording's description of itself.
 //!
 //! Every field may be missing, so that older and newer versions read each other's files.
+use onbeat_files::Directory;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
 
 /// Value of [`Manifest::schema`].
 pub const SCHEMA: &str = "onbeat-trace/1";
@@ -135,16 +135,9 @@ pub struct ProbeInfo {
 
 impl Manifest {
     /// Writes the file under a temporary name, then renames it.
-    pub(crate) fn save(&self, dir: &Path) -> std::io::Result<()> {
-        let temporary = dir.join("manifest.json.tmp");
+    pub(crate) fn save(&self, directory: &Directory) -> std::io::Result<()> {
         let mut text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from)?;
         text.push(b'\n');
-        let written = std::fs::File::create(&temporary).and_then(|mut file| file.write_all(&text));
-        if let Err(error) = written {
-            // The old manifest is still good; a half-written new one would only confuse.
-            let _ = std::fs::remove_file(&temporary);
-            return Err(error);
-        }
-        std::fs::rename(&temporary, dir.join(FILE))
+        directory.replace(FILE, |file| file.write_all(&text))
     }
 }

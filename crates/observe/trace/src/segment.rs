@@ -78,9 +78,9 @@ impl FileHeader {
     }
 }
 
-/// Path of a segment.
-pub(crate) fn path(dir: &Path, number: u32) -> PathBuf {
-    dir.join(format!("segment-{number:06}.obt"))
+/// Name of a segment.
+pub(crate) fn name(number: u32) -> String {
+    format!("segment-{number:06}.obt")
 }
 
 /// The segments of a directory, by number.

@@ -52,6 +52,7 @@ pub fn shape(
             options.pids.clone(),
         ),
         keep_privileges: true,
+        is_private: trace.is_temporary,
         max_segments: trace.is_temporary.then_some(1),
         ..RecordOptions::default()
     };

@@ -13,7 +13,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use user::User;
+use user::{Caller, User};
 
 /// Since it was asked to end: when the command gets SIGTERM, then SIGKILL.
 const TERMINATE_AFTER: Duration = Duration::from_secs(10);
@@ -30,6 +30,12 @@ pub enum CommandStartError {
         /// The system's error.
         source: std::io::Error,
     },
+    /// As whom to start it is not certain.
+    #[error("SUDO_UID names a user, but no sudo started this: unset SUDO_UID to run {program} as root, or record without a command")]
+    Doubtful {
+        /// The command's first word.
+        program: String,
+    },
     /// The guard could not be started.
     #[error("cannot start the guard process: {0}")]
     Guard(std::io::Error),
@@ -44,10 +50,22 @@ pub struct RecordedCommand {
 }
 
 impl RecordedCommand {
+    /// As whom a command would run. An error where that is not certain: as root it could do more
+    /// harm than was meant.
+    pub fn check(words: &[String]) -> Result<Caller, CommandStartError> {
+        match user::caller() {
+            Caller::Doubtful => Err(CommandStartError::Doubtful {
+                program: words.first().cloned().unwrap_or_default(),
+            }),
+            caller => Ok(caller),
+        }
+    }
+
     /// Starts a command (program and arguments). Under sudo it runs as the invoking user, with that
     /// user's groups and environment, as if there were no recorder. With `to_stderr` it prints to
     /// our standard error.
     pub fn start(words: &[String], to_stderr: bool) -> Result<RecordedCommand, CommandStartError> {
+        let caller = Self::check(words)?;
         let mut guard = Guard::start().map_err(CommandStartError::Guard)?;
         let program = words.first().cloned().unwrap_or_default();
         let mut builder = Command::new(&program);
@@ -60,7 +78,7 @@ impl RecordedCommand {
         if let Some(environment) = user::environment() {
             builder.env_clear().envs(environment);
         }
-        if let Some(user) = user::invoking() {
+        if let Caller::User(user) = caller {
             run_as(&mut builder, user);
         }
         // SAFETY: between fork and exec, only system calls.

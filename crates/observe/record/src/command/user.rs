@@ -4,10 +4,7 @@
 //! every program that gains privileges. The kernel still has the environment that a process was
 //! started with.
 
-use std::ffi::{CString, OsString};
-use std::fs::Permissions;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::ffi::{CStr, CString, OsString};
 
 /// Variables with their values.
 pub type Environment = Vec<onbeat_proc::Variable>;
@@ -26,22 +23,136 @@ pub struct User {
     pub home: Option<String>,
 }
 
+/// Who called us.
+pub enum Caller {
+    /// The user that we run as.
+    Ourselves,
+    /// The user behind sudo.
+    User(User),
+    /// sudo's variables name a user, but no sudo is among the processes that started us: they may
+    /// be years old, or made up. Nothing is given to that user, and nothing started instead of it.
+    Doubtful,
+}
+
+/// Who called us.
+///
+/// `SUDO_UID`, `SUDO_GID` and `SUDO_USER` are words in the environment. They are believed where
+/// three things that the caller cannot choose say that sudo wrote them:
+///
+/// - our real user id is 0. A program that is root by its file's set-user-id bit has its caller's
+///   environment, and its caller's real id;
+/// - the loader did not mark us as privileged (`AT_SECURE`), for the same reason;
+/// - a process of root's that is called `sudo` is among those that started us. This finds
+///   variables that outlived their sudo, in a daemon or a terminal multiplexer.
+///
+/// Root itself can still make them up, but gains nothing: with them we do less than root may. The
+/// command gets that user's rights, and the trace directory is made with them ([`User::act`]). Of
+/// the name only groups follow, and only if the name is that of the user id.
+pub fn caller() -> Caller {
+    // SAFETY: these cannot fail.
+    let (real, effective) = unsafe { (libc::getuid(), libc::geteuid()) };
+    if real != 0 || effective != 0 || onbeat_rights::is_elevated() {
+        return Caller::Ourselves;
+    }
+    let id = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
+    let ids = id("SUDO_UID").zip(id("SUDO_GID"));
+    let (Some((uid, gid)), Ok(name)) = (ids, std::env::var("SUDO_USER")) else {
+        return Caller::Ourselves;
+    };
+    match uid {
+        0 => Caller::Ourselves,
+        // Means "no change" to the kernel.
+        u32::MAX => Caller::Doubtful,
+        _ if gid == u32::MAX || !has_sudo_above() => Caller::Doubtful,
+        _ => Caller::User(User {
+            uid,
+            gid,
+            groups: groups(&name, uid, gid),
+            home: home_of(uid),
+            name,
+        }),
+    }
+}
+
 /// The user behind sudo, if we are run by it and it is not root.
 pub fn invoking() -> Option<User> {
-    // SAFETY: geteuid cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
-        return None;
+    match caller() {
+        Caller::User(user) => Some(user),
+        Caller::Ourselves | Caller::Doubtful => None,
     }
-    let id = |name: &str| std::env::var(name).ok()?.parse().ok();
-    let (uid, gid) = (id("SUDO_UID")?, id("SUDO_GID")?);
-    let name = std::env::var("SUDO_USER").ok()?;
-    (uid != 0).then(|| User {
-        uid,
-        gid,
-        groups: groups(&name, gid),
-        home: home_of(uid),
-        name,
-    })
+}
+
+/// Whether a process of root's that is called sudo started us, or one that started us.
+fn has_sudo_above() -> bool {
+    let above = std::iter::successors(onbeat_proc::parent(std::process::id()), |&pid| {
+        onbeat_proc::parent(pid)
+    });
+    // More than any chain has: parents may change while we walk.
+    above.take_while(|&pid| pid != 0).take(1000).any(is_sudo)
+}
+
+impl User {
+    /// Does something with this user's rights where files are concerned, and ours otherwise: what
+    /// the user may not open or make, `what` cannot either. To be called with all of root's rights.
+    ///
+    /// # Errors
+    ///
+    /// The system's, if this thread cannot act as the user. Then `what` was not called.
+    pub fn act<T>(&self, what: impl FnOnce() -> T) -> std::io::Result<T> {
+        let acting = Acting::begin(self)?;
+        let result = what();
+        drop(acting);
+        Ok(result)
+    }
+}
+
+/// This thread acts as a user where files are concerned, as long as this lives.
+struct Acting {
+    groups: Vec<libc::gid_t>,
+}
+
+impl Acting {
+    fn begin(user: &User) -> std::io::Result<Acting> {
+        let mut groups = vec![0; 1 << 16];
+        // SAFETY: there is room for as many groups as a process can have.
+        let count = unsafe { libc::getgroups(groups.len() as libc::c_int, groups.as_mut_ptr()) };
+        groups.truncate(usize::try_from(count).map_err(|_| std::io::Error::last_os_error())?);
+        set_groups(&user.groups)?;
+        // From here on, dropping it puts everything back.
+        let acting = Acting { groups };
+        // SAFETY: plain system calls, for this thread alone. They return the id before, and no
+        // error: the second calls ask what holds now.
+        let holds = unsafe {
+            libc::setfsgid(user.gid);
+            libc::setfsuid(user.uid);
+            (libc::setfsuid(u32::MAX), libc::setfsgid(u32::MAX))
+        };
+        if (holds.0 as u32, holds.1 as u32) != (user.uid, user.gid) {
+            return Err(std::io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(acting)
+    }
+}
+
+impl Drop for Acting {
+    fn drop(&mut self) {
+        // SAFETY: plain system calls, for this thread alone; always allowed towards our own ids.
+        unsafe {
+            libc::setfsuid(libc::geteuid());
+            libc::setfsgid(libc::getegid());
+        }
+        // It was allowed a moment ago. If not, we have fewer rights than before, not more.
+        let _ = set_groups(&self.groups);
+    }
+}
+
+/// Sets the groups of this thread. The C library's function sets those of all threads.
+fn set_groups(groups: &[libc::gid_t]) -> std::io::Result<()> {
+    // SAFETY: the list lives while the call lasts, and is as long as is said.
+    match unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
 }
 
 /// The environment of our user's programs, where it is not ours: under sudo the one that sudo was
@@ -63,60 +174,20 @@ pub fn variable(name: &str) -> Option<OsString> {
     theirs.map(|(_, v)| v).or_else(|| std::env::var_os(name))
 }
 
-/// A directory of the invoking user into which we can write without the right to write everywhere:
-/// its group is root's as long as this lives.
-pub struct SharedDirectory {
-    directory: PathBuf,
-    uid: u32,
-    gid: u32,
-    mode: u32,
-}
-
-impl SharedDirectory {
-    /// Gives a directory to the invoking user, if there is one, and keeps it writable for us.
-    pub fn new(directory: &Path) -> Option<SharedDirectory> {
-        let user = invoking()?;
-        let meta = std::fs::metadata(directory).ok()?;
-        let made_by_us = meta.uid() == 0;
-        let shared = SharedDirectory {
-            directory: directory.to_path_buf(),
-            uid: if made_by_us { user.uid } else { meta.uid() },
-            gid: if made_by_us { user.gid } else { meta.gid() },
-            mode: meta.mode() & 0o7777,
-        };
-        // If it fails, the directory stays root's: still readable.
-        let _ = std::os::unix::fs::chown(directory, Some(0), Some(0));
-        let _ = std::fs::set_permissions(directory, Permissions::from_mode(shared.mode | 0o070));
-        let _ = std::os::unix::fs::chown(directory, Some(shared.uid), None);
-        Some(shared)
-    }
-}
-
-impl Drop for SharedDirectory {
-    fn drop(&mut self) {
-        // Only its owner can change its mode: we may have given up the right to change others'.
-        let _ = std::os::unix::fs::chown(&self.directory, Some(0), None);
-        let _ = std::fs::set_permissions(&self.directory, Permissions::from_mode(self.mode));
-        let _ = std::os::unix::fs::chown(&self.directory, Some(self.uid), Some(self.gid));
-    }
-}
-
-/// Gives a file that we made to the invoking user.
-pub fn give_to(file: &Path) {
-    if let Some(user) = invoking() {
-        let _ = std::os::unix::fs::chown(file, Some(user.uid), Some(user.gid));
-    }
+/// Whether a process is a sudo. Anyone may take its name, but not its user.
+fn is_sudo(pid: u32) -> bool {
+    onbeat_proc::thread_name(pid, pid).is_some_and(|name| name == "sudo")
+        && onbeat_proc::user(pid).is_some_and(|user| user.uid == 0)
 }
 
 /// The sudo that started us. When sudo gives us a terminal of our own, it runs twice.
 fn sudo_process() -> Option<u32> {
-    // Anyone may take its name, but not its user.
-    let is_roots = |pid| onbeat_proc::user(pid).is_some_and(|user| user.uid == 0);
-    let is_sudo = |&pid: &u32| {
-        onbeat_proc::thread_name(pid, pid).is_some_and(|name| name == "sudo") && is_roots(pid)
-    };
-    let first = onbeat_proc::parent(std::process::id()).filter(is_sudo)?;
-    Some(onbeat_proc::parent(first).filter(is_sudo).unwrap_or(first))
+    let first = onbeat_proc::parent(std::process::id()).filter(|&pid| is_sudo(pid))?;
+    Some(
+        onbeat_proc::parent(first)
+            .filter(|&pid| is_sudo(pid))
+            .unwrap_or(first),
+    )
 }
 
 /// The user's variables, and those that were added on sudo's command line.
@@ -140,9 +211,12 @@ fn home_of(uid: u32) -> Option<String> {
     })
 }
 
-/// All groups of a user: at least the first.
-fn groups(name: &str, gid: u32) -> Vec<u32> {
-    let Ok(name) = CString::new(name) else {
+/// All groups of a user: at least the first. Only that one if the name is another user's.
+fn groups(name: &str, uid: u32, gid: u32) -> Vec<u32> {
+    let Some(name) = CString::new(name)
+        .ok()
+        .filter(|name| id_of(name) == Some(uid))
+    else {
         return vec![gid];
     };
     let mut groups = vec![0; 256];
@@ -154,6 +228,20 @@ fn groups(name: &str, gid: u32) -> Vec<u32> {
     }
     groups.truncate(usize::try_from(count).unwrap_or(0));
     groups
+}
+
+/// The id of the user with a login name.
+fn id_of(name: &CStr) -> Option<u32> {
+    let mut buffer = vec![0; 1 << 14];
+    // SAFETY: all zero is a valid value; it is written before it is read.
+    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+    let mut found = std::ptr::null_mut();
+    // SAFETY: the buffer is as long as is said; all outlive the call.
+    let failed = unsafe {
+        let (at, length) = (buffer.as_mut_ptr(), buffer.len());
+        libc::getpwnam_r(name.as_ptr(), &mut entry, at, length, &mut found)
+    };
+    (failed == 0 && !found.is_null()).then_some(entry.pw_uid)
 }
 
 #[cfg(test)]
@@ -198,7 +286,8 @@ mod tests {
     fn what_a_process_was_started_with_is_read() {
         let own = onbeat_proc::environment(std::process::id()).expect("our own");
         assert!(own.iter().any(|(n, _)| n == "PATH"), "{own:?}");
-        assert_eq!(groups("root", 0).first(), Some(&0));
+        assert_eq!(groups("root", 0, 0).first(), Some(&0));
+        assert_eq!(groups("root", 65534, 65534), [65534], "another user's name");
         assert_eq!(home_of(0).as_deref(), Some("/root"));
     }
 }

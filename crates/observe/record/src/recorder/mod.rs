@@ -7,6 +7,7 @@ mod manifest;
 mod observer;
 mod options;
 mod output;
+mod place;
 mod readiness;
 mod recording;
 mod tracepoints;

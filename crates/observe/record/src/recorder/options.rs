@@ -29,6 +29,8 @@ pub struct RecordOptions {
     /// Keep the privileges that recording no longer needs once the probes are attached: for a
     /// caller that changes the machine while it records.
     pub keep_privileges: bool,
+    /// The trace stays ours, also under sudo: for one that its maker removes.
+    pub is_private: bool,
 }
 
 /// Whose events are recorded.
@@ -86,6 +88,7 @@ impl Default for RecordOptions {
             flush_every: Duration::from_secs(2),
             placement: PlacementPolicy::Cheapest,
             keep_privileges: false,
+            is_private: false,
         }
     }
 }

@@ -2,31 +2,35 @@
 
 use super::observer::{Control, Observer};
 use super::options::RecordOptions;
+use super::place::{Place, SharedDirectory};
 use super::RecordError;
-use crate::command::user::{self, SharedDirectory};
 use onbeat_trace::manifest::Manifest;
 use onbeat_trace::writer::{TraceWriteError, Writer, WriterOptions};
 use onbeat_trace::{Event, EventKind};
-use std::path::PathBuf;
 
 /// Events older than this are complete: no earlier one is still to come from another CPU.
 pub const REORDER_NS: u64 = 5_000_000;
 
 /// The trace directory of a recording.
 pub struct Output {
-    directory: PathBuf,
     writer: Writer,
     /// Not yet written: earlier events may still come.
     pending: Vec<Event>,
     /// Present when the directory belongs to the user behind sudo.
     shared: Option<SharedDirectory>,
+    note: Option<String>,
 }
 
 impl Output {
     /// Makes the directory.
     pub fn create(options: &RecordOptions) -> Result<Output, RecordError> {
-        let writer = Writer::create(
-            &options.output,
+        let Place {
+            directory,
+            shared,
+            note,
+        } = Place::make(options)?;
+        let writer = Writer::create_in(
+            directory,
             WriterOptions {
                 segment_bytes: options.segment_bytes,
                 max_segments: options.max_segments,
@@ -34,11 +38,16 @@ impl Output {
             },
         )?;
         Ok(Output {
-            directory: options.output.clone(),
             writer,
             pending: Vec::new(),
-            shared: SharedDirectory::new(&options.output),
+            shared,
+            note,
         })
+    }
+
+    /// What the user should know of the directory.
+    pub fn note(&self) -> Option<String> {
+        self.note.clone()
     }
 
     /// Takes an event; writes it later.
@@ -90,12 +99,9 @@ impl Output {
         self.writer.bytes_written()
     }
 
-    /// Completes the trace and gives its files to the user behind sudo.
+    /// Completes the trace.
     pub fn finish(self, manifest: Manifest) -> Result<(), TraceWriteError> {
         self.writer.finish(manifest)?;
-        if let Ok(files) = std::fs::read_dir(&self.directory) {
-            files.flatten().for_each(|file| user::give_to(&file.path()));
-        }
         // Last: it takes the right to write there from us.
         drop(self.shared);
         Ok(())

@@ -51,6 +51,9 @@ impl Recording {
     /// before the target runs.
     pub fn begin(options: &RecordOptions) -> Result<Recording, RecordError> {
         privilege::use_permitted()?;
+        if let Target::Command { words, .. } = &options.target {
+            RecordedCommand::check(words)?;
+        }
         let mut named = options.target.named().iter();
         if let Some(&pid) = named.find(|&&pid| onbeat_proc::threads(pid).is_empty()) {
             return Err(RecordError::NoProcess(pid));
@@ -391,7 +394,8 @@ impl Recording {
         self.write_until(u64::MAX, observer)?;
         self.update_manifest();
         let progress = self.progress().since(&Progress::default());
-        let notes = self.manifest.notes(progress.lost);
+        let mut notes = self.manifest.notes(progress.lost);
+        notes.extend(self.output.note());
         self.output.finish(self.manifest.content)?;
         Ok(Summary {
             progress,

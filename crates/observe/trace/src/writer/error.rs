@@ -1,20 +1,17 @@
 //! Why a trace cannot be written.
+use crate::{manifest, segment};
+use onbeat_files::MakeError;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// Why a trace could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceCreateError {
-    /// The directory could not be made.
-    #[error("cannot create the trace directory {}: {source}; choose another with -o", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
+    /// The directory could not be made, or is in use.
+    #[error(transparent)]
+    Directory(#[from] MakeError),
     /// The directory has a trace already.
-    #[error("{} already holds a trace; choose another directory with -o, or remove it", path.display())]
+    #[error("{} already holds a trace; choose another directory with -o, or remove this one", path.display())]
     Exists {
         /// The directory.
         path: PathBuf,
@@ -22,6 +19,18 @@ pub enum TraceCreateError {
     /// A file could not be written.
     #[error("{0}")]
     Write(#[from] TraceWriteError),
+}
+
+impl TraceCreateError {
+    /// Why the directory `dir` was refused. One that has a trace is named as such.
+    pub fn refused(dir: &Path, error: MakeError) -> TraceCreateError {
+        let segments = || segment::list(dir).is_ok_and(|found| !found.is_empty());
+        let has_trace = || dir.join(manifest::FILE).exists() || segments();
+        match error {
+            MakeError::NotEmpty(path) if has_trace() => TraceCreateError::Exists { path },
+            error => error.into(),
+        }
+    }
 }
 
 /// Why a trace could not be continued. Everything written before stays readable.

@@ -9,6 +9,7 @@ use crate::event::{Event, Name};
 use crate::manifest::{self, Manifest, State};
 use crate::segment::{self, Content, FileHeader};
 use crate::table::{self, FieldSink};
+use onbeat_files::Directory;
 use retained::Retained;
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher};
@@ -58,7 +59,7 @@ struct Segment {
 
 /// Writes one trace.
 pub struct Writer {
-    dir: PathBuf,
+    directory: Directory,
     options: WriterOptions,
     id: [u8; 16],
     segment: Option<Segment>,
@@ -92,21 +93,28 @@ struct Written {
 }
 
 impl Writer {
-    /// Begins a trace in `dir`, which is made, and must not hold a trace yet.
+    /// Begins a trace in `dir`, which is made, or is empty and the caller's own.
+    ///
+    /// # Errors
+    ///
+    /// [`TraceCreateError`].
     pub fn create(dir: &Path, options: WriterOptions) -> Result<Writer, TraceCreateError> {
-        let directory = |source| TraceCreateError::Directory {
-            path: dir.to_path_buf(),
-            source,
-        };
-        std::fs::create_dir_all(dir).map_err(directory)?;
-        let segments = segment::list(dir).map_err(directory)?;
-        if dir.join(manifest::FILE).exists() || !segments.is_empty() {
-            return Err(TraceCreateError::Exists {
-                path: dir.to_path_buf(),
-            });
-        }
+        let directory = Directory::make(dir).map_err(|e| TraceCreateError::refused(dir, e))?;
+        Writer::create_in(directory, options)
+    }
+
+    /// Begins a trace in an empty directory that is open. Whatever happens to the directory's path
+    /// from now on, the trace is written there and nowhere else.
+    ///
+    /// # Errors
+    ///
+    /// [`TraceCreateError`].
+    pub fn create_in(
+        directory: Directory,
+        options: WriterOptions,
+    ) -> Result<Writer, TraceCreateError> {
         let mut writer = Writer {
-            dir: dir.to_path_buf(),
+            directory,
             id: options.id.unwrap_or_else(random_id),
             segment: None,
             next_segment: 0,
@@ -219,8 +227,8 @@ impl Writer {
         manifest.events = self.written.events;
         manifest.bytes = self.written.bytes;
         manifest.out_of_order = self.written.out_of_order;
-        let saved = manifest.save(&self.dir);
-        saved.map_err(|e| TraceWriteError::new(&self.dir.join(manifest::FILE), e, 0))
+        let saved = manifest.save(&self.directory);
+        saved.map_err(|e| TraceWriteError::new(&self.path(manifest::FILE), e, 0))
     }
 
     fn write_block(&mut self) -> Result<(), (PathBuf, io::Error)> {
@@ -253,15 +261,16 @@ impl Writer {
 
     fn begin_segment(&mut self) -> Result<(), (PathBuf, io::Error)> {
         let number = self.next_segment;
-        let path = segment::path(&self.dir, number);
+        let name = segment::name(number);
+        let path = self.path(&name);
         let header = self.header(Content::Segment, number);
-        let mut file = match File::create_new(&path) {
+        let mut file = match self.directory.create_new(&name, 0o666) {
             Ok(file) => file,
             Err(error) => return Err((path, error)),
         };
         if let Err(error) = file.write_all(&header.to_bytes()) {
             // So that a later attempt can begin the same segment.
-            let _ = std::fs::remove_file(&path);
+            let _ = self.directory.remove(&name);
             return Err((path, error));
         }
         self.segment = Some(Segment {
@@ -294,9 +303,11 @@ impl Writer {
             // doubles nothing.
             retained.past.sort_by_key(|e| e.time_ns);
             result = self.save_init(&retained.past, number + 1).and_then(|()| {
-                let path = segment::path(&self.dir, number);
-                match std::fs::remove_file(&path) {
-                    Err(error) if error.kind() != ErrorKind::NotFound => Err((path, error)),
+                let name = segment::name(number);
+                match self.directory.remove(&name) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => {
+                        Err((self.path(&name), error))
+                    }
                     _ => Ok(()),
                 }
             });
@@ -311,18 +322,20 @@ impl Writer {
     }
 
     fn save_init(&mut self, events: &[Event], covered: u32) -> Result<(), (PathBuf, io::Error)> {
-        let path = self.dir.join(segment::INIT_FILE);
-        let temporary = self.dir.join("init.obt.tmp");
         let mut bytes = self.header(Content::Init, covered).to_bytes().to_vec();
         let mut encoder = Encoder::new(self.options.level);
         for (number, events) in events.chunks(1 << 14).enumerate() {
             encoder.encode(events, number as u64, &mut bytes);
         }
-        if let Err(error) = std::fs::write(&temporary, &bytes) {
-            let _ = std::fs::remove_file(&temporary);
-            return Err((path, error));
-        }
-        std::fs::rename(&temporary, &path).map_err(|e| (path, e))
+        let saved = self
+            .directory
+            .replace(segment::INIT_FILE, |file| file.write_all(&bytes));
+        saved.map_err(|e| (self.path(segment::INIT_FILE), e))
+    }
+
+    /// Path of a file of the trace: for messages.
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
     }
 
     fn header(&self, content: Content, number: u32) -> FileHeader {

@@ -1,0 +1,83 @@
+//! Ways that only root can change.
+
+use crate::directory::{Directory, MakeError, DIRECTORY};
+use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+/// Permission bit of directories in which only a file's owner may rename it.
+const STICKY: u32 = 0o1000;
+
+impl Directory {
+    /// Makes a directory as [`Directory::make`] does, but only where nobody except root can change
+    /// the way to it: every directory above belongs to root, and others may not write to it, or
+    /// not rename what is root's in it.
+    ///
+    /// # Errors
+    ///
+    /// [`MakeError`].
+    pub fn make_trusted(path: &Path) -> Result<Directory, MakeError> {
+        let system = |source| MakeError::system(path, source);
+        let real = real_path(path).map_err(system)?;
+        let mut names = real.components().filter_map(|c| match c {
+            Component::Normal(name) => Some(name),
+            _ => None,
+        });
+        let last = names.next_back().unwrap_or(OsStr::new("."));
+        let mut at = Directory::open(Path::new("/")).map_err(system)?;
+        for name in names {
+            at = at.step(name).map_err(system)?;
+        }
+        at.is_roots().map_err(system)?;
+        at.make_below(last, path, 0, 0o755)
+    }
+
+    /// The directory `name` in this one, which is made if it is missing.
+    fn step(&self, name: &OsStr) -> io::Result<Directory> {
+        self.is_roots()?;
+        match fs::mkdirat(self, name, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let fd = fs::openat(self, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+        Ok(Directory::of(fd, &self.path().join(name)))
+    }
+
+    fn is_roots(&self) -> io::Result<()> {
+        let meta = self.meta()?;
+        if meta.uid == 0 && (!meta.others_may_write() || meta.mode & STICKY != 0) {
+            return Ok(());
+        }
+        let why = format!("others than root can change {}", self.path().display());
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+    }
+}
+
+/// A path without links, as far as it exists.
+fn real_path(path: &Path) -> io::Result<PathBuf> {
+    let whole = std::path::absolute(path)?;
+    // The last name itself is left as it is: a link there is not followed.
+    let Some(last) = whole.file_name() else {
+        return whole.canonicalize();
+    };
+    let mut missing = vec![last.to_owned()];
+    let mut above = crate::directory::parent(&whole).to_path_buf();
+    loop {
+        match above.canonicalize() {
+            Ok(mut real) => {
+                real.extend(missing.iter().rev());
+                return Ok(real);
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                let Some(name) = above.file_name() else {
+                    return Err(e);
+                };
+                missing.push(name.to_owned());
+                above.pop();
+            }
+            Err(e) => return Err(e),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Where a trace is written, and whose it is.
+//!
+//! Under sudo the directory is made with the caller's rights, and so is the caller's own from its
+//! first moment: nothing that was there before changes hands, and what the caller may not write to,
+//! the recorder does not. Each file is given to the caller through its descriptor when it is
+//! created. From then on the directory is known by its descriptor alone.
+
+use super::options::RecordOptions;
+use super::RecordError;
+use crate::command::user::{caller, Caller, User};
+use onbeat_files::{Directory, MakeError, Meta, Owner};
+use onbeat_trace::writer::TraceCreateError;
+use std::path::Path;
+
+/// The directory of a trace.
+pub struct Place {
+    /// Empty; new files in it are their owner's.
+    pub directory: Directory,
+    /// Present when the directory belongs to the user behind sudo.
+    pub shared: Option<SharedDirectory>,
+    /// What the user should know of it.
+    pub note: Option<String>,
+}
+
+impl Place {
+    /// Makes the directory that the options name.
+    pub fn make(options: &RecordOptions) -> Result<Place, RecordError> {
+        let path = &options.output;
+        let stays = |directory, note: Option<String>| Place {
+            directory,
+            shared: None,
+            note,
+        };
+        let is_ours = || Directory::make(path).map_err(|e| refused(path, e));
+        match caller() {
+            _ if options.is_private => Ok(stays(is_ours()?, None)),
+            Caller::Ourselves => Ok(stays(is_ours()?, None)),
+            Caller::Doubtful => {
+                let note = format!("{} stays root's: no sudo started this.", path.display());
+                Ok(stays(is_ours()?, Some(note)))
+            }
+            Caller::User(user) => Place::of_user(path, &user),
+        }
+    }
+
+    /// Makes a directory with the rights of the user behind sudo. Where that user may not, root
+    /// does, if nobody else can change the way there; then it stays root's.
+    fn of_user(path: &Path, user: &User) -> Result<Place, RecordError> {
+        let made = user
+            .act(|| Directory::make_as(path, user.uid))
+            .unwrap_or_else(|source| {
+                Err(MakeError::System {
+                    path: path.into(),
+                    source,
+                })
+            });
+        let denied = match made {
+            Ok(directory) => return Ok(Place::shared(directory, user)),
+            Err(error) if error.is_denied() => error,
+            Err(error) => return Err(refused(path, error)),
+        };
+        let Ok(directory) = Directory::make_trusted(path) else {
+            return Err(refused(path, denied));
+        };
+        Ok(Place {
+            directory,
+            shared: None,
+            note: Some(format!(
+                "{} stays root's: {} may not write there.",
+                path.display(),
+                user.name
+            )),
+        })
+    }
+
+    fn shared(directory: Directory, user: &User) -> Place {
+        let (uid, gid) = (user.uid, user.gid);
+        let shared = directory.try_clone().ok().and_then(SharedDirectory::new);
+        Place {
+            directory: directory.owned_by(Some(Owner { uid, gid })),
+            shared,
+            note: None,
+        }
+    }
+}
+
+fn refused(path: &Path, error: MakeError) -> RecordError {
+    RecordError::Create(TraceCreateError::refused(path, error))
+}
+
+/// A directory of the user behind sudo into which we can write without the right to write
+/// everywhere: its group is root's as long as this lives.
+pub struct SharedDirectory {
+    directory: Directory,
+    before: Meta,
+}
+
+impl SharedDirectory {
+    fn new(directory: Directory) -> Option<SharedDirectory> {
+        let before = directory.meta().ok()?;
+        // Root's group before the group may write. If one of these fails, so does a later write,
+        // with a message.
+        let _ = directory.set_owner(Some(0), Some(0));
+        let _ = directory.set_mode(before.mode | 0o070);
+        let _ = directory.set_owner(Some(before.uid), None);
+        Some(SharedDirectory { directory, before })
+    }
+}
+
+impl Drop for SharedDirectory {
+    fn drop(&mut self) {
+        // Only its owner can change its mode: we may have given up the right to change others'.
+        let _ = self.directory.set_owner(Some(0), None);
+        let _ = self.directory.set_mode(self.before.mode);
+        let (uid, gid) = (self.before.uid, self.before.gid);
+        let _ = self.directory.set_owner(Some(uid), Some(gid));
+    }
+}

@@ -1,0 +1,239 @@
+//! The recorder under sudo: whose the trace is, and what stays somebody else's.
+
+use super::{Harness, Test};
+use onbeat_trace::{Reader, State};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{chown, symlink, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+pub const TESTS: &[Test] = tests![
+    under_sudo_the_trace_and_the_command_are_the_users,
+    under_sudo_what_was_there_stays_whose_it_is,
+    under_sudo_a_link_in_the_place_of_the_directory_is_refused,
+    under_sudo_planted_links_lead_nowhere,
+    under_sudo_a_directory_that_was_swapped_gets_nothing,
+    under_sudo_root_writes_only_where_nobody_else_could_lead_it,
+    without_sudo_its_variables_do_not_count,
+];
+
+/// The user who calls sudo.
+const NOBODY: u32 = 65534;
+const PRECIOUS: &str = "root's";
+
+/// A directory of its own for a test, and the user's directory in it.
+struct Scene {
+    root: PathBuf,
+    home: PathBuf,
+}
+
+impl Scene {
+    /// `None` where we are not root.
+    fn set(harness: &Harness, name: &str) -> Option<Scene> {
+        // SAFETY: cannot fail.
+        if unsafe { libc::geteuid() } != 0 {
+            println!("        not root: there is no sudo to tell apart");
+            return None;
+        }
+        let everybody = Permissions::from_mode(0o755);
+        fs::set_permissions(harness.dir.path(), everybody.clone()).expect("a directory");
+        let root = harness.dir.path().join(name);
+        let home = root.join("home");
+        fs::create_dir_all(&home).expect("a directory");
+        fs::set_permissions(&root, everybody).expect("a directory");
+        chown(&home, Some(NOBODY), Some(NOBODY)).expect("given");
+        Some(Scene { root, home })
+    }
+
+    /// A directory of root's with a file in it.
+    fn victims(&self) -> PathBuf {
+        let victims = self.root.join("victims");
+        fs::create_dir(&victims).expect("a directory");
+        fs::write(victims.join("victim"), PRECIOUS).expect("written");
+        victims
+    }
+
+    /// Records a command as root, in the user's directory. A shell plays `caller`: it was started
+    /// with the user's environment, and passes on little of it.
+    fn record_as(&self, caller: &str, output: &str, command: &str) -> Output {
+        let sudo = self.root.join(caller);
+        let _ = symlink("/bin/sh", &sudo);
+        let recorder = std::env::current_exe().expect("this program");
+        let script = format!(
+            "env -i PATH=/usr/bin:/bin SUDO_UID=65534 SUDO_GID=65534 SUDO_USER=nobody HOME=/root \
+             {} record {output} -- /bin/sh -c '{command}'; exit $?",
+            recorder.display()
+        );
+        Command::new(&sudo)
+            .args(["-c", &script])
+            .env("MARK", "the user's own")
+            .env("HOME", "/home/nobody")
+            .current_dir(&self.home)
+            .stdin(Stdio::null())
+            .output()
+            .expect("the shell starts")
+    }
+
+    fn record(&self, output: &str, command: &str) -> Output {
+        self.record_as("sudo", output, command)
+    }
+}
+
+fn owner(path: &Path) -> (u32, u32) {
+    let meta = fs::symlink_metadata(path);
+    let meta = meta.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    (meta.uid(), meta.gid())
+}
+
+/// Fails if a victim is not as it was.
+fn is_untouched(victims: &Path) {
+    assert_eq!(owner(victims), (0, 0));
+    assert_eq!(owner(&victims.join("victim")), (0, 0));
+    let text = fs::read_to_string(victims.join("victim")).expect("read");
+    assert_eq!(text, PRECIOUS);
+    assert_eq!(fs::read_dir(victims).expect("listed").count(), 1);
+}
+
+fn refused(output: &Output, why: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{output:?}");
+    assert!(said.contains(why) && said.lines().count() == 1, "{said}");
+}
+
+/// Fails unless the trace is complete, and it and all its files have this owner.
+fn is_trace_of(trace: &Path, uid: u32) {
+    let reader = Reader::open(trace).expect("a trace");
+    assert_eq!(reader.manifest().state, State::Complete);
+    assert_eq!(owner(trace), (uid, uid));
+    for file in fs::read_dir(trace).expect("listed") {
+        let path = file.expect("a file").path();
+        if !path.is_symlink() {
+            assert_eq!(owner(&path), (uid, uid), "{}", path.display());
+        }
+    }
+    let mode = fs::metadata(trace).expect("it is there").mode();
+    assert_eq!(mode & 0o022, 0, "nobody else may write there: {mode:o}");
+}
+
+/// sudo gives a program another environment, root's rights, and the user's ids in variables.
+fn under_sudo_the_trace_and_the_command_are_the_users(harness: &Harness) {
+    let Some(scene) = Scene::set(harness, "sudo") else {
+        return;
+    };
+    let says = "id -u; id -G; echo $MARK; echo $HOME; sleep 1";
+    let output = scene.record("new/trace", says);
+    let said = String::from_utf8_lossy(&output.stdout);
+    let said: Vec<&str> = said.lines().collect();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(said.first(), Some(&"65534"), "{said:?}");
+    let groups: Vec<&str> = said[1].split(' ').collect();
+    assert!(!groups.contains(&"0"), "{said:?}");
+    assert_eq!(said[2..], ["the user's own", "/home/nobody"]);
+    is_trace_of(&scene.home.join("new/trace"), NOBODY);
+    assert_eq!(owner(&scene.home.join("new")), (NOBODY, NOBODY));
+    // One that is there, empty, and the user's.
+    let there = scene.home.join("there");
+    fs::create_dir(&there).expect("a directory");
+    chown(&there, Some(NOBODY), Some(NOBODY)).expect("given");
+    assert!(scene.record("there", "true").status.success());
+    is_trace_of(&there, NOBODY);
+}
+
+fn under_sudo_what_was_there_stays_whose_it_is(harness: &Harness) {
+    let Some(scene) = Scene::set(harness, "there") else {
+        return;
+    };
+    let victims = scene.victims();
+    let trace = scene.home.join("trace");
+    fs::create_dir(&trace).expect("a directory");
+    fs::write(trace.join("file"), "").expect("written");
+    symlink(victims.join("victim"), trace.join("link")).expect("a link");
+    // Of root's, as after an earlier recording, and of the user's own.
+    for uid in [0, NOBODY] {
+        chown(&trace, Some(uid), Some(uid)).expect("given");
+        let output = scene.record("trace", "true");
+        is_untouched(&victims);
+        assert_eq!(owner(&trace), (uid, uid));
+        assert_eq!(owner(&trace.join("file")), (0, 0));
+        let why = ["belongs to another user", "is not empty"][usize::from(uid != 0)];
+        refused(&output, why);
+        refused(&output, "name a directory that does not exist yet");
+    }
+}
+
+fn under_sudo_a_link_in_the_place_of_the_directory_is_refused(harness: &Harness) {
+    let Some(scene) = Scene::set(harness, "link") else {
+        return;
+    };
+    let victims = scene.victims();
+    symlink(&victims, scene.home.join("trace")).expect("a link");
+    let output = scene.record("trace", "true");
+    is_untouched(&victims);
+    refused(&output, "symbolic link");
+    // Below a link, the user's rights decide: this directory is root's.
+    let output = scene.record("trace/new", "true");
+    is_untouched_but_for(&victims, "new", &output);
+}
+
+/// Root may make a directory of its own there, but gives nothing away.
+fn is_untouched_but_for(victims: &Path, name: &str, output: &Output) {
+    assert!(output.status.success(), "{output:?}");
+    is_trace_of(&victims.join(name), 0);
+    fs::remove_dir_all(victims.join(name)).expect("removed");
+    is_untouched(victims);
+}
+
+fn under_sudo_planted_links_lead_nowhere(harness: &Harness) {
+    let Some(scene) = Scene::set(harness, "planted") else {
+        return;
+    };
+    let victims = scene.victims();
+    // The command runs as the user, to whom the directory belongs.
+    let plant = "for name in manifest.json.tmp init.obt.tmp segment-000009.obt other; \
+                 do ln -s ../../victims/victim trace/$name || exit 9; done; sleep 0.5";
+    let output = scene.record("trace", plant);
+    assert!(output.status.success(), "{output:?}");
+    is_untouched(&victims);
+    assert_eq!(owner(&scene.home.join("trace")), (NOBODY, NOBODY));
+    assert_eq!(
+        owner(&scene.home.join("trace/manifest.json")),
+        (NOBODY, NOBODY)
+    );
+}
+
+fn under_sudo_a_directory_that_was_swapped_gets_nothing(harness: &Harness) {
+    let Some(scene) = Scene::set(harness, "swapped") else {
+        return;
+    };
+    let victims = scene.victims();
+    let swap = "mv trace aside && ln -s ../victims trace || exit 9; sleep 0.5";
+    let output = scene.record("trace", swap);
+    is_untouched(&victims);
+    assert!(output.status.success(), "{output:?}");
+    is_trace_of(&scene.home.join("aside"), NOBODY);
+}
+
+fn under_sudo_root_writes_only_where_nobody_else_could_lead_it(harness: &Harness) {
+    let Some(scene) = Scene::set(harness, "led") else {
+        return;
+    };
+    // The user may not write here, and only root can change the way: the trace is root's.
+    let output = scene.record("../of-root", "true");
+    assert!(output.status.success(), "{output:?}");
+    is_trace_of(&scene.root.join("of-root"), 0);
+    // The user may not write here, and a third one could change the way.
+    let theirs = scene.root.join("theirs");
+    fs::create_dir(&theirs).expect("a directory");
+    chown(&theirs, Some(1), Some(1)).expect("given");
+    refused(&scene.record("../theirs/trace", "true"), "ermission denied");
+    assert_eq!(fs::read_dir(&theirs).expect("listed").count(), 0);
+}
+
+/// Variables that outlived their sudo, or were made up.
+fn without_sudo_its_variables_do_not_count(harness: &Harness) {
+    let Some(scene) = Scene::set(harness, "doubt") else {
+        return;
+    };
+    refused(&scene.record_as("shell", "trace", "true"), "unset SUDO_UID");
+    assert!(!scene.home.join("trace").exists());
+}

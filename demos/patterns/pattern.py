@@ -84,6 +84,7 @@ class Program:
         args = parser.parse_args()
         self.namespace, self.duration = args.namespace, args.duration
         self.callbacks, self.edges, self.junctions, self.chains = [], [], [], []
+        self.more = {}  # what is true of this program alone
         self.threads = threading.local()
         self.stop = threading.Event()
 
@@ -210,4 +211,5 @@ class Program:
             "edges": self.edges,
             "junctions": self.junctions,
             "chains": [{**c, "count": len(c["latency_ns"])} for c in self.chains],
+            **self.more,
         }), flush=True)

@@ -36,8 +36,40 @@ class Pattern:
     also: Callable = lambda truth, model: []
 
 
+# How far a release may be from what the program measured: its first line is a little later.
+RELEASE_NS = 300_000
+PERIODS = "the period of a timer that was there before is not known"
+
+
+def releases(truth, model):
+    """A timer's releases are where it was reset to."""
+    wrong = []
+    found = {c["id"]: c["release_jitter_ns"] for c in model["callbacks"]}
+    for vid, late in truth["late_ns"].items():
+        if vid in found and abs(found[vid]["max"] - max(late)) > RELEASE_NS:
+            wrong.append(f"{vid}: released up to {found[vid]['max'] / 1e6:.3f} ms off, "
+                         f"measured {max(late) / 1e6:.3f} ms")
+    return wrong
+
+
+def no_releases(truth, model):
+    """On simulated time there are none, and that is said with its count."""
+    wrong = []
+    for c in model["callbacks"]:
+        if c["id"] in truth["simulated"]:
+            figures = (c["release_jitter_ns"]["count"], c["response_ns"]["count"])
+            said = f"{c['id']} ran {c['exec_ns']['count']} times on simulated time"
+            if figures != (0, 0) or not any(said in line for line in model["coverage"]):
+                wrong.append(f"{c['id']}: {figures} releases and responses on simulated time, "
+                             f"or not said: {said}")
+    return wrong
+
+
 PATTERNS = [
     Pattern("plain"),
+    Pattern("one_shot", not_late=PERIODS),
+    Pattern("watchdog", not_late=PERIODS, also=releases),
+    Pattern("sim_time", not_late=PERIODS, also=no_releases),
 ]
 
 

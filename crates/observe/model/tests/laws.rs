@@ -365,11 +365,11 @@ impl Draw {
 
 /// Any event on few threads with few handles.
 fn any_event() -> impl Strategy<Value = Event> {
-    (0u64..60, 0u8..69, any::<[u8; 6]>()).prop_map(|(time, which, b)| {
+    (0u64..60, 0u8..74, any::<[u8; 6]>()).prop_map(|(time, which, b)| {
         let d = Draw::new(b);
         let kind = match which {
             0..=17 => creation(which, &d),
-            18 | 19 | 67 | 68 => found(which, &d),
+            18 | 19 | 67..=73 => found(which, &d),
             20..=38 => data(which, &d),
             39..=55 => call(which, &d),
             _ => kernel(which, &d),
@@ -476,7 +476,7 @@ fn creation(which: u8, d: &Draw) -> EventKind {
     }
 }
 
-/// Something is found late, or ends.
+/// Something is found late, changes, or ends.
 fn found(which: u8, d: &Draw) -> EventKind {
     match which {
         18 => EventKind::NodeFound {
@@ -489,6 +489,20 @@ fn found(which: u8, d: &Draw) -> EventKind {
             rcl: d.h,
             node: d.g,
         },
+        69 => EventKind::TimerReset { timer: d.h },
+        70 => EventKind::TimerPeriod {
+            timer: d.h,
+            period_ns: d.n - 1,
+        },
+        71 => EventKind::ClockKind {
+            clock: d.h,
+            time: d.b[2] % 4,
+        },
+        72 => EventKind::ClockOverride {
+            clock: d.h,
+            active: d.yes,
+        },
+        73 => EventKind::TimerCancel { timer: d.h },
         _ => EventKind::TimerFound { timer: d.h },
     }
 }

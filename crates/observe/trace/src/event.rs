@@ -99,7 +99,7 @@ pub enum EventKind {
     SubscriptionGid { rmw: u64, gid: [u8; 16] },
     /// `rmw_client_init`
     ClientGid { rmw: u64, gid: [u8; 16] },
-    /// `rcl_clock_init`: rclpy makes a clock for each node, right after the node.
+    /// `rcl_clock_init`, in recordings without [`EventKind::ClockKind`].
     ClockInit { clock: u64 },
     /// `rcl_timer_init`
     TimerInit { timer: u64, period_ns: i64 },
@@ -149,8 +149,21 @@ pub enum EventKind {
     /// Late attach: a timer seen in a wait set, or called, whose creation was not seen.
     TimerFound { timer: u64 },
     /// `rcl_publisher_fini`, `rcl_subscription_fini`, `rcl_service_fini`, `rcl_client_fini`,
-    /// `rcl_node_fini`: the object with this rcl handle ends.
+    /// `rcl_timer_fini`, `rcl_node_fini`: the object with this rcl handle ends.
     HandleFini { handle: u64 },
+    /// Entry of `rcl_timer_reset`: the timer is due one period from now, also if it was cancelled.
+    TimerReset { timer: u64 },
+    /// `rcl_timer_cancel`: the timer is not due any more until it is reset.
+    TimerCancel { timer: u64 },
+    /// `rcl_timer_exchange_period`: counts from the timer's next call or reset on. rclpy sets the
+    /// period of every timer once more right after `TimerInit`.
+    TimerPeriod { timer: u64, period_ns: i64 },
+    /// `rcl_clock_init`: rclpy makes a clock for each node, right after the node. `time` is an
+    /// `rcl_clock_type_t`: 1 is ROS time, 2 system time, 3 steady time.
+    ClockKind { clock: u64, time: u8 },
+    /// `rcl_enable_ros_time_override`, `rcl_disable_ros_time_override`: whether the time of a
+    /// clock of ROS time is simulated from now on.
+    ClockOverride { clock: u64, active: bool },
 
     // ---- run time (ROS2-RT)
     /// `callback_start` (rclcpp): exact start of a callback.

@@ -302,7 +302,12 @@ kinds! {
     24 "node_found" state NodeFound { node: Handle, name: Text }
     25 "timer_found" state TimerFound { timer: Handle }
     26 "handle_fini" state HandleFini { handle: Handle }
+    27 "timer_reset" state TimerReset { timer: Handle }
+    28 "timer_cancel" state TimerCancel { timer: Handle }
     29 "endpoint_node" state EndpointNode { endpoint: Endpoint, rcl: Handle, node: Handle }
+    30 "timer_period" state TimerPeriod { timer: Handle, period_ns: Int }
+    31 "clock_kind" state ClockKind { clock: Handle, time: Byte }
+    32 "clock_override" state ClockOverride { clock: Handle, active: Flag }
 
     40 "callback_start" run CallbackStart { callback: Handle, intra_process: Flag }
     41 "callback_end" run CallbackEnd { callback: Handle }

@@ -20,6 +20,9 @@ pub(crate) enum Note<V = String, N = String> {
     CallerUnknown(N),
     /// Lineages were dropped at this vertex because there were too many.
     Capped(V),
+    /// The machine's clock was set.
+    #[serde(with = "no_subject")]
+    ClockStep,
     /// An execution of this vertex was cut off by the end of its process.
     CutOff(V),
     /// A message of this topic came from outside of the recording.
@@ -42,10 +45,14 @@ pub(crate) enum Note<V = String, N = String> {
     OutOfOrder,
     /// This topic was published outside of callbacks.
     Outside(N),
+    /// The period of this timer was changed.
+    PeriodChanged(V),
     /// A sentence that somebody else added to the coverage.
     Said(String),
     /// An execution of this vertex shared its time with others of its action.
     Shared(V),
+    /// This timer ran on simulated time.
+    Simulated(V),
     /// This subscription took no item; counted in items published for it.
     Starved(V),
     /// The hypervisor took CPU time from observed threads; counted in ns.
@@ -79,6 +86,7 @@ impl<V, N> Note<V, N> {
             Note::CallerGuess(n) => Note::CallerGuess(name(n)),
             Note::CallerUnknown(n) => Note::CallerUnknown(name(n)),
             Note::Capped(v) => Note::Capped(vertex(v)?),
+            Note::ClockStep => Note::ClockStep,
             Note::CutOff(v) => Note::CutOff(vertex(v)?),
             Note::Foreign(n) => Note::Foreign(name(n)),
             Note::Input(n) => Note::Input(name(n)),
@@ -89,8 +97,10 @@ impl<V, N> Note<V, N> {
             Note::NodeName(node) => Note::NodeName(node),
             Note::OutOfOrder => Note::OutOfOrder,
             Note::Outside(n) => Note::Outside(name(n)),
+            Note::PeriodChanged(v) => Note::PeriodChanged(vertex(v)?),
             Note::Said(sentence) => Note::Said(sentence),
             Note::Shared(v) => Note::Shared(vertex(v)?),
+            Note::Simulated(v) => Note::Simulated(vertex(v)?),
             Note::Starved(v) => Note::Starved(vertex(v)?),
             Note::Stolen => Note::Stolen,
             Note::TimerNode(v) => Note::TimerNode(vertex(v)?),
@@ -134,6 +144,7 @@ mod tests {
             Note::CallerGuess(s()),
             Note::CallerUnknown(s()),
             Note::Capped(s()),
+            Note::ClockStep,
             Note::CutOff(s()),
             Note::Foreign(s()),
             Note::Input(s()),
@@ -144,8 +155,10 @@ mod tests {
             Note::NodeName(s()),
             Note::OutOfOrder,
             Note::Outside(s()),
+            Note::PeriodChanged(s()),
             Note::Said(s()),
             Note::Shared(s()),
+            Note::Simulated(s()),
             Note::Starved(s()),
             Note::Stolen,
             Note::TimerNode(s()),
@@ -190,7 +203,7 @@ mod tests {
         assert_eq!(by_note, by_kind);
         let mut names: Vec<String> = by_kind.iter().map(kind).collect();
         names.dedup();
-        assert_eq!(names.len(), 24);
+        assert_eq!(names.len(), 27);
     }
 
     #[test]

@@ -32,10 +32,18 @@ impl Synth {
             | EventKind::Thread { .. } => self.life(event, time),
             EventKind::ClockOffset {
                 realtime_minus_monotonic_ns: offset,
-            } => self.flow.set_offset(offset),
+            } => {
+                if self.flow.set_offset(offset) {
+                    self.cx.entities.clock_stepped();
+                    self.cx.notes.count(Note::ClockStep, 1);
+                }
+            }
             EventKind::Lost { ref probe, count } => {
                 let lost = &mut self.recording.lost;
                 *lost.entry(probe.to_string()).or_insert(0) += count;
+                if &**probe == "timer_reset" {
+                    self.cx.entities.resets_lost();
+                }
             }
             _ => {
                 let thread = self.thread(event, time);
@@ -148,10 +156,15 @@ impl Synth {
             | EventKind::EndpointNode { .. }
             | EventKind::HandleFini { .. } => self.endpoint(event, at),
             EventKind::ClockInit { .. }
+            | EventKind::ClockKind { .. }
+            | EventKind::ClockOverride { .. }
             | EventKind::TimerClock { .. }
             | EventKind::TimerInit { .. }
             | EventKind::TimerFound { .. }
-            | EventKind::TimerNode { .. } => self.timer(event, at),
+            | EventKind::TimerNode { .. }
+            | EventKind::TimerReset { .. }
+            | EventKind::TimerCancel { .. }
+            | EventKind::TimerPeriod { .. } => self.timer(event, at),
             EventKind::TimerCallback { .. }
             | EventKind::ServiceCallback { .. }
             | EventKind::SubscriptionObject { .. }
@@ -299,9 +312,13 @@ impl Synth {
         let (p, entities) = (at.process, &mut self.cx.entities);
         let creation = self.spans.creation(at.thread);
         match event.kind {
-            EventKind::ClockInit { clock } => entities.clock_init(p, creation, clock),
+            EventKind::ClockInit { clock } => entities.clock_init(p, creation, clock, None),
+            EventKind::ClockKind { clock, time } => {
+                entities.clock_init(p, creation, clock, Some(time));
+            }
+            EventKind::ClockOverride { clock, active } => entities.clock_override(p, clock, active),
             EventKind::TimerClock { timer, clock } => {
-                Entities::timer_clock(creation, timer, clock);
+                Entities::timer_clock(creation, timer, clock, at.time);
             }
             EventKind::TimerInit { timer, period_ns } => {
                 entities.timer_init(p, creation, timer, period_ns, at.time);
@@ -310,6 +327,14 @@ impl Synth {
                 entities.timer_found(p, timer);
             }
             EventKind::TimerNode { timer, node } => entities.timer_node(p, timer, node),
+            EventKind::TimerReset { timer } => entities.timer_reset(p, timer, at.time),
+            EventKind::TimerCancel { timer } => entities.timer_cancel(p, timer),
+            EventKind::TimerPeriod { timer, period_ns } => {
+                if let Some(e) = entities.timer_period(p, timer, period_ns) {
+                    let vertex = self.flow.vertex(&mut self.cx, e);
+                    self.cx.notes.count(Note::PeriodChanged(vertex), 1);
+                }
+            }
             _ => {}
         }
     }
@@ -389,7 +414,10 @@ impl Synth {
         match event.kind {
             EventKind::TimerCall { timer } => {
                 let e = self.cx.entities.timer_found(at.process, timer);
-                self.read(at, Some(e), Input::Timer);
+                // rcl refuses to call a cancelled timer: no callback follows.
+                if !self.cx.entities.is_cancelled(e) {
+                    self.read(at, Some(e), Input::Timer);
+                }
             }
             EventKind::Take {
                 source_ns,

@@ -2,7 +2,7 @@
 //! caused it.
 
 use super::ids::{DecisionId, EntityId, InstanceId};
-use super::values::{Cpus, Gid, Idle, ThreadId, ThreadProfile, Totals};
+use super::values::{Cpus, Gid, Idle, Release, ThreadId, ThreadProfile, Totals};
 
 /// The cause of a publication or a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(super) struct Begin {
     /// The executor's last wait, if it slept in it.
     pub(super) idle: Option<Idle>,
     /// When the timer was due.
-    pub(super) due: Option<u64>,
+    pub(super) release: Release,
 }
 
 /// An instance of a callback ends.

@@ -22,6 +22,17 @@ pub(super) struct ThreadProfile {
     pub(super) priority: u8,
 }
 
+/// When an execution of a timer's callback was released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Release {
+    /// When the timer was due.
+    At(u64),
+    /// Not known, or no timer.
+    Unknown,
+    /// At a time of a simulation, which is no time of the recording.
+    Simulated,
+}
+
 /// A wait of an executor in which its thread slept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Idle {

@@ -11,6 +11,7 @@ mod nesting;
 mod rclcpp;
 mod rclpy;
 mod structure;
+mod timers;
 
 use onbeat_model::schema::*;
 use onbeat_model::synth::observe::Observation;

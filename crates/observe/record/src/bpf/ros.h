@@ -58,6 +58,9 @@ COPY0(on_rcl_init, rcl_init)
 COPY1(on_fini, handle_fini, handle)
 COPY2(on_timer_init, timer_init, timer, period_ns)
 COPY2(on_timer_clock, timer_clock, timer, clock)
+COPY1(on_timer_reset, timer_reset, timer)
+COPY1(on_timer_cancel, timer_cancel, timer)
+COPY2(on_timer_period, timer_period, timer, period_ns)
 COPY2(on_timer_node, timer_node, timer, node)
 COPY2(on_timer_callback, timer_callback, timer, callback)
 COPY2(on_subscription_object, subscription_object, subscription, object)
@@ -72,13 +75,31 @@ COPY2(on_lifecycle_init, lifecycle_init, node, machine)
 PROBE(on_clock_init)
 {
 	ENTER();
-	struct record_clock_init *r = BEGIN_HIT(clock_init, pid_tgid);
+	struct record_clock_kind *r = BEGIN_HIT(clock_kind, pid_tgid);
 	if (r) {
+		r->time = ARG1(ctx);
 		r->clock = ARG2(ctx);
 		SUBMIT(r);
 	}
 	return 0;
 }
+
+// rcl_enable_ros_time_override(clock), rcl_disable_ros_time_override(clock)
+#define OVERRIDE(program, on)                                                                      \
+	PROBE(program)                                                                             \
+	{                                                                                          \
+		ENTER();                                                                           \
+		struct record_clock_override *r = BEGIN_HIT(clock_override, pid_tgid);             \
+		if (r) {                                                                           \
+			r->clock = ARG1(ctx);                                                      \
+			r->active = on;                                                            \
+			SUBMIT(r);                                                                 \
+		}                                                                                  \
+		return 0;                                                                          \
+	}
+
+OVERRIDE(on_clock_simulated, 1)
+OVERRIDE(on_clock_real, 0)
 
 // rcl_node_init(node, rmw, name, namespace)
 PROBE(on_node_init)

@@ -10,6 +10,8 @@ const NO_EDGE: &str = "edges and chains over this kind of communication are miss
 const COARSE: &str = "brackets of callbacks are inferred from other calls and less exact";
 const MINOR: &str = "none for the graph; a detail is missing";
 const NO_TASK: &str = "tasks of onbeat-flow are missing";
+const NO_DUE: &str = "release jitter and response of timers that are reset or changed are wrong";
+const SIMULATED: &str = "release jitter and response of timers on simulated time are wrong";
 const INTRA: &str = "intra-process edges are missing";
 
 macro_rules! row {
@@ -114,10 +116,12 @@ pub const PROBES: &[Probe] = &[
             "rcl_subscription_fini",
             "rcl_service_fini",
             "rcl_client_fini",
+            "rcl_timer_fini",
             "rcl_node_fini"
         ],
         "on_fini",
-        "what is published for endpoints that were destroyed counts as lost",
+        "what is published for endpoints that were destroyed counts as lost; timers made again \
+         count as new ones",
         all = true
     ),
     row!(
@@ -217,6 +221,41 @@ pub const PROBES: &[Probe] = &[
         ["rcl_timer_init2", "rcl_timer_init"],
         "on_timer_clock",
         "timers of rclpy processes with several nodes have no sure node"
+    ),
+    row!(
+        "rcl_timer_reset",
+        Rcl,
+        ["rcl_timer_reset"],
+        "on_timer_reset",
+        NO_DUE
+    ),
+    row!(
+        "rcl_timer_cancel",
+        Rcl,
+        ["rcl_timer_cancel"],
+        "on_timer_cancel",
+        "one-shot timers that are made again count as new ones"
+    ),
+    row!(
+        "rcl_timer_exchange_period",
+        Rcl,
+        ["rcl_timer_exchange_period"],
+        "on_timer_period",
+        NO_DUE
+    ),
+    row!(
+        "rcl_enable_ros_time_override",
+        Rcl,
+        ["rcl_enable_ros_time_override"],
+        "on_clock_simulated",
+        SIMULATED
+    ),
+    row!(
+        "rcl_disable_ros_time_override",
+        Rcl,
+        ["rcl_disable_ros_time_override"],
+        "on_clock_real",
+        SIMULATED
     ),
     // ---- run time
     row!(

@@ -19,6 +19,8 @@ pub(super) struct Names {
     entities: HashMap<(u32, u64), Entity>,
     /// The newest node of each thread: the owner of the clock that the thread makes next.
     newest_node: HashMap<(u32, u32), Entity>,
+    /// The callback of each timer: rclcpp tells it before the timer's node.
+    timer_callbacks: HashMap<(u32, u64), u64>,
 }
 
 impl Names {
@@ -48,14 +50,20 @@ impl Names {
                 };
                 self.entities.insert((pid, *node), entity);
             }
-            EventKind::ClockInit { clock } => {
-                if let Some(entity) = self.newest_node.get(&(pid, event.tid)).cloned() {
-                    self.entities.insert((pid, *clock), entity);
-                }
+            EventKind::ClockInit { clock } | EventKind::ClockKind { clock, .. } => {
+                // Only the first clock after a node is the node's.
+                match self.newest_node.remove(&(pid, event.tid)) {
+                    Some(entity) => self.entities.insert((pid, *clock), entity),
+                    None => self.entities.remove(&(pid, *clock)),
+                };
+            }
+            EventKind::TimerInit { timer, .. } => {
+                self.timer_callbacks.remove(&(pid, *timer));
             }
             EventKind::Exit if event.tid == pid => {
                 self.entities.retain(|(p, _), _| *p != pid);
                 self.newest_node.retain(|(p, _), _| *p != pid);
+                self.timer_callbacks.retain(|(p, _), _| *p != pid);
             }
             kind => {
                 self.learn_endpoint(pid, kind);
@@ -134,9 +142,25 @@ impl Names {
             EventKind::ServiceCallback { service, callback } => (callback, service),
             _ => return,
         };
-        if let Some(entity) = self.get(pid, *other).cloned() {
-            self.entities.insert((pid, *handle), entity);
+        match kind {
+            EventKind::TimerCallback { timer, callback } => {
+                self.timer_callbacks.insert((pid, *timer), *callback);
+            }
+            // The address may have been another node's timer.
+            EventKind::TimerClock { timer, .. } => {
+                self.entities.remove(&(pid, *timer));
+            }
+            _ => {}
         }
+        let Some(entity) = self.get(pid, *other).cloned() else {
+            return;
+        };
+        if let EventKind::TimerNode { timer, .. } = kind {
+            if let Some(callback) = self.timer_callbacks.get(&(pid, *timer)) {
+                self.entities.insert((pid, *callback), entity.clone());
+            }
+        }
+        self.entities.insert((pid, *handle), entity);
     }
 
     fn get(&self, pid: u32, handle: u64) -> Option<&Entity> {
@@ -149,7 +173,10 @@ impl Names {
             EventKind::CallbackStart { callback, .. } | EventKind::CallbackEnd { callback } => {
                 callback
             }
-            EventKind::TimerCall { timer } => timer,
+            EventKind::TimerCall { timer }
+            | EventKind::TimerReset { timer }
+            | EventKind::TimerCancel { timer }
+            | EventKind::TimerPeriod { timer, .. } => timer,
             EventKind::Take { rmw, .. }
             | EventKind::Publish { rmw, .. }
             | EventKind::RequestSend { rmw, .. }

@@ -74,11 +74,16 @@ fn subject(event: &Event) -> (u64, u64) {
         | SubscriptionGid { rmw: a, .. }
         | ClientGid { rmw: a, .. }
         | ClockInit { clock: a }
+        | ClockKind { clock: a, .. }
+        | ClockOverride { clock: a, .. }
         | TimerInit { timer: a, .. }
         | TimerClock { timer: a, .. }
         | TimerNode { timer: a, .. }
         | TimerCallback { timer: a, .. }
         | TimerFound { timer: a }
+        | TimerReset { timer: a }
+        | TimerCancel { timer: a }
+        | TimerPeriod { timer: a, .. }
         | SubscriptionCallback { object: a, .. }
         | ServiceCallback { service: a, .. }
         | CallbackSymbol { callback: a, .. }
@@ -113,6 +118,14 @@ fn of_rcl(event: &Event) -> bool {
             | EventKind::ClientInit { .. }
             | EventKind::EndpointFound { .. }
             | EventKind::EndpointNode { .. }
+            | EventKind::TimerInit { .. }
+            | EventKind::TimerClock { .. }
+            | EventKind::TimerNode { .. }
+            | EventKind::TimerCallback { .. }
+            | EventKind::TimerFound { .. }
+            | EventKind::TimerReset { .. }
+            | EventKind::TimerCancel { .. }
+            | EventKind::TimerPeriod { .. }
     )
 }
 

@@ -1,9 +1,11 @@
 //! Events of creation: each is one step in telling which entity belongs to which node, and which
 //! callback to which entity.
 
+use super::entity::{Looks, TimeBase};
 use super::nodes::{full_name, Identity};
+use super::process::Clock;
 use super::process::Tie;
-use super::{Entities, EntityKind, HandleKind, NewEntity, Role};
+use super::{Entities, EntityKind, HandleKind, NewEntity};
 use crate::index::NameId;
 use crate::synth::ids::{EntityId, NodeId, ProcessIndex};
 use crate::synth::values::Gid;
@@ -14,8 +16,8 @@ use onbeat_trace::EndpointKind;
 pub(in crate::synth) struct Creation {
     /// The node whose clock comes next.
     node: Option<NodeId>,
-    /// A timer that comes next, and its clock.
-    timer_clock: Option<(u64, u64)>,
+    /// A timer that comes next, its clock, and when `rcl_timer_init2` was entered.
+    timer_clock: Option<(u64, u64, u64)>,
 }
 
 impl Entities {
@@ -37,18 +39,25 @@ impl Entities {
         self.node(p, node, &full_name("", name));
     }
 
-    /// `rcl_clock_init`: a clock made right after a node is the node's.
+    /// `rcl_clock_init`: a clock made right after a node is the node's. `time` is an
+    /// `rcl_clock_type_t`.
     pub(in crate::synth) fn clock_init(
         &mut self,
         p: ProcessIndex,
         creation: &mut Creation,
         clock: u64,
+        time: Option<u8>,
     ) {
-        let clocks = &mut self.process_mut(p).clocks;
-        match creation.node.take() {
-            Some(node) => clocks.insert(clock, node),
-            None => clocks.remove(&clock),
+        let made = Clock {
+            node: creation.node.take(),
+            time: match time {
+                // ROS time is system time until it is overridden.
+                Some(1 | 2) => TimeBase::System,
+                Some(3) => TimeBase::Steady,
+                _ => TimeBase::Unknown,
+            },
         };
+        self.process_mut(p).clocks.insert(clock, made);
     }
 
     /// `rcl_publisher_init`, `rcl_subscription_init`, `rcl_service_init` or `rcl_client_init`.
@@ -152,9 +161,15 @@ impl Entities {
         self.process_mut(p).gids.remove(&rmw)
     }
 
-    /// `rcl_timer_init2` is entered: names the clock of the timer that comes next.
-    pub(in crate::synth) fn timer_clock(creation: &mut Creation, timer: u64, clock: u64) {
-        creation.timer_clock = Some((timer, clock));
+    /// `rcl_timer_init2` is entered: names the clock of the timer that comes next, from whose
+    /// reading now its first release counts.
+    pub(in crate::synth) fn timer_clock(
+        creation: &mut Creation,
+        timer: u64,
+        clock: u64,
+        time: u64,
+    ) {
+        creation.timer_clock = Some((timer, clock, time));
     }
 
     /// `rcl_timer_init`
@@ -167,13 +182,16 @@ impl Entities {
         time: u64,
     ) {
         let clock = creation.timer_clock.take();
-        let clock = clock.filter(|&(of, clock)| of == timer && clock != 0);
-        let node = clock.and_then(|(_, clock)| self.process(p).clocks.get(&clock).copied());
+        let clock = clock.filter(|&(of, clock, _)| of == timer && clock != 0);
+        let (clock, time) = clock.map_or((0, time), |(_, clock, entered)| (clock, entered));
+        let known = self.process(p).clocks.get(&clock).copied();
+        let known = known.unwrap_or_default();
         let period_ns = u64::try_from(period_ns).ok().filter(|&p| p > 0);
-        let e = self.create_timer(p, timer, node, period_ns);
-        self.get_mut(e).role = Role::Timer {
-            due: period_ns.map(|period| time.saturating_add(period)),
-        };
+        let e = self.create_timer(p, timer, known.node, period_ns);
+        if let Some(timer) = self.get_mut(e).timer_mut() {
+            timer.due = period_ns.map(|period| time.saturating_add(period));
+            (timer.period_ns, timer.clock, timer.time) = (period_ns, clock, known.time);
+        }
     }
 
     /// The timer of a handle, made when it is not known.
@@ -208,9 +226,14 @@ impl Entities {
     pub(in crate::synth) fn timer_node(&mut self, p: ProcessIndex, timer: u64, node: u64) {
         let node = self.node_of_handle(p, node);
         if let Some(e) = self.handle(p, HandleKind::Timer, timer) {
-            let it = self.get_mut(e);
-            if it.looks.node != node && node.is_some() {
-                (it.looks.node, it.vertex) = (node, None);
+            if self.get(e).looks.node != node && node.is_some() {
+                let looks = Looks {
+                    node,
+                    ..self.get(e).looks
+                };
+                let slot = self.free_slot(p, &looks, Some(e));
+                let it = self.get_mut(e);
+                (it.looks, it.slot, it.vertex) = (looks, slot, None);
             }
         }
     }

@@ -18,10 +18,7 @@ pub(in crate::synth) enum EntityKind {
 /// What only one kind of entity has.
 #[derive(Debug, Clone)]
 pub(in crate::synth) enum Role {
-    Timer {
-        /// When it is next due; none while unknown.
-        due: Option<u64>,
-    },
+    Timer(Timer),
     /// A subscription or publisher.
     Topic {
         /// Depth of its queue; 0 when unknown.
@@ -32,6 +29,42 @@ pub(in crate::synth) enum Role {
         names: ServiceNames,
         gid: Option<ClientGid>,
     },
+}
+
+/// What is known of a timer's releases.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::synth) struct Timer {
+    /// When it is next due; none while unknown.
+    pub(super) due: Option<u64>,
+    /// Its period now; the one it was made with is among its [`Looks`].
+    pub(super) period_ns: Option<u64>,
+    /// Address of its clock; 0 while unknown.
+    pub(super) clock: u64,
+    pub(super) time: TimeBase,
+    pub(super) cancelled: bool,
+    /// It was called at least once.
+    pub(super) ran: bool,
+}
+
+impl Timer {
+    /// It ran and was cancelled: a later one that is alike takes its place.
+    pub(super) fn is_spent(&self) -> bool {
+        self.ran && self.cancelled
+    }
+}
+
+/// How the time of a clock passes, compared with that of the recording.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::synth) enum TimeBase {
+    /// Not known: taken to pass at the same rate.
+    #[default]
+    Unknown,
+    /// At the same rate.
+    Steady,
+    /// At the same rate, until the machine's clock is set.
+    System,
+    /// As a publisher of simulated time says.
+    Simulated,
 }
 
 /// The two topics of a service.
@@ -51,7 +84,7 @@ pub(in crate::synth) struct ClientGid {
     pub(in crate::synth) seen: bool,
 }
 
-/// What an id shows of an entity. The order of creation distinguishes entities of one process
+/// What an id shows of an entity. Their [slots](Entity::slot) distinguish entities of one process
 /// with equal looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::synth) struct Looks {
@@ -59,7 +92,7 @@ pub(in crate::synth) struct Looks {
     pub(in crate::synth) node: Option<NodeId>,
     /// Topic or service; none for timers.
     pub(in crate::synth) name: Option<NameId>,
-    /// Of a timer, as far as known.
+    /// Of a timer, as it was made, as far as known.
     pub(in crate::synth) period_ns: Option<u64>,
 }
 
@@ -70,6 +103,16 @@ pub(in crate::synth) struct Nests {
     pub(in crate::synth) spins: bool,
     /// Of a subscription or client: another entity's callback takes from it. Its items go there.
     pub(in crate::synth) polled: bool,
+}
+
+/// The number of an entity among those of its process that look alike: the lowest one that was
+/// free when it was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::synth) struct Slot {
+    pub(in crate::synth) number: u32,
+    /// All that an id shows of the entity was known by then, so that its number is the same in
+    /// every run.
+    pub(in crate::synth) sure: bool,
 }
 
 /// A timer, subscription, publisher, service or client.
@@ -86,14 +129,21 @@ pub(in crate::synth) struct Entity {
     pub(in crate::synth) exact: bool,
     pub(in crate::synth) nests: Nests,
     pub(in crate::synth) live: bool,
-    /// Place in the order of creation.
-    pub(in crate::synth) created: u64,
+    /// Its number among those that looked alike when it was made.
+    pub(in crate::synth) slot: Slot,
     /// The callback's symbol.
     pub(in crate::synth) symbol: Option<NameId>,
     /// The callback that it runs, once that is known. A service has one per caller instead.
     pub(in crate::synth) vertex: Option<VertexId>,
     /// Of a service: the callback for each calling node.
     pub(in crate::synth) callers: Vec<(Option<NodeId>, VertexId)>,
+}
+
+impl Looks {
+    /// Whether everything is known that an id shows.
+    pub(super) fn are_known(&self) -> bool {
+        self.node.is_some() && (self.kind != EntityKind::Timer || self.period_ns.is_some())
+    }
 }
 
 impl Entity {
@@ -109,6 +159,19 @@ impl Entity {
         self.looks.name
     }
 
+    /// A timer's releases.
+    pub(super) fn timer_mut(&mut self) -> Option<&mut Timer> {
+        match &mut self.role {
+            Role::Timer(timer) => Some(timer),
+            _ => None,
+        }
+    }
+
+    /// Whether a later one that looks alike takes its place though it is not destroyed.
+    pub(in crate::synth) fn is_spent(&self) -> bool {
+        matches!(&self.role, Role::Timer(timer) if timer.is_spent())
+    }
+
     /// Queue depth of a subscription or publisher; 0 when unknown.
     pub(in crate::synth) fn depth(&self) -> u64 {
         match self.role {
@@ -121,7 +184,7 @@ impl Entity {
     pub(in crate::synth) fn service_names(&self) -> Option<ServiceNames> {
         match self.role {
             Role::Service(names) | Role::Client { names, .. } => Some(names),
-            Role::Timer { .. } | Role::Topic { .. } => None,
+            Role::Timer(_) | Role::Topic { .. } => None,
         }
     }
 

@@ -11,6 +11,7 @@ mod timers;
 pub(in crate::synth) use actions::{ActionPart, OfAction};
 pub(in crate::synth) use creation::Creation;
 pub(in crate::synth) use entity::{ClientGid, Entity, EntityKind, Nests, Role, ServiceNames};
+pub(in crate::synth) use entity::{Slot, Timer};
 pub(in crate::synth) use names::Names;
 pub(in crate::synth) use nodes::Nodes;
 pub(in crate::synth) use process::{HandleKind, Process, Processes};
@@ -64,7 +65,6 @@ pub(in crate::synth) struct Entities {
     /// By name.
     endpoints: Vec<Endpoints>,
     ended: Ended,
-    creations: u64,
     /// Infrastructure is part of the model.
     pub(in crate::synth) keep_infrastructure: bool,
 }
@@ -198,7 +198,6 @@ impl Entities {
             if o.looks == entity.looks {
                 entity.vertex = o.vertex;
                 entity.callers = o.callers.clone();
-                entity.created = o.created;
             }
             if new.kind == EntityKind::Timer && o.kind() == new.kind && o.process == p {
                 // rclpy makes a timer for each wait with a time-out: use the place again.
@@ -208,6 +207,7 @@ impl Entities {
                 self.end_entity(old);
             }
         }
+        entity.slot = self.free_slot(p, &entity.looks, old);
         let name = entity.looks.name;
         let known = place.is_some();
         let e = match place.or_else(|| self.ended.free.pop()) {
@@ -241,7 +241,7 @@ impl Entities {
         let timer = new.kind == EntityKind::Timer;
         let name = (!timer).then(|| self.names.intern(new.name));
         let role = match new.kind {
-            EntityKind::Timer => Role::Timer { due: None },
+            EntityKind::Timer => Role::Timer(Timer::default()),
             EntityKind::Subscription | EntityKind::Publisher => Role::Topic { depth: new.depth },
             EntityKind::Service => Role::Service(self.service_names(new.name)),
             EntityKind::Client => Role::Client {
@@ -253,7 +253,6 @@ impl Entities {
             action: self.names.intern(action),
             part,
         });
-        self.creations += 1;
         Entity {
             looks: Looks {
                 kind: new.kind,
@@ -268,7 +267,7 @@ impl Entities {
             exact: false,
             nests: Nests::default(),
             live: true,
-            created: self.creations,
+            slot: Slot::default(),
             symbol: None,
             vertex: None,
             callers: Vec::new(),
@@ -307,7 +306,9 @@ impl Entities {
             HandleKind::RclClient,
         ]
         .map(|kind| process.handles.get(&(kind, handle)).copied());
-        for e in ended.into_iter().flatten() {
+        // A timer's address says nothing of the next one there.
+        let timer = process.handles.remove(&(HandleKind::Timer, handle));
+        for e in ended.into_iter().flatten().chain(timer) {
             self.process_mut(p).entities.retain(|&x| x != e);
             self.end_entity(e);
         }
@@ -324,6 +325,11 @@ impl Entities {
             if let Some(list) = ends.of_kind(kind) {
                 list.retain(|&x| x != e);
             }
+        }
+        if matches!(&entity.role, Role::Timer(timer) if !timer.ran) {
+            // rclpy makes one for each wait with a time-out: nothing of it is in flight.
+            self.ended.free.push(e);
+            return;
         }
         self.ended.gone.push(e);
         self.ended.dead.push_back(e);
@@ -350,14 +356,24 @@ impl Entities {
         self.ended.gone.pop()
     }
 
-    /// How many entities of its process that look alike were created before an entity.
-    pub(in crate::synth) fn rank(&self, e: EntityId) -> u64 {
-        let it = self.get(e);
-        let before = |&&x: &&EntityId| {
-            let o = self.get(x);
-            o.created < it.created && o.looks == it.looks
-        };
-        let entities = &self.process(it.process).entities;
-        entities.iter().filter(before).count() as u64
+    /// The lowest number that none of the entities of a process has that look so, but for `but`.
+    /// What takes the place of another has its number, in every run.
+    fn free_slot(&self, p: ProcessIndex, looks: &Looks, but: Option<EntityId>) -> Slot {
+        let entities = self.process(p).entities.iter();
+        let alike = entities.filter(|&&x| Some(x) != but).map(|&x| self.get(x));
+        let taken = alike.filter(|o| o.looks == *looks && !o.is_spent());
+        let mut taken: Vec<u32> = taken.map(|o| o.slot.number).collect();
+        taken.sort_unstable();
+        let mut free = 0;
+        for slot in taken {
+            if slot > free {
+                break;
+            }
+            free = slot + 1;
+        }
+        Slot {
+            number: free,
+            sure: looks.are_known(),
+        }
     }
 }

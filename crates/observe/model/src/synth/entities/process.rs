@@ -1,5 +1,6 @@
 //! Processes, and which handle stands for which entity in each.
 
+use super::entity::TimeBase;
 use crate::index::NameId;
 use crate::synth::ids::{EntityId, NodeId, ProcessIndex};
 use crate::synth::values::Gid;
@@ -34,13 +35,20 @@ pub(in crate::synth) enum Tie {
     IntraObject,
 }
 
+/// A clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Clock {
+    /// The node whose clock it is.
+    pub(super) node: Option<NodeId>,
+    pub(super) time: TimeBase,
+}
+
 /// A process.
 #[derive(Debug, Clone, Default)]
 pub(in crate::synth) struct Process {
     pub(super) handles: FxHashMap<(HandleKind, u64), EntityId>,
     pub(super) node_handles: FxHashMap<u64, NodeId>,
-    /// Clocks of nodes.
-    pub(super) clocks: FxHashMap<u64, NodeId>,
+    pub(super) clocks: FxHashMap<u64, Clock>,
     pub(super) ties: FxHashMap<(Tie, u64), u64>,
     pub(in crate::synth) nodes: Vec<NodeId>,
     pub(in crate::synth) entities: Vec<EntityId>,

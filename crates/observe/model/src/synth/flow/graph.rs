@@ -4,7 +4,7 @@ use super::Flow;
 use crate::evidence::Figures;
 use crate::index::{NameId, VertexId};
 use crate::schema::{CallbackFigures, CallbackType, EdgeFigures};
-use crate::synth::entities::EntityKind;
+use crate::synth::entities::{EntityKind, Slot};
 use crate::synth::ids::{EdgeId, EntityId, NodeId};
 use crate::synth::running_median::RunningMedian;
 use crate::synth::values::{Cpus, ThreadProfile};
@@ -88,8 +88,8 @@ pub(in crate::synth) struct Vertex {
     pub(in crate::synth) looks: VertexLooks,
     /// Stands in while the node is unknown.
     stand_in: NodeId,
-    /// Order among those that look alike.
-    pub(in crate::synth) rank: (u64, u64),
+    /// Order among those that look alike: their entities' slot, then of their making.
+    pub(in crate::synth) rank: (Slot, u64),
     pub(in crate::synth) runs: Executions,
     /// Topics that it published.
     pub(in crate::synth) outputs: Vec<NameId>,
@@ -178,13 +178,13 @@ impl Graph {
         &mut self,
         looks: VertexLooks,
         stand_in: NodeId,
-        rank: u64,
+        slot: Slot,
         symbol: Option<NameId>,
     ) -> VertexId {
         self.vertices.push(Vertex {
             looks,
             stand_in,
-            rank: (rank, self.vertices.len() as u64 + 1),
+            rank: (slot, self.vertices.len() as u64 + 1),
             runs: Executions::default(),
             outputs: Vec::new(),
             symbol,
@@ -196,7 +196,7 @@ impl Graph {
 
 impl Flow {
     /// The vertex of a timer, subscription or client.
-    pub(super) fn vertex(&mut self, cx: &mut Context, e: EntityId) -> VertexId {
+    pub(in crate::synth) fn vertex(&mut self, cx: &mut Context, e: EntityId) -> VertexId {
         let it = cx.entities.get(e);
         if let Some(v) = it.vertex {
             return v;
@@ -248,7 +248,7 @@ impl Flow {
             caller: None,
             period_ns: None,
         };
-        let v = self.graph.insert(looks, node, 0, None);
+        let v = self.graph.insert(looks, node, Slot::default(), None);
         self.graph.vertex_mut(v).outputs.push(topic);
         v
     }
@@ -293,12 +293,12 @@ impl Flow {
             return v;
         }
         let (process, symbol) = (it.process, it.symbol);
-        let rank = cx.entities.rank(e);
+        let slot = it.slot;
         let stand_in = match looks.node {
             Some(node) => node,
             None => cx.entities.stand_in(process),
         };
-        let v = self.graph.insert(looks, stand_in, rank, symbol);
+        let v = self.graph.insert(looks, stand_in, slot, symbol);
         self.tie_links(cx, v);
         v
     }
@@ -309,9 +309,9 @@ impl Flow {
         let nodes = &cx.entities.nodes;
         let settled = |node: Option<NodeId>| node.map(|n| nodes.settled(n));
         looks.node?;
-        let rank = cx.entities.rank(e);
+        let slot = cx.entities.get(e).slot;
         let alike = |v: &Vertex| {
-            v.rank.0 == rank
+            v.rank.0.number == slot.number
                 && v.looks.kind == looks.kind
                 && settled(v.looks.node) == settled(looks.node)
                 && v.looks.name == looks.name
@@ -322,7 +322,8 @@ impl Flow {
         // Unless a live entity has it.
         let has_it = |&other: &EntityId| {
             let o = cx.entities.get(other);
-            other != e && (o.vertex == Some(found) || o.callers.contains(&(looks.caller, found)))
+            let lives = other != e && !o.is_spent();
+            lives && (o.vertex == Some(found) || o.callers.contains(&(looks.caller, found)))
         };
         let process = cx.entities.process(cx.entities.get(e).process);
         (!process.entities.iter().any(has_it)).then_some(found)

@@ -11,7 +11,7 @@ use crate::synth::entities::EntityKind;
 use crate::synth::events::{Begin, End, Ending, Input, Owner};
 use crate::synth::ids::{EntityId, InstanceId, NodeId};
 use crate::synth::notes::Note;
-use crate::synth::values::{Idle, ThreadId};
+use crate::synth::values::{Idle, Release, ThreadId};
 use crate::synth::Context;
 
 /// A running instance of a callback.
@@ -21,8 +21,8 @@ pub(in crate::synth) struct Instance {
     pub(in crate::synth) vertex: VertexId,
     pub(in crate::synth) thread: ThreadId,
     pub(in crate::synth) start: u64,
-    /// Since when its input waited for it.
-    ready: u64,
+    /// Since when its input waited for it; none where no time of the recording says so.
+    ready: Option<u64>,
     pub(super) lineages: Lineages,
     /// Last publication: time and name.
     pub(super) output: Option<(u64, NameId)>,
@@ -101,14 +101,18 @@ impl Flow {
             incoming,
             call,
         } = self.take_input(cx, entity, begin.input);
-        let ready = match (&incoming, begin.input, begin.due) {
+        let ready = match (&incoming, begin.release) {
             (Some(from), ..) => {
                 let thread = begin.thread;
                 self.observer.taken(thread, from.name, from.time, start);
-                self.arrival(vertex, from, start, begin.idle)
+                Some(self.arrival(vertex, from, start, begin.idle))
             }
-            (None, Input::Timer, Some(due)) => due,
-            (None, ..) => begin.idle.map_or(start, |idle| idle.woken),
+            (None, Release::At(due)) => Some(due),
+            (None, Release::Unknown) => Some(begin.idle.map_or(start, |idle| idle.woken)),
+            (None, Release::Simulated) => {
+                cx.notes.count(Note::Simulated(vertex), 1);
+                None
+            }
         };
         let runs = &mut self.graph.vertex_mut(vertex).runs;
         if runs.count > 0 {
@@ -117,7 +121,7 @@ impl Flow {
         }
         runs.count += 1;
         runs.last_start = start;
-        if let Some(due) = begin.due {
+        if let Release::At(due) = begin.release {
             runs.figures.release_jitter_ns.record(start.abs_diff(due));
         }
         let lineages = self.lineages_of(cx, vertex, start, incoming);
@@ -126,7 +130,7 @@ impl Flow {
             vertex,
             thread: begin.thread,
             start,
-            ready: ready.min(start),
+            ready: ready.map(|ready| ready.min(start)),
             lineages,
             output: None,
             synchronised: None,
@@ -244,9 +248,10 @@ impl Flow {
         let runs = &mut self.graph.vertex_mut(it.vertex).runs;
         if end.how.is_whole() && end.how != Ending::Shared {
             let figures = &mut runs.figures;
-            let response = end.time.saturating_sub(it.ready);
             figures.exec_ns.record(end.spent.exec_ns);
-            figures.response_ns.record(response);
+            if let Some(ready) = it.ready {
+                figures.response_ns.record(end.time.saturating_sub(ready));
+            }
             figures.preempted_ns.record(end.spent.preempted_ns);
             figures.blocked_ns.record(end.spent.blocked_ns);
             figures.preemptions += u64::from(end.spent.preemptions);

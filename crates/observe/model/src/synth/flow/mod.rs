@@ -89,8 +89,9 @@ impl Flow {
     }
 
     /// The difference of the clocks was sampled: CLOCK_REALTIME minus CLOCK_MONOTONIC.
-    pub(in crate::synth) fn set_offset(&mut self, offset: i64) {
-        self.topics.set_offset(offset);
+    /// Returns whether the machine's clock was set since the last sample.
+    pub(in crate::synth) fn set_offset(&mut self, offset: i64) -> bool {
+        self.topics.set_offset(offset)
     }
 
     /// How often something was taken from each topic at which chains begin.

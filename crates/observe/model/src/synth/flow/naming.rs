@@ -39,11 +39,12 @@ impl Ids<'_> {
     /// The id of a vertex by what is known now. It can change until the events end.
     pub(in crate::synth) fn provisional(&self, v: VertexId) -> String {
         let vertex = &self.vertices[v.index()];
-        with_ordinal(self.base(vertex), vertex.rank.0 as usize)
+        with_ordinal(self.base(vertex), vertex.rank.0.number)
     }
 
     /// Ids by number of the vertex; none for callbacks that did not run. Vertices that are alike
-    /// get ordinals in order of creation.
+    /// get ordinals in order of creation: those of their entities, whether the others ran or not,
+    /// as far as these are sure.
     pub(in crate::synth) fn all(&self) -> Vec<Option<String>> {
         let mut alike: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (i, v) in self.vertices.iter().enumerate() {
@@ -54,8 +55,12 @@ impl Ids<'_> {
         let mut ids = vec![None; self.vertices.len()];
         for (base, mut list) in alike {
             list.sort_by_key(|&i| self.vertices[i].rank);
-            for (n, i) in list.into_iter().enumerate() {
-                ids[i] = Some(with_ordinal(base.clone(), n));
+            let slot = |i: &usize| self.vertices[*i].rank.0;
+            let sure = list.iter().all(|i| slot(i).sure);
+            let sure = sure && list.windows(2).all(|w| slot(&w[0]) < slot(&w[1]));
+            for (n, i) in (0..).zip(list) {
+                let before = if sure { slot(&i).number } else { n };
+                ids[i] = Some(with_ordinal(base.clone(), before));
             }
         }
         ids
@@ -63,7 +68,7 @@ impl Ids<'_> {
 }
 
 /// The first of several that are alike has no ordinal, the others `#2`, `#3` ...
-fn with_ordinal(base: String, before: usize) -> String {
+fn with_ordinal(base: String, before: u32) -> String {
     match before {
         0 => base,
         n => format!("{base}#{}", n + 1),

@@ -102,13 +102,18 @@ const STAMP_TOLERANCE_NS: u64 = 200_000;
 /// Items older than a stamp by so much are not searched for it.
 const STAMP_WINDOW_NS: u64 = 10_000_000_000;
 
+/// What two samples of the clocks' difference are apart by at least if the clock was set.
+const STEP_NS: u64 = 1_000_000;
+
 impl Topics {
-    /// The clocks' difference was sampled.
-    pub(super) fn set_offset(&mut self, offset: i64) {
+    /// The clocks' difference was sampled. Returns whether the machine's clock was set since.
+    pub(super) fn set_offset(&mut self, offset: i64) -> bool {
+        let before = self.offsets.first().copied();
         if self.offsets.first() != Some(&offset) {
             self.offsets.insert(0, offset);
             self.offsets.truncate(2);
         }
+        before.is_some_and(|before| before.abs_diff(offset) > STEP_NS)
     }
 
     fn published(&self, publisher: EntityId) -> Option<&Published> {

@@ -8,7 +8,7 @@ use super::span::{longer, CallbackSpan};
 use super::Spans;
 use crate::synth::events::{Begin, Ending, Input, Owner, SpanEvent};
 use crate::synth::ids::{EntityId, InstanceId, ProcessIndex, ThreadIndex};
-use crate::synth::values::{Cpus, Idle};
+use crate::synth::values::{Cpus, Idle, Release};
 use crate::synth::Context;
 
 /// A response that rclpy has taken; the code that waits for it runs later.
@@ -111,7 +111,7 @@ impl Spans {
             thread: self.threads[ti].id,
             input: pending.input,
             idle: pending.idle,
-            due: None,
+            release: Release::Unknown,
         }));
         instance
     }

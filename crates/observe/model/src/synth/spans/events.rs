@@ -7,7 +7,7 @@ use super::thread::Library;
 use super::Spans;
 use crate::synth::events::Input;
 use crate::synth::ids::{EntityId, ThreadIndex};
-use crate::synth::values::Idle;
+use crate::synth::values::{Idle, Release};
 use crate::synth::Context;
 use std::collections::VecDeque;
 
@@ -30,7 +30,7 @@ struct Called {
     timer: EntityId,
     thread: ThreadIndex,
     time: u64,
-    due: Option<u64>,
+    release: Release,
 }
 
 /// A callback that has started after calls of this timer, so often in a row.
@@ -142,7 +142,7 @@ impl Spans {
         }
         let thread = &mut self.threads[ti];
         thread.phase.leave_wait();
-        let due = cx.entities.timer_called(timer, time, thread.phase.idle());
+        let release = cx.entities.timer_called(timer, time, thread.phase.idle());
         let called = &mut self.processes[thread.process.index()].events.called;
         if called.len() >= MAX_CALLED {
             called.pop_front();
@@ -151,7 +151,7 @@ impl Spans {
             timer,
             thread: ti,
             time,
-            due,
+            release,
         });
         true
     }
@@ -162,18 +162,19 @@ impl Spans {
         span.is_read_only() && timer.is_some_and(|timer| self.is_run_elsewhere(cx, ti, timer))
     }
 
-    /// A timer's callback starts: when it was due, if it was called on another thread.
-    pub(super) fn due_by_call(&mut self, ti: ThreadIndex, timer: EntityId) -> Option<u64> {
+    /// A timer's callback starts: when it was released, if it was called on another thread.
+    pub(super) fn release_by_call(&mut self, ti: ThreadIndex, timer: EntityId) -> Release {
         let thread = &self.threads[ti];
         // What was called before the executor slept is gone: its queue was empty then.
         let since = thread.sleeps.idle_from.unwrap_or(0);
         let called = &mut self.processes[thread.process.index()].events.called;
         if called.is_empty() {
-            return None;
+            return Release::Unknown;
         }
         called.retain(|c| c.timer != timer || c.time >= since);
-        let at = called.iter().position(|c| c.timer == timer)?;
-        called.remove(at)?.due
+        let at = called.iter().position(|c| c.timer == timer);
+        let call = at.and_then(|at| called.remove(at));
+        call.map_or(Release::Unknown, |call| call.release)
     }
 
     /// Late attach: a callback starts that is not known, after no read on its thread. The timer

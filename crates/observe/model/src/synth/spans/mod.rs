@@ -23,7 +23,7 @@ mod worker;
 use super::events::{Begin, End, Ending, Input, SpanEvent};
 use super::ids::{DecisionId, EntityId, InstanceId, ProcessIndex, ThreadIndex};
 use super::notes::Note;
-use super::values::{Cpus, ThreadId, Totals};
+use super::values::{Cpus, Release, ThreadId, Totals};
 use super::Context;
 use crate::index::NameId;
 use account::Mark;
@@ -380,11 +380,11 @@ impl Spans {
         self.nest(cx, ti, time);
         let thread = &mut self.threads[ti];
         thread.phase.leave_wait();
-        let due = match (input, entity) {
+        let release = match (input, entity) {
             (Input::Timer, Some(timer)) => {
                 cx.entities.timer_called(timer, time, thread.phase.idle())
             }
-            _ => None,
+            _ => Release::Unknown,
         };
         let response = matches!(input, Input::Response { .. });
         let inferred = Inferred {
@@ -396,7 +396,8 @@ impl Spans {
         };
         let at = thread.account.mark(time);
         let client_call = inferred.client_call;
-        thread.put_span(CallbackSpan::read(entity, input, due, at, cpu, inferred));
+        let span = CallbackSpan::read(entity, input, release, at, cpu, inferred);
+        thread.put_span(span);
         if client_call {
             self.pause_outer(ti, time);
         }
@@ -420,7 +421,7 @@ impl Spans {
             thread: thread.id,
             input: span.input,
             idle: thread.phase.idle(),
-            due: span.due,
+            release: span.release,
         }));
     }
 

@@ -8,6 +8,7 @@ use crate::synth::entities::{EntityKind, HandleKind};
 use crate::synth::events::Input;
 use crate::synth::ids::{EntityId, ThreadIndex};
 use crate::synth::notes::Note;
+use crate::synth::values::Release;
 use crate::synth::Context;
 
 impl Spans {
@@ -95,7 +96,7 @@ impl Spans {
                 return;
             }
         };
-        let (input, due) = self.input_of(cx, (ti, time), entity, read);
+        let (input, release) = self.input_of(cx, (ti, time), entity, read);
         cx.entities.get_mut(entity).exact = true;
         let thread = &mut self.threads[ti];
         thread.phase.leave_wait();
@@ -103,7 +104,7 @@ impl Spans {
         let mut span = CallbackSpan::read(
             Some(entity),
             input,
-            due,
+            release,
             at,
             cpu,
             Inferred {
@@ -138,14 +139,14 @@ impl Spans {
         self.threads[ti].take_span()
     }
 
-    /// The input of an entity's callback and when it was due, from the read before it.
+    /// The input of an entity's callback and when it was released, from the read before it.
     fn input_of(
         &mut self,
         cx: &mut Context,
         (ti, time): (ThreadIndex, u64),
         entity: EntityId,
         read: Option<CallbackSpan>,
-    ) -> (Input, Option<u64>) {
+    ) -> (Input, Release) {
         let kind = cx.entities.get(entity).kind();
         let input = if kind == EntityKind::Timer {
             Input::Timer
@@ -153,12 +154,12 @@ impl Spans {
             Input::Unknown
         };
         let Some(mut read) = read else {
-            let due = if kind == EntityKind::Timer {
-                self.due_by_call(ti, entity)
+            let release = if kind == EntityKind::Timer {
+                self.release_by_call(ti, entity)
             } else {
-                None
+                Release::Unknown
             };
-            return (input, due);
+            return (input, release);
         };
         let ring = read.entity.is_none() && kind == EntityKind::Subscription;
         if read.entity != Some(entity) && !ring {
@@ -168,14 +169,14 @@ impl Spans {
                 // Of a callback without events of its own (an action's), it is all that is seen.
                 self.close(cx, ti, read, time, Why::Executor);
             }
-            return (input, None);
+            return (input, Release::Unknown);
         }
         if let Some(buffer) = read.inferred_mut().and_then(|i| i.buffer) {
             let p = self.threads[ti].process;
             cx.entities
                 .set_handle(p, HandleKind::RingBuffer, buffer, entity);
         }
-        (read.input, read.due)
+        (read.input, read.release)
     }
 
     /// `callback_end`

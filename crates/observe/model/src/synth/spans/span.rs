@@ -4,7 +4,7 @@
 use super::account::Mark;
 use crate::synth::events::Input;
 use crate::synth::ids::{DecisionId, EntityId, InstanceId};
-use crate::synth::values::{Cpus, Totals};
+use crate::synth::values::{Cpus, Release, Totals};
 
 /// A callback span on a thread.
 #[derive(Debug, Clone)]
@@ -13,7 +13,7 @@ pub(super) struct CallbackSpan {
     pub(super) entity: Option<EntityId>,
     pub(super) input: Input,
     /// When the timer was due.
-    pub(super) due: Option<u64>,
+    pub(super) release: Release,
     /// Set once [`SpanEvent::Begin`](crate::synth::events::SpanEvent) has been sent.
     pub(super) instance: Option<InstanceId>,
     pub(super) from: Mark,
@@ -102,7 +102,7 @@ impl CallbackSpan {
     pub(super) fn read(
         entity: Option<EntityId>,
         input: Input,
-        due: Option<u64>,
+        release: Release,
         at: Mark,
         cpu: u16,
         inferred: Inferred,
@@ -112,7 +112,7 @@ impl CallbackSpan {
         CallbackSpan {
             entity,
             input,
-            due,
+            release,
             instance: None,
             from: at,
             earlier: Totals::default(),

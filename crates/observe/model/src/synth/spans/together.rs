@@ -7,6 +7,7 @@ use super::Spans;
 use crate::synth::entities::{ActionPart, EntityKind};
 use crate::synth::events::{Begin, Ending, Input, SpanEvent};
 use crate::synth::ids::{EntityId, ThreadIndex};
+use crate::synth::values::Release;
 use crate::synth::Context;
 
 impl Spans {
@@ -113,7 +114,7 @@ impl Spans {
                     thread: self.threads[ti].id,
                     input: other.input,
                     idle: self.threads[ti].phase.idle(),
-                    due: None,
+                    release: Release::Unknown,
                 }));
                 let end = (now.time, span.spent(&now));
                 self.end(ti, instance, end, Ending::Shared, span.cpus);

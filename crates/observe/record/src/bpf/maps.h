@@ -115,7 +115,7 @@ struct {
 
 // Arguments kept from a function's entry to its return, by thread.
 struct call {
-	__u64 argument[3];
+	__u64 argument[4];
 };
 
 struct {

@@ -303,6 +303,22 @@ pub const PROBES: &[Probe] = &[
         until = Some(Jazzy)
     ),
     row!(
+        "rmw_take_loaned_message",
+        Rmw,
+        ["rmw_take_loaned_message_with_info"],
+        "on_rmw_take_loaned",
+        "callbacks on loaned messages have no input; no edge leads to them",
+        return_program = Some("on_rmw_take_loaned_return")
+    ),
+    row!(
+        "rmw_publish_loaned_message",
+        Rmw,
+        ["rmw_publish_loaned_message"],
+        "on_publish_unstamped",
+        "edges and chains over messages that are loaned from the middleware are missing",
+        until = Some(Jazzy)
+    ),
+    row!(
         "rclcpp_intra_publish",
         Tracetools,
         ["ros_trace_rclcpp_intra_publish"],

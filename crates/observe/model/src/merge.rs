@@ -66,6 +66,7 @@ pub fn filter_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
     });
     evidence.edges.retain(|_, e| keep(&mut e.modes, mode));
     evidence.paths.retain(|_, p| keep(&mut p.modes, mode));
+    evidence.actions.retain(|_, modes| keep(modes, mode));
     evidence.lost.retain(|_, modes| keep(modes, mode));
     evidence.dropped.retain(|_, modes| keep(modes, mode));
     Ok(conclude(evidence))
@@ -87,6 +88,8 @@ pub fn set_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
     edges.for_each(|e| unite(&mut e.modes, mode));
     let paths = evidence.paths.values_mut();
     paths.for_each(|p| unite(&mut p.modes, mode));
+    let actions = evidence.actions.values_mut();
+    actions.for_each(|modes| unite(modes, mode));
     let counted = evidence
         .lost
         .values_mut()
@@ -113,6 +116,9 @@ fn add(all: &mut Evidence, other: Evidence) -> Result<(), ModelMergeError> {
         .retain(|id| !known(mine, id) && !known(others, id));
     add_or_insert(&mut all.callbacks, other.callbacks, add_callback);
     add_or_insert(&mut all.edges, other.edges, add_edge);
+    for (name, modes) in other.actions {
+        add_all(all.actions.entry(name).or_default(), &modes);
+    }
     for (key, path) in other.paths {
         let mine = all.paths.entry(key).or_default();
         add_all(&mut mine.outputs, &path.outputs);

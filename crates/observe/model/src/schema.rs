@@ -29,6 +29,9 @@ pub struct Model {
     pub junctions: Vec<Junction>,
     /// Paths from source to sink, sorted by id.
     pub chains: Vec<Chain>,
+    /// Actions: the callbacks and figures of each, sorted by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub actions: Vec<Action>,
     /// Assumptions of the model that no event shows, in whole sentences.
     #[serde(default)]
     pub assumptions: Vec<String>,
@@ -73,6 +76,44 @@ pub enum CallbackType {
     Client,
     /// The AND vertex of a synchroniser (thesis section 3.5).
     Sync,
+}
+
+/// An action: goals, cancellations, results, feedback and state taken together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Action {
+    /// Its name (untrusted); its services and topics are below `NAME/_action/`.
+    pub name: String,
+    /// Nodes that serve it, sorted.
+    pub servers: Vec<String>,
+    /// Nodes that use it, sorted.
+    pub clients: Vec<String>,
+    /// Ids of the callbacks on its services and topics, sorted.
+    pub callbacks: Vec<String>,
+    /// Figures over all modes.
+    #[serde(flatten)]
+    pub figures: ActionFigures,
+    /// Figures per mode; only there when there is more than one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub modes: BTreeMap<String, ActionFigures>,
+}
+
+/// Measured figures of an action.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ActionFigures {
+    /// Goals that recorded clients sent.
+    pub goals: u64,
+    /// Goals that recorded servers took, accepted or not.
+    pub served: u64,
+    /// Cancellations that recorded clients asked for.
+    pub cancels: u64,
+    /// Pieces of feedback that recorded servers published.
+    pub feedback: u64,
+    /// Results that recorded clients got.
+    pub results: u64,
+    /// Of these, results whose goal could not be told.
+    pub untimed: u64,
+    /// From the sending of a goal to the taking of its result.
+    pub goal_to_result_ns: Dist,
 }
 
 /// How a callback's start and end were found.

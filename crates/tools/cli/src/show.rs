@@ -4,8 +4,8 @@ use crate::error::CliError;
 use crate::term::{self, Align, Screen, Table};
 use crate::{files, mode, ExitStatus};
 use onbeat_model::schema::{
-    Callback, CallbackFigures, CallbackType, Edge, EdgeFigures, Identity, JunctionKind, Model,
-    ThreadUse,
+    Action, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures, Identity, JunctionKind,
+    Model, ThreadUse,
 };
 use onbeat_model::text::{duration, percent, period};
 use serde_json::{json, Value};
@@ -142,6 +142,7 @@ fn json(model: &Model, mode: Option<&str>, callbacks: &Callbacks<'_>, edges: &Ed
         "callbacks": callbacks,
         "edges": edges,
         "junctions": model.junctions,
+        "actions": actions(model, mode),
         "assumptions": model.assumptions,
         "coverage": model.coverage,
     })
@@ -168,6 +169,10 @@ fn write_tables(
         if !model.junctions.is_empty() {
             tables.push(junction_table(model));
         }
+    }
+    let actions = actions(model, args.mode.as_deref());
+    if !actions.is_empty() {
+        tables.push(action_table(&actions));
     }
     if args.threads {
         tables.push(thread_table(model));
@@ -275,6 +280,55 @@ fn edge_table(model: &Model, rows: &Edges<'_>) -> Table {
             f.lost.to_string(),
             time(l.quantile(0.5)),
             time(l.quantile(0.99)),
+            time(l.max()),
+        ]);
+    }
+    table
+}
+
+/// The actions, with the figures of one mode.
+fn actions(model: &Model, mode: Option<&str>) -> Vec<Action> {
+    let of_mode = |a: &Action| {
+        let figures = mode::figures(model, &a.figures, &a.modes, mode)?.clone();
+        Some(Action {
+            figures,
+            modes: Default::default(),
+            ..a.clone()
+        })
+    };
+    model.actions.iter().filter_map(of_mode).collect()
+}
+
+fn action_table(actions: &[Action]) -> Table {
+    let mut table = Table::new()
+        .names("action", 2)
+        .names("servers", 1)
+        .names("clients", 1)
+        .column("goals", Align::Right)
+        .column("results", Align::Right)
+        .column("cancels", Align::Right)
+        .column("feedback", Align::Right)
+        .column("goal to result p50", Align::Right)
+        .column("max", Align::Right);
+    for a in actions {
+        let (f, l) = (&a.figures, &a.figures.goal_to_result_ns);
+        let time = |v: u64| match l.count() {
+            0 => "-".into(),
+            _ => duration(v as f64),
+        };
+        let results = match f.untimed {
+            0 => f.results.to_string(),
+            n => format!("{} ({n} untimed)", f.results),
+        };
+        table.row(vec![
+            a.name.clone(),
+            a.servers.join(", "),
+            a.clients.join(", "),
+            f.goals.max(f.served).to_string(),
+            results,
+            f.cancels.to_string(),
+            f.feedback.to_string(),
+            time(l.quantile(0.5)),
             time(l.max()),
         ]);
     }

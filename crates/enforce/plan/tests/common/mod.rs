@@ -109,6 +109,7 @@ pub fn model(callbacks: Vec<Callback>, chains: Vec<Chain>) -> Model {
         edges,
         junctions: vec![],
         chains,
+        actions: Vec::new(),
         assumptions: vec![],
         coverage: vec![],
         evidence: serde_json_null(),

@@ -80,6 +80,7 @@ impl Builder {
                 edges: vec![],
                 junctions: vec![],
                 chains: vec![],
+                actions: Vec::new(),
                 assumptions: vec![],
                 coverage: vec![],
                 evidence: serde_json::Value::Null,

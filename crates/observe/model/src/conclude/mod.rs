@@ -1,6 +1,7 @@
 //! Evidence to model: which subscriptions wait for one another, which paths are whole chains,
 //! which periods are steady. Works on evidence alone, so one run and fifty are concluded alike.
 
+mod actions;
 mod chains;
 mod graph;
 mod groups;
@@ -28,6 +29,7 @@ pub(crate) fn conclude(mut evidence: Evidence) -> Model {
     let graph = Graph::of(&mut evidence, &groups, &mut hidden);
     let junctions = junctions::junctions(&groups, &graph);
     let chains = chains::chains(&mut evidence, &groups, &graph, &mut hidden);
+    let actions = actions::actions(&evidence, &graph);
     let (assumptions, coverage) = sentences::sentences(&evidence, &groups, &graph);
     let mut model = Model {
         schema: SCHEMA.into(),
@@ -36,6 +38,7 @@ pub(crate) fn conclude(mut evidence: Evidence) -> Model {
         edges: graph.edges.into_values().collect(),
         junctions,
         chains,
+        actions,
         assumptions,
         coverage,
         evidence: serde_json::Value::Null,
@@ -59,4 +62,5 @@ fn leave_out_modes(model: &mut Model) {
     model.edges.iter_mut().for_each(|e| e.modes.clear());
     model.callbacks.iter_mut().for_each(|c| c.modes.clear());
     model.chains.iter_mut().for_each(|c| c.modes.clear());
+    model.actions.iter_mut().for_each(|a| a.modes.clear());
 }

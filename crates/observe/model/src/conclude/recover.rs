@@ -51,6 +51,10 @@ pub(crate) fn recover(model: Model) -> Result<Evidence, RecoverError> {
         let outputs = hidden.outputs.get(&chain.id).cloned().unwrap_or_default();
         add_chain(&mut evidence, chain, outputs, &only_mode)?;
     }
+    for mut action in model.actions {
+        only_mode.restore(&mut action.modes, &action.figures);
+        evidence.actions.insert(action.name, action.modes);
+    }
     for p in hidden.paths {
         let key = path(p.callbacks, p.topics, p.own)?;
         let (outputs, modes) = (p.outputs, p.modes);

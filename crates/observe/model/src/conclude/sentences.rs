@@ -195,6 +195,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::UnknownCallback => format!("A callback that could not be told ran {times}: its creation lies before the recording."),
         Note::UnknownHandle => format!("An endpoint that could not be told was used {times}: its creation lies before the recording, or its event was lost."),
         Note::Unscheduled(s) => format!("{s} ran {times} on threads without scheduler events; its execution time then contains preemption."),
+        Note::Unseen(s) => format!("{s} ran {times} on an input that was not seen; no edge or chain leads to such executions."),
     }
 }
 

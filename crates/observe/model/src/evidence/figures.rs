@@ -1,7 +1,7 @@
 //! Figures that add up: merging runs, and totals over modes.
 
 use super::{MemberEvidence, PathFigures};
-use crate::schema::{CallbackFigures, EdgeFigures};
+use crate::schema::{ActionFigures, CallbackFigures, EdgeFigures};
 use std::collections::BTreeMap;
 
 /// Figures that add up. The default is zero.
@@ -39,6 +39,18 @@ impl Figures for EdgeFigures {
         self.lost.add(&other.lost);
         self.overwritten.add(&other.overwritten);
         self.unselected.add(&other.unselected);
+    }
+}
+
+impl Figures for ActionFigures {
+    fn add(&mut self, other: &Self) {
+        self.goals.add(&other.goals);
+        self.served.add(&other.served);
+        self.cancels.add(&other.cancels);
+        self.feedback.add(&other.feedback);
+        self.results.add(&other.results);
+        self.untimed.add(&other.untimed);
+        self.goal_to_result_ns.merge(&other.goal_to_result_ns);
     }
 }
 

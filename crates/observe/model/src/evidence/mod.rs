@@ -10,7 +10,7 @@ pub(crate) use hidden::{Hidden, HiddenPath};
 pub(crate) use note::Note;
 
 use crate::dist::Dist;
-use crate::schema::{Callback, Edge, Run, ThreadUse};
+use crate::schema::{ActionFigures, Callback, Edge, Run, ThreadUse};
 use crate::stated::StatedJunction;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +32,8 @@ pub(crate) struct Evidence {
     pub(crate) lost: BTreeMap<PathKey, BTreeMap<String, u64>>,
     /// Lineages dropped at the end of a path because there were too many, by mode.
     pub(crate) dropped: BTreeMap<PathKey, BTreeMap<String, u64>>,
+    /// By action, by mode.
+    pub(crate) actions: BTreeMap<String, BTreeMap<String, ActionFigures>>,
     /// By id of the sync vertex.
     pub(crate) syncs: BTreeMap<String, SyncEvidence>,
     /// By callback: executions that no callback's item triggered.

@@ -71,6 +71,8 @@ pub(crate) enum Note<V = String, N = String> {
     UnknownHandle,
     /// This vertex ran on threads without scheduler events.
     Unscheduled(V),
+    /// This subscription's callback ran on an input that was not seen.
+    Unseen(V),
 }
 
 impl<V, N> Note<V, N> {
@@ -108,6 +110,7 @@ impl<V, N> Note<V, N> {
             Note::UnknownCallback => Note::UnknownCallback,
             Note::UnknownHandle => Note::UnknownHandle,
             Note::Unscheduled(v) => Note::Unscheduled(vertex(v)?),
+            Note::Unseen(v) => Note::Unseen(vertex(v)?),
         })
     }
 }
@@ -166,6 +169,7 @@ mod tests {
             Note::UnknownCallback,
             Note::UnknownHandle,
             Note::Unscheduled(s()),
+            Note::Unseen(s()),
         ]
     }
 
@@ -203,7 +207,7 @@ mod tests {
         assert_eq!(by_note, by_kind);
         let mut names: Vec<String> = by_kind.iter().map(kind).collect();
         names.dedup();
-        assert_eq!(names.len(), 27);
+        assert_eq!(names.len(), 28);
     }
 
     #[test]

@@ -31,6 +31,42 @@ pub(super) fn edges(out: &mut String, model: &Model) {
     out.push_str("</tbody></table></div>\n");
 }
 
+/// A row for each action.
+pub(super) fn actions(out: &mut String, model: &Model) {
+    if model.actions.is_empty() {
+        return;
+    }
+    out.push_str(
+        "<h2 id=\"actions\">Actions</h2>\n<p class=\"note\">From the sending of a goal to the taking \
+         of its result. Untimed results are those whose goal could not be told.</p>\n\
+         <div class=\"scroll\"><table><thead><tr><th>Action</th><th>Servers</th><th>Clients</th>\
+         <th class=\"n\">Goals</th><th class=\"n\">Results</th><th class=\"n\">Untimed</th>\
+         <th class=\"n\">Cancels</th><th class=\"n\">Feedback</th><th class=\"n\">median</th>\
+         <th class=\"n\">99 %</th><th class=\"n\">max</th></tr></thead><tbody>",
+    );
+    for a in &model.actions {
+        let (f, l) = (&a.figures, &a.figures.goal_to_result_ns);
+        let _ = writeln!(
+            out,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+            xml(&shorten(&a.name, 100)),
+            xml(&shorten(&a.servers.join(", "), 200)),
+            xml(&shorten(&a.clients.join(", "), 200)),
+            grouped(f.goals.max(f.served)),
+            grouped(f.results),
+            grouped(f.untimed),
+            grouped(f.cancels),
+            grouped(f.feedback),
+            time(l.count(), l.quantile(0.5) as f64),
+            time(l.count(), l.quantile(0.99) as f64),
+            time(l.count(), l.max() as f64),
+        );
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
 /// Items that were passed over without being lost.
 fn passed_over(f: &EdgeFigures) -> String {
     let of = |n: u64, what| match n {

@@ -41,6 +41,7 @@ pub fn html(model: &Model, title: &str, recordings: &[Manifest]) -> String {
         callbacks::callbacks(&mut out, model);
         callbacks::box_plots(&mut out, model);
         communication::edges(&mut out, model);
+        communication::actions(&mut out, model);
         communication::junctions(&mut out, model);
         runs::modes(&mut out, model);
         runs::growth(&mut out, model);

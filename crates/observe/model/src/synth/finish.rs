@@ -96,6 +96,10 @@ impl<'a> Finish<'a> {
         for (path, node) in self.synth.flow.lineage.paths.nodes().iter().enumerate() {
             self.add_path(&mut evidence, PathId::new(path), node);
         }
+        for (&name, figures) in &self.synth.flow.services.actions.figures {
+            let modes = BTreeMap::from([(self.run.mode.clone(), figures.clone())]);
+            evidence.actions.insert(self.name(name), modes);
+        }
         self.add_notes(&mut evidence);
         evidence.runs.insert(self.run.id.clone(), self.run);
         evidence

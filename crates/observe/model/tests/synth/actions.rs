@@ -239,3 +239,119 @@ fn requests_of_an_action_that_are_taken_at_once_are_both_served() {
     assert!(all[0].0.starts_with(result) && all[0].1 == 0, "{all:?}");
     assert!(all[1].0.starts_with(goal) && all[1].1 == 10, "{all:?}");
 }
+
+#[test]
+fn an_action_is_one_entity_with_the_time_from_goal_to_result() {
+    let m = walk(true);
+    let [action] = m.actions.as_slice() else {
+        panic!("{:?}", m.actions);
+    };
+    assert_eq!(action.name, "/walk");
+    assert_eq!(
+        (&action.servers[..], &action.clients[..]),
+        (&["/walker".to_string()][..], &["/asker".to_string()][..])
+    );
+    let own: Vec<&str> = ids(&m)
+        .into_iter()
+        .filter(|id| id.contains("_action"))
+        .collect();
+    assert_eq!(action.callbacks, own);
+    let f = &action.figures;
+    assert_eq!((f.goals, f.served, f.cancels), (20, 20, 0));
+    assert_eq!((f.feedback, f.results, f.untimed), (20, 20, 0));
+    // Sent at 300 us, its result taken at 8800 us.
+    let time = &f.goal_to_result_ns;
+    assert_eq!(
+        (time.count(), time.min(), time.max()),
+        (20, 8_500_000, 8_500_000)
+    );
+}
+
+#[test]
+fn results_belong_to_the_goal_whose_answer_asked_for_them() {
+    // The second goal is sent before the first one's result comes; both are told apart.
+    let sent = |t: u64, n: u64| {
+        format!("{t}us cpu0 10/10 wait_set_init\n{t}us cpu0 10/10 request_send rmw=0x1040 sequence={n}\n")
+    };
+    let answered = |t: u64, n: u64| {
+        format!(
+            "{t}us cpu0 10/10 response_take rmw=0x1040 sequence={n} source_ns=1us taken=yes
+{t}us cpu0 10/10 guard_trigger guard=0x9
+{t}us cpu0 10/10 guard_trigger guard=0x9
+{}us cpu0 10/10 request_send rmw=0x1042 sequence={n}
+{}us cpu0 10/10 wait_set_init
+",
+            t + 100,
+            t + 200
+        )
+    };
+    let result = |t: u64, n: u64| {
+        format!(
+            "{t}us cpu0 10/10 response_take rmw=0x1042 sequence={n} source_ns=1us taken=yes
+{t}us cpu0 10/10 guard_trigger guard=0x9
+{t}us cpu0 10/10 guard_trigger guard=0x9
+{}us cpu0 10/10 wait_set_init
+",
+            t + 200
+        )
+    };
+    let trace = [
+        WALK,
+        &sent(10_000, 1),
+        &sent(11_000, 2),
+        &answered(20_000, 2),
+        &answered(21_000, 1),
+        &result(30_000, 1),
+        &result(40_000, 2),
+    ]
+    .concat();
+    let m = model(&trace);
+    let f = &m.actions[0].figures;
+    assert_eq!((f.goals, f.results, f.untimed), (2, 2, 0));
+    let time = &f.goal_to_result_ns;
+    assert_eq!((time.min(), time.max()), (20_000_000, 29_000_000));
+}
+
+#[test]
+fn a_callback_after_what_an_action_read_is_not_the_actions() {
+    // rclcpp's executor of events, attached late: a timer's callback (0x60) starts after the
+    // state was read and the executor slept.
+    let mut s = "
+1ms cpu0 10/10 endpoint_found endpoint=subscription rcl=0x21 rmw=0x1021 name=/walk/_action/status
+1ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0x10 rmw=0x1010 name=/out
+2ms cpu0 10/10 callback_start callback=0x69\n2ms cpu0 10/10 callback_end callback=0x69
+3ms cpu0 10/10 switch_out state=1
+"
+    .to_string();
+    for i in 1..=10 {
+        let t = i * 10_000;
+        let at = |us: u64, event: &str| format!("{}us cpu0 10/10 {event}\n", t + us);
+        s += &at(0, "wake waker_tid=1");
+        s += &at(10, "switch_in");
+        s += &at(20, &format!("take rmw=0x1021 source_ns={t}us taken=yes"));
+        s += &at(30, "switch_out state=1");
+        s += &format!("{}us cpu1 10/12 timer_call timer=0x50\n", t + 2_000);
+        s += &at(2_010, "wake waker_tid=12");
+        s += &at(2_020, "switch_in");
+        s += &at(2_030, "callback_start callback=0x60");
+        s += &at(3_030, "publish rmw=0x1010 source_ns=1us");
+        s += &at(4_030, "callback_end callback=0x60");
+        s += &at(4_040, "switch_out state=1");
+    }
+    let m = model(&s);
+    let status = m
+        .callbacks
+        .iter()
+        .find(|c| c.kind == CallbackType::Subscription)
+        .unwrap();
+    assert_eq!(status.figures.exec_ns.max(), 10_000, "{:?}", ids(&m));
+    let timer = m
+        .callbacks
+        .iter()
+        .find(|c| c.kind == CallbackType::Timer)
+        .unwrap();
+    assert_eq!(
+        (timer.figures.exec_ns.count(), timer.figures.exec_ns.min()),
+        (8, 2_000_000)
+    );
+}

@@ -285,3 +285,22 @@ fn a_sleep_of_a_callback_is_not_its_end() {
     assert_eq!((exec.min(), exec.max()), (1_000_000, 3_000_000));
     assert_eq!(callback.figures.blocked_ns.max(), 3_000_000);
 }
+
+#[test]
+fn executions_on_an_input_that_was_not_seen_are_said() {
+    // A loaned message whose take has no probe: the callback starts after nothing.
+    let mut s = CREATED.to_string();
+    for i in 1..=5 {
+        let t = i * 10;
+        s += &format!("{t}ms cpu0 10/10 executor_execute handle=0x20\n{t}ms cpu0 10/10 callback_start callback=0x62\n");
+        s += &format!("{}ms cpu0 10/10 callback_end callback=0x62\n", t + 1);
+    }
+    let m = model(&s);
+    assert_eq!(callback(&m, SINK).figures.exec_ns.count(), 5);
+    let said = format!("{SINK} ran 5 times on an input that was not seen");
+    assert!(
+        m.coverage.iter().any(|c| c.starts_with(&said)),
+        "{:?}",
+        m.coverage
+    );
+}

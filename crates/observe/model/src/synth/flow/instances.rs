@@ -114,6 +114,10 @@ impl Flow {
                 None
             }
         };
+        let kind = self.graph.vertex(vertex).kind();
+        if begin.input == Input::Unknown && kind == CallbackType::Subscription {
+            cx.notes.count(Note::Unseen(vertex), 1);
+        }
         let runs = &mut self.graph.vertex_mut(vertex).runs;
         if runs.count > 0 {
             let interval = start.saturating_sub(runs.last_start);
@@ -138,6 +142,7 @@ impl Flow {
             entry: None,
         };
         self.instances.insert(begin.instance, instance);
+        self.action_begin(cx, begin);
         if let Some((client, key)) = call {
             self.open_call(cx, begin.instance, vertex, client, key);
         }
@@ -241,6 +246,7 @@ impl Flow {
         self.end_lineages(&it, end.how.is_whole(), output);
         self.observer.execution(&it, end.time, end.spent.exec_ns);
         self.instances.end(end.instance);
+        self.action_end(end.instance);
     }
 
     /// Adds an execution's times to its vertex.

@@ -1,6 +1,7 @@
 //! What became of items: who takes whose data, and what that says about callbacks, edges and
 //! chains. Works on [`SpanEvent`]s in order; keeps what is in flight.
 
+mod actions;
 mod callers;
 mod deferred;
 mod graph;
@@ -43,7 +44,7 @@ pub(in crate::synth) struct Flow {
     instances: Instances,
     topics: Topics,
     rings: Rings,
-    services: Services,
+    pub(in crate::synth) services: Services,
     callers: Callers,
     pub(in crate::synth) groups: Groups,
     /// Junctions that the user states.
@@ -117,7 +118,10 @@ impl Flow {
             } => self.continue_by(*instance, *client, *time),
             SpanEvent::InputDone { instance, time } => self.input_done(*instance, *time),
             SpanEvent::Decided { .. } => {}
-            SpanEvent::Publish(publication) => self.publish(cx, publication),
+            SpanEvent::Publish(publication) => {
+                self.action_publish(cx, publication);
+                self.publish(cx, publication);
+            }
             SpanEvent::PublishReturned { publisher, time } => {
                 self.topics.returned(*publisher, *time);
             }

@@ -1,5 +1,6 @@
 //! Services: a request goes from a client to a service, the response back.
 
+use super::actions::Actions;
 use super::graph::{Hop, Route};
 use super::lineage::Incoming;
 use super::Flow;
@@ -53,7 +54,8 @@ enum CallState {
 
 /// Requests and calls in flight.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Services {
+pub(in crate::synth) struct Services {
+    pub(in crate::synth) actions: Actions,
     sent: FxHashMap<(NameId, i64), Vec<Sent>>,
     sent_order: VecDeque<(NameId, i64, EntityId)>,
     calls: FxHashMap<CallKey, Call>,
@@ -95,6 +97,7 @@ impl Flow {
         };
         let node = self.home_of(cx, client);
         let owner = self.resolve(event.owner);
+        self.action_request(cx, event, owner);
         let (vertex, own) = self.source(owner);
         if vertex.is_none() && owner == Owner::Outside {
             cx.notes.count(Note::Outside(names.request), 1);

@@ -136,7 +136,14 @@ impl Spans {
             }
         }
         self.nest(cx, ti, time);
-        self.threads[ti].take_span()
+        let span = self.threads[ti].take_span()?;
+        let entity = span.entity.map(|e| cx.entities.get(e));
+        if entity.is_some_and(|e| e.action.is_some()) {
+            // What an action reads is for itself: its callbacks have no events of their own.
+            self.close(cx, ti, span, time, Why::Executor);
+            return None;
+        }
+        Some(span)
     }
 
     /// The input of an entity's callback and when it was released, from the read before it.

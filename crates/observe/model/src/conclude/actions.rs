@@ -1,0 +1,34 @@
+//! Actions: which callbacks, servers and clients belong to one.
+
+use super::graph::Graph;
+use crate::evidence::{total, Evidence};
+use crate::schema::{Action, Callback, CallbackType};
+
+/// The evidence's actions, with the graph's callbacks that belong to each.
+pub(super) fn actions(evidence: &Evidence, graph: &Graph) -> Vec<Action> {
+    let actions = evidence.actions.iter();
+    actions
+        .map(|(name, modes)| {
+            let prefix = format!("{name}/_action/");
+            let all = graph.callbacks.values();
+            let own: Vec<&Callback> = all.filter(|c| c.input.starts_with(&prefix)).collect();
+            let nodes = |server: bool| {
+                let of_side = own
+                    .iter()
+                    .filter(|c| (c.kind == CallbackType::Service) == server);
+                let mut nodes: Vec<String> = of_side.map(|c| c.node.clone()).collect();
+                nodes.sort();
+                nodes.dedup();
+                nodes
+            };
+            Action {
+                name: name.clone(),
+                servers: nodes(true),
+                clients: nodes(false),
+                callbacks: own.iter().map(|c| c.id.clone()).collect(),
+                figures: total(modes),
+                modes: modes.clone(),
+            }
+        })
+        .collect()
+}

@@ -7,14 +7,17 @@
 //! | fields of `status`: process of a thread, affinity, locked memory | [`Status`] |
 //! | name, command line, environment, user | [`thread_name`], [`command_line`], [`environment`], [`user`] |
 //! | program and mapped files, by identity | [`maps`] |
+//! | files that other processes name, opened safely | [`foreign`] |
 //! | cgroup of a thread | [`cgroup`] |
 //! | kernel release, host name, limits | [`system`] |
 //!
-//! Three rules hold throughout:
+//! Four rules hold throughout:
 //!
 //! - Processes end at any time. A file that is gone is `None`, an error, or (for lists) nothing.
 //! - Names, command lines and paths come from other processes: they are untrusted, need not be
 //!   UTF-8 and may contain blanks, brackets and line ends.
+//! - What a process can make long (its command line, its environment, its mappings) is read up to a
+//!   limit.
 //! - Every reader has a pure parser, which tests call with texts.
 //!
 //! The functions read files and allocate: they are not for real-time paths.
@@ -25,6 +28,7 @@
 //! ```
 
 pub mod cgroup;
+pub mod foreign;
 pub mod maps;
 mod process;
 mod stat;

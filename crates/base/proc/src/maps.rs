@@ -1,45 +1,81 @@
 //! Files that processes have mapped, by the identity that uprobes use.
 
+use crate::foreign::{FileId, Opened, Reach};
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// Bytes of a table of mappings that are read: the kernel's default limit of 65530 mappings, with
+/// paths of 250 characters.
+const MAPS_MAX: u64 = 24 << 20;
+/// Files of one process that are told apart. Large ROS 2 processes map some hundred.
+const PATHS_MAX: usize = 8192;
 
 /// A file that a process has mapped, or one found on disk, with its identity.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MappedFile {
     /// Device and inode, as stat(2) reports them.
-    pub id: (u64, u64),
+    pub id: FileId,
     /// Path in the process's own mount namespace; untrusted.
     pub path: String,
-    /// Path by which this process can open the file: through the other's root.
-    pub reachable: PathBuf,
+    reach: Reach,
 }
 
 impl MappedFile {
-    /// The file at `reachable`, known to its process as `path`. `None` if it is not there.
-    pub fn at(path: String, reachable: PathBuf) -> Option<MappedFile> {
-        let meta = fs::metadata(&reachable).ok()?;
-        Some(MappedFile {
-            id: (meta.dev(), meta.ino()),
-            path,
-            reachable,
-        })
+    /// The file that is reached so, known to its process as `path`. Fails if it is not there, or
+    /// not a regular file.
+    pub fn at(path: String, reach: Reach) -> io::Result<MappedFile> {
+        let id = reach.id()?;
+        Ok(MappedFile { id, path, reach })
+    }
+
+    /// Opens it. Fails if another file is there by now.
+    pub fn open(&self) -> io::Result<Opened> {
+        let opened = self.reach.open()?;
+        match opened.id() == self.id {
+            true => Ok(opened),
+            false => Err(io::Error::other("another file is in its place by now")),
+        }
     }
 }
 
-/// Paths of the files in the bytes of `/proc/PID/maps`, each once, in order. Deleted files are left
-/// out.
-pub fn parse_paths(maps: &[u8]) -> Vec<&Path> {
-    let mut seen = HashSet::new();
-    maps.split(|&b| b == b'\n')
-        .filter_map(mapped_path)
-        .filter(|path| seen.insert(*path))
-        .map(|path| Path::new(OsStr::from_bytes(path)))
-        .collect()
+/// The files that a process has mapped.
+#[derive(Debug, Default)]
+pub struct Mapped<T> {
+    /// Each once, in order.
+    pub files: Vec<T>,
+    /// Why some are not among them, a sentence each; paths in them are untrusted.
+    pub left_out: Vec<String>,
+}
+
+/// Paths of the files in a text of the form of `/proc/PID/maps`, each once, in order. Deleted files
+/// are left out.
+pub fn parse_paths(maps: impl Read) -> io::Result<Mapped<PathBuf>> {
+    let mut maps = BufReader::with_capacity(1 << 16, maps.take(MAPS_MAX));
+    let (mut seen, mut files, mut left_out) = (HashSet::new(), Vec::new(), Vec::new());
+    let mut line = Vec::new();
+    while maps.read_until(b'\n', &mut line)? > 0 {
+        let text = line.strip_suffix(b"\n").unwrap_or(&line);
+        if let Some(path) = mapped_path(text).filter(|path| !seen.contains(*path)) {
+            if files.len() == PATHS_MAX {
+                left_out.push(format!("it has mapped more than {PATHS_MAX} files"));
+                break;
+            }
+            seen.insert(path.to_vec());
+            files.push(Path::new(OsStr::from_bytes(path)).to_path_buf());
+        }
+        line.clear();
+    }
+    if maps.get_ref().limit() == 0 {
+        left_out.push(format!(
+            "its table of mappings is larger than {} MiB",
+            MAPS_MAX >> 20
+        ));
+    }
+    Ok(Mapped { files, left_out })
 }
 
 /// The file of one line.
@@ -56,35 +92,39 @@ fn mapped_path(line: &[u8]) -> Option<&[u8]> {
 
 /// Paths of the files that a process has mapped, in its own mount namespace. Fails if it is gone,
 /// or where the caller may not look into it.
-pub fn mapped_paths(pid: u32) -> io::Result<Vec<PathBuf>> {
-    let maps = fs::read(format!("/proc/{pid}/maps"))?;
-    let paths = parse_paths(&maps).into_iter();
-    Ok(paths.map(Path::to_path_buf).collect())
+pub fn mapped_paths(pid: u32) -> io::Result<Mapped<PathBuf>> {
+    parse_paths(File::open(format!("/proc/{pid}/maps"))?)
 }
 
 /// The mapped files of a process whose path `wanted` accepts; none if it is gone.
-pub fn mapped_files(pid: u32, wanted: impl Fn(&str) -> bool) -> Vec<MappedFile> {
-    let Ok(paths) = mapped_paths(pid) else {
-        return Vec::new();
-    };
-    paths
-        .iter()
-        .map(|path| path.to_string_lossy())
-        .filter(|path| wanted(path))
-        .filter_map(|path| MappedFile::at(path.to_string(), through_root(pid, Path::new(&*path))))
-        .collect()
+pub fn mapped_files(pid: u32, wanted: impl Fn(&str) -> bool) -> Mapped<MappedFile> {
+    let Mapped {
+        files: paths,
+        mut left_out,
+    } = mapped_paths(pid).unwrap_or_default();
+    let mut files = Vec::new();
+    for path in &paths {
+        let name = path.to_string_lossy();
+        if !wanted(&name) {
+            continue;
+        }
+        match MappedFile::at(name.to_string(), Reach::Root(pid, path.clone())) {
+            Ok(file) => files.push(file),
+            // It may be gone, or out of reach; what is there instead of a file is said.
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
+                left_out.push(format!("{name}: {e}"))
+            }
+            Err(_) => {}
+        }
+    }
+    Mapped { files, left_out }
 }
 
 /// The program that a process runs; `None` if it is gone.
 pub fn executable(pid: u32) -> Option<MappedFile> {
     let link = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
-    MappedFile::at(link.to_str()?.to_owned(), through_root(pid, &link))
-}
-
-/// Path by which a file of a process's mount namespace can be opened here.
-pub fn through_root(pid: u32, path: &Path) -> PathBuf {
-    let inside = path.strip_prefix("/").unwrap_or(path);
-    Path::new(&format!("/proc/{pid}/root")).join(inside)
+    let path = link.to_str().filter(|path| !path.ends_with(" (deleted)"))?;
+    MappedFile::at(path.to_owned(), Reach::Program(pid)).ok()
 }
 
 #[cfg(test)]
@@ -107,21 +147,52 @@ garbage";
             b"/opt/my robot/lib/librcl.so",
             b"/opt/\xff.so",
         ];
+        let found = parse_paths(&maps[..]).unwrap();
         assert_eq!(
-            parse_paths(maps),
+            found.files,
             expected.map(|p| Path::new(OsStr::from_bytes(p)))
         );
-        assert!(parse_paths(b"").is_empty());
+        assert!(found.left_out.is_empty());
+        assert!(parse_paths(&b""[..]).unwrap().files.is_empty());
+    }
+
+    #[test]
+    fn a_table_without_end_is_read_up_to_a_limit() {
+        let line = |n: u64| format!("{n:x}-{n:x} r--p 0 fe:00 1 /tmp/{n}\n").into_bytes();
+        let many: Vec<u8> = (0..20_000).flat_map(line).collect();
+        let found = parse_paths(&many[..]).unwrap();
+        assert_eq!((found.files.len(), found.left_out.len()), (PATHS_MAX, 1));
+        // One path, again and again.
+        let found = parse_paths(Endless(line(7), 0)).unwrap();
+        assert_eq!(found.files.len(), 1);
+        assert!(found.left_out[0].contains("MiB"), "{:?}", found.left_out);
+        // A line without end.
+        let found = parse_paths(io::repeat(b'/')).unwrap();
+        assert_eq!((found.files.len(), found.left_out.len()), (0, 1));
+    }
+
+    /// A text again and again.
+    struct Endless(Vec<u8>, usize);
+
+    impl Read for Endless {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            for byte in buffer.iter_mut() {
+                *byte = self.0[self.1];
+                self.1 = (self.1 + 1) % self.0.len();
+            }
+            Ok(buffer.len())
+        }
     }
 
     #[test]
     fn the_own_program_is_mapped() {
         let own = std::process::id();
         let program = executable(own).unwrap();
-        assert!(program.reachable.exists());
-        let mapped = mapped_files(own, |path| path == program.path);
-        assert_eq!(mapped, [program]);
-        assert!(mapped_files(own, |_| false).is_empty());
+        assert_eq!(program.open().unwrap().id(), program.id);
+        let mapped = mapped_files(own, |path| path == program.path).files;
+        assert_eq!(mapped.len(), 1);
+        assert_eq!((mapped[0].id, &mapped[0].path), (program.id, &program.path));
+        assert!(mapped_files(own, |_| false).files.is_empty());
         assert!(mapped_paths(u32::MAX - 1).is_err() && executable(u32::MAX - 1).is_none());
     }
 }

@@ -4,7 +4,7 @@ use crate::stat::Stat;
 use crate::status::Status;
 use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -71,18 +71,35 @@ pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
     Some(String::from_utf8_lossy(name).into_owned())
 }
 
-/// Command line of a process, words joined by blanks; empty for a kernel thread, `None` if it is
-/// gone.
+/// Bytes of a command line that are read: a process may put it anywhere in its memory, and make it
+/// as long as that.
+const COMMAND_MAX: u64 = 64 << 10;
+/// Bytes of an environment that are read: more than the kernel accepts for a new program.
+const ENVIRONMENT_MAX: u64 = 8 << 20;
+
+/// The first bytes of a file in /proc.
+fn first_bytes(path: &str, limit: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(limit).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Command line of a process, words joined by blanks, up to 64 KiB; empty for a kernel thread, `None`
+/// if it is gone.
 pub fn command_line(pid: u32) -> Option<String> {
-    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let bytes = first_bytes(&format!("/proc/{pid}/cmdline"), COMMAND_MAX).ok()?;
     let text = String::from_utf8_lossy(&bytes);
     Some(text.trim_end_matches('\0').replace('\0', " "))
 }
 
 /// Variables that a process was started with, in their order. Fails where the caller may not read
-/// them.
+/// them, or where they are longer than 8 MiB.
 pub fn environment(pid: u32) -> io::Result<Vec<Variable>> {
-    fs::read(format!("/proc/{pid}/environ")).map(|bytes| parse_environment(&bytes))
+    let bytes = first_bytes(&format!("/proc/{pid}/environ"), ENVIRONMENT_MAX)?;
+    match bytes.len() as u64 == ENVIRONMENT_MAX {
+        true => Err(io::Error::other("its environment is longer than 8 MiB")),
+        false => Ok(parse_environment(&bytes)),
+    }
 }
 
 /// The variables in the bytes of `/proc/PID/environ`. Entries without a name or without `=` are

@@ -3,7 +3,8 @@
 use crate::command::user;
 use crate::names::file_name;
 use crate::probes::Library;
-use onbeat_proc::maps::{executable, mapped_files, MappedFile};
+use onbeat_proc::foreign::Reach;
+use onbeat_proc::maps::{executable, mapped_files, Mapped, MappedFile};
 use std::path::{Path, PathBuf};
 
 /// Whether this is a library of the probe table.
@@ -32,24 +33,33 @@ fn is_system_file(path: &str) -> bool {
 }
 
 /// A process's program, and its libraries that are neither the system's nor ROS 2's.
-pub fn own_files(pid: u32) -> Vec<MappedFile> {
-    let mut files = mapped_files(pid, |path| {
+pub fn own_files(pid: u32) -> Mapped<MappedFile> {
+    let mut mapped = mapped_files(pid, |path| {
         file_name(path).contains(".so") && !is_system_file(path) && !is_known(path)
     });
-    files.extend(executable(pid));
-    files
+    mapped.files.extend(executable(pid));
+    mapped
 }
 
-/// The known libraries in a directory, in order of their names.
-pub fn known_files_in(directory: &Path) -> Vec<MappedFile> {
+/// The known libraries in a directory that our user may read, in order of their names.
+pub fn known_files_in(directory: &Path) -> Mapped<MappedFile> {
+    onbeat_rights::as_caller(|| Mapped {
+        files: known_files(directory),
+        left_out: Vec::new(),
+    })
+}
+
+fn known_files(directory: &Path) -> Vec<MappedFile> {
     let Ok(dir) = std::fs::read_dir(directory) else {
         return Vec::new();
     };
     let mut paths: Vec<PathBuf> = dir.flatten().map(|entry| entry.path()).collect();
     paths.sort();
-    let known = paths.into_iter().filter_map(|reachable| {
-        let path = reachable.to_str().filter(|path| is_known(path))?;
-        MappedFile::at(path.to_owned(), reachable)
+    let known = paths.into_iter().filter_map(|path| {
+        let name = path.to_str().filter(|path| is_known(path))?.to_owned();
+        let file = MappedFile::at(name, Reach::Here(path)).ok()?;
+        // Whether our user may read it, not only see it.
+        file.open().is_ok().then_some(file)
     });
     known.collect()
 }
@@ -77,14 +87,14 @@ mod tests {
             std::fs::write(dir.path().join(name), b"").expect("a file");
         }
         let files = known_files_in(dir.path());
-        let names: Vec<_> = files.iter().map(|f| file_name(&f.path)).collect();
+        let names: Vec<_> = files.files.iter().map(|f| file_name(&f.path)).collect();
         assert_eq!(names, ["librcl.so.9", "librclcpp.so"]);
-        assert!(known_files_in(Path::new("/no/such/place")).is_empty());
+        assert!(known_files_in(Path::new("/no/such/place")).files.is_empty());
     }
 
     #[test]
     fn this_programs_own_files_are_itself_and_not_the_systems() {
-        let own = own_files(std::process::id());
+        let own = own_files(std::process::id()).files;
         let program = std::env::current_exe().expect("it runs");
         assert!(own.iter().any(|f| Path::new(&f.path) == program), "{own:?}");
         assert!(own.iter().all(|f| !f.path.contains("libc.so")), "{own:?}");

@@ -1,11 +1,12 @@
 //! Attaches probes to libraries and programs: to each file once, whatever processes and containers
 //! map it.
 
+mod budget;
 mod files;
 
 pub use files::installations;
 
-use crate::elf::{has_section, Function, Symbols};
+use crate::elf::{has_section, Function, Malformed, Symbols};
 use crate::kernel::{Kernel, Uprobe};
 use crate::names::file_name;
 use crate::placement::{entry, place, Place, Placement};
@@ -14,7 +15,9 @@ use crate::probes::{
     Distribution, Library, Probe, FLOW_COUNTER, FLOW_NOTE, PROBES, SYNC_APPROXIMATE, SYNC_MEMBER,
     SYNC_PREFIX,
 };
+use budget::Budget;
 use libbpf_rs::Link;
+use onbeat_proc::foreign::Opened;
 use onbeat_proc::maps::{mapped_files, MappedFile};
 use onbeat_trace::manifest::ProbeInfo;
 use std::collections::{HashMap, HashSet};
@@ -24,6 +27,9 @@ use std::path::Path;
 const LOADER_STATE: &str = "_dl_debug_state";
 /// The head of that list.
 const LOADER_LIST: &str = "_r_debug";
+
+/// Files of which something is remembered that can be found out anew.
+const CACHED_MAX: usize = 1 << 14;
 
 /// How probes are placed within a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,6 +54,7 @@ pub struct Libraries {
     loaders: HashSet<(u64, u64)>,
     /// Files that were searched for onbeat-flow, and whether they contain it.
     flow: HashMap<(u64, u64), bool>,
+    budget: Budget,
 }
 
 /// A probe that is attached, or could not be.
@@ -116,6 +123,7 @@ impl Libraries {
             probes: Vec::new(),
             loaders: HashSet::new(),
             flow: HashMap::new(),
+            budget: Budget::default(),
         }
     }
 
@@ -131,6 +139,7 @@ impl Libraries {
             Err(error) => (None, Some(error)),
         };
         let is_attached = link.is_some();
+        self.budget.count();
         self.probes.push(Attached {
             info: ProbeInfo {
                 name: site.name.into(),
@@ -146,6 +155,11 @@ impl Libraries {
             _link: link,
         });
         usize::from(is_attached)
+    }
+
+    /// What was not probed, and why, a sentence each. Names in them are untrusted.
+    pub fn left_out(&self) -> Vec<String> {
+        self.budget.left_out()
     }
 
     /// Every probe with its hits so far.
@@ -166,16 +180,19 @@ impl Libraries {
     /// loaded.
     pub fn watch_loaders(&mut self, kernel: &Kernel, pids: &[u32]) {
         for &pid in pids {
-            for file in mapped_files(pid, files::is_loader) {
+            self.budget.visit(Some(pid));
+            for file in mapped_files(pid, files::is_loader).files {
                 self.watch_loader(kernel, &file);
             }
         }
     }
 
     fn watch_loader(&mut self, kernel: &Kernel, file: &MappedFile) {
-        if !self.loaders.insert(file.id) {
+        let is_known = self.loaders.contains(&file.id);
+        if is_known || !self.budget.has_room(self.loaders.len()) {
             return;
         }
+        self.loaders.insert(file.id);
         let attached = attach_loader(kernel, file, self.next_number());
         let site = Site {
             name: "library_loaded",
@@ -195,14 +212,16 @@ impl Libraries {
         let own = mapped_files(std::process::id(), |path| {
             file_name(path).starts_with("ld-")
         });
-        let Some(file) = own.first() else { return true };
-        let symbols = Symbols::read(&file.reachable, false, |n| n == LOADER_STATE).ok();
+        let Some(Ok(file)) = own.files.first().map(MappedFile::open) else {
+            return true;
+        };
+        let symbols = Symbols::of(&file, false, |n| n == LOADER_STATE).ok();
         let Some(offset) = symbols.and_then(|s| Some(s.get(LOADER_STATE)?.file_offset)) else {
             return true;
         };
         let probe = Uprobe {
             program: "on_rcl_init",
-            file: &file.reachable,
+            file: &file.path(),
             offset,
             at_return: false,
             number: 0,
@@ -215,7 +234,9 @@ impl Libraries {
 /// Probes a dynamic linker at its first instruction: the program reads the instruction pointer.
 fn attach_loader(kernel: &Kernel, file: &MappedFile, number: u32) -> Result<Link, String> {
     let wanted = |name: &str| name == LOADER_STATE || name == LOADER_LIST;
-    let symbols = Symbols::read(&file.reachable, false, wanted).map_err(|e| e.to_string())?;
+    let opened = file.open().map_err(|e| format!("{}: {e}", file.path))?;
+    let symbols = Symbols::of(&opened, false, wanted);
+    let symbols = symbols.map_err(|e| format!("{}: {e}", file.path))?;
     let (Some(state), Some(list)) = (symbols.get(LOADER_STATE), symbols.get(LOADER_LIST)) else {
         return Err(format!("{} exports no {LOADER_STATE}", file.path));
     };
@@ -226,7 +247,7 @@ fn attach_loader(kernel: &Kernel, file: &MappedFile, number: u32) -> Result<Link
     kernel.set_r_debug_distance(key, list.address as i64 - state.address as i64)?;
     kernel.attach_uprobe(&Uprobe {
         program: "on_dl_state",
-        file: &file.reachable,
+        file: &opened.path(),
         offset: state.file_offset,
         at_return: false,
         number,
@@ -237,8 +258,11 @@ fn attach_loader(kernel: &Kernel, file: &MappedFile, number: u32) -> Result<Link
 /// Visits: which files of a process need probes.
 impl Libraries {
     /// Whether the process has mapped a tracing library (one without probes yet, for `unprobed`).
-    pub fn is_traceable(&self, pid: u32, unprobed: bool) -> bool {
-        mapped_files(pid, files::is_tracing)
+    pub fn is_traceable(&mut self, pid: u32, unprobed: bool) -> bool {
+        let mapped = mapped_files(pid, files::is_tracing);
+        self.budget.leave_out_of(pid, mapped.left_out);
+        mapped
+            .files
             .iter()
             .any(|file| !unprobed || !self.done.contains(&file.id))
     }
@@ -246,13 +270,20 @@ impl Libraries {
     /// Whether the process runs executors of onbeat-flow (without probes yet, for `unprobed`).
     pub fn has_flow(&mut self, pid: u32, unprobed: bool) -> bool {
         files::own_files(pid)
+            .files
             .iter()
             .any(|file| self.is_flow(file) && !(unprobed && self.done.contains(&file.id)))
     }
 
     /// Whether a file contains onbeat-flow's executors.
     fn is_flow(&mut self, file: &MappedFile) -> bool {
-        let search = || has_section(&file.reachable, FLOW_NOTE);
+        let search = || {
+            file.open()
+                .is_ok_and(|opened| has_section(&opened, FLOW_NOTE))
+        };
+        if self.flow.len() >= CACHED_MAX {
+            self.flow.clear();
+        }
         *self.flow.entry(file.id).or_insert_with(search)
     }
 
@@ -266,12 +297,16 @@ impl Libraries {
     /// Probes the ROS 2 libraries of a process: the urgent part of a visit when the process runs on
     /// meanwhile.
     pub fn visit_ros(&mut self, kernel: &Kernel, pid: u32) -> Found {
-        self.visit_files(kernel, &mapped_files(pid, files::is_known))
+        self.budget.visit(Some(pid));
+        let mapped = mapped_files(pid, files::is_known);
+        self.budget.leave_out_of(pid, mapped.left_out);
+        self.visit_files(kernel, &mapped.files)
     }
 
     /// Probes an installation of ROS 2 before any process loads it: `directory` is its `lib`.
     pub fn visit_installation(&mut self, kernel: &Kernel, directory: &Path) -> Found {
-        self.visit_files(kernel, &files::known_files_in(directory))
+        self.budget.visit(None);
+        self.visit_files(kernel, &files::known_files_in(directory).files)
     }
 
     fn visit_files(&mut self, kernel: &Kernel, files: &[MappedFile]) -> Found {
@@ -293,11 +328,17 @@ impl Libraries {
             let Some(distribution) = found.distribution else {
                 continue;
             };
-            if self.done.insert(file.id) {
+            if self.is_new(file) {
                 found.attached += self.probe_library(kernel, file, library, distribution);
             }
         }
         found
+    }
+
+    /// Whether a file was not probed yet and may be; it counts as probed from now on.
+    fn is_new(&mut self, file: &MappedFile) -> bool {
+        let is_new = !self.done.contains(&file.id) && self.budget.has_room(self.done.len());
+        is_new && self.done.insert(file.id)
     }
 
     /// The distribution of a tracing library; `None` if it cannot be read.
@@ -306,7 +347,10 @@ impl Libraries {
             return Some(known);
         }
         let wanted = |name: &str| name.starts_with("ros_trace_");
-        let symbols = Symbols::read(&file.reachable, false, wanted).ok()?;
+        let symbols = Symbols::of(&file.open().ok()?, false, wanted).ok()?;
+        if self.distributions.len() >= CACHED_MAX {
+            self.distributions.clear();
+        }
         let distribution = Distribution::of_tracetools(|name| symbols.get(name).is_some());
         self.distributions.insert(file.id, distribution);
         Some(distribution)
@@ -316,8 +360,11 @@ impl Libraries {
     /// inputs of message_filters' synchronisers, which are compiled into the user's code.
     pub fn visit_own(&mut self, kernel: &Kernel, pid: u32) -> usize {
         let mut attached = 0;
-        for file in files::own_files(pid) {
-            if self.done.contains(&file.id) {
+        self.budget.visit(Some(pid));
+        let mapped = files::own_files(pid);
+        self.budget.leave_out_of(pid, mapped.left_out);
+        for file in mapped.files {
+            if !self.is_new(&file) {
                 continue;
             }
             if self.is_flow(&file) {
@@ -326,7 +373,6 @@ impl Libraries {
                 attached += self.probe_library(kernel, &file, Library::Flow, any);
             }
             attached += self.probe_synchronisers(kernel, &file);
-            self.done.insert(file.id);
         }
         attached
     }
@@ -349,15 +395,20 @@ impl Libraries {
         let wanted: HashSet<&str> = wanted.chain([FLOW_COUNTER]).collect();
         // A program does not export its functions: search its full symbol table.
         let local = library == Library::Flow;
-        match Symbols::read(&file.reachable, local, |name| wanted.contains(name)) {
-            Ok(symbols) => {
-                let probe = |row| self.probe_row(kernel, file, &symbols, row);
+        let opened = file.open().map_err(|e| e.to_string());
+        let read = opened.and_then(|opened| {
+            let symbols = Symbols::of(&opened, local, |name| wanted.contains(name));
+            Ok((symbols.map_err(|e| e.to_string())?, opened))
+        });
+        match read {
+            Ok((symbols, opened)) => {
+                let probe = |row| self.probe_row(kernel, (file, &opened), &symbols, row);
                 rows.into_iter().map(probe).sum()
             }
             Err(error) => {
                 for row in rows {
                     let site = Site::at_entry(row, file, row.symbols[0]);
-                    self.keep(site, Err(error.to_string()));
+                    self.keep(site, Err(format!("cannot read {}: {error}", file.path)));
                 }
                 0
             }
@@ -368,7 +419,7 @@ impl Libraries {
     fn probe_row(
         &mut self,
         kernel: &Kernel,
-        file: &MappedFile,
+        (file, opened): (&MappedFile, &Opened),
         symbols: &Symbols,
         row: &Probe,
     ) -> usize {
@@ -391,7 +442,7 @@ impl Libraries {
             let counter = symbols.get(FLOW_COUNTER);
             let link = kernel.attach_uprobe(&Uprobe {
                 program: row.program,
-                file: &file.reachable,
+                file: &opened.path(),
                 offset: function.file_offset + at.offset,
                 at_return: false,
                 number: self.next_number(),
@@ -401,7 +452,7 @@ impl Libraries {
             if let Some(program) = row.return_program {
                 let link = kernel.attach_uprobe(&Uprobe {
                     program,
-                    file: &file.reachable,
+                    file: &opened.path(),
                     offset: function.file_offset,
                     at_return: true,
                     number: self.next_number(),
@@ -429,18 +480,30 @@ impl Libraries {
     fn probe_synchronisers(&mut self, kernel: &Kernel, file: &MappedFile) -> usize {
         let wanted = |name: &str| name.starts_with(SYNC_PREFIX) && name.contains(SYNC_MEMBER);
         // Not ROS 2's own: a file that cannot be read is not reported.
-        let Ok(symbols) = Symbols::read(&file.reachable, true, wanted) else {
+        let Ok(opened) = file.open() else {
             return 0;
+        };
+        let symbols = match Symbols::of(&opened, true, wanted) {
+            Ok(symbols) => symbols,
+            Err(Malformed::TooLarge(what)) => {
+                let reason = Malformed::TooLarge(what);
+                self.budget.leave_out(format!("{}: {reason}", file.path));
+                return 0;
+            }
+            Err(_) => return 0,
         };
         let mut attached = 0;
         for (symbol, function) in symbols.iter() {
+            if !self.budget.has_room(0) {
+                break;
+            }
             let at = place(symbols.machine, &function.code, kernel.features.fast_nop);
             let link = kernel.attach_uprobe(&Uprobe {
                 program: match symbol.contains(SYNC_APPROXIMATE) {
                     true => "on_sync_approximate",
                     false => "on_sync_input",
                 },
-                file: &file.reachable,
+                file: &opened.path(),
                 offset: function.file_offset + at.offset,
                 at_return: false,
                 number: self.next_number(),

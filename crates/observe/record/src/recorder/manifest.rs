@@ -123,9 +123,10 @@ impl RunManifest {
     }
 
     /// Brings everything up to date that depends on the probes and on the time.
-    pub fn update(&mut self, probes: Vec<ProbeInfo>) {
+    pub fn update(&mut self, probes: Vec<ProbeInfo>, left_out: Vec<String>) {
         self.content.duration_ns = self.elapsed_ns();
         self.content.coverage = coverage(&probes);
+        self.content.coverage.extend(left_out);
         self.content.probes = probes;
         self.content.not_recovered = self.not_recovered();
     }

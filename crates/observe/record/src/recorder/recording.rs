@@ -379,7 +379,7 @@ impl Recording {
     fn update_manifest(&mut self) {
         let mut probes = self.libraries.report(&self.kernel);
         probes.extend(self.tracepoints.report());
-        self.manifest.update(probes);
+        self.manifest.update(probes, self.libraries.left_out());
     }
 
     /// Takes the last records and completes the trace.

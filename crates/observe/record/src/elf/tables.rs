@@ -1,0 +1,289 @@
+//! The tables of an ELF file: segments, sections, symbols. Every place and length in them is a claim.
+
+use super::{Malformed, Source};
+use crate::placement::Machine;
+use object::elf;
+use object::pod::{self, Pod};
+use object::LittleEndian as LE;
+
+/// Segments that are read: a library has about ten.
+const SEGMENTS_MAX: u64 = 4096;
+/// Sections that are read: a library has about forty.
+const SECTIONS_MAX: u64 = 1 << 16;
+/// Bytes of a table of strings. The largest programs of ROS 2 have some ten MiB, with debug
+/// information.
+const STRINGS_MAX: u64 = 128 << 20;
+/// Symbols that are looked at.
+const SYMBOLS_MAX: u64 = 8 << 20;
+/// Symbols that are read at a time.
+const SYMBOLS_AT_ONCE: u64 = 4096;
+/// Longest name of a symbol: synchronisers of many types have names of some thousand bytes.
+const NAME_MAX: usize = 16 << 10;
+/// Bytes of names that are looked at in all: names may overlap, so that a table of one MiB can have a
+/// million of them that are one MiB long.
+const NAMES_MAX: usize = 256 << 20;
+
+type Header = elf::FileHeader64<LE>;
+type ProgramHeader = elf::ProgramHeader64<LE>;
+type Section = elf::SectionHeader64<LE>;
+type Sym = elf::Sym64<LE>;
+
+/// Which table of symbols.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Table {
+    /// What the dynamic linker sees.
+    Dynamic,
+    /// All, unless the file was stripped.
+    Full,
+}
+
+/// A part of the file that is loaded.
+#[derive(Debug, Clone, Copy)]
+pub struct Segment {
+    /// Where it is loaded, as linked.
+    pub address: u64,
+    /// Bytes in memory.
+    pub size: u64,
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// Bytes of it in the file.
+    pub in_file: u64,
+}
+
+/// A function or variable of the file.
+#[derive(Debug, Clone, Copy)]
+pub struct Symbol {
+    /// As linked.
+    pub address: u64,
+    /// Bytes; 0: not known.
+    pub size: u64,
+    /// Whether it is a function.
+    pub is_code: bool,
+}
+
+/// Headers of an ELF file.
+pub struct Tables {
+    machine: Machine,
+    segments: Vec<Segment>,
+    sections: Vec<Section>,
+    /// Index of the section with the sections' names.
+    names: u32,
+}
+
+impl Tables {
+    /// Reads the headers.
+    pub fn read(source: &(impl Source + ?Sized)) -> Result<Tables, Malformed> {
+        let header: Header = one(source, 0).ok_or(Malformed::NoElf)?;
+        let ident = header.e_ident;
+        if ident.magic != elf::ELFMAG
+            || ident.class != elf::ELFCLASS64
+            || ident.data != elf::ELFDATA2LSB
+        {
+            return Err(Malformed::NoElf);
+        }
+        let machine = match header.e_machine.get(LE) {
+            elf::EM_X86_64 => Machine::X86_64,
+            elf::EM_AARCH64 => Machine::Aarch64,
+            other => return Err(Malformed::Machine(other)),
+        };
+        let segments: Vec<ProgramHeader> = table(
+            source,
+            header.e_phoff.get(LE),
+            header.e_phnum.get(LE).into(),
+            (header.e_phentsize.get(LE).into(), SEGMENTS_MAX),
+            "segments",
+        )?;
+        let at = header.e_shoff.get(LE);
+        // Counts that do not fit stand in the first section.
+        let first: Option<Section> = (at != 0).then(|| one(source, at)).flatten();
+        let count = match (header.e_shnum.get(LE), &first) {
+            (0, Some(first)) => first.sh_size.get(LE),
+            (count, _) => count.into(),
+        };
+        let names = match (header.e_shstrndx.get(LE), &first) {
+            (elf::SHN_XINDEX, Some(first)) => first.sh_link.get(LE),
+            (index, _) => index.into(),
+        };
+        let size = header.e_shentsize.get(LE).into();
+        let count = if at == 0 { 0 } else { count };
+        Ok(Tables {
+            machine,
+            segments: segments.iter().filter_map(segment).collect(),
+            sections: table(source, at, count, (size, SECTIONS_MAX), "sections")?,
+            names,
+        })
+    }
+
+    /// The processor whose code it is.
+    pub fn machine(&self) -> Machine {
+        self.machine
+    }
+
+    /// What is loaded of it.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Whether it has a section of that name.
+    pub fn has_section(&self, source: &(impl Source + ?Sized), name: &str) -> bool {
+        let Some(Ok(names)) = self.section(self.names).map(|s| strings(source, s)) else {
+            return false;
+        };
+        // Names may overlap here too: the wanted one is looked for, and no other is read.
+        let wanted = [name.as_bytes(), &[0]].concat();
+        self.sections.iter().any(|section| {
+            let at = section.sh_name.get(LE) as usize;
+            names
+                .get(at..)
+                .is_some_and(|rest| rest.starts_with(&wanted))
+        })
+    }
+
+    fn section(&self, index: u32) -> Option<&Section> {
+        self.sections.get(index as usize)
+    }
+
+    /// Calls `take` for every function and variable of the file in one of its tables; none if it
+    /// has no such table. Names that are not UTF-8 or have no end are left out.
+    pub fn symbols(
+        &self,
+        source: &(impl Source + ?Sized),
+        table: Table,
+        take: &mut dyn FnMut(&str, Symbol) -> Result<(), Malformed>,
+    ) -> Result<(), Malformed> {
+        let kind = match table {
+            Table::Dynamic => elf::SHT_DYNSYM,
+            Table::Full => elf::SHT_SYMTAB,
+        };
+        let Some(section) = self.sections.iter().find(|s| s.sh_type.get(LE) == kind) else {
+            return Ok(());
+        };
+        let names = self.section(section.sh_link.get(LE));
+        let names = strings(source, names.ok_or(Malformed::Outside("names of symbols"))?)?;
+        let (at, count) = (
+            section.sh_offset.get(LE),
+            section.sh_size.get(LE) / SYM_BYTES,
+        );
+        if count > SYMBOLS_MAX {
+            return Err(Malformed::TooLarge("symbols"));
+        }
+        let mut left = NAMES_MAX;
+        let mut done = 0;
+        while done < count {
+            let next = SYMBOLS_AT_ONCE.min(count - done);
+            let at = at
+                .checked_add(done * SYM_BYTES)
+                .ok_or(Malformed::Outside("symbols"))?;
+            let piece: Vec<Sym> =
+                self::table(source, at, next, (SYM_BYTES, SYMBOLS_AT_ONCE), "symbols")?;
+            for symbol in piece.iter().filter(|s| is_defined(s)) {
+                let name = names
+                    .get(symbol.st_name.get(LE) as usize..)
+                    .unwrap_or_default();
+                let name = &name[..name.len().min(NAME_MAX)];
+                let end = name.iter().position(|&b| b == 0);
+                left = left
+                    .checked_sub(end.unwrap_or(name.len()))
+                    .ok_or(Malformed::TooLarge("names of symbols"))?;
+                let name = end.and_then(|end| std::str::from_utf8(&name[..end]).ok());
+                if let Some(name) = name {
+                    take(name, symbol_of(symbol))?;
+                }
+            }
+            done += next;
+        }
+        Ok(())
+    }
+}
+
+const SYM_BYTES: u64 = std::mem::size_of::<Sym>() as u64;
+
+/// Whether a symbol is a function or variable of this file.
+fn is_defined(symbol: &Sym) -> bool {
+    let is_elsewhere = symbol.st_shndx.get(LE) == elf::SHN_UNDEF;
+    let kinds = [elf::STT_SECTION, elf::STT_FILE, elf::STT_TLS];
+    !is_elsewhere && !kinds.contains(&(symbol.st_info & 0xf))
+}
+
+fn symbol_of(symbol: &Sym) -> Symbol {
+    let code = [elf::STT_FUNC, elf::STT_GNU_IFUNC];
+    Symbol {
+        address: symbol.st_value.get(LE),
+        size: symbol.st_size.get(LE),
+        is_code: code.contains(&(symbol.st_info & 0xf)),
+    }
+}
+
+fn segment(header: &ProgramHeader) -> Option<Segment> {
+    (header.p_type.get(LE) == elf::PT_LOAD).then(|| Segment {
+        address: header.p_vaddr.get(LE),
+        size: header.p_memsz.get(LE),
+        offset: header.p_offset.get(LE),
+        in_file: header.p_filesz.get(LE),
+    })
+}
+
+/// The bytes of a table of strings.
+fn strings(source: &(impl Source + ?Sized), section: &Section) -> Result<Vec<u8>, Malformed> {
+    const WHAT: &str = "names";
+    let (at, size) = (section.sh_offset.get(LE), section.sh_size.get(LE));
+    if section.sh_type.get(LE) == elf::SHT_NOBITS {
+        return Err(Malformed::Outside(WHAT));
+    }
+    piece(source, at, size, STRINGS_MAX, WHAT)
+}
+
+/// The entries of a table: `(bytes of an entry, how many are read at most)`.
+fn table<T: Pod + Copy>(
+    source: &(impl Source + ?Sized),
+    at: u64,
+    count: u64,
+    (size, most): (u64, u64),
+    what: &'static str,
+) -> Result<Vec<T>, Malformed> {
+    let expected = std::mem::size_of::<T>() as u64;
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    if size != expected {
+        return Err(Malformed::Outside(what));
+    }
+    if count > most {
+        return Err(Malformed::TooLarge(what));
+    }
+    let bytes = piece(source, at, count * expected, most * expected, what)?;
+    // Misaligned only where the allocator gives less than eight bytes' alignment: none does.
+    let entries = pod::slice_from_bytes::<T>(&bytes, count as usize);
+    entries
+        .map(|(entries, _)| entries.to_vec())
+        .map_err(|()| Malformed::Outside(what))
+}
+
+fn one<T: Pod + Copy>(source: &(impl Source + ?Sized), at: u64) -> Option<T> {
+    let size = std::mem::size_of::<T>() as u64;
+    table(source, at, 1, (size, 1), "head")
+        .ok()?
+        .first()
+        .copied()
+}
+
+/// A piece of the file. Nothing is reserved for what the file cannot have.
+fn piece(
+    source: &(impl Source + ?Sized),
+    at: u64,
+    size: u64,
+    most: u64,
+    what: &'static str,
+) -> Result<Vec<u8>, Malformed> {
+    if size > most {
+        return Err(Malformed::TooLarge(what));
+    }
+    if at.checked_add(size).is_none_or(|end| end > source.size()) {
+        return Err(Malformed::Outside(what));
+    }
+    let mut bytes = vec![0; size as usize];
+    match source.read_at(&mut bytes, at) {
+        true => Ok(bytes),
+        false => Err(Malformed::Outside(what)),
+    }
+}

@@ -1,0 +1,123 @@
+//! What one user's files may cost the recorder, and what was left out for it.
+//!
+//! Everybody can make files that look like libraries of ROS 2, and start programs that map them. Each
+//! probe takes a descriptor of the recorder: one user must not use up those of all others.
+
+use std::collections::{BTreeSet, HashMap};
+
+/// Probes in the files of one user: those of ten installations of ROS 2. Root's files have no limit.
+const PROBES_OF_USER: usize = 512;
+/// Files that are told apart.
+const FILES_MAX: usize = 1 << 16;
+/// Sentences about what was left out; more are counted.
+const SENTENCES_MAX: usize = 50;
+
+/// Probes by the user whose process brought them, and what was left out.
+#[derive(Debug, Default)]
+pub struct Budget {
+    /// Whose process is visited.
+    user: Option<u32>,
+    probes: HashMap<u32, usize>,
+    sentences: BTreeSet<String>,
+    /// Sentences beyond the limit.
+    more: usize,
+}
+
+impl Budget {
+    /// From now on the files of this process are visited; `None`: those of an installation.
+    pub fn visit(&mut self, pid: Option<u32>) {
+        self.user = pid.map(|pid| onbeat_proc::user(pid).map_or(u32::MAX, |user| user.uid));
+    }
+
+    /// Whether one more file may be probed, beside so many others.
+    pub fn has_room(&mut self, files: usize) -> bool {
+        if files >= FILES_MAX {
+            self.leave_out(format!(
+                "more than {FILES_MAX} files were seen: later ones are not probed"
+            ));
+            return false;
+        }
+        match self.user {
+            None | Some(0) => true,
+            Some(user) if self.probes.get(&user).is_none_or(|&n| n < PROBES_OF_USER) => true,
+            Some(user) => {
+                self.leave_out(format!(
+                    "user {user} has {PROBES_OF_USER} probes: more files of that user are not probed"
+                ));
+                false
+            }
+        }
+    }
+
+    /// Counts a probe of the user whose process is visited.
+    pub fn count(&mut self) {
+        if let Some(user) = self.user {
+            *self.probes.entry(user).or_default() += 1;
+        }
+    }
+
+    /// Notes what was left out. Text in it is untrusted.
+    pub fn leave_out(&mut self, sentence: String) {
+        if self.sentences.len() < SENTENCES_MAX || self.sentences.contains(&sentence) {
+            self.sentences.insert(sentence);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// Notes what was left out of a process.
+    pub fn leave_out_of(&mut self, pid: u32, reasons: Vec<String>) {
+        for reason in reasons {
+            self.leave_out(format!("process {pid}: {reason}"));
+        }
+    }
+
+    /// What was left out, a sentence each.
+    pub fn left_out(&self) -> Vec<String> {
+        let sentences = self.sentences.iter().map(|s| format!("not probed: {s}."));
+        let more = (self.more > 0).then(|| format!("not probed: {} more of this kind.", self.more));
+        sentences.chain(more).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_cannot_use_up_the_probes_of_others() {
+        let mut budget = Budget {
+            user: Some(1000),
+            ..Budget::default()
+        };
+        for _ in 0..PROBES_OF_USER {
+            assert!(budget.has_room(1));
+            budget.count();
+        }
+        assert!(!budget.has_room(1) && !budget.has_room(1));
+        budget.user = Some(1001);
+        assert!(budget.has_room(1));
+        budget.visit(None);
+        assert!(budget.has_room(1) && !budget.has_room(FILES_MAX));
+        let said = budget.left_out();
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(said.iter().any(|s| s.contains("user 1000")), "{said:?}");
+    }
+
+    #[test]
+    fn what_was_left_out_is_said_up_to_a_limit_then_counted() {
+        let mut budget = Budget::default();
+        for pid in 0..1000 {
+            budget.leave_out_of(
+                pid,
+                vec!["/tmp/librcl.so: it is not a regular file: Fifo".into()],
+            );
+        }
+        let said = budget.left_out();
+        assert_eq!(said.len(), SENTENCES_MAX + 1);
+        assert_eq!(
+            said.last().map(String::as_str),
+            Some("not probed: 950 more of this kind.")
+        );
+    }
+}

@@ -1,0 +1,297 @@
+//! `onbeat record` as root beside processes of another user that want to harm it: with files, with
+//! names, with more of everything than a robot has.
+//!
+//! A harness of its own, so that skipped tests are listed by name and reason. The hostile processes
+//! are this program, called with a word that says what to do.
+
+use onbeat_trace::Reader;
+use std::ffi::CString;
+use std::fs::{self, File, Permissions};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const NOBODY: u32 = 65534;
+
+/// The command under test; another version of it where a variable says so.
+fn program() -> PathBuf {
+    let other = std::env::var_os("ONBEAT").map(PathBuf::from);
+    other.unwrap_or_else(|| env!("CARGO_BIN_EXE_onbeat").into())
+}
+
+struct Harness {
+    dir: tempfile::TempDir,
+    /// This program, where nobody may execute it.
+    own: PathBuf,
+}
+
+impl Harness {
+    fn new() -> Result<Harness, String> {
+        // SAFETY: cannot fail.
+        if unsafe { libc::geteuid() } != 0 {
+            return Err("not root: there is no other user to be harmed by".into());
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).expect("chmod");
+        let own = dir.path().join("hostile");
+        fs::copy(std::env::current_exe().expect("it runs"), &own).expect("copied");
+        fs::set_permissions(&own, Permissions::from_mode(0o755)).expect("chmod");
+        let harness = Harness { dir, own };
+        let mut probe = harness.recorder("probe");
+        let probe = probe.args(["--", "true"]).output().expect("it starts");
+        match probe.status.code() {
+            Some(4) => Err(String::from_utf8_lossy(&probe.stderr).trim().into()),
+            _ => Ok(harness),
+        }
+    }
+
+    fn recorder(&self, trace: &str) -> Command {
+        let mut command = Command::new(program());
+        command
+            .args(["record", "-o", trace])
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// A hostile process that has said that it is ready.
+    fn hostile(&self, words: &[&str]) -> Ended {
+        let folder = self.dir.path().join(words[0]);
+        fs::create_dir(&folder).expect("a directory");
+        fs::set_permissions(&folder, Permissions::from_mode(0o777)).expect("chmod");
+        let child = Command::new(&self.own)
+            .arg("hostile")
+            .args(words)
+            .current_dir(&folder)
+            .spawn()
+            .expect("it starts");
+        let ready = folder.join("ready");
+        wait_until("the hostile process is ready", || ready.exists());
+        Ended(child)
+    }
+
+    /// Records everything for a moment.
+    fn record(&self, trace: &str) -> Recorded {
+        let recorder = self
+            .recorder(trace)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let path = self.dir.path().join(trace);
+        wait_until("the recorder begins", || {
+            path.join("manifest.json").exists()
+        });
+        let mut recorder = Ended(recorder);
+        let id = recorder.0.id();
+        // It does once all that runs was probed.
+        wait_until("the recorder catches signals", || catches_sigterm(id));
+        std::thread::sleep(Duration::from_secs(1));
+        let peak_kib = peak_kib(id);
+        // SAFETY: plain system call on a child that has not been waited for.
+        unsafe { libc::kill(id as i32, libc::SIGTERM) };
+        wait_until("the recorder ends", || {
+            recorder.0.try_wait().expect("a child").is_some()
+        });
+        let status = recorder.0.wait().expect("it ended");
+        let mut said = String::new();
+        let stderr = recorder.0.stderr.as_mut().expect("it was asked for");
+        std::io::Read::read_to_string(stderr, &mut said).expect("text");
+        assert!(matches!(status.code(), Some(0 | 3)), "{status}: {said}");
+        Recorded {
+            said,
+            path,
+            peak_kib,
+        }
+    }
+}
+
+/// A recording that ended as it should.
+struct Recorded {
+    /// On the standard error.
+    said: String,
+    path: PathBuf,
+    /// The most memory that it took.
+    peak_kib: u64,
+}
+
+fn peak_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak = peak.and_then(|peak| peak.trim().split(' ').next()?.parse().ok());
+    peak.expect("the kernel says it")
+}
+
+/// A process that does not outlive the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !reached() {
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "not within a minute: {what}"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn catches_sigterm(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    caught.is_some_and(|mask| mask >> (libc::SIGTERM - 1) & 1 == 1)
+}
+
+/// Maps the file at a path for good.
+fn map(path: &Path) {
+    let file = File::open(path).expect("it was made");
+    // SAFETY: a mapping of its own, which nobody reads.
+    let place = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            4096,
+            libc::PROT_READ,
+            libc::MAP_PRIVATE,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    assert_ne!(place, libc::MAP_FAILED);
+}
+
+fn fifo(path: &Path) {
+    let text = CString::new(path.as_os_str().as_bytes()).expect("no zero in it");
+    // SAFETY: a text that ends with a zero.
+    assert_eq!(unsafe { libc::mkfifo(text.as_ptr(), 0o666) }, 0);
+}
+
+/// Maps a file, then moves to a root in which a FIFO is at the same path: what every user may do in
+/// a user namespace. Becomes nobody.
+fn map_beside_fifo(library: &Path) {
+    let here = std::env::current_dir().expect("it is there");
+    fs::write(library, [0; 4096]).expect("written");
+    map(&here.join(library));
+    let jail = here.join("jail");
+    let inside = jail.join(here.join(library).strip_prefix("/").expect("a whole path"));
+    fs::create_dir_all(inside.parent().expect("it has one")).expect("made");
+    fifo(&inside);
+    let text = CString::new(jail.as_os_str().as_bytes()).expect("no zero in it");
+    // SAFETY: plain system calls, with a text that ends with a zero.
+    unsafe {
+        assert_eq!(libc::chroot(text.as_ptr()), 0);
+        assert_eq!(libc::setgid(NOBODY), 0);
+        assert_eq!(libc::setuid(NOBODY), 0);
+    }
+}
+
+/// What the hostile processes do, by their first word.
+fn be_hostile(words: &[String]) {
+    match words[0].as_str() {
+        // A FIFO in the place of the library that shows a process to be of ROS 2.
+        "fifo" => map_beside_fifo(Path::new("libtracetools.so")),
+        // The same, below a name that acts on terminals.
+        "name" => {
+            fs::create_dir("\x1b[31m").expect("made");
+            map_beside_fifo(&Path::new("\x1b[31m").join("libtracetools.so"));
+        }
+        // A GiB of zeros in the places of libraries.
+        "sparse" => {
+            for name in ["libtracetools.so", "librcl.so", "librmw_hostile_cpp.so"] {
+                fs::copy("/bin/true", name).expect("copied");
+                map(&Path::new(name).canonicalize().expect("it is there"));
+                let file = File::options().write(true).open(name).expect("our own");
+                file.set_len(1 << 30).expect("room for nothing");
+            }
+        }
+        other => panic!("{other}?"),
+    }
+    fs::write("ready", b"").expect("written");
+    std::thread::sleep(Duration::from_secs(120));
+}
+
+fn a_fifo_in_the_place_of_a_library_is_left_out_and_named(harness: &Harness) {
+    let _hostile = harness.hostile(&["fifo"]);
+    let Recorded { said, path, .. } = harness.record("beside-fifo");
+    assert!(
+        said.contains("libtracetools.so: it is not a regular file"),
+        "{said}"
+    );
+    let reader = Reader::open(&path).expect("a trace");
+    let coverage = &reader.manifest().coverage;
+    assert!(
+        coverage.iter().any(|s| s.contains("not a regular file")),
+        "{coverage:?}"
+    );
+}
+
+fn a_sparse_file_in_the_place_of_a_library_takes_no_memory(harness: &Harness) {
+    let _hostile = harness.hostile(&["sparse"]);
+    let peak = harness.record("beside-sparse").peak_kib;
+    assert!(peak < 512 << 10, "{peak} KiB");
+}
+
+fn a_name_of_another_user_cannot_act_on_the_terminal(harness: &Harness) {
+    let _hostile = harness.hostile(&["name"]);
+    let Recorded { said, .. } = harness.record("beside-name");
+    assert!(said.contains("libtracetools.so"), "{said}");
+    assert!(!said.contains('\x1b'), "{said:?}");
+}
+
+type Test = (&'static str, fn(&Harness));
+
+macro_rules! tests {
+    ($($name:ident),+ $(,)?) => { &[$((stringify!($name), $name as fn(&Harness))),+] };
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.first().is_some_and(|word| word == "hostile") {
+        be_hostile(&words[1..]);
+        return;
+    }
+    let tests: &[Test] = tests![
+        a_fifo_in_the_place_of_a_library_is_left_out_and_named,
+        a_sparse_file_in_the_place_of_a_library_takes_no_memory,
+        a_name_of_another_user_cannot_act_on_the_terminal,
+    ];
+    let filter: Vec<&String> = words.iter().filter(|a| !a.starts_with('-')).collect();
+    let harness = Harness::new();
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for (name, test) in tests {
+        if !filter.is_empty() && !filter.iter().any(|f| name.contains(f.as_str())) {
+            continue;
+        }
+        let harness = match &harness {
+            Ok(harness) => harness,
+            Err(reason) => {
+                println!("skipped {name}: {reason}");
+                skipped += 1;
+                continue;
+            }
+        };
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(harness))) {
+            Ok(()) => {
+                println!("ok      {name}");
+                passed += 1;
+            }
+            Err(_) => {
+                println!("FAILED  {name}");
+                failed += 1;
+            }
+        }
+    }
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    if failed > 0 {
+        std::process::exit(1);
+    }
+}

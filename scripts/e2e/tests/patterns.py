@@ -32,6 +32,8 @@ class Pattern:
     latencies: bool = True
     # Whether its graph and execution times are compared in a late attach; if not, why.
     not_late: str | None = None
+    # Words for `onbeat model`, with {} for the program's namespace.
+    words: tuple = ()
     # More to compare: (truth, the pattern's part of the model) to complaints.
     also: Callable = lambda truth, model: []
 
@@ -70,6 +72,8 @@ PATTERNS = [
     Pattern("one_shot", not_late=PERIODS),
     Pattern("watchdog", not_late=PERIODS, also=releases),
     Pattern("sim_time", not_late=PERIODS, also=no_releases),
+    Pattern("approximate_sync", words=("--junction", "{}/fusion -> {}/fused = approximate"),
+            not_late="the junction is stated by the node's name, which a late recorder may not have"),
 ]
 
 
@@ -100,7 +104,9 @@ def patterns_started(harness):
     out = harness.file("patterns")
     trace = harness.record("patterns", command(harness, out, STARTED_S,
                                                [p.name for p in PATTERNS]))
-    model = harness.model("patterns", trace)
+    words = [word.replace("{}", f"{harness.namespace}/{p.name}") for p in PATTERNS
+             for word in p.words]
+    model = harness.model("patterns", trace, *words)
     wrong = lost(model)
     for pattern, truth, part in parts(harness, model, out, PATTERNS):
         found = compare_graph(truth, part) + compare_executions(truth, part, pattern.counts)

@@ -8,7 +8,7 @@ pub use crate::conclude::RecoverError;
 
 use crate::conclude::{conclude, recover};
 use crate::evidence::{add_all, total, unite_threads, Evidence, Figures, SyncEvidence};
-use crate::schema::{Bracket, Callback, Edge, Model};
+use crate::schema::{Bracket, Callback, Edge, Model, Run};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Why models cannot be merged.
@@ -20,6 +20,9 @@ pub enum ModelMergeError {
     /// A run is in two of them: its executions would count twice.
     #[error("run '{0}' is in more than one of the models: merge each run once")]
     SameRun(String),
+    /// Runs of two hosts: the same names there are other callbacks, and their clocks differ.
+    #[error("the runs are of two hosts, '{0}' and '{1}': a model is of one; make one for each")]
+    Hosts(String, String),
     /// A model is damaged.
     #[error(transparent)]
     Damaged(#[from] RecoverError),
@@ -98,8 +101,19 @@ pub fn set_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
     Ok(conclude(evidence))
 }
 
+/// The error of runs that are of two hosts. Those of which it is not known are of any.
+fn two_hosts<'a>(runs: impl Iterator<Item = &'a Run>) -> Option<ModelMergeError> {
+    let hosts: BTreeSet<&String> = runs.map(|r| &r.host).filter(|h| !h.is_empty()).collect();
+    let mut hosts = hosts.into_iter();
+    let (a, b) = (hosts.next()?, hosts.next()?);
+    Some(ModelMergeError::Hosts(a.clone(), b.clone()))
+}
+
 /// Adds what other runs have shown.
 fn add(all: &mut Evidence, other: Evidence) -> Result<(), ModelMergeError> {
+    if let Some(error) = two_hosts(all.runs.values().chain(other.runs.values())) {
+        return Err(error);
+    }
     for (id, run) in other.runs {
         if all.runs.contains_key(&id) {
             return Err(ModelMergeError::SameRun(id));
@@ -201,6 +215,23 @@ mod tests {
             assert_eq!(all.callbacks[timer].period_ns, Some(10));
             assert_eq!(all.callbacks[timer].modes["urban"].exec_ns.count(), 5);
         }
+    }
+
+    #[test]
+    fn runs_of_two_hosts_are_not_of_one_model() {
+        let of = |id: &str, host: &str| {
+            let mut run = run(id);
+            run.runs.get_mut(id).unwrap().host = host.into();
+            run
+        };
+        let mut all = of("r1", "front");
+        // Older recordings do not say.
+        add(&mut all, of("r2", "")).unwrap();
+        add(&mut all, of("r3", "front")).unwrap();
+        let refused = add(&mut all, of("r4", "arm"));
+        let hosts = ModelMergeError::Hosts("arm".into(), "front".into());
+        assert_eq!(refused, Err(hosts));
+        assert_eq!(all.runs.len(), 3);
     }
 
     #[test]

@@ -48,6 +48,9 @@ pub struct Model {
 pub struct Run {
     /// Unique id of the recording.
     pub id: String,
+    /// Name of the host; empty where it is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub host: String,
     /// Mode (urban, highway ...).
     pub mode: String,
     /// ROS 2 distributions seen, sorted ("jazzy", "kilted").

@@ -22,6 +22,7 @@ Examples:
   onbeat model urban1 --mode urban -o urban1.json
   onbeat model trace --link '/filter:subscription(/in) -> /filter:timer(100ms)'
   onbeat model trace --junction '/fusion -> /fused = and'
+  onbeat model trace --ignore /tf,/clock             chains pass /diagnostics, /bond and /tf_static too
   onbeat model trace --input /lidar/points           chains begin at the filter, not at the driver
 
 A link says that data passes through a node's memory from one callback to another. A trace does not
@@ -52,6 +53,9 @@ pub struct Args {
     /// Chains begin where this topic is taken, even if its publisher (a driver, a bag) was recorded
     #[arg(long, value_name = "TOPIC")]
     pub input: Vec<String>,
+    /// Topics that make no chains, in place of /bond,/clock,/diagnostics,/tf,/tf_static ('': none)
+    #[arg(long, value_name = "TOPIC,TOPIC")]
+    pub ignore: Option<String>,
     /// Keep /rosout, /parameter_events and the parameter services
     #[arg(long)]
     pub infrastructure: bool,
@@ -99,6 +103,7 @@ pub fn run_of(reader: &Reader, mode: Option<&str>) -> Run {
     distribution.dedup();
     Run {
         id: manifest.id.clone(),
+        host: manifest.hostname.clone(),
         mode: if mode.is_empty() { DEFAULT_MODE } else { mode }.to_string(),
         distribution,
         start: manifest.start_realtime_ns,
@@ -124,6 +129,9 @@ fn of_trace(
     options.links = links.to_vec();
     options.junctions = junctions.to_vec();
     options.inputs.clone_from(&args.input);
+    if let Some(ignore) = &args.ignore {
+        options.ignore = ignore.split(',').map(|t| t.trim().to_string()).collect();
+    }
     if !links.is_empty() {
         // Links name callbacks by ids that are known only after all events.
         options.ids = pass(&mut reader, options.clone(), "first pass").into_ids();

@@ -97,6 +97,7 @@ pub fn model(callbacks: Vec<Callback>, chains: Vec<Chain>) -> Model {
     Model {
         schema: SCHEMA.into(),
         runs: vec![Run {
+            host: String::new(),
             id: "run".into(),
             mode: "default".into(),
             distribution: vec!["kilted".into()],

@@ -106,6 +106,7 @@ impl Watcher {
             .map(Iterator::collect)
             .collect();
         let mut synth = Synth::new(SynthOptions::new(onbeat_model::schema::Run {
+            host: String::new(),
             id: String::new(),
             mode: String::new(),
             distribution: Vec::new(),

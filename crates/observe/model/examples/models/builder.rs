@@ -59,6 +59,7 @@ impl Builder {
     pub fn new(seed: u64, runs: usize, per_run: usize) -> Self {
         let runs = (0..runs)
             .map(|i| Run {
+                host: String::new(),
                 id: format!("20261121-2{i:02}000-{:04x}", 7919 * (i + 1)),
                 mode: DEFAULT_MODE.into(),
                 distribution: vec!["kilted".into()],

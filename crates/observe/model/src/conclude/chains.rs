@@ -65,12 +65,13 @@ struct Ends<'a> {
 
 impl<'a> Ends<'a> {
     fn of(evidence: &'a Evidence, graph: &'a Graph) -> Self {
-        let inputs = evidence.inputs();
+        let (inputs, ignored) = (evidence.inputs(), evidence.ignored());
         let mut next: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let mut fed = BTreeSet::new();
         for e in graph.edges.values() {
-            // At an input one chain ends, and another begins.
-            if !inputs.contains(e.topic.as_str()) {
+            // At an input one chain ends, and another begins; infrastructure is in none.
+            let topic = e.topic.as_str();
+            if !inputs.contains(topic) && !ignored.contains(topic) {
                 next.entry(&e.from).or_default().push(&e.to);
             }
             if !e.assumed {

@@ -2,6 +2,7 @@
 //! which periods are steady. Works on evidence alone, so one run and fifty are concluded alike.
 
 mod actions;
+mod alike;
 mod chains;
 mod graph;
 mod groups;

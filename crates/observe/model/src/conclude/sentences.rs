@@ -1,6 +1,7 @@
 //! Whole sentences about a model: its assumptions, and the limits of its recordings. Their wording
 //! is part of the file format.
 
+use super::alike::{in_plural, together, unite};
 use super::graph::Graph;
 use super::groups::{Criterion, Group, Groups};
 use crate::evidence::{few, Evidence, Note};
@@ -17,13 +18,18 @@ pub(super) fn sentences(
 ) -> (Vec<String>, Vec<String>) {
     let mut assumptions = assumptions(evidence, groups, graph);
     let mut coverage = coverage(evidence, graph);
-    for (note, &count) in &evidence.notes {
-        match note {
-            // In another run it did run.
-            Note::Starved(id) if graph.callbacks.contains_key(id) => false,
-            Note::NodeName(node) => assumptions.insert(of_guess(node, graph)),
-            _ if is_assumption(note) => assumptions.insert(of_note(note, count)),
-            _ => coverage.insert(of_note(note, count)),
+    let mut notes = evidence.notes.clone();
+    // In another run it did run.
+    notes.retain(|note, _| !matches!(note, Note::Starved(id) if graph.callbacks.contains_key(id)));
+    for said in unite(&notes) {
+        let sentence = match (&said.note, said.note.subject()) {
+            (Note::NodeName(node), _) => of_guess(node, graph),
+            (note, Some(names)) if said.several => in_plural(of_note(note, said.count), names),
+            (note, _) => of_note(note, said.count),
+        };
+        match is_assumption(&said.note) {
+            true => assumptions.insert(sentence),
+            false => coverage.insert(sentence),
         };
     }
     (
@@ -43,7 +49,15 @@ fn assumptions(evidence: &Evidence, groups: &Groups, graph: &Graph) -> BTreeSet<
         ));
     }
     let shown = |id: &&String| graph.callbacks.contains_key(*id);
-    for id in evidence.unknown_periods.iter().filter(shown) {
+    let measured = evidence.unknown_periods.iter().filter(shown);
+    let measured: Vec<&str> = measured.map(String::as_str).collect();
+    if let Some(all) = together(&measured) {
+        sentences.insert(format!(
+            "The periods of {all} are measured: their timers were made before the recording."
+        ));
+        return sentences;
+    }
+    for id in measured {
         sentences.insert(format!(
             "The period of {id} is measured: its timer was made before the recording."
         ));
@@ -177,6 +191,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::ClockStep => format!("The machine's clock was set {times}; timers on system time have no release jitter near it, and times of transport may be off."),
         Note::CutOff(s) => format!("{s} was cut off {times} by the end of its process; such executions are not in its times."),
         Note::Foreign(s) => format!("Messages on {s} came {times} from publishers that the recording does not hold."),
+        Note::Ignored(s) => format!("No chain passes {s}, of which {n} items were taken: it is infrastructure; --ignore names others, or none."),
         Note::Input(s) => format!("Chains begin with {s}, whoever publishes it, and their latency counts from then: as was said."),
         Note::Link(s) => format!("The link '{s}' was not followed: one of its callbacks did not run under that id."),
         Note::Junction(s) => format!("The junction '{s}' is taken as stated with --junction."),

@@ -19,6 +19,7 @@ pub(crate) fn times(n: u64, ns: u64) -> Dist {
 /// Evidence of one run in which no callback ran.
 pub(crate) fn run(id: &str) -> Evidence {
     let run = Run {
+        host: String::new(),
         id: id.into(),
         mode: MODE.into(),
         distribution: vec!["jazzy".into()],

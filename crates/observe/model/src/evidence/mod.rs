@@ -173,6 +173,17 @@ impl Evidence {
         stated.collect()
     }
 
+    /// Topics that make no chains, and of which a callback took something.
+    pub(crate) fn ignored(&self) -> BTreeSet<&str> {
+        let notes = self.notes.keys();
+        notes
+            .filter_map(|note| match note {
+                Note::Ignored(topic) => Some(topic.as_str()),
+                _ => None,
+            })
+            .collect()
+    }
+
     /// Topics at which chains begin: the user named them, and a callback took something from them.
     pub(crate) fn inputs(&self) -> BTreeSet<&str> {
         let notes = self.notes.keys();

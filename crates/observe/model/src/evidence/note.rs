@@ -27,6 +27,8 @@ pub(crate) enum Note<V = String, N = String> {
     CutOff(V),
     /// A message of this topic came from outside of the recording.
     Foreign(N),
+    /// This topic makes no chains; counted in items taken.
+    Ignored(N),
     /// Chains begin with this topic: the user named it as an input.
     Input(N),
     /// The user states this junction.
@@ -75,6 +77,27 @@ pub(crate) enum Note<V = String, N = String> {
     Unseen(V),
 }
 
+impl Note {
+    /// What it is about, where the same can be said of others.
+    pub(crate) fn subject(&self) -> Option<&str> {
+        use Note::{Aborted, CallerGuess, CallerUnknown, Capped, CutOff, Foreign, Ignored};
+        use Note::{Outside, PeriodChanged, Shared, Simulated, Starved, TimerNode, Unscheduled};
+        match self {
+            Aborted(s) | CallerGuess(s) | CallerUnknown(s) | Capped(s) | CutOff(s) | Foreign(s)
+            | Ignored(s) | Outside(s) | PeriodChanged(s) | Simulated(s) | Shared(s)
+            | Starved(s) | TimerNode(s) | Unscheduled(s) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// The same note about something else, if it is about anything.
+    pub(crate) fn about(&self, subject: String) -> Option<Note> {
+        self.subject()?;
+        self.clone()
+            .named(|_| Some(subject.clone()), |_| subject.clone())
+    }
+}
+
 impl<V, N> Note<V, N> {
     /// The same note with ids and texts. None where `vertex` gives no id.
     pub(crate) fn named(
@@ -91,6 +114,7 @@ impl<V, N> Note<V, N> {
             Note::ClockStep => Note::ClockStep,
             Note::CutOff(v) => Note::CutOff(vertex(v)?),
             Note::Foreign(n) => Note::Foreign(name(n)),
+            Note::Ignored(n) => Note::Ignored(name(n)),
             Note::Input(n) => Note::Input(name(n)),
             Note::Junction(stated) => Note::Junction(stated),
             Note::Link(link) => Note::Link(link),
@@ -150,6 +174,7 @@ mod tests {
             Note::ClockStep,
             Note::CutOff(s()),
             Note::Foreign(s()),
+            Note::Ignored(s()),
             Note::Input(s()),
             Note::Junction(s()),
             Note::Link(s()),

@@ -28,7 +28,7 @@ mod spans;
 mod testing;
 mod values;
 
-pub use options::SynthOptions;
+pub use options::{SynthOptions, INFRASTRUCTURE};
 
 use crate::evidence::MEMORY;
 use crate::schema::Model;
@@ -83,6 +83,9 @@ impl Synth {
         let memory = names.intern(MEMORY);
         let inputs = options.inputs.iter().map(|n| names.intern(n));
         let mut flow = Flow::new(options.links.clone(), options.ids.clone(), memory, inputs);
+        let asked = |n: &&String| !options.inputs.contains(n);
+        let ignored = options.ignore.iter().filter(asked);
+        flow.ignore(ignored.map(|n| names.intern(n)).collect());
         flow.state_junctions(options.junctions.clone());
         Synth {
             options,

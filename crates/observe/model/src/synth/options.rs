@@ -4,6 +4,9 @@ use crate::links::Link;
 use crate::schema::Run;
 use crate::stated::StatedJunction;
 
+/// Topics of the infrastructure, that make no chains unless asked for.
+pub const INFRASTRUCTURE: [&str; 5] = ["/bond", "/clock", "/diagnostics", "/tf", "/tf_static"];
+
 /// What to make of the events.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SynthOptions {
@@ -19,6 +22,9 @@ pub struct SynthOptions {
     /// Topics at which chains begin: an item taken there comes from a source outside, whoever
     /// publishes it.
     pub inputs: Vec<String>,
+    /// Topics that make no chains, though they are in the graph: what most nodes publish or take
+    /// beside their work.
+    pub ignore: Vec<String>,
     /// The beginning of the recording was deleted, except what describes the system: the recording
     /// lasts from its first other event on.
     pub shortened: bool,
@@ -38,6 +44,7 @@ impl SynthOptions {
             links: Vec::new(),
             junctions: Vec::new(),
             inputs: Vec::new(),
+            ignore: INFRASTRUCTURE.map(String::from).into(),
             shortened: false,
             ids: Vec::new(),
         }

@@ -21,6 +21,7 @@ impl Harness {
     /// Starts with the events of a text and with options.
     pub(super) fn with(trace: &str, set: impl FnOnce(&mut SynthOptions)) -> Self {
         let mut options = SynthOptions::new(Run {
+            host: String::new(),
             id: "r".into(),
             mode: DEFAULT_MODE.into(),
             distribution: Vec::new(),

@@ -21,6 +21,7 @@ use onbeat_trace::text;
 /// A run's frame.
 pub fn run(id: &str, mode: &str) -> Run {
     Run {
+        host: String::new(),
         id: id.into(),
         mode: mode.into(),
         distribution: vec!["kilted".into()],

@@ -769,3 +769,53 @@ fn what_comes_after_the_end_of_a_subscription_is_not_lost() {
     let e = edge(&m, "/a:timer(10ms)", "/b:subscription(/t)");
     assert_eq!((e.published, e.taken, e.lost), (20, 20, 0));
 }
+
+#[test]
+fn infrastructure_makes_no_chains_unless_asked_for() {
+    // A driver publishes /scan and /tf; a listener of /tf publishes as it takes it. A broadcaster
+    // publishes only /tf, and so ends a chain.
+    let mut s = System::new();
+    let b = s.node("broadcaster", &[], &["/scan"], &["/tf"]);
+    let d = s.node("driver", &[100], &[], &["/scan", "/tf"]);
+    let f = s.node("filter", &[], &["/scan", "/tf"], &["/map"]);
+    let v = s.node("viewer", &[], &["/map"], &[]);
+    for i in 1..=10 {
+        let t = 100_000 * i;
+        s.timer(t, d, 0, &[0, 1], 1_000);
+        s.take(t + 2_000, f, 0, System::stamp(t, 0), &[], 1_000);
+        s.take(t + 2_000, b, 0, System::stamp(t, 0), &[0], 1_000);
+        s.take(t + 4_000, f, 1, System::stamp(t, 1), &[0], 1_000);
+        s.take(t + 5_000, f, 1, System::stamp(t + 2_000, 0), &[], 500);
+        s.take(t + 6_000, v, 0, System::stamp(t + 4_000, 0), &[], 1_000);
+    }
+    let (scan, tf) = ("/filter:subscription(/scan)", "/filter:subscription(/tf)");
+    let m = s.model();
+    let broadcast = "/driver:timer(100ms) > /broadcaster:subscription(/scan)";
+    let to_filter = format!("/driver:timer(100ms) > {scan}");
+    assert_eq!(chains(&m), [broadcast.to_string(), to_filter]);
+    assert_eq!(edge(&m, "/driver:timer(100ms)", tf).taken, 10);
+    let said = "No chain passes /tf, of which 20 items were taken";
+    assert!(
+        m.coverage.iter().any(|c| c.starts_with(said)),
+        "{:#?}",
+        m.coverage
+    );
+
+    let mut options = SynthOptions::new(run("r1", DEFAULT_MODE));
+    options.ignore = Vec::new();
+    let all = model_of(&s.trace(), options);
+    assert!(
+        chains(&all).iter().any(|c| c.contains(tf)),
+        "{:#?}",
+        chains(&all)
+    );
+    // As an input it is asked for.
+    let mut options = SynthOptions::new(run("r1", DEFAULT_MODE));
+    options.inputs = vec!["/tf".into()];
+    let begun = model_of(&s.trace(), options);
+    assert!(
+        chains(&begun).iter().any(|c| c.starts_with(tf)),
+        "{:#?}",
+        chains(&begun)
+    );
+}

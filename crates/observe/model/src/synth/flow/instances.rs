@@ -146,7 +146,9 @@ impl Flow {
         if let Some((client, key)) = call {
             self.open_call(cx, begin.instance, vertex, client, key);
         }
-        if self.graph.vertex(vertex).kind() == CallbackType::Subscription {
+        let looks = &self.graph.vertex(vertex).looks;
+        let waits = looks.name.is_none_or(|name| !self.lineage.ignores(name));
+        if self.graph.vertex(vertex).kind() == CallbackType::Subscription && waits {
             self.enter_node(cx, begin.instance);
         }
     }

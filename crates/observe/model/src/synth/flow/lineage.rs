@@ -17,6 +17,8 @@ pub(in crate::synth) struct Lineage {
     pub(in crate::synth) paths: Paths,
     pub(in crate::synth) steps: Steps,
     pub(super) inputs: Inputs,
+    /// Topics that make no chains.
+    pub(super) ignored: Vec<NameId>,
 }
 
 /// Items that an instance took: their publisher, time and origin.
@@ -56,7 +58,13 @@ impl Lineage {
             paths: Paths::default(),
             steps: Steps::default(),
             inputs: Inputs(inputs.map(|name| (name, 0)).collect()),
+            ignored: Vec::new(),
         }
+    }
+
+    /// Whether a topic makes no chains.
+    pub(super) fn ignores(&self, topic: NameId) -> bool {
+        self.ignored.contains(&topic)
     }
 
     /// Ends lineages with an output at `time`; none: nothing was published.
@@ -162,6 +170,10 @@ impl Flow {
         let mut lineages = Lineages::default();
         let begins = incoming.is_some_and(|from| self.lineage.inputs.count(from.name));
         match incoming {
+            Some(mut from) if self.lineage.ignores(from.name) => {
+                self.lineage.steps.release_all(&mut from.lineages);
+                cx.notes.count(Note::Ignored(from.name), 1);
+            }
             Some(mut from) if from.vertex.is_some() && !begins => {
                 let data = (&from.lineages, from.name, from.time);
                 self.lineage

@@ -84,6 +84,11 @@ impl Flow {
         }
     }
 
+    /// These topics make no chains.
+    pub(in crate::synth) fn ignore(&mut self, topics: Vec<NameId>) {
+        self.lineage.ignored = topics;
+    }
+
     /// The user states these junctions.
     pub(in crate::synth) fn state_junctions(&mut self, junctions: Vec<StatedJunction>) {
         self.junctions = junctions;

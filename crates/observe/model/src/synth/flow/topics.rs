@@ -361,7 +361,9 @@ impl Flow {
         if let Owner::Instance(i) = owner {
             if let Some(it) = self.instances.get_mut(i) {
                 self.observer.published(it.thread, name, time);
-                it.output = Some((time, name));
+                if !self.lineage.ignores(name) {
+                    it.output = Some((time, name));
+                }
             }
         }
     }
@@ -380,9 +382,13 @@ impl Flow {
         }
         let home = self.home_of(cx, publisher);
         self.published_by(cx, owner, vertex, name, home, time);
-        let mut lineages = self.lineage.steps.share(&own);
-        let beyond =
-            self.publish_synchronised(cx, owner, (node, name), time, event.message, &mut lineages);
+        let (mut lineages, mut beyond) = (Lineages::default(), Vec::new());
+        if !self.lineage.ignores(name) {
+            lineages = self.lineage.steps.share(&own);
+            let message = event.message;
+            beyond =
+                self.publish_synchronised(cx, owner, (node, name), time, message, &mut lineages);
+        }
         let output = (Some(name), time, event.source_ns);
         self.observer
             .left(&self.lineage, lineages.as_slice(), output);

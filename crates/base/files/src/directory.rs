@@ -104,6 +104,19 @@ impl Meta {
         })
     }
 
+    /// Refuses what belongs to, or can be written by, somebody else than this user.
+    ///
+    /// # Errors
+    ///
+    /// *Permission denied*, with the reason.
+    pub fn is_private(&self) -> io::Result<()> {
+        if self.uid == rustix::process::geteuid().as_raw() && !self.others_may_write() {
+            return Ok(());
+        }
+        let why = "it belongs to, or can be written by, somebody else";
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+    }
+
     /// Whether users other than the owner may write.
     pub fn others_may_write(&self) -> bool {
         self.mode & 0o022 != 0

@@ -1,4 +1,4 @@
-//! Ways that only root can change.
+//! Directories that others cannot change, and ways there that only root can.
 
 use crate::directory::{Directory, MakeError, DIRECTORY};
 use rustix::fs::{self, Mode, OFlags};
@@ -43,6 +43,26 @@ impl Directory {
         }
         let fd = fs::openat(self, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
         Ok(Directory::of(fd, &self.path().join(name)))
+    }
+
+    /// Opens a directory that only this user can write to, or makes it (mode 0700). The directory
+    /// above must be there. A link is not followed.
+    ///
+    /// # Errors
+    ///
+    /// The system's, and *permission denied* for one that others own or may write to.
+    pub fn private(path: &Path) -> io::Result<Directory> {
+        let above = Directory::open(crate::directory::parent(path))?;
+        let name = path
+            .file_name()
+            .ok_or_else(|| io::Error::other("it names no directory"))?;
+        match fs::mkdirat(&above, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let fd = fs::openat(&above, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+        let found = Directory::of(fd, path);
+        found.meta()?.is_private().map(|()| found)
     }
 
     fn is_roots(&self) -> io::Result<()> {

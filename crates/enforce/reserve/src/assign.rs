@@ -4,9 +4,8 @@
 use crate::backend::Backend;
 use crate::error::AssignError;
 use crate::identity::{now_ticks, Identity};
-use crate::ledger::{self, Entry, Ledger, Thread};
+use crate::ledger::{self, Entry, Ledger, Ledgers, Thread};
 use crate::sys::{self, Scheduling};
-use std::path::Path;
 
 /// What a thread is changed to.
 #[derive(Debug)]
@@ -23,7 +22,7 @@ pub(crate) struct Destination {
 pub(crate) struct Changer<'r> {
     pub(crate) ledger: &'r Ledger,
     pub(crate) backend: &'r dyn Backend,
-    pub(crate) state_dir: &'r Path,
+    pub(crate) ledgers: &'r Ledgers,
 }
 
 impl Changer<'_> {
@@ -37,8 +36,8 @@ impl Changer<'_> {
         changed: impl Iterator<Item = &'t Thread>,
     ) -> Result<Thread, AssignError> {
         let note = |source| AssignError::Note { tid, source };
-        let _all = ledger::lock_all(self.state_dir).map_err(note)?;
-        if let Some(holder) = ledger::owner(self.state_dir, self.ledger, tid, identity.start) {
+        let _all = self.ledgers.lock_all().map_err(note)?;
+        if let Some(holder) = self.ledgers.owner(self.ledger, tid, identity.start) {
             return Err(AssignError::Taken { tid, holder });
         }
         let was = self.state_of(tid, identity, to, changed)?;

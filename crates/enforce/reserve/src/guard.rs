@@ -28,11 +28,13 @@ impl Guard {
         let (mut ready, signal_ready) = sys::pipe()?;
         let owner = sys::pidfd_of_self()?;
         let pid = sys::fork(|| {
+            let [file, directory] = ledger.descriptors();
             let keep = [
                 read.as_raw_fd(),
                 signal_ready.as_raw_fd(),
                 owner.as_raw_fd(),
-                ledger.file().as_raw_fd(),
+                file,
+                directory,
             ];
             sys::seclude(c"onbeat-guard", &keep);
             // It must act even when memory is short or real-time threads spin.

@@ -7,7 +7,7 @@ use crate::dispatcher::{Dispatcher, Failure};
 use crate::error::{AssignError, ReleaseError, Report, StartError, Warning};
 use crate::guard::Guard;
 use crate::identity::identity;
-use crate::ledger::{self, Entry, Ledger, Restored, Thread};
+use crate::ledger::{self, Entry, Ledger, Ledgers, Restored, Thread};
 use crate::memory;
 use crate::options::Options;
 use crate::server::{RunningServer, Server};
@@ -18,7 +18,6 @@ use onbeat_time::clock::monotonic_ns;
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -37,7 +36,7 @@ pub struct Reservation {
     dispatcher: Dispatcher,
     begin_ns: u64,
     ledger: Ledger,
-    state_dir: PathBuf,
+    ledgers: Ledgers,
     /// `None` once everything was put back.
     guard: Option<Guard>,
     /// By thread id.
@@ -75,9 +74,10 @@ impl Reservation {
         let mut warnings = check::warnings(cycle_ns, servers, &options)?;
         let running = |(i, s)| RunningServer::new(s, table.is_gated(i));
         let servers: Vec<RunningServer> = servers.iter().enumerate().map(running).collect();
-        recover_into(&options, &mut warnings)?;
+        let ledgers = Ledgers::open(&options.state_dir).map_err(state_error(&options))?;
+        recover_into(&ledgers, &options, &mut warnings)?;
         let name = unique_name();
-        let ledger = Ledger::create(&options.state_dir, &name).map_err(state_error(&options))?;
+        let ledger = ledgers.create(&name).map_err(state_error(&options))?;
         let guard = match Guard::start(&ledger, options.dispatcher_priority) {
             Ok(guard) => guard,
             Err(e) => {
@@ -110,7 +110,7 @@ impl Reservation {
             dispatcher,
             begin_ns,
             ledger,
-            state_dir: options.state_dir,
+            ledgers,
             guard: Some(guard),
             assigned: Mutex::default(),
             warnings,
@@ -256,7 +256,7 @@ impl Reservation {
         let changer = Changer {
             ledger: &self.ledger,
             backend: &*self.backend,
-            state_dir: &self.state_dir,
+            ledgers: &self.ledgers,
         };
         let changed = changer.change(tid, before, &to, assigned.values().map(|a| &a.was));
         // Whatever failed: if the thread has ended meanwhile, that is the reason.
@@ -294,10 +294,12 @@ fn state_error(options: &Options) -> impl Fn(io::Error) -> StartError + '_ {
 }
 
 /// Undoes what killed reservations have left, and warns of it.
-fn recover_into(options: &Options, warnings: &mut Vec<Warning>) -> Result<(), StartError> {
-    let state = state_error(options);
-    ledger::prepare(&options.state_dir).map_err(&state)?;
-    let recovered = ledger::recover(&options.state_dir).map_err(&state)?;
+fn recover_into(
+    ledgers: &Ledgers,
+    options: &Options,
+    warnings: &mut Vec<Warning>,
+) -> Result<(), StartError> {
+    let recovered = ledgers.recover().map_err(state_error(options))?;
     if recovered.threads + recovered.groups > 0 {
         warnings.push(Warning::Recovered {
             threads: recovered.threads,

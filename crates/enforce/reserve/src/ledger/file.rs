@@ -1,35 +1,137 @@
 //! Ledgers as files: created, locked, appended to, recovered.
+//!
+//! What is in a ledger is done by root, so only what this user wrote is read: the directory is held
+//! open and belongs to this user alone, and so does every file that is read. Links are not followed.
 
 use super::state::State;
 use super::{Entry, Restored};
 use crate::sys;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use onbeat_files::{Directory, Meta};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
+
+/// Ends the name of a ledger.
+const SUFFIX: &str = ".json";
+
+/// Default directory of ledgers: it lives as long as cgroups do, and only this user can write to
+/// it.
+pub(crate) fn default_dir() -> PathBuf {
+    let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| sys::euid() != 0);
+    own.map_or("/run".into(), PathBuf::from).join("onbeat")
+}
+
+/// The directory of all ledgers.
+#[derive(Debug)]
+pub(crate) struct Ledgers {
+    directory: Directory,
+}
+
+impl Ledgers {
+    /// Opens the directory, or makes it. Refuses one that another user could have filled.
+    pub(crate) fn open(dir: &Path) -> io::Result<Ledgers> {
+        let directory = Directory::private(dir)?;
+        Ok(Ledgers { directory })
+    }
+
+    /// Creates a ledger and locks it.
+    pub(crate) fn create(&self, name: &str) -> io::Result<Ledger> {
+        let _all = self.lock_all()?;
+        let name = format!("{name}{SUFFIX}");
+        drop(self.directory.create_new(&name, 0o600)?);
+        let file = self.open_own(&name)?;
+        sys::lock(&file, true)?;
+        self.ledger(name, file)
+    }
+
+    fn ledger(&self, name: String, file: File) -> io::Result<Ledger> {
+        Ok(Ledger {
+            file,
+            directory: self.directory.try_clone()?,
+            name,
+        })
+    }
+
+    /// The lock of the directory, taken until the file is dropped: while a ledger is created,
+    /// searched for a thread, or recovered.
+    pub(crate) fn lock_all(&self) -> io::Result<File> {
+        let file = match self.open_own("lock") {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                match self.directory.create_new("lock", 0o600) {
+                    Err(e) if e.kind() == io::ErrorKind::AlreadyExists => self.open_own("lock")?,
+                    other => other?,
+                }
+            }
+            other => other?,
+        };
+        sys::lock(&file, true)?;
+        Ok(file)
+    }
+
+    /// Opens a file that this user wrote, and nobody else.
+    fn open_own(&self, name: &str) -> io::Result<File> {
+        let file = self.directory.open_file(name)?;
+        let meta = Meta::of(file.as_fd())?;
+        if !meta.is_file {
+            return Err(io::Error::other("it is no file"));
+        }
+        meta.is_private().map(|()| file)
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let names = self.directory.names()?.into_iter();
+        let names = names.filter_map(|name| name.into_string().ok());
+        Ok(names.filter(|name| name.ends_with(SUFFIX)).collect())
+    }
+
+    /// Name of the reservation, other than that of `own`, that has changed the thread. The caller
+    /// has [`Ledgers::lock_all`].
+    pub(crate) fn owner(&self, own: &Ledger, tid: u32, start: u64) -> Option<String> {
+        let others = self.names().unwrap_or_default().into_iter();
+        let mut others = others.filter(|name| *name != own.name);
+        let found = others.find(|name| {
+            let mut text = String::new();
+            let read = self.open_own(name).map(|mut f| f.read_to_string(&mut text));
+            let threads = State::of(&text).threads;
+            read.is_ok() && threads.iter().any(|t| (t.tid, t.start) == (tid, start))
+        });
+        Some(found?.strip_suffix(SUFFIX)?.to_owned())
+    }
+
+    /// Undoes the changes of reservations whose owner and guard were both killed.
+    pub(crate) fn recover(&self) -> io::Result<Restored> {
+        let mut report = Restored::default();
+        let _all = self.lock_all()?;
+        for name in self.names()? {
+            let file = match self.open_own(&name) {
+                Ok(file) => file,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) => {
+                    let path = self.directory.path().join(&name);
+                    report.fail(format!(
+                        "{} is not believed: {e}; look at it and remove it",
+                        path.display()
+                    ));
+                    continue;
+                }
+            };
+            if sys::lock(&file, false)? {
+                report.join(self.ledger(name, file)?.restore());
+            }
+        }
+        Ok(report)
+    }
+}
 
 /// A ledger that its owner, or whoever undoes its changes, has open.
 pub(crate) struct Ledger {
     file: File,
-    path: PathBuf,
+    directory: Directory,
+    name: String,
 }
 
 impl Ledger {
-    /// Creates a ledger in `dir` and locks it.
-    pub(crate) fn create(dir: &Path, name: &str) -> io::Result<Ledger> {
-        let _all = lock_all(dir)?;
-        let path = dir.join(format!("{name}.json"));
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create_new(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&path)?;
-        sys::lock(&file, true)?;
-        Ok(Ledger { file, path })
-    }
-
     /// Appends an entry. It survives this process.
     pub(crate) fn note(&self, entry: &Entry) -> io::Result<()> {
         let mut line = serde_json::to_vec(entry)?;
@@ -37,8 +139,9 @@ impl Ledger {
         (&self.file).write_all(&line)
     }
 
-    pub(crate) fn file(&self) -> &File {
-        &self.file
+    /// The descriptors that it needs.
+    pub(crate) fn descriptors(&self) -> [RawFd; 2] {
+        [self.file.as_raw_fd(), self.directory.as_fd().as_raw_fd()]
     }
 
     /// Undoes all changes, and removes the ledger if all were undone.
@@ -49,94 +152,20 @@ impl Ledger {
             .and_then(|_| (&self.file).read_to_string(&mut text));
         let mut report = State::of(&text).restore();
         if let Err(e) = read {
-            report.fail(format!("cannot read {}: {e}", self.path.display()));
+            let path = self.directory.path().join(&self.name);
+            report.fail(format!("cannot read {}: {e}", path.display()));
         }
         if report.failures.is_empty() {
-            let _ = fs::remove_file(&self.path);
+            let _ = self.directory.remove(&self.name);
         }
         report
     }
 }
 
-/// Default directory of ledgers: it lives as long as cgroups do, and only this user can write to
-/// it.
-pub(crate) fn default_dir() -> PathBuf {
-    let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| sys::euid() != 0);
-    own.map_or("/run".into(), PathBuf::from).join("onbeat")
-}
-
-/// Creates the directory. Refuses one that another user could have filled.
-pub(crate) fn prepare(dir: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(dir) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-        _ => {}
-    }
-    let found = fs::symlink_metadata(dir)?;
-    if !found.is_dir() || found.uid() != sys::euid() || found.mode() & 0o022 != 0 {
-        return Err(io::Error::other(
-            "it belongs to, or can be written by, somebody else",
-        ));
-    }
-    Ok(())
-}
-
-/// The lock of a directory of ledgers, taken until the file is dropped: while a ledger is created,
-/// searched for a thread, or recovered.
-pub(crate) fn lock_all(dir: &Path) -> io::Result<File> {
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(dir.join("lock"))?;
-    sys::lock(&file, true)?;
-    Ok(file)
-}
-
-fn ledgers(dir: &Path) -> Vec<PathBuf> {
-    let files = fs::read_dir(dir).into_iter().flatten().flatten();
-    files
-        .map(|f| f.path())
-        .filter(|p| p.extension().is_some_and(|e| e == "json"))
-        .collect()
-}
-
-/// Name of the reservation, other than that of `own`, that has changed the thread. The caller has
-/// [`lock_all`].
-pub(crate) fn owner(dir: &Path, own: &Ledger, tid: u32, start: u64) -> Option<String> {
-    ledgers(dir)
-        .into_iter()
-        .filter(|path| *path != own.path)
-        .find(|path| {
-            let text = fs::read_to_string(path).unwrap_or_default();
-            let threads = State::of(&text).threads;
-            threads.iter().any(|t| (t.tid, t.start) == (tid, start))
-        })
-        .and_then(|path| Some(path.file_stem()?.to_str()?.to_owned()))
-}
-
 /// Undoes the changes of reservations whose owner and guard were both killed.
 pub(crate) fn recover(dir: &Path) -> io::Result<Restored> {
-    let mut report = Restored::default();
-    match fs::symlink_metadata(dir) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(report),
-        _ => prepare(dir)?,
+    match dir.symlink_metadata() {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Restored::default()),
+        _ => Ledgers::open(dir)?.recover(),
     }
-    let _all = lock_all(dir)?;
-    for path in ledgers(dir) {
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&path);
-        let file = match file {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-            other => other?,
-        };
-        if sys::lock(&file, false)? {
-            report.join(Ledger { file, path }.restore());
-        }
-    }
-    Ok(report)
 }

@@ -7,7 +7,7 @@
 mod file;
 mod state;
 
-pub(crate) use file::{default_dir, lock_all, owner, prepare, recover, Ledger};
+pub(crate) use file::{default_dir, recover, Ledger, Ledgers};
 
 use crate::identity::identity;
 use crate::sys::{self, Scheduling};

@@ -40,13 +40,12 @@ pub fn backends(test: &str) -> Vec<Choice> {
 }
 
 /// A directory of the test's own, removed at the end.
-pub struct Dir(pub PathBuf);
+pub struct Dir(pub PathBuf, tempfile::TempDir);
 
 impl Dir {
     pub fn new(name: &str) -> Dir {
-        let dir = std::env::temp_dir().join(format!("onbeat-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&dir);
-        Dir(dir)
+        let dir = tempfile::Builder::new().prefix(name).tempdir().unwrap();
+        Dir(dir.path().join("state"), dir)
     }
 
     pub fn ledgers(&self) -> usize {
@@ -54,12 +53,6 @@ impl Dir {
         files
             .filter(|f| f.path().extension().is_some_and(|e| e == "json"))
             .count()
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

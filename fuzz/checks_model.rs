@@ -11,7 +11,7 @@ pub fn model_json(data: &[u8]) {
             export::svg::svg(&model);
             export::caret::caret(&model);
             export::csv::tables(&model);
-            report::html(&model, "title", &[]);
+            report::html(&model, "title", report::Recordings::default());
         }
         Err(error) => assert_eq!(error.to_string().lines().count(), 1, "{error}"),
     }

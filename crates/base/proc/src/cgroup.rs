@@ -145,7 +145,8 @@ mod tests {
 
     #[test]
     fn ids_are_read_line_by_line() {
-        let file = std::env::temp_dir().join(format!("onbeat-ids-{}", std::process::id()));
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("ids");
         fs::write(&file, "1\n 22 \nx\n\n3").unwrap();
         assert_eq!(ids(&file), [1, 22, 3]);
         fs::remove_file(&file).unwrap();

@@ -91,7 +91,7 @@ fn a_ledger_of_ours_is_done() {
     }
     let scene = Scene::set();
     fs::write(scene.state.join("a.json"), &scene.text).unwrap();
-    assert_eq!(scene.not_recovered(), [String::new(); 0]);
+    assert_eq!(scene.not_recovered(), Vec::<String>::new());
     assert!(!scene.victim.exists(), "so that the other tests can fail");
 }
 

@@ -15,6 +15,9 @@ pub enum ShapeError {
     /// The reservation servers.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// There is no room for the recording through which the application is observed.
+    #[error("cannot make a temporary directory: {0}: free space, or set TMPDIR, or name a directory with --trace")]
+    Temporary(std::io::Error),
     /// A shaper.
     #[error(transparent)]
     Shaper(#[from] ShaperError),

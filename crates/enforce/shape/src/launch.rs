@@ -1,9 +1,14 @@
 //! The application's command with the plan's topics remapped to those that shapers take.
 
+use onbeat_files::Directory;
 use onbeat_plan::schema::Hold;
 use onbeat_plan::Plan;
 use onbeat_ros::remap::{remap_command, Move, RemapError};
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use tempfile::TempDir;
 use thiserror::Error;
 
 /// Why a command's topics cannot be remapped.
@@ -54,15 +59,8 @@ pub fn moves(plan: &Plan) -> Vec<Move> {
 pub struct Moved {
     /// Program and arguments.
     pub command: Vec<String>,
-    overlay: Option<PathBuf>,
-}
-
-impl Drop for Moved {
-    fn drop(&mut self) {
-        if let Some(path) = &self.overlay {
-            let _ = std::fs::remove_file(path);
-        }
-    }
+    /// The directory that the overlay is in.
+    _overlay: Option<TempDir>,
 }
 
 /// Remaps a plan's topics on a command line. `ros2 launch` gets an overlay of its launch file
@@ -72,7 +70,7 @@ pub fn moved(plan: &Plan, command: &[String]) -> Result<Moved, LaunchError> {
     if command.is_empty() || moves.is_empty() {
         return Ok(Moved {
             command: command.to_vec(),
-            overlay: None,
+            _overlay: None,
         });
     }
     match remap_command(command, &moves) {
@@ -80,7 +78,7 @@ pub fn moved(plan: &Plan, command: &[String]) -> Result<Moved, LaunchError> {
         words => {
             return Ok(Moved {
                 command: words?,
-                overlay: None,
+                _overlay: None,
             })
         }
     }
@@ -89,17 +87,41 @@ pub fn moved(plan: &Plan, command: &[String]) -> Result<Moved, LaunchError> {
     let (at, words, file) = launch_file(command, &prefixes)
         .ok_or_else(|| LaunchError::NoLaunchFile(command[2..].join(" ")))?;
     let text = onbeat_ros::overlay::overlay(&file, &moves)?;
-    let path = std::env::temp_dir().join(format!("onbeat-{}.launch.py", std::process::id()));
-    std::fs::write(&path, text).map_err(|source| LaunchError::Overlay {
-        path: path.clone(),
-        source,
-    })?;
+    let (dir, path) = write_overlay(&text)?;
     let mut command = command.to_vec();
     command.splice(at..at + words, [path.display().to_string()]);
     Ok(Moved {
         command,
-        overlay: Some(path),
+        _overlay: Some(dir),
     })
+}
+
+/// File name of an overlay.
+const OVERLAY: &str = "overlay.launch.py";
+
+/// Writes an overlay into a directory of its own, with a name that nobody can guess. The user
+/// behind sudo, as whom the launch file runs, may read it, but nobody may change it.
+fn write_overlay(text: &str) -> Result<(TempDir, PathBuf), LaunchError> {
+    let failed = |path: &Path| {
+        let path = path.to_path_buf();
+        move |source| LaunchError::Overlay { path, source }
+    };
+    let dir = tempfile::Builder::new()
+        .prefix("onbeat-")
+        .permissions(Permissions::from_mode(0o700))
+        .tempdir()
+        .map_err(failed(&std::env::temp_dir()))?;
+    let path = dir.path().join(OVERLAY);
+    let write = || {
+        let held = Directory::private(dir.path())?;
+        let mut file = held.create_new(OVERLAY, 0o644)?;
+        file.write_all(text.as_bytes())?;
+        // Whatever the umask: it has no secrets.
+        file.set_permissions(Permissions::from_mode(0o644))?;
+        held.set_mode(0o755)
+    };
+    write().map_err(failed(&path))?;
+    Ok((dir, path))
 }
 
 /// The launch file of `ros2 launch [OPTION...] FILE` or `ros2 launch [OPTION...] PACKAGE FILE`:
@@ -141,7 +163,8 @@ mod tests {
 
     #[test]
     fn launch_files_are_found_by_path_and_by_package() {
-        let dir = std::env::temp_dir().join(format!("onbeat-launch-{}", std::process::id()));
+        let held = tempfile::tempdir().expect("a directory");
+        let dir = held.path().to_path_buf();
         let launch = dir.join("share/robot/launch");
         std::fs::create_dir_all(&launch).expect("a directory");
         let file = launch.join("all.launch.xml");
@@ -159,6 +182,19 @@ mod tests {
             ),
             None
         );
-        std::fs::remove_dir_all(&dir).expect("removed");
+    }
+
+    #[test]
+    fn an_overlay_is_for_all_to_read_and_for_nobody_to_change() {
+        let (dir, path) = write_overlay("text").expect("written");
+        let (other, _) = write_overlay("text").expect("a second one beside it");
+        assert_ne!(dir.path(), other.path());
+        let mode = |path: &Path| std::fs::metadata(path).expect("there").permissions().mode();
+        assert_eq!(mode(dir.path()) & 0o777, 0o755);
+        assert_eq!(mode(&path) & 0o777, 0o644);
+        let name = dir.path().display().to_string();
+        assert!(!name.contains(&std::process::id().to_string()), "{name}");
+        drop(dir);
+        assert!(!path.exists());
     }
 }

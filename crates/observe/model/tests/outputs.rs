@@ -138,7 +138,7 @@ fn damaged_and_foreign_files_are_refused_in_one_line() {
             bytes[at] = random.next() as u8;
         }
         if let Ok(model) = file::read(&bytes) {
-            report::html(&model, "x", &[]);
+            report::html(&model, "x", none());
             svg::svg(&model);
             csv::tables(&model);
             caret::caret(&model);
@@ -169,12 +169,12 @@ fn tags(text: &str) -> BTreeSet<String> {
 fn hostile_names_stay_text() {
     let model = generate::hostile();
     let known: BTreeSet<String> = [
-        tags(&report::html(&generate::parking(2), "x", &[])),
-        tags(&report::html(&generate::sixty(), "x", &[])),
-        tags(&report::html(&with_modes(), "x", &[])),
+        tags(&report::html(&generate::parking(2), "x", none())),
+        tags(&report::html(&generate::sixty(), "x", none())),
+        tags(&report::html(&with_modes(), "x", none())),
     ]
     .concat_sets();
-    let page = report::html(&model, "<script>alert(0)</script>", &[]);
+    let page = report::html(&model, "<script>alert(0)</script>", none());
     // No element that harmless models do not also have; above all no script and no image.
     assert_eq!(
         tags(&page).difference(&known).collect::<Vec<_>>(),
@@ -194,8 +194,8 @@ fn hostile_names_stay_text() {
     }
     // Nothing is loaded from elsewhere.
     for page in [
-        report::html(&model, "x", &[]),
-        report::html(&generate::parking(2), "x", &[]),
+        report::html(&model, "x", none()),
+        report::html(&generate::parking(2), "x", none()),
     ] {
         assert!(page.contains("default-src 'none'"));
         for word in [
@@ -427,7 +427,7 @@ fn the_parking_graph_is_that_of_figure_3_8b() {
     assert_eq!(text.matches("subgraph cluster_").count(), 7);
     assert_eq!(text.matches(" -> ").count(), 8);
     assert_eq!(text.matches("shape=circle").count(), 1, "one AND vertex");
-    let page = report::html(&model, "Parking", &[]);
+    let page = report::html(&model, "Parking", none());
     for id in [
         "graph",
         "chains",
@@ -446,7 +446,7 @@ fn the_parking_graph_is_that_of_figure_3_8b() {
         "losses stand at the top"
     );
     // One run: no growth over runs.
-    assert!(!report::html(&generate::parking(1), "Parking", &[]).contains("id=\"growth\""));
+    assert!(!report::html(&generate::parking(1), "Parking", none()).contains("id=\"growth\""));
     // CARET: a path from the front lidar to the localiser, in which the fusion node stands once.
     let yaml = YamlLoader::load_from_str(&caret::caret(&model)).unwrap();
     let paths = yaml[0]["named_paths"].as_vec().unwrap();
@@ -508,4 +508,31 @@ fn the_parking_graph_is_that_of_figure_3_8b() {
         fusion["message_contexts"][0]["context_type"].as_str(),
         Some("use_latest_message")
     );
+}
+
+#[test]
+fn a_report_shows_command_lines_only_when_asked() {
+    let manifest = onbeat_trace::Manifest {
+        processes: vec![onbeat_trace::manifest::ProcessInfo {
+            command: "/opt/robot/driver --password=hunter2".into(),
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let page = |process_names| {
+        let manifests = std::slice::from_ref(&manifest);
+        let recordings = report::Recordings {
+            manifests,
+            process_names,
+        };
+        report::html(&generate::parking(1), "Parking", recordings)
+    };
+    let programs = page(report::ProcessNames::default());
+    assert!(programs.contains(">driver<") && !programs.contains("hunter2"));
+    assert!(page(report::ProcessNames::CommandLines).contains("hunter2"));
+}
+
+/// No manifests.
+fn none() -> report::Recordings<'static> {
+    report::Recordings::default()
 }

@@ -37,15 +37,6 @@ pub fn distribution_name(path: Option<&str>, generation: Option<&str>) -> String
         .to_owned()
 }
 
-/// The first 60 characters of a command.
-pub fn shortened(command: &str) -> String {
-    let mut text: String = command.chars().take(60).collect();
-    if text.len() < command.len() {
-        text.push('…');
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,13 +76,5 @@ mod tests {
             Some("/talker".into())
         );
         assert_eq!(f("python3 x.py"), None);
-    }
-
-    #[test]
-    fn long_commands_are_cut() {
-        assert_eq!(shortened("short"), "short");
-        let cut = shortened(&"ü".repeat(61));
-        assert_eq!(cut.chars().count(), 61);
-        assert!(cut.ends_with('…'));
     }
 }

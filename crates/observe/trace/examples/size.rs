@@ -9,7 +9,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let events = number(1, 5_000_000)?;
     let block_bytes = number(2, 256)? as usize * 1024;
     let level = number(3, 3)? as i32;
-    let dir = std::env::temp_dir().join(format!("onbeat-size-{}", std::process::id()));
+    let held = tempfile::tempdir()?;
+    let dir = held.path().join("trace");
     let options = WriterOptions {
         block_bytes,
         level,
@@ -38,6 +39,5 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         count / wrote / 1e6,
         count / read / 1e6
     );
-    std::fs::remove_dir_all(dir)?;
     Ok(())
 }

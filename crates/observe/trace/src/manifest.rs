@@ -133,11 +133,52 @@ pub struct ProbeInfo {
     pub consequence: Option<String>,
 }
 
+/// The program of a command line, or the script that Python runs: what may be shown to others.
+/// The rest may be keys, addresses and names.
+pub fn program(command: &str) -> &str {
+    fn base(word: &str) -> &str {
+        word.rsplit('/').next().unwrap_or(word)
+    }
+    let mut words = command.split([' ', '\0']).filter(|w| !w.is_empty());
+    let first = base(words.next().unwrap_or_default());
+    if !first.starts_with("python") {
+        return first;
+    }
+    match words.find(|word| !word.starts_with('-') || *word == "-c") {
+        // What follows is a program's text.
+        None | Some("-c") => first,
+        Some(script) => base(script),
+    }
+}
+
 impl Manifest {
     /// Writes the file under a temporary name, then renames it.
     pub(crate) fn save(&self, directory: &Directory) -> std::io::Result<()> {
         let mut text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from)?;
         text.push(b'\n');
         directory.replace(FILE, |file| file.write_all(&text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::program;
+
+    #[test]
+    fn of_a_command_line_only_the_program_is_shown() {
+        for (command, shown) in [
+            ("/opt/ros/lib/demo/talker --key=secret", "talker"),
+            (
+                "/usr/bin/python3 -u /opt/talker.py --key secret",
+                "talker.py",
+            ),
+            ("python3\0/usr/bin/ros2\0launch\0secret", "ros2"),
+            ("python3 -m talker secret", "talker"),
+            ("python3 -c import secret", "python3"),
+            ("python3", "python3"),
+            ("", ""),
+        ] {
+            assert_eq!(program(command), shown, "{command}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use onbeat_model::Model;
 use onbeat_trace::Reader;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What is at a path, as far as its metadata show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,22 +89,9 @@ fn begins_like_json(path: &Path) -> Result<bool, CliError> {
     Ok(start[..n].iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{'))
 }
 
-/// Removes the temporary file unless it was put into place.
-struct Temporary {
-    path: PathBuf,
-    armed: bool,
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if self.armed {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Writes a file through a temporary name beside it, then renames: a reader never sees half a
-/// file, and a failure leaves the old one. `-` is the standard output.
+/// Writes a file through a name that nobody can guess, beside it, then renames: a reader never sees
+/// half a file, and a failure leaves the old one. A link is replaced, not followed. `-` is the
+/// standard output.
 pub fn write_whole(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -119,31 +106,32 @@ pub fn write_whole(
         path: path.into(),
         source,
     };
-    // Devices and pipes (/dev/null, /dev/stdout) are written to, not replaced.
-    if fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir()) {
-        let mut out = BufWriter::new(OpenOptions::new().write(true).open(path).map_err(fail)?);
-        return write(&mut out).and_then(|()| out.flush()).map_err(fail);
-    }
     if path.is_dir() {
         return Err(fail(io::Error::other("it is a directory")));
     }
-    let name = path
-        .file_name()
-        .ok_or_else(|| fail(io::Error::other("it names no file")))?;
-    let mut temporary_name = std::ffi::OsString::from(".");
-    temporary_name.push(name);
-    temporary_name.push(format!(".{}.tmp", std::process::id()));
-    let mut temporary = Temporary {
-        path: path.with_file_name(temporary_name),
-        armed: false,
+    let write_to = |file: &mut File| {
+        let mut out = BufWriter::new(file);
+        write(&mut out).and_then(|()| out.flush())
     };
-    let mut out = BufWriter::new(File::create(&temporary.path).map_err(fail)?);
-    temporary.armed = true;
-    write(&mut out).and_then(|()| out.flush()).map_err(fail)?;
-    drop(out);
-    fs::rename(&temporary.path, path).map_err(fail)?;
-    temporary.armed = false;
-    Ok(())
+    if is_written_into(path) {
+        let mut file = OpenOptions::new().write(true).open(path).map_err(fail)?;
+        return write_to(&mut file).map_err(fail);
+    }
+    onbeat_files::replace(path, write_to).map_err(fail)
+}
+
+/// Whether something is written to, not replaced: a device or a pipe, by its own name or by one of
+/// the system's (/dev/stdout, /dev/fd/3). Not by a link elsewhere: who made it decides where it
+/// leads to.
+fn is_written_into(path: &Path) -> bool {
+    // Everybody can make names in /dev/shm.
+    let of_system =
+        (path.starts_with("/dev") && !path.starts_with("/dev/shm")) || path.starts_with("/proc");
+    let found = match of_system {
+        true => fs::metadata(path),
+        false => fs::symlink_metadata(path),
+    };
+    found.is_ok_and(|m| !m.is_file() && !m.is_dir() && !m.is_symlink())
 }
 
 /// Writes `model` as JSON.

@@ -2,6 +2,7 @@
 
 use crate::error::CliError;
 use crate::{files, ExitStatus};
+use onbeat_model::report::{ProcessNames, Recordings};
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -28,6 +29,9 @@ pub struct Args {
     /// Trace directories that the model was made from: adds the recorders' own figures
     #[arg(long, value_name = "TRACE")]
     pub trace: Vec<PathBuf>,
+    /// Show whole command lines of processes, which may have secrets in them [default: programs]
+    #[arg(long, requires = "trace")]
+    pub command_lines: bool,
     /// Title of the report [default: the model's file name]
     #[arg(long, value_name = "TEXT")]
     pub title: Option<String>,
@@ -47,7 +51,16 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         crate::model::warn(path, reader.warnings());
         recordings.push(reader.manifest().clone());
     }
-    let page = onbeat_model::report::html(&model, &title, &recordings);
+    let process_names = if args.command_lines {
+        ProcessNames::CommandLines
+    } else {
+        ProcessNames::Programs
+    };
+    let recordings = Recordings {
+        manifests: &recordings,
+        process_names,
+    };
+    let page = onbeat_model::report::html(&model, &title, recordings);
     files::write_whole(&args.output, |out| out.write_all(page.as_bytes()))?;
     if args.output.as_os_str() != "-" {
         let _ = writeln!(std::io::stderr(), "{}", args.output.display());

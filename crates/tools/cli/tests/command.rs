@@ -3,6 +3,7 @@
 mod generate;
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
@@ -199,6 +200,17 @@ fn exports_and_reports_are_written_whole() {
     // A failure leaves the old file as it was.
     fs::write(here.join("old.html"), "old").unwrap();
     fails(here, &["report", "nothere.json", "-o", "old.html"], 1);
+    assert_eq!(fs::read_to_string(here.join("old.html")).unwrap(), "old");
+    // A link that somebody put there is replaced, wherever it leads to, and so is no temporary name
+    // that can be guessed.
+    for target in ["old.html", "/dev/full"] {
+        let _ = fs::remove_file(here.join("link.html"));
+        symlink(target, here.join("link.html")).unwrap();
+        good(here, &["report", "parking.json", "-o", "link.html"], 0);
+        assert!(fs::symlink_metadata(here.join("link.html"))
+            .unwrap()
+            .is_file());
+    }
     assert_eq!(fs::read_to_string(here.join("old.html")).unwrap(), "old");
     // Devices are written to, not replaced.
     good(here, &["report", "parking.json", "-o", "/dev/null"], 0);

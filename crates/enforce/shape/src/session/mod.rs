@@ -18,8 +18,11 @@ use onbeat_reserve::{Reservation, Server, StartError};
 use onbeat_rights::Capability;
 use onbeat_time::clock::monotonic_ns;
 use onbeat_trace::Event;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
+use tempfile::TempDir;
 
 /// What a session may use: all that a recorder may, and real-time priorities and locked memory.
 pub fn rights() -> Vec<Capability> {
@@ -43,17 +46,17 @@ pub fn shape(
 ) -> Result<Summary, ShapeError> {
     let moved = moved(plan, &options.command)?;
     onbeat_rights::raise();
-    let trace = Trace::new(options.trace.clone());
+    let trace = Trace::new(options.trace.clone())?;
     let record = RecordOptions {
-        output: trace.path.clone(),
+        output: trace.path(),
         target: Target::new(
             moved.command.clone(),
             options.command_to_stderr,
             options.pids.clone(),
         ),
         keep_privileges: true,
-        is_private: trace.is_temporary,
-        max_segments: trace.is_temporary.then_some(1),
+        is_private: trace.is_temporary(),
+        max_segments: trace.is_temporary().then_some(1),
         ..RecordOptions::default()
     };
     let start = |servers: &[Server], origin_ns| {
@@ -75,35 +78,40 @@ pub fn shape(
         return Err(error);
     }
     summary.command_status = recorded.command_status.filter(|_| !ended_by_us);
-    if !trace.is_temporary {
+    if !trace.is_temporary() {
         summary.notes.extend(recorded.notes);
     }
     Ok(summary)
 }
 
 /// Directory of the recording.
-struct Trace {
-    path: PathBuf,
-    /// Whether it is removed at the end.
-    is_temporary: bool,
+enum Trace {
+    /// The user wants it.
+    Wanted(PathBuf),
+    /// In a directory that only we can look into, removed at the end.
+    Temporary(TempDir),
 }
 
 impl Trace {
-    fn new(wanted: Option<PathBuf>) -> Trace {
-        let is_temporary = wanted.is_none();
-        let temporary =
-            || std::env::temp_dir().join(format!("onbeat-shape-{}", std::process::id()));
-        Trace {
-            path: wanted.unwrap_or_else(temporary),
-            is_temporary,
+    fn new(wanted: Option<PathBuf>) -> Result<Trace, ShapeError> {
+        if let Some(path) = wanted {
+            return Ok(Trace::Wanted(path));
         }
+        let made = tempfile::Builder::new()
+            .prefix("onbeat-")
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir();
+        made.map(Trace::Temporary).map_err(ShapeError::Temporary)
     }
-}
 
-impl Drop for Trace {
-    fn drop(&mut self) {
-        if self.is_temporary {
-            let _ = std::fs::remove_dir_all(&self.path);
+    fn is_temporary(&self) -> bool {
+        matches!(self, Trace::Temporary(_))
+    }
+
+    fn path(&self) -> PathBuf {
+        match self {
+            Trace::Wanted(path) => path.clone(),
+            Trace::Temporary(dir) => dir.path().join("trace"),
         }
     }
 }

@@ -105,7 +105,7 @@ impl<W: Write> Timeline<W> {
         match &event.kind {
             EventKind::Process { command, .. } => self.write(format_args!(
                 "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{pid},\"args\":{{\"name\":{}}}}}",
-                text(command)
+                text(onbeat_trace::manifest::program(command))
             ))?,
             EventKind::Thread { comm, .. }
             | EventKind::Fork { comm, .. }

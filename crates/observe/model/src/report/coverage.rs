@@ -1,9 +1,10 @@
 //! Limits of the recordings, the model's assumptions, losses, and the recorders' own accounts.
 
 use super::html::{counted, grouped};
+use super::ProcessNames;
 use crate::schema::Model;
 use crate::text::{shorten, xml};
-use onbeat_trace::manifest::ProbeInfo;
+use onbeat_trace::manifest::{program, ProbeInfo};
 use onbeat_trace::Manifest;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -59,7 +60,7 @@ pub(super) fn coverage(out: &mut String, model: &Model, recordings: &[Manifest])
 }
 
 /// A recorder's account: machine, processes, and how each of its probes did.
-pub(super) fn recorder(out: &mut String, recording: &Manifest) {
+pub(super) fn recorder(out: &mut String, recording: &Manifest, names: ProcessNames) {
     let missing = recording.probes.iter().filter(|p| !p.attached).count();
     let _ = write!(
         out,
@@ -76,12 +77,12 @@ pub(super) fn recorder(out: &mut String, recording: &Manifest) {
         xml(&shorten(&recording.hostname, 80)),
         xml(&shorten(&recording.kernel, 80)),
     );
-    processes(out, recording);
+    processes(out, recording, names);
     probes(out, recording);
     out.push_str("</details>\n");
 }
 
-fn processes(out: &mut String, recording: &Manifest) {
+fn processes(out: &mut String, recording: &Manifest, names: ProcessNames) {
     if recording.processes.is_empty() {
         return;
     }
@@ -91,12 +92,16 @@ fn processes(out: &mut String, recording: &Manifest) {
          <th>Since</th></tr></thead><tbody>",
     );
     for p in &recording.processes {
+        let command = match names {
+            ProcessNames::Programs => program(&p.command),
+            ProcessNames::CommandLines => &p.command,
+        };
         let _ = write!(
             out,
             "<tr><td class=\"n\">{}</td><td title=\"{}\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             p.pid,
-            xml(&shorten(&p.command, 600)),
-            xml(&shorten(&p.command, 70)),
+            xml(&shorten(command, 600)),
+            xml(&shorten(command, 70)),
             xml(&shorten(&p.distribution, 30)),
             xml(&shorten(&p.rmw, 40)),
             xml(&shorten(&p.nodes.join(", "), 120)),

@@ -16,8 +16,27 @@ use crate::text::{shorten, xml};
 use onbeat_trace::Manifest;
 use std::fmt::Write as _;
 
-/// The page under a title. `recordings` are the manifests of the model's traces, where known.
-pub fn html(model: &Model, title: &str, recordings: &[Manifest]) -> String {
+/// How a process of a recording is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ProcessNames {
+    /// By its program alone: pages are passed on, and command lines may have keys in them.
+    #[default]
+    Programs,
+    /// By its command line.
+    CommandLines,
+}
+
+/// The manifests of a model's traces, where known, and what is shown of them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Recordings<'a> {
+    /// One of each trace.
+    pub manifests: &'a [Manifest],
+    /// How their processes are called.
+    pub process_names: ProcessNames,
+}
+
+/// The page under a title.
+pub fn html(model: &Model, title: &str, recordings: Recordings) -> String {
     let mut out = String::with_capacity(1 << 18);
     let title = xml(&shorten(title, 200));
     // Nothing may be loaded and no script may run, whatever slipped into the text.
@@ -46,9 +65,9 @@ pub fn html(model: &Model, title: &str, recordings: &[Manifest]) -> String {
         runs::modes(&mut out, model);
         runs::growth(&mut out, model);
     }
-    coverage::coverage(&mut out, model, recordings);
-    for recording in recordings {
-        coverage::recorder(&mut out, recording);
+    coverage::coverage(&mut out, model, recordings.manifests);
+    for recording in recordings.manifests {
+        coverage::recorder(&mut out, recording, recordings.process_names);
     }
     let _ = write!(
         out,

@@ -1,8 +1,8 @@
 //! What a recording has seen so far: the manifest, and the counts shown as progress.
 
-use crate::names::{node_name, shortened};
+use crate::names::node_name;
 use onbeat_time::clock::{monotonic_ns, realtime_ns};
-use onbeat_trace::manifest::{Manifest, ProbeInfo, ProcessInfo, ThreadInfo};
+use onbeat_trace::manifest::{program, Manifest, ProbeInfo, ProcessInfo, ThreadInfo};
 use onbeat_trace::{Event, EventKind};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -159,7 +159,7 @@ impl RunManifest {
 
 /// What is not known of a late process, a sentence each.
 fn not_recovered(process: &ProcessInfo, unresolved: usize) -> Vec<String> {
-    let who = format!("process {} ({})", process.pid, shortened(&process.command));
+    let who = format!("process {} ({})", process.pid, program(&process.command));
     let mut sentences = Vec::new();
     match process.nodes.len() {
         0 => sentences.push(format!(

@@ -57,32 +57,20 @@ pub fn export_parquet(reader: &mut Reader, path: &Path) -> Result<Exported, Expo
     } else {
         path.to_path_buf()
     };
-    let mut temporary = path.clone().into_os_string();
-    temporary.push(".tmp");
-    let temporary = PathBuf::from(temporary);
-    let result = write(reader, &temporary).and_then(|rows| {
-        std::fs::rename(&temporary, &path).map_err(|source| ExportError::File {
-            path: path.clone(),
-            source,
-        })?;
-        Ok(rows)
-    });
-    if result.is_err() {
-        let _ = std::fs::remove_file(&temporary);
-    }
-    result.map(|rows| Exported { path, rows })
-}
-
-fn write(reader: &mut Reader, path: &Path) -> Result<u64, ExportError> {
-    let file = File::create(path).map_err(|source| ExportError::File {
-        path: path.to_path_buf(),
-        source,
-    })?;
     let manifest = serde_json::to_string(reader.manifest()).ok();
-    write_table(reader, file, manifest).map_err(|source| ExportError::Table {
-        path: path.to_path_buf(),
-        source,
-    })
+    let mut rows = Ok(0);
+    let saved = onbeat_files::replace(&path, |file| {
+        rows = write_table(reader, file.try_clone()?, manifest);
+        match &rows {
+            Ok(_) => Ok(()),
+            Err(error) => Err(std::io::Error::other(error.to_string())),
+        }
+    });
+    match (rows, saved) {
+        (Err(source), _) => Err(ExportError::Table { path, source }),
+        (Ok(_), Err(source)) => Err(ExportError::File { path, source }),
+        (Ok(rows), Ok(())) => Ok(Exported { path, rows }),
+    }
 }
 
 fn write_table(

@@ -54,6 +54,27 @@ def releases(truth, model):
     return wrong
 
 
+# How far data ages and reaction times may be from what the program measured in its callback.
+AGE_NS = 2_000_000
+
+
+def ages(truth, model):
+    """Data ages and reaction times, of as many outputs as there were."""
+    wrong = []
+    found = {" > ".join(c["callbacks"]): c for c in model["chains"]}
+    for chain in truth["chains"]:
+        known = found.get(" > ".join(chain["callbacks"]), {})
+        for name in ("age_ns", "reaction_ns"):
+            if name not in chain:
+                continue
+            measured, shown = chain[name], known.get(name, {"count": 0, "min": 0, "max": 0})
+            off = max(abs(shown["min"] - min(measured)), abs(shown["max"] - max(measured)))
+            if shown["count"] != len(measured) or off > AGE_NS:
+                wrong.append(f"{name}: {len(measured)} of {min(measured)} to {max(measured)},"
+                             f" not {shown['count']} of {shown['min']} to {shown['max']}")
+    return wrong
+
+
 def no_releases(truth, model):
     """On simulated time there are none, and that is said with its count."""
     wrong = []
@@ -72,6 +93,9 @@ PATTERNS = [
     Pattern("one_shot", not_late=PERIODS),
     Pattern("watchdog", not_late=PERIODS, also=releases),
     Pattern("sim_time", not_late=PERIODS, also=no_releases),
+    Pattern("stored_value", also=ages,
+            words=("--link", "{}/keeper:subscription({}/pose) -> {}/keeper:timer(60ms)"),
+            not_late="the link names callbacks by the node's name, and a timer by its period"),
     Pattern("approximate_sync", words=("--junction", "{}/fusion -> {}/fused = approximate"),
             not_late="the junction is stated by the node's name, which a late recorder may not have"),
 ]

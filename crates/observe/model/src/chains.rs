@@ -67,6 +67,8 @@ struct Step {
     /// Start of the lineage's first callback.
     origin: u64,
     refs: u32,
+    /// Its data went on this way before: they were stored, and are read once more.
+    again: bool,
 }
 
 /// Slab of steps with reference counts: no allocation in the steady state.
@@ -99,6 +101,7 @@ impl Steps {
             start,
             origin: start,
             refs: 1,
+            again: false,
         })
     }
 
@@ -121,8 +124,19 @@ impl Steps {
             start,
             origin: p.origin,
             refs: 1,
+            again: p.again,
         };
         self.insert(step)
+    }
+
+    /// Marks a step whose data went on this way before.
+    pub(crate) fn set_again(&mut self, step: StepId) {
+        self.steps[step.index()].again = true;
+    }
+
+    /// Whether a step's data went on this way before.
+    pub(crate) fn is_again(&self, step: StepId) -> bool {
+        self.steps[step.index()].again
     }
 
     /// One more reference on a step.
@@ -202,6 +216,12 @@ impl Via {
 pub(crate) struct Terminal {
     /// End-to-end latency.
     pub(crate) latency: Dist,
+    /// From the start that the output before stood on to this output.
+    pub(crate) reaction: Dist,
+    /// Start of the lineage that ended last.
+    last: Option<u64>,
+    /// End-to-end latency with that of data that were read once more; none where none were.
+    pub(crate) age: Option<Box<Dist>>,
     /// Sum per callback and edge, alternating.
     pub(crate) sums: Vec<u128>,
     /// How often each topic was the last output; `None`: nothing was published.
@@ -389,7 +409,28 @@ impl Paths {
             })
         });
         let time = time.max(last.start);
-        terminal.latency.record(time - last.origin);
+        let latency = time - last.origin;
+        if last.again {
+            let age = terminal
+                .age
+                .get_or_insert_with(|| Box::new(terminal.latency.clone()));
+            age.record(latency);
+            return;
+        }
+        if let Some(age) = &mut terminal.age {
+            age.record(latency);
+        }
+        terminal.latency.record(latency);
+        match terminal.last {
+            Some(before) if before >= last.origin => {}
+            before => {
+                // Something new that came just after the start before shows first in this output.
+                if let Some(before) = before {
+                    terminal.reaction.record(time.saturating_sub(before));
+                }
+                terminal.last = Some(last.origin);
+            }
+        }
         match terminal.outputs.iter_mut().find(|o| o.0 == output) {
             Some(o) => o.1 += 1,
             None => terminal.outputs.push((output, 1)),

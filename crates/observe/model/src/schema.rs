@@ -398,6 +398,13 @@ pub struct Chain {
     pub modes: BTreeMap<String, ChainFigures>,
 }
 
+impl ChainFigures {
+    /// The age of the data that outputs stand on.
+    pub fn data_age_ns(&self) -> &Dist {
+        self.age_ns.as_ref().unwrap_or(&self.latency_ns)
+    }
+}
+
 /// Measured figures of a chain.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ChainFigures {
@@ -406,6 +413,14 @@ pub struct ChainFigures {
     /// Start of the first callback to the publication of the chain's output (to the end of the
     /// last callback where it publishes nothing): Algorithm 1. See [`Chain::from_input`].
     pub latency_ns: Dist,
+    /// Reaction time: from the start that one output stood on to the next output. So long it takes
+    /// at most until something shows that came just after the first callback had looked.
+    #[serde(default)]
+    pub reaction_ns: Dist,
+    /// Data age: as the latency, also of outputs that stand on data that were stored and read once
+    /// more (`--link`). None where none were: then the latency is the age.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_ns: Option<Dist>,
     /// (max - min) / 2.
     pub jitter_ns: u64,
     /// Executions whose item was lost before the last callback.

@@ -121,6 +121,7 @@ fn write_chain(
         }
     )?;
     write_latency(out, screen, f)?;
+    write_reaction(out, f)?;
     write_shares(out, screen, &f.shares)
 }
 
@@ -146,6 +147,25 @@ fn write_latency(out: &mut dyn Write, screen: &Screen, f: &ChainFigures) -> io::
         line.push_str(&part);
     }
     writeln!(out, "{line}")
+}
+
+/// Reaction time and data age.
+fn write_reaction(out: &mut dyn Write, f: &ChainFigures) -> io::Result<()> {
+    let (reaction, age) = (&f.reaction_ns, f.data_age_ns());
+    let time = |v: u64| duration(v as f64);
+    if reaction.count() > 0 {
+        let (p50, max) = (time(reaction.quantile(0.5)), time(reaction.max()));
+        writeln!(out, "  reaction  p50 {p50}  max {max}")?;
+    }
+    if f.age_ns.is_some() {
+        let (p50, max) = (time(age.quantile(0.5)), time(age.max()));
+        let outputs = age.count();
+        writeln!(
+            out,
+            "  data age  p50 {p50}  max {max}  over {outputs} outputs"
+        )?;
+    }
+    Ok(())
 }
 
 /// Shares of callbacks and edges in the mean latency: a bar, and a line for each.

@@ -285,6 +285,7 @@ impl Builder {
                 dropped: 0,
                 shares: means.into_iter().map(share).collect(),
                 latency_ns: latency,
+                ..ChainFigures::default()
             },
             modes: BTreeMap::new(),
         });

@@ -192,6 +192,8 @@ fn chain_figures(
     ChainFigures {
         executions: n,
         latency_ns: latency.clone(),
+        reaction_ns: figures.reaction_ns.clone(),
+        age_ns: figures.age_ns.clone(),
         jitter_ns: (latency.max() - latency.min()) / 2,
         lost,
         dropped,

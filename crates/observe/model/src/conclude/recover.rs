@@ -198,6 +198,8 @@ fn path_figures(id: &str, key: &PathKey, f: &ChainFigures) -> Result<PathFigures
     match sums {
         Ok(sums) if sums.len() == 2 * key.callbacks.len() - 1 => Ok(PathFigures {
             latency_ns: f.latency_ns.clone(),
+            reaction_ns: f.reaction_ns.clone(),
+            age_ns: f.age_ns.clone(),
             sums,
         }),
         _ => Err(RecoverError::Inconsistent(format!(

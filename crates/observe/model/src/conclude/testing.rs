@@ -99,6 +99,7 @@ impl Evidence {
         let figures = PathFigures {
             latency_ns: times(n, parts as u64),
             sums: vec![u128::from(n); parts],
+            ..PathFigures::default()
         };
         let path = PathEvidence {
             outputs: BTreeMap::from([(String::new(), n)]),

@@ -56,6 +56,11 @@ impl Figures for ActionFigures {
 
 impl Figures for PathFigures {
     fn add(&mut self, other: &Self) {
+        if self.age_ns.is_some() || other.age_ns.is_some() {
+            let mine = self.age_ns.get_or_insert_with(|| self.latency_ns.clone());
+            mine.merge(other.age_ns.as_ref().unwrap_or(&other.latency_ns));
+        }
+        self.reaction_ns.merge(&other.reaction_ns);
         self.latency_ns.merge(&other.latency_ns);
         if self.sums.len() < other.sums.len() {
             self.sums.resize(other.sums.len(), 0);

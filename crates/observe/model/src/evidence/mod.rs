@@ -95,6 +95,12 @@ pub(crate) struct PathEvidence {
 pub(crate) struct PathFigures {
     /// End-to-end latency.
     pub(crate) latency_ns: Dist,
+    /// From the start that the output before stood on to the next output.
+    #[serde(default)]
+    pub(crate) reaction_ns: Dist,
+    /// End-to-end latency with that of data that were read once more; none where none were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) age_ns: Option<Dist>,
     /// Each callback's and edge's part of the latency, alternating: sums over the executions, ns.
     #[serde(with = "decimal")]
     pub(crate) sums: Vec<u128>,

@@ -139,8 +139,10 @@ fn edges(model: &Model) -> String {
 
 fn chains(model: &Model) -> String {
     let mut out = format!(
-        "id,callbacks,topics,assumed,executions,lost,jitter_ns,{}\r\n",
-        heads("latency")
+        "id,callbacks,topics,assumed,executions,lost,jitter_ns,{},{},{}\r\n",
+        heads("latency"),
+        heads("reaction"),
+        heads("age")
     );
     for c in &model.chains {
         let f = &c.figures;
@@ -153,6 +155,8 @@ fn chains(model: &Model) -> String {
             f.lost.to_string(),
             f.jitter_ns.to_string(),
             figures(&f.latency_ns),
+            figures(&f.reaction_ns),
+            figures(f.data_age_ns()),
         ];
         out.push_str(&(cells.join(",") + "\r\n"));
     }

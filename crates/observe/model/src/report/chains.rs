@@ -124,6 +124,8 @@ fn figures(out: &mut String, chain: &Chain) {
         ("99 %", duration(l.quantile(0.99) as f64)),
         ("max", duration(l.max() as f64)),
         ("jitter", duration(f.jitter_ns as f64)),
+        ("reaction, max", duration(f.reaction_ns.max() as f64)),
+        ("data age, max", duration(f.data_age_ns().max() as f64)),
     ] {
         let _ = write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>");
     }

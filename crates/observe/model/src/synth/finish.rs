@@ -312,6 +312,8 @@ impl<'a> Finish<'a> {
         }
         path.modes.entry(mode).or_default().add(&PathFigures {
             latency_ns: terminal.latency.clone(),
+            reaction_ns: terminal.reaction.clone(),
+            age_ns: terminal.age.as_deref().cloned(),
             sums: terminal.sums.clone(),
         });
     }

@@ -99,7 +99,8 @@ impl Observer {
         let Some(list) = &mut self.0 else {
             return;
         };
-        list.extend(steps.iter().map(|&step| Observation::Left {
+        let first = steps.iter().filter(|&&step| !lineage.steps.is_again(step));
+        list.extend(first.map(|&step| Observation::Left {
             name: name.map(|n| n.index() as u32),
             time_ns,
             source_ns,

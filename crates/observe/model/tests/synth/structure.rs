@@ -819,3 +819,37 @@ fn infrastructure_makes_no_chains_unless_asked_for() {
         chains(&begun)
     );
 }
+
+#[test]
+fn a_stored_value_ages_while_it_is_published_again() {
+    // /in is stored every 100 ms, and a timer publishes what is stored every 50 ms.
+    let mut s = System::new();
+    let a = s.node("source", &[100], &[], &["/in"]);
+    let k = s.node("keeper", &[50], &["/in"], &["/out"]);
+    let b = s.node("sink", &[], &["/out"], &[]);
+    for i in 1..=20 {
+        let t = 100_000 * i;
+        s.timer(t, a, 0, &[0], 1_000);
+        s.take(t + 2_000, k, 0, System::stamp(t, 0), &[], 1_000);
+        for t in [t + 10_000, t + 60_000] {
+            s.timer(t, k, 0, &[0], 1_000);
+            s.take(t + 2_000, b, 0, System::stamp(t, 0), &[], 1_000);
+        }
+    }
+    let m = model_with(
+        &s.trace(),
+        &["/keeper:subscription(/in) -> /keeper:timer(50ms)"],
+    );
+    let id = "/source:timer(100ms) > /keeper:subscription(/in) > /keeper:timer(50ms) > /sink:subscription(/out)";
+    let f = &chain(&m, id).figures;
+    let ms = |d: &onbeat_model::dist::Dist| (d.count(), d.min() / 1_000_000, d.max() / 1_000_000);
+    assert_eq!(f.executions, 20);
+    assert_eq!(ms(&f.latency_ns), (20, 13, 13));
+    // Each value goes out twice.
+    assert_eq!(ms(f.age_ns.as_ref().unwrap()), (40, 13, 63));
+    // What comes just after the source has looked shows 100 ms later.
+    assert_eq!(ms(&f.reaction_ns), (19, 113, 113));
+    let e = edge(&m, "/keeper:subscription(/in)", "/keeper:timer(50ms)");
+    assert_eq!((e.taken, e.lost, e.overwritten), (20, 0, 0));
+    check(&m);
+}

@@ -17,6 +17,8 @@ struct Carried {
     from: VertexId,
     /// Counted as published: the callback that takes it was known.
     counted: bool,
+    /// It was read before, and stays.
+    read: bool,
     lineages: Lineages,
 }
 
@@ -82,7 +84,8 @@ impl Flow {
         }
     }
 
-    /// A callback starts: takes what its links have brought.
+    /// A callback starts: reads what its links have brought, which stays until something newer is
+    /// brought. On the edge only the first time counts.
     pub(super) fn take_links(
         &mut self,
         cx: &mut Context,
@@ -92,13 +95,22 @@ impl Flow {
     ) {
         for i in 0..self.graph.vertex(vertex).links.to.len() {
             let link = self.graph.vertex(vertex).links.to[i];
-            let Some(mut carried) = self.links.carried[link].take() else {
+            let memory = self.links.memory;
+            let Some(carried) = &mut self.links.carried[link] else {
                 continue;
             };
-            let data = (&carried.lineages, self.links.memory, carried.time);
+            let again = std::mem::replace(&mut carried.read, true);
+            let carried = carried.clone();
+            let data = (&carried.lineages, memory, carried.time);
+            let before = lineages.as_slice().len();
             self.lineage
                 .extend(&mut cx.notes, lineages, data, (vertex, start));
-            self.lineage.steps.release_all(&mut carried.lineages);
+            if again {
+                for &step in &lineages.as_slice()[before..] {
+                    self.lineage.steps.set_again(step);
+                }
+                continue;
+            }
             let hop = self.links.hop(vertex);
             let figures = &mut self.graph.edge(carried.from, hop).figures;
             figures.published += u64::from(!carried.counted);
@@ -118,13 +130,14 @@ impl Flow {
                 time,
                 from: it.vertex,
                 counted: to.is_some(),
+                read: false,
                 lineages: self.lineage.steps.share(&it.lineages),
             };
             let old = self.links.carried[link].replace(carried);
             if let Some(to) = to {
                 let hop = self.links.hop(to);
                 self.graph.count_published(it.vertex, hop);
-                if let Some(old) = old.as_ref().filter(|o| o.counted) {
+                if let Some(old) = old.as_ref().filter(|o| o.counted && !o.read) {
                     self.lose((Some(old.from), old.lineages), hop, 1, true);
                 }
             }

@@ -4,9 +4,10 @@
 //! `/proc/PID/fd` of its participants, and any living participant's link opens it.
 
 use crate::error::LinkError;
+use nix::fcntl::OFlag;
 use std::fs::{self, File};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -113,7 +114,12 @@ fn open_descriptors<'a>(process: &Path, target: &'a str) -> impl Iterator<Item =
     links.flatten().filter_map(move |link| {
         let path = link.path();
         let is_target = fs::read_link(&path).is_ok_and(|t| t.as_os_str() == target);
-        let open = || File::options().read(true).write(true).open(&path).ok();
+        // What it links to may be another by now: a pipe or a terminal. Its owner is checked once it
+        // is open.
+        let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let mut options = File::options();
+        options.read(true).write(true).custom_flags(flags.bits());
+        let open = || options.open(&path).ok();
         is_target.then(open).flatten()
     })
 }

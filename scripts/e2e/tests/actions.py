@@ -1,0 +1,50 @@
+"""An action of rclpy (demos/patterns/action.py): its callbacks, and the entity that they make."""
+
+import json
+import os
+
+from compare import compare_executions, lost, median, own
+from harness import BUSY, ROOT
+from registry import PLACES, expect, test
+
+PROGRAM = os.path.join(ROOT, "demos/patterns/action.py")
+# The application's clock reads lie outside of the calls that are recorded: Python on both ends.
+AROUND_NS = 1_500_000
+
+
+def run(harness, name):
+    """The truth, and the program's part of the model of its recording."""
+    words = [harness.python("kilted"), PROGRAM, "--namespace", f"{harness.namespace}/{name}"]
+    out = harness.file(name + ".truth.txt")
+    trace = harness.record(name, ["sh", "-c", f'"$0" "$@" > {out}', *words])
+    with open(out, encoding="utf-8") as file:
+        truth = json.loads(file.read().splitlines()[-1])
+    truth |= {"stolen": harness.stolen, "busy": harness.busy}
+    return truth, harness.model(name, trace)
+
+
+@test(places=PLACES)
+def action_rclpy(harness):
+    """Every answer, piece of feedback and result; the user's code in each; one entity for all."""
+    truth, model = run(harness, "action")
+    part = own(model, f"{harness.namespace}/action/")
+    # rclpy's own handling of a goal lies within its execution, beside the 3 ms of the application.
+    truth["stolen"] = truth.get("stolen", 0) + 0.25
+    wrong = lost(model) + compare_executions(truth, part)
+    found = [a for a in model.get("actions", []) if a["name"] == truth["action"]["name"]]
+    if len(found) != 1:
+        wrong.append(f"the action is {len(found)} times in the model")
+    for action in found:
+        wrong += [f"the action's {key} are {action[key]}, not {value}"
+                  for key, value in truth["action"].items() if action[key] != value]
+        if action["untimed"]:
+            wrong.append(f"{action['untimed']} results belong to no goal")
+        ids = {c["id"] for c in truth["callbacks"]}
+        if not ids <= set(action["callbacks"]):
+            wrong.append(f"not the action's: {sorted(ids - set(action['callbacks']))}")
+        off = action["goal_to_result_ns"]["p50"] - median(truth["goal_to_result_ns"])
+        harness.figures.append(f"goal to result off by {off / 1e3:+.0f} us")
+        around = AROUND_NS * (2 if truth.get("busy", 0) > BUSY else 1)
+        if not -around < off < 0:
+            wrong.append(f"goal to result is {off / 1e3:+.0f} us off")
+    expect(wrong)

@@ -7,7 +7,7 @@
 pub use crate::conclude::RecoverError;
 
 use crate::conclude::{conclude, recover};
-use crate::evidence::{add_all, total, unite_threads, Evidence, Figures, SyncEvidence};
+use crate::evidence::{add_all, total, unite_threads, Evidence, Figures, Note, SyncEvidence};
 use crate::schema::{Bracket, Callback, Edge, Model, Run};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +23,9 @@ pub enum ModelMergeError {
     /// Runs of two hosts: the same names there are other callbacks, and their clocks differ.
     #[error("the runs are of two hosts, '{0}' and '{1}': a model is of one; make one for each")]
     Hosts(String, String),
+    /// Their nodes are named by different rules.
+    #[error("the models name nodes by different rules ({0} and {1}): make them with the same --normalise")]
+    NameRules(String, String),
     /// A model is damaged.
     #[error(transparent)]
     Damaged(#[from] RecoverError),
@@ -109,10 +112,27 @@ fn two_hosts<'a>(runs: impl Iterator<Item = &'a Run>) -> Option<ModelMergeError>
     Some(ModelMergeError::Hosts(a.clone(), b.clone()))
 }
 
+/// The user's rules for node names, as a text.
+fn name_rules(evidence: &Evidence) -> String {
+    let rules = evidence.notes.keys().filter_map(|note| match note {
+        Note::NameRule(rule) => Some(format!("'{rule}'")),
+        _ => None,
+    });
+    let rules: Vec<String> = rules.collect();
+    match rules.len() {
+        0 => "none".into(),
+        _ => rules.join(", "),
+    }
+}
+
 /// Adds what other runs have shown.
 fn add(all: &mut Evidence, other: Evidence) -> Result<(), ModelMergeError> {
     if let Some(error) = two_hosts(all.runs.values().chain(other.runs.values())) {
         return Err(error);
+    }
+    let (mine, others) = (name_rules(all), name_rules(&other));
+    if mine != others {
+        return Err(ModelMergeError::NameRules(mine, others));
     }
     for (id, run) in other.runs {
         if all.runs.contains_key(&id) {

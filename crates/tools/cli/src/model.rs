@@ -4,6 +4,7 @@ use crate::error::CliError;
 use crate::progress::Progress;
 use crate::{files, summary, term, ExitStatus};
 use onbeat_model::links::Link;
+use onbeat_model::naming::{NameRule, NameRuleError};
 use onbeat_model::schema::{Run, DEFAULT_MODE};
 use onbeat_model::stated::{JunctionParseError, StatedJunction};
 use onbeat_model::synth::{Synth, SynthOptions};
@@ -23,6 +24,7 @@ Examples:
   onbeat model trace --link '/filter:subscription(/in) -> /filter:timer(100ms)'
   onbeat model trace --junction '/fusion -> /fused = and'
   onbeat model trace --ignore /tf,/clock             chains pass /diagnostics, /bond and /tf_static too
+  onbeat model trace --normalise '/worker_[0-9]+=/worker'
   onbeat model trace --input /lidar/points           chains begin at the filter, not at the driver
 
 A link says that data passes through a node's memory from one callback to another. A trace does not
@@ -56,6 +58,10 @@ pub struct Args {
     /// Topics that make no chains, in place of /bond,/clock,/diagnostics,/tf,/tf_static ('': none)
     #[arg(long, value_name = "TOPIC,TOPIC")]
     pub ignore: Option<String>,
+    /// Rewrite node names that differ from run to run: 'REGEX=REPLACEMENT', e.g.
+    /// '/worker_[0-9]+=/worker'. Process ids and addresses in usual names are left out anyway
+    #[arg(long, value_name = "REGEX=REPLACEMENT")]
+    pub normalise: Vec<String>,
     /// Keep /rosout, /parameter_events and the parameter services
     #[arg(long)]
     pub infrastructure: bool,
@@ -78,9 +84,27 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         .map(|text| text.parse())
         .collect::<Result<_, _>>()
         .map_err(|e: JunctionParseError| CliError::Usage(e.to_string()))?;
+    let names: Vec<NameRule> = args
+        .normalise
+        .iter()
+        .map(|text| text.parse())
+        .collect::<Result<_, _>>()
+        .map_err(|e: NameRuleError| CliError::Usage(e.to_string()))?;
+    let options = |run| {
+        let mut options = SynthOptions::new(run);
+        options.infrastructure = args.infrastructure;
+        options.links.clone_from(&links);
+        options.junctions.clone_from(&junctions);
+        options.names.clone_from(&names);
+        options.inputs.clone_from(&args.input);
+        if let Some(ignore) = &args.ignore {
+            options.ignore = ignore.split(',').map(|t| t.trim().to_string()).collect();
+        }
+        options
+    };
     let mut models = Vec::new();
     for path in &args.traces {
-        models.push(of_trace(path, &args, &links, &junctions)?);
+        models.push(of_trace(path, &args, &options)?);
     }
     let model = onbeat_model::merge::merge(models)?;
     files::write_model(&args.output, &model)?;
@@ -117,22 +141,14 @@ pub fn run_of(reader: &Reader, mode: Option<&str>) -> Run {
 fn of_trace(
     path: &Path,
     args: &Args,
-    links: &[Link],
-    junctions: &[StatedJunction],
+    options: &impl Fn(Run) -> SynthOptions,
 ) -> Result<Model, CliError> {
     let hint = "; merge models with `onbeat merge`";
     let mut reader = files::open_trace(path, "`onbeat model`", hint)?;
     let manifest = reader.manifest().clone();
-    let mut options = SynthOptions::new(run_of(&reader, args.mode.as_deref()));
+    let mut options = options(run_of(&reader, args.mode.as_deref()));
     options.shortened = !reader.has_beginning();
-    options.infrastructure = args.infrastructure;
-    options.links = links.to_vec();
-    options.junctions = junctions.to_vec();
-    options.inputs.clone_from(&args.input);
-    if let Some(ignore) = &args.ignore {
-        options.ignore = ignore.split(',').map(|t| t.trim().to_string()).collect();
-    }
-    if !links.is_empty() {
+    if !options.links.is_empty() {
         // Links name callbacks by ids that are known only after all events.
         options.ids = pass(&mut reader, options.clone(), "first pass").into_ids();
     }

@@ -169,10 +169,17 @@ fn of_losses(run: &Run) -> impl Iterator<Item = String> + '_ {
 
 /// True for notes on assumptions; the others are on coverage.
 fn is_assumption(note: &Note) -> bool {
-    use Note::{Assumed, CallerGuess, Input, Junction, NodeName, TimerNode};
+    use Note::{Assumed, CallerGuess, Input, Junction, NameRule, NodeName, Renamed, TimerNode};
     matches!(
         note,
-        Assumed(_) | CallerGuess(_) | Input(_) | Junction(_) | NodeName(_) | TimerNode(_)
+        Assumed(_)
+            | CallerGuess(_)
+            | Input(_)
+            | Junction(_)
+            | NameRule(_)
+            | NodeName(_)
+            | Renamed(_)
+            | TimerNode(_)
     )
 }
 
@@ -196,12 +203,15 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::Link(s) => format!("The link '{s}' was not followed: one of its callbacks did not run under that id."),
         Note::Junction(s) => format!("The junction '{s}' is taken as stated with --junction."),
         Note::LostSwitch => format!("A scheduler event was missing {times}; execution times near it are off."),
+        Note::NameRule(s) => format!("Names of nodes are rewritten by the rule '{s}', as stated with --normalise."),
         Note::NoInput(s) => format!("The input '{s}' was not followed: no callback took anything from it."),
         Note::NodeName(s) => format!("The node {s} is named after its process: its own name was not recorded."),
         Note::OutOfOrder => format!("An event was older than the one before it {times}; it counts at the later time."),
         Note::Outside(s) => format!("{s} was published outside of callbacks {times}; such items begin no chain before their taker."),
         Note::Shared(s) => format!("{s} ran {times} together with other callbacks of its action, which rclpy runs in one stretch; such executions are not in its times."),
         Note::PeriodChanged(s) => format!("The period of {s} was changed {times}: its name and its period are those that it was made with."),
+        Note::Renamed(s) if n == 1 => format!("The node {s} has something in its own name that differs from run to run (a process id, an address, a counter); it is left out."),
+        Note::Renamed(s) => format!("{n} node names are called {s}: they differ only in what differs from run to run (a process id, an address, a counter)."),
         Note::Simulated(s) => format!("{s} ran {times} on simulated time, which passes at a rate of its own: such executions have no release jitter and no response time."),
         Note::Starved(s) => format!("{s} took nothing of {n} items that were published on its topic: its executor does not get to it, or the two do not match (domain, QoS)."),
         Note::Stolen => format!("The machine is a virtual one, and its host took {:.1} ms of CPU time from the observed threads; in callbacks that counts as preemption.", n as f64 / 1e6),

@@ -38,6 +38,8 @@ pub(crate) enum Note<V = String, N = String> {
     /// A scheduler event of a thread was missing.
     #[serde(with = "no_subject")]
     LostSwitch,
+    /// The user states this rule for node names.
+    NameRule(String),
     /// The user named this topic as an input, but no callback took anything from it.
     NoInput(N),
     /// This node is named after its process.
@@ -49,6 +51,8 @@ pub(crate) enum Note<V = String, N = String> {
     Outside(N),
     /// The period of this timer was changed.
     PeriodChanged(V),
+    /// This name of a node was made of others; counted in these.
+    Renamed(N),
     /// A sentence that somebody else added to the coverage.
     Said(String),
     /// An execution of this vertex shared its time with others of its action.
@@ -119,11 +123,13 @@ impl<V, N> Note<V, N> {
             Note::Junction(stated) => Note::Junction(stated),
             Note::Link(link) => Note::Link(link),
             Note::LostSwitch => Note::LostSwitch,
+            Note::NameRule(rule) => Note::NameRule(rule),
             Note::NoInput(n) => Note::NoInput(name(n)),
             Note::NodeName(node) => Note::NodeName(node),
             Note::OutOfOrder => Note::OutOfOrder,
             Note::Outside(n) => Note::Outside(name(n)),
             Note::PeriodChanged(v) => Note::PeriodChanged(vertex(v)?),
+            Note::Renamed(n) => Note::Renamed(name(n)),
             Note::Said(sentence) => Note::Said(sentence),
             Note::Shared(v) => Note::Shared(vertex(v)?),
             Note::Simulated(v) => Note::Simulated(vertex(v)?),
@@ -179,11 +185,13 @@ mod tests {
             Note::Junction(s()),
             Note::Link(s()),
             Note::LostSwitch,
+            Note::NameRule(s()),
             Note::NoInput(s()),
             Note::NodeName(s()),
             Note::OutOfOrder,
             Note::Outside(s()),
             Note::PeriodChanged(s()),
+            Note::Renamed(s()),
             Note::Said(s()),
             Note::Shared(s()),
             Note::Simulated(s()),

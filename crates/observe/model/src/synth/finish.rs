@@ -336,6 +336,12 @@ impl<'a> Finish<'a> {
             let id = self.synth.ids().base(v);
             evidence.note(Note::Starved(id), published);
         }
+        for rule in &options.names {
+            evidence.note(Note::NameRule(rule.to_string()), 1);
+        }
+        for (&name, of) in &self.synth.cx.entities.renamed {
+            evidence.note(Note::Renamed(self.name(name)), of.len() as u64);
+        }
         for stated in &options.junctions {
             evidence.note(Note::Junction(stated.to_string()), 1);
         }

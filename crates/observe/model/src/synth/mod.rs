@@ -31,6 +31,7 @@ mod values;
 pub use options::{SynthOptions, INFRASTRUCTURE};
 
 use crate::evidence::MEMORY;
+use crate::naming::NameRules;
 use crate::schema::Model;
 use entities::Entities;
 use events::SpanEvent;
@@ -79,6 +80,7 @@ impl Synth {
     pub fn new(options: SynthOptions) -> Self {
         let mut cx = Context::default();
         cx.entities.keep_infrastructure = options.infrastructure;
+        cx.entities.name_rules = NameRules::with(&options.names);
         let names = &mut cx.entities.names;
         let memory = names.intern(MEMORY);
         let inputs = options.inputs.iter().map(|n| names.intern(n));

@@ -1,6 +1,7 @@
 //! What to make of the events.
 
 use crate::links::Link;
+use crate::naming::NameRule;
 use crate::schema::Run;
 use crate::stated::StatedJunction;
 
@@ -19,6 +20,8 @@ pub struct SynthOptions {
     pub links: Vec<Link>,
     /// Junctions that the user states.
     pub junctions: Vec<StatedJunction>,
+    /// Rules for node names that the user adds to the built-in ones.
+    pub names: Vec<NameRule>,
     /// Topics at which chains begin: an item taken there comes from a source outside, whoever
     /// publishes it.
     pub inputs: Vec<String>,
@@ -43,6 +46,7 @@ impl SynthOptions {
             infrastructure: false,
             links: Vec::new(),
             junctions: Vec::new(),
+            names: Vec::new(),
             inputs: Vec::new(),
             ignore: INFRASTRUCTURE.map(String::from).into(),
             shortened: false,

@@ -7,6 +7,7 @@ mod actions;
 mod events;
 mod junctions;
 mod late;
+mod naming;
 mod nesting;
 mod rclcpp;
 mod rclpy;

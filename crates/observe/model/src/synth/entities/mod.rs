@@ -18,9 +18,10 @@ pub(in crate::synth) use process::{HandleKind, Process, Processes};
 
 use super::ids::{EntityId, ProcessIndex};
 use crate::index::NameId;
+use crate::naming::NameRules;
 use entity::{is_infrastructure, Looks};
 use process::Tie;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The live endpoints of a topic or service.
 #[derive(Debug, Clone, Default)]
@@ -65,6 +66,9 @@ pub(in crate::synth) struct Entities {
     /// By name.
     endpoints: Vec<Endpoints>,
     ended: Ended,
+    pub(in crate::synth) name_rules: NameRules,
+    /// Names of nodes that a rule made of others.
+    pub(in crate::synth) renamed: BTreeMap<NameId, BTreeSet<NameId>>,
     /// Infrastructure is part of the model.
     pub(in crate::synth) keep_infrastructure: bool,
 }

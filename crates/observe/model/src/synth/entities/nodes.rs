@@ -9,8 +9,8 @@ use rustc_hash::FxHashMap;
 #[derive(Debug, Clone)]
 pub(in crate::synth) struct Node {
     pub(in crate::synth) name: NameId,
-    /// Counts the nodes of equal name that live at the same time, from 1.
-    pub(in crate::synth) ordinal: u32,
+    /// The program that made it, as far as known: tells nodes of equal name apart.
+    program: Option<NameId>,
     pub(in crate::synth) live: bool,
     pub(in crate::synth) identity: Identity,
 }
@@ -59,20 +59,31 @@ impl Nodes {
         self.list[node.index()].live = false;
     }
 
-    /// A dead node of this name, alive again, or a new one.
-    fn revive_or_insert(&mut self, name: NameId, identity: Identity) -> NodeId {
+    /// A dead node of this name and program, alive again, or a new one.
+    fn revive_or_insert(
+        &mut self,
+        name: NameId,
+        program: Option<NameId>,
+        identity: Identity,
+    ) -> NodeId {
         let same = self.of_name.entry(name).or_default();
         // A guess of a process that ended may have been for another node.
         let known = identity == Identity::Known;
-        if let Some(&node) = same.iter().find(|n| known && !self.list[n.index()].live) {
-            self.list[node.index()].live = true;
+        let dead = |n: &&NodeId| {
+            let it = &self.list[n.index()];
+            let other = it.program.is_some() && program.is_some() && it.program != program;
+            known && !it.live && !other
+        };
+        if let Some(&node) = same.iter().find(dead) {
+            let it = &mut self.list[node.index()];
+            (it.live, it.program) = (true, it.program.or(program));
             return node;
         }
         let node = NodeId::new(self.list.len());
         same.push(node);
         self.list.push(Node {
             name,
-            ordinal: same.len() as u32,
+            program,
             live: true,
             identity,
         });
@@ -99,7 +110,7 @@ impl Entities {
         handle: u64,
         full_name: &str,
     ) -> NodeId {
-        let name = self.names.intern(full_name);
+        let name = self.normal_name(p, full_name);
         if handle != 0 {
             if let Some(node) = self.node_of_handle(p, handle) {
                 if self.nodes.get(node).name == name {
@@ -110,7 +121,10 @@ impl Entities {
             }
         }
         let known = self.known_node(p, handle, name);
-        let node = known.unwrap_or_else(|| self.nodes.revive_or_insert(name, Identity::Known));
+        let node = known.unwrap_or_else(|| {
+            let program = self.program(p);
+            self.nodes.revive_or_insert(name, program, Identity::Known)
+        });
         let process = self.process_mut(p);
         if handle != 0 {
             process.node_handles.insert(handle, node);
@@ -120,6 +134,24 @@ impl Entities {
         }
         self.settle_guess(p);
         node
+    }
+
+    /// A node's full name as the model calls it.
+    fn normal_name(&mut self, p: ProcessIndex, full_name: &str) -> NameId {
+        let pid = self.process(p).pid;
+        let normal = self.name_rules.apply(full_name, pid);
+        let name = self.names.intern(&normal);
+        if *normal != *full_name {
+            let from = self.names.intern(full_name);
+            self.renamed.entry(name).or_default().insert(from);
+        }
+        name
+    }
+
+    /// The program that a process runs, as far as known.
+    fn program(&mut self, p: ProcessIndex) -> Option<NameId> {
+        let name = program_name(self.names.text(self.process(p).command));
+        (!name.is_empty()).then(|| self.names.intern(&name))
     }
 
     /// What was given to a process's guessed node belongs to its only known one; where a second
@@ -163,7 +195,10 @@ impl Entities {
         }
         let name = unknown_name(self.names.text(process.command));
         let name = self.names.intern(&name);
-        let node = self.nodes.revive_or_insert(name, Identity::Guessed);
+        let program = self.program(p);
+        let node = self
+            .nodes
+            .revive_or_insert(name, program, Identity::Guessed);
         self.process_mut(p).fallback = Some(node);
         self.settle_guess(p);
         node
@@ -185,12 +220,26 @@ impl Entities {
         self.get(e).node().map(|node| self.nodes.settled(node))
     }
 
-    /// How ids call a node.
+    /// How ids call a node: by its name. Nodes of equal name that lived at the same time are told
+    /// apart by their programs, and those of one program by the order in which they appeared.
     pub(in crate::synth) fn node_id(&self, node: NodeId) -> String {
-        let node = self.nodes.get(self.nodes.settled(node));
-        match node.ordinal {
-            0 | 1 => self.names.get(node.name).into(),
-            n => format!("{}#{n}", self.names.get(node.name)),
+        let node = self.nodes.settled(node);
+        let name = self.names.get(self.nodes.get(node).name);
+        let alike = self.nodes.of_name.get(&self.nodes.get(node).name);
+        let Some(alike) = alike.filter(|alike| alike.len() > 1) else {
+            return name.into();
+        };
+        let program = |n: NodeId| self.nodes.get(n).program;
+        let mine = program(node);
+        let mut id = name.to_string();
+        if let Some(mine) = mine.filter(|_| alike.iter().any(|&n| program(n) != mine)) {
+            id += "#";
+            id += self.names.get(mine);
+        }
+        let before = alike.iter().take_while(|&&n| n != node);
+        match before.filter(|&&n| program(n) == mine).count() {
+            0 => id,
+            n => format!("{id}#{}", n + 1),
         }
     }
 }
@@ -206,9 +255,16 @@ pub(in crate::synth) fn full_name(namespace: &str, name: &str) -> String {
     format!("{slash}{namespace}/{}", name.trim_start_matches('/'))
 }
 
-/// A name for the node of a process of which only the command is known: the program, or the
-/// script that an interpreter runs.
+/// A name for the node of a process of which only the command is known.
 fn unknown_name(command: &str) -> String {
+    match program_name(command).as_str() {
+        "" => "/unknown".into(),
+        program => format!("/unknown-{program}"),
+    }
+}
+
+/// The program of a command, or the script that an interpreter runs; empty for none.
+fn program_name(command: &str) -> String {
     let base = |word: &str| word.rsplit('/').next().unwrap_or(word).to_string();
     let mut words = command.split([' ', '\0']).filter(|w| !w.is_empty());
     let first = words.next().map(base).unwrap_or_default();
@@ -218,11 +274,7 @@ fn unknown_name(command: &str) -> String {
             name = base(script).trim_end_matches(".py").to_string();
         }
     }
-    if name.is_empty() {
-        "/unknown".into()
-    } else {
-        format!("/unknown-{name}")
-    }
+    name
 }
 
 #[cfg(test)]

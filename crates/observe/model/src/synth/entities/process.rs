@@ -57,6 +57,7 @@ pub(in crate::synth) struct Process {
     /// Node that stands in where none is known.
     pub(super) fallback: Option<NodeId>,
     pub(in crate::synth) command: Option<NameId>,
+    pub(super) pid: u32,
     /// Identifiers of clients whose `rcl_client_init` has not come yet, by rmw handle.
     pub(super) gids: FxHashMap<u64, Gid>,
 }
@@ -82,6 +83,7 @@ impl Processes {
                 ProcessIndex::new(self.list.len() - 1)
             }
         };
+        self.list[p.index()].pid = pid;
         self.of_pid.insert(pid, p);
         p
     }

@@ -1,6 +1,7 @@
 //! Ids of vertices: the same in every run, and readable (see `docs/model-format.md`).
 
 use super::graph::Vertex;
+use crate::dist::Dist;
 use crate::index::VertexId;
 use crate::schema::CallbackType;
 use crate::synth::entities::Entities;
@@ -81,7 +82,7 @@ fn timer_period(v: &Vertex) -> String {
     match (v.looks.period_ns, measured.count()) {
         (Some(set), _) => in_ms(set),
         (None, 0) => "?".into(),
-        (None, _) => in_ms(rounded(measured.quantile(0.5))),
+        (None, _) => in_ms(measured_period(measured)),
     }
 }
 
@@ -94,13 +95,18 @@ fn in_ms(ns: u64) -> String {
     format!("{ms}.{}ms", format!("{rest:06}").trim_end_matches('0'))
 }
 
-/// A measured period, to two digits, so that it is the same in every run.
-fn rounded(ns: u64) -> u64 {
-    let mut unit = 1;
-    while ns / unit >= 100 {
-        unit *= 10;
-    }
-    (ns + unit / 2) / unit * unit
+/// A measured period as the data support it, so that it is the same in every run: the number of
+/// the fewest digits, at most four, that is as near to the median as intervals scatter around it.
+fn measured_period(intervals: &Dist) -> u64 {
+    let median = intervals.quantile(0.5);
+    let scatter = intervals.quantile(0.75) - intervals.quantile(0.25);
+    let doubt = scatter as f64 / (intervals.count() as f64).sqrt();
+    let doubt = (doubt as u64).max(median / 200);
+    let rounded = |unit: u64| (median + unit / 2) / unit * unit;
+    let units = (3..7).map(|digit| 10u64.pow((median.max(1).ilog10() + 4).saturating_sub(digit)));
+    let near = |&period: &u64| period > 0 && period.abs_diff(median) <= doubt;
+    let mut periods = units.map(rounded);
+    periods.find(near).unwrap_or(median)
 }
 
 #[cfg(test)]
@@ -112,10 +118,30 @@ mod tests {
         assert_eq!(in_ms(100_000_000), "100ms");
         assert_eq!(in_ms(33_333_333), "33.333333ms");
         assert_eq!(in_ms(500_000), "0.5ms");
-        assert_eq!(rounded(99_871_234), 100_000_000);
-        assert_eq!(rounded(12_600_000), 13_000_000);
-        assert_eq!(rounded(7), 7);
         assert_eq!(with_ordinal("/a:timer(1ms)".into(), 0), "/a:timer(1ms)");
         assert_eq!(with_ordinal("/a:timer(1ms)".into(), 1), "/a:timer(1ms)#2");
+    }
+
+    #[test]
+    fn measured_periods_are_as_round_as_the_data_allow() {
+        let measured = |intervals: &[u64]| {
+            let mut dist = Dist::new();
+            intervals.iter().for_each(|&us| dist.record(us * 1000));
+            in_ms(measured_period(&dist))
+        };
+        assert_eq!(measured(&[99_871, 99_900, 100_050]), "100ms");
+        assert_eq!(
+            measured(&[49_400, 51_300, 48_900, 50_200]),
+            "50ms",
+            "not 49"
+        );
+        assert_eq!(
+            measured(&[12_601, 12_599, 12_600, 12_600]),
+            "12.6ms",
+            "not 13"
+        );
+        assert_eq!(measured(&[33_330, 33_340, 33_333, 33_335]), "33.3ms");
+        assert_eq!(measured(&[1_003_000, 999_000, 1_000_100]), "1000ms");
+        assert_eq!(measured(&[0, 0]), "0ms");
     }
 }

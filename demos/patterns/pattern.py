@@ -110,9 +110,10 @@ class Program:
         self.callbacks.append(found)
         return found
 
-    def edge(self, begin, end, topic):
-        """An edge that the model must have."""
-        self.edges.append({"from": begin.vid, "to": end.vid, "topic": self.name(topic)})
+    def edge(self, begin, end, topic=None):
+        """An edge that the model must have; without a topic through the node's memory."""
+        topic = self.name(topic) if topic else "(memory)"
+        self.edges.append({"from": begin.vid, "to": end.vid, "topic": topic})
 
     def junction(self, kind, callback, *inputs):
         """A junction that the model must have."""
@@ -194,10 +195,13 @@ class Program:
 
     def run(self, executor, *timers, quiet=1):
         """Spins for the duration, stops the timers, and lets what is under way come to an end."""
+        from rclpy.task import Future
+
         def spin(seconds):
-            until = time.monotonic() + seconds
-            while time.monotonic() < until:
-                executor.spin_once(timeout_sec=0.05)
+            # With a time-out the executor would make a timer for each round.
+            over = Future()
+            threading.Timer(seconds, over.set_result, [None]).start()
+            executor.spin_until_future_complete(over)
 
         spin(self.duration)
         for timer in timers:

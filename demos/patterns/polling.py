@@ -28,8 +28,8 @@ def main():
     program = Program(__doc__)
     rclpy.init()
     talker, poller, motor = (program.node(n) for n in ("talker", "poller", "motor"))
-    scan = program.callback("talker", "timer(40ms)", outputs=["scan"])
-    poll = program.callback("poller", "timer(100ms)", outputs=["command"])
+    scan = program.callback("talker", "timer(80ms)", outputs=["scan"])
+    poll = program.callback("poller", "timer(200ms)", outputs=["command"])
     drive = program.callback("motor", f"subscription({program.name('command')})")
     program.edge(scan, poll, "scan")
     program.edge(poll, drive, "command")
@@ -44,7 +44,7 @@ def main():
 
     def on_scan():
         with scan.execution() as run:
-            run.burn(1)
+            run.burn(4)
             to_scan.publish(String(data="scan"))
 
     def on_poll():
@@ -52,12 +52,12 @@ def main():
             run.burn(2)
             with polled.handle:
                 polled.handle.take_message(String, False)
-            run.burn(3)
+            run.burn(5)
             to_command.publish(String(data=str(run.start_ns)))
 
     def on_command(message):
         with drive.execution() as run:
-            run.burn(2)
+            run.burn(4)
             latencies.append(time.monotonic_ns() - int(message.data))
 
     motor.create_subscription(String, "command", on_command, 10)
@@ -66,7 +66,7 @@ def main():
         executor.add_node(node)
     program.wait_for(lambda: to_scan.get_subscription_count() > 0
                      and to_command.get_subscription_count() > 0)
-    timers = [talker.create_timer(0.04, on_scan), poller.create_timer(0.1, on_poll)]
+    timers = [talker.create_timer(0.08, on_scan), poller.create_timer(0.2, on_poll)]
     program.run(executor, *timers)
     program.print_truth()
 

@@ -391,7 +391,7 @@ impl Synth {
                 spans.execute_start(cx, ti, time, execute == ExecuteKind::Client);
             }
             EventKind::ExecuteEnd { .. } => spans.execute_end(cx, ti, time),
-            EventKind::WaitSetInit => spans.executor(cx, ti, time, true),
+            EventKind::WaitSetInit => spans.wait_set(cx, ti, time),
             EventKind::Wait => spans.wait(cx, ti, time),
             EventKind::GuardTrigger { guard } => spans.trigger(cx, ti, time, guard),
             _ => {}
@@ -409,7 +409,8 @@ impl Synth {
         let e = self.taken(event, at);
         let together = e.is_some_and(|e| self.spans.is_together(&self.cx, ti, e));
         if !together {
-            self.spans.next_input(&mut self.cx, ti, time);
+            let is_take = matches!(event.kind, EventKind::Take { .. });
+            self.spans.next_input(&mut self.cx, (ti, time), is_take);
         }
         match event.kind {
             EventKind::TimerCall { timer } => {

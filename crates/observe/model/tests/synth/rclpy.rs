@@ -231,9 +231,11 @@ fn the_code_that_waits_for_a_response_is_the_clients_callback() {
 }
 
 #[test]
-fn an_awaited_response_goes_on_in_the_clients_callback() {
+fn an_awaited_response_goes_on_in_the_callback_that_awaits_it() {
     // `await client.call_async()` in a timer: its second trigger comes only when the coroutine ends.
     let mut parts = vec![PY.to_string(), EARS.to_string(), SERVER.to_string()];
+    // A round in which nothing is ready.
+    parts.push(py(40_000, "wait_set_init") + &py(40_000, "wait"));
     for i in 1..=20 {
         let t = 50_000 * i;
         let n = i as i64;
@@ -264,14 +266,27 @@ fn an_awaited_response_goes_on_in_the_clients_callback() {
         parts.push(hear(t + 2_700, &[(0x1020, t + 2_600)]));
     }
     let m = model(&rclcpp::sorted(&parts));
-    assert_eq!(
-        callback(&m, "/py:timer(50ms)").figures.exec_ns.max(),
-        300_000
+    let (t, s, c, e) = (
+        "/py:timer(50ms)",
+        "/server:service(/sv)@/py",
+        "/py:client(/sv)",
+        "/ears:subscription(/out)",
     );
-    let client = callback(&m, "/py:client(/sv)");
-    assert_eq!(client.figures.exec_ns.max(), 550_000);
-    assert_eq!(client.outputs, ["/out"]);
-    assert_eq!(m.chains.len(), 1);
+    let timer = callback(&m, t);
+    // 300 us until it is suspended, 550 us after the response was handled.
+    assert_eq!(
+        (timer.figures.exec_ns.count(), timer.figures.exec_ns.max()),
+        (20, 850_000)
+    );
+    assert_eq!(timer.outputs, ["/out", "/sv/request"]);
+    let client = callback(&m, c);
+    assert_eq!(client.figures.exec_ns.max(), 50_000);
+    assert!(client.outputs.is_empty());
+    assert_eq!(edge(&m, c, t).taken, 20);
+    assert_eq!(
+        chains(&m),
+        [format!("{t} > {e}"), format!("{t} > {s} > {c}")]
+    );
 }
 
 #[test]

@@ -229,7 +229,7 @@ impl Spans {
     }
 
     /// The end of a stretch that lasted to the next wait set, less the executor's usual part.
-    fn without_overhead(&self, ti: ThreadIndex, from: Mark, to: Mark) -> Mark {
+    pub(super) fn without_overhead(&self, ti: ThreadIndex, from: Mark, to: Mark) -> Mark {
         let spent = to.totals.since(&from.totals).exec_ns;
         let usual = self.threads[ti].rounds.overhead.median().min(spent);
         let mut end = to;

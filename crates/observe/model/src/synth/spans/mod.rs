@@ -16,6 +16,7 @@ mod ownership;
 mod rclcpp;
 mod rclpy;
 mod span;
+mod suspended;
 mod thread;
 mod together;
 mod worker;
@@ -33,6 +34,7 @@ use events::Events;
 use rclpy::Guards;
 use span::{Bounds, CallbackSpan, Inferred, Triggers};
 use std::collections::VecDeque;
+use suspended::Suspended;
 use thread::{Library, Phase, Threads};
 
 /// What is known of the spans of a process.
@@ -42,6 +44,7 @@ struct ProcessSpans {
     /// Responses that rclpy has taken and whose waiting code has not run yet.
     pending: VecDeque<PendingResponse>,
     events: Events,
+    suspended: Suspended,
 }
 
 /// The numbers of callback instances; used again after the instance's end was processed.
@@ -190,6 +193,7 @@ impl Spans {
         }
         if process.index() < self.processes.len() {
             self.end_pending(process);
+            self.end_suspended(process, time, Ending::CutOff);
             self.processes[process.index()] = ProcessSpans::default();
         }
     }
@@ -201,6 +205,7 @@ impl Spans {
         }
         for p in 0..self.processes.len() {
             self.end_pending(ProcessIndex::new(p));
+            self.end_suspended(ProcessIndex::new(p), time, Ending::Unfinished);
         }
     }
 
@@ -287,9 +292,15 @@ impl Spans {
         thread.waits |= round_ends;
         if self.is_within(ti) {
             self.spin_within(cx, ti, time);
-            return;
+            if self.is_within(ti) {
+                return;
+            }
         }
+        self.suspend(cx, ti, time);
         let thread = &mut self.threads[ti];
+        if !thread.is_rclcpp() {
+            thread.rounds.last_act = Some(thread.account.mark(time));
+        }
         if thread.continuation().is_some() {
             self.end_continuation_round(ti, time, round_ends);
             return;
@@ -297,8 +308,10 @@ impl Spans {
         let mut tail = None;
         if let Some(span) = thread.take_span() {
             if self.waits_for_response(cx, ti, &span) {
-                tail = self.waiting_stretch(ti, &span, time);
-                self.push_pending(ti, &span);
+                if let Some(span) = self.went_on(cx, ti, span, time) {
+                    tail = self.waiting_stretch(ti, &span, time);
+                    self.push_pending(ti, &span);
+                }
             } else {
                 if let Some(triggered) = span.triggered() {
                     tail = Some((triggered.last, self.threads[ti].account.mark(time)));
@@ -312,13 +325,27 @@ impl Spans {
 
     /// An entity is about to be read, or a timer called: by the executor, or by a callback that
     /// runs.
-    pub(in crate::synth) fn next_input(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
+    pub(in crate::synth) fn next_input(
+        &mut self,
+        cx: &mut Context,
+        (ti, time): (ThreadIndex, u64),
+        is_take: bool,
+    ) {
         if self.is_within(ti) {
             self.threads[ti].phase.leave_wait();
             self.settle_inner(cx, ti, time);
-        } else {
+        }
+        let goes_on = is_take && self.open_guard(cx, ti).is_some();
+        if !goes_on && !self.is_within(ti) {
             self.executor(cx, ti, time, false);
         }
+    }
+
+    /// A wait set is made: a round of rclpy's executor ends.
+    pub(in crate::synth) fn wait_set(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
+        let sets = &mut self.threads[ti].rounds.sets;
+        *sets = sets.saturating_add(1);
+        self.executor(cx, ti, time, true);
     }
 
     /// `rcl_wait` begins.
@@ -361,7 +388,7 @@ impl Spans {
         buffer: u64,
         index: u64,
     ) {
-        self.next_input(cx, ti, time);
+        self.next_input(cx, (ti, time), false);
         let entity = cx.entities.ring_buffer(self.threads[ti].process, buffer);
         let input = Input::Ring { index };
         let buffer = Some(buffer).filter(|&b| b != 0);
@@ -508,6 +535,7 @@ impl Spans {
     ) {
         let thread = &mut self.threads[ti];
         thread.sleeps.busy_until = time;
+        thread.rounds.ended_ns = thread.rounds.ended_ns.saturating_add(spent.exec_ns);
         self.out.push(SpanEvent::End(End {
             instance,
             time,

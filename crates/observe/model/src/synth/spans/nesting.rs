@@ -38,10 +38,19 @@ impl Spans {
         if thread.outer().is_empty() || !thread.span().is_none_or(CallbackSpan::may_be_own) {
             return;
         }
-        if let Some(span) = thread.take_span() {
+        let mut ended = None;
+        if let Some(mut span) = thread.take_span() {
+            if let Some((guard, opened)) = span.once() {
+                // The trigger since was that after the callback.
+                ended = Some((guard, span.from));
+                span.from = opened;
+            }
             self.own_input(cx, ti, &span);
         }
         self.unnest(ti, None);
+        if let (Some((guard, last)), Some(span)) = (ended, self.threads[ti].span_mut()) {
+            span.set_triggered(guard, last);
+        }
     }
 
     /// The same, and anything that runs within the callback without an end of its own ends.
@@ -80,10 +89,11 @@ impl Spans {
     /// Puts the running callback aside, if one with an end of its own runs: another begins, or is
     /// read, within it.
     pub(super) fn nest(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
-        let thread = &mut self.threads[ti];
-        if !thread.span().is_some_and(CallbackSpan::is_exact) {
+        let thread = &self.threads[ti];
+        if !thread.span().is_some_and(CallbackSpan::is_exact) && self.open_guard(cx, ti).is_none() {
             return;
         }
+        let thread = &mut self.threads[ti];
         let deepest = thread.outer().len() >= MAX_OUTER;
         if let Some(span) = thread.take_span() {
             let outermost = deepest.then(|| thread.outer_mut().remove(0));

@@ -14,7 +14,7 @@ impl Spans {
         time: u64,
         endpoint: Option<EntityId>,
     ) -> Owner {
-        self.settle_read(cx, ti);
+        self.settle_before_output(cx, ti);
         let thread = &mut self.threads[ti];
         if thread.continuation().is_some() {
             let now = thread.account.mark(time);
@@ -22,7 +22,8 @@ impl Spans {
         }
         let Some(mut span) = thread.take_span() else {
             if !self.some_pending(ti) {
-                return Owner::Outside;
+                let alone = self.go_on_alone(ti, time);
+                return alone.map_or(Owner::Outside, Owner::Instance);
             }
             let from = self.continuation_start(ti, time, None);
             return self.continuation_owner(cx, ti, time, endpoint, from);
@@ -40,6 +41,10 @@ impl Spans {
         // What follows the last trigger may be the callback's, or may already be code that
         // waited for a response.
         if self.waits_for_response(cx, ti, &span) {
+            if self.is_awaited(ti, &span) {
+                let waiting = self.go_on_after(cx, ti, time, span);
+                return waiting.map_or(Owner::Outside, Owner::Instance);
+            }
             let from = self.continuation_start(ti, time, triggered);
             self.push_pending(ti, &span);
             return self.continuation_owner(cx, ti, time, endpoint, from);
@@ -61,9 +66,23 @@ impl Spans {
         owner
     }
 
+    /// Something is published: what was read within a callback is its own input, or by now the
+    /// input of another one that runs.
+    fn settle_before_output(&mut self, cx: &Context, ti: ThreadIndex) {
+        let thread = &self.threads[ti];
+        if thread.outer().is_empty() {
+            return;
+        }
+        if thread.span().is_some_and(|span| span.opened().is_some()) {
+            self.suspend_outer(cx, ti);
+        } else {
+            self.settle_read(cx, ti);
+        }
+    }
+
     /// The running instance on a thread.
     fn running(&mut self, cx: &Context, ti: ThreadIndex) -> Option<InstanceId> {
-        self.settle_read(cx, ti);
+        self.settle_before_output(cx, ti);
         let mut span = self.threads[ti].take_span()?;
         self.begin(cx, ti, &mut span);
         let instance = span.instance;
@@ -159,6 +178,9 @@ impl Spans {
         sequence: i64,
     ) {
         let owner = self.owner(cx, ti, time, Some(client));
+        if let Owner::Instance(instance) = owner {
+            self.ask(ti, instance, (client, sequence));
+        }
         self.out.push(SpanEvent::Request(Request {
             owner,
             client,

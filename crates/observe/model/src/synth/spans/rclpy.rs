@@ -1,7 +1,7 @@
 //! rclpy: a callback has no events of its own. The executor triggers its guard condition right
 //! before the callback and right after it; the thread's next call of the executor ends it.
 
-use super::span::{longer, Bounds, CallbackSpan, Inferred, Triggered, Triggers};
+use super::span::{longer, Bounds, CallbackSpan, Inferred, Triggers};
 use super::{Spans, Why};
 use crate::synth::entities::EntityKind;
 use crate::synth::events::{Owner, SpanEvent};
@@ -31,6 +31,13 @@ impl Spans {
             return;
         }
         let mark = thread.account.mark(time);
+        let last = thread.rounds.last_trigger;
+        if !self.threads[ti].outer().is_empty() {
+            self.trigger_within(cx, ti, guard);
+        }
+        self.trigger_suspended(cx, ti, time, guard, last);
+        let thread = &mut self.threads[ti];
+        thread.rounds.last_act = Some(mark);
         let last = thread.rounds.last_trigger.replace(mark);
         let stray = !thread.waits && thread.sleeps.slept_most(last, time);
         thread.sleeps.forget_longest();
@@ -71,6 +78,19 @@ impl Spans {
         self.threads[ti].put_span(span);
     }
 
+    /// A guard is triggered after a read within a callback. By another executor's it was the
+    /// callback's own input; twice by its own one's, another callback ran on it.
+    fn trigger_within(&mut self, cx: &Context, ti: ThreadIndex, guard: u64) {
+        let thread = &self.threads[ti];
+        let outer = thread.outer().last().and_then(CallbackSpan::once);
+        let read = thread.span().and_then(CallbackSpan::once);
+        if outer.is_none_or(|o| o.0 != guard) {
+            self.settle_read(cx, ti);
+        } else if read.is_some_and(|r| r.0 == guard) {
+            self.suspend_outer(cx, ti);
+        }
+    }
+
     /// The first trigger after a read, at the thread's last trigger.
     fn first_trigger(
         &mut self,
@@ -83,6 +103,7 @@ impl Spans {
         if span.instance.is_some() || guard == 0 {
             return;
         }
+        self.note_spin(ti, guard);
         let opened = span.from;
         if let Some(mark) = self.threads[ti].rounds.last_trigger {
             span.from = mark;
@@ -91,7 +112,8 @@ impl Spans {
             inferred.triggers = Triggers::Once { guard, opened };
         }
         let process = self.threads[ti].process;
-        if self.processes[process.index()].guards.rclpy && !is_client(cx, span) {
+        let within = !self.threads[ti].outer().is_empty();
+        if self.processes[process.index()].guards.rclpy && !is_client(cx, span) && !within {
             self.begin(cx, ti, span);
         }
     }
@@ -114,15 +136,7 @@ impl Spans {
                 triggered.undecided.take()
             }
             None => {
-                if let Some(inferred) = span.inferred_mut() {
-                    inferred.triggers = Triggers::Several(Triggered {
-                        guard,
-                        last,
-                        longest: None,
-                        undecided: None,
-                        pushed: false,
-                    });
-                }
+                span.set_triggered(guard, last);
                 None
             }
         };
@@ -140,7 +154,7 @@ impl Spans {
             let owner = span.instance.map_or(Owner::Outside, Owner::Instance);
             self.out.push(SpanEvent::Decided { decision, owner });
         }
-        if self.waits_for_response(cx, ti, span) {
+        if self.waits_for_response(cx, ti, span) && !self.is_awaited(ti, span) {
             // The waiting code may run on another worker before this one does anything again.
             self.push_pending(ti, span);
             if let Some(triggered) = span.triggered_mut() {

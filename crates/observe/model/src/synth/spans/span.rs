@@ -178,6 +178,22 @@ impl CallbackSpan {
         self.exact().is_some_and(|e| e.callback == callback)
     }
 
+    /// The single trigger so far: its guard, and when the entity was read.
+    pub(super) fn once(&self) -> Option<(u64, Mark)> {
+        match &self.bounds {
+            Bounds::Inferred(Inferred {
+                triggers: Triggers::Once { guard, opened },
+                ..
+            }) => Some((*guard, *opened)),
+            _ => None,
+        }
+    }
+
+    /// When its entity was read, if one trigger came since.
+    pub(super) fn opened(&self) -> Option<Mark> {
+        self.once().map(|once| once.1)
+    }
+
     /// The triggers of rclpy's executor, once there are two.
     pub(super) fn triggered(&self) -> Option<&Triggered> {
         match &self.bounds {
@@ -186,6 +202,19 @@ impl CallbackSpan {
                 ..
             }) => Some(triggered),
             _ => None,
+        }
+    }
+
+    /// Two triggers of a guard: the callback ran until the last one.
+    pub(super) fn set_triggered(&mut self, guard: u64, last: Mark) {
+        if let Some(inferred) = self.inferred_mut() {
+            inferred.triggers = Triggers::Several(Triggered {
+                guard,
+                last,
+                longest: None,
+                undecided: None,
+                pushed: false,
+            });
         }
     }
 

@@ -87,6 +87,12 @@ pub(super) enum Library {
 pub(super) struct Rounds {
     /// The last trigger of a guard condition.
     pub(super) last_trigger: Option<Mark>,
+    /// Time on the CPU of all executions that ended on the thread.
+    pub(super) ended_ns: u64,
+    /// Wait sets that the thread has made: other executors than rclpy's keep theirs.
+    pub(super) sets: u8,
+    /// What the executor last did: a trigger, a read, or a wait that began.
+    pub(super) last_act: Option<Mark>,
     /// Time on the CPU from the last trigger of a round to the next wait set, in rounds in which
     /// nothing waited for a response: the executor's own part.
     pub(super) overhead: RunningMedian,

@@ -108,6 +108,7 @@ PATTERNS = [
     # timer's call and its callback lie 0.2 ms of rclpy's own that no event marks.
     Pattern("events_executor", counts=False, latencies=False, not_late=PERIODS,
             also=sleeps),
+    Pattern("chain_one_process"),
     Pattern("one_shot", not_late=PERIODS),
     Pattern("watchdog", not_late=PERIODS, also=releases),
     Pattern("sim_time", not_late=PERIODS, also=no_releases),

@@ -8,6 +8,7 @@
 //! | name, command line, environment, user | [`thread_name`], [`command_line`], [`environment`], [`user`] |
 //! | program and mapped files, by identity | [`maps`] |
 //! | files that other processes name, opened safely | [`foreign`] |
+//! | heaps of a process | [`memory`] |
 //! | cgroup of a thread | [`cgroup`] |
 //! | kernel release, host name, limits | [`system`] |
 //!
@@ -30,6 +31,7 @@
 pub mod cgroup;
 pub mod foreign;
 pub mod maps;
+pub mod memory;
 mod process;
 mod stat;
 mod status;

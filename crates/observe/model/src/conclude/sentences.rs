@@ -23,7 +23,10 @@ pub(super) fn sentences(
     notes.retain(|note, _| !matches!(note, Note::Starved(id) if graph.callbacks.contains_key(id)));
     for said in unite(&notes) {
         let sentence = match (&said.note, said.note.subject()) {
-            (Note::NodeName(node), _) => of_guess(node, graph),
+            (Note::NodeName(node), _) => match of_guess(node, graph) {
+                Some(sentence) => sentence,
+                None => continue,
+            },
             (note, Some(names)) if said.several => in_plural(of_note(note, said.count), names),
             (note, _) => of_note(note, said.count),
         };
@@ -144,17 +147,18 @@ fn of_doubt(group: &Group) -> String {
 }
 
 /// The node that stands for whatever nodes a process has, with the number of its callbacks.
-fn of_guess(node: &str, graph: &Graph) -> String {
+fn of_guess(node: &str, graph: &Graph) -> Option<String> {
     let callbacks = graph.callbacks.values();
     let guessed = callbacks.filter(|c| c.node == node && !c.identity.is_known());
     let callbacks = match guessed.count() {
+        0 => return None,
         1 => "one callback (marked ?)".to_string(),
         n => format!("{n} callbacks (marked ?), which may be of several nodes"),
     };
-    format!(
+    Some(format!(
         "{} It stands for {callbacks}.",
         of_note(&Note::NodeName(node.into()), 1)
-    )
+    ))
 }
 
 /// Events that a run lost.

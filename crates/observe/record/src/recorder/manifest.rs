@@ -19,6 +19,8 @@ pub struct RunManifest {
     events: u64,
     /// Endpoints in wait sets whose names were not found, by process.
     unresolved: HashMap<u32, usize>,
+    /// Endpoints whose node is not known, of processes with several nodes that were searched.
+    unowned: HashMap<u32, usize>,
 }
 
 impl RunManifest {
@@ -116,6 +118,11 @@ impl RunManifest {
         *self.unresolved.entry(pid).or_default() += count;
     }
 
+    /// A process was searched: so many of its endpoints have no node, though it has several.
+    pub fn unowned(&mut self, pid: u32, count: usize) {
+        self.unowned.insert(pid, count);
+    }
+
     /// Records of a kind that were lost on a CPU, in all.
     pub fn lost(&mut self, kind: &str, cpu: u16, total: u64) {
         let by_cpu = self.content.lost.entry(kind.into()).or_default();
@@ -138,7 +145,8 @@ impl RunManifest {
         processes
             .flat_map(|process| {
                 let unresolved = self.unresolved.get(&process.pid).copied();
-                not_recovered(process, unresolved.unwrap_or(0))
+                let unowned = self.unowned.get(&process.pid).copied();
+                not_recovered(process, unresolved.unwrap_or(0), unowned)
             })
             .collect()
     }
@@ -158,7 +166,7 @@ impl RunManifest {
 }
 
 /// What is not known of a late process, a sentence each.
-fn not_recovered(process: &ProcessInfo, unresolved: usize) -> Vec<String> {
+fn not_recovered(process: &ProcessInfo, unresolved: usize, unowned: Option<usize>) -> Vec<String> {
     let who = format!("process {} ({})", process.pid, program(&process.command));
     let mut sentences = Vec::new();
     match process.nodes.len() {
@@ -166,6 +174,13 @@ fn not_recovered(process: &ProcessInfo, unresolved: usize) -> Vec<String> {
             "{who} ran before the recording: its nodes' names are not known."
         )),
         1 => {}
+        nodes if unowned.is_some() => {
+            if let Some(endpoints @ 1..) = unowned {
+                sentences.push(format!(
+                    "{who} ran before the recording: which of its {nodes} nodes {endpoints} of its endpoints belong to is not known."
+                ));
+            }
+        }
         nodes => sentences.push(format!(
             "{who} ran before the recording: which of its {nodes} nodes an endpoint belongs to is not known."
         )),

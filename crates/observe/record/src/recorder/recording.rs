@@ -11,7 +11,7 @@ use super::RecordError;
 use crate::command::{CommandStartError, RecordedCommand};
 use crate::decode::{Decoded, WaitSet};
 use crate::kernel::{Kernel, LoadOptions};
-use crate::late::{self, ProcessMemory};
+use crate::late::{self, LateProcesses, ProcessMemory};
 use crate::libraries::{self, Libraries};
 use crate::names::{distribution_name, node_of_command_line};
 use crate::privilege::{self, Needs};
@@ -39,6 +39,7 @@ pub struct Recording {
     manifest: RunManifest,
     readiness: Readiness,
     losses: Losses,
+    late: LateProcesses,
     /// Processes to visit again, and when.
     visit_again: Vec<(Instant, u32)>,
     /// Processes whose own files are still to be visited.
@@ -85,6 +86,7 @@ impl Recording {
             manifest,
             readiness: Readiness::default(),
             losses,
+            late: LateProcesses::default(),
             visit_again: Vec::new(),
             visit_own: BTreeSet::new(),
             keep_privileges: options.keep_privileges,
@@ -182,7 +184,23 @@ impl Recording {
             let attached = self.libraries.visit_own(&self.kernel, pid);
             self.visited(pid, attached);
         }
+        self.search_late(false);
         self.write_until(now_ns.saturating_sub(REORDER_NS), observer)
+    }
+
+    /// Searches the memory of late processes with endpoints whose nodes are not known.
+    fn search_late(&mut self, last: bool) {
+        for pid in self.late.due(last) {
+            let searched = self.late.search(pid);
+            self.manifest.unowned(pid, searched.unowned);
+            let now_ns = monotonic_ns();
+            for kind in searched.events {
+                if let EventKind::NodeFound { name, .. } = &kind {
+                    self.manifest.node(pid, name.to_string());
+                }
+                self.output.push_own(now_ns, pid, pid, kind);
+            }
+        }
     }
 
     fn write_until(
@@ -216,6 +234,13 @@ impl Recording {
         }
         if event.kind == EventKind::Exit && event.pid == event.tid {
             self.readiness.forget(event.pid);
+            self.late.forget(event.pid);
+        }
+        if let EventKind::EndpointFound {
+            endpoint, rcl, rmw, ..
+        } = event.kind
+        {
+            self.late.endpoint(event.pid, endpoint, rcl, rmw);
         }
         self.manifest.count(&event);
         self.output.push(event);
@@ -319,6 +344,12 @@ impl Recording {
             if let EventKind::NodeFound { name, .. } = &kind {
                 self.manifest.node(set.pid, name.to_string());
             }
+            if let EventKind::EndpointFound {
+                endpoint, rcl, rmw, ..
+            } = kind
+            {
+                self.late.endpoint(set.pid, endpoint, rcl, rmw);
+            }
             self.output.push_own(set.time_ns, set.pid, set.tid, kind);
         }
     }
@@ -389,6 +420,7 @@ impl Recording {
         observer: &mut dyn Observer,
     ) -> Result<Summary, RecordError> {
         self.turn(Duration::ZERO, observer)?;
+        self.search_late(true);
         self.count_losses();
         self.note_clock_offset();
         self.write_until(u64::MAX, observer)?;

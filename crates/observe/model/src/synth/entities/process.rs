@@ -62,6 +62,13 @@ pub(in crate::synth) struct Process {
     pub(super) gids: FxHashMap<u64, Gid>,
 }
 
+impl Process {
+    /// Whether it made its only node under our eyes: all that it has is that node's.
+    pub(in crate::synth) fn made_only_node(&self) -> bool {
+        self.nodes.len() == 1 && !self.found
+    }
+}
+
 /// The processes that live, and the free places of those that ended.
 #[derive(Debug, Clone, Default)]
 pub(in crate::synth) struct Processes {

@@ -207,7 +207,7 @@ impl Flow {
             _ => CallbackType::Subscription,
         };
         // A timer of a process with several nodes shows its node by what it publishes.
-        let alone = cx.entities.process(it.process).nodes.len() == 1;
+        let alone = cx.entities.process(it.process).made_only_node();
         if alone || kind != CallbackType::Timer {
             self.node_of(cx, e);
         }
@@ -308,12 +308,12 @@ impl Flow {
     fn find_vertex(&self, cx: &Context, looks: &VertexLooks, e: EntityId) -> Option<VertexId> {
         let nodes = &cx.entities.nodes;
         let settled = |node: Option<NodeId>| node.map(|n| nodes.settled(n));
-        looks.node?;
+        let node = settled(looks.node)?;
         let slot = cx.entities.get(e).slot;
         let alike = |v: &Vertex| {
             v.rank.0.number == slot.number
                 && v.looks.kind == looks.kind
-                && settled(v.looks.node) == settled(looks.node)
+                && nodes.settled(v.node()) == node
                 && v.looks.name == looks.name
                 && v.looks.period_ns == looks.period_ns
                 && settled(v.looks.caller) == settled(looks.caller)

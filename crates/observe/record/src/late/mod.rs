@@ -3,69 +3,19 @@
 //! rcl handles point to private structs of unknown layout. Each of these contains a pointer to the
 //! public rmw struct, which has a shape of its own: a pointer to the middleware's identifier (a
 //! known text), a pointer to private data, a pointer to the topic or service name (text that starts
-//! with a slash). The search is for that shape.
+//! with a slash). The search is for that shape. [`owners`] finds the nodes of endpoints, [`processes`]
+//! says when that is worth a look.
+
+mod memory;
+mod owners;
+mod processes;
+
+pub use memory::{Memory, ProcessMemory};
+pub use processes::LateProcesses;
 
 use crate::decode::WaitSet;
 use onbeat_trace::{EndpointKind, EventKind};
 use std::collections::BTreeSet;
-
-/// Reads another process's memory.
-pub trait Memory {
-    /// Fills `buffer` from `address`; false when it cannot be read.
-    fn read(&self, address: u64, buffer: &mut [u8]) -> bool;
-
-    /// A word.
-    fn word(&self, address: u64) -> Option<u64> {
-        let mut bytes = [0; 8];
-        self.read(address, &mut bytes)
-            .then(|| u64::from_le_bytes(bytes))
-    }
-
-    /// A text of up to 255 bytes that ends with a zero.
-    fn text(&self, address: u64) -> Option<String> {
-        let mut text = Vec::new();
-        // In small steps that do not cross the end of a mapping.
-        while text.len() < 256 {
-            let mut piece = [0; 16];
-            let at = address.checked_add(text.len() as u64)?;
-            let length = 16 - (at % 16) as usize;
-            if !self.read(at, &mut piece[..length]) {
-                return None;
-            }
-            match piece[..length].iter().position(|&b| b == 0) {
-                Some(end) => {
-                    text.extend(&piece[..end]);
-                    return String::from_utf8(text).ok();
-                }
-                None => text.extend(&piece[..length]),
-            }
-        }
-        None
-    }
-}
-
-/// The memory of a live process.
-pub struct ProcessMemory {
-    /// The process.
-    pub pid: u32,
-}
-
-impl Memory for ProcessMemory {
-    fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
-        let local = libc::iovec {
-            iov_base: buffer.as_mut_ptr().cast(),
-            iov_len: buffer.len(),
-        };
-        let remote = libc::iovec {
-            iov_base: address as *mut libc::c_void,
-            iov_len: buffer.len(),
-        };
-        // SAFETY: `local` describes `buffer`; the kernel checks the remote side.
-        let n =
-            unsafe { libc::process_vm_readv(self.pid as libc::pid_t, &local, 1, &remote, 1, 0) };
-        n == buffer.len() as isize
-    }
-}
 
 /// Words of a private rcl struct that are searched.
 const SEARCHED_WORDS: u64 = 128;
@@ -147,9 +97,10 @@ pub fn explore(memory: &impl Memory, set: &WaitSet) -> (Vec<EventKind>, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ops::Range;
 
     /// Memory that starts at address 4096.
-    struct Image(Vec<u8>);
+    pub(super) struct Image(Vec<u8>);
 
     impl Memory for Image {
         fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
@@ -164,13 +115,21 @@ mod tests {
                 None => false,
             }
         }
+
+        fn regions(&self) -> Vec<Range<u64>> {
+            let whole = 4096..4096 + self.0.len() as u64;
+            Vec::from([whole])
+        }
     }
 
     impl Image {
-        fn put(&mut self, address: u64, bytes: &[u8]) {
+        pub(super) fn new() -> Image {
+            Image(vec![0; 64 * 1024])
+        }
+        pub(super) fn put(&mut self, address: u64, bytes: &[u8]) {
             self.0[address as usize - 4096..][..bytes.len()].copy_from_slice(bytes);
         }
-        fn word_at(&mut self, address: u64, value: u64) {
+        pub(super) fn word_at(&mut self, address: u64, value: u64) {
             self.put(address, &value.to_le_bytes());
         }
     }
@@ -178,7 +137,7 @@ mod tests {
     #[test]
     fn names_are_found_behind_private_structs_of_any_layout() {
         for depth in [0u64, 3, 77] {
-            let mut image = Image(vec![0; 64 * 1024]);
+            let mut image = Image::new();
             let (rcl, private, rmw) = (5000u64 / 8 * 8, 8192u64, 16384u64);
             image.word_at(rcl, private);
             // Decoys: a small number, a pointer to something that is no rmw struct.

@@ -1,0 +1,110 @@
+//! Memory that a process has written: what of its heaps is in memory.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+/// Bytes of a page of `/proc/PID/pagemap`, and of the entry that stands for it.
+const PAGE: u64 = 4096;
+const ENTRY: u64 = 8;
+/// Bytes of a table of mappings that are read.
+const MAPS_MAX: u64 = 24 << 20;
+/// Bytes of address space that are looked at: reservations may be far larger.
+const BYTES_MAX: u64 = 64 << 30;
+
+/// What a process may write and no file backs, of the bytes of `/proc/PID/maps`: its heaps, not its
+/// main thread's stack.
+pub fn parse_writable(maps: &[u8]) -> Vec<Range<u64>> {
+    let heap = |line: &&[u8]| {
+        let mut words = line.split(|&b| b == b' ').filter(|w| !w.is_empty());
+        let mut word = || words.next().unwrap_or_default();
+        let (_, rights, _, _, inode, name) = (word(), word(), word(), word(), word(), word());
+        rights == b"rw-p" && inode == b"0" && matches!(name, b"" | b"[heap]")
+    };
+    let range = |line: &[u8]| {
+        let range = std::str::from_utf8(line).ok()?.split(' ').next()?;
+        let (start, end) = range.split_once('-')?;
+        let address = |text| u64::from_str_radix(text, 16).ok();
+        Some(address(start)?..address(end)?)
+    };
+    let lines = maps.split(|&b| b == b'\n').filter(heap);
+    lines
+        .filter_map(range)
+        .filter(|r| r.start < r.end)
+        .collect()
+}
+
+/// The pages of [`parse_writable`] that a process has in memory: reading them does not make it
+/// larger. Fails if it is gone, or where the caller may not look into it.
+pub fn written(pid: u32) -> io::Result<Vec<Range<u64>>> {
+    let mut maps = Vec::new();
+    let table = File::open(format!("/proc/{pid}/maps"))?;
+    table.take(MAPS_MAX).read_to_end(&mut maps)?;
+    let pages = File::open(format!("/proc/{pid}/pagemap"))?;
+    let mut left = BYTES_MAX;
+    let mut present: Vec<Range<u64>> = Vec::new();
+    let mut entries = vec![0; 64 * 1024];
+    for region in parse_writable(&maps) {
+        let Some(rest) = left.checked_sub(region.end - region.start) else {
+            // A reservation of this size is no heap that is in use.
+            continue;
+        };
+        left = rest;
+        let mut at = region.start;
+        while at < region.end {
+            let wanted = (region.end - at).div_ceil(PAGE).saturating_mul(ENTRY);
+            let wanted = wanted.min(entries.len() as u64) as usize;
+            let read = pages.read_at(&mut entries[..wanted], at / PAGE * ENTRY)?;
+            if read < ENTRY as usize {
+                break;
+            }
+            for entry in entries[..read].chunks_exact(ENTRY as usize) {
+                // The top bit: the page is in memory.
+                if entry[ENTRY as usize - 1] & 0x80 != 0 {
+                    match present.last_mut() {
+                        Some(last) if last.end == at => last.end += PAGE,
+                        _ => present.push(at..at + PAGE),
+                    }
+                }
+                at += PAGE;
+            }
+        }
+    }
+    Ok(present)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heaps_are_what_is_written_without_a_file() {
+        let maps = b"\
+1000-2000 rw-p 00000000 00:00 0   [heap]
+3000-5000 rw-p 00000000 00:00 0
+5000-6000 rw-p 00000000 fe:00 77  /opt/lib/librcl.so
+6000-7000 r--p 00000000 00:00 0
+7000-8000 rw-p 00000000 00:00 0   [stack]
+9000-8000 rw-p 00000000 00:00 0
+zz-8000 rw-p 00000000 00:00 0
+garbage";
+        assert_eq!(parse_writable(maps), [0x1000..0x2000, 0x3000..0x5000]);
+        assert!(parse_writable(b"").is_empty());
+    }
+
+    #[test]
+    fn only_pages_in_memory_are_written() {
+        // Far more than a page, of which one is touched.
+        let mut large = Vec::<u8>::with_capacity(64 << 20);
+        large.push(1);
+        let at = large.as_ptr() as u64;
+        let Ok(memory) = written(std::process::id()) else {
+            // Not every container lets a process see its own pages.
+            return;
+        };
+        assert!(memory.iter().any(|r| r.contains(&at)));
+        assert!(!memory.iter().any(|r| r.contains(&(at + (32 << 20)))));
+        assert!(written(u32::MAX - 1).is_err());
+    }
+}

@@ -1,0 +1,497 @@
+//! Which node an endpoint belongs to, in a process that ran before the recording.
+//!
+//! No rcl struct of an endpoint names its node. The client library's object of the endpoint does: it
+//! holds the rcl handles of both. Its layout is not known, but it is the same for every endpoint of
+//! one kind in a process. So the heaps are searched for the endpoints' handles, and the distance is
+//! learned at which a node's handle lies beside each of them. A node's handle is known by its shape:
+//! behind it is the public `rmw_node_t`, with the middleware's identifier, a name and a namespace.
+//!
+//! Of endpoints that no wait set names, only the rmw struct is known. The way back from there is one
+//! step longer: to the private struct that points to it, and to the rcl handle that points to that.
+
+use super::{find_rmw, Memory, SEARCHED_WORDS};
+use crate::names::node_name;
+use onbeat_trace::EndpointKind;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+/// Words before and after an endpoint's handle in which its node's is searched.
+const AROUND: i64 = 32;
+
+/// Words of a private node struct that are searched.
+const NODE_WORDS: u64 = 64;
+
+/// Memory that is searched, in bytes; a process with more is not searched.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// More places of one search than this are no ROS 2 process.
+const MAX_SITES: usize = 1 << 16;
+
+/// An endpoint whose node is searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Target {
+    /// Its kind, by number: [`kind_of`].
+    kind: u8,
+    /// Its rcl handle; 0 when only the other is known.
+    pub rcl: u64,
+    /// Its rmw handle.
+    pub rmw: u64,
+}
+
+impl Target {
+    /// An endpoint with its handles; `rcl` may be 0.
+    pub fn new(endpoint: EndpointKind, rcl: u64, rmw: u64) -> Target {
+        let kind = match endpoint {
+            EndpointKind::Publisher => 0,
+            EndpointKind::Subscription => 1,
+            EndpointKind::Service => 2,
+            EndpointKind::Client => 3,
+        };
+        Target { kind, rcl, rmw }
+    }
+
+    /// Whether this is the same endpoint with both handles.
+    pub fn is_more_of(&self, by_rmw: &Target) -> bool {
+        (self.kind, self.rmw) == (by_rmw.kind, by_rmw.rmw) && self.rcl != 0
+    }
+
+    /// Its kind.
+    pub fn endpoint(&self) -> EndpointKind {
+        match self.kind {
+            0 => EndpointKind::Publisher,
+            1 => EndpointKind::Subscription,
+            2 => EndpointKind::Service,
+            _ => EndpointKind::Client,
+        }
+    }
+}
+
+/// The owner of an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    /// The endpoint, as it was asked for.
+    pub target: Target,
+    /// Its rcl handle.
+    pub rcl: u64,
+    /// The rcl handle of its node.
+    pub node: u64,
+}
+
+/// What a search found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Found {
+    /// Full names of the process's nodes, and the rcl handles of those that own endpoints.
+    pub nodes: Vec<(Option<u64>, String)>,
+    /// Endpoints whose node is certain. Empty for a process of one node.
+    pub owners: Vec<Owner>,
+}
+
+/// Something that points to an endpoint: `at` is its rcl handle, if the endpoint's rmw struct lies
+/// `words` behind the start of the private struct.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Holder {
+    target: usize,
+    words: u64,
+    at: u64,
+}
+
+/// Places of a layout: the private struct's, and the distance from an endpoint's handle to its
+/// node's, in words.
+type Layout = (u64, i64);
+
+/// By layout, the nodes that lie there beside the handles of each endpoint, with its handle.
+type Votes = BTreeMap<Layout, BTreeMap<usize, BTreeSet<(u64, u64)>>>;
+
+/// Searches a process's memory for its nodes and for the owners of endpoints.
+pub fn search(memory: &impl Memory, targets: &[Target]) -> Found {
+    let size: u64 = memory.regions().iter().map(|r| r.end - r.start).sum();
+    if size > MAX_BYTES {
+        return Found::default();
+    }
+    let identifiers = targets.iter().filter_map(|t| memory.word(t.rmw));
+    let identifiers: HashSet<u64> = identifiers.filter(|&i| i >= 4096).collect();
+    let unknown: HashMap<u64, usize> = (targets.iter().enumerate())
+        .filter(|(_, t)| t.rcl == 0)
+        .map(|(i, t)| (t.rmw, i))
+        .collect();
+    let first = sites(memory, |w| {
+        identifiers.contains(&w) || unknown.contains_key(&w)
+    });
+    let mut nodes = Nodes::default();
+    let mut inside = Vec::new();
+    for (at, word) in first {
+        match unknown.get(&word) {
+            Some(&target) => inside.push((at, target)),
+            None => nodes.learn(memory, at),
+        }
+    }
+    let mut found = Found::default();
+    if nodes.names.len() > 1 {
+        let mut holders = holders(memory, targets, inside);
+        let known = targets.iter().enumerate().filter(|(_, t)| t.rcl != 0);
+        holders.extend(known.map(|(target, t)| Holder {
+            target,
+            words: 0,
+            at: t.rcl,
+        }));
+        found.owners = owners(memory, targets, &holders, &mut nodes);
+    }
+    found.nodes = nodes.list(&found.owners);
+    found
+}
+
+/// Addresses of words that are wanted, with the words.
+fn sites(memory: &impl Memory, wanted: impl Fn(u64) -> bool) -> Vec<(u64, u64)> {
+    let mut sites = Vec::new();
+    let mut buffer = vec![0; 256 * 1024];
+    for region in memory.regions() {
+        let mut at = region.start;
+        while at < region.end {
+            let length = (region.end - at).min(buffer.len() as u64);
+            let piece = &mut buffer[..length as usize];
+            if memory.read(at, piece) {
+                let words = piece.chunks_exact(8).enumerate();
+                let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+                let words = words.map(|(i, bytes)| (at + 8 * i as u64, word(bytes)));
+                sites.extend(words.filter(|&(_, w)| w >= 4096 && wanted(w)));
+            }
+            if sites.len() > MAX_SITES {
+                return Vec::new();
+            }
+            at += length;
+        }
+    }
+    sites
+}
+
+/// The nodes of a process.
+#[derive(Default)]
+struct Nodes {
+    /// Full names by the address of their rmw struct.
+    names: BTreeMap<u64, String>,
+    /// Rmw structs of what was taken for an rcl handle of a node.
+    handles: HashMap<u64, Option<u64>>,
+}
+
+impl Nodes {
+    /// Notes a node if the rmw struct at an address is one's.
+    fn learn(&mut self, memory: &impl Memory, at: u64) {
+        let text = |words: u64| memory.text(memory.word(at + 8 * words)?);
+        let (Some(name), Some(namespace)) = (text(2), text(3)) else {
+            return;
+        };
+        let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let named = !name.is_empty() && name.chars().all(part);
+        if named && namespace.starts_with('/') && namespace.chars().all(|c| part(c) || c == '/') {
+            self.names.insert(at, node_name(&namespace, &name));
+        }
+    }
+
+    /// The rmw struct of a node, if an address is its rcl handle: `rcl_node_t` is a context and a
+    /// pointer to a private struct.
+    fn of_handle(&mut self, memory: &impl Memory, handle: u64) -> Option<u64> {
+        if handle < 4096 || !handle.is_multiple_of(8) {
+            return None;
+        }
+        if let Some(&known) = self.handles.get(&handle) {
+            return known;
+        }
+        let rmw = (|| {
+            let context = memory.word(handle).filter(|&c| c >= 4096)?;
+            let private = memory
+                .word(handle + 8)
+                .filter(|&p| p >= 4096 && p.is_multiple_of(8))?;
+            memory.word(context)?;
+            let words = (0..NODE_WORDS).map_while(|i| memory.word(private.checked_add(8 * i)?));
+            let mut nodes = words.filter(|w| self.names.contains_key(w));
+            nodes.next()
+        })();
+        self.handles.insert(handle, rmw);
+        rmw
+    }
+
+    /// Of what was taken for handles of one node, the one beside the most endpoints: the others are
+    /// structs of another kind that happen to point to it.
+    fn real<'v>(&self, votes: impl Iterator<Item = &'v Votes>) -> BTreeSet<u64> {
+        let mut count: BTreeMap<u64, usize> = BTreeMap::new();
+        for (handle, _) in votes
+            .flat_map(BTreeMap::values)
+            .flat_map(BTreeMap::values)
+            .flatten()
+        {
+            *count.entry(*handle).or_default() += 1;
+        }
+        let mut best: BTreeMap<u64, (usize, u64)> = BTreeMap::new();
+        for (&handle, &n) in &count {
+            if let Some(rmw) = self.handles.get(&handle).copied().flatten() {
+                let best = best.entry(rmw).or_default();
+                *best = (*best).max((n, handle));
+            }
+        }
+        best.into_values().map(|(_, handle)| handle).collect()
+    }
+
+    /// All nodes by name, with the handles of those that own something.
+    fn list(&self, owners: &[Owner]) -> Vec<(Option<u64>, String)> {
+        let handles: BTreeSet<u64> = owners.iter().map(|o| o.node).collect();
+        let rmw_of = |handle: &u64| self.handles.get(handle).copied().flatten();
+        let mut list = Vec::new();
+        for (rmw, name) in &self.names {
+            let mut own = handles
+                .iter()
+                .filter(|h| rmw_of(h) == Some(*rmw))
+                .peekable();
+            if own.peek().is_none() {
+                list.push((None, name.clone()));
+            }
+            list.extend(own.map(|&handle| (Some(handle), name.clone())));
+        }
+        list
+    }
+}
+
+/// What may be the rcl handles of the endpoints whose rmw structs are pointed to at `inside`.
+fn holders(memory: &impl Memory, targets: &[Target], mut inside: Vec<(u64, usize)>) -> Vec<Holder> {
+    if inside.is_empty() {
+        return Vec::new();
+    }
+    inside.sort_unstable();
+    // Words that point to the start of a struct that reaches to one of these places.
+    let behind = |word: u64| {
+        let first = inside.partition_point(|&(at, _)| at < word);
+        let reached = move |&&(at, _): &&(u64, usize)| at - word < 8 * SEARCHED_WORDS;
+        inside[first..].iter().take_while(reached)
+    };
+    let pointers = sites(memory, |w| {
+        w.is_multiple_of(8) && behind(w).next().is_some()
+    });
+    let mut holders: BTreeSet<Holder> = BTreeSet::new();
+    for (at, word) in pointers {
+        let reached = behind(word).map(|&(place, target)| Holder {
+            target,
+            words: (place - word) / 8,
+            at,
+        });
+        let same = |h: &Holder| find_rmw(memory, at).is_some_and(|r| r.0 == targets[h.target].rmw);
+        holders.extend(reached.filter(same));
+    }
+    holders.into_iter().collect()
+}
+
+/// The owners of those endpoints for which the layout of their kind shows exactly one node.
+fn owners(
+    memory: &impl Memory,
+    targets: &[Target],
+    holders: &[Holder],
+    nodes: &mut Nodes,
+) -> Vec<Owner> {
+    let mut by_address: HashMap<u64, Vec<&Holder>> = HashMap::new();
+    for holder in holders {
+        by_address.entry(holder.at).or_default().push(holder);
+    }
+    let mut votes: BTreeMap<u8, Votes> = BTreeMap::new();
+    for (site, word) in sites(memory, |w| by_address.contains_key(&w)) {
+        for (distance, handle) in around(memory, site) {
+            if nodes.of_handle(memory, handle).is_none() {
+                continue;
+            }
+            for holder in &by_address[&word] {
+                let layouts = votes.entry(targets[holder.target].kind).or_default();
+                let layout = layouts.entry((holder.words, distance)).or_default();
+                let seen = layout.entry(holder.target).or_default();
+                seen.insert((handle, holder.at));
+            }
+        }
+    }
+    let real = nodes.real(votes.values());
+    let mut owners = Vec::new();
+    for votes in votes.values_mut() {
+        keep_only(votes, &real);
+        for (target, (node, rcl)) in elect(votes) {
+            owners.push(Owner {
+                target: targets[target],
+                rcl,
+                node,
+            });
+        }
+    }
+    owners
+}
+
+/// Drops votes for what is no handle of a node.
+fn keep_only(votes: &mut Votes, real: &BTreeSet<u64>) {
+    for layout in votes.values_mut() {
+        for seen in layout.values_mut() {
+            seen.retain(|(handle, _)| real.contains(handle));
+        }
+        layout.retain(|_, seen| !seen.is_empty());
+    }
+    votes.retain(|_, layout| !layout.is_empty());
+}
+
+/// The words around a place, with their distance in words; those that can be read.
+fn around(memory: &impl Memory, site: u64) -> Vec<(i64, u64)> {
+    let mut bytes = [0; 8 * (2 * AROUND as usize + 1)];
+    let start = site.wrapping_add_signed(-8 * AROUND);
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+    if memory.read(start, &mut bytes) {
+        let words = bytes.chunks_exact(8).map(word);
+        return (-AROUND..).zip(words).filter(|w| w.0 != 0).collect();
+    }
+    let near = (-AROUND..=AROUND).filter(|&d| d != 0);
+    near.filter_map(|d| Some((d, memory.word(site.wrapping_add_signed(8 * d))?)))
+        .collect()
+}
+
+/// The node and rcl handle of each endpoint by the layouts that hold for the most endpoints; none
+/// where these disagree.
+fn elect(votes: &Votes) -> Vec<(usize, (u64, u64))> {
+    let most = votes.values().map(BTreeMap::len).max().unwrap_or(0);
+    let mut seen: BTreeMap<usize, BTreeSet<(u64, u64)>> = BTreeMap::new();
+    for layout in votes.values().filter(|v| v.len() == most) {
+        for (&target, nodes) in layout {
+            seen.entry(target).or_default().extend(nodes);
+        }
+    }
+    let only = |(target, nodes): (usize, BTreeSet<(u64, u64)>)| {
+        let mut nodes = nodes.into_iter();
+        let first = nodes.next()?;
+        nodes.next().is_none().then_some((target, first))
+    };
+    seen.into_iter().filter_map(only).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Image;
+    use super::*;
+
+    const IDENTIFIER: u64 = 5000 / 8 * 8;
+    const CONTEXT: u64 = 5200;
+
+    /// A process with nodes `/a` and `/b`, and endpoints of which each belongs to one of them.
+    struct Process {
+        image: Image,
+        free: u64,
+        nodes: Vec<u64>,
+    }
+
+    impl Process {
+        fn new() -> Process {
+            let mut image = Image::new();
+            image.put(IDENTIFIER, b"rmw_x\0");
+            image.word_at(CONTEXT, 1);
+            let mut process = Process {
+                image,
+                free: 8192,
+                nodes: Vec::new(),
+            };
+            process.nodes = ["a", "b"].map(|name| process.node(name)).into();
+            process
+        }
+
+        fn take(&mut self, words: u64) -> u64 {
+            self.free += 8 * words;
+            self.free - 8 * words
+        }
+
+        fn text(&mut self, text: &str) -> u64 {
+            let at = self.take(8);
+            self.image.put(at, text.as_bytes());
+            at
+        }
+
+        /// A struct of the middleware: identifier, data, and texts.
+        fn rmw(&mut self, texts: &[&str]) -> u64 {
+            let texts: Vec<u64> = texts.iter().map(|t| self.text(t)).collect();
+            let at = self.take(8);
+            self.image.word_at(at, IDENTIFIER);
+            for (i, text) in texts.into_iter().enumerate() {
+                self.image.word_at(at + 16 + 8 * i as u64, text);
+            }
+            at
+        }
+
+        fn node(&mut self, name: &str) -> u64 {
+            let rmw = self.rmw(&[name, "/"]);
+            let (private, rcl) = (self.take(16), self.take(2));
+            self.image.word_at(private + 8 * 9, rmw);
+            self.image.word_at(rcl, CONTEXT);
+            self.image.word_at(rcl + 8, private);
+            rcl
+        }
+
+        /// An endpoint and the client library's object of it, `distance` words from node to handle.
+        fn endpoint(&mut self, node: u64, distance: u64, name: &str) -> (u64, u64) {
+            let rmw = self.rmw(&[name]);
+            let (private, rcl) = (self.take(16), self.take(1));
+            self.image.word_at(private + 8 * 11, rmw);
+            self.image.word_at(rcl, private);
+            let object = self.take(80);
+            self.image.word_at(object + 8 * 40, node);
+            self.image.word_at(object + 8 * (40 + distance), rcl);
+            (rcl, rmw)
+        }
+    }
+
+    #[test]
+    fn the_layout_that_holds_for_all_endpoints_of_a_kind_shows_their_nodes() {
+        for with_rcl in [true, false] {
+            let mut p = Process::new();
+            let nodes = p.nodes.clone();
+            let mut targets = Vec::new();
+            let mut expected = Vec::new();
+            for (i, distance) in [(0, 2), (1, 2), (0, 2), (1, 2)] {
+                let (rcl, rmw) = p.endpoint(nodes[i], distance, "/t");
+                let asked = if with_rcl { rcl } else { 0 };
+                let target = Target::new(EndpointKind::Subscription, asked, rmw);
+                targets.push(target);
+                let node = nodes[i];
+                expected.push(Owner { target, rcl, node });
+            }
+            let found = search(&p.image, &targets);
+            assert_eq!(found.owners, expected);
+            let named = [(Some(nodes[0]), "/a".into()), (Some(nodes[1]), "/b".into())];
+            assert_eq!(found.nodes, named);
+        }
+    }
+
+    #[test]
+    fn an_endpoint_beside_which_two_nodes_lie_has_none() {
+        let mut p = Process::new();
+        let nodes = p.nodes.clone();
+        let (rcl, rmw) = p.endpoint(nodes[0], 2, "/t");
+        // Another object of the same layout says something else.
+        let object = p.take(80);
+        p.image.word_at(object + 8 * 40, nodes[1]);
+        p.image.word_at(object + 8 * 42, rcl);
+        let target = Target::new(EndpointKind::Publisher, rcl, rmw);
+        let found = search(&p.image, &[target]);
+        assert_eq!(found.owners, []);
+        let named = [(None, "/a".into()), (None, "/b".into())];
+        assert_eq!(found.nodes, named);
+    }
+
+    #[test]
+    fn the_only_node_of_a_process_owns_everything_without_a_search() {
+        let mut image = Image::new();
+        image.put(IDENTIFIER, b"rmw_x\0");
+        let mut p = Process {
+            image,
+            free: 8192,
+            nodes: Vec::new(),
+        };
+        let rmw = p.rmw(&["only", "/ns"]);
+        let endpoint = p.rmw(&["/t"]);
+        assert_ne!(rmw, endpoint);
+        let target = Target::new(EndpointKind::Publisher, 0, endpoint);
+        let found = search(&p.image, &[target]);
+        assert_eq!(found.nodes, [(None, "/ns/only".into())]);
+        assert_eq!(found.owners, []);
+    }
+
+    #[test]
+    fn memory_without_anything_shows_nothing() {
+        let target = Target::new(EndpointKind::Client, 0x1234_5678, 0xdead_0000);
+        assert_eq!(search(&Image::new(), &[target]), Found::default());
+    }
+}

@@ -355,3 +355,36 @@ fn a_callback_after_what_an_action_read_is_not_the_actions() {
         (8, 2_000_000)
     );
 }
+
+#[test]
+fn rclcpp_accepts_a_goal_after_its_response() {
+    let mut s = WALK.to_string();
+    for n in 1..=10 {
+        let t = n * 100_000;
+        let at = |us: u64, event: &str| format!("{}us cpu0 10/10 {event}\n", t + us);
+        s += &at(0, "executor_next_ready");
+        s += &at(
+            10,
+            &format!("request_take rmw=0x1030 gid=0a sequence={n} taken=yes"),
+        );
+        s += &at(
+            410,
+            &format!(
+                "response_send rmw=0x1030 gid=0a sequence={n} source_ns={}us",
+                t + 410
+            ),
+        );
+        s += &at(450, &format!("publish rmw=0x1011 source_ns={}us", t + 450));
+        s += &at(910, "executor_next_ready");
+        s += &at(920, "wait");
+    }
+    let m = model(&s);
+    let goal = &m.callbacks[0];
+    assert_eq!(goal.input, "/walk/_action/send_goal");
+    let exec = &goal.figures.exec_ns;
+    assert_eq!(
+        (exec.count(), exec.min(), exec.max()),
+        (10, 900_000, 900_000)
+    );
+    assert!(goal.outputs.contains(&"/walk/_action/status".to_string()));
+}

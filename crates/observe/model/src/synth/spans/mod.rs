@@ -493,7 +493,7 @@ impl Spans {
         let (to, how) = if span.is_exact() {
             (now, exact_ending(why))
         } else {
-            self.inferred_end(ti, &mut span, now, why)
+            self.inferred_end(cx, ti, &mut span, now, why)
         };
         self.begin(cx, ti, &mut span);
         if let Some(instance) = span.instance {
@@ -504,6 +504,7 @@ impl Spans {
     /// When an inferred span ended that is closed now, and how that was found.
     fn inferred_end(
         &mut self,
+        cx: &Context,
         ti: ThreadIndex,
         span: &mut CallbackSpan,
         now: Mark,
@@ -513,9 +514,12 @@ impl Spans {
         let end = triggered
             .or_else(|| self.learn_pool(ti, span))
             .or_else(|| self.slept_after(ti, span, now));
+        // rclcpp's action server accepts a goal, which runs a callback too, after its response.
+        let action = span.entity.and_then(|e| cx.entities.get(e).action);
+        let goes_on = action.is_some() && self.threads[ti].is_rclcpp();
         let responded = match &span.bounds {
-            Bounds::Inferred(inferred) => inferred.responded,
-            Bounds::Exact(_) => None,
+            Bounds::Inferred(inferred) if !goes_on => inferred.responded,
+            _ => None,
         };
         match (why, end) {
             (Why::End, _) => (now, Ending::Exact),

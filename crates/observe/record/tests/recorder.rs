@@ -426,6 +426,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.split_first() {
         Some((first, rest)) if first == "record" => ExitCode::from(run_recorder(rest)),
+        Some((first, rest)) if first == "write" => sudo::write_for_user(&rest[0]),
         _ => run_tests(&args),
     }
 }

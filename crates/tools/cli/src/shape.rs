@@ -84,6 +84,8 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
             .map(|()| ExitStatus::Success)
             .map_err(CliError::Stdout);
     }
+    // Before sudo can end: who called is read from it.
+    let user = onbeat_record::user_behind_sudo();
     let options = ShapeOptions {
         command: args.command,
         pids: args.pid,
@@ -115,14 +117,20 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         }
         e => CliError::Record(e.to_string()),
     })?;
-    if let Some(path) = &args.samples {
-        samples(path, &plan, &summary)?;
-    }
     if args.json {
         print_json(&summary)?;
     } else {
         print(&summary, args.verify.is_some(), printed).map_err(CliError::Stdout)?;
         tables(&summary)?;
+    }
+    if let Some(path) = &args.samples {
+        let write = || samples(path, &plan, &summary);
+        // Not over what only root may write to.
+        let written = user.map_or_else(|| Ok(write()), |user| user.act(write));
+        written.unwrap_or_else(|source| {
+            let path = path.clone();
+            Err(CliError::Write { path, source })
+        })?;
     }
     Ok(match summary.command_status {
         Some(code) if code != 0 => ExitStatus::Command(code),

@@ -5,7 +5,7 @@ use onbeat_trace::{Reader, State};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{chown, symlink, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, ExitCode, Output, Stdio};
 
 pub const TESTS: &[Test] = tests![
     under_sudo_the_trace_and_the_command_are_the_users,
@@ -14,6 +14,7 @@ pub const TESTS: &[Test] = tests![
     under_sudo_planted_links_lead_nowhere,
     under_sudo_a_directory_that_was_swapped_gets_nothing,
     under_sudo_root_writes_only_where_nobody_else_could_lead_it,
+    under_sudo_outputs_are_written_with_the_users_rights,
     without_sudo_its_variables_do_not_count,
 ];
 
@@ -53,15 +54,23 @@ impl Scene {
         victims
     }
 
-    /// Records a command as root, in the user's directory. A shell plays `caller`: it was started
-    /// with the user's environment, and passes on little of it.
+    /// Records a command. A shell plays `caller`: it was started with the user's environment, and
+    /// passes on little of it.
     fn record_as(&self, caller: &str, output: &str, command: &str) -> Output {
+        self.call(
+            caller,
+            &format!("record {output} -- /bin/sh -c '{command}'"),
+        )
+    }
+
+    /// Calls this program as root, in the user's directory.
+    fn call(&self, caller: &str, words: &str) -> Output {
         let sudo = self.root.join(caller);
         let _ = symlink("/bin/sh", &sudo);
         let recorder = std::env::current_exe().expect("this program");
         let script = format!(
             "env -i PATH=/usr/bin:/bin SUDO_UID=65534 SUDO_GID=65534 SUDO_USER=nobody HOME=/root \
-             {} record {output} -- /bin/sh -c '{command}'; exit $?",
+             {} {words}; exit $?",
             recorder.display()
         );
         Command::new(&sudo)
@@ -227,6 +236,38 @@ fn under_sudo_root_writes_only_where_nobody_else_could_lead_it(harness: &Harness
     chown(&theirs, Some(1), Some(1)).expect("given");
     refused(&scene.record("../theirs/trace", "true"), "ermission denied");
     assert_eq!(fs::read_dir(&theirs).expect("listed").count(), 0);
+}
+
+/// This program as one that writes an output: `write FILE`.
+pub fn write_for_user(path: &str) -> ExitCode {
+    let user = onbeat_record::user_behind_sudo().expect("under sudo");
+    let written = user.act(|| fs::write(path, "an output"));
+    match written.expect("as the user") {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn under_sudo_outputs_are_written_with_the_users_rights(harness: &Harness) {
+    let Some(scene) = Scene::set(harness, "outputs") else {
+        return;
+    };
+    let victims = scene.victims();
+    refused(
+        &scene.call("sudo", "write ../victims/victim"),
+        "ermission denied",
+    );
+    refused(
+        &scene.call("sudo", "write ../victims/new"),
+        "ermission denied",
+    );
+    is_untouched(&victims);
+    let output = scene.call("sudo", "write own");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(owner(&scene.home.join("own")), (NOBODY, NOBODY));
 }
 
 /// Variables that outlived their sudo, or were made up.

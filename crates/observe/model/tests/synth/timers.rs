@@ -277,3 +277,27 @@ fn nodes_made_and_destroyed_again_are_one() {
     assert_eq!(ids(&m), ["/py:timer(20ms)"]);
     assert_eq!(callback(&m, "/py:timer(20ms)").figures.exec_ns.count(), 100);
 }
+
+#[test]
+fn one_shots_of_a_node_that_nobody_knows_are_one_callback() {
+    // Late attach: of two nodes of a process neither has a handle or a clock that is known.
+    let mut parts = vec![
+        py(1_000, "node_found node=0 name=/a"),
+        py(1_000, "node_found node=0 name=/b"),
+    ];
+    for i in 0..10u64 {
+        let (t, timer) = (100_000 * (i + 1), 0x500 + 0x10 * i);
+        parts.push(make(t, timer, 20));
+        if i > 0 {
+            parts.push(py(
+                t + 5,
+                &format!("handle_fini handle={:#x}", timer - 0x10),
+            ));
+        }
+        let cancel = py(t + 20_060, &format!("timer_cancel timer={timer:#x}"));
+        parts.push(call(t + 10, t + 20_050, timer, &cancel));
+    }
+    let m = model(&parts.concat());
+    assert_eq!(ids(&m), ["/unknown:timer(20ms)"]);
+    assert_eq!(m.callbacks[0].figures.exec_ns.count(), 10);
+}

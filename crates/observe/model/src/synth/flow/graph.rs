@@ -308,7 +308,11 @@ impl Flow {
     fn find_vertex(&self, cx: &Context, looks: &VertexLooks, e: EntityId) -> Option<VertexId> {
         let nodes = &cx.entities.nodes;
         let settled = |node: Option<NodeId>| node.map(|n| nodes.settled(n));
-        let node = settled(looks.node)?;
+        // Late attach: a timer that is made again and again, by a node that is not known.
+        let remade = looks.kind == CallbackType::Timer && looks.period_ns.is_some();
+        let guess = || cx.entities.guessed_node(cx.entities.get(e).process);
+        let node = looks.node.or_else(|| guess().filter(|_| remade));
+        let node = settled(node)?;
         let slot = cx.entities.get(e).slot;
         let alike = |v: &Vertex| {
             v.rank.0.number == slot.number

@@ -116,7 +116,8 @@ PATTERNS = [
             words=("--link", "{}/keeper:subscription({}/pose) -> {}/keeper:timer(60ms)"),
             not_late="the link names callbacks by the node's name, and a timer by its period"),
     # The same: which images are nearest changes with a late one.
-    Pattern("approximate_sync", latencies=False, words=("--junction", "{}/fusion -> {}/fused = approximate"),
+    Pattern("approximate_sync", latencies=False,
+            words=("--junction", "{}/fusion -> {}/fused = approximate"),
             not_late="the junction is stated by the node's name, which a late recorder may not have"),
     Pattern("polling", not_late="several nodes in one process"),
     Pattern("nested_spin", not_late="several nodes in one process"),

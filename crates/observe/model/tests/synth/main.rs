@@ -11,6 +11,7 @@ mod naming;
 mod nesting;
 mod rclcpp;
 mod rclpy;
+mod reference;
 mod structure;
 mod timers;
 

@@ -203,7 +203,8 @@ fn add_callback(mine: &mut Callback, other: Callback) {
 }
 
 fn add_edge(mine: &mut Edge, other: Edge) {
-    mine.assumed &= other.assumed;
+    // What one run shows is not assumed.
+    mine.assumed = mine.assumed.zip(other.assumed).map(|(a, b)| a.max(b));
     mine.intra_process |= other.intra_process;
     add_all(&mut mine.modes, &other.modes);
 }

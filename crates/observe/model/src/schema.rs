@@ -241,6 +241,32 @@ pub struct ThreadUse {
     pub cpus: Vec<u16>,
 }
 
+/// Why an edge is assumed whose items were not seen on their way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Assumed {
+    /// The callback waited for a response, in an executor of its own or as a coroutine, and went
+    /// on when that was handled: it may use what the response brought.
+    Waited,
+    /// The user stated it (`--link`).
+    Stated,
+}
+
+/// Reads why an edge is assumed; before there were several reasons, it was a flag for one.
+fn read_assumed<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Assumed>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Why(Assumed),
+        Flag(bool),
+    }
+    Ok(match Option::<Either>::deserialize(from)? {
+        Some(Either::Why(why)) => Some(why),
+        Some(Either::Flag(true)) => Some(Assumed::Stated),
+        Some(Either::Flag(false)) | None => None,
+    })
+}
+
 /// Communication from one callback to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Edge {
@@ -250,9 +276,13 @@ pub struct Edge {
     pub to: String,
     /// Topic; `service/request` or `service/response`; for an edge into a sync vertex its input.
     pub topic: String,
-    /// True for edges that a `--link` annotation or an inference added.
-    #[serde(default)]
-    pub assumed: bool,
+    /// Why it is assumed, where its items were not seen on their way.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "read_assumed"
+    )]
+    pub assumed: Option<Assumed>,
     /// True for intra-process communication.
     #[serde(default)]
     pub intra_process: bool,
@@ -379,7 +409,7 @@ pub struct Chain {
     pub callbacks: Vec<String>,
     /// Topics between them (one fewer than callbacks), plus the sink's output where it has one.
     pub topics: Vec<String>,
-    /// True where one of its edges is a `--link` annotation.
+    /// True where one of its edges is assumed.
     #[serde(default)]
     pub assumed: bool,
     /// True where the chain exists only in one reading of an ambiguous junction.

@@ -272,7 +272,11 @@ fn edge_table(model: &Model, rows: &Edges<'_>) -> Table {
             format!(
                 "{}{}",
                 edge.topic,
-                if edge.assumed { " (assumed)" } else { "" }
+                if edge.assumed.is_some() {
+                    " (assumed)"
+                } else {
+                    ""
+                }
             ),
             end(model, &edge.from),
             end(model, &edge.to),

@@ -213,7 +213,7 @@ impl Builder {
             from: from.into(),
             to: to.into(),
             topic: topic.into(),
-            assumed: false,
+            assumed: None,
             intra_process: false,
             figures,
             modes: BTreeMap::new(),

@@ -5,7 +5,7 @@ mod builder;
 
 pub use builder::{Builder, Random};
 
-use onbeat_model::schema::{CallbackFigures, CallbackType, Junction, JunctionKind};
+use onbeat_model::schema::{Assumed, CallbackFigures, CallbackType, Junction, JunctionKind};
 use onbeat_model::Model;
 use CallbackType::{Client, Service, Subscription, Sync, Timer};
 
@@ -260,7 +260,7 @@ fn feed_back(b: &mut Builder, or: &str, offers: &[Offer]) {
         .clone();
     b.edge(&planner, &to, "/planning/hold");
     if let Some(first) = b.model.edges.last_mut() {
-        first.assumed = true;
+        first.assumed = Some(Assumed::Stated);
     }
 }
 

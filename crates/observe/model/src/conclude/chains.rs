@@ -74,7 +74,7 @@ impl<'a> Ends<'a> {
             if !inputs.contains(topic) && !ignored.contains(topic) {
                 next.entry(&e.from).or_default().push(&e.to);
             }
-            if !e.assumed {
+            if e.assumed.is_none() {
                 fed.insert(e.to.as_str());
             }
         }

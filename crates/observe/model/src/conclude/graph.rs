@@ -30,7 +30,7 @@ fn edges(evidence: &mut Evidence, groups: &Groups, hidden: &mut Hidden) -> BTree
     for (key, edge) in std::mem::take(&mut evidence.edges) {
         let into_sync = evidence.syncs.contains_key(&edge.to);
         if let Some(group) = groups.through(&edge.from, &edge.topic) {
-            if !edge.assumed && !into_sync {
+            if edge.assumed.is_none() && !into_sync {
                 add_from_sync(&mut edges, group, &edge);
                 hidden.edges.push(edge);
                 continue;
@@ -62,7 +62,7 @@ fn add_from_sync(edges: &mut BTreeMap<EdgeKey, Edge>, group: &Group, edge: &Edge
         from: group.id.clone(),
         to: edge.to.clone(),
         topic: edge.topic.clone(),
-        assumed: false,
+        assumed: None,
         intra_process: false,
         figures: EdgeFigures::default(),
         modes: BTreeMap::new(),

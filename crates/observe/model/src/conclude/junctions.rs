@@ -13,7 +13,7 @@ pub(super) fn junctions(groups: &Groups, graph: &Graph) -> Vec<Junction> {
     // By callback and topic: who publishes it.
     let mut publishers: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for e in graph.edges.values() {
-        if !e.assumed && groups.get(&e.to).is_none() {
+        if e.assumed.is_none() && groups.get(&e.to).is_none() {
             publishers
                 .entry((&e.to, &e.topic))
                 .or_default()
@@ -92,6 +92,7 @@ mod tests {
     use super::super::testing::{run, synchronised};
     use super::*;
     use crate::evidence::Evidence;
+    use crate::schema::Assumed;
 
     fn shown(evidence: Evidence) -> Vec<(String, JunctionKind, Vec<String>)> {
         let junctions = conclude(evidence).junctions.into_iter();
@@ -115,7 +116,7 @@ mod tests {
         assert_eq!(shown(evidence.clone()), [or]);
         // A link is no second publisher.
         let mut linked = evidence;
-        linked.edges.values_mut().next().unwrap().assumed = true;
+        linked.edges.values_mut().next().unwrap().assumed = Some(Assumed::Stated);
         assert_eq!(shown(linked), []);
     }
 

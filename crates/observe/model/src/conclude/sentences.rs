@@ -5,7 +5,7 @@ use super::alike::{in_plural, together, unite};
 use super::graph::Graph;
 use super::groups::{Criterion, Group, Groups};
 use crate::evidence::{few, Evidence, Note};
-use crate::schema::{Bracket, Run};
+use crate::schema::{Assumed, Bracket, Edge, Run};
 use crate::schema::{JunctionKind, JunctionState, Matching};
 use crate::stated::StatedJunction;
 use std::collections::BTreeSet;
@@ -45,12 +45,8 @@ fn assumptions(evidence: &Evidence, groups: &Groups, graph: &Graph) -> BTreeSet<
     let mut sentences: BTreeSet<String> = groups.iter().filter_map(of_group).collect();
     sentences.extend(groups.iter().filter_map(of_matching));
     sentences.extend(groups.doubts.iter().map(of_doubt));
-    for e in graph.edges.values().filter(|e| e.assumed) {
-        sentences.insert(format!(
-            "Data passes from {} to {} through memory, as stated with --link; no event shows it.",
-            e.from, e.to
-        ));
-    }
+    let assumed = graph.edges.values().filter_map(of_edge);
+    sentences.extend(assumed);
     let shown = |id: &&String| graph.callbacks.contains_key(*id);
     let measured = evidence.unknown_periods.iter().filter(shown);
     let measured: Vec<&str> = measured.map(String::as_str).collect();
@@ -66,6 +62,19 @@ fn assumptions(evidence: &Evidence, groups: &Groups, graph: &Graph) -> BTreeSet<
         ));
     }
     sentences
+}
+
+/// Why an edge is drawn whose items were not seen on their way.
+fn of_edge(e: &Edge) -> Option<String> {
+    let (from, to) = (&e.from, &e.to);
+    Some(match e.assumed? {
+        Assumed::Stated => format!(
+            "Data passes from {from} to {to} through memory, as stated with --link; no event shows it."
+        ),
+        Assumed::Waited => format!(
+            "{to} waited for the response that {from} got, and went on then; that it uses it is assumed."
+        ),
+    })
 }
 
 fn coverage(evidence: &Evidence, graph: &Graph) -> BTreeSet<String> {

@@ -83,7 +83,7 @@ impl Evidence {
             from: from.into(),
             to: to.into(),
             topic: topic.into(),
-            assumed: false,
+            assumed: None,
             intra_process: false,
             figures: EdgeFigures::default(),
             modes: BTreeMap::from([(MODE.into(), figures)]),

@@ -233,7 +233,7 @@ impl<'a> Node<'a> {
                 quoted(&e.to)
             )
         };
-        let linked = self.model.edges.iter().filter(|e| e.assumed);
+        let linked = self.model.edges.iter().filter(|e| e.assumed.is_some());
         linked.filter(within).map(passing).collect()
     }
 

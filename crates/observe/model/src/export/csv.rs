@@ -121,7 +121,7 @@ fn edges(model: &Model) -> String {
             text(&e.from),
             text(&e.to),
             text(&e.topic),
-            e.assumed.to_string(),
+            e.assumed.is_some().to_string(),
             e.intra_process.to_string(),
             f.published.to_string(),
             f.taken.to_string(),

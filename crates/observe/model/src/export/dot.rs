@@ -99,6 +99,10 @@ fn edge(out: &mut String, e: &Edge) {
         out,
         "[label={}{}];",
         quoted(&[e.topic.clone(), median, lost]),
-        if e.assumed { ", style=dashed" } else { "" }
+        if e.assumed.is_some() {
+            ", style=dashed"
+        } else {
+            ""
+        }
     );
 }

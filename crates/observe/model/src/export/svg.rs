@@ -113,7 +113,7 @@ fn edge_title(edge: &Edge) -> String {
         "published {}, taken {}, lost {}",
         f.published, f.taken, f.lost
     );
-    if edge.assumed {
+    if edge.assumed.is_some() {
         text.push_str("\nassumed: stands on an annotation or an inference");
     }
     if edge.intra_process {
@@ -135,7 +135,7 @@ fn draw_net(out: &mut String, model: &Model, net: &Net) {
             .iter()
             .filter_map(|&e| model.edges.get(e))
             .collect();
-        let assumed = !edges.is_empty() && edges.iter().all(|e| e.assumed);
+        let assumed = !edges.is_empty() && edges.iter().all(|e| e.assumed.is_some());
         let classes: String = wire.edges.iter().map(|e| format!(" e{e}")).collect();
         let _ = write!(
             out,

@@ -81,7 +81,7 @@ fn row(out: &mut String, model: &Model, e: &Edge) {
     let f = &e.figures;
     let (l, t, w) = (&f.latency_ns, &f.transport_ns, &f.waiting_ns);
     let mut marks = String::new();
-    if e.assumed {
+    if e.assumed.is_some() {
         marks.push_str(" <span class=\"bad\">assumed</span>");
     }
     if e.intra_process {

@@ -54,7 +54,7 @@ fn legend(out: &mut String, model: &Model) {
     if model.junctions.iter().any(|j| j.kind == JunctionKind::Or) {
         out.push_str("<li><b>OR</b>fires on any of several publishers</li>");
     }
-    if model.edges.iter().any(|e| e.assumed) {
+    if model.edges.iter().any(|e| e.assumed.is_some()) {
         out.push_str("<li>- - - assumed, not seen</li>");
     }
     out.push_str("</ul>\n");

@@ -8,7 +8,7 @@ use crate::conclude::conclude;
 use crate::evidence::{unite_threads, EdgeKey, Evidence, Figures, MemberEvidence, Note};
 use crate::evidence::{PathEvidence, PathFigures, PathKey, SyncEvidence};
 use crate::index::{NameId, PathId, VertexId};
-use crate::schema::{Bracket, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures};
+use crate::schema::{Assumed, Bracket, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures};
 use crate::schema::{Identity, Model, Run, RunExtremes, ThreadUse};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -198,7 +198,11 @@ impl<'a> Finish<'a> {
             from: key.from.clone(),
             to: key.to.clone(),
             topic: key.topic.clone(),
-            assumed: route == Route::Link,
+            assumed: match route {
+                Route::Link => Some(Assumed::Stated),
+                Route::Waited => Some(Assumed::Waited),
+                Route::Topic | Route::Intra => None,
+            },
             intra_process: false,
             figures: EdgeFigures::default(),
             modes: BTreeMap::new(),

@@ -295,9 +295,17 @@ fn planned(rounds: u64, call_is_seen: bool) -> Model {
     model(&sorted(&parts))
 }
 
+/// The way from a response to who waited for it is said, and not as what a user stated.
+fn only_waited(m: &Model) {
+    let said = |word: &str| m.assumptions.iter().any(|a| a.contains(word));
+    assert!(said("waited for the response"), "{:?}", m.assumptions);
+    assert!(!said("--link"), "{:?}", m.assumptions);
+}
+
 #[test]
 fn a_callback_goes_on_after_those_of_the_executor_in_it() {
     let m = planned(10, true);
+    only_waited(&m);
     assert_eq!(
         ids(&m),
         [HELPER_C, HELPER_S, LISTENER_S, PLANNER_T, SENSOR_T, SERVER]
@@ -638,6 +646,7 @@ fn in_rclpy_a_coroutine_is_one_execution_without_the_time_in_which_it_is_suspend
         );
         assert_eq!(callback(&m, PLANNER_T).figures.blocked_ns.max(), 0);
         assert_eq!(edge(&m, HELPER_C, PLANNER_T).taken, 10);
+        only_waited(&m);
         if publishes {
             assert_eq!(edge(&m, PLANNER_T, LISTENER_S).taken, 10);
         }

@@ -20,6 +20,8 @@ pub(in crate::synth) enum Route {
     Intra,
     /// Through a node's memory, as the user states.
     Link,
+    /// Through a node's memory, to a callback that waited for it and went on then.
+    Waited,
 }
 
 /// Where data goes: an edge without its start.

@@ -49,12 +49,12 @@ impl Links {
         self.ids.get(v.index())?.as_deref()
     }
 
-    /// The way through a node's memory to a callback.
-    pub(super) fn hop(&self, to: VertexId) -> Hop {
+    /// The way through a node's memory to a callback: as stated, or because it waited.
+    pub(super) fn hop(&self, to: VertexId, route: Route) -> Hop {
         Hop {
             to,
             name: self.memory,
-            route: Route::Link,
+            route,
         }
     }
 }
@@ -111,7 +111,7 @@ impl Flow {
                 }
                 continue;
             }
-            let hop = self.links.hop(vertex);
+            let hop = self.links.hop(vertex, Route::Link);
             let figures = &mut self.graph.edge(carried.from, hop).figures;
             figures.published += u64::from(!carried.counted);
             figures.taken += 1;
@@ -135,7 +135,7 @@ impl Flow {
             };
             let old = self.links.carried[link].replace(carried);
             if let Some(to) = to {
-                let hop = self.links.hop(to);
+                let hop = self.links.hop(to, Route::Link);
                 self.graph.count_published(it.vertex, hop);
                 if let Some(old) = old.as_ref().filter(|o| o.counted && !o.read) {
                     self.lose((Some(old.from), old.lineages), hop, 1, true);

@@ -1,6 +1,6 @@
 //! Inputs that a running callback takes itself: items that it polls, responses that it waits for.
 
-use super::graph::Hop;
+use super::graph::{Hop, Route};
 use super::Flow;
 use crate::index::VertexId;
 use crate::synth::events::{Input, OwnInput};
@@ -85,7 +85,7 @@ impl Flow {
         let (Some((to, _)), Some((from, start))) = (vertex(instance), vertex(client)) else {
             return;
         };
-        let hop = self.links.hop(to);
+        let hop = self.links.hop(to, Route::Waited);
         let figures = &mut self.graph.edge(from, hop).figures;
         figures.published += 1;
         figures.taken += 1;

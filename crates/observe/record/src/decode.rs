@@ -40,6 +40,18 @@ pub enum Decoded {
     WaitSet(WaitSet),
 }
 
+impl Decoded {
+    /// When it was made, where that is kept: CLOCK_MONOTONIC.
+    pub fn time_ns(&self) -> Option<u64> {
+        match self {
+            Decoded::Event(event) => Some(event.time_ns),
+            Decoded::Process { time_ns, .. } | Decoded::Thread { time_ns, .. } => Some(*time_ns),
+            Decoded::WaitSet(set) => Some(set.time_ns),
+            Decoded::Library { .. } => None,
+        }
+    }
+}
+
 /// Handles in an `rcl_wait_set_t`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitSet {

@@ -89,7 +89,7 @@ impl Harness {
         // It does once all that runs was probed.
         wait_until("the recorder catches signals", || catches_sigterm(id));
         std::thread::sleep(Duration::from_secs(1));
-        let peak_kib = peak_kib(id);
+        let peak_kib = peak_if_it_runs(id).expect("it runs");
         // SAFETY: plain system call on a child that has not been waited for.
         unsafe { libc::kill(id as i32, libc::SIGTERM) };
         wait_until("the recorder ends", || {
@@ -117,11 +117,12 @@ struct Recorded {
     peak_kib: u64,
 }
 
-fn peak_kib(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let peak = peak.and_then(|peak| peak.trim().split(' ').next()?.parse().ok());
-    peak.expect("the kernel says it")
+fn peak_if_it_runs(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    peak.trim().split(' ').next()?.parse().ok()
 }
 
 /// A process that does not outlive the test.
@@ -247,6 +248,96 @@ fn a_name_of_another_user_cannot_act_on_the_terminal(harness: &Harness) {
     assert!(!said.contains('\x1b'), "{said:?}");
 }
 
+/// Creates nodes and takes messages, none of which exist: more than any robot has.
+const FLOOD: &str = r#"
+#include <stdio.h>
+void ros_trace_rcl_init(void *context);
+void ros_trace_callback_start(void *callback, int intra_process);
+void ros_trace_rcl_node_init(void *node, void *rmw, char *name, char *namespace);
+void ros_trace_rmw_take(void *rmw, void *message, long source_ns, int taken);
+int main(void)
+{
+	char name[64];
+	ros_trace_rcl_init(0);
+	ros_trace_callback_start((void *)1, 0);
+	for (unsigned long n = 1; n <= 10000; n++) {
+		snprintf(name, sizeof(name), "n%lu", n);
+		ros_trace_rcl_node_init((void *)(n * 8), (void *)(n * 8), name, "/");
+		for (unsigned long m = 0; m < 4; m++)
+			ros_trace_rmw_take((void *)((n * 4 + m) * 8), 0, 1, 1);
+	}
+	return 0;
+}
+"#;
+
+/// Functions with the names of libtracetools.
+const TRACETOOLS: &str = r#"
+static volatile unsigned long calls;
+void ros_trace_rcl_init(void *context) { calls++; }
+void ros_trace_callback_start(void *callback, int intra_process) { calls++; }
+void ros_trace_callback_end(void *callback) { calls++; }
+void ros_trace_rcl_node_init(void *node, void *rmw, char *name, char *namespace) { calls++; }
+void ros_trace_rmw_take(void *rmw, void *message, long source_ns, int taken) { calls++; }
+"#;
+
+/// Compiles a program or library in the harness's folder.
+fn compile(harness: &Harness, source: &str, name: &str, words: &[&str]) {
+    let path = harness.dir.path().join(format!("{name}.c"));
+    fs::write(&path, source).expect("written");
+    let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".into());
+    let built = Command::new(clang)
+        .current_dir(harness.dir.path())
+        .args(["-O1", "-o", name])
+        .arg(&path)
+        .args(words)
+        .status();
+    assert!(built.expect("clang starts").success());
+}
+
+fn a_flood_of_calls_is_listed_up_to_a_limit_and_counted(harness: &Harness) {
+    compile(
+        harness,
+        TRACETOOLS,
+        "libtracetools.so",
+        &["-shared", "-fPIC"],
+    );
+    compile(
+        harness,
+        FLOOD,
+        "flood",
+        &["libtracetools.so", "-Wl,-rpath,$ORIGIN"],
+    );
+    let mut recorder = harness.recorder("flooded");
+    let recorder = recorder
+        .args(["--", "./flood"])
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut recorder = Ended(recorder.expect("it starts"));
+    let id = recorder.0.id();
+    let mut peak = 0;
+    let mut status = None;
+    wait_until("the recorder ends with the flood", || {
+        peak = peak_if_it_runs(id).unwrap_or(0).max(peak);
+        status = recorder.0.try_wait().expect("a child");
+        status.is_some()
+    });
+    let mut said = String::new();
+    let stderr = recorder.0.stderr.as_mut().expect("it was asked for");
+    std::io::Read::read_to_string(stderr, &mut said).expect("text");
+    assert!(
+        status.is_some_and(|status| status.success()),
+        "{status:?}: {said}"
+    );
+    assert!(peak < 512 << 10, "{peak} KiB");
+    let reader = Reader::open(harness.dir.path().join("flooded")).expect("a trace");
+    assert_eq!(reader.manifest().processes[0].nodes.len(), 4096);
+    assert!(
+        said.contains("5904 nodes are not in the manifest's lists"),
+        "{said}"
+    );
+    assert!(said.contains("35904 calls were not counted"), "{said}");
+}
+
 type Test = (&'static str, fn(&Harness));
 
 macro_rules! tests {
@@ -263,6 +354,7 @@ fn main() {
         a_fifo_in_the_place_of_a_library_is_left_out_and_named,
         a_sparse_file_in_the_place_of_a_library_takes_no_memory,
         a_name_of_another_user_cannot_act_on_the_terminal,
+        a_flood_of_calls_is_listed_up_to_a_limit_and_counted,
     ];
     let filter: Vec<&String> = words.iter().filter(|a| !a.starts_with('-')).collect();
     let harness = Harness::new();

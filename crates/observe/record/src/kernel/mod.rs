@@ -176,10 +176,10 @@ impl Kernel {
             .map_err(|e| e.to_string())
     }
 
-    /// Moves every record that is ready to `out`, waiting up to `timeout` for the first. Returns
-    /// early on a signal.
-    pub fn poll(&self, timeout: Duration, out: &mut Vec<Decoded>) {
-        self.ring.poll(timeout, out);
+    /// Moves the records that are ready to `out`, waiting up to `timeout` for the first. Returns
+    /// early on a signal. True if there were so many that others may still wait.
+    pub fn poll(&self, timeout: Duration, out: &mut Vec<Decoded>) -> bool {
+        self.ring.poll(timeout, out)
     }
 
     /// Records lost so far, `[kind][cpu]`.

@@ -20,7 +20,17 @@ struct Read {
     by_probe: Vec<u64>,
 }
 
+/// Records that are taken at a time: what is behind them waits in the ring buffer, or is lost there
+/// and counted. Without a limit, whoever makes records faster than they are read would keep the
+/// recorder reading, and fill its memory.
+const RECORDS_AT_ONCE: usize = 1 << 17;
+
 impl Read {
+    /// Whether no more is to be taken now.
+    fn is_full(&self) -> bool {
+        self.decoded.len() >= RECORDS_AT_ONCE
+    }
+
     fn take(&mut self, record: &[u8]) {
         if let Some(head) = Head::read(record).filter(|head| head.probe != 0) {
             let probe = usize::from(head.probe);
@@ -40,8 +50,14 @@ impl Ring {
         let sink = Rc::clone(&read);
         let mut builder = RingBufferBuilder::new();
         builder.add(map, move |record| {
-            sink.borrow_mut().take(record);
-            0
+            let mut read = sink.borrow_mut();
+            read.take(record);
+            // A negative number ends the reading; this record was taken.
+            if read.is_full() {
+                -libc::EAGAIN
+            } else {
+                0
+            }
         })?;
         Ok(Ring {
             buffer: builder.build()?,
@@ -49,13 +65,18 @@ impl Ring {
         })
     }
 
-    /// Moves every record that is ready to `out`, waiting up to `timeout` for the first. Returns
-    /// early on a signal.
-    pub fn poll(&self, timeout: Duration, out: &mut Vec<Decoded>) {
+    /// Moves the records that are ready to `out`, waiting up to `timeout` for the first. Returns
+    /// early on a signal. True if there were so many that others may still wait.
+    pub fn poll(&self, timeout: Duration, out: &mut Vec<Decoded>) -> bool {
         // An interrupted wait is no error: the caller looks at its signals next.
         let _ = self.buffer.poll_raw(timeout);
-        let _ = self.buffer.consume_raw();
-        out.append(&mut self.read.borrow_mut().decoded);
+        if !self.read.borrow().is_full() {
+            let _ = self.buffer.consume_raw();
+        }
+        let mut read = self.read.borrow_mut();
+        let is_full = read.is_full();
+        out.append(&mut read.decoded);
+        is_full
     }
 
     /// Records of a numbered probe so far.
@@ -69,6 +90,18 @@ impl Ring {
 mod tests {
     use super::*;
     use crate::records::testing::record;
+
+    #[test]
+    fn reading_ends_after_so_many_records() {
+        let mut read = Read::default();
+        let call = record("callback_end", &[]);
+        for _ in 0..RECORDS_AT_ONCE - 1 {
+            read.take(&call);
+        }
+        assert!(!read.is_full());
+        read.take(&call);
+        assert!(read.is_full());
+    }
 
     #[test]
     fn records_are_counted_by_their_probe_also_those_that_say_nothing() {

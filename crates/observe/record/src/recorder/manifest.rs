@@ -11,8 +11,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 pub struct RunManifest {
     /// As it is written.
     pub content: Manifest,
-    /// Handles for which callbacks were called, with their process.
-    callbacks: HashSet<(u32, u64)>,
+    /// Handles for which callbacks were called, by the processes that run.
+    callbacks: HashMap<u32, HashSet<u64>>,
+    /// How many there were.
+    callback_count: usize,
+    /// Processes, threads and nodes beyond what is listed.
+    unlisted: Unlisted,
     /// Nodes seen; one that is seen again counts again.
     nodes: usize,
     /// Events recorded.
@@ -21,6 +25,43 @@ pub struct RunManifest {
     unresolved: HashMap<u32, usize>,
     /// Endpoints whose node is not known, of processes with several nodes that were searched.
     unowned: HashMap<u32, usize>,
+}
+
+/// Handles that are told apart, and names of nodes that are listed, of one process. Large robots
+/// have some hundred in all.
+const OF_PROCESS_MAX: usize = 4096;
+/// Processes and threads that are listed, each.
+const LISTED_MAX: usize = 1 << 16;
+
+/// What is in the trace, but not in the manifest's lists.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Unlisted {
+    processes: usize,
+    threads: usize,
+    nodes: usize,
+    handles: usize,
+}
+
+impl Unlisted {
+    /// A sentence each.
+    fn sentences(self) -> Vec<String> {
+        [
+            (self.processes, "processes are not in the manifest's list"),
+            (self.threads, "threads are not in the manifest's list"),
+            (
+                self.nodes,
+                "nodes are not in the manifest's lists: a process has more than 4096",
+            ),
+            (
+                self.handles,
+                "calls were not counted as callbacks: a process has more than 4096",
+            ),
+        ]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}."))
+        .collect()
+    }
 }
 
 impl RunManifest {
@@ -73,7 +114,10 @@ impl RunManifest {
                 taken: true,
                 ..
             } => {
-                self.callbacks.insert((event.pid, *handle));
+                self.callback(event.pid, *handle);
+            }
+            EventKind::Exit if event.pid == event.tid => {
+                self.callbacks.remove(&event.pid);
             }
             EventKind::NodeInit {
                 name, namespace, ..
@@ -83,9 +127,18 @@ impl RunManifest {
         }
     }
 
+    fn callback(&mut self, pid: u32, handle: u64) {
+        let handles = self.callbacks.entry(pid).or_default();
+        if handles.len() < OF_PROCESS_MAX {
+            self.callback_count += usize::from(handles.insert(handle));
+        } else if !handles.contains(&handle) {
+            self.unlisted.handles += 1;
+        }
+    }
+
     /// Events, callbacks and nodes so far.
     pub fn counts(&self) -> (u64, usize, usize) {
-        (self.events, self.callbacks.len(), self.nodes)
+        (self.events, self.callback_count, self.nodes)
     }
 
     /// A node of a process, by its full name.
@@ -93,8 +146,10 @@ impl RunManifest {
         self.nodes += 1;
         let newest_first = self.content.processes.iter_mut().rev();
         let process = newest_first.into_iter().find(|p| p.pid == pid);
-        if let Some(process) = process.filter(|p| !p.nodes.contains(&name)) {
-            process.nodes.push(name);
+        match process {
+            Some(process) if process.nodes.len() >= OF_PROCESS_MAX => self.unlisted.nodes += 1,
+            Some(process) if !process.nodes.contains(&name) => process.nodes.push(name),
+            _ => {}
         }
     }
 
@@ -105,17 +160,25 @@ impl RunManifest {
             self.content.distributions.push(name.clone());
             self.content.distributions.sort();
         }
-        self.content.processes.push(process);
+        match self.content.processes.len() {
+            0..LISTED_MAX => self.content.processes.push(process),
+            _ => self.unlisted.processes += 1,
+        }
     }
 
     /// A thread that runs callbacks.
     pub fn thread(&mut self, thread: ThreadInfo) {
-        self.content.threads.push(thread);
+        match self.content.threads.len() {
+            0..LISTED_MAX => self.content.threads.push(thread),
+            _ => self.unlisted.threads += 1,
+        }
     }
 
     /// Endpoints of a process whose names could not be found.
     pub fn unresolved(&mut self, pid: u32, count: usize) {
-        *self.unresolved.entry(pid).or_default() += count;
+        if count > 0 && (self.unresolved.len() < LISTED_MAX || self.unresolved.contains_key(&pid)) {
+            *self.unresolved.entry(pid).or_default() += count;
+        }
     }
 
     /// A process was searched: so many of its endpoints have no node, though it has several.
@@ -134,6 +197,7 @@ impl RunManifest {
         self.content.duration_ns = self.elapsed_ns();
         self.content.coverage = coverage(&probes);
         self.content.coverage.extend(left_out);
+        self.content.coverage.extend(self.unlisted.sentences());
         self.content.probes = probes;
         self.content.not_recovered = self.not_recovered();
     }
@@ -288,6 +352,30 @@ mod tests {
         assert_eq!(manifest.not_recovered().len(), 2);
         manifest.node(3, "/b".into());
         assert!(manifest.not_recovered()[0].contains("which of its 2 nodes"));
+    }
+
+    #[test]
+    fn a_process_without_end_is_counted_and_said() {
+        let mut manifest = RunManifest::new("", 4096);
+        manifest.process(process(7, false, "kilted"));
+        for handle in 0..5000 {
+            manifest.callback(7, handle);
+            manifest.callback(7, handle);
+            manifest.node(7, format!("/n{handle}"));
+        }
+        manifest.callback(8, 1);
+        assert_eq!(manifest.counts(), (0, OF_PROCESS_MAX + 1, 5000));
+        assert_eq!(manifest.content.processes[0].nodes.len(), OF_PROCESS_MAX);
+        for pid in 0..LISTED_MAX as u32 {
+            manifest.process(process(pid, false, ""));
+        }
+        assert_eq!(manifest.content.processes.len(), LISTED_MAX);
+        manifest.update(Vec::new(), vec!["left out.".into()]);
+        let said = &manifest.content.coverage;
+        assert_eq!(said.len(), 4, "{said:?}");
+        assert!(said[1].starts_with("1 processes"), "{said:?}");
+        assert!(said[2].starts_with("904 nodes"), "{said:?}");
+        assert!(said[3].starts_with("1808 calls"), "{said:?}");
     }
 
     #[test]

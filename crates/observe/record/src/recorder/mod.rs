@@ -1,6 +1,7 @@
 //! Records a system into a trace directory, until its time is over, a signal comes, or the command
 //! has ended.
 
+mod crowd;
 mod error;
 mod losses;
 mod manifest;

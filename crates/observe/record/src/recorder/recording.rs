@@ -1,5 +1,6 @@
 //! A recording under way: probes in, records out, and what each record leads to.
 
+use super::crowd::Crowd;
 use super::losses::Losses;
 use super::manifest::RunManifest;
 use super::observer::{Control, Observer, Progress, Summary};
@@ -45,6 +46,7 @@ pub struct Recording {
     /// Processes whose own files are still to be visited.
     visit_own: BTreeSet<u32>,
     keep_privileges: bool,
+    crowd: Crowd,
 }
 
 impl Recording {
@@ -90,6 +92,7 @@ impl Recording {
             visit_again: Vec::new(),
             visit_own: BTreeSet::new(),
             keep_privileges: options.keep_privileges,
+            crowd: Crowd::default(),
         };
         // Before the first file of another process is opened.
         recording.give_up(matches!(options.target, Target::Command { .. }));
@@ -157,13 +160,16 @@ impl Recording {
     }
 
     /// Waits for records up to `timeout`, handles them, and writes the events that are complete.
+    /// Returns the time of the newest where more wait to be taken.
     pub fn turn(
         &mut self,
         timeout: Duration,
         observer: &mut dyn Observer,
-    ) -> Result<(), RecordError> {
+    ) -> Result<Option<u64>, RecordError> {
         let mut decoded = Vec::new();
-        self.kernel.poll(timeout, &mut decoded);
+        let more = self.kernel.poll(timeout, &mut decoded);
+        let newest_ns = decoded.iter().rev().find_map(Decoded::time_ns);
+        self.crowd.count(&decoded);
         let now_ns = monotonic_ns();
         for record in decoded {
             self.handle(record);
@@ -185,7 +191,8 @@ impl Recording {
             self.visited(pid, attached);
         }
         self.search_late(false);
-        self.write_until(now_ns.saturating_sub(REORDER_NS), observer)
+        self.write_until(now_ns.saturating_sub(REORDER_NS), observer)?;
+        Ok(newest_ns.filter(|_| more))
     }
 
     /// Searches the memory of late processes with endpoints whose nodes are not known.
@@ -410,7 +417,9 @@ impl Recording {
     fn update_manifest(&mut self) {
         let mut probes = self.libraries.report(&self.kernel);
         probes.extend(self.tracepoints.report());
-        self.manifest.update(probes, self.libraries.left_out());
+        let mut left_out = self.libraries.left_out();
+        left_out.extend(self.crowd.sentences());
+        self.manifest.update(probes, left_out);
     }
 
     /// Takes the last records and completes the trace.
@@ -419,7 +428,12 @@ impl Recording {
         command_status: Option<i32>,
         observer: &mut dyn Observer,
     ) -> Result<Summary, RecordError> {
-        self.turn(Duration::ZERO, observer)?;
+        // All that was recorded by now, and not what is made meanwhile without end.
+        let end_ns = monotonic_ns();
+        while self
+            .turn(Duration::ZERO, observer)?
+            .is_some_and(|newest_ns| newest_ns < end_ns)
+        {}
         self.search_late(true);
         self.count_losses();
         self.note_clock_offset();

@@ -308,6 +308,50 @@ fn a_killed_recorder_leaves_a_readable_trace_and_a_running_command(harness: &Har
     }
 }
 
+/// Starts programs that nobody has seen before, one after the other, in processes that have left
+/// the tree of whoever started this; DIR/done says that each of them has run.
+const DAEMONS: &str = "
+for n in 1 2 3; do
+    setsid sh -c '
+        i=0
+        while [ $i -lt 150 ]; do
+            cp /bin/true \"$0/$1-$i\"; \"$0/$1-$i\"; rm \"$0/$1-$i\"; i=$((i+1))
+        done
+        echo done > \"$0/done-$1\"' \"$0\" $n &
+done
+sleep 0.3
+";
+
+fn what_a_command_leaves_behind_is_not_left_suspended(harness: &Harness) {
+    for (name, kill) in [("ended", false), ("shot", true), ("ended-2", false)] {
+        let dir = harness.dir.path().join(format!("left-{name}"));
+        std::fs::create_dir(&dir).expect("a directory");
+        let path = dir.display().to_string();
+        let rest = if kill { "sleep 60" } else { "" };
+        let script = ["sh", "-c", &format!("{DAEMONS}{rest}"), &path].map(str::to_owned);
+        let (mut recorder, _) = harness.spawn(name, &script);
+        if kill {
+            while !dir.join("1-0").exists() && !dir.join("1-2").exists() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(Duration::from_millis(300));
+            signal(&recorder, libc::SIGKILL);
+        }
+        wait_within(&mut recorder, Duration::from_secs(60));
+        let begin = Instant::now();
+        while !(1..=3).all(|n| dir.join(format!("done-{n}")).exists()) {
+            let late = begin.elapsed() > Duration::from_secs(20);
+            let left = processes_with(&path);
+            left.iter().filter(|_| late).for_each(|(pid, _)| {
+                // SAFETY: plain system call; ends what the test has started.
+                unsafe { libc::kill(*pid as i32, libc::SIGKILL) };
+            });
+            assert!(!late, "recorder {name}: {left:?} do not go on");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
 fn two_recorders_at_once_see_the_same(harness: &Harness) {
     let (mut a, trace_a) = harness.spawn("both-a", &[]);
     let (mut b, trace_b) = harness.spawn("both-b", &[]);
@@ -382,6 +426,7 @@ fn run_tests(args: &[String]) -> ExitCode {
         every_publication_is_in_the_trace_when_nothing_is_lost,
         a_far_too_small_buffer_loses_exactly_what_it_counts,
         a_killed_recorder_leaves_a_readable_trace_and_a_running_command,
+        what_a_command_leaves_behind_is_not_left_suspended,
         two_recorders_at_once_see_the_same,
         signals_end_a_recording_properly,
         the_status_of_the_command_is_returned,

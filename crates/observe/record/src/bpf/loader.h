@@ -14,7 +14,12 @@ struct link_map {
 // continues it. Returns 1 if it stops.
 static __always_inline __u16 stop_until_probed(__u8 process_flags)
 {
+	__u8 *own = flag_of(&processes, own_tgid);
+
 	if (!stop_on_load || !(process_flags & PROCESS_MARKED))
+		return 0;
+	// Nobody would continue it.
+	if (!own || (*own & PROCESS_ENDING))
 		return 0;
 	return bpf_send_signal(19 /* SIGSTOP */) == 0;
 }

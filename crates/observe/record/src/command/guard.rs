@@ -1,6 +1,6 @@
 //! The guard: a process that resumes the command's processes if the recorder is killed.
 
-use super::resume_tree;
+use super::{resume, Marked};
 use crate::privilege;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,8 +14,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Forks the guard. To be called while the recorder has one thread.
-    pub fn start() -> std::io::Result<Guard> {
+    /// Forks the guard of what `marked` lists. To be called while the recorder has one thread.
+    pub fn start(marked: &Marked) -> std::io::Result<Guard> {
         let mut ends = [0; 2];
         // SAFETY: `ends` has room for two descriptors; both are owned by the files made from them.
         let (read, write) = unsafe {
@@ -29,7 +29,7 @@ impl Guard {
             -1 => Err(std::io::Error::last_os_error()),
             0 => {
                 drop(write);
-                guard(read);
+                guard(read, marked);
                 // SAFETY: ends the guard without running the recorder's destructors.
                 unsafe { libc::_exit(0) }
             }
@@ -57,10 +57,12 @@ impl Drop for Guard {
 
 /// The guard's life: reads the id of the process tree, waits until the pipe is closed, and resumes
 /// what is suspended in the tree.
-fn guard(mut pipe: File) {
-    // Signals of the terminal are for the others: the guard ends when its pipe is closed.
+fn guard(mut pipe: File, marked: &Marked) {
+    // Signals of the terminal are for the others, also Ctrl-\ and Ctrl-Z: the guard ends when its
+    // pipe is closed.
     // SAFETY: plain system calls.
     unsafe {
+        libc::setsid();
         libc::signal(libc::SIGINT, libc::SIG_IGN);
         libc::signal(libc::SIGTERM, libc::SIG_IGN);
         libc::signal(libc::SIGHUP, libc::SIG_IGN);
@@ -71,14 +73,12 @@ fn guard(mut pipe: File) {
     close_others(&pipe);
     privilege::drop_in_guard();
     let mut id = [0; 4];
-    if pipe.read_exact(&mut id).is_err() {
-        return;
-    }
+    let root = pipe.read_exact(&mut id).map(|()| u32::from_ne_bytes(id));
     let mut rest = Vec::new();
     let _ = pipe.read_to_end(&mut rest);
     // A process may be about to be suspended: repeat for a second.
     for _ in 0..10 {
-        resume_tree(u32::from_ne_bytes(id));
+        resume(root.as_ref().ok().copied(), marked);
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
 }

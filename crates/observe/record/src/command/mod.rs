@@ -2,12 +2,14 @@
 //!
 //! SIGSTOP suspends a process of the command while probes are attached to a library that it has
 //! just loaded. If the recorder is killed in that moment, the guard, a process of its own, resumes
-//! it.
+//! it. A process may have left the command's tree by then, as daemons do: the marks in the kernel's
+//! table say which ones may be suspended, wherever they are.
 
 mod guard;
 pub mod user;
 
 use guard::Guard;
+use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command};
@@ -41,11 +43,15 @@ pub enum CommandStartError {
     Guard(std::io::Error),
 }
 
+/// Lists the processes that may be suspended.
+pub type Marked = Box<dyn Fn() -> Vec<u32>>;
+
 /// A command that runs, or ran.
 pub struct RecordedCommand {
     child: Child,
     /// Since when it is asked to end, and the last signal that it got.
     ending: Option<(Instant, libc::c_int)>,
+    marked: Marked,
     _guard: Guard,
 }
 
@@ -63,10 +69,14 @@ impl RecordedCommand {
 
     /// Starts a command (program and arguments). Under sudo it runs as the invoking user, with that
     /// user's groups and environment, as if there were no recorder. With `to_stderr` it prints to
-    /// our standard error.
-    pub fn start(words: &[String], to_stderr: bool) -> Result<RecordedCommand, CommandStartError> {
+    /// our standard error. What `marked` lists is resumed with it.
+    pub fn start(
+        words: &[String],
+        to_stderr: bool,
+        marked: Marked,
+    ) -> Result<RecordedCommand, CommandStartError> {
         let caller = Self::check(words)?;
-        let mut guard = Guard::start().map_err(CommandStartError::Guard)?;
+        let mut guard = Guard::start(&marked).map_err(CommandStartError::Guard)?;
         let program = words.first().cloned().unwrap_or_default();
         let mut builder = Command::new(&program);
         builder.args(&words[1..]);
@@ -90,6 +100,7 @@ impl RecordedCommand {
         Ok(RecordedCommand {
             child,
             ending: None,
+            marked,
             _guard: guard,
         })
     }
@@ -123,15 +134,17 @@ impl RecordedCommand {
         self.ending = Some((since, next));
     }
 
-    /// Resumes every process of the command that is suspended.
+    /// Resumes every process of the command that is suspended, also those that outlive it.
     pub fn resume_all(&self) {
-        resume_tree(self.child.id());
+        resume(Some(self.child.id()), &self.marked);
     }
 }
 
-/// Resumes a process and everything below it.
-fn resume_tree(root: u32) {
-    for pid in onbeat_proc::tree(root) {
+/// Resumes a process, everything below it, and everything that is marked.
+fn resume(root: Option<u32>, marked: &Marked) {
+    let tree = root.map(onbeat_proc::tree).unwrap_or_default();
+    let all: BTreeSet<u32> = tree.into_iter().chain(marked()).collect();
+    for pid in all {
         // SAFETY: plain system call; SIGCONT does nothing to a process that runs.
         unsafe { libc::kill(pid as libc::pid_t, libc::SIGCONT) };
     }
@@ -183,6 +196,10 @@ mod tests {
         text.split(' ').map(str::to_owned).collect()
     }
 
+    fn start(text: &str) -> Result<RecordedCommand, CommandStartError> {
+        RecordedCommand::start(&words(text), false, Box::new(Vec::new))
+    }
+
     fn wait(command: &mut RecordedCommand) -> i32 {
         let begin = Instant::now();
         loop {
@@ -196,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_command_that_is_asked_to_end_is_interrupted_once() {
-        let mut command = RecordedCommand::start(&words("sleep 60"), false).expect("sleep");
+        let mut command = start("sleep 60").expect("sleep");
         assert!(command.exit_status().is_none() && !command.is_ending());
         command.ask_to_end(false);
         command.ask_to_end(false);
@@ -207,13 +224,13 @@ mod tests {
 
     #[test]
     fn a_command_that_does_not_listen_is_terminated_then_killed() {
-        let mut command = RecordedCommand::start(&words("sleep 60"), false).expect("sleep");
+        let mut command = start("sleep 60").expect("sleep");
         let ago = |time| Instant::now() - time;
         command.ending = Some((ago(TERMINATE_AFTER * 2), libc::SIGINT));
         command.ask_to_end(false);
         assert_eq!(command.ending.map(|(_, last)| last), Some(libc::SIGTERM));
         assert_eq!(wait(&mut command), 128 + libc::SIGTERM);
-        let mut command = RecordedCommand::start(&words("sleep 60"), false).expect("sleep");
+        let mut command = start("sleep 60").expect("sleep");
         command.ending = Some((ago(KILL_AFTER * 2), libc::SIGTERM));
         command.ask_to_end(false);
         assert_eq!(wait(&mut command), 128 + libc::SIGKILL);
@@ -221,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_suspended_command_is_resumed() {
-        let mut command = RecordedCommand::start(&words("sleep 0.2"), false).expect("sleep");
+        let mut command = start("sleep 0.2").expect("sleep");
         // SAFETY: plain system call on our child.
         unsafe { libc::kill(command.child.id() as libc::pid_t, libc::SIGSTOP) };
         command.resume_all();
@@ -229,8 +246,20 @@ mod tests {
     }
 
     #[test]
+    fn what_has_left_the_commands_tree_is_resumed_too() {
+        let mut daemon = Command::new("sleep").arg("0.2").spawn().expect("sleep");
+        let pid = daemon.id();
+        let marked = Box::new(move || vec![pid]);
+        let command = RecordedCommand::start(&words("true"), false, marked).expect("true");
+        // SAFETY: plain system call on our child.
+        unsafe { libc::kill(pid as libc::pid_t, libc::SIGSTOP) };
+        command.resume_all();
+        assert!(daemon.wait().expect("it ends").success());
+    }
+
+    #[test]
     fn a_program_that_is_not_there_is_named() {
-        let error = RecordedCommand::start(&words("/no/such/program"), false);
+        let error = start("/no/such/program");
         let error = error.err().expect("an error").to_string();
         assert!(
             error.contains("/no/such/program") && !error.contains('\n'),

@@ -1,6 +1,6 @@
 //! The map of processes, mapped into our memory: one byte of flags per process id.
 
-use crate::records::ID_COUNT;
+use crate::records::{ID_COUNT, PROCESS_MARKED};
 use libbpf_rs::MapCore;
 use std::os::fd::AsRawFd;
 
@@ -30,6 +30,27 @@ impl FlagTable {
         Ok(FlagTable {
             address: address.cast(),
         })
+    }
+
+    /// The processes that are marked now. Readable in a forked child too, also when the programs are
+    /// gone.
+    pub fn marked(&self) -> Vec<u32> {
+        const WORD: usize = 8;
+        let is_marked = |flags: &u8| flags & PROCESS_MARKED as u8 != 0;
+        let words = (0..ID_COUNT).step_by(WORD).map(|first| {
+            // SAFETY: in bounds of the mapping, whose length is a multiple of a word's, and aligned
+            // as the mapping is; the kernel writes to it, so the access is volatile.
+            (first, unsafe {
+                self.address.add(first).cast::<u64>().read_volatile()
+            })
+        });
+        // Few ids of four million have flags.
+        let flags = words.filter(|(_, word)| *word != 0);
+        let marked = flags.flat_map(|(first, word)| (first as u32..).zip(word.to_ne_bytes()));
+        marked
+            .filter(|(_, f)| is_marked(f))
+            .map(|(id, _)| id)
+            .collect()
     }
 
     /// Changes the flags of a process. An id out of range is ignored.

@@ -8,13 +8,14 @@ mod settings;
 pub use features::Features;
 
 use crate::decode::Decoded;
-use crate::records::{KIND_COUNT, PROCESS_LATE, PROCESS_MARKED};
+use crate::records::{KIND_COUNT, PROCESS_ENDING, PROCESS_LATE, PROCESS_MARKED};
 use flags::FlagTable;
 use libbpf_rs::{
     Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, UprobeOpts,
 };
 use ring::Ring;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -67,7 +68,7 @@ pub struct Kernel {
     lost: MapHandle,
     hits: MapHandle,
     distance: MapHandle,
-    flags: FlagTable,
+    flags: Rc<FlagTable>,
     /// What this kernel can do.
     pub features: Features,
 }
@@ -112,7 +113,7 @@ impl Kernel {
             lost: map("lost")?,
             hits: map("hits")?,
             distance: map("r_debug_distance")?,
-            flags: FlagTable::map(&map("processes")?).map_err(KernelLoadError::Map)?,
+            flags: Rc::new(FlagTable::map(&map("processes")?).map_err(KernelLoadError::Map)?),
             object,
             features,
         })
@@ -160,6 +161,18 @@ impl Kernel {
     pub fn unmark(&self, pid: u32) {
         self.flags
             .update(pid, |flags| flags & !(PROCESS_MARKED as u8));
+    }
+
+    /// Lists the marked processes: those that may be suspended. It outlives the programs.
+    pub fn marked(&self) -> impl Fn() -> Vec<u32> + 'static {
+        let flags = Rc::clone(&self.flags);
+        move || flags.marked()
+    }
+
+    /// From now on no process is suspended any more: nobody will resume it.
+    pub fn suspend_no_more(&self) {
+        let own = std::process::id();
+        self.flags.update(own, |flags| flags | PROCESS_ENDING as u8);
     }
 
     /// Marks a process that made endpoints before its probes were in place: their names are

@@ -59,10 +59,16 @@ pub fn record_observed(
         observer,
     );
     // Also when writing failed: no process of the command stays stopped.
-    if let Some(command) = &command {
-        command.resume_all();
-    }
-    recording.finish(result?, observer)
+    recording.suspend_no_more();
+    let resume = || {
+        if let Some(command) = &command {
+            command.resume_all();
+        }
+    };
+    resume();
+    let summary = result.and_then(|status| recording.finish(status, observer));
+    resume();
+    summary
 }
 
 /// Records until something ends it; the exit status of the command, if it has ended.

@@ -143,7 +143,7 @@ impl Recording {
     ) -> Result<RecordedCommand, CommandStartError> {
         let own = std::process::id();
         self.kernel.mark(own);
-        let command = RecordedCommand::start(words, to_stderr);
+        let command = RecordedCommand::start(words, to_stderr, Box::new(self.kernel.marked()));
         self.kernel.unmark(own);
         command
     }
@@ -420,6 +420,12 @@ impl Recording {
         let mut left_out = self.libraries.left_out();
         left_out.extend(self.crowd.sentences());
         self.manifest.update(probes, left_out);
+    }
+
+    /// From now on no process of the command is suspended any more. Those that are have to be
+    /// resumed, once now and once when the programs are gone: one of them may be at work.
+    pub fn suspend_no_more(&self) {
+        self.kernel.suspend_no_more();
     }
 
     /// Takes the last records and completes the trace.

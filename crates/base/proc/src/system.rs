@@ -12,6 +12,15 @@ pub fn hostname() -> String {
     line("/proc/sys/kernel/hostname")
 }
 
+/// Whether this process has ids of its own, of a pid namespace below the machine's: then no id that
+/// the kernel's programs see is one that a system call or `/proc` takes.
+pub fn is_in_pid_namespace() -> bool {
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name.as_os_str() != FIRST_PID_NAMESPACE)
+}
+
+/// The machine's own: a fixed number, which the kernel gives to no other.
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+
 /// Ticks per second: the unit of times in `stat` files.
 pub fn ticks_per_second() -> u64 {
     // SAFETY: asks for a constant.

@@ -404,6 +404,21 @@ fn the_status_of_the_command_is_returned(harness: &Harness) {
     }
 }
 
+fn ids_of_another_namespace_are_refused(harness: &Harness) {
+    // Else the recorder marks and suspends whoever has its ids outside.
+    let output = Command::new("unshare")
+        .args(["--pid", "--fork", "--mount-proc"])
+        .arg(std::env::current_exe().expect("this program"))
+        .args(["record", "namespace", "--", "true"])
+        .current_dir(harness.dir.path())
+        .output()
+        .expect("unshare, of util-linux");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(REFUSED.into()), "{said}");
+    assert!(said.contains("process ids"), "{said}");
+    assert!(!harness.dir.path().join("namespace").exists());
+}
+
 type Test = (&'static str, fn(&Harness));
 
 /// Why recording cannot be tested here.
@@ -430,6 +445,7 @@ fn run_tests(args: &[String]) -> ExitCode {
         two_recorders_at_once_see_the_same,
         signals_end_a_recording_properly,
         the_status_of_the_command_is_returned,
+        ids_of_another_namespace_are_refused,
     ];
     let tests = tests.iter().chain(sudo::TESTS);
     let filter: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();

@@ -32,6 +32,9 @@ pub enum RecordError {
     /// The command could not be started.
     #[error(transparent)]
     Command(#[from] CommandStartError),
+    /// Ids in the kernel are not ours.
+    #[error("process ids of this container are its own, and other processes of the machine have them too: run onbeat outside of it, or in one with the machine's ids (docker run --pid=host)")]
+    PidNamespace,
     /// A process to be observed does not run.
     #[error("no process {0}: give the id of a running process to --pid")]
     NoProcess(u32),
@@ -45,7 +48,10 @@ impl RecordError {
     pub fn is_refusal(&self) -> bool {
         matches!(
             self,
-            RecordError::Privilege(_) | RecordError::Kernel(_) | RecordError::Tracepoint { .. }
+            RecordError::Privilege(_)
+                | RecordError::Kernel(_)
+                | RecordError::Tracepoint { .. }
+                | RecordError::PidNamespace
         )
     }
 }

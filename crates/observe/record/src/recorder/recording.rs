@@ -54,6 +54,9 @@ impl Recording {
     /// before the target runs.
     pub fn begin(options: &RecordOptions) -> Result<Recording, RecordError> {
         privilege::use_permitted()?;
+        if onbeat_proc::system::is_in_pid_namespace() {
+            return Err(RecordError::PidNamespace);
+        }
         if let Target::Command { words, .. } = &options.target {
             RecordedCommand::check(words)?;
         }

@@ -8,6 +8,7 @@
 //! | [`observe`] | the recording's events as callbacks, executions, threads and phase; pure |
 //! | `threads` | threads in their servers, the middleware's on its CPU |
 //! | `shaper` | the process that holds outputs back |
+//! | `trust` | whose processes may be the application |
 //! | [`judge`] | isolation, late outputs, CPU time, the plan's promises; pure but for a clock |
 //! | [`launch`] | the application's command with topics remapped |
 
@@ -22,6 +23,7 @@ mod shaper;
 mod slots;
 mod stages;
 mod threads;
+mod trust;
 
 pub use error::ShapeError;
 pub use options::ShapeOptions;

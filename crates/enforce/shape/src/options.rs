@@ -11,6 +11,9 @@ pub struct ShapeOptions {
     pub command: Vec<String>,
     /// Observe only these processes. Empty: all.
     pub pids: Vec<u32>,
+    /// Users whose processes may be the application, besides root and ourselves. `None`: whoever's; for processes
+    /// that were named, or are started here.
+    pub users: Option<Vec<u32>>,
     /// Shape for this long, then judge. `None`: until a signal or the end of the command.
     pub duration: Option<Duration>,
     /// Keep the recording of the shaped application in this directory. `None`: discard it.

@@ -17,7 +17,7 @@ pub mod probes;
 pub mod recorder;
 mod records;
 
-pub use command::user::{invoking as user_behind_sudo, User};
+pub use command::user::{invoking as user_behind_sudo, user_id, User};
 pub use command::CommandStartError;
 pub use kernel::KernelLoadError;
 pub use libraries::PlacementPolicy;

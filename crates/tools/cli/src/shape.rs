@@ -54,6 +54,9 @@ pub struct Args {
     /// Observe only these processes
     #[arg(long, value_name = "PID", conflicts_with = "command")]
     pub pid: Vec<u32>,
+    /// The application that runs already is this user's [default: root's, and yours under sudo]
+    #[arg(long, value_name = "NAME", value_parser = user_id, conflicts_with_all = ["command", "pid"])]
+    pub user: Vec<u32>,
     /// CPU of the dispatcher [default: the middleware's]
     #[arg(long, value_name = "CPU")]
     pub dispatcher_cpu: Option<u16>,
@@ -87,6 +90,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     // Before sudo can end: who called is read from it.
     let user = onbeat_record::user_behind_sudo();
     let options = ShapeOptions {
+        users: users(&args, user.as_ref()),
         command: args.command,
         pids: args.pid,
         duration: args.verify.or(args.duration),
@@ -138,6 +142,21 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         _ if args.verify.is_some() && !summary.verdict.is_kept() => ExitStatus::PromiseBroken,
         _ => ExitStatus::Success,
     })
+}
+
+/// A user by name or number.
+fn user_id(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok();
+    let id = number.or_else(|| onbeat_record::user_id(text));
+    id.ok_or_else(|| "there is no such user".into())
+}
+
+/// The users whose processes may be shaped, besides root and ourselves. Everybody can call nodes as the plan
+/// does, and what is shaped gets real-time priorities.
+fn users(args: &Args, behind_sudo: Option<&onbeat_record::User>) -> Option<Vec<u32>> {
+    let is_chosen = !args.command.is_empty() || !args.pid.is_empty();
+    let behind = behind_sudo.map(|user| user.uid);
+    (!is_chosen).then(|| args.user.iter().copied().chain(behind).collect())
 }
 
 /// Columns of the live line.

@@ -11,6 +11,7 @@ use crate::report::{Live, Notes, Summary};
 use crate::shaper::Supervisor;
 use crate::stages::{Finding, ShaperView, Shaping, Stage, Stopped};
 use crate::threads::{guarded, Awake, Placement, Servers, Thread};
+use crate::trust::Trust;
 use onbeat_plan::schema::{Output, Overshoot};
 use onbeat_plan::Plan;
 use onbeat_record::{Control, Observer, Progress, RecordOptions, Target};
@@ -124,6 +125,7 @@ struct Session<'a> {
     options: &'a ShapeOptions,
     report: &'a mut dyn FnMut(&Live),
     start_servers: StartServers<'a>,
+    trust: Trust,
     application: Application<'a>,
     supervisor: Supervisor<'a>,
     stage: Stage<'a>,
@@ -144,6 +146,9 @@ impl<'a> Session<'a> {
             options,
             report,
             start_servers,
+            trust: Trust::new(options.users.as_deref(), |pid| {
+                onbeat_proc::user(pid).map(|user| user.uid)
+            }),
             application: Application::new(plan),
             supervisor: Supervisor::new(plan, &options.program),
             stage: Stage::Finding(Finding::new()),
@@ -158,7 +163,8 @@ impl<'a> Session<'a> {
         if self.error.is_some() {
             return;
         }
-        if let Err(error) = self.advance(events, record_also) {
+        let events = self.trust.of_application(events, &mut self.notes);
+        if let Err(error) = self.advance(&events, record_also) {
             if self.runs_on() {
                 self.stop();
                 self.notes
@@ -289,7 +295,8 @@ impl<'a> Session<'a> {
         };
         if let (Stage::Shaping(shaping), Some(server)) = (&mut self.stage, server) {
             let job = self.application.name(callback);
-            if !shaping.assign(thread, job, server)? {
+            let may = self.trust.still_holds(thread.pid);
+            if !may || !shaping.assign(thread, job, server)? {
                 self.application.roles.forget(thread.tid);
             }
         }

@@ -104,6 +104,7 @@ fn options(command: &[&str]) -> ShapeOptions {
     ShapeOptions {
         command: command.iter().map(|c| (*c).to_owned()).collect(),
         pids: vec![],
+        users: None,
         duration: None,
         trace: None,
         find_within: Duration::from_secs(600),
@@ -161,6 +162,16 @@ impl<'a> Harness<'a> {
         options: &'a ShapeOptions,
         report: &'a mut dyn FnMut(&Live),
     ) -> Harness<'a> {
+        Harness::of_user(plan, options, report, |_| None)
+    }
+
+    /// The application's user is `user_of`'s.
+    fn of_user(
+        plan: &'a Plan,
+        options: &'a ShapeOptions,
+        report: &'a mut dyn FnMut(&Live),
+        user_of: fn(u32) -> Option<u32>,
+    ) -> Harness<'a> {
         let log = Log::default();
         let theirs = log.clone();
         let start: StartServers = Box::new(move |servers, origin_ns| {
@@ -171,7 +182,8 @@ impl<'a> Harness<'a> {
                 .push(format!("start {} at {offset} ms", names.join(" ")));
             Ok(Box::new(FakeServers(theirs.clone())))
         });
-        let session = Session::new(plan, options, report, start);
+        let mut session = Session::new(plan, options, report, start);
+        session.trust = Trust::new(options.users.as_deref(), user_of);
         // Later than anything that the session measures itself.
         let now_ms = (monotonic_ns() / MS / 100 + 36_000) * 100;
         let mut harness = Harness {
@@ -273,6 +285,26 @@ fn threads_that_come_later_are_assigned_and_the_origin_is_followed() {
     // The timer was set anew.
     harness.cycles(64, 30);
     assert_eq!(harness.take_log(), ["origin at 30 ms"]);
+}
+
+#[test]
+fn a_process_of_another_user_gets_nothing_whatever_its_nodes_are_called() {
+    let plan = plan();
+    let options = ShapeOptions {
+        users: Some(vec![1000]),
+        ..options(&[])
+    };
+    for (user, is_shaped) in [(1000, true), (1001, false)] {
+        let user_of = match user {
+            1000 => |_| Some(1000),
+            _ => |_| Some(1001),
+        };
+        let mut report = |_: &Live| ();
+        let mut harness = Harness::of_user(&plan, &options, &mut report, user_of);
+        harness.cycles(13, 0);
+        assert_eq!(harness.take_log().is_empty(), !is_shaped);
+        assert_eq!(harness.session.live().missing.is_empty(), is_shaped);
+    }
 }
 
 #[test]

@@ -230,6 +230,11 @@ fn groups(name: &str, uid: u32, gid: u32) -> Vec<u32> {
     groups
 }
 
+/// The id of the user with a login name; `None` if there is none.
+pub fn user_id(name: &str) -> Option<u32> {
+    id_of(&CString::new(name).ok()?)
+}
+
 /// The id of the user with a login name.
 fn id_of(name: &CStr) -> Option<u32> {
     let mut buffer = vec![0; 1 << 14];

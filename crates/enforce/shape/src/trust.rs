@@ -1,0 +1,161 @@
+//! Whose processes may be the application. Anybody can give a node any name: a process that is
+//! called as one of the plan's would get the plan's real-time priorities, whoever runs it.
+
+use crate::report::Notes;
+use onbeat_trace::{Event, EventKind};
+use rustc_hash::FxHashMap;
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+/// Processes of which the user is remembered.
+const KNOWN_MAX: usize = 1 << 16;
+/// Users that are named in notes.
+const NAMED_MAX: usize = 8;
+
+/// Tells the application's processes from those of other users.
+pub(crate) struct Trust {
+    /// Users whose processes may be the application. `None`: the processes themselves were chosen.
+    users: Option<BTreeSet<u32>>,
+    user_of: fn(u32) -> Option<u32>,
+    /// By process: whether it may be the application.
+    known: FxHashMap<u32, bool>,
+    left_alone: BTreeSet<u32>,
+}
+
+impl Trust {
+    /// In these users, root and ourselves; in everybody for `None`. `user_of` finds the one user of a process.
+    pub(crate) fn new(users: Option<&[u32]>, user_of: fn(u32) -> Option<u32>) -> Trust {
+        // SAFETY: cannot fail.
+        let own = unsafe { libc::geteuid() };
+        Trust {
+            users: users.map(|users| users.iter().copied().chain([0, own]).collect()),
+            user_of,
+            known: FxHashMap::default(),
+            left_alone: BTreeSet::new(),
+        }
+    }
+
+    /// The events of processes that may be the application, and of the machine.
+    pub(crate) fn of_application<'e>(
+        &mut self,
+        events: &'e [Event],
+        notes: &mut Notes,
+    ) -> Cow<'e, [Event]> {
+        if self.users.is_none() {
+            return Cow::Borrowed(events);
+        }
+        let trusted: Vec<bool> = events.iter().map(|e| self.trusts(e, notes)).collect();
+        if trusted.iter().all(|&t| t) {
+            return Cow::Borrowed(events);
+        }
+        let kept = events.iter().zip(trusted).filter(|(_, trusted)| *trusted);
+        Cow::Owned(kept.map(|(event, _)| event.clone()).collect())
+    }
+
+    /// Whether a process is still one that may be the application: to be asked before it is changed.
+    pub(crate) fn still_holds(&self, pid: u32) -> bool {
+        let holds = |users: &BTreeSet<u32>| (self.user_of)(pid).is_some_and(|u| users.contains(&u));
+        self.users.as_ref().is_none_or(holds)
+    }
+
+    fn trusts(&mut self, event: &Event, notes: &mut Notes) -> bool {
+        if event.pid == 0 {
+            return true;
+        }
+        let trusted = match self.known.get(&event.pid) {
+            Some(&known) => known,
+            None => {
+                let trusted = self.still_holds(event.pid);
+                if self.known.len() >= KNOWN_MAX {
+                    self.known.clear();
+                }
+                self.known.insert(event.pid, trusted);
+                if !trusted {
+                    self.leave_alone(event.pid, notes);
+                }
+                trusted
+            }
+        };
+        // The id is used again; a program is another user's if it is started as one.
+        let ends = event.kind == EventKind::Exit && event.pid == event.tid;
+        if ends || matches!(event.kind, EventKind::Exec { .. }) {
+            self.known.remove(&event.pid);
+        }
+        trusted
+    }
+
+    /// Says once of each user that his processes are not the application.
+    fn leave_alone(&mut self, pid: u32, notes: &mut Notes) {
+        let Some(user) = (self.user_of)(pid) else {
+            return;
+        };
+        if self.left_alone.len() < NAMED_MAX && self.left_alone.insert(user) {
+            notes.add(format!(
+                "Processes of user {user} are left alone: if they are the application, say so with --user {user}."
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onbeat_trace::text;
+
+    /// Processes 100 to 199 are user 1's, and so on.
+    fn user_of(pid: u32) -> Option<u32> {
+        (pid < 1000).then_some(pid / 100)
+    }
+
+    fn kept(trust: &mut Trust, notes: &mut Notes, text: &str) -> Vec<u32> {
+        let events = text::parse(text).expect("events");
+        let kept = trust.of_application(&events, notes);
+        kept.iter().map(|e| e.pid).collect()
+    }
+
+    const ALL: &str = "
+1ms cpu0 50/50 timer_call timer=0x1
+1ms cpu0 150/150 timer_call timer=0x1
+1ms cpu0 250/250 timer_call timer=0x1
+1ms cpu0 1001/1001 timer_call timer=0x1
+1ms cpu0 0/0 clock_offset realtime_minus_monotonic_ns=5ms
+";
+
+    #[test]
+    fn only_processes_of_the_users_and_of_root_are_the_application() {
+        let (mut trust, mut notes) = (Trust::new(Some(&[1]), user_of), Notes::default());
+        for _ in 0..2 {
+            assert_eq!(kept(&mut trust, &mut notes, ALL), [50, 150, 0]);
+        }
+        let said = notes.take_new();
+        assert!(said.len() == 1 && said[0].contains("--user 2"), "{said:?}");
+        assert!(trust.still_holds(150) && !trust.still_holds(250) && !trust.still_holds(1001));
+        let mut anyone = Trust::new(None, user_of);
+        assert_eq!(kept(&mut anyone, &mut notes, ALL).len(), 5);
+        assert!(anyone.still_holds(1001) && notes.take_new().is_empty());
+    }
+
+    #[test]
+    fn an_id_that_is_used_again_is_judged_again() {
+        use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+        static USER: AtomicU32 = AtomicU32::new(1);
+        let mut trust = Trust::new(Some(&[1]), |_| Some(USER.load(Relaxed)));
+        let mut notes = Notes::default();
+        let mut count = |text: &str| kept(&mut trust, &mut notes, text).len();
+        for end in ["exit", "exec comm=x"] {
+            USER.store(1, Relaxed);
+            assert_eq!(count("1ms cpu0 7/7 timer_call timer=0x1\n"), 1);
+            USER.store(2, Relaxed);
+            // A thread's end is not the process's.
+            assert_eq!(
+                count("2ms cpu0 7/8 exit\n2ms cpu0 7/7 timer_call timer=0x1\n"),
+                2
+            );
+            assert_eq!(count(&format!("3ms cpu0 7/7 {end}\n")), 1);
+            assert_eq!(
+                count("4ms cpu0 7/7 timer_call timer=0x1\n4ms cpu0 7/7 exit\n"),
+                0
+            );
+        }
+    }
+}

@@ -9,6 +9,9 @@ use thiserror::Error;
 /// Why a plan could not be run.
 #[derive(Debug, Error)]
 pub enum ShapeError {
+    /// What is noted to put threads back would belong to the caller, and be believed.
+    #[error("onbeat shape does not run with capabilities of its file (setcap): call it with sudo")]
+    Elevated,
     /// The recording through which the application is observed.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -88,6 +91,7 @@ impl ShapeError {
     /// Whether this machine or user cannot shape at all, whatever the plan is.
     pub fn is_refusal(&self) -> bool {
         match self {
+            ShapeError::Elevated => true,
             ShapeError::Record(e) => e.is_refusal(),
             ShapeError::Start(e) => matches!(
                 e,

@@ -115,7 +115,10 @@ fn confine() -> std::io::Result<()> {
     let word = std::env::args_os().nth(1).unwrap_or_default();
     match word.to_str() {
         Some("record") => onbeat_rights::limit_to(onbeat_record::AT_START)?,
-        Some("shape") => onbeat_rights::limit_to(&onbeat_shape::rights())?,
+        // With rights of its file it refuses.
+        Some("shape") if !onbeat_rights::is_elevated() => {
+            onbeat_rights::limit_to(&onbeat_shape::rights())?
+        }
         // Of a root's application: in a container root may have no right to raise its limits.
         Some("shaper") => {
             onbeat_rights::give_up(&[Capability::CAP_SYS_NICE, Capability::CAP_IPC_LOCK])?

@@ -203,6 +203,18 @@ fn a_plan_is_read_with_the_callers_own_rights(harness: &Harness) {
     assert_eq!(sets(&status, &["CapInh:", "CapEff:", "CapAmb:"]), [0; 3]);
 }
 
+fn nothing_is_shaped_with_rights_of_the_file(harness: &Harness) {
+    // Else the caller's own ledgers say what is written where, with these rights.
+    let plan = include_str!("../../../enforce/plan/tests/golden/plan.yaml");
+    fs::write(harness.path("golden.yaml"), plan).expect("written");
+    let output = harness
+        .command(&["shape", "golden.yaml", "--find", "1ms"])
+        .output()
+        .expect("it starts");
+    assert_eq!(output.status.code(), Some(4), "{}", said(&output));
+    assert!(said(&output).contains("sudo"), "{}", said(&output));
+}
+
 fn a_recorded_command_has_the_callers_own_rights(harness: &Harness) {
     let script = "cat /proc/self/status >&2; echo MARK=$MARK >&2";
     let output = harness
@@ -274,6 +286,7 @@ fn main() {
         a_library_that_the_caller_names_gets_no_capability,
         no_other_command_has_a_capability_when_it_reads_its_file,
         a_plan_is_read_with_the_callers_own_rights,
+        nothing_is_shaped_with_rights_of_the_file,
         a_recorded_command_has_the_callers_own_rights,
         root_records_with_the_least,
     ];

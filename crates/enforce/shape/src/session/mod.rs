@@ -45,6 +45,11 @@ pub fn shape(
     options: &ShapeOptions,
     report: &mut dyn FnMut(&Live),
 ) -> Result<Summary, ShapeError> {
+    // A ledger is the file of whoever calls this, and says what to write where: with rights that the
+    // caller does not have, everybody who may call it could do everything.
+    if onbeat_rights::is_elevated() {
+        return Err(ShapeError::Elevated);
+    }
     let moved = moved(plan, &options.command)?;
     onbeat_rights::raise();
     let trace = Trace::new(options.trace.clone())?;

@@ -3,8 +3,11 @@
 
 use super::graph::Graph;
 use super::groups::{Group, Groups};
-use crate::schema::{Junction, JunctionKind, JunctionState, Matching, Reading};
+use crate::schema::{CallbackType, Junction, JunctionKind, JunctionState, Matching, Reading};
 use std::collections::BTreeMap;
+
+/// The criterion of an OR.
+pub(super) const SEVERAL_PUBLISHERS: &str = "several_publishers";
 
 /// The junctions, sorted by callback.
 pub(super) fn junctions(groups: &Groups, graph: &Graph) -> Vec<Junction> {
@@ -20,25 +23,57 @@ pub(super) fn junctions(groups: &Groups, graph: &Graph) -> Vec<Junction> {
                 .push(&e.from);
         }
     }
-    for ((to, _), from) in publishers {
-        if from.len() > 1 {
-            let junction = Junction {
-                callback: to.into(),
-                kind: JunctionKind::Or,
-                inputs: from.into_iter().map(String::from).collect(),
-                criterion: "several_publishers".into(),
-                confidence: 1.0,
-                state: JunctionState::Decided,
-                matching: Matching::InTurn,
-                readings: Vec::new(),
-                settle: String::new(),
-            };
-            junctions.push(junction);
-        }
-    }
+    let several = publishers.into_iter().filter(|(_, from)| from.len() > 1);
+    junctions.extend(several.map(|((to, _), from)| either(to, &from, graph)));
     let key = |j: &Junction| (j.callback.clone(), j.settle.clone());
     junctions.sort_by_key(key);
     junctions
+}
+
+/// The OR of several publishers. Ambiguous where some of them may wait for one another in a node
+/// that nobody knows.
+fn either(to: &str, from: &[&str], graph: &Graph) -> Junction {
+    let inputs = |ids: &[&str]| ids.iter().map(|id| id.to_string()).collect();
+    let open = may_wait(from, graph);
+    let reading = |kind, ids: &[&str]| Reading {
+        kind,
+        inputs: inputs(ids),
+    };
+    let readings = match open.is_empty() {
+        true => Vec::new(),
+        false => vec![
+            reading(JunctionKind::Or, from),
+            reading(JunctionKind::And, &open),
+        ],
+    };
+    let (state, confidence) = match open.is_empty() {
+        true => (JunctionState::Decided, 1.0),
+        false => (JunctionState::Ambiguous, 0.5),
+    };
+    Junction {
+        callback: to.into(),
+        kind: JunctionKind::Or,
+        inputs: inputs(from),
+        criterion: SEVERAL_PUBLISHERS.into(),
+        confidence,
+        state,
+        matching: Matching::InTurn,
+        readings,
+        settle: String::new(),
+    }
+}
+
+/// Of the publishers of a topic, the subscriptions that may wait for one another unseen: one of
+/// them is of a guessed node, which can be any.
+fn may_wait<'a>(publishers: &[&'a str], graph: &Graph) -> Vec<&'a str> {
+    let of = |id: &str| graph.callbacks.get(id);
+    let takes = |id: &&str| of(id).is_some_and(|c| c.kind == CallbackType::Subscription);
+    let open: Vec<&str> = publishers.iter().copied().filter(takes).collect();
+    let guessed = |id: &&str| of(id).is_some_and(|c| !c.identity.is_known());
+    match open.len() > 1 && open.iter().any(guessed) {
+        true => open,
+        false => Vec::new(),
+    }
 }
 
 /// The AND of a group.

@@ -31,7 +31,7 @@ pub(crate) fn conclude(mut evidence: Evidence) -> Model {
     let junctions = junctions::junctions(&groups, &graph);
     let chains = chains::chains(&mut evidence, &groups, &graph, &mut hidden);
     let actions = actions::actions(&evidence, &graph);
-    let (assumptions, coverage) = sentences::sentences(&evidence, &groups, &graph);
+    let (assumptions, coverage) = sentences::sentences(&evidence, &groups, &graph, &junctions);
     let mut model = Model {
         schema: SCHEMA.into(),
         runs: std::mem::take(&mut evidence.runs).into_values().collect(),

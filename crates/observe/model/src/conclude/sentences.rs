@@ -4,9 +4,10 @@
 use super::alike::{in_plural, together, unite};
 use super::graph::Graph;
 use super::groups::{Criterion, Group, Groups};
+use super::junctions;
 use crate::evidence::{few, Evidence, Note};
 use crate::schema::{Assumed, Bracket, Edge, Run};
-use crate::schema::{JunctionKind, JunctionState, Matching};
+use crate::schema::{Junction, JunctionKind, JunctionState, Matching};
 use crate::stated::StatedJunction;
 use std::collections::BTreeSet;
 
@@ -15,8 +16,10 @@ pub(super) fn sentences(
     evidence: &Evidence,
     groups: &Groups,
     graph: &Graph,
+    junctions: &[Junction],
 ) -> (Vec<String>, Vec<String>) {
     let mut assumptions = assumptions(evidence, groups, graph);
+    assumptions.extend(of_open(graph, junctions));
     let mut coverage = coverage(evidence, graph);
     let mut notes = evidence.notes.clone();
     // In another run it did run.
@@ -138,6 +141,23 @@ fn of_matching(group: &Group) -> Option<String> {
         format!(
             "Which items {node} joins into {topic} does not show: in {} of {} outputs the publishing callback had several since the one before, and the last is taken; a synchroniser by approximate time may use an earlier one, which --junction '{nearest}' states.",
             group.chosen, group.outputs
+        )
+    })
+}
+
+/// The assumption that publishers of unknown nodes do not wait for one another.
+fn of_open(graph: &Graph, junctions: &[Junction]) -> Option<String> {
+    let open = |j: &&Junction| {
+        j.criterion == junctions::SEVERAL_PUBLISHERS && j.state == JunctionState::Ambiguous
+    };
+    let open = junctions.iter().filter(open);
+    let takers = open.filter_map(|j| graph.callbacks.get(&j.callback));
+    let topics: BTreeSet<&str> = takers.map(|c| c.input.as_str()).collect();
+    let topics: Vec<&str> = topics.into_iter().collect();
+    let names = together(&topics).unwrap_or_else(|| topics.join(", "));
+    (!topics.is_empty()).then(|| {
+        format!(
+            "The subscriptions that publish {names} are taken to do so each on its own input; they might wait for one another instead, as which nodes they belong to is not known: record the start of their processes to settle it."
         )
     })
 }

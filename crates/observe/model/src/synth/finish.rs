@@ -223,7 +223,7 @@ impl<'a> Finish<'a> {
             return;
         }
         let guessed = nodes.is_guessed(node);
-        if guessed && group.members.iter().all(|m| m.synchronised == 0) {
+        if guessed && output.parts.iter().all(|p| p.shared == 0) {
             return;
         }
         let mut members = BTreeMap::new();
@@ -231,6 +231,9 @@ impl<'a> Finish<'a> {
             let Some(from) = self.id(member.vertex) else {
                 continue;
             };
+            if guessed && part.shared == 0 {
+                continue;
+            }
             let vertex = self.synth.flow.graph.vertex(member.vertex);
             if nodes.settled(vertex.node()) != node {
                 // It turned out to be another node's.

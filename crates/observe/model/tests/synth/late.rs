@@ -154,3 +154,76 @@ fn a_synchroniser_of_a_node_that_is_found_late_is_found() {
     let m = model(&trace);
     assert!(ids(&m).contains(&"/fuse:sync(/out)"), "{:?}", ids(&m));
 }
+
+#[test]
+fn what_a_guessed_node_fuses_is_open_and_nothing_is_dropped() {
+    // A process of several nodes, whose names nobody finds. Its sixteen subscriptions store `/x0`
+    // to `/x15`; eight fusions publish `/y0` to `/y7`, each when both of its inputs are there;
+    // a subscription to each takes it.
+    let mut trace = String::from(COMMAND);
+    trace += "1ms cpu0 10/10 node_found node=0x0 name=/one\n";
+    trace += "1ms cpu0 10/10 node_found node=0x0 name=/two\n";
+    trace += "1ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=s\n";
+    let found = |kind: &str, i: u64, rmw: u64, name: &str| {
+        format!(
+            "1ms cpu0 10/10 endpoint_found endpoint={kind} rcl={i:#x} rmw={rmw:#x} name={name}\n"
+        )
+    };
+    for i in 0..16 {
+        let (publisher, rmw) = (0x10 + i, 0x1010 + i);
+        trace += &format!("1ms cpu1 20/20 publisher_init publisher={publisher:#x} node=0x1 rmw={rmw:#x} topic=/x{i}\n");
+        trace += &found("subscription", 0x20 + i, 0x1020 + i, &format!("/x{i}"));
+    }
+    for i in 0..8 {
+        trace += &found("publisher", 0x40 + i, 0x1040 + i, &format!("/y{i}"));
+        trace += &found("subscription", 0x30 + i, 0x1030 + i, &format!("/y{i}"));
+    }
+    for round in 1..=30u64 {
+        let mut us = 10_000 * round;
+        for i in 0..8 {
+            // Now the one comes first, now the other.
+            let first = 2 * i + round % 2;
+            let second = 4 * i + 1 - first;
+            for (input, fused) in [(first, false), (second, true)] {
+                trace += &format!(
+                    "{us}us cpu1 20/20 publish rmw={:#x} source_ns={us}us\n{}us cpu0 10/10 take rmw={:#x} source_ns={us}us\n",
+                    0x1010 + input, us + 20, 0x1020 + input
+                );
+                if fused {
+                    let (at, taken) = (us + 40, us + 60);
+                    trace += &format!(
+                        "{at}us cpu0 10/10 publish rmw={:#x} source_ns={at}us\n{taken}us cpu0 10/10 take rmw={:#x} source_ns={at}us\n",
+                        0x1040 + i, 0x1030 + i
+                    );
+                }
+                trace += &format!("{}us cpu0 10/10 wait_set_init\n", us + 80);
+                us += 100;
+            }
+        }
+    }
+    let m = model(&trace);
+    assert_eq!(m.callbacks.len(), 24, "{:?}", ids(&m));
+    assert!(m.chains.iter().all(|c| c.figures.dropped == 0));
+    let dropped = |s: &&String| s.contains("were dropped");
+    assert_eq!(m.coverage.iter().find(dropped), None);
+    assert_eq!(m.junctions.len(), 8);
+    for (i, j) in m.junctions.iter().enumerate() {
+        let fused = [2 * i, 2 * i + 1].map(|n| format!("/unknown-chain:subscription(/x{n})"));
+        let mut inputs = fused.to_vec();
+        inputs.sort();
+        assert_eq!(j.callback, format!("/unknown-chain:subscription(/y{i})"));
+        assert_eq!((j.state, j.confidence), (JunctionState::Ambiguous, 0.5));
+        let reading = |kind| Reading {
+            kind,
+            inputs: inputs.clone(),
+        };
+        assert_eq!(
+            j.readings,
+            [JunctionKind::Or, JunctionKind::And].map(reading)
+        );
+    }
+    let said = |s: &&String| {
+        s.starts_with("The subscriptions that publish /y0, /y1 and 6 more (8 in all) are taken ")
+    };
+    assert_eq!(m.assumptions.iter().filter(said).count(), 1);
+}

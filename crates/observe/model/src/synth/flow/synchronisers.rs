@@ -242,11 +242,18 @@ impl Output {
     }
 
     /// The subscriptions whose lineages are followed into an output that one of them publishes;
-    /// none where it cannot wait for another.
-    fn followed(&self, members: &[Member], me: usize) -> Vec<usize> {
+    /// none where it cannot wait for another. Subscriptions of a guessed node may be of several:
+    /// only those that feed the same synchroniser.
+    fn followed(&self, members: &[Member], me: usize, guessed: bool) -> Vec<usize> {
         let others = |i: &usize| *i != me;
         match self.follow {
             Follow::Own => Vec::new(),
+            _ if guessed => {
+                let same = |i: &usize| members[*i].filter == members[me].filter;
+                let fed = members[me].filter.map(|_| 0..members.len());
+                let fed = fed.into_iter().flatten();
+                fed.filter(others).filter(same).collect()
+            }
             Follow::All(_) => (0..members.len()).filter(others).collect(),
             Follow::Evidence if self.foreign > 0 || !self.promising(me, members) => Vec::new(),
             Follow::Evidence => {
@@ -555,12 +562,13 @@ impl Flow {
                 group.outputs.push(output);
                 group.outputs.len() - 1
             });
-            let followed = self.add_output(&mut group, o, &by, &mut beyond);
+            let followed = self.add_output(cx, (&mut group, o), &by, &mut beyond);
             let output = &mut group.outputs[o];
             output.set_message(&mut self.lineage, message, followed.as_ref());
             if !beyond.is_empty() {
+                // The sync vertex may not be in the model.
                 let dropped = beyond.len() as u64;
-                cx.notes.count(Note::Capped(output.vertex), dropped);
+                cx.notes.count(Note::Capped(by.it.vertex), dropped);
             }
             self.groups.insert(node, group);
             followed
@@ -603,14 +611,18 @@ impl Flow {
     /// callback are to be followed, and as they are.
     fn add_output(
         &mut self,
-        group: &mut Group,
-        o: usize,
+        cx: &Context,
+        (group, o): (&mut Group, usize),
         by: &Published,
         beyond: &mut Vec<StepId>,
     ) -> Option<Lineages> {
         let (members, output) = (&group.members, &mut group.outputs[o]);
         output.count(members, by);
-        let followed = output.followed(members, by.me);
+        let guessed = by
+            .it
+            .entry
+            .is_some_and(|(n, _)| cx.entities.nodes.is_guessed(n));
+        let followed = output.followed(members, by.me, guessed);
         let mut added = Lineages::default();
         let nearest = output.nearest(members, &followed, by.me);
         output.joined_nearest |= nearest.is_some();

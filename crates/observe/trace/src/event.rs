@@ -255,7 +255,8 @@ pub enum EventKind {
     },
     /// `sched_switch`: this thread leaves the CPU. `state` 0: it was preempted (still runnable).
     SwitchOut { next_tid: u32, state: u16 },
-    /// `sched_waking`: this thread (`pid`/`tid` of the event) is made runnable by `waker_tid`.
+    /// `sched_waking`: this thread (`pid`/`tid` of the event) is made runnable, by `waker_tid` where a
+    /// thread of its process does it, else 0.
     Wake { waker_tid: u32 },
     /// `sched_switch`: this thread, which slept and gets the CPU now, was ready for so long before.
     /// Stands for `Wake` where the kernel accounts for it (Linux 5.14 with CONFIG_SCHED_INFO).

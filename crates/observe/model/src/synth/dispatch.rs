@@ -73,8 +73,14 @@ impl Synth {
         match event.kind {
             EventKind::SwitchIn {
                 priority, policy, ..
-            } => self.spans.switch_in(ti, time, event.cpu, priority, policy),
-            EventKind::SwitchOut { state, .. } => self.spans.switch_out(ti, time, state == 0),
+            } => {
+                let when = (time, event.cpu);
+                self.spans
+                    .switch_in(&mut self.cx, ti, when, (priority, policy));
+            }
+            EventKind::SwitchOut { state, .. } => {
+                self.spans.switch_out(&mut self.cx, ti, time, state == 0);
+            }
             EventKind::Wake { .. } => self.spans.wake(ti, time),
             EventKind::Woken { ready_ns } => self.spans.wake(ti, time.saturating_sub(ready_ns)),
             EventKind::Stolen { stolen_ns } => {
@@ -100,11 +106,12 @@ impl Synth {
                 } else {
                     self.end_thread(tid, time);
                 }
-                self.describe(event, time, comm, None);
+                let ti = self.describe(event, time, comm, None);
+                self.spans.created(ti, time);
             }
             EventKind::Exec { ref comm } => {
                 self.end_process(pid, time);
-                self.describe(event, time, comm, None);
+                let _ = self.describe(event, time, comm, None);
             }
             EventKind::Exit if pid == tid => self.end_process(pid, time),
             EventKind::Exit => self.end_thread(tid, time),
@@ -118,15 +125,25 @@ impl Synth {
                 policy,
                 priority,
                 ..
-            } => self.describe(event, time, comm, Some((policy, priority))),
+            } => {
+                let ti = self.describe(event, time, comm, Some((policy, priority)));
+                self.spans.watched(ti, time);
+            }
             _ => {}
         }
     }
 
-    fn describe(&mut self, event: &Event, time: u64, comm: &str, scheduling: Option<(u8, u8)>) {
+    fn describe(
+        &mut self,
+        event: &Event,
+        time: u64,
+        comm: &str,
+        scheduling: Option<(u8, u8)>,
+    ) -> ThreadIndex {
         let comm = self.cx.entities.names.intern(comm);
         let ti = self.thread(event, time);
         self.spans.describe(ti, comm, scheduling);
+        ti
     }
 
     fn end_thread(&mut self, tid: u32, time: u64) {

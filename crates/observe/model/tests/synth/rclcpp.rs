@@ -206,6 +206,52 @@ fn a_lost_switch_leaves_the_rest_sane() {
 }
 
 #[test]
+fn a_dozen_lost_switches_are_a_dozen() {
+    // Out and out again, six times: each time the switch in between is missing. In and in again.
+    let mut parts = talk_and_listen(5);
+    for i in 0..7 {
+        parts.push(format!("{}us cpu0 10/10 switch_out state=0\n", 101_100 + i));
+        parts.push(format!("{}us cpu0 10/10 switch_in\n", 101_200 + i));
+    }
+    let m = model(&sorted(&parts));
+    let said = "A scheduler event was missing 12 times";
+    assert!(
+        m.coverage.iter().any(|c| c.starts_with(said)),
+        "{:#?}",
+        m.coverage
+    );
+}
+
+#[test]
+fn a_thread_has_its_scheduler_events_from_its_first_callback_on() {
+    // The first callback is over before the thread is switched for the first time.
+    let trace = "
+101000us cpu0 10/10 timer_call timer=0x50
+101000us cpu0 10/10 callback_start callback=0x60
+102000us cpu0 10/10 callback_end callback=0x60
+102001us cpu0 10/10 switch_out state=1
+";
+    let said = |trace: &str| {
+        let m = model(trace);
+        let missing = |c: &&String| c.contains("scheduler event");
+        m.coverage.iter().filter(missing).count()
+    };
+    assert_eq!(said(&[TALKER, trace].concat()), 0);
+    // A thread that was not reported, so that it may have been switched before.
+    let unreported = TALKER.replace("1ms cpu0 10/10 thread comm=talker\n", "");
+    assert_eq!(said(&[&unreported, trace].concat()), 1);
+    // One that was made within the recording, as the workers of a pool are.
+    let worker = "
+50000us cpu0 10/11 fork parent_pid=10 parent_tid=10 comm=worker
+50010us cpu1 10/11 switch_in
+50020us cpu1 10/11 switch_out state=1
+100900us cpu1 10/11 switch_in
+";
+    let trace = trace.replace("cpu0 10/10", "cpu1 10/11");
+    assert_eq!(said(&[&unreported, worker, &trace].concat()), 0);
+}
+
+#[test]
 fn ten_items_in_the_queue_are_followed_one_by_one() {
     // CARET's weakness: the listener is busy for a second, then takes ten items in a row.
     let mut parts = vec![TALKER.to_string(), LISTENER.to_string()];

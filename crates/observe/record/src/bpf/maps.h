@@ -11,6 +11,8 @@ const volatile bool have_storage;     // task->bpf_storage marks observed thread
 const volatile bool have_delays;      // task->sched_info says how long it was ready (Linux 5.14)
 const volatile bool have_steal;       // a hypervisor may take this machine's CPUs away
 const volatile __s64 steal_distance;  // from a CPU's run queue to its struct kvm_steal_time
+const volatile bool have_context;     // an interrupt can be told from the thread that it stopped
+const volatile __s64 context_distance; // from a CPU's run queue to its preempt_count
 const volatile __u64 wakeup_bytes;    // wake the reader from this fill level on
 const volatile __u32 own_tgid;        // the recorder itself
 
@@ -62,9 +64,13 @@ struct {
 	__type(value, struct id_slot);
 } threads SEC(".maps");
 
-#define THREAD_SEEN 1     // runs callbacks: scheduler events are recorded
+#define THREAD_SEEN 1     // runs callbacks or publishes, which was reported
 #define THREAD_WAIT_SET 2 // its wait set was reported
 #define THREAD_ASLEEP 4   // left its CPU to wait for something
+#define THREAD_BORN 8     // made by a thread that runs callbacks
+
+// Scheduler events are recorded of threads with one of these flags.
+#define THREAD_SCHEDULED (THREAD_SEEN | THREAD_BORN)
 
 // The flags of a process or thread; 0 for an id out of range.
 static __always_inline __u8 *flag_of(void *map, __u32 id)
@@ -75,7 +81,7 @@ static __always_inline __u8 *flag_of(void *map, __u32 id)
 	return s ? &s->flags[id % IDS_PER_SLOT] : 0;
 }
 
-// An entry for each thread that runs callbacks. The scheduler's probes have the task_struct in
+// An entry for each thread whose scheduler events are recorded. The scheduler's probes have the task_struct in
 // hand: its bpf_storage tells them without a lookup that a thread is not observed.
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);

@@ -26,6 +26,29 @@ static __always_inline __u8 observed(__u64 pid_tgid, __u64 now)
 	return flags;
 }
 
+// Makes the storage without which the scheduler's probes overlook a thread. False: there is none
+// to be had now.
+static __always_inline bool has_storage(struct task_struct *task)
+{
+	return !have_storage || bpf_task_storage_get(&observed_tasks, task, 0,
+						     BPF_LOCAL_STORAGE_GET_F_CREATE);
+}
+
+// Records the current thread's scheduler events from now on, and reports it: it runs. `now`: the
+// time of that report; 0: the current one.
+static __always_inline void watch_thread(__u8 *t, __u64 pid_tgid, __u64 now)
+{
+	// Without its storage: try at its next hit.
+	if (have_storage && !has_storage(bpf_get_current_task_btf()))
+		return;
+	if (!(*t & THREAD_BORN))
+		report_stolen(pid_tgid, stolen_now(), 0);
+	*t |= THREAD_SEEN;
+	struct record_thread_seen *r = BEGIN_AT(thread_seen, pid_tgid, AT(now));
+	if (r)
+		SUBMIT(r);
+}
+
 // The current thread runs callbacks: record its scheduler events from now on.
 static __always_inline void mark_thread(__u64 pid_tgid)
 {
@@ -33,19 +56,21 @@ static __always_inline void mark_thread(__u64 pid_tgid)
 
 	if (!t)
 		return;
-	if (*t & THREAD_SEEN) {
+	if (*t & THREAD_SEEN)
 		report_stolen(pid_tgid, stolen_now(), bpf_ktime_get_ns());
-		return;
-	}
-	// Without its storage the scheduler's probes would overlook the thread: try at its next hit.
-	if (have_storage && !bpf_task_storage_get(&observed_tasks, bpf_get_current_task_btf(), 0,
-						  BPF_LOCAL_STORAGE_GET_F_CREATE))
-		return;
-	*t |= THREAD_SEEN;
-	report_stolen(pid_tgid, stolen_now(), 0);
-	struct record_thread_seen *r = BEGIN(thread_seen, pid_tgid);
-	if (r)
-		SUBMIT(r);
+	else
+		watch_thread(t, pid_tgid, 0);
+}
+
+// The same for a thread that publishes or triggers, perhaps one of the application's own, at `now`.
+// One that was made by a thread with callbacks is recorded already, and needs no report: there may
+// be a new one each time.
+static __always_inline void mark_publisher(__u64 pid_tgid, __u64 now)
+{
+	__u8 *t = flag_of(&threads, (__u32)pid_tgid);
+
+	if (t && !(*t & THREAD_SCHEDULED))
+		watch_thread(t, pid_tgid, now);
 }
 
 // The flags of a thread whose scheduler events are recorded, else 0.
@@ -56,7 +81,7 @@ static __always_inline __u8 *scheduled(struct task_struct *task)
 	if (have_storage && !task->bpf_storage)
 		return 0;
 	f = flag_of(&threads, task->pid);
-	return f && (*f & THREAD_SEEN) ? f : 0;
+	return f && (*f & THREAD_SCHEDULED) ? f : 0;
 }
 
 static __always_inline void know_endpoint(__u64 pid_tgid, __u64 handle, __u32 endpoint)

@@ -194,8 +194,21 @@ COPY1(on_executor_execute, executor_execute, handle)
 COPY1(on_sync_input, sync_input, filter)
 COPY1(on_sync_approximate, sync_approximate, filter)
 ENDING(on_callback_end, callback_end, r->callback = ARG1(ctx))
-ENDING(on_guard_trigger, guard_trigger, r->guard = ARG1(ctx))
 ENDING(on_wait_set_init, wait_set_init, (void)r)
+
+// rcl_trigger_guard_condition(guard): the first call of the threads of rclpy's pool
+PROBE(on_guard_trigger)
+{
+	ENTER_TIMED();
+	report_stolen(pid_tgid, stolen_now(), now);
+	mark_publisher(pid_tgid, now);
+	struct record_guard_trigger *r = BEGIN_HIT_AT(guard_trigger, pid_tgid, now);
+	if (r) {
+		r->guard = ARG1(ctx);
+		SUBMIT(r);
+	}
+	return 0;
+}
 
 // ros_trace_callback_start(callback, is_intra_process)
 PROBE(on_callback_start)
@@ -243,8 +256,21 @@ EXECUTE(on_execute_client_return, execute_end, EXECUTE_CLIENT)
 
 // ---- messages
 COPY1(on_ring_buffer_clear, ring_buffer_clear, buffer)
-COPY2(on_intra_publish, intra_publish, publisher, message)
 COPY2(on_ring_buffer_dequeue, ring_buffer_dequeue, buffer, index)
+
+// ros_trace_rclcpp_intra_publish(publisher, message)
+PROBE(on_intra_publish)
+{
+	ENTER_TIMED();
+	mark_publisher(pid_tgid, now);
+	struct record_intra_publish *r = BEGIN_HIT_AT(intra_publish, pid_tgid, now);
+	if (r) {
+		r->publisher = ARG1(ctx);
+		r->message = ARG2(ctx);
+		SUBMIT(r);
+	}
+	return 0;
+}
 
 // ros_trace_rclcpp_ring_buffer_enqueue(buffer, index, size, overwritten)
 PROBE(on_ring_buffer_enqueue)
@@ -283,6 +309,7 @@ PROBE(on_publish)
 	ENTER_TIMED();
 	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), ENDPOINT_PUBLISHER, now))
 		return 0;
+	mark_publisher(pid_tgid, now);
 	struct record_publish *r = BEGIN_HIT_AT(publish, pid_tgid, now);
 	if (r) {
 		r->rmw = ARG1(ctx);
@@ -299,6 +326,7 @@ PROBE(on_publish_unstamped)
 	ENTER_TIMED();
 	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), ENDPOINT_PUBLISHER, now))
 		return 0;
+	mark_publisher(pid_tgid, now);
 	struct record_publish_unstamped *r = BEGIN_HIT_AT(publish_unstamped, pid_tgid, now);
 	if (r) {
 		r->rmw = ARG1(ctx);

@@ -93,17 +93,52 @@ int on_switch(__u64 *ctx)
 	return 0;
 }
 
-// Attached only where sched_info does not say how long a thread was ready.
+// In an interrupt the current thread is not the one that acts: a timer, or a message that arrives.
+#define IN_INTERRUPT 0xff0100 // of preempt_count: NMI, interrupts, a softirq being served
+
+static __always_inline bool is_interrupted(void)
+{
+	struct task_struct *current = (void *)bpf_get_current_task();
+	struct cfs_rq *queue = BPF_CORE_READ(current, se.cfs_rq);
+	struct rq *rq = BPF_CORE_READ(queue, rq);
+	int count = 0;
+
+	if (!have_context || !rq ||
+	    bpf_probe_read_kernel(&count, sizeof(count), (void *)((__u64)rq + context_distance)))
+		return true;
+	return count & IN_INTERRUPT;
+}
+
+// The observed thread of the same process that wakes this one up; 0 where there is none.
+static __always_inline __u32 waker_of(struct task_struct *task)
+{
+	__u64 current = bpf_get_current_pid_tgid();
+	__u8 *w;
+
+	if (current >> 32 != (__u32)task->tgid || (__u32)current == (__u32)task->pid)
+		return 0;
+	w = flag_of(&threads, (__u32)current);
+	if (!w || !(*w & THREAD_SCHEDULED) || is_interrupted())
+		return 0;
+	return (__u32)current;
+}
+
+// Shows who hands work to a thread. Where sched_info does not say how long a thread was ready,
+// every wake-up of an observed one is recorded.
 SEC("tp_btf/sched_waking")
 int on_waking(__u64 *ctx)
 {
 	struct task_struct *task = (void *)ctx[0];
+	__u32 waker;
 
 	if (!scheduled(task))
 		return 0;
+	waker = waker_of(task);
+	if (!waker && have_delays)
+		return 0;
 	struct record_wake *r = BEGIN(wake, pid_tgid_of(task));
 	if (r) {
-		r->waker_tid = (__u32)bpf_get_current_pid_tgid();
+		r->waker_tid = waker;
 		SUBMIT(r);
 	}
 	return 0;
@@ -130,8 +165,15 @@ int on_fork(__u64 *ctx)
 			*c = (*p & PROCESS_MARKED) | (*p & PROCESS_SEEN ? PROCESS_LATE : 0);
 	}
 	c = flag_of(&threads, child->pid);
-	if (c)
-		*c = 0;
+	if (c) {
+		__u8 *maker = flag_of(&threads, parent->pid);
+
+		// What a thread with callbacks makes works for it: scheduler events from the beginning.
+		*c = parent->tgid == child->tgid && maker && (*maker & THREAD_SCHEDULED) &&
+				     has_storage(child)
+			     ? THREAD_BORN
+			     : 0;
+	}
 	struct record_fork *r = BEGIN(fork, pid_tgid_of(child));
 	if (r) {
 		r->parent_pid = parent->tgid;

@@ -56,6 +56,18 @@ fn has_member(structure: &str, member: &str) -> bool {
 /// Bytes from a CPU's run queue to what a KVM host reports of stolen time; `None` for a kernel
 /// without either.
 pub(super) fn steal_distance() -> Option<i64> {
+    distance("steal_time")
+}
+
+/// Bytes from a CPU's run queue to its `preempt_count`, where that is a variable of the CPU.
+pub(super) fn context_distance() -> Option<i64> {
+    // Linux 6.2 to 6.14 have it as the second field of another variable, after a pointer.
+    let in_struct = || Some(distance("pcpu_hot")? + 8);
+    distance("__preempt_count").or_else(in_struct)
+}
+
+/// Bytes from a CPU's run queue to another of its variables.
+fn distance(to: &str) -> Option<i64> {
     let btf = Btf::from_vmlinux().ok()?;
     let variables: DataSec<'_> = btf.type_by_name(".data..percpu")?;
     let offset = |wanted: &str| {
@@ -64,7 +76,7 @@ pub(super) fn steal_distance() -> Option<i64> {
             (variable.name()? == wanted).then_some(i64::from(v.offset))
         })
     };
-    Some(offset("steal_time")? - offset("runqueues")?)
+    Some(offset(to)? - offset("runqueues")?)
 }
 
 #[cfg(test)]

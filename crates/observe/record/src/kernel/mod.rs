@@ -224,6 +224,7 @@ fn prepare(
 ) -> Result<(), KernelLoadError> {
     let may_steal = features.current_task && onbeat_proc::system::is_virtual_machine();
     let steal_distance = may_steal.then(features::steal_distance).flatten();
+    let context_distance = features::context_distance();
     let settings = [
         ("observe_all", options.observe_all.into()),
         ("stop_on_load", options.stop_on_load.into()),
@@ -234,6 +235,8 @@ fn prepare(
         ("have_delays", features.delays.into()),
         ("have_steal", steal_distance.is_some().into()),
         ("steal_distance", steal_distance.unwrap_or(0) as u64),
+        ("have_context", context_distance.is_some().into()),
+        ("context_distance", context_distance.unwrap_or(0) as u64),
         ("own_tgid", std::process::id().into()),
     ];
     for mut map in open.maps_mut() {

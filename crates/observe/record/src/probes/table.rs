@@ -502,7 +502,7 @@ pub const KERNEL_PROBES: &[KernelProbe] = &[
     KernelProbe {
         name: "sched_waking",
         program: "on_waking",
-        consequence: "latencies cannot be split into transport and waiting",
+        consequence: "work that a callback hands to another thread is not seen",
     },
     KernelProbe {
         name: "sched_process_fork",

@@ -13,11 +13,9 @@ const REQUIRED: &str = "sched_switch";
 pub struct Tracepoints(Vec<(ProbeInfo, Option<Link>)>);
 
 impl Tracepoints {
-    /// Attaches every one that this kernel has and that is of use on it.
+    /// Attaches every one that this kernel has.
     pub fn attach(kernel: &Kernel) -> Result<Tracepoints, RecordError> {
         let rows = KERNEL_PROBES.iter();
-        // Where a task knows how long it was ready, nobody needs to see it wake up.
-        let rows = rows.filter(|row| row.program != "on_waking" || !kernel.features.delays);
         rows.map(|row| attach(kernel, row))
             .collect::<Result<_, _>>()
             .map(Tracepoints)

@@ -22,11 +22,12 @@ pub(in crate::synth) struct Account {
     state: State,
     since: u64,
     totals: Totals,
+    /// From here on its scheduler events are in the recording.
     scheduled: bool,
 }
 
 impl Account {
-    /// A thread counts as running until its first scheduler event.
+    /// A thread of which nothing is known but that it did something: it runs.
     pub(in crate::synth) fn new(time: u64) -> Self {
         Account {
             state: State::Running,
@@ -36,9 +37,22 @@ impl Account {
         }
     }
 
-    /// Whether there were scheduler events of the thread.
+    /// Whether the recording has the thread's scheduler events.
     pub(in crate::synth) fn is_scheduled(&self) -> bool {
         self.scheduled
+    }
+
+    /// The thread was made just now: it has not run yet.
+    pub(in crate::synth) fn created(&mut self, time: u64) {
+        self.turn(time, State::Ready);
+    }
+
+    /// The thread runs, and its scheduler events are recorded from now on.
+    pub(in crate::synth) fn watched(&mut self, time: u64) {
+        if !self.scheduled {
+            self.scheduled = true;
+            self.turn(time, State::Running);
+        }
     }
 
     fn turn(&mut self, time: u64, state: State) {
@@ -67,14 +81,17 @@ impl Account {
         }
     }
 
-    /// The thread gets a CPU.
-    pub(in crate::synth) fn switch_in(&mut self, time: u64) {
+    /// The thread gets a CPU. True if it had one by the account: when it left that is missing.
+    pub(in crate::synth) fn switch_in(&mut self, time: u64) -> bool {
+        let missing = self.scheduled && self.state == State::Running;
         self.scheduled = true;
         self.turn(time, State::Running);
+        missing
     }
 
-    /// The thread leaves its CPU.
-    pub(in crate::synth) fn switch_out(&mut self, time: u64, preempted: bool) {
+    /// The thread leaves its CPU. True if it had none by the account: when it got it is missing.
+    pub(in crate::synth) fn switch_out(&mut self, time: u64, preempted: bool) -> bool {
+        let missing = self.scheduled && self.state != State::Running;
         self.scheduled = true;
         if preempted {
             self.turn(time, State::Ready);
@@ -83,6 +100,7 @@ impl Account {
             self.turn(time, State::Blocked);
             self.totals.blockings = self.totals.blockings.wrapping_add(1);
         }
+        missing
     }
 
     /// The hypervisor took `stolen_ns` of the time on the CPU up to now: the thread was ready, but
@@ -106,14 +124,14 @@ impl Account {
         asleep
     }
 
-    /// The thread did something, so it runs. True if it did not run by the account: its switch was
-    /// lost.
+    /// The thread did something, so it runs. True if it did not run by the account: when it got
+    /// its CPU is missing.
     pub(in crate::synth) fn acted(&mut self, time: u64) -> bool {
-        let lost = self.state != State::Running;
-        if lost {
-            self.turn(time, State::Running);
+        if self.state == State::Running {
+            return false;
         }
-        lost
+        self.turn(time, State::Running);
+        self.scheduled
     }
 }
 
@@ -137,6 +155,34 @@ mod tests {
         assert_eq!(spent.preempted_ns, 120 + 200);
         assert_eq!(account.at(900).blocked_ns, 50);
         assert_eq!(account.at(900).exec_ns, 100 + (700 - 170) - 120);
+    }
+
+    #[test]
+    fn each_missing_switch_is_missing_once() {
+        let mut account = Account::new(0);
+        assert!(!account.switch_in(10), "before it nothing was recorded");
+        assert!(!account.switch_out(20, false));
+        assert!(account.switch_out(30, true), "it got its CPU in between");
+        assert!(account.acted(40));
+        assert!(!account.acted(41));
+        assert!(account.switch_in(50), "it left its CPU in between");
+        assert!(!account.switch_out(60, true));
+    }
+
+    #[test]
+    fn a_thread_has_not_run_before_it_was_made_to() {
+        let mut account = Account::new(0);
+        account.created(0);
+        assert!(!account.switch_in(30));
+        assert_eq!(account.at(50).exec_ns, 20);
+        // Without scheduler events it is not known when it began.
+        let mut account = Account::new(0);
+        account.created(0);
+        assert!(!account.acted(30));
+        assert!(!account.is_scheduled());
+        account.watched(40);
+        assert!(account.is_scheduled());
+        assert_eq!(account.at(50).exec_ns, 20);
     }
 
     #[test]

@@ -172,6 +172,16 @@ impl Spans {
         }
     }
 
+    /// A thread was made just now.
+    pub(in crate::synth) fn created(&mut self, ti: ThreadIndex, time: u64) {
+        self.threads[ti].account.created(time);
+    }
+
+    /// A thread runs, and its scheduler events are recorded from now on.
+    pub(in crate::synth) fn watched(&mut self, ti: ThreadIndex, time: u64) {
+        self.threads[ti].account.watched(time);
+    }
+
     /// A thread ends, if it is known.
     pub(in crate::synth) fn end_tid(&mut self, cx: &mut Context, tid: u32, time: u64) {
         if let Some(ti) = self.threads.remove(tid) {
@@ -226,14 +236,15 @@ impl Spans {
     /// The thread gets a CPU.
     pub(in crate::synth) fn switch_in(
         &mut self,
+        cx: &mut Context,
         ti: ThreadIndex,
-        time: u64,
-        cpu: u16,
-        priority: u8,
-        policy: u8,
+        (time, cpu): (u64, u16),
+        (priority, policy): (u8, u8),
     ) {
         let thread = &mut self.threads[ti];
-        thread.account.switch_in(time);
+        if thread.account.switch_in(time) {
+            cx.notes.count(Note::LostSwitch, 1);
+        }
         (thread.profile.priority, thread.profile.policy) = (priority, Some(policy));
         if let Some(span) = thread.span_mut() {
             span.cpus.add(cpu);
@@ -242,9 +253,17 @@ impl Spans {
     }
 
     /// The thread leaves its CPU.
-    pub(in crate::synth) fn switch_out(&mut self, ti: ThreadIndex, time: u64, preempted: bool) {
+    pub(in crate::synth) fn switch_out(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        time: u64,
+        preempted: bool,
+    ) {
         let thread = &mut self.threads[ti];
-        thread.account.switch_out(time, preempted);
+        if thread.account.switch_out(time, preempted) {
+            cx.notes.count(Note::LostSwitch, 1);
+        }
         if !preempted {
             thread.sleeps.begin(thread.account.mark(time));
             thread.phase.set_woken(None);

@@ -21,11 +21,18 @@ const FILES_OF_ROOT: [Capability; 2] = [
     Capability::CAP_DAC_READ_SEARCH,
 ];
 
-/// Whether this program has rights that its caller does not have (file capabilities, set-user-id):
-/// then nothing in the environment that names a file, a library or a program is to be believed.
+/// Whether this program has rights that its caller does not have (file capabilities): then
+/// nothing in the environment that names a file, a library or a program is to be believed.
 pub fn is_elevated() -> bool {
     // SAFETY: asks for a value that the kernel gave this process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// Whether this program acts for another user or group than its caller: a set-user-id or set-group-id
+/// bit of its file. No command of onbeat is meant for that.
+pub fn is_between_users() -> bool {
+    // SAFETY: these cannot fail.
+    unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() }
 }
 
 /// Gives up every capability for good, in every set; no program that is executed from now on gets

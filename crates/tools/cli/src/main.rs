@@ -130,6 +130,16 @@ fn confine() -> std::io::Result<()> {
 }
 
 fn main() -> ExitCode {
+    // Who it acts for is not who called it: it would read, write and start commands as one of them
+    // for the other.
+    if onbeat_rights::is_between_users() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "onbeat: its file has a set-user-id or set-group-id bit, with which it does not run: take \
+             it away (chmod ug-s), then use sudo, or give capabilities to a group (docs/security.md)"
+        );
+        return ExitCode::from(4);
+    }
     if let Err(error) = confine() {
         let _ = writeln!(
             std::io::stderr(),

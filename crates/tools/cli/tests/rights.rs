@@ -275,6 +275,42 @@ fn root_records_with_the_least(harness: &Harness) {
     );
 }
 
+fn a_copy_with_a_set_user_id_bit_does_nothing_for_its_caller(harness: &Harness) {
+    let copy = harness.path("for-everybody");
+    fs::copy(program(), &copy).expect("copied");
+    // What only root may read, to be shown to nobody.
+    let secret = harness.path("secret.json");
+    fs::write(&secret, b"not for nobody").expect("written");
+    fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("chmod");
+    for mode in [0o4755, 0o2755] {
+        fs::set_permissions(&copy, Permissions::from_mode(mode)).expect("chmod");
+        for words in [
+            &["show", "secret.json"][..],
+            &["record", "-o", "as-root", "--", "true"],
+            &["export", "secret.json", "--to", "json", "-o", "owned"],
+        ] {
+            let output = Command::new(&copy)
+                .args(words)
+                .current_dir(harness.dir.path())
+                .stdin(Stdio::null())
+                .uid(NOBODY)
+                .gid(NOBODY)
+                .output()
+                .expect("it starts");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(4), "{words:?}: {said}");
+            assert!(
+                said.contains("set-user-id") && said.contains("sudo"),
+                "{said}"
+            );
+            assert_eq!(said.lines().count(), 1, "{said}");
+            for made in ["as-root", "owned"] {
+                assert!(!harness.path(made).exists(), "{words:?} made {made}");
+            }
+        }
+    }
+}
+
 type Test = (&'static str, fn(&Harness));
 
 macro_rules! tests {
@@ -289,6 +325,7 @@ fn main() {
         nothing_is_shaped_with_rights_of_the_file,
         a_recorded_command_has_the_callers_own_rights,
         root_records_with_the_least,
+        a_copy_with_a_set_user_id_bit_does_nothing_for_its_caller,
     ];
     let filter: Vec<String> = std::env::args()
         .skip(1)

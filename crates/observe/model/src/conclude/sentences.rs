@@ -202,7 +202,8 @@ fn of_losses(run: &Run) -> impl Iterator<Item = String> + '_ {
 
 /// True for notes on assumptions; the others are on coverage.
 fn is_assumption(note: &Note) -> bool {
-    use Note::{Assumed, CallerGuess, Input, Junction, NameRule, NodeName, Renamed, TimerNode};
+    use Note::{Assumed, CallerGuess, Input, Junction, NameRule, NodeName, Renamed, RingFound};
+    use Note::{RingName, TimerNode};
     matches!(
         note,
         Assumed(_)
@@ -212,6 +213,8 @@ fn is_assumption(note: &Note) -> bool {
             | NameRule(_)
             | NodeName(_)
             | Renamed(_)
+            | RingFound(_)
+            | RingName(_)
             | TimerNode(_)
     )
 }
@@ -245,6 +248,8 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::PeriodChanged(s) => format!("The period of {s} was changed {times}: its name and its period are those that it was made with."),
         Note::Renamed(s) if n == 1 => format!("The node {s} has something in its own name that differs from run to run (a process id, an address, a counter); it is left out."),
         Note::Renamed(s) => format!("{n} node names are called {s}: they differ only in what differs from run to run (a process id, an address, a counter)."),
+        Note::RingFound(s) => format!("{s} is taken to read the intra-process buffer into which its topic is put: the buffer was made before the recording."),
+        Note::RingName(s) => format!("{s} is named after the intra-process buffer that it reads: buffer and publisher were made before the recording, and the topic is not known."),
         Note::Simulated(s) => format!("{s} ran {times} on simulated time, which passes at a rate of its own: such executions have no release jitter and no response time."),
         Note::Starved(s) => format!("{s} took nothing of {n} items that were published on its topic: its executor does not get to it, or the two do not match (domain, QoS)."),
         Note::Stolen => format!("The machine is a virtual one, and its host took {:.1} ms of CPU time from the observed threads; in callbacks that counts as preemption.", n as f64 / 1e6),

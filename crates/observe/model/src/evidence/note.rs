@@ -53,6 +53,10 @@ pub(crate) enum Note<V = String, N = String> {
     PeriodChanged(V),
     /// This name of a node was made of others; counted in these.
     Renamed(N),
+    /// Which subscription of its process reads a ring buffer was told by the buffer's topic.
+    RingFound(V),
+    /// This subscription is named after the ring buffer that it reads.
+    RingName(V),
     /// A sentence that somebody else added to the coverage.
     Said(String),
     /// An execution of this vertex shared its time with others of its action.
@@ -85,11 +89,12 @@ impl Note {
     /// What it is about, where the same can be said of others.
     pub(crate) fn subject(&self) -> Option<&str> {
         use Note::{Aborted, CallerGuess, CallerUnknown, Capped, CutOff, Foreign, Ignored};
-        use Note::{Outside, PeriodChanged, Shared, Simulated, Starved, TimerNode, Unscheduled};
+        use Note::{Outside, PeriodChanged, RingFound, Shared, Simulated, Starved, TimerNode};
+        use Note::{RingName, Unscheduled};
         match self {
             Aborted(s) | CallerGuess(s) | CallerUnknown(s) | Capped(s) | CutOff(s) | Foreign(s)
-            | Ignored(s) | Outside(s) | PeriodChanged(s) | Simulated(s) | Shared(s)
-            | Starved(s) | TimerNode(s) | Unscheduled(s) => Some(s),
+            | Ignored(s) | Outside(s) | PeriodChanged(s) | RingFound(s) | RingName(s)
+            | Simulated(s) | Shared(s) | Starved(s) | TimerNode(s) | Unscheduled(s) => Some(s),
             _ => None,
         }
     }
@@ -130,6 +135,8 @@ impl<V, N> Note<V, N> {
             Note::Outside(n) => Note::Outside(name(n)),
             Note::PeriodChanged(v) => Note::PeriodChanged(vertex(v)?),
             Note::Renamed(n) => Note::Renamed(name(n)),
+            Note::RingFound(v) => Note::RingFound(vertex(v)?),
+            Note::RingName(v) => Note::RingName(vertex(v)?),
             Note::Said(sentence) => Note::Said(sentence),
             Note::Shared(v) => Note::Shared(vertex(v)?),
             Note::Simulated(v) => Note::Simulated(vertex(v)?),

@@ -513,9 +513,9 @@ impl Synth {
                 self.spans.intra_publish(ti, e, time);
             }
             EventKind::RingBufferEnqueue { buffer, index, .. } => {
-                if let Some(e) = self.cx.entities.ring_buffer(p, buffer) {
-                    self.spans.enqueue(&mut self.cx, ti, time, e, index);
-                }
+                let e = self.cx.entities.ring_buffer(p, buffer);
+                let e = e.unwrap_or_else(|| self.ring_found(at, buffer));
+                self.spans.enqueue(&mut self.cx, ti, time, e, index);
             }
             EventKind::RingBufferClear { buffer } => {
                 if let Some(e) = self.cx.entities.ring_buffer(p, buffer) {
@@ -567,6 +567,21 @@ impl Synth {
             }
             _ => {}
         }
+    }
+
+    /// Late attach: a ring buffer is found by what is put into it.
+    fn ring_found(&mut self, at: At, buffer: u64) -> EntityId {
+        let publisher = self.spans.intra_publisher(at.thread);
+        let entities = &mut self.cx.entities;
+        let topic = publisher.and_then(|e| entities.get(e).name());
+        let e = entities.ring_found(at.process, buffer, topic);
+        let vertex = self.flow.vertex(&mut self.cx, e);
+        let note = match topic {
+            Some(_) => Note::RingFound(vertex),
+            None => Note::RingName(vertex),
+        };
+        self.cx.notes.count(note, 1);
+        e
     }
 
     /// The publisher of a message, by its rmw handle or by the `rcl_publish` before.

@@ -227,3 +227,121 @@ fn what_a_guessed_node_fuses_is_open_and_nothing_is_dropped() {
     };
     assert_eq!(m.assumptions.iter().filter(said).count(), 1);
 }
+
+/// rclcpp's intra-process communication: a timer (0x50) puts `/a` into a ring buffer (0x70), whose
+/// reader puts `/b` into another one (0x71).
+fn intra(publishers: bool) -> String {
+    let mut trace = COMMAND.to_string();
+    trace += "
+1ms cpu0 10/10 node_found node=0x1 name=/first
+1ms cpu0 10/10 node_found node=0x2 name=/second
+1ms cpu0 10/10 node_found node=0x3 name=/third
+1ms cpu0 10/10 endpoint_found endpoint=subscription rcl=0x20 rmw=0x1020 name=/a
+1ms cpu0 10/10 endpoint_found endpoint=subscription rcl=0x21 rmw=0x1021 name=/b
+1ms cpu0 10/10 endpoint_node endpoint=subscription rcl=0x20 node=0x2
+1ms cpu0 10/10 endpoint_node endpoint=subscription rcl=0x21 node=0x3
+1ms cpu0 10/10 timer_found timer=0x50
+";
+    if publishers {
+        trace += "
+1ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0x10 rmw=0x1010 name=/a
+1ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0x11 rmw=0x1011 name=/b
+1ms cpu0 10/10 endpoint_node endpoint=publisher rcl=0x10 node=0x1
+1ms cpu0 10/10 endpoint_node endpoint=publisher rcl=0x11 node=0x2
+";
+    }
+    for ms in (10..101).step_by(10) {
+        let index = ms / 10 % 3;
+        trace += &format!(
+            "
+{ms}000us cpu0 10/10 timer_call timer=0x50
+{ms}001us cpu0 10/10 callback_start callback=0x60
+{ms}100us cpu0 10/10 intra_publish publisher=0x10 message=0x99
+{ms}101us cpu0 10/10 ring_buffer_enqueue buffer=0x70 index={index} overwritten=no
+{ms}200us cpu0 10/10 callback_end callback=0x60
+{ms}201us cpu0 10/10 executor_next_ready
+{ms}210us cpu0 10/10 ring_buffer_dequeue buffer=0x70 index={index}
+{ms}211us cpu0 10/10 callback_start callback=0x61 intra_process=yes
+{ms}600us cpu0 10/10 intra_publish publisher=0x11 message=0x98
+{ms}601us cpu0 10/10 ring_buffer_enqueue buffer=0x71 index={index} overwritten=no
+{ms}711us cpu0 10/10 callback_end callback=0x61
+{ms}712us cpu0 10/10 executor_next_ready
+{ms}720us cpu0 10/10 ring_buffer_dequeue buffer=0x71 index={index}
+{ms}721us cpu0 10/10 callback_start callback=0x62 intra_process=yes
+{ms}921us cpu0 10/10 callback_end callback=0x62
+{ms}922us cpu0 10/10 executor_next_ready
+{ms}923us cpu0 10/10 wait"
+        );
+    }
+    trace
+}
+
+#[test]
+fn ring_buffers_are_their_topics_subscriptions() {
+    let m = model(&intra(true));
+    assert_eq!(
+        edges(&m),
+        [
+            "/first:timer(10ms) -> /second:subscription(/a) /a",
+            "/second:subscription(/a) -> /third:subscription(/b) /b",
+        ]
+    );
+    let second = callback(&m, "/second:subscription(/a)");
+    assert_eq!(
+        (second.figures.exec_ns.count(), second.figures.exec_ns.max()),
+        (10, 500_000)
+    );
+    assert_eq!(m.chains.len(), 1);
+    let latency = &m.chains[0].figures.latency_ns;
+    assert_eq!((latency.count(), latency.max()), (10, 920_000));
+    let said = "/second:subscription(/a) is taken to read the intra-process buffer";
+    assert!(m.assumptions.iter().any(|s| s.starts_with(said)));
+    assert!(!m.coverage.iter().any(|s| s.contains("could not be told")));
+}
+
+#[test]
+fn a_ring_buffer_of_a_topic_with_two_subscriptions_is_neither_of_them() {
+    let twin = "
+1ms cpu0 10/10 endpoint_found endpoint=subscription rcl=0x22 rmw=0x1022 name=/b
+1ms cpu0 10/10 endpoint_node endpoint=subscription rcl=0x22 node=0x1";
+    let mut trace = intra(true);
+    trace.insert_str(COMMAND.len(), twin);
+    let m = model(&trace);
+    assert_eq!(
+        edges(&m),
+        [
+            "/first:timer(10ms) -> /second:subscription(/a) /a",
+            "/second:subscription(/a) -> /unknown-chain:subscription(/b) /b",
+        ]
+    );
+    let reader = callback(&m, "/unknown-chain:subscription(/b)");
+    assert_eq!(reader.identity, Identity::Guessed);
+}
+
+#[test]
+fn ring_buffers_of_unknown_topics_have_their_executions_and_edges() {
+    let m = model(&intra(false));
+    let (first, second) = (
+        "/unknown-chain:subscription(/unknown-chain/ring_buffer_1)",
+        "/unknown-chain:subscription(/unknown-chain/ring_buffer_2)",
+    );
+    let executions = |id| {
+        let c = callback(&m, id);
+        (
+            c.figures.exec_ns.count(),
+            c.figures.exec_ns.max(),
+            c.identity,
+        )
+    };
+    let said = format!("{first} is named after the intra-process buffer");
+    assert!(m.assumptions.iter().any(|s| s.starts_with(&said)));
+    assert_eq!(executions(first), (10, 500_000, Identity::Guessed));
+    assert_eq!(executions(second), (10, 200_000, Identity::Guessed));
+    assert_eq!(
+        edges(&m),
+        [
+            format!("{first} -> {second} /unknown-chain/ring_buffer_2"),
+            format!("/unknown-chain:timer(10ms) -> {first} /unknown-chain/ring_buffer_1"),
+        ]
+    );
+}

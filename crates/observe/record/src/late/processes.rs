@@ -16,7 +16,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 const SEARCHES: u32 = 8;
 
 /// A process that ran before the recording.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct LateProcess {
     /// Endpoints seen.
     targets: BTreeSet<Target>,
@@ -26,7 +26,12 @@ struct LateProcess {
     due: Option<Instant>,
     searches: u32,
     nodes: usize,
+    /// Handles of publishers that were looked at.
+    publishers: BTreeSet<u64>,
 }
+
+/// Publishers of a process that are looked at, at most.
+const PUBLISHERS: usize = 1 << 12;
 
 /// What a search in a process has shown.
 #[derive(Debug, Default)]
@@ -44,16 +49,38 @@ pub struct LateProcesses {
 }
 
 impl LateProcesses {
+    /// A process ran before the recording.
+    pub fn begin(&mut self, pid: u32) {
+        self.processes.insert(pid, LateProcess::default());
+    }
+
+    /// A process publishes within itself by an rcl handle: what is found behind that, the first
+    /// time.
+    pub fn publisher(&mut self, pid: u32, rcl: u64) -> Option<EventKind> {
+        self.publisher_in(pid, rcl, &ProcessMemory { pid })
+    }
+
+    fn publisher_in(&mut self, pid: u32, rcl: u64, memory: &impl Memory) -> Option<EventKind> {
+        let process = self.processes.get_mut(&pid)?;
+        let looked = &mut process.publishers;
+        if rcl == 0 || looked.len() >= PUBLISHERS || !looked.insert(rcl) {
+            return None;
+        }
+        let (rmw, name) = super::find_rmw(memory, rcl)?;
+        let endpoint = EndpointKind::Publisher;
+        self.endpoint(pid, endpoint, rcl, rmw);
+        Some(EventKind::EndpointFound {
+            endpoint,
+            rcl,
+            rmw,
+            name: name.into(),
+        })
+    }
+
     /// An endpoint of a late process was found; `rcl` may be 0.
     pub fn endpoint(&mut self, pid: u32, endpoint: EndpointKind, rcl: u64, rmw: u64) {
         let now = Instant::now();
-        let process = self.processes.entry(pid).or_insert(LateProcess {
-            targets: BTreeSet::new(),
-            owned: BTreeSet::new(),
-            due: None,
-            searches: 0,
-            nodes: 0,
-        });
+        let process = self.processes.entry(pid).or_default();
         let by_rmw = Target::new(endpoint, 0, rmw);
         if rcl != 0 {
             process.targets.remove(&by_rmw);
@@ -129,5 +156,38 @@ impl LateProcesses {
             searched.unowned = process.targets.difference(&process.owned).count();
         }
         searched
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Image;
+    use super::*;
+
+    #[test]
+    fn a_publisher_is_named_at_its_first_publication_within_a_late_process() {
+        let mut image = Image::new();
+        let (rcl, private, rmw) = (5000, 8192, 16384);
+        image.word_at(rcl, private);
+        image.word_at(private + 8, rmw);
+        image.word_at(rmw, 20000);
+        image.word_at(rmw + 16, 21000);
+        image.put(20000, b"rmw_x\0");
+        image.put(21000, b"/scan\0");
+        let found = EventKind::EndpointFound {
+            endpoint: EndpointKind::Publisher,
+            rcl,
+            rmw,
+            name: "/scan".into(),
+        };
+        let mut late = LateProcesses::default();
+        assert_eq!(late.publisher_in(7, rcl, &image), None, "not a late one");
+        late.begin(7);
+        assert_eq!(late.publisher_in(7, rcl, &image), Some(found.clone()));
+        assert_eq!(late.publisher_in(7, rcl, &image), None, "once");
+        assert_eq!(late.publisher_in(7, 6000, &image), None, "nothing there");
+        late.begin(7);
+        let again = late.publisher_in(7, rcl, &image);
+        assert_eq!(again, Some(found), "of another program");
     }
 }

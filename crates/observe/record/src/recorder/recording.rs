@@ -252,6 +252,13 @@ impl Recording {
         {
             self.late.endpoint(event.pid, endpoint, rcl, rmw);
         }
+        if let EventKind::IntraPublish { publisher, .. } = event.kind {
+            // Its rmw handle does not show if nobody outside of the process takes its topic.
+            if let Some(found) = self.late.publisher(event.pid, publisher) {
+                self.output
+                    .push_own(event.time_ns, event.pid, event.tid, found);
+            }
+        }
         self.manifest.count(&event);
         self.output.push(event);
     }
@@ -276,6 +283,9 @@ impl Recording {
             late,
         };
         self.output.push_own(time_ns, pid, pid, kind);
+        if late {
+            self.late.begin(pid);
+        }
         let node = node_of_command_line(&process.command).filter(|_| late);
         self.manifest.process(process);
         if let Some(name) = node {

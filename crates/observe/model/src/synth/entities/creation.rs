@@ -100,7 +100,11 @@ impl Entities {
             .clone()
             .filter_map(|h| process.handles.get(&h).copied())
             .find(|&e| self.get(e).name() == Some(name_id));
-        if let Some(e) = known {
+        let by_ring = match known {
+            None if kind == EntityKind::Subscription => self.take_by_ring(p, name_id),
+            _ => None,
+        };
+        if let Some(e) = known.or(by_ring) {
             // Perhaps it is known by its other handle too from now on.
             self.process_mut(p).handles.extend(used.map(|h| (h, e)));
             return;

@@ -6,6 +6,7 @@ mod entity;
 mod names;
 mod nodes;
 mod process;
+mod rings;
 mod timers;
 
 pub(in crate::synth) use actions::{ActionPart, OfAction};
@@ -165,24 +166,6 @@ impl Entities {
         let rcl = *process.ties.get(&(Tie::ObjectSubscription, object))?;
         let e = *process.handles.get(&(HandleKind::RclSubscription, rcl))?;
         process.handles.insert((HandleKind::Callback, callback), e);
-        Some(e)
-    }
-
-    /// The subscription that reads a ring buffer.
-    pub(in crate::synth) fn ring_buffer(
-        &mut self,
-        p: ProcessIndex,
-        buffer: u64,
-    ) -> Option<EntityId> {
-        let process = self.process_mut(p);
-        if let Some(&e) = process.handles.get(&(HandleKind::RingBuffer, buffer)) {
-            return Some(e);
-        }
-        let ipb = *process.ties.get(&(Tie::RingIntra, buffer))?;
-        let object = *process.ties.get(&(Tie::IntraObject, ipb))?;
-        let rcl = *process.ties.get(&(Tie::ObjectSubscription, object))?;
-        let e = *process.handles.get(&(HandleKind::RclSubscription, rcl))?;
-        process.handles.insert((HandleKind::RingBuffer, buffer), e);
         Some(e)
     }
 

@@ -52,6 +52,8 @@ pub(in crate::synth) struct Process {
     pub(super) ties: FxHashMap<(Tie, u64), u64>,
     pub(in crate::synth) nodes: Vec<NodeId>,
     pub(in crate::synth) entities: Vec<EntityId>,
+    /// Subscriptions of which only the ring buffer is known.
+    pub(super) by_ring: Vec<EntityId>,
     /// Some of its nodes were there before the recording.
     pub(super) found: bool,
     /// Node that stands in where none is known.

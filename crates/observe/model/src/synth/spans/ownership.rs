@@ -113,6 +113,11 @@ impl Spans {
         (calls.intra_publisher, calls.intra_publish) = (publisher, Some(time));
     }
 
+    /// The publisher of the thread's last message within its process.
+    pub(in crate::synth) fn intra_publisher(&self, ti: ThreadIndex) -> Option<EntityId> {
+        self.threads[ti].calls.intra_publisher
+    }
+
     /// A message is put into the ring buffer of a subscription.
     pub(in crate::synth) fn enqueue(
         &mut self,

@@ -80,7 +80,7 @@ impl Spans {
         }
         let read_entity = read.as_ref().and_then(|r| r.entity);
         let guess = match (known, read_entity) {
-            (None, None) => self.guess_timer(cx, ti, callback),
+            (None, None) if read.is_none() => self.guess_timer(cx, ti, callback),
             _ => read_entity,
         };
         let entity = match (known, guess) {

@@ -195,7 +195,8 @@ class Harness:
         process = subprocess.Popen([*self.privileged(), ONBEAT, "record", "-o", trace, *words],
                                    stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + 30
-        while not os.path.exists(os.path.join(trace, "manifest.json")):
+        # With its first probes: to attach them takes seconds on a busy machine.
+        while not self.probed(trace):
             if process.poll() == 4:
                 raise Skip(process.stderr.read().strip().splitlines()[-1])
             if process.poll() is not None:
@@ -213,6 +214,12 @@ class Harness:
             _, errors = process.communicate(timeout=60)
         if process.returncode not in (0, 130):
             raise Mismatch(f"onbeat record: exit code {process.returncode}: {errors[-2000:]}")
+
+    @staticmethod
+    def probed(trace):
+        """Whether the recorder of a trace has attached its probes."""
+        manifest = os.path.join(trace, "manifest.json")
+        return os.path.exists(manifest) and bool(load(manifest)["probes"])
 
     def model(self, name, *traces):
         """The model of traces."""

@@ -44,8 +44,9 @@ pub fn record_observed(
     options: &RecordOptions,
     observer: &mut dyn Observer,
 ) -> Result<Summary, RecordError> {
-    let mut recording = Recording::begin(options)?;
+    // First: to attach all probes takes seconds on a busy machine.
     let signals = Signals::catch().map_err(RecordError::Signals)?;
+    let mut recording = Recording::begin(options)?;
     let mut command = match &options.target {
         Target::Command { words, to_stderr } => Some(recording.start_command(words, *to_stderr)?),
         Target::Everything | Target::Processes(_) => None,

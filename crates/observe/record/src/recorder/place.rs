@@ -33,7 +33,7 @@ impl Place {
         };
         let is_ours = || Directory::make(path).map_err(|e| refused(path, e));
         match caller() {
-            _ if options.is_private => Ok(stays(is_ours()?, None)),
+            _ if options.is_private => Ok(stays(private(path)?, None)),
             Caller::Ourselves => Ok(stays(is_ours()?, None)),
             Caller::Doubtful => {
                 let note = format!("{} stays root's: no sudo started this.", path.display());
@@ -84,6 +84,17 @@ impl Place {
     }
 }
 
+/// A directory that its maker alone can reach: root's own where nobody else can lead root elsewhere
+/// meanwhile, whatever `TMPDIR` says.
+fn private(path: &Path) -> Result<Directory, RecordError> {
+    // SAFETY: cannot fail.
+    let made = match unsafe { libc::geteuid() } {
+        0 => Directory::make_trusted(path),
+        _ => Directory::make(path),
+    };
+    made.map_err(|e| refused(path, e))
+}
+
 fn refused(path: &Path, error: MakeError) -> RecordError {
     RecordError::Create(TraceCreateError::refused(path, error))
 }
@@ -114,5 +125,35 @@ impl Drop for SharedDirectory {
         let _ = self.directory.set_mode(self.before.mode);
         let (uid, gid) = (self.before.uid, self.before.gid);
         let _ = self.directory.set_owner(Some(uid), Some(gid));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::chown;
+
+    #[test]
+    fn a_private_trace_is_made_where_nobody_can_lead_it_elsewhere() {
+        // SAFETY: cannot fail.
+        if unsafe { libc::geteuid() } != 0 {
+            println!("skipped: not root: whoever runs this is led nowhere");
+            return;
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        let place = |path: &Path| {
+            Place::make(&RecordOptions {
+                output: path.join("trace"),
+                is_private: true,
+                ..RecordOptions::default()
+            })
+        };
+        assert!(place(dir.path()).is_ok());
+        let theirs = dir.path().join("theirs");
+        std::fs::create_dir_all(theirs.join("onbeat-1")).expect("a directory");
+        chown(&theirs, Some(65534), None).expect("given");
+        let error = place(&theirs.join("onbeat-1")).err().expect("refused");
+        assert!(error.to_string().contains("others than root"), "{error}");
+        assert!(!theirs.join("onbeat-1/trace").exists());
     }
 }

@@ -36,6 +36,32 @@ while not done:
 print('published', count, flush=True)
 ";
 
+/// Publishes, names far more endpoints than are remembered, and publishes again.
+const CROWD: &str = "
+import ctypes, time, rclpy
+from rclpy.node import Node
+from std_msgs.msg import UInt64
+rclpy.init()
+node = Node('crowded')
+publisher = node.create_publisher(UInt64, 'crowded', 10)
+sent = []
+def publish():
+    for i in range(10):
+        publisher.publish(UInt64(data=i))
+        sent.append(i)
+publish()
+name = ctypes.CDLL('libtracetools.so').ros_trace_rcl_publisher_init
+handle = ctypes.c_void_p
+name.argtypes = [handle, handle, handle, ctypes.c_char_p, ctypes.c_size_t]
+for i in range(300000):
+    # Twice: what is used again stays longer than what is new.
+    name(1, 1, 0x1000 + 8 * i, b'/none', 1)
+    name(1, 1, 0x1000 + 8 * i, b'/none', 1)
+time.sleep(1.5)
+publish()
+print('published', len(sent), flush=True)
+";
+
 /// Publishes ten times a second for SECONDS.
 const TALKER: &str = "
 import sys, time, rclpy
@@ -269,6 +295,12 @@ fn a_far_too_small_buffer_loses_exactly_what_it_counts(harness: &Harness) {
     assert_eq!(manifest, said, "the manifest counts what the events count");
 }
 
+fn an_endpoint_is_known_again_when_others_have_taken_its_place(harness: &Harness) {
+    let (output, trace) = harness.record("crowd", None, &harness.script(CROWD, &[]));
+    let events = events(&trace);
+    assert_eq!(publications(&events, "/crowded"), published(&output));
+}
+
 fn a_killed_recorder_leaves_a_readable_trace_and_a_running_command(harness: &Harness) {
     // From before the command runs, through the moments in which its libraries are probed, to
     // the middle of the recording.
@@ -440,6 +472,7 @@ fn run_tests(args: &[String]) -> ExitCode {
     let tests: &[Test] = tests![
         every_publication_is_in_the_trace_when_nothing_is_lost,
         a_far_too_small_buffer_loses_exactly_what_it_counts,
+        an_endpoint_is_known_again_when_others_have_taken_its_place,
         a_killed_recorder_leaves_a_readable_trace_and_a_running_command,
         what_a_command_leaves_behind_is_not_left_suspended,
         two_recorders_at_once_see_the_same,

@@ -93,12 +93,12 @@ static __always_inline void know_endpoint(__u64 pid_tgid, __u64 handle, __u32 en
 }
 
 // Does this endpoint belong to the application? The middleware has endpoints of its own (for
-// discovery) that never went through rcl. In a late process an unknown endpoint is reported with
-// its name, the third word of every public rmw endpoint struct (implementation_identifier, data,
-// topic_name or service_name). The middleware's own names do not start with a slash.
+// discovery) that never went through rcl. An unknown endpoint is reported with its name, the third
+// word of every public rmw endpoint struct (implementation_identifier, data, topic_name or
+// service_name): in a late process, and where others have taken its place in the table, which
+// anybody can fill. The middleware's own names do not start with a slash.
 // `now`: the time of that report, at most that of the record it is for; 0: the current time.
-static __always_inline bool is_endpoint(__u8 flags, __u64 pid_tgid, __u64 handle, __u32 endpoint,
-					__u64 now)
+static __always_inline bool is_endpoint(__u64 pid_tgid, __u64 handle, __u32 endpoint, __u64 now)
 {
 	struct endpoint_key key = { .handle = handle, .tgid = pid_tgid >> 32, .endpoint = endpoint };
 	__u8 *known = bpf_map_lookup_elem(&endpoints, &key), owner = OWNER_APPLICATION;
@@ -107,7 +107,7 @@ static __always_inline bool is_endpoint(__u8 flags, __u64 pid_tgid, __u64 handle
 
 	if (known)
 		return *known == OWNER_APPLICATION;
-	if (!(flags & PROCESS_LATE) || !handle)
+	if (!handle)
 		return false;
 	bpf_probe_read_user(&name, sizeof(name), (void *)(handle + 16));
 	bpf_probe_read_user(&first, sizeof(first), (void *)name);
@@ -136,7 +136,7 @@ static __always_inline bool reads(__u8 flags, __u64 pid_tgid, __u64 handle, __u3
 	if (!t)
 		return false;
 	if (((flags & PROCESS_LATE) || !(*t & THREAD_SEEN)) &&
-	    !is_endpoint(flags, pid_tgid, handle, endpoint, 0))
+	    !is_endpoint(pid_tgid, handle, endpoint, 0))
 		return false;
 	mark_thread(pid_tgid);
 	return true;

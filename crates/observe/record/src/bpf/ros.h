@@ -307,7 +307,7 @@ PROBE(on_take)
 PROBE(on_publish)
 {
 	ENTER_TIMED();
-	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), ENDPOINT_PUBLISHER, now))
+	if (!is_endpoint(pid_tgid, ARG1(ctx), ENDPOINT_PUBLISHER, now))
 		return 0;
 	mark_publisher(pid_tgid, now);
 	struct record_publish *r = BEGIN_HIT_AT(publish, pid_tgid, now);
@@ -324,7 +324,7 @@ PROBE(on_publish)
 PROBE(on_publish_unstamped)
 {
 	ENTER_TIMED();
-	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), ENDPOINT_PUBLISHER, now))
+	if (!is_endpoint(pid_tgid, ARG1(ctx), ENDPOINT_PUBLISHER, now))
 		return 0;
 	mark_publisher(pid_tgid, now);
 	struct record_publish_unstamped *r = BEGIN_HIT_AT(publish_unstamped, pid_tgid, now);
@@ -381,7 +381,7 @@ static __always_inline int response_take(struct pt_regs *ctx, __u64 pid_tgid, __
 PROBE(on_request_send)
 {
 	ENTER();
-	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), ENDPOINT_CLIENT, 0))
+	if (!is_endpoint(pid_tgid, ARG1(ctx), ENDPOINT_CLIENT, 0))
 		return 0;
 	return request_send(ctx, pid_tgid, ARG1(ctx), ARG3(ctx));
 }
@@ -399,7 +399,7 @@ PROBE(on_request_take)
 PROBE(on_response_send)
 {
 	ENTER();
-	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), ENDPOINT_SERVICE, 0))
+	if (!is_endpoint(pid_tgid, ARG1(ctx), ENDPOINT_SERVICE, 0))
 		return 0;
 	struct record_response_send *r = BEGIN_HIT(response_send, pid_tgid);
 	if (!r)
@@ -490,7 +490,7 @@ PROBE(on_rmw_take_loaned_return)
 PROBE(on_rmw_send_request)
 {
 	ENTER();
-	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), ENDPOINT_CLIENT, 0))
+	if (!is_endpoint(pid_tgid, ARG1(ctx), ENDPOINT_CLIENT, 0))
 		return 0;
 	return keep_call(pid_tgid, ARG1(ctx), ARG3(ctx), 0);
 }
@@ -537,7 +537,7 @@ PROBE(on_rmw_send_response)
 	__s64 sequence = 0;
 
 	ENTER();
-	if (!is_endpoint(flags, pid_tgid, ARG1(ctx), ENDPOINT_SERVICE, 0))
+	if (!is_endpoint(pid_tgid, ARG1(ctx), ENDPOINT_SERVICE, 0))
 		return 0;
 	struct record_response_send_unstamped *r = BEGIN_HIT(response_send_unstamped, pid_tgid);
 	if (r) {

@@ -6,6 +6,7 @@
 //! [`recorder`] writes that into a trace directory.
 mod command;
 mod decode;
+mod descriptors;
 pub mod elf;
 mod kernel;
 mod late;

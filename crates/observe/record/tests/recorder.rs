@@ -5,6 +5,7 @@
 
 use onbeat_record::{record, RecordOptions, Target};
 use onbeat_trace::{Event, EventKind, Reader, State};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -301,6 +302,44 @@ fn an_endpoint_is_known_again_when_others_have_taken_its_place(harness: &Harness
     assert_eq!(publications(&events, "/crowded"), published(&output));
 }
 
+fn a_low_limit_of_files_is_the_commands_and_not_the_recorders(harness: &Harness) {
+    const LOW: u64 = 96;
+    let limit =
+        format!("import resource; assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == {LOW}");
+    let script = harness.script(&format!("{limit}\n{BURST}"), &["5"]);
+    let mut recorder = harness.recorder("files", None);
+    let lower = || {
+        let mut limit = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: plain system calls on a limit that lives while they last.
+        unsafe {
+            libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+            limit.rlim_cur = LOW;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec, only system calls.
+    unsafe { recorder.pre_exec(lower) };
+    let output = recorder
+        .arg("--")
+        .args(&script)
+        .output()
+        .expect("it starts");
+    assert!(output.status.success(), "{output:?}");
+    let trace = harness.dir.path().join("files");
+    assert_eq!(publications(&events(&trace), "/burst"), published(&output));
+    let reader = Reader::open(&trace).expect("the trace opens");
+    let failed = reader
+        .manifest()
+        .probes
+        .iter()
+        .find(|p| p.error.as_ref().is_some_and(|e| e.contains("open files")));
+    assert!(failed.is_none(), "{failed:?}");
+}
+
 fn a_killed_recorder_leaves_a_readable_trace_and_a_running_command(harness: &Harness) {
     // From before the command runs, through the moments in which its libraries are probed, to
     // the middle of the recording.
@@ -473,6 +512,7 @@ fn run_tests(args: &[String]) -> ExitCode {
         every_publication_is_in_the_trace_when_nothing_is_lost,
         a_far_too_small_buffer_loses_exactly_what_it_counts,
         an_endpoint_is_known_again_when_others_have_taken_its_place,
+        a_low_limit_of_files_is_the_commands_and_not_the_recorders,
         a_killed_recorder_leaves_a_readable_trace_and_a_running_command,
         what_a_command_leaves_behind_is_not_left_suspended,
         two_recorders_at_once_see_the_same,

@@ -8,6 +8,7 @@
 mod guard;
 pub mod user;
 
+use crate::descriptors;
 use guard::Guard;
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -91,8 +92,12 @@ impl RecordedCommand {
         if let Caller::User(user) = caller {
             run_as(&mut builder, user);
         }
+        let prepare = || {
+            descriptors::restore_in_child();
+            onbeat_rights::give_up_in_child()
+        };
         // SAFETY: between fork and exec, only system calls.
-        unsafe { builder.pre_exec(onbeat_rights::give_up_in_child) };
+        unsafe { builder.pre_exec(prepare) };
         let child = builder
             .spawn()
             .map_err(|source| CommandStartError::Start { program, source })?;

@@ -3,6 +3,7 @@
 //! Everybody can make files that look like libraries of ROS 2, and start programs that map them. Each
 //! probe takes a descriptor of the recorder: one user must not use up those of all others.
 
+use crate::descriptors;
 use std::collections::{BTreeSet, HashMap};
 
 /// Probes in the files of one user: those of ten installations of ROS 2. Root's files have no limit.
@@ -18,6 +19,8 @@ pub struct Budget {
     /// Whose process is visited.
     user: Option<u32>,
     probes: HashMap<u32, usize>,
+    /// Probes of all users.
+    all: usize,
     sentences: BTreeSet<String>,
     /// Sentences beyond the limit.
     more: usize,
@@ -39,6 +42,13 @@ impl Budget {
         }
         match self.user {
             None | Some(0) => true,
+            // Root's have what is left.
+            Some(_) if self.all >= descriptors::room_for_probes() => {
+                self.leave_out(
+                    "too many files are open: raise the limit (ulimit -Hn) of the recorder".into(),
+                );
+                false
+            }
             Some(user) if self.probes.get(&user).is_none_or(|&n| n < PROBES_OF_USER) => true,
             Some(user) => {
                 self.leave_out(format!(
@@ -51,6 +61,7 @@ impl Budget {
 
     /// Counts a probe of the user whose process is visited.
     pub fn count(&mut self) {
+        self.all += 1;
         if let Some(user) = self.user {
             *self.probes.entry(user).or_default() += 1;
         }
@@ -102,6 +113,19 @@ mod tests {
         let said = budget.left_out();
         assert_eq!(said.len(), 2, "{said:?}");
         assert!(said.iter().any(|s| s.contains("user 1000")), "{said:?}");
+    }
+
+    #[test]
+    fn users_together_leave_descriptors_for_root() {
+        let mut budget = Budget {
+            all: descriptors::room_for_probes(),
+            ..Budget::default()
+        };
+        budget.user = Some(1);
+        assert!(!budget.has_room(1));
+        assert!(budget.left_out()[0].contains("ulimit"));
+        budget.user = Some(0);
+        assert!(budget.has_room(1));
     }
 
     #[test]

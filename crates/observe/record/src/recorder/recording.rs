@@ -11,6 +11,7 @@ use super::tracepoints::Tracepoints;
 use super::RecordError;
 use crate::command::{CommandStartError, RecordedCommand};
 use crate::decode::{Decoded, WaitSet};
+use crate::descriptors;
 use crate::kernel::{Kernel, LoadOptions};
 use crate::late::{self, LateProcesses, ProcessMemory};
 use crate::libraries::{self, Libraries};
@@ -60,6 +61,7 @@ impl Recording {
         if let Target::Command { words, .. } = &options.target {
             RecordedCommand::check(words)?;
         }
+        descriptors::raise();
         let mut named = options.target.named().iter();
         if let Some(&pid) = named.find(|&&pid| onbeat_proc::threads(pid).is_empty()) {
             return Err(RecordError::NoProcess(pid));

@@ -42,7 +42,7 @@ pub enum Caller {
 /// - our real user id is 0. A program that is root by its file's set-user-id bit has its caller's
 ///   environment, and its caller's real id;
 /// - the loader did not mark us as privileged (`AT_SECURE`), for the same reason;
-/// - a process of root's that is called `sudo` is among those that started us. This finds
+/// - a process with root's rights that is called `sudo` is among those that started us. This finds
 ///   variables that outlived their sudo, in a daemon or a terminal multiplexer.
 ///
 /// Root itself can still make them up, but gains nothing: with them we do less than root may. The
@@ -82,7 +82,7 @@ pub fn invoking() -> Option<User> {
     }
 }
 
-/// Whether a process of root's that is called sudo started us, or one that started us.
+/// Whether a process with root's rights that is called sudo started us, or one that started us.
 fn has_sudo_above() -> bool {
     let above = std::iter::successors(onbeat_proc::parent(std::process::id()), |&pid| {
         onbeat_proc::parent(pid)
@@ -174,10 +174,18 @@ pub fn variable(name: &str) -> Option<OsString> {
     theirs.map(|(_, v)| v).or_else(|| std::env::var_os(name))
 }
 
-/// Whether a process is a sudo. Anyone may take its name, but not its user.
+/// Whether a process is a sudo. Anyone may take its name, but not its rights. The real user may
+/// still be its caller: sudo-rs leaves it so.
 fn is_sudo(pid: u32) -> bool {
+    let has_roots_rights = |status: onbeat_proc::Status| {
+        let effective = status.field("Uid")?.split_ascii_whitespace().nth(1)?;
+        (effective == "0").then_some(())
+    };
     onbeat_proc::thread_name(pid, pid).is_some_and(|name| name == "sudo")
-        && onbeat_proc::user(pid).is_some_and(|user| user.uid == 0)
+        && onbeat_proc::Status::of(pid)
+            .ok()
+            .and_then(has_roots_rights)
+            .is_some()
 }
 
 /// The sudo that started us. When sudo gives us a terminal of our own, it runs twice.

@@ -112,7 +112,8 @@ impl SharedDirectory {
         // Root's group before the group may write. If one of these fails, so does a later write,
         // with a message.
         let _ = directory.set_owner(Some(0), Some(0));
-        let _ = directory.set_mode(before.mode | 0o070);
+        // Without set-group-id: what the user makes there would be of root's group.
+        let _ = directory.set_mode((before.mode & 0o777) | 0o070);
         let _ = directory.set_owner(Some(before.uid), None);
         Some(SharedDirectory { directory, before })
     }

@@ -4,6 +4,7 @@ use super::{Harness, Test};
 use onbeat_trace::{Reader, State};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{chown, symlink, MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 
@@ -15,6 +16,8 @@ pub const TESTS: &[Test] = tests![
     under_sudo_a_directory_that_was_swapped_gets_nothing,
     under_sudo_root_writes_only_where_nobody_else_could_lead_it,
     under_sudo_outputs_are_written_with_the_users_rights,
+    under_sudo_nothing_of_the_users_gets_roots_group,
+    a_sudo_whose_real_user_is_its_caller_is_one,
     without_sudo_its_variables_do_not_count,
 ];
 
@@ -65,22 +68,28 @@ impl Scene {
 
     /// Calls this program as root, in the user's directory.
     fn call(&self, caller: &str, words: &str) -> Output {
+        self.called(caller, words)
+            .output()
+            .expect("the shell starts")
+    }
+
+    fn called(&self, caller: &str, words: &str) -> Command {
         let sudo = self.root.join(caller);
         let _ = symlink("/bin/sh", &sudo);
         let recorder = std::env::current_exe().expect("this program");
         let script = format!(
             "env -i PATH=/usr/bin:/bin SUDO_UID=65534 SUDO_GID=65534 SUDO_USER=nobody HOME=/root \
-             {} {words}; exit $?",
+             setpriv --reuid 0 {} {words}; exit $?",
             recorder.display()
         );
-        Command::new(&sudo)
-            .args(["-c", &script])
+        let mut command = Command::new(&sudo);
+        command
+            .args(["-p", "-c", &script])
             .env("MARK", "the user's own")
             .env("HOME", "/home/nobody")
             .current_dir(&self.home)
-            .stdin(Stdio::null())
-            .output()
-            .expect("the shell starts")
+            .stdin(Stdio::null());
+        command
     }
 
     fn record(&self, output: &str, command: &str) -> Output {
@@ -268,6 +277,41 @@ fn under_sudo_outputs_are_written_with_the_users_rights(harness: &Harness) {
     let output = scene.call("sudo", "write own");
     assert!(output.status.success(), "{output:?}");
     assert_eq!(owner(&scene.home.join("own")), (NOBODY, NOBODY));
+}
+
+fn under_sudo_nothing_of_the_users_gets_roots_group(harness: &Harness) {
+    let Some(scene) = Scene::set(harness, "group") else {
+        return;
+    };
+    let trace = scene.home.join("trace");
+    fs::create_dir(&trace).expect("a directory");
+    chown(&trace, Some(NOBODY), Some(NOBODY)).expect("given");
+    fs::set_permissions(&trace, Permissions::from_mode(0o2755)).expect("chmod");
+    let output = scene.record("trace", "mkdir trace/mine; stat -c %g trace/mine");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "65534");
+    assert_eq!(fs::metadata(&trace).expect("there").mode() & 0o7777, 0o2755);
+}
+
+/// sudo-rs changes the ids of its child alone.
+fn a_sudo_whose_real_user_is_its_caller_is_one(harness: &Harness) {
+    let Some(scene) = Scene::set(harness, "real") else {
+        return;
+    };
+    let mut sudo = scene.called("sudo", "record trace -- /usr/bin/id -u");
+    let as_started = || {
+        // SAFETY: plain system call.
+        match unsafe { libc::setresuid(NOBODY, 0, 0) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: between fork and exec, only a system call.
+    unsafe { sudo.pre_exec(as_started) };
+    let output = sudo.output().expect("the shell starts");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "65534");
+    is_trace_of(&scene.home.join("trace"), NOBODY);
 }
 
 /// Variables that outlived their sudo, or were made up.

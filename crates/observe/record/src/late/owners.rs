@@ -168,8 +168,11 @@ fn sites(memory: &impl Memory, wanted: impl Fn(u64) -> bool) -> Vec<(u64, u64)> 
 struct Nodes {
     /// Full names by the address of their rmw struct.
     names: BTreeMap<u64, String>,
-    /// Rmw structs of what was taken for an rcl handle of a node.
-    handles: HashMap<u64, Option<u64>>,
+    /// Of what looks like an rcl handle of a node: the rmw structs that its private struct points
+    /// to, with their places in it, in words.
+    handles: HashMap<u64, Vec<(u64, u64)>>,
+    /// The place at which it is in all nodes' private structs.
+    place: Option<u64>,
 }
 
 impl Nodes {
@@ -186,32 +189,41 @@ impl Nodes {
         }
     }
 
-    /// The rmw struct of a node, if an address is its rcl handle: `rcl_node_t` is a context and a
-    /// pointer to a private struct.
-    fn of_handle(&mut self, memory: &impl Memory, handle: u64) -> Option<u64> {
+    /// Whether an address may be a node's rcl handle: `rcl_node_t` is a context and a pointer to a
+    /// private struct.
+    fn may_be_handle(&mut self, memory: &impl Memory, handle: u64) -> bool {
         if handle < 4096 || !handle.is_multiple_of(8) {
-            return None;
+            return false;
         }
-        if let Some(&known) = self.handles.get(&handle) {
-            return known;
+        if let Some(known) = self.handles.get(&handle) {
+            return !known.is_empty();
         }
-        let rmw = (|| {
+        let inside = (|| {
             let context = memory.word(handle).filter(|&c| c >= 4096)?;
             let private = memory
                 .word(handle + 8)
                 .filter(|&p| p >= 4096 && p.is_multiple_of(8))?;
             memory.word(context)?;
-            let words = (0..NODE_WORDS).map_while(|i| memory.word(private.checked_add(8 * i)?));
-            let mut nodes = words.filter(|w| self.names.contains_key(w));
-            nodes.next()
+            let word = |i| Some((i, memory.word(private.checked_add(8 * i)?)?));
+            let words = (0..NODE_WORDS).map_while(word);
+            Some(words.filter(|w| self.names.contains_key(&w.1)).collect())
         })();
-        self.handles.insert(handle, rmw);
-        rmw
+        let inside: Vec<(u64, u64)> = inside.unwrap_or_default();
+        let may_be = !inside.is_empty();
+        self.handles.insert(handle, inside);
+        may_be
     }
 
-    /// Of what was taken for handles of one node, the one beside the most endpoints: the others are
-    /// structs of another kind that happen to point to it.
-    fn real<'v>(&self, votes: impl Iterator<Item = &'v Votes>) -> BTreeSet<u64> {
+    /// The rmw struct of the node with this rcl handle.
+    fn of_handle(&self, handle: u64) -> Option<u64> {
+        let mut inside = self.handles.get(&handle)?.iter();
+        Some(inside.find(|w| Some(w.0) == self.place)?.1)
+    }
+
+    /// The nodes' rcl handles, among what looks like one. All nodes' private structs are alike: the
+    /// others are structs of another kind that happen to lie before one. Of several for one node it
+    /// is the one beside the most endpoints.
+    fn real<'v>(&mut self, votes: impl Iterator<Item = &'v Votes>) -> BTreeSet<u64> {
         let mut count: BTreeMap<u64, usize> = BTreeMap::new();
         for (handle, _) in votes
             .flat_map(BTreeMap::values)
@@ -220,9 +232,21 @@ impl Nodes {
         {
             *count.entry(*handle).or_default() += 1;
         }
+        let mut places: BTreeMap<u64, (BTreeSet<u64>, usize)> = BTreeMap::new();
+        for (handle, n) in &count {
+            for &(words, rmw) in self.handles.get(handle).into_iter().flatten() {
+                let place = places.entry(words).or_default();
+                place.0.insert(rmw);
+                place.1 += n;
+            }
+        }
+        let best = places
+            .iter()
+            .max_by_key(|(_, (nodes, n))| (nodes.len(), *n));
+        self.place = best.map(|(&words, _)| words);
         let mut best: BTreeMap<u64, (usize, u64)> = BTreeMap::new();
         for (&handle, &n) in &count {
-            if let Some(rmw) = self.handles.get(&handle).copied().flatten() {
+            if let Some(rmw) = self.of_handle(handle) {
                 let best = best.entry(rmw).or_default();
                 *best = (*best).max((n, handle));
             }
@@ -233,7 +257,7 @@ impl Nodes {
     /// All nodes by name, with the handles of those that own something.
     fn list(&self, owners: &[Owner]) -> Vec<(Option<u64>, String)> {
         let handles: BTreeSet<u64> = owners.iter().map(|o| o.node).collect();
-        let rmw_of = |handle: &u64| self.handles.get(handle).copied().flatten();
+        let rmw_of = |handle: &u64| self.of_handle(*handle);
         let mut list = Vec::new();
         for (rmw, name) in &self.names {
             let mut own = handles
@@ -291,7 +315,7 @@ fn owners(
     let mut votes: BTreeMap<u8, Votes> = BTreeMap::new();
     for (site, word) in sites(memory, |w| by_address.contains_key(&w)) {
         for (distance, handle) in around(memory, site) {
-            if nodes.of_handle(memory, handle).is_none() {
+            if !nodes.may_be_handle(memory, handle) {
                 continue;
             }
             for holder in &by_address[&word] {
@@ -453,6 +477,31 @@ mod tests {
             let named = [(Some(nodes[0]), "/a".into()), (Some(nodes[1]), "/b".into())];
             assert_eq!(found.nodes, named);
         }
+    }
+
+    #[test]
+    fn what_points_before_a_nodes_private_struct_is_no_node() {
+        let mut p = Process::new();
+        let nodes = p.nodes.clone();
+        // Beside each endpoint of the first node lies something that looks like its handle, too.
+        let private = p.image.word(nodes[0] + 8).unwrap();
+        let decoy = p.take(2);
+        p.image.word_at(decoy, CONTEXT);
+        p.image.word_at(decoy + 8, private - 8 * 4);
+        let mut targets = Vec::new();
+        let mut expected = Vec::new();
+        for i in [0, 1, 0] {
+            let (rcl, rmw) = p.endpoint(nodes[i], 2, "/t");
+            if i == 0 {
+                let object = p.free - 8 * 80;
+                p.image.word_at(object + 8 * 45, decoy);
+            }
+            let target = Target::new(EndpointKind::Subscription, rcl, rmw);
+            targets.push(target);
+            let node = nodes[i];
+            expected.push(Owner { target, rcl, node });
+        }
+        assert_eq!(search(&p.image, &targets).owners, expected);
     }
 
     #[test]

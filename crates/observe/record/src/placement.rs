@@ -1,21 +1,23 @@
 //! Finds the cheapest place for a uprobe in a function's entry block. Pure: code bytes in, offset
 //! out.
 //!
-//! A uprobe costs least on an instruction that the kernel emulates or on a 5-byte nop that it
-//! turns into a call; on any other instruction it must single-step a copy, which costs several
-//! times as much. As long as no argument register has been written, any instruction of the
-//! entry block that every call passes exactly once is as good a place as the first one.
+//! A uprobe costs least on an instruction that the kernel emulates; on any other instruction it must
+//! single-step a copy, which costs several times as much. As long as no argument register has been
+//! written, any instruction of the entry block that every call passes exactly once is as good a place
+//! as the first one.
+//!
+//! A 5-byte nop is no place where the kernel turns it into a call (Linux 6.18): the page that is called
+//! is not there in a process that forked, which then dies; and the call writes below the stack
+//! pointer, where a function that calls no other may keep its values (docs/decisions.md).
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess,
-    Register,
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpAccess, Register,
 };
 
 /// What the kernel does with a probe on an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Placement {
-    /// A 5-byte nop, which the kernel replaces by a call (Linux 6.18).
-    Nop,
     /// An instruction that the kernel emulates.
     Emulated,
     /// An instruction that the kernel single-steps.
@@ -26,7 +28,6 @@ impl Placement {
     /// Name in manifests.
     pub fn name(self) -> &'static str {
         match self {
-            Placement::Nop => "nop",
             Placement::Emulated => "emulated",
             Placement::Stepped => "stepped",
         }
@@ -52,7 +53,7 @@ pub enum Machine {
 }
 
 /// Finds the cheapest place in the entry block of the function with these `code` bytes.
-/// `fast_nop`: the kernel turns 5-byte nops into calls.
+/// `fast_nop`: the kernel turns 5-byte nops into calls; they are passed.
 pub fn place(machine: Machine, code: &[u8], fast_nop: bool) -> Place {
     match machine {
         Machine::X86_64 => place_x86(code, fast_nop),
@@ -60,29 +61,27 @@ pub fn place(machine: Machine, code: &[u8], fast_nop: bool) -> Place {
     }
 }
 
-/// The function's first instruction, whatever it costs.
+/// The function's first instruction, whatever it costs; with `fast_nop` the first one that is no
+/// 5-byte nop.
 pub fn entry(machine: Machine, code: &[u8], fast_nop: bool) -> Place {
-    let placement = match machine {
+    let (offset, placement) = match machine {
         Machine::X86_64 => {
-            let first = Decoder::new(64, code, DecoderOptions::NONE).decode();
-            kind_x86(
-                &first,
-                code.get(..first.len()).unwrap_or_default(),
-                fast_nop,
-            )
+            let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+            let mut first = decoder.decode();
+            while fast_nop && is_nop5(&first) && decoder.can_decode() {
+                first = decoder.decode();
+            }
+            (first.ip(), kind_x86(&first, bytes_of(&first, code)))
         }
         Machine::Aarch64 => match place_aarch64(code) {
             Place {
                 offset: 0,
                 placement,
-            } => placement,
-            _ => Placement::Stepped,
+            } => (0, placement),
+            _ => (0, Placement::Stepped),
         },
     };
-    Place {
-        offset: 0,
-        placement,
-    }
+    Place { offset, placement }
 }
 
 const ENTRY: Place = Place {
@@ -90,11 +89,19 @@ const ENTRY: Place = Place {
     placement: Placement::Stepped,
 };
 
+/// An instruction's bytes, as many as there are.
+fn bytes_of<'a>(instruction: &Instruction, code: &'a [u8]) -> &'a [u8] {
+    let code = code.get(instruction.ip() as usize..).unwrap_or_default();
+    &code[..instruction.len().min(code.len())]
+}
+
+/// Whether a kernel that turns 5-byte nops into calls takes this one.
+fn is_nop5(instruction: &Instruction) -> bool {
+    instruction.len() == 5 && instruction.mnemonic() == Mnemonic::Nop
+}
+
 /// How the kernel handles a probe on this instruction (arch/x86/kernel/uprobes.c).
-fn kind_x86(instruction: &Instruction, bytes: &[u8], fast_nop: bool) -> Placement {
-    if fast_nop && bytes == [0x0f, 0x1f, 0x44, 0x00, 0x00] {
-        return Placement::Nop;
-    }
+fn kind_x86(instruction: &Instruction, bytes: &[u8]) -> Placement {
     let emulated = match instruction.code() {
         Code::Push_r64 => true,
         Code::Nopd | Code::Nopw | Code::Nopq => bytes.last() == Some(&0x90),
@@ -155,31 +162,30 @@ fn place_x86(code: &[u8], fast_nop: bool) -> Place {
         }
     }
 
-    let mut best = ENTRY;
+    let mut best: Option<Place> = None;
     let mut info = InstructionInfoFactory::new();
     let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
     while decoder.can_decode() {
         decoder.decode_out(&mut instruction);
         let offset = instruction.ip();
-        if instruction.is_invalid() || (offset > 0 && offset >= first_target) {
+        if instruction.is_invalid() || (best.is_some() && offset >= first_target) {
             break;
         }
-        let bytes = &code[offset as usize..(offset as usize + instruction.len()).min(code.len())];
-        let placement = kind_x86(&instruction, bytes, fast_nop);
-        if placement < best.placement {
-            best = Place { offset, placement };
+        if fast_nop && is_nop5(&instruction) {
+            continue;
         }
-        if best.placement == Placement::Nop || (best.placement == Placement::Emulated && !fast_nop)
-        {
-            break;
+        let placement = kind_x86(&instruction, bytes_of(&instruction, code));
+        if best.is_none_or(|best| placement < best.placement) {
+            best = Some(Place { offset, placement });
         }
-        if !matches!(instruction.flow_control(), FlowControl::Next)
+        if placement == Placement::Emulated
+            || !matches!(instruction.flow_control(), FlowControl::Next)
             || writes_argument(&mut info, &instruction)
         {
             break;
         }
     }
-    best
+    best.unwrap_or(ENTRY)
 }
 
 fn place_aarch64(code: &[u8]) -> Place {
@@ -243,17 +249,26 @@ mod tests {
     }
 
     #[test]
-    fn a_five_byte_nop_is_best_where_the_kernel_is_new_enough() {
-        // push rbx; nopl 0(rax,rax,1); ret
-        let code = [0x53, 0x0f, 0x1f, 0x44, 0x00, 0x00, 0xc3];
-        assert_eq!(x86(&code), (1, Placement::Nop));
-        assert_eq!(
-            place(Machine::X86_64, &code, false),
-            Place {
-                offset: 0,
-                placement: Placement::Emulated
-            }
-        );
+    fn a_five_byte_nop_is_passed_where_the_kernel_makes_it_a_call() {
+        let of = |code: &[u8], fast_nop| {
+            let place = place(Machine::X86_64, code, fast_nop);
+            (place.offset, place.placement)
+        };
+        // nopl 0(rax,rax,1); mov rax, rdi; ret: rather stepped than a call
+        let code = [0x0f, 0x1f, 0x44, 0x00, 0x00, 0x48, 0x89, 0xf8, 0xc3];
+        assert_eq!(of(&code, true), (5, Placement::Stepped));
+        assert_eq!(of(&code, false), (0, Placement::Stepped));
+        assert_eq!(entry(Machine::X86_64, &code, true).offset, 5);
+        assert_eq!(entry(Machine::X86_64, &code, false).offset, 0);
+        // mov [rsp-8], rdi; nopl 0(rax,rax,1); mov rax, [rsp-8]: the call would write over it
+        let code = [
+            0x48, 0x89, 0x7c, 0x24, 0xf8, 0x0f, 0x1f, 0x44, 0x00, 0x00, 0x48, 0x8b, 0x44, 0x24,
+            0xf8, 0xc3,
+        ];
+        assert_eq!(of(&code, true), (0, Placement::Stepped));
+        // Another nop of five bytes: data16 nopw 0(rax), in a function that branches to its entry.
+        let code = [0x66, 0x0f, 0x1f, 0x40, 0x00, 0x48, 0x89, 0xf8, 0xeb, 0xf6];
+        assert_eq!(of(&code, true), (8, Placement::Emulated));
     }
 
     #[test]
@@ -262,9 +277,10 @@ mod tests {
         let code = [
             0x0f, 0x1f, 0x44, 0x00, 0x00, 0x90, 0xb8, 0x01, 0x00, 0x00, 0x00, 0xc3,
         ];
-        assert_eq!(x86(&code), (0, Placement::Nop));
-        let before = place(Machine::X86_64, &code, false);
-        assert_eq!((before.offset, before.placement), (5, Placement::Emulated));
+        for fast_nop in [true, false] {
+            let place = place(Machine::X86_64, &code, fast_nop);
+            assert_eq!((place.offset, place.placement), (5, Placement::Emulated));
+        }
     }
 
     #[test]

@@ -14,6 +14,8 @@ macro_rules! tests {
     ($($name:ident),+ $(,)?) => { &[$((stringify!($name), $name as fn(&Harness))),+] };
 }
 
+#[path = "recorder/alive.rs"]
+mod alive;
 #[path = "recorder/sudo.rs"]
 mod sudo;
 
@@ -85,19 +87,23 @@ print('published', len(sent), flush=True)
 /// Exit code of a recorder that this kernel or user refuses.
 const REFUSED: u8 = 4;
 
-/// This program as a recorder: `record OUTPUT [BUFFER BYTES] [-- COMMAND ...]`. Ends with the
-/// command's status.
+/// This program as a recorder: `record OUTPUT [BUFFER BYTES] [pid=PID] [-- COMMAND ...]`. Ends with
+/// the command's status.
 fn run_recorder(args: &[String]) -> u8 {
     let at = args.iter().position(|a| a == "--").unwrap_or(args.len());
     let command = args.get(at + 1..).unwrap_or_default().to_vec();
     let mut options = RecordOptions {
         output: PathBuf::from(&args[0]),
-        target: Target::new(command, false, Vec::new()),
         ..RecordOptions::default()
     };
-    if let Some(bytes) = args[1..at].first() {
-        options.buffer_bytes = bytes.parse().expect("bytes");
+    let mut pids = Vec::new();
+    for word in &args[1..at] {
+        match word.strip_prefix("pid=") {
+            Some(pid) => pids.push(pid.parse().expect("a process id")),
+            None => options.buffer_bytes = word.parse().expect("bytes"),
+        }
     }
+    options.target = Target::new(command, false, pids);
     match record(&options, |_| {}) {
         Ok(summary) => summary.command_status.unwrap_or(0) as u8,
         Err(error) => {
@@ -520,7 +526,7 @@ fn run_tests(args: &[String]) -> ExitCode {
         the_status_of_the_command_is_returned,
         ids_of_another_namespace_are_refused,
     ];
-    let tests = tests.iter().chain(sudo::TESTS);
+    let tests = tests.iter().chain(alive::TESTS).chain(sudo::TESTS);
     let filter: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
     let cache = std::env::var("ONBEAT_CACHE").unwrap_or_else(|_| {
         let home = std::env::var("HOME").unwrap_or_default();

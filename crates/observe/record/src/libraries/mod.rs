@@ -7,7 +7,7 @@ mod files;
 pub use files::installations;
 
 use crate::elf::{has_section, Function, Malformed, Symbols};
-use crate::kernel::{Kernel, Uprobe};
+use crate::kernel::{Kernel, Uprobe, UprobeLink};
 use crate::names::file_name;
 use crate::placement::{entry, place, Place, Placement};
 use crate::privilege;
@@ -16,7 +16,6 @@ use crate::probes::{
     SYNC_PREFIX,
 };
 use budget::Budget;
-use libbpf_rs::Link;
 use onbeat_proc::foreign::Opened;
 use onbeat_proc::maps::{mapped_files, MappedFile};
 use onbeat_trace::manifest::ProbeInfo;
@@ -61,7 +60,7 @@ pub struct Libraries {
 struct Attached {
     info: ProbeInfo,
     /// Detaches when dropped.
-    _link: Option<Link>,
+    link: Option<UprobeLink>,
 }
 
 /// Where a probe belongs, and what is missing without it.
@@ -113,6 +112,12 @@ pub struct Found {
     pub path: Option<String>,
 }
 
+impl Drop for Libraries {
+    fn drop(&mut self) {
+        UprobeLink::detach(self.probes.drain(..).filter_map(|probe| probe.link));
+    }
+}
+
 impl Libraries {
     /// No probes yet.
     pub fn new(policy: PlacementPolicy) -> Libraries {
@@ -133,7 +138,7 @@ impl Libraries {
     }
 
     /// Keeps a probe with the next number. Returns 1 if it is attached.
-    fn keep(&mut self, site: Site<'_>, attached: Result<Link, String>) -> usize {
+    fn keep(&mut self, site: Site<'_>, attached: Result<UprobeLink, String>) -> usize {
         let (link, error) = match attached {
             Ok(link) => (Some(link), None),
             Err(error) => (None, Some(error)),
@@ -152,7 +157,7 @@ impl Libraries {
                 consequence: error.is_some().then(|| site.consequence.into()),
                 error,
             },
-            _link: link,
+            link,
         });
         usize::from(is_attached)
     }
@@ -216,7 +221,11 @@ impl Libraries {
             return true;
         };
         let symbols = Symbols::of(&file, false, |n| n == LOADER_STATE).ok();
-        let Some(offset) = symbols.and_then(|s| Some(s.get(LOADER_STATE)?.file_offset)) else {
+        let place = |symbols: Symbols| {
+            let state = symbols.get(LOADER_STATE)?;
+            Some(state.file_offset + first_place(kernel, &symbols, state))
+        };
+        let Some(offset) = symbols.and_then(place) else {
             return true;
         };
         let probe = Uprobe {
@@ -232,7 +241,7 @@ impl Libraries {
 }
 
 /// Probes a dynamic linker at its first instruction: the program reads the instruction pointer.
-fn attach_loader(kernel: &Kernel, file: &MappedFile, number: u32) -> Result<Link, String> {
+fn attach_loader(kernel: &Kernel, file: &MappedFile, number: u32) -> Result<UprobeLink, String> {
     let wanted = |name: &str| name == LOADER_STATE || name == LOADER_LIST;
     let opened = file.open().map_err(|e| format!("{}: {e}", file.path))?;
     let symbols = Symbols::of(&opened, false, wanted);
@@ -240,19 +249,26 @@ fn attach_loader(kernel: &Kernel, file: &MappedFile, number: u32) -> Result<Link
     let (Some(state), Some(list)) = (symbols.get(LOADER_STATE), symbols.get(LOADER_LIST)) else {
         return Err(format!("{} exports no {LOADER_STATE}", file.path));
     };
+    let first = first_place(kernel, &symbols, state);
+    let offset = state.file_offset + first;
     let key = match kernel.features.cookie {
         true => number,
-        false => (state.file_offset & 0xfff) as u32,
+        false => (offset & 0xfff) as u32,
     };
-    kernel.set_r_debug_distance(key, list.address as i64 - state.address as i64)?;
+    kernel.set_r_debug_distance(key, list.address as i64 - (state.address + first) as i64)?;
     kernel.attach_uprobe(&Uprobe {
         program: "on_dl_state",
         file: &opened.path(),
-        offset: state.file_offset,
+        offset,
         at_return: false,
         number,
         counter_offset: 0,
     })
+}
+
+/// From a function's start to its first instruction that may be probed.
+fn first_place(kernel: &Kernel, symbols: &Symbols, function: &Function) -> u64 {
+    entry(symbols.machine, &function.code, kernel.features.fast_nop).offset
 }
 
 /// Visits: which files of a process need probes.
@@ -450,10 +466,11 @@ impl Libraries {
             });
             attached += self.keep(Site::at_entry(row, file, symbol).at(at), link);
             if let Some(program) = row.return_program {
+                let first = first_place(kernel, symbols, function);
                 let link = kernel.attach_uprobe(&Uprobe {
                     program,
                     file: &opened.path(),
-                    offset: function.file_offset,
+                    offset: function.file_offset + first,
                     at_return: true,
                     number: self.next_number(),
                     counter_offset: 0,

@@ -1,7 +1,7 @@
 //! Empty functions that `onbeat record` attaches probes to: a task starts, ends, publishes.
 //!
-//! They correspond to the calls of `libtracetools.so` in ROS 2. Each begins with a 5-byte nop,
-//! where a probe costs the least (on kernels before 6.18: at the short nop behind it). They are
+//! They correspond to the calls of `libtracetools.so` in ROS 2. Each begins with a 5-byte nop
+//! and a short one, which the kernel emulates: there a probe costs little. They are
 //! called only while [`onbeat_flow_watched`] counts a probe. A recorder that attaches late finds
 //! the names through the arguments, which are addresses of structs that never move.
 //!

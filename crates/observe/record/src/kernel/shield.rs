@@ -1,0 +1,216 @@
+//! Attaches and detaches uprobes such that a SIGKILL of the recorder cannot cut the kernel short.
+//!
+//! While the kernel puts breakpoints into programs, or takes them out, a SIGKILL of the process that
+//! asked for it makes it give up in between. Then the breakpoint stays in every program that has it,
+//! and the kernel keeps the probe for ever, with a copy of the instruction below it. Whoever probes
+//! the same place later gets that copy; when the library was replaced meanwhile, the program executes
+//! an instruction of the old one, and crashes (docs/decisions.md).
+
+use libbpf_rs::Link;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, RawFd};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+/// Stack of a process that works for the recorder; libbpf needs some paths on it.
+const STACK_BYTES: usize = 512 << 10;
+
+/// How many processes share the work of detaching: it consists of waiting.
+const DETACHING: usize = 12;
+
+/// What a process of [`shielded`] gets and returns; both are in its maker's memory.
+struct Call<F, T> {
+    work: Option<F>,
+    result: Option<T>,
+}
+
+/// Runs `work` in a process of its own that shares memory and descriptors with this one, and waits
+/// for it: a SIGKILL of this one does not reach it. `None`: that process was killed itself, or the
+/// work panicked.
+pub fn shielded<T>(work: impl FnOnce() -> T) -> Option<T> {
+    let mut call = Call {
+        work: Some(work),
+        result: None,
+    };
+    let pid = start(&mut call);
+    if pid > 0 {
+        reap(pid);
+    } else if let Some(work) = call.work.take() {
+        // No process can be had: unshielded rather than not at all.
+        call.result = Some(work());
+    }
+    call.result
+}
+
+/// Starts the process of [`shielded`] and sleeps until it has ended. Its id, or -1.
+fn start<F: FnOnce() -> T, T>(call: &mut Call<F, T>) -> libc::pid_t {
+    extern "C" fn run<F: FnOnce() -> T, T>(call: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: the maker's `call`; the maker sleeps and uses nothing of it.
+        let call = unsafe { &mut *call.cast::<Call<F, T>>() };
+        if let Some(work) = call.work.take() {
+            call.result = catch_unwind(AssertUnwindSafe(work)).ok();
+        }
+        0
+    }
+    let mut stack: Vec<u128> = Vec::with_capacity(STACK_BYTES / size_of::<u128>());
+    // No exit signal: who waits for children of its own does not see this one.
+    let flags = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK;
+    // SAFETY: the new process has a stack of its own, whose end is aligned. It shares memory, as
+    // after vfork(): this thread sleeps until it has ended, and the stack and `call` live as long.
+    // When this process is killed instead, the memory lives as long as the new one.
+    unsafe {
+        let top = stack.as_mut_ptr().add(stack.capacity());
+        let call = std::ptr::from_mut(call).cast();
+        libc::clone(run::<F, T>, top.cast(), flags, call)
+    }
+}
+
+fn reap(pid: libc::pid_t) {
+    loop {
+        // SAFETY: plain system call on a child of ours.
+        let waited = unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL) };
+        if waited >= 0 || std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted
+        {
+            return;
+        }
+    }
+}
+
+/// Detaches what these links attach, and returns when the kernel has done so.
+///
+/// Other processes hold the links last, and end: what a process leaves behind when it ends is cleaned
+/// up by the kernel whatever signals come, even when all of them are killed at once.
+pub fn detach(links: Vec<Link>) {
+    if links.is_empty() {
+        return;
+    }
+    let holders = hold(&links);
+    // Not the last ones to close them, unless no process could be had.
+    shielded(|| drop(links));
+    if let Ok((go, pids)) = holders {
+        drop(go);
+        pids.into_iter().for_each(reap);
+    }
+}
+
+/// Starts processes that hold the links, each its share of them and nothing else, until the returned
+/// end of a pipe is closed.
+fn hold(links: &[Link]) -> std::io::Result<(File, Vec<libc::pid_t>)> {
+    let (wait, go) = pipe()?;
+    let (mut all_ready, ready) = pipe()?;
+    // All that a child does without allocating.
+    let open = descriptors()?;
+    let shares = links.chunks(links.len().div_ceil(DETACHING));
+    let closed: Vec<Vec<RawFd>> = shares
+        .map(|share| {
+            let kept = share.iter().map(|link| link.as_fd().as_raw_fd());
+            let kept: BTreeSet<RawFd> = kept.chain([wait.as_raw_fd(), ready.as_raw_fd()]).collect();
+            open.difference(&kept).copied().collect()
+        })
+        .collect();
+    let mut pids = Vec::new();
+    for closed in &closed {
+        // SAFETY: the child makes system calls only, and ends without running any destructor.
+        match unsafe { libc::fork() } {
+            0 => be_holder(closed, wait.as_raw_fd(), ready.as_raw_fd()),
+            pid if pid > 0 => pids.push(pid),
+            _ => break,
+        }
+    }
+    drop(ready);
+    // The end of the file: every child holds its own share only.
+    let _ = all_ready.read(&mut [0]);
+    Ok((go, pids))
+}
+
+/// The life of a process that holds links: it ends when the pipe `wait` is closed.
+fn be_holder(closed: &[RawFd], wait: RawFd, ready: RawFd) -> ! {
+    // SAFETY: plain system calls; the descriptors are this process's own copies, and nothing of the
+    // recorder's code runs any more.
+    unsafe {
+        // They end the recorder, which waits for this process.
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        libc::prctl(libc::PR_SET_NAME, c"onbeat-detach".as_ptr());
+        for &fd in closed {
+            libc::close(fd);
+        }
+        libc::close(ready);
+        let mut byte = 0u8;
+        while libc::read(wait, std::ptr::from_mut(&mut byte).cast(), 1) > 0 {}
+        libc::_exit(0)
+    }
+}
+
+/// The two ends of a pipe: to read, to write.
+fn pipe() -> std::io::Result<(File, File)> {
+    let mut ends = [0; 2];
+    // SAFETY: `ends` has room for two descriptors; both are owned by the files made from them.
+    unsafe {
+        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok((File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1])))
+    }
+}
+
+/// Every descriptor of this process, and one that is closed again.
+fn descriptors() -> std::io::Result<BTreeSet<RawFd>> {
+    let entries = std::fs::read_dir("/proc/self/fd")?;
+    let numbers = entries.flatten().map(|e| e.file_name());
+    Ok(numbers.filter_map(|n| n.to_str()?.parse().ok()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::time::Duration;
+
+    #[test]
+    fn work_has_its_result_and_its_effects_here() {
+        let mut words = vec!["a".to_owned()];
+        let file = shielded(|| {
+            words.push("b".repeat(100_000));
+            File::open("/proc/self/stat").map(|file| (file, std::process::id()))
+        });
+        let (file, pid) = file.expect("a result").expect("a file");
+        assert_eq!((words.len(), words[1].len()), (2, 100_000));
+        assert!(file.metadata().is_ok(), "the descriptor is open here");
+        assert_ne!(pid, std::process::id());
+    }
+
+    #[test]
+    fn work_that_panics_has_no_result() {
+        assert_eq!(
+            shielded(|| -> u32 { std::panic::resume_unwind(Box::new(1)) }),
+            None
+        );
+    }
+
+    #[test]
+    fn work_goes_on_when_its_maker_is_killed() {
+        let (mut done, mut tell) = pipe().expect("a pipe");
+        let (mut begun, mut begin) = pipe().expect("a pipe");
+        // SAFETY: the child makes system calls and ends; its memory allocator is not used.
+        let maker = unsafe { libc::fork() };
+        if maker == 0 {
+            shielded(|| {
+                let _ = begin.write(&[1]);
+                std::thread::sleep(Duration::from_millis(300));
+                tell.write(&[7]).ok()
+            });
+            // SAFETY: ends the child without running the test's destructors.
+            unsafe { libc::_exit(0) }
+        }
+        drop(tell);
+        assert_eq!(begun.read(&mut [0]).ok(), Some(1));
+        // SAFETY: plain system call on a child of ours.
+        unsafe { libc::kill(maker, libc::SIGKILL) };
+        reap(maker);
+        let mut byte = [0];
+        assert_eq!((done.read(&mut byte).ok(), byte), (Some(1), [7]));
+    }
+}

@@ -5,6 +5,9 @@
 //! memory. Merging adds counts: it is associative and commutative, and merged parts equal one
 //! distribution that recorded all values.
 
+mod buckets;
+
+use buckets::Buckets;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 
@@ -18,7 +21,7 @@ pub struct Dist {
     sum: u128,
     min: u64,
     max: u64,
-    buckets: BTreeMap<u32, u64>,
+    buckets: Buckets,
 }
 
 /// The bucket of a value: exponent above the precision, then the kept bits.
@@ -62,7 +65,7 @@ impl Dist {
         self.max = self.max.max(value_ns);
         self.count += 1;
         self.sum += u128::from(value_ns);
-        *self.buckets.entry(bucket(value_ns)).or_insert(0) += 1;
+        self.buckets.add(bucket(value_ns));
     }
 
     /// Adds the values of `other`.
@@ -78,9 +81,7 @@ impl Dist {
         self.max = self.max.max(other.max);
         self.count += other.count;
         self.sum += other.sum;
-        for (&b, &n) in &other.buckets {
-            *self.buckets.entry(b).or_insert(0) += n;
-        }
+        self.buckets.merge(&other.buckets);
     }
 
     /// Number of values.
@@ -120,10 +121,10 @@ impl Dist {
         }
         let rank = ((q.clamp(0.0, 1.0) * self.count as f64).ceil() as u64).max(1);
         let mut seen = 0;
-        for (&b, &n) in &self.buckets {
-            seen += n;
+        for b in self.buckets.sorted().iter() {
+            seen += b.count();
             if seen >= rank {
-                let (low, width) = bucket_range(b);
+                let (low, width) = bucket_range(b.number);
                 return (low + (width - 1) / 2).clamp(self.min, self.max);
             }
         }
@@ -132,9 +133,10 @@ impl Dist {
 
     /// `(lowest value, width, count)` of each filled bucket, ascending.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
-        self.buckets.iter().map(|(&b, &n)| {
-            let (low, width) = bucket_range(b);
-            (low, width, n)
+        let sorted = self.buckets.sorted();
+        (0..sorted.len()).map(move |i| {
+            let (low, width) = bucket_range(sorted[i].number);
+            (low, width, sorted[i].count())
         })
     }
 }
@@ -202,7 +204,7 @@ impl<'de> Deserialize<'de> for Dist {
             sum,
             min: stored.min,
             max: stored.max,
-            buckets,
+            buckets: buckets.into_iter().collect(),
         })
     }
 }

@@ -8,8 +8,10 @@ use std::collections::{BTreeSet, HashMap};
 
 /// Probes in the files of one user: those of ten installations of ROS 2. Root's files have no limit.
 const PROBES_OF_USER: usize = 512;
-/// Files that are told apart.
+/// Files of users that are told apart; root's may be twice as many.
 const FILES_MAX: usize = 1 << 16;
+/// Files of one user.
+const FILES_OF_USER: usize = FILES_MAX / 8;
 /// Sentences about what was left out; more are counted.
 const SENTENCES_MAX: usize = 50;
 
@@ -19,6 +21,7 @@ pub struct Budget {
     /// Whose process is visited.
     user: Option<u32>,
     probes: HashMap<u32, usize>,
+    files: HashMap<u32, usize>,
     /// Probes of all users.
     all: usize,
     sentences: BTreeSet<String>,
@@ -34,9 +37,18 @@ impl Budget {
 
     /// Whether one more file may be probed, beside so many others.
     pub fn has_room(&mut self, files: usize) -> bool {
-        if files >= FILES_MAX {
+        let is_roots = matches!(self.user, None | Some(0));
+        let most = if is_roots { 2 * FILES_MAX } else { FILES_MAX };
+        if files >= most {
             self.leave_out(format!(
-                "more than {FILES_MAX} files were seen: later ones are not probed"
+                "more than {most} files were seen: later ones are not probed"
+            ));
+            return false;
+        }
+        let of_user = self.user.filter(|_| !is_roots);
+        if let Some(user) = of_user.filter(|user| self.files.get(user) >= Some(&FILES_OF_USER)) {
+            self.leave_out(format!(
+                "user {user} has {FILES_OF_USER} files: more files of that user are not probed"
             ));
             return false;
         }
@@ -56,6 +68,13 @@ impl Budget {
                 ));
                 false
             }
+        }
+    }
+
+    /// Counts a file of the user whose process is visited.
+    pub fn count_file(&mut self) {
+        if let Some(user) = self.user {
+            *self.files.entry(user).or_default() += 1;
         }
     }
 
@@ -109,10 +128,27 @@ mod tests {
         budget.user = Some(1001);
         assert!(budget.has_room(1));
         budget.visit(None);
-        assert!(budget.has_room(1) && !budget.has_room(FILES_MAX));
+        assert!(budget.has_room(FILES_MAX) && !budget.has_room(2 * FILES_MAX));
         let said = budget.left_out();
         assert_eq!(said.len(), 2, "{said:?}");
         assert!(said.iter().any(|s| s.contains("user 1000")), "{said:?}");
+    }
+
+    #[test]
+    fn a_user_cannot_use_up_the_files_of_others() {
+        let mut budget = Budget {
+            user: Some(1000),
+            ..Budget::default()
+        };
+        for _ in 0..FILES_OF_USER {
+            assert!(budget.has_room(1));
+            budget.count_file();
+        }
+        assert!(!budget.has_room(1));
+        budget.user = Some(1001);
+        assert!(budget.has_room(FILES_OF_USER) && !budget.has_room(FILES_MAX));
+        budget.user = Some(0);
+        assert!(budget.has_room(FILES_MAX));
     }
 
     #[test]

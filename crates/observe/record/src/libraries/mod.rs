@@ -43,8 +43,9 @@ pub enum PlacementPolicy {
 /// Every probe in user space.
 pub struct Libraries {
     policy: PlacementPolicy,
-    /// Files that were probed, by device and inode.
-    done: HashSet<(u64, u64)>,
+    /// Files that were probed, by device and inode, and as what (`None`: a program's own). Whoever has
+    /// namespaces can give any file another name: it stays new as what it is.
+    done: HashSet<((u64, u64), Option<Library>)>,
     /// Distributions of the tracing libraries.
     distributions: HashMap<(u64, u64), Distribution>,
     /// Probe N has the number N + 1.
@@ -280,7 +281,7 @@ impl Libraries {
         mapped
             .files
             .iter()
-            .any(|file| !unprobed || !self.done.contains(&file.id))
+            .any(|file| !unprobed || !self.done.contains(&(file.id, Some(Library::Tracetools))))
     }
 
     /// Whether the process runs executors of onbeat-flow (without probes yet, for `unprobed`).
@@ -288,7 +289,7 @@ impl Libraries {
         files::own_files(pid)
             .files
             .iter()
-            .any(|file| self.is_flow(file) && !(unprobed && self.done.contains(&file.id)))
+            .any(|file| self.is_flow(file) && !(unprobed && self.done.contains(&(file.id, None))))
     }
 
     /// Whether a file contains onbeat-flow's executors.
@@ -344,7 +345,7 @@ impl Libraries {
             let Some(distribution) = found.distribution else {
                 continue;
             };
-            if self.is_new(file) {
+            if self.is_new(file, Some(library)) {
                 found.attached += self.probe_library(kernel, file, library, distribution);
             }
         }
@@ -352,9 +353,14 @@ impl Libraries {
     }
 
     /// Whether a file was not probed yet and may be; it counts as probed from now on.
-    fn is_new(&mut self, file: &MappedFile) -> bool {
-        let is_new = !self.done.contains(&file.id) && self.budget.has_room(self.done.len());
-        is_new && self.done.insert(file.id)
+    fn is_new(&mut self, file: &MappedFile, library: Option<Library>) -> bool {
+        let key = (file.id, library);
+        let is_new = !self.done.contains(&key) && self.budget.has_room(self.done.len());
+        if is_new {
+            self.done.insert(key);
+            self.budget.count_file();
+        }
+        is_new
     }
 
     /// The distribution of a tracing library; `None` if it cannot be read.
@@ -380,7 +386,7 @@ impl Libraries {
         let mapped = files::own_files(pid);
         self.budget.leave_out_of(pid, mapped.left_out);
         for file in mapped.files {
-            if !self.is_new(&file) {
+            if !self.is_new(&file, None) {
                 continue;
             }
             if self.is_flow(&file) {
@@ -537,5 +543,26 @@ impl Libraries {
             attached += self.keep(site, link);
         }
         attached
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onbeat_proc::foreign::Reach;
+
+    #[test]
+    fn a_file_that_somebody_calls_by_another_name_is_new_as_what_it_is() {
+        let mut libraries = Libraries::new(PlacementPolicy::Cheapest);
+        let named = |path: &str| {
+            let program = Reach::Program(std::process::id());
+            MappedFile::at(path.into(), program).expect("this program")
+        };
+        // Mounted at a path of one's own, as everybody may who has namespaces.
+        assert!(libraries.is_new(&named("/home/x/mine.so"), None));
+        assert!(!libraries.is_new(&named("/home/x/mine.so"), None));
+        let real = named("/opt/robot/librcl.so");
+        assert!(libraries.is_new(&real, Some(Library::Rcl)));
+        assert!(!libraries.is_new(&real, Some(Library::Rcl)));
     }
 }

@@ -119,6 +119,8 @@ PATTERNS = [
     Pattern("approximate_sync", latencies=False,
             words=("--junction", "{}/fusion -> {}/fused = approximate"),
             not_late="the junction is stated by the node's name, which a late recorder may not have"),
+    # What a driver does for its first publication is not known.
+    Pattern("own_threads", counts=False, not_late="several nodes in one process"),
     Pattern("polling", not_late="several nodes in one process"),
     Pattern("nested_spin", not_late="several nodes in one process"),
     Pattern("coroutine", not_late="what ran before the recorder came is not told apart yet"),

@@ -318,7 +318,7 @@ impl<'m> Scope<'m> {
             };
             match to.kind {
                 // Handed over within the node.
-                CallbackType::Sync => continue,
+                CallbackType::Sync | CallbackType::Thread => continue,
                 CallbackType::Service | CallbackType::Client => {
                     return Err(PlanError::Service {
                         callback: from.id.clone(),

@@ -79,6 +79,8 @@ pub enum CallbackType {
     Client,
     /// The AND vertex of a synchroniser (thesis section 3.5).
     Sync,
+    /// Runs on a thread of the application's own, which publishes and runs no callbacks.
+    Thread,
 }
 
 /// An action: goals, cancellations, results, feedback and state taken together.
@@ -162,7 +164,7 @@ pub struct Callback {
     /// What triggers it.
     #[serde(rename = "type")]
     pub kind: CallbackType,
-    /// Topic or service name; for a timer empty.
+    /// Topic or service name; empty for a timer and for a thread.
     pub input: String,
     /// For a service callback: the client's node whose requests this vertex serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]

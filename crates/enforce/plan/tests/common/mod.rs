@@ -84,7 +84,7 @@ pub fn model(callbacks: Vec<Callback>, chains: Vec<Chain>) -> Model {
                 from: pair[0].clone(),
                 to: pair[1].clone(),
                 topic: topic.clone(),
-                assumed: false,
+                assumed: None,
                 intra_process: false,
                 figures: EdgeFigures {
                     transport_ns: dist(&[0.3, 0.74]),

@@ -107,6 +107,7 @@ impl Builder {
             CallbackType::Service => format!("{node}:service({input})"),
             CallbackType::Client => format!("{node}:client({input})"),
             CallbackType::Sync => format!("{node}:sync({})", outputs.first().unwrap_or(&"")),
+            CallbackType::Thread => format!("{node}:thread({})", outputs.first().unwrap_or(&"")),
         });
         let period = period_ms.unwrap_or(100);
         let (per_run, exec) = self.execution_times(mean_ms);

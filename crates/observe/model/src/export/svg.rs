@@ -59,6 +59,7 @@ pub fn type_name(kind: CallbackType) -> &'static str {
         CallbackType::Service => "service",
         CallbackType::Client => "client",
         CallbackType::Sync => "sync",
+        CallbackType::Thread => "thread",
     }
 }
 

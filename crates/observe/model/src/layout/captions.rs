@@ -17,6 +17,7 @@ pub fn captions(callback: &Callback) -> (String, String) {
         },
         CallbackType::Client => format!("answer of {}", callback.input),
         CallbackType::Sync => "synchroniser".into(),
+        CallbackType::Thread => "thread of its own".into(),
     };
     let e = &callback.figures.exec_ns;
     if e.count() == 0 {

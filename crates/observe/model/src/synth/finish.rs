@@ -135,6 +135,8 @@ impl<'a> Finish<'a> {
         let mut figures = v.runs.figures.clone();
         figures.observed_ns = self.run.duration_ns;
         let sync = v.kind() == CallbackType::Sync;
+        // What it is named after is its output.
+        let triggered = !sync && v.kind() != CallbackType::Thread;
         Callback {
             id: id.into(),
             node: self.synth.ids().node(v),
@@ -144,7 +146,7 @@ impl<'a> Finish<'a> {
             },
             kind: v.kind(),
             input: match v.looks.name {
-                Some(name) if !sync => self.name(name),
+                Some(name) if triggered => self.name(name),
                 _ => String::new(),
             },
             caller: v.looks.caller.map(|c| self.synth.cx.entities.node_id(c)),

@@ -13,6 +13,7 @@ mod rclcpp;
 mod rclpy;
 mod reference;
 mod structure;
+mod threads;
 mod timers;
 
 use onbeat_model::schema::*;

@@ -197,7 +197,8 @@ impl Graph {
 }
 
 impl Flow {
-    /// The vertex of a timer, subscription or client.
+    /// The vertex of a timer, subscription or client; of a publisher that of the threads of one's
+    /// own that publish by it.
     pub(in crate::synth) fn vertex(&mut self, cx: &mut Context, e: EntityId) -> VertexId {
         let it = cx.entities.get(e);
         if let Some(v) = it.vertex {
@@ -206,6 +207,8 @@ impl Flow {
         let kind = match it.kind() {
             EntityKind::Timer => CallbackType::Timer,
             EntityKind::Client => CallbackType::Client,
+            // What a thread of one's own publishes tells it from others.
+            EntityKind::Publisher => CallbackType::Thread,
             _ => CallbackType::Subscription,
         };
         // A timer of a process with several nodes shows its node by what it publishes.

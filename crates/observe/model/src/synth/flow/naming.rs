@@ -34,6 +34,7 @@ impl Ids<'_> {
             },
             CallbackType::Client => format!("{node}:client({name})"),
             CallbackType::Sync => format!("{node}:sync({name})"),
+            CallbackType::Thread => format!("{node}:thread({name})"),
         }
     }
 

@@ -12,6 +12,7 @@ mod clients;
 mod continuation;
 mod events;
 mod nesting;
+mod own;
 mod ownership;
 mod rclcpp;
 mod rclpy;
@@ -174,7 +175,9 @@ impl Spans {
 
     /// A thread was made just now.
     pub(in crate::synth) fn created(&mut self, ti: ThreadIndex, time: u64) {
-        self.threads[ti].account.created(time);
+        let thread = &mut self.threads[ti];
+        thread.account.created(time);
+        thread.running.own.created();
     }
 
     /// A thread runs, and its scheduler events are recorded from now on.
@@ -221,6 +224,7 @@ impl Spans {
 
     fn end_thread(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64, why: Why) {
         self.close_continuation(ti, time);
+        self.close_own(ti, time, why);
         if let Some(span) = self.threads[ti].take_span() {
             if self.waits_for_response(cx, ti, &span) {
                 self.push_pending(ti, &span);
@@ -250,6 +254,7 @@ impl Spans {
             span.cpus.add(cpu);
         }
         thread.sleeps.switch_in(time, &thread.account);
+        thread.running.own.switch_in(thread.account.mark(time), cpu);
     }
 
     /// The thread leaves its CPU.
@@ -309,6 +314,7 @@ impl Spans {
         let thread = &mut self.threads[ti];
         thread.phase.leave_wait();
         thread.waits |= round_ends;
+        self.is_of_executor(ti, time);
         if self.is_within(ti) {
             self.spin_within(cx, ti, time);
             if self.is_within(ti) {

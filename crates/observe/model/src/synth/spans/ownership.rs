@@ -21,6 +21,9 @@ impl Spans {
             return self.continuation_owner(cx, ti, time, endpoint, now);
         }
         let Some(mut span) = thread.take_span() else {
+            if thread.running.own.is_known() {
+                return Owner::Outside;
+            }
             if !self.some_pending(ti) {
                 let alone = self.go_on_alone(ti, time);
                 return alone.map_or(Owner::Outside, Owner::Instance);
@@ -129,7 +132,10 @@ impl Spans {
     ) {
         let calls = &self.threads[ti].calls;
         let (publisher, message) = (calls.intra_publisher, calls.intra_publish);
-        let owner = self.owner(cx, ti, time, publisher);
+        let mut owner = self.owner(cx, ti, time, publisher);
+        if let (Owner::Outside, Some(publisher)) = (owner, publisher) {
+            owner = self.own_publication(&cx.entities, ti, time, (publisher, message));
+        }
         self.out.push(SpanEvent::Enqueue(Enqueue {
             owner,
             publisher,
@@ -154,7 +160,7 @@ impl Spans {
         publisher: EntityId,
         source_ns: Option<i64>,
     ) {
-        let owner = self.owner(cx, ti, time, Some(publisher));
+        let mut owner = self.owner(cx, ti, time, Some(publisher));
         let calls = &mut self.threads[ti].calls;
         let message = if calls.intra_publisher == Some(publisher) {
             calls.intra_publish.take()
@@ -163,6 +169,9 @@ impl Spans {
         };
         if source_ns.is_none() {
             calls.unstamped = Some(publisher);
+        }
+        if owner == Owner::Outside {
+            owner = self.own_publication(&cx.entities, ti, time, (publisher, message));
         }
         self.out.push(SpanEvent::Publish(Publication {
             owner,

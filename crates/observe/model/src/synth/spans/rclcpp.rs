@@ -71,6 +71,7 @@ impl Spans {
         callback: u64,
     ) {
         self.is_of_rclcpp(ti);
+        self.is_of_executor(ti, time);
         let p = self.threads[ti].process;
         let known = cx.entities.callback(p, callback);
         let read = self.take_read(cx, ti, time);

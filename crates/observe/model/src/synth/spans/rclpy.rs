@@ -27,7 +27,7 @@ impl Spans {
         guard: u64,
     ) {
         let thread = &mut self.threads[ti];
-        if thread.is_rclcpp() {
+        if thread.is_rclcpp() || self.processes[thread.process.index()].events.rclcpp {
             return;
         }
         let mark = thread.account.mark(time);

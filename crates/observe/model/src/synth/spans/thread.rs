@@ -2,6 +2,7 @@
 
 use super::account::{Account, Mark};
 use super::continuation::Continuation;
+use super::own::Own;
 use super::span::CallbackSpan;
 use super::worker::Sleeps;
 use crate::synth::entities::Creation;
@@ -68,6 +69,8 @@ pub(super) struct Stack {
     /// Callbacks that wait for what runs within them, outermost first. Without memory of its own
     /// until a callback takes items or runs an executor itself.
     outer: Vec<CallbackSpan>,
+    /// What it does if no executor runs on it.
+    pub(super) own: Own,
 }
 
 /// The client library of a thread, as far as known.

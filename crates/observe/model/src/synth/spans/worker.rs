@@ -6,6 +6,14 @@
 
 use super::account::{Account, Mark};
 
+/// A sleep that is over.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sleep {
+    pub(super) length: u64,
+    pub(super) from: Mark,
+    pub(super) to: Mark,
+}
+
 /// When a thread slept.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sleeps {
@@ -13,8 +21,8 @@ pub(super) struct Sleeps {
     asleep: Option<u64>,
     /// When it last went to sleep.
     last: Option<Mark>,
-    /// The longest sleep since the last trigger: its length, and when it ended.
-    longest: Option<(u64, Mark)>,
+    /// The longest sleep since the last trigger, or publication.
+    longest: Option<Sleep>,
     /// When it was last woken.
     woken: Option<u64>,
     /// When the last callback on the thread ended.
@@ -47,8 +55,10 @@ impl Sleeps {
             return;
         };
         let length = time.saturating_sub(since);
-        if self.longest.is_none_or(|(longest, _)| length > longest) {
-            self.longest = Some((length, account.mark(time)));
+        if self.longest.is_none_or(|longest| length > longest.length) {
+            let to = account.mark(time);
+            let from = self.last.unwrap_or(to);
+            self.longest = Some(Sleep { length, from, to });
         }
     }
 
@@ -60,15 +70,29 @@ impl Sleeps {
     /// The end of the longest sleep since the last trigger: for a worker, of its wait for
     /// something to do.
     pub(super) fn resumed(&self) -> Option<Mark> {
-        self.longest.map(|(_, mark)| mark)
+        self.longest.map(|longest| longest.to)
     }
 
     /// Whether it slept most of the time from `last`, a trigger, to `time`: then a worker did
     /// something else in between, for example found a callback group busy.
     pub(super) fn slept_most(&self, last: Option<Mark>, time: u64) -> bool {
-        let slept = self.longest.map_or(0, |(length, _)| length);
+        let slept = self.longest.map_or(0, |longest| longest.length);
         let since = last.map_or(0, |last| time.saturating_sub(last.time));
         slept > since / 2
+    }
+
+    /// The longest sleep since it was asked for last.
+    pub(super) fn take_longest(&mut self) -> Option<Sleep> {
+        self.longest.take()
+    }
+
+    /// When the longest sleep began, with the one that goes on at `time`.
+    pub(super) fn longest_until(&self, time: u64) -> Option<Mark> {
+        let longest = self.longest.map(|longest| (longest.length, longest.from));
+        let now = self.asleep.zip(self.last);
+        let now = now.map(|(since, from)| (time.saturating_sub(since), from));
+        let longer = longest.into_iter().chain(now).max_by_key(|sleep| sleep.0);
+        longer.map(|sleep| sleep.1)
     }
 
     /// Starts anew after a trigger, or after a publication.

@@ -115,10 +115,13 @@ impl Synth {
             }
             EventKind::Exit if pid == tid => self.end_process(pid, time),
             EventKind::Exit => self.end_thread(tid, time),
-            EventKind::Process { ref command, .. } => {
+            EventKind::Process {
+                ref command, late, ..
+            } => {
                 let p = self.cx.entities.processes.get_or_insert(pid);
                 let command = self.cx.entities.names.intern(command);
-                self.cx.entities.process_mut(p).command = Some(command);
+                let process = self.cx.entities.process_mut(p);
+                (process.command, process.unseen_calls) = (Some(command), late);
             }
             EventKind::Thread {
                 ref comm,

@@ -301,3 +301,28 @@ fn one_shots_of_a_node_that_nobody_knows_are_one_callback() {
     assert_eq!(ids(&m), ["/unknown:timer(20ms)"]);
     assert_eq!(m.callbacks[0].figures.exec_ns.count(), 10);
 }
+
+#[test]
+fn a_one_shot_whose_call_came_before_the_probe_of_calls_is_the_same_callback() {
+    // Late attach: probes come one after the other, and events of use count when all are there.
+    let mut parts = vec![py(
+        500,
+        "process command=/opt/py distribution=kilted rmw=x late=yes",
+    )];
+    parts.push(NODE.to_string());
+    for i in 0..10u64 {
+        let (t, timer) = (100_000 * (i + 1), 0x500 + 0x10 * i);
+        parts.push(make(t, timer, 20));
+        let cancel = py(t + 20_060, &format!("timer_cancel timer={timer:#x}"));
+        if i == 0 {
+            parts.push(cancel);
+            continue;
+        }
+        let before = timer - 0x10;
+        parts.push(py(t + 5, &format!("handle_fini handle={before:#x}")));
+        parts.push(call(t + 10, t + 20_050, timer, &cancel));
+    }
+    let m = model(&parts.concat());
+    assert_eq!(ids(&m), ["/py:timer(20ms)"]);
+    assert_eq!(m.callbacks[0].figures.exec_ns.count(), 9);
+}

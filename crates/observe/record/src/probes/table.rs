@@ -101,6 +101,14 @@ pub const PROBES: &[Probe] = &[
         all = true,
         since = Kilted
     ),
+    // Before those that tell of new timers: of these, the end is seen.
+    row!(
+        "rcl_timer_cancel",
+        Rcl,
+        ["rcl_timer_cancel"],
+        "on_timer_cancel",
+        "one-shot timers that are made again count as new ones"
+    ),
     row!(
         "rcl_timer_init",
         Tracetools,
@@ -228,13 +236,6 @@ pub const PROBES: &[Probe] = &[
         ["rcl_timer_reset"],
         "on_timer_reset",
         NO_DUE
-    ),
-    row!(
-        "rcl_timer_cancel",
-        Rcl,
-        ["rcl_timer_cancel"],
-        "on_timer_cancel",
-        "one-shot timers that are made again count as new ones"
     ),
     row!(
         "rcl_timer_exchange_period",

@@ -192,7 +192,9 @@ impl Entities {
         let known = known.unwrap_or_default();
         let period_ns = u64::try_from(period_ns).ok().filter(|&p| p > 0);
         let e = self.create_timer(p, timer, known.node, period_ns);
+        let unseen_calls = self.process(p).unseen_calls;
         if let Some(timer) = self.get_mut(e).timer_mut() {
+            timer.unseen_calls = unseen_calls;
             timer.due = period_ns.map(|period| time.saturating_add(period));
             (timer.period_ns, timer.clock, timer.time) = (period_ns, clock, known.time);
         }

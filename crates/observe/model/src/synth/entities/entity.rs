@@ -44,12 +44,14 @@ pub(in crate::synth) struct Timer {
     pub(super) cancelled: bool,
     /// It was called at least once.
     pub(super) ran: bool,
+    /// It may have been called without being seen.
+    pub(super) unseen_calls: bool,
 }
 
 impl Timer {
-    /// It ran and was cancelled: a later one that is alike takes its place.
+    /// It ran, as far as can be told, and was cancelled: a later one that is alike takes its place.
     pub(super) fn is_spent(&self) -> bool {
-        self.ran && self.cancelled
+        (self.ran || self.unseen_calls) && self.cancelled
     }
 }
 

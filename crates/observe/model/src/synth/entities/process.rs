@@ -59,6 +59,9 @@ pub(in crate::synth) struct Process {
     /// Node that stands in where none is known.
     pub(super) fallback: Option<NodeId>,
     pub(in crate::synth) command: Option<NameId>,
+    /// Its timers may have been called without being seen: it ran before the recording, and no call
+    /// was seen yet.
+    pub(in crate::synth) unseen_calls: bool,
     pub(super) pid: u32,
     /// Identifiers of clients whose `rcl_client_init` has not come yet, by rmw handle.
     pub(super) gids: FxHashMap<u64, Gid>,

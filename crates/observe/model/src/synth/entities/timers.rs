@@ -126,6 +126,8 @@ impl Entities {
         idle: Option<Idle>,
     ) -> Release {
         debug_assert_eq!(self.get(e).kind(), EntityKind::Timer);
+        let p = self.get(e).process;
+        self.process_mut(p).unseen_calls = false;
         match self.get_mut(e).timer_mut() {
             Some(timer) => timer.called(time, idle),
             None => Release::Unknown,

@@ -3,11 +3,16 @@
 //! A path of another process leads to whatever its user has put there by now: a link out of its
 //! container, a FIFO that nobody writes to, a device that acts when it is opened. So a path is first
 //! resolved without opening what is there, within the root of the process that named it; only a
-//! regular file is then opened, without waiting for anybody.
+//! regular file is then opened, without waiting for anybody. A file system that a program serves
+//! (FUSE) is left alone: that program may never answer, and who waits for it cannot be ended. What a
+//! process has mapped is known to the kernel, so that it is found without asking the file system.
 
-use rustix::fs::{fstat, openat, openat2, FileType, Mode, OFlags, ResolveFlags, CWD};
+use rustix::fs::{
+    fstat, makedev, openat, openat2, statx, AtFlags, FileType, Mode, OFlags, ResolveFlags,
+    StatxFlags, CWD,
+};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -63,13 +68,18 @@ impl Opened {
 impl Reach {
     /// Identity of the file. Nothing is opened.
     pub fn id(&self) -> io::Result<FileId> {
-        identify(&self.resolve()?).map(|(id, _)| id)
+        identify_place(&self.resolve()?).map(|(id, _)| id)
     }
 
-    /// Opens the file. Fails if it is not a regular one.
+    /// Opens the file. Fails if it is not a regular one, or another process's on a file system that
+    /// a program serves.
     pub fn open(&self) -> io::Result<Opened> {
         let place = self.resolve()?;
-        identify(&place)?;
+        let (_, mount) = identify_place(&place)?;
+        match self {
+            Reach::Root(pid, _) | Reach::Program(pid) => Mounts::of(*pid)?.check(mount)?,
+            Reach::Here(_) => {}
+        }
         // By the descriptor: nobody can exchange the file in between. O_NONBLOCK: a user's lease on
         // it is not waited for.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
@@ -84,7 +94,14 @@ impl Reach {
             Reach::Root(pid, path) => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 let root = openat(CWD, format!("/proc/{pid}/root"), flags, Mode::empty())?;
-                below(root.as_fd(), path)
+                match below(root.as_fd(), path, ResolveFlags::CACHED) {
+                    // Asking would be waiting; or the kernel is older than 5.12.
+                    Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INVAL) => {
+                        Mounts::of(*pid)?.check_all()?;
+                        Ok(below(root.as_fd(), path, ResolveFlags::empty())?)
+                    }
+                    found => Ok(found?),
+                }
             }
             Reach::Program(pid) => place(format!("/proc/{pid}/exe")),
             Reach::Here(path) => place(path),
@@ -93,17 +110,75 @@ impl Reach {
 }
 
 /// What is at a path below a root, without leaving it or following a link.
-fn below(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+fn below(root: BorrowedFd<'_>, path: &Path, how: ResolveFlags) -> rustix::io::Result<OwnedFd> {
     let inside = path.strip_prefix("/").unwrap_or(path);
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     for _ in 0..ATTEMPTS {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        match openat2(root, inside, flags, Mode::empty(), resolve) {
+        match openat2(root, inside, flags, Mode::empty(), resolve | how) {
             Err(rustix::io::Errno::AGAIN) => {}
-            found => return Ok(found?),
+            found => return found,
         }
     }
-    Err(rustix::io::Errno::AGAIN.into())
+    Err(rustix::io::Errno::AGAIN)
+}
+
+/// Bytes of a table of mounts that are read: the kernel's default limit of 100000 is more.
+const MOUNTS_MAX: u64 = 4 << 20;
+
+/// The mounts of a process: text of the form of `/proc/PID/mountinfo`. The kernel writes it, and asks
+/// no file system for it.
+struct Mounts(String);
+
+impl Mounts {
+    fn of(pid: u32) -> io::Result<Mounts> {
+        let mut text = Vec::new();
+        let table = File::open(format!("/proc/{pid}/mountinfo"))?;
+        table.take(MOUNTS_MAX).read_to_end(&mut text)?;
+        Ok(Mounts(String::from_utf8_lossy(&text).into_owned()))
+    }
+
+    /// Id and kind of each.
+    fn kinds(&self) -> impl Iterator<Item = (u64, &str)> {
+        self.0.lines().filter_map(|line| {
+            let (head, tail) = line.split_once(" - ")?;
+            let id = head.split(' ').next()?.parse().ok()?;
+            Some((id, tail.split(' ').next()?))
+        })
+    }
+
+    /// Fails if a program serves this mount, or it is none of these: it was taken off, and whose it
+    /// is cannot be told. `None` where the kernel (before 5.8) does not say which it is.
+    fn check(&self, mount: Option<u64>) -> io::Result<()> {
+        let Some(mount) = mount else {
+            return self.check_all();
+        };
+        match self.kinds().find(|(id, _)| *id == mount) {
+            Some((_, kind)) if is_served(kind) => Err(refused(SERVED)),
+            Some(_) => Ok(()),
+            None => Err(refused("its file system is not mounted any more")),
+        }
+    }
+
+    /// Fails if a program serves any.
+    fn check_all(&self) -> io::Result<()> {
+        match self.kinds().any(|(_, kind)| is_served(kind)) {
+            true => Err(refused(SERVED)),
+            false => Ok(()),
+        }
+    }
+}
+
+const SERVED: &str = "a program serves its file system (FUSE): copy it to another";
+
+/// Whether a program serves file systems of this kind.
+fn is_served(kind: &str) -> bool {
+    let kind = kind.split('.').next().unwrap_or(kind);
+    matches!(kind, "fuse" | "fuseblk" | "autofs")
+}
+
+fn refused(reason: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, reason.into())
 }
 
 fn place(path: impl rustix::path::Arg) -> io::Result<OwnedFd> {
@@ -118,12 +193,28 @@ fn place(path: impl rustix::path::Arg) -> io::Result<OwnedFd> {
 /// Identity and size of a regular file.
 fn identify(file: impl AsFd) -> io::Result<(FileId, u64)> {
     let stat = fstat(file)?;
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Ok(((stat.st_dev, stat.st_ino), stat.st_size.max(0) as u64)),
-        other => {
-            let reason = format!("it is not a regular file: {other:?}");
-            Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
-        }
+    regular(stat.st_mode)?;
+    Ok(((stat.st_dev, stat.st_ino), stat.st_size.max(0) as u64))
+}
+
+/// Identity and mount of a regular file, as far as the kernel knows them without asking.
+fn identify_place(place: impl AsFd) -> io::Result<(FileId, Option<u64>)> {
+    const MOUNT: StatxFlags = StatxFlags::MNT_ID;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(place, "", flags, StatxFlags::BASIC_STATS | MOUNT)?;
+    regular(stat.stx_mode.into())?;
+    let id = (
+        makedev(stat.stx_dev_major, stat.stx_dev_minor),
+        stat.stx_ino,
+    );
+    let is_known = stat.stx_mask & MOUNT.bits() != 0;
+    Ok((id, is_known.then_some(stat.stx_mnt_id)))
+}
+
+fn regular(mode: u32) -> io::Result<()> {
+    match FileType::from_raw_mode(mode) {
+        FileType::RegularFile => Ok(()),
+        other => Err(refused(format!("it is not a regular file: {other:?}"))),
     }
 }
 
@@ -190,18 +281,43 @@ mod tests {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let root = openat(CWD, dir.join("container"), flags, Mode::empty()).expect("a directory");
         let root = root.as_fd();
-        assert!(below(root, Path::new("/lib/librcl.so")).is_ok());
+        for how in [ResolveFlags::CACHED, ResolveFlags::empty()] {
+            let found = below(root, Path::new("/lib/librcl.so"), how);
+            assert!(found.is_ok(), "{how:?}");
+        }
         for path in [
             "/lib/absolute.so",
             "/lib/relative.so",
             "/etc/secret",
             "/../secret",
         ] {
-            assert!(below(root, Path::new(path)).is_err(), "{path}");
+            assert!(
+                below(root, Path::new(path), ResolveFlags::empty()).is_err(),
+                "{path}"
+            );
         }
         let magic = format!("/magic{}/secret", dir.display());
-        assert!(below(root, Path::new(&magic)).is_err());
+        assert!(below(root, Path::new(&magic), ResolveFlags::empty()).is_err());
         fs::remove_dir_all(&dir).expect("removed");
+    }
+
+    #[test]
+    fn what_a_program_serves_is_refused_and_so_is_what_is_not_mounted() {
+        let mounts = Mounts(
+            "22 1 0:21 / / rw - ext4 /dev/a rw\n31 22 0:28 / /x\\040- rw shared:1 - fuse.sshfs h: rw\n\
+             nonsense\n40 - \n"
+                .into(),
+        );
+        assert!(mounts.check(Some(22)).is_ok());
+        for (mount, reason) in [
+            (Some(31), "FUSE"),
+            (Some(99), "not mounted"),
+            (None, "FUSE"),
+        ] {
+            let error = mounts.check(mount).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+        assert!(is_served("fuse") && is_served("fuseblk") && !is_served("fusectl"));
     }
 
     #[test]

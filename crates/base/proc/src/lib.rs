@@ -9,6 +9,7 @@
 //! | program and mapped files, by identity | [`maps`] |
 //! | files that other processes name, opened safely | [`foreign`] |
 //! | heaps of a process | [`memory`] |
+//! | any of these of a process that may hold the reader up | [`reader`] |
 //! | cgroup of a thread | [`cgroup`] |
 //! | kernel release, host name, limits | [`system`] |
 //!
@@ -33,6 +34,7 @@ pub mod foreign;
 pub mod maps;
 pub mod memory;
 mod process;
+pub mod reader;
 mod stat;
 mod status;
 pub mod system;

@@ -43,12 +43,21 @@ impl MappedFile {
 }
 
 /// The files that a process has mapped.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Mapped<T> {
     /// Each once, in order.
     pub files: Vec<T>,
     /// Why some are not among them, a sentence each; paths in them are untrusted.
     pub left_out: Vec<String>,
+}
+
+impl<T> Default for Mapped<T> {
+    fn default() -> Mapped<T> {
+        Mapped {
+            files: Vec::new(),
+            left_out: Vec::new(),
+        }
+    }
 }
 
 /// Paths of the files in a text of the form of `/proc/PID/maps`, each once, in order. Deleted files
@@ -98,10 +107,23 @@ pub fn mapped_paths(pid: u32) -> io::Result<Mapped<PathBuf>> {
 
 /// The mapped files of a process whose path `wanted` accepts; none if it is gone.
 pub fn mapped_files(pid: u32, wanted: impl Fn(&str) -> bool) -> Mapped<MappedFile> {
+    files_of(pid, mapped_paths(pid).unwrap_or_default(), wanted)
+}
+
+/// The same, from the text of its table of mappings.
+pub fn mapped_files_in(pid: u32, maps: &[u8], wanted: impl Fn(&str) -> bool) -> Mapped<MappedFile> {
+    files_of(pid, parse_paths(maps).unwrap_or_default(), wanted)
+}
+
+fn files_of(
+    pid: u32,
+    mapped: Mapped<PathBuf>,
+    wanted: impl Fn(&str) -> bool,
+) -> Mapped<MappedFile> {
     let Mapped {
         files: paths,
         mut left_out,
-    } = mapped_paths(pid).unwrap_or_default();
+    } = mapped;
     let mut files = Vec::new();
     for path in &paths {
         let name = path.to_string_lossy();

@@ -1,15 +1,14 @@
 //! Memory that a process has written: what of its heaps is in memory.
 
-use std::fs::File;
-use std::io::{self, Read};
+use crate::reader::{Reader, Silent, ANSWER_MAX};
+use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 
 /// Bytes of a page of `/proc/PID/pagemap`, and of the entry that stands for it.
 const PAGE: u64 = 4096;
 const ENTRY: u64 = 8;
-/// Bytes of a table of mappings that are read.
-const MAPS_MAX: u64 = 24 << 20;
+/// Bytes of entries that are read at a time.
+const ENTRIES_AT_ONCE: u64 = 64 * 1024;
 /// Bytes of address space that are looked at: reservations may be far larger.
 const BYTES_MAX: u64 = 64 << 30;
 
@@ -37,14 +36,14 @@ pub fn parse_writable(maps: &[u8]) -> Vec<Range<u64>> {
 
 /// The pages of [`parse_writable`] that a process has in memory: reading them does not make it
 /// larger. Fails if it is gone, or where the caller may not look into it.
-pub fn written(pid: u32) -> io::Result<Vec<Range<u64>>> {
-    let mut maps = Vec::new();
-    let table = File::open(format!("/proc/{pid}/maps"))?;
-    table.take(MAPS_MAX).read_to_end(&mut maps)?;
-    let pages = File::open(format!("/proc/{pid}/pagemap"))?;
+pub fn written(pid: u32, reader: &mut Reader) -> Result<io::Result<Vec<Range<u64>>>, Silent> {
+    let maps = match reader.file(&format!("/proc/{pid}/maps"), 0, ANSWER_MAX)? {
+        Ok(maps) => maps,
+        Err(e) => return Ok(Err(e)),
+    };
+    let pages = format!("/proc/{pid}/pagemap");
     let mut left = BYTES_MAX;
     let mut present: Vec<Range<u64>> = Vec::new();
-    let mut entries = vec![0; 64 * 1024];
     for region in parse_writable(&maps) {
         let Some(rest) = left.checked_sub(region.end - region.start) else {
             // A reservation of this size is no heap that is in use.
@@ -54,12 +53,15 @@ pub fn written(pid: u32) -> io::Result<Vec<Range<u64>>> {
         let mut at = region.start;
         while at < region.end {
             let wanted = (region.end - at).div_ceil(PAGE).saturating_mul(ENTRY);
-            let wanted = wanted.min(entries.len() as u64) as usize;
-            let read = pages.read_at(&mut entries[..wanted], at / PAGE * ENTRY)?;
-            if read < ENTRY as usize {
+            let wanted = wanted.min(ENTRIES_AT_ONCE) as usize;
+            let entries = match reader.file(&pages, at / PAGE * ENTRY, wanted)? {
+                Ok(entries) => entries,
+                Err(e) => return Ok(Err(e)),
+            };
+            if entries.len() < ENTRY as usize {
                 break;
             }
-            for entry in entries[..read].chunks_exact(ENTRY as usize) {
+            for entry in entries.chunks_exact(ENTRY as usize) {
                 // The top bit: the page is in memory.
                 if entry[ENTRY as usize - 1] & 0x80 != 0 {
                     match present.last_mut() {
@@ -71,7 +73,7 @@ pub fn written(pid: u32) -> io::Result<Vec<Range<u64>>> {
             }
         }
     }
-    Ok(present)
+    Ok(Ok(present))
 }
 
 #[cfg(test)]
@@ -99,12 +101,15 @@ garbage";
         let mut large = Vec::<u8>::with_capacity(64 << 20);
         large.push(1);
         let at = large.as_ptr() as u64;
-        let Ok(memory) = written(std::process::id()) else {
+        let mut reader = Reader::new(std::time::Duration::from_secs(60));
+        let memory = written(std::process::id(), &mut reader);
+        let Ok(memory) = memory.expect("it answers") else {
             // Not every container lets a process see its own pages.
             return;
         };
         assert!(memory.iter().any(|r| r.contains(&at)));
         assert!(!memory.iter().any(|r| r.contains(&(at + (32 << 20)))));
-        assert!(written(u32::MAX - 1).is_err());
+        let gone = written(u32::MAX - 1, &mut reader);
+        assert!(gone.expect("it answers").is_err());
     }
 }

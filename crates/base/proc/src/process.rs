@@ -1,5 +1,6 @@
 //! Processes and threads: ids, names, command lines, environments.
 
+use crate::reader::{Reader, Silent};
 use crate::stat::Stat;
 use crate::status::Status;
 use std::ffi::OsString;
@@ -73,7 +74,7 @@ pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
 
 /// Bytes of a command line that are read: a process may put it anywhere in its memory, and make it
 /// as long as that.
-const COMMAND_MAX: u64 = 64 << 10;
+const COMMAND_MAX: usize = 64 << 10;
 /// Bytes of an environment that are read: more than the kernel accepts for a new program.
 const ENVIRONMENT_MAX: u64 = 8 << 20;
 
@@ -86,10 +87,12 @@ fn first_bytes(path: &str, limit: u64) -> io::Result<Vec<u8>> {
 
 /// Command line of a process, words joined by blanks, up to 64 KiB; empty for a kernel thread, `None`
 /// if it is gone.
-pub fn command_line(pid: u32) -> Option<String> {
-    let bytes = first_bytes(&format!("/proc/{pid}/cmdline"), COMMAND_MAX).ok()?;
-    let text = String::from_utf8_lossy(&bytes);
-    Some(text.trim_end_matches('\0').replace('\0', " "))
+pub fn command_line(pid: u32, reader: &mut Reader) -> Result<Option<String>, Silent> {
+    let bytes = reader.file(&format!("/proc/{pid}/cmdline"), 0, COMMAND_MAX)?;
+    Ok(bytes.ok().map(|bytes| {
+        let text = String::from_utf8_lossy(&bytes);
+        text.trim_end_matches('\0').replace('\0', " ")
+    }))
 }
 
 /// Variables that a process was started with, in their order. Fails where the caller may not read
@@ -158,7 +161,10 @@ mod tests {
         assert!(is_alive(own));
         assert!(tree(parent(own).unwrap()).contains(&own));
         assert!(!thread_name(own, own).unwrap().is_empty());
+        let mut reader = Reader::new(std::time::Duration::from_secs(60));
+        let mut command_line = |pid| command_line(pid, &mut reader).unwrap();
         assert!(command_line(own).unwrap().contains("proc"));
+        assert_eq!(command_line(u32::MAX - 1), None);
         assert!(environment(own).unwrap().iter().any(|(n, _)| n == "PATH"));
         // SAFETY: cannot fail.
         let ids = unsafe { (libc::geteuid(), libc::getegid()) };
@@ -171,7 +177,6 @@ mod tests {
         assert!(!is_alive(gone) && threads(gone).is_empty() && thread_count(gone) == 0);
         assert_eq!(parent(gone), None);
         assert_eq!(thread_name(gone, gone), None);
-        assert_eq!(command_line(gone), None);
         assert!(environment(gone).is_err() && user(gone).is_none());
         assert_eq!(tree(gone), [gone]);
     }

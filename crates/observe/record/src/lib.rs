@@ -12,6 +12,7 @@ mod kernel;
 mod late;
 mod libraries;
 mod names;
+mod patience;
 pub mod placement;
 mod privilege;
 pub mod probes;

@@ -4,6 +4,9 @@
 //! A harness of its own, so that skipped tests are listed by name and reason. The hostile processes
 //! are this program, called with a word that says what to do.
 
+#[path = "common/served.rs"]
+mod served;
+
 use onbeat_trace::Reader;
 use std::ffi::CString;
 use std::fs::{self, File, Permissions};
@@ -153,8 +156,8 @@ fn catches_sigterm(pid: u32) -> bool {
     caught.is_some_and(|mask| mask >> (libc::SIGTERM - 1) & 1 == 1)
 }
 
-/// Maps the file at a path for good.
-fn map(path: &Path) {
+/// Maps the file at a path for good. Returns the address.
+fn map(path: &Path) -> usize {
     let file = File::open(path).expect("it was made");
     // SAFETY: a mapping of its own, which nobody reads.
     let place = unsafe {
@@ -168,6 +171,7 @@ fn map(path: &Path) {
         )
     };
     assert_ne!(place, libc::MAP_FAILED);
+    place as usize
 }
 
 fn fifo(path: &Path) {
@@ -209,15 +213,71 @@ fn be_hostile(words: &[String]) {
         "sparse" => {
             for name in ["libtracetools.so", "librcl.so", "librmw_hostile_cpp.so"] {
                 fs::copy("/bin/true", name).expect("copied");
-                map(&Path::new(name).canonicalize().expect("it is there"));
+                let _ = map(&Path::new(name).canonicalize().expect("it is there"));
                 let file = File::options().write(true).open(name).expect("our own");
                 file.set_len(1 << 30).expect("room for nothing");
             }
         }
+        // A file of a file system that is not answered for any more.
+        "served" => {
+            serve();
+            map(&Path::new("served").join(served::NAME));
+            fall_silent();
+            be_nobody();
+        }
+        // Memory of such a file, to which a pointer leads that the recorder follows.
+        "speechless" => be_speechless(),
         other => panic!("{other}?"),
     }
     fs::write("ready", b"").expect("written");
     std::thread::sleep(Duration::from_secs(120));
+}
+
+fn be_nobody() {
+    // SAFETY: plain system calls.
+    unsafe {
+        assert_eq!(libc::setgid(NOBODY), 0);
+        assert_eq!(libc::setuid(NOBODY), 0);
+    }
+}
+
+fn serve() {
+    fs::create_dir("served").expect("made");
+    let on = Path::new("served").canonicalize().expect("it is there");
+    served::mount(&on);
+    // After the first close none is asked for.
+    drop(File::open(on.join(served::NAME)).expect("it is served"));
+}
+
+fn fall_silent() {
+    fs::write(served::SILENT, b"").expect("written");
+}
+
+/// Waits on a handle that lies in memory for which nobody answers.
+fn be_speechless() {
+    let text = |text: &str| CString::new(text).expect("no zero in it");
+    // SAFETY: libraries of this test's own, whose functions take numbers and use none.
+    let wait: extern "C" fn(*const [usize; 10], i64) = unsafe {
+        for name in ["../libtracetools.so", "../librcl.so"] {
+            assert!(
+                !libc::dlopen(text(name).as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL).is_null()
+            );
+        }
+        let function = libc::dlsym(libc::RTLD_DEFAULT, text("rcl_wait").as_ptr());
+        assert!(!function.is_null());
+        std::mem::transmute(function)
+    };
+    serve();
+    let handle = [map(&Path::new("served").join(served::NAME))];
+    let mut set = [0; 10];
+    (set[0], set[1]) = (handle.as_ptr() as usize, handle.len());
+    fall_silent();
+    be_nobody();
+    fs::write("ready", b"").expect("written");
+    loop {
+        wait(&set, 0);
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 fn a_fifo_in_the_place_of_a_library_is_left_out_and_named(harness: &Harness) {
@@ -280,6 +340,12 @@ void ros_trace_rcl_node_init(void *node, void *rmw, char *name, char *namespace)
 void ros_trace_rmw_take(void *rmw, void *message, long source_ns, int taken) { calls++; }
 "#;
 
+/// A function with a name of librcl.
+const RCL: &str = r#"
+static volatile unsigned long calls;
+void rcl_wait(void *set, long timeout_ns) { calls++; }
+"#;
+
 /// Compiles a program or library in the harness's folder.
 fn compile(harness: &Harness, source: &str, name: &str, words: &[&str]) {
     let path = harness.dir.path().join(format!("{name}.c"));
@@ -294,13 +360,13 @@ fn compile(harness: &Harness, source: &str, name: &str, words: &[&str]) {
     assert!(built.expect("clang starts").success());
 }
 
+fn tracetools(harness: &Harness) {
+    let words = ["-shared", "-fPIC"];
+    compile(harness, TRACETOOLS, "libtracetools.so", &words);
+}
+
 fn a_flood_of_calls_is_listed_up_to_a_limit_and_counted(harness: &Harness) {
-    compile(
-        harness,
-        TRACETOOLS,
-        "libtracetools.so",
-        &["-shared", "-fPIC"],
-    );
+    tracetools(harness);
     compile(
         harness,
         FLOOD,
@@ -338,6 +404,50 @@ fn a_flood_of_calls_is_listed_up_to_a_limit_and_counted(harness: &Harness) {
     assert!(said.contains("35904 calls were not counted"), "{said}");
 }
 
+/// Whether this kernel lets programs serve file systems.
+fn has_fuse() -> bool {
+    let has = File::open("/dev/fuse").is_ok();
+    if !has {
+        println!(
+            "skipped the next: /dev/fuse cannot be opened: no program can serve a file system"
+        );
+    }
+    has
+}
+
+fn a_file_system_that_does_not_answer_is_not_waited_for(harness: &Harness) {
+    if !has_fuse() {
+        return;
+    }
+    let hostile = harness.hostile(&["served"]);
+    let said = harness.record("beside-served").said;
+    let process = format!("process {}: ", hostile.0.id());
+    let line = said.lines().find(|line| line.contains(&process));
+    assert!(
+        line.is_some_and(|line| line.contains("a program serves its file system")),
+        "{said}"
+    );
+}
+
+fn memory_that_does_not_answer_is_not_waited_for(harness: &Harness) {
+    if !has_fuse() {
+        return;
+    }
+    tracetools(harness);
+    compile(harness, RCL, "librcl.so", &["-shared", "-fPIC"]);
+    let hostile = harness.hostile(&["speechless"]);
+    let Recorded { said, path, .. } = harness.record("beside-speechless");
+    let process = format!("process {} does not answer", hostile.0.id());
+    assert!(said.contains(&process), "{said}");
+    assert!(said.contains("of user 65534 were left out"), "{said}");
+    let reader = Reader::open(path).expect("a trace");
+    let processes = &reader.manifest().processes;
+    assert!(
+        processes.iter().any(|p| p.pid == hostile.0.id()),
+        "{processes:?}"
+    );
+}
+
 type Test = (&'static str, fn(&Harness));
 
 macro_rules! tests {
@@ -355,6 +465,8 @@ fn main() {
         a_sparse_file_in_the_place_of_a_library_takes_no_memory,
         a_name_of_another_user_cannot_act_on_the_terminal,
         a_flood_of_calls_is_listed_up_to_a_limit_and_counted,
+        a_file_system_that_does_not_answer_is_not_waited_for,
+        memory_that_does_not_answer_is_not_waited_for,
     ];
     let filter: Vec<&String> = words.iter().filter(|a| !a.starts_with('-')).collect();
     let harness = Harness::new();

@@ -1,6 +1,10 @@
 //! Another process's memory.
 
+use onbeat_proc::reader::{Reader, Silent};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 /// Reads another process's memory.
 pub trait Memory {
@@ -40,29 +44,85 @@ pub trait Memory {
     }
 }
 
-/// The memory of a live process.
-pub struct ProcessMemory {
-    /// The process.
-    pub pid: u32,
+/// Bytes that are read at least: what is read next lies beside.
+const PAGE: u64 = 4096;
+/// Pages that are kept.
+const PAGES_MAX: usize = 4096;
+
+/// The memory of a live process, as long as the time for it lasts: a process may contain pointers
+/// that lead its reader around for hours.
+pub struct ProcessMemory<'r> {
+    pid: u32,
+    until: Instant,
+    reader: RefCell<&'r mut Reader>,
+    /// Nobody answers for it: nothing can be read any more.
+    is_silent: Cell<bool>,
+    /// By address; `None`: cannot be read.
+    pages: RefCell<HashMap<u64, Option<Box<[u8]>>>>,
 }
 
-impl Memory for ProcessMemory {
+impl<'r> ProcessMemory<'r> {
+    /// Of a process, from now on for so long.
+    pub fn of(pid: u32, reader: &'r mut Reader, lasts: Duration) -> ProcessMemory<'r> {
+        ProcessMemory {
+            pid,
+            until: Instant::now() + lasts,
+            reader: RefCell::new(reader),
+            is_silent: Cell::new(false),
+            pages: RefCell::default(),
+        }
+    }
+
+    /// Whether the time is over: nothing can be read any more.
+    pub fn is_over(&self) -> bool {
+        Instant::now() >= self.until
+    }
+
+    /// What was found, if the process answers.
+    pub fn answered<T>(&self, found: T) -> Result<T, Silent> {
+        match self.is_silent.get() {
+            true => Err(Silent),
+            false => Ok(found),
+        }
+    }
+
+    fn ask<T>(&self, question: impl FnOnce(&mut Reader) -> Result<T, Silent>) -> Option<T> {
+        if self.is_silent.get() || self.is_over() {
+            return None;
+        }
+        let answer = question(&mut self.reader.borrow_mut());
+        self.is_silent.set(answer.is_err());
+        answer.ok()
+    }
+
+    fn read_page(&self, at: u64) -> Option<Box<[u8]>> {
+        let mut page = vec![0; PAGE as usize].into_boxed_slice();
+        let is_read = self.ask(|reader| reader.memory(self.pid, at, &mut page));
+        (is_read == Some(true)).then_some(page)
+    }
+}
+
+impl Memory for ProcessMemory<'_> {
     fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
-        let local = libc::iovec {
-            iov_base: buffer.as_mut_ptr().cast(),
-            iov_len: buffer.len(),
-        };
-        let remote = libc::iovec {
-            iov_base: address as *mut libc::c_void,
-            iov_len: buffer.len(),
-        };
-        // SAFETY: `local` describes `buffer`; the kernel checks the remote side.
-        let n =
-            unsafe { libc::process_vm_readv(self.pid as libc::pid_t, &local, 1, &remote, 1, 0) };
-        n == buffer.len() as isize
+        let from = (address % PAGE) as usize;
+        if from + buffer.len() > PAGE as usize {
+            return self.ask(|reader| reader.memory(self.pid, address, buffer)) == Some(true);
+        }
+        let mut pages = self.pages.borrow_mut();
+        if pages.len() >= PAGES_MAX {
+            pages.clear();
+        }
+        let at = address - from as u64;
+        let page = pages.entry(at).or_insert_with(|| self.read_page(at));
+        match page {
+            Some(page) => buffer.copy_from_slice(&page[from..from + buffer.len()]),
+            None => return false,
+        }
+        true
     }
 
     fn regions(&self) -> Vec<Range<u64>> {
-        onbeat_proc::memory::written(self.pid).unwrap_or_default()
+        let written = self.ask(|reader| onbeat_proc::memory::written(self.pid, reader));
+        written.and_then(Result::ok).unwrap_or_default()
     }
 }

@@ -24,14 +24,15 @@ const SEARCHED_WORDS: u64 = 128;
 fn find_rmw(memory: &impl Memory, rcl: u64) -> Option<(u64, String)> {
     let private = memory.word(rcl).filter(|&p| p != 0)?;
     for index in 0..SEARCHED_WORDS {
-        let Some(candidate) = memory.word(private + index * 8) else {
+        // Any number may stand where a pointer is expected.
+        let Some(candidate) = memory.word(private.wrapping_add(index * 8)) else {
             break;
         };
         if candidate < 4096 || candidate % 8 != 0 {
             continue;
         }
-        let (Some(identifier), Some(name)) = (memory.word(candidate), memory.word(candidate + 16))
-        else {
+        let words = [candidate, candidate.wrapping_add(16)].map(|at| memory.word(at));
+        let [Some(identifier), Some(name)] = words else {
             continue;
         };
         if identifier < 4096 || name < 4096 {

@@ -201,7 +201,7 @@ impl Nodes {
         let inside = (|| {
             let context = memory.word(handle).filter(|&c| c >= 4096)?;
             let private = memory
-                .word(handle + 8)
+                .word(handle.wrapping_add(8))
                 .filter(|&p| p >= 4096 && p.is_multiple_of(8))?;
             memory.word(context)?;
             let word = |i| Some((i, memory.word(private.checked_add(8 * i)?)?));

@@ -17,7 +17,7 @@ const SEARCHES: u32 = 8;
 
 /// A process that ran before the recording.
 #[derive(Debug, Default)]
-struct LateProcess {
+pub struct LateProcess {
     /// Endpoints seen.
     targets: BTreeSet<Target>,
     /// Those whose node is known.
@@ -40,6 +40,8 @@ pub struct Searched {
     pub events: Vec<EventKind>,
     /// Endpoints whose node is not known, of a process with several.
     pub unowned: usize,
+    /// The time was over before the end of the search.
+    pub is_cut: bool,
 }
 
 /// Processes that ran before the recording.
@@ -54,18 +56,17 @@ impl LateProcesses {
         self.processes.insert(pid, LateProcess::default());
     }
 
-    /// A process publishes within itself by an rcl handle: what is found behind that, the first
-    /// time.
-    pub fn publisher(&mut self, pid: u32, rcl: u64) -> Option<EventKind> {
-        self.publisher_in(pid, rcl, &ProcessMemory { pid })
+    /// Whether a late process publishes within itself by an rcl handle for the first time.
+    pub fn is_new_publisher(&mut self, pid: u32, rcl: u64) -> bool {
+        let process = self.processes.get_mut(&pid).filter(|_| rcl != 0);
+        process.is_some_and(|process| {
+            let looked = &mut process.publishers;
+            looked.len() < PUBLISHERS && looked.insert(rcl)
+        })
     }
 
-    fn publisher_in(&mut self, pid: u32, rcl: u64, memory: &impl Memory) -> Option<EventKind> {
-        let process = self.processes.get_mut(&pid)?;
-        let looked = &mut process.publishers;
-        if rcl == 0 || looked.len() >= PUBLISHERS || !looked.insert(rcl) {
-            return None;
-        }
+    /// What is found behind the rcl handle of a new publisher.
+    pub fn publisher(&mut self, pid: u32, rcl: u64, memory: &impl Memory) -> Option<EventKind> {
         let (rmw, name) = super::find_rmw(memory, rcl)?;
         let endpoint = EndpointKind::Publisher;
         self.endpoint(pid, endpoint, rcl, rmw);
@@ -107,19 +108,36 @@ impl LateProcesses {
         pids
     }
 
-    /// Searches in a process.
-    pub fn search(&mut self, pid: u32) -> Searched {
-        self.search_in(pid, &ProcessMemory { pid })
+    /// Takes a process out, to search in its memory. [`LateProcesses::searched`] puts it back.
+    pub fn take(&mut self, pid: u32) -> Option<LateProcess> {
+        self.processes.remove(&pid)
     }
 
-    fn search_in(&mut self, pid: u32, memory: &impl Memory) -> Searched {
-        let Some(process) = self.processes.get_mut(&pid) else {
-            return Searched::default();
-        };
+    /// A process whose memory was searched.
+    pub fn searched(&mut self, pid: u32, process: LateProcess) {
+        self.processes.insert(pid, process);
+    }
+}
+
+impl LateProcess {
+    /// Searches in the process's memory. Nothing was found if the time for it was over before its
+    /// end: a layout that holds for a part of the endpoints may be none.
+    pub fn search(&mut self, memory: &ProcessMemory<'_>) -> Searched {
+        self.search_in(memory, || memory.is_over())
+    }
+
+    fn search_in(&mut self, memory: &impl Memory, is_over: impl Fn() -> bool) -> Searched {
+        let process = self;
         process.due = None;
         process.searches += 1;
         let targets: Vec<Target> = process.targets.iter().copied().collect();
         let found = search(memory, &targets);
+        if is_over() {
+            return Searched {
+                is_cut: true,
+                ..Searched::default()
+            };
+        }
         process.nodes = process.nodes.max(found.nodes.len());
         let mut searched = Searched::default();
         let named = found.nodes.into_iter();
@@ -181,13 +199,13 @@ mod tests {
             name: "/scan".into(),
         };
         let mut late = LateProcesses::default();
-        assert_eq!(late.publisher_in(7, rcl, &image), None, "not a late one");
+        assert!(!late.is_new_publisher(7, rcl), "not a late one");
         late.begin(7);
-        assert_eq!(late.publisher_in(7, rcl, &image), Some(found.clone()));
-        assert_eq!(late.publisher_in(7, rcl, &image), None, "once");
-        assert_eq!(late.publisher_in(7, 6000, &image), None, "nothing there");
+        assert!(late.is_new_publisher(7, rcl));
+        assert_eq!(late.publisher(7, rcl, &image), Some(found));
+        assert!(!late.is_new_publisher(7, rcl), "once");
+        assert_eq!(late.publisher(7, 6000, &image), None, "nothing there");
         late.begin(7);
-        let again = late.publisher_in(7, rcl, &image);
-        assert_eq!(again, Some(found), "of another program");
+        assert!(late.is_new_publisher(7, rcl), "of another program");
     }
 }

@@ -18,7 +18,9 @@ const SENTENCES_MAX: usize = 50;
 /// Probes by the user whose process brought them, and what was left out.
 #[derive(Debug, Default)]
 pub struct Budget {
-    /// Whose process is visited.
+    /// The process that is visited.
+    pid: Option<u32>,
+    /// Whose it is.
     user: Option<u32>,
     probes: HashMap<u32, usize>,
     files: HashMap<u32, usize>,
@@ -32,7 +34,13 @@ pub struct Budget {
 impl Budget {
     /// From now on the files of this process are visited; `None`: those of an installation.
     pub fn visit(&mut self, pid: Option<u32>) {
+        self.pid = pid;
         self.user = pid.map(|pid| onbeat_proc::user(pid).map_or(u32::MAX, |user| user.uid));
+    }
+
+    /// The process whose files are visited.
+    pub fn visited(&self) -> Option<u32> {
+        self.pid
     }
 
     /// Whether one more file may be probed, beside so many others.

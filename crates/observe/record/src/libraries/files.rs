@@ -4,7 +4,7 @@ use crate::command::user;
 use crate::names::file_name;
 use crate::probes::Library;
 use onbeat_proc::foreign::Reach;
-use onbeat_proc::maps::{executable, mapped_files, Mapped, MappedFile};
+use onbeat_proc::maps::{executable, mapped_files_in, Mapped, MappedFile};
 use std::path::{Path, PathBuf};
 
 /// Whether this is a library of the probe table.
@@ -32,10 +32,11 @@ fn is_system_file(path: &str) -> bool {
         || name.contains("__rosidl_")
 }
 
-/// A process's program, and its libraries that are neither the system's nor ROS 2's. Our own program
-/// is linked with onbeat-flow too, but runs none of its executors: it is nothing to be observed.
-pub fn own_files(pid: u32) -> Mapped<MappedFile> {
-    let mut mapped = mapped_files(pid, |path| {
+/// A process's program, and its libraries that are neither the system's nor ROS 2's, from the text
+/// of its table of mappings. Our own program is linked with onbeat-flow too, but runs none of its
+/// executors: it is nothing to be observed.
+pub fn own_files(pid: u32, maps: &[u8]) -> Mapped<MappedFile> {
+    let mut mapped = mapped_files_in(pid, maps, |path| {
         file_name(path).contains(".so") && !is_system_file(path) && !is_known(path)
     });
     let ours = executable(std::process::id()).map(|file| file.id);
@@ -101,13 +102,15 @@ mod tests {
             .arg("60")
             .spawn()
             .expect("sleep starts");
-        let own = own_files(child.id()).files;
+        let maps = |pid| std::fs::read(format!("/proc/{pid}/maps")).expect("it runs");
+        let own = own_files(child.id(), &maps(child.id())).files;
         let _ = child.kill();
         let _ = child.wait();
         let program = executable(std::process::id()).expect("it runs");
         assert!(own.iter().any(|f| f.id != program.id), "{own:?}");
         assert!(own.iter().all(|f| !f.path.contains("libc.so")), "{own:?}");
-        let ours = own_files(std::process::id()).files;
+        let this = std::process::id();
+        let ours = own_files(this, &maps(this)).files;
         assert!(ours.iter().all(|f| f.id != program.id), "{ours:?}");
         assert!(is_loader("/lib64/ld-linux-x86-64.so.2") && !is_loader("/lib/libc.so.6"));
     }

@@ -9,6 +9,7 @@ pub use files::installations;
 use crate::elf::{has_section, Function, Malformed, Symbols};
 use crate::kernel::{Kernel, Uprobe, UprobeLink};
 use crate::names::file_name;
+use crate::patience::Patience;
 use crate::placement::{entry, place, Place, Placement};
 use crate::privilege;
 use crate::probes::{
@@ -17,7 +18,8 @@ use crate::probes::{
 };
 use budget::Budget;
 use onbeat_proc::foreign::Opened;
-use onbeat_proc::maps::{mapped_files, MappedFile};
+use onbeat_proc::maps::{mapped_files, mapped_files_in, Mapped, MappedFile};
+use onbeat_proc::reader::{Reader, Silent, ANSWER_MAX};
 use onbeat_trace::manifest::ProbeInfo;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -55,6 +57,7 @@ pub struct Libraries {
     /// Files that were searched for onbeat-flow, and whether they contain it.
     flow: HashMap<(u64, u64), bool>,
     budget: Budget,
+    patience: Patience,
 }
 
 /// A probe that is attached, or could not be.
@@ -130,6 +133,7 @@ impl Libraries {
             loaders: HashSet::new(),
             flow: HashMap::new(),
             budget: Budget::default(),
+            patience: Patience::default(),
         }
     }
 
@@ -165,7 +169,49 @@ impl Libraries {
 
     /// What was not probed, and why, a sentence each. Names in them are untrusted.
     pub fn left_out(&self) -> Vec<String> {
-        self.budget.left_out()
+        let mut left_out = self.budget.left_out();
+        left_out.extend(self.patience.left_out());
+        left_out
+    }
+
+    /// Reads something of a process, if it answers and its user has not used up what one may cost.
+    pub fn ask<T>(
+        &mut self,
+        pid: u32,
+        work: impl FnOnce(&mut Reader) -> Result<T, Silent>,
+    ) -> Option<T> {
+        self.patience.ask(pid, work)
+    }
+
+    /// What `files` makes of the table of mappings of a process.
+    fn mapped(
+        &mut self,
+        pid: u32,
+        files: impl FnOnce(u32, &[u8]) -> Mapped<MappedFile>,
+    ) -> Mapped<MappedFile> {
+        let mapped = self.ask(pid, |reader| {
+            let maps = reader.file(&format!("/proc/{pid}/maps"), 0, ANSWER_MAX)?;
+            Ok(files(pid, &maps.unwrap_or_default()))
+        });
+        mapped.unwrap_or_default()
+    }
+
+    /// Opens a file of the process that is visited, and reads something of it.
+    fn read<T>(
+        &mut self,
+        file: &MappedFile,
+        work: impl FnOnce(&Opened) -> T,
+    ) -> Result<(T, Opened), String> {
+        let read = || {
+            let opened = file.open().map_err(|e| e.to_string())?;
+            Ok((work(&opened), opened))
+        };
+        match self.budget.visited() {
+            Some(pid) => self
+                .ask(pid, |_| Ok(read()))
+                .unwrap_or(Err("its user's processes took too long".into())),
+            None => read(),
+        }
     }
 
     /// Every probe with its hits so far.
@@ -187,7 +233,12 @@ impl Libraries {
     pub fn watch_loaders(&mut self, kernel: &Kernel, pids: &[u32]) {
         for &pid in pids {
             self.budget.visit(Some(pid));
-            for file in mapped_files(pid, files::is_loader).files {
+            for file in self
+                .mapped(pid, |pid, maps| {
+                    mapped_files_in(pid, maps, files::is_loader)
+                })
+                .files
+            {
                 self.watch_loader(kernel, &file);
             }
         }
@@ -199,7 +250,7 @@ impl Libraries {
             return;
         }
         self.loaders.insert(file.id);
-        let attached = attach_loader(kernel, file, self.next_number());
+        let attached = self.attach_loader(kernel, file);
         let site = Site {
             name: "library_loaded",
             file,
@@ -211,6 +262,34 @@ impl Libraries {
                           known already",
         };
         self.keep(site, attached);
+    }
+
+    /// Probes a dynamic linker at its first instruction: the program reads the instruction pointer.
+    fn attach_loader(&mut self, kernel: &Kernel, file: &MappedFile) -> Result<UprobeLink, String> {
+        let number = self.next_number();
+        let wanted = |name: &str| name == LOADER_STATE || name == LOADER_LIST;
+        let read = self.read(file, |opened| Symbols::of(opened, false, wanted));
+        let (symbols, opened) = read.map_err(|e| format!("{}: {e}", file.path))?;
+        let symbols = symbols.map_err(|e| format!("{}: {e}", file.path))?;
+        let (Some(state), Some(list)) = (symbols.get(LOADER_STATE), symbols.get(LOADER_LIST))
+        else {
+            return Err(format!("{} exports no {LOADER_STATE}", file.path));
+        };
+        let first = first_place(kernel, &symbols, state);
+        let offset = state.file_offset + first;
+        let key = match kernel.features.cookie {
+            true => number,
+            false => (offset & 0xfff) as u32,
+        };
+        kernel.set_r_debug_distance(key, list.address as i64 - (state.address + first) as i64)?;
+        kernel.attach_uprobe(&Uprobe {
+            program: "on_dl_state",
+            file: &opened.path(),
+            offset,
+            at_return: false,
+            number,
+            counter_offset: 0,
+        })
     }
 
     /// Whether this kernel wants CAP_SYS_ADMIN for uprobes. Tries it.
@@ -241,32 +320,6 @@ impl Libraries {
     }
 }
 
-/// Probes a dynamic linker at its first instruction: the program reads the instruction pointer.
-fn attach_loader(kernel: &Kernel, file: &MappedFile, number: u32) -> Result<UprobeLink, String> {
-    let wanted = |name: &str| name == LOADER_STATE || name == LOADER_LIST;
-    let opened = file.open().map_err(|e| format!("{}: {e}", file.path))?;
-    let symbols = Symbols::of(&opened, false, wanted);
-    let symbols = symbols.map_err(|e| format!("{}: {e}", file.path))?;
-    let (Some(state), Some(list)) = (symbols.get(LOADER_STATE), symbols.get(LOADER_LIST)) else {
-        return Err(format!("{} exports no {LOADER_STATE}", file.path));
-    };
-    let first = first_place(kernel, &symbols, state);
-    let offset = state.file_offset + first;
-    let key = match kernel.features.cookie {
-        true => number,
-        false => (offset & 0xfff) as u32,
-    };
-    kernel.set_r_debug_distance(key, list.address as i64 - (state.address + first) as i64)?;
-    kernel.attach_uprobe(&Uprobe {
-        program: "on_dl_state",
-        file: &opened.path(),
-        offset,
-        at_return: false,
-        number,
-        counter_offset: 0,
-    })
-}
-
 /// From a function's start to its first instruction that may be probed.
 fn first_place(kernel: &Kernel, symbols: &Symbols, function: &Function) -> u64 {
     entry(symbols.machine, &function.code, kernel.features.fast_nop).offset
@@ -276,7 +329,9 @@ fn first_place(kernel: &Kernel, symbols: &Symbols, function: &Function) -> u64 {
 impl Libraries {
     /// Whether the process has mapped a tracing library (one without probes yet, for `unprobed`).
     pub fn is_traceable(&mut self, pid: u32, unprobed: bool) -> bool {
-        let mapped = mapped_files(pid, files::is_tracing);
+        let mapped = self.mapped(pid, |pid, maps| {
+            mapped_files_in(pid, maps, files::is_tracing)
+        });
         self.budget.leave_out_of(pid, mapped.left_out);
         mapped
             .files
@@ -286,7 +341,9 @@ impl Libraries {
 
     /// Whether the process runs executors of onbeat-flow (without probes yet, for `unprobed`).
     pub fn has_flow(&mut self, pid: u32, unprobed: bool) -> bool {
-        files::own_files(pid)
+        self.budget.visit(Some(pid));
+        let mapped = self.mapped(pid, files::own_files);
+        mapped
             .files
             .iter()
             .any(|file| self.is_flow(file) && !(unprobed && self.done.contains(&(file.id, None))))
@@ -294,14 +351,16 @@ impl Libraries {
 
     /// Whether a file contains onbeat-flow's executors.
     fn is_flow(&mut self, file: &MappedFile) -> bool {
-        let search = || {
-            file.open()
-                .is_ok_and(|opened| has_section(&opened, FLOW_NOTE))
-        };
+        if let Some(&known) = self.flow.get(&file.id) {
+            return known;
+        }
+        let read = self.read(file, |opened| has_section(opened, FLOW_NOTE));
+        let is_flow = read.is_ok_and(|(has, _)| has);
         if self.flow.len() >= CACHED_MAX {
             self.flow.clear();
         }
-        *self.flow.entry(file.id).or_insert_with(search)
+        self.flow.insert(file.id, is_flow);
+        is_flow
     }
 
     /// Probes what is new in all that a process has mapped.
@@ -315,7 +374,7 @@ impl Libraries {
     /// meanwhile.
     pub fn visit_ros(&mut self, kernel: &Kernel, pid: u32) -> Found {
         self.budget.visit(Some(pid));
-        let mapped = mapped_files(pid, files::is_known);
+        let mapped = self.mapped(pid, |pid, maps| mapped_files_in(pid, maps, files::is_known));
         self.budget.leave_out_of(pid, mapped.left_out);
         self.visit_files(kernel, &mapped.files)
     }
@@ -369,7 +428,8 @@ impl Libraries {
             return Some(known);
         }
         let wanted = |name: &str| name.starts_with("ros_trace_");
-        let symbols = Symbols::of(&file.open().ok()?, false, wanted).ok()?;
+        let read = self.read(file, move |opened| Symbols::of(opened, false, wanted));
+        let symbols = read.ok()?.0.ok()?;
         if self.distributions.len() >= CACHED_MAX {
             self.distributions.clear();
         }
@@ -383,7 +443,7 @@ impl Libraries {
     pub fn visit_own(&mut self, kernel: &Kernel, pid: u32) -> usize {
         let mut attached = 0;
         self.budget.visit(Some(pid));
-        let mapped = files::own_files(pid);
+        let mapped = self.mapped(pid, files::own_files);
         self.budget.leave_out_of(pid, mapped.left_out);
         for file in mapped.files {
             if !self.is_new(&file, None) {
@@ -414,15 +474,13 @@ impl Libraries {
             .filter(|p| p.library == library && p.applies_to(distribution))
             .collect();
         let wanted = rows.iter().flat_map(|p| p.symbols).copied();
-        let wanted: HashSet<&str> = wanted.chain([FLOW_COUNTER]).collect();
+        let wanted: HashSet<&'static str> = wanted.chain([FLOW_COUNTER]).collect();
         // A program does not export its functions: search its full symbol table.
         let local = library == Library::Flow;
-        let opened = file.open().map_err(|e| e.to_string());
-        let read = opened.and_then(|opened| {
-            let symbols = Symbols::of(&opened, local, |name| wanted.contains(name));
-            Ok((symbols.map_err(|e| e.to_string())?, opened))
+        let read = self.read(file, move |opened| {
+            Symbols::of(opened, local, |name| wanted.contains(name))
         });
-        match read {
+        match read.and_then(|(symbols, opened)| Ok((symbols.map_err(|e| e.to_string())?, opened))) {
             Ok((symbols, opened)) => {
                 let probe = |row| self.probe_row(kernel, (file, &opened), &symbols, row);
                 rows.into_iter().map(probe).sum()
@@ -503,10 +561,11 @@ impl Libraries {
     fn probe_synchronisers(&mut self, kernel: &Kernel, file: &MappedFile) -> usize {
         let wanted = |name: &str| name.starts_with(SYNC_PREFIX) && name.contains(SYNC_MEMBER);
         // Not ROS 2's own: a file that cannot be read is not reported.
-        let Ok(opened) = file.open() else {
+        let read = self.read(file, move |opened| Symbols::of(opened, true, wanted));
+        let Ok((symbols, opened)) = read else {
             return 0;
         };
-        let symbols = match Symbols::of(&opened, true, wanted) {
+        let symbols = match symbols {
             Ok(symbols) => symbols,
             Err(Malformed::TooLarge(what)) => {
                 let reason = Malformed::TooLarge(what);

@@ -40,6 +40,7 @@ struct Unlisted {
     threads: usize,
     nodes: usize,
     handles: usize,
+    searches: usize,
 }
 
 impl Unlisted {
@@ -55,6 +56,10 @@ impl Unlisted {
             (
                 self.handles,
                 "calls were not counted as callbacks: a process has more than 4096",
+            ),
+            (
+                self.searches,
+                "searches of late processes' memory for nodes were ended: they took more than 2 s",
             ),
         ]
         .into_iter()
@@ -179,6 +184,11 @@ impl RunManifest {
         if count > 0 && (self.unresolved.len() < LISTED_MAX || self.unresolved.contains_key(&pid)) {
             *self.unresolved.entry(pid).or_default() += count;
         }
+    }
+
+    /// The search of a process's memory took too long.
+    pub fn not_searched(&mut self) {
+        self.unlisted.searches += 1;
     }
 
     /// A process was searched: so many of its endpoints have no node, though it has several.

@@ -32,6 +32,11 @@ const VISIT_AGAIN: [Duration; 3] = [
     Duration::from_millis(2000),
 ];
 
+/// For the search of a process's memory: a GiB takes less than a second.
+const SEARCH: Duration = Duration::from_secs(2);
+/// For the names behind the handles of a wait set, which take a millisecond.
+const EXPLORE: Duration = Duration::from_millis(500);
+
 /// A recording under way.
 pub struct Recording {
     kernel: Kernel,
@@ -203,7 +208,22 @@ impl Recording {
     /// Searches the memory of late processes with endpoints whose nodes are not known.
     fn search_late(&mut self, last: bool) {
         for pid in self.late.due(last) {
-            let searched = self.late.search(pid);
+            let Some(mut process) = self.late.take(pid) else {
+                continue;
+            };
+            let searched = self.libraries.ask(pid, |reader| {
+                let memory = ProcessMemory::of(pid, reader, SEARCH);
+                memory.answered(process.search(&memory))
+            });
+            // One that does not answer, or whose user's processes took too long, is not kept.
+            let Some(searched) = searched else {
+                continue;
+            };
+            self.late.searched(pid, process);
+            if searched.is_cut {
+                self.manifest.not_searched();
+                continue;
+            }
             self.manifest.unowned(pid, searched.unowned);
             let now_ns = monotonic_ns();
             for kind in searched.events {
@@ -256,9 +276,15 @@ impl Recording {
         }
         if let EventKind::IntraPublish { publisher, .. } = event.kind {
             // Its rmw handle does not show if nobody outside of the process takes its topic.
-            if let Some(found) = self.late.publisher(event.pid, publisher) {
-                self.output
-                    .push_own(event.time_ns, event.pid, event.tid, found);
+            if self.late.is_new_publisher(event.pid, publisher) {
+                let found = self.libraries.ask(event.pid, |reader| {
+                    let memory = ProcessMemory::of(event.pid, reader, EXPLORE);
+                    memory.answered(self.late.publisher(event.pid, publisher, &memory))
+                });
+                if let Some(found) = found.flatten() {
+                    self.output
+                        .push_own(event.time_ns, event.pid, event.tid, found);
+                }
             }
         }
         self.manifest.count(&event);
@@ -270,9 +296,13 @@ impl Recording {
         self.visited(pid, found.attached);
         self.visit_own.insert(pid);
         let generation = found.distribution.map(|d| d.name());
+        let command = self
+            .libraries
+            .ask(pid, |reader| onbeat_proc::command_line(pid, reader));
+        let command = command.flatten();
         let process = ProcessInfo {
             pid,
-            command: onbeat_proc::command_line(pid).unwrap_or_default(),
+            command: command.unwrap_or_default(),
             distribution: distribution_name(found.path.as_deref(), generation),
             rmw: found.rmw.unwrap_or_default(),
             late,
@@ -360,7 +390,12 @@ impl Recording {
     }
 
     fn wait_set(&mut self, set: &WaitSet) {
-        let (events, unresolved) = late::explore(&ProcessMemory { pid: set.pid }, set);
+        let handles = set.subscriptions.len() + set.clients.len() + set.services.len();
+        let explored = self.libraries.ask(set.pid, |reader| {
+            let memory = ProcessMemory::of(set.pid, reader, EXPLORE);
+            memory.answered(late::explore(&memory, set))
+        });
+        let (events, unresolved) = explored.unwrap_or((Vec::new(), handles));
         self.manifest.unresolved(set.pid, unresolved);
         for kind in events {
             if let EventKind::NodeFound { name, .. } = &kind {

@@ -145,6 +145,12 @@ impl Kernel {
             .map_err(|e| format!("{e:#}"))
     }
 
+    /// Runs work that attaches many uprobes. That a SIGKILL leaves none of them half attached costs
+    /// once for all. `None`: the work was cut off.
+    pub fn attaching<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        shield::shielded(work)
+    }
+
     /// Attaches a program to a place in a file. A SIGKILL meanwhile leaves nothing half attached.
     pub fn attach_uprobe(&self, probe: &Uprobe<'_>) -> Result<UprobeLink, String> {
         let link = shield::shielded(|| self.attach_unshielded(probe));

@@ -7,6 +7,7 @@
 //! an instruction of the old one, and crashes (docs/decisions.md).
 
 use libbpf_rs::Link;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
@@ -25,15 +26,26 @@ struct Call<F, T> {
     result: Option<T>,
 }
 
+thread_local! {
+    /// Whether this thread's work is in a process of [`shielded`].
+    static IS_SHIELDED: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Runs `work` in a process of its own that shares memory and descriptors with this one, and waits
 /// for it: a SIGKILL of this one does not reach it. `None`: that process was killed itself, or the
-/// work panicked.
+/// work panicked. Within such work it is a plain call: on a busy machine a process waits for its turn,
+/// and many pieces of work should have one.
 pub fn shielded<T>(work: impl FnOnce() -> T) -> Option<T> {
+    if IS_SHIELDED.get() {
+        return Some(work());
+    }
     let mut call = Call {
         work: Some(work),
         result: None,
     };
+    IS_SHIELDED.set(true);
     let pid = start(&mut call);
+    IS_SHIELDED.set(false);
     if pid > 0 {
         reap(pid);
     } else if let Some(work) = call.work.take() {
@@ -180,6 +192,22 @@ mod tests {
         assert_eq!((words.len(), words[1].len()), (2, 100_000));
         assert!(file.metadata().is_ok(), "the descriptor is open here");
         assert_ne!(pid, std::process::id());
+    }
+
+    #[test]
+    fn work_within_work_needs_no_process_of_its_own() {
+        let own = std::process::id();
+        let both = shielded(|| (std::process::id(), shielded(std::process::id)));
+        let (outer, inner) = both.expect("a result");
+        assert!(
+            outer != own && inner == Some(outer),
+            "{own} {outer} {inner:?}"
+        );
+        assert_ne!(
+            shielded(std::process::id),
+            Some(own),
+            "afterwards as before"
+        );
     }
 
     #[test]

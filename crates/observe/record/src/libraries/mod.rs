@@ -483,7 +483,8 @@ impl Libraries {
         match read.and_then(|(symbols, opened)| Ok((symbols.map_err(|e| e.to_string())?, opened))) {
             Ok((symbols, opened)) => {
                 let probe = |row| self.probe_row(kernel, (file, &opened), &symbols, row);
-                rows.into_iter().map(probe).sum()
+                let attached = kernel.attaching(|| rows.into_iter().map(probe).sum());
+                attached.unwrap_or(0)
             }
             Err(error) => {
                 for row in rows {

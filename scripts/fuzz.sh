@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
-# Runs every fuzz target for SECONDS (default 30). With the nightly toolchain under the address
+# Runs fuzz targets (default: all) for SECONDS (default 30) each: fuzz.sh [SECONDS] [TARGET...]. With the nightly toolchain under the address
 # sanitizer, otherwise on the stable one without it. New inputs go to the cache, not to fuzz/corpus.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 seconds=${1:-30}
-case $seconds in *[!0-9]*|"") echo "usage: ./dev fuzz [SECONDS]" >&2; exit 2 ;; esac
+case $seconds in *[!0-9]*|"") echo "usage: ./dev fuzz [SECONDS] [TARGET...]" >&2; exit 2 ;; esac
+shift || true
+targets=("$@")
+if [ ${#targets[@]} -eq 0 ]; then
+  for source in fuzz/fuzz_targets/*.rs; do targets+=("$(basename "$source" .rs)"); done
+fi
 cache="${ONBEAT_CACHE:-$HOME/.cache/onbeat}/fuzz"
 
 if ! cargo fuzz --version >/dev/null 2>&1; then
@@ -20,8 +25,7 @@ else
 fi
 
 failed=()
-for source in fuzz/fuzz_targets/*.rs; do
-  target=$(basename "$source" .rs)
+for target in "${targets[@]}"; do
   mkdir -p "$cache/$target"
   # Built apart, so that a first build does not look like a fuzzer that hangs.
   "${fuzz[@]/#run/build}" "$target" >&2

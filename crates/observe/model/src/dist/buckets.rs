@@ -1,5 +1,8 @@
 //! How many values lie in which bucket: sorted, beside the last ones as they came.
 //!
+//! A bucket keeps so many bits of a value that the distribution fills at most [`MOST`]. That
+//! follows from the values alone, so it does not matter in which order they came or were merged.
+//!
 //! A trace has a value every few hundred nanoseconds, and a search for its bucket would miss the
 //! caches. So values are noted, and sorted in when there are many.
 
@@ -8,13 +11,39 @@ use std::borrow::Cow;
 /// Fewest values that are sorted in at once.
 const FEW: usize = 64;
 
+/// Most bits kept of each value.
+pub(super) const PRECISION: u32 = 14;
+
+/// With so few bits kept, no values fill more than [`MOST`] buckets.
+pub(super) const LEAST_PRECISION: u32 = 7;
+
+/// Most buckets of a distribution: 48 kB.
+const MOST: usize = 4096;
+
 /// Buckets with their counts.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Buckets {
-    /// By number, each once.
-    sorted: Vec<Bucket>,
-    /// Numbers of the buckets of values that are not sorted in.
+    full: Filled,
+    /// Values that are not sorted in: their buckets with all bits.
     recent: Vec<u32>,
+}
+
+/// Buckets that hold something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Filled {
+    /// Bits kept of each value.
+    pub(super) bits: u32,
+    /// By number, each once.
+    pub(super) buckets: Vec<Bucket>,
+}
+
+impl Default for Filled {
+    fn default() -> Self {
+        Filled {
+            bits: PRECISION,
+            buckets: Vec::new(),
+        }
+    }
 }
 
 /// A bucket that holds something.
@@ -26,7 +55,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    fn new(number: u32, count: u64) -> Self {
+    pub(super) fn new(number: u32, count: u64) -> Self {
         Bucket {
             number,
             count: [count as u32, (count >> 32) as u32],
@@ -45,10 +74,10 @@ impl Bucket {
 }
 
 impl Buckets {
-    /// Adds a value to a bucket.
-    pub(super) fn add(&mut self, number: u32) {
-        self.recent.push(number);
-        if self.recent.len() >= FEW.max(self.sorted.len() / 4) {
+    /// Adds a value.
+    pub(super) fn add(&mut self, value: u64) {
+        self.recent.push(number(value, PRECISION));
+        if self.recent.len() >= FEW.max(self.full.buckets.len() / 4) {
             self.settle();
         }
     }
@@ -56,52 +85,112 @@ impl Buckets {
     /// Adds the values of others.
     pub(super) fn merge(&mut self, other: &Buckets) {
         self.settle();
-        merge(&mut self.sorted, &other.sorted());
+        let other = other.filled();
+        self.full.add(&other.buckets, other.bits);
     }
 
-    /// All buckets that hold something, by number.
-    pub(super) fn sorted(&self) -> Cow<'_, [Bucket]> {
+    /// Those that hold something, with all values sorted in.
+    pub(super) fn filled(&self) -> Cow<'_, Filled> {
         if self.recent.is_empty() {
-            return Cow::Borrowed(&self.sorted);
+            return Cow::Borrowed(&self.full);
         }
-        let mut sorted = self.sorted.clone();
-        merge(&mut sorted, &counted(&mut self.recent.clone()));
-        Cow::Owned(sorted)
+        let mut all = self.clone();
+        all.settle();
+        Cow::Owned(all.full)
     }
 
     /// Sorts in what came last.
-    fn settle(&mut self) {
-        merge(&mut self.sorted, &counted(&mut self.recent));
+    pub(super) fn settle(&mut self) {
+        self.full.add(&counted(&mut self.recent), PRECISION);
         self.recent.clear();
-    }
-}
-
-/// A copy has everything sorted in.
-impl Clone for Buckets {
-    fn clone(&self) -> Self {
-        Buckets {
-            sorted: self.sorted().into_owned(),
-            recent: Vec::new(),
-        }
     }
 }
 
 impl PartialEq for Buckets {
     fn eq(&self, other: &Self) -> bool {
-        self.sorted() == other.sorted()
+        self.filled() == other.filled()
     }
 }
 
 impl Eq for Buckets {}
 
-impl FromIterator<(u32, u64)> for Buckets {
-    /// Of numbers and counts in ascending order, each number once.
-    fn from_iter<I: IntoIterator<Item = (u32, u64)>>(buckets: I) -> Self {
-        let buckets = buckets.into_iter();
+impl From<Filled> for Buckets {
+    fn from(filled: Filled) -> Self {
+        let mut full = Filled {
+            bits: filled.bits,
+            buckets: Vec::new(),
+        };
+        full.add(&filled.buckets, filled.bits);
         Buckets {
-            sorted: buckets.map(|(b, n)| Bucket::new(b, n)).collect(),
+            full,
             recent: Vec::new(),
         }
+    }
+}
+
+impl Filled {
+    /// Adds buckets of so many bits, in order of their numbers.
+    fn add(&mut self, from: &[Bucket], bits: u32) {
+        if from.is_empty() {
+            return;
+        }
+        while self.bits > bits {
+            self.coarsen();
+        }
+        match bits == self.bits {
+            true => merge(&mut self.buckets, from),
+            false => {
+                let mut from = Filled {
+                    bits,
+                    buckets: from.to_vec(),
+                };
+                while from.bits > self.bits {
+                    from.coarsen();
+                }
+                merge(&mut self.buckets, &from.buckets);
+            }
+        }
+        while self.buckets.len() > MOST && self.bits > LEAST_PRECISION {
+            self.coarsen();
+        }
+    }
+
+    /// Keeps one bit fewer: buckets that become the same are one.
+    fn coarsen(&mut self) {
+        let fewer = self.bits - 1;
+        for b in &mut self.buckets {
+            b.number = number(range(b.number, self.bits).0, fewer);
+        }
+        self.bits = fewer;
+        self.buckets.dedup_by(|next, kept| {
+            let same = next.number == kept.number;
+            if same {
+                *kept = kept.and(*next);
+            }
+            same
+        });
+    }
+}
+
+/// The bucket of a value of which so many bits are kept: exponent above these, then they.
+pub(super) fn number(value: u64, bits: u32) -> u32 {
+    let length = 64 - value.leading_zeros();
+    if length <= bits {
+        return value as u32;
+    }
+    let shift = length - bits;
+    (shift << bits) + (value >> shift) as u32
+}
+
+/// Lowest value and width of a bucket.
+pub(super) fn range(number: u32, bits: u32) -> (u64, u64) {
+    let (shift, kept) = (number >> bits, u64::from(number & ((1 << bits) - 1)));
+    if shift == 0 {
+        (kept, 1)
+    } else if shift >= 64 - (bits - 1) {
+        (u64::MAX, 1)
+    } else {
+        (kept << shift, 1 << shift)
     }
 }
 
@@ -150,46 +239,104 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn shown(buckets: &Buckets) -> Vec<(u32, u64)> {
-        let sorted = buckets.sorted();
-        sorted.iter().map(|b| (b.number, b.count())).collect()
+        let filled = buckets.filled();
+        let counts = filled.buckets.iter().map(|b| (b.number, b.count()));
+        counts.collect()
+    }
+
+    /// The counts that a map has, with as many bits as keep it small.
+    fn by_map(values: &[u64]) -> (u32, Vec<(u32, u64)>) {
+        let with = |bits: u32| {
+            let mut map = BTreeMap::<u32, u64>::new();
+            for &v in values {
+                *map.entry(number(v, bits)).or_default() += 1;
+            }
+            map
+        };
+        let mut bits = (LEAST_PRECISION..=PRECISION).rev().map(|b| (b, with(b)));
+        let (bits, map) = bits.find(|(_, map)| map.len() <= MOST).unwrap();
+        (bits, map.into_iter().collect())
     }
 
     #[test]
     fn counts_are_those_of_a_map_however_they_came() {
-        let mut parts = [(); 3].map(|()| (Buckets::default(), BTreeMap::<u32, u64>::new()));
-        // From few numbers, so that many are equal, to many.
-        let mut seed = 1u32;
-        for i in 0..20_000u32 {
-            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let number = (seed >> 16) % (1 + i / 4);
-            let (buckets, map) = &mut parts[(i % 3) as usize];
-            buckets.add(number);
-            *map.entry(number).or_default() += 1;
-            if i % 997 == 0 {
-                assert_eq!(shown(buckets), Vec::from_iter(map.clone()));
+        let mut seed = 1u64;
+        // Up to 1 us, 4 us, and 1000 s: the last ones fill more than are kept.
+        for most in [1_000, 4_000, 1_000_000_000_000] {
+            let mut values = Vec::new();
+            let mut parts = [(); 3].map(|()| Buckets::default());
+            for i in 0..30_000usize {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let value = (seed >> 20) % (1 + most * i as u64 / 30_000);
+                values.push(value);
+                // The first part has most of them.
+                parts[i % 7 / 5 * (1 + i % 2)].add(value);
+                if i % 5_000 == 0 {
+                    let mut all = parts[2].clone();
+                    all.merge(&parts[1]);
+                    all.merge(&parts[0]);
+                    let (bits, map) = by_map(&values);
+                    assert_eq!((all.filled().bits, shown(&all)), (bits, map));
+                }
             }
+            let [a, b, c] = &parts;
+            let merged = |of: [&Buckets; 3]| {
+                let mut all = Buckets::default();
+                of.into_iter().for_each(|one| all.merge(one));
+                all
+            };
+            let all = merged([a, b, c]);
+            let (bits, map) = by_map(&values);
+            assert_eq!((all.filled().bits, shown(&all)), (bits, map));
+            assert!(all.filled().buckets.len() <= MOST);
+            assert_eq!(bits < PRECISION, most == 1_000_000_000_000, "{bits}");
+            assert_eq!(merged([c, a, b]), all);
+            let mut one = Buckets::default();
+            values.iter().for_each(|&v| one.add(v));
+            assert_eq!(one, all);
+            one.add(7);
+            assert_ne!(one, all);
         }
-        let [(mut all, mut sum), b, c] = parts;
-        for (buckets, map) in [b, c] {
-            all.merge(&buckets);
-            map.into_iter()
-                .for_each(|(k, n)| *sum.entry(k).or_default() += n);
+    }
+
+    #[test]
+    fn all_values_there_are_fit() {
+        let mut buckets = Buckets::default();
+        for shift in 0..64 {
+            (0..1 << 14).for_each(|i: u64| buckets.add(((1 << 14) + i) << 49 >> shift));
         }
-        assert_eq!(shown(&all), Vec::from_iter(sum.clone()));
-        assert_eq!(all, sum.into_iter().collect());
-        let copy = all.clone();
-        all.add(7);
-        assert_ne!(all, copy);
+        assert!(buckets.filled().buckets.len() <= MOST);
     }
 
     #[test]
     fn counts_beyond_32_bits_add_up() {
-        let mut buckets: Buckets = [(3, u64::from(u32::MAX)), (9, 1)].into_iter().collect();
+        let of = |counts: &[(u32, u64)]| {
+            let buckets = counts.iter().map(|&(b, n)| Bucket::new(b, n)).collect();
+            Buckets::from(Filled {
+                bits: PRECISION,
+                buckets,
+            })
+        };
+        let mut buckets = of(&[(3, u64::from(u32::MAX)), (9, 1)]);
         buckets.add(3);
         buckets.add(5);
         assert_eq!(shown(&buckets), [(3, 1 << 32), (5, 1), (9, 1)]);
-        let mut most: Buckets = [(3, u64::MAX)].into_iter().collect();
+        let mut most = of(&[(3, u64::MAX)]);
         most.merge(&buckets);
         assert_eq!(shown(&most)[0], (3, u64::MAX));
+    }
+
+    #[test]
+    fn every_value_lies_in_its_bucket() {
+        for bits in LEAST_PRECISION..=PRECISION {
+            for shift in 0..64 {
+                for delta in [0u64, 1, 3] {
+                    let value = (1u64 << shift).saturating_add(delta);
+                    let (low, width) = range(number(value, bits), bits);
+                    assert!(low <= value && value - low < width);
+                    assert_eq!(number(low, bits), number(value, bits));
+                }
+            }
+        }
     }
 }

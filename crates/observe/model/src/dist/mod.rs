@@ -1,18 +1,15 @@
 //! A distribution of times that merges exactly: count, sum, extremes, and log-linear buckets.
 //!
 //! Buckets keep 14 bits of a value (relative width 2^-14, 0.006 %), so a percentile of 100 ms is
-//! known to about 3 us; minimum, maximum, count and mean are exact. Only filled buckets take
-//! memory. Merging adds counts: it is associative and commutative, and merged parts equal one
-//! distribution that recorded all values.
+//! known to about 3 us, and fewer where values spread over more than 4096 buckets; minimum,
+//! maximum, count and mean are exact. Only filled buckets take memory. Merging adds counts: it is
+//! associative and commutative, and merged parts equal one distribution that recorded all values.
 
 mod buckets;
 
-use buckets::Buckets;
+use buckets::{number, range, Bucket, Buckets, Filled, LEAST_PRECISION, PRECISION};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
-
-/// Bits kept of each value.
-const PRECISION: u32 = 14;
 
 /// Distribution of non-negative times in ns.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -22,31 +19,6 @@ pub struct Dist {
     min: u64,
     max: u64,
     buckets: Buckets,
-}
-
-/// The bucket of a value: exponent above the precision, then the kept bits.
-fn bucket(value: u64) -> u32 {
-    let bits = 64 - value.leading_zeros();
-    if bits <= PRECISION {
-        return value as u32;
-    }
-    let shift = bits - PRECISION;
-    (shift << PRECISION) + (value >> shift) as u32
-}
-
-/// Lowest value and width of a bucket.
-fn bucket_range(bucket: u32) -> (u64, u64) {
-    let (shift, kept) = (
-        bucket >> PRECISION,
-        u64::from(bucket & ((1 << PRECISION) - 1)),
-    );
-    if shift == 0 {
-        (kept, 1)
-    } else if shift >= 64 - (PRECISION - 1) {
-        (u64::MAX, 1)
-    } else {
-        (kept << shift, 1 << shift)
-    }
 }
 
 impl Dist {
@@ -65,7 +37,7 @@ impl Dist {
         self.max = self.max.max(value_ns);
         self.count += 1;
         self.sum += u128::from(value_ns);
-        self.buckets.add(bucket(value_ns));
+        self.buckets.add(value_ns);
     }
 
     /// Adds the values of `other`.
@@ -121,10 +93,11 @@ impl Dist {
         }
         let rank = ((q.clamp(0.0, 1.0) * self.count as f64).ceil() as u64).max(1);
         let mut seen = 0;
-        for b in self.buckets.sorted().iter() {
+        let filled = self.buckets.filled();
+        for b in &filled.buckets {
             seen += b.count();
             if seen >= rank {
-                let (low, width) = bucket_range(b.number);
+                let (low, width) = range(b.number, filled.bits);
                 return (low + (width - 1) / 2).clamp(self.min, self.max);
             }
         }
@@ -133,10 +106,11 @@ impl Dist {
 
     /// `(lowest value, width, count)` of each filled bucket, ascending.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
-        let sorted = self.buckets.sorted();
-        (0..sorted.len()).map(move |i| {
-            let (low, width) = bucket_range(sorted[i].number);
-            (low, width, sorted[i].count())
+        let filled = self.buckets.filled();
+        (0..filled.buckets.len()).map(move |i| {
+            let b = filled.buckets[i];
+            let (low, width) = range(b.number, filled.bits);
+            (low, width, b.count())
         })
     }
 }
@@ -153,8 +127,19 @@ struct Stored {
     p99: u64,
     /// Decimal text: JSON numbers lose digits above 2^53.
     sum: String,
+    /// Bits that a bucket keeps of a value.
+    #[serde(default = "most_bits", skip_serializing_if = "is_most")]
+    bits: u32,
     /// `[lowest value of the bucket, count]`, ascending.
     buckets: Vec<(u64, u64)>,
+}
+
+fn most_bits() -> u32 {
+    PRECISION
+}
+
+fn is_most(bits: &u32) -> bool {
+    *bits == PRECISION
 }
 
 impl Serialize for Dist {
@@ -168,6 +153,7 @@ impl Serialize for Dist {
             p90: self.quantile(0.9),
             p99: self.quantile(0.99),
             sum: self.sum.to_string(),
+            bits: self.buckets.filled().bits,
             buckets: self.buckets().map(|(low, _, n)| (low, n)).collect(),
         }
         .serialize(serializer)
@@ -178,13 +164,19 @@ impl<'de> Deserialize<'de> for Dist {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error;
         let stored = Stored::deserialize(deserializer)?;
+        let bits = stored.bits;
+        if !(LEAST_PRECISION..=PRECISION).contains(&bits) {
+            return Err(Error::custom(
+                "distribution's buckets keep too few or too many bits",
+            ));
+        }
         let mut buckets = BTreeMap::new();
         let mut total: u64 = 0;
         for (low, n) in stored.buckets {
             total = total
                 .checked_add(n)
                 .ok_or_else(|| Error::custom("bucket counts overflow"))?;
-            *buckets.entry(bucket(low)).or_insert(0) += n;
+            *buckets.entry(number(low, bits)).or_insert(0) += n;
         }
         if total != stored.count {
             return Err(Error::custom(format!(
@@ -204,7 +196,13 @@ impl<'de> Deserialize<'de> for Dist {
             sum,
             min: stored.min,
             max: stored.max,
-            buckets: buckets.into_iter().collect(),
+            buckets: Buckets::from(Filled {
+                bits,
+                buckets: buckets
+                    .into_iter()
+                    .map(|(b, n)| Bucket::new(b, n))
+                    .collect(),
+            }),
         })
     }
 }
@@ -212,21 +210,6 @@ impl<'de> Deserialize<'de> for Dist {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_value_lies_in_its_bucket() {
-        for shift in 0..64 {
-            for delta in [0u64, 1, 3] {
-                let value = (1u64 << shift).saturating_add(delta);
-                let (low, width) = bucket_range(bucket(value));
-                assert!(
-                    low <= value && value - low < width,
-                    "{value} not in {low}+{width}"
-                );
-                assert_eq!(bucket(low), bucket(value));
-            }
-        }
-    }
 
     #[test]
     fn merging_parts_equals_recording_all() {

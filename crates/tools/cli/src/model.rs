@@ -5,7 +5,7 @@ use crate::progress::Progress;
 use crate::{files, summary, term, ExitStatus};
 use onbeat_model::links::Link;
 use onbeat_model::naming::{NameRule, NameRuleError};
-use onbeat_model::schema::{Run, DEFAULT_MODE};
+use onbeat_model::schema::{Junction, Run, DEFAULT_MODE};
 use onbeat_model::stated::{JunctionParseError, StatedJunction};
 use onbeat_model::synth::{Synth, SynthOptions};
 use onbeat_model::Model;
@@ -66,6 +66,9 @@ pub struct Args {
     #[arg(long)]
     pub infrastructure: bool,
 }
+
+/// The first format of traces with an event for synchronisers by approximate time.
+const FORMAT_OF_APPROXIMATE: u16 = 3;
 
 /// Warnings of one trace that are shown; after these, only their number.
 const WARNINGS_SHOWN: usize = 5;
@@ -166,7 +169,29 @@ fn of_trace(
     }
     model.coverage.sort();
     model.coverage.dedup();
+    let format = reader.format();
+    model
+        .assumptions
+        .extend(exact_or_approximate(format, &model.junctions));
+    model.assumptions.sort();
     Ok(model)
+}
+
+/// The assumption that the synchronisers of a trace join the items that came together, where its
+/// format has no event that tells those by approximate time from exact ones.
+fn exact_or_approximate(format: Option<u16>, junctions: &[Junction]) -> Option<String> {
+    let open = |j: &&Junction| j.criterion == "message_filters" && j.matching.is_in_turn();
+    let open: Vec<&str> = junctions
+        .iter()
+        .filter(open)
+        .map(|j| j.callback.as_str())
+        .collect();
+    let older = format.filter(|f| *f < FORMAT_OF_APPROXIMATE && !open.is_empty())?;
+    let (first, n) = (open.first()?, open.len());
+    Some(format!(
+        "Traces of format {older} do not show which synchronisers join by approximate time: the {n} seen ({first}{}) are taken to join the items that came together, and latencies through one that does not are too short; --junction 'NODE -> TOPIC = approximate' states it, or record anew.",
+        if n > 1 { " ..." } else { "" }
+    ))
 }
 
 /// One pass over all events of a recording.
@@ -197,5 +222,38 @@ pub fn warn(path: &Path, warnings: &[String]) {
     if warnings.len() > WARNINGS_SHOWN {
         let more = warnings.len() - WARNINGS_SHOWN;
         let _ = writeln!(err, "onbeat: warning: {}: {more} more", path.display());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onbeat_model::schema::{JunctionKind, JunctionState, Matching};
+
+    #[test]
+    fn an_older_trace_does_not_tell_approximate_synchronisers_from_exact_ones() {
+        let junction = |criterion: &str, matching| Junction {
+            callback: "/f:sync(/out)".into(),
+            kind: JunctionKind::And,
+            inputs: Vec::new(),
+            criterion: criterion.into(),
+            confidence: 1.0,
+            state: JunctionState::Decided,
+            matching,
+            readings: Vec::new(),
+            settle: String::new(),
+        };
+        let seen = [junction("message_filters", Matching::InTurn)];
+        let said = exact_or_approximate(Some(2), &seen).unwrap();
+        assert!(
+            said.starts_with("Traces of format 2 do not show "),
+            "{said}"
+        );
+        assert!(said.contains("the 1 seen (/f:sync(/out)) are"), "{said}");
+        assert_eq!(exact_or_approximate(Some(3), &seen), None);
+        let stated = [junction("message_filters", Matching::Nearest)];
+        assert_eq!(exact_or_approximate(Some(2), &stated), None);
+        let inferred = [junction("data_flow", Matching::InTurn)];
+        assert_eq!(exact_or_approximate(Some(2), &inferred), None);
     }
 }

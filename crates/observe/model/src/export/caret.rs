@@ -101,6 +101,7 @@ fn named_paths(out: &mut String, model: &Model) {
         "named_paths:\n"
     });
     for chain in paths {
+        measured(out, chain);
         let _ = writeln!(out, "  - path_name: {}\n    node_chain:", quoted(&chain.id));
         let steps = steps(model, chain);
         let last = steps.len().saturating_sub(1);
@@ -114,6 +115,28 @@ fn named_paths(out: &mut String, model: &Model) {
                 takes.map_or(UNDEFINED.into(), quoted)
             );
         }
+    }
+}
+
+/// A chain's measured times, as a comment: the file has no fields for them.
+fn measured(out: &mut String, chain: &Chain) {
+    let f = &chain.figures;
+    let age = f.age_ns.as_ref().unwrap_or(&f.latency_ns);
+    let times = [
+        ("latency", &f.latency_ns),
+        ("data age", age),
+        ("reaction time", &f.reaction_ns),
+    ];
+    let times = times.iter().filter(|(_, dist)| dist.count() > 0);
+    let times: Vec<String> = times
+        .map(|(name, dist)| {
+            let ms = |ns: u64| ns as f64 / 1e6;
+            let (median, most) = (ms(dist.quantile(0.5)), ms(dist.max()));
+            format!("{name} {median:.3} (at most {most:.3})")
+        })
+        .collect();
+    if !times.is_empty() {
+        let _ = writeln!(out, "  # Measured medians, ms: {}", times.join(", "));
     }
 }
 

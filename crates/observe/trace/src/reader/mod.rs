@@ -87,6 +87,7 @@ pub struct Reader {
     warnings: Vec<String>,
     open_warnings: usize,
     stats: ReadStats,
+    format: Option<u16>,
 }
 
 impl Reader {
@@ -146,7 +147,13 @@ impl Reader {
             open_warnings: warnings.len(),
             warnings,
             stats: ReadStats::default(),
+            format: first.map(|header| header.version),
         })
+    }
+
+    /// Version of the format that it was written in; none where no segment has a good header.
+    pub fn format(&self) -> Option<u16> {
+        self.format
     }
 
     /// The path that was opened.

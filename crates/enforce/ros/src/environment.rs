@@ -2,7 +2,8 @@
 //! the folders of its libraries. Read from `/proc/PID`.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -26,6 +27,11 @@ const PREFIXES: &[&str] = &[
 ];
 /// Folders that the dynamic linker searches anyway; named first they would hide others.
 const SYSTEM: &[&str] = &["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"];
+
+/// Bytes of an environment and of a table of mappings that are read: a process can make both as long
+/// as it likes.
+const ENVIRON_MAX: u64 = 8 << 20;
+const MAPS_MAX: u64 = 24 << 20;
 
 /// Why an application's ROS 2 is not known.
 #[derive(Debug, Error)]
@@ -65,11 +71,11 @@ pub struct Environment {
 impl Environment {
     /// Of a running process.
     pub fn of_process(pid: u32) -> Result<Environment, EnvironmentError> {
-        let read = |name: &str| {
+        let read = |name: &str, most| {
             let path = PathBuf::from(format!("/proc/{pid}/{name}"));
-            std::fs::read(&path).map_err(|reason| EnvironmentError::Read { path, reason })
+            read_whole(&path, most).map_err(|reason| EnvironmentError::Read { path, reason })
         };
-        let found = Environment::of(&read("environ")?, &read("maps")?)
+        let found = Environment::of(&read("environ", ENVIRON_MAX)?, &read("maps", MAPS_MAX)?)
             .ok_or(EnvironmentError::NoRos(pid))?;
         if !found.rcl.exists() {
             return Err(EnvironmentError::Elsewhere {
@@ -130,6 +136,17 @@ impl Environment {
     }
 }
 
+/// A file of at most so many bytes.
+fn read_whole(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut file = File::open(path)?.take(most + 1);
+    file.read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > most {
+        true => Err(io::Error::other(format!("it has more than {most} bytes"))),
+        false => Ok(bytes),
+    }
+}
+
 /// The shared library that a line of `maps` is about.
 fn mapped(line: &[u8]) -> Option<&Path> {
     let at = line.iter().position(|b| *b == b'/')?;
@@ -142,6 +159,16 @@ fn mapped(line: &[u8]) -> Option<&Path> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_without_end_is_refused() {
+        let error = read_whole(Path::new("/dev/zero"), 1000).unwrap_err();
+        assert!(
+            error.to_string().contains("more than 1000 bytes"),
+            "{error}"
+        );
+        assert!(read_whole(Path::new("/proc/self/environ"), ENVIRON_MAX).is_ok());
+    }
 
     #[test]
     fn of_files() {

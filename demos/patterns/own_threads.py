@@ -22,9 +22,9 @@ def main():
     work = program.callback("worker", f"thread({program.name('worked')})", outputs=["worked"])
     hear = program.callback("ears", f"subscription({program.name('worked')})")
     program.edge(drive, scan, "scan")
+    program.edge(scan, work)
     program.edge(work, hear, "worked")
-    program.chain(drive, scan)
-    program.chain(work, hear)
+    program.chain(drive, scan, work, hear)
 
     to_scan = driver.create_publisher(String, "scan", 10)
     to_worked = worker.create_publisher(String, "worked", 10)
@@ -40,7 +40,7 @@ def main():
             run.burn(4)
 
     def driving():
-        while not over.wait(0.25):
+        while not over.wait(0.2):
             with drive.execution() as run:
                 run.burn(5)
                 to_scan.publish(String(data="scan"))

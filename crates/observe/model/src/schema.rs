@@ -247,6 +247,9 @@ pub struct ThreadUse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Assumed {
+    /// The callback's thread woke up the other one, or made it, nearly each time that this one had
+    /// something to do.
+    HandedOver,
     /// The callback waited for a response, in an executor of its own or as a coroutine, and went
     /// on when that was handled: it may use what the response brought.
     Waited,

@@ -5,7 +5,7 @@ use super::groups::Groups;
 use super::paths::Paths;
 use crate::evidence::{total, EdgeKey, Evidence, Hidden};
 use crate::evidence::{PathEvidence, PathFigures, PathKey, MEMORY};
-use crate::schema::{Chain, ChainFigures, Share};
+use crate::schema::{Assumed, Chain, ChainFigures, Share};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The chains, by id. Paths that are no chains go to `hidden`, and so do the chains' last outputs.
@@ -74,7 +74,7 @@ impl<'a> Ends<'a> {
             if !inputs.contains(topic) && !ignored.contains(topic) {
                 next.entry(&e.from).or_default().push(&e.to);
             }
-            if e.assumed.is_none() {
+            if matches!(e.assumed, None | Some(Assumed::HandedOver)) {
                 fed.insert(e.to.as_str());
             }
         }

@@ -4,7 +4,7 @@
 use super::groups::{Group, Groups};
 use crate::dist::Dist;
 use crate::evidence::{add_all, total, EdgeKey, Evidence, Hidden};
-use crate::schema::{Callback, CallbackType, Edge, EdgeFigures};
+use crate::schema::{Assumed, Callback, CallbackType, Edge, EdgeFigures};
 use std::collections::BTreeMap;
 
 /// Vertices and edges, with figures over all modes.
@@ -38,6 +38,7 @@ fn edges(evidence: &mut Evidence, groups: &Groups, hidden: &mut Hidden) -> BTree
         }
         let member = |g: &Group| g.members.contains(&edge.from);
         let shown = !into_sync || groups.get(&edge.to).is_some_and(member);
+        let shown = shown && is_confirmed(&edge, evidence);
         if shown && total(&edge.modes).taken > 0 {
             edges.insert(key, edge);
         } else {
@@ -49,6 +50,21 @@ fn edges(evidence: &mut Evidence, groups: &Groups, hidden: &mut Hidden) -> BTree
         e.figures.taken > 0
     });
     edges
+}
+
+/// From so many executions on, a thread's work may be taken to be handed over.
+const CONFIRMED: u64 = 5;
+
+/// Whether nine of ten executions of a thread began with a wake-up by the same callback, where
+/// that is all that shows an edge: a lock that threads share wakes them up too, now and then.
+fn is_confirmed(edge: &Edge, evidence: &Evidence) -> bool {
+    if edge.assumed != Some(Assumed::HandedOver) {
+        return true;
+    }
+    let executions = evidence.callbacks.get(&edge.to);
+    let executions = executions.map_or(0, |c| total(&c.modes).exec_ns.count());
+    let handed = total(&edge.modes).taken;
+    handed >= CONFIRMED && handed * 10 >= executions * 9
 }
 
 /// Adds a member's edge to the one that leaves from its group.

@@ -71,6 +71,10 @@ fn assumptions(evidence: &Evidence, groups: &Groups, graph: &Graph) -> BTreeSet<
 fn of_edge(e: &Edge) -> Option<String> {
     let (from, to) = (&e.from, &e.to);
     Some(match e.assumed? {
+        Assumed::HandedOver => format!(
+            "{from} is taken to hand its work to {to}: in {} of its executions it had woken up or made the thread; no event shows what it handed over.",
+            e.figures.taken
+        ),
         Assumed::Stated => format!(
             "Data passes from {from} to {to} through memory, as stated with --link; no event shows it."
         ),

@@ -81,8 +81,8 @@ impl Synth {
             EventKind::SwitchOut { state, .. } => {
                 self.spans.switch_out(&mut self.cx, ti, time, state == 0);
             }
-            EventKind::Wake { .. } => self.spans.wake(ti, time),
-            EventKind::Woken { ready_ns } => self.spans.wake(ti, time.saturating_sub(ready_ns)),
+            EventKind::Wake { waker_tid } => self.spans.wake(ti, time, waker_tid),
+            EventKind::Woken { ready_ns } => self.spans.wake(ti, time.saturating_sub(ready_ns), 0),
             EventKind::Stolen { stolen_ns } => {
                 self.spans.stolen(ti, time, stolen_ns);
                 self.cx.notes.count(Note::Stolen, stolen_ns);
@@ -97,8 +97,8 @@ impl Synth {
         match event.kind {
             EventKind::Fork {
                 parent_pid,
+                parent_tid,
                 ref comm,
-                ..
             } => {
                 if parent_pid != pid && self.cx.entities.processes.known(pid).is_some() {
                     // The pid is used again, and the old process' end was not recorded.
@@ -107,7 +107,8 @@ impl Synth {
                     self.end_thread(tid, time);
                 }
                 let ti = self.describe(event, time, comm, None);
-                self.spans.created(ti, time);
+                let by = if parent_pid == pid { parent_tid } else { 0 };
+                self.spans.created(ti, time, by);
             }
             EventKind::Exec { ref comm } => {
                 self.end_process(pid, time);

@@ -1,7 +1,7 @@
 //! What `spans` tells `flow`: every event that concerns data, with the callback instance that
 //! caused it.
 
-use super::ids::{DecisionId, EntityId, InstanceId};
+use super::ids::{DecisionId, EntityId, HandedId, InstanceId};
 use super::values::{Cpus, Gid, Idle, Release, ThreadId, ThreadProfile, Totals};
 
 /// The cause of a publication or a request.
@@ -32,6 +32,8 @@ pub(super) enum Input {
     Request { gid: Gid, sequence: i64, at: u64 },
     /// A response, taken at `at`.
     Response { sequence: i64, at: u64 },
+    /// Work that a callback handed to the thread.
+    Handed { work: HandedId },
 }
 
 /// An instance of a callback starts.
@@ -150,6 +152,16 @@ pub(super) enum SpanEvent {
         instance: InstanceId,
         client: InstanceId,
         time: u64,
+    },
+    /// A running instance wakes up a thread, or makes it: perhaps to hand work to it.
+    HandOver {
+        work: HandedId,
+        instance: InstanceId,
+        time: u64,
+    },
+    /// Nothing begins with that.
+    NotHanded {
+        work: HandedId,
     },
     /// The instance may have ended at this time: its end follows, with this time or a later one.
     InputDone {

@@ -203,6 +203,7 @@ impl<'a> Finish<'a> {
             assumed: match route {
                 Route::Link => Some(Assumed::Stated),
                 Route::Waited => Some(Assumed::Waited),
+                Route::HandedOver => Some(Assumed::HandedOver),
                 Route::Topic | Route::Intra => None,
             },
             intra_process: false,

@@ -32,6 +32,10 @@ index_type! {
     EdgeId
 }
 
+/// A wake-up by which a callback may have handed work to a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct HandedId(pub(super) u64);
+
 /// Names a decision about an owner that has not been made yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct DecisionId(pub(super) u32);

@@ -130,6 +130,12 @@ impl Harness {
                 let (i, c) = (instance.index(), client.index());
                 format!("{} #{i} goes on after #{c}", us(time))
             }
+            SpanEvent::HandOver {
+                work,
+                instance,
+                time,
+            } => format!("{} #{} hands work {}", us(time), instance.index(), work.0),
+            SpanEvent::NotHanded { work } => format!("work {} is none", work.0),
             SpanEvent::InputDone { instance, time } => {
                 format!("{} input done #{}", us(time), instance.index())
             }

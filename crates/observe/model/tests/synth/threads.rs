@@ -98,7 +98,7 @@ fn rounds(n: u64) -> String {
 
 #[test]
 fn a_thread_that_publishes_is_a_vertex_with_executions() {
-    let m = model(&rounds(20));
+    let m = model(&made_by_nobody(20));
     assert_eq!(ids(&m), [DRIVER, EARS, SCAN, WORKED]);
     let driver = callback(&m, DRIVER);
     assert_eq!(
@@ -144,9 +144,124 @@ fn a_new_thread_each_time_is_one_vertex() {
     assert_eq!(worked.threads.len(), 1);
 }
 
+/// The same, but the threads are made before the callback begins: nobody hands them anything.
+fn made_by_nobody(n: u64) -> String {
+    let trace = rounds(n);
+    let moved = trace.lines().map(|line| {
+        if line.contains("parent_tid=10") {
+            line.replace("500000 cpu", "140000 cpu")
+        } else {
+            line.to_string()
+        }
+    });
+    let moved: Vec<String> = moved.map(|line| line + "\n").collect();
+    sorted(&moved)
+}
+
 #[test]
 fn a_link_leads_to_a_thread() {
-    let m = model_with(&rounds(20), &[&format!("{SCAN} -> {WORKED}")]);
+    let m = model_with(&made_by_nobody(20), &[&format!("{SCAN} -> {WORKED}")]);
     let whole = chain(&m, &format!("{DRIVER} > {SCAN} > {WORKED} > {EARS}"));
     assert_eq!(whole.figures.executions, 20, "{:#?}", chains(&m));
+}
+
+#[test]
+fn a_thread_that_a_callback_makes_continues_its_chain() {
+    let m = model(&rounds(20));
+    let whole = format!("{DRIVER} > {SCAN} > {WORKED} > {EARS}");
+    // And no chain begins with the thread.
+    assert_eq!(chains(&m), [whole.as_str()]);
+    let f = &chain(&m, &whole).figures;
+    assert_eq!((f.executions, f.latency_ns.max()), (20, 5_900_000));
+    let handed = m.edges.iter().find(|e| e.to == WORKED).unwrap();
+    assert_eq!(handed.assumed, Some(Assumed::HandedOver));
+    assert_eq!((handed.figures.taken, handed.figures.lost), (20, 0));
+    // From the making to the first run.
+    assert_eq!(handed.figures.latency_ns.max(), 100_000);
+    let said = format!("{SCAN} is taken to hand its work to {WORKED}: in 20 of its executions");
+    assert!(
+        m.assumptions.iter().any(|a| a.starts_with(&said)),
+        "{:#?}",
+        m.assumptions
+    );
+}
+
+#[test]
+fn a_thread_that_is_made_outside_of_callbacks_begins_a_chain() {
+    let m = model(&made_by_nobody(20));
+    let driven = format!("{DRIVER} > {SCAN}");
+    assert_eq!(chains(&m), [driven, format!("{WORKED} > {EARS}")]);
+}
+
+/// A worker that is there from the beginning. In each round it is woken up by the callback, where
+/// `by_callback` says so, else by a timer; then once more in the middle, by a lock that the
+/// callback's thread gives back.
+fn worker(n: u64, by_callback: impl Fn(u64) -> bool) -> String {
+    let mut parts = vec![NODES.to_string()];
+    parts.push("50ms cpu1 10/11 publish rmw=0x1010 source_ns=50ms\n".into());
+    parts.push("50ms cpu1 10/11 thread comm=driver\n".into());
+    parts.push("50100us cpu1 10/11 switch_out state=1\n".into());
+    parts.push("50ms cpu1 10/12 publish rmw=0x1011 source_ns=51ms\n".into());
+    parts.push("50ms cpu1 10/12 thread comm=worker\n".into());
+    parts.push("50200us cpu1 10/12 switch_out state=1\n".into());
+    for i in 1..=n {
+        let t = i * 100_000;
+        let waker = match by_callback(i) {
+            true => format!("{}us cpu0 10/12 wake waker_tid=10\n", t + 2_500),
+            false => String::new(),
+        };
+        parts.extend([drive(t), scan(t), waker]);
+        parts.push(format!(
+            "{}us cpu1 10/12 woken ready_ns=5us
+{}us cpu1 10/12 switch_in
+{}us cpu1 10/12 switch_out state=1
+{}us cpu0 10/12 wake waker_tid=10
+{}us cpu1 10/12 switch_in
+{}us cpu1 10/12 publish rmw=0x1011 source_ns={}us
+{}us cpu1 10/12 switch_out state=1
+{}us cpu1 20/20 take rmw=0x1020 source_ns={}us
+{}us cpu1 20/20 callback_start callback=0x60
+{}us cpu1 20/20 callback_end callback=0x60
+",
+            t + 2_600,
+            t + 2_600,
+            t + 2_700,
+            t + 2_900,
+            t + 2_950,
+            t + 5_000,
+            t + 5_000,
+            t + 5_100,
+            t + 5_200,
+            t + 5_000,
+            t + 5_200,
+            t + 5_300,
+        ));
+    }
+    sorted(&parts)
+}
+
+#[test]
+fn a_worker_that_a_callback_wakes_up_continues_its_chain() {
+    // Once for another reason.
+    let m = model(&worker(20, |i| i != 5));
+    let whole = format!("{DRIVER} > {SCAN} > {WORKED} > {EARS}");
+    assert_eq!(chains(&m), [whole.as_str()]);
+    assert_eq!(chain(&m, &whole).figures.executions, 19);
+    let worked = callback(&m, WORKED);
+    let exec = &worked.figures.exec_ns;
+    // From the long sleep on, the short one included.
+    assert_eq!((exec.count(), exec.max()), (20, 2_250_000));
+}
+
+#[test]
+fn where_the_wake_ups_are_mixed_nothing_is_handed_over() {
+    // Four in five are not enough, and neither is a lock that goes from thread to thread.
+    for n in [20, 0] {
+        let m = model(&worker(20, |i| n > 0 && i % 5 != 0));
+        let driven = format!("{DRIVER} > {SCAN}");
+        assert_eq!(chains(&m), [driven, format!("{WORKED} > {EARS}")]);
+        let executions = chain(&m, &format!("{WORKED} > {EARS}")).figures.executions;
+        assert_eq!(executions, 20);
+        assert!(m.edges.iter().all(|e| e.to != WORKED), "{:#?}", edges(&m));
+    }
 }

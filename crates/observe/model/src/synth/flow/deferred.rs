@@ -6,7 +6,7 @@ use super::Flow;
 use crate::index::NameId;
 use crate::synth::entities::Entities;
 use crate::synth::events::{Enqueue, Input, OwnInput, Owner, Publication, Request, SpanEvent};
-use crate::synth::ids::{DecisionId, EntityId, InstanceId};
+use crate::synth::ids::{DecisionId, EntityId, HandedId, InstanceId};
 use crate::synth::notes::Note;
 use crate::synth::Context;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -33,6 +33,7 @@ struct Subjects {
     items: FxHashSet<(Option<NameId>, Option<i64>)>,
     /// Subscriptions with a ring buffer that an event is deferred for.
     rings: FxHashSet<EntityId>,
+    works: FxHashSet<HandedId>,
 }
 
 /// Deferred events in order, and what they are about.
@@ -54,6 +55,7 @@ impl Subjects {
         self.publishers.clear();
         self.items.clear();
         self.rings.clear();
+        self.works.clear();
     }
 
     /// Adds what an event is about.
@@ -75,6 +77,9 @@ impl Subjects {
             }
             SpanEvent::Enqueue(enqueue) => {
                 self.rings.insert(enqueue.subscription);
+            }
+            SpanEvent::HandOver { work, .. } => {
+                self.works.insert(*work);
             }
             SpanEvent::OwnInput(input) => {
                 // What it publishes next carries this.
@@ -102,6 +107,7 @@ impl Subjects {
                 let name = entities.get(entity).name();
                 self.names.contains(&name)
             }
+            Input::Handed { work } => self.works.contains(&work),
             Input::Unknown | Input::Timer | Input::Request { .. } => false,
         }
     }
@@ -127,9 +133,9 @@ impl Subjects {
             SpanEvent::Continue {
                 instance, client, ..
             } => self.instances.contains(instance) || self.instances.contains(client),
-            SpanEvent::Synchronise { instance, .. } | SpanEvent::InputDone { instance, .. } => {
-                self.instances.contains(instance)
-            }
+            SpanEvent::Synchronise { instance, .. }
+            | SpanEvent::InputDone { instance, .. }
+            | SpanEvent::HandOver { instance, .. } => self.instances.contains(instance),
             SpanEvent::Publish(Publication {
                 owner, publisher, ..
             }) => self.has_owner(*owner) || self.publishers.contains(publisher),
@@ -147,6 +153,7 @@ impl Subjects {
                 subscription,
                 source_ns,
             } => self.has_item(*subscription, *source_ns, entities),
+            SpanEvent::NotHanded { work } => self.works.contains(work),
             SpanEvent::Decided { .. } => false,
         }
     }

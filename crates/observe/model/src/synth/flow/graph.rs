@@ -22,6 +22,8 @@ pub(in crate::synth) enum Route {
     Link,
     /// Through a node's memory, to a callback that waited for it and went on then.
     Waited,
+    /// Within the process, to a thread that was woken up or made for it.
+    HandedOver,
 }
 
 /// Where data goes: an edge without its start.

@@ -182,6 +182,7 @@ impl Flow {
             }
             Input::Ring { index } => self.take_ring(cx, entity, index),
             Input::Response { sequence, .. } => self.take_response(cx, entity, sequence),
+            Input::Handed { work } => self.take_work(work, vertex),
             Input::Unknown | Input::Timer | Input::Request { .. } => None,
         };
         Taken {

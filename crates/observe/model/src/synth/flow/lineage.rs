@@ -80,8 +80,20 @@ impl Lineage {
         &mut self,
         notes: &mut Notes,
         to: &mut Lineages,
+        data: (&Lineages, NameId, u64),
+        next: (VertexId, u64),
+    ) {
+        self.extend_by(notes, to, data, next, Route::Topic);
+    }
+
+    /// The same, on a route.
+    fn extend_by(
+        &mut self,
+        notes: &mut Notes,
+        to: &mut Lineages,
         (from, name, via): (&Lineages, NameId, u64),
         (vertex, start): (VertexId, u64),
+        route: Route,
     ) {
         for &step in from.as_slice() {
             let parent = self.steps.path(step);
@@ -94,7 +106,10 @@ impl Lineage {
                     continue;
                 }
             };
-            self.paths.set_extended(parent);
+            // Where it is not sure yet that it goes on, it may end here as well.
+            if route != Route::HandedOver {
+                self.paths.set_extended(parent);
+            }
             let next = self.steps.extend(step, path, via, start);
             if !to.push(next) {
                 self.paths.drop_at(path);
@@ -175,9 +190,16 @@ impl Flow {
                 cx.notes.count(Note::Ignored(from.name), 1);
             }
             Some(mut from) if from.vertex.is_some() && !begins => {
+                if from.route == Route::HandedOver {
+                    // Perhaps its work comes from elsewhere, too.
+                    let root = self.lineage.paths.root(vertex);
+                    let root = root.map(|path| self.lineage.steps.root(path, start));
+                    let _ = root.is_none_or(|step| lineages.push(step));
+                }
                 let data = (&from.lineages, from.name, from.time);
+                let next = (vertex, start);
                 self.lineage
-                    .extend(&mut cx.notes, &mut lineages, data, (vertex, start));
+                    .extend_by(&mut cx.notes, &mut lineages, data, next, from.route);
                 self.lineage.steps.release_all(&mut from.lineages);
             }
             other => {

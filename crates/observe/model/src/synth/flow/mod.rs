@@ -5,6 +5,7 @@ mod actions;
 mod callers;
 mod deferred;
 mod graph;
+mod handed;
 mod instances;
 mod lineage;
 mod links;
@@ -30,6 +31,7 @@ use crate::links::Link;
 use crate::stated::StatedJunction;
 use callers::Callers;
 use deferred::Deferred;
+use handed::HandedWork;
 use instances::Instances;
 use links::Links;
 use rings::Rings;
@@ -50,6 +52,7 @@ pub(in crate::synth) struct Flow {
     /// Junctions that the user states.
     junctions: Vec<StatedJunction>,
     links: Links,
+    handed: HandedWork,
     deferred: Deferred,
     pub(in crate::synth) observer: Observer,
     now: u64,
@@ -78,6 +81,7 @@ impl Flow {
             groups: Groups::default(),
             junctions: Vec::new(),
             links: Links::new(links, ids, memory),
+            handed: HandedWork::default(),
             deferred: Deferred::default(),
             observer: Observer::default(),
             now: 0,
@@ -121,6 +125,12 @@ impl Flow {
                 client,
                 time,
             } => self.continue_by(*instance, *client, *time),
+            SpanEvent::HandOver {
+                work,
+                instance,
+                time,
+            } => self.hand_work(*work, *instance, *time),
+            SpanEvent::NotHanded { work } => self.drop_work(*work),
             SpanEvent::InputDone { instance, time } => self.input_done(*instance, *time),
             SpanEvent::Decided { .. } => {}
             SpanEvent::Publish(publication) => {

@@ -20,7 +20,7 @@ impl Flow {
             Input::Message { source_ns } => self.take(cx, event.entity, source_ns, true),
             Input::Ring { index } => self.take_ring(cx, event.entity, index),
             Input::Response { sequence, .. } => self.take_response(cx, event.entity, sequence),
-            Input::Unknown | Input::Timer | Input::Request { .. } => None,
+            Input::Handed { .. } | Input::Unknown | Input::Timer | Input::Request { .. } => None,
         };
         let Some(mut incoming) = incoming else {
             if let (Input::Message { .. }, Some(name)) =

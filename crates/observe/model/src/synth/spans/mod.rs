@@ -86,6 +86,7 @@ pub(in crate::synth) struct Spans {
     habits: Habits,
     instances: InstanceIds,
     decisions: u32,
+    handed: u64,
     /// Events since the last [`Spans::take_events`].
     out: Vec<SpanEvent>,
 }
@@ -173,11 +174,12 @@ impl Spans {
         }
     }
 
-    /// A thread was made just now.
-    pub(in crate::synth) fn created(&mut self, ti: ThreadIndex, time: u64) {
+    /// A thread was made just now, by another one of its process if by any.
+    pub(in crate::synth) fn created(&mut self, ti: ThreadIndex, time: u64, by: u32) {
         let thread = &mut self.threads[ti];
         thread.account.created(time);
         thread.running.own.created();
+        self.hand_over(ti, time, by);
     }
 
     /// A thread runs, and its scheduler events are recorded from now on.
@@ -253,8 +255,12 @@ impl Spans {
         if let Some(span) = thread.span_mut() {
             span.cpus.add(cpu);
         }
-        thread.sleeps.switch_in(time, &thread.account);
-        thread.running.own.switch_in(thread.account.mark(time), cpu);
+        let longest = thread.sleeps.switch_in(time, &thread.account);
+        let dropped = thread
+            .running
+            .own
+            .switch_in(thread.account.mark(time), cpu, longest);
+        self.not_handed(dropped);
     }
 
     /// The thread leaves its CPU.
@@ -275,12 +281,13 @@ impl Spans {
         }
     }
 
-    /// The thread is made runnable.
-    pub(in crate::synth) fn wake(&mut self, ti: ThreadIndex, time: u64) {
+    /// The thread is made runnable, by another one of its process where `by` is not 0.
+    pub(in crate::synth) fn wake(&mut self, ti: ThreadIndex, time: u64, by: u32) {
         let thread = &mut self.threads[ti];
         if thread.account.wake(time) {
             thread.phase.set_woken(Some(time));
             thread.sleeps.wake(time);
+            self.hand_over(ti, time, by);
         }
     }
 

@@ -12,7 +12,7 @@ use super::{Spans, Why};
 use crate::index::NameId;
 use crate::synth::entities::Entities;
 use crate::synth::events::{Begin, Ending, Input, Owner, SpanEvent};
-use crate::synth::ids::{EntityId, InstanceId, ThreadIndex};
+use crate::synth::ids::{EntityId, HandedId, InstanceId, ThreadIndex};
 use crate::synth::values::{Cpus, Release};
 
 /// What is known of a thread that may be one of the application's own.
@@ -24,8 +24,20 @@ pub(super) struct Own {
     cpu: u16,
     /// It is none: an executor works on it.
     is_executor: bool,
+    handed: Handed,
     /// What it does, once it has published.
     work: Option<Box<Work>>,
+}
+
+/// Wake-ups by callbacks.
+#[derive(Debug, Clone, Copy, Default)]
+struct Handed {
+    /// The thread's making.
+    made: Option<HandedId>,
+    /// The end of the longest sleep since the last publication.
+    longest: Option<HandedId>,
+    /// The last one, until the thread gets a CPU.
+    last: Option<HandedId>,
 }
 
 /// When a thread first got a CPU.
@@ -67,15 +79,23 @@ impl Own {
         self.first_run = FirstRun::Awaited;
     }
 
-    /// The thread gets a CPU.
-    pub(super) fn switch_in(&mut self, at: Mark, cpu: u16) {
+    /// The thread gets a CPU, perhaps after its longest sleep. Returns the wake-up that nothing
+    /// begins with.
+    pub(super) fn switch_in(&mut self, at: Mark, cpu: u16, longest: bool) -> Option<HandedId> {
         self.cpu = cpu;
-        if matches!(self.first_run, FirstRun::Awaited) {
+        let handed = &mut self.handed;
+        let dropped = if matches!(self.first_run, FirstRun::Awaited) {
             self.first_run = FirstRun::At(at);
-        }
+            std::mem::replace(&mut handed.made, handed.last.take())
+        } else if longest {
+            std::mem::replace(&mut handed.longest, handed.last.take())
+        } else {
+            handed.last.take()
+        };
         if let Some(execution) = self.work.as_mut().and_then(|w| w.execution.as_mut()) {
             execution.cpus.add(cpu);
         }
+        dropped
     }
 
     /// Whether the thread is known to be one of the application's own.
@@ -128,6 +148,7 @@ impl Spans {
         let gap = thread.sleeps.take_longest();
         let slept = gap.map_or(0, |gap| gap.length);
         let own = &mut thread.running.own;
+        let (made, woken) = (own.handed.made.take(), own.handed.longest.take());
         let before = own.work.take();
         if let Some(mut work) = before.clone().filter(|w| w.goes_on(topic, message, slept)) {
             (work.last, work.message) = (now, message);
@@ -136,12 +157,16 @@ impl Spans {
                 e.instance
             });
             own.work = Some(work);
+            self.not_handed(made);
+            self.not_handed(woken);
             return instance.map_or(Owner::Outside, Owner::Instance);
         }
-        let (from, slept) = match (own.first_run, &before, gap) {
-            (FirstRun::At(first), None, _) => (Some(first), u64::MAX),
-            (_, _, Some(gap)) => (Some(gap.to), gap.length),
-            (_, before, None) => (before.as_ref().map(|w| w.last), 0),
+        let (from, slept, work) = match (own.first_run, &before, gap) {
+            (FirstRun::At(first), None, gap) if made.is_some() || gap.is_none() => {
+                (Some(first), u64::MAX, made)
+            }
+            (_, _, Some(gap)) => (Some(gap.to), gap.length, woken),
+            (_, before, None) => (before.as_ref().map(|w| w.last), 0, None),
         };
         let mut cpus = Cpus::default();
         cpus.add(own.cpu);
@@ -150,8 +175,12 @@ impl Spans {
             let to = gap.map_or(last, |gap| gap.from);
             self.end_own(ti, execution, to, Ending::Inferred);
         }
+        for unused in [made, woken] {
+            self.not_handed(unused.filter(|_| unused != work));
+        }
+        let input = work.map_or(Input::Unknown, |work| Input::Handed { work });
         let execution = from.map(|from| Execution {
-            instance: self.begin_own(ti, publisher, from),
+            instance: self.begin_own(ti, publisher, from, input),
             from,
             slept,
             topics: vec![topic],
@@ -166,14 +195,54 @@ impl Spans {
         owner.unwrap_or(Owner::Outside)
     }
 
-    fn begin_own(&mut self, ti: ThreadIndex, publisher: EntityId, from: Mark) -> InstanceId {
+    /// A thread is made or woken up. If a callback does it that runs on another thread of its
+    /// process, that one may hand work to it.
+    pub(super) fn hand_over(&mut self, ti: ThreadIndex, time: u64, by: u32) {
+        if by == 0 || self.threads[ti].running.own.is_executor {
+            return;
+        }
+        let Some(by) = self.threads.of_tid(by).map(|by| &self.threads[by]) else {
+            return;
+        };
+        // After the last trigger of a round rclpy's executor runs, and no callback.
+        let span = by.span().filter(|span| span.triggered().is_none());
+        let instance = span.and_then(|span| span.instance);
+        let instance = instance.filter(|_| by.process == self.threads[ti].process);
+        let work = instance.map(|instance| {
+            self.handed += 1;
+            let work = HandedId(self.handed);
+            self.out.push(SpanEvent::HandOver {
+                work,
+                instance,
+                time,
+            });
+            work
+        });
+        let own = &mut self.threads[ti].running.own;
+        let before = std::mem::replace(&mut own.handed.last, work);
+        self.not_handed(before);
+    }
+
+    /// Nothing begins with a wake-up.
+    pub(super) fn not_handed(&mut self, work: Option<HandedId>) {
+        self.out
+            .extend(work.map(|work| SpanEvent::NotHanded { work }));
+    }
+
+    fn begin_own(
+        &mut self,
+        ti: ThreadIndex,
+        publisher: EntityId,
+        from: Mark,
+        input: Input,
+    ) -> InstanceId {
         let instance = self.instances.next();
         self.out.push(SpanEvent::Begin(Begin {
             instance,
             entity: publisher,
             start: from.time,
             thread: self.threads[ti].id,
-            input: Input::Unknown,
+            input,
             idle: None,
             release: Release::Unknown,
         }));
@@ -188,6 +257,10 @@ impl Spans {
 
     /// The thread publishes nothing more: it ends, or it is an executor's after all.
     pub(super) fn close_own(&mut self, ti: ThreadIndex, time: u64, why: Why) {
+        let handed = std::mem::take(&mut self.threads[ti].running.own.handed);
+        for unused in [handed.made, handed.longest, handed.last] {
+            self.not_handed(unused);
+        }
         let thread = &mut self.threads[ti];
         let Some(work) = thread.running.own.work.take() else {
             return;
@@ -250,6 +323,21 @@ mod tests {
                 "13000 publish /a by #0",
                 "14000 end #0 Inferred exec 2000",
             ]
+        );
+    }
+
+    #[test]
+    fn a_worker_that_nobody_gave_anything_yet_begins_when_it_wakes_up() {
+        let trace = [
+            NODE,
+            "4ms cpu1 10/11 switch_out state=1
+8ms cpu1 10/11 switch_in
+9ms cpu1 10/11 publish rmw=0x1010 source_ns=1us
+",
+        ];
+        assert_eq!(
+            Harness::new(&trace.concat()).span_events(),
+            ["8000 begin #0 /a", "9000 publish /a by #0"]
         );
     }
 

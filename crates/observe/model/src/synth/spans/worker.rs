@@ -49,17 +49,19 @@ impl Sleeps {
         (woken >= from.time).then_some((from, woken))
     }
 
-    /// The thread gets a CPU, perhaps after a sleep.
-    pub(super) fn switch_in(&mut self, time: u64, account: &Account) {
+    /// The thread gets a CPU, perhaps after a sleep. Returns whether that is the longest one now.
+    pub(super) fn switch_in(&mut self, time: u64, account: &Account) -> bool {
         let Some(since) = self.asleep.take() else {
-            return;
+            return false;
         };
         let length = time.saturating_sub(since);
-        if self.longest.is_none_or(|longest| length > longest.length) {
+        let is_longest = self.longest.is_none_or(|longest| length > longest.length);
+        if is_longest {
             let to = account.mark(time);
             let from = self.last.unwrap_or(to);
             self.longest = Some(Sleep { length, from, to });
         }
+        is_longest
     }
 
     /// The last time that it went to sleep, if that was at `time` or later.

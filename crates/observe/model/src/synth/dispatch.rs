@@ -16,6 +16,17 @@ struct At {
     cpu: u16,
 }
 
+/// What the recorder finds out while the thread that it is filed under may sleep.
+fn is_found(kind: &EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::NodeFound { .. }
+            | EventKind::EndpointFound { .. }
+            | EventKind::EndpointNode { .. }
+            | EventKind::TimerFound { .. }
+    )
+}
+
 impl Synth {
     /// Hands an event, with its time put in order, to those that it concerns.
     pub(super) fn dispatch(&mut self, event: &Event, time: u64) {
@@ -53,7 +64,9 @@ impl Synth {
                     time,
                     cpu: event.cpu,
                 };
-                self.spans.acted(&mut self.cx, thread, time);
+                if !is_found(&event.kind) {
+                    self.spans.acted(&mut self.cx, thread, time);
+                }
                 self.act(event, at);
             }
         }

@@ -345,3 +345,33 @@ fn ring_buffers_of_unknown_topics_have_their_executions_and_edges() {
         ]
     );
 }
+
+#[test]
+fn what_the_recorder_finds_is_no_sign_that_the_thread_runs() {
+    let round = |ms: u64| {
+        format!(
+            "
+{ms}000us cpu0 10/10 callback_start callback=0xc1
+{ms}100us cpu0 10/10 publish rmw=0x1010 source_ns={ms}100us
+{ms}200us cpu0 10/10 switch_out next_tid=7 state=0
+{ms}300us cpu0 10/10 node_found node=0x1 name=/first
+{ms}300us cpu0 10/10 endpoint_found endpoint=publisher rcl=0x10 rmw=0x1010 name=/a
+{ms}300us cpu0 10/10 endpoint_node endpoint=publisher rcl=0x10 node=0x1
+{ms}300us cpu0 10/10 timer_found timer=0x50
+{ms}800us cpu0 10/10 switch_in prev_tid=7 priority=120 policy=0
+{ms}900us cpu0 10/10 callback_end callback=0xc1"
+        )
+    };
+    let timer = "
+2ms cpu0 10/10 timer_init timer=0x50 period_ns=10000000
+2ms cpu0 10/10 timer_callback timer=0x50 callback=0xc1";
+    let rounds: String = (10..101).step_by(10).map(round).collect();
+    let m = model(&format!("{COMMAND}{timer}{rounds}"));
+    let exec = &m.callbacks[0].figures.exec_ns;
+    assert_eq!(
+        (exec.count(), exec.min(), exec.max()),
+        (10, 300_000, 300_000)
+    );
+    let said = m.coverage.iter().find(|c| c.contains("scheduler event"));
+    assert_eq!(said, None);
+}

@@ -22,6 +22,7 @@ use onbeat_proc::maps::{mapped_files, mapped_files_in, Mapped, MappedFile};
 use onbeat_proc::reader::{Reader, Silent, ANSWER_MAX};
 use onbeat_trace::manifest::ProbeInfo;
 use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The dynamic linker calls this when its list of libraries has changed.
@@ -49,7 +50,7 @@ pub struct Libraries {
     /// namespaces can give any file another name: it stays new as what it is.
     done: HashSet<((u64, u64), Option<Library>)>,
     /// Distributions of the tracing libraries.
-    distributions: HashMap<(u64, u64), Distribution>,
+    distributions: HashMap<(u64, u64), Tracing>,
     /// Probe N has the number N + 1.
     probes: Vec<Attached>,
     /// Dynamic linkers that were probed.
@@ -58,6 +59,23 @@ pub struct Libraries {
     flow: HashMap<(u64, u64), bool>,
     budget: Budget,
     patience: Patience,
+}
+
+/// What a tracing library says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tracing {
+    distribution: Distribution,
+    /// The user whose file it is.
+    owner: u32,
+}
+
+impl Tracing {
+    /// The distribution by which a file of `owner` is probed: root may say it of all files, others
+    /// of their own. Else whoever maps another user's library first decides how it is probed.
+    fn of(all: &[Tracing], owner: u32) -> Option<Distribution> {
+        let believed = all.iter().filter(|t| t.owner == 0 || t.owner == owner);
+        believed.map(|t| t.distribution).max()
+    }
 }
 
 /// A probe that is attached, or could not be.
@@ -388,10 +406,12 @@ impl Libraries {
     fn visit_files(&mut self, kernel: &Kernel, files: &[MappedFile]) -> Found {
         let mut found = Found::default();
         // The tracing library says which distribution this is; the others' rows depend on that.
+        let mut tracing = Vec::new();
         for file in files.iter().filter(|f| files::is_tracing(&f.path)) {
-            found.distribution = found.distribution.max(self.distribution(file));
+            tracing.extend(self.tracing(file));
             found.path = Some(file.path.clone());
         }
+        found.distribution = tracing.iter().map(|t| t.distribution).max();
         for file in files {
             let Some(library) = Library::of_path(&file.path) else {
                 continue;
@@ -402,6 +422,19 @@ impl Libraries {
             }
             // No libtracetools yet: it may come in the same load, or be compiled out. Wait.
             let Some(distribution) = found.distribution else {
+                continue;
+            };
+            if self.done.contains(&(file.id, Some(library))) {
+                continue;
+            }
+            let owner = self.read(file, owner_of);
+            let distribution = match owner.ok().and_then(|(owner, _)| owner) {
+                Some(owner) => Tracing::of(&tracing, owner),
+                None => Some(distribution),
+            };
+            let Some(distribution) = distribution else {
+                let reason = "only a libtracetools of another user says what it is";
+                self.budget.leave_out(format!("{}: {reason}", file.path));
                 continue;
             };
             if self.is_new(file, Some(library)) {
@@ -422,20 +455,25 @@ impl Libraries {
         is_new
     }
 
-    /// The distribution of a tracing library; `None` if it cannot be read.
-    fn distribution(&mut self, file: &MappedFile) -> Option<Distribution> {
+    /// What a tracing library says; `None` if it cannot be read.
+    fn tracing(&mut self, file: &MappedFile) -> Option<Tracing> {
         if let Some(&known) = self.distributions.get(&file.id) {
             return Some(known);
         }
         let wanted = |name: &str| name.starts_with("ros_trace_");
         let read = self.read(file, move |opened| Symbols::of(opened, false, wanted));
-        let symbols = read.ok()?.0.ok()?;
+        let (symbols, opened) = read.ok()?;
+        let (symbols, owner) = (symbols.ok()?, owner_of(&opened)?);
         if self.distributions.len() >= CACHED_MAX {
             self.distributions.clear();
         }
         let distribution = Distribution::of_tracetools(|name| symbols.get(name).is_some());
-        self.distributions.insert(file.id, distribution);
-        Some(distribution)
+        let tracing = Tracing {
+            distribution,
+            owner,
+        };
+        self.distributions.insert(file.id, tracing);
+        Some(tracing)
     }
 
     /// Probes the program of a process and its own libraries: executors of onbeat-flow, and the
@@ -606,6 +644,11 @@ impl Libraries {
     }
 }
 
+/// The user whose file it is.
+fn owner_of(opened: &Opened) -> Option<u32> {
+    opened.file().metadata().ok().map(|meta| meta.uid())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -624,5 +667,23 @@ mod tests {
         let real = named("/opt/robot/librcl.so");
         assert!(libraries.is_new(&real, Some(Library::Rcl)));
         assert!(!libraries.is_new(&real, Some(Library::Rcl)));
+    }
+
+    #[test]
+    fn a_user_says_what_libraries_are_of_the_own_alone() {
+        let says = |distribution, owner| Tracing {
+            distribution,
+            owner,
+        };
+        let (old, new) = (Distribution::Jazzy, Distribution::Kilted);
+        assert_eq!(Tracing::of(&[says(new, 1001)], 1001), Some(new));
+        assert_eq!(Tracing::of(&[says(new, 1001)], 1000), None);
+        assert_eq!(Tracing::of(&[says(new, 1001)], 0), None);
+        assert_eq!(Tracing::of(&[says(old, 0)], 1000), Some(old));
+        assert_eq!(
+            Tracing::of(&[says(old, 0), says(new, 1001)], 1000),
+            Some(old)
+        );
+        assert_eq!(Tracing::of(&[], 0), None);
     }
 }

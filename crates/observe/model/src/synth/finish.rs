@@ -226,7 +226,7 @@ impl<'a> Finish<'a> {
             return;
         }
         let guessed = nodes.is_guessed(node);
-        if guessed && output.parts.iter().all(|p| p.shared == 0) {
+        if guessed && output.parts.iter().all(|p| p.seen.shared == 0) {
             return;
         }
         let mut members = BTreeMap::new();
@@ -234,7 +234,7 @@ impl<'a> Finish<'a> {
             let Some(from) = self.id(member.vertex) else {
                 continue;
             };
-            if guessed && part.shared == 0 {
+            if guessed && part.seen.shared == 0 {
                 continue;
             }
             let vertex = self.synth.flow.graph.vertex(member.vertex);
@@ -403,13 +403,13 @@ fn member_evidence(member: &Member, part: &Part) -> MemberEvidence {
         instances: member.instances,
         productive: member.productive,
         synchronised: member.synchronised,
-        published: part.published,
-        fresh: part.fresh,
-        once: part.once,
-        shared: part.shared,
-        alone: part.alone,
-        held: part.held,
-        awaited: part.awaited,
+        published: part.seen.published,
+        fresh: part.seen.fresh,
+        once: part.seen.once,
+        shared: part.seen.shared,
+        alone: part.seen.alone,
+        held: part.seen.held,
+        awaited: part.seen.awaited,
         after: BTreeSet::new(),
     }
 }

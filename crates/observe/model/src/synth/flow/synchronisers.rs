@@ -85,21 +85,8 @@ pub(in crate::synth) struct Part {
     credit: u8,
     /// Inputs since the last output.
     since: u8,
-    /// Outputs for which it had an input left.
-    pub(in crate::synth) fresh: u64,
-    /// Outputs before which it had exactly one input.
-    pub(in crate::synth) once: u64,
-    /// Outputs that it published itself.
-    pub(in crate::synth) published: u64,
-    /// Outputs through a synchroniser that it feeds too.
-    pub(in crate::synth) shared: u64,
-    /// Outputs that it published itself though another that publishes had no input left.
-    pub(in crate::synth) alone: u64,
-    /// Executions without the output, from its first output on, though each other that may be
-    /// waited for had an input since the last output.
-    pub(in crate::synth) held: u64,
-    /// Executions of others without the output while this one alone had no input since the last.
-    pub(in crate::synth) awaited: u64,
+    /// What the outputs show of it.
+    pub(in crate::synth) seen: Seen,
     /// Number of the input on which it last published the output.
     last: Option<u64>,
     /// Its next input that can go into an output.
@@ -115,6 +102,26 @@ pub(in crate::synth) struct Part {
     pub(in crate::synth) latency: Dist,
 }
 
+/// What the outputs show of one subscription.
+#[derive(Debug, Clone, Default)]
+pub(in crate::synth) struct Seen {
+    /// Outputs for which it had an input left.
+    pub(in crate::synth) fresh: u64,
+    /// Outputs before which it had exactly one input.
+    pub(in crate::synth) once: u64,
+    /// Outputs that it published itself.
+    pub(in crate::synth) published: u64,
+    /// Outputs through a synchroniser that it feeds too.
+    pub(in crate::synth) shared: u64,
+    /// Outputs that it published itself though another that publishes had no input left.
+    pub(in crate::synth) alone: u64,
+    /// Executions without the output, from its first output on, though each other that may be
+    /// waited for had an input since the last output.
+    pub(in crate::synth) held: u64,
+    /// Executions of others without the output while this one alone had no input since the last.
+    pub(in crate::synth) awaited: u64,
+}
+
 impl Part {
     /// The part of a subscription in a topic's first output: its inputs before count for it.
     fn before_first_output(member: &Member) -> Self {
@@ -128,7 +135,7 @@ impl Part {
 
     /// Whether it may be waited for, by the outputs so far: it had a new input for each.
     fn joins(&self, outputs: u64) -> bool {
-        self.published > 0 || outputs.saturating_sub(self.fresh) <= few(outputs)
+        self.seen.published > 0 || outputs.saturating_sub(self.seen.fresh) <= few(outputs)
     }
 
     /// Numbers of the inputs that can go into an output.
@@ -236,9 +243,9 @@ impl Output {
     /// Whether a subscription may be waited for.
     fn promising(&self, i: usize, members: &[Member]) -> bool {
         let (part, member) = (&self.parts[i], &members[i]);
-        let silent = part.published > 0 || member.productive * 10 < member.instances.max(1);
-        let fresh = part.fresh as f64 >= 0.7 * self.outputs as f64;
-        self.outputs < MIN_OUTPUTS || part.shared * 2 > self.outputs || silent && fresh
+        let silent = part.seen.published > 0 || member.productive * 10 < member.instances.max(1);
+        let fresh = part.seen.fresh as f64 >= 0.7 * self.outputs as f64;
+        self.outputs < MIN_OUTPUTS || part.seen.shared * 2 > self.outputs || silent && fresh
     }
 
     /// The subscriptions whose lineages are followed into an output that one of them publishes;
@@ -326,22 +333,22 @@ impl Output {
             self.interarrival.record(by.time.saturating_sub(last));
         }
         let lacks =
-            |(i, part): (usize, &Part)| i != by.me && part.published > 0 && part.credit == 0;
+            |(i, part): (usize, &Part)| i != by.me && part.seen.published > 0 && part.credit == 0;
         let alone = self.parts.iter().enumerate().any(lacks);
         let filter = by.it.synchronised.map(|s| s.1);
         for (part, member) in self.parts.iter_mut().zip(members) {
-            part.fresh += u64::from(part.credit > 0);
-            part.once += u64::from(part.since == 1);
+            part.seen.fresh += u64::from(part.credit > 0);
+            part.seen.once += u64::from(part.since == 1);
             part.credit = part.credit.saturating_sub(1);
             part.since = 0;
             if filter.is_some() {
                 let same = member.filter == filter;
-                part.shared += u64::from(same || member.vertex == by.it.vertex);
+                part.seen.shared += u64::from(same || member.vertex == by.it.vertex);
             }
         }
         let own = &mut self.parts[by.me];
-        own.published += 1;
-        own.alone += u64::from(alone);
+        own.seen.published += 1;
+        own.seen.alone += u64::from(alone);
         own.last = Some(by.number);
         self.learn_shifts(members);
     }
@@ -355,8 +362,8 @@ impl Output {
         let lacks = |(i, part): &(usize, &Part)| *i != me && part.since == 0 && part.joins(outputs);
         let mut lacking = self.parts.iter().enumerate().filter(lacks).map(|(i, _)| i);
         match (lacking.next(), lacking.next()) {
-            (None, _) => self.parts[me].held += 1,
-            (Some(only), None) => self.parts[only].awaited += 1,
+            (None, _) => self.parts[me].seen.held += 1,
+            (Some(only), None) => self.parts[only].seen.awaited += 1,
             // Which of them it waits for does not show.
             (Some(_), Some(_)) => {}
         }
@@ -812,7 +819,15 @@ mod tests {
         let counts: Vec<_> = group.outputs[0]
             .parts
             .iter()
-            .map(|p| (p.fresh, p.once, p.published, p.used, p.skipped))
+            .map(|p| {
+                (
+                    p.seen.fresh,
+                    p.seen.once,
+                    p.seen.published,
+                    p.used,
+                    p.skipped,
+                )
+            })
             .collect();
         assert_eq!(group.outputs[0].outputs, 6);
         assert_eq!(counts, [(6, 5, 1, 6, 2), (5, 5, 5, 5, 0)]);

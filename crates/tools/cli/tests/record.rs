@@ -3,6 +3,10 @@
 //!
 //! A harness of its own, so that skipped tests are listed by name and reason.
 
+#[macro_use]
+mod common;
+
+use common::{program, Test};
 use onbeat_trace::Reader;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -14,7 +18,7 @@ struct Harness {
 
 impl Harness {
     fn onbeat(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_onbeat"));
+        let mut command = Command::new(program());
         command
             .args(args)
             .current_dir(self.dir.path())
@@ -68,7 +72,7 @@ fn a_user_who_may_not_record_learns_why_in_one_line(_: &Harness) {
     // A copy that another user can reach.
     let place = tempfile::tempdir().expect("a directory");
     let copy = place.path().join("onbeat");
-    std::fs::copy(env!("CARGO_BIN_EXE_onbeat"), &copy).expect("copy");
+    std::fs::copy(program(), &copy).expect("copy");
     for path in [place.path(), copy.as_path()] {
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("chmod");
     }
@@ -127,24 +131,14 @@ fn a_recording_without_ros_has_an_exit_code_of_its_own(harness: &Harness) {
     assert_eq!(output.status.code(), Some(3), "{output:?}");
 }
 
-type Test = (&'static str, fn(&Harness));
-
-macro_rules! tests {
-    ($($name:ident),+ $(,)?) => { &[$((stringify!($name), $name as fn(&Harness))),+] };
-}
-
 fn main() {
-    let tests: &[Test] = tests![
+    let tests: &[Test<Harness>] = tests![
         the_model_of_a_killed_recording_spans_its_events,
         a_user_who_may_not_record_learns_why_in_one_line,
         wrong_words_are_named_in_one_line,
         the_commands_own_failure_is_the_exit_code,
         a_recording_without_ros_has_an_exit_code_of_its_own,
     ];
-    let filter: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|a| !a.starts_with('-'))
-        .collect();
     let harness = Harness {
         dir: tempfile::tempdir().expect("a directory"),
     };
@@ -152,31 +146,9 @@ fn main() {
         .onbeat(&["record", "-o", "probe", "--", "true"])
         .output();
     let probe = probe.expect("onbeat starts");
-    let refusal = (probe.status.code() == Some(4))
-        .then(|| String::from_utf8_lossy(&probe.stderr).trim().to_owned());
-    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
-    for (name, test) in tests {
-        if !filter.is_empty() && !filter.iter().any(|f| name.contains(f.as_str())) {
-            continue;
-        }
-        if let Some(reason) = &refusal {
-            println!("skipped {name}: {reason}");
-            skipped += 1;
-            continue;
-        }
-        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&harness))) {
-            Ok(()) => {
-                println!("ok      {name}");
-                passed += 1;
-            }
-            Err(_) => {
-                println!("FAILED  {name}");
-                failed += 1;
-            }
-        }
-    }
-    println!("{passed} passed, {failed} failed, {skipped} skipped");
-    if failed > 0 {
-        std::process::exit(1);
-    }
+    let harness = match probe.status.code() {
+        Some(4) => Err(String::from_utf8_lossy(&probe.stderr).trim().to_owned()),
+        _ => Ok(harness),
+    };
+    common::run(tests, &harness, |_| None);
 }

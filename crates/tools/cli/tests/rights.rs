@@ -4,6 +4,10 @@
 //! A copy of the command has the capabilities that docs/how-to/record.md names; the user nobody
 //! calls it. A harness of its own, so that skipped tests are listed by name and reason.
 
+#[macro_use]
+mod common;
+
+use common::{program, Test};
 use std::ffi::CString;
 use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt;
@@ -82,12 +86,6 @@ impl Harness {
         fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("chmod");
         path
     }
-}
-
-/// The command under test; another version of it where a variable says so.
-fn program() -> PathBuf {
-    let other = std::env::var_os("ONBEAT").map(PathBuf::from);
-    other.unwrap_or_else(|| env!("CARGO_BIN_EXE_onbeat").into())
 }
 
 /// What `setcap CAPABILITIES+ep FILE` does.
@@ -311,14 +309,8 @@ fn a_copy_with_a_set_user_id_bit_does_nothing_for_its_caller(harness: &Harness) 
     }
 }
 
-type Test = (&'static str, fn(&Harness));
-
-macro_rules! tests {
-    ($($name:ident),+ $(,)?) => { &[$((stringify!($name), $name as fn(&Harness))),+] };
-}
-
 fn main() {
-    let tests: &[Test] = tests![
+    let tests: &[Test<Harness>] = tests![
         a_library_that_the_caller_names_gets_no_capability,
         no_other_command_has_a_capability_when_it_reads_its_file,
         a_plan_is_read_with_the_callers_own_rights,
@@ -327,37 +319,5 @@ fn main() {
         root_records_with_the_least,
         a_copy_with_a_set_user_id_bit_does_nothing_for_its_caller,
     ];
-    let filter: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|a| !a.starts_with('-'))
-        .collect();
-    let harness = Harness::new();
-    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
-    for (name, test) in tests {
-        if !filter.is_empty() && !filter.iter().any(|f| name.contains(f.as_str())) {
-            continue;
-        }
-        let harness = match &harness {
-            Ok(harness) => harness,
-            Err(reason) => {
-                println!("skipped {name}: {reason}");
-                skipped += 1;
-                continue;
-            }
-        };
-        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(harness))) {
-            Ok(()) => {
-                println!("ok      {name}");
-                passed += 1;
-            }
-            Err(_) => {
-                println!("FAILED  {name}");
-                failed += 1;
-            }
-        }
-    }
-    println!("{passed} passed, {failed} failed, {skipped} skipped");
-    if failed > 0 {
-        std::process::exit(1);
-    }
+    common::run(tests, &Harness::new(), |_| None);
 }

@@ -1,0 +1,59 @@
+//! What the harnesses of this folder share: the program under test, and a run of named tests in which
+//! those that are skipped are listed with the reason.
+
+use std::path::PathBuf;
+
+/// A test with its name.
+pub type Test<H> = (&'static str, fn(&H));
+
+/// The tests of these names.
+macro_rules! tests {
+    ($($name:ident),+ $(,)?) => { &[$((stringify!($name), $name as fn(&Harness))),+] };
+}
+
+/// The command under test; another version of it where a variable says so.
+pub fn program() -> PathBuf {
+    let other = std::env::var_os("ONBEAT").map(PathBuf::from);
+    other.unwrap_or_else(|| env!("CARGO_BIN_EXE_onbeat").into())
+}
+
+/// Runs the tests that the words of the command line name, or all; ends this program with 1 if one
+/// fails. Without a harness they are skipped, and so are those for which `missing` names a reason.
+pub fn run<H>(
+    tests: &[Test<H>],
+    harness: &Result<H, String>,
+    missing: impl Fn(&str) -> Option<String>,
+) {
+    let words = std::env::args().skip(1);
+    let filter: Vec<String> = words.filter(|word| !word.starts_with('-')).collect();
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for (name, test) in tests {
+        if !filter.is_empty() && !filter.iter().any(|word| name.contains(word.as_str())) {
+            continue;
+        }
+        let harness = harness.as_ref().map_err(String::clone);
+        let harness = harness.and_then(|harness| missing(name).map_or(Ok(harness), Err));
+        let harness = match harness {
+            Ok(harness) => harness,
+            Err(reason) => {
+                println!("skipped {name}: {reason}");
+                skipped += 1;
+                continue;
+            }
+        };
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(harness))) {
+            Ok(()) => {
+                println!("ok      {name}");
+                passed += 1;
+            }
+            Err(_) => {
+                println!("FAILED  {name}");
+                failed += 1;
+            }
+        }
+    }
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    if failed > 0 {
+        std::process::exit(1);
+    }
+}

@@ -238,6 +238,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::ClockStep => format!("The machine's clock was set {times}; timers on system time have no release jitter near it, and times of transport may be off."),
         Note::CutOff(s) => format!("{s} was cut off {times} by the end of its process; such executions are not in its times."),
         Note::Foreign(s) => format!("Messages on {s} came {times} from publishers that the recording does not hold."),
+        Note::HelperTime => format!("Threads that threads with callbacks made, and that themselves run no callbacks and publish nothing (of a pool, OpenMP), used {:.1} ms of CPU time; on whose behalf is not known, so it is missing in the callbacks' times.", n as f64 / 1e6),
         Note::Ignored(s) => format!("No chain passes {s}, of which {n} items were taken: it is infrastructure; --ignore names others, or none."),
         Note::Input(s) => format!("Chains begin with {s}, whoever publishes it, and their latency counts from then: as was said."),
         Note::Link(s) => format!("The link '{s}' was not followed: one of its callbacks did not run under that id."),

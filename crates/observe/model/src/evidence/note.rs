@@ -27,6 +27,9 @@ pub(crate) enum Note<V = String, N = String> {
     CutOff(V),
     /// A message of this topic came from outside of the recording.
     Foreign(N),
+    /// Threads that run no callbacks and publish nothing used CPU time; counted in ns.
+    #[serde(with = "no_subject")]
+    HelperTime,
     /// This topic makes no chains; counted in items taken.
     Ignored(N),
     /// Chains begin with this topic: the user named it as an input.
@@ -123,6 +126,7 @@ impl<V, N> Note<V, N> {
             Note::ClockStep => Note::ClockStep,
             Note::CutOff(v) => Note::CutOff(vertex(v)?),
             Note::Foreign(n) => Note::Foreign(name(n)),
+            Note::HelperTime => Note::HelperTime,
             Note::Ignored(n) => Note::Ignored(name(n)),
             Note::Input(n) => Note::Input(name(n)),
             Note::Junction(stated) => Note::Junction(stated),
@@ -187,6 +191,7 @@ mod tests {
             Note::ClockStep,
             Note::CutOff(s()),
             Note::Foreign(s()),
+            Note::HelperTime,
             Note::Ignored(s()),
             Note::Input(s()),
             Note::Junction(s()),

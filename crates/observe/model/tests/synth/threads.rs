@@ -265,3 +265,28 @@ fn where_the_wake_ups_are_mixed_nothing_is_handed_over() {
         assert!(m.edges.iter().all(|e| e.to != WORKED), "{:#?}", edges(&m));
     }
 }
+
+#[test]
+fn what_helper_threads_compute_is_said_to_be_missing() {
+    // The callback makes two threads that compute for 4 ms each and are stopped for 1 ms.
+    let helper = |tid: u64| {
+        format!(
+            "102500us cpu0 10/{tid} fork parent_pid=10 parent_tid=10 comm=main
+102600us cpu1 10/{tid} switch_in
+104600us cpu1 10/{tid} switch_out state=0
+105600us cpu1 10/{tid} switch_in
+107600us cpu1 10/{tid} exit
+"
+        )
+    };
+    let parts = [NODES.to_string(), drive(100_000), scan(100_000)];
+    let said = |trace: &str| {
+        let m = model(trace);
+        let found = m.coverage.iter().find(|c| c.contains("on whose behalf"));
+        found.cloned()
+    };
+    assert_eq!(said(&sorted(&parts)), None);
+    let helped = [parts.concat(), helper(31), helper(32)];
+    let sentence = said(&sorted(&helped)).expect("it is said");
+    assert!(sentence.contains("used 8.0 ms of CPU time"), "{sentence}");
+}

@@ -226,6 +226,9 @@ impl Spans {
 
     fn end_thread(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64, why: Why) {
         self.close_continuation(ti, time);
+        if let Some(ns) = self.helper_ns(ti, time).filter(|&ns| ns > 0) {
+            cx.notes.count(Note::HelperTime, ns);
+        }
         self.close_own(ti, time, why);
         if let Some(span) = self.threads[ti].take_span() {
             if self.waits_for_response(cx, ti, &span) {

@@ -223,6 +223,21 @@ impl Spans {
         self.not_handed(before);
     }
 
+    /// CPU time of a thread that ends and was made within the recording, but neither ran callbacks
+    /// nor published: whatever it did was for others. None where it is not known; given once.
+    pub(super) fn helper_ns(&mut self, ti: ThreadIndex, time: u64) -> Option<u64> {
+        let thread = &mut self.threads[ti];
+        let own = &mut thread.running.own;
+        let FirstRun::At(first) = own.first_run else {
+            return None;
+        };
+        if own.is_executor || own.is_known() || thread.rounds.last_trigger.is_some() {
+            return None;
+        }
+        own.first_run = FirstRun::Unknown;
+        Some(thread.account.at(time).since(&first.totals).exec_ns)
+    }
+
     /// Nothing begins with a wake-up.
     pub(super) fn not_handed(&mut self, work: Option<HandedId>) {
         self.out

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """A coroutine as a callback: it sends a request, awaits the answer, and goes on."""
 
-import time
-
 import rclpy
+from parts import connected, hearer, server
 from pattern import Program
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.executors import SingleThreadedExecutor
@@ -50,39 +49,13 @@ def main():
             with beat.execution() as run:
                 run.burn(4)
 
-        program.wait_for(lambda: to_report.get_subscription_count() > 0
-                         and to_answer.service_is_ready())
+        connected(program, lambda: to_report.get_subscription_count() > 0
+                  and to_answer.service_is_ready())
         program.run(executor, node.create_timer(0.2, on_ask),
                     node.create_timer(0.05, on_beat, callback_group=group))
 
-    def server():
-        rclpy.init()
-        node, executor = program.node("server"), SingleThreadedExecutor()
-        executor.add_node(node)
-
-        def on_request(_, response):
-            with serve.execution() as run:
-                run.burn(60)
-                return response
-
-        node.create_service(SetBool, "answer", on_request)
-        program.run(executor)
-
-    def reader():
-        rclpy.init()
-        node, executor = program.node("reader"), SingleThreadedExecutor()
-        executor.add_node(node)
-
-        def on_report(message):
-            with read.execution() as run:
-                run.burn(4)
-                latencies.append(time.monotonic_ns() - int(message.data))
-
-        node.create_subscription(String, "report", on_report, 10)
-        program.wait_for(lambda: node.count_publishers("report") > 0)
-        program.run(executor)
-
-    program.apart(asker, server, reader)
+    program.apart(asker, server(program, serve, "answer", 60),
+                  hearer(program, "reader", read, "report", latencies))
     program.print_truth()
 
 

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """A callback that spins an executor of its own until a service answers, as behaviour trees do."""
 
-import time
-
 import rclpy
+from parts import connected, hearer, server
 from pattern import Program
 from rclpy.executors import SingleThreadedExecutor
 from std_msgs.msg import String
@@ -52,38 +51,12 @@ def main():
                 to_path.publish(String(data=str(run.start_ns)))
 
         helper.create_subscription(String, "path", on_path, 1)
-        program.wait_for(lambda: to_path.get_subscription_count() > 1
-                         and to_plan.service_is_ready())
+        connected(program, lambda: to_path.get_subscription_count() > 1
+                  and to_plan.service_is_ready())
         program.run(executor, node.create_timer(0.2, on_timer))
 
-    def server():
-        rclpy.init()
-        node, executor = program.node("server"), SingleThreadedExecutor()
-        executor.add_node(node)
-
-        def on_request(_, response):
-            with serve.execution() as run:
-                run.burn(5)
-                return response
-
-        node.create_service(SetBool, "plan", on_request)
-        program.run(executor)
-
-    def viewer():
-        rclpy.init()
-        node, executor = program.node("viewer"), SingleThreadedExecutor()
-        executor.add_node(node)
-
-        def on_path(message):
-            with view.execution() as run:
-                run.burn(4)
-                latencies.append(time.monotonic_ns() - int(message.data))
-
-        node.create_subscription(String, "path", on_path, 10)
-        program.wait_for(lambda: node.count_publishers("path") > 0)
-        program.run(executor)
-
-    program.apart(planner, server, viewer)
+    program.apart(planner, server(program, serve, "plan", 5),
+                  hearer(program, "viewer", view, "path", latencies))
     program.print_truth()
 
 

@@ -32,6 +32,10 @@ class Pattern:
     latencies: bool = True
     # Whether its graph and execution times are compared in a late attach; if not, why.
     not_late: str | None = None
+    # What rclpy's own handling may add to an execution, as a share of it.
+    around: float = 0
+    # The end of names that are not compared.
+    without: str | None = None
     # Words for `onbeat model`, with {} for the program's namespace.
     words: tuple = ()
     # More to compare: (truth, the pattern's part of the model) to complaints.
@@ -123,6 +127,10 @@ PATTERNS = [
     Pattern("own_threads", counts=False, not_late="several nodes in one process"),
     Pattern("polling", not_late="several nodes in one process"),
     Pattern("nested_spin", not_late="several nodes in one process"),
+    # Of a goal's states only the newest is kept: who takes which is chance. And beside the user's
+    # code rclpy does much for a goal.
+    Pattern("action_pool", latencies=False, around=0.25, without="/_action/status",
+            not_late="several nodes in one process"),
     Pattern("coroutine", not_late="what ran before the recorder came is not told apart yet"),
 ]
 
@@ -140,7 +148,21 @@ def parts(harness, model, out, patterns):
     """(pattern, its truth, its part of the model), for each."""
     for pattern in patterns:
         truth = harness.truth(os.path.join(out, pattern.name + ".json"))
-        yield pattern, truth, own(model, f"{harness.namespace}/{pattern.name}/")
+        truth["stolen"] = truth.get("stolen", 0) + pattern.around
+        part = own(model, f"{harness.namespace}/{pattern.name}/")
+        yield pattern, truth, leave_out(pattern.without, part)
+
+
+def leave_out(end, part):
+    """A part of a model without what has names that end so."""
+    if not end:
+        return part
+    left_out = {c["id"] for c in part["callbacks"] if c["input"].endswith(end)}
+    return {**part,
+            "callbacks": [c for c in part["callbacks"] if c["id"] not in left_out],
+            "edges": [e for e in part["edges"] if not {e["from"], e["to"]} & left_out],
+            "junctions": [j for j in part["junctions"] if j["callback"] not in left_out],
+            "chains": [c for c in part["chains"] if not set(c["callbacks"]) & left_out]}
 
 
 def with_code(truth):

@@ -325,7 +325,7 @@ impl<'m> Scope<'m> {
                         topic: topic.clone(),
                     })
                 }
-                CallbackType::Timer | CallbackType::Subscription => {}
+                CallbackType::Timer | CallbackType::Subscription | CallbackType::Task => {}
             }
             found.push(Publication {
                 topic,

@@ -77,6 +77,8 @@ pub enum CallbackType {
     Service,
     /// Runs on a response.
     Client,
+    /// A task of rclpy's executor, which a callback made: the execution of an action's goal.
+    Task,
     /// The AND vertex of a synchroniser (thesis section 3.5).
     Sync,
     /// Runs on a thread of the application's own, which publishes and runs no callbacks.
@@ -92,7 +94,8 @@ pub struct Action {
     pub servers: Vec<String>,
     /// Nodes that use it, sorted.
     pub clients: Vec<String>,
-    /// Ids of the callbacks on its services and topics, sorted.
+    /// Ids of the callbacks on its services and topics, and of the task that executes its goals,
+    /// sorted.
     pub callbacks: Vec<String>,
     /// Figures over all modes.
     #[serde(flatten)]
@@ -253,6 +256,8 @@ pub enum Assumed {
     /// The callback waited for a response, in an executor of its own or as a coroutine, and went
     /// on when that was handled: it may use what the response brought.
     Waited,
+    /// The callback made the task, which ran later; which goal's it was is taken from their order.
+    Made,
     /// The user stated it (`--link`).
     Stated,
 }

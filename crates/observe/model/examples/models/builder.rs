@@ -106,6 +106,7 @@ impl Builder {
             CallbackType::Subscription => format!("{node}:subscription({input})"),
             CallbackType::Service => format!("{node}:service({input})"),
             CallbackType::Client => format!("{node}:client({input})"),
+            CallbackType::Task => format!("{node}:task({input})"),
             CallbackType::Sync => format!("{node}:sync({})", outputs.first().unwrap_or(&"")),
             CallbackType::Thread => format!("{node}:thread({})", outputs.first().unwrap_or(&"")),
         });

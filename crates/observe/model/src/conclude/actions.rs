@@ -11,11 +11,11 @@ pub(super) fn actions(evidence: &Evidence, graph: &Graph) -> Vec<Action> {
         .map(|(name, modes)| {
             let prefix = format!("{name}/_action/");
             let all = graph.callbacks.values();
-            let own: Vec<&Callback> = all.filter(|c| c.input.starts_with(&prefix)).collect();
+            let own: Vec<&Callback> = all
+                .filter(|c| c.input.starts_with(&prefix) || is_execution(c, name))
+                .collect();
             let nodes = |server: bool| {
-                let of_side = own
-                    .iter()
-                    .filter(|c| (c.kind == CallbackType::Service) == server);
+                let of_side = own.iter().filter(|c| is_server(c) == server);
                 let mut nodes: Vec<String> = of_side.map(|c| c.node.clone()).collect();
                 nodes.sort();
                 nodes.dedup();
@@ -31,4 +31,13 @@ pub(super) fn actions(evidence: &Evidence, graph: &Graph) -> Vec<Action> {
             }
         })
         .collect()
+}
+
+/// Whether a callback is the execution of the action's goals.
+fn is_execution(c: &Callback, action: &str) -> bool {
+    c.kind == CallbackType::Task && c.input == action
+}
+
+fn is_server(c: &Callback) -> bool {
+    matches!(c.kind, CallbackType::Service | CallbackType::Task)
 }

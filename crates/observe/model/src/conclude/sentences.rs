@@ -78,6 +78,9 @@ fn of_edge(e: &Edge) -> Option<String> {
         Assumed::Stated => format!(
             "Data passes from {from} to {to} through memory, as stated with --link; no event shows it."
         ),
+        Assumed::Made => format!(
+            "{from} makes the task {to}; that nothing else makes it is assumed."
+        ),
         Assumed::Waited => format!(
             "{to} waited for the response that {from} got, and went on then; that it uses it is assumed."
         ),
@@ -249,6 +252,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::NodeName(s) => format!("The node {s} is named after its process: its own name was not recorded."),
         Note::OutOfOrder => format!("An event was older than the one before it {times}; it counts at the later time."),
         Note::Outside(s) => format!("{s} was published outside of callbacks {times}; such items begin no chain before their taker."),
+        Note::Overtaken(s) => format!("Of {s}, {n} items were taken by a callback that took a newer one before it published anything: overtaken in the same callback, they are counted as taken and not followed."),
         Note::Shared(s) => format!("{s} ran {times} together with other callbacks of its action, which rclpy runs in one stretch; such executions are not in its times."),
         Note::PeriodChanged(s) => format!("The period of {s} was changed {times}: its name and its period are those that it was made with."),
         Note::Renamed(s) if n == 1 => format!("The node {s} has something in its own name that differs from run to run (a process id, an address, a counter); it is left out."),
@@ -261,8 +265,11 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::TimerNode(s) => format!("{s} is taken to belong to the node whose topics it publishes."),
         Note::Undecided => format!("What an event belongs to was not clear in time {times}."),
         Note::UnknownCallback => format!("A callback that could not be told ran {times}: its creation lies before the recording."),
+        Note::UnknownGoal(s) => format!("Which of several goals of {s} was executed, or had the result that was sent, could not be told {times}; no edge or chain leads to such ones."),
         Note::UnknownHandle => format!("An endpoint that could not be told was used {times}: its creation lies before the recording, or its event was lost."),
         Note::Unscheduled(s) => format!("{s} ran {times} on threads without scheduler events; its execution time then contains preemption."),
+        Note::UnseenTime => format!("What executors ran without events of its own took {:.1} ms of CPU time in all.", n as f64 / 1e6),
+        Note::UnseenWork => format!("Executors ran something {times} that has no events of its own: what waits beside topics, services and timers (events of QoS, guard conditions, other waitables), or nothing at all after waking."),
         Note::Unseen(s) => format!("{s} ran {times} on an input that was not seen; no edge or chain leads to such executions."),
     }
 }

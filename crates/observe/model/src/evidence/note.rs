@@ -52,6 +52,8 @@ pub(crate) enum Note<V = String, N = String> {
     OutOfOrder,
     /// This topic was published outside of callbacks.
     Outside(N),
+    /// A callback took a newer item of this topic itself before it used an older one.
+    Overtaken(N),
     /// The period of this timer was changed.
     PeriodChanged(V),
     /// This name of a node was made of others; counted in these.
@@ -79,6 +81,8 @@ pub(crate) enum Note<V = String, N = String> {
     /// A callback ran whose timer or endpoint is not known.
     #[serde(with = "no_subject")]
     UnknownCallback,
+    /// Which goal of this action a task executed could not be told.
+    UnknownGoal(N),
     /// A handle was used whose endpoint is not known.
     #[serde(with = "no_subject")]
     UnknownHandle,
@@ -86,6 +90,12 @@ pub(crate) enum Note<V = String, N = String> {
     Unscheduled(V),
     /// This subscription's callback ran on an input that was not seen.
     Unseen(V),
+    /// CPU time of what executors ran without events of its own; counted in ns.
+    #[serde(with = "no_subject")]
+    UnseenTime,
+    /// An executor ran something without events of its own.
+    #[serde(with = "no_subject")]
+    UnseenWork,
 }
 
 impl Note {
@@ -137,6 +147,7 @@ impl<V, N> Note<V, N> {
             Note::NodeName(node) => Note::NodeName(node),
             Note::OutOfOrder => Note::OutOfOrder,
             Note::Outside(n) => Note::Outside(name(n)),
+            Note::Overtaken(n) => Note::Overtaken(name(n)),
             Note::PeriodChanged(v) => Note::PeriodChanged(vertex(v)?),
             Note::Renamed(n) => Note::Renamed(name(n)),
             Note::RingFound(v) => Note::RingFound(vertex(v)?),
@@ -149,9 +160,12 @@ impl<V, N> Note<V, N> {
             Note::TimerNode(v) => Note::TimerNode(vertex(v)?),
             Note::Undecided => Note::Undecided,
             Note::UnknownCallback => Note::UnknownCallback,
+            Note::UnknownGoal(n) => Note::UnknownGoal(name(n)),
             Note::UnknownHandle => Note::UnknownHandle,
             Note::Unscheduled(v) => Note::Unscheduled(vertex(v)?),
             Note::Unseen(v) => Note::Unseen(vertex(v)?),
+            Note::UnseenTime => Note::UnseenTime,
+            Note::UnseenWork => Note::UnseenWork,
         })
     }
 }
@@ -202,6 +216,7 @@ mod tests {
             Note::NodeName(s()),
             Note::OutOfOrder,
             Note::Outside(s()),
+            Note::Overtaken(s()),
             Note::PeriodChanged(s()),
             Note::Renamed(s()),
             Note::Said(s()),
@@ -212,9 +227,12 @@ mod tests {
             Note::TimerNode(s()),
             Note::Undecided,
             Note::UnknownCallback,
+            Note::UnknownGoal(s()),
             Note::UnknownHandle,
             Note::Unscheduled(s()),
             Note::Unseen(s()),
+            Note::UnseenTime,
+            Note::UnseenWork,
         ]
     }
 

@@ -51,10 +51,10 @@ pub fn caret(model: &Model) -> String {
     let left_out = model
         .callbacks
         .iter()
-        .filter(|c| matches!(c.kind, CallbackType::Service | CallbackType::Client));
+        .filter(|c| c.kind != CallbackType::Sync && !is_known(c));
     let mut out = format!(
         "# Made by onbeat. Executors and callback groups are assumed: one per node.\n\
-         # Left out, since CARET has no words for them: {} service and client callbacks.\n",
+         # Left out, since CARET has no words for them: {} service and client callbacks and tasks.\n",
         left_out.count()
     );
     named_paths(&mut out, model);

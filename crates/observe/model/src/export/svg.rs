@@ -58,6 +58,7 @@ pub fn type_name(kind: CallbackType) -> &'static str {
         CallbackType::Subscription => "subscription",
         CallbackType::Service => "service",
         CallbackType::Client => "client",
+        CallbackType::Task => "task",
         CallbackType::Sync => "sync",
         CallbackType::Thread => "thread",
     }

@@ -16,6 +16,7 @@ pub fn captions(callback: &Callback) -> (String, String) {
             None => callback.input.clone(),
         },
         CallbackType::Client => format!("answer of {}", callback.input),
+        CallbackType::Task => format!("execution of {}", callback.input),
         CallbackType::Sync => "synchroniser".into(),
         CallbackType::Thread => "thread of its own".into(),
     };

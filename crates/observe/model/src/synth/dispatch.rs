@@ -1,7 +1,7 @@
 //! Which tracker an event concerns. No handler here decides anything about the model.
 
 use super::entities::{Entities, HandleKind};
-use super::events::{Input, Response};
+use super::events::{Input, MadeBy, Response};
 use super::ids::{EntityId, ProcessIndex, ThreadIndex};
 use super::notes::Note;
 use super::Synth;
@@ -135,7 +135,8 @@ impl Synth {
                 let p = self.cx.entities.processes.get_or_insert(pid);
                 let command = self.cx.entities.names.intern(command);
                 let process = self.cx.entities.process_mut(p);
-                (process.command, process.unseen_calls) = (Some(command), late);
+                (process.command, process.late) = (Some(command), late);
+                process.unseen_calls = late;
             }
             EventKind::Thread {
                 ref comm,
@@ -417,9 +418,11 @@ impl Synth {
                 spans.callback_start(cx, ti, time, at.cpu, callback);
             }
             EventKind::CallbackEnd { callback } => spans.callback_end(cx, ti, time, callback),
-            EventKind::ExecutorNextReady | EventKind::ExecutorWaitForWork { .. } => {
+            EventKind::ExecutorNextReady => {
                 spans.next_ready(cx, ti, time);
+                spans.unseen_work(cx, ti, time);
             }
+            EventKind::ExecutorWaitForWork { .. } => spans.next_ready(cx, ti, time),
             EventKind::ExecutorExecute { .. } => spans.execute(cx, ti, time),
             EventKind::ExecuteStart { execute } => {
                 spans.execute_start(cx, ti, time, execute == ExecuteKind::Client);
@@ -571,6 +574,7 @@ impl Synth {
                         gid,
                         sequence,
                         time,
+                        made_by: MadeBy::Service,
                     };
                     self.flow.answered(&self.cx, &response, source_ns);
                     self.spans.respond(&mut self.cx, ti, response);

@@ -1,7 +1,7 @@
 //! What `spans` tells `flow`: every event that concerns data, with the callback instance that
 //! caused it.
 
-use super::ids::{DecisionId, EntityId, HandedId, InstanceId};
+use super::ids::{DecisionId, EntityId, HandId, HandedId, InstanceId};
 use super::values::{Cpus, Gid, Idle, Release, ThreadId, ThreadProfile, Totals};
 
 /// The cause of a publication or a request.
@@ -34,6 +34,8 @@ pub(super) enum Input {
     Response { sequence: i64, at: u64 },
     /// Work that a callback handed to the thread.
     Handed { work: HandedId },
+    /// Work that an instance handed on.
+    Made { hand: HandId },
 }
 
 /// An instance of a callback starts.
@@ -139,6 +141,18 @@ pub(super) struct Response {
     pub(super) gid: Gid,
     pub(super) sequence: i64,
     pub(super) time: u64,
+    pub(super) made_by: MadeBy,
+}
+
+/// What made the content of a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MadeBy {
+    /// The service's callback.
+    Service,
+    /// Another callback, which handed it on.
+    Handed(HandId),
+    /// One of several others.
+    Unknown,
 }
 
 /// An event that concerns data, with its cause.
@@ -162,6 +176,12 @@ pub(super) enum SpanEvent {
     /// Nothing begins with that.
     NotHanded {
         work: HandedId,
+    },
+    /// The instance hands something on within the process: work to do, or the result of work.
+    Hand {
+        instance: InstanceId,
+        hand: HandId,
+        time: u64,
     },
     /// The instance may have ended at this time: its end follows, with this time or a later one.
     InputDone {

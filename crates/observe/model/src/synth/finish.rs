@@ -204,6 +204,7 @@ impl<'a> Finish<'a> {
                 Route::Link => Some(Assumed::Stated),
                 Route::Waited => Some(Assumed::Waited),
                 Route::HandedOver => Some(Assumed::HandedOver),
+                Route::Made => Some(Assumed::Made),
                 Route::Topic | Route::Intra => None,
             },
             intra_process: false,

@@ -39,3 +39,7 @@ pub(super) struct HandedId(pub(super) u64);
 /// Names a decision about an owner that has not been made yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct DecisionId(pub(super) u32);
+
+/// Names the work that an instance hands on to be done later, or the result of that work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct HandId(pub(super) u32);

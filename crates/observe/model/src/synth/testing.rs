@@ -98,6 +98,7 @@ impl Harness {
             EntityKind::Service => format!("service({name})"),
             EntityKind::Client => format!("client({name})"),
             EntityKind::Publisher => name.into(),
+            EntityKind::Task => format!("task({name})"),
         }
     }
 
@@ -136,6 +137,9 @@ impl Harness {
                 time,
             } => format!("{} #{} hands work {}", us(time), instance.index(), work.0),
             SpanEvent::NotHanded { work } => format!("work {} is none", work.0),
+            SpanEvent::Hand { instance, time, .. } => {
+                format!("{} #{} hands on", us(time), instance.index())
+            }
             SpanEvent::InputDone { instance, time } => {
                 format!("{} input done #{}", us(time), instance.index())
             }

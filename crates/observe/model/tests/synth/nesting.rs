@@ -134,6 +134,61 @@ fn a_take_in_a_callback_is_one_more_input_of_it() {
 }
 
 #[test]
+fn of_several_takes_of_a_subscription_the_newest_is_followed() {
+    let mut parts = vec![SENSOR.to_string(), POLLER.to_string(), LISTENER.to_string()];
+    for i in 1..=20 {
+        let t = i * 100_000;
+        parts.extend([t - 80_000, t - 40_000].map(sense));
+        parts.push(poll(t, Some(t - 80_000)));
+        // In a loop: the older one first, and the newer one until there is none.
+        parts.push(format!(
+            "{}us cpu0 10/10 take rmw=0x1020 source_ns={}us\n{}us cpu0 10/10 take rmw=0x1020 source_ns=0 taken=no\n",
+            t + 120,
+            t - 40_000,
+            t + 140
+        ));
+        parts.push(hear(t + 9_100, t + 9_000));
+    }
+    let m = model(&sorted(&parts));
+    assert_eq!(edge(&m, SENSOR_T, POLLER_T).taken, 40);
+    let chain = chain(&m, &format!("{SENSOR_T} > {POLLER_T} > {LISTENER_S}"));
+    assert_eq!(chain.figures.executions, 20);
+    assert_eq!(
+        chain.figures.latency_ns.max(),
+        40_000_000 + 9_100_000 + 500_000
+    );
+    let said = |c: &&String| {
+        c.starts_with("Of /scan, 20 items were taken by a callback that took a newer")
+    };
+    assert!(m.coverage.iter().any(|c| said(&c)), "{:?}", m.coverage);
+}
+
+#[test]
+fn a_take_that_is_the_first_sight_of_a_thread_starts_nothing() {
+    // Attached while the poller's timer runs: its beginning lies before the recording.
+    let found = "
+1ms cpu0 10/10 process command=/opt/poller distribution=jazzy rmw=rmw_fastrtps_cpp late=yes
+1ms cpu0 10/10 node_found node=0x1 name=/poller
+1ms cpu0 10/10 endpoint_found endpoint=subscription rcl=0x20 rmw=0x1020 name=/scan
+1ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0x10 rmw=0x1010 name=/chatter
+";
+    let mut parts = vec![SENSOR.to_string(), found.to_string(), LISTENER.to_string()];
+    for i in 1..=5 {
+        let t = i * 100_000;
+        let all = poll(t, Some(t - 40_000));
+        let seen = all.find(&format!("{}us cpu0 10/10 take", t + 100)).unwrap();
+        parts.push(sense(t - 40_000));
+        parts.push(all[if i == 1 { seen } else { 0 }..].to_string());
+        parts.push(hear(t + 9_100, t + 9_000));
+    }
+    let m = model(&sorted(&parts));
+    let polled = |c: &&Callback| c.id.contains("subscription(/scan)");
+    assert!(!m.callbacks.iter().any(|c| polled(&c)), "{:?}", ids(&m));
+    // The first publication is of a callback that began before.
+    assert_eq!(edge(&m, "/poller:timer(100ms)", LISTENER_S).taken, 4);
+}
+
+#[test]
 fn a_take_in_a_callback_that_finds_nothing_changes_nothing() {
     let mut parts = vec![POLLER.to_string(), LISTENER.to_string()];
     for i in 1..=5 {

@@ -1,7 +1,8 @@
 //! Actions: which endpoints belong to one, by the names that rcl_action gives them.
 
-use super::EntityKind;
+use super::{Entities, EntityKind, HandleKind, NewEntity};
 use crate::index::NameId;
+use crate::synth::ids::EntityId;
 
 /// What an endpoint is to its action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,6 +20,31 @@ pub(in crate::synth) struct OfAction {
     /// The action's name.
     pub(in crate::synth) action: NameId,
     pub(in crate::synth) part: ActionPart,
+}
+
+impl Entities {
+    /// The task of a process in which the server of an action executes its goals: `status` is its
+    /// publisher of them.
+    pub(in crate::synth) fn goal_task(&mut self, status: EntityId, action: NameId) -> EntityId {
+        let p = self.get(status).process;
+        let key = (HandleKind::Task, action.index() as u64 + 1);
+        if let Some(task) = self.handle(p, key.0, key.1) {
+            return task;
+        }
+        let node = self.get(status).node();
+        let node = node.unwrap_or_else(|| self.stand_in(p));
+        self.get_mut(status).looks.node = Some(node);
+        let name = self.names.get(action).to_string();
+        let new = NewEntity {
+            kind: EntityKind::Task,
+            handles: [key, (HandleKind::Task, 0)],
+            node: Some(node),
+            name: &name,
+            depth: 0,
+            period_ns: None,
+        };
+        self.create(p, new)
+    }
 }
 
 /// The action's name, and what the endpoint of this kind and name is to it.

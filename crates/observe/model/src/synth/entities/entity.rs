@@ -13,6 +13,8 @@ pub(in crate::synth) enum EntityKind {
     Publisher,
     Service,
     Client,
+    /// A task of rclpy's executor.
+    Task,
 }
 
 /// What only one kind of entity has.
@@ -29,6 +31,7 @@ pub(in crate::synth) enum Role {
         names: ServiceNames,
         gid: Option<ClientGid>,
     },
+    Task,
 }
 
 /// What is known of a timer's releases.
@@ -117,7 +120,7 @@ pub(in crate::synth) struct Slot {
     pub(in crate::synth) sure: bool,
 }
 
-/// A timer, subscription, publisher, service or client.
+/// A timer, subscription, publisher, service or client, or a task of rclpy's executor.
 #[derive(Debug, Clone)]
 pub(in crate::synth) struct Entity {
     pub(in crate::synth) looks: Looks,
@@ -186,7 +189,7 @@ impl Entity {
     pub(in crate::synth) fn service_names(&self) -> Option<ServiceNames> {
         match self.role {
             Role::Service(names) | Role::Client { names, .. } => Some(names),
-            Role::Timer(_) | Role::Topic { .. } => None,
+            Role::Timer(_) | Role::Topic { .. } | Role::Task => None,
         }
     }
 
@@ -219,7 +222,7 @@ pub(in crate::synth) fn is_infrastructure(kind: EntityKind, name: &str) -> bool 
         "/set_logger_levels",
     ];
     match kind {
-        EntityKind::Timer => false,
+        EntityKind::Timer | EntityKind::Task => false,
         EntityKind::Service | EntityKind::Client => SERVICES.iter().any(|s| name.ends_with(s)),
         EntityKind::Subscription | EntityKind::Publisher => TOPICS.contains(&name),
     }

@@ -36,7 +36,7 @@ pub(in crate::synth) struct Endpoints {
 impl Endpoints {
     fn of_kind(&mut self, kind: EntityKind) -> Option<&mut Vec<EntityId>> {
         match kind {
-            EntityKind::Timer => None,
+            EntityKind::Timer | EntityKind::Task => None,
             EntityKind::Publisher => Some(&mut self.publishers),
             EntityKind::Subscription => Some(&mut self.subscriptions),
             EntityKind::Service => Some(&mut self.services),
@@ -235,6 +235,7 @@ impl Entities {
                 names: self.service_names(new.name),
                 gid: None,
             },
+            EntityKind::Task => Role::Task,
         };
         let action = actions::of_name(new.kind, new.name).map(|(action, part)| OfAction {
             action: self.names.intern(action),

@@ -20,6 +20,8 @@ pub(in crate::synth) enum HandleKind {
     Timer,
     Callback,
     RingBuffer,
+    /// The name of a task in place of an address.
+    Task,
 }
 
 /// Address-to-address ties, resolved late because their order is not fixed.
@@ -56,6 +58,8 @@ pub(in crate::synth) struct Process {
     pub(super) by_ring: Vec<EntityId>,
     /// Some of its nodes were there before the recording.
     pub(super) found: bool,
+    /// It ran before the recording.
+    pub(in crate::synth) late: bool,
     /// Node that stands in where none is known.
     pub(super) fallback: Option<NodeId>,
     pub(in crate::synth) command: Option<NameId>,

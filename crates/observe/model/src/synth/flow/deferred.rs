@@ -5,8 +5,9 @@
 use super::Flow;
 use crate::index::NameId;
 use crate::synth::entities::Entities;
-use crate::synth::events::{Enqueue, Input, OwnInput, Owner, Publication, Request, SpanEvent};
-use crate::synth::ids::{DecisionId, EntityId, HandedId, InstanceId};
+use crate::synth::events::SpanEvent;
+use crate::synth::events::{Enqueue, Input, MadeBy, OwnInput, Owner, Publication, Request};
+use crate::synth::ids::{DecisionId, EntityId, HandId, HandedId, InstanceId};
 use crate::synth::notes::Note;
 use crate::synth::Context;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -34,6 +35,8 @@ struct Subjects {
     /// Subscriptions with a ring buffer that an event is deferred for.
     rings: FxHashSet<EntityId>,
     works: FxHashSet<HandedId>,
+    /// What a deferred event hands on.
+    hands: FxHashSet<HandId>,
 }
 
 /// Deferred events in order, and what they are about.
@@ -56,6 +59,7 @@ impl Subjects {
         self.items.clear();
         self.rings.clear();
         self.works.clear();
+        self.hands.clear();
     }
 
     /// Adds what an event is about.
@@ -86,6 +90,9 @@ impl Subjects {
                 self.instances.insert(input.instance);
                 self.entities.insert(input.entity);
             }
+            SpanEvent::Hand { hand, .. } => {
+                self.hands.insert(*hand);
+            }
             _ => {}
         }
     }
@@ -108,6 +115,7 @@ impl Subjects {
                 self.names.contains(&name)
             }
             Input::Handed { work } => self.works.contains(&work),
+            Input::Made { hand } => self.hands.contains(&hand),
             Input::Unknown | Input::Timer | Input::Request { .. } => false,
         }
     }
@@ -135,7 +143,8 @@ impl Subjects {
             } => self.instances.contains(instance) || self.instances.contains(client),
             SpanEvent::Synchronise { instance, .. }
             | SpanEvent::InputDone { instance, .. }
-            | SpanEvent::HandOver { instance, .. } => self.instances.contains(instance),
+            | SpanEvent::HandOver { instance, .. }
+            | SpanEvent::Hand { instance, .. } => self.instances.contains(instance),
             SpanEvent::Publish(Publication {
                 owner, publisher, ..
             }) => self.has_owner(*owner) || self.publishers.contains(publisher),
@@ -148,7 +157,11 @@ impl Subjects {
             SpanEvent::Clear { subscription } => self.rings.contains(subscription),
             SpanEvent::Request(Request { owner, .. }) => self.has_owner(*owner),
             // Its request may be among the deferred ones.
-            SpanEvent::Response(response) => self.entities.contains(&response.service),
+            SpanEvent::Response(response) => {
+                let deferred = |hand| self.hands.contains(&hand);
+                self.entities.contains(&response.service)
+                    || matches!(response.made_by, MadeBy::Handed(hand) if deferred(hand))
+            }
             SpanEvent::ReadOnly {
                 subscription,
                 source_ns,

@@ -24,6 +24,8 @@ pub(in crate::synth) enum Route {
     Waited,
     /// Within the process, to a thread that was woken up or made for it.
     HandedOver,
+    /// Through a node's memory, to a task that a callback made.
+    Made,
 }
 
 /// Where data goes: an edge without its start.
@@ -211,6 +213,7 @@ impl Flow {
             EntityKind::Client => CallbackType::Client,
             // What a thread of one's own publishes tells it from others.
             EntityKind::Publisher => CallbackType::Thread,
+            EntityKind::Task => CallbackType::Task,
             _ => CallbackType::Subscription,
         };
         // A timer of a process with several nodes shows its node by what it publishes.

@@ -183,6 +183,7 @@ impl Flow {
             Input::Ring { index } => self.take_ring(cx, entity, index),
             Input::Response { sequence, .. } => self.take_response(cx, entity, sequence),
             Input::Handed { work } => self.take_work(work, vertex),
+            Input::Made { hand } => self.take_made(hand, vertex),
             Input::Unknown | Input::Timer | Input::Request { .. } => None,
         };
         Taken {
@@ -249,6 +250,7 @@ impl Flow {
         self.end_lineages(&it, end.how.is_whole(), output);
         self.observer.execution(&it, end.time, end.spent.exec_ns);
         self.instances.end(end.instance);
+        self.polls.end(end.instance);
         self.action_end(end.instance);
     }
 

@@ -9,6 +9,7 @@ mod handed;
 mod instances;
 mod lineage;
 mod links;
+mod made;
 mod naming;
 mod polls;
 mod rings;
@@ -34,6 +35,8 @@ use deferred::Deferred;
 use handed::HandedWork;
 use instances::Instances;
 use links::Links;
+use made::Made;
+use polls::Polls;
 use rings::Rings;
 use services::Services;
 use topics::Topics;
@@ -53,6 +56,8 @@ pub(in crate::synth) struct Flow {
     junctions: Vec<StatedJunction>,
     links: Links,
     handed: HandedWork,
+    made: Made,
+    polls: Polls,
     deferred: Deferred,
     pub(in crate::synth) observer: Observer,
     now: u64,
@@ -82,6 +87,8 @@ impl Flow {
             junctions: Vec::new(),
             links: Links::new(links, ids, memory),
             handed: HandedWork::default(),
+            made: Made::default(),
+            polls: Polls::default(),
             deferred: Deferred::default(),
             observer: Observer::default(),
             now: 0,
@@ -140,6 +147,11 @@ impl Flow {
             SpanEvent::PublishReturned { publisher, time } => {
                 self.topics.returned(*publisher, *time);
             }
+            SpanEvent::Hand {
+                instance,
+                hand,
+                time,
+            } => self.hand(*instance, *hand, *time),
             SpanEvent::Enqueue(enqueue) => self.enqueue(cx, enqueue),
             SpanEvent::Clear { subscription } => self.clear_ring(*subscription),
             SpanEvent::Request(request) => self.request(cx, request),

@@ -33,6 +33,7 @@ impl Ids<'_> {
                 None => format!("{node}:service({name})"),
             },
             CallbackType::Client => format!("{node}:client({name})"),
+            CallbackType::Task => format!("{node}:task({name})"),
             CallbackType::Sync => format!("{node}:sync({name})"),
             CallbackType::Thread => format!("{node}:thread({name})"),
         }

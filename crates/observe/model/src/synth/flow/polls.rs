@@ -2,13 +2,60 @@
 
 use super::graph::{Hop, Route};
 use super::Flow;
-use crate::index::VertexId;
+use crate::chains::Lineages;
+use crate::index::{StepId, VertexId};
 use crate::synth::events::{Input, OwnInput};
 use crate::synth::ids::{EntityId, InstanceId};
 use crate::synth::notes::Note;
 use crate::synth::Context;
 
+/// The last item that a running instance took itself from a subscription.
+#[derive(Debug, Clone, Copy)]
+struct Polled {
+    instance: InstanceId,
+    entity: EntityId,
+    time: u64,
+    /// The instance's own steps that continue it.
+    steps: Lineages,
+}
+
+/// What running instances took last from each subscription.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Polls(Vec<Polled>);
+
+impl Polls {
+    /// An instance ends.
+    pub(super) fn end(&mut self, instance: InstanceId) {
+        self.0.retain(|p| p.instance != instance);
+    }
+}
+
 impl Flow {
+    /// An instance takes an item after another one from the same subscription: it goes on with the
+    /// newer one alone.
+    fn overtake(&mut self, cx: &mut Context, event: &OwnInput, lineages: &mut Lineages) {
+        let same = |p: &Polled| p.instance == event.instance && p.entity == event.entity;
+        let Some(at) = self.polls.0.iter().position(same) else {
+            return;
+        };
+        let old = self.polls.0.swap_remove(at);
+        let is_old = |step: &StepId| old.steps.as_slice().contains(step);
+        let mut kept = Lineages::default();
+        for step in lineages.as_slice() {
+            if is_old(step) {
+                self.lineage.steps.release(*step);
+            } else {
+                kept.push(*step);
+            }
+        }
+        *lineages = kept;
+        let output = self.instances.get(event.instance).and_then(|it| it.output);
+        let unused = output.is_none_or(|(time, _)| time < old.time);
+        if let (true, Some(name)) = (unused, cx.entities.get(event.entity).name()) {
+            cx.notes.count(Note::Overtaken(name), 1);
+        }
+    }
+
     /// A running instance takes one more input: what it publishes from now on descends from that
     /// too.
     pub(super) fn own_input(&mut self, cx: &mut Context, event: &OwnInput) {
@@ -20,7 +67,11 @@ impl Flow {
             Input::Message { source_ns } => self.take(cx, event.entity, source_ns, true),
             Input::Ring { index } => self.take_ring(cx, event.entity, index),
             Input::Response { sequence, .. } => self.take_response(cx, event.entity, sequence),
-            Input::Handed { .. } | Input::Unknown | Input::Timer | Input::Request { .. } => None,
+            Input::Handed { .. }
+            | Input::Made { .. }
+            | Input::Unknown
+            | Input::Timer
+            | Input::Request { .. } => None,
         };
         let Some(mut incoming) = incoming else {
             if let (Input::Message { .. }, Some(name)) =
@@ -44,12 +95,26 @@ impl Flow {
             let latency = event.time.saturating_sub(incoming.time);
             figures.latency_ns.record(latency);
             let mut lineages = it.lineages;
+            if matches!(event.input, Input::Message { .. }) {
+                self.overtake(cx, event, &mut lineages);
+            }
+            let before = lineages.as_slice().len();
             let data = (&incoming.lineages, incoming.name, incoming.time);
             let at = (it.vertex, it.start.max(incoming.time));
             self.lineage.extend(&mut cx.notes, &mut lineages, data, at);
             if let Some(it) = self.instances.get_mut(event.instance) {
                 it.lineages = lineages;
             }
+            let mut steps = Lineages::default();
+            for &step in &lineages.as_slice()[before..] {
+                steps.push(step);
+            }
+            self.polls.0.push(Polled {
+                instance: event.instance,
+                entity: event.entity,
+                time: event.time,
+                steps,
+            });
         }
         self.lineage.steps.release_all(&mut incoming.lineages);
     }

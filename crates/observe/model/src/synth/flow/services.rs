@@ -6,7 +6,7 @@ use super::lineage::Incoming;
 use super::Flow;
 use crate::chains::Lineages;
 use crate::index::{NameId, VertexId};
-use crate::synth::events::{Owner, Request, Response};
+use crate::synth::events::{MadeBy, Owner, Request, Response};
 use crate::synth::ids::{EntityId, InstanceId};
 use crate::synth::notes::Note;
 use crate::synth::values::Gid;
@@ -50,6 +50,8 @@ enum CallState {
     },
     /// Ended after its response, or cut off.
     Done,
+    /// Answered with what one of several others has made.
+    Untold,
 }
 
 /// Requests and calls in flight.
@@ -262,13 +264,32 @@ impl Flow {
         };
         let (time, response) = (event.time, names.response);
         let key = (name, event.gid, event.sequence);
+        let call = self.services.calls.get(&key);
+        if call.is_none_or(|call| call.responded.is_some()) {
+            return;
+        }
+        let made = match event.made_by {
+            MadeBy::Handed(hand) => self.take_hand(hand),
+            MadeBy::Service | MadeBy::Unknown => None,
+        };
         let Some(call) = self.services.calls.get_mut(&key) else {
             return;
         };
-        if call.responded.is_some() {
-            return;
-        }
         call.responded = Some(time);
+        if event.made_by != MadeBy::Service {
+            // The service only asked for it: what it had ends there.
+            if let CallState::Ended { time, output } = call.state {
+                self.lineage.finish(&call.lineages, time, output);
+            }
+            self.lineage.steps.release_all(&mut call.lineages);
+            let Some(made) = made else {
+                call.state = CallState::Untold;
+                cx.notes.count(Note::UnknownGoal(name), 1);
+                return;
+            };
+            call.state = CallState::Done;
+            (call.vertex, call.lineages) = (made.from, made.lineages);
+        }
         let (vertex, client) = (call.vertex, call.client);
         self.graph.vertex_mut(vertex).add_output(response);
         match call.state {
@@ -282,7 +303,7 @@ impl Flow {
             CallState::Ended { .. } => {
                 self.lineage.finish(&call.lineages, time, Some(response));
             }
-            CallState::Done => {}
+            CallState::Done | CallState::Untold => {}
         }
         if let Some(client) = client {
             let to = self.vertex(cx, client);
@@ -307,6 +328,7 @@ impl Flow {
             }
         }
         match (call.responded, call.client, call.state) {
+            (_, _, CallState::Untold) => {}
             (Some(_), Some(client), _) if lost => {
                 let to = self.vertex(cx, client);
                 if let Some(names) = cx.entities.get(client).service_names() {
@@ -333,13 +355,16 @@ impl Flow {
         let call = self.services.calls.get(&key)?;
         let time = call.responded?;
         let (vertex, own) = (call.vertex, call.lineages);
+        let told = !matches!(call.state, CallState::Untold);
         let name = cx.entities.get(client).service_names()?.response;
         let to = self.vertex(cx, client);
-        self.graph.count_taken(vertex, hop(to, name));
+        if told {
+            self.graph.count_taken(vertex, hop(to, name));
+        }
         let lineages = self.lineage.steps.share(&own);
         self.drop_call(cx, key, false);
         Some(Incoming {
-            vertex: Some(vertex),
+            vertex: told.then_some(vertex),
             time,
             name,
             route: Route::Topic,

@@ -6,9 +6,10 @@ use super::account::Mark;
 use super::clients::Fit;
 use super::span::{longer, CallbackSpan};
 use super::Spans;
+use crate::index::NameId;
 use crate::synth::events::{Begin, Ending, Input, Owner, SpanEvent};
 use crate::synth::ids::{EntityId, InstanceId, ProcessIndex, ThreadIndex};
-use crate::synth::values::{Cpus, Idle, Release};
+use crate::synth::values::{Cpus, Idle, Release, Totals};
 use crate::synth::Context;
 
 /// A response that rclpy has taken; the code that waits for it runs later.
@@ -25,18 +26,31 @@ pub(super) struct PendingResponse {
     pub(super) cpus: Cpus,
 }
 
-/// Code that waited for a response and has published something.
+/// Code that waited for a response, or executes a goal, and has published something.
 #[derive(Debug, Clone)]
 pub(super) struct Continuation {
-    client: EntityId,
-    instance: InstanceId,
-    cpus: Cpus,
+    /// The client that got the response, or the task.
+    pub(super) entity: EntityId,
+    pub(super) instance: InstanceId,
+    pub(super) cpus: Cpus,
     /// No other response was waited for, so its times teach what is usual for the client.
-    alone: bool,
-    from: Mark,
-    last_publication: Mark,
+    pub(super) alone: bool,
+    pub(super) from: Mark,
+    pub(super) last_publication: Mark,
     /// The trigger after its last publication.
     pub(super) trigger: Option<Mark>,
+    /// It executes a goal.
+    pub(super) goal: Option<Goal>,
+}
+
+/// A goal that a task executes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Goal {
+    pub(super) action: NameId,
+    /// Its own times before this stretch.
+    pub(super) earlier: Totals,
+    /// It has published its last state.
+    pub(super) done: bool,
 }
 
 /// How long a response that no code seems to wait for is kept.
@@ -262,6 +276,9 @@ impl Spans {
             if thread.waits && p.thread != ti {
                 continue;
             }
+            if endpoint.is_some_and(|e| is_elsewhere(cx, p.client, e)) {
+                continue;
+            }
             let fit = self.habits.fit(&cx.entities, p.client, endpoint);
             if best.is_none_or(|(_, f)| fit > f) {
                 best = Some((i, fit));
@@ -290,13 +307,14 @@ impl Spans {
         }
         let instance = self.begin_pending(ti, &p, from);
         self.threads[ti].put_continuation(Continuation {
-            client: p.client,
+            entity: p.client,
             instance,
             cpus: p.cpus,
             alone,
             from,
             last_publication: from,
             trigger: None,
+            goal: None,
         });
     }
 
@@ -321,6 +339,7 @@ impl Spans {
         let thread = &mut self.threads[ti];
         let now = thread.account.mark(time);
         thread.sleeps.forget_longest();
+        thread.sleeps.restart(&now);
         match thread.continuation_mut() {
             Some(continuation) => {
                 continuation.last_publication = now;
@@ -342,7 +361,7 @@ impl Spans {
     ) -> Option<Mark> {
         let continuation = self.threads[ti].continuation()?;
         let last = continuation.last_publication;
-        let fit = self.habits.fit(&cx.entities, continuation.client, endpoint);
+        let fit = self.habits.fit(&cx.entities, continuation.entity, endpoint);
         let other = self.choose_pending(cx, ti, endpoint);
         let other = other.map_or(Fit::None, |c| c.1);
         let slept = self.slept_since(ti, last).is_some();
@@ -360,7 +379,7 @@ impl Spans {
     }
 
     /// When a worker last went to sleep, if that was after a mark.
-    fn slept_since(&self, ti: ThreadIndex, mark: Mark) -> Option<Mark> {
+    pub(super) fn slept_since(&self, ti: ThreadIndex, mark: Mark) -> Option<Mark> {
         let thread = &self.threads[ti];
         let slept = thread.sleeps.since(mark.time);
         slept.filter(|_| !thread.waits)
@@ -375,20 +394,24 @@ impl Spans {
         last: Option<Mark>,
     ) -> Mark {
         let thread = &self.threads[ti];
-        let up = thread.sleeps.resumed().filter(|_| !thread.waits);
+        let up = thread.sleeps.up().filter(|_| !thread.waits);
         up.or(last)
             .or(thread.rounds.last_trigger)
             .unwrap_or_else(|| thread.account.mark(time))
     }
 
-    fn end_continuation(&mut self, ti: ThreadIndex, to: Mark) {
+    pub(super) fn end_continuation(&mut self, ti: ThreadIndex, to: Mark) {
         let Some(continuation) = self.threads[ti].take_continuation() else {
             return;
         };
         let from = continuation.from;
         let spent = to.totals.since(&from.totals);
+        if continuation.goal.is_some() {
+            self.end_goal_stretch(ti, &continuation, to);
+            return;
+        }
         if continuation.alone {
-            self.habits.learn_mean(continuation.client, spent.exec_ns);
+            self.habits.learn_mean(continuation.entity, spent.exec_ns);
         }
         let (instance, cpus) = (continuation.instance, continuation.cpus);
         self.end(ti, instance, (to.time, spent), Ending::Inferred, cpus);
@@ -408,6 +431,16 @@ impl Spans {
             .unwrap_or_else(|| self.without_overhead(ti, last, thread.account.mark(time)));
         self.end_continuation(ti, to);
     }
+}
+
+/// Whether two entities are certainly of different nodes.
+pub(super) fn is_elsewhere(cx: &Context, a: EntityId, b: EntityId) -> bool {
+    let node = |e| cx.entities.node_of_entity(e);
+    let (Some(a), Some(b)) = (node(a), node(b)) else {
+        return false;
+    };
+    let known = |node| !cx.entities.nodes.is_guessed(node);
+    a != b && known(a) && known(b)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod account;
 mod clients;
 mod continuation;
 mod events;
+mod goals;
 mod nesting;
 mod own;
 mod ownership;
@@ -20,10 +21,11 @@ mod span;
 mod suspended;
 mod thread;
 mod together;
+mod unseen;
 mod worker;
 
 use super::events::{Begin, End, Ending, Input, SpanEvent};
-use super::ids::{DecisionId, EntityId, InstanceId, ProcessIndex, ThreadIndex};
+use super::ids::{DecisionId, EntityId, HandId, InstanceId, ProcessIndex, ThreadIndex};
 use super::notes::Note;
 use super::values::{Cpus, Release, ThreadId, Totals};
 use super::Context;
@@ -32,6 +34,7 @@ use account::Mark;
 use clients::Habits;
 use continuation::PendingResponse;
 use events::Events;
+use goals::Goals;
 use rclpy::Guards;
 use span::{Bounds, CallbackSpan, Inferred, Triggers};
 use std::collections::VecDeque;
@@ -46,6 +49,8 @@ struct ProcessSpans {
     pending: VecDeque<PendingResponse>,
     events: Events,
     suspended: Suspended,
+    /// Made when a goal is executed in the process.
+    goals: Option<Box<Goals>>,
 }
 
 /// The numbers of callback instances; used again after the instance's end was processed.
@@ -87,6 +92,7 @@ pub(in crate::synth) struct Spans {
     instances: InstanceIds,
     decisions: u32,
     handed: u64,
+    hands: u32,
     /// Events since the last [`Spans::take_events`].
     out: Vec<SpanEvent>,
 }
@@ -124,6 +130,11 @@ impl Spans {
     fn new_decision(&mut self) -> DecisionId {
         self.decisions = self.decisions.wrapping_add(1);
         DecisionId(self.decisions)
+    }
+
+    fn new_hand(&mut self) -> HandId {
+        self.hands = self.hands.wrapping_add(1);
+        HandId(self.hands)
     }
 
     // ---- threads and processes
@@ -209,6 +220,7 @@ impl Spans {
         if process.index() < self.processes.len() {
             self.end_pending(process);
             self.end_suspended(process, time, Ending::CutOff);
+            self.end_goals(process, time, Ending::CutOff);
             self.processes[process.index()] = ProcessSpans::default();
         }
     }
@@ -221,6 +233,7 @@ impl Spans {
         for p in 0..self.processes.len() {
             self.end_pending(ProcessIndex::new(p));
             self.end_suspended(ProcessIndex::new(p), time, Ending::Unfinished);
+            self.end_goals(ProcessIndex::new(p), time, Ending::Unfinished);
         }
     }
 
@@ -305,6 +318,7 @@ impl Spans {
         if thread.account.acted(time) {
             cx.notes.count(Note::LostSwitch, 1);
         }
+        thread.calls.before = std::mem::take(&mut thread.calls.ready);
         if let Some(publisher) = thread.calls.unstamped.take() {
             self.out
                 .push(SpanEvent::PublishReturned { publisher, time });
@@ -366,6 +380,9 @@ impl Spans {
         (ti, time): (ThreadIndex, u64),
         is_take: bool,
     ) {
+        let thread = &mut self.threads[ti];
+        let shown = thread.is_rclcpp() || thread.asks || thread.rounds.last_act.is_some();
+        thread.calls.first = is_take && !shown && cx.entities.process(thread.process).late;
         if self.is_within(ti) {
             self.threads[ti].phase.leave_wait();
             self.settle_inner(cx, ti, time);
@@ -405,6 +422,11 @@ impl Spans {
         input: Input,
     ) {
         if input == Input::Timer && self.call_timer(cx, ti, time, entity) {
+            return;
+        }
+        if std::mem::take(&mut self.threads[ti].calls.first) {
+            // A callback may run already, since before the recording.
+            self.read_only(cx, entity, input);
             return;
         }
         if self.is_together(cx, ti, entity) {
@@ -489,7 +511,14 @@ impl Spans {
 
     /// Drops a read after which no callback ran.
     fn discard(&mut self, cx: &Context, span: &CallbackSpan) {
-        if let (Input::Message { source_ns }, Some(subscription)) = (span.input, span.entity) {
+        if let Some(entity) = span.entity {
+            self.read_only(cx, entity, span.input);
+        }
+    }
+
+    /// Nothing ran on what was read.
+    fn read_only(&mut self, cx: &Context, subscription: EntityId, input: Input) {
+        if let Input::Message { source_ns } = input {
             if !cx.entities.is_hidden(subscription) {
                 self.out.push(SpanEvent::ReadOnly {
                     subscription,
@@ -549,9 +578,9 @@ impl Spans {
         let end = triggered
             .or_else(|| self.learn_pool(ti, span))
             .or_else(|| self.slept_after(ti, span, now));
-        // rclcpp's action server accepts a goal, which runs a callback too, after its response.
+        // An action's server accepts a goal, which runs a callback too, after its response.
         let action = span.entity.and_then(|e| cx.entities.get(e).action);
-        let goes_on = action.is_some() && self.threads[ti].is_rclcpp();
+        let goes_on = action.is_some();
         let responded = match &span.bounds {
             Bounds::Inferred(inferred) if !goes_on => inferred.responded,
             _ => None,

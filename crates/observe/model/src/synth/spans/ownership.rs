@@ -1,5 +1,7 @@
 //! Which callback publishes, sends and receives: events that concern data, with their cause.
 
+use super::continuation::is_elsewhere;
+use super::span::CallbackSpan;
 use super::{Spans, Why};
 use crate::synth::events::{Enqueue, Owner, Publication, Request, Response, SpanEvent};
 use crate::synth::ids::{EntityId, InstanceId, ThreadIndex};
@@ -15,6 +17,9 @@ impl Spans {
         endpoint: Option<EntityId>,
     ) -> Owner {
         self.settle_before_output(cx, ti);
+        if let Some(owner) = self.goal_owner(cx, ti, time, endpoint) {
+            return owner;
+        }
         let thread = &mut self.threads[ti];
         if thread.continuation().is_some() {
             let now = thread.account.mark(time);
@@ -57,6 +62,10 @@ impl Spans {
             self.close(cx, ti, span, time, Why::Executor);
             return self.continuation_owner(cx, ti, time, endpoint, from);
         }
+        if self.is_left(cx, ti, &span, endpoint) {
+            self.close(cx, ti, span, time, Why::Executor);
+            return Owner::Outside;
+        }
         self.begin(cx, ti, &mut span);
         let mut owner = Owner::Hidden;
         if span.instance.is_some() {
@@ -67,6 +76,19 @@ impl Spans {
         }
         self.threads[ti].put_span(span);
         owner
+    }
+
+    /// Whether a worker publishes by an endpoint of another node than its last callback, after the
+    /// trigger at that one's end: it runs a task.
+    fn is_left(
+        &self,
+        cx: &Context,
+        ti: ThreadIndex,
+        span: &CallbackSpan,
+        endpoint: Option<EntityId>,
+    ) -> bool {
+        let both = span.entity.zip(endpoint);
+        !self.threads[ti].waits && both.is_some_and(|(a, b)| is_elsewhere(cx, a, b))
     }
 
     /// Something is published: what was read within a callback is its own input, or by now the
@@ -161,6 +183,7 @@ impl Spans {
         source_ns: Option<i64>,
     ) {
         let mut owner = self.owner(cx, ti, time, Some(publisher));
+        self.note_goal_state(cx, ti, publisher);
         let calls = &mut self.threads[ti].calls;
         let message = if calls.intra_publisher == Some(publisher) {
             calls.intra_publish.take()
@@ -208,8 +231,9 @@ impl Spans {
         &mut self,
         cx: &mut Context,
         ti: ThreadIndex,
-        response: Response,
+        mut response: Response,
     ) {
+        response.made_by = self.result_of_goal(cx, ti, response.service);
         self.settle_service(cx, ti, response.service, response.time);
         self.running(cx, ti);
         let thread = &mut self.threads[ti];

@@ -36,8 +36,10 @@ impl Spans {
             self.trigger_within(cx, ti, guard);
         }
         self.trigger_suspended(cx, ti, time, guard, last);
+        self.unseen_trigger(cx, ti, time, guard);
         let thread = &mut self.threads[ti];
         thread.rounds.last_act = Some(mark);
+        thread.sleeps.restart(&mark);
         let last = thread.rounds.last_trigger.replace(mark);
         let stray = !thread.waits && thread.sleeps.slept_most(last, time);
         thread.sleeps.forget_longest();
@@ -143,6 +145,7 @@ impl Spans {
         let process = self.threads[ti].process;
         self.processes[process.index()].guards.rclpy = true;
         self.settle_together(cx, ti, span, last.time);
+        self.note_goal(cx, ti, span, last.time);
         if !is_client(cx, span) {
             self.begin(cx, ti, span);
             if let Some(instance) = span.instance {

@@ -112,6 +112,17 @@ pub(super) struct Calls {
     pub(super) intra_publish: Option<u64>,
     /// Publisher whose last item has no time stamp and whose publish call may still run.
     pub(super) unstamped: Option<EntityId>,
+    /// Last publication of an action's state in a callback, and triggers since.
+    pub(super) goal_state: Option<(EntityId, u8)>,
+    /// The thread's last act was to look for what is ready: its time on the CPU then.
+    pub(super) ready: Option<u64>,
+    /// The same before the act of now.
+    pub(super) before: Option<u64>,
+    /// rclpy's executor woke up and triggered a guard before it took anything: which one, and the
+    /// time on the CPU then.
+    pub(super) woke: Option<(u64, u64)>,
+    /// What is taken now is the first that is seen of a thread that ran before the recording.
+    pub(super) first: bool,
     /// What is to be created next.
     pub(super) creation: Creation,
 }

@@ -14,6 +14,14 @@ pub(super) struct Sleep {
     pub(super) to: Mark,
 }
 
+/// What a worker uses to put one thing away and to wait for the next, in ns; before more than that
+/// it has begun the next.
+const MAX_IDLE_NS: u64 = 250_000;
+
+/// Longest sleep in which a thread may wait for Python's lock, in ns: it asks for it every 5 ms. A
+/// worker that sleeps longer waits for something to do.
+const MAX_LOCK_NS: u64 = 6_000_000;
+
 /// When a thread slept.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sleeps {
@@ -25,6 +33,11 @@ pub(super) struct Sleeps {
     longest: Option<Sleep>,
     /// When it was last woken.
     woken: Option<u64>,
+    /// Since when it may run what it runs now: it got up for it, with next to nothing done since
+    /// the last trigger or publication, or after a long sleep.
+    up: Option<Mark>,
+    /// Time on the CPU up to that trigger or publication, or to where it last got up.
+    base_ns: u64,
     /// When the last callback on the thread ended.
     pub(super) busy_until: u64,
     /// When an executor of events last found its queue empty, and slept.
@@ -51,15 +64,27 @@ impl Sleeps {
 
     /// The thread gets a CPU, perhaps after a sleep. Returns whether that is the longest one now.
     pub(super) fn switch_in(&mut self, time: u64, account: &Account) -> bool {
-        let Some(since) = self.asleep.take() else {
+        let asleep = self.asleep.take();
+        let mark = account.mark(time);
+        let first = self.last.is_none() && self.up.is_none();
+        let done_ns = mark.totals.exec_ns.saturating_sub(self.base_ns);
+        let slept_ns = asleep.map(|since| self.woken.unwrap_or(time).saturating_sub(since));
+        let waited = slept_ns.is_some_and(|ns| done_ns < MAX_IDLE_NS || ns > MAX_LOCK_NS);
+        if first || waited {
+            (self.up, self.base_ns) = (Some(mark), mark.totals.exec_ns);
+        }
+        let Some(since) = asleep else {
             return false;
         };
         let length = time.saturating_sub(since);
         let is_longest = self.longest.is_none_or(|longest| length > longest.length);
         if is_longest {
-            let to = account.mark(time);
-            let from = self.last.unwrap_or(to);
-            self.longest = Some(Sleep { length, from, to });
+            let from = self.last.unwrap_or(mark);
+            self.longest = Some(Sleep {
+                length,
+                from,
+                to: mark,
+            });
         }
         is_longest
     }
@@ -69,10 +94,15 @@ impl Sleeps {
         self.last.filter(|mark| mark.time >= time)
     }
 
-    /// The end of the longest sleep since the last trigger: for a worker, of its wait for
-    /// something to do.
-    pub(super) fn resumed(&self) -> Option<Mark> {
-        self.longest.map(|longest| longest.to)
+    /// Since when a worker runs what it runs now, if it got up for it after the last trigger or
+    /// publication.
+    pub(super) fn up(&self) -> Option<Mark> {
+        self.up
+    }
+
+    /// A trigger or a publication: what runs next begins later.
+    pub(super) fn restart(&mut self, at: &Mark) {
+        (self.up, self.base_ns) = (None, at.totals.exec_ns);
     }
 
     /// Whether it slept most of the time from `last`, a trigger, to `time`: then a worker did

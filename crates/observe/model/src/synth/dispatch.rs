@@ -1,6 +1,6 @@
 //! Which tracker an event concerns. No handler here decides anything about the model.
 
-use super::entities::{Entities, HandleKind};
+use super::entities::HandleKind;
 use super::events::{Input, MadeBy, Response};
 use super::ids::{EntityId, ProcessIndex, ThreadIndex};
 use super::notes::Note;
@@ -353,7 +353,7 @@ impl Synth {
             }
             EventKind::ClockOverride { clock, active } => entities.clock_override(p, clock, active),
             EventKind::TimerClock { timer, clock } => {
-                Entities::timer_clock(creation, timer, clock, at.time);
+                entities.timer_clock(p, creation, timer, clock, at.time);
             }
             EventKind::TimerInit { timer, period_ns } => {
                 entities.timer_init(p, creation, timer, period_ns, at.time);

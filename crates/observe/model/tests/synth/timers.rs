@@ -326,3 +326,45 @@ fn a_one_shot_whose_call_came_before_the_probe_of_calls_is_the_same_callback() {
     assert_eq!(ids(&m), ["/py:timer(20ms)"]);
     assert_eq!(m.callbacks[0].figures.exec_ns.count(), 9);
 }
+
+#[test]
+fn a_timer_that_was_there_has_its_period_and_clock() {
+    // Late attach: the first is on steady time, the second on simulated time.
+    let mut parts = vec![
+        py(
+            500,
+            "process command=/opt/py distribution=kilted rmw=x late=yes",
+        ),
+        py(500, "node_found node=0 name=/py"),
+        py(600, "clock_kind clock=0x7 time=3"),
+        py(600, "timer_found timer=0x50"),
+        py(600, "timer_clock timer=0x50 clock=0x7"),
+        py(600, "timer_period timer=0x50 period_ns=30ms"),
+        py(600, "clock_kind clock=0x8 time=1"),
+        py(600, "clock_override clock=0x8 active=yes"),
+        py(600, "timer_found timer=0x51"),
+        py(600, "timer_clock timer=0x51 clock=0x8"),
+        py(600, "timer_period timer=0x51 period_ns=100ms"),
+    ];
+    for i in 0..10u64 {
+        // On a busy machine the median is not the period.
+        let t = 30_000 * (i + 1) - 900 * (i % 3);
+        parts.push(call(t, t + 10, 0x50, ""));
+        parts.push(call(t + 5_000, t + 5_010, 0x51, ""));
+    }
+    let m = model(&parts.concat());
+    assert_eq!(ids(&m), ["/py:timer(100ms)", "/py:timer(30ms)"]);
+    let steady = callback(&m, "/py:timer(30ms)");
+    assert_eq!(steady.period_ns, Some(30_000_000));
+    assert_eq!(steady.figures.exec_ns.count(), 10);
+    assert_eq!(steady.figures.release_jitter_ns.count(), 0, "nobody knows");
+    let simulated = &callback(&m, "/py:timer(100ms)").figures;
+    let none = (
+        simulated.response_ns.count(),
+        simulated.release_jitter_ns.count(),
+    );
+    assert_eq!((simulated.exec_ns.count(), none), (10, (0, 0)));
+    let said = "/py:timer(100ms) ran 10 times on simulated time";
+    assert!(m.coverage.iter().any(|s| s.starts_with(said)));
+    assert!(!m.assumptions.iter().any(|s| s.contains("measured")));
+}

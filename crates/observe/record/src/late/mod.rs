@@ -4,14 +4,16 @@
 //! public rmw struct, which has a shape of its own: a pointer to the middleware's identifier (a
 //! known text), a pointer to private data, a pointer to the topic or service name (text that starts
 //! with a slash). The search is for that shape. [`owners`] finds the nodes of endpoints, [`processes`]
-//! says when that is worth a look.
+//! says when that is worth a look, [`timers`] reads what a timer is.
 
 mod memory;
 mod owners;
 mod processes;
+mod timers;
 
 pub use memory::{Memory, ProcessMemory};
 pub use processes::LateProcesses;
+pub use timers::{read_timer, Now};
 
 use crate::decode::WaitSet;
 use onbeat_trace::{EndpointKind, EventKind};

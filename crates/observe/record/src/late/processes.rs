@@ -28,10 +28,12 @@ pub struct LateProcess {
     nodes: usize,
     /// Handles of publishers that were looked at.
     publishers: BTreeSet<u64>,
+    /// The same of timers; also those that were made under our eyes.
+    timers: BTreeSet<u64>,
 }
 
-/// Publishers of a process that are looked at, at most.
-const PUBLISHERS: usize = 1 << 12;
+/// Publishers of a process that are looked at, and its timers, at most.
+const LOOKED_AT: usize = 1 << 12;
 
 /// What a search in a process has shown.
 #[derive(Debug, Default)]
@@ -61,7 +63,21 @@ impl LateProcesses {
         let process = self.processes.get_mut(&pid).filter(|_| rcl != 0);
         process.is_some_and(|process| {
             let looked = &mut process.publishers;
-            looked.len() < PUBLISHERS && looked.insert(rcl)
+            looked.len() < LOOKED_AT && looked.insert(rcl)
+        })
+    }
+
+    /// A timer is made under our eyes.
+    pub fn timer_made(&mut self, pid: u32, timer: u64) {
+        self.is_new_timer(pid, timer);
+    }
+
+    /// Whether a timer of a late process is seen for the first time.
+    pub fn is_new_timer(&mut self, pid: u32, timer: u64) -> bool {
+        let process = self.processes.get_mut(&pid).filter(|_| timer != 0);
+        process.is_some_and(|process| {
+            let looked = &mut process.timers;
+            looked.len() < LOOKED_AT && looked.insert(timer)
         })
     }
 

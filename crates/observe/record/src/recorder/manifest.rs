@@ -25,6 +25,8 @@ pub struct RunManifest {
     unresolved: HashMap<u32, usize>,
     /// Endpoints whose node is not known, of processes with several nodes that were searched.
     unowned: HashMap<u32, usize>,
+    /// Timers by process whose period and clock their memory did not show.
+    unread_timers: HashMap<u32, usize>,
 }
 
 /// Handles that are told apart, and names of nodes that are listed, of one process. Large robots
@@ -196,6 +198,11 @@ impl RunManifest {
         self.unowned.insert(pid, count);
     }
 
+    /// A timer of a process did not show its period and clock.
+    pub fn unread_timer(&mut self, pid: u32) {
+        *self.unread_timers.entry(pid).or_default() += 1;
+    }
+
     /// Records of a kind that were lost on a CPU, in all.
     pub fn lost(&mut self, kind: &str, cpu: u16, total: u64) {
         let by_cpu = self.content.lost.entry(kind.into()).or_default();
@@ -220,9 +227,19 @@ impl RunManifest {
             .flat_map(|process| {
                 let unresolved = self.unresolved.get(&process.pid).copied();
                 let unowned = self.unowned.get(&process.pid).copied();
-                not_recovered(process, unresolved.unwrap_or(0), unowned)
+                let mut sentences = not_recovered(process, unresolved.unwrap_or(0), unowned);
+                sentences.extend(self.timers_not_recovered(process));
+                sentences
             })
             .collect()
+    }
+
+    fn timers_not_recovered(&self, process: &ProcessInfo) -> Option<String> {
+        let count = self.unread_timers.get(&process.pid)?;
+        let who = format!("process {} ({})", process.pid, program(&process.command));
+        Some(format!(
+            "{who} ran before the recording: the periods of {count} of its timers are taken from their calls, and whether their time is simulated is not known."
+        ))
     }
 
     /// Sentences for the user at the end of a recording that lost so many events.
@@ -259,9 +276,6 @@ fn not_recovered(process: &ProcessInfo, unresolved: usize, unowned: Option<usize
             "{who} ran before the recording: which of its {nodes} nodes an endpoint belongs to is not known."
         )),
     }
-    sentences.push(format!(
-        "{who} ran before the recording: its timers' periods are taken from their calls."
-    ));
     if unresolved > 0 {
         sentences.push(format!(
             "{who}: {unresolved} endpoints of its wait sets could not be named."
@@ -353,11 +367,14 @@ mod tests {
         assert!(manifest.not_recovered().is_empty());
         manifest.process(process(3, true, "kilted"));
         manifest.unresolved(3, 2);
+        for _ in 0..5 {
+            manifest.unread_timer(3);
+        }
         let sentences = manifest.not_recovered();
         assert_eq!(sentences.len(), 3, "{sentences:?}");
         assert!(sentences[0].contains("nodes' names are not known"));
-        assert!(sentences[1].contains("timers' periods"));
-        assert!(sentences[2].contains("2 endpoints"));
+        assert!(sentences[1].contains("2 endpoints"));
+        assert!(sentences[2].contains("the periods of 5 of its timers"));
         manifest.node(3, "/a".into());
         assert_eq!(manifest.not_recovered().len(), 2);
         manifest.node(3, "/b".into());

@@ -274,21 +274,57 @@ impl Recording {
         {
             self.late.endpoint(event.pid, endpoint, rcl, rmw);
         }
-        if let EventKind::IntraPublish { publisher, .. } = event.kind {
-            // Its rmw handle does not show if nobody outside of the process takes its topic.
-            if self.late.is_new_publisher(event.pid, publisher) {
-                let found = self.libraries.ask(event.pid, |reader| {
-                    let memory = ProcessMemory::of(event.pid, reader, EXPLORE);
-                    memory.answered(self.late.publisher(event.pid, publisher, &memory))
-                });
-                if let Some(found) = found.flatten() {
-                    self.output
-                        .push_own(event.time_ns, event.pid, event.tid, found);
-                }
+        match event.kind {
+            EventKind::IntraPublish { publisher, .. } => self.late_publisher(&event, publisher),
+            EventKind::TimerInit { timer, .. } => self.late.timer_made(event.pid, timer),
+            EventKind::TimerCall { timer } => {
+                self.late_timer(event.time_ns, event.pid, event.tid, timer);
             }
+            _ => {}
         }
         self.manifest.count(&event);
         self.output.push(event);
+    }
+
+    /// A process publishes within itself: the publisher's rmw handle does not show if nobody
+    /// outside of the process takes its topic.
+    fn late_publisher(&mut self, event: &Event, publisher: u64) {
+        if !self.late.is_new_publisher(event.pid, publisher) {
+            return;
+        }
+        let found = self.libraries.ask(event.pid, |reader| {
+            let memory = ProcessMemory::of(event.pid, reader, EXPLORE);
+            memory.answered(self.late.publisher(event.pid, publisher, &memory))
+        });
+        if let Some(found) = found.flatten() {
+            self.output
+                .push_own(event.time_ns, event.pid, event.tid, found);
+        }
+    }
+
+    /// A timer is called, or in a wait set: tells what its process's memory shows of it.
+    fn late_timer(&mut self, time_ns: u64, pid: u32, tid: u32, timer: u64) {
+        if !self.late.is_new_timer(pid, timer) {
+            return;
+        }
+        let found = self.libraries.ask(pid, |reader| {
+            let memory = ProcessMemory::of(pid, reader, EXPLORE);
+            let steady_ns = monotonic_ns();
+            let system_ns = steady_ns.saturating_add_signed(realtime_offset_ns());
+            let now = late::Now {
+                steady_ns,
+                system_ns,
+            };
+            memory.answered(late::read_timer(&memory, timer, now))
+        });
+        match found.flatten() {
+            Some(events) => {
+                for kind in events {
+                    self.output.push_own(time_ns, pid, tid, kind);
+                }
+            }
+            None => self.manifest.unread_timer(pid),
+        }
     }
 
     fn process(&mut self, pid: u32, time_ns: u64, late: bool) {
@@ -408,6 +444,9 @@ impl Recording {
                 self.late.endpoint(set.pid, endpoint, rcl, rmw);
             }
             self.output.push_own(set.time_ns, set.pid, set.tid, kind);
+        }
+        for &timer in &set.timers {
+            self.late_timer(set.time_ns, set.pid, set.tid, timer);
         }
     }
 

@@ -167,13 +167,22 @@ impl Entities {
 
     /// `rcl_timer_init2` is entered: names the clock of the timer that comes next, from whose
     /// reading now its first release counts.
+    /// Late attach: of a timer that is there already.
     pub(in crate::synth) fn timer_clock(
+        &mut self,
+        p: ProcessIndex,
         creation: &mut Creation,
         timer: u64,
         clock: u64,
         time: u64,
     ) {
         creation.timer_clock = Some((timer, clock, time));
+        let known = self.process(p).clocks.get(&clock).copied();
+        if let Some(timer) = self.timer_mut(p, timer) {
+            if timer.clock == 0 {
+                (timer.clock, timer.time) = (clock, known.unwrap_or_default().time);
+            }
+        }
     }
 
     /// `rcl_timer_init`
@@ -233,15 +242,23 @@ impl Entities {
         let node = self.node_of_handle(p, node);
         if let Some(e) = self.handle(p, HandleKind::Timer, timer) {
             if self.get(e).looks.node != node && node.is_some() {
-                let looks = Looks {
-                    node,
-                    ..self.get(e).looks
-                };
-                let slot = self.free_slot(p, &looks, Some(e));
-                let it = self.get_mut(e);
-                (it.looks, it.slot, it.vertex) = (looks, slot, None);
+                self.set_looks(p, e, |looks| looks.node = node);
             }
         }
+    }
+
+    /// More is known of what a timer's id shows.
+    pub(super) fn set_looks(
+        &mut self,
+        p: ProcessIndex,
+        e: EntityId,
+        change: impl FnOnce(&mut Looks),
+    ) {
+        let mut looks = self.get(e).looks;
+        change(&mut looks);
+        let slot = self.free_slot(p, &looks, Some(e));
+        let it = self.get_mut(e);
+        (it.looks, it.slot, it.vertex) = (looks, slot, None);
     }
 
     /// The callback of a timer or service is announced.

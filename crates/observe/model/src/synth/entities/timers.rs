@@ -7,7 +7,7 @@ use crate::synth::values::{Idle, Release};
 
 impl Entities {
     /// The timer of a handle, to change what is known of it.
-    fn timer_mut(&mut self, p: ProcessIndex, timer: u64) -> Option<&mut Timer> {
+    pub(super) fn timer_mut(&mut self, p: ProcessIndex, timer: u64) -> Option<&mut Timer> {
         let e = self.handle(p, HandleKind::Timer, timer)?;
         self.get_mut(e).timer_mut()
     }
@@ -66,8 +66,13 @@ impl Entities {
         period_ns: i64,
     ) -> Option<EntityId> {
         let e = self.handle(p, HandleKind::Timer, timer)?;
-        let timer = self.get_mut(e).timer_mut()?;
         let set = u64::try_from(period_ns).ok().filter(|&p| p > 0);
+        if self.get(e).looks.period_ns.is_none() && self.get(e).vertex.is_none() {
+            // Late attach: when it is due is not known all the same.
+            self.set_looks(p, e, |looks| looks.period_ns = set);
+            return None;
+        }
+        let timer = self.get_mut(e).timer_mut()?;
         let before = std::mem::replace(&mut timer.period_ns, set);
         (before.is_some() && before != set).then_some(e)
     }

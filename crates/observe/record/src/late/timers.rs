@@ -1,0 +1,207 @@
+//! Period and clock of a timer that was made before the recording.
+//!
+//! `rcl_timer_t` points to a private struct with a pointer to the public `rcl_clock_t` and, one after
+//! the other, the timer's period, when it was called last, and when it is due next. The search is for
+//! these by what they say of one another, not for places. ROS time that is simulated is marked in
+//! the clock's own data.
+
+use super::Memory;
+use onbeat_trace::EventKind;
+
+/// Words of a timer's private struct that are searched.
+const TIMER_WORDS: u64 = 24;
+
+/// No period is longer (three hours): any address is greater.
+const MAX_PERIOD_NS: u64 = 3 * 3600 * 1_000_000_000;
+
+/// No period is shorter.
+const MIN_PERIOD_NS: u64 = 10_000;
+
+/// Values of `rcl_clock_type_t`.
+const ROS_TIME: u8 = 1;
+const STEADY_TIME: u8 = 3;
+
+/// A clock, by its public struct.
+struct Clock {
+    address: u64,
+    kind: u8,
+    /// Of simulated ROS time: what time it is.
+    simulated: Option<u64>,
+}
+
+/// What time it is now.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// CLOCK_MONOTONIC.
+    pub steady_ns: u64,
+    /// CLOCK_REALTIME.
+    pub system_ns: u64,
+}
+
+/// The events that tell a timer's clock and period; none where its memory does not show both.
+pub fn read_timer(memory: &impl Memory, timer: u64, now: Now) -> Option<Vec<EventKind>> {
+    let private = memory
+        .word(timer)
+        .filter(|p| *p >= 4096 && p.is_multiple_of(8))?;
+    let word = |i: u64| memory.word(private.checked_add(8 * i)?);
+    let words: Vec<u64> = (0..TIMER_WORDS).map_while(word).collect();
+    let clock = words.iter().find_map(|&w| read_clock(memory, w))?;
+    let now = match (clock.kind, clock.simulated) {
+        (_, Some(time)) => time,
+        (STEADY_TIME, None) => now.steady_ns,
+        _ => now.system_ns,
+    };
+    let mut periods = words.windows(3).filter_map(|w| period(w, now));
+    let (period_ns, None) = (periods.next()?, periods.next()) else {
+        return None;
+    };
+    let mut events = vec![EventKind::ClockKind {
+        clock: clock.address,
+        time: clock.kind,
+    }];
+    if clock.simulated.is_some() {
+        events.push(EventKind::ClockOverride {
+            clock: clock.address,
+            active: true,
+        });
+    }
+    events.extend([
+        EventKind::TimerFound { timer },
+        EventKind::TimerClock {
+            timer,
+            clock: clock.address,
+        },
+        EventKind::TimerPeriod { timer, period_ns },
+    ]);
+    Some(events)
+}
+
+/// The clock at an address, if there is one: its kind, callbacks, their number, a function, data
+/// (of ROS time alone).
+fn read_clock(memory: &impl Memory, address: u64) -> Option<Clock> {
+    if address < 4096 || !address.is_multiple_of(8) {
+        return None;
+    }
+    let kind = (memory.word(address)? & 0xffff_ffff) as u32;
+    let kind = u8::try_from(kind).ok()?;
+    let callbacks = memory.word(address.checked_add(16)?)?;
+    let function = memory.word(address.checked_add(24)?)?;
+    let data = memory.word(address.checked_add(32)?)?;
+    let is_clock = (ROS_TIME..=STEADY_TIME).contains(&kind) && callbacks < 4096 && function >= 4096;
+    if !is_clock || (kind == ROS_TIME) != (data >= 4096) {
+        return None;
+    }
+    let simulated = match kind {
+        // The time, and whether it is in use.
+        ROS_TIME => match memory.word(data.checked_add(8)?)? & 0xff {
+            0 => None,
+            1 => Some(memory.word(data)?),
+            _ => return None,
+        },
+        _ => None,
+    };
+    Some(Clock {
+        address,
+        kind,
+        simulated,
+    })
+}
+
+/// A period, if a timer of it can have been called and be due at the times that follow it.
+fn period(words: &[u64], now: u64) -> Option<i64> {
+    let &[period_ns, last, next] = words else {
+        return None;
+    };
+    let is_period = (MIN_PERIOD_NS..=MAX_PERIOD_NS).contains(&period_ns);
+    let holds = is_period && last > 0 && last <= now && next > last && next <= now + period_ns;
+    holds.then_some(period_ns as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Image;
+    use super::*;
+
+    const TIMER: u64 = 5000;
+    const CLOCK: u64 = 9000;
+    const NOW: Now = Now {
+        steady_ns: 1_010_000_000,
+        system_ns: 1_011_000_000,
+    };
+
+    /// A timer of 20 ms on a clock of this kind, whose data end so.
+    fn process(kind: u64, simulated: Option<u64>, first: u64) -> Image {
+        let mut image = Image::new();
+        image.word_at(TIMER, 8000);
+        // The context lies before or behind the clock.
+        image.word_at(8000 + 8 * first, CLOCK);
+        image.word_at(8000 + 8 * (1 - first), 12_000);
+        image.word_at(12_000, 0x5555_0000);
+        for (i, word) in [0x7fff_0000_1000, 20_000_000, 1_000_000_000, 1_019_000_000]
+            .into_iter()
+            .enumerate()
+        {
+            image.word_at(8000 + 8 * (4 + i as u64), word);
+        }
+        image.word_at(CLOCK, kind);
+        image.word_at(CLOCK + 24, 0x7fff_0000);
+        if let Some(simulated) = simulated {
+            image.word_at(CLOCK + 32, 10_000);
+            image.word_at(10_000, 1_012_000_000);
+            image.word_at(10_008, simulated);
+        }
+        image
+    }
+
+    fn told(time: u8, simulated: bool) -> Option<Vec<EventKind>> {
+        let (timer, clock) = (TIMER, CLOCK);
+        let mut events = vec![EventKind::ClockKind { clock, time }];
+        if simulated {
+            let active = true;
+            events.push(EventKind::ClockOverride { clock, active });
+        }
+        events.push(EventKind::TimerFound { timer });
+        events.push(EventKind::TimerClock { timer, clock });
+        let period_ns = 20_000_000;
+        events.push(EventKind::TimerPeriod { timer, period_ns });
+        Some(events)
+    }
+
+    #[test]
+    fn period_and_clock_are_read_wherever_they_lie() {
+        for first in [0, 1] {
+            assert_eq!(
+                read_timer(&process(3, None, first), TIMER, NOW),
+                told(3, false)
+            );
+        }
+        assert_eq!(
+            read_timer(&process(1, Some(0), 0), TIMER, NOW),
+            told(1, false)
+        );
+        assert_eq!(
+            read_timer(&process(1, Some(1), 0), TIMER, NOW),
+            told(1, true)
+        );
+    }
+
+    #[test]
+    fn a_timer_that_does_not_show_both_is_not_told() {
+        // Whether its time is simulated is not known.
+        assert_eq!(read_timer(&process(1, Some(7), 0), TIMER, NOW), None);
+        assert_eq!(read_timer(&process(1, None, 0), TIMER, NOW), None);
+        // Due later than in a period from now, or before it was called last.
+        let mut image = process(3, None, 0);
+        image.word_at(8000 + 8 * 7, 1_031_000_000);
+        assert_eq!(read_timer(&image, TIMER, NOW), None);
+        let mut image = process(3, None, 0);
+        image.word_at(8000 + 8 * 7, 900_000_000);
+        assert_eq!(read_timer(&image, TIMER, NOW), None);
+        // An address may look like a period.
+        let mut image = process(3, None, 0);
+        image.word_at(8000 + 8 * 4, 0x5555_1000);
+        assert_eq!(read_timer(&image, TIMER, NOW), None);
+        assert_eq!(read_timer(&image, 0, NOW), None);
+        assert_eq!(read_timer(&Image::new(), TIMER, NOW), None);
+    }
+}

@@ -63,8 +63,8 @@ def compare_graph(truth, model):
     return wrong
 
 
-def compare_executions(truth, model, counts=True):
-    """How often, and what each takes."""
+def compare_executions(truth, model, counts=True, around_ns=0):
+    """How often, and what each takes: within a share of it and `around_ns` more."""
     wrong = []
     # An application's clock of CPU time and the scheduler's know of stolen time at other moments.
     share = EXEC_SHARE + truth.get("stolen", 0)
@@ -76,7 +76,7 @@ def compare_executions(truth, model, counts=True):
         if counts and exec_ns["count"] != cb["count"]:
             wrong.append(f"{cb['id']} ran {cb['count']} times, not {exec_ns['count']}")
         burnt = median(cb["cpu_ns"])
-        if abs(exec_ns["p50"] - burnt) > share * burnt:
+        if abs(exec_ns["p50"] - burnt) > share * burnt + around_ns:
             wrong.append(f"{cb['id']}: median execution time {exec_ns['p50'] / 1e6:.3f} ms, burnt"
                          f" {burnt / 1e6:.3f} ms ({(exec_ns['p50'] / burnt - 1) * 100:+.1f} %)")
     return wrong

@@ -105,7 +105,7 @@ def apart_ns(own, found):
     return apart if len(found) > len(own) else -apart
 
 
-def compare_latencies(harness, truth, model):
+def compare_latencies(harness, truth, model, around_ns=0):
     """End to end, against what the application carried in its messages."""
     wrong, offs = [], []
     stolen = truth.get("stolen", 0)
@@ -130,6 +130,7 @@ def compare_latencies(harness, truth, model):
         harness.figures.append(f"latency off by {median(sizes) / 1e3:.0f} us, worst chain by"
                        f" {max(sizes) / 1e3:.0f} us")
         base = LATENCY_NS if truth.get("compiled") else LATENCY_RCLPY_NS
+        base += around_ns
         allowed = base * (1 + STOLEN_LATENCY * stolen)
         if median(sizes) > allowed * (2 if truth.get("busy", 0) > BUSY else 1):
             wrong.append("chains' median latencies are off by "

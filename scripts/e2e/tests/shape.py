@@ -74,10 +74,21 @@ def shape_throttles_events(harness):
     """A chain that starts with events at any time: each cycle gets one, and its output leaves on time."""
     chain = Chain(harness, "shape_throttles", "--events", "30", "--min", "2", "--max", "6")
     trace = chain.record("shape_events")
-    chains = harness.model("shape_events", trace)["chains"]
+    # What the sensor does before its event is not part of what the plan shapes.
+    chains = harness.model("shape_events", trace, "--input", "/t1")["chains"]
     chain_id = next((c["id"] for c in chains if c["callbacks"][0].startswith("/stage_2:")), None)
     if not chain_id:
         raise Mismatch(f"no chain begins with stage 2: {[c['callbacks'] for c in chains]}")
+    thread_id = harness.model("shape_events_whole", trace)["chains"][0]["id"]
+    words = ["plan", harness.file("shape_events_whole.json"), "--chain", thread_id, "--throttle",
+             "/t1@/sensor", "-o", harness.file("shape_events_whole.yaml")]
+    try:
+        harness.onbeat(*words)
+    except Mismatch as refused:
+        if "--input /t1" not in str(refused):
+            raise
+    else:
+        raise Mismatch("a chain that begins with a thread of a sensor is planned")
     plan = harness.file("shape_events.yaml")
     harness.onbeat("plan", harness.file("shape_events.json"), "--chain", chain_id, "--cpu", "1",
                  "--throttle", "/t1@/sensor", "--cycle", str(PERIOD_MS), "-o", plan)

@@ -190,6 +190,14 @@ pub enum PlanError {
         /// Its publishers.
         nodes: Vec<String>,
     },
+    /// A chain passes a thread of the application's own.
+    #[error("the chain passes '{}', a thread of the application's own, which no plan can hold: let the chain begin behind it, in a model made with 'onbeat model --input {}'", name(callback), name(topic))]
+    OwnThread {
+        /// The callback.
+        callback: String,
+        /// What it publishes.
+        topic: String,
+    },
     /// Slots of outputs cannot be placed.
     #[error(transparent)]
     Bands(#[from] BandsError),

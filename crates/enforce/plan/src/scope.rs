@@ -167,6 +167,12 @@ impl<'m> Scope<'m> {
                 index.insert(id, before);
                 continue;
             }
+            if callback.kind == CallbackType::Thread {
+                return Err(PlanError::OwnThread {
+                    callback: callback.id.clone(),
+                    topic: callback.outputs.first().cloned().unwrap_or_default(),
+                });
+            }
             index.insert(id, vec![parts.len()]);
             let (around_worst_ns, around_mean_ns) = around(model, &callbacks, id);
             parts.push(Part {

@@ -56,10 +56,10 @@ pub(crate) fn throttled(model: &Model, request: &Request) -> Result<Vec<Throttle
 }
 
 /// Callbacks of the nodes that publish throttled inputs, in the model's order; without
-/// synchronisers.
+/// synchronisers, and threads of the application's own, which run at any time.
 pub(crate) fn publishers<'m>(model: &'m Model, inputs: &[Throttle]) -> Vec<&'m Callback> {
-    let publishes =
-        |c: &&Callback| inputs.iter().any(|i| i.node == c.node) && c.kind != CallbackType::Sync;
+    let held = |c: &Callback| !matches!(c.kind, CallbackType::Sync | CallbackType::Thread);
+    let publishes = |c: &&Callback| inputs.iter().any(|i| i.node == c.node) && held(c);
     model.callbacks.iter().filter(publishes).collect()
 }
 

@@ -105,7 +105,7 @@ impl Watcher {
             .map(|c| c.callbacks.iter().filter_map(|id| index.get(id).copied()))
             .map(Iterator::collect)
             .collect();
-        let mut synth = Synth::new(SynthOptions::new(onbeat_model::schema::Run {
+        let mut options = SynthOptions::new(onbeat_model::schema::Run {
             host: String::new(),
             id: String::new(),
             mode: String::new(),
@@ -114,7 +114,10 @@ impl Watcher {
             duration_ns: 0,
             lost: std::collections::BTreeMap::new(),
             events: 0,
-        }));
+        });
+        // What the shaper's threads publish is joined by Executions, and no plan has others.
+        options.own_threads = false;
+        let mut synth = Synth::new(options);
         synth.observe();
         Watcher {
             synth,

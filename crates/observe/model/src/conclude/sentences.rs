@@ -263,6 +263,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::Starved(s) => format!("{s} took nothing of {n} items that were published on its topic: its executor does not get to it, or the two do not match (domain, QoS)."),
         Note::Stolen => format!("The machine is a virtual one, and its host took {:.1} ms of CPU time from the observed threads; in callbacks that counts as preemption.", n as f64 / 1e6),
         Note::TimerNode(s) => format!("{s} is taken to belong to the node whose topics it publishes."),
+        Note::Unasked => format!("A response answered a request from before the recording {times}: which callback waited for it is not known, and what ran on it is left out."),
         Note::Undecided => format!("What an event belongs to was not clear in time {times}."),
         Note::UnknownCallback => format!("A callback that could not be told ran {times}: its creation lies before the recording."),
         Note::UnknownGoal(s) => format!("Which of several goals of {s} was executed, or had the result that was sent, could not be told {times}; no edge or chain leads to such ones."),

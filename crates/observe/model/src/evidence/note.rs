@@ -75,6 +75,9 @@ pub(crate) enum Note<V = String, N = String> {
     Stolen,
     /// The topics that this timer publishes showed its node.
     TimerNode(V),
+    /// A response answered a request from before the recording.
+    #[serde(with = "no_subject")]
+    Unasked,
     /// The callback or caller of an event was not decided in time.
     #[serde(with = "no_subject")]
     Undecided,
@@ -158,6 +161,7 @@ impl<V, N> Note<V, N> {
             Note::Starved(v) => Note::Starved(vertex(v)?),
             Note::Stolen => Note::Stolen,
             Note::TimerNode(v) => Note::TimerNode(vertex(v)?),
+            Note::Unasked => Note::Unasked,
             Note::Undecided => Note::Undecided,
             Note::UnknownCallback => Note::UnknownCallback,
             Note::UnknownGoal(n) => Note::UnknownGoal(name(n)),
@@ -225,6 +229,7 @@ mod tests {
             Note::Starved(s()),
             Note::Stolen,
             Note::TimerNode(s()),
+            Note::Unasked,
             Note::Undecided,
             Note::UnknownCallback,
             Note::UnknownGoal(s()),

@@ -487,10 +487,22 @@ impl Synth {
                     let flow = &mut self.flow;
                     flow.answer_read(&mut self.cx, e, sequence, source_ns, time);
                 }
-                self.read(at, e, Input::Response { sequence, at: time });
+                if self.is_unasked(at, e, sequence) {
+                    self.cx.notes.count(Note::Unasked, 1);
+                } else {
+                    self.read(at, e, Input::Response { sequence, at: time });
+                }
             }
             _ => {}
         }
+    }
+
+    /// Late attach: whether a response answers a request from before the recording. In rclpy,
+    /// code that waited for it goes on in its stretch, and whose code that is nobody saw.
+    fn is_unasked(&self, at: At, client: Option<EntityId>, sequence: i64) -> bool {
+        self.cx.entities.process(at.process).late
+            && !self.spans.runs_rclcpp(at.thread)
+            && client.is_some_and(|e| self.cx.entities.get(e).asked_unseen(sequence))
     }
 
     /// The entity that something was taken from.
@@ -558,6 +570,7 @@ impl Synth {
             EventKind::RequestSend { rmw, sequence } => {
                 let client = self.handle(at, HandleKind::RmwClient, rmw);
                 if let Some(e) = self.kept(client) {
+                    self.cx.entities.get_mut(e).asks(sequence);
                     self.spans.request(&mut self.cx, ti, time, e, sequence);
                 }
             }

@@ -357,7 +357,10 @@ impl<'a> Finish<'a> {
             evidence.note(Note::Junction(stated.to_string()), 1);
         }
         let nodes = &self.synth.cx.entities.nodes;
-        for (v, _) in self.vertices() {
+        for (v, id) in self.vertices() {
+            if v.node_is_told_by_output() {
+                evidence.note(Note::TimerNode(id.to_string()), 1);
+            }
             if nodes.is_guessed(v.node()) {
                 let note = Note::NodeName(self.synth.ids().node(v));
                 evidence.notes.insert(note, 1);

@@ -78,6 +78,7 @@ pub struct Synth {
 impl Synth {
     /// Starts a model.
     pub fn new(options: SynthOptions) -> Self {
+        let spans = Spans::new(options.own_threads);
         let mut cx = Context::default();
         cx.entities.keep_infrastructure = options.infrastructure;
         cx.entities.name_rules = NameRules::with(&options.names);
@@ -93,7 +94,7 @@ impl Synth {
             options,
             recording: Recording::default(),
             cx,
-            spans: Spans::default(),
+            spans,
             flow,
             room: Vec::new(),
             #[cfg(test)]

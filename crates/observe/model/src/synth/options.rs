@@ -28,6 +28,9 @@ pub struct SynthOptions {
     /// Topics that make no chains, though they are in the graph: what most nodes publish or take
     /// beside their work.
     pub ignore: Vec<String>,
+    /// Threads of the application's own that publish are callbacks; else what they publish is
+    /// published outside of callbacks.
+    pub own_threads: bool,
     /// The beginning of the recording was deleted, except what describes the system: the recording
     /// lasts from its first other event on.
     pub shortened: bool,
@@ -49,6 +52,7 @@ impl SynthOptions {
             names: Vec::new(),
             inputs: Vec::new(),
             ignore: INFRASTRUCTURE.map(String::from).into(),
+            own_threads: true,
             shortened: false,
             ids: Vec::new(),
         }

@@ -375,3 +375,106 @@ fn what_the_recorder_finds_is_no_sign_that_the_thread_runs() {
     let said = m.coverage.iter().find(|c| c.contains("scheduler event"));
     assert_eq!(said, None);
 }
+
+/// Two nodes of a process that runs already: `/planner` with a publisher of `/path` and a timer,
+/// and `/helper`, which is there for its client of `/plan` and publishes `/state`.
+const PLANNER: &str = "
+0 cpu0 10/10 process command=/opt/py distribution=kilted rmw=x late=yes
+1ms cpu0 10/10 node_found node=0x1 name=/planner
+1ms cpu0 10/10 node_found node=0x2 name=/helper
+1ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0x10 rmw=0x1010 name=/path
+1ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0x11 rmw=0x1011 name=/state
+1ms cpu0 10/10 endpoint_found endpoint=client rcl=0x40 rmw=0x1040 name=/plan
+1ms cpu0 10/10 endpoint_node endpoint=publisher rcl=0x10 node=0x1
+1ms cpu0 10/10 endpoint_node endpoint=publisher rcl=0x11 node=0x2
+1ms cpu0 10/10 endpoint_node endpoint=client rcl=0x40 node=0x2
+";
+
+/// A line of process 10 at `t` us.
+fn py(t: u64, what: &str) -> String {
+    format!("{t}us cpu0 10/10 {what}\n")
+}
+
+/// The executor goes on at `t` us, and waits.
+fn waits(t: u64) -> String {
+    py(t, "wait_set_init") + &py(t + 1, "wait")
+}
+
+#[test]
+fn what_runs_on_the_response_to_a_request_that_was_not_seen_is_nobodys() {
+    let mut trace = PLANNER.to_string() + &waits(1_100);
+    // A callback of before the recording waited for this response, and publishes.
+    trace += &py(2_000, "response_take rmw=0x1040 sequence=5 source_ns=1us");
+    trace += &py(2_100, "publish rmw=0x1010 source_ns=2100us");
+    trace += &waits(2_200);
+    for n in 6..26u64 {
+        let t = n * 10_000;
+        let response = format!("response_take rmw=0x1040 sequence={n} source_ns=1us");
+        trace += &py(t, "timer_call timer=0x50");
+        trace += &py(t + 100, &format!("request_send rmw=0x1040 sequence={n}"));
+        trace += &py(
+            t + 300,
+            &format!("publish rmw=0x1010 source_ns={}us", t + 300),
+        );
+        trace += &waits(t + 400);
+        trace += &py(t + 3_000, &response);
+        trace += &waits(t + 3_050);
+    }
+    let m = model(&trace);
+    let client = callback(&m, "/helper:client(/plan)");
+    assert_eq!(client.figures.exec_ns.count(), 20);
+    assert!(client.outputs.is_empty(), "{:?}", client.outputs);
+    let said = "A response answered a request from before the recording once";
+    assert!(
+        m.coverage.iter().any(|s| s.starts_with(said)),
+        "{:?}",
+        m.coverage
+    );
+}
+
+#[test]
+fn a_timer_belongs_to_the_node_that_publishes_and_not_to_the_one_that_calls() {
+    let run = |t: u64, outputs: [&str; 2]| {
+        let within = |(i, output): (usize, &&str)| {
+            let t = t + 100 * (i as u64 + 1);
+            py(t, &output.replace("{t}", &t.to_string()))
+        };
+        let within: String = outputs.iter().enumerate().map(within).collect();
+        py(t, "timer_call timer=0x50") + &within + &waits(t + 900)
+    };
+    let names = |outputs: [&str; 2]| {
+        let runs: String = (1..20).map(|n| run(n * 10_000, outputs)).collect();
+        let m = model(&(PLANNER.to_string() + &runs));
+        (ids(&m).join(" "), m.assumptions.join(" "))
+    };
+    let path = "publish rmw=0x1010 source_ns={t}us";
+    let request = "request_send rmw=0x1040 sequence={t}";
+    let (id, assumed) = names([request, path]);
+    assert_eq!(id, "/planner:timer(10ms)");
+    assert!(assumed.contains("taken to belong to the node whose topics it publishes"));
+    // Publishers of two nodes: it may be of either.
+    let (id, assumed) = names([path, "publish rmw=0x1011 source_ns={t}us"]);
+    assert_eq!(id, "/unknown-py:timer(10ms)");
+    assert!(!assumed.contains("taken to belong"), "{assumed}");
+}
+
+#[test]
+fn timers_made_again_and_again_are_one_also_where_what_they_publish_told_their_node() {
+    let mut trace = PLANNER.to_string();
+    for n in 1..20u64 {
+        let (t, timer) = (n * 100_000, 0x500 + 0x10 * n);
+        trace += &py(t, &format!("timer_clock timer={timer:#x} clock=0x7"));
+        trace += &py(t, &format!("timer_init timer={timer:#x} period_ns=30ms"));
+        trace += &py(t + 30_000, &format!("timer_call timer={timer:#x}"));
+        trace += &py(
+            t + 30_100,
+            &format!("publish rmw=0x1010 source_ns={}us", t + 30_100),
+        );
+        trace += &py(t + 30_200, &format!("timer_cancel timer={timer:#x}"));
+        trace += &waits(t + 30_300);
+        trace += &py(t + 30_400, &format!("handle_fini handle={timer:#x}"));
+    }
+    let m = model(&trace);
+    assert_eq!(ids(&m), ["/planner:timer(30ms)"]);
+    assert_eq!(m.callbacks[0].figures.exec_ns.count(), 19);
+}

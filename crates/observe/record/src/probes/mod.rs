@@ -97,7 +97,7 @@ impl Library {
                 // The shared and dynamic parts are reached through the functions of librmw_X_cpp.
                 let rmw = stem.strip_prefix("librmw_")?;
                 let implementation = !rmw.ends_with("_shared_cpp")
-                    && !rmw.starts_with("dds_common")
+                    && !rmw.ends_with("_common")
                     && !rmw.starts_with("implementation")
                     && !rmw.contains("__rosidl");
                 implementation.then_some(Library::Rmw)
@@ -283,6 +283,8 @@ mod tests {
             "librclx.so",
             "librcl.so.bak",
             "librmw_dds_common__rosidl_typesupport_c.so",
+            "librmw_dds_common.so",
+            "librmw_security_common.so",
         ] {
             assert_eq!(Library::of_path(other), None, "{other}");
         }

@@ -30,6 +30,8 @@ pub(in crate::synth) enum Role {
     Client {
         names: ServiceNames,
         gid: Option<ClientGid>,
+        /// The number of its first request that was seen.
+        asked_from: Option<i64>,
     },
     Task,
 }
@@ -198,6 +200,21 @@ impl Entity {
         match self.role {
             Role::Client { gid, .. } => gid,
             _ => None,
+        }
+    }
+
+    /// A client sends a request of this number.
+    pub(in crate::synth) fn asks(&mut self, sequence: i64) {
+        if let Role::Client { asked_from, .. } = &mut self.role {
+            asked_from.get_or_insert(sequence);
+        }
+    }
+
+    /// Whether a client's request of this number was sent before any that was seen.
+    pub(in crate::synth) fn asked_unseen(&self, sequence: i64) -> bool {
+        match self.role {
+            Role::Client { asked_from, .. } => asked_from.is_none_or(|first| sequence < first),
+            _ => false,
         }
     }
 

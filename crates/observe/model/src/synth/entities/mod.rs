@@ -234,6 +234,7 @@ impl Entities {
             EntityKind::Client => Role::Client {
                 names: self.service_names(new.name),
                 gid: None,
+                asked_from: None,
             },
             EntityKind::Task => Role::Task,
         };

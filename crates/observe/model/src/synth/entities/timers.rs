@@ -117,6 +117,14 @@ impl Entities {
         }
     }
 
+    /// The address of a timer's clock; 0 where it is not known.
+    pub(in crate::synth) fn clock_of(&self, e: EntityId) -> u64 {
+        match &self.get(e).role {
+            Role::Timer(timer) => timer.clock,
+            _ => 0,
+        }
+    }
+
     /// Whether a timer is cancelled.
     pub(in crate::synth) fn is_cancelled(&self, e: EntityId) -> bool {
         matches!(&self.get(e).role, Role::Timer(timer) if timer.cancelled)

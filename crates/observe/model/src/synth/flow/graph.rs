@@ -88,12 +88,28 @@ pub(in crate::synth) struct LinkEnds {
     pub(in crate::synth) to: Vec<usize>,
 }
 
+/// What told the node of a callback that did not have one when it was found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum NodeBy {
+    #[default]
+    Nothing,
+    /// The client by which it sent a request: often one of a node that is there for calls alone.
+    Request,
+    /// The publisher by which it published.
+    Topic,
+    /// Publishers of several nodes, which tells nothing.
+    Several,
+}
+
 /// A vertex in the making.
 #[derive(Debug, Clone)]
 pub(in crate::synth) struct Vertex {
     pub(in crate::synth) looks: VertexLooks,
     /// Stands in while the node is unknown.
     stand_in: NodeId,
+    node_by: NodeBy,
+    /// Of a timer: its clock's address, which in rclpy is one per node; 0 while unknown.
+    clock: u64,
     /// Order among those that look alike: their entities' slot, then of their making.
     pub(in crate::synth) rank: (Slot, u64),
     pub(in crate::synth) runs: Executions,
@@ -111,6 +127,28 @@ impl Vertex {
     /// Its node, or the one that stands in for it.
     pub(in crate::synth) fn node(&self) -> NodeId {
         self.looks.node.unwrap_or(self.stand_in)
+    }
+
+    /// It sent something by an endpoint of this node, which is its own if nothing else told it
+    /// and nothing contradicts. `same` tells whether two nodes are one.
+    pub(super) fn sent_by(
+        &mut self,
+        by: NodeBy,
+        node: NodeId,
+        same: impl Fn(NodeId, NodeId) -> bool,
+    ) {
+        let other = |known: NodeId| !same(known, node);
+        (self.looks.node, self.node_by) = match (self.node_by, self.looks.node, by) {
+            (NodeBy::Nothing, None, _) => (Some(node), by),
+            (NodeBy::Request, Some(_), NodeBy::Topic) => (Some(node), by),
+            (NodeBy::Topic, Some(known), NodeBy::Topic) if other(known) => (None, NodeBy::Several),
+            _ => return,
+        };
+    }
+
+    /// What told its node is not the program's own word.
+    pub(in crate::synth) fn node_is_told_by_output(&self) -> bool {
+        matches!(self.node_by, NodeBy::Request | NodeBy::Topic)
     }
 
     /// Adds a topic to what it publishes.
@@ -190,6 +228,8 @@ impl Graph {
         self.vertices.push(Vertex {
             looks,
             stand_in,
+            node_by: NodeBy::default(),
+            clock: 0,
             rank: (slot, self.vertices.len() as u64 + 1),
             runs: Executions::default(),
             outputs: Vec::new(),
@@ -308,7 +348,9 @@ impl Flow {
             Some(node) => node,
             None => cx.entities.stand_in(process),
         };
+        let clock = cx.entities.clock_of(e);
         let v = self.graph.insert(looks, stand_in, slot, symbol);
+        self.graph.vertex_mut(v).clock = clock;
         self.tie_links(cx, v);
         v
     }
@@ -324,10 +366,19 @@ impl Flow {
         let node = looks.node.or_else(|| guess().filter(|_| remade));
         let node = settled(node)?;
         let slot = cx.entities.get(e).slot;
+        let clock = cx.entities.clock_of(e);
+        // Its node was told since by what it published; the clock says that this is of the same.
+        let told = |v: &Vertex| {
+            looks.node.is_none()
+                && clock != 0
+                && v.clock == clock
+                && v.node_by != NodeBy::Nothing
+                && nodes.settled(v.stand_in) == node
+        };
         let alike = |v: &Vertex| {
             v.rank.0.number == slot.number
                 && v.looks.kind == looks.kind
-                && nodes.settled(v.node()) == node
+                && (nodes.settled(v.node()) == node || told(v))
                 && v.looks.name == looks.name
                 && v.looks.period_ns == looks.period_ns
                 && settled(v.looks.caller) == settled(looks.caller)

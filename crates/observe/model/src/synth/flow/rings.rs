@@ -1,7 +1,7 @@
 //! Ring buffers of intra-process subscriptions: a message is taken from the place in which it was
 //! put.
 
-use super::graph::{Hop, Route};
+use super::graph::{Hop, NodeBy, Route};
 use super::lineage::Incoming;
 use super::Flow;
 use crate::chains::Lineages;
@@ -40,7 +40,7 @@ impl Flow {
         if let Some(publisher) = event.publisher {
             let node = self.node_of(cx, publisher);
             let home = self.home_of(cx, publisher);
-            self.published_by(cx, owner, vertex, name, home, time);
+            self.published_by(cx, owner, vertex, name, (NodeBy::Topic, home), time);
             let message = event.message;
             let beyond =
                 self.publish_synchronised(cx, owner, (node, name), time, message, &mut lineages);

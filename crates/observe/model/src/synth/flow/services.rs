@@ -1,7 +1,7 @@
 //! Services: a request goes from a client to a service, the response back.
 
 use super::actions::Actions;
-use super::graph::{Hop, Route};
+use super::graph::{Hop, NodeBy, Route};
 use super::lineage::Incoming;
 use super::Flow;
 use crate::chains::Lineages;
@@ -104,7 +104,8 @@ impl Flow {
         if vertex.is_none() && owner == Owner::Outside {
             cx.notes.count(Note::Outside(names.request), 1);
         }
-        self.published_by(cx, owner, vertex, names.request, node, event.time);
+        let by = (NodeBy::Request, node);
+        self.published_by(cx, owner, vertex, names.request, by, event.time);
         let mut to = None;
         if let Some(vertex) = vertex {
             let services = &cx.entities.endpoints(Some(name)).services;

@@ -1,7 +1,7 @@
 //! Topics through the middleware: which subscription takes which publisher's item, and which
 //! items are lost. Topic and source time stamp identify an item.
 
-use super::graph::{Hop, Route};
+use super::graph::{Hop, NodeBy, Route};
 use super::lineage::Incoming;
 use super::Flow;
 use crate::chains::Lineages;
@@ -346,18 +346,16 @@ impl Flow {
         owner: Owner,
         vertex: Option<VertexId>,
         name: NameId,
-        node: NodeId,
+        (by, node): (NodeBy, NodeId),
         time: u64,
     ) {
         let Some(vertex) = vertex else {
             return;
         };
+        let nodes = &cx.entities.nodes;
         let v = self.graph.vertex_mut(vertex);
         v.add_output(name);
-        if v.looks.node.is_none() {
-            v.looks.node = Some(node);
-            cx.notes.count(Note::TimerNode(vertex), 1);
-        }
+        v.sent_by(by, node, |a, b| nodes.settled(a) == nodes.settled(b));
         if let Owner::Instance(i) = owner {
             if let Some(it) = self.instances.get_mut(i) {
                 self.observer.published(it.thread, name, time);
@@ -381,7 +379,7 @@ impl Flow {
             cx.notes.count(Note::Outside(name), 1);
         }
         let home = self.home_of(cx, publisher);
-        self.published_by(cx, owner, vertex, name, home, time);
+        self.published_by(cx, owner, vertex, name, (NodeBy::Topic, home), time);
         let (mut lineages, mut beyond) = (Lineages::default(), Vec::new());
         if !self.lineage.ignores(name) {
             lineages = self.lineage.steps.share(&own);

@@ -93,6 +93,8 @@ pub(in crate::synth) struct Spans {
     decisions: u32,
     handed: u64,
     hands: u32,
+    /// Threads of the application's own are not followed.
+    without_own: bool,
     /// Events since the last [`Spans::take_events`].
     out: Vec<SpanEvent>,
 }
@@ -103,6 +105,14 @@ fn is_hidden(cx: &Context, span: &CallbackSpan) -> bool {
 }
 
 impl Spans {
+    /// Follows executors' threads, and the application's own if `own_threads`.
+    pub(in crate::synth) fn new(own_threads: bool) -> Spans {
+        Spans {
+            without_own: !own_threads,
+            ..Spans::default()
+        }
+    }
+
     // ---- events for others
 
     /// Exchanges the events since the last call for an empty list, so that its room is used
@@ -164,6 +174,11 @@ impl Spans {
     /// The process of a thread.
     pub(in crate::synth) fn process_of(&self, ti: ThreadIndex) -> ProcessIndex {
         self.threads[ti].process
+    }
+
+    /// Whether a thread is known to run rclcpp's executor.
+    pub(in crate::synth) fn runs_rclcpp(&self, ti: ThreadIndex) -> bool {
+        self.threads[ti].is_rclcpp()
     }
 
     /// What the thread's last creations say about its next one.

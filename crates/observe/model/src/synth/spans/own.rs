@@ -139,7 +139,7 @@ impl Spans {
         time: u64,
         (publisher, message): (EntityId, Option<u64>),
     ) -> Owner {
-        if !self.is_own(ti) {
+        if self.without_own || !self.is_own(ti) {
             return Owner::Outside;
         }
         let topic = entities.get(publisher).name();

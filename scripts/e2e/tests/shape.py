@@ -69,29 +69,42 @@ def shape_overshoot(harness):
         raise Mismatch(f"nobody blames stage 3: {report['notes']}")
 
 
-@test(places=PLACES)
-def shape_throttles_events(harness):
-    """A chain that starts with events at any time: each cycle gets one, and its output leaves on time."""
-    chain = Chain(harness, "shape_throttles", "--events", "30", "--min", "2", "--max", "6")
+def plan_of_events(harness, chain):
+    """Records a chain that starts with events, and plans it; the plan's path."""
     trace = chain.record("shape_events")
-    # What the sensor does before its event is not part of what the plan shapes.
-    chains = harness.model("shape_events", trace, "--input", "/t1")["chains"]
-    chain_id = next((c["id"] for c in chains if c["callbacks"][0].startswith("/stage_2:")), None)
-    if not chain_id:
-        raise Mismatch(f"no chain begins with stage 2: {[c['callbacks'] for c in chains]}")
     thread_id = harness.model("shape_events_whole", trace)["chains"][0]["id"]
-    words = ["plan", harness.file("shape_events_whole.json"), "--chain", thread_id, "--throttle",
+    whole = ["plan", harness.file("shape_events_whole.json"), "--chain", thread_id, "--throttle",
              "/t1@/sensor", "-o", harness.file("shape_events_whole.yaml")]
     try:
-        harness.onbeat(*words)
+        harness.onbeat(*whole)
     except Mismatch as refused:
         if "--input /t1" not in str(refused):
             raise
     else:
         raise Mismatch("a chain that begins with a thread of a sensor is planned")
+    # What the sensor does before its event is not part of what the plan shapes.
+    chains = harness.model("shape_events", trace, "--input", "/t1")["chains"]
+    chain_id = next((c["id"] for c in chains if c["callbacks"][0].startswith("/stage_2:")), None)
+    if not chain_id:
+        raise Mismatch(f"no chain begins with stage 2: {[c['callbacks'] for c in chains]}")
     plan = harness.file("shape_events.yaml")
     harness.onbeat("plan", harness.file("shape_events.json"), "--chain", chain_id, "--cpu", "1",
-                 "--throttle", "/t1@/sensor", "--cycle", str(PERIOD_MS), "-o", plan)
+                   "--throttle", "/t1@/sensor", "--cycle", str(PERIOD_MS), "-o", plan)
+    return plan
+
+
+@test(places=PLACES)
+def shape_throttles_events(harness):
+    """A chain that starts with events at any time: each cycle gets one, and its output leaves on time."""
+    chain = Chain(harness, "shape_throttles", "--events", "30", "--min", "2", "--max", "6")
+    # An event that waits for its taker to be connected is the worst case of some recordings.
+    for attempt in range(6):
+        try:
+            plan = plan_of_events(harness, chain)
+            break
+        except Mismatch as refused:
+            if attempt == 5 or "longer than its period" not in str(refused):
+                raise
     with chain.listener() as heard:
         report = shaped(chain, plan, 8)
         heard = heard()

@@ -1,9 +1,11 @@
 //! The assumptions of a plan, in whole sentences for its reader.
 
+use crate::chains::output;
 use crate::request::Request;
 use crate::schema::{Hold, Ms, Plan};
 use crate::scope::Scope;
-use onbeat_model::schema::JunctionKind;
+use onbeat_model::cuts;
+use onbeat_model::schema::{Chain, JunctionKind};
 use onbeat_model::text::visible;
 use std::collections::BTreeSet;
 
@@ -25,6 +27,7 @@ pub(crate) fn sentences(
     times: &Times,
 ) -> Vec<String> {
     let mut said = measured(scope);
+    said.extend(scope.chains.iter().filter(|c| c.cut).map(|c| cut(scope, c)));
     said.extend(joined(scope));
     if times.output_ns > 0 {
         said.extend(held_back(scope, request, times.output_ns));
@@ -78,6 +81,33 @@ fn measured(scope: &Scope<'_>) -> Vec<String> {
         said.push("A link that was given with --link, not seen, is part of the chain.".into());
     }
     said
+}
+
+/// Where a chain is cut, and what is beyond.
+fn cut(scope: &Scope<'_>, chain: &Chain) -> String {
+    let listed = |ids: &[&str]| {
+        let shown: Vec<String> = ids.iter().take(5).map(|id| visible(id)).collect();
+        let more = ids.len() - shown.len();
+        match more {
+            0 => shown.join(", "),
+            _ => format!("{} and {more} more", shown.join(", ")),
+        }
+    };
+    let first = chain.callbacks.first().map_or("", String::as_str);
+    let output = output(chain).unwrap_or_default();
+    let (before, beyond) = (
+        cuts::sources(scope.model, chain),
+        cuts::readers(scope.model, chain),
+    );
+    let mut said = format!("The chain is cut: it begins with {}", visible(first));
+    if !before.is_empty() {
+        said += &format!(" (on the data of {})", listed(&before));
+    }
+    said += &format!(" and ends with {}", visible(output));
+    if !beyond.is_empty() {
+        said += &format!(" (read by {})", listed(&beyond));
+    }
+    said + "; what runs before and beyond is not part of the plan, and of its promises."
 }
 
 /// Assumptions about callbacks outside the chains that feed its synchronisers.

@@ -1,6 +1,7 @@
 //! Chains of a model: which ones a request means, and the order of their callbacks.
 
 use crate::error::PlanError;
+use onbeat_model::cuts::{self, Ends, Way};
 use onbeat_model::schema::{Chain, Model};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,6 +63,58 @@ pub(crate) fn select<'m>(model: &'m Model, asked: &[String]) -> Result<Vec<&'m C
         }
     }
     Ok(found)
+}
+
+/// The one chain between two ends, whole or cut.
+pub(crate) fn between<'m>(model: &'m Model, ends: &Ends) -> Result<&'m Chain, PlanError> {
+    let ways = cuts::ways(model, ends)?;
+    let way = match ways.as_slice() {
+        [one] => one,
+        several => {
+            return Err(PlanError::SeveralWays {
+                differ: differences(several),
+            })
+        }
+    };
+    let measured = model.chains.iter().find(|c| way.is(c));
+    measured.ok_or_else(|| PlanError::NotMeasured {
+        callbacks: way.callbacks.len(),
+        options: options(ends),
+    })
+}
+
+/// The options of the command that name these ends.
+fn options(ends: &Ends) -> Vec<(&'static str, String)> {
+    let named = [("--from", &ends.from), ("--to", &ends.to)];
+    let named = named.into_iter();
+    named
+        .filter_map(|(option, name)| Some((option, name.clone()?)))
+        .collect()
+}
+
+/// For each of several ways something on it that is on no other; where there is no such thing, the
+/// callbacks of all of it.
+fn differences(ways: &[Way]) -> Vec<String> {
+    let on = |way: &Way| {
+        let callbacks = way.callbacks.iter();
+        callbacks
+            .chain(&way.topics)
+            .cloned()
+            .collect::<BTreeSet<_>>()
+    };
+    let own = |(i, way): (usize, &Way)| {
+        let others = ways.iter().enumerate().filter(|(j, _)| *j != i);
+        let others: BTreeSet<String> = others.flat_map(|(_, w)| on(w)).collect();
+        let mut own = way
+            .callbacks
+            .iter()
+            .chain(&way.topics)
+            .filter(|n| !others.contains(*n));
+        own.next()
+            .cloned()
+            .unwrap_or_else(|| way.callbacks.join(" > "))
+    };
+    ways.iter().enumerate().map(own).collect()
 }
 
 /// Whether `asked` has the form FROM..TO, where the ids of the chain's first and last callback

@@ -3,6 +3,7 @@
 use crate::bands::BandsError;
 use crate::fault::{name, PlanFault};
 use crate::schema::Ms;
+use onbeat_model::cuts::CutError;
 
 /// Why no plan can be made.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -31,6 +32,23 @@ pub enum PlanError {
         asked: String,
         /// The ids that begin with it.
         fit: Vec<String>,
+    },
+    /// A name of an end that is none, or ends between which no chain leads.
+    #[error(transparent)]
+    Cut(#[from] CutError),
+    /// Several parts of chains between two ends.
+    #[error("{} chains lead from one end to the other: name one with --through: {}", differ.len(), names(differ))]
+    SeveralWays {
+        /// Of each something that is on no other.
+        differ: Vec<String>,
+    },
+    /// A part of a chain whose own latency the model does not have.
+    #[error("these {callbacks} callbacks are a part of a chain, and the model has the latency of the whole alone: make it again from its traces with 'onbeat model TRACE{}'", quoted(options))]
+    NotMeasured {
+        /// How many callbacks the part has.
+        callbacks: usize,
+        /// The options with which it is measured.
+        options: Vec<(&'static str, String)>,
     },
     /// Chains without a common start.
     #[error("chains that are planned together start with the same callback: one starts with '{}', another with '{}'", name(a), name(b))]
@@ -204,6 +222,12 @@ pub enum PlanError {
     /// The resulting plan contradicts itself.
     #[error("the plan cannot hold: {0}")]
     Fault(#[from] PlanFault),
+}
+
+/// Options of a command line.
+fn quoted(options: &[(&'static str, String)]) -> String {
+    let option = |(option, value): &(&str, String)| format!(" {option} {}", name(value));
+    options.iter().map(option).collect()
 }
 
 /// Some names for a message.

@@ -1,6 +1,7 @@
 //! The request for a plan: chains, strategy, CPUs and times.
 
 use crate::schema::{Hold, Overshoot};
+pub use onbeat_model::cuts::Ends;
 
 /// The strategy for running the chain (thesis, sections 4.1 to 4.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +64,8 @@ pub struct Request {
     /// Chains by id, by a prefix of the id, or as FROM..TO (parts of the ids of the first and the
     /// last callback); each must match one chain only. Empty: the model's only chain.
     pub chains: Vec<String>,
+    /// A part of a chain instead, by its ends.
+    pub ends: Ends,
     /// The strategy for all of them.
     pub strategy: Strategy,
     /// CPU of everything without a CPU of its own. `None`: the highest that the model saw.
@@ -99,6 +102,7 @@ impl Default for Request {
     fn default() -> Self {
         Request {
             chains: vec![],
+            ends: Ends::default(),
             strategy: Strategy::Bands(1),
             cpu: None,
             cpu_of: vec![],

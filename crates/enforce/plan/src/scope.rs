@@ -130,7 +130,10 @@ fn latency(chains: &[&Chain]) -> Result<Dist, PlanError> {
 
 impl<'m> Scope<'m> {
     pub(crate) fn new(model: &'m Model, request: &Request) -> Result<Self, PlanError> {
-        let chains = chains::select(model, &request.chains)?;
+        let chains = match request.ends.is_empty() {
+            true => chains::select(model, &request.chains)?,
+            false => vec![chains::between(model, &request.ends)?],
+        };
         let callbacks: BTreeMap<&str, &Callback> =
             model.callbacks.iter().map(|c| (c.id.as_str(), c)).collect();
         // `onbeat_model::file` makes sure of it; a model made otherwise may differ.

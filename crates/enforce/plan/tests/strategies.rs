@@ -6,7 +6,7 @@ use onbeat_model::schema::{CallbackType, Chain, Junction, JunctionKind};
 use onbeat_model::Model;
 use onbeat_plan::request::ThrottleRequest;
 use onbeat_plan::schema::{Hold, Ms, Overshoot, Server};
-use onbeat_plan::{compare, plan, Plan, Request, Strategy};
+use onbeat_plan::{compare, plan, Plan, PlanError, Request, Strategy};
 
 fn request(strategy: Strategy) -> Request {
     Request {
@@ -786,4 +786,82 @@ fn what_joins_a_chain_from_elsewhere_does_not_wait_for_others() {
             .find(|s| s.callbacks.iter().any(|c| c == id))
     };
     assert_eq!(of("/filter:subscription(/f)").map(|s| s.cpu), Some(3));
+}
+
+/// The synthetic chain with one more callback, which reads `/t5` and publishes nothing; and with
+/// the part up to `/t5` if it was measured.
+fn read_on(measured: bool) -> onbeat_model::Model {
+    let whole = synthetic();
+    let mut callbacks = whole.callbacks.clone();
+    let reader = "/n6:subscription(/t5)";
+    callbacks.push(callback(reader, CallbackType::Subscription, &[1.0], &[]));
+    let mut part = whole.chains[0].clone();
+    let mut long = part.clone();
+    long.id = "chain-ffff".into();
+    long.callbacks.push(reader.into());
+    part.cut = true;
+    let mut chains = vec![long];
+    chains.extend(measured.then_some(part));
+    model(callbacks, chains)
+}
+
+fn between(from: &str, to: &str) -> Request {
+    let mut request = request(Strategy::Bands(1));
+    request.ends.from = Some(from.into());
+    request.ends.to = Some(to.into());
+    request
+}
+
+#[test]
+fn a_chain_whose_output_is_read_on_is_planned_up_to_there() {
+    let model = read_on(true);
+    let refused = plan(&model, &request(Strategy::Bands(1))).unwrap_err();
+    assert!(matches!(refused, PlanError::WhichChain { .. }), "{refused}");
+    let mut whole = request(Strategy::Bands(1));
+    whole.chains = vec!["ffff".into()];
+    let refused = plan(&model, &whole).unwrap_err();
+    assert!(matches!(refused, PlanError::NoOutput { .. }), "{refused}");
+    for (from, to) in [("/n1", "/n5"), ("n1", "topic:/t5"), ("/n1", "/t5")] {
+        let made = plan(&model, &between(from, to)).unwrap();
+        assert_eq!(made.chains[0].output.as_deref(), Some("/t5"));
+        assert_eq!(made.outputs[0].callback, "/n5:subscription(/t4)");
+        // The same as without the reader, but for what it says of it.
+        let alone = plan(&synthetic(), &request(Strategy::Bands(1))).unwrap();
+        assert_eq!(made.promises, alone.promises);
+        let cut: Vec<&String> = made
+            .assumes
+            .iter()
+            .filter(|a| !alone.assumes.contains(a))
+            .collect();
+        assert_eq!(cut, ["The chain is cut: it begins with /n1:timer(100ms) and ends with /t5 (read by /n6:subscription(/t5)); what runs before and beyond is not part of the plan, and of its promises."]);
+    }
+}
+
+#[test]
+fn a_part_that_was_not_measured_is_refused_with_the_command_that_does() {
+    let error = |from: &str, to: &str| {
+        let refused = plan(&read_on(false), &between(from, to)).unwrap_err();
+        refused.to_string()
+    };
+    assert_eq!(
+        error("/n1", "/t5"),
+        "these 5 callbacks are a part of a chain, and the model has the latency of the whole alone: \
+         make it again from its traces with 'onbeat model TRACE --from /n1 --to /t5'"
+    );
+    assert!(error("/n9", "/t5").contains("'/n9' is no callback, node or topic"));
+    assert!(error("/n4", "/t2").contains("no chain leads from '/n4' to '/t2'"));
+    let mut both = read_on(true);
+    let mut other = both.chains[0].clone();
+    other.id = "chain-eeee".into();
+    other.callbacks.remove(2);
+    other.topics.remove(2);
+    both.chains.push(other);
+    let refused = plan(&both, &between("/n1", "/t5")).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("2 chains lead from one end to the other: name one with --through: "),
+        "{refused}"
+    );
+    let mut through = between("/n1", "/t5");
+    through.ends.through = vec!["/n3".into()];
+    assert_eq!(plan(&both, &through).unwrap().chains[0].callbacks.len(), 5);
 }

@@ -392,3 +392,38 @@ fn one_topic_of_two_chains_is_held_back_once_and_its_chains_are_distinguished() 
     let chains: Vec<usize> = found.iter().map(|e| e.chain).collect();
     assert_eq!(chains, [0, 1]);
 }
+
+#[test]
+fn a_chain_that_begins_in_the_middle_is_followed_from_there() {
+    // The talker is no part of the plan: its data go on into the chain all the same.
+    let mut plan = plan(&[FILTER], "/good");
+    plan.origin = FILTER.into();
+    let mut watcher = Watcher::new(&plan);
+    let mut executions = Executions::new(&plan, watcher.callbacks());
+    let mut seen = Vec::new();
+    let text: String = (1..=4).map(|i| cycle(100 * i)).collect();
+    // In pieces, as a recording comes: what is new is known from the second cycle on.
+    for events in text::parse(&format!("{NODES}{text}")).unwrap().chunks(5) {
+        watcher.push(events, &mut seen);
+    }
+    let mut found = Vec::new();
+    for observation in &seen {
+        executions.see(observation, &mut found);
+    }
+    for i in 1..=4 {
+        let release = Release {
+            output: 0,
+            source_ns: ((100 * i + 30) * MS) as i64,
+            published_ns: (100 * i + 90) * MS,
+            done_ns: (100 * i + 91) * MS,
+            late: false,
+        };
+        executions.released(release, &mut found);
+    }
+    let latencies: Vec<u64> = found.iter().map(|e| e.latency_ns() / MS).collect();
+    // From the filter's start at 6 ms, not from the talker's.
+    assert!(
+        latencies.len() >= 3 && latencies.iter().all(|&l| l == 84),
+        "{latencies:?}"
+    );
+}

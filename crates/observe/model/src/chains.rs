@@ -239,6 +239,9 @@ pub(crate) struct PathNode {
     pub(crate) depth: u32,
     /// Some execution went on from here.
     extended: bool,
+    /// Executions end here whether others go on or not, with their first publication: the user cut
+    /// the path. Start of the last callback in the execution that ended last.
+    cut: Option<u64>,
     /// Items that were lost on the way from the parent to here.
     pub(crate) lost: u64,
     /// Lineages that were not followed to here, or not beyond, because there were too many.
@@ -360,6 +363,7 @@ impl Paths {
             vertex,
             depth,
             extended: false,
+            cut: None,
             lost: 0,
             dropped: 0,
             terminal: None,
@@ -374,7 +378,9 @@ impl Paths {
             return;
         }
         node.extended = true;
-        node.terminal = None;
+        if node.cut.is_none() {
+            node.terminal = None;
+        }
         // Where the publishing callback waits for no other, it is the one that goes on.
         if let Some((parent, Via::Own(_))) = node.parent {
             self.set_extended(parent);
@@ -399,12 +405,32 @@ impl Paths {
     ) {
         let last = steps.steps[step.index()];
         let node = &mut self.nodes[last.path.index()];
-        if node.extended {
-            return;
+        if !node.extended && node.cut.is_none() {
+            node.end(steps, last, time, output);
         }
-        let terminal = node.terminal.get_or_insert_with(|| {
+    }
+
+    /// The same at a place where the user cut the path: whatever goes on, the first output of an
+    /// execution of its last callback counts.
+    pub(crate) fn finish_cut(&mut self, steps: &Steps, step: StepId, time: u64, output: NameId) {
+        let last = steps.steps[step.index()];
+        let node = &mut self.nodes[last.path.index()];
+        match node.cut.replace(last.start) {
+            Some(counted) if counted == last.start => return,
+            Some(_) => {}
+            // Executions that ended before had no such output.
+            None => node.terminal = None,
+        }
+        node.end(steps, last, time, Some(output));
+    }
+}
+
+impl PathNode {
+    /// An execution's lineage ended with the step `last`, its output left at `time`.
+    fn end(&mut self, steps: &Steps, last: Step, time: u64, output: Option<NameId>) {
+        let terminal = self.terminal.get_or_insert_with(|| {
             Box::new(Terminal {
-                sums: vec![0; 2 * node.depth as usize + 1],
+                sums: vec![0; 2 * self.depth as usize + 1],
                 ..Terminal::default()
             })
         });

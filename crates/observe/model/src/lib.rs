@@ -2,6 +2,7 @@
 //! environment.
 mod chains;
 mod conclude;
+pub mod cuts;
 pub mod dist;
 mod evidence;
 pub mod export;

@@ -430,6 +430,9 @@ pub struct Chain {
     /// there to its start.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_input: bool,
+    /// True where it is a part of other chains, between ends that the user named (`--from`, `--to`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
     /// Figures over all modes.
     #[serde(flatten)]
     pub figures: ChainFigures,

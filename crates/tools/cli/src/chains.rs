@@ -89,11 +89,13 @@ fn write_chain(
     chain: &Chain,
     f: &ChainFigures,
 ) -> io::Result<()> {
-    let assumed = if chain.assumed {
-        screen.warn("  (assumed link)")
-    } else {
-        String::new()
+    let mut assumed = match chain.cut {
+        true => screen.dim("  (part)"),
+        false => String::new(),
     };
+    if chain.assumed {
+        assumed += &screen.warn("  (assumed link)");
+    }
     writeln!(
         out,
         "{}{assumed}",

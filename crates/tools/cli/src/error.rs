@@ -29,6 +29,12 @@ pub enum CliError {
         path: PathBuf,
         source: onbeat_model::file::ModelFileError,
     },
+    /// Chains cannot be cut as asked.
+    #[error("{}: {source}", path.display())]
+    Cut {
+        path: PathBuf,
+        source: onbeat_model::cuts::CutError,
+    },
     /// No plan is possible for this request.
     #[error("{}: {source}", path.display())]
     Plan {

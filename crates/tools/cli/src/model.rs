@@ -3,6 +3,7 @@
 use crate::error::CliError;
 use crate::progress::Progress;
 use crate::{files, summary, term, ExitStatus};
+use onbeat_model::cuts::{self, Cut, Ends};
 use onbeat_model::links::Link;
 use onbeat_model::naming::{NameRule, NameRuleError};
 use onbeat_model::schema::{Junction, Run, DEFAULT_MODE};
@@ -11,6 +12,7 @@ use onbeat_model::synth::{Synth, SynthOptions};
 use onbeat_model::Model;
 use onbeat_trace::manifest::State;
 use onbeat_trace::Reader;
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -26,6 +28,7 @@ Examples:
   onbeat model trace --ignore /tf,/clock             chains pass /diagnostics, /bond and /tf_static too
   onbeat model trace --normalise '/worker_[0-9]+=/worker'
   onbeat model trace --input /lidar/points           chains begin at the filter, not at the driver
+  onbeat model trace --from /lidar --to /objects     a part of a chain as a chain of its own
 
 A link says that data passes through a node's memory from one callback to another. A trace does not
 show that, so the model marks everything that depends on it as assumed.
@@ -55,6 +58,13 @@ pub struct Args {
     /// Chains begin where this topic is taken, even if its publisher (a driver, a bag) was recorded
     #[arg(long, value_name = "TOPIC")]
     pub input: Vec<String>,
+    /// Measure the part of chains that begins with this callback, with the first of this node, or
+    /// with what takes this topic, as a chain of its own
+    #[arg(long, value_name = "NAME")]
+    pub from: Option<String>,
+    /// End that part with what this callback, the last of this node, publishes, or with this topic
+    #[arg(long, value_name = "NAME")]
+    pub to: Option<String>,
     /// Topics that make no chains, in place of /bond,/clock,/diagnostics,/tf,/tf_static ('': none)
     #[arg(long, value_name = "TOPIC,TOPIC")]
     pub ignore: Option<String>,
@@ -151,9 +161,19 @@ fn of_trace(
     let manifest = reader.manifest().clone();
     let mut options = options(run_of(&reader, args.mode.as_deref()));
     options.shortened = !reader.has_beginning();
-    if !options.links.is_empty() {
-        // Links name callbacks by ids that are known only after all events.
-        options.ids = pass(&mut reader, options.clone(), "first pass").into_ids();
+    let ends = Ends {
+        from: args.from.clone(),
+        to: args.to.clone(),
+        through: Vec::new(),
+    };
+    if !options.links.is_empty() || !ends.is_empty() {
+        // Links and cuts name callbacks by ids that are known only after all events.
+        let first = pass(&mut reader, options.clone(), "first pass");
+        if !ends.is_empty() {
+            let model = first.clone().finish();
+            options.cuts = cuts_of(path, &model, &ends)?;
+        }
+        options.ids = first.into_ids();
     }
     let synth = pass(&mut reader, options, "");
     warn(path, reader.warnings());
@@ -175,6 +195,25 @@ fn of_trace(
         .extend(exact_or_approximate(format, &model.junctions));
     model.assumptions.sort();
     Ok(model)
+}
+
+/// The cuts of a recording's chains at these ends.
+fn cuts_of(path: &Path, model: &Model, ends: &Ends) -> Result<Vec<Cut>, CliError> {
+    let ways = cuts::ways(model, ends).map_err(|source| CliError::Cut {
+        path: path.into(),
+        source,
+    })?;
+    let cuts: BTreeSet<Cut> = ways.iter().map(|w| w.cut(ends)).collect();
+    let topics: BTreeSet<&String> = cuts.iter().filter_map(|c| c.to.as_ref()).collect();
+    if topics.len() > 1 {
+        let topics: Vec<String> = topics.iter().map(|t| term::one_line(t)).collect();
+        return Err(CliError::Usage(format!(
+            "--to: '{}' publishes several topics: name one of them: {}",
+            term::one_line(ends.to.as_deref().unwrap_or_default()),
+            topics.join(", ")
+        )));
+    }
+    Ok(cuts.into_iter().collect())
 }
 
 /// The assumption that the synchronisers of a trace join the items that came together, where its

@@ -510,6 +510,8 @@ fn plans_are_made_compared_and_checked() {
     let id = chains["chains"][0]["id"].as_str().unwrap();
     let chain = &id["chain-".len()..id.len() - 2];
     assert!(fails(here, &["plan", "parking.json", "--chain", "nonsense"], 1).contains(id));
+    let nowhere = fails(here, &["plan", "parking.json", "--from", "nowhere"], 1);
+    assert!(nowhere.contains("'nowhere' is no callback, node or topic on a chain"));
 
     let of = |more: &[&'static str]| [&["plan", "parking.json", "--chain", chain], more].concat();
     let text = good(here, &of(&["--bands", "3"]), 0);

@@ -65,6 +65,7 @@ pub fn chain(id: &str, callbacks: &[&str], topics: &[&str], latency_ms: &[f64]) 
         assumed: false,
         ambiguous: false,
         from_input: false,
+        cut: false,
         figures: ChainFigures {
             executions: latency_ms.len() as u64,
             jitter_ns: (latency_ns.max() - latency_ns.min()) / 2,

@@ -104,6 +104,7 @@ impl Watcher {
             .iter()
             .map(|c| c.callbacks.iter().filter_map(|id| index.get(id).copied()))
             .map(Iterator::collect)
+            .filter(|chain: &Vec<usize>| !chain.is_empty())
             .collect();
         let mut options = SynthOptions::new(onbeat_model::schema::Run {
             host: String::new(),
@@ -174,6 +175,11 @@ impl Watcher {
             })
             .collect();
         if numbers != self.numbers {
+            // A plan's chain may begin in the middle of the application's.
+            let firsts: Vec<Number> = self.chains.iter().map(|c| Number::Of(c[0])).collect();
+            for (number, callback) in (0..).zip(&numbers) {
+                self.synth.begin_chains(number, firsts.contains(callback));
+            }
             self.numbers = numbers;
             self.paths.clear();
         }

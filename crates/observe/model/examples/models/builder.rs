@@ -280,6 +280,7 @@ impl Builder {
             assumed: false,
             ambiguous: false,
             from_input: false,
+            cut: false,
             figures: ChainFigures {
                 executions,
                 jitter_ns: (latency.max() - latency.min()) / 2,

@@ -3,6 +3,7 @@
 use super::graph::Graph;
 use super::groups::Groups;
 use super::paths::Paths;
+use crate::cuts::Cut;
 use crate::evidence::{total, EdgeKey, Evidence, Hidden};
 use crate::evidence::{PathEvidence, PathFigures, PathKey, MEMORY};
 use crate::schema::{Assumed, Chain, ChainFigures, Share};
@@ -20,7 +21,8 @@ pub(super) fn chains(
     let mut chains = Vec::new();
     hidden.paths.append(&mut paths.unread);
     for (key, ended) in std::mem::take(&mut paths.ended) {
-        if ended.all.modes.is_empty() || !ends.is_chain(&key) {
+        let whole = ends.is_chain(&key);
+        if ended.all.modes.is_empty() || !(whole || ends.is_cut(&key, &ended.all.outputs)) {
             hidden.paths.extend(ended.into_hidden());
             continue;
         }
@@ -30,6 +32,7 @@ pub(super) fn chains(
         };
         let chain = Chain {
             ambiguous: groups.is_doubtful(&key),
+            cut: !whole,
             ..chain(key, &ended.all, &missing, &ends)
         };
         if ended.is_plain() {
@@ -55,6 +58,8 @@ struct Ends<'a> {
     graph: &'a Graph,
     /// Topics at which chains begin because the user named them.
     inputs: BTreeSet<&'a str>,
+    /// Where the user cuts chains.
+    cuts: Vec<Cut>,
     /// By callback: executions that no callback's item triggered.
     sourced: &'a BTreeMap<String, u64>,
     /// Callbacks to which items go on, by callback.
@@ -81,6 +86,7 @@ impl<'a> Ends<'a> {
         Ends {
             graph,
             inputs,
+            cuts: evidence.cuts(),
             sourced: &evidence.sourced,
             next,
             fed,
@@ -93,6 +99,31 @@ impl<'a> Ends<'a> {
             return false;
         };
         self.is_shown(path) && self.is_source(first) && self.is_sink(last, path)
+    }
+
+    /// True for a path of shown edges between two ends that the user named, or between one of them
+    /// and the end of a chain.
+    fn is_cut(&self, path: &PathKey, outputs: &BTreeMap<String, u64>) -> bool {
+        let (Some(first), Some(last)) = (path.callbacks.first(), path.callbacks.last()) else {
+            return false;
+        };
+        let publishes = |topic: &String| {
+            let callback = self.graph.callbacks.get(last);
+            let its = callback.is_some_and(|c| c.outputs.contains(topic));
+            its && outputs.contains_key(topic)
+        };
+        let is_one = |cut: &Cut| {
+            let begins = match &cut.from {
+                Some(from) => from == first,
+                None => self.is_source(first),
+            };
+            begins
+                && match &cut.to {
+                    Some(to) => publishes(to),
+                    None => self.is_sink(last, path),
+                }
+        };
+        self.cuts.iter().any(is_one) && self.is_shown(path)
     }
 
     fn is_shown(&self, path: &PathKey) -> bool {
@@ -138,6 +169,7 @@ fn chain(key: PathKey, path: &PathEvidence, missing: &Missing, ends: &Ends) -> C
     let mut chain = Chain {
         id: chain_id(&key),
         ambiguous: false,
+        cut: false,
         from_input: first.is_some_and(|c| ends.inputs.contains(c.input.as_str())),
         assumed: key.topics.iter().any(|t| t == MEMORY),
         callbacks: key.callbacks,

@@ -209,12 +209,15 @@ fn of_losses(run: &Run) -> impl Iterator<Item = String> + '_ {
 
 /// True for notes on assumptions; the others are on coverage.
 fn is_assumption(note: &Note) -> bool {
-    use Note::{Assumed, CallerGuess, Input, Junction, NameRule, NodeName, Renamed, RingFound};
+    use Note::{
+        Assumed, CallerGuess, Cut, Input, Junction, NameRule, NodeName, Renamed, RingFound,
+    };
     use Note::{RingName, TimerNode};
     matches!(
         note,
         Assumed(_)
             | CallerGuess(_)
+            | Cut(_)
             | Input(_)
             | Junction(_)
             | NameRule(_)
@@ -239,6 +242,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::CallerUnknown(s) => format!("The caller of {s} was not recorded {times}."),
         Note::Capped(s) => format!("Lineages were dropped {times} at {s} because too many paths lead there; chains through it are incomplete, as their field 'dropped' says."),
         Note::ClockStep => format!("The machine's clock was set {times}; timers on system time have no release jitter near it, and times of transport may be off."),
+        Note::Cut(s) => format!("Parts of chains are chains of their own ({s}), as said with --from and --to; of each execution the first such output counts."),
         Note::CutOff(s) => format!("{s} was cut off {times} by the end of its process; such executions are not in its times."),
         Note::Foreign(s) => format!("Messages on {s} came {times} from publishers that the recording does not hold."),
         Note::HelperTime => format!("Threads that threads with callbacks made, and that themselves run no callbacks and publish nothing (of a pool, OpenMP), used {:.1} ms of CPU time; on whose behalf is not known, so it is missing in the callbacks' times.", n as f64 / 1e6),

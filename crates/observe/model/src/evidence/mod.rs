@@ -9,6 +9,7 @@ pub(crate) use figures::{add_all, total, Figures};
 pub(crate) use hidden::{Hidden, HiddenPath};
 pub(crate) use note::Note;
 
+use crate::cuts::Cut;
 use crate::dist::Dist;
 use crate::schema::{ActionFigures, Callback, Edge, Run, ThreadUse};
 use crate::stated::StatedJunction;
@@ -188,6 +189,15 @@ impl Evidence {
                 _ => None,
             })
             .collect()
+    }
+
+    /// Where the user cuts chains.
+    pub(crate) fn cuts(&self) -> Vec<Cut> {
+        let cuts = self.notes.keys().filter_map(|note| match note {
+            Note::Cut(text) => Cut::parse(text),
+            _ => None,
+        });
+        cuts.collect()
     }
 
     /// Topics at which chains begin: the user named them, and a callback took something from them.

@@ -23,6 +23,8 @@ pub(crate) enum Note<V = String, N = String> {
     /// The machine's clock was set.
     #[serde(with = "no_subject")]
     ClockStep,
+    /// The user cuts chains here.
+    Cut(String),
     /// An execution of this vertex was cut off by the end of its process.
     CutOff(V),
     /// A message of this topic came from outside of the recording.
@@ -137,6 +139,7 @@ impl<V, N> Note<V, N> {
             Note::CallerUnknown(n) => Note::CallerUnknown(name(n)),
             Note::Capped(v) => Note::Capped(vertex(v)?),
             Note::ClockStep => Note::ClockStep,
+            Note::Cut(cut) => Note::Cut(cut),
             Note::CutOff(v) => Note::CutOff(vertex(v)?),
             Note::Foreign(n) => Note::Foreign(name(n)),
             Note::HelperTime => Note::HelperTime,
@@ -207,6 +210,7 @@ mod tests {
             Note::CallerUnknown(s()),
             Note::Capped(s()),
             Note::ClockStep,
+            Note::Cut(s()),
             Note::CutOff(s()),
             Note::Foreign(s()),
             Note::HelperTime,

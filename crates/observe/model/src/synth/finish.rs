@@ -353,6 +353,9 @@ impl<'a> Finish<'a> {
         for (&name, of) in &self.synth.cx.entities.renamed {
             evidence.note(Note::Renamed(self.name(name)), of.len() as u64);
         }
+        for cut in &options.cuts {
+            evidence.note(Note::Cut(cut.to_string()), 1);
+        }
         for stated in &options.junctions {
             evidence.note(Note::Junction(stated.to_string()), 1);
         }

@@ -90,6 +90,7 @@ impl Synth {
         let ignored = options.ignore.iter().filter(asked);
         flow.ignore(ignored.map(|n| names.intern(n)).collect());
         flow.state_junctions(options.junctions.clone());
+        flow.cut(&mut cx, &options.cuts);
         Synth {
             options,
             recording: Recording::default(),

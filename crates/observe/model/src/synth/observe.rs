@@ -4,7 +4,7 @@
 use super::flow::{Instance, Lineage};
 use super::values::ThreadId;
 use super::Synth;
-use crate::index::{NameId, PathId, StepId};
+use crate::index::{NameId, PathId, StepId, VertexId};
 
 /// An execution, or an item on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,6 +154,13 @@ impl Synth {
     /// A topic's or service's name by its number (untrusted).
     pub fn name(&self, number: u32) -> &str {
         self.cx.entities.names.get(NameId::new(number as usize))
+    }
+
+    /// Whether chains begin with a callback, by its number, though others give it its data.
+    pub fn begin_chains(&mut self, callback: u32, begins: bool) {
+        self.flow
+            .graph
+            .set_cut(VertexId::new(callback as usize), begins);
     }
 
     /// The callbacks of a path, first to last: indices into [`Synth::callback_ids`].

@@ -1,5 +1,6 @@
 //! What to make of the events.
 
+use crate::cuts::Cut;
 use crate::links::Link;
 use crate::naming::NameRule;
 use crate::schema::Run;
@@ -25,6 +26,8 @@ pub struct SynthOptions {
     /// Topics at which chains begin: an item taken there comes from a source outside, whoever
     /// publishes it.
     pub inputs: Vec<String>,
+    /// Parts of chains that are measured as chains of their own.
+    pub cuts: Vec<Cut>,
     /// Topics that make no chains, though they are in the graph: what most nodes publish or take
     /// beside their work.
     pub ignore: Vec<String>,
@@ -35,7 +38,7 @@ pub struct SynthOptions {
     /// lasts from its first other event on.
     pub shortened: bool,
     /// Ids as another pass over the same events found them at its end, from
-    /// [`Synth::into_ids`](super::Synth::into_ids): they tie links. Without them, links are tied by
+    /// [`Synth::callback_ids`](super::Synth::callback_ids): they tie links and cuts. Without them, these are tied by
     /// what is known when a callback first runs; that lacks the period of a timer that was made
     /// before the recording.
     pub ids: Vec<Option<String>>,
@@ -51,6 +54,7 @@ impl SynthOptions {
             junctions: Vec::new(),
             names: Vec::new(),
             inputs: Vec::new(),
+            cuts: Vec::new(),
             ignore: INFRASTRUCTURE.map(String::from).into(),
             own_threads: true,
             shortened: false,

@@ -4,6 +4,7 @@
 //! clients 0x40.., timers 0x50.., callbacks 0x60... Times in ms.
 
 mod actions;
+mod cuts;
 mod events;
 mod junctions;
 mod late;

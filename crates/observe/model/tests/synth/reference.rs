@@ -62,17 +62,27 @@ const NODES: &[Node] = &[
 type Due = BTreeMap<(u64, u64), (usize, Option<(usize, u64)>)>;
 
 /// The system's events in so many seconds. Transport takes 100 us, a callback 1 ms.
-fn reference(seconds: u64) -> System {
+pub fn reference(seconds: u64) -> System {
+    simulate(seconds, NODES)
+}
+
+/// The same without all nodes behind this one in the list, which feed none before.
+pub fn reference_until(seconds: u64, last: &str) -> System {
+    let end = NODES.iter().position(|n| n.0 == last).unwrap();
+    simulate(seconds, &NODES[..=end])
+}
+
+fn simulate(seconds: u64, nodes: &[Node]) -> System {
     let mut s = System::new();
-    let topics: Vec<String> = NODES.iter().map(|n| format!("/{}", n.0)).collect();
-    let place: HashMap<&str, usize> = NODES.iter().enumerate().map(|(i, n)| (n.0, i)).collect();
+    let topics: Vec<String> = nodes.iter().map(|n| format!("/{}", n.0)).collect();
+    let place: HashMap<&str, usize> = nodes.iter().enumerate().map(|(i, n)| (n.0, i)).collect();
     let mut due = Due::new();
     let mut number = 0;
     let mut add = |due: &mut Due, t: u64, what| {
         number += 1;
         due.insert((t, number), what);
     };
-    for (i, (name, does, inputs)) in NODES.iter().enumerate() {
+    for (i, (name, does, inputs)) in nodes.iter().enumerate() {
         let inputs: Vec<&str> = inputs.iter().map(|n| topics[place[n]].as_str()).collect();
         let timers: &[u64] = match does {
             Sense(ms) | Plan(ms) => &[*ms],
@@ -87,12 +97,12 @@ fn reference(seconds: u64) -> System {
             }
         }
     }
-    let mut free = vec![0; NODES.len()];
-    let mut stored = vec![[false; 2]; NODES.len()];
+    let mut free = vec![0; nodes.len()];
+    let mut stored = vec![[false; 2]; nodes.len()];
     while let Some(((due_at, _), (i, input))) = due.pop_first() {
         let t = due_at.max(free[i]);
         free[i] = t + 1_100;
-        let publishes = match (NODES[i].1, input) {
+        let publishes = match (nodes[i].1, input) {
             (Plan(_), Some(_)) => false,
             (Fuse, Some((k, _))) => {
                 stored[i][k] = true;
@@ -110,8 +120,8 @@ fn reference(seconds: u64) -> System {
             Some((k, stamp)) => s.take(t, i, k, stamp, outputs, 1_000),
         }
         if publishes {
-            for (j, node) in NODES.iter().enumerate() {
-                if let Some(k) = node.2.iter().position(|n| *n == NODES[i].0) {
+            for (j, node) in nodes.iter().enumerate() {
+                if let Some(k) = node.2.iter().position(|n| *n == nodes[i].0) {
                     add(&mut due, t + 600, (j, Some((k, System::stamp(t, 0)))));
                 }
             }

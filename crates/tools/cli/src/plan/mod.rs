@@ -19,6 +19,7 @@ Examples:
   onbeat plan model.json --chain 664e --compare         what each strategy would promise
   onbeat plan model.json --chain 664e --strategy server-per-callback --cpu 1 --cpu /fusion=2
   onbeat plan model.json --chain 664e --throttle /lidar/points@/rosbag2_player --cycle 100
+  onbeat plan model.json --from /lidar --to /objects    a part of a chain, from a model of the same ends
   onbeat plan --check plan.yaml                         after editing: is it still valid?
 
 Times are milliseconds. Defaults come from the model: --epsilon is 1 % of the worst case, at least
@@ -38,7 +39,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["output", "strategy", "bands", "random"])]
     pub compare: bool,
     /// Only check and show this plan file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["compare", "chain", "output"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["compare", "chain", "from", "to", "through", "output"])]
     pub check: Option<PathBuf>,
     /// Print JSON, for programs
     #[arg(long)]

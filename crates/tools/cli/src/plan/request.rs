@@ -1,7 +1,7 @@
 //! The options that describe the wanted plan, and the planner's request from them.
 
 use crate::error::CliError;
-use onbeat_plan::request::{ThrottleRequest, DEFAULT_PRIORITY};
+use onbeat_plan::request::{Ends, ThrottleRequest, DEFAULT_PRIORITY};
 use onbeat_plan::schema::{Hold, Overshoot};
 use onbeat_plan::{Request, Strategy};
 
@@ -13,6 +13,8 @@ pub struct RequestArgs {
     #[arg(long, value_name = "ID")]
     chain: Vec<String>,
     #[command(flatten)]
+    part: PartArgs,
+    #[command(flatten)]
     strategy: StrategyArgs,
     #[command(flatten)]
     placement: PlacementArgs,
@@ -23,6 +25,21 @@ pub struct RequestArgs {
     /// Callback or node that gets what is left of the CPU; repeatable
     #[arg(long, value_name = "NAME")]
     background: Vec<String>,
+}
+
+/// A part of a chain.
+#[derive(clap::Args)]
+pub struct PartArgs {
+    /// Begin with this callback, with the first of this node, or with what takes this topic
+    #[arg(long, value_name = "NAME", conflicts_with = "chain")]
+    from: Option<String>,
+    /// End with what this callback, the last of this node, publishes, or with this topic
+    #[arg(long, value_name = "NAME", conflicts_with = "chain")]
+    to: Option<String>,
+    /// Of several chains between these ends the one that passes this callback, node or topic;
+    /// repeatable
+    #[arg(long, value_name = "NAME", conflicts_with = "chain")]
+    through: Vec<String>,
 }
 
 /// Servers and bands.
@@ -216,6 +233,11 @@ impl RequestArgs {
         let cpus = &self.placement.cpu;
         Ok(Request {
             chains: self.chain.clone(),
+            ends: Ends {
+                from: self.part.from.clone(),
+                to: self.part.to.clone(),
+                through: self.part.through.clone(),
+            },
             strategy: self.strategy.strategy()?,
             cpu: cpus.iter().rev().find(|c| c.0.is_none()).map(|c| c.1),
             cpu_of: cpus

@@ -81,11 +81,13 @@ pub(in crate::synth) struct Executions {
     pub(super) last_start: u64,
 }
 
-/// The links, by number, that start and end at a vertex.
+/// What the user stated of a vertex: the links, by number, that start and end at it, and a cut.
 #[derive(Debug, Clone, Default)]
 pub(in crate::synth) struct LinkEnds {
     pub(in crate::synth) from: Vec<usize>,
     pub(in crate::synth) to: Vec<usize>,
+    /// Chains begin here as well: the user cut them.
+    pub(super) cut: bool,
 }
 
 /// What told the node of a callback that did not have one when it was found.
@@ -170,6 +172,13 @@ pub(in crate::synth) struct Graph {
 impl Graph {
     pub(in crate::synth) fn vertex(&self, v: VertexId) -> &Vertex {
         &self.vertices[v.index()]
+    }
+
+    /// States whether chains begin at a vertex.
+    pub(in crate::synth) fn set_cut(&mut self, v: VertexId, begins: bool) {
+        if let Some(vertex) = self.vertices.get_mut(v.index()) {
+            vertex.links.cut = begins;
+        }
     }
 
     pub(super) fn vertex_mut(&mut self, v: VertexId) -> &mut Vertex {
@@ -352,6 +361,7 @@ impl Flow {
         let v = self.graph.insert(looks, stand_in, slot, symbol);
         self.graph.vertex_mut(v).clock = clock;
         self.tie_links(cx, v);
+        self.tie_cuts(cx, v);
         v
     }
 

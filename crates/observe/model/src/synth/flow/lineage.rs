@@ -221,6 +221,9 @@ impl Flow {
             }
         }
         self.take_links(cx, vertex, start, &mut lineages);
+        if self.graph.vertex(vertex).links.cut {
+            self.begin_cut(cx, vertex, start, &mut lineages);
+        }
         lineages
     }
 }

@@ -3,6 +3,7 @@
 
 mod actions;
 mod callers;
+mod cuts;
 mod deferred;
 mod graph;
 mod handed;
@@ -31,6 +32,7 @@ use crate::index::NameId;
 use crate::links::Link;
 use crate::stated::StatedJunction;
 use callers::Callers;
+use cuts::Cuts;
 use deferred::Deferred;
 use handed::HandedWork;
 use instances::Instances;
@@ -55,6 +57,7 @@ pub(in crate::synth) struct Flow {
     /// Junctions that the user states.
     junctions: Vec<StatedJunction>,
     links: Links,
+    cuts: Cuts,
     handed: HandedWork,
     made: Made,
     polls: Polls,
@@ -86,6 +89,7 @@ impl Flow {
             groups: Groups::default(),
             junctions: Vec::new(),
             links: Links::new(links, ids, memory),
+            cuts: Cuts::default(),
             handed: HandedWork::default(),
             made: Made::default(),
             polls: Polls::default(),

@@ -44,6 +44,10 @@ impl Flow {
             let message = event.message;
             let beyond =
                 self.publish_synchronised(cx, owner, (node, name), time, message, &mut lineages);
+            if self.cuts.end_at(name) {
+                let all = [own.as_slice(), lineages.as_slice(), &beyond];
+                self.lineage.end_cut(all, name, time);
+            }
             for step in beyond {
                 self.lineage.steps.release(step);
             }

@@ -387,6 +387,10 @@ impl Flow {
             beyond =
                 self.publish_synchronised(cx, owner, (node, name), time, message, &mut lineages);
         }
+        if self.cuts.end_at(name) {
+            let all = [own.as_slice(), lineages.as_slice(), &beyond];
+            self.lineage.end_cut(all, name, time);
+        }
         let output = (Some(name), time, event.source_ns);
         self.observer
             .left(&self.lineage, lineages.as_slice(), output);

@@ -56,11 +56,13 @@ publish()
 name = ctypes.CDLL('libtracetools.so').ros_trace_rcl_publisher_init
 handle = ctypes.c_void_p
 name.argtypes = [handle, handle, handle, ctypes.c_char_p, ctypes.c_size_t]
+begin = time.monotonic()
 for i in range(300000):
     # Twice: what is used again stays longer than what is new.
     name(1, 1, 0x1000 + 8 * i, b'/none', 1)
     name(1, 1, 0x1000 + 8 * i, b'/none', 1)
-time.sleep(1.5)
+# As long as that took, on this machine: until the recorder has room for events again.
+time.sleep(1.5 + time.monotonic() - begin)
 publish()
 print('published', len(sent), flush=True)
 ";
@@ -86,6 +88,9 @@ print('published', len(sent), flush=True)
 
 /// Exit code of a recorder that this kernel or user refuses.
 const REFUSED: u8 = 4;
+
+/// A process that has not ended by then hangs, however slow the machine is.
+const WATCHDOG: Duration = Duration::from_secs(240);
 
 /// This program as a recorder: `record OUTPUT [BUFFER BYTES] [pid=PID] [-- COMMAND ...]`. Ends with
 /// the command's status.
@@ -221,19 +226,37 @@ fn signal(child: &Child, signal: i32) {
     unsafe { libc::kill(child.id() as i32, signal) };
 }
 
-/// Waits for the end of a process; one that still runs after `limit` fails the test.
-fn wait_within(child: &mut Child, limit: Duration) -> std::process::ExitStatus {
+/// Waits until something is so; fails the test where it never is.
+fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !reached() {
+        assert!(
+            begin.elapsed() < WATCHDOG,
+            "not within {WATCHDOG:?}: {what}"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Waits for the end of a process; one that goes on and on fails the test.
+fn ended(child: &mut Child) -> std::process::ExitStatus {
     let begin = Instant::now();
     loop {
         if let Some(status) = child.try_wait().expect("the child can be waited for") {
             return status;
         }
-        if begin.elapsed() > limit {
+        if begin.elapsed() > WATCHDOG {
             let _ = child.kill();
-            panic!("still running after {limit:?}");
+            panic!("still running after {WATCHDOG:?}");
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Whether a recorder has attached the probes of what ran before it, and takes events. The first
+/// manifest is written before.
+fn is_recording(trace: &Path) -> bool {
+    Reader::open(trace).is_ok_and(|reader| reader.manifest().start_monotonic_ns > 0)
 }
 
 /// Processes with the word `mark` in their command line, with their state letter. The recorder's
@@ -357,11 +380,13 @@ fn a_killed_recorder_leaves_a_readable_trace_and_a_running_command(harness: &Har
             harness.spawn(&format!("killed{round}"), &harness.script(TALKER, &[&mark]));
         match moment {
             Some(ms) => std::thread::sleep(Duration::from_millis(ms)),
-            None => wait_for_events(&trace, 100),
+            None => wait_until("100 events on the disk", || {
+                Reader::open(&trace).is_ok_and(|mut reader| reader.events().count() > 100)
+            }),
         }
         signal(&recorder, libc::SIGKILL);
         // The kernel takes the probes out one by one.
-        wait_within(&mut recorder, Duration::from_secs(60));
+        ended(&mut recorder);
         let begin = Instant::now();
         loop {
             let stopped = processes_with(&mark).iter().any(|(_, state)| *state == 'T');
@@ -369,7 +394,7 @@ fn a_killed_recorder_leaves_a_readable_trace_and_a_running_command(harness: &Har
                 break;
             }
             assert!(
-                begin.elapsed() < Duration::from_secs(60),
+                begin.elapsed() < WATCHDOG,
                 "killed at {moment:?} ms: the command is still stopped"
             );
             std::thread::sleep(Duration::from_millis(50));
@@ -384,18 +409,6 @@ fn a_killed_recorder_leaves_a_readable_trace_and_a_running_command(harness: &Har
             // SAFETY: plain system call; ends the command.
             unsafe { libc::kill(pid as i32, libc::SIGKILL) };
         }
-    }
-}
-
-/// Waits until a trace that is being written has more than `n` events on the disk.
-fn wait_for_events(trace: &Path, n: usize) {
-    let begin = Instant::now();
-    while !Reader::open(trace).is_ok_and(|mut reader| reader.events().count() > n) {
-        assert!(
-            begin.elapsed() < Duration::from_secs(120),
-            "no {n} events in two minutes"
-        );
-        std::thread::sleep(Duration::from_millis(100));
     }
 }
 
@@ -422,16 +435,21 @@ fn what_a_command_leaves_behind_is_not_left_suspended(harness: &Harness) {
         let script = ["sh", "-c", &format!("{DAEMONS}{rest}"), &path].map(str::to_owned);
         let (mut recorder, _) = harness.spawn(name, &script);
         if kill {
-            while !dir.join("1-0").exists() && !dir.join("1-2").exists() {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            // Each of them is there for a moment only: the end of one is seen as well.
+            wait_until("the first programs", || {
+                (1..=3).any(|n| dir.join(format!("done-{n}")).exists())
+                    || std::fs::read_dir(&dir)
+                        .expect("it is there")
+                        .next()
+                        .is_some()
+            });
             std::thread::sleep(Duration::from_millis(300));
             signal(&recorder, libc::SIGKILL);
         }
-        wait_within(&mut recorder, Duration::from_secs(60));
+        ended(&mut recorder);
         let begin = Instant::now();
         while !(1..=3).all(|n| dir.join(format!("done-{n}")).exists()) {
-            let late = begin.elapsed() > Duration::from_secs(20);
+            let late = begin.elapsed() > WATCHDOG;
             let left = processes_with(&path);
             left.iter().filter(|_| late).for_each(|(pid, _)| {
                 // SAFETY: plain system call; ends what the test has started.
@@ -446,15 +464,9 @@ fn what_a_command_leaves_behind_is_not_left_suspended(harness: &Harness) {
 fn two_recorders_at_once_see_the_same(harness: &Harness) {
     let (mut a, trace_a) = harness.spawn("both-a", &[]);
     let (mut b, trace_b) = harness.spawn("both-b", &[]);
-    let begin = Instant::now();
-    while !(trace_a.join("manifest.json").exists() && trace_b.join("manifest.json").exists()) {
-        assert!(
-            begin.elapsed() < Duration::from_secs(30),
-            "the recorders did not begin"
-        );
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    std::thread::sleep(Duration::from_secs(1));
+    wait_until("both record", || {
+        is_recording(&trace_a) && is_recording(&trace_b)
+    });
     let script = harness.script(TALKER, &["2"]);
     let output = Command::new(&script[0])
         .args(&script[1..])
@@ -462,7 +474,7 @@ fn two_recorders_at_once_see_the_same(harness: &Harness) {
         .expect("python starts");
     for recorder in [&mut a, &mut b] {
         signal(recorder, libc::SIGTERM);
-        assert!(wait_within(recorder, Duration::from_secs(30)).success());
+        assert!(ended(recorder).success());
     }
     let [a, b] = [trace_a, trace_b].map(|t| publications(&events(&t), "/chatter"));
     assert_eq!(a, b);
@@ -471,10 +483,14 @@ fn two_recorders_at_once_see_the_same(harness: &Harness) {
 
 fn signals_end_a_recording_properly(harness: &Harness) {
     for (name, number) in [("int", libc::SIGINT), ("term", libc::SIGTERM)] {
-        let (mut recorder, trace) = harness.spawn(name, &harness.script(TALKER, &["60"]));
-        std::thread::sleep(Duration::from_secs(5));
+        let (mut recorder, trace) = harness.spawn(name, &harness.script(TALKER, &["1000"]));
+        wait_until("publications on the disk", || {
+            Reader::open(&trace).is_ok_and(|mut reader| {
+                publications(&reader.events().collect::<Vec<_>>(), "/chatter") > 5
+            })
+        });
         signal(&recorder, number);
-        wait_within(&mut recorder, Duration::from_secs(40));
+        ended(&mut recorder);
         let reader = Reader::open(&trace).unwrap();
         assert_eq!(reader.manifest().state, State::Complete, "{name}");
         assert!(publications(&events(&trace), "/chatter") > 5, "{name}");

@@ -184,24 +184,28 @@ int on_fork(__u64 *ctx)
 	return 0;
 }
 
-// Reports the dynamic linker that a container's first program brings.
-static __always_inline void report_loader(struct task_struct *task, __u8 process_flags)
+// Reports the dynamic linker that a container's first program brings. Returns whether it did.
+static __always_inline bool report_loader(struct task_struct *task, __u8 process_flags)
 {
 	__u32 mount = task->nsproxy->mnt_ns->ns.inum;
 	__u8 one = 1;
 
 	if (bpf_map_lookup_elem(&mounts, &mount))
-		return;
+		return false;
 	bpf_map_update_elem(&mounts, &mount, &one, BPF_ANY);
 	struct record_loader_seen *r = BEGIN(loader_seen, pid_tgid_of(task));
 	if (r) {
 		r->stopped = stop_until_probed(process_flags);
 		SUBMIT_NOW(r);
 	}
+	return r;
 }
 
-// Reports a program at its first start: onbeat-flow may be linked into it.
-static __always_inline void report_program(struct task_struct *task, __u8 process_flags)
+// Reports a program at its first start: onbeat-flow may be linked into it. `reported`: the recorder
+// visits the process in any case. With a second report it would continue it twice, and the second
+// time may be too early for the libraries that it has loaded since.
+static __always_inline void report_program(struct task_struct *task, __u8 process_flags,
+					   bool reported)
 {
 	struct inode *inode = BPF_CORE_READ(task, mm, exe_file, f_inode);
 	struct program program = { .inode = BPF_CORE_READ(inode, i_ino),
@@ -211,7 +215,8 @@ static __always_inline void report_program(struct task_struct *task, __u8 proces
 	if (bpf_map_lookup_elem(&programs, &program))
 		return;
 	bpf_map_update_elem(&programs, &program, &one, BPF_ANY);
-	report_library(pid_tgid_of(task), process_flags);
+	if (!reported)
+		report_library(pid_tgid_of(task), process_flags);
 }
 
 SEC("tp_btf/sched_process_exec")
@@ -225,9 +230,10 @@ int on_exec(__u64 *ctx)
 	if (!p)
 		return 0;
 	if (observe_all || (*p & PROCESS_MARKED)) {
-		report_loader(task, *p);
+		bool reported = report_loader(task, *p);
+
 		if (tgid != own_tgid)
-			report_program(task, *p);
+			report_program(task, *p, reported);
 	}
 	if (!(*p & (PROCESS_MARKED | PROCESS_SEEN)))
 		return 0;

@@ -1,17 +1,19 @@
 //! What was recorded goes on unharmed, however its recorder ends. The programs are compiled here, so
 //! that the instructions below the probes are known.
 
-use super::{signal, wait_within, Harness, Test};
+use super::{ended, is_recording, signal, wait_until, Harness, Test};
+use onbeat_trace::{Event, EventKind};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub const TESTS: &[Test] = tests![
     a_program_that_forks_survives_probes_behind_its_nops,
+    a_started_program_is_seen_from_its_first_call_on,
     a_recorder_killed_while_it_attaches_or_detaches_leaves_no_probe,
 ];
 
@@ -50,31 +52,24 @@ const TRACETOOLS: &str = r#"
 .section .note.GNU-stack,"",@progbits
 "#;
 
-/// Calls a function for the given time and forks that many children at once, which call it for the
-/// given time too. Ends with 3 when one of them died.
+/// Forks that many times as many children at once, each of which calls a function so often, as this
+/// process does meanwhile. Ends with 3 when one of them died.
 const CALLER: &str = "
 #include <stdlib.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 long ros_trace_callback_start(long, long);
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec / 1e9;
-}
 int main(int count, char **words) {
-    double end = now() + atof(words[1]);
-    int children = atoi(words[2]), status = 0, died = 0;
-    ros_trace_callback_start(1, 0);
-    while (now() < end) {
+    int rounds = atoi(words[1]), children = atoi(words[2]), calls = atoi(words[3]);
+    int status = 0, died = 0;
+    for (int round = 0; round < rounds; round++) {
         for (int i = 0; i < children; i++)
             if (fork() == 0) {
-                for (double until = now() + atof(words[3]); now() < until; usleep(5000))
+                for (int n = 0; n < calls; n++, usleep(5000))
                     if (ros_trace_callback_start(7, 0) != 7) abort();
                 _exit(0);
             }
-        for (double until = now() + 0.2; now() < until; usleep(5000)) ros_trace_callback_start(1, 0);
+        for (int n = 0; n < calls; n++, usleep(5000)) ros_trace_callback_start(1, 0);
         for (int i = 0; i < children; i++) {
             wait(&status);
             died += status != 0;
@@ -102,17 +97,33 @@ fn compiled(harness: &Harness, name: &str) -> PathBuf {
 fn a_program_that_forks_survives_probes_behind_its_nops(harness: &Harness) {
     let dir = compiled(harness, "alive-forks");
     let caller = dir.join("caller").display().to_string();
-    let (output, trace) = harness.record(
-        "forks",
-        None,
-        &[caller, "2".into(), "4".into(), "0.5".into()],
-    );
+    let (rounds, children, calls) = (4, 4, 100);
+    let words = [rounds, children, calls].map(|n: usize| n.to_string());
+    let command: Vec<String> = [caller].into_iter().chain(words).collect();
+    let (output, trace) = harness.record("forks", None, &command);
     assert!(output.status.success());
-    let starts = super::events(&trace)
-        .iter()
-        .filter(|e| matches!(e.kind, onbeat_trace::EventKind::CallbackStart { .. }))
-        .count();
-    assert!(starts > 100, "only {starts} calls seen");
+    assert_eq!(starts(&trace), rounds * (children + 1) * calls);
+}
+
+/// However slow the recorder is: the program waits for it. In several starts, because only some went
+/// wrong, each beside others that want the CPUs.
+fn a_started_program_is_seen_from_its_first_call_on(harness: &Harness) {
+    let dir = compiled(harness, "alive-started");
+    let caller = dir.join("caller").display().to_string();
+    let others = Programs::busy();
+    for round in 0..20 {
+        let calls = 8;
+        let command = [caller.clone(), "1".into(), "0".into(), calls.to_string()];
+        let (_, trace) = harness.record(&format!("started{round}"), None, &command);
+        assert_eq!(starts(&trace), calls, "start {round}");
+    }
+    drop(others);
+}
+
+/// Callbacks that began.
+fn starts(trace: &Path) -> usize {
+    let is_start = |e: &&Event| matches!(e.kind, EventKind::CallbackStart { .. });
+    super::events(trace).iter().filter(is_start).count()
 }
 
 fn a_recorder_killed_while_it_attaches_or_detaches_leaves_no_probe(harness: &Harness) {
@@ -122,39 +133,29 @@ fn a_recorder_killed_while_it_attaches_or_detaches_leaves_no_probe(harness: &Har
         Err(error) => return println!("        not tested: /dev/kmsg: {error}"),
     };
     let programs = Programs::start(&dir);
-    std::thread::sleep(Duration::from_millis(200));
+    wait_until("all programs run", || programs.children() == PROCESSES);
     let recorder = |name: String| {
         let mut command = harness.recorder(&name, None);
         command.arg(format!("pid={}", programs.0.id()));
-        let manifest = harness.dir.path().join(name).join("manifest.json");
-        (command.spawn().expect("the recorder starts"), manifest)
+        let trace = harness.dir.path().join(name);
+        (command.spawn().expect("the recorder starts"), trace)
     };
     for round in 0..6u64 {
         // While it detaches: after a signal that ends it properly.
-        let (mut child, manifest) = recorder(format!("detaching{round}"));
-        let begin = Instant::now();
-        let is_recording = || {
-            let text = std::fs::read_to_string(&manifest).unwrap_or_default();
-            text.contains("ros_trace_callback_start")
-        };
-        while !is_recording() && begin.elapsed() < Duration::from_secs(10) {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let (mut child, trace) = recorder(format!("detaching{round}"));
+        wait_until("it records", || is_recording(&trace));
         signal(&child, libc::SIGTERM);
         std::thread::sleep(Duration::from_millis(250 + 130 * round));
         signal(&child, libc::SIGKILL);
-        wait_within(&mut child, Duration::from_secs(60));
+        ended(&mut child);
         // While it attaches.
         let (mut child, _) = recorder(format!("attaching{round}"));
         std::thread::sleep(Duration::from_millis(60 + 50 * round));
         signal(&child, libc::SIGKILL);
-        wait_within(&mut child, Duration::from_secs(60));
+        ended(&mut child);
     }
     // What the recorders left to others is done after them.
-    let begin = Instant::now();
-    while is_detaching() && begin.elapsed() < Duration::from_secs(20) {
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_until("nobody detaches any more", || !is_detaching());
     let left = log.lines_with("leaking uprobe");
     assert!(left.is_empty(), "{left:#?}");
 }
@@ -193,17 +194,34 @@ impl KernelLog {
     }
 }
 
-/// A caller and its children, which run until this is dropped.
+/// A program and its children, which run until this is dropped.
 struct Programs(Child);
 
 impl Programs {
     fn start(dir: &Path) -> Programs {
         let caller = Command::new(dir.join("caller"))
-            .args(["100", &PROCESSES.to_string(), "100"])
+            .args(["1", &PROCESSES.to_string(), "1000000000"])
             .stdout(Stdio::null())
             .process_group(0)
             .spawn();
         Programs(caller.expect("the program starts"))
+    }
+
+    /// Four that want the CPUs all the time.
+    fn busy() -> Programs {
+        let script = "for i in 1 2 3 4; do while :; do :; done & done; wait";
+        let shell = Command::new("sh")
+            .args(["-c", script])
+            .process_group(0)
+            .spawn();
+        Programs(shell.expect("a shell starts"))
+    }
+
+    /// How many children there are.
+    fn children(&self) -> usize {
+        let id = self.0.id();
+        let text = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+        text.unwrap_or_default().split_whitespace().count()
     }
 }
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Runs fuzz targets (default: all) for SECONDS (default 30) each: fuzz.sh [SECONDS] [TARGET...]. With the nightly toolchain under the address
-# sanitizer, otherwise on the stable one without it. New inputs go to the cache, not to fuzz/corpus.
+# Runs fuzz targets (default: all) for SECONDS (default 30) each: fuzz.sh [SECONDS] [TARGET...].
+# With the nightly toolchain under the address sanitizer, otherwise on the stable one without it. New
+# inputs go to the cache, not to fuzz/corpus.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 seconds=${1:-30}
 case $seconds in *[!0-9]*|"") echo "usage: ./dev fuzz [SECONDS] [TARGET...]" >&2; exit 2 ;; esac
-shift || true
+[ $# -eq 0 ] || shift
 targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then
   for source in fuzz/fuzz_targets/*.rs; do targets+=("$(basename "$source" .rs)"); done

@@ -83,9 +83,10 @@ def compare_executions(truth, model, counts=True, around_ns=0):
 
 
 def values(dist):
-    """The values of a model's distribution, ascending: the middles of its buckets, which keep 14
+    """The values of a model's distribution, ascending: the middles of its buckets, which keep so many
     bits of a value."""
-    return [min(max(low + ((1 << max(low.bit_length() - 14, 0)) - 1) // 2, dist["min"]), dist["max"])
+    bits = dist.get("bits", 14)
+    return [min(max(low + ((1 << max(low.bit_length() - bits, 0)) - 1) // 2, dist["min"]), dist["max"])
             for low, count in dist["buckets"] for _ in range(count)]
 
 

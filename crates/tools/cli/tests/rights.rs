@@ -18,6 +18,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 const NOBODY: u32 = 65534;
+/// So many times 10 ms something is waited for that has to come: four minutes.
+const PATIENCE: usize = 24_000;
 /// CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_KILL.
 const GRANTED: [u32; 6] = [39, 38, 21, 19, 2, 5];
 
@@ -120,7 +122,7 @@ const ALL_SETS: [&str; 4] = ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"];
 
 /// The status of a process once it waits for somebody to write into a FIFO.
 fn status_when_waiting(child: &mut Child) -> String {
-    for _ in 0..1000 {
+    for _ in 0..PATIENCE {
         assert!(
             child.try_wait().expect("a child").is_none(),
             "it ended instead of reading the file"
@@ -256,7 +258,7 @@ fn root_records_with_the_least(harness: &Harness) {
         capabilities.iter().any(|c| permitted >> c & 1 == 1)
     };
     let until = |reached: &dyn Fn() -> bool| {
-        (0..1000).any(|_| {
+        (0..PATIENCE).any(|_| {
             std::thread::sleep(Duration::from_millis(10));
             reached()
         })

@@ -14,8 +14,8 @@ const BYTES: u64 = 1 << 16;
 
 /// The child answers as long as there is no such file in the directory below which it serves.
 pub const SILENT: &str = "silent";
-/// How long the child lives.
-const LIFE_S: u32 = 40;
+/// How long the child lives if nobody ends it before: longer than any recording of a test.
+const LIFE_S: u32 = 600;
 
 /// Mounts it on a directory, in a mount namespace of this process, and serves it. To be called while
 /// there is one thread.

@@ -33,6 +33,11 @@ def shape_one_band(harness):
         raise Mismatch(f"the listener still sees jitter; onbeat says {report['figures']}")
     if figure(report, "outputs inside a slot") < 95:
         raise Mismatch(f"outputs outside their slot: {report['figures']}")
+    # The same executions: when their outputs were ready, and in how many cycles there was one.
+    if figure(report, "unshaped: jitter, p0.5 to p99.5") < 1:
+        raise Mismatch(f"the chain's own jitter is not seen: {report['figures']}")
+    if figure(report, "cycles with an output") < 95:
+        raise Mismatch(f"cycles without an output: {report['figures']}")
     servers = {t["server"] for t in report["threads"]}
     if not {"gamma", "middleware"} <= servers:
         raise Mismatch(f"threads were put into {servers} only")

@@ -19,10 +19,15 @@ pub struct Live {
     pub executions: u64,
     /// Half of the range from p0.5 to p99.5 of the latencies of the last executions.
     pub jitter_ns: u64,
+    /// The same of the same executions as if nothing had held their outputs back. `None` if the
+    /// plan does not let it be known.
+    pub unshaped_jitter_ns: Option<u64>,
     /// Number of outputs that missed the last slot of their cycle.
     pub late: u64,
     /// Number of discarded outputs.
     pub dropped: u64,
+    /// Number of cycles without an output, of the chain with most of them.
+    pub without: u64,
     /// Lateness of the dispatcher, p99.
     pub dispatcher_p99_ns: u64,
     /// Events since the last report, a sentence each.
@@ -47,7 +52,7 @@ pub struct PlacedThread {
 /// Result of a session.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Summary {
-    /// All executions, in order of completion (the first million).
+    /// The last million executions, in order of completion.
     pub judgements: Vec<Judgement>,
     /// The plan's promises and what was measured.
     pub verdict: Verdict,

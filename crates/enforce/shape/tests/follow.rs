@@ -3,9 +3,9 @@
 
 use onbeat_plan::schema::*;
 use onbeat_plan::Plan;
-use onbeat_shape::judge::{judge, Judgement};
+use onbeat_shape::judge::{judge, Delivery, Judgement, Measured, Verdict};
 use onbeat_shape::observe::{
-    Conflict, Execution, Executions, PlanObservation, Release, Roles, Watcher,
+    Conflict, Execution, Executions, Fate, PlanObservation, Release, Roles, Watcher,
 };
 use onbeat_trace::text;
 
@@ -119,6 +119,20 @@ fn plan(chain: &[&str], output: &str) -> Plan {
     }
 }
 
+fn judged(plan: &Plan, judgements: &[Judgement], outside_ns: &[u64]) -> Verdict {
+    let measured = Measured {
+        judgements,
+        outside_ns,
+        ..Measured::default()
+    };
+    judge(plan, measured)
+}
+
+fn figure(verdict: &Verdict, name: &str) -> Option<(f64, Option<bool>)> {
+    let found = verdict.figures.iter().find(|f| f.name == name);
+    found.map(|f| (f.measured, f.kept))
+}
+
 fn template() -> Output {
     Output {
         topic: String::new(),
@@ -146,6 +160,7 @@ fn follow(plan: &Plan, releases_first: bool) -> (Vec<PlanObservation>, Vec<Execu
             published_ns: (t + 90) * MS,
             done_ns: (t + 90) * MS + 1000,
             late: false,
+            refused: false,
         };
         if releases_first {
             executions.released(release, &mut found);
@@ -195,6 +210,7 @@ fn several_paths_from_a_start_to_an_output_are_one_execution() {
         published_ns: 190 * MS,
         done_ns: 190 * MS,
         late: false,
+        refused: false,
     };
     let mut found = Vec::new();
     executions.released(release, &mut found);
@@ -275,13 +291,13 @@ fn promises_are_kept_or_not() {
     let (_, found) = follow(&plan, true);
     let judgements: Vec<Judgement> = found.iter().map(|&e| Judgement::new(&plan, e, 0)).collect();
     assert!(judgements.iter().all(|o| o.band == Some(0)));
-    let verdict = judge(&plan, &judgements, &[0, 1000]);
+    let verdict = judged(&plan, &judgements, &[0, 1000]);
     assert!(verdict.is_kept(), "{verdict:?}");
     // One in ten is late: beyond the promised worst case, and in no slot.
     let mut late = judgements.clone();
     late[3].execution.output_ns += 100 * MS;
     late[3] = Judgement::new(&plan, late[3].execution, 0);
-    let verdict = judge(&plan, &late, &[0, 1000]);
+    let verdict = judged(&plan, &late, &[0, 1000]);
     assert!(!verdict.is_kept());
     let broken: Vec<&str> = verdict
         .figures
@@ -292,8 +308,8 @@ fn promises_are_kept_or_not() {
     assert!(broken.contains(&"outputs inside a slot"), "{broken:?}");
     assert!(broken.contains(&"worst case, 99.9 % of executions"));
     // Threads that run where they must not; and nothing at all.
-    assert!(!judge(&plan, &judgements, &[2 * MS; 10]).is_kept());
-    assert!(!judge(&plan, &[], &[]).is_kept());
+    assert!(!judged(&plan, &judgements, &[2 * MS; 10]).is_kept());
+    assert!(!judged(&plan, &[], &[]).is_kept());
 }
 
 #[test]
@@ -302,8 +318,8 @@ fn what_is_discarded_did_not_leave_in_its_slot() {
     let (_, found) = follow(&plan, true);
     let mut judgements: Vec<Judgement> =
         found.iter().map(|&e| Judgement::new(&plan, e, 0)).collect();
-    judgements[4].execution.dropped = true;
-    let verdict = judge(&plan, &judgements, &[]);
+    judgements[4].execution.fate = Fate::Discarded;
+    let verdict = judged(&plan, &judgements, &[]);
     let inside = verdict
         .figures
         .iter()
@@ -312,6 +328,88 @@ fn what_is_discarded_did_not_leave_in_its_slot() {
         inside.map(|f| (f.measured, f.kept)),
         Some((90.0, Some(false)))
     );
+}
+
+/// The output was ready 30 ms after the start, though it left after 90.
+#[test]
+fn the_same_executions_show_what_they_would_have_been_unshaped() {
+    let plan = plan(&[TIMER, FILTER], "/good");
+    let (_, found) = follow(&plan, true);
+    let judgements: Vec<Judgement> = found.iter().map(|&e| Judgement::new(&plan, e, 0)).collect();
+    let verdict = judged(&plan, &judgements, &[]);
+    assert_eq!(figure(&verdict, "average"), Some((90.0, Some(true))));
+    let unshaped = |what: &str| figure(&verdict, &format!("unshaped: {what}"));
+    assert_eq!(unshaped("average"), Some((30.0, None)));
+    assert_eq!(unshaped("worst case"), Some((30.0, None)));
+    assert_eq!(unshaped("jitter, all executions"), Some((0.0, None)));
+    // What is held back in the middle of a chain does not show what the chain would have done.
+    let mut per_callback = plan.clone();
+    per_callback.outputs.push(Output {
+        topic: "/raw".into(),
+        callback: TIMER.into(),
+        ..plan.outputs[0].clone()
+    });
+    let mut not_held = plan.clone();
+    not_held.outputs.clear();
+    for plan in [per_callback, not_held] {
+        let verdict = judged(&plan, &judgements, &[]);
+        assert_eq!(figure(&verdict, "unshaped: average"), None);
+    }
+}
+
+#[test]
+fn a_cycle_without_output_breaks_a_promise() {
+    let plan = plan(&[TIMER, FILTER], "/good");
+    let (_, found) = follow(&plan, true);
+    let judgements: Vec<Judgement> = found.iter().map(|&e| Judgement::new(&plan, e, 0)).collect();
+    for (without, share, kept) in [(0, 100.0, true), (1, 90.0, false)] {
+        let delivery = Delivery {
+            delivered: 10 - without,
+            without,
+        };
+        let measured = Measured {
+            judgements: &judgements,
+            deliveries: &[delivery],
+            outside_ns: &[],
+        };
+        let verdict = judge(&plan, measured);
+        let found = figure(&verdict, "cycles with an output");
+        assert_eq!(found, Some((share, Some(kept))));
+        assert_eq!(verdict.is_kept(), kept);
+    }
+}
+
+/// A publication that the middleware refuses is no delivered output.
+#[test]
+fn what_is_refused_is_not_delivered() {
+    let plan = plan(&[TIMER, FILTER], "/good");
+    let watcher = Watcher::new(&plan);
+    let mut executions = Executions::new(&plan, watcher.callbacks());
+    let mut found = Vec::new();
+    executions.see(
+        &PlanObservation::Left {
+            callback: 1,
+            topic: Some("/good/held".into()),
+            time_ns: 130 * MS,
+            source_ns: Some(7),
+            from: 0,
+            start_ns: 100 * MS,
+        },
+        &mut found,
+    );
+    let release = Release {
+        output: 0,
+        source_ns: 7,
+        published_ns: 190 * MS,
+        done_ns: 190 * MS,
+        late: false,
+        refused: true,
+    };
+    executions.released(release, &mut found);
+    let fates: Vec<Fate> = found.iter().map(|e| e.fate).collect();
+    assert_eq!(fates, [Fate::Refused]);
+    let judgements: Vec<Judgement> = found.iter().map(|&e| Judgement::new(&plan, e, 0)).collect();
+    assert!(!judged(&plan, &judgements, &[]).is_kept());
 }
 
 /// The promise for several chains is one average.
@@ -332,7 +430,7 @@ fn several_chains_are_compared_with_their_common_average() {
             start_ns: 100 * MS,
             left_ns: (100 + latency_ms) * MS,
             output_ns: (100 + latency_ms) * MS,
-            dropped: false,
+            fate: Fate::Delivered,
             late: false,
         };
         Judgement::new(&plan, execution, 0)
@@ -340,12 +438,12 @@ fn several_chains_are_compared_with_their_common_average() {
     let both: Vec<Judgement> = (0..10)
         .flat_map(|_| [judgement(0, 40), judgement(1, 60)])
         .collect();
-    let verdict = judge(&plan, &both, &[]);
+    let verdict = judged(&plan, &both, &[]);
     assert!(verdict.is_kept(), "{verdict:?}");
     let slow: Vec<Judgement> = (0..10)
         .flat_map(|_| [judgement(0, 50), judgement(1, 60)])
         .collect();
-    assert!(!judge(&plan, &slow, &[]).is_kept());
+    assert!(!judged(&plan, &slow, &[]).is_kept());
 }
 
 #[test]
@@ -374,6 +472,7 @@ fn one_topic_of_two_chains_is_held_back_once_and_its_chains_are_distinguished() 
                 published_ns: (190 + n) * MS,
                 done_ns: (190 + n) * MS,
                 late: false,
+                refused: false,
             },
             &mut found,
         );
@@ -417,6 +516,7 @@ fn a_chain_that_begins_in_the_middle_is_followed_from_there() {
             published_ns: (100 * i + 90) * MS,
             done_ns: (100 * i + 91) * MS,
             late: false,
+            refused: false,
         };
         executions.released(release, &mut found);
     }

@@ -7,6 +7,7 @@ use crate::units::parse_duration;
 use crate::{files, ExitStatus};
 use onbeat_plan::Plan;
 use onbeat_shape::judge::Figure;
+use onbeat_shape::observe::Fate;
 use onbeat_shape::{Live, PlacedThread, ShapeError, ShapeOptions, Summary};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -179,16 +180,19 @@ fn line(live: &Live) -> String {
         let band = o.band.map_or("outside".into(), |b| (b + 1).to_string());
         format!("  {} ms (band {band})", ms(o.execution.latency_ns()))
     });
+    let unshaped = live.unshaped_jitter_ns;
+    let unshaped = unshaped.map_or(String::new(), |ns| format!(" (unshaped {})", ms(ns)));
     format!(
-        "{:02}:{:02}:{:02}  cycle {}{last}  jitter {} ms  {} late, {} discarded of {}  dispatcher p99 {:.0} us",
+        "{:02}:{:02}:{:02}  cycle {}{last}  jitter {} ms{unshaped}  of {}: {} late, {} discarded, {} missing  dispatcher p99 {:.0} us",
         s / 3600,
         s / 60 % 60,
         s % 60,
         live.cycle,
         ms(live.jitter_ns),
+        live.executions,
         live.late,
         live.dropped,
-        live.executions,
+        live.without,
         live.dispatcher_p99_ns as f64 / 1e3,
     )
 }
@@ -313,14 +317,14 @@ fn samples(path: &Path, plan: &Plan, summary: &Summary) -> Result<(), CliError> 
     files::write_whole(path, |out| {
         writeln!(
             out,
-            "chain,start_ns,left_ns,output_ns,latency_ns,offset_ns,band,late,dropped"
+            "chain,start_ns,left_ns,output_ns,latency_ns,offset_ns,band,late,dropped,refused"
         )?;
         for o in &summary.judgements {
             let e = &o.execution;
             let chain = plan.chains.get(e.chain).map_or("", |c| c.id.as_str());
             writeln!(
                 out,
-                "{},{},{},{},{},{},{},{},{}",
+                "{},{},{},{},{},{},{},{},{},{}",
                 chain,
                 e.start_ns,
                 e.left_ns,
@@ -329,7 +333,8 @@ fn samples(path: &Path, plan: &Plan, summary: &Summary) -> Result<(), CliError> 
                 o.offset_ns,
                 o.band.map_or(String::new(), |b| (b + 1).to_string()),
                 u8::from(e.late),
-                u8::from(e.dropped)
+                u8::from(e.fate == Fate::Discarded),
+                u8::from(e.fate == Fate::Refused)
             )?;
         }
         Ok(())

@@ -1,17 +1,20 @@
 //! Judgement of a session: its executions, and what was measured compared with the plan's promises.
 
+mod deliveries;
 mod isolation;
 mod overrun;
 mod results;
 mod usage;
 
+pub use deliveries::Delivery;
+pub(crate) use deliveries::{Deliveries, Starts};
 pub use isolation::{Isolation, IsolationMonitor};
 pub(crate) use overrun::late_note;
 pub(crate) use results::Results;
 pub(crate) use usage::CpuUsage;
 
-use crate::observe::Execution;
-use onbeat_plan::schema::{Band, Promises};
+use crate::observe::{Execution, Fate};
+use onbeat_plan::schema::{Band, ChainRef, Hold, Output, Promises};
 use onbeat_plan::Plan;
 use onbeat_time::Cycle;
 
@@ -139,9 +142,24 @@ fn mean_ms(latencies_ns: &[u64]) -> f64 {
     sum / latencies_ns.len().max(1) as f64 / 1e6
 }
 
-/// Judges the executions of a session. `outside_ns`: how far each run of a server's thread reached
-/// outside its slots.
-pub fn judge(plan: &Plan, judgements: &[Judgement], outside_ns: &[u64]) -> Verdict {
+/// What was measured in a session.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Measured<'a> {
+    /// The executions of all chains.
+    pub judgements: &'a [Judgement],
+    /// By chain: cycles with and without an output. A chain without an entry is not judged by them.
+    pub deliveries: &'a [Delivery],
+    /// How far each run of a server's thread reached outside its slots.
+    pub outside_ns: &'a [u64],
+}
+
+/// Judges a session by its plan's promises.
+pub fn judge(plan: &Plan, measured: Measured<'_>) -> Verdict {
+    let Measured {
+        judgements,
+        outside_ns,
+        ..
+    } = measured;
     let mut verdict = Verdict::default();
     for (number, chain) in plan.chains.iter().enumerate() {
         let of_chain = judgements.iter().filter(|j| j.execution.chain == number);
@@ -152,11 +170,13 @@ pub fn judge(plan: &Plan, judgements: &[Judgement], outside_ns: &[u64]) -> Verdi
             },
             promises: &plan.promises,
             judgements: of_chain.copied().collect(),
+            delivery: measured.deliveries.get(number).copied(),
+            knows_unshaped: knows_unshaped(plan, chain),
         };
         // Of several chains, the promise is their common average.
         judged.judge(plan.chains.len() == 1, &mut verdict);
     }
-    let left = judgements.iter().filter(|j| !j.execution.dropped);
+    let left = judgements.iter().filter(|j| j.execution.is_delivered());
     let all: Vec<u64> = left.map(|j| j.execution.latency_ns()).collect();
     if plan.chains.len() > 1 && !all.is_empty() {
         let (promised, average) = (ms(plan.promises.average_ms.0), mean_ms(&all));
@@ -167,12 +187,27 @@ pub fn judge(plan: &Plan, judgements: &[Judgement], outside_ns: &[u64]) -> Verdi
     verdict
 }
 
+/// Whether a chain's unshaped latencies are known under the plan: its output is held back, and it
+/// alone, so that it was ready when it would have been without the plan.
+pub fn knows_unshaped(plan: &Plan, chain: &ChainRef) -> bool {
+    let held = plan
+        .outputs
+        .iter()
+        .filter(|o| o.hold == Hold::Republish && chain.callbacks.iter().any(|c| c == &o.callback));
+    let is_output = |o: &Output| Some(&o.topic) == chain.output.as_ref();
+    let (ends, others): (Vec<_>, Vec<_>) = held.partition(|o| is_output(o));
+    !ends.is_empty() && others.is_empty()
+}
+
 /// The executions of one chain.
 struct Chain<'p> {
     /// What distinguishes its figures from other chains'.
     suffix: String,
     promises: &'p Promises,
     judgements: Vec<Judgement>,
+    delivery: Option<Delivery>,
+    /// [`knows_unshaped`].
+    knows_unshaped: bool,
 }
 
 impl Chain<'_> {
@@ -182,10 +217,17 @@ impl Chain<'_> {
 
     /// Sorted latencies of the outputs that left and that `wanted` accepts.
     fn latencies(&self, wanted: impl Fn(&Judgement) -> bool) -> Vec<u64> {
-        let left = self.judgements.iter().filter(|j| !j.execution.dropped);
+        self.sorted(wanted, Execution::latency_ns)
+    }
+
+    fn sorted(&self, wanted: impl Fn(&Judgement) -> bool, of: fn(&Execution) -> u64) -> Vec<u64> {
+        let left = self
+            .judgements
+            .iter()
+            .filter(|j| j.execution.is_delivered());
         let mut latencies: Vec<u64> = left
             .filter(|j| wanted(j))
-            .map(|j| j.execution.latency_ns())
+            .map(|j| of(&j.execution))
             .collect();
         latencies.sort_unstable();
         latencies
@@ -194,6 +236,7 @@ impl Chain<'_> {
     fn judge(&self, has_average: bool, verdict: &mut Verdict) {
         let latencies = self.latencies(|_| true);
         verdict.measured(self.name("executions"), "", latencies.len() as f64);
+        self.judge_delivery(verdict);
         if latencies.is_empty() {
             // Nothing left: no promise was kept.
             verdict.promised(self.name("outputs"), "", 1.0, 0.0, false);
@@ -218,7 +261,43 @@ impl Chain<'_> {
             found.count() as f64
         };
         verdict.measured(self.name("late for the last slot"), "", count(|e| e.late));
-        verdict.measured(self.name("discarded"), "", count(|e| e.dropped));
+        let discarded = count(|e| e.fate == Fate::Discarded);
+        verdict.measured(self.name("discarded"), "", discarded);
+        let refused = count(|e| e.fate == Fate::Refused);
+        if refused > 0.0 {
+            verdict.measured(self.name("refused by the middleware"), "", refused);
+        }
+        if self.knows_unshaped {
+            self.measure_unshaped(verdict);
+        }
+    }
+
+    fn judge_delivery(&self, verdict: &mut Verdict) {
+        let Some(delivery) = self.delivery else {
+            return;
+        };
+        if let Some(share) = delivery.share() {
+            let (promised, kept) = (KEPT_SHARE * 100.0, share >= KEPT_SHARE);
+            let name = self.name("cycles with an output");
+            verdict.promised(name, "%", promised, share * 100.0, kept);
+        }
+        let without = self.name("cycles without an output");
+        verdict.measured(without, "", delivery.without as f64);
+    }
+
+    /// The same executions, as they would have been if their outputs had not been held back.
+    fn measure_unshaped(&self, verdict: &mut Verdict) {
+        let unshaped = self.sorted(|_| true, Execution::unshaped_ns);
+        let longest = quantile(&unshaped, 1.0);
+        let all = (longest - quantile(&unshaped, 0.0)) / 2;
+        for (what, value_ms) in [
+            ("average", mean_ms(&unshaped)),
+            ("worst case", ms(longest)),
+            ("jitter, all executions", ms(all)),
+            ("jitter, p0.5 to p99.5", ms(jitter_ns(&unshaped))),
+        ] {
+            verdict.measured(self.name(&format!("unshaped: {what}")), "ms", value_ms);
+        }
     }
 
     fn judge_worst(&self, latencies: &[u64], verdict: &mut Verdict) {

@@ -1,6 +1,6 @@
 //! The sentence that reports a late output. Pure.
 
-use crate::observe::{Cause, Execution};
+use crate::observe::{Cause, Execution, Fate};
 use onbeat_plan::schema::Overshoot;
 
 /// The sentence on an output that missed the last slot of its cycle. `cause` is a callback's name
@@ -16,10 +16,11 @@ pub(crate) fn late_note(
         format!(": {name} took {took:.1} ms, usually {usual:.1}")
     });
     let after = execution.left_ns.saturating_sub(execution.start_ns) as f64 / 1e6;
-    let consequence = match (execution.dropped, overshoot) {
-        (true, _) => "discarded",
-        (false, Overshoot::Stop) => "shaping ends",
-        (false, _) => "leaves in a later slot",
+    let consequence = match (execution.fate, overshoot) {
+        (Fate::Discarded, _) => "discarded",
+        (_, Overshoot::Stop) => "shaping ends",
+        (Fate::Refused, _) => "refused by the middleware",
+        (Fate::Delivered, _) => "leaves in a later slot",
     };
     format!(
         "cycle {cycle}: output after {after:.1} ms, late for its last slot: {consequence}{cause}."
@@ -37,7 +38,7 @@ mod tests {
             start_ns: 0,
             left_ns: 62_300_000,
             output_ns: 162_300_000,
-            dropped: false,
+            fate: Fate::Delivered,
             late: true,
         };
         let cause = Cause {
@@ -57,7 +58,7 @@ mod tests {
         );
         let stops = late_note(&execution, 7, Overshoot::Stop, None);
         assert!(stops.ends_with("slot: shaping ends."), "{stops}");
-        execution.dropped = true;
+        execution.fate = Fate::Discarded;
         let drops = late_note(&execution, 7, Overshoot::Drop, None);
         assert!(drops.ends_with("slot: discarded."), "{drops}");
     }

@@ -1,8 +1,10 @@
-//! The executions of a session and their judgements. Pure.
+//! The executions of a session and their judgements, in bounded memory. Pure.
 
 use super::{jitter_ns, Judgement};
+use crate::observe::{Execution, Fate};
+use std::collections::VecDeque;
 
-/// Most judgements that are kept.
+/// Most judgements that are kept: the last ones. At 10 Hz they are those of a day.
 const MOST: usize = 1_000_000;
 
 /// Number of executions that the live jitter is taken from.
@@ -11,9 +13,12 @@ const RECENT: usize = 200;
 /// Judgements so far.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
-    judgements: Vec<Judgement>,
+    /// The last ones.
+    judgements: VecDeque<Judgement>,
+    /// All, those included that are no longer kept.
+    count: u64,
     /// How many of them were reported.
-    reported: usize,
+    reported: u64,
     late: u64,
     dropped: u64,
 }
@@ -21,30 +26,42 @@ pub(crate) struct Results {
 impl Results {
     /// Adds a judgement.
     pub(crate) fn add(&mut self, judgement: Judgement) {
-        self.late += u64::from(judgement.execution.late);
-        self.dropped += u64::from(judgement.execution.dropped);
-        if self.judgements.len() < MOST {
-            self.judgements.push(judgement);
-        }
+        self.add_to(judgement, MOST);
     }
 
-    /// All judgements.
-    pub(crate) fn all(&self) -> &[Judgement] {
-        &self.judgements
+    fn add_to(&mut self, judgement: Judgement, most: usize) {
+        self.late += u64::from(judgement.execution.late);
+        self.dropped += u64::from(judgement.execution.fate == Fate::Discarded);
+        self.count += 1;
+        if self.judgements.len() == most {
+            self.judgements.pop_front();
+        }
+        self.judgements.push_back(judgement);
+    }
+
+    /// Number of all judgements.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// How many judgements are no longer kept.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.count - self.judgements.len() as u64
     }
 
     /// The judgements since the last call.
     pub(crate) fn take_new(&mut self) -> Vec<Judgement> {
-        let new = self.judgements[self.reported..].to_vec();
-        self.reported = self.judgements.len();
-        new
+        let new = usize::try_from(self.count - self.reported).unwrap_or(usize::MAX);
+        let known = self.judgements.len().saturating_sub(new);
+        self.reported = self.count;
+        self.judgements.range(known..).copied().collect()
     }
 
-    /// Jitter of the last executions.
-    pub(crate) fn recent_jitter_ns(&self) -> u64 {
+    /// Jitter of a figure over the last executions.
+    pub(crate) fn recent_jitter_ns(&self, of: fn(&Execution) -> u64) -> u64 {
         let recent = self.judgements.len().saturating_sub(RECENT);
-        let recent = self.judgements[recent..].iter();
-        let mut latencies: Vec<u64> = recent.map(|j| j.execution.latency_ns()).collect();
+        let recent = self.judgements.range(recent..);
+        let mut latencies: Vec<u64> = recent.map(|j| of(&j.execution)).collect();
         latencies.sort_unstable();
         jitter_ns(&latencies)
     }
@@ -59,42 +76,62 @@ impl Results {
         self.dropped
     }
 
-    pub(crate) fn into_all(self) -> Vec<Judgement> {
-        self.judgements
+    /// The kept judgements.
+    pub(crate) fn into_kept(self) -> Vec<Judgement> {
+        self.judgements.into()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::Execution;
 
-    #[test]
-    fn judgements_are_reported_once() {
-        let judgement = |latency_ns: u64, late| Judgement {
+    fn judgement(latency_ns: u64, late: bool) -> Judgement {
+        Judgement {
             execution: Execution {
                 chain: 0,
                 start_ns: 100,
-                left_ns: 100 + latency_ns,
+                left_ns: 100 + latency_ns / 10,
                 output_ns: 100 + latency_ns,
-                dropped: false,
+                fate: Fate::Delivered,
                 late,
             },
             offset_ns: 0,
             band: None,
-        };
+        }
+    }
+
+    #[test]
+    fn judgements_are_reported_once() {
         let mut results = Results::default();
-        assert_eq!(
-            (results.take_new().len(), results.recent_jitter_ns()),
-            (0, 0)
-        );
+        let jitter = |r: &Results| r.recent_jitter_ns(Execution::latency_ns);
+        assert_eq!((results.take_new().len(), jitter(&results)), (0, 0));
         results.add(judgement(10, false));
         results.add(judgement(30, true));
         assert_eq!(results.take_new().len(), 2);
         results.add(judgement(20, true));
         assert_eq!(results.take_new(), [judgement(20, true)]);
         assert_eq!((results.late(), results.dropped()), (2, 0));
-        assert_eq!(results.recent_jitter_ns(), 10);
-        assert_eq!(results.all().len(), 3);
+        assert_eq!(jitter(&results), 10);
+        assert_eq!(results.recent_jitter_ns(Execution::unshaped_ns), 1);
+        assert_eq!((results.count(), results.forgotten()), (3, 0));
+    }
+
+    #[test]
+    fn a_long_run_keeps_its_last_executions_and_stays_live() {
+        let mut results = Results::default();
+        for latency_ns in 0..100 {
+            results.add_to(judgement(latency_ns * 10, latency_ns == 0), 10);
+            assert_eq!(
+                results.take_new(),
+                [judgement(latency_ns * 10, latency_ns == 0)]
+            );
+        }
+        assert_eq!(
+            (results.count(), results.forgotten(), results.late()),
+            (100, 90, 1)
+        );
+        assert_eq!(results.recent_jitter_ns(Execution::latency_ns), 45);
+        assert_eq!(results.into_kept().first(), Some(&judgement(900, false)));
     }
 }

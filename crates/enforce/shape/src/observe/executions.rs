@@ -28,6 +28,19 @@ pub struct Release {
     pub done_ns: u64,
     /// Whether it arrived after the last slot of its cycle.
     pub late: bool,
+    /// Whether the middleware refused to publish it.
+    pub refused: bool,
+}
+
+/// What became of an execution's output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It was published.
+    Delivered,
+    /// It was too late, and was not published.
+    Discarded,
+    /// The middleware refused it.
+    Refused,
 }
 
 /// One execution of a chain, from its first callback's start (or its throttled input) to its
@@ -39,12 +52,12 @@ pub struct Execution {
     /// Start of the first callback, CLOCK_MONOTONIC. If its input is throttled, when the throttler
     /// published it.
     pub start_ns: u64,
-    /// When the last callback published.
+    /// When the last callback published: the output was ready. Without a shaper it would have left.
     pub left_ns: u64,
     /// When the output left. The same as `left_ns` if no shaper holds it back.
     pub output_ns: u64,
-    /// Whether the output was discarded because it was too late.
-    pub dropped: bool,
+    /// What became of the output.
+    pub fate: Fate,
     /// Whether the output came after the last slot of its cycle.
     pub late: bool,
 }
@@ -53,6 +66,16 @@ impl Execution {
     /// End-to-end latency, ns.
     pub fn latency_ns(&self) -> u64 {
         self.output_ns.saturating_sub(self.start_ns)
+    }
+
+    /// The latency that it would have had if its output had not been held back, ns.
+    pub fn unshaped_ns(&self) -> u64 {
+        self.left_ns.saturating_sub(self.start_ns)
+    }
+
+    /// Whether the output was published.
+    pub fn is_delivered(&self) -> bool {
+        self.fate == Fate::Delivered
     }
 }
 
@@ -247,7 +270,7 @@ impl Executions {
                     start_ns: origin.start_ns,
                     left_ns: origin.left_ns,
                     output_ns: origin.left_ns,
-                    dropped: false,
+                    fate: Fate::Delivered,
                     late: false,
                 };
                 once(&mut self.last, execution, found);
@@ -294,17 +317,19 @@ impl Executions {
         let several = self.ends.iter().filter(ends_here).count() > 1;
         for (chain, end) in self.ends.iter().enumerate() {
             if ends_here(&end) && (!several || end.last == origin.callback) {
-                let dropped = release.published_ns == 0;
+                let (fate, output_ns) = match release {
+                    Release {
+                        published_ns: 0, ..
+                    } => (Fate::Discarded, left_ns),
+                    Release { refused: true, .. } => (Fate::Refused, release.published_ns),
+                    Release { .. } => (Fate::Delivered, release.published_ns),
+                };
                 let execution = Execution {
                     chain,
                     start_ns,
                     left_ns,
-                    output_ns: if dropped {
-                        left_ns
-                    } else {
-                        release.published_ns
-                    },
-                    dropped,
+                    output_ns,
+                    fate,
                     late: release.late,
                 };
                 once(&mut self.last, execution, found);

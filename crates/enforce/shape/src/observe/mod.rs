@@ -12,7 +12,7 @@ mod runs;
 mod watch;
 
 pub(crate) use application::Application;
-pub use executions::{Execution, Executions, Release};
+pub use executions::{Execution, Executions, Fate, Release};
 pub use phase::{Phase, PhaseHistory};
 pub use roles::{Conflict, Role, Roles};
 pub use runs::{Cause, Runs};

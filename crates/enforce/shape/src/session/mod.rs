@@ -3,7 +3,7 @@
 //! All that is known of threads and executions comes from the recording, never from names.
 
 use crate::error::ShapeError;
-use crate::judge::{judge, late_note, CpuUsage};
+use crate::judge::{judge, knows_unshaped, late_note, CpuUsage, Measured};
 use crate::launch::moved;
 use crate::observe::{Application, Conflict, Execution, Phase, PlanObservation};
 use crate::options::ShapeOptions;
@@ -135,6 +135,8 @@ struct Session<'a> {
     supervisor: Supervisor<'a>,
     stage: Stage<'a>,
     notes: Notes,
+    /// Reports of shapers that did not reach this process.
+    lost_reports: u64,
     /// Once there is one, events are ignored.
     error: Option<ShapeError>,
 }
@@ -158,6 +160,7 @@ impl<'a> Session<'a> {
             supervisor: Supervisor::new(plan, &options.program),
             stage: Stage::Finding(Finding::new()),
             notes: Notes::default(),
+            lost_reports: 0,
             error: None,
         }
     }
@@ -201,6 +204,7 @@ impl<'a> Session<'a> {
     /// Reads the shaper's reports. Returns the executions that are complete with them.
     fn poll_shaper(&mut self) -> Result<Vec<Execution>, ShapeError> {
         let polled = self.supervisor.poll()?;
+        self.lost_reports += polled.lost;
         let mut completed = Vec::new();
         for release in polled.releases {
             self.application
@@ -252,6 +256,9 @@ impl<'a> Session<'a> {
                 self.application.runs.ran(callback, start_ns, end_ns);
                 if callback == FIRST {
                     self.first_started(start_ns);
+                    if self.plan.inputs.is_empty() {
+                        self.chain_started(start_ns);
+                    }
                 }
                 if self.application.needs_shaper(callback) {
                     self.supervisor.add_publisher(pid);
@@ -267,7 +274,16 @@ impl<'a> Session<'a> {
                 Some(output) => Err(not_held(self.application.name(callback), output)),
                 None => Ok(()),
             },
-            PlanObservation::Taken { .. } => Ok(()),
+            PlanObservation::Taken {
+                ref topic,
+                published_ns,
+                ..
+            } => {
+                if self.plan.inputs.iter().any(|input| input.topic == *topic) {
+                    self.chain_started(published_ns);
+                }
+                Ok(())
+            }
         }
     }
 
@@ -282,6 +298,12 @@ impl<'a> Session<'a> {
                 }
             }
             Stage::Shaping(_) | Stage::Stopped(_) => {}
+        }
+    }
+
+    fn chain_started(&mut self, start_ns: u64) {
+        if let Some((course, _)) = self.stage.course_mut() {
+            course.started(start_ns);
         }
     }
 
@@ -439,9 +461,18 @@ impl<'a> Session<'a> {
             return live;
         };
         live.shaping = Some(course.elapsed());
-        live.executions = course.results.all().len() as u64;
+        live.executions = course.results.count();
         live.judgements = course.results.take_new();
-        live.jitter_ns = course.results.recent_jitter_ns();
+        live.jitter_ns = course.results.recent_jitter_ns(Execution::latency_ns);
+        let knows = self
+            .plan
+            .chains
+            .iter()
+            .all(|c| knows_unshaped(self.plan, c));
+        live.unshaped_jitter_ns =
+            knows.then(|| course.results.recent_jitter_ns(Execution::unshaped_ns));
+        let without = course.deliveries.counts().iter().map(|d| d.without);
+        live.without = without.max().unwrap_or(0);
         live.late = course.results.late();
         live.dropped = course.results.dropped();
         if let Some(last) = live.judgements.last() {
@@ -462,23 +493,40 @@ impl<'a> Session<'a> {
         };
         let Stage::Stopped(Stopped {
             shaped: Some(shaped),
-            ..
+            at_ns,
         }) = self.stage
         else {
             return (summary, self.error);
         };
         let shaped = *shaped;
-        let course = shaped.course;
+        let mut course = shaped.course;
+        course.finish(self.plan, at_ns, self.options.duration);
+        let forgotten = course.results.forgotten();
+        summary.judgements = course.results.into_kept();
+        if forgotten > 0 {
+            summary.notes.push(format!(
+                "The figures are of the last {} executions: {forgotten} before them are not kept.",
+                summary.judgements.len()
+            ));
+        }
+        if self.lost_reports > 0 {
+            summary.notes.push(format!(
+                "{} reports of the shaper were lost: their outputs count as not delivered.",
+                self.lost_reports
+            ));
+        }
         let mut verdict = judge(
             self.plan,
-            course.results.all(),
-            course.isolation.outside_ns(),
+            Measured {
+                judgements: &summary.judgements,
+                deliveries: course.deliveries.counts(),
+                outside_ns: course.isolation.outside_ns(),
+            },
         );
         if let Some((settled, stopped)) = shaped.usage {
             verdict.add_shares(stopped.shares_since(&settled));
         }
         summary.verdict = verdict;
-        summary.judgements = course.results.into_all();
         summary.placed = shaped.placed;
         summary.stats = Some(shaped.stats);
         (summary, self.error)

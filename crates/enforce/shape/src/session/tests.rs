@@ -252,6 +252,28 @@ fn shaping_begins_once_all_is_found_and_ends_with_everything_put_back() {
 }
 
 #[test]
+fn cycles_without_an_output_are_counted_and_break_the_promise() {
+    let (plan, options) = (plan(), options(&[]));
+    let mut report = |_: &Live| ();
+    let mut harness = Harness::new(&plan, &options, &mut report);
+    harness.cycles(20, 0);
+    // The timer does not run three times, and then it runs without publishing.
+    harness.now_ms += 300;
+    let silent = run("0x1", TALKER, harness.now_ms);
+    let silent: Vec<&str> = silent.lines().filter(|l| !l.contains("publish")).collect();
+    harness.push(&(silent.join("\n") + "\n"));
+    harness.now_ms += 100;
+    harness.cycles(60, 0);
+    assert_eq!(harness.session.live().without, 4);
+    let (summary, _) = harness.session.end();
+    let figure = |name: &str| summary.verdict.figures.iter().find(|f| f.name == name);
+    let kept = figure("cycles with an output").and_then(|f| f.kept);
+    assert_eq!(kept, Some(false));
+    let without = figure("cycles without an output").map(|f| f.measured);
+    assert_eq!(without, Some(4.0));
+}
+
+#[test]
 fn an_end_while_finding_puts_nothing_back_and_judges_nothing() {
     let (plan, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();

@@ -87,6 +87,8 @@ pub(crate) struct Polled {
     pub(crate) has_stopped: bool,
     /// It has ended, as it does with the process beside which it runs.
     pub(crate) has_ended: bool,
+    /// Reports that did not fit into the pipe.
+    pub(crate) lost: u64,
 }
 
 impl Shaper {
@@ -152,6 +154,7 @@ impl Shaper {
     }
 
     fn take(&mut self, record: &Record, polled: &mut Polled) {
+        polled.lost += u64::from(record.lost);
         let state = self.outputs.get_mut(usize::from(record.output));
         if record.flags & flags::READY != 0 {
             if let Some(state) = state {
@@ -168,6 +171,7 @@ impl Shaper {
                 published_ns: record.start_ns.max(0) as u64,
                 done_ns: record.end_ns.max(0) as u64,
                 late: record.flags & (flags::LATE | flags::STOPPED) != 0,
+                refused: record.flags & flags::FAILED != 0,
             }),
             None => {
                 if state.arrivals.len() == ARRIVALS {

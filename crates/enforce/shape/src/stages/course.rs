@@ -1,7 +1,7 @@
 //! The course of shaping: its phase, executions and runs outside slots. It outlives
 //! [`super::Shaping`], because executions are known a quarter of a second after they end.
 
-use crate::judge::{IsolationMonitor, Judgement, Results};
+use crate::judge::{Deliveries, IsolationMonitor, Judgement, Results, Starts};
 use crate::observe::{Execution, Phase, PhaseHistory};
 use onbeat_plan::Plan;
 use onbeat_trace::Event;
@@ -20,6 +20,9 @@ pub(crate) struct Course {
     pub(crate) phase: PhaseHistory,
     pub(crate) isolation: IsolationMonitor,
     pub(crate) results: Results,
+    pub(crate) deliveries: Deliveries,
+    /// The newest event, CLOCK_MONOTONIC.
+    seen_ns: u64,
 }
 
 impl Course {
@@ -37,6 +40,16 @@ impl Course {
             phase: PhaseHistory::new(phase),
             isolation,
             results: Results::default(),
+            deliveries: Deliveries::new(
+                plan.cycle_ms.0,
+                plan.promises.worst_ms.0,
+                plan.chains.len(),
+                match plan.inputs.is_empty() {
+                    true => Starts::EveryCycle,
+                    false => Starts::OnEvents,
+                },
+            ),
+            seen_ns: now_ns,
         }
     }
 
@@ -47,6 +60,7 @@ impl Course {
 
     /// Takes the switches among events, up to an instant.
     pub(crate) fn push_switches(&mut self, events: &[Event], until_ns: u64) {
+        self.seen_ns = events.last().map_or(self.seen_ns, |e| e.time_ns);
         let origin_ns = self.phase.phase().origin_ns();
         self.isolation.push(events, until_ns, origin_ns);
     }
@@ -61,23 +75,47 @@ impl Course {
         until_ns: u64,
         duration: Option<Duration>,
     ) -> Option<i64> {
-        let ends_ns = duration.map_or(u64::MAX, |duration| {
-            let duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-            self.began_ns.saturating_add(duration_ns)
-        });
+        let ends_ns = self.ends_ns(duration);
         // An application that ends publishes its last outputs at once: these do not count.
         if execution.start_ns < self.settled_ns || execution.output_ns >= until_ns.min(ends_ns) {
             return None;
         }
+        if execution.is_delivered() {
+            self.deliveries
+                .delivered(execution.chain, execution.start_ns);
+        }
         let origin_ns = self.phase.origin_at(execution.output_ns);
         self.results.add(Judgement::new(plan, execution, origin_ns));
         Some(self.phase.phase().cycle(execution.start_ns).0)
+    }
+
+    /// A chain started: its first callback, or its throttled input.
+    pub(crate) fn started(&mut self, start_ns: u64) {
+        if start_ns >= self.settled_ns {
+            self.deliveries.started(start_ns);
+        }
+    }
+
+    /// Ends the counting of cycles: those count of which the promised output was due before
+    /// `until_ns`, and before the end of `duration`.
+    pub(crate) fn finish(&mut self, plan: &Plan, until_ns: u64, duration: Option<Duration>) {
+        let until_ns = until_ns.min(self.ends_ns(duration)).min(self.seen_ns);
+        let worst_ns = plan.promises.worst_ms.0;
+        self.deliveries.finish(until_ns.saturating_sub(worst_ns));
+    }
+
+    fn ends_ns(&self, duration: Option<Duration>) -> u64 {
+        duration.map_or(u64::MAX, |duration| {
+            let duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+            self.began_ns.saturating_add(duration_ns)
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::Fate;
     use onbeat_plan::schema::Ms;
 
     const MS: u64 = 1_000_000;
@@ -95,7 +133,7 @@ mod tests {
                 start_ns: start_ms * MS,
                 left_ns: (start_ms + 60) * MS,
                 output_ns: (start_ms + 60) * MS,
-                dropped: false,
+                fate: Fate::Delivered,
                 late: false,
             };
             let duration = duration_ms.map(Duration::from_millis);
@@ -107,6 +145,6 @@ mod tests {
         assert_eq!(count(1600, 1661, None), Some(6));
         assert_eq!(count(1600, 9000, Some(660)), None, "after its duration");
         assert_eq!(count(1600, 9000, Some(661)), Some(6));
-        assert_eq!(course.results.all().len(), 3);
+        assert_eq!(course.results.count(), 3);
     }
 }

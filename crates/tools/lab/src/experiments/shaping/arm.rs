@@ -81,7 +81,7 @@ pub(super) fn run(
     let mut results: Vec<ArmResults> = arms.iter().map(|_| ArmResults::default()).collect();
     let mut raw = context.raw(
         &format!("{file}.csv"),
-        "arm,run,execution,latency_ms,band,late,dropped",
+        "arm,run,execution,latency_ms,ready_ms,band,late,dropped",
     )?;
     let order = turns.order(arms.len(), &mut context.rng(file));
     let all = order.len();
@@ -189,19 +189,25 @@ impl ArmResults {
         let mut starts = Vec::new();
         for (number, line) in csv.lines().skip(1).enumerate() {
             let cells: Vec<&str> = line.split(',').collect();
-            let [_, start, _, _, latency, _, band, late, dropped] = cells[..] else {
+            let [_, start, left, _, latency, _, band, late, dropped, _] = cells[..] else {
                 return Err(LabError::unexpected("a line of samples", line));
             };
-            starts.extend(start.parse::<u64>());
+            let (start, left) = (start.parse::<u64>(), left.parse::<u64>());
+            let (Ok(start), Ok(left)) = (start, left) else {
+                return Err(LabError::unexpected("a line of samples", line));
+            };
+            starts.push(start);
+            let ready_ms = left.saturating_sub(start) as f64 / 1e6;
             let latency_ms = latency.parse::<f64>().unwrap_or(f64::NAN) / 1e6;
             raw.line(format_args!(
-                "{label},{number},{latency_ms},{band},{late},{dropped}"
+                "{label},{number},{latency_ms},{ready_ms},{band},{late},{dropped}"
             ))?;
             self.late += u64::from(late == "1");
             if dropped == "1" {
                 self.dropped += 1;
             } else {
                 self.latency_ms.push(latency_ms);
+                self.ready_ms.push(ready_ms);
                 self.band.push(band.parse().ok());
             }
         }

@@ -119,6 +119,7 @@ pub(super) fn parking(context: &mut Context, report: &mut Report) -> Result<(), 
             .collect(),
     );
     table_4_4(report, &measured);
+    same_executions(report, &measured);
     let profiled_ms = app.chain_of(&model)?.figures.latency_ns.max() as f64 / 1e6;
     compare(report, &measured, profiled_ms);
     Ok(())
@@ -254,6 +255,56 @@ fn compare(report: &mut Report, measured: &Measured, profiled_ms: f64) {
             Figure::new("shaping.three_bands_average_added", added * 100.0, "%")
                 .target(Target::AtMost(6.0))
                 .baseline(5.8, "thesis, Table 4.4"),
+        );
+    }
+}
+
+/// The same executions before and after: what an output that is held back was when it was ready.
+fn same_executions(report: &mut Report, measured: &Measured) {
+    let mut table = Table::new(
+        "The same executions, unshaped (output ready) and shaped (output left), ms",
+        &[
+            "config.", "avg", "shaped", "max", "shaped", "jitter", "shaped", "ratio",
+        ],
+    );
+    for (file, name, result) in &measured.0 {
+        let (jitter, average, worst) = result.unshaped_ms();
+        let shaped = result.sorted();
+        // Nothing is held back without bands: the output leaves when it is ready.
+        if result.band.iter().all(Option::is_none) {
+            continue;
+        }
+        let ratio = jitter / result.jitter_ms().max(1e-6);
+        let mut row = vec![name.clone()];
+        let pairs = [
+            (average, shaped.mean()),
+            (worst, shaped.quantile(1.0)),
+            (jitter, result.jitter_ms()),
+        ];
+        row.extend(
+            pairs
+                .iter()
+                .flat_map(|p| [p.0, p.1])
+                .map(|v| format!("{v:.3}")),
+        );
+        row.push(format!("{ratio:.1}"));
+        table.row(row);
+        let added = |p: (f64, f64)| (p.1 / p.0.max(1e-6) - 1.0) * 100.0;
+        let name = |what: &str| format!("parking.{file}.{what}");
+        report.figure(Figure::new(name("average_added"), added(pairs[0]), "%"));
+        report.figure(Figure::new(name("worst_added"), added(pairs[1]), "%"));
+        report.figure(Figure::new(name("unshaped_jitter_ratio"), ratio, "1"));
+    }
+    report.tables.push(table);
+    if let Some(one) = measured.find("one_band") {
+        let (jitter, _, worst) = one.unshaped_ms();
+        let ratio = jitter / one.jitter_ms().max(1e-6);
+        report.figure(
+            Figure::new("shaping.same_jitter_ratio", ratio, "1").target(Target::AtLeast(250.0)),
+        );
+        let added = (one.sorted().quantile(1.0) / worst.max(1e-6) - 1.0) * 100.0;
+        report.figure(
+            Figure::new("shaping.same_worst_added", added, "%").target(Target::AtMost(2.5)),
         );
     }
 }

@@ -7,6 +7,8 @@ use crate::measure::stats::Sorted;
 pub(super) struct ArmResults {
     /// End-to-end latencies in ms, in order, without discarded outputs.
     pub latency_ms: Vec<f64>,
+    /// The same executions' latencies until their outputs were ready, ms.
+    pub ready_ms: Vec<f64>,
     /// Band of each of these, from 1; none outside of all.
     pub band: Vec<Option<u32>>,
     /// Outputs that came after their last slot, and those that were discarded.
@@ -39,6 +41,14 @@ impl ArmResults {
     pub fn full_jitter_ms(&self) -> f64 {
         let sorted = self.sorted();
         (sorted.quantile(1.0) - sorted.quantile(0.0)) / 2.0
+    }
+
+    /// Jitter, average and worst case that the same executions would have had if their outputs had
+    /// not been held back, ms.
+    pub fn unshaped_ms(&self) -> (f64, f64, f64) {
+        let sorted = Sorted::new(self.ready_ms.iter().copied());
+        let jitter = (sorted.quantile(0.995) - sorted.quantile(0.005)) / 2.0;
+        (jitter, sorted.mean(), sorted.quantile(1.0))
     }
 
     /// The same within each band.

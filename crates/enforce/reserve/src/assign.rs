@@ -2,6 +2,7 @@
 //! as it was.
 
 use crate::backend::Backend;
+use crate::dispatcher::Shared;
 use crate::error::AssignError;
 use crate::identity::{now_ticks, Identity};
 use crate::ledger::{self, Entry, Ledger, Ledgers, Thread};
@@ -23,6 +24,7 @@ pub(crate) struct Changer<'r> {
     pub(crate) ledger: &'r Ledger,
     pub(crate) backend: &'r dyn Backend,
     pub(crate) ledgers: &'r Ledgers,
+    pub(crate) shared: &'r Shared,
 }
 
 impl Changer<'_> {
@@ -45,6 +47,7 @@ impl Changer<'_> {
             .note(&Entry::Thread(was.clone()))
             .map_err(note)?;
         if let Err(error) = self.apply(tid, to) {
+            self.leave(tid, to);
             // If that fails too, the thread stays in the ledger, and stopping tries again.
             if was.restore().is_ok() {
                 let released = Entry::Released(tid, was.start);
@@ -95,11 +98,24 @@ impl Changer<'_> {
         let cpu = to.cpu;
         sys::set_affinity(tid, &[cpu]).map_err(|source| AssignError::Cpu { tid, cpu, source })?;
         if let Some(server) = to.gate {
+            // Before it is behind the gate: from then on the dispatcher has to know of it.
+            self.shared.gates[server]
+                .members
+                .add(tid)
+                .map_err(|source| AssignError::Member { tid, source })?;
             let mut note = |entry| self.ledger.note(&entry);
             self.backend
                 .add(server, tid, &mut note)
                 .map_err(|source| AssignError::Gate { tid, source })?;
+            self.shared.joined(server);
         }
         Ok(())
+    }
+
+    /// The dispatcher leaves the thread alone.
+    fn leave(&self, tid: u32, to: &Destination) {
+        if let Some(server) = to.gate {
+            self.shared.gates[server].members.remove(tid);
+        }
     }
 }

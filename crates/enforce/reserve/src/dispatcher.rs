@@ -1,9 +1,11 @@
 //! The thread that opens and closes the gates at the table's instants.
 
 use crate::backend::Backend;
+use crate::gate::{Changes, Gate, Gates};
 use crate::stats::Counters;
 use crate::sys::{self, Scheduling};
 use crate::table::{Table, Walk};
+use crate::waiting::{GateKind, Waiting};
 use onbeat_time::clock::{monotonic_ns, thread_cpu_ns};
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -14,6 +16,9 @@ use std::thread::JoinHandle;
 pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) origin_ns: AtomicU64,
+    /// By server.
+    pub(crate) gates: Box<[Gate]>,
+    pub(crate) changes: Changes,
     /// The dispatcher ends when it is not 0.
     stop: AtomicU32,
 }
@@ -23,6 +28,32 @@ pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     pub(crate) tid: u32,
+}
+
+/// How gates close.
+#[derive(Clone)]
+pub(crate) struct Closing {
+    pub(crate) kind: GateKind,
+    pub(crate) waiting: Option<Arc<dyn Waiting>>,
+}
+
+impl Shared {
+    /// No event yet. A cycle begins at `origin_ns`.
+    pub(crate) fn new(gates: Box<[Gate]>, origin_ns: u64) -> Shared {
+        Shared {
+            counters: Counters::new(),
+            origin_ns: AtomicU64::new(origin_ns),
+            gates,
+            changes: Changes::new(),
+            stop: AtomicU32::new(0),
+        }
+    }
+
+    /// A thread was put behind the gate of a server: the dispatcher looks at it now.
+    pub(crate) fn joined(&self, server: usize) {
+        self.gates[server].joined();
+        sys::wake(&self.stop);
+    }
 }
 
 /// The step of the dispatcher's start that failed.
@@ -41,16 +72,12 @@ impl Dispatcher {
     pub(crate) fn start(
         table: Table,
         backend: Arc<dyn Backend>,
-        origin_ns: u64,
-        cpu: u16,
-        priority: u8,
+        shared: Shared,
+        closing: Closing,
+        (cpu, priority): (u16, u8),
         watch: fn(),
     ) -> Result<Dispatcher, Failure> {
-        let shared = Arc::new(Shared {
-            counters: Counters::new(),
-            origin_ns: AtomicU64::new(origin_ns),
-            stop: AtomicU32::new(0),
-        });
+        let shared = Arc::new(shared);
         let theirs = shared.clone();
         let (send, receive) = mpsc::channel();
         let body = move || {
@@ -62,7 +89,7 @@ impl Dispatcher {
             };
             let prepared = prepare();
             let fine = prepared.is_ok();
-            let mut run = Run::new(&table, &*backend, &theirs);
+            let mut run = Run::new(&table, &*backend, &theirs, &closing);
             let _ = send.send(prepared);
             drop(send);
             if fine {
@@ -113,7 +140,7 @@ fn touch_stack(bytes: usize) {
 /// State of the dispatcher's thread, complete before the first event.
 struct Run<'a> {
     table: &'a Table,
-    backend: &'a dyn Backend,
+    gates: Gates<'a>,
     shared: &'a Shared,
     walk: Walk,
     /// By server: whether its gate should be open.
@@ -123,15 +150,21 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(table: &'a Table, backend: &'a dyn Backend, shared: &'a Shared) -> Run<'a> {
+    fn new(
+        table: &'a Table,
+        backend: &'a dyn Backend,
+        shared: &'a Shared,
+        closing: &'a Closing,
+    ) -> Run<'a> {
         let mut wanted = vec![true; table.servers()].into_boxed_slice();
         let origin_ns = shared.origin_ns.load(Relaxed);
         let walk = Walk::new(table, origin_ns, monotonic_ns(), &mut wanted);
         // Gates are open when they are created.
         let actual = vec![true; table.servers()].into_boxed_slice();
+        let closing = (closing.kind, closing.waiting.as_deref());
         Run {
             table,
-            backend,
+            gates: Gates::new(backend, &shared.gates, closing, &shared.changes),
             shared,
             walk,
             wanted,
@@ -145,13 +178,15 @@ impl<'a> Run<'a> {
         self.set_gates();
         while self.shared.stop.load(Relaxed) == 0 {
             let due_ns = self.walk.next_ns(self.table);
-            let now_ns = monotonic_ns();
-            if now_ns < due_ns {
-                sys::sleep_until(&self.shared.stop, due_ns);
+            let wake_ns = due_ns.min(self.gates.next_look_ns());
+            if monotonic_ns() < wake_ns {
+                sys::sleep_until(&self.shared.stop, wake_ns);
             }
             let now_ns = monotonic_ns();
+            let failures = self.gates.look_again(now_ns);
+            counters.close_failures.fetch_add(failures, Relaxed);
             if now_ns < due_ns {
-                continue; // woken to stop, or by a signal
+                continue; // woken to look, to stop, or by a signal
             }
             if !self.table.events().is_empty() {
                 counters.lateness.record(now_ns - due_ns);
@@ -197,12 +232,12 @@ impl<'a> Run<'a> {
                 let begin_ns = monotonic_ns();
                 let (result, took, failures) = match open {
                     true => (
-                        self.backend.open(server),
+                        self.gates.open(server),
                         &counters.opening,
                         &counters.open_failures,
                     ),
                     false => (
-                        self.backend.close(server),
+                        self.gates.close(server),
                         &counters.closing,
                         &counters.close_failures,
                     ),

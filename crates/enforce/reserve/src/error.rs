@@ -141,6 +141,14 @@ pub enum AssignError {
         /// The system's error.
         source: io::Error,
     },
+    /// The dispatcher could not take it on.
+    #[error("thread {tid} cannot be followed by its gate: {source}")]
+    Member {
+        /// The thread.
+        tid: u32,
+        /// The system's error.
+        source: io::Error,
+    },
     /// It could not be put behind the gate.
     #[error("thread {tid} cannot be put behind a gate: {source}")]
     Gate {

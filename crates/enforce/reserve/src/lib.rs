@@ -26,7 +26,9 @@
 //!
 //! # Limits of a gate
 //!
-//! - **Locks.** A frozen thread keeps its locks. Other threads that need them wait for its slot.
+//! - **Locks.** A frozen thread keeps its locks. Other threads that need them wait for its slot. A
+//!   soft gate ([`GateKind::Soft`]) freezes no thread that is at work: it drops to SCHED_OTHER until
+//!   it waits. Other real-time threads of its CPU may hold it up then.
 //! - **epoll_wait** (and the other calls that signal(7) lists as never restarted) return EINTR in a
 //!   thread that is frozen while it waits in them, as after SIGSTOP and SIGCONT. Waits on futexes
 //!   (condition variables), poll, select, sleeps and reads continue.
@@ -57,6 +59,7 @@ mod backend;
 mod check;
 mod dispatcher;
 mod error;
+mod gate;
 mod guard;
 mod identity;
 mod ledger;
@@ -67,11 +70,14 @@ mod server;
 mod stats;
 mod sys;
 pub mod table;
+mod waiting;
 
 pub use backend::{Backend, GateError, Note};
 pub use error::{AssignError, ReleaseError, Report, StartError, Warning};
+pub use gate::Change;
 pub use ledger::{Entry, Group, Restored, Thread};
 pub use options::{Choice, Options};
 pub use reservation::{recover, Reservation};
 pub use server::{Server, MAX_PRIORITY};
-pub use stats::{Histogram, Stats};
+pub use stats::{GateStats, Histogram, Stats};
+pub use waiting::{GateKind, Waiting, Waits};

@@ -1,7 +1,10 @@
 //! Settings of a reservation.
 
 use crate::ledger;
+use crate::waiting::{GateKind, Waiting};
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Longest lead: how long before its slot a thread may run.
 pub(crate) const MAX_LEAD_NS: u64 = 300_000;
@@ -21,7 +24,7 @@ pub enum Choice {
 }
 
 /// Settings of a reservation.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     /// CPU of the dispatcher. Not one of the servers', if there is another.
     pub dispatcher_cpu: u16,
@@ -31,6 +34,11 @@ pub struct Options {
     pub lead_ns: u64,
     /// The kernel mechanism that keeps threads from running.
     pub backend: Choice,
+    /// What the end of a slot does to a thread that is at work.
+    pub gate: GateKind,
+    /// Says whether threads wait. Without it a soft gate freezes nothing: its threads have a normal
+    /// priority between slots.
+    pub waiting: Option<Arc<dyn Waiting>>,
     /// Whether to keep the process's memory from being paged while the reservation runs (mlockall
     /// of pages once they are used). If that is not allowed, there is a
     /// [`Warning`](crate::Warning).
@@ -46,17 +54,35 @@ pub struct Options {
 }
 
 impl Options {
-    /// The dispatcher on this CPU at priority 98, gates that open 0.05 ms before their slots.
+    /// The dispatcher on this CPU at priority 98, hard gates that open 0.05 ms before their slots.
     pub fn new(dispatcher_cpu: u16) -> Options {
         Options {
             dispatcher_cpu,
             dispatcher_priority: 98,
             lead_ns: 50_000,
             backend: Choice::Auto,
+            gate: GateKind::Hard,
+            waiting: None,
             lock_memory: true,
             mount_table: "/proc/self/mountinfo".into(),
             state_dir: ledger::default_dir(),
             on_dispatcher: || (),
         }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("dispatcher_cpu", &self.dispatcher_cpu)
+            .field("dispatcher_priority", &self.dispatcher_priority)
+            .field("lead_ns", &self.lead_ns)
+            .field("backend", &self.backend)
+            .field("gate", &self.gate)
+            .field("knows_who_waits", &self.waiting.is_some())
+            .field("lock_memory", &self.lock_memory)
+            .field("mount_table", &self.mount_table)
+            .field("state_dir", &self.state_dir)
+            .finish_non_exhaustive()
     }
 }

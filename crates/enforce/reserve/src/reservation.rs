@@ -3,15 +3,16 @@
 use crate::assign::{Changer, Destination};
 use crate::backend::{self, Backend};
 use crate::check;
-use crate::dispatcher::{Dispatcher, Failure};
+use crate::dispatcher::{Closing, Dispatcher, Failure, Shared};
 use crate::error::{AssignError, ReleaseError, Report, StartError, Warning};
+use crate::gate::{Change, Gate};
 use crate::guard::Guard;
 use crate::identity::identity;
 use crate::ledger::{self, Entry, Ledger, Ledgers, Restored, Thread};
 use crate::memory;
 use crate::options::Options;
 use crate::server::{RunningServer, Server};
-use crate::stats::Stats;
+use crate::stats::{GateStats, Stats};
 use crate::sys::Scheduling;
 use crate::table::Table;
 use onbeat_time::clock::monotonic_ns;
@@ -27,6 +28,8 @@ struct AssignedThread {
     was: Thread,
     /// [`Destination::description`].
     place: String,
+    /// Index of the server whose gate it is behind.
+    gate: Option<usize>,
 }
 
 /// Running reservation servers.
@@ -88,7 +91,8 @@ impl Reservation {
         let begin_ns = monotonic_ns();
         let chosen = backend::choose(&options, &name, &servers, &ledger);
         let started = chosen.map_err(StartError::NoFreezer).and_then(|backend| {
-            let dispatcher = start_dispatcher(table, backend.clone(), origin_ns, &options)?;
+            let shared = Shared::new(servers.iter().map(Gate::new).collect(), origin_ns);
+            let dispatcher = start_dispatcher(table, backend.clone(), shared, &options)?;
             Ok((backend, dispatcher))
         });
         let (backend, dispatcher) = match started {
@@ -172,10 +176,11 @@ impl Reservation {
     /// [`ReleaseError`].
     pub fn release(&self, tid: u32) -> Result<(), ReleaseError> {
         let mut assigned = self.assigned();
-        let was = &assigned
-            .get(&tid)
-            .ok_or(ReleaseError::NotAssigned(tid))?
-            .was;
+        let thread = assigned.get(&tid).ok_or(ReleaseError::NotAssigned(tid))?;
+        if let Some(server) = thread.gate {
+            self.dispatcher.shared().gates[server].members.remove(tid);
+        }
+        let was = &thread.was;
         let restored = was.restore().and_then(|_| {
             let entry = Entry::Released(tid, was.start);
             self.ledger.note(&entry)
@@ -196,7 +201,17 @@ impl Reservation {
     /// Counters of the dispatcher. It writes meanwhile: they may be one event apart.
     pub fn stats(&self) -> Stats {
         let elapsed_ns = monotonic_ns() - self.begin_ns;
-        self.dispatcher.shared().counters.read(elapsed_ns)
+        let shared = self.dispatcher.shared();
+        let gates = self.servers.iter().zip(&shared.gates);
+        let gates = gates.filter(|(server, _)| server.is_gated);
+        let gates: Vec<GateStats> = gates.map(|(s, g)| g.counters.read(&s.name)).collect();
+        shared.counters.read(elapsed_ns, gates)
+    }
+
+    /// When soft gates changed the priority of their threads, after the first `seen` changes, which
+    /// becomes the number of all. Of more than two thousand at once, the oldest are left out.
+    pub fn changes_since(&self, seen: &mut u64) -> Vec<Change> {
+        self.dispatcher.shared().changes.since(seen)
     }
 
     /// Why it may be less precise or complete than expected.
@@ -257,15 +272,17 @@ impl Reservation {
             ledger: &self.ledger,
             backend: &*self.backend,
             ledgers: &self.ledgers,
+            shared: self.dispatcher.shared(),
         };
         let changed = changer.change(tid, before, &to, assigned.values().map(|a| &a.was));
+        let gate = to.gate;
         // Whatever failed: if the thread has ended meanwhile, that is the reason.
         let was = changed.map_err(|error| match identity(tid) {
             Some(now) if now == before => error,
             _ => AssignError::Vanished(tid),
         })?;
         let place = to.description;
-        assigned.insert(tid, AssignedThread { was, place });
+        assigned.insert(tid, AssignedThread { was, place, gate });
         Ok(())
     }
 }
@@ -321,12 +338,16 @@ fn unique_name() -> String {
 fn start_dispatcher(
     table: Table,
     backend: Arc<dyn Backend>,
-    origin_ns: u64,
+    shared: Shared,
     options: &Options,
 ) -> Result<Dispatcher, StartError> {
     let (cpu, priority) = (options.dispatcher_cpu, options.dispatcher_priority);
     let watch = options.on_dispatcher;
-    let started = Dispatcher::start(table, backend, origin_ns, cpu, priority, watch);
+    let closing = Closing {
+        kind: options.gate,
+        waiting: options.waiting.clone(),
+    };
+    let started = Dispatcher::start(table, backend, shared, closing, (cpu, priority), watch);
     started.map_err(|failure| match failure {
         Failure::Spawn(e) => StartError::Dispatcher(e),
         Failure::Cpu(source) => StartError::DispatcherCpu { cpu, source },

@@ -119,8 +119,9 @@ impl Counters {
         }
     }
 
-    pub(crate) fn read(&self, elapsed_ns: u64) -> Stats {
+    pub(crate) fn read(&self, elapsed_ns: u64, gates: Vec<GateStats>) -> Stats {
         Stats {
+            gates,
             elapsed_ns,
             cpu_ns: self.cpu_ns.load(Relaxed),
             cycles: self.cycles.load(Relaxed),
@@ -135,9 +136,72 @@ impl Counters {
     }
 }
 
+/// The counters of one server's gate that the dispatcher writes.
+#[derive(Debug)]
+pub(crate) struct GateCounters {
+    pub(crate) ends: AtomicU64,
+    pub(crate) working: AtomicU64,
+    pub(crate) unknown: AtomicU64,
+    pub(crate) hard: AtomicU64,
+    pub(crate) taken_back: AtomicU64,
+    pub(crate) unfinished: AtomicU64,
+    pub(crate) waited: Recorder,
+}
+
+impl GateCounters {
+    pub(crate) const fn new() -> GateCounters {
+        GateCounters {
+            ends: AtomicU64::new(0),
+            working: AtomicU64::new(0),
+            unknown: AtomicU64::new(0),
+            hard: AtomicU64::new(0),
+            taken_back: AtomicU64::new(0),
+            unfinished: AtomicU64::new(0),
+            waited: Recorder::new(),
+        }
+    }
+
+    pub(crate) fn read(&self, server: &str) -> GateStats {
+        GateStats {
+            server: server.to_owned(),
+            ends: self.ends.load(Relaxed),
+            working: self.working.load(Relaxed),
+            unknown: self.unknown.load(Relaxed),
+            hard: self.hard.load(Relaxed),
+            taken_back: self.taken_back.load(Relaxed),
+            unfinished: self.unfinished.load(Relaxed),
+            waited: self.waited.read(),
+        }
+    }
+}
+
+/// What the ends of a server's slots met.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GateStats {
+    /// The server's name.
+    pub server: String,
+    /// Ends of slots.
+    pub ends: u64,
+    /// Ends at which a thread was at work.
+    pub working: u64,
+    /// Ends at which it was not known what a thread did, and none was known to be at work.
+    pub unknown: u64,
+    /// Of those in `working`: threads that a hard gate froze in the middle of their work.
+    pub hard: u64,
+    /// Freezes that a soft gate took back a moment later, because a thread had woken up meanwhile.
+    pub taken_back: u64,
+    /// Ends after which a thread was at work until the next slot began.
+    pub unfinished: u64,
+    /// Time from the end of a slot until all threads waited, as the dispatcher saw it: at most twice
+    /// as long, or 2 ms longer.
+    pub waited: Histogram,
+}
+
 /// Counters of the dispatcher.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
+    /// What the ends of slots met, for each server that has a gate.
+    pub gates: Vec<GateStats>,
     /// Time since the reservation was started.
     pub elapsed_ns: u64,
     /// CPU time of the dispatcher's thread.

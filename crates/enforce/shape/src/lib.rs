@@ -26,6 +26,7 @@ mod threads;
 mod trust;
 
 pub use error::ShapeError;
+pub use onbeat_reserve::GateKind;
 pub use options::ShapeOptions;
 pub use report::{Live, PlacedThread, Summary};
 pub use session::{rights, shape};

@@ -1,7 +1,10 @@
 //! Settings of a session.
 
+use crate::threads::WhoWaits;
 use onbeat_plan::Plan;
+use onbeat_reserve::GateKind;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What to shape, and for how long.
@@ -28,11 +31,17 @@ pub struct ShapeOptions {
     pub dispatcher_cpu: Option<u16>,
     /// Whether idle CPUs may sleep deeply: this saves power and costs precision.
     pub idle: bool,
+    /// What the end of a slot does to a thread that is at work.
+    pub gate: GateKind,
 }
 
 impl ShapeOptions {
-    /// Settings of the plan's reservation.
-    pub(crate) fn reserve(&self, plan: &Plan) -> onbeat_reserve::Options {
-        onbeat_reserve::Options::new(self.dispatcher_cpu.unwrap_or(plan.middleware.cpu))
+    /// Settings of the plan's reservation. `waits` says which threads wait for work.
+    pub(crate) fn reserve(&self, plan: &Plan, waits: &Arc<WhoWaits>) -> onbeat_reserve::Options {
+        let cpu = self.dispatcher_cpu.unwrap_or(plan.middleware.cpu);
+        let mut options = onbeat_reserve::Options::new(cpu);
+        options.gate = self.gate;
+        options.waiting = Some(waits.clone());
+        options
     }
 }

@@ -8,7 +8,7 @@ use crate::{files, ExitStatus};
 use onbeat_plan::Plan;
 use onbeat_shape::judge::Figure;
 use onbeat_shape::observe::Fate;
-use onbeat_shape::{Live, PlacedThread, ShapeError, ShapeOptions, Summary};
+use onbeat_shape::{GateKind, Live, PlacedThread, ShapeError, ShapeOptions, Summary};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -61,6 +61,10 @@ pub struct Args {
     /// CPU of the dispatcher [default: the middleware's]
     #[arg(long, value_name = "CPU")]
     pub dispatcher_cpu: Option<u16>,
+    /// What the end of a slot does to a thread at work: soft lowers its priority until it waits, and
+    /// freezes it then; hard freezes it at once, with what it holds
+    #[arg(long, value_name = "KIND", value_enum, default_value_t)]
+    pub gate: GateChoice,
     /// Let idle CPUs sleep deeply: saves power, costs precision
     #[arg(long)]
     pub idle: bool,
@@ -73,6 +77,25 @@ pub struct Args {
     /// Start this application, and shape it
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
+}
+
+/// What the end of a slot does to a thread that is at work.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum GateChoice {
+    /// Its priority drops until it waits; then it is frozen
+    #[default]
+    Soft,
+    /// It is frozen at once
+    Hard,
+}
+
+impl From<GateChoice> for GateKind {
+    fn from(choice: GateChoice) -> GateKind {
+        match choice {
+            GateChoice::Soft => GateKind::Soft,
+            GateChoice::Hard => GateKind::Hard,
+        }
+    }
 }
 
 /// Runs the command.
@@ -104,6 +127,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         command_to_stderr: args.json,
         dispatcher_cpu: args.dispatcher_cpu,
         idle: args.idle,
+        gate: args.gate.into(),
     };
     let mut show = LiveLine::new();
     let mut printed = 0;
@@ -260,6 +284,7 @@ fn tables(summary: &Summary) -> Result<(), CliError> {
             ]);
         }
     }
+    gates(summary).into_iter().for_each(|row| figures.row(row));
     figures.write(&mut out, &screen)?;
     if summary.placed.is_empty() {
         return Ok(());
@@ -285,6 +310,40 @@ fn tables(summary: &Summary) -> Result<(), CliError> {
     threads.write(&mut out, &screen)
 }
 
+/// Rows of what the ends of slots met, for servers that have threads.
+fn gates(summary: &Summary) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    let mut row = |name: String, measured: String| {
+        rows.push(vec![name, String::new(), measured, String::new()]);
+    };
+    let gates = summary.stats.iter().flat_map(|s| &s.gates);
+    for gate in gates.filter(|g| g.ends > 0) {
+        let (server, of) = (&gate.server, gate.ends);
+        row(
+            format!("{server}: at work at the end of a slot"),
+            format!("{} of {of}", gate.working),
+        );
+        let counts = [
+            ("not known at the end of a slot", gate.unknown),
+            ("frozen at work", gate.hard),
+            ("at work until the next slot", gate.unfinished),
+        ];
+        for (what, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+            row(format!("{server}: {what}"), format!("{count} of {of}"));
+        }
+        for (name, q) in [("p50", 0.5), ("p99", 0.99), ("longest", 1.0)] {
+            if gate.waited.count() > 0 {
+                let waited = gate.waited.quantile_ns(q);
+                row(
+                    format!("{server}: time until it waited, {name}"),
+                    format!("{} ms", ms(waited)),
+                );
+            }
+        }
+    }
+    rows
+}
+
 fn print_json(summary: &Summary) -> Result<(), CliError> {
     let figures: Vec<_> = summary
         .verdict
@@ -307,8 +366,17 @@ fn print_json(summary: &Summary) -> Result<(), CliError> {
                "lateness_max_ns": s.lateness.quantile_ns(1.0),
                "cpu_ns": s.cpu_ns, "cycles": s.cycles})
     });
+    let gates = summary.stats.iter().flat_map(|s| &s.gates);
+    let gates: Vec<_> = gates
+        .map(|g| {
+            json!({"server": g.server, "ends": g.ends, "working": g.working, "unknown": g.unknown,
+                   "frozen_working": g.hard, "taken_back": g.taken_back, "unfinished": g.unfinished,
+                   "waited": g.waited.count(), "waited_p50_ns": g.waited.quantile_ns(0.5),
+                   "waited_p99_ns": g.waited.quantile_ns(0.99), "waited_max_ns": g.waited.max_ns})
+        })
+        .collect();
     let text = json!({"kept": summary.verdict.is_kept(), "executions": summary.judgements.len(),
-                      "figures": figures, "threads": threads, "dispatcher": dispatcher,
+                      "figures": figures, "threads": threads, "dispatcher": dispatcher, "gates": gates,
                       "notes": summary.notes});
     writeln!(io::stdout(), "{text:#}").map_err(CliError::Stdout)
 }

@@ -16,6 +16,13 @@ pub(crate) fn write_at_start(fd: RawFd, text: &[u8]) -> io::Result<()> {
     }
 }
 
+/// Whether a byte can be read at the file's start. As real-time safe as the file is.
+pub(crate) fn can_read(fd: RawFd) -> bool {
+    let mut byte = 0u8;
+    // SAFETY: the byte lives while the call lasts; a descriptor that is none makes an error.
+    unsafe { libc::pread(fd, std::ptr::from_mut(&mut byte).cast(), 1, 0) >= 0 }
+}
+
 /// Takes the file's lock. It lasts as long as any process has this descriptor or a copy of it.
 /// Waits for it if `wait`; else returns false if another has it.
 pub(crate) fn lock(file: &File, wait: bool) -> io::Result<bool> {

@@ -4,7 +4,7 @@ mod files;
 mod process;
 mod scheduling;
 
-pub(crate) use files::{lock, pipe, wait_for_either, write_at_start};
+pub(crate) use files::{can_read, lock, pipe, wait_for_either, write_at_start};
 pub(crate) use process::{fork, is_running, pidfd_of_self, reap, seclude};
 pub(crate) use scheduling::{affinity, schedule, scheduling, set_affinity, set_nice, Scheduling};
 

@@ -1,8 +1,9 @@
 //! How far threads ran outside their server's slots, from the kernel's own switches. Pure.
 
+use onbeat_reserve::Change;
 use onbeat_time::{Cycle, Slot};
 use onbeat_trace::{Event, EventKind};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// Most runs that are kept.
 const MOST: usize = 1_000_000;
@@ -42,35 +43,107 @@ impl Isolation {
     }
 }
 
-/// Runs of all threads that belong to servers with slots.
+/// Whether this policy is a real-time one: SCHED_FIFO or SCHED_RR.
+fn is_real_time(policy: u8) -> bool {
+    i32::from(policy) == libc::SCHED_FIFO || i32::from(policy) == libc::SCHED_RR
+}
+
+/// A watched thread.
+#[derive(Debug)]
+struct Watched {
+    /// Index of its server.
+    server: usize,
+    /// Whether it has a CPU; its run counts only as long as it has a real-time priority too.
+    is_on_cpu: bool,
+    isolation: Isolation,
+}
+
+/// Runs of all threads that belong to servers with slots. With soft gates, only what they run at a
+/// real-time priority counts: the gates say when they changed it.
 #[derive(Debug, Default)]
 pub struct IsolationMonitor {
-    threads: HashMap<u32, Isolation>,
+    threads: HashMap<u32, Watched>,
+    only_real_time: bool,
+    /// Changes that are not applied yet, in order.
+    changes: VecDeque<Change>,
     outside_ns: Vec<u64>,
 }
 
 impl IsolationMonitor {
-    /// Watches a thread from now on.
-    pub fn watch(&mut self, tid: u32, isolation: Isolation) {
-        self.threads.insert(tid, isolation);
+    /// Counts only runs at a real-time priority.
+    pub fn of_soft_gates() -> IsolationMonitor {
+        IsolationMonitor {
+            only_real_time: true,
+            ..IsolationMonitor::default()
+        }
+    }
+
+    /// Watches a thread of a server (by its index) from now on.
+    pub fn watch(&mut self, tid: u32, server: usize, isolation: Isolation) {
+        let watched = Watched {
+            server,
+            is_on_cpu: false,
+            isolation,
+        };
+        self.threads.insert(tid, watched);
+    }
+
+    /// Takes changes of priority, in order of time. Events before the first of them may still come.
+    pub fn changed(&mut self, changes: Vec<Change>) {
+        self.changes.extend(changes);
     }
 
     /// Takes the switches among events, up to an instant. A cycle begins at `origin_ns`.
     pub fn push(&mut self, events: &[Event], until_ns: u64, origin_ns: u64) {
         for event in events.iter().take_while(|e| e.time_ns < until_ns) {
+            while self
+                .changes
+                .front()
+                .is_some_and(|c| c.at_ns <= event.time_ns)
+            {
+                if let Some(change) = self.changes.pop_front() {
+                    self.apply(change, origin_ns);
+                }
+            }
             let Some(thread) = self.threads.get_mut(&event.tid) else {
                 continue;
             };
             match event.kind {
-                EventKind::SwitchIn { .. } => thread.runs(event.time_ns),
-                EventKind::SwitchOut { .. } => {
-                    let outside_ns = thread.stops(event.time_ns, origin_ns);
-                    if self.outside_ns.len() < MOST {
-                        self.outside_ns.extend(outside_ns);
+                EventKind::SwitchIn { policy, .. } => {
+                    thread.is_on_cpu = true;
+                    if !self.only_real_time || is_real_time(policy) {
+                        thread.isolation.runs(event.time_ns);
                     }
+                }
+                EventKind::SwitchOut { .. } => {
+                    thread.is_on_cpu = false;
+                    let outside_ns = thread.isolation.stops(event.time_ns, origin_ns);
+                    self.count(outside_ns);
                 }
                 _ => {}
             }
+        }
+    }
+
+    fn apply(&mut self, change: Change, origin_ns: u64) {
+        let running = self.threads.values_mut();
+        let running = running.filter(|t| t.server == change.server && t.is_on_cpu);
+        let mut ended = Vec::new();
+        for thread in running {
+            if change.is_raised {
+                thread.isolation.runs(change.at_ns);
+            } else {
+                ended.push(thread.isolation.stops(change.at_ns, origin_ns));
+            }
+        }
+        ended
+            .into_iter()
+            .for_each(|outside_ns| self.count(outside_ns));
+    }
+
+    fn count(&mut self, outside_ns: Option<u64>) {
+        if self.outside_ns.len() < MOST {
+            self.outside_ns.extend(outside_ns);
         }
     }
 
@@ -133,8 +206,41 @@ mod tests {
 ";
         let events = onbeat_trace::text::parse(text).expect("events");
         let mut monitor = IsolationMonitor::default();
-        monitor.watch(2, Isolation::new(100, &[Slot::new(0, 20)]));
+        monitor.watch(2, 0, Isolation::new(100, &[Slot::new(0, 20)]));
         monitor.push(&events, 150, 0);
         assert_eq!(monitor.outside_ns(), [5]);
+    }
+
+    #[test]
+    fn a_run_at_a_normal_priority_is_not_outside() {
+        let text = "
+5ns cpu0 1/2 switch_in policy=2
+45ns cpu0 1/2 switch_out state=1
+50ns cpu0 1/2 switch_in policy=0
+60ns cpu0 1/2 switch_out state=1
+70ns cpu0 1/2 switch_in policy=0
+130ns cpu0 1/2 switch_out state=1
+140ns cpu0 1/2 switch_in policy=2
+150ns cpu0 1/2 switch_out state=1
+";
+        let events = onbeat_trace::text::parse(text).expect("events");
+        let change = |at_ns, server, is_raised| Change {
+            at_ns,
+            server,
+            is_raised,
+        };
+        let mut monitor = IsolationMonitor::of_soft_gates();
+        monitor.watch(2, 7, Isolation::new(100, &[Slot::new(0, 20)]));
+        // Lowered 3 ns after its slot; raised with the next one, and not lowered again.
+        let changes = vec![
+            change(22, 1, false),
+            change(23, 7, false),
+            change(98, 7, true),
+        ];
+        monitor.changed(changes);
+        monitor.push(&events[..3], 1000, 0);
+        assert_eq!(monitor.outside_ns(), [3]);
+        monitor.push(&events[3..], 1000, 0);
+        assert_eq!(monitor.outside_ns(), [3, 10, 10]);
     }
 }

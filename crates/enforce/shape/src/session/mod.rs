@@ -3,25 +3,26 @@
 //! All that is known of threads and executions comes from the recording, never from names.
 
 use crate::error::ShapeError;
-use crate::judge::{judge, knows_unshaped, late_note, CpuUsage, Measured};
+use crate::judge::{judge, knows_unshaped, late_note, CpuUsage, IsolationMonitor, Measured};
 use crate::launch::moved;
 use crate::observe::{Application, Conflict, Execution, Phase, PlanObservation};
 use crate::options::ShapeOptions;
 use crate::report::{Live, Notes, Summary};
 use crate::shaper::Supervisor;
 use crate::stages::{Finding, ShaperView, Shaping, Stage, Stopped};
-use crate::threads::{guarded, Awake, Placement, Servers, Thread};
+use crate::threads::{guarded, Awake, Placement, Servers, Thread, WhoWaits};
 use crate::trust::Trust;
 use onbeat_plan::schema::{Output, Overshoot};
 use onbeat_plan::Plan;
 use onbeat_record::{Control, Observer, Progress, RecordOptions, Target};
-use onbeat_reserve::{Reservation, Server, StartError};
+use onbeat_reserve::{GateKind, Reservation, Server, StartError};
 use onbeat_rights::Capability;
 use onbeat_time::clock::monotonic_ns;
 use onbeat_trace::Event;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -65,14 +66,16 @@ pub fn shape(
         max_segments: trace.is_temporary().then_some(1),
         ..RecordOptions::default()
     };
+    let waits = Arc::new(WhoWaits::default());
     let start = |servers: &[Server], origin_ns| {
-        Reservation::start(plan.cycle_ms.0, servers, origin_ns, options.reserve(plan))
+        let settings = options.reserve(plan, &waits);
+        Reservation::start(plan.cycle_ms.0, servers, origin_ns, settings)
     };
     let start_servers: StartServers = Box::new(|servers, origin_ns| {
         let reservation: Box<dyn Servers> = Box::new(start(servers, origin_ns)?);
         Ok(reservation)
     });
-    let mut session = Session::new(plan, options, report, start_servers);
+    let mut session = Session::new(plan, options, report, (start_servers, waits.clone()));
     // Whether this machine and user may shape at all is checked before an application is started.
     start(&guarded(plan), monotonic_ns())?.stop();
     let recorded = onbeat_record::record_observed(&record, &mut session);
@@ -130,6 +133,7 @@ struct Session<'a> {
     options: &'a ShapeOptions,
     report: &'a mut dyn FnMut(&Live),
     start_servers: StartServers<'a>,
+    waits: Arc<WhoWaits>,
     trust: Trust,
     application: Application<'a>,
     supervisor: Supervisor<'a>,
@@ -146,13 +150,14 @@ impl<'a> Session<'a> {
         plan: &'a Plan,
         options: &'a ShapeOptions,
         report: &'a mut dyn FnMut(&Live),
-        start_servers: StartServers<'a>,
+        (start_servers, waits): (StartServers<'a>, Arc<WhoWaits>),
     ) -> Session<'a> {
         Session {
             plan,
             options,
             report,
             start_servers,
+            waits,
             trust: Trust::new(options.users.as_deref(), |pid| {
                 onbeat_proc::user(pid).map(|user| user.uid)
             }),
@@ -184,6 +189,9 @@ impl<'a> Session<'a> {
 
     fn advance(&mut self, events: &[Event], record_also: &dyn Fn(u32)) -> Result<(), ShapeError> {
         let mut completed = self.poll_shaper()?;
+        if let Stage::Shaping(shaping) = &mut self.stage {
+            shaping.take_changes();
+        }
         if let Some((course, until_ns)) = self.stage.course_mut() {
             course.push_switches(events, until_ns);
         }
@@ -394,19 +402,27 @@ impl<'a> Session<'a> {
             .warnings()
             .into_iter()
             .for_each(|w| self.notes.add(w));
+        if self.options.gate == GateKind::Soft && !self.waits.has_table() {
+            self.notes.add(CANNOT_TELL.into());
+        }
         let awake = self.keep_awake();
         // Before the threads are assigned: messages that pass while they have only their slots
         // would pile up before them.
         if let Some(shaper) = self.supervisor.shaper_mut() {
             shaper.shape(origin_ns, self.plan);
         }
-        let shaping = Shaping::begin(
+        let isolation = match self.options.gate {
+            GateKind::Soft => IsolationMonitor::of_soft_gates(),
+            GateKind::Hard => IsolationMonitor::default(),
+        };
+        let mut shaping = Shaping::begin(
             self.plan,
             &mut self.application,
-            Placement::new(self.plan, servers, reservation),
+            Placement::new(self.plan, servers, reservation, self.waits.clone()),
             awake,
-            (phase, self.supervisor.pid()),
+            (phase, isolation),
         )?;
+        shaping.place_middleware(&self.application, self.supervisor.pid());
         self.stage = Stage::Shaping(Box::new(shaping));
         Ok(())
     }
@@ -539,6 +555,9 @@ impl<'a> Session<'a> {
     }
 }
 
+/// What soft gates are where the kernel cannot tell who waits.
+const CANNOT_TELL: &str = "This kernel does not tell which threads wait for work (Linux 5.15 does): between their slots threads are not frozen but run at a normal priority; --gate hard freezes them wherever they are.";
+
 /// The error of a callback that publishes an output on the output's own topic.
 fn not_held(callback: &str, output: &Output) -> ShapeError {
     let held_topic = output.held_topic.as_deref().unwrap_or_default();
@@ -552,6 +571,7 @@ fn not_held(callback: &str, output: &Output) -> ShapeError {
 
 impl Observer for Session<'_> {
     fn events(&mut self, events: &[Event], control: &Control<'_>) {
+        self.waits.set_table(|| control.waits());
         self.push(events, &|pid| control.observe(pid));
     }
 
@@ -566,6 +586,9 @@ impl Observer for Session<'_> {
         if let Stage::Shaping(shaping) = &mut self.stage {
             // The middleware starts threads when others join.
             shaping.place_middleware(&self.application, shaper);
+            if self.options.gate == GateKind::Soft && self.waits.has_table() {
+                shaping.name_unknown(&mut self.notes);
+            }
         }
         let live = self.live();
         (self.report)(&live);

@@ -2,7 +2,7 @@
 
 use super::*;
 use onbeat_plan::schema::{ChainRef, Middleware, Ms, Promises, Slot, SCHEMA};
-use onbeat_reserve::{AssignError, Report, Restored, Stats};
+use onbeat_reserve::{AssignError, Change, Report, Restored, Stats};
 use onbeat_trace::text;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -39,6 +39,10 @@ impl Servers for FakeServers {
 
     fn stats(&self) -> Stats {
         Stats::default()
+    }
+
+    fn changes_since(&self, _: &mut u64) -> Vec<Change> {
+        vec![]
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -112,6 +116,7 @@ fn options(command: &[&str]) -> ShapeOptions {
         command_to_stderr: false,
         dispatcher_cpu: None,
         idle: true,
+        gate: GateKind::Hard,
     }
 }
 
@@ -182,7 +187,7 @@ impl<'a> Harness<'a> {
                 .push(format!("start {} at {offset} ms", names.join(" ")));
             Ok(Box::new(FakeServers(theirs.clone())))
         });
-        let mut session = Session::new(plan, options, report, start);
+        let mut session = Session::new(plan, options, report, (start, Arc::default()));
         session.trust = Trust::new(options.users.as_deref(), user_of);
         // Later than anything that the session measures itself.
         let now_ms = (monotonic_ns() / MS / 100 + 36_000) * 100;

@@ -16,6 +16,10 @@ pub(crate) struct Shaping<'a> {
     placement: Placement<'a>,
     /// `None` if idle CPUs may sleep deeply.
     _awake: Option<Awake>,
+    /// How many of the gates' changes were taken.
+    seen_changes: u64,
+    /// Whether threads of which nothing is known were named.
+    has_named_unknown: bool,
     /// CPU time when all had settled.
     settled_usage: Option<CpuUsage>,
 }
@@ -27,9 +31,8 @@ impl<'a> Shaping<'a> {
         application: &mut Application,
         mut placement: Placement<'a>,
         awake: Option<Awake>,
-        (phase, shaper): (Phase, Option<u32>),
+        (phase, mut isolation): (Phase, IsolationMonitor),
     ) -> Result<Shaping<'a>, ShapeError> {
-        let mut isolation = IsolationMonitor::default();
         for (thread, callback, server) in assignable(application) {
             if placement.assign(thread, application.name(callback), server)? {
                 watch(&mut isolation, &placement, thread, server);
@@ -40,11 +43,12 @@ impl<'a> Shaping<'a> {
         for (thread, server) in placement.assign_publishers(application)? {
             watch(&mut isolation, &placement, thread, server);
         }
-        placement.place_middleware(application, shaper);
         Ok(Shaping {
             course: Course::new(plan, phase, isolation, monotonic_ns()),
             placement,
             _awake: awake,
+            seen_changes: 0,
+            has_named_unknown: false,
             settled_usage: None,
         })
     }
@@ -75,6 +79,23 @@ impl<'a> Shaping<'a> {
         Some(origin_ns)
     }
 
+    /// Takes what the gates have changed since the last call.
+    pub(crate) fn take_changes(&mut self) {
+        let changes = self.placement.changes_since(&mut self.seen_changes);
+        self.course.isolation.changed(changes);
+    }
+
+    /// Names the threads of which soft gates do not know whether they wait, once.
+    pub(crate) fn name_unknown(&mut self, notes: &mut Notes) {
+        let gates = self.stats().gates;
+        let unknown = gates.iter().filter(|g| g.unknown >= ENDS_UNKNOWN);
+        for gate in unknown.filter(|_| !self.has_named_unknown) {
+            let names = self.placement.unknown(&gate.server);
+            notes.add(unknown_note(&gate.server, &names));
+        }
+        self.has_named_unknown |= gates.iter().any(|g| g.unknown >= ENDS_UNKNOWN);
+    }
+
     /// Whether threads and executions have settled. When they first have, CPU time begins to count.
     pub(crate) fn has_settled(&mut self, shaper: Option<u32>) -> bool {
         let has_settled = monotonic_ns() >= self.course.settled_ns;
@@ -90,7 +111,8 @@ impl<'a> Shaping<'a> {
     }
 
     /// Puts every thread back. `usage` is the CPU time until now.
-    pub(crate) fn stop(self, usage: CpuUsage, notes: &mut Notes) -> Shaped {
+    pub(crate) fn stop(mut self, usage: CpuUsage, notes: &mut Notes) -> Shaped {
+        self.take_changes();
         let (report, placed) = self.placement.stop();
         report
             .restored
@@ -106,6 +128,23 @@ impl<'a> Shaping<'a> {
     }
 }
 
+/// Ends of slots at which nothing is known of a thread, after which it is named: one that was just
+/// assigned has not come to its executor yet.
+const ENDS_UNKNOWN: u64 = 3;
+/// Threads that are named in one note.
+const NAMED: usize = 4;
+
+fn unknown_note(server: &str, threads: &[String]) -> String {
+    let more = threads.len().saturating_sub(NAMED);
+    let mut named = threads[..threads.len().min(NAMED)].join(", ");
+    if more > 0 {
+        named += &format!(" and {more} more");
+    }
+    format!(
+        "It is not known when the threads of server {server} wait for work ({named}): none of them was seen in rcl_wait, as with an events executor. They are not frozen between their slots but run there at a normal priority; --gate hard freezes them wherever they are."
+    )
+}
+
 /// Threads that belong to a server, each with a callback that it runs and the server's index.
 fn assignable(application: &Application) -> Vec<(Thread, usize, usize)> {
     let threads = application.roles.threads().iter();
@@ -119,6 +158,6 @@ fn assignable(application: &Application) -> Vec<(Thread, usize, usize)> {
 
 fn watch(monitor: &mut IsolationMonitor, placement: &Placement, thread: Thread, server: usize) {
     if let Some(isolation) = placement.isolation(server) {
-        monitor.watch(thread.tid, isolation);
+        monitor.watch(thread.tid, server, isolation);
     }
 }

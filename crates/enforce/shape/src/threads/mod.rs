@@ -4,7 +4,9 @@ mod awake;
 mod middleware;
 mod placement;
 mod servers;
+mod waits;
 
 pub(crate) use awake::Awake;
 pub(crate) use placement::{Placement, Thread};
 pub(crate) use servers::{guarded, Servers};
+pub(crate) use waits::WhoWaits;

@@ -2,14 +2,16 @@
 
 use super::middleware;
 use super::servers::Servers;
+use super::waits::WhoWaits;
 use crate::error::ShapeError;
 use crate::judge::Isolation;
 use crate::observe::Application;
 use crate::report::PlacedThread;
 use onbeat_plan::schema::{Hold, Output};
 use onbeat_plan::Plan;
-use onbeat_reserve::{AssignError, Report, Server, Stats};
+use onbeat_reserve::{AssignError, Change, Report, Server, Stats, Waiting, Waits};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// The middleware's threads are searched again this often even if a process has as many threads as
 /// before: each search is a call of [`Placement::place_middleware`], about one a second.
@@ -28,6 +30,7 @@ pub(crate) struct Placement<'a> {
     /// As [`super::guarded`] has them, in the plan's order.
     servers: Vec<Server>,
     reservation: Box<dyn Servers>,
+    waits: Arc<WhoWaits>,
     /// By thread id.
     placed: BTreeMap<u32, PlacedThread>,
     /// By process: how many threads it had when they were last searched.
@@ -41,11 +44,13 @@ impl<'a> Placement<'a> {
         plan: &'a Plan,
         servers: Vec<Server>,
         reservation: Box<dyn Servers>,
+        waits: Arc<WhoWaits>,
     ) -> Placement<'a> {
         Placement {
             plan,
             servers,
             reservation,
+            waits,
             placed: BTreeMap::new(),
             thread_counts: HashMap::new(),
             searches: 0,
@@ -111,6 +116,7 @@ impl<'a> Placement<'a> {
                 if self.placed.contains_key(&thread.tid) {
                     continue;
                 }
+                self.waits.add_publisher(thread.tid);
                 if self.assign(thread, application.name(callback), server)? {
                     self.describe_publisher(thread, output);
                     assigned.push((thread, server));
@@ -185,6 +191,18 @@ impl<'a> Placement<'a> {
     /// See [`onbeat_reserve::Reservation::set_origin`].
     pub(crate) fn set_origin(&self, origin_ns: u64) {
         self.reservation.set_origin(origin_ns);
+    }
+
+    /// See [`onbeat_reserve::Reservation::changes_since`].
+    pub(crate) fn changes_since(&self, seen: &mut u64) -> Vec<Change> {
+        self.reservation.changes_since(seen)
+    }
+
+    /// Names and ids of a server's threads of which it is not known whether they wait.
+    pub(crate) fn unknown(&self, server: &str) -> Vec<String> {
+        let threads = self.placed.values().filter(|t| t.place == server);
+        let unknown = threads.filter(|t| self.waits.of(t.tid) == Waits::Unknown);
+        unknown.map(|t| format!("{} ({})", t.name, t.tid)).collect()
     }
 
     /// Counters of the dispatcher.

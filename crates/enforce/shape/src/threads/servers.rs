@@ -2,7 +2,7 @@
 
 use crate::slots::slots;
 use onbeat_plan::Plan;
-use onbeat_reserve::{AssignError, Report, Reservation, Server, Stats};
+use onbeat_reserve::{AssignError, Change, Report, Reservation, Server, Stats};
 use onbeat_time::Slot;
 
 /// How long before its cycle's start the first callback may start.
@@ -21,6 +21,8 @@ pub(crate) trait Servers {
     fn set_origin(&self, origin_ns: u64);
     /// See [`Reservation::stats`].
     fn stats(&self) -> Stats;
+    /// See [`Reservation::changes_since`].
+    fn changes_since(&self, seen: &mut u64) -> Vec<Change>;
     /// Warnings, a sentence each.
     fn warnings(&self) -> Vec<String>;
     /// See [`Reservation::stop`].
@@ -42,6 +44,10 @@ impl Servers for Reservation {
 
     fn stats(&self) -> Stats {
         Reservation::stats(self)
+    }
+
+    fn changes_since(&self, seen: &mut u64) -> Vec<Change> {
+        Reservation::changes_since(self, seen)
     }
 
     fn warnings(&self) -> Vec<String> {

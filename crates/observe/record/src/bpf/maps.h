@@ -9,6 +9,7 @@ const volatile bool switch_has_state; // sched_switch passes prev_state (Linux 5
 const volatile bool have_cookie;      // bpf_get_attach_cookie (Linux 5.15)
 const volatile bool have_storage;     // task->bpf_storage marks observed threads (Linux 5.13)
 const volatile bool have_delays;      // task->sched_info says how long it was ready (Linux 5.14)
+const volatile bool have_regs;        // bpf_task_pt_regs (Linux 5.15)
 const volatile bool have_steal;       // a hypervisor may take this machine's CPUs away
 const volatile __s64 steal_distance;  // from a CPU's run queue to its struct kvm_steal_time
 const volatile bool have_context;     // an interrupt can be told from the thread that it stopped
@@ -56,9 +57,10 @@ struct {
 	__type(value, struct id_slot);
 } processes SEC(".maps");
 
-// Flags THREAD_*.
+// Flags THREAD_*. Whoever gates threads maps this table to see which of them wait.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, ID_SLOTS);
 	__type(key, __u32);
 	__type(value, struct id_slot);
@@ -68,6 +70,8 @@ struct {
 #define THREAD_WAIT_SET 2 // its wait set was reported
 #define THREAD_ASLEEP 4   // left its CPU to wait for something
 #define THREAD_BORN 8     // made by a thread that runs callbacks
+#define THREAD_IN_WAIT 16 // called rcl_wait, and nothing of a callback since
+#define THREAD_NEW_WAIT 32 // has not slept in it yet
 
 // Scheduler events are recorded of threads with one of these flags.
 #define THREAD_SCHEDULED (THREAD_SEEN | THREAD_BORN)
@@ -81,13 +85,18 @@ static __always_inline __u8 *flag_of(void *map, __u32 id)
 	return s ? &s->flags[id % IDS_PER_SLOT] : 0;
 }
 
+struct watched {
+	__u64 run_delay; // of sched_info, when the thread went to sleep
+	__u64 wait_stack; // its stack pointer where it sleeps in rcl_wait
+};
+
 // An entry for each thread whose scheduler events are recorded. The scheduler's probes have the task_struct in
 // hand: its bpf_storage tells them without a lookup that a thread is not observed.
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, __u64); // sched_info.run_delay when the thread went to sleep
+	__type(value, struct watched);
 } observed_tasks SEC(".maps");
 
 // Stolen time of each CPU up to the last report, in ns.

@@ -56,6 +56,8 @@ static __always_inline void mark_thread(__u64 pid_tgid)
 
 	if (!t)
 		return;
+	if (*t & THREAD_IN_WAIT)
+		*t &= ~(THREAD_IN_WAIT | THREAD_WAITS);
 	if (*t & THREAD_SEEN)
 		report_stolen(pid_tgid, stolen_now(), bpf_ktime_get_ns());
 	else

@@ -608,12 +608,14 @@ PROBE(on_wait)
 	struct record_wait *r = BEGIN_HIT(wait, pid_tgid);
 	if (r)
 		SUBMIT(r);
-	if (!(flags & PROCESS_LATE))
-		return 0;
-	// The wait set of a late process's thread names its endpoints, and these name its nodes.
 	__u8 *t = flag_of(&threads, (__u32)pid_tgid);
+	if (!t)
+		return 0;
+	if (have_regs)
+		*t |= THREAD_IN_WAIT | THREAD_NEW_WAIT | THREAD_WAITER;
+	// The wait set of a late process's thread names its endpoints, and these name its nodes.
 	struct rcl_wait_set set = {};
-	if (!t || (*t & THREAD_WAIT_SET))
+	if (!(flags & PROCESS_LATE) || (*t & THREAD_WAIT_SET))
 		return 0;
 	if (bpf_probe_read_user(&set, sizeof(set), (void *)ARG1(ctx)))
 		return 0;

@@ -2,6 +2,8 @@
 // The kernel's own tracepoints: scheduling of observed threads, and the life of processes.
 #pragma once
 
+#define TASK_INTERRUPTIBLE 1
+
 // Why `prev` leaves its CPU: its state, 0 when it stays runnable.
 static __always_inline __u32 state_of(__u64 *ctx, struct task_struct *prev)
 {
@@ -20,29 +22,79 @@ static __always_inline __u32 state_of(__u64 *ctx, struct task_struct *prev)
 static __always_inline __u64 ready_ns(struct task_struct *next)
 {
 	struct cfs_rq *queue = next->se.cfs_rq;
-	__u64 queued = next->sched_info.last_queued, ready = 0, *before;
+	__u64 queued = next->sched_info.last_queued, ready = 0;
+	struct watched *before;
 
 	if (queued && queue && queue->rq)
 		ready = queue->rq->clock - queued;
 	before = bpf_task_storage_get(&observed_tasks, next, 0, 0);
 	if (before)
-		ready += next->sched_info.run_delay - *before;
+		ready += next->sched_info.run_delay - before->run_delay;
 	return ready;
+}
+
+// The registers with which a thread came from its program into the kernel.
+#if defined(__TARGET_ARCH_x86)
+#define NUMBER_OF(regs) ((regs)->orig_rax)
+#define NUMBER_FUTEX 202
+#else
+#define NUMBER_OF(regs) ((regs)->regs[8])
+#define NUMBER_FUTEX 98
+#endif
+#define FUTEX_OPTIONS (128 | 256) // FUTEX_PRIVATE_FLAG, FUTEX_CLOCK_REALTIME
+#define FUTEX_WAIT 0
+#define FUTEX_LOCK_PI 6
+#define FUTEX_LOCK_PI2 13
+
+// Whether these are the registers of a thread that needs a mutex: a condition variable's waiters
+// sleep in FUTEX_WAIT_BITSET.
+static __always_inline bool is_mutex(struct pt_regs *regs)
+{
+	__u64 operation = PT_REGS_PARM2(regs) & ~(__u64)FUTEX_OPTIONS;
+
+	return NUMBER_OF(regs) == NUMBER_FUTEX &&
+	       (operation == FUTEX_WAIT || operation == FUTEX_LOCK_PI ||
+		operation == FUTEX_LOCK_PI2);
+}
+
+// A thread goes to sleep between rcl_wait and its next callback. It waits for work if it sleeps
+// within rcl_wait: there it is the first time, if it may be interrupted and needs no mutex, and each
+// time that its stack ends in the same place (the freezer wakes it up, and it sleeps on). What comes
+// after rcl_wait, as the interpreter's lock, has its stack elsewhere.
+static __always_inline void sleeps_in_wait(struct task_struct *task, __u32 state, __u8 *flags,
+					   struct watched *watched)
+{
+	struct pt_regs regs;
+
+	if (bpf_probe_read_kernel(&regs, sizeof(regs), (void *)bpf_task_pt_regs(task)))
+		return;
+	if (*flags & THREAD_NEW_WAIT) {
+		if (!(state & TASK_INTERRUPTIBLE) || is_mutex(&regs))
+			return;
+		*flags &= ~THREAD_NEW_WAIT;
+		watched->wait_stack = PT_REGS_SP(&regs);
+	}
+	if (watched->wait_stack == PT_REGS_SP(&regs))
+		*flags |= THREAD_WAITS;
 }
 
 // A thread leaves its CPU.
 static __always_inline void switch_out(__u64 *ctx, struct task_struct *prev, __u64 now,
 				       __u32 next_tid, __u8 *flags)
 {
-	__u64 who = pid_tgid_of(prev), *delay;
+	__u64 who = pid_tgid_of(prev);
+	struct watched *watched;
 	__u32 state = state_of(ctx, prev);
 
 	report_stolen(who, stolen_so_far(prev), now);
 	if (have_delays && state) {
 		*flags |= THREAD_ASLEEP;
-		delay = bpf_task_storage_get(&observed_tasks, prev, 0, 0);
-		if (delay)
-			*delay = prev->sched_info.run_delay;
+		watched = bpf_task_storage_get(&observed_tasks, prev, 0, 0);
+		if (watched) {
+			watched->run_delay = prev->sched_info.run_delay;
+			if (have_regs && (*flags & THREAD_IN_WAIT))
+				sleeps_in_wait(prev, state, flags, watched);
+		}
 	}
 	struct record_switch_out *r = BEGIN_AT(switch_out, who, now);
 	if (r) {
@@ -58,6 +110,8 @@ static __always_inline void switch_in(struct task_struct *next, __u64 now, __u32
 {
 	__u64 who = pid_tgid_of(next);
 
+	if (*flags & THREAD_WAITS)
+		*flags &= ~THREAD_WAITS;
 	report_stolen(who, stolen_so_far(next), 0);
 	if (*flags & THREAD_ASLEEP) {
 		*flags &= ~THREAD_ASLEEP;

@@ -14,6 +14,9 @@ pub struct Features {
     pub task_storage: bool,
     /// A task has the time for which it was ready (5.14 with CONFIG_SCHED_INFO).
     pub delays: bool,
+    /// The registers with which a task came from its program can be read (5.15): what tells a thread that waits
+    /// for work. With [`Features::delays`], which says when it sleeps.
+    pub task_registers: bool,
     /// `sched_switch` passes the previous state (5.18).
     pub switch_state: bool,
     /// A probe on a 5-byte nop becomes a call (6.18).
@@ -25,6 +28,7 @@ impl Features {
     pub(super) fn of_this_kernel(release: &str) -> Features {
         let mut features = Features::of_release(release);
         features.delays &= has_member("sched_info", "last_queued");
+        features.task_registers &= features.delays;
         features
     }
 
@@ -39,6 +43,7 @@ impl Features {
             current_task: version >= (5, 11),
             task_storage: version >= (5, 13),
             delays: version >= (5, 14),
+            task_registers: version >= (5, 15),
             switch_state: version >= (5, 18),
             fast_nop: version >= (6, 18) && cfg!(target_arch = "x86_64"),
         }
@@ -93,6 +98,7 @@ mod tests {
                 current_task: false,
                 task_storage: false,
                 delays: false,
+                task_registers: false,
                 switch_state: false,
                 fast_nop: false
             }
@@ -107,6 +113,7 @@ mod tests {
                 current_task: false,
                 task_storage: false,
                 delays: false,
+                task_registers: false,
                 switch_state: false,
                 fast_nop: false
             }

@@ -5,8 +5,10 @@ mod flags;
 mod ring;
 mod settings;
 mod shield;
+mod waits;
 
 pub use features::Features;
+pub use waits::WaitTable;
 
 use crate::decode::Decoded;
 use crate::records::{KIND_COUNT, PROCESS_ENDING, PROCESS_LATE, PROCESS_MARKED};
@@ -17,6 +19,7 @@ use libbpf_rs::{
 use ring::Ring;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -70,6 +73,8 @@ pub struct Kernel {
     hits: MapHandle,
     distance: MapHandle,
     flags: Rc<FlagTable>,
+    /// `None` where this kernel cannot tell who waits.
+    waits: Option<Arc<WaitTable>>,
     /// What this kernel can do.
     pub features: Features,
 }
@@ -127,7 +132,12 @@ impl Kernel {
             let found = found.ok_or_else(|| KernelLoadError::Load(format!("no map {name}")))?;
             Ok(MapHandle::try_from(&found)?)
         };
+        let waits = features.task_registers.then(|| {
+            let table = WaitTable::map(&map("threads")?).map_err(KernelLoadError::Map)?;
+            Ok::<_, KernelLoadError>(Arc::new(table))
+        });
         Ok(Kernel {
+            waits: waits.transpose()?,
             ring: Ring::new(&map("ring")?)?,
             lost: map("lost")?,
             hits: map("hits")?,
@@ -201,6 +211,11 @@ impl Kernel {
         move || flags.marked()
     }
 
+    /// Which threads wait for work; `None` where this kernel cannot tell.
+    pub fn waits(&self) -> Option<Arc<WaitTable>> {
+        self.waits.clone()
+    }
+
     /// From now on no process is suspended any more: nobody will resume it.
     pub fn suspend_no_more(&self) {
         let own = std::process::id();
@@ -265,6 +280,7 @@ fn prepare(
         ("wakeup_bytes", u64::from(options.buffer_bytes / 4)),
         ("have_storage", features.task_storage.into()),
         ("have_delays", features.delays.into()),
+        ("have_regs", features.task_registers.into()),
         ("have_steal", steal_distance.is_some().into()),
         ("steal_distance", steal_distance.unwrap_or(0) as u64),
         ("have_context", context_distance.is_some().into()),

@@ -1,7 +1,8 @@
 //! What a caller sees of a recording: events, progress and the summary at its end.
 
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, WaitTable};
 use onbeat_trace::Event;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Sees a recording as it is made. All calls come from the thread that records.
@@ -34,6 +35,11 @@ impl Control<'_> {
     /// Observes one more process, and what it starts from now on.
     pub fn observe(&self, pid: u32) {
         self.kernel.mark(pid);
+    }
+
+    /// Which threads wait for work; `None` where this kernel cannot tell (before 5.15).
+    pub fn waits(&self) -> Option<Arc<WaitTable>> {
+        self.kernel.waits()
     }
 }
 

@@ -1,0 +1,248 @@
+//! The states of a soft gate, with a freezer and threads that only note what happens to them.
+
+use super::*;
+use crate::backend::{GateError, Note};
+use crate::sys::gettid;
+use crate::waiting::Waits;
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU32;
+
+thread_local! {
+    static LOG: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+fn note(what: String) {
+    LOG.with(|log| log.borrow_mut().push(what));
+}
+
+fn log() -> Vec<String> {
+    LOG.with(|log| std::mem::take(&mut *log.borrow_mut()))
+}
+
+struct Freezer;
+
+impl Backend for Freezer {
+    fn name(&self) -> &'static str {
+        "notes"
+    }
+    fn create(&mut self, _: usize, _: &str, _: Note) -> Result<(), GateError> {
+        Ok(())
+    }
+    fn open(&self, _: usize) -> io::Result<()> {
+        note("thaw".into());
+        Ok(())
+    }
+    fn close(&self, _: usize) -> io::Result<()> {
+        note("freeze".into());
+        WAKES_WHILE_FROZEN.with(|wakes| {
+            if wakes.take() {
+                WAITS.with(|waits| waits.set(Waits::No));
+            }
+        });
+        Ok(())
+    }
+    fn home(&self, _: u32) -> Result<Option<PathBuf>, GateError> {
+        Ok(None)
+    }
+    fn add(&self, _: usize, _: u32, _: Note) -> Result<(), GateError> {
+        Ok(())
+    }
+}
+
+thread_local! {
+    static WAITS: std::cell::Cell<Waits> = const { std::cell::Cell::new(Waits::Yes) };
+    static WAKES_WHILE_FROZEN: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+struct OfThread;
+
+impl Waiting for OfThread {
+    fn of(&self, tid: u32) -> Waits {
+        assert_eq!(tid, gettid());
+        WAITS.with(std::cell::Cell::get)
+    }
+}
+
+fn schedule(tid: u32, to: &Scheduling) -> io::Result<()> {
+    assert_eq!(tid, gettid());
+    note(format!("priority {}", to.priority));
+    Ok(())
+}
+
+/// One server of priority 20 whose only thread is this one. What the test does gets its gates.
+fn with_gates(kind: GateKind, test: impl FnOnce(&mut Gates, &Gate)) {
+    let gates = [Gate {
+        members: Members::default(),
+        counters: GateCounters::new(),
+        has_joined: AtomicBool::new(false),
+        priority: 20,
+    }];
+    gates[0].members.add(gettid()).unwrap();
+    let changes = Changes::new();
+    let mut moved = Gates::new(&Freezer, &gates, (kind, Some(&OfThread)), &changes);
+    moved.schedule = schedule;
+    test(&mut moved, &gates[0]);
+}
+
+fn now_waits(waits: Waits) {
+    WAITS.with(|w| w.set(waits));
+}
+
+fn stats(gate: &Gate) -> crate::stats::GateStats {
+    gate.counters.read("")
+}
+
+#[test]
+fn a_thread_that_waits_is_frozen_at_once_with_its_priority() {
+    with_gates(GateKind::Soft, |gates, gate| {
+        now_waits(Waits::Yes);
+        gates.close(0).unwrap();
+        assert_eq!(log(), ["freeze"]);
+        assert_eq!(gates.next_look_ns(), u64::MAX);
+        gates.open(0).unwrap();
+        assert_eq!(log(), ["thaw"]);
+        let s = stats(gate);
+        assert_eq!((s.ends, s.working, s.unknown, s.hard), (1, 0, 0, 0));
+    });
+}
+
+#[test]
+fn a_thread_at_work_drops_until_it_waits() {
+    with_gates(GateKind::Soft, |gates, gate| {
+        now_waits(Waits::No);
+        gates.close(0).unwrap();
+        assert_eq!(log(), ["priority 0"]);
+        let first = gates.next_look_ns();
+        assert_eq!(gates.look_again(first - 1) + gates.look_again(first), 0);
+        let second = gates.next_look_ns();
+        assert_eq!(second - first, 2 * FIRST_PAUSE_NS);
+        now_waits(Waits::Yes);
+        gates.look_again(second);
+        assert_eq!(log(), ["freeze"]);
+        assert_eq!(gates.next_look_ns(), u64::MAX);
+        // It gets its priority before it can run.
+        gates.open(0).unwrap();
+        assert_eq!(log(), ["priority 20", "thaw"]);
+        let s = stats(gate);
+        assert_eq!((s.working, s.waited.count(), s.unfinished), (1, 1, 0));
+        assert!(s.waited.max_ns >= 3 * FIRST_PAUSE_NS);
+    });
+}
+
+#[test]
+fn pauses_grow_and_are_bounded_and_a_next_slot_ends_them() {
+    with_gates(GateKind::Soft, |gates, gate| {
+        now_waits(Waits::No);
+        gates.close(0).unwrap();
+        for _ in 0..20 {
+            let at = gates.next_look_ns();
+            gates.look_again(at);
+            let pause = gates.next_look_ns() - at;
+            assert!((FIRST_PAUSE_NS..=LONGEST_PAUSE_NS).contains(&pause));
+        }
+        log();
+        gates.open(0).unwrap();
+        assert_eq!(log(), ["priority 20"]);
+        assert_eq!(gates.next_look_ns(), u64::MAX);
+        assert_eq!((stats(gate).unfinished, stats(gate).waited.count()), (1, 0));
+    });
+}
+
+#[test]
+fn what_is_not_known_is_not_frozen() {
+    with_gates(GateKind::Soft, |gates, gate| {
+        now_waits(Waits::Unknown);
+        gates.close(0).unwrap();
+        assert_eq!(log(), ["priority 0"]);
+        assert_eq!(gates.next_look_ns(), u64::MAX, "nothing would be learned");
+        gates.open(0).unwrap();
+        assert_eq!(log(), ["priority 20"]);
+        assert_eq!((stats(gate).unknown, stats(gate).working), (1, 0));
+    });
+}
+
+#[test]
+fn a_thread_that_woke_up_while_it_was_frozen_is_let_go() {
+    with_gates(GateKind::Soft, |gates, gate| {
+        now_waits(Waits::Yes);
+        WAKES_WHILE_FROZEN.with(|w| w.set(true));
+        gates.close(0).unwrap();
+        assert_eq!(log(), ["freeze"]);
+        let at = gates.next_look_ns();
+        assert_ne!(at, u64::MAX);
+        gates.look_again(at);
+        assert_eq!(log(), ["priority 0", "thaw"]);
+        assert_eq!(stats(gate).taken_back, 1);
+        now_waits(Waits::Yes);
+        gates.look_again(gates.next_look_ns());
+        assert_eq!(log(), ["freeze"]);
+    });
+    // The kernel woke it up to freeze it: it sleeps again at once.
+    with_gates(GateKind::Soft, |gates, gate| {
+        now_waits(Waits::Yes);
+        WAKES_WHILE_FROZEN.with(|w| w.set(true));
+        gates.close(0).unwrap();
+        now_waits(Waits::Yes);
+        gates.look_again(gates.next_look_ns());
+        assert_eq!(log(), ["freeze"]);
+        assert_eq!(
+            (gates.next_look_ns(), stats(gate).taken_back),
+            (u64::MAX, 0)
+        );
+    });
+}
+
+#[test]
+fn a_thread_that_joins_a_shut_gate_at_work_is_let_go() {
+    with_gates(GateKind::Soft, |gates, gate| {
+        now_waits(Waits::Yes);
+        gates.close(0).unwrap();
+        log();
+        now_waits(Waits::No);
+        gate.joined();
+        gates.look_again(0);
+        gates.look_again(gates.next_look_ns());
+        assert_eq!(log(), ["priority 0", "thaw"]);
+        // Another one: it has its server's priority still.
+        gate.joined();
+        gates.look_again(0);
+        assert_eq!(log(), ["priority 0"]);
+    });
+}
+
+#[test]
+fn a_hard_gate_freezes_and_counts() {
+    with_gates(GateKind::Hard, |gates, gate| {
+        for waits in [Waits::No, Waits::Yes, Waits::Unknown] {
+            now_waits(waits);
+            gates.close(0).unwrap();
+            gates.open(0).unwrap();
+            assert_eq!(log(), ["freeze", "thaw"]);
+        }
+        let s = stats(gate);
+        assert_eq!((s.ends, s.working, s.unknown, s.hard), (3, 1, 1, 1));
+    });
+}
+
+#[test]
+fn a_change_of_priority_is_told_with_its_instant() {
+    static FAILURES: AtomicU32 = AtomicU32::new(1);
+    with_gates(GateKind::Soft, |gates, _| {
+        now_waits(Waits::No);
+        let before = monotonic_ns();
+        // What fails is tried again at the table's next instant.
+        gates.schedule = |_, _| match FAILURES.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1))
+        {
+            Ok(_) => Err(io::Error::from_raw_os_error(libc::EPERM)),
+            Err(_) => Ok(()),
+        };
+        assert!(gates.close(0).is_err());
+        gates.close(0).unwrap();
+        gates.open(0).unwrap();
+        let changes = gates.changes.since(&mut 0);
+        let raised: Vec<bool> = changes.iter().map(|c| c.is_raised).collect();
+        assert_eq!(raised, [false, false, true]);
+        assert!(changes.iter().all(|c| c.at_ns >= before && c.server == 0));
+    });
+}

@@ -1,0 +1,253 @@
+//! Who holds what others need is not frozen by a soft gate, and is by a hard one: on the real
+//! kernel, with threads that say themselves whether they wait.
+#![allow(clippy::undocumented_unsafe_blocks)]
+
+mod common;
+
+use common::*;
+use onbeat_reserve::{GateKind, GateStats, Options, Reservation, Waiting, Waits};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What threads say of themselves. It is complete before the dispatcher asks.
+#[derive(Clone)]
+struct Said(HashMap<u32, Arc<AtomicBool>>);
+
+impl Waiting for Said {
+    fn of(&self, tid: u32) -> Waits {
+        match self.0.get(&tid).map(|waits| waits.load(SeqCst)) {
+            Some(true) => Waits::Yes,
+            Some(false) => Waits::No,
+            None => Waits::Unknown,
+        }
+    }
+}
+
+/// A thread at work with a lock, and one outside of all servers that needs it.
+struct Application {
+    holder: Worker,
+    /// Ends the holder's work.
+    release: Arc<AtomicBool>,
+    waits: Arc<AtomicBool>,
+    /// Wakes it up again.
+    wake: Arc<AtomicBool>,
+    has_woken: Arc<AtomicBool>,
+    /// How often the other had the lock.
+    progress: Arc<AtomicU64>,
+    _other: Worker,
+}
+
+impl Application {
+    fn new() -> Application {
+        let flag = || Arc::new(AtomicBool::new(false));
+        let (release, waits, wake, has_woken, holds) = (flag(), flag(), flag(), flag(), flag());
+        let lock = Arc::new(Mutex::new(()));
+        let progress = Arc::new(AtomicU64::new(0));
+        let theirs = (
+            release.clone(),
+            waits.clone(),
+            wake.clone(),
+            has_woken.clone(),
+        );
+        let (held, needed, counted) = (holds.clone(), lock.clone(), progress.clone());
+        let holder = Worker::new(move |stop| {
+            let (release, waits, wake, has_woken) = &theirs;
+            let guard = lock.lock().unwrap();
+            held.store(true, SeqCst);
+            while !release.load(SeqCst) && !stop.load(Relaxed) {}
+            drop(guard);
+            waits.store(true, SeqCst);
+            while !wake.load(SeqCst) && !stop.load(Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            waits.store(false, SeqCst);
+            has_woken.store(true, SeqCst);
+            while !stop.load(Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        wait_for("the lock to be held", || holds.load(SeqCst));
+        let other = Worker::new(move |stop| {
+            while !stop.load(Relaxed) {
+                drop(needed.lock().unwrap());
+                counted.fetch_add(1, SeqCst);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Application {
+            holder,
+            release,
+            waits,
+            wake,
+            has_woken,
+            progress,
+            _other: other,
+        }
+    }
+
+    fn said(&self) -> Said {
+        let holder = (self.holder.tid, self.waits.clone());
+        Said(HashMap::from([holder]))
+    }
+}
+
+fn policy(tid: u32) -> i32 {
+    unsafe { libc::sched_getscheduler(tid as i32) & !libc::SCHED_RESET_ON_FORK }
+}
+
+fn gate(reservation: &Reservation) -> GateStats {
+    reservation.stats().gates.remove(0)
+}
+
+/// One slot that ends so long from now; the next begins in half an hour.
+fn last_slot(options: &Options, ends_in_ns: u64) -> Reservation {
+    let servers = [server("r", 20, &[(0, HOUR / 2)])];
+    let origin = now_ns() + HOUR / 2 + ends_in_ns;
+    Reservation::start(HOUR, &servers, origin, options.clone()).unwrap()
+}
+
+/// The same, with a thread that is in the server when the slot ends. On a slow machine it takes a
+/// second attempt.
+fn last_slot_of(tid: u32, options: &Options) -> Reservation {
+    let mut ends_in_ns = 500 * MS;
+    loop {
+        let reservation = last_slot(options, ends_in_ns);
+        reservation.assign(tid, "r").unwrap();
+        if gate(&reservation).ends == 0 {
+            wait_for("the end of the slot", || gate(&reservation).ends > 0);
+            return reservation;
+        }
+        reservation.stop();
+        ends_in_ns *= 2;
+        assert!(ends_in_ns < 60_000 * MS);
+    }
+}
+
+#[test]
+fn a_hard_gate_lets_others_wait_for_a_lock_until_the_next_slot() {
+    let _alone = alone();
+    for backend in backends("a_hard_gate_lets_others_wait") {
+        let dir = Dir::new("hard");
+        let application = Application::new();
+        let mut options = options(backend, &dir);
+        options.waiting = Some(Arc::new(application.said()));
+        let reservation = last_slot_of(application.holder.tid, &options);
+        assert_frozen(application.holder.tid);
+        application.release.store(true, SeqCst);
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(application.progress.load(SeqCst), 0, "{backend:?}");
+        let seen = gate(&reservation);
+        assert_eq!((seen.ends, seen.working, seen.hard), (1, 1, 1));
+        reservation.stop();
+        let progress = || application.progress.load(SeqCst);
+        wait_for("the lock", || progress() > 0);
+    }
+}
+
+#[test]
+fn with_a_soft_gate_they_go_on_and_the_thread_is_frozen_when_it_waits() {
+    let _alone = alone();
+    for backend in backends("with_a_soft_gate_they_go_on") {
+        let dir = Dir::new("soft");
+        let application = Application::new();
+        let tid = application.holder.tid;
+        let before = likeness(tid);
+        let mut options = options(backend, &dir);
+        options.gate = GateKind::Soft;
+        options.waiting = Some(Arc::new(application.said()));
+        let reservation = last_slot_of(tid, &options);
+        wait_for("a normal priority", || policy(tid) == libc::SCHED_OTHER);
+        assert_runs(tid);
+        assert_eq!(application.progress.load(SeqCst), 0, "the lock is held");
+        application.release.store(true, SeqCst);
+        let progress = || application.progress.load(SeqCst);
+        wait_for("the lock", || progress() > 3);
+        // It waits now: the gate shuts. What wakes it up does not make it run.
+        wait_for("the thread to wait", || {
+            gate(&reservation).waited.count() == 1
+        });
+        let closed = || reservation.stats().closing.count();
+        wait_for("the gate to close", || closed() > 0);
+        application.wake.store(true, SeqCst);
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!application.has_woken.load(SeqCst), "{backend:?}");
+        let seen = gate(&reservation);
+        assert_eq!((seen.ends, seen.working, seen.hard), (1, 1, 0));
+        assert_eq!(reservation.stats().opening.count(), 0, "no slot began");
+        // What is put back is as it was, not as the gate had left it.
+        reservation.stop();
+        assert_eq!(likeness(tid), before);
+        wait_for("the thread to run", || application.has_woken.load(SeqCst));
+    }
+}
+
+#[test]
+fn who_joins_a_shut_gate_in_the_middle_of_its_work_goes_on() {
+    let _alone = alone();
+    for backend in backends("who_joins_a_shut_gate") {
+        let dir = Dir::new("join");
+        let (first, second) = (Application::new(), Application::new());
+        let both = [first.said(), second.said()].map(|said| said.0);
+        let said = Said(both.into_iter().flatten().collect());
+        let mut options = options(backend, &dir);
+        options.gate = GateKind::Soft;
+        options.waiting = Some(Arc::new(said));
+        let reservation = last_slot(&options, 500 * MS);
+        first.release.store(true, SeqCst);
+        wait_for("the first to wait", || first.waits.load(SeqCst));
+        reservation.assign(first.holder.tid, "r").unwrap();
+        wait_for("the end of the slot", || gate(&reservation).ends > 0);
+        reservation.assign(second.holder.tid, "r").unwrap();
+        assert_runs(second.holder.tid);
+        wait_for("a normal priority", || {
+            policy(second.holder.tid) == libc::SCHED_OTHER
+        });
+        second.release.store(true, SeqCst);
+        let progress = || second.progress.load(SeqCst);
+        wait_for("the lock", || progress() > 3);
+        // One that leaves is as before, and stays so.
+        reservation.release(second.holder.tid).unwrap();
+        assert_eq!(policy(second.holder.tid), libc::SCHED_OTHER);
+        second.wake.store(true, SeqCst);
+        wait_for("the second to run", || second.has_woken.load(SeqCst));
+    }
+}
+
+#[test]
+fn priority_comes_and_goes_with_the_slots_of_a_thread_that_never_waits() {
+    let _alone = alone();
+    for backend in backends("priority_comes_and_goes") {
+        let dir = Dir::new("comes");
+        let worker = Worker::spinning();
+        let before = likeness(worker.tid);
+        let mut options = options(backend, &dir);
+        options.gate = GateKind::Soft;
+        // One knows that it works; the other knows nothing.
+        for waiting in [true, false] {
+            let works = HashMap::from([(worker.tid, Arc::new(AtomicBool::new(false)))]);
+            options.waiting = waiting.then(|| Arc::new(Said(works)) as Arc<dyn Waiting>);
+            let servers = [server("r", 20, &[(0, 30 * MS)])];
+            let origin = now_ns();
+            let reservation =
+                Reservation::start(60 * MS, &servers, origin, options.clone()).unwrap();
+            reservation.assign(worker.tid, "r").unwrap();
+            for _ in 0..3 {
+                wait_for("its priority", || policy(worker.tid) == libc::SCHED_RR);
+                wait_for("a normal one", || policy(worker.tid) == libc::SCHED_OTHER);
+            }
+            let seen = gate(&reservation);
+            let (counted, other) = match waiting {
+                true => (seen.working, seen.unknown),
+                false => (seen.unknown, seen.working),
+            };
+            assert!(counted >= 3 && other <= 1, "{seen:?}");
+            let changes = reservation.changes_since(&mut 0);
+            assert!(changes.len() >= 5);
+            assert!(changes.windows(2).all(|c| c[0].at_ns <= c[1].at_ns));
+            reservation.stop();
+            assert_eq!(likeness(worker.tid), before);
+        }
+    }
+}

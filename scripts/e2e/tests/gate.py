@@ -1,0 +1,73 @@
+"""The end of a slot meets a thread at work that holds what others need."""
+
+import json
+import os
+import statistics
+
+from chain import CHAIN
+from harness import load
+from registry import PLACES, need, test
+
+CYCLE_MS = 100
+SLOT_MS = 20
+
+PLAN = f"""schema: onbeat-plan/1
+strategy: by hand
+chains:
+- id: holder
+  callbacks: [/holder:timer(100ms)]
+cycle_ms: {CYCLE_MS}
+origin: /holder:timer(100ms)
+servers:
+- name: gamma
+  cpu: 1
+  priority: 80
+  slots_ms:
+  - [0, {SLOT_MS}]
+  callbacks: [/holder:timer(100ms)]
+outputs: []
+middleware: {{cpu: 0, priority: 91}}
+overshoot: carry
+promises: {{average_ms: {CYCLE_MS}, worst_ms: {CYCLE_MS}, jitter_ms: {CYCLE_MS}, utilisation: {{1: 0.2}}}}
+"""
+
+
+def shaped(harness, kind):
+    """Shapes the program with gates of this kind: how often its other thread counted behind the slot
+    of each long execution, and onbeat's report."""
+    plan, truth = harness.file("gate.yaml"), harness.file(f"gate_{kind}.truth.json")
+    with open(plan, "w", encoding="utf-8") as file:
+        file.write(PLAN)
+    report = harness.onbeat("shape", plan, "--duration", "8s", "--json", "--gate", kind, "--",
+                            harness.python("kilted"), os.path.join(CHAIN, "holder.py"),
+                            "--truth", truth, before=harness.privileged())
+    found = load(truth)
+    end = max(found["counted"])
+    # It was shaped for eight seconds before its end.
+    starts = [s for s in found["starts"] if end - 6e9 < s < end - 1e9]
+    need(len(starts) >= 5, f"{len(starts)} long executions in 5 s")
+
+    def behind_slot(start):
+        since, until = start + (SLOT_MS + 5) * 1e6, start + (CYCLE_MS - 5) * 1e6
+        return sum(since < at < until for at in found["counted"])
+
+    return [behind_slot(s) for s in starts], json.loads(report)
+
+
+@test(places=PLACES)
+def gate_hard_and_soft(harness):
+    """Frozen with the interpreter, a callback stops its process's other threads; a soft gate does not."""
+    counts, report = shaped(harness, "hard")
+    gate = report["gates"][0]
+    need(statistics.median(counts) == 0, f"with a hard gate the other thread counts: {counts}")
+    need(gate["frozen_working"] >= 5, f"nothing was frozen at work: {gate}")
+    hard = statistics.mean(counts)
+    counts, report = shaped(harness, "soft")
+    gate = report["gates"][0]
+    # What is left of the slot's cycle is 70 ms; the interpreter changes hands each 5 ms at the latest.
+    need(statistics.median(counts) >= 3, f"with a soft gate the other thread stands still: {counts}")
+    need(gate["working"] >= 5 and gate["waited"] >= 5, f"nobody was at work: {gate}")
+    need(gate["frozen_working"] == 0, f"frozen at work: {gate}")
+    # From the first end of a slot on it is known what the executor of rclpy does.
+    need(gate["unknown"] <= 2 and gate["ends"] > 50, f"not known what the thread did: {gate}")
+    harness.figures.append(f"counts behind the slot: {hard:.0f} hard, {statistics.mean(counts):.0f} soft")

@@ -213,15 +213,16 @@ impl Drop for Child {
 /// answer.
 fn serve(socket: libc::c_int, area: *mut u8, parent: u32) -> ! {
     // SAFETY: system calls in a process of one thread. Signals of the terminal are for its parent.
-    // What the parent holds open, probes among it, is not to be held open by one that is left behind.
+    // What the parent holds open, probes among it, is not to be held open by one that is left behind;
+    // nor its output, whose end somebody may wait for.
     unsafe {
         libc::setsid();
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::prctl(libc::PR_SET_NAME, c"onbeat-reader".as_ptr());
-        if libc::getppid() as u32 != parent || libc::dup2(socket, 3) != 3 {
+        if libc::getppid() as u32 != parent || (0..3).any(|fd| libc::dup2(socket, fd) != fd) {
             libc::_exit(1);
         }
-        libc::syscall(libc::SYS_close_range, 4, u32::MAX, 0);
+        libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0);
     }
     let mut request = Request {
         memory_of: 0,
@@ -232,7 +233,7 @@ fn serve(socket: libc::c_int, area: *mut u8, parent: u32) -> ! {
     loop {
         // SAFETY: room for a request; an answer as long as named; the answer's place in the area.
         unsafe {
-            if libc::recv(3, std::ptr::from_mut(&mut request).cast(), size, 0) != size as isize {
+            if libc::recv(0, std::ptr::from_mut(&mut request).cast(), size, 0) != size as isize {
                 libc::_exit(0);
             }
             let answer = area.add(PATH_MAX).cast::<libc::c_void>();
@@ -240,7 +241,7 @@ fn serve(socket: libc::c_int, area: *mut u8, parent: u32) -> ! {
                 0 => read_file(area.cast(), &request, answer),
                 _ => read_memory(&request, answer),
             };
-            libc::send(3, std::ptr::from_ref(&length).cast(), 8, libc::MSG_NOSIGNAL);
+            libc::send(0, std::ptr::from_ref(&length).cast(), 8, libc::MSG_NOSIGNAL);
         }
     }
 }

@@ -102,9 +102,12 @@ impl Harness {
             recorder.0.try_wait().expect("a child").is_some()
         });
         let status = recorder.0.wait().expect("it ended");
-        let mut said = String::new();
-        let stderr = recorder.0.stderr.as_mut().expect("it was asked for");
-        std::io::Read::read_to_string(stderr, &mut said).expect("text");
+        let mut stderr = recorder.0.stderr.take().expect("it was asked for");
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || tell.send(std::io::read_to_string(&mut stderr)));
+        let said = told.recv_timeout(Duration::from_secs(60));
+        let said = said.expect("whoever it leaves behind does not hold its output open");
+        let said = said.expect("text");
         assert!(matches!(status.code(), Some(0 | 3)), "{status}: {said}");
         Recorded {
             said,

@@ -111,7 +111,7 @@ fn a_started_program_is_seen_from_its_first_call_on(harness: &Harness) {
     let dir = compiled(harness, "alive-started");
     let caller = dir.join("caller").display().to_string();
     let others = Programs::busy();
-    for round in 0..20 {
+    for round in 0..8 {
         let calls = 8;
         let command = [caller.clone(), "1".into(), "0".into(), calls.to_string()];
         let (_, trace) = harness.record(&format!("started{round}"), None, &command);

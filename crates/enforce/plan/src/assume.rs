@@ -2,7 +2,7 @@
 
 use crate::chains::output;
 use crate::request::Request;
-use crate::schema::{Hold, Ms, Plan};
+use crate::schema::{Hold, Miss, Ms, Plan};
 use crate::scope::Scope;
 use onbeat_model::cuts;
 use onbeat_model::schema::{Chain, JunctionKind};
@@ -26,7 +26,7 @@ pub(crate) fn sentences(
     plan: &Plan,
     times: &Times,
 ) -> Vec<String> {
-    let mut said = measured(scope);
+    let mut said = measured(scope, plan.promises.miss);
     said.extend(scope.chains.iter().filter(|c| c.cut).map(|c| cut(scope, c)));
     said.extend(joined(scope));
     if times.output_ns > 0 {
@@ -51,17 +51,28 @@ pub(crate) fn sentences(
 }
 
 /// Assumptions about the measured executions.
-fn measured(scope: &Scope<'_>) -> Vec<String> {
+fn measured(scope: &Scope<'_>, miss: Option<Miss>) -> Vec<String> {
     let executions = scope.latency.count();
     let modes: BTreeSet<String> = scope.model.runs.iter().map(|r| visible(&r.mode)).collect();
     let modes = modes.into_iter().collect::<Vec<_>>().join(", ");
-    let mut said = vec![format!(
-        "No execution takes longer than the {} that were measured as the worst of {executions} executions in \
-         {} of mode {}, under the load of that time.",
-        Ms(scope.latency.max()),
+    let runs = format!(
+        "{} of mode {}",
         count(scope.model.runs.len(), "run"),
         if modes.is_empty() { "default" } else { &modes },
-    )];
+    );
+    let mut said = vec![match miss {
+        Some(miss) => format!(
+            "Later executions are like the {executions} in {runs}, each run a start of the application: as many as \
+             {} independent ones. Of m later ones the longest of these is exceeded with probability m/({} + m).",
+            miss.independent, miss.independent
+        ),
+        None => format!(
+            "No execution takes longer than the {} that were measured as the worst of {executions} executions in \
+             {runs}, under the load of that time; in m later ones at best with probability m/({executions} + m) one does \
+             all the same.",
+            Ms(scope.latency.max()),
+        ),
+    }];
     let lost: u64 = scope.chains.iter().map(|c| c.figures.lost).sum();
     if lost > 0 {
         said.push(format!(

@@ -51,25 +51,61 @@ impl Samples {
         samples
     }
 
-    /// Of a measured distribution. A bucket stands for its highest value (at most 0.006 % above
-    /// what was measured), so that no execution counts for a slot that it missed.
+    /// Of a measured distribution: see [`Samples::pairs`].
     pub fn of(dist: &Dist) -> Self {
+        Self::counted(Self::pairs(dist))
+    }
+
+    /// The values of a measured distribution, ascending, each with how often it was seen. A bucket
+    /// stands for its highest value (at most 0.006 % above what was measured), so that no execution
+    /// counts for a slot that it missed.
+    pub(crate) fn pairs(dist: &Dist) -> Vec<(u64, u64)> {
+        let value = |low: u64, width| low.saturating_add(width - 1).clamp(dist.min(), dist.max());
+        let pair = |(low, width, count)| (value(low, width), count);
+        dist.buckets().map(pair).collect()
+    }
+
+    /// Of ascending values, each with how often it was seen.
+    pub(crate) fn counted(pairs: impl IntoIterator<Item = (u64, u64)>) -> Self {
         let mut samples = Samples::default();
-        for (low, width, count) in dist.buckets() {
-            let value = low.saturating_add(width - 1).clamp(dist.min(), dist.max());
+        for (value, count) in pairs {
             samples.push(value, count);
         }
         samples
     }
 
+    /// The same with this as the largest value: larger ones become it.
+    pub(crate) fn capped(&self, most_ns: u64) -> Self {
+        let inside = self.values.partition_point(|&v| v <= most_ns);
+        let mut capped = Samples {
+            values: self.values[..inside].to_vec(),
+            up_to: self.up_to[..inside].to_vec(),
+        };
+        capped.push(most_ns, self.count() - capped.count());
+        capped
+    }
+
+    /// Their mean, ns.
+    pub(crate) fn mean_ns(&self) -> f64 {
+        let (mut sum, mut before) = (0u128, 0);
+        for (&value, &until) in self.values.iter().zip(&self.up_to) {
+            sum += u128::from(until - before) * u128::from(value);
+            before = until;
+        }
+        sum as f64 / self.count().max(1) as f64
+    }
+
     /// Adds values that are not below the last one.
     fn push(&mut self, value: u64, count: u64) {
         let total = self.count().saturating_add(count);
+        if count == 0 {
+            return;
+        }
         if self.values.last() == Some(&value) {
             if let Some(last) = self.up_to.last_mut() {
                 *last = total;
             }
-        } else if count > 0 {
+        } else {
             self.values.push(value);
             self.up_to.push(total);
         }
@@ -382,7 +418,7 @@ pub fn random(
 }
 
 /// SplitMix64: equal seeds give equal plans everywhere.
-fn below(state: &mut u64, n: u64) -> u64 {
+pub(crate) fn below(state: &mut u64, n: u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

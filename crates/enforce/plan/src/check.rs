@@ -281,6 +281,15 @@ fn promises(plan: &Plan) -> Result<(), PlanFault> {
             ));
         }
     }
+    if let Some(miss) = plan.promises.miss {
+        for share in [miss.rate, miss.confidence] {
+            if !(share > 0.0 && share < 1.0) {
+                return wrong(format!(
+                    "a miss rate or confidence of {share}: it lies between 0 and 1"
+                ));
+            }
+        }
+    }
     for (&cpu, &share) in &plan.promises.utilisation {
         if share.is_nan() || share < 0.0 {
             return wrong(format!("CPU {cpu} used for {share}: it must be 0 or more"));

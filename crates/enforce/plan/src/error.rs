@@ -2,6 +2,7 @@
 
 use crate::bands::BandsError;
 use crate::fault::{name, PlanFault};
+use crate::profile::ProfileError;
 use crate::schema::Ms;
 use onbeat_model::cuts::CutError;
 
@@ -216,6 +217,12 @@ pub enum PlanError {
         /// What it publishes.
         topic: String,
     },
+    /// A miss rate for a strategy without bands.
+    #[error("--miss places the last slot of an output: it goes with --strategy bands")]
+    MissStrategy,
+    /// The measured executions carry no such promise.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
     /// Slots of outputs cannot be placed.
     #[error(transparent)]
     Bands(#[from] BandsError),

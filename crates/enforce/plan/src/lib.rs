@@ -9,6 +9,7 @@ mod error;
 mod fault;
 pub mod file;
 mod make;
+pub mod profile;
 pub mod request;
 pub mod schema;
 mod scope;

@@ -4,7 +4,7 @@ use crate::schema::{Hold, Overshoot};
 pub use onbeat_model::cuts::Ends;
 
 /// The strategy for running the chain (thesis, sections 4.1 to 4.5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Strategy {
     /// High SCHED_FIFO priority and no slots: the baseline.
     Fifo,
@@ -20,6 +20,9 @@ pub enum Strategy {
     ),
     /// As many bands as lower the average noticeably.
     AutoBands,
+    /// As few bands as keep the average latency within this share over the unshaped one, with
+    /// confidence: see [`Profile::fewest`](crate::profile::Profile::fewest).
+    Average(f64),
     /// Slots for the output at random places, the last but as in [`Strategy::Bands`].
     RandomBands {
         /// Number of bands.
@@ -34,13 +37,18 @@ pub enum Strategy {
 }
 
 impl Strategy {
+    /// Whether outputs leave in bands.
+    pub(crate) fn has_bands(self) -> bool {
+        matches!(self.name(), "bands" | "random-bands")
+    }
+
     /// The strategy's name on the command line and in the plan.
     pub fn name(self) -> &'static str {
         match self {
             Strategy::Fifo => "fifo",
             Strategy::ServerPerCallback => "server-per-callback",
             Strategy::ServerPerChain => "server-per-chain",
-            Strategy::Bands(_) | Strategy::AutoBands => "bands",
+            Strategy::Bands(_) | Strategy::AutoBands | Strategy::Average(_) => "bands",
             Strategy::RandomBands { .. } => "random-bands",
             Strategy::LetPerCallback => "let-per-callback",
             Strategy::LetPerChain => "let-per-chain",
@@ -59,7 +67,7 @@ pub struct ThrottleRequest {
 
 /// A request for a plan. `Request::default()` shapes into one band and derives everything else from
 /// the model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     /// Chains by id, by a prefix of the id, or as FROM..TO (parts of the ids of the first and the
     /// last callback); each must match one chain only. Empty: the model's only chain.
@@ -76,7 +84,10 @@ pub struct Request {
     pub middleware_cpu: Option<u16>,
     /// The mechanism that holds outputs back.
     pub hold: Hold,
-    /// Buffer beyond the measured worst case. `None`: 1 % of it, at least 0.5 ms.
+    /// The last slot begins where at most this share of later executions is not done, with
+    /// confidence. `None`: a buffer behind the measured worst case.
+    pub miss: Option<f64>,
+    /// Buffer beyond the measured worst case, without `miss`. `None`: 1 % of it, at least 0.5 ms.
     pub epsilon_ns: Option<u64>,
     /// Length of an output's slot. `None`: from the measured transport.
     pub slot_ns: Option<u64>,
@@ -108,6 +119,7 @@ impl Default for Request {
             cpu_of: vec![],
             middleware_cpu: None,
             hold: Hold::Republish,
+            miss: None,
             epsilon_ns: None,
             slot_ns: None,
             liveliness_ns: None,

@@ -172,8 +172,48 @@ pub struct Promises {
     /// Latency bands with the share of executions expected in each (0 to 1), in time order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bands: Vec<Band>,
+    /// How many executions may miss the last slot, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub miss: Option<Miss>,
+    /// What the bands cost in average latency, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
     /// Share of each CPU (by its number) that the servers' threads use in the worst case.
     pub utilisation: BTreeMap<u16, f64>,
+}
+
+/// A promised miss rate, and the profile that carries it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Miss {
+    /// At most this share of later executions takes longer than the limit, 0 to 1.
+    pub rate: f64,
+    /// The share of profiles of which that holds, 0 to 1.
+    pub confidence: f64,
+    /// The limit, at which the last slot begins.
+    pub limit_ms: Ms,
+    /// Starts of the application in the profile.
+    pub starts: u64,
+    /// Executions in the profile.
+    pub executions: u64,
+    /// As many independent ones.
+    pub independent: u64,
+    /// Shape of the generalised Pareto tail: below 0 it is bounded, above it is heavy. None where
+    /// the order statistic alone gave the limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<f64>,
+}
+
+/// How much longer the average latency is than the unshaped one.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cost {
+    /// At most this was asked for, as a share of the unshaped average.
+    pub asked: f64,
+    /// Over all measured executions.
+    pub measured: f64,
+    /// Upper limit for later starts of the application.
+    pub bound: f64,
 }
 
 /// A latency band.

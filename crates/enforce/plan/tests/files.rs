@@ -254,6 +254,7 @@ fn plans() -> impl Strategy<Value = Plan> {
                     share,
                 }],
                 utilisation: BTreeMap::from([(cpu, share)]),
+                ..Promises::default()
             },
             assumes: names,
         }

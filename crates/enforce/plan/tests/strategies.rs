@@ -865,3 +865,101 @@ fn a_part_that_was_not_measured_is_refused_with_the_command_that_does() {
     through.ends.through = vec!["/n3".into()];
     assert_eq!(plan(&both, &through).unwrap().chains[0].callbacks.len(), 5);
 }
+
+/// The synthetic chain in so many starts, each with executions of 30 to 50 ms, of which the longest
+/// are rare.
+fn of_starts(starts: u64, each: u64) -> Model {
+    let mut model = synthetic();
+    let mut all = onbeat_model::Dist::new();
+    let run = model.runs[0].clone();
+    model.runs.clear();
+    let mut state = 1u64;
+    for start in 0..starts {
+        let mut latency = onbeat_model::Dist::new();
+        for _ in 0..each {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let share = (state >> 11) as f64 / (1u64 << 53) as f64;
+            latency.record(ms(30.0 + 20.0 * share.powi(4)));
+        }
+        let id = format!("run-{start}");
+        all.merge(&latency);
+        model.chains[0].per_run.insert(id.clone(), latency);
+        model
+            .runs
+            .push(onbeat_model::schema::Run { id, ..run.clone() });
+    }
+    let figures = &mut model.chains[0].figures;
+    (figures.executions, figures.latency_ns) = (all.count(), all);
+    model
+}
+
+#[test]
+fn the_last_slot_lies_where_few_enough_miss_it() {
+    let model = of_starts(40, 250);
+    let mut rare = request(Strategy::Bands(2));
+    (rare.epsilon_ns, rare.miss) = (None, Some(1e-3));
+    let plan = made(&model, &rare);
+    let miss = plan.promises.miss.unwrap();
+    assert_eq!(
+        (miss.rate, miss.starts, miss.executions),
+        (1e-3, 40, 10_000)
+    );
+    assert!(
+        miss.independent > 5_000 && miss.independent <= 10_000,
+        "{miss:?}"
+    );
+    // One in 1000 takes longer than 49.98 ms.
+    let ms_of = |t: Ms| t.0 as f64 / 1e6;
+    assert!((49.9..50.5).contains(&ms_of(miss.limit_ms)), "{miss:?}");
+    let delta = server(&plan, "delta");
+    let last = delta.slots_ms.last().unwrap();
+    let behind = ms_of(last.0) - ms_of(miss.limit_ms);
+    assert!((0.0..0.1).contains(&behind), "{behind}");
+    assert!(plan.assumes[0].contains("is exceeded with probability m/("));
+    // What is written is read again, and older plans are read without it.
+    let text = onbeat_plan::file::write(&plan).unwrap();
+    assert_eq!(onbeat_plan::file::read(text.as_bytes()).unwrap(), plan);
+    assert!(text.contains("rate: 0.001"), "{text}");
+    let wrong = text.replace("rate: 0.001", "rate: 1.5");
+    assert!(onbeat_plan::file::read(wrong.as_bytes()).is_err());
+    // One in ten: before the longest, which still has its time.
+    rare.miss = Some(0.1);
+    let often = made(&model, &rare);
+    assert!(ms_of(often.promises.miss.unwrap().limit_ms) < 45.0);
+    assert!(ms_of(server(&often, "gamma").slots_ms[0].1) > 49.0);
+    // Only where outputs have slots, and only from profiles that carry it.
+    rare.strategy = Strategy::ServerPerChain;
+    assert!(refused(&model, &rare).contains("--strategy bands"));
+    let mut rare = request(Strategy::Bands(1));
+    rare.miss = Some(1e-3);
+    assert!(refused(&synthetic(), &rare).contains("7 executions of 1 starts"));
+    let mut unknown = model.clone();
+    unknown.chains[0].per_run.clear();
+    assert!(refused(&unknown, &rare).contains("of which start"));
+}
+
+#[test]
+fn as_few_bands_as_keep_the_average() {
+    let model = of_starts(12, 60);
+    let mut averages = Vec::new();
+    for above in [0.3, 0.1, 0.05] {
+        let plan = made(&model, &request(Strategy::Average(above)));
+        let cost = plan.promises.cost.unwrap();
+        assert!(
+            cost.measured <= cost.bound && cost.bound <= above,
+            "{cost:?}"
+        );
+        let unshaped = model.chains[0].figures.latency_ns.mean();
+        let average = plan.promises.average_ms.0 as f64 / unshaped - 1.0;
+        assert!((average - cost.measured).abs() < 1e-3, "{average} {cost:?}");
+        averages.push(plan.promises.bands.len());
+    }
+    assert!(
+        averages[0] < averages[1] && averages[1] < averages[2],
+        "{averages:?}"
+    );
+    assert!(refused(&model, &request(Strategy::Average(1e-4))).contains("the best are"));
+    assert!(refused(&synthetic(), &request(Strategy::Average(0.1))).contains("needs 5 starts"));
+}

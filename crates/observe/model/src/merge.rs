@@ -71,7 +71,10 @@ pub fn filter_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
         keep(&mut c.modes, mode)
     });
     evidence.edges.retain(|_, e| keep(&mut e.modes, mode));
-    evidence.paths.retain(|_, p| keep(&mut p.modes, mode));
+    evidence.paths.retain(|_, p| {
+        p.per_run.retain(|id, _| runs.contains_key(id));
+        keep(&mut p.modes, mode)
+    });
     evidence.actions.retain(|_, modes| keep(modes, mode));
     evidence.lost.retain(|_, modes| keep(modes, mode));
     evidence.dropped.retain(|_, modes| keep(modes, mode));
@@ -156,6 +159,7 @@ fn add(all: &mut Evidence, other: Evidence) -> Result<(), ModelMergeError> {
     for (key, path) in other.paths {
         let mine = all.paths.entry(key).or_default();
         add_all(&mut mine.outputs, &path.outputs);
+        add_all(&mut mine.per_run, &path.per_run);
         add_all(&mut mine.modes, &path.modes);
     }
     for (key, modes) in other.lost {

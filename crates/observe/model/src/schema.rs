@@ -439,6 +439,22 @@ pub struct Chain {
     /// Figures per mode; only there when there is more than one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modes: BTreeMap<String, ChainFigures>,
+    /// Latency by run id, over all modes; only there when there is more than one run. Without the
+    /// runs of models of versions that did not keep them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub per_run: BTreeMap<String, Dist>,
+}
+
+impl Chain {
+    /// Latencies by run id. None where the model does not say of which run each execution was.
+    pub fn latency_per_run<'c>(&'c self, runs: &'c [Run]) -> Option<Vec<(&'c str, &'c Dist)>> {
+        if let [only] = runs {
+            return Some(vec![(&only.id, &self.figures.latency_ns)]);
+        }
+        let known: u64 = self.per_run.values().map(Dist::count).sum();
+        let all = self.per_run.iter().map(|(id, dist)| (id.as_str(), dist));
+        (known == self.figures.latency_ns.count()).then(|| all.collect())
+    }
 }
 
 impl ChainFigures {

@@ -1,34 +1,48 @@
 //! Strategies that hold outputs back until latency bands (Definitions 4.3.2 to 4.3.4).
 
-use super::{millionths, slot, Layout, Maker};
+use super::{millionths, round_up, slot, Layout, Maker};
 use crate::bands::{self, Constraints, Samples};
 use crate::error::PlanError;
+use crate::profile::{Profile, CONFIDENCE};
 use crate::request::Strategy;
-use crate::schema::{Band, Ms, Promises, Slot};
+use crate::schema::{Band, Cost, Miss, Ms, Promises, Slot};
 
 impl<'m> Maker<'_, 'm> {
     /// The chain's slot, and behind it or within it the slots in which outputs leave.
     pub(super) fn bands(&self) -> Result<Layout<'m>, PlanError> {
         let held = self.last_publications()?;
-        let chain = self.chain_slot();
         let length = self.slot_ns(held.len())?;
-        let end = chain.1 .0.saturating_add(length);
+        let (last, miss) = self.last_slot()?;
+        let end = self.start_ns.saturating_add(last).saturating_add(length);
         self.fits(
             "the chain's worst case, its buffer and the output's slot",
             end,
             self.scope.cycle_ns,
         )?;
-        let samples = Samples::of(&self.scope.latency);
+        // Those that take longer than the limit count as missing the last slot by nothing.
+        let samples = Samples::of(&self.scope.latency).capped(last);
         let limits = Constraints {
             slot_ns: length,
-            epsilon_ns: chain.1 .0 - self.start_ns - samples.worst_ns(),
+            epsilon_ns: last - samples.worst_ns(),
             liveliness_ns: self.request.liveliness_ns,
         };
+        let mut cost = None;
         let ends = match self.request.strategy {
             Strategy::RandomBands { bands, seed } => bands::random(&samples, bands, &limits, seed)?,
             Strategy::AutoBands => {
                 let knee = bands::knee(&samples, &limits)?;
                 bands::optimal(&samples, knee, &limits)?
+            }
+            Strategy::Average(above) => {
+                let found = self
+                    .profile()?
+                    .fewest(above, last, &limits, self.start_ns)?;
+                cost = Some(Cost {
+                    asked: above,
+                    measured: millionths(found.above),
+                    bound: millionths(found.bound),
+                });
+                bands::optimal(&samples, found.bands, &limits)?
             }
             Strategy::Bands(count) => bands::optimal(&samples, count, &limits)?,
             _ => bands::optimal(&samples, 1, &limits)?,
@@ -45,8 +59,15 @@ impl<'m> Maker<'_, 'm> {
             worst_ms: Ms(end),
             jitter_ms: Ms(length / 2),
             bands: slots.iter().zip(shares).map(band).collect(),
+            miss,
+            cost,
             ..Promises::default()
         };
+        // What takes longer than the last slot still gets its time, if it was measured.
+        let longest = last
+            .max(self.scope.latency.max())
+            .saturating_add(self.start_ns);
+        let chain = slot(0, longest.min(self.scope.cycle_ns));
         let mut servers = self.latency_servers(vec![chain]);
         servers.push(self.output_server(slots));
         Ok(Layout {
@@ -55,5 +76,33 @@ impl<'m> Maker<'_, 'm> {
             promises,
             output_ns: length,
         })
+    }
+
+    /// When the last slot begins, after the first callback's start: behind the measured worst case
+    /// and a buffer, or at the limit for a miss rate.
+    fn last_slot(&self) -> Result<(u64, Option<Miss>), PlanError> {
+        let Some(rate) = self.request.miss else {
+            return Ok((self.with_epsilon(self.scope.latency.max()), None));
+        };
+        let limit = self.profile()?.limit(rate)?;
+        let last = round_up(limit.ns);
+        let miss = Miss {
+            rate,
+            confidence: CONFIDENCE,
+            limit_ms: Ms(limit.ns.saturating_add(self.start_ns)),
+            starts: limit.starts as u64,
+            executions: limit.executions,
+            independent: limit.independent,
+            shape: limit.shape.map(millionths),
+        };
+        Ok((last, Some(miss)))
+    }
+
+    /// The chains' latencies by start.
+    fn profile(&self) -> Result<Profile, PlanError> {
+        Ok(Profile::of_chains(
+            &self.scope.chains,
+            &self.scope.model.runs,
+        )?)
     }
 }

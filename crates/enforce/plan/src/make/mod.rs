@@ -70,12 +70,18 @@ pub fn plan(model: &Model, request: &Request) -> Result<Plan, PlanError> {
             have: Ms(scope.cycle_ns),
         });
     }
+    if request.miss.is_some() && !request.strategy.has_bands() {
+        return Err(PlanError::MissStrategy);
+    }
     let maker = Maker::new(&scope, request);
     let layout = match request.strategy {
         Strategy::Fifo => maker.fifo(),
         Strategy::ServerPerCallback => maker.server_per_callback()?,
         Strategy::ServerPerChain => maker.server_per_chain()?,
-        Strategy::Bands(_) | Strategy::AutoBands | Strategy::RandomBands { .. } => maker.bands()?,
+        Strategy::Bands(_)
+        | Strategy::AutoBands
+        | Strategy::Average(_)
+        | Strategy::RandomBands { .. } => maker.bands()?,
         Strategy::LetPerCallback => maker.let_per_callback()?,
         Strategy::LetPerChain => maker.let_per_chain()?,
     };

@@ -72,6 +72,7 @@ pub fn chain(id: &str, callbacks: &[&str], topics: &[&str], latency_ms: &[f64]) 
             latency_ns,
             ..ChainFigures::default()
         },
+        per_run: BTreeMap::new(),
         modes: BTreeMap::new(),
     }
 }

@@ -290,6 +290,7 @@ impl Builder {
                 latency_ns: latency,
                 ..ChainFigures::default()
             },
+            per_run: BTreeMap::new(),
             modes: BTreeMap::new(),
         });
     }

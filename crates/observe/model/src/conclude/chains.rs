@@ -176,6 +176,7 @@ fn chain(key: PathKey, path: &PathEvidence, missing: &Missing, ends: &Ends) -> C
         topics: key.topics,
         figures,
         modes,
+        per_run: path.per_run.clone(),
     };
     // The topic that was the last output most often; of equals the first by name.
     let output = path.outputs.iter().rev().max_by_key(|o| o.1);

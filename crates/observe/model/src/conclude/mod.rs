@@ -44,6 +44,11 @@ pub(crate) fn conclude(mut evidence: Evidence) -> Model {
         coverage,
         evidence: serde_json::Value::Null,
     };
+    if model.runs.len() <= 1 {
+        // The totals are the only run's.
+        model.chains.iter_mut().for_each(|c| c.per_run.clear());
+        hidden.paths.iter_mut().for_each(|p| p.per_run.clear());
+    }
     hidden.keep(evidence);
     // A struct of maps with text keys always has a JSON value.
     model.evidence = serde_json::to_value(hidden).unwrap_or_default();

@@ -56,6 +56,7 @@ impl Paths {
             }
             let ended = paths.ended.entry(read.key).or_default();
             add_all(&mut ended.all.outputs, &path.outputs);
+            add_all(&mut ended.all.per_run, &path.per_run);
             add_all(&mut ended.all.modes, &without(&path.modes, &read.passed));
             ended.parts.push((key, path));
         }

@@ -1,7 +1,7 @@
 //! Model to evidence: takes the conclusions back, so that evidence of more runs can be added.
 
 use super::{conclude, modes};
-use crate::evidence::{EdgeKey, Evidence, Figures, Hidden, Note};
+use crate::evidence::{total, EdgeKey, Evidence, Figures, Hidden, Note};
 use crate::evidence::{PathEvidence, PathFigures, PathKey, SyncEvidence};
 use crate::schema::{Callback, CallbackFigures, CallbackType, Chain, ChainFigures};
 use crate::schema::{Edge, EdgeFigures, Junction, JunctionKind, Model};
@@ -34,6 +34,10 @@ pub(crate) fn recover(model: Model) -> Result<Evidence, RecoverError> {
         1 => modes.first().map(|m| m.to_string()),
         _ => None,
     });
+    let only_run = match model.runs.as_slice() {
+        [only] => Some(only.id.clone()),
+        _ => None,
+    };
     let mut evidence = Evidence::default();
     let callbacks = model.callbacks.into_iter().chain(hidden.callbacks);
     add_callbacks(
@@ -57,8 +61,21 @@ pub(crate) fn recover(model: Model) -> Result<Evidence, RecoverError> {
     }
     for p in hidden.paths {
         let key = path(p.callbacks, p.topics, p.own)?;
-        let (outputs, modes) = (p.outputs, p.modes);
-        evidence.paths.insert(key, PathEvidence { outputs, modes });
+        let (outputs, modes, per_run) = (p.outputs, p.modes, p.per_run);
+        let path = PathEvidence {
+            outputs,
+            modes,
+            per_run,
+        };
+        evidence.paths.insert(key, path);
+    }
+    if let Some(run) = only_run {
+        for path in evidence.paths.values_mut() {
+            let latency = total(&path.modes).latency_ns;
+            if latency.count() > 0 {
+                path.per_run = BTreeMap::from([(run.clone(), latency)]);
+            }
+        }
     }
     for l in hidden.lost {
         let key = path(l.callbacks, l.topics, l.own)?;
@@ -189,7 +206,12 @@ fn add_chain(
         only_mode.restore(&mut modes, &path_figures(&id, &key, &chain.figures)?);
     }
     modes.retain(|_, f| f.latency_ns.count() > 0);
-    evidence.paths.insert(key, PathEvidence { outputs, modes });
+    let path = PathEvidence {
+        outputs,
+        modes,
+        per_run: chain.per_run,
+    };
+    evidence.paths.insert(key, path);
     Ok(())
 }
 

@@ -103,6 +103,11 @@ impl Evidence {
         };
         let path = PathEvidence {
             outputs: BTreeMap::from([(String::new(), n)]),
+            per_run: self
+                .runs
+                .keys()
+                .map(|id| (id.clone(), figures.latency_ns.clone()))
+                .collect(),
             modes: BTreeMap::from([(MODE.into(), figures)]),
         };
         self.paths.insert(key, path);

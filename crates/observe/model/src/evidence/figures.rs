@@ -1,6 +1,7 @@
 //! Figures that add up: merging runs, and totals over modes.
 
 use super::{MemberEvidence, PathFigures};
+use crate::dist::Dist;
 use crate::schema::{ActionFigures, CallbackFigures, EdgeFigures};
 use std::collections::BTreeMap;
 
@@ -84,6 +85,12 @@ impl Figures for MemberEvidence {
         self.held.add(&other.held);
         self.awaited.add(&other.awaited);
         self.after.extend(other.after.iter().cloned());
+    }
+}
+
+impl Figures for Dist {
+    fn add(&mut self, other: &Self) {
+        self.merge(other);
     }
 }
 

@@ -2,6 +2,7 @@
 //! conclusion from more runs may need.
 
 use super::{Evidence, Note, PathEvidence, PathFigures, PathKey, SyncEvidence};
+use crate::dist::Dist;
 use crate::schema::{Callback, Edge};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +38,9 @@ pub(crate) struct HiddenPath {
     pub(crate) own: Vec<usize>,
     pub(crate) outputs: BTreeMap<String, u64>,
     pub(crate) modes: BTreeMap<String, PathFigures>,
+    /// Left out where there is one run.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) per_run: BTreeMap<String, Dist>,
 }
 
 impl HiddenPath {
@@ -48,6 +52,7 @@ impl HiddenPath {
             own: key.own,
             outputs: path.outputs,
             modes: path.modes,
+            per_run: path.per_run,
         }
     }
 }

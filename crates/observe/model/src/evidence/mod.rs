@@ -89,6 +89,8 @@ pub(crate) struct PathEvidence {
     /// How often each topic was the last output ("": nothing).
     pub(crate) outputs: BTreeMap<String, u64>,
     pub(crate) modes: BTreeMap<String, PathFigures>,
+    /// End-to-end latency by run. Without the runs of models of versions that did not keep them.
+    pub(crate) per_run: BTreeMap<String, Dist>,
 }
 
 /// A path's figures in one mode.

@@ -321,6 +321,10 @@ impl<'a> Finish<'a> {
             let name = output.map_or_else(String::new, |n| self.name(n));
             path.outputs.entry(name).or_default().add(&n);
         }
+        if terminal.latency.count() > 0 {
+            let run = path.per_run.entry(self.run.id.clone()).or_default();
+            run.merge(&terminal.latency);
+        }
         path.modes.entry(mode).or_default().add(&PathFigures {
             latency_ns: terminal.latency.clone(),
             reaction_ns: terminal.reaction.clone(),

@@ -128,6 +128,15 @@ fn parts_of_several_runs_are_merged() {
         (part.id.clone(), part.figures.executions)
     };
     assert_eq!(of(&both), (of(&one).0, 2 * of(&one).1));
+    // Which run an execution was of is kept, from the first model of one run on.
+    for chain in &both.chains {
+        let alone = one.chains.iter().find(|c| c.id == chain.id).unwrap();
+        assert!(alone.per_run.is_empty());
+        let latency = &alone.figures.latency_ns;
+        let runs = chain.latency_per_run(&both.runs).unwrap();
+        assert_eq!(runs, [("r1", latency), ("r2", latency)]);
+        assert_eq!(alone.latency_per_run(&one.runs).unwrap(), [("r1", latency)]);
+    }
 }
 
 #[test]

@@ -16,14 +16,15 @@ use std::path::{Path, PathBuf};
 Examples:
   onbeat plan                                           one band for the model's only chain
   onbeat plan model.json --chain 664e --bands auto -o plan.yaml
+  onbeat plan model.json --chain 664e --miss 1e-3 --average 6%    by bounds, from many starts
   onbeat plan model.json --chain 664e --compare         what each strategy would promise
   onbeat plan model.json --chain 664e --strategy server-per-callback --cpu 1 --cpu /fusion=2
   onbeat plan model.json --chain 664e --throttle /lidar/points@/rosbag2_player --cycle 100
   onbeat plan model.json --from /lidar --to /objects    a part of a chain, from a model of the same ends
   onbeat plan --check plan.yaml                         after editing: is it still valid?
 
-Times are milliseconds. Defaults come from the model: --epsilon is 1 % of the worst case, at least
-0.5 ms; --slot is how long a message took to its executor (99th percentile), from 0.5 to 2 ms.
+Times are milliseconds. Without --miss the last slot begins 1 % behind the measured worst case, at
+least 0.5 ms; --slot is how long a message took to its executor (99th percentile), from 0.5 to 2 ms.
 
 Exit codes: 0 done; 1 failed, or no such plan is possible; 2 wrong command line.")]
 pub struct Args {
@@ -36,7 +37,7 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE", default_value = "plan.yaml")]
     pub output: PathBuf,
     /// Only show what every strategy would promise
-    #[arg(long, conflicts_with_all = ["output", "strategy", "bands", "random"])]
+    #[arg(long, conflicts_with_all = ["output", "strategy", "bands", "random", "average"])]
     pub compare: bool,
     /// Only check and show this plan file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["compare", "chain", "from", "to", "through", "output"])]
@@ -54,6 +55,9 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         return show::plan(&mut out, &plan, args.json).map(|()| ExitStatus::Success);
     }
     let request = args.request.request()?;
+    if let Some(outdated) = args.request.outdated() {
+        let _ = writeln!(io::stderr(), "onbeat: warning: {outdated}");
+    }
     let model = files::load_model(&args.model, "`onbeat plan`")?;
     let refused = |source: PlanError| CliError::Plan {
         path: args.model.clone(),

@@ -52,6 +52,10 @@ struct StrategyArgs {
     /// noticeably
     #[arg(long, value_name = "K", value_parser = bands)]
     bands: Option<Bands>,
+    /// As few bands as keep the average latency within this over the unshaped one, on later starts
+    /// too, e.g. 6%; needs a model of several starts
+    #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with_all = ["bands", "random"])]
+    average: Option<f64>,
     /// Put the slots at random instead of where the average is least
     #[arg(long)]
     random: bool,
@@ -81,8 +85,12 @@ struct PlacementArgs {
 /// Slots and what happens beyond them.
 #[derive(clap::Args)]
 struct TimingArgs {
-    /// Buffer behind the measured worst case
-    #[arg(long, value_name = "MS", value_parser = time)]
+    /// The share of later executions that may miss the last slot, e.g. 1e-3: it is placed at an
+    /// upper limit of the profile's tail; needs a model of several starts
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    miss: Option<f64>,
+    /// Buffer behind the measured worst case: promises nothing, and gives way to --miss
+    #[arg(long, value_name = "MS", value_parser = time, hide = true, conflicts_with = "miss")]
     epsilon: Option<u64>,
     /// Length of a slot in which an output leaves
     #[arg(long, value_name = "MS", value_parser = time)]
@@ -186,9 +194,27 @@ fn time(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A share of all, as `6%`, `0.06` or `6e-2`.
+fn share(text: &str) -> Result<f64, String> {
+    let (number, of) = match text.strip_suffix('%') {
+        Some(number) => (number, 100.0),
+        None => (text, 1.0),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(number) if number > 0.0 && number / of <= 10.0 => Ok(number / of),
+        _ => Err("a share above 0, e.g. 6% or 1e-3".into()),
+    }
+}
+
 impl StrategyArgs {
     fn strategy(&self) -> Result<Strategy, CliError> {
         let usage = |text: &str| Err(CliError::Usage(text.into()));
+        if let Some(above) = self.average {
+            return match self.strategy {
+                StrategyName::Bands => Ok(Strategy::Average(above)),
+                _ => usage("--average goes with --strategy bands only"),
+            };
+        }
         let bands = self.bands.unwrap_or(Bands::Count(1));
         Ok(match (self.strategy, bands, self.random) {
             (StrategyName::Bands, Bands::Auto, false) => Strategy::AutoBands,
@@ -228,6 +254,13 @@ impl InputArgs {
 }
 
 impl RequestArgs {
+    /// What to tell of an option that will go.
+    pub fn outdated(&self) -> Option<&'static str> {
+        self.timing.epsilon.map(|_| {
+            "--epsilon will go: it promises nothing; use --miss, which places the last slot by the profile's tail"
+        })
+    }
+
     /// The planner's request.
     pub fn request(&self) -> Result<Request, CliError> {
         let cpus = &self.placement.cpu;
@@ -249,6 +282,7 @@ impl RequestArgs {
                 Design::Sync => Hold::Republish,
                 Design::Async => Hold::PublisherThread,
             },
+            miss: self.timing.miss,
             epsilon_ns: self.timing.epsilon,
             slot_ns: self.timing.slot,
             liveliness_ns: self.timing.liveliness,

@@ -3,7 +3,7 @@
 use crate::error::CliError;
 use crate::term::{self, fit, Align, Screen, Table};
 use onbeat_model::text::percent;
-use onbeat_plan::schema::{Ms, Promises, Server, Slot};
+use onbeat_plan::schema::{Miss, Ms, Promises, Server, Slot};
 use onbeat_plan::{Plan, PlanError};
 use serde_json::json;
 use std::io::Write;
@@ -98,6 +98,15 @@ fn promises(plan: &Plan) -> Vec<String> {
             slot(&band.latency_ms)
         )
     }));
+    lines.extend(p.miss.map(miss));
+    lines.extend(p.cost.map(|cost| {
+        format!(
+            "  average {} over the unshaped one as measured, at most {} on later starts ({} asked)",
+            percent(cost.measured),
+            percent(cost.bound),
+            percent(cost.asked)
+        )
+    }));
     lines.extend(
         p.utilisation
             .iter()
@@ -108,6 +117,24 @@ fn promises(plan: &Plan) -> Vec<String> {
         plan.middleware.cpu, plan.middleware.priority
     ));
     lines
+}
+
+/// A promised miss rate, and what it rests on.
+fn miss(miss: Miss) -> String {
+    let tail = match miss.shape {
+        Some(shape) => format!("generalised Pareto tail of shape {shape:.2}"),
+        None => "order statistic".into(),
+    };
+    format!(
+        "  at most a share of {} of executions misses the last slot, at {} ms ({} confidence; {} executions of {} starts, \
+         as many as {} independent ones; {tail})",
+        miss.rate,
+        ms(miss.limit_ms),
+        percent(miss.confidence),
+        miss.executions,
+        miss.starts,
+        miss.independent
+    )
 }
 
 /// Lines of at most `width` columns, the later ones indented.

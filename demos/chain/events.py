@@ -12,6 +12,18 @@ from rclpy.utilities import remove_ros_args
 from std_msgs.msg import String
 
 
+def connect(publisher):
+    """Waits until a publisher is connected, for 3 s at most: nobody may want its events.
+
+    It knows of a subscription before that knows of it, and what it sends meanwhile is taken 50 ms and
+    more later. So it waits again as long as it took to be known on one side, and a second more.
+    """
+    begin = time.monotonic()
+    while rclpy.ok() and not publisher.get_subscription_count() and time.monotonic() < begin + 3:
+        time.sleep(0.01)
+    time.sleep(time.monotonic() - begin + 1)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--name", default="sensor")
@@ -25,6 +37,7 @@ def main():
     publisher = node.create_publisher(String, args.out, 10)
     draw, number = random.Random(args.seed), 0
     try:
+        connect(publisher)
         while rclpy.ok():
             time.sleep(args.mean_ms * draw.uniform(0.5, 1.5) / 1e3)
             # Number of the item, and when its chain began.

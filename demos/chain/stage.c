@@ -116,6 +116,20 @@ static void take(struct Stage *stage, int input) {
   std_msgs__msg__String__fini(&message);
 }
 
+// Waits until a source's publishers are connected, for 3 s at most: nobody may want its output. A
+// publisher knows of a subscription before that knows of it, and what it sends meanwhile is taken 50 ms
+// and more later. So it waits again as long as it took to be known on one side, and a second more.
+static void connect_outputs(struct Stage *stage) {
+  struct timespec moment = {.tv_nsec = 10000000};
+  long long begin = now_ns(CLOCK_MONOTONIC);
+  for (int i = 0; i < stage->outputs; i++)
+    for (size_t takers = 0; !over && !takers && now_ns(CLOCK_MONOTONIC) < begin + 3000000000; nanosleep(&moment, NULL))
+      check(rcl_publisher_get_subscription_count(&stage->publisher[i], &takers), "counting subscriptions");
+  long long end = now_ns(CLOCK_MONOTONIC);
+  for (end += end - begin + 1000000000; stage->outputs && !over && now_ns(CLOCK_MONOTONIC) < end;)
+    nanosleep(&moment, NULL);
+}
+
 static void options(struct Stage *stage, int argc, char **argv) {
   for (int i = 1; i < argc && strcmp(argv[i], "--ros-args"); i += 2) {
     const char *word = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
@@ -176,6 +190,7 @@ int main(int argc, char **argv) {
   rcl_clock_t clock;
   check(rcl_clock_init(RCL_STEADY_TIME, &clock, &allocator), "creating a clock");
   rcl_timer_t timer = rcl_get_zero_initialized_timer();
+  if (stage.period_ms > 0) connect_outputs(&stage);
   if (stage.period_ms > 0)
     check(rcl_timer_init2(&timer, &clock, &context, (int64_t)(stage.period_ms * 1e6), timer_called, allocator, true), "creating the timer");
   rcl_wait_set_t set = rcl_get_zero_initialized_wait_set();

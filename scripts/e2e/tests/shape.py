@@ -102,14 +102,7 @@ def plan_of_events(harness, chain):
 def shape_throttles_events(harness):
     """A chain that starts with events at any time: each cycle gets one, and its output leaves on time."""
     chain = Chain(harness, "shape_throttles", "--events", "30", "--min", "2", "--max", "6")
-    # An event that waits for its taker to be connected is the worst case of some recordings.
-    for attempt in range(6):
-        try:
-            plan = plan_of_events(harness, chain)
-            break
-        except Mismatch as refused:
-            if attempt == 5 or "longer than its period" not in str(refused):
-                raise
+    plan = plan_of_events(harness, chain)
     with chain.listener() as heard:
         report = shaped(chain, plan, 8)
         heard = heard()

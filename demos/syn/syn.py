@@ -43,6 +43,8 @@ def arguments(argv=None):
                         help="the compiled client's nodes in one process use no middleware")
     parser.add_argument("--truth", metavar="FILE", help="write the ground truth here as JSON")
     parser.add_argument("--quiet", action="store_true", help="print no table")
+    parser.add_argument("--begun", metavar="FILE", help="create this file when all nodes are connected"
+                        " (not for --layout one in rclpy)")
     # How the launcher speaks to the processes that it starts.
     parser.add_argument("--barrier", help=argparse.SUPPRESS)
     parser.add_argument("--raw", nargs=2, metavar=("NODES", "FILE"), help=argparse.SUPPRESS)
@@ -245,7 +247,7 @@ def run_nodes(args, names, graph):
         executor.add_node(node.node)
 
     def direct():
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 40
         while not all(node.connected() for node in nodes) and time.monotonic() < deadline:
             time.sleep(0.05)
         if args.barrier:
@@ -351,8 +353,9 @@ def run_processes(args, names, graph):
                     child.terminate()
                 break
             time.sleep(0.01)
-        with open(os.path.join(barrier, "go"), "w", encoding="utf-8"):
-            pass
+        for begun in filter(None, (os.path.join(barrier, "go"), args.begun)):
+            with open(begun, "w", encoding="utf-8"):
+                pass
         failed = []
         for own, child in children.items():
             raw = os.path.join(barrier, own + ".json")

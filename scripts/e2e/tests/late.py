@@ -30,16 +30,18 @@ def both_distributions(harness):
     """Kilted and Jazzy in one recording: half of SYN's nodes in each."""
     truths = [harness.file(f"both.{part}.truth.json") for part in "ab"]
     domains = (os.environ["ROS_DOMAIN_ID"], harness.other_domain())
+    begun = [harness.new_file(f"both.{part}.begun") for part in "ab"]
     with harness.recording("both") as trace:
         children = []
-        for distro, truth, domain in zip(("kilted", "jazzy"), truths, domains):
+        for distro, truth, domain, there in zip(("kilted", "jazzy"), truths, domains, begun):
             children.append(subprocess.Popen(
-                syn_command(harness, distro, truth, "--duration", "8", "--nodes", "n1,n4,n5"),
+                syn_command(harness, distro, truth, "--duration", "8", "--nodes", "n1,n4,n5",
+                            "--begun", there),
                 env=dict(os.environ, ROS_DOMAIN_ID=domain)))
             # The system that starts first has the first nodes of each name.
-            time.sleep(2)
-        for child in children:
-            child.wait()
+            harness.begun(there, children[-1])
+        if any([child.wait() for child in children]):
+            raise Mismatch(f"SYN ended with {[child.returncode for child in children]}")
     model = own_model(harness, "both", trace)
     # A foreign application may bring a third.
     if not {"jazzy", "kilted"} <= set(model["runs"][0]["distribution"]):
@@ -55,12 +57,14 @@ def both_distributions(harness):
 @test
 def late_attach(harness):
     """A system that runs already: topics and services by name, and a graph of them."""
-    truth = harness.file("late.truth.json")
-    app = subprocess.Popen(syn_command(harness, "kilted", truth, "--duration", "14", "--native",
+    truth, begun = harness.file("late.truth.json"), harness.new_file("late.begun")
+    app = subprocess.Popen(syn_command(harness, "kilted", truth, "--duration", "25", "--begun",
+                                       begun, "--native",
                                        os.path.join(harness.native("kilted"), "syn-rclcpp"),
                                        "--as", "rclcpp"))
     try:
-        time.sleep(5)
+        harness.begun(begun, app)
+        time.sleep(1)
         with harness.recording("late", "--duration", "6s") as trace:
             time.sleep(6)
     finally:
@@ -126,7 +130,7 @@ def container(harness):
 def flow_late_attach(harness):
     """A flow program that runs already: its tasks by name, and a graph of them."""
     out = harness.file("flow_late.truth.json")
-    app = subprocess.Popen([harness.pipeline(), "graph", "8", out])
+    app = subprocess.Popen([harness.pipeline(), "graph", "12", out])
     try:
         time.sleep(2)
         with harness.recording("flow_late", "--pid", str(app.pid)) as trace:

@@ -18,7 +18,7 @@ from harness import ONBEAT
 from registry import WAITING_TEST, Mismatch, need, register
 
 # No step of a test takes that long.
-WATCHDOG_S = 40
+WATCHDOG_S = 120
 CYCLE_NS = 100_000_000
 SLOT = {"start_ns": 60_000_000, "end_ns": 75_000_000}
 LATE, DROPPED, REPLACED, PASSED, FAILED, READY, STOPPED = (1 << i for i in range(7))
@@ -60,9 +60,9 @@ class Lines:
                 found.append(line)
         return found
 
-    def say(self):
+    def say(self, text=""):
         """A line to its standard input."""
-        self.process.stdin.write("\n")
+        self.process.stdin.write(f"{text}\n")
         self.process.stdin.flush()
 
     def stop(self):
@@ -138,15 +138,16 @@ class Bench:
         self.children.append(program.process)
         return program
 
-    def connected(self, qos, count, period_ms, **config):
-        """Publisher, shaper and subscriber that know each other; the publisher has begun."""
+    def connected(self, qos, count, period_ms, takers=1, **config):
+        """Publisher, shaper and subscriber that know each other; the publisher has begun once it knows
+        of so many takers of the topic that is held back."""
         process = self.shaper(**config)
         publisher = self.publisher(qos, count, period_ms)
         subscriber = self.subscriber(qos)
         self.ready()
         need(subscriber.next() == "matched", "the subscriber found no publisher of /out")
-        time.sleep(0.5)  # the other sides may know of it a moment later
-        publisher.say()
+        time.sleep(1.5)  # the shaper may know of it a moment later
+        publisher.say(takers)
         return process, publisher, subscriber
 
     def close(self):
@@ -199,7 +200,7 @@ def volatile_variant(qos, label):
     def run(bench):
         count = 40
         witness = bench.subscriber(qos, "/held")
-        process, publisher, subscriber = bench.connected(qos, count, 25)
+        process, publisher, subscriber = bench.connected(qos, count, 25, takers=2)
         sent = publisher.some(count)
         # Best effort may lose some on the way.
         got = subscriber.some(count, WATCHDOG_S if qos[0] == "r" else 5)
@@ -298,7 +299,11 @@ def throttler(bench):
     in_slots(bench, records)
     need([r["sequence"] for r in records] == list(range(100)), "not every item was reported")
     through = [r for r in records if not r["flags"] & (DROPPED | PASSED)]
-    need(5 <= len(through) <= 14, f"{len(through)} of 100 items in about a second")
+    # On a slow machine the publisher takes longer, and more cycles pass.
+    arrivals = [r["arrival"] for r in records]
+    passed = (max(arrivals) - min(arrivals)) / CYCLE_NS
+    need(2 <= len(through) and passed / 2 <= len(through) <= passed + 2,
+         f"{len(through)} of 100 items in {passed:.1f} cycles")
     cycles = [r["cycle"] for r in through]
     need(len(set(cycles)) == len(cycles), f"two in one cycle: {cycles}")
     # Whatever was replaced had arrived before what left.
@@ -313,7 +318,7 @@ def throttler(bench):
 @test
 def ends_with_what_it_holds(bench):
     """SIGTERM between slots: what is held back leaves at once."""
-    table = {"cycle_ns": 60_000_000_000, "origin_ns": time.monotonic_ns() + 30_000_000_000,
+    table = {"cycle_ns": 600_000_000_000, "origin_ns": time.monotonic_ns() + 300_000_000_000,
              "outputs": [{"slots": [{"start_ns": 1, "end_ns": 2_000_000}]}]}
     process, publisher, subscriber = bench.connected("rv", 5, 1, table=table)
     sent = publisher.some(5)

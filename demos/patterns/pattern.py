@@ -6,6 +6,7 @@ The truth has the form of SYN's (../syn/README.md), as one line of JSON on stand
 import argparse
 import contextlib
 import json
+import mmap
 import os
 import sys
 import threading
@@ -87,6 +88,9 @@ class Program:
         self.more = {}  # what is true of this program alone
         self.threads = threading.local()
         self.stop = threading.Event()
+        # For each process of `apart` a byte, not 0 once its time is over; and which one this is.
+        self.over, self.part = mmap.mmap(-1, mmap.PAGESIZE), 0
+        self.parts = 1
 
     # ---- names
 
@@ -151,7 +155,7 @@ class Program:
 
     # ---- from the beginning to the end
 
-    def wait_for(self, ready, spin=lambda: time.sleep(0.02), at_most=10):
+    def wait_for(self, ready, spin=lambda: time.sleep(0.02), at_most=60):
         """Waits until `ready()`: peers are connected. Ends the program if that takes too long."""
         deadline = time.monotonic() + at_most
         while not ready():
@@ -162,11 +166,12 @@ class Program:
     def apart(self, *parts):
         """Runs functions in a process each, all begun before rclpy.init, and takes over what they
         measured. The truth is declared before."""
-        begun = []
-        for part in parts:
+        begun, self.parts = [], len(parts)
+        for number, part in enumerate(parts):
             reading, writing = os.pipe()
             child = os.fork()
             if child == 0:
+                self.part = number
                 self._be_a_part(part, writing)
             os.close(writing)
             begun.append((child, reading))
@@ -190,6 +195,7 @@ class Program:
                            "latencies": [c["latency_ns"] for c in self.chains]}, file)
         except BaseException:  # pylint: disable=broad-except
             traceback.print_exc()
+            self.over[self.part] = 1
             os._exit(1)
         os._exit(0)
 
@@ -206,6 +212,11 @@ class Program:
         spin(self.duration)
         for timer in timers:
             timer.cancel()
+        # On a busy machine some are connected much later. A server that ended before its client
+        # would leave it waiting for an answer.
+        self.over[self.part] = 1
+        while self.over[:self.parts].count(0):
+            spin(0.05)
         spin(quiet)
 
     def print_truth(self):

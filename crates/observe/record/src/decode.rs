@@ -36,6 +36,11 @@ pub enum Decoded {
         /// SIGSTOP stopped it: it waits for SIGCONT.
         stopped: bool,
     },
+    /// A process has suspended itself because its child was suspended.
+    Followed {
+        /// Process.
+        pid: u32,
+    },
     /// The wait set of a thread of a late process.
     WaitSet(WaitSet),
 }
@@ -47,7 +52,7 @@ impl Decoded {
             Decoded::Event(event) => Some(event.time_ns),
             Decoded::Process { time_ns, .. } | Decoded::Thread { time_ns, .. } => Some(*time_ns),
             Decoded::WaitSet(set) => Some(set.time_ns),
-            Decoded::Library { .. } => None,
+            Decoded::Library { .. } | Decoded::Followed { .. } => None,
         }
     }
 }
@@ -109,6 +114,7 @@ pub fn decode(record: &[u8]) -> Option<Decoded> {
             loader: true,
             stopped: LoaderSeen::read(fields).stopped,
         }),
+        kind::FOLLOWED => Some(Decoded::Followed { pid }),
         kind::WAIT_SET => {
             let set = records::WaitSet::read(fields);
             Some(Decoded::WaitSet(WaitSet {
@@ -249,6 +255,8 @@ mod tests {
             };
             assert_eq!(decode(&message), Some(expected));
         }
+        let followed = decode(&record("followed", &[]));
+        assert_eq!(followed, Some(Decoded::Followed { pid: 7 }));
         let handles = [2u64, 11, 12].map(u64::to_le_bytes).concat();
         let set = record("wait_set", &[("clients", &handles)]);
         assert!(matches!(decode(&set), Some(Decoded::WaitSet(w)) if w.clients == [11, 12]));

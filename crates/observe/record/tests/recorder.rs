@@ -18,6 +18,8 @@ macro_rules! tests {
 mod alive;
 #[path = "recorder/sudo.rs"]
 mod sudo;
+#[path = "recorder/suspended.rs"]
+mod suspended;
 
 /// Publishes COUNT messages in one callback, as fast as it can, and says how many.
 const BURST: &str = "
@@ -556,7 +558,11 @@ fn run_tests(args: &[String]) -> ExitCode {
         the_status_of_the_command_is_returned,
         ids_of_another_namespace_are_refused,
     ];
-    let tests = tests.iter().chain(alive::TESTS).chain(sudo::TESTS);
+    let tests = tests
+        .iter()
+        .chain(alive::TESTS)
+        .chain(suspended::TESTS)
+        .chain(sudo::TESTS);
     let filter: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
     let cache = std::env::var("ONBEAT_CACHE").unwrap_or_else(|_| {
         let home = std::env::var("HOME").unwrap_or_default();

@@ -10,7 +10,11 @@ struct atomic_counter {
 
 struct signal_struct {
 	struct atomic_counter live;
+	void *pids[4]; // by PIDTYPE_*
 } __attribute__((preserve_access_index));
+
+#define PIDTYPE_PGID 2
+#define PIDTYPE_SID 3
 
 struct ns_common {
 	unsigned int inum;
@@ -72,6 +76,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	char comm[16];
+	struct task_struct *real_parent;
 	struct signal_struct *signal;
 	void *bpf_storage;
 	struct sched_entity se;

@@ -14,6 +14,7 @@ struct link_map {
 // continues it. Returns 1 if it stops.
 static __always_inline __u16 stop_until_probed(__u8 process_flags)
 {
+	struct task_struct *task = (void *)bpf_get_current_task();
 	__u8 *own = flag_of(&processes, own_tgid);
 
 	if (!stop_on_load || !(process_flags & PROCESS_MARKED))
@@ -21,7 +22,13 @@ static __always_inline __u16 stop_until_probed(__u8 process_flags)
 	// Nobody would continue it.
 	if (!own || (*own & PROCESS_ENDING))
 		return 0;
-	return bpf_send_signal(19 /* SIGSTOP */) == 0;
+	if (is_job(task))
+		return 0;
+	expect_followers(task);
+	if (bpf_send_signal(SIGSTOP))
+		return 0;
+	note_suspended(bpf_get_current_pid_tgid() >> 32);
+	return 1;
 }
 
 // Reports that a process may have something new to probe.

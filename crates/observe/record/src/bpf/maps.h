@@ -57,6 +57,16 @@ struct {
 	__type(value, struct id_slot);
 } processes SEC(".maps");
 
+// Not 0 for each process that is suspended, and for id 0 when there was a new one. The recorder and its
+// guard map this table: only they clear what the programs set.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, ID_SLOTS);
+	__type(key, __u32);
+	__type(value, struct id_slot);
+} suspended SEC(".maps");
+
 // Flags THREAD_*. Whoever gates threads maps this table to see which of them wait.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -148,6 +158,14 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } link_tails SEC(".maps");
+
+// Processes above a suspended one, and when it was suspended: they may suspend themselves with it.
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, __u64);
+} followers SEC(".maps");
 
 // Mount namespaces whose dynamic linker was reported.
 struct {

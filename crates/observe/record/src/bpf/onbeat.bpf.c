@@ -25,5 +25,6 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #include "observed.h"
 #include "ros.h"
 #include "flow.h"
+#include "suspend.h"
 #include "loader.h"
 #include "sched.h"

@@ -307,14 +307,17 @@ int on_exit_task(__u64 *ctx)
 	struct task_struct *task = (void *)ctx[0];
 	__u32 tgid = task->tgid, tid = task->pid;
 	__u8 *p = flag_of(&processes, tgid), *t = flag_of(&threads, tid);
-	__u8 flags = p ? *p : 0;
+	__u8 *stopped = flag_of(&suspended, tgid), flags = p ? *p : 0;
 
 	if (t)
 		*t = 0;
 	if (task->signal->live.counter == 0) {
 		if (p)
 			*p = 0;
+		if (stopped)
+			*stopped = 0;
 		bpf_map_delete_elem(&link_tails, &tgid);
+		bpf_map_delete_elem(&followers, &tgid);
 	}
 	if (!(flags & (PROCESS_MARKED | PROCESS_SEEN)))
 		return 0;

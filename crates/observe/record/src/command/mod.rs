@@ -1,16 +1,17 @@
 //! The command that is recorded: started for the user, stopped in time, never left suspended.
 //!
 //! SIGSTOP suspends a process of the command while probes are attached to a library that it has
-//! just loaded. If the recorder is killed in that moment, the guard, a process of its own, resumes
-//! it. A process may have left the command's tree by then, as daemons do: the marks in the kernel's
-//! table say which ones may be suspended, wherever they are.
+//! just loaded. If the recorder is killed in that moment, or does not go on, the guard, a process of
+//! its own, resumes it. A table that the kernel's programs fill says which processes are suspended,
+//! also those that have left the command's tree, as daemons do. Whom somebody else has stopped is
+//! left alone.
 
 mod guard;
 pub mod user;
 
 use crate::descriptors;
+use crate::kernel::Suspended;
 use guard::Guard;
-use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command};
@@ -44,15 +45,12 @@ pub enum CommandStartError {
     Guard(std::io::Error),
 }
 
-/// Lists the processes that may be suspended.
-pub type Marked = Box<dyn Fn() -> Vec<u32>>;
-
 /// A command that runs, or ran.
 pub struct RecordedCommand {
     child: Child,
     /// Since when it is asked to end, and the last signal that it got.
     ending: Option<(Instant, libc::c_int)>,
-    marked: Marked,
+    suspended: Suspended,
     _guard: Guard,
 }
 
@@ -70,14 +68,14 @@ impl RecordedCommand {
 
     /// Starts a command (program and arguments). Under sudo it runs as the invoking user, with that
     /// user's groups and environment, as if there were no recorder. With `to_stderr` it prints to
-    /// our standard error. What `marked` lists is resumed with it.
+    /// our standard error. What is `suspended` is resumed in time.
     pub fn start(
         words: &[String],
         to_stderr: bool,
-        marked: Marked,
+        suspended: &Suspended,
     ) -> Result<RecordedCommand, CommandStartError> {
         let caller = Self::check(words)?;
-        let mut guard = Guard::start(&marked).map_err(CommandStartError::Guard)?;
+        let guard = Guard::start(suspended).map_err(CommandStartError::Guard)?;
         let program = words.first().cloned().unwrap_or_default();
         let mut builder = Command::new(&program);
         builder.args(&words[1..]);
@@ -101,11 +99,10 @@ impl RecordedCommand {
         let child = builder
             .spawn()
             .map_err(|source| CommandStartError::Start { program, source })?;
-        guard.watch(child.id());
         Ok(RecordedCommand {
             child,
             ending: None,
-            marked,
+            suspended: suspended.clone(),
             _guard: guard,
         })
     }
@@ -139,19 +136,9 @@ impl RecordedCommand {
         self.ending = Some((since, next));
     }
 
-    /// Resumes every process of the command that is suspended, also those that outlive it.
+    /// Resumes every process that is suspended, also those that outlive the command.
     pub fn resume_all(&self) {
-        resume(Some(self.child.id()), &self.marked);
-    }
-}
-
-/// Resumes a process, everything below it, and everything that is marked.
-fn resume(root: Option<u32>, marked: &Marked) {
-    let tree = root.map(onbeat_proc::tree).unwrap_or_default();
-    let all: BTreeSet<u32> = tree.into_iter().chain(marked()).collect();
-    for pid in all {
-        // SAFETY: plain system call; SIGCONT does nothing to a process that runs.
-        unsafe { libc::kill(pid as libc::pid_t, libc::SIGCONT) };
+        self.suspended.resume_all();
     }
 }
 
@@ -202,7 +189,7 @@ mod tests {
     }
 
     fn start(text: &str) -> Result<RecordedCommand, CommandStartError> {
-        RecordedCommand::start(&words(text), false, Box::new(Vec::new))
+        RecordedCommand::start(&words(text), false, &Suspended::none())
     }
 
     fn wait(command: &mut RecordedCommand) -> i32 {
@@ -242,24 +229,19 @@ mod tests {
     }
 
     #[test]
-    fn a_suspended_command_is_resumed() {
-        let mut command = start("sleep 0.2").expect("sleep");
-        // SAFETY: plain system call on our child.
-        unsafe { libc::kill(command.child.id() as libc::pid_t, libc::SIGSTOP) };
-        command.resume_all();
-        assert_eq!(wait(&mut command), 0);
-    }
-
-    #[test]
-    fn what_has_left_the_commands_tree_is_resumed_too() {
-        let mut daemon = Command::new("sleep").arg("0.2").spawn().expect("sleep");
-        let pid = daemon.id();
-        let marked = Box::new(move || vec![pid]);
-        let command = RecordedCommand::start(&words("true"), false, marked).expect("true");
+    fn a_suspended_process_is_resumed_and_one_that_somebody_else_stopped_is_not() {
+        let suspended = Suspended::none();
+        let sleep = words("sleep 0.2");
+        let mut command = RecordedCommand::start(&sleep, false, &suspended).expect("sleep");
+        suspended.suspend(command.child.id());
+        let mut other = Command::new("sleep").arg("0.2").spawn().expect("sleep");
+        let pid = other.id();
         // SAFETY: plain system call on our child.
         unsafe { libc::kill(pid as libc::pid_t, libc::SIGSTOP) };
         command.resume_all();
-        assert!(daemon.wait().expect("it ends").success());
+        assert_eq!((wait(&mut command), suspended.all()), (0, vec![]));
+        assert_eq!(onbeat_proc::Stat::of(pid).map(|stat| stat.state), Some('T'));
+        other.kill().and_then(|()| other.wait()).expect("it ends");
     }
 
     #[test]

@@ -5,13 +5,15 @@ mod flags;
 mod ring;
 mod settings;
 mod shield;
+mod suspended;
 mod waits;
 
 pub use features::Features;
+pub use suspended::Suspended;
 pub use waits::WaitTable;
 
 use crate::decode::Decoded;
-use crate::records::{KIND_COUNT, PROCESS_ENDING, PROCESS_LATE, PROCESS_MARKED};
+use crate::records::{KIND_COUNT, PROCESS_LATE, PROCESS_MARKED};
 use flags::FlagTable;
 use libbpf_rs::{
     Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, UprobeOpts,
@@ -75,6 +77,7 @@ pub struct Kernel {
     flags: Rc<FlagTable>,
     /// `None` where this kernel cannot tell who waits.
     waits: Option<Arc<WaitTable>>,
+    suspended: Suspended,
     /// What this kernel can do.
     pub features: Features,
 }
@@ -136,13 +139,18 @@ impl Kernel {
             let table = WaitTable::map(&map("threads")?).map_err(KernelLoadError::Map)?;
             Ok::<_, KernelLoadError>(Arc::new(table))
         });
+        let table = |name: &str| -> Result<FlagTable, KernelLoadError> {
+            FlagTable::map(&map(name)?).map_err(KernelLoadError::Map)
+        };
+        let flags = Rc::new(table("processes")?);
         Ok(Kernel {
+            suspended: Suspended::new(Rc::clone(&flags), table("suspended")?),
+            flags,
             waits: waits.transpose()?,
             ring: Ring::new(&map("ring")?)?,
             lost: map("lost")?,
             hits: map("hits")?,
             distance: map("r_debug_distance")?,
-            flags: Rc::new(FlagTable::map(&map("processes")?).map_err(KernelLoadError::Map)?),
             object,
             features,
         })
@@ -205,21 +213,14 @@ impl Kernel {
             .update(pid, |flags| flags & !(PROCESS_MARKED as u8));
     }
 
-    /// Lists the marked processes: those that may be suspended. It outlives the programs.
-    pub fn marked(&self) -> impl Fn() -> Vec<u32> + 'static {
-        let flags = Rc::clone(&self.flags);
-        move || flags.marked()
-    }
-
     /// Which threads wait for work; `None` where this kernel cannot tell.
     pub fn waits(&self) -> Option<Arc<WaitTable>> {
         self.waits.clone()
     }
 
-    /// From now on no process is suspended any more: nobody will resume it.
-    pub fn suspend_no_more(&self) {
-        let own = std::process::id();
-        self.flags.update(own, |flags| flags | PROCESS_ENDING as u8);
+    /// The processes that are suspended. It outlives the programs.
+    pub fn suspended(&self) -> &Suspended {
+        &self.suspended
     }
 
     /// Marks a process that made endpoints before its probes were in place: their names are

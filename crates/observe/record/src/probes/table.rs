@@ -520,4 +520,9 @@ pub const KERNEL_PROBES: &[KernelProbe] = &[
         program: "on_exit_task",
         consequence: "reused process ids can be mistaken for old ones",
     },
+    KernelProbe {
+        name: "signal_generate",
+        program: "on_signal",
+        consequence: "su, sudo or nsenter in the command can stay suspended: do not use them there",
+    },
 ];

@@ -153,7 +153,7 @@ impl Recording {
     ) -> Result<RecordedCommand, CommandStartError> {
         let own = std::process::id();
         self.kernel.mark(own);
-        let command = RecordedCommand::start(words, to_stderr, Box::new(self.kernel.marked()));
+        let command = RecordedCommand::start(words, to_stderr, self.kernel.suspended());
         self.kernel.unmark(own);
         command
     }
@@ -256,6 +256,9 @@ impl Recording {
                 loader,
                 stopped,
             } => self.library(pid, loader, stopped),
+            Decoded::Followed { pid } => {
+                self.kernel.suspended().resume(pid);
+            }
             Decoded::WaitSet(set) => self.wait_set(&set),
         }
     }
@@ -396,9 +399,10 @@ impl Recording {
         if stopped {
             let attached = self.libraries.visit(&self.kernel, pid).attached;
             self.visited(pid, attached);
-            // SAFETY: plain system call; the process is in the tree that we started.
-            unsafe { libc::kill(pid as libc::pid_t, libc::SIGCONT) };
-            return;
+            if self.kernel.suspended().resume(pid) {
+                return;
+            }
+            // It has run on meanwhile.
         }
         self.visit_running(pid);
         if loader {
@@ -514,7 +518,7 @@ impl Recording {
     /// From now on no process of the command is suspended any more. Those that are have to be
     /// resumed, once now and once when the programs are gone: one of them may be at work.
     pub fn suspend_no_more(&self) {
-        self.kernel.suspend_no_more();
+        self.kernel.suspended().no_more();
     }
 
     /// Takes the last records and completes the trace.

@@ -29,6 +29,8 @@ pub fn compare(model: &Model, request: &Request) -> Vec<(String, Result<Promises
     let of = |(name, strategy)| {
         let request = Request {
             strategy,
+            // Others have no last slot.
+            miss: request.miss.filter(|_| strategy.has_bands()),
             ..request.clone()
         };
         (name, plan(model, &request).map(|p| p.promises))

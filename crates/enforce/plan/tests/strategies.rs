@@ -929,6 +929,10 @@ fn the_last_slot_lies_where_few_enough_miss_it() {
     let often = made(&model, &rare);
     assert!(ms_of(often.promises.miss.unwrap().limit_ms) < 45.0);
     assert!(ms_of(server(&often, "gamma").slots_ms[0].1) > 49.0);
+    for (name, promises) in compare(&model, &rare) {
+        let promised = promises.unwrap().miss.is_some();
+        assert_eq!(promised, name.starts_with("bands"), "{name}");
+    }
     // Only where outputs have slots, and only from profiles that carry it.
     rare.strategy = Strategy::ServerPerChain;
     assert!(refused(&model, &rare).contains("--strategy bands"));

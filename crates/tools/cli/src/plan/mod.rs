@@ -69,6 +69,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
             &model,
             &Request {
                 strategy: Strategy::Fifo,
+                miss: None,
                 ..request.clone()
             },
         )

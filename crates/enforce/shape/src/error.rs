@@ -39,6 +39,16 @@ pub enum ShapeError {
         /// The reservation's error.
         reason: AssignError,
     },
+    /// Two processes run a callback of the plan.
+    #[error("process {pid} runs {callback} too, which process {of} has: end one of them, give its nodes another namespace, or name the application with --pid (without --strict the second one is left alone)")]
+    SecondInstance {
+        /// The callback.
+        callback: String,
+        /// The process that ran it later.
+        pid: u32,
+        /// The process that has it.
+        of: u32,
+    },
     /// Callbacks of the plan did not run.
     #[error("{} did not run within {within_s} s: is the application running, with the nodes of the plan and under the same names?", .callbacks.join(", "))]
     NotSeen {
@@ -88,6 +98,18 @@ pub enum ShapeError {
 }
 
 impl ShapeError {
+    /// Whether this is about one thread alone, and others can be shaped without it.
+    pub(crate) fn is_of_one_thread(&self) -> bool {
+        match self {
+            ShapeError::Assign { reason, .. } => !matches!(
+                reason,
+                AssignError::NoGuard(_) | AssignError::Note { .. } | AssignError::UnknownServer(_)
+            ),
+            ShapeError::TwoServers { .. } | ShapeError::NotHeld { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Whether this machine or user cannot shape at all, whatever the plan is.
     pub fn is_refusal(&self) -> bool {
         match self {

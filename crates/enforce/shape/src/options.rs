@@ -33,6 +33,9 @@ pub struct ShapeOptions {
     pub idle: bool,
     /// What the end of a slot does to a thread that is at work.
     pub gate: GateKind,
+    /// Whether what is told otherwise, and left alone, ends the session: a thread that cannot be assigned, a second
+    /// instance of a node.
+    pub strict: bool,
 }
 
 impl ShapeOptions {

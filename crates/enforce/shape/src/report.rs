@@ -85,6 +85,13 @@ impl Notes {
         self.new.push(note);
     }
 
+    /// Adds a note that was not given yet.
+    pub(crate) fn add_once(&mut self, note: String) {
+        if !self.all.contains(&note) {
+            self.add(note);
+        }
+    }
+
     /// The notes since the last call.
     pub(crate) fn take_new(&mut self) -> Vec<String> {
         std::mem::take(&mut self.new)

@@ -65,6 +65,9 @@ pub struct Args {
     /// freezes it then; hard freezes it at once, with what it holds
     #[arg(long, value_name = "KIND", value_enum, default_value_t)]
     pub gate: GateChoice,
+    /// End where a thread cannot be shaped, or a second instance of a node runs, instead of telling it and going on
+    #[arg(long)]
+    pub strict: bool,
     /// Let idle CPUs sleep deeply: saves power, costs precision
     #[arg(long)]
     pub idle: bool,
@@ -128,6 +131,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         dispatcher_cpu: args.dispatcher_cpu,
         idle: args.idle,
         gate: args.gate.into(),
+        strict: args.strict,
     };
     let mut show = LiveLine::new();
     let mut printed = 0;

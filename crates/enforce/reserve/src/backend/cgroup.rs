@@ -14,11 +14,15 @@ use std::sync::Mutex;
 /// Most groups of one gate. Version 2 needs one for each cgroup that the server's threads come
 /// from.
 const GROUPS: usize = 16;
+/// In place of a descriptor: there is none from here on.
+const NONE: RawFd = -1;
+/// In place of a descriptor: its group was removed, with the container that it was in.
+const GONE: RawFd = -2;
 
 /// The files that open and close one server's gate.
 struct Gate {
     label: String,
-    /// Descriptors, for the dispatcher; -1 after the last.
+    /// Descriptors, for the dispatcher; [`NONE`] after the last, [`GONE`] in between.
     fds: [AtomicI32; GROUPS],
     /// Whether the gate should be closed.
     closed: AtomicBool,
@@ -30,24 +34,30 @@ impl Gate {
     fn new(label: &str) -> Gate {
         Gate {
             label: label.into(),
-            fds: [const { AtomicI32::new(-1) }; GROUPS],
+            fds: [const { AtomicI32::new(NONE) }; GROUPS],
             closed: AtomicBool::new(false),
             files: Mutex::default(),
         }
     }
 
     /// Writes the text that opens or closes to every group, also after one fails. Returns the last
-    /// failure.
+    /// failure. A group that is gone had no threads any more, and is dropped.
     fn set(&self, closed: bool, text: &[u8]) -> io::Result<()> {
         self.closed.store(closed, Ordering::SeqCst);
         let mut result = Ok(());
-        for fd in &self.fds {
-            let fd: RawFd = fd.load(Ordering::SeqCst);
-            if fd < 0 {
-                break;
+        for slot in &self.fds {
+            let fd: RawFd = slot.load(Ordering::SeqCst);
+            match fd {
+                NONE => break,
+                GONE => continue,
+                _ => {}
             }
-            if let Err(e) = sys::write_at_start(fd, text) {
-                result = Err(e);
+            match sys::write_at_start(fd, text) {
+                Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {
+                    slot.store(GONE, Ordering::SeqCst);
+                }
+                Err(e) => result = Err(e),
+                Ok(()) => {}
             }
         }
         result
@@ -224,13 +234,21 @@ impl Backend for V2 {
         let parent = self.mount.of_thread(tid).map_err(GateError::Where)?;
         let inner = parent.join(&self.name).join(&gate.label);
         let mut files = gate.files.lock().expect("nobody panics with it");
-        if !files.iter().any(|f| f.0 == parent) {
-            let descriptor = gate.fds.get(files.len());
+        let known = files.iter().position(|f| f.0 == parent);
+        // A container that was started anew may have the same cgroup, without our groups.
+        if known.is_none() || !inner.exists() {
+            let is_gone = |i: &usize| gate.fds[*i].load(Ordering::SeqCst) == GONE;
+            let place = known.or_else(|| (0..files.len()).find(is_gone));
+            let place = place.unwrap_or(files.len());
+            let descriptor = gate.fds.get(place);
             let descriptor = descriptor.ok_or(GateError::TooMany(GROUPS))?;
             let file = self.create_groups(&parent, &gate.label, note)?;
             descriptor.store(file.as_raw_fd(), Ordering::SeqCst);
             gate.catch_up(&file, &inner)?;
-            files.push((parent, file));
+            match files.get_mut(place) {
+                Some(old) => *old = (parent, file),
+                None => files.push((parent, file)),
+            }
         }
         write(&inner.join("cgroup.threads"), &tid.to_string())
     }

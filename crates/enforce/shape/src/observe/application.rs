@@ -1,6 +1,6 @@
 //! What is known of the application so far. Pure.
 
-use super::{is_synchroniser, Executions, PlanObservation, Roles, Runs, Watcher};
+use super::{is_synchroniser, Executions, Instances, PlanObservation, Roles, Runs, Watcher};
 use onbeat_plan::schema::{Hold, Output};
 use onbeat_plan::Plan;
 use onbeat_trace::Event;
@@ -15,11 +15,12 @@ pub(crate) struct Application<'a> {
     pub(crate) executions: Executions,
     pub(crate) roles: Roles,
     pub(crate) runs: Runs,
+    pub(crate) instances: Instances,
 }
 
 impl<'a> Application<'a> {
-    /// Nothing is known yet.
-    pub(crate) fn new(plan: &'a Plan) -> Application<'a> {
+    /// Nothing is known yet. `is_running` says whether a process runs.
+    pub(crate) fn new(plan: &'a Plan, is_running: fn(u32) -> bool) -> Application<'a> {
         let watcher = Watcher::new(plan);
         let callbacks = watcher.callbacks();
         Application {
@@ -27,6 +28,7 @@ impl<'a> Application<'a> {
             executions: Executions::new(plan, callbacks),
             roles: Roles::new(plan, callbacks),
             runs: Runs::new(callbacks.len()),
+            instances: Instances::new(callbacks.len(), is_running),
             watcher,
         }
     }

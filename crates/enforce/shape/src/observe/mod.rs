@@ -6,6 +6,7 @@
 
 mod application;
 mod executions;
+mod instances;
 mod phase;
 mod roles;
 mod runs;
@@ -13,6 +14,7 @@ mod watch;
 
 pub(crate) use application::Application;
 pub use executions::{Execution, Executions, Fate, Release};
+pub(crate) use instances::{Instances, Standing};
 pub use phase::{Phase, PhaseHistory};
 pub use roles::{Conflict, Role, Roles};
 pub use runs::{Cause, Runs};

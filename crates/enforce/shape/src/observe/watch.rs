@@ -5,7 +5,7 @@ use onbeat_model::synth::observe::Observation;
 use onbeat_model::synth::{Synth, SynthOptions};
 use onbeat_plan::Plan;
 use onbeat_trace::Event;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// An observation of a plan's callbacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +59,10 @@ pub struct Watcher {
     chains: Vec<Vec<usize>>,
     /// By the synthesis's number of a callback: what it is in the plan.
     numbers: Vec<Number>,
+    /// By callback of the plan: the process that ran it last under its own name.
+    homes: Vec<Option<u32>>,
+    /// Numbers of twins that run in other processes than the callback itself.
+    foreign: FxHashSet<u32>,
     /// By path: its first and last callback, if all of it lies on a chain.
     paths: FxHashMap<u32, Option<(usize, usize)>>,
     /// Whether `numbers` may be out of date.
@@ -70,6 +74,8 @@ pub struct Watcher {
 enum Number {
     /// A callback of the plan, by its index.
     Of(usize),
+    /// Called as a callback of the plan (by its index), but for what distinguishes nodes of one name.
+    Twin(usize),
     Synchroniser,
     Other,
 }
@@ -78,6 +84,14 @@ enum Number {
 pub fn is_synchroniser(id: &str) -> bool {
     id.split_once(':')
         .is_some_and(|(_, kind)| kind.starts_with("sync("))
+}
+
+/// An id without what distinguishes its node from others of the same name (`#2`, `#program`). `None`:
+/// there is nothing of that kind.
+fn without_instance(id: &str) -> Option<String> {
+    let (node, callback) = id.split_once(':')?;
+    let (name, _) = node.split_once('#')?;
+    Some(format!("{name}:{callback}"))
 }
 
 impl Watcher {
@@ -94,6 +108,7 @@ impl Watcher {
                 callbacks.push(id.clone());
             }
         }
+        let homes = vec![None; callbacks.len()];
         let index: FxHashMap<String, usize> = callbacks
             .iter()
             .enumerate()
@@ -126,6 +141,8 @@ impl Watcher {
             index,
             chains,
             numbers: Vec::new(),
+            homes,
+            foreign: FxHashSet::default(),
             paths: FxHashMap::default(),
             stale: true,
         }
@@ -165,12 +182,10 @@ impl Watcher {
             .synth
             .callback_ids()
             .into_iter()
-            .map(|id| match id {
+            .enumerate()
+            .map(|(n, id)| match id {
                 Some(id) if is_synchroniser(&id) => Number::Synchroniser,
-                Some(id) => self
-                    .index
-                    .get(&id)
-                    .map_or(Number::Other, |&i| Number::Of(i)),
+                Some(id) => self.named(n, &id),
                 None => Number::Other,
             })
             .collect();
@@ -186,11 +201,43 @@ impl Watcher {
         self.stale = false;
     }
 
+    /// What the callback of a number is, by its id now. When a node of the same name appears, the
+    /// ids of both may change: the one that was the plan's stays it.
+    fn named(&self, number: usize, id: &str) -> Number {
+        if let Some(&i) = self.index.get(id) {
+            return Number::Of(i);
+        }
+        let twin = without_instance(id).and_then(|id| self.index.get(&id));
+        match (twin, self.numbers.get(number)) {
+            (Some(&i), Some(&Number::Of(was))) if was == i => Number::Of(i),
+            (Some(&i), _) => Number::Twin(i),
+            (None, _) => Number::Other,
+        }
+    }
+
     fn number(&self, callback: u32) -> Number {
         self.numbers
             .get(callback as usize)
             .copied()
             .unwrap_or(Number::Other)
+    }
+
+    /// The callback of the plan that ran in a process; also one of a second instance of its node, if
+    /// that is in another process.
+    fn of_plan(&mut self, number: u32, pid: u32) -> Option<usize> {
+        match self.number(number) {
+            Number::Of(i) => {
+                self.homes[i] = Some(pid);
+                Some(i)
+            }
+            Number::Twin(i) if self.homes[i] != Some(pid) => {
+                if self.foreign.insert(number) {
+                    self.paths.clear();
+                }
+                Some(i)
+            }
+            Number::Twin(_) | Number::Synchroniser | Number::Other => None,
+        }
     }
 
     /// First and last callback of a path, if it is a part of a chain.
@@ -203,8 +250,9 @@ impl Watcher {
         for callback in self.synth.path(path) {
             match self.number(callback) {
                 Number::Of(i) => on_path.push(i),
+                Number::Twin(i) if self.foreign.contains(&callback) => on_path.push(i),
                 Number::Synchroniser => {}
-                Number::Other => inside = false,
+                Number::Twin(_) | Number::Other => inside = false,
             }
         }
         let part = (inside && !on_path.is_empty())
@@ -234,7 +282,7 @@ impl Watcher {
                 end_ns,
                 ..
             } => {
-                if let Number::Of(callback) = self.number(callback) {
+                if let Some(callback) = self.of_plan(callback, pid) {
                     found.push(PlanObservation::Ran {
                         callback,
                         pid,

@@ -5,11 +5,11 @@
 use crate::error::ShapeError;
 use crate::judge::{judge, knows_unshaped, late_note, CpuUsage, IsolationMonitor, Measured};
 use crate::launch::moved;
-use crate::observe::{Application, Conflict, Execution, Phase, PlanObservation};
+use crate::observe::{Application, Conflict, Execution, Phase, PlanObservation, Standing};
 use crate::options::ShapeOptions;
 use crate::report::{Live, Notes, Summary};
 use crate::shaper::Supervisor;
-use crate::stages::{Finding, ShaperView, Shaping, Stage, Stopped};
+use crate::stages::{left_alone, Finding, ShaperView, Shaping, Stage, Stopped};
 use crate::threads::{guarded, Awake, Placement, Servers, Thread, WhoWaits};
 use crate::trust::Trust;
 use onbeat_plan::schema::{Output, Overshoot};
@@ -18,7 +18,7 @@ use onbeat_record::{Control, Observer, Progress, RecordOptions, Target};
 use onbeat_reserve::{GateKind, Reservation, Server, StartError};
 use onbeat_rights::Capability;
 use onbeat_time::clock::monotonic_ns;
-use onbeat_trace::Event;
+use onbeat_trace::{Event, EventKind};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -161,7 +161,9 @@ impl<'a> Session<'a> {
             trust: Trust::new(options.users.as_deref(), |pid| {
                 onbeat_proc::user(pid).map(|user| user.uid)
             }),
-            application: Application::new(plan),
+            application: Application::new(plan, |pid| {
+                onbeat_proc::Stat::of(pid).is_some_and(|stat| !stat.has_ended())
+            }),
             supervisor: Supervisor::new(plan, &options.program),
             stage: Stage::Finding(Finding::new()),
             notes: Notes::default(),
@@ -177,6 +179,7 @@ impl<'a> Session<'a> {
             return;
         }
         let events = self.trust.of_application(events, &mut self.notes);
+        let events = self.application.instances.without_seconds(events);
         if let Err(error) = self.advance(&events, record_also) {
             if self.runs_on() {
                 self.stop();
@@ -197,7 +200,10 @@ impl<'a> Session<'a> {
         }
         self.supervisor.add_publishers_of_inputs(events);
         self.ensure_shaper(record_also)?;
-        for observation in self.application.observe(events) {
+        let found = self.application.observe(events);
+        let seconds = self.starts_of_seconds(&found);
+        let is_seconds = |o: &PlanObservation| matches!(o, PlanObservation::Left { start_ns, .. } if seconds.contains(start_ns));
+        for observation in found.into_iter().filter(|o| !is_seconds(o)) {
             self.application
                 .executions
                 .see(&observation, &mut completed);
@@ -206,6 +212,7 @@ impl<'a> Session<'a> {
         for execution in completed {
             self.count(execution);
         }
+        self.forget_ended(events);
         self.advance_stage()
     }
 
@@ -248,6 +255,70 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// When second instances started callbacks: what they published then is nobody's execution.
+    fn starts_of_seconds(&self, found: &[PlanObservation]) -> Vec<u64> {
+        let start = |o: &PlanObservation| match *o {
+            PlanObservation::Ran {
+                callback,
+                pid,
+                start_ns,
+                ..
+            } => self
+                .application
+                .instances
+                .is_second(callback, pid)
+                .then_some(start_ns),
+            _ => None,
+        };
+        found.iter().filter_map(start).collect()
+    }
+
+    /// Threads and processes that have ended: their ids are used again.
+    fn forget_ended(&mut self, events: &[Event]) {
+        for event in events.iter().filter(|e| e.kind == EventKind::Exit) {
+            self.application.roles.forget(event.tid);
+            if event.pid == event.tid {
+                self.application.instances.ended(event.pid);
+            }
+        }
+    }
+
+    /// Whether a process has the callback that it ran. A second instance is told, and left alone.
+    fn has_callback(&mut self, callback: usize, pid: u32) -> Result<bool, ShapeError> {
+        let standing = self.application.instances.ran(callback, pid);
+        let name = self.application.name(callback);
+        match standing {
+            Standing::Holds => Ok(true),
+            Standing::Anew { was } => {
+                self.notes.add(format!(
+                    "{name} runs in process {pid} now: process {was} has ended."
+                ));
+                Ok(true)
+            }
+            Standing::Second { of } if self.options.strict => Err(ShapeError::SecondInstance {
+                callback: name.to_owned(),
+                pid,
+                of,
+            }),
+            Standing::Second { of } => {
+                self.notes.add_once(format!(
+                    "Process {pid} runs {name} too, which process {of} has: a second instance, left as it is."
+                ));
+                Ok(false)
+            }
+        }
+    }
+
+    /// An error that is about one thread alone is told, and the others are shaped on.
+    fn told(&mut self, error: ShapeError) -> Result<(), ShapeError> {
+        let is_shaping = matches!(self.stage, Stage::Shaping(_));
+        if self.options.strict || !is_shaping || !error.is_of_one_thread() {
+            return Err(error);
+        }
+        self.notes.add_once(left_alone(&error));
+        Ok(())
+    }
+
     fn take(
         &mut self,
         observation: &PlanObservation,
@@ -261,6 +332,9 @@ impl<'a> Session<'a> {
                 start_ns,
                 end_ns,
             } => {
+                if !self.has_callback(callback, pid)? {
+                    return Ok(());
+                }
                 self.application.runs.ran(callback, start_ns, end_ns);
                 if callback == FIRST {
                     self.first_started(start_ns);
@@ -279,7 +353,7 @@ impl<'a> Session<'a> {
                 ref topic,
                 ..
             } => match self.application.bare_output(callback, topic.as_deref()) {
-                Some(output) => Err(not_held(self.application.name(callback), output)),
+                Some(output) => self.told(not_held(self.application.name(callback), output)),
                 None => Ok(()),
             },
             PlanObservation::Taken {
@@ -321,18 +395,20 @@ impl<'a> Session<'a> {
         let server = match role {
             Ok(role) => role.and_then(|role| role.server),
             Err(Conflict { tid, callbacks }) => {
-                return Err(ShapeError::TwoServers {
-                    tid,
-                    first: self.application.name(callbacks[0]).to_owned(),
-                    second: self.application.name(callbacks[1]).to_owned(),
-                });
+                let first = self.application.name(callbacks[0]).to_owned();
+                let second = self.application.name(callbacks[1]).to_owned();
+                return self.told(ShapeError::TwoServers { tid, first, second });
             }
         };
         if let (Stage::Shaping(shaping), Some(server)) = (&mut self.stage, server) {
             let job = self.application.name(callback);
             let may = self.trust.still_holds(thread.pid);
-            if !may || !shaping.assign(thread, job, server)? {
-                self.application.roles.forget(thread.tid);
+            let assigned = may.then(|| shaping.assign(thread, job, server));
+            match assigned {
+                Some(Ok(true)) => {}
+                // Another user's now, or it has ended.
+                None | Some(Ok(false)) => self.application.roles.forget(thread.tid),
+                Some(Err(error)) => return self.told(error),
             }
         }
         Ok(())
@@ -421,6 +497,7 @@ impl<'a> Session<'a> {
             Placement::new(self.plan, servers, reservation, self.waits.clone()),
             awake,
             (phase, isolation),
+            (!self.options.strict).then_some(&mut self.notes),
         )?;
         shaping.place_middleware(&self.application, self.supervisor.pid());
         self.stage = Stage::Shaping(Box::new(shaping));
@@ -582,6 +659,7 @@ impl Observer for Session<'_> {
     }
 
     fn progress(&mut self, _: &Progress) {
+        self.application.instances.refresh();
         let shaper = self.supervisor.pid();
         if let Stage::Shaping(shaping) = &mut self.stage {
             // The middleware starts threads when others join.

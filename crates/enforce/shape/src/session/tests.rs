@@ -14,6 +14,9 @@ const OTHER: &str = "/other:timer(100ms)";
 const TALKER: u32 = 4_000_001;
 const FRESH: u32 = 4_000_003;
 const VANISHED: u32 = 4_000_009;
+const REFUSED: u32 = 4_000_011;
+/// Another process with the same nodes.
+const TWIN: u32 = 4_000_101;
 
 type Log = Rc<RefCell<Vec<String>>>;
 
@@ -23,6 +26,14 @@ impl Servers for FakeServers {
     fn assign(&self, tid: u32, server: &str) -> Result<(), AssignError> {
         if tid == VANISHED {
             return Err(AssignError::Vanished(tid));
+        }
+        if tid == REFUSED {
+            let source = std::io::Error::from_raw_os_error(libc::EINVAL);
+            return Err(AssignError::Cpu {
+                tid,
+                cpu: 1,
+                source,
+            });
         }
         self.0.borrow_mut().push(format!("assign {tid} {server}"));
         Ok(())
@@ -117,6 +128,7 @@ fn options(command: &[&str]) -> ShapeOptions {
         dispatcher_cpu: None,
         idle: true,
         gate: GateKind::Hard,
+        strict: false,
     }
 }
 
@@ -189,6 +201,8 @@ impl<'a> Harness<'a> {
         });
         let mut session = Session::new(plan, options, report, (start, Arc::default()));
         session.trust = Trust::new(options.users.as_deref(), user_of);
+        // Processes of this test run until their end is told.
+        session.application = Application::new(plan, |_| true);
         // Later than anything that the session measures itself.
         let now_ms = (monotonic_ns() / MS / 100 + 36_000) * 100;
         let mut harness = Harness {
@@ -337,7 +351,11 @@ fn a_process_of_another_user_gets_nothing_whatever_its_nodes_are_called() {
 #[test]
 fn an_error_lets_a_shaped_command_run_on_but_ends_anything_else() {
     for (command, runs_on) in [(&["robot"][..], true), (&[], false)] {
-        let (plan, options) = (plan(), options(command));
+        let plan = plan();
+        let options = ShapeOptions {
+            strict: true,
+            ..options(command)
+        };
         let mut report = |_: &Live| ();
         let mut harness = Harness::new(&plan, &options, &mut report);
         harness.cycles(13, 0);
@@ -404,4 +422,153 @@ fn a_failed_start_leaves_the_application_alone() {
     let (summary, error) = harness.session.end();
     assert!(error.is_some_and(|e| e.is_refusal()));
     assert!(summary.placed.is_empty());
+}
+
+/// The same events in another process.
+fn of_twin(text: &str) -> String {
+    text.replace(&format!("{TALKER}/"), &format!("{TWIN}/"))
+}
+
+/// Notes that were not told before.
+fn new_notes(harness: &mut Harness) -> Vec<String> {
+    harness.session.live().notes
+}
+
+#[test]
+fn a_thread_that_cannot_be_shaped_is_told_and_the_rest_goes_on() {
+    for strict in [false, true] {
+        let plan = plan();
+        let options = ShapeOptions {
+            strict,
+            ..options(&[])
+        };
+        let mut report = |_: &Live| ();
+        let mut harness = Harness::new(&plan, &options, &mut report);
+        harness.cycles(13, 0);
+        harness.take_log();
+        new_notes(&mut harness);
+        let at = harness.now_ms;
+        harness.push(&run("0x1", REFUSED, at));
+        harness.push(&run("0x1", REFUSED, at + 10));
+        assert_eq!(harness.session.error.is_some(), strict);
+        if strict {
+            continue;
+        }
+        let notes = new_notes(&mut harness);
+        assert!(
+            notes.len() == 1 && notes[0].contains(&format!("{REFUSED} cannot run on CPU 1")),
+            "{notes:?}"
+        );
+        // A thread of one server runs a callback of the other: it stays where it is.
+        harness.push(&run("0x2", TALKER, at + 20));
+        harness.push(&run("0x2", TALKER, at + 30));
+        let notes = new_notes(&mut harness);
+        assert!(
+            notes.len() == 1 && notes[0].contains("different servers"),
+            "{notes:?}"
+        );
+        harness.now_ms += 100;
+        harness.cycles(10, 0);
+        assert!(matches!(harness.session.stage, Stage::Shaping(_)));
+        assert_eq!(harness.take_log(), Vec::<String>::new());
+        assert!(harness.session.live().executions >= 8);
+    }
+}
+
+#[test]
+fn one_of_the_first_threads_that_cannot_be_shaped_is_left_out_but_not_all_of_them() {
+    let (both, options) = (plan(), options(&[]));
+    let mut report = |_: &Live| ();
+    let mut harness = Harness::new(&both, &options, &mut report);
+    for _ in 0..12 {
+        let at = harness.now_ms;
+        let both = run("0x1", TALKER, at) + &run("0x2", REFUSED, at + 50);
+        harness.push(&both);
+        harness.now_ms += 100;
+    }
+    assert!(harness.session.error.is_none());
+    assert!(matches!(harness.session.stage, Stage::Shaping(_)));
+    assert_eq!(harness.take_log()[1..], [format!("assign {TALKER} gamma")]);
+    assert!(new_notes(&mut harness)
+        .iter()
+        .any(|n| n.contains(&REFUSED.to_string())));
+    let mut plan = plan();
+    plan.servers.truncate(1);
+    let mut report = |_: &Live| ();
+    let mut harness = Harness::new(&plan, &options, &mut report);
+    for _ in 0..12 {
+        let at = harness.now_ms;
+        harness.push(&run("0x1", REFUSED, at));
+        harness.now_ms += 100;
+    }
+    let error = harness.session.error.as_ref().map(ToString::to_string);
+    assert!(error.is_some_and(|e| e.contains("cannot run on CPU 1")));
+}
+
+#[test]
+fn a_second_instance_is_left_alone_until_the_first_has_ended() {
+    for strict in [false, true] {
+        let plan = plan();
+        let options = ShapeOptions {
+            strict,
+            ..options(&[])
+        };
+        let mut report = |_: &Live| ();
+        let mut harness = Harness::new(&plan, &options, &mut report);
+        harness.cycles(13, 0);
+        harness.take_log();
+        new_notes(&mut harness);
+        let at = harness.now_ms;
+        harness.push(&of_twin(&nodes(at)));
+        harness.push(&of_twin(&run("0x1", TWIN, at + 33)));
+        assert_eq!(harness.session.error.is_some(), strict);
+        if strict {
+            let error = harness.session.error.as_ref().map(ToString::to_string);
+            assert!(error.is_some_and(|e| e.contains("end one of them")));
+            continue;
+        }
+        let before = harness.session.live();
+        assert!(
+            before.notes.len() == 1 && before.notes[0].contains("a second instance"),
+            "{:?}",
+            before.notes
+        );
+        // Its executions are nobody's, and its phase is not followed.
+        for _ in 0..70 {
+            let at = harness.now_ms + 33;
+            harness.push(&of_twin(&run("0x1", TWIN, at)));
+            harness.cycles(1, 0);
+        }
+        assert_eq!(harness.take_log(), Vec::<String>::new());
+        let live = harness.session.live();
+        assert_eq!(
+            (live.executions, live.notes.len()),
+            (before.executions + 70, 0)
+        );
+        // The first one ends: the second is the application now.
+        let at = harness.now_ms;
+        harness.push(&format!("{at}ms cpu0 {TALKER}/{TALKER} exit\n"));
+        harness.push(&of_twin(&run("0x1", TWIN, at + 33)));
+        assert_eq!(harness.take_log(), [format!("assign {TWIN} gamma")]);
+        let notes = new_notes(&mut harness);
+        assert!(
+            notes.len() == 1 && notes[0].contains(&format!("in process {TWIN} now")),
+            "{notes:?}"
+        );
+    }
+}
+
+#[test]
+fn a_thread_id_that_is_used_again_is_assigned_again() {
+    let (plan, options) = (plan(), options(&[]));
+    let mut report = |_: &Live| ();
+    let mut harness = Harness::new(&plan, &options, &mut report);
+    harness.cycles(13, 0);
+    harness.take_log();
+    let at = harness.now_ms;
+    harness.push(&run("0x1", FRESH, at));
+    harness.push(&format!("{}ms cpu0 {TALKER}/{FRESH} exit\n", at + 10));
+    harness.push(&run("0x1", FRESH, at + 20));
+    let again = format!("assign {FRESH} gamma");
+    assert_eq!(harness.take_log(), [again.clone(), again]);
 }

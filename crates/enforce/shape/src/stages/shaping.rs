@@ -25,20 +25,32 @@ pub(crate) struct Shaping<'a> {
 }
 
 impl<'a> Shaping<'a> {
-    /// Assigns the threads of the application to the servers. On an error everything is put back.
+    /// Assigns the threads of the application to the servers. On an error everything is put back. With `notes`, a
+    /// thread that cannot be assigned is told and left alone, unless it is the only one.
     pub(crate) fn begin(
         plan: &Plan,
         application: &mut Application,
         mut placement: Placement<'a>,
         awake: Option<Awake>,
         (phase, mut isolation): (Phase, IsolationMonitor),
+        mut notes: Option<&mut Notes>,
     ) -> Result<Shaping<'a>, ShapeError> {
+        let mut refused = None;
         for (thread, callback, server) in assignable(application) {
-            if placement.assign(thread, application.name(callback), server)? {
-                watch(&mut isolation, &placement, thread, server);
-            } else {
-                application.roles.forget(thread.tid);
+            match placement.assign(thread, application.name(callback), server) {
+                Ok(true) => watch(&mut isolation, &placement, thread, server),
+                Ok(false) => application.roles.forget(thread.tid),
+                Err(error) => match &mut notes {
+                    Some(notes) if error.is_of_one_thread() => {
+                        notes.add(left_alone(&error));
+                        refused.get_or_insert(error);
+                    }
+                    _ => return Err(error),
+                },
             }
+        }
+        if let Some(error) = refused.filter(|_| !placement.has_threads()) {
+            return Err(error);
         }
         for (thread, server) in placement.assign_publishers(application)? {
             watch(&mut isolation, &placement, thread, server);
@@ -126,6 +138,11 @@ impl<'a> Shaping<'a> {
             usage: self.settled_usage.map(|settled| (settled, usage)),
         }
     }
+}
+
+/// What is told of a thread that cannot be shaped.
+pub(crate) fn left_alone(error: &ShapeError) -> String {
+    format!("Left as it is: {error}.")
 }
 
 /// Ends of slots at which nothing is known of a thread, after which it is named: one that was just

@@ -83,6 +83,11 @@ impl<'a> Placement<'a> {
         Ok(true)
     }
 
+    /// Whether any thread was assigned or placed.
+    pub(crate) fn has_threads(&self) -> bool {
+        !self.placed.is_empty()
+    }
+
     /// What a thread of a server is compared with. `None` if it may run at any time or at a normal
     /// priority.
     pub(crate) fn isolation(&self, server: usize) -> Option<Isolation> {

@@ -1,6 +1,8 @@
 //! What is known of the application so far. Pure.
 
-use super::{is_synchroniser, Executions, Instances, PlanObservation, Roles, Runs, Watcher};
+use super::{
+    is_synchroniser, Executions, Instances, PlanObservation, Roles, Runs, Unplanned, Watcher,
+};
 use onbeat_plan::schema::{Hold, Output};
 use onbeat_plan::Plan;
 use onbeat_trace::Event;
@@ -53,6 +55,19 @@ impl<'a> Application<'a> {
             .filter(|&(c, _)| self.roles.seen(c) < ENOUGH)
             .map(|(_, name)| name.clone())
             .collect()
+    }
+
+    /// Callbacks that are in no plan, but share a thread with one that belongs to a server for which
+    /// `is_gated` holds: they run in its slots only. To be asked once.
+    pub(crate) fn sharing(&mut self, is_gated: impl Fn(usize) -> bool) -> Vec<Unplanned> {
+        let mut unplanned = self.watcher.take_unplanned();
+        unplanned.retain(|u| {
+            let role = self.roles.threads().get(&u.tid);
+            let role = role.filter(|role| role.pid == u.pid);
+            role.and_then(|role| role.server).is_some_and(&is_gated)
+        });
+        unplanned.sort_by(|a, b| (b.runs, &a.id, a.tid).cmp(&(a.runs, &b.id, b.tid)));
+        unplanned
     }
 
     /// Indices of the callbacks that publish an output.

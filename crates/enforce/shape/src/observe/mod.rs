@@ -18,4 +18,4 @@ pub(crate) use instances::{Instances, Standing};
 pub use phase::{Phase, PhaseHistory};
 pub use roles::{Conflict, Role, Roles};
 pub use runs::{Cause, Runs};
-pub use watch::{is_synchroniser, PlanObservation, Watcher};
+pub use watch::{is_synchroniser, PlanObservation, Unplanned, Watcher};

@@ -50,6 +50,22 @@ pub enum PlanObservation {
     },
 }
 
+/// A callback that is in no plan, on one thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unplanned {
+    /// Its id, as the model names it now.
+    pub id: String,
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// How often it ran there.
+    pub runs: u64,
+}
+
+/// Most pairs of a thread and a callback that is in no plan.
+const UNPLANNED_MAX: usize = 4096;
+
 /// Follows a plan's callbacks through a stream of events.
 pub struct Watcher {
     synth: Synth,
@@ -65,6 +81,9 @@ pub struct Watcher {
     foreign: FxHashSet<u32>,
     /// By path: its first and last callback, if all of it lies on a chain.
     paths: FxHashMap<u32, Option<(usize, usize)>>,
+    /// By number, process and thread of callbacks that are in no plan: how often they ran. `None` once they were
+    /// asked for.
+    unplanned: Option<FxHashMap<(u32, u32, u32), u64>>,
     /// Whether `numbers` may be out of date.
     stale: bool,
 }
@@ -144,6 +163,7 @@ impl Watcher {
             homes,
             foreign: FxHashSet::default(),
             paths: FxHashMap::default(),
+            unplanned: Some(FxHashMap::default()),
             stale: true,
         }
     }
@@ -222,6 +242,32 @@ impl Watcher {
             .unwrap_or(Number::Other)
     }
 
+    /// The callbacks that are in no plan, with the threads that ran them so far. They are no longer kept
+    /// from now on.
+    pub fn take_unplanned(&mut self) -> Vec<Unplanned> {
+        let unplanned = self.unplanned.take();
+        let ids = self.synth.callback_ids();
+        let of = |((number, pid, tid), runs): ((u32, u32, u32), u64)| {
+            // What became a callback of the plan once its name was known is none of them.
+            let is_other = self.number(number) == Number::Other;
+            let id = ids.get(number as usize).cloned().flatten();
+            id.filter(|_| is_other)
+                .map(|id| Unplanned { id, pid, tid, runs })
+        };
+        unplanned.into_iter().flatten().filter_map(of).collect()
+    }
+
+    fn note_unplanned(&mut self, number: u32, pid: u32, tid: u32) {
+        let is_other = self.number(number) == Number::Other;
+        let Some(unplanned) = self.unplanned.as_mut().filter(|_| is_other) else {
+            return;
+        };
+        let key = (number, pid, tid);
+        if unplanned.len() < UNPLANNED_MAX || unplanned.contains_key(&key) {
+            *unplanned.entry(key).or_default() += 1;
+        }
+    }
+
     /// The callback of the plan that ran in a process; also one of a second instance of its node, if
     /// that is in another process.
     fn of_plan(&mut self, number: u32, pid: u32) -> Option<usize> {
@@ -282,6 +328,7 @@ impl Watcher {
                 end_ns,
                 ..
             } => {
+                self.note_unplanned(callback, pid, tid);
                 if let Some(callback) = self.of_plan(callback, pid) {
                     found.push(PlanObservation::Ran {
                         callback,

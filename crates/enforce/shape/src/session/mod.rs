@@ -5,7 +5,9 @@
 use crate::error::ShapeError;
 use crate::judge::{judge, knows_unshaped, late_note, CpuUsage, IsolationMonitor, Measured};
 use crate::launch::moved;
-use crate::observe::{Application, Conflict, Execution, Phase, PlanObservation, Standing};
+use crate::observe::{
+    Application, Conflict, Execution, Phase, PlanObservation, Standing, Unplanned,
+};
 use crate::options::ShapeOptions;
 use crate::report::{Live, Notes, Summary};
 use crate::shaper::Supervisor;
@@ -473,6 +475,10 @@ impl<'a> Session<'a> {
     fn begin(&mut self, phase: Phase) -> Result<(), ShapeError> {
         let origin_ns = phase.origin_ns();
         let servers = guarded(self.plan);
+        let sharing = self.application.sharing(|s| !servers[s].slots.is_empty());
+        if let Some(note) = sharing_note(&sharing) {
+            self.notes.add(note);
+        }
         let reservation = (self.start_servers)(&servers, origin_ns)?;
         reservation
             .warnings()
@@ -634,6 +640,28 @@ impl<'a> Session<'a> {
 
 /// What soft gates are where the kernel cannot tell who waits.
 const CANNOT_TELL: &str = "This kernel does not tell which threads wait for work (Linux 5.15 does): between their slots threads are not frozen but run at a normal priority; --gate hard freezes them wherever they are.";
+
+/// Callbacks that are named in one note.
+const NAMED: usize = 8;
+
+/// What is told of callbacks that are in no plan but share gated threads.
+fn sharing_note(sharing: &[Unplanned]) -> Option<String> {
+    let name = |u: &Unplanned| format!("{} (thread {}, {} times)", u.id, u.tid, u.runs);
+    let named: Vec<String> = sharing.iter().take(NAMED).map(name).collect();
+    let more = match sharing.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let (count, verb) = match sharing.len() {
+        0 => return None,
+        1 => ("1 callback that is not in the plan".to_owned(), "shares"),
+        n => (format!("{n} callbacks that are not in the plan"), "share"),
+    };
+    Some(format!(
+        "{count} {verb} threads with it, and will run in their slots only: {}{more}.",
+        named.join(", ")
+    ))
+}
 
 /// The error of a callback that publishes an output on the output's own topic.
 fn not_held(callback: &str, output: &Output) -> ShapeError {

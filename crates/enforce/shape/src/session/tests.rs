@@ -572,3 +572,37 @@ fn a_thread_id_that_is_used_again_is_assigned_again() {
     let again = format!("assign {FRESH} gamma");
     assert_eq!(harness.take_log(), [again.clone(), again]);
 }
+
+#[test]
+fn callbacks_that_share_a_gated_thread_are_named_before_shaping_begins() {
+    let (mut plan, options) = (plan(), options(&[]));
+    // `/other` is in no plan now, and runs on a thread of its own and on the plan's.
+    plan.servers.truncate(1);
+    let mut report = |_: &Live| ();
+    let mut harness = Harness::new(&plan, &options, &mut report);
+    for shares in [true, false].into_iter().cycle().take(12) {
+        let at = harness.now_ms;
+        let tid = if shares { TALKER } else { FRESH };
+        let both = run("0x1", TALKER, at) + &run("0x2", tid, at + 50);
+        harness.push(&both);
+        harness.now_ms += 100;
+    }
+    assert!(matches!(harness.session.stage, Stage::Shaping(_)));
+    let notes = new_notes(&mut harness);
+    assert_eq!(
+        notes[0],
+        format!("1 callback that is not in the plan shares threads with it, and will run in their slots only: {OTHER} (thread {TALKER}, 6 times).")
+    );
+    // Where all slots are always open, nobody has to wait.
+    let mut open = plan.clone();
+    open.servers[0].slots_ms.clear();
+    let mut report = |_: &Live| ();
+    let mut harness = Harness::new(&open, &options, &mut report);
+    for _ in 0..12 {
+        let at = harness.now_ms;
+        let both = run("0x1", TALKER, at) + &run("0x2", TALKER, at + 50);
+        harness.push(&both);
+        harness.now_ms += 100;
+    }
+    assert_eq!(new_notes(&mut harness), ["A warning."]);
+}

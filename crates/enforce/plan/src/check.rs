@@ -37,6 +37,7 @@ pub fn validate(plan: &Plan) -> Result<(), PlanFault> {
         MAX_MIDDLEWARE_PRIORITY,
     )?;
     servers(plan)?;
+    rules(plan)?;
     held(plan)?;
     promises(plan)
 }
@@ -53,6 +54,7 @@ fn counts(plan: &Plan) -> Result<(), PlanFault> {
         ("servers", servers),
         ("outputs", plan.outputs.len()),
         ("inputs", plan.inputs.len()),
+        ("callbacks", plan.callbacks.len()),
         ("assumes", plan.assumes.len()),
         ("bands", plan.promises.bands.len()),
     ];
@@ -103,6 +105,30 @@ fn servers(plan: &Plan) -> Result<(), PlanFault> {
         slots(server, plan.cycle_ms)?;
     }
     competing(plan)
+}
+
+/// Rules of callbacks: each is for one of a server, and one that need not appear is in no chain.
+fn rules(plan: &Plan) -> Result<(), PlanFault> {
+    let mut ids = BTreeSet::new();
+    for rule in &plan.callbacks {
+        let callback = || rule.id.clone();
+        if !ids.insert(&rule.id) {
+            return Err(twice("callback", &rule.id));
+        }
+        if !plan.servers.iter().any(|s| s.callbacks.contains(&rule.id)) {
+            return Err(PlanFault::NoCallback {
+                callback: callback(),
+            });
+        }
+        let chain = plan.chains.iter().find(|c| c.callbacks.contains(&rule.id));
+        if let Some(chain) = chain.filter(|_| !rule.required) {
+            return Err(PlanFault::Required {
+                callback: callback(),
+                chain: chain.id.clone(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Refuses servers that would compete: on one CPU, with one real-time priority, in slots that

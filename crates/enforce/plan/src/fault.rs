@@ -116,6 +116,24 @@ pub enum PlanFault {
         /// Server.
         server: String,
     },
+    /// No server has this callback.
+    #[error("callbacks: '{}' is in no server", name(callback))]
+    NoCallback {
+        /// The callback.
+        callback: String,
+    },
+    /// A callback need not appear, but a chain goes through it.
+    #[error(
+        "callbacks: '{}' is not required, but chain '{}' goes through it",
+        name(callback),
+        name(chain)
+    )]
+    Required {
+        /// The callback.
+        callback: String,
+        /// The chain.
+        chain: String,
+    },
     /// The server of an output has no slots.
     #[error(
         "'{}' leaves in slots of server '{}', which has none",
@@ -195,7 +213,9 @@ impl PlanFault {
             | PlanFault::NoServer { topic: text, .. }
             | PlanFault::NoSlots { topic: text, .. }
             | PlanFault::ManySlots { topic: text, .. }
-            | PlanFault::Held { topic: text, .. } => Some(text),
+            | PlanFault::Held { topic: text, .. }
+            | PlanFault::NoCallback { callback: text }
+            | PlanFault::Required { callback: text, .. } => Some(text),
             PlanFault::ManyHeld { .. } => Some("outputs"),
             PlanFault::Promise { .. } => Some("promises"),
             PlanFault::Utilisation { .. } => Some("utilisation"),

@@ -49,6 +49,9 @@ pub struct Plan {
     /// Inputs that are let through once per cycle, for chains that start with an event.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<Throttle>,
+    /// What holds for single callbacks. Empty in older files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub callbacks: Vec<CallbackRule>,
     /// CPU and priority of the middleware's own threads in the chains' processes (thesis, section
     /// 4.3.1).
     pub middleware: Middleware,
@@ -74,6 +77,29 @@ pub struct ChainRef {
     /// publishes nothing, and the end of the last callback counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
+}
+
+/// What holds for one callback of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CallbackRule {
+    /// The callback, as its server names it.
+    pub id: String,
+    /// Whether shaping waits until it has run. It is shaped as any other once it runs.
+    #[serde(default = "yes")]
+    pub required: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Plan {
+    /// Whether shaping waits until this callback has run.
+    pub fn requires(&self, callback: &str) -> bool {
+        let rule = self.callbacks.iter().find(|rule| rule.id == callback);
+        rule.is_none_or(|rule| rule.required)
+    }
 }
 
 /// A reservation server (thesis, Definition 4.1.1): threads that run only within its slots.

@@ -5,8 +5,8 @@ use common::{ms, synthetic};
 use onbeat_plan::file::{read, write};
 use onbeat_plan::request::ThrottleRequest;
 use onbeat_plan::schema::{
-    Band, ChainRef, Hold, Middleware, Ms, Output, Overshoot, Promises, Server, Slot, Throttle,
-    SCHEMA,
+    Band, CallbackRule, ChainRef, Hold, Middleware, Ms, Output, Overshoot, Promises, Server, Slot,
+    Throttle, SCHEMA,
 };
 use onbeat_plan::{plan, Plan, Request, Strategy as Way};
 use proptest::prelude::*;
@@ -116,6 +116,20 @@ fn a_slip_of_the_hand_is_named_with_its_line() {
         .map(|n| input.replace("/points", &format!("/points{n}")))
         .collect();
     has(said(input, &inputs), &["17 topics", "at most 16"]);
+    has(
+        said(
+            "overshoot: carry",
+            "overshoot: carry\ncallbacks: [{id: /n9:client(/x)}]",
+        ),
+        &["'/n9:client(/x)' is in no server"],
+    );
+    has(
+        said(
+            "overshoot: carry",
+            "overshoot: carry\ncallbacks: [{id: '/n2:subscription(/t1)', required: false}]",
+        ),
+        &["/n2:subscription(/t1)", "chain-0123456789ab"],
+    );
     has(said("share: 0.5", "share: 50.5"), &["share"]);
     has(said("1: 0.7", "1: 1.7"), &["CPU 1", "%"]);
     has(
@@ -238,6 +252,18 @@ fn plans() -> impl Strategy<Value = Plan> {
                     server: server.clone(),
                 })
                 .collect(),
+            callbacks: if flag {
+                servers
+                    .iter()
+                    .flat_map(|s| &s.callbacks)
+                    .map(|id| CallbackRule {
+                        id: id.clone(),
+                        required: a % 2 == 0,
+                    })
+                    .collect()
+            } else {
+                vec![]
+            },
             servers,
             middleware: Middleware { cpu, priority: 91 },
             overshoot: if flag {

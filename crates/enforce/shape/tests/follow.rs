@@ -115,6 +115,7 @@ fn plan(chain: &[&str], output: &str) -> Plan {
             }],
             ..Promises::default()
         },
+        callbacks: vec![],
         assumes: vec![],
     }
 }

@@ -42,6 +42,7 @@ impl<'m> Maker<'_, 'm> {
             middleware,
             overshoot: self.request.overshoot,
             promises,
+            callbacks: vec![],
             assumes: vec![],
         };
         self.hears_itself(&plan)?;

@@ -48,11 +48,11 @@ impl<'a> Application<'a> {
         names.get(callback).map_or("?", String::as_str)
     }
 
-    /// Callbacks of the plan that have not run often enough.
+    /// Callbacks that the plan requires and that have not run often enough.
     pub(crate) fn missing(&self) -> Vec<String> {
         let names = self.watcher.callbacks().iter().enumerate();
         names
-            .filter(|&(c, _)| self.roles.seen(c) < ENOUGH)
+            .filter(|&(c, name)| self.roles.seen(c) < ENOUGH && self.plan.requires(name))
             .map(|(_, name)| name.clone())
             .collect()
     }

@@ -111,6 +111,7 @@ fn plan() -> Plan {
             jitter_ms: Ms(10 * MS),
             ..Promises::default()
         },
+        callbacks: vec![],
         assumes: vec![],
     }
 }
@@ -605,4 +606,30 @@ fn callbacks_that_share_a_gated_thread_are_named_before_shaping_begins() {
         harness.now_ms += 100;
     }
     assert_eq!(new_notes(&mut harness), ["A warning."]);
+}
+
+#[test]
+fn what_is_not_required_is_not_waited_for_and_is_shaped_once_it_runs() {
+    let (mut plan, options) = (plan(), options(&[]));
+    for required in [true, false] {
+        plan.callbacks = vec![onbeat_plan::schema::CallbackRule {
+            id: OTHER.into(),
+            required,
+        }];
+        let mut report = |_: &Live| ();
+        let mut harness = Harness::new(&plan, &options, &mut report);
+        for _ in 0..13 {
+            let at = harness.now_ms;
+            harness.push(&run("0x1", TALKER, at));
+            harness.now_ms += 100;
+        }
+        let is_shaping = matches!(harness.session.stage, Stage::Shaping(_));
+        assert_eq!(is_shaping, !required);
+        if is_shaping {
+            harness.take_log();
+            let at = harness.now_ms;
+            harness.push(&run("0x2", FRESH, at + 50));
+            assert_eq!(harness.take_log(), [format!("assign {FRESH} rest")]);
+        }
+    }
 }

@@ -272,9 +272,11 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::UnknownCallback => format!("A callback that could not be told ran {times}: its creation lies before the recording."),
         Note::UnknownGoal(s) => format!("Which of several goals of {s} was executed, or had the result that was sent, could not be told {times}; no edge or chain leads to such ones."),
         Note::UnknownHandle => format!("An endpoint that could not be told was used {times}: its creation lies before the recording, or its event was lost."),
+        Note::UnknownWaiter(s) => format!("Which of several callbacks of a node, that waited for responses, published {s} could not be told {times}; no edge or chain leads from there, and such executions are not in their times."),
         Note::Unscheduled(s) => format!("{s} ran {times} on threads without scheduler events; its execution time then contains preemption."),
         Note::UnseenTime => format!("What executors ran without events of its own took {:.1} ms of CPU time in all.", n as f64 / 1e6),
         Note::UnseenWork => format!("Executors ran something {times} that has no events of its own: what waits beside topics, services and timers (events of QoS, guard conditions, other waitables), or nothing at all after waking."),
+        Note::Unshown(s) => format!("{s} ran {times} on a thread of a pool where no event shows it; such executions are not in its times."),
         Note::Unseen(s) => format!("{s} ran {times} on an input that was not seen; no edge or chain leads to such executions."),
     }
 }

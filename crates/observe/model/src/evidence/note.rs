@@ -91,6 +91,8 @@ pub(crate) enum Note<V = String, N = String> {
     /// A handle was used whose endpoint is not known.
     #[serde(with = "no_subject")]
     UnknownHandle,
+    /// Which of several clients' waiting code published under this name could not be told.
+    UnknownWaiter(N),
     /// This vertex ran on threads without scheduler events.
     Unscheduled(V),
     /// This subscription's callback ran on an input that was not seen.
@@ -101,6 +103,8 @@ pub(crate) enum Note<V = String, N = String> {
     /// An executor ran something without events of its own.
     #[serde(with = "no_subject")]
     UnseenWork,
+    /// An execution of this vertex ran where no event shows it.
+    Unshown(V),
 }
 
 impl Note {
@@ -169,10 +173,12 @@ impl<V, N> Note<V, N> {
             Note::UnknownCallback => Note::UnknownCallback,
             Note::UnknownGoal(n) => Note::UnknownGoal(name(n)),
             Note::UnknownHandle => Note::UnknownHandle,
+            Note::UnknownWaiter(n) => Note::UnknownWaiter(name(n)),
             Note::Unscheduled(v) => Note::Unscheduled(vertex(v)?),
             Note::Unseen(v) => Note::Unseen(vertex(v)?),
             Note::UnseenTime => Note::UnseenTime,
             Note::UnseenWork => Note::UnseenWork,
+            Note::Unshown(v) => Note::Unshown(vertex(v)?),
         })
     }
 }
@@ -238,10 +244,12 @@ mod tests {
             Note::UnknownCallback,
             Note::UnknownGoal(s()),
             Note::UnknownHandle,
+            Note::UnknownWaiter(s()),
             Note::Unscheduled(s()),
             Note::Unseen(s()),
             Note::UnseenTime,
             Note::UnseenWork,
+            Note::Unshown(s()),
         ]
     }
 

@@ -13,6 +13,8 @@ pub(super) enum Owner {
     Outside,
     /// A callback that the model leaves out.
     Hidden,
+    /// One of several callbacks; which cannot be told.
+    Untold,
     /// Not decided yet: [`SpanEvent::Decided`] follows.
     Undecided(DecisionId),
 }
@@ -22,6 +24,8 @@ pub(super) enum Owner {
 pub(super) enum Input {
     /// No input was observed.
     Unknown,
+    /// One of several inputs; which cannot be told.
+    Untold,
     /// A timer.
     Timer,
     /// A message with this source time stamp.
@@ -75,6 +79,8 @@ pub(super) enum Ending {
     Inferred,
     /// It shared its stretch of the thread with others, so that it has no times of its own.
     Shared,
+    /// It ran where no event shows it, so that it has no times.
+    Unshown,
     /// It was left without the event of its end.
     Aborted,
     /// Its process or thread ended.
@@ -84,9 +90,14 @@ pub(super) enum Ending {
 }
 
 impl Ending {
-    /// Whether the instance ran to an end, so that its times count.
+    /// Whether the instance ran to an end, and not to where something cut it off.
     pub(super) fn is_whole(self) -> bool {
-        matches!(self, Ending::Exact | Ending::Inferred | Ending::Shared)
+        self.is_timed() || matches!(self, Ending::Shared | Ending::Unshown)
+    }
+
+    /// Whether it has times of its own.
+    pub(super) fn is_timed(self) -> bool {
+        matches!(self, Ending::Exact | Ending::Inferred)
     }
 }
 

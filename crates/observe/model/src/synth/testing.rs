@@ -22,6 +22,7 @@ impl Harness {
     pub(super) fn with(trace: &str, set: impl FnOnce(&mut SynthOptions)) -> Self {
         let mut options = SynthOptions::new(Run {
             host: String::new(),
+            boot: String::new(),
             id: "r".into(),
             mode: DEFAULT_MODE.into(),
             distribution: Vec::new(),
@@ -108,6 +109,7 @@ impl Harness {
             Owner::Instance(i) => format!("#{}", i.index()),
             Owner::Outside => "nobody".into(),
             Owner::Hidden => "a hidden one".into(),
+            Owner::Untold => "one of several".into(),
             Owner::Undecided(d) => format!("?{}", d.0),
         };
         match *event {

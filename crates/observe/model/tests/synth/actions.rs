@@ -599,3 +599,236 @@ fn which_of_two_goals_is_executed_is_not_guessed() {
     };
     assert!(m.coverage.iter().any(|c| said(&c)), "{:?}", m.coverage);
 }
+
+/// A pool whose thread 10 waits, with a publisher of `/done` at the client's node, which `/witness`
+/// in process 20 takes.
+fn with_witness() -> String {
+    let mut s = WALK.to_string()
+        + "1ms cpu0 10/10 publisher_init publisher=0x12 node=0x2 rmw=0x1012 topic=/done
+1ms cpu1 20/20 node_init node=0x3 rmw=0x1003 name=witness namespace=/
+1ms cpu1 20/20 subscription_init subscription=0x22 node=0x3 rmw=0x1022 topic=/done
+2ms cpu0 10/10 wait_set_init
+2ms cpu0 10/10 wait
+";
+    for tid in 11..=13 {
+        s += &format!("3ms cpu1 10/{tid} switch_in\n3ms cpu1 10/{tid} switch_out state=1\n");
+    }
+    s
+}
+
+/// Thread `tid` takes the response `n` of a client, for which code waits, and sleeps.
+fn response_on(t: u64, tid: u64, rmw: u64, n: u64) -> String {
+    let at = |us: u64, event: &str| format!("{}us cpu{} 10/{tid} {event}\n", t + us, tid - 10);
+    at(0, "switch_in")
+        + &at(
+            10,
+            &format!("response_take rmw={rmw:#x} sequence={n} source_ns=1us taken=yes"),
+        )
+        + &at(20, "guard_trigger guard=0x9")
+        + &at(30, "guard_trigger guard=0x9")
+        + &at(40, "guard_trigger guard=0x9")
+        + &at(50, "switch_out state=1")
+}
+
+/// Code on thread `tid` computes 4 ms and sends `event` then; `/witness` takes what was published.
+fn code_on(t: u64, tid: u64, event: &str) -> String {
+    let at = |us: u64, event: &str| format!("{}us cpu{} 10/{tid} {event}\n", t + us, tid - 10);
+    at(0, "switch_in") + &at(4000, event) + &at(4100, "switch_out state=1")
+}
+
+fn done(t: u64, tid: u64) -> String {
+    code_on(t, tid, &format!("publish rmw=0x1012 source_ns={t}us"))
+        + &format!(
+            "{0}us cpu3 20/20 take rmw=0x1022 source_ns={t}us\n{1}us cpu3 20/20 wait_set_init\n",
+            t + 4200,
+            t + 4300
+        )
+}
+
+#[test]
+fn which_waiting_code_published_is_not_guessed() {
+    // The answer to a goal and the result of another one are there: either's code may publish.
+    let mut s = with_witness();
+    for n in 1..=5 {
+        let t = n * 300_000;
+        s += &response_on(t, 11, 0x1040, n);
+        s += &response_on(t + 100, 12, 0x1042, n);
+        s += &done(t + 200, 13);
+    }
+    s += "3000ms cpu0 10/10 wait_set_init\n";
+    let m = model(&s);
+    let found = edges(&m);
+    assert!(!found.iter().any(|e| e.ends_with("/done")), "{found:?}");
+    assert!(m.junctions.is_empty(), "{:?}", m.junctions);
+    let witness = "/witness:subscription(/done)";
+    assert_eq!(callback(&m, witness).figures.exec_ns.count(), 5);
+    // Something came before it: no chain begins there.
+    let chains: Vec<_> = m.chains.iter().map(|c| &c.callbacks).collect();
+    assert!(
+        !chains.iter().flat_map(|c| c.iter()).any(|c| c == witness),
+        "{chains:?}"
+    );
+    let said = "waited for responses, published /done could not be told 5 times";
+    assert!(
+        m.coverage.iter().any(|c| c.contains(said)),
+        "{:?}",
+        m.coverage
+    );
+    // Both ran, and how long cannot be told either.
+    for client in [GOALS, RESULTS] {
+        assert_eq!(callback(&m, client).figures.exec_ns.count(), 0, "{client}");
+        let said = format!("{client} ran 5 times on a thread of a pool where no event shows it");
+        assert!(
+            m.coverage.iter().any(|c| c.starts_with(&said)),
+            "{:?}",
+            m.coverage
+        );
+    }
+}
+
+#[test]
+fn a_result_is_asked_for_by_who_got_the_answer() {
+    // The result of one goal came before the answer to the next, whose code publishes first.
+    let mut s = with_witness();
+    for n in 1..=5 {
+        let t = n * 300_000;
+        s += &response_on(t, 11, 0x1042, n);
+        s += &response_on(t + 100, 12, 0x1040, n + 1);
+        s += &code_on(
+            t + 200,
+            13,
+            &format!("request_send rmw=0x1042 sequence={}", n + 1),
+        );
+        s += &done(t + 10_000, 11);
+    }
+    s += "3000ms cpu0 10/10 wait_set_init\n";
+    let m = model(&s);
+    let outputs = |id: &str| callback(&m, id).outputs.clone();
+    assert_eq!(outputs(GOALS), ["/walk/_action/get_result/request"]);
+    assert_eq!(outputs(RESULTS), ["/done"]);
+    for client in [GOALS, RESULTS] {
+        let exec = &callback(&m, client).figures.exec_ns;
+        // From getting up until it sleeps.
+        assert_eq!((exec.count(), exec.min() / 100_000), (5, 41), "{client}");
+    }
+}
+
+#[test]
+fn code_that_shows_nowhere_has_no_times() {
+    let mut s = with_witness();
+    for n in 1..=5 {
+        let t = n * 300_000;
+        s += &response_on(t, 11, 0x1042, n);
+        s += &format!("{}us cpu2 10/12 switch_in\n", t + 100);
+        s += &format!("{}us cpu2 10/12 switch_out state=1\n", t + 4100);
+    }
+    s += "3000ms cpu0 10/10 wait_set_init\n";
+    let m = model(&s);
+    assert_eq!(callback(&m, RESULTS).figures.exec_ns.count(), 0);
+    let said = format!("{RESULTS} ran 5 times on a thread of a pool where no event shows it");
+    assert!(
+        m.coverage.iter().any(|c| c.starts_with(&said)),
+        "{:?}",
+        m.coverage
+    );
+}
+
+#[test]
+fn a_result_of_one_of_several_goals_has_no_edge_from_its_service() {
+    // Two goals were executed. Their results are sent while the callback that was asked for
+    // them still runs on another thread.
+    let mut s = with_witness();
+    let (first, second) = (pooled(100_000, 1), pooled(106_000, 2));
+    let accepts = |line: &&String| line.contains(" 10/11 ") || line.contains(" 10/13 ");
+    let early = first[..13].iter().chain(second[..13].iter());
+    s += &early
+        .filter(accepts)
+        .map(String::as_str)
+        .collect::<String>();
+    for t in [200_000, 300_000] {
+        let run = |line: &&String| line.contains("rmw=0x1010") || line.contains("rmw=0x1011");
+        let lines = pooled(t, 3);
+        let of_task = lines[13..].iter().filter(run);
+        s += &of_task.map(String::as_str).collect::<String>();
+    }
+    for n in 1..=2 {
+        let t = 300_000 + n * 100_000;
+        let at = |us: u64, tid: u64, event: &str| format!("{}us cpu1 10/{tid} {event}\n", t + us);
+        s += &at(
+            0,
+            13,
+            &format!("request_take rmw=0x1032 gid=0b sequence={n} taken=yes"),
+        );
+        s += &at(10, 13, "guard_trigger guard=0x9");
+        let source = format!("source_ns={}us", t + 50);
+        s += &at(
+            50,
+            12,
+            &format!("response_send rmw=0x1032 gid=0b sequence={n} {source}"),
+        );
+        s += &at(100, 13, "guard_trigger guard=0x9");
+        s += &at(110, 13, "switch_out state=1");
+        s += &response_on(t + 200, 11, 0x1042, n);
+        s += &done(t + 300, 12);
+    }
+    s += "1000ms cpu0 10/10 wait_set_init\n";
+    let m = model(&s);
+    let to_results = |e: &String| e.contains(&format!("-> {RESULTS}"));
+    let found = edges(&m);
+    assert!(!found.iter().any(to_results), "{found:?}");
+    assert_eq!(callback(&m, RESULTS).figures.exec_ns.count(), 2);
+    let begins = |c: &&Chain| c.callbacks[0] == RESULTS;
+    assert_eq!(m.chains.iter().find(begins).map(|c| &c.callbacks), None);
+}
+
+#[test]
+fn a_response_that_code_waits_for_is_one_execution() {
+    // The thread that took it sends a result later, as part of no callback.
+    let mut s = with_witness();
+    for n in 1..=5 {
+        let t = n * 300_000;
+        s += &response_on(t, 11, 0x1040, n);
+        s += &code_on(
+            t + 200,
+            12,
+            &format!("request_send rmw=0x1042 sequence={n}"),
+        );
+        let source = format!("source_ns={}us", t + 9_000);
+        let result = format!("response_send rmw=0x1032 gid=0b sequence={n} {source}");
+        s += &format!(
+            "{0}us cpu1 10/11 switch_in\n{0}us cpu1 10/11 {result}\n",
+            t + 9_000
+        );
+        s += &format!("{}us cpu1 10/11 switch_out state=1\n", t + 9_100);
+    }
+    s += "3000ms cpu0 10/10 wait_set_init\n";
+    let m = model(&s);
+    let exec = &callback(&m, GOALS).figures.exec_ns;
+    assert_eq!((exec.count(), exec.min() / 100_000), (5, 41));
+}
+
+#[test]
+fn who_asks_for_a_second_result_is_the_next_one() {
+    // One thread runs the code of two answers, one right after the other.
+    let mut s = with_witness();
+    for n in 1..=5 {
+        let t = n * 300_000;
+        s += &response_on(t, 11, 0x1040, 2 * n);
+        s += &response_on(t + 100, 12, 0x1040, 2 * n + 1);
+        let asks = |us: u64, sequence: u64| {
+            format!(
+                "{}us cpu3 10/13 request_send rmw=0x1042 sequence={sequence}\n",
+                t + us
+            )
+        };
+        s += &format!("{}us cpu3 10/13 switch_in\n", t + 200);
+        s += &asks(4_200, 2 * n);
+        s += &asks(8_200, 2 * n + 1);
+        s += &format!("{}us cpu3 10/13 switch_out state=1\n", t + 8_300);
+    }
+    s += "3000ms cpu0 10/10 wait_set_init\n";
+    let m = model(&s);
+    let exec = &callback(&m, GOALS).figures.exec_ns;
+    let times = (exec.count(), exec.min() / 100_000, exec.max() / 100_000);
+    assert_eq!(times, (10, 40, 41));
+}

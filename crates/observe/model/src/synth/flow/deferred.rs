@@ -116,7 +116,7 @@ impl Subjects {
             }
             Input::Handed { work } => self.works.contains(&work),
             Input::Made { hand } => self.hands.contains(&hand),
-            Input::Unknown | Input::Timer | Input::Request { .. } => false,
+            Input::Unknown | Input::Untold | Input::Timer | Input::Request { .. } => false,
         }
     }
 

@@ -58,6 +58,7 @@ impl Flow {
         self.graph.count_published(kept.from, hop);
         self.graph.count_taken(kept.from, hop);
         Some(Incoming {
+            untold: false,
             vertex: Some(kept.from),
             time: kept.time,
             name,

@@ -128,7 +128,13 @@ impl Flow {
         if let Release::At(due) = begin.release {
             runs.figures.release_jitter_ns.record(start.abs_diff(due));
         }
-        let lineages = self.lineages_of(cx, vertex, start, incoming);
+        let mut lineages = Lineages::default();
+        if begin.input == Input::Untold {
+            // It comes from somewhere: no chain begins here.
+            self.take_links(cx, vertex, start, &mut lineages);
+        } else {
+            lineages = self.lineages_of(cx, vertex, start, incoming);
+        }
         let instance = Instance {
             entity,
             vertex,
@@ -184,7 +190,7 @@ impl Flow {
             Input::Response { sequence, .. } => self.take_response(cx, entity, sequence),
             Input::Handed { work } => self.take_work(work, vertex),
             Input::Made { hand } => self.take_made(hand, vertex),
-            Input::Unknown | Input::Timer | Input::Request { .. } => None,
+            Input::Unknown | Input::Untold | Input::Timer | Input::Request { .. } => None,
         };
         Taken {
             vertex,
@@ -235,6 +241,7 @@ impl Flow {
             Ending::Aborted => cx.notes.count(Note::Aborted(it.vertex), 1),
             Ending::CutOff => cx.notes.count(Note::CutOff(it.vertex), 1),
             Ending::Shared => cx.notes.count(Note::Shared(it.vertex), 1),
+            Ending::Unshown => cx.notes.count(Note::Unshown(it.vertex), 1),
             _ => {}
         }
         if !end.scheduled {
@@ -257,7 +264,7 @@ impl Flow {
     /// Adds an execution's times to its vertex.
     fn count_end(&mut self, it: &Instance, end: &End) {
         let runs = &mut self.graph.vertex_mut(it.vertex).runs;
-        if end.how.is_whole() && end.how != Ending::Shared {
+        if end.how.is_timed() {
             let figures = &mut runs.figures;
             figures.exec_ns.record(end.spent.exec_ns);
             if let Some(ready) = it.ready {

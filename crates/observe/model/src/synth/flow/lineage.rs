@@ -32,6 +32,8 @@ pub(super) struct Incoming {
     pub(super) route: Route,
     /// Shared by the receiver of this.
     pub(super) lineages: Lineages,
+    /// A callback published it, and which cannot be told.
+    pub(super) untold: bool,
 }
 
 /// Topics at which chains begin, and how often something was taken there.
@@ -200,6 +202,10 @@ impl Flow {
                 let next = (vertex, start);
                 self.lineage
                     .extend_by(&mut cx.notes, &mut lineages, data, next, from.route);
+                self.lineage.steps.release_all(&mut from.lineages);
+            }
+            Some(mut from) if from.untold && !begins => {
+                // It comes from somewhere: no chain begins here.
                 self.lineage.steps.release_all(&mut from.lineages);
             }
             other => {

@@ -60,6 +60,7 @@ impl Flow {
         figures.published += 1;
         figures.taken += 1;
         Some(Incoming {
+            untold: false,
             vertex: Some(kept.from),
             time: kept.time,
             name: hop.name,

@@ -70,6 +70,7 @@ impl Flow {
             Input::Handed { .. }
             | Input::Made { .. }
             | Input::Unknown
+            | Input::Untold
             | Input::Timer
             | Input::Request { .. } => None,
         };

@@ -95,6 +95,7 @@ impl Flow {
             self.graph.count_taken(vertex, Hop { to, name, route });
         }
         Some(Incoming {
+            untold: false,
             vertex: slot.vertex,
             time: slot.time,
             name,

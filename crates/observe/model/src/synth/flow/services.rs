@@ -24,6 +24,8 @@ pub(super) struct Sent {
     /// The service's vertex for this client, as expected when it was sent.
     to: Option<VertexId>,
     lineages: Lineages,
+    /// A callback sent it, and which cannot be told.
+    untold: bool,
 }
 
 /// A request as its service sees it: the service's name, the client's identifier and its number.
@@ -104,6 +106,9 @@ impl Flow {
         if vertex.is_none() && owner == Owner::Outside {
             cx.notes.count(Note::Outside(names.request), 1);
         }
+        if owner == Owner::Untold {
+            cx.notes.count(Note::UnknownWaiter(names.request), 1);
+        }
         let by = (NodeBy::Request, node);
         self.published_by(cx, owner, vertex, names.request, by, event.time);
         let mut to = None;
@@ -123,6 +128,7 @@ impl Flow {
             vertex,
             to,
             lineages: self.lineage.steps.share(&own),
+            untold: owner == Owner::Untold,
         };
         let services = &mut self.services;
         let key = (name, event.sequence);
@@ -187,6 +193,7 @@ impl Flow {
             name: names.request,
             route: Route::Topic,
             lineages: self.lineage.steps.share(&sent.lineages),
+            untold: sent.untold,
         };
         let expected = sent.to;
         if let Some(vertex) = incoming.vertex {
@@ -251,7 +258,7 @@ impl Flow {
         if waits {
             call.state = CallState::Ended { time, output };
             call.lineages = lineages;
-        } else {
+        } else if !matches!(call.state, CallState::Untold) {
             call.state = CallState::Done;
         }
         waits
@@ -370,6 +377,7 @@ impl Flow {
             name,
             route: Route::Topic,
             lineages,
+            untold: !told,
         })
     }
 

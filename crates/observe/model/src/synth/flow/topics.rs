@@ -23,6 +23,8 @@ struct Item {
     source_ns: Option<i64>,
     vertex: Option<VertexId>,
     lineages: Lineages,
+    /// A callback published it, and which cannot be told.
+    untold: bool,
 }
 
 /// An item's place: its publisher and the number among that one's items.
@@ -378,6 +380,9 @@ impl Flow {
         if vertex.is_none() && owner == Owner::Outside {
             cx.notes.count(Note::Outside(name), 1);
         }
+        if owner == Owner::Untold {
+            cx.notes.count(Note::UnknownWaiter(name), 1);
+        }
         let home = self.home_of(cx, publisher);
         self.published_by(cx, owner, vertex, name, (NodeBy::Topic, home), time);
         let (mut lineages, mut beyond) = (Lineages::default(), Vec::new());
@@ -405,6 +410,7 @@ impl Flow {
             source_ns: event.source_ns,
             vertex,
             lineages,
+            untold: owner == Owner::Untold,
         };
         let sequence = self.topics.push(publisher, item);
         let deepest = self.await_item(cx, vertex, name, (publisher, sequence));
@@ -514,6 +520,7 @@ impl Flow {
             .find_item(&cx.entities, subscription, name, source_ns)?;
         let item = self.topics.item(place)?;
         let (vertex, time, own) = (item.vertex, item.time, item.lineages);
+        let untold = item.untold;
         let take = self.topics.advance(subscription, live, place);
         if take.intra {
             return None;
@@ -545,6 +552,7 @@ impl Flow {
             name,
             route: Route::Topic,
             lineages: self.lineage.steps.share(&own),
+            untold,
         })
     }
 

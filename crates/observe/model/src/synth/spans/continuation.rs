@@ -7,6 +7,7 @@ use super::clients::Fit;
 use super::span::{longer, CallbackSpan};
 use super::Spans;
 use crate::index::NameId;
+use crate::synth::entities::ActionPart;
 use crate::synth::events::{Begin, Ending, Input, Owner, SpanEvent};
 use crate::synth::ids::{EntityId, InstanceId, ProcessIndex, ThreadIndex};
 use crate::synth::values::{Cpus, Idle, Release, Totals};
@@ -24,6 +25,27 @@ pub(super) struct PendingResponse {
     pub(super) to: Mark,
     pub(super) idle: Option<Idle>,
     pub(super) cpus: Cpus,
+    /// What its code published may have been given to nobody.
+    pub(super) doubtful: bool,
+}
+
+/// Which response's code publishes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chosen {
+    Nobodys,
+    /// That of this one, by its place, and how well it fits.
+    One(usize, Fit),
+    /// That of one of several clients which fit alike.
+    Several(Fit),
+}
+
+impl Chosen {
+    fn fit(self) -> Fit {
+        match self {
+            Chosen::Nobodys => Fit::None,
+            Chosen::One(_, fit) | Chosen::Several(fit) => fit,
+        }
+    }
 }
 
 /// Code that waited for a response, or executes a goal, and has published something.
@@ -39,6 +61,8 @@ pub(super) struct Continuation {
     pub(super) last_publication: Mark,
     /// The trigger after its last publication.
     pub(super) trigger: Option<Mark>,
+    /// It has asked for its goal's result.
+    pub(super) asked: bool,
     /// It executes a goal.
     pub(super) goal: Option<Goal>,
 }
@@ -79,6 +103,7 @@ impl Spans {
             to: triggered.last,
             idle: self.threads[ti].phase.idle(),
             cpus: span.cpus,
+            doubtful: false,
         };
         self.push_response(ti, response);
     }
@@ -88,7 +113,7 @@ impl Spans {
         let process = self.threads[ti].process.index();
         if self.processes[process].pending.len() >= MAX_PENDING {
             if let Some(old) = self.processes[process].pending.pop_front() {
-                self.run_pending(ti, &old, old.from, old.to);
+                self.run_unshown(&old);
             }
         }
         self.processes[process].pending.push_back(response);
@@ -111,6 +136,19 @@ impl Spans {
         self.end(ti, instance, end, Ending::Inferred, pending.cpus);
     }
 
+    /// A client's callback ran, and nothing has shown it. What waits for work runs its code itself,
+    /// before it waits again: there was none. In a pool it may have run on any thread.
+    fn run_unshown(&mut self, pending: &PendingResponse) {
+        let ti = pending.thread;
+        if self.threads[ti].waits && !pending.doubtful {
+            return self.run_pending(ti, pending, pending.from, pending.to);
+        }
+        let instance = self.begin_pending(ti, pending, pending.from);
+        let spent = pending.to.totals.since(&pending.from.totals);
+        let end = (pending.to.time, spent);
+        self.end(ti, instance, end, Ending::Unshown, pending.cpus);
+    }
+
     fn begin_pending(
         &mut self,
         ti: ThreadIndex,
@@ -123,7 +161,11 @@ impl Spans {
             entity: pending.client,
             start: from.time,
             thread: self.threads[ti].id,
-            input: pending.input,
+            input: if pending.doubtful {
+                Input::Untold
+            } else {
+                pending.input
+            },
             idle: pending.idle,
             release: Release::Unknown,
         }));
@@ -139,7 +181,7 @@ impl Spans {
                 return;
             }
             if let Some(old) = self.processes[process.index()].pending.pop_front() {
-                self.run_pending(old.thread, &old, old.from, old.to);
+                self.run_unshown(&old);
             }
         }
     }
@@ -147,7 +189,7 @@ impl Spans {
     /// Ends the wait for all responses of a process.
     pub(super) fn end_pending(&mut self, process: ProcessIndex) {
         while let Some(old) = self.processes[process.index()].pending.pop_front() {
-            self.run_pending(old.thread, &old, old.from, old.to);
+            self.run_unshown(&old);
         }
     }
 
@@ -260,31 +302,54 @@ impl Spans {
         !thread.is_rclcpp() && !self.processes[thread.process.index()].pending.is_empty()
     }
 
-    /// The response whose waiting code publishes by `endpoint` on this thread: among equals the
-    /// first. Also how well it fits.
-    fn choose_pending(
-        &self,
-        cx: &Context,
-        ti: ThreadIndex,
-        endpoint: Option<EntityId>,
-    ) -> Option<(usize, Fit)> {
-        let thread = &self.threads[ti];
-        let pending = &self.processes[thread.process.index()].pending;
-        let mut best = None;
-        for (i, p) in pending.iter().enumerate() {
-            // A thread that waits for work runs what it has taken itself; workers run anything.
-            if thread.waits && p.thread != ti {
-                continue;
-            }
-            if endpoint.is_some_and(|e| is_elsewhere(cx, p.client, e)) {
-                continue;
-            }
-            let fit = self.habits.fit(&cx.entities, p.client, endpoint);
-            if best.is_none_or(|(_, f)| fit > f) {
-                best = Some((i, fit));
+    /// The response whose waiting code publishes by `endpoint` on this thread: of one client's the
+    /// first, as the executor runs them in their order.
+    fn choose_pending(&self, cx: &Context, ti: ThreadIndex, endpoint: Option<EntityId>) -> Chosen {
+        let mut best = Chosen::Nobodys;
+        let mut client = None;
+        for (i, p) in self.candidates(cx, ti, endpoint) {
+            let fit = self.fit(cx, p.client, endpoint);
+            if best == Chosen::Nobodys || fit > best.fit() {
+                (best, client) = (Chosen::One(i, fit), Some(p.client));
+            } else if fit == best.fit() && client != Some(p.client) {
+                best = Chosen::Several(fit);
             }
         }
         best
+    }
+
+    /// How well a client fits an endpoint.
+    fn fit(&self, cx: &Context, client: EntityId, endpoint: Option<EntityId>) -> Fit {
+        if asks_result(cx, client, endpoint) {
+            return Fit::Usual;
+        }
+        self.habits.fit(&cx.entities, client, endpoint)
+    }
+
+    /// The responses whose code may publish by `endpoint` on this thread, with their places.
+    fn candidates<'a>(
+        &'a self,
+        cx: &'a Context,
+        ti: ThreadIndex,
+        endpoint: Option<EntityId>,
+    ) -> impl Iterator<Item = (usize, &'a PendingResponse)> {
+        let thread = &self.threads[ti];
+        let pending = self.processes[thread.process.index()].pending.iter();
+        pending.enumerate().filter(move |(_, p)| {
+            // A thread that waits for work runs what it has taken itself; workers run anything.
+            let elsewhere = || endpoint.is_some_and(|e| is_elsewhere(cx, p.client, e));
+            (!thread.waits || p.thread == ti) && !elsewhere()
+        })
+    }
+
+    /// Something was published by `endpoint` whose client could not be told: what these clients
+    /// publish later cannot be told from it either.
+    fn doubt(&mut self, cx: &Context, ti: ThreadIndex, endpoint: Option<EntityId>) {
+        let places: Vec<usize> = self.candidates(cx, ti, endpoint).map(|c| c.0).collect();
+        let pending = &mut self.processes[self.threads[ti].process.index()].pending;
+        for place in places {
+            pending[place].doubtful = true;
+        }
     }
 
     /// Code that waited for a response publishes: its callback began at `from`.
@@ -300,9 +365,11 @@ impl Spans {
         let Some(p) = pending.remove(chosen) else {
             return;
         };
-        let alone = pending.is_empty();
+        let alone = pending.is_empty() && !p.doubtful;
         let node = |client: EntityId| cx.entities.node_of_entity(client);
-        if pending.iter().all(|o| node(o.client) != node(p.client)) {
+        let asks = asks_result(cx, p.client, endpoint);
+        let only = || pending.iter().all(|o| node(o.client) != node(p.client));
+        if !p.doubtful && (asks || only()) {
             self.habits.learn_user(endpoint, p.client);
         }
         let instance = self.begin_pending(ti, &p, from);
@@ -314,6 +381,7 @@ impl Spans {
             from,
             last_publication: from,
             trigger: None,
+            asked: false,
             goal: None,
         });
     }
@@ -328,12 +396,18 @@ impl Spans {
         endpoint: Option<EntityId>,
         mut from: Mark,
     ) -> Owner {
+        let mut untold = false;
         if let Some(start) = self.next_continuation(cx, ti, time, endpoint) {
             from = start;
         }
         if self.threads[ti].continuation().is_none() {
-            if let Some((chosen, _)) = self.choose_pending(cx, ti, endpoint) {
-                self.open_continuation(cx, ti, from, chosen, endpoint);
+            match self.choose_pending(cx, ti, endpoint) {
+                Chosen::Nobodys => {}
+                Chosen::One(chosen, _) => self.open_continuation(cx, ti, from, chosen, endpoint),
+                Chosen::Several(_) => {
+                    self.doubt(cx, ti, endpoint);
+                    untold = true;
+                }
             }
         }
         let thread = &mut self.threads[ti];
@@ -344,8 +418,10 @@ impl Spans {
             Some(continuation) => {
                 continuation.last_publication = now;
                 continuation.trigger = None;
+                continuation.asked |= asks_result(cx, continuation.entity, endpoint);
                 Owner::Instance(continuation.instance)
             }
+            None if untold => Owner::Untold,
             None => Owner::Outside,
         }
     }
@@ -361,16 +437,16 @@ impl Spans {
     ) -> Option<Mark> {
         let continuation = self.threads[ti].continuation()?;
         let last = continuation.last_publication;
-        let fit = self.habits.fit(&cx.entities, continuation.entity, endpoint);
-        let other = self.choose_pending(cx, ti, endpoint);
-        let other = other.map_or(Fit::None, |c| c.1);
+        let fit = self.fit(cx, continuation.entity, endpoint);
+        let other = self.choose_pending(cx, ti, endpoint).fit();
         let slept = self.slept_since(ti, last).is_some();
         if slept && other > Fit::None && other >= fit {
             // A worker that went to sleep and got up again: the next one runs now.
             self.close_continuation(ti, time);
             return Some(self.continuation_start(ti, time, None));
         }
-        if other > fit {
+        let again = continuation.asked && asks_result(cx, continuation.entity, endpoint);
+        if other > fit || (again && other == fit) {
             // The next one's own publication: the one before ended with its last.
             self.end_continuation(ti, last);
             return Some(last);
@@ -431,6 +507,17 @@ impl Spans {
             .unwrap_or_else(|| self.without_overhead(ti, last, thread.account.mark(time)));
         self.end_continuation(ti, to);
     }
+}
+
+/// Whether an endpoint asks for an action's results, and a client gets the answers to its goals:
+/// only who has the answer can ask.
+fn asks_result(cx: &Context, client: EntityId, endpoint: Option<EntityId>) -> bool {
+    let of = |e: EntityId| cx.entities.get(e).action;
+    let (Some(goal), Some(result)) = (of(client), endpoint.and_then(of)) else {
+        return false;
+    };
+    let parts = (goal.part, result.part);
+    parts == (ActionPart::Goal, ActionPart::Result) && goal.action == result.action
 }
 
 /// Whether two entities are certainly of different nodes.

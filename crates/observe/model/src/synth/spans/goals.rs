@@ -250,6 +250,7 @@ impl Spans {
             from,
             last_publication: from,
             trigger: None,
+            asked: false,
             goal: Some(Goal {
                 action,
                 earlier,
@@ -272,7 +273,7 @@ impl Spans {
             entity,
             start: from.time,
             thread: self.threads[ti].id,
-            input: hand.map_or(Input::Unknown, |hand| Input::Made { hand }),
+            input: hand.map_or(Input::Untold, |hand| Input::Made { hand }),
             idle: None,
             release: Release::Unknown,
         }));

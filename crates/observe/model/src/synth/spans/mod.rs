@@ -568,6 +568,9 @@ impl Spans {
             return;
         }
         self.settle_together(cx, ti, &mut span, time);
+        if span.is_kept() {
+            return;
+        }
         let now = self.threads[ti].account.mark(time);
         let (to, how) = if span.is_exact() {
             (now, exact_ending(why))

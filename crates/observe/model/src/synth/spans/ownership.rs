@@ -109,7 +109,9 @@ impl Spans {
     fn running(&mut self, cx: &Context, ti: ThreadIndex) -> Option<InstanceId> {
         self.settle_before_output(cx, ti);
         let mut span = self.threads[ti].take_span()?;
-        self.begin(cx, ti, &mut span);
+        if !span.is_kept() {
+            self.begin(cx, ti, &mut span);
+        }
         let instance = span.instance;
         self.threads[ti].put_span(span);
         instance

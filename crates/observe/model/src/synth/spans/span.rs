@@ -194,6 +194,11 @@ impl CallbackSpan {
         self.once().map(|once| once.1)
     }
 
+    /// It is the handling of a response that is kept: its execution is the code that waits for it.
+    pub(super) fn is_kept(&self) -> bool {
+        self.instance.is_none() && self.triggered().is_some_and(|t| t.pushed)
+    }
+
     /// The triggers of rclpy's executor, once there are two.
     pub(super) fn triggered(&self) -> Option<&Triggered> {
         match &self.bounds {

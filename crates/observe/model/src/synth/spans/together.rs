@@ -103,6 +103,7 @@ impl Spans {
                     to: now,
                     idle: self.threads[ti].phase.idle(),
                     cpus: span.cpus,
+                    doubtful: false,
                 },
             ),
             _ => {

@@ -79,6 +79,10 @@ struct Args {
     /// The `onbeat` command, for experiments that record [default: the one beside this program]
     #[arg(long, value_name = "PROGRAM")]
     onbeat: Option<PathBuf>,
+    /// Another build of it, with its `onbeat-lab` beside it, to measure in the same rounds (only for
+    /// `model`)
+    #[arg(long, value_name = "PROGRAM")]
+    before: Option<PathBuf>,
 }
 
 /// Why the program ends without a result.
@@ -149,6 +153,7 @@ fn execute(args: Args) -> Result<(), MainError> {
             .output
             .unwrap_or_else(|| PathBuf::from("results").join(&name)),
         onbeat: args.onbeat.unwrap_or_else(onbeat_beside),
+        before: args.before,
     };
     let results = frame::run(experiment.as_ref(), &options)?;
     write!(out, "{}", results.text())?;

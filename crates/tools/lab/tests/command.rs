@@ -57,6 +57,7 @@ fn experiments_are_listed_and_wrong_words_are_named() {
     assert!(fails(here, &["model", "-n", "5"], 2).contains("generate"));
     assert!(fails(here, &["generate"], 2).contains("-o"));
     assert!(fails(here, &["model", "--arrivals", "a.csv"], 1).contains("--arrivals"));
+    assert!(fails(here, &["planner", "--before", "onbeat"], 1).contains("--before"));
     assert_eq!(lab(here, &["--quik"]).status.code(), Some(2));
     let left = std::fs::read_dir(here).unwrap().count();
     assert_eq!(left, 0, "nothing was written");

@@ -68,6 +68,11 @@ impl Context {
         &self.options.onbeat
     }
 
+    /// Another build of it to compare with, where one was given.
+    pub fn before(&self) -> Option<&Path> {
+        self.options.before.as_deref()
+    }
+
     /// The seed of the run.
     pub fn seed(&self) -> u64 {
         self.options.seed

@@ -25,6 +25,12 @@ pub enum LabError {
         /// Which.
         experiment: &'static str,
     },
+    /// The experiment compares no builds.
+    #[error("{experiment} compares no two builds: leave --before out")]
+    NoBefore {
+        /// Which.
+        experiment: &'static str,
+    },
     /// A file could not be read or written.
     #[error("{action} {}: {source}", path.display())]
     File {

@@ -17,6 +17,10 @@ pub trait Experiment {
     fn takes_arrivals(&self) -> bool {
         false
     }
+    /// Whether it can compare another build of `onbeat` with this one.
+    fn takes_before(&self) -> bool {
+        false
+    }
     /// Runs the experiment. Parts that this machine cannot run go into [`Report::skipped`]; an
     /// error means that there is no result at all.
     fn run(&self, context: &mut Context) -> Result<Report, LabError>;
@@ -37,4 +41,6 @@ pub struct Options {
     pub dir: PathBuf,
     /// The `onbeat` program, for experiments that record.
     pub onbeat: PathBuf,
+    /// Another build of it to measure in the same rounds, for experiments that compare builds.
+    pub before: Option<PathBuf>,
 }

@@ -63,6 +63,11 @@ fn check(experiment: &dyn Experiment, options: &Options) -> Result<(), LabError>
             experiment: experiment.name(),
         });
     }
+    if options.before.is_some() && !experiment.takes_before() {
+        return Err(LabError::NoBefore {
+            experiment: experiment.name(),
+        });
+    }
     Ok(())
 }
 
@@ -92,6 +97,9 @@ fn command(name: &str, options: &Options) -> String {
     }
     if let Some(arrivals) = &options.arrivals {
         command += &format!(" --arrivals {}", arrivals.display());
+    }
+    if let Some(before) = &options.before {
+        command += &format!(" --before {}", before.display());
     }
     command
 }
@@ -162,6 +170,7 @@ mod tests {
             arrivals: None,
             dir: dir.join("out"),
             onbeat: "onbeat".into(),
+            before: None,
         }
     }
 

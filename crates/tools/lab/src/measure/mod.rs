@@ -3,6 +3,7 @@
 pub mod arms;
 pub mod ctf;
 pub mod generate;
+pub mod layers;
 pub mod native;
 pub mod peer;
 pub mod recorder;

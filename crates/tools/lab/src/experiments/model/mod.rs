@@ -1,6 +1,8 @@
 //! `model`: how fast a trace becomes a model, and in how much memory.
 
+mod before;
 mod figures;
+mod nodes;
 mod peers;
 mod run;
 mod tables;
@@ -20,19 +22,35 @@ impl Experiment for ModelSpeed {
         "speed and memory of `onbeat model` on made-up traces of up to 50 million events"
     }
 
+    fn parts(&self) -> &'static [&'static str] {
+        &["speed", "peers", "nodes"]
+    }
+
+    fn takes_before(&self) -> bool {
+        true
+    }
+
     fn run(&self, context: &mut Context) -> Result<Report, LabError> {
         let mut report = Report::new();
         let scratch = context.dir().join("traces");
         let _ = std::fs::remove_dir_all(&scratch);
-        let measured = run::measure(context, &scratch)?;
-        if let Err(e) = peers::measure(context, &mut report, &scratch) {
-            report.skip("comparison with babeltrace2", e);
+        if context.wants("speed") {
+            let measured = run::measure(context, &scratch)?;
+            let reading = run::read_speed(context, &scratch, &measured)?;
+            report.tables.push(tables::modelling(&measured));
+            figures::add(context, &mut report, &measured, reading);
+            before::add(context, &mut report, &measured);
+            figures::plot(context, &measured)?;
         }
-        let reading = run::read_speed(context, &scratch, &measured)?;
+        if context.wants("peers") {
+            if let Err(e) = peers::measure(context, &mut report, &scratch) {
+                report.skip("comparison with babeltrace2", e);
+            }
+        }
+        if context.wants("nodes") {
+            nodes::measure(context, &mut report, &scratch)?;
+        }
         std::fs::remove_dir_all(&scratch).map_err(LabError::file("removing", &scratch))?;
-        report.tables.push(tables::modelling(&measured));
-        figures::add(context, &mut report, &measured, reading);
-        figures::plot(context, &measured)?;
         Ok(report)
     }
 }

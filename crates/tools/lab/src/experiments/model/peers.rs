@@ -73,7 +73,7 @@ fn prepare(context: &Context, scratch: &Path, events: u64) -> Result<Inputs, Lab
 
 fn run_arm(context: &Context, arm: usize, inputs: &Inputs) -> Result<Ended, LabError> {
     match arm {
-        0 => Ok(model(context, &inputs.trace)?.1),
+        0 => Ok(model(context, context.onbeat(), &inputs.trace)?.1),
         1 => read_peer(
             context,
             Command::new("babeltrace2")

@@ -8,7 +8,7 @@ use crate::measure::generate::write_trace;
 use crate::measure::stats::median;
 use onbeat_time::clock;
 use onbeat_trace::Reader;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -20,12 +20,40 @@ pub struct Size {
     pub bytes: u64,
     /// Wall-clock time, s, and use of the process, by round.
     pub runs: Vec<(f64, Ended)>,
+    /// The same of the build before, where there is one.
+    pub before: Vec<(f64, Ended)>,
+}
+
+/// CPU time of each run, s.
+fn cpu_s(runs: &[(f64, Ended)]) -> Vec<f64> {
+    runs.iter().map(|(_, e)| e.cpu_s()).collect()
+}
+
+/// Largest resident set of all runs, MB.
+fn peak_mb(runs: &[(f64, Ended)]) -> f64 {
+    let peaks = runs.iter().map(|(_, e)| e.max_rss_kb as f64 / 1024.0);
+    peaks.fold(0.0, f64::max)
 }
 
 impl Size {
+    /// Without runs yet.
+    pub fn new(events: u64, bytes: u64) -> Size {
+        Size {
+            events,
+            bytes,
+            runs: vec![],
+            before: vec![],
+        }
+    }
+
     /// CPU time of each run, s.
     pub fn cpu_s(&self) -> Vec<f64> {
-        self.runs.iter().map(|(_, e)| e.cpu_s()).collect()
+        cpu_s(&self.runs)
+    }
+
+    /// CPU time of each run of the build before, s.
+    pub fn before_cpu_s(&self) -> Vec<f64> {
+        cpu_s(&self.before)
     }
 
     /// Median of the wall-clock time, s.
@@ -35,8 +63,12 @@ impl Size {
 
     /// Largest resident set of all runs, MB.
     pub fn peak_mb(&self) -> f64 {
-        let peaks = self.runs.iter().map(|(_, e)| e.max_rss_kb as f64 / 1024.0);
-        peaks.fold(0.0, f64::max)
+        peak_mb(&self.runs)
+    }
+
+    /// The same of the build before, MB.
+    pub fn before_peak_mb(&self) -> f64 {
+        peak_mb(&self.before)
     }
 }
 
@@ -49,15 +81,18 @@ pub fn measure(context: &mut Context, scratch: &Path) -> Result<Vec<Size>, LabEr
     let rounds = context.pick(5, 3);
     let mut measured = vec![];
     for &events in sizes {
-        measured.push(Size {
-            events,
-            bytes: generate(context, scratch, events)?,
-            runs: vec![],
-        });
+        measured.push(Size::new(events, generate(context, scratch, events)?));
+        if let Some(before) = context.before() {
+            generate_before(context, before, scratch, events)?;
+        }
     }
-    let mut raw = context.raw("model.csv", "events,round,wall_s,cpu_s,max_rss_kb")?;
-    for (round, arm) in schedule(sizes.len(), rounds, &mut context.rng("order")) {
-        let events = sizes[arm];
+    let builds = [Some(context.onbeat()), context.before()];
+    let builds: Vec<_> = builds.into_iter().flatten().map(Path::to_owned).collect();
+    let mut raw = context.raw("model.csv", "build,events,round,wall_s,cpu_s,max_rss_kb")?;
+    let arms = sizes.len() * builds.len();
+    for (round, arm) in schedule(arms, rounds, &mut context.rng("order")) {
+        let (size, build) = (arm / builds.len(), arm % builds.len());
+        let events = sizes[size];
         context.step(
             &format!(
                 "modelling {} events, round {}",
@@ -66,13 +101,22 @@ pub fn measure(context: &mut Context, scratch: &Path) -> Result<Vec<Size>, LabEr
             ),
             Duration::from_secs(3600),
         );
-        let (wall_s, ended) = model(context, &scratch.join(events.to_string()))?;
+        let (name, trace) = match build {
+            0 => ("this", scratch.join(events.to_string())),
+            _ => ("before", trace_before(scratch, events)),
+        };
+        let (wall_s, ended) = model(context, &builds[build], &trace)?;
         raw.line(format_args!(
-            "{events},{round},{wall_s},{},{}",
+            "{name},{events},{round},{wall_s},{},{}",
             ended.cpu_s(),
             ended.max_rss_kb
         ))?;
-        measured[arm].runs.push((wall_s, ended));
+        let size = &mut measured[size];
+        let runs = match build {
+            0 => &mut size.runs,
+            _ => &mut size.before,
+        };
+        runs.push((wall_s, ended));
     }
     raw.finish()?;
     Ok(measured)
@@ -90,11 +134,45 @@ fn generate(context: &Context, scratch: &Path, events: u64) -> Result<u64, LabEr
     Ok(reader.manifest().bytes)
 }
 
+/// Where the trace of the build before lies.
+fn trace_before(scratch: &Path, events: u64) -> PathBuf {
+    scratch.join(format!("{events}-before"))
+}
+
+/// The same events in the format of the build before, by the lab that lies beside it: it may not
+/// read ours.
+fn generate_before(
+    context: &Context,
+    before: &Path,
+    scratch: &Path,
+    events: u64,
+) -> Result<(), LabError> {
+    let lab = before.with_file_name("onbeat-lab");
+    let mut command = Command::new(&lab);
+    command
+        .args(["generate", "-n", &events.to_string()])
+        .args(["--seed", &context.seed().to_string(), "-o"])
+        .arg(trace_before(scratch, events))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let mut child = context.spawn(&mut command)?;
+    let ended = child
+        .wait(Duration::from_secs(3600))
+        .map_err(|e| LabError::program(lab.display().to_string(), e))?;
+    match ended {
+        Some(e) if e.status.success() => Ok(()),
+        _ => Err(LabError::program(
+            lab.display().to_string(),
+            format!("it made no trace{}", child.said()),
+        )),
+    }
+}
+
 /// Models a trace in a process of its own on one core, as a user does; wall-clock seconds and what
 /// the process used.
-pub fn model(context: &Context, trace: &Path) -> Result<(f64, Ended), LabError> {
+pub fn model(context: &Context, onbeat: &Path, trace: &Path) -> Result<(f64, Ended), LabError> {
     let output = context.dir().join("model.json");
-    let mut command = Command::new(context.onbeat());
+    let mut command = Command::new(onbeat);
     command
         .arg("model")
         .arg(trace)

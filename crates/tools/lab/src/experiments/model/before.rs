@@ -1,0 +1,41 @@
+//! The same traces modelled by another build, in the same rounds.
+
+use super::run::Size;
+use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::Context;
+use crate::measure::stats::{bootstrap, median};
+
+/// What this build uses over what the other one does, for each size.
+pub fn add(context: &Context, report: &mut Report, sizes: &[Size]) {
+    let mut table = Table::new(
+        "This build and the one before, in the same rounds (medians)",
+        &["events", "CPU s", "before", "peak MB", "before"],
+    );
+    for size in sizes.iter().filter(|s| !s.before.is_empty()) {
+        let (now, before) = (size.cpu_s(), size.before_cpu_s());
+        let middle = |values: &[f64], pick: &[usize]| {
+            median(&pick.iter().map(|&i| values[i]).collect::<Vec<_>>())
+        };
+        let rounds = now.len().min(before.len());
+        let ratio = bootstrap(rounds, 400, &mut context.rng("before"), |pick| {
+            middle(&now, pick) / middle(&before, pick)
+        });
+        let name = format!("model.cpu_over_before_{}m", size.events as f64 / 1e6);
+        report.figure(
+            Figure::new(name, ratio.value, "1")
+                .target(Target::AtMost(1.05))
+                .interval(ratio.low, ratio.high)
+                .samples(rounds as u64),
+        );
+        table.row([
+            number(size.events as f64),
+            number(median(&now)),
+            number(median(&before)),
+            number(size.peak_mb()),
+            number(size.before_peak_mb()),
+        ]);
+    }
+    if !table.rows.is_empty() {
+        report.tables.push(table);
+    }
+}

@@ -12,6 +12,12 @@ pub fn hostname() -> String {
     line("/proc/sys/kernel/hostname")
 }
 
+/// The id of the running kernel's boot, the same for everything on the machine until it starts anew;
+/// empty if unknown. Monotonic clocks of two boots have nothing in common.
+pub fn boot_id() -> String {
+    line("/proc/sys/kernel/random/boot_id")
+}
+
 /// Whether this process has ids of its own, of a pid namespace below the machine's: then no id that
 /// the kernel's programs see is one that a system call or `/proc` takes.
 pub fn is_in_pid_namespace() -> bool {
@@ -133,6 +139,7 @@ mod tests {
     #[test]
     fn the_machine_says_what_it_is() {
         assert!(!kernel_release().is_empty() && !hostname().is_empty());
+        assert_eq!((boot_id().len(), boot_id()), (36, boot_id()));
         assert!(ticks_per_second() > 0);
         assert!(real_time_share().is_none_or(|share| (0.0..=1.0).contains(&share)));
         is_virtual_machine();

@@ -23,6 +23,9 @@ pub enum ModelMergeError {
     /// Runs of two hosts: the same names there are other callbacks, and their clocks differ.
     #[error("the runs are of two hosts, '{0}' and '{1}': a model is of one; make one for each")]
     Hosts(String, String),
+    /// Two runs at one time on two boots: no machine has two at once, whatever its name.
+    #[error("the runs '{0}' and '{1}' were recorded at one time, after two different boots, so by two machines of one name: a model is of one; make one for each (if it is one machine whose clock was set back, remove `boot` of one run)")]
+    Boots(String, String),
     /// Their nodes are named by different rules.
     #[error("the models name nodes by different rules ({0} and {1}): make them with the same --normalise")]
     NameRules(String, String),
@@ -107,12 +110,28 @@ pub fn set_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
     Ok(conclude(evidence))
 }
 
-/// The error of runs that are of two hosts. Those of which it is not known are of any.
-fn two_hosts<'a>(runs: impl Iterator<Item = &'a Run>) -> Option<ModelMergeError> {
-    let hosts: BTreeSet<&String> = runs.map(|r| &r.host).filter(|h| !h.is_empty()).collect();
-    let mut hosts = hosts.into_iter();
-    let (a, b) = (hosts.next()?, hosts.next()?);
-    Some(ModelMergeError::Hosts(a.clone(), b.clone()))
+/// The error of two runs that are of two hosts. Those of which it is not known are of any; those of
+/// one boot are of one machine, whatever it was called.
+fn two_hosts(a: &Run, b: &Run) -> Option<ModelMergeError> {
+    let known = |of: fn(&Run) -> &String| !of(a).is_empty() && !of(b).is_empty();
+    let boots = known(|r| &r.boot);
+    if boots && a.boot == b.boot {
+        return None;
+    }
+    if known(|r| &r.host) && a.host != b.host {
+        let (a, b) = (
+            a.host.clone().min(b.host.clone()),
+            a.host.clone().max(b.host.clone()),
+        );
+        return Some(ModelMergeError::Hosts(a, b));
+    }
+    let until = |r: &Run| r.start.saturating_add(r.duration_ns);
+    let at_once = a.start < until(b) && b.start < until(a);
+    let (a, b) = (
+        a.id.clone().min(b.id.clone()),
+        a.id.clone().max(b.id.clone()),
+    );
+    (boots && at_once).then_some(ModelMergeError::Boots(a, b))
 }
 
 /// The user's rules for node names, as a text.
@@ -130,8 +149,10 @@ fn name_rules(evidence: &Evidence) -> String {
 
 /// Adds what other runs have shown.
 fn add(all: &mut Evidence, other: Evidence) -> Result<(), ModelMergeError> {
-    if let Some(error) = two_hosts(all.runs.values().chain(other.runs.values())) {
-        return Err(error);
+    for run in all.runs.values() {
+        if let Some(error) = other.runs.values().find_map(|o| two_hosts(run, o)) {
+            return Err(error);
+        }
     }
     let (mine, others) = (name_rules(all), name_rules(&other));
     if mine != others {
@@ -257,6 +278,39 @@ mod tests {
         let hosts = ModelMergeError::Hosts("arm".into(), "front".into());
         assert_eq!(refused, Err(hosts));
         assert_eq!(all.runs.len(), 3);
+    }
+
+    #[test]
+    fn what_two_boots_recorded_at_once_is_of_two_machines() {
+        // (id, boot, start, duration): all of hosts with one name.
+        let of = |id: &str, boot: &str, start: u64, duration_ns: u64| {
+            let mut run = run(id);
+            let frame = run.runs.get_mut(id).unwrap();
+            (frame.host, frame.boot) = ("robot".into(), boot.into());
+            (frame.start, frame.duration_ns) = (start, duration_ns);
+            run
+        };
+        let mut all = of("r1", "b1", 1000, 100);
+        // Started anew since; the same boot; not known.
+        add(&mut all, of("r2", "b2", 1100, 100)).unwrap();
+        add(&mut all, of("r3", "b1", 1020, 70)).unwrap();
+        add(&mut all, of("r4", "", 1050, 100)).unwrap();
+        let refused = add(&mut all, of("r5", "b3", 1099, 100));
+        let boots = ModelMergeError::Boots("r1".into(), "r5".into());
+        assert_eq!(refused, Err(boots));
+    }
+
+    #[test]
+    fn one_boot_is_one_machine_whatever_it_is_called() {
+        let of = |id: &str, host: &str| {
+            let mut run = run(id);
+            let frame = run.runs.get_mut(id).unwrap();
+            (frame.host, frame.boot) = (host.into(), "b1".into());
+            run
+        };
+        let mut all = of("r1", "front");
+        add(&mut all, of("r2", "container")).unwrap();
+        assert_eq!(all.runs.len(), 2);
     }
 
     #[test]

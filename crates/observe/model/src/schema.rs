@@ -51,6 +51,9 @@ pub struct Run {
     /// Name of the host; empty where it is not known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub host: String,
+    /// Id of the machine's boot; empty where it is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub boot: String,
     /// Mode (urban, highway ...).
     pub mode: String,
     /// ROS 2 distributions seen, sorted ("jazzy", "kilted").

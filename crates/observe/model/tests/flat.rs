@@ -148,6 +148,7 @@ fn later(event: &Event, rounds: u64) -> Event {
 fn what_is_kept_of_100_nodes_does_not_grow_with_the_trace() {
     let run = Run {
         host: String::new(),
+        boot: String::new(),
         id: "r".into(),
         mode: DEFAULT_MODE.into(),
         distribution: vec!["kilted".into()],

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 fn run(id: u32, mode: &str) -> Run {
     Run {
         host: String::new(),
+        boot: String::new(),
         id: format!("run{id}"),
         mode: mode.into(),
         distribution: vec!["jazzy".into()],

@@ -511,6 +511,43 @@ fn the_parking_graph_is_that_of_figure_3_8b() {
 }
 
 #[test]
+fn caret_has_a_chains_measured_times_beside_it() {
+    let mut model = generate::parking(2);
+    let ms = |values: &[u64]| {
+        let mut dist = onbeat_model::Dist::default();
+        values.iter().for_each(|v| dist.record(v * 1_000_000));
+        dist
+    };
+    let chain = &mut model.chains[0];
+    chain.figures.latency_ns = ms(&[10, 20, 30]);
+    chain.figures.age_ns = Some(ms(&[90]));
+    chain.figures.reaction_ns = ms(&[80]);
+    let id = chain.id.clone();
+    let text = caret::caret(&model);
+    let lines: Vec<&str> = text.lines().collect();
+    let at = lines.iter().position(|l| l.contains(&id)).unwrap();
+    assert_eq!(
+        lines[at - 1].trim(),
+        "# Measured medians, ms: latency 20.000 (at most 30.000), data age 90.000 (at most 90.000), \
+         reaction time 80.000 (at most 80.000)"
+    );
+    // Without values of its own, data age is the latency; what was not measured is left out.
+    model.chains[0].figures.age_ns = None;
+    model.chains[0].figures.reaction_ns = ms(&[]);
+    let text = caret::caret(&model);
+    let said = "  # Measured medians, ms: latency 20.000 (at most 30.000), data age 20.000 (at most 30.000)";
+    assert!(text.lines().any(|l| l == said), "{text}");
+    // A comment is none of the file's fields.
+    let yaml = YamlLoader::load_from_str(&text).unwrap();
+    let paths = yaml[0]["named_paths"].as_vec().unwrap();
+    assert!(paths.iter().any(|p| p["path_name"].as_str() == Some(&id)));
+    for path in paths {
+        let keys: Vec<_> = path.as_hash().unwrap().keys().map(|k| k.as_str()).collect();
+        assert_eq!(keys, [Some("path_name"), Some("node_chain")]);
+    }
+}
+
+#[test]
 fn a_report_shows_command_lines_only_when_asked() {
     let manifest = onbeat_trace::Manifest {
         processes: vec![onbeat_trace::manifest::ProcessInfo {

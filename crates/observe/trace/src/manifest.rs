@@ -39,12 +39,9 @@ pub struct Manifest {
     pub start_monotonic_ns: u64,
     /// Length so far.
     pub duration_ns: u64,
-    /// The machine's name.
-    pub hostname: String,
-    /// The kernel's release.
-    pub kernel: String,
-    /// Version of the recorder.
-    pub recorder_version: String,
+    /// Where it was recorded, and by what.
+    #[serde(flatten)]
+    pub machine: Machine,
     /// Whether the recording was ended properly; set by the writer.
     pub state: State,
     /// ROS 2 distributions seen.
@@ -70,6 +67,21 @@ pub struct Manifest {
     /// Parts of the system that the recording covers, and those that it does not, in whole
     /// sentences.
     pub coverage: Vec<String>,
+}
+
+/// The machine of a recording, and its recorder. Its fields are the manifest's own in the file.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    /// The machine's name.
+    pub hostname: String,
+    /// Id of the machine's boot; empty: not known. Recordings of one boot are of one machine, and
+    /// have one monotonic clock.
+    pub boot_id: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// Version of the recorder.
+    pub recorder_version: String,
 }
 
 /// A process that was observed.
@@ -162,7 +174,24 @@ impl Manifest {
 
 #[cfg(test)]
 mod tests {
-    use super::program;
+    use super::{program, Manifest};
+
+    #[test]
+    fn what_is_of_the_machine_stands_beside_the_rest_and_may_be_missing() {
+        let old = r#"{"hostname": "arm", "kernel": "6.8", "lost": {"wake": {"3": 7}}, "later": 1}"#;
+        let read: Manifest = serde_json::from_str(old).unwrap();
+        assert_eq!(read.machine.hostname, "arm");
+        assert_eq!(read.machine.boot_id, "");
+        assert_eq!(read.lost["wake"][&3], 7);
+        let mut written = read.clone();
+        written.machine.boot_id = "b".into();
+        let text = serde_json::to_value(&written).unwrap();
+        assert_eq!(
+            (&text["hostname"], &text["boot_id"]),
+            (&"arm".into(), &"b".into())
+        );
+        assert_eq!(serde_json::from_value::<Manifest>(text).unwrap(), written);
+    }
 
     #[test]
     fn of_a_command_line_only_the_program_is_shown() {

@@ -140,7 +140,8 @@ pub fn run_of(reader: &Reader, mode: Option<&str>) -> Run {
     distribution.dedup();
     Run {
         id: manifest.id.clone(),
-        host: manifest.hostname.clone(),
+        host: manifest.machine.hostname.clone(),
+        boot: manifest.machine.boot_id.clone(),
         mode: if mode.is_empty() { DEFAULT_MODE } else { mode }.to_string(),
         distribution,
         start: manifest.start_realtime_ns,

@@ -181,6 +181,9 @@ fn write_tables(
         writeln!(out).map_err(CliError::Stdout)?;
         table.write(out, &screen)?;
     }
+    if args.edges && edges.iter().any(|(_, f)| f.lost > 0) {
+        writeln!(out, "{LOST}").map_err(CliError::Stdout)?;
+    }
     for line in model.assumptions.iter().chain(&model.coverage) {
         let note = screen.warn(&format!("note: {}", term::one_line(line)));
         writeln!(out, "{note}").map_err(CliError::Stdout)?;
@@ -248,6 +251,10 @@ fn period_short(ns: u64) -> String {
         duration(ns as f64)
     }
 }
+
+/// Stands below edges that have lost something.
+const LOST: &str =
+    "lost: never taken; also what a content filter held back, or what grew older than its lifespan";
 
 fn edge_table(model: &Model, rows: &Edges<'_>) -> Table {
     let mut table = Table::new()

@@ -100,6 +100,7 @@ pub fn model(callbacks: Vec<Callback>, chains: Vec<Chain>) -> Model {
         schema: SCHEMA.into(),
         runs: vec![Run {
             host: String::new(),
+            boot: String::new(),
             id: "run".into(),
             mode: "default".into(),
             distribution: vec!["kilted".into()],

@@ -142,6 +142,7 @@ impl Watcher {
             .collect();
         let mut options = SynthOptions::new(onbeat_model::schema::Run {
             host: String::new(),
+            boot: String::new(),
             id: String::new(),
             mode: String::new(),
             distribution: Vec::new(),

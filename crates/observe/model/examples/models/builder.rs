@@ -60,6 +60,7 @@ impl Builder {
         let runs = (0..runs)
             .map(|i| Run {
                 host: String::new(),
+                boot: String::new(),
                 id: format!("20261121-2{i:02}000-{:04x}", 7919 * (i + 1)),
                 mode: DEFAULT_MODE.into(),
                 distribution: vec!["kilted".into()],

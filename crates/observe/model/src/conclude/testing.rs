@@ -20,6 +20,7 @@ pub(crate) fn times(n: u64, ns: u64) -> Dist {
 pub(crate) fn run(id: &str) -> Evidence {
     let run = Run {
         host: String::new(),
+        boot: String::new(),
         id: id.into(),
         mode: MODE.into(),
         distribution: vec!["jazzy".into()],

@@ -1,8 +1,8 @@
 //! The architecture file of CARET (YAML), so that its plots can be used on a system that was
 //! recorded with onbeat.
 //!
-//! CARET knows timer and subscription callbacks. Services, clients and chains through them are
-//! left out, and the file says so. CARET also asks for executors and callback groups, which no
+//! CARET knows timer and subscription callbacks. Services, clients, tasks, threads, and chains
+//! through them, are left out, and the file says so. CARET also asks for executors and callback groups, which no
 //! probe shows: each node gets one of its own, for the user to correct.
 
 use crate::schema::{Callback, CallbackType, Chain, Edge, Model};
@@ -54,7 +54,7 @@ pub fn caret(model: &Model) -> String {
         .filter(|c| c.kind != CallbackType::Sync && !is_known(c));
     let mut out = format!(
         "# Made by onbeat. Executors and callback groups are assumed: one per node.\n\
-         # Left out, since CARET has no words for them: {} service and client callbacks and tasks.\n",
+         # Left out, since CARET has no words for them: {} service and client callbacks, tasks and threads.\n",
         left_out.count()
     );
     named_paths(&mut out, model);

@@ -13,7 +13,8 @@ pub(super) fn edges(out: &mut String, model: &Model) {
     out.push_str(
         "<h2 id=\"edges\">Communication</h2>\n<p class=\"note\">Latency runs from publication to the \
          start of the callback that takes the item: transport, then waiting for the executor. Lost items \
-         were published and never taken; beside them stand those that gave way to a later item in a \
+         were published and never taken, also those that a content filter held back or that grew older \
+         than their lifespan, which no event tells; beside them stand those that gave way to a later item in a \
          queue (overwritten), and those that a synchroniser passed over (not selected).</p>\n\
          <div class=\"scroll\"><table><thead><tr><th rowspan=\"2\">Topic</th>\
          <th rowspan=\"2\">From</th><th rowspan=\"2\">To</th>\

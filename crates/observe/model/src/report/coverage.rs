@@ -73,9 +73,9 @@ pub(super) fn recorder(out: &mut String, recording: &Manifest, names: ProcessNam
         },
         counted(recording.probes.len(), "probe"),
         if missing > 0 { format!(", {missing} not attached") } else { String::new() },
-        xml(&shorten(&recording.recorder_version, 40)),
-        xml(&shorten(&recording.hostname, 80)),
-        xml(&shorten(&recording.kernel, 80)),
+        xml(&shorten(&recording.machine.recorder_version, 40)),
+        xml(&shorten(&recording.machine.hostname, 80)),
+        xml(&shorten(&recording.machine.kernel, 80)),
     );
     processes(out, recording, names);
     probes(out, recording);

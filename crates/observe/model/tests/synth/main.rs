@@ -26,6 +26,7 @@ use onbeat_trace::text;
 pub fn run(id: &str, mode: &str) -> Run {
     Run {
         host: String::new(),
+        boot: String::new(),
         id: id.into(),
         mode: mode.into(),
         distribution: vec!["kilted".into()],

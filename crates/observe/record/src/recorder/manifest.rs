@@ -2,7 +2,7 @@
 
 use crate::names::node_name;
 use onbeat_time::clock::{monotonic_ns, realtime_ns};
-use onbeat_trace::manifest::{program, Manifest, ProbeInfo, ProcessInfo, ThreadInfo};
+use onbeat_trace::manifest::{program, Machine, Manifest, ProbeInfo, ProcessInfo, ThreadInfo};
 use onbeat_trace::{Event, EventKind};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -76,9 +76,12 @@ impl RunManifest {
     pub fn new(mode: &str, buffer_bytes: u32) -> RunManifest {
         let content = Manifest {
             mode: mode.into(),
-            hostname: onbeat_proc::system::hostname(),
-            kernel: onbeat_proc::system::kernel_release(),
-            recorder_version: env!("CARGO_PKG_VERSION").into(),
+            machine: Machine {
+                hostname: onbeat_proc::system::hostname(),
+                boot_id: onbeat_proc::system::boot_id(),
+                kernel: onbeat_proc::system::kernel_release(),
+                recorder_version: env!("CARGO_PKG_VERSION").into(),
+            },
             buffer_bytes: buffer_bytes.into(),
             ..Manifest::default()
         };

@@ -81,7 +81,7 @@ impl Recording {
             buffer_bytes,
         };
         let manifest = RunManifest::new(&options.mode, buffer_bytes);
-        let kernel = Kernel::load(load, &manifest.content.kernel)?;
+        let kernel = Kernel::load(load, &manifest.content.machine.kernel)?;
         let output = Output::create(options)?;
         let mut losses = Losses::default();
         losses.update(kernel.lost());

@@ -8,7 +8,7 @@ mod random;
 mod simulation;
 mod system;
 
-use crate::manifest::{Manifest, ProcessInfo};
+use crate::manifest::{Machine, Manifest, ProcessInfo};
 use crate::writer::{TraceWriteError, Writer};
 use simulation::Simulation;
 use system::{pid, NODES};
@@ -56,8 +56,11 @@ fn manifest(duration_ns: u64) -> Manifest {
         start_realtime_ns: START_NS.wrapping_add_signed(OFFSET_NS),
         start_monotonic_ns: START_NS,
         duration_ns,
-        hostname: "generated".to_string(),
-        recorder_version: env!("CARGO_PKG_VERSION").to_string(),
+        machine: Machine {
+            hostname: "generated".to_string(),
+            recorder_version: env!("CARGO_PKG_VERSION").to_string(),
+            ..Machine::default()
+        },
         distributions: vec!["kilted".to_string()],
         processes: NODES
             .iter()

@@ -832,3 +832,41 @@ fn who_asks_for_a_second_result_is_the_next_one() {
     let times = (exec.count(), exec.min() / 100_000, exec.max() / 100_000);
     assert_eq!(times, (10, 40, 41));
 }
+
+#[test]
+fn on_a_busy_machine_late_code_is_not_the_next_answers() {
+    // The code that got a result waits 800 ms for a CPU. Meanwhile the next goal is answered.
+    let mut s = with_witness();
+    s += &response_on(300_000, 11, 0x1042, 1);
+    s += &response_on(1_090_000, 12, 0x1040, 2);
+    s += &done(1_100_000, 13);
+    s += "5000ms cpu0 10/10 wait_set_init\n";
+    let m = model(&s);
+    let found = edges(&m);
+    assert!(!found.iter().any(|e| e.starts_with(GOALS)), "{found:?}");
+    let said = "published /done could not be told once";
+    assert!(
+        m.coverage.iter().any(|c| c.contains(said)),
+        "{:?}",
+        m.coverage
+    );
+}
+
+#[test]
+fn a_client_that_never_shows_is_not_in_the_way_of_another() {
+    // The code of one client publishes nothing; that of the other runs 250 ms later.
+    let mut s = with_witness();
+    for n in 1..=13 {
+        let t = n * 2_500_000;
+        s += &response_on(t, 11, 0x1040, n);
+        if n > 3 {
+            s += &response_on(t + 250_000, 12, 0x1042, n);
+            s += &done(t + 251_000, 13);
+        }
+    }
+    s += "60000ms cpu0 10/10 wait_set_init\n";
+    let m = model(&s);
+    let edge = edge(&m, RESULTS, "/witness:subscription(/done)");
+    assert_eq!((edge.taken, edge.lost), (10, 0));
+    assert!(edges(&m).iter().all(|e| !e.starts_with(GOALS)));
+}

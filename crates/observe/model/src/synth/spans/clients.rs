@@ -33,10 +33,15 @@ pub(super) struct Habits {
     /// By endpoint, if known: which clients' callbacks publish by it, and how often that was
     /// certain.
     users: FxHashMap<Option<EntityId>, Vec<(EntityId, u32)>>,
+    /// How often a client's callback has not shown, since it last did.
+    unshown: FxHashMap<EntityId, u32>,
 }
 
 /// Values that a mean follows.
 const MEAN_OF: u64 = 16;
+
+/// A client whose callback has not shown so often in a row has none that publishes.
+const SILENT: u32 = 3;
 
 /// Taken for a client's execution time while nothing is known, in ns.
 const UNKNOWN_MEAN_NS: u64 = 1_000_000;
@@ -68,6 +73,22 @@ impl Habits {
         }
     }
 
+    /// A client's callback has published nothing.
+    pub(super) fn learn_silent(&mut self, client: EntityId) {
+        let unshown = self.unshown.entry(client).or_default();
+        *unshown = unshown.saturating_add(1);
+    }
+
+    /// A client's callback publishes.
+    pub(super) fn learn_shown(&mut self, client: EntityId) {
+        self.unshown.remove(&client);
+    }
+
+    /// Whether a client's callback seems to publish nothing.
+    pub(super) fn is_silent(&self, client: EntityId) -> bool {
+        self.unshown.get(&client).is_some_and(|&n| n >= SILENT)
+    }
+
     /// How well a client fits an endpoint.
     pub(super) fn fit(
         &self,
@@ -97,6 +118,7 @@ impl Habits {
     /// Drops what is known of an entity whose place may be used again.
     pub(super) fn forget(&mut self, e: EntityId) {
         self.means.remove(&e);
+        self.unshown.remove(&e);
         self.users.remove(&Some(e));
         for known in self.users.values_mut() {
             known.retain(|k| k.0 != e);

@@ -80,6 +80,10 @@ pub(super) struct Goal {
 /// How long a response that no code seems to wait for is kept.
 const PENDING_NS: u64 = 200_000_000;
 
+/// The same on a pool, where the code may wait for a CPU. A client whose code has never shown has
+/// none that does.
+const PENDING_IN_POOL_NS: u64 = 2_000_000_000;
+
 /// Most responses that are kept.
 const MAX_PENDING: usize = 64;
 
@@ -143,6 +147,9 @@ impl Spans {
         if self.threads[ti].waits && !pending.doubtful {
             return self.run_pending(ti, pending, pending.from, pending.to);
         }
+        if !pending.doubtful {
+            self.habits.learn_silent(pending.client);
+        }
         let instance = self.begin_pending(ti, pending, pending.from);
         let spent = pending.to.totals.since(&pending.from.totals);
         let end = (pending.to.time, spent);
@@ -175,15 +182,25 @@ impl Spans {
     /// Ends the wait for responses for which no code seems to wait: the executor's handling is
     /// all there was.
     fn expire_pending(&mut self, process: ProcessIndex, time: u64) {
-        let expired = |p: &mut PendingResponse| time.saturating_sub(p.taken_at) >= PENDING_NS;
-        while let Some(old) = self.processes[process.index()].pending.front_mut() {
-            if !expired(old) {
+        loop {
+            let pending = &self.processes[process.index()].pending;
+            let Some(at) = pending.iter().position(|p| self.is_overdue(p, time)) else {
                 return;
-            }
-            if let Some(old) = self.processes[process.index()].pending.pop_front() {
+            };
+            if let Some(old) = self.processes[process.index()].pending.remove(at) {
                 self.run_unshown(&old);
             }
         }
+    }
+
+    fn is_overdue(&self, pending: &PendingResponse, time: u64) -> bool {
+        let at_once = self.threads[pending.thread].waits || self.habits.is_silent(pending.client);
+        let limit = if at_once {
+            PENDING_NS
+        } else {
+            PENDING_IN_POOL_NS
+        };
+        time.saturating_sub(pending.taken_at) >= limit
     }
 
     /// Ends the wait for all responses of a process.
@@ -366,6 +383,7 @@ impl Spans {
             return;
         };
         let alone = pending.is_empty() && !p.doubtful;
+        self.habits.learn_shown(p.client);
         let node = |client: EntityId| cx.entities.node_of_entity(client);
         let asks = asks_result(cx, p.client, endpoint);
         let only = || pending.iter().all(|o| node(o.client) != node(p.client));

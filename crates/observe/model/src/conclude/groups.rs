@@ -37,6 +37,40 @@ pub(super) struct Group {
 }
 
 impl Group {
+    /// Its members among callbacks.
+    pub(super) fn of<'a>(&self, callbacks: &[&'a str]) -> Vec<&'a str> {
+        let members = callbacks.iter().filter(|&&c| self.members.contains(c));
+        members.copied().collect()
+    }
+
+    /// Whether several of some callbacks are its members.
+    pub(super) fn joins(&self, callbacks: &[&str]) -> bool {
+        self.of(callbacks).len() > 1
+    }
+
+    /// A group that may exist, for tests.
+    #[cfg(test)]
+    pub(super) fn doubt(node: &str, topic: &str, members: &[&str], publishers: &[&str]) -> Group {
+        let set = |ids: &[&str]| ids.iter().map(|id| id.to_string()).collect();
+        Group {
+            id: format!("{node}:sync({topic})"),
+            node: node.into(),
+            topic: topic.into(),
+            members: set(members),
+            publishers: set(publishers),
+            without_open: Reading {
+                kind: JunctionKind::Or,
+                inputs: publishers.iter().map(|id| id.to_string()).collect(),
+            },
+            criterion: Criterion::DataFlow,
+            state: JunctionState::Ambiguous,
+            matching: Matching::InTurn,
+            chosen: 0,
+            outputs: 0,
+            confidence: 0.5,
+        }
+    }
+
     /// The statement that it exists, or not.
     pub(super) fn statement(&self, kind: JunctionKind) -> StatedJunction {
         StatedJunction {

@@ -24,17 +24,25 @@ pub(super) fn junctions(groups: &Groups, graph: &Graph) -> Vec<Junction> {
         }
     }
     let several = publishers.into_iter().filter(|(_, from)| from.len() > 1);
-    junctions.extend(several.map(|((to, _), from)| either(to, &from, graph)));
+    let either = |((to, topic), from): ((_, _), Vec<_>)| {
+        let waits = |g: &&Group| g.topic == topic && g.joins(&from);
+        let doubt = groups.doubts.iter().find(waits);
+        either(to, &from, graph, doubt)
+    };
+    junctions.extend(several.map(either));
     let key = |j: &Junction| (j.callback.clone(), j.settle.clone());
     junctions.sort_by_key(key);
     junctions
 }
 
-/// The OR of several publishers. Ambiguous where some of them may wait for one another in a node
-/// that nobody knows.
-fn either(to: &str, from: &[&str], graph: &Graph) -> Junction {
+/// The OR of several publishers. Ambiguous where some of them may wait for one another: in a node
+/// that nobody knows, or in a group that the data leave open.
+fn either(to: &str, from: &[&str], graph: &Graph, doubt: Option<&Group>) -> Junction {
     let inputs = |ids: &[&str]| ids.iter().map(|id| id.to_string()).collect();
-    let open = may_wait(from, graph);
+    let open = match doubt {
+        Some(group) => group.of(from),
+        None => may_wait(from, graph),
+    };
     let reading = |kind, ids: &[&str]| Reading {
         kind,
         inputs: inputs(ids),
@@ -59,7 +67,7 @@ fn either(to: &str, from: &[&str], graph: &Graph) -> Junction {
         state,
         matching: Matching::InTurn,
         readings,
-        settle: String::new(),
+        settle: doubt.map_or(String::new(), |g| g.statement(JunctionKind::Or).to_string()),
     }
 }
 
@@ -153,6 +161,31 @@ mod tests {
         let mut linked = evidence;
         linked.edges.values_mut().next().unwrap().assumed = Some(Assumed::Stated);
         assert_eq!(shown(linked), []);
+    }
+
+    #[test]
+    fn publishers_that_may_wait_for_one_another_are_no_decided_or() {
+        let (a, b, c) = (
+            "/f:subscription(/a)",
+            "/f:subscription(/b)",
+            "/x:timer(1ms)",
+        );
+        let evidence = run("r").with_callback(a, 9).with_callback(b, 9);
+        let graph = Graph {
+            callbacks: evidence.with_callback(c, 9).callbacks,
+            edges: BTreeMap::new(),
+        };
+        let group = Group::doubt("/f", "/out", &[a, b], &[a]);
+        let open = group.of(&[a, b, c]);
+        assert_eq!(open, [a, b]);
+        assert!(!group.joins(&[a, c]));
+        let junction = either("/g:subscription(/out)", &[a, b, c], &graph, Some(&group));
+        assert_eq!(junction.state, JunctionState::Ambiguous);
+        let readings = junction.readings.iter().map(|r| (r.kind, r.inputs.len()));
+        assert!(readings.eq([(JunctionKind::Or, 3), (JunctionKind::And, 2)]));
+        assert_eq!(junction.settle, "/f -> /out = or");
+        let junction = either("/g:subscription(/out)", &[a, b, c], &graph, None);
+        assert_eq!(junction.state, JunctionState::Decided);
     }
 
     #[test]

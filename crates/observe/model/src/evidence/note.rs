@@ -80,6 +80,9 @@ pub(crate) enum Note<V = String, N = String> {
     /// A response answered a request from before the recording.
     #[serde(with = "no_subject")]
     Unasked,
+    /// What a thread ran when the recorder came is not known.
+    #[serde(with = "no_subject")]
+    Unbegun,
     /// The callback or caller of an event was not decided in time.
     #[serde(with = "no_subject")]
     Undecided,
@@ -169,6 +172,7 @@ impl<V, N> Note<V, N> {
             Note::Stolen => Note::Stolen,
             Note::TimerNode(v) => Note::TimerNode(vertex(v)?),
             Note::Unasked => Note::Unasked,
+            Note::Unbegun => Note::Unbegun,
             Note::Undecided => Note::Undecided,
             Note::UnknownCallback => Note::UnknownCallback,
             Note::UnknownGoal(n) => Note::UnknownGoal(name(n)),
@@ -240,6 +244,7 @@ mod tests {
             Note::Stolen,
             Note::TimerNode(s()),
             Note::Unasked,
+            Note::Unbegun,
             Note::Undecided,
             Note::UnknownCallback,
             Note::UnknownGoal(s()),

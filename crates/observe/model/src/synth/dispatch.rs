@@ -489,6 +489,7 @@ impl Synth {
                 }
                 if self.is_unasked(at, e, sequence) {
                     self.cx.notes.count(Note::Unasked, 1);
+                    self.spans.goes_on_unseen(ti);
                 } else {
                     self.read(at, e, Input::Response { sequence, at: time });
                 }
@@ -497,12 +498,16 @@ impl Synth {
         }
     }
 
-    /// Late attach: whether a response answers a request from before the recording. In rclpy,
-    /// code that waited for it goes on in its stretch, and whose code that is nobody saw.
+    /// Late attach: whether a response answers a request from before the recording, or of a
+    /// callback that began before it. In rclpy, code that waited for it goes on in its stretch, and
+    /// whose code that is nobody saw.
     fn is_unasked(&self, at: At, client: Option<EntityId>, sequence: i64) -> bool {
         self.cx.entities.process(at.process).late
             && !self.spans.runs_rclcpp(at.thread)
-            && client.is_some_and(|e| self.cx.entities.get(e).asked_unseen(sequence))
+            && client.is_some_and(|e| {
+                self.cx.entities.get(e).asked_unseen(sequence)
+                    || self.spans.is_asked_by_nobody(at.thread, e, sequence)
+            })
     }
 
     /// The entity that something was taken from.

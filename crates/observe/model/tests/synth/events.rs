@@ -304,3 +304,33 @@ fn executions_on_an_input_that_was_not_seen_are_said() {
         m.coverage
     );
 }
+
+#[test]
+fn late_attach_with_a_backlog_makes_no_timer_of_calls_alone() {
+    // The executor runs a callback of before the recording while the timers' thread calls on.
+    let mut trace = FOUND.to_string();
+    trace += "1ms cpu0 10/10 timer_found timer=0x50\n";
+    trace += "1ms cpu0 10/10 timer_period timer=0x50 period_ns=10ms\n";
+    let call = |ms: u64| {
+        format!(
+            "{ms}000us cpu1 10/12 switch_in
+{ms}010us cpu1 10/12 timer_call timer=0x50
+{ms}020us cpu1 10/12 switch_out state=1
+"
+        )
+    };
+    for ms in [10, 20, 30] {
+        trace += &call(ms);
+    }
+    trace += "35ms cpu0 10/10 callback_end callback=0x60\n";
+    for ms in (40..=90).step_by(10) {
+        trace += &call(ms);
+        trace += &format!("{ms}100us cpu0 10/10 callback_start callback=0x60\n");
+        trace += &format!("{ms}900us cpu0 10/10 callback_end callback=0x60\n");
+    }
+    let m = model(&trace);
+    let runs = |c: &Callback| c.figures.exec_ns.count();
+    assert!(m.callbacks.iter().all(|c| runs(c) == 0), "{:?}", ids(&m));
+    let said = |s: &String| s.starts_with("A callback that could not be told ran 6 times");
+    assert!(m.coverage.iter().any(said), "{:?}", m.coverage);
+}

@@ -424,7 +424,7 @@ fn what_runs_on_the_response_to_a_request_that_was_not_seen_is_nobodys() {
     let client = callback(&m, "/helper:client(/plan)");
     assert_eq!(client.figures.exec_ns.count(), 20);
     assert!(client.outputs.is_empty(), "{:?}", client.outputs);
-    let said = "A response answered a request from before the recording once";
+    let said = "A response answered a request from before the recording, or of a callback that began before it, once";
     assert!(
         m.coverage.iter().any(|s| s.starts_with(said)),
         "{:?}",
@@ -477,4 +477,222 @@ fn timers_made_again_and_again_are_one_also_where_what_they_publish_told_their_n
     let m = model(&trace);
     assert_eq!(ids(&m), ["/planner:timer(30ms)"]);
     assert_eq!(m.callbacks[0].figures.exec_ns.count(), 19);
+}
+
+/// What process 10 does from `t` us on, recorded from `seen` us on. At last process 20 takes `/path`.
+fn recorded(t: u64, seen: u64, lines: &[(u64, String)]) -> String {
+    let mut text = String::new();
+    for (after, what) in lines {
+        if t + after >= seen {
+            text += &py(t + after, what);
+        }
+    }
+    let viewer = |after: u64, what: String| format!("{}us cpu1 20/20 {what}\n", t + after);
+    text += &viewer(9_300, format!("take rmw=0x1020 source_ns={}us", t + 9_000));
+    text + &viewer(9_400, "wait_set_init".into())
+}
+
+/// A round of `/planner`'s timer from `t` us on: it asks `/plan` by way of an executor of its own,
+/// goes on when that has the response, and publishes. From `seen` us on it is recorded.
+fn nested(t: u64, sequence: u64, seen: u64) -> String {
+    let (outer, inner) = ("guard_trigger guard=0x8", "guard_trigger guard=0x9");
+    let lines = [
+        (0, "timer_call timer=0x50".to_string()),
+        (100, outer.into()),
+        (
+            2_000,
+            format!("request_send rmw=0x1040 sequence={sequence}"),
+        ),
+        (2_100, inner.into()),
+        (2_200, "wait_set_init".into()),
+        (2_201, "wait".into()),
+        (
+            7_000,
+            format!("response_take rmw=0x1040 sequence={sequence} source_ns=1us"),
+        ),
+        (7_030, inner.into()),
+        (7_040, inner.into()),
+        (7_050, inner.into()),
+        (
+            9_000,
+            format!("publish rmw=0x1010 source_ns={}us", t + 9_000),
+        ),
+        (9_100, outer.into()),
+        (9_200, "wait_set_init".into()),
+        (9_201, "wait".into()),
+    ];
+    recorded(t, seen, &lines)
+}
+
+/// What is known at first of the process of [`PLANNER`], and what a search finds after the fifth round.
+fn searched_late() -> (String, String) {
+    let (nodes, first): (Vec<_>, Vec<_>) = PLANNER
+        .lines()
+        .partition(|line| line.contains("node_found") || line.contains("endpoint_node"));
+    let later = nodes.join("\n").replace("1ms ", "115ms ");
+    (first.join("\n") + "\n", later + "\n")
+}
+
+/// What is said of requests from before the recording.
+const UNASKED: &str =
+    "A response answered a request from before the recording, or of a callback that began before it,";
+
+#[test]
+fn an_executor_in_a_callback_is_told_wherever_in_it_the_recorder_comes() {
+    let heard = "
+1ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=viewer
+1ms cpu1 20/20 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/path
+";
+    let (known, found) = searched_late();
+    let round = |n: u64| nested(n * 20_000, n, 0);
+    let all: String = (1..=20).map(round).collect();
+    let whole = model(&(PLANNER.to_string() + heard + &all));
+    // Between any two events of the first round, and before and after it.
+    for seen in [
+        0, 50, 1_000, 2_050, 2_150, 5_000, 7_010, 7_035, 7_060, 9_050, 9_150,
+    ] {
+        let first = nested(20_000, 1, 20_000 + seen);
+        let (before, after): (String, String) =
+            ((2..=5).map(round).collect(), (6..=20).map(round).collect());
+        let m = model(&format!("{known}{heard}{first}{before}{found}{after}"));
+        assert_eq!(ids(&m), ids(&whole), "from {seen} us on");
+        assert_eq!(edges(&m), edges(&whole), "from {seen} us on");
+        assert_eq!(chains(&m), chains(&whole), "from {seen} us on");
+        assert_eq!(m.junctions.len(), 0, "from {seen} us on: {:?}", m.junctions);
+        let client = callback(&m, "/helper:client(/plan)");
+        assert!(client.outputs.is_empty(), "from {seen} us on");
+        let runs = callback(&m, "/planner:timer(20ms)").figures.exec_ns.count();
+        assert_eq!(runs, if seen == 0 { 20 } else { 19 }, "from {seen} us on");
+        let said = m.coverage.iter().any(|s| s.starts_with(UNASKED));
+        assert_eq!(said, (50..7_000).contains(&seen), "from {seen} us on");
+    }
+}
+
+/// A round of a coroutine of `/planner` that awaits `/plan`, while its other timer runs.
+fn awaited(t: u64, sequence: u64, seen: u64) -> String {
+    let guard = "guard_trigger guard=0x9";
+    let lines = [
+        (0, "timer_call timer=0x50".to_string()),
+        (100, guard.into()),
+        (
+            2_000,
+            format!("request_send rmw=0x1040 sequence={sequence}"),
+        ),
+        (2_100, "timer_call timer=0x51".into()),
+        (2_200, guard.into()),
+        (4_000, guard.into()),
+        (4_100, "wait_set_init".into()),
+        (4_101, "wait".into()),
+        (
+            7_000,
+            format!("response_take rmw=0x1040 sequence={sequence} source_ns=1us"),
+        ),
+        (7_030, guard.into()),
+        (7_040, guard.into()),
+        (7_050, guard.into()),
+        (
+            9_000,
+            format!("publish rmw=0x1010 source_ns={}us", t + 9_000),
+        ),
+        (9_100, guard.into()),
+        (9_200, "wait_set_init".into()),
+        (9_201, "wait".into()),
+    ];
+    recorded(t, seen, &lines)
+}
+
+#[test]
+fn a_coroutine_is_told_wherever_in_it_the_recorder_comes() {
+    let heard = "
+1ms cpu0 10/10 timer_found timer=0x50
+1ms cpu0 10/10 timer_found timer=0x51
+1ms cpu0 10/10 timer_period timer=0x50 period_ns=20ms
+1ms cpu0 10/10 timer_period timer=0x51 period_ns=30ms
+1ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=viewer
+1ms cpu1 20/20 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/path
+";
+    let (known, found) = searched_late();
+    let round = |n: u64| awaited(n * 20_000, n, 0);
+    let all: String = (1..=20).map(round).collect();
+    let whole = model(&(PLANNER.to_string() + heard + &all));
+    for seen in [
+        0, 50, 1_000, 2_050, 2_150, 3_000, 4_050, 5_000, 7_010, 7_060, 9_050,
+    ] {
+        let first = awaited(20_000, 1, 20_000 + seen);
+        let (before, after): (String, String) =
+            ((2..=5).map(round).collect(), (6..=20).map(round).collect());
+        let m = model(&format!("{known}{heard}{first}{before}{found}{after}"));
+        assert_eq!(ids(&m), ids(&whole), "from {seen} us on");
+        assert_eq!(edges(&m), edges(&whole), "from {seen} us on");
+        assert_eq!(chains(&m), chains(&whole), "from {seen} us on");
+        assert_eq!(m.junctions.len(), 0, "from {seen} us on: {:?}", m.junctions);
+        let runs = callback(&m, "/planner:timer(20ms)").figures.exec_ns.count();
+        assert_eq!(runs, if seen == 0 { 20 } else { 19 }, "from {seen} us on");
+    }
+}
+
+/// A process of one node whose timer polls `/scan`, runs for 9 ms, and publishes `/command`.
+const POLLS: &str = "
+0 cpu0 10/10 process command=/opt/py distribution=kilted rmw=x late=yes
+1ms cpu0 10/10 node_found node=0x0 name=/poller
+1ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0x10 rmw=0x1010 name=/command
+1ms cpu0 10/10 endpoint_found endpoint=subscription rcl=0x21 rmw=0x1021 name=/scan
+1ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=sensor
+1ms cpu1 20/20 publisher_init publisher=0x11 node=0x1 rmw=0x1011 topic=/scan
+1ms cpu1 20/20 timer_init timer=0x50 period_ns=20ms
+1ms cpu1 20/20 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/command
+";
+
+/// A round of it, recorded from `seen` us on and up to `end` us.
+fn polling(t: u64, seen: u64, end: u64) -> String {
+    let mut text = format!(
+        "{}us cpu1 20/20 timer_call timer=0x50
+{}us cpu1 20/20 publish rmw=0x1011 source_ns={}us
+{}us cpu1 20/20 wait_set_init
+",
+        t - 900,
+        t - 800,
+        t - 800,
+        t - 700
+    );
+    let lines = [
+        (0, "timer_call timer=0x50".to_string()),
+        (100, "guard_trigger guard=0x9".into()),
+        (2_000, format!("take rmw=0x1021 source_ns={}us", t - 800)),
+        (2_100, "take rmw=0x1021 source_ns=0 taken=no".into()),
+        (
+            9_000,
+            format!("publish rmw=0x1010 source_ns={}us", t + 9_000),
+        ),
+        (9_100, "guard_trigger guard=0x9".into()),
+        (9_200, "wait_set_init".into()),
+        (9_201, "wait".into()),
+    ];
+    for (after, what) in lines {
+        if (seen..=end).contains(&(t + after)) {
+            text += &py(t + after, &what);
+        }
+    }
+    text
+}
+
+#[test]
+fn a_callback_that_polls_is_told_wherever_in_it_the_recorder_comes_or_goes() {
+    let whole: String = (1..=20).map(|n| polling(n * 20_000, 0, u64::MAX)).collect();
+    let whole = model(&(POLLS.to_string() + &whole));
+    assert_eq!(
+        edges(&whole),
+        ["/sensor:timer(20ms) -> /poller:timer(20ms) /scan"]
+    );
+    let run = |from, to| {
+        let rounds = (1..=20).map(|n| polling(n * 20_000, from, to));
+        let m = model(&(POLLS.to_string() + &rounds.collect::<String>()));
+        assert_eq!(ids(&m), ids(&whole), "{from} to {to} us");
+        assert_eq!(edges(&m), edges(&whole), "{from} to {to} us");
+        assert_eq!(m.junctions.len(), 0, "{from} to {to} us");
+    };
+    for within in [50, 1_000, 2_050, 5_000, 9_050, 9_150] {
+        run(20_000 + within, u64::MAX);
+        run(0, 20 * 20_000 + within);
+    }
 }

@@ -1,5 +1,6 @@
 //! Another process's memory.
 
+use crate::patience::cpu_time;
 use onbeat_proc::reader::{Reader, Silent};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -54,6 +55,10 @@ const PAGES_MAX: usize = 4096;
 pub struct ProcessMemory<'r> {
     pid: u32,
     until: Instant,
+    /// CPU time of this thread at which the time is over then.
+    cpu_until: Duration,
+    /// When it is over in any case: a busy machine gives less than a half of a CPU.
+    at_last: Instant,
     reader: RefCell<&'r mut Reader>,
     /// Nobody answers for it: nothing can be read any more.
     is_silent: Cell<bool>,
@@ -62,11 +67,14 @@ pub struct ProcessMemory<'r> {
 }
 
 impl<'r> ProcessMemory<'r> {
-    /// Of a process, from now on for so long.
+    /// Of a process, from now on for so much of this thread's CPU time, at most three times as long.
     pub fn of(pid: u32, reader: &'r mut Reader, lasts: Duration) -> ProcessMemory<'r> {
+        let now = Instant::now();
         ProcessMemory {
             pid,
-            until: Instant::now() + lasts,
+            until: now + lasts,
+            cpu_until: cpu_time() + lasts,
+            at_last: now + 3 * lasts,
             reader: RefCell::new(reader),
             is_silent: Cell::new(false),
             pages: RefCell::default(),
@@ -75,7 +83,8 @@ impl<'r> ProcessMemory<'r> {
 
     /// Whether the time is over: nothing can be read any more.
     pub fn is_over(&self) -> bool {
-        Instant::now() >= self.until
+        let now = Instant::now();
+        now >= self.at_last || (now >= self.until && cpu_time() >= self.cpu_until)
     }
 
     /// What was found, if the process answers.

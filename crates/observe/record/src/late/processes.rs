@@ -149,6 +149,8 @@ impl LateProcess {
         let targets: Vec<Target> = process.targets.iter().copied().collect();
         let found = search(memory, &targets);
         if is_over() {
+            // The machine may be busy.
+            process.due = (process.searches < SEARCHES).then(|| Instant::now() + AGAIN);
             return Searched {
                 is_cut: true,
                 ..Searched::default()
@@ -197,6 +199,20 @@ impl LateProcess {
 mod tests {
     use super::super::tests::Image;
     use super::*;
+
+    #[test]
+    fn a_search_that_did_not_come_to_its_end_is_made_again() {
+        let mut process = LateProcess::default();
+        let image = Image::new();
+        for more in (0..SEARCHES).rev() {
+            assert!(process.search_in(&image, || true).is_cut);
+            assert_eq!(process.due.is_some(), more > 0);
+        }
+        let mut process = LateProcess::default();
+        assert!(process.search_in(&image, || true).is_cut);
+        assert!(!process.search_in(&image, || false).is_cut);
+        assert_eq!(process.due, None, "it is done");
+    }
 
     #[test]
     fn a_publisher_is_named_at_its_first_publication_within_a_late_process() {

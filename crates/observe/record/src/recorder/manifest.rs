@@ -61,7 +61,7 @@ impl Unlisted {
             ),
             (
                 self.searches,
-                "searches of late processes' memory for nodes were ended: they took more than 2 s",
+                "searches of late processes' memory for nodes were ended: they took more than 2 s of CPU time, or 6 s in all",
             ),
         ]
         .into_iter()

@@ -47,6 +47,9 @@ const MAX_CALLED: usize = 256;
 /// So often a callback must have started after the same timer's call alone to be that timer's.
 const SURE: u32 = 3;
 
+/// Calls of timers on a thread after which its process's executors have shown themselves.
+const UNTOLD: u8 = 16;
+
 /// Between its wake-up and its next call an executor of events uses no more time on the CPU than
 /// this, in ns. After a sleep of a callback's own there is the rest of the callback.
 const WAKE_NS: u64 = 300_000;
@@ -125,7 +128,8 @@ impl Spans {
         let it = cx.entities.get(timer);
         let process = &self.processes[thread.process.index()];
         // Late attach: its creation was not seen, and so no announcement.
-        let unseen = it.looks.period_ns.is_none() && process.events.rclcpp;
+        let late = cx.entities.process(thread.process).late;
+        let unseen = process.events.rclcpp && (late || it.looks.period_ns.is_none());
         it.exact || (unseen && !process.guards.rclpy && !thread.waits)
     }
 
@@ -156,10 +160,27 @@ impl Spans {
         true
     }
 
-    /// Whether a span that ends is the call of a timer whose callback runs elsewhere.
-    pub(super) fn is_call_only(&self, cx: &Context, ti: ThreadIndex, span: &CallbackSpan) -> bool {
-        let timer = span.entity.filter(|_| span.input == Input::Timer);
-        span.is_read_only() && timer.is_some_and(|timer| self.is_run_elsewhere(cx, ti, timer))
+    /// Whether a span that ends is the call of a timer whose callback runs elsewhere. Late attach:
+    /// also a short one that may be, until the process shows its library, or does not.
+    pub(super) fn is_call_only(
+        &self,
+        cx: &Context,
+        ti: ThreadIndex,
+        span: &CallbackSpan,
+        time: u64,
+    ) -> bool {
+        let Some(timer) = span.entity.filter(|_| span.input == Input::Timer) else {
+            return false;
+        };
+        if !span.is_read_only() {
+            return false;
+        }
+        let thread = &self.threads[ti];
+        let process = &self.processes[thread.process.index()];
+        let silent = !thread.waits && thread.rounds.last_trigger.is_none() && !process.events.asks;
+        let short = span.spent(&thread.account.mark(time)).exec_ns <= WAKE_NS;
+        let first = thread.calls.timers <= UNTOLD && cx.entities.process(thread.process).late;
+        (silent && short && first) || self.is_run_elsewhere(cx, ti, timer)
     }
 
     /// A timer's callback starts: when it was released, if it was called on another thread.

@@ -258,6 +258,7 @@ impl Spans {
             cx.notes.count(Note::HelperTime, ns);
         }
         self.close_own(ti, time, why);
+        self.settle_last(cx, ti);
         if let Some(span) = self.threads[ti].take_span() {
             if self.waits_for_response(cx, ti, &span) {
                 self.push_pending(ti, &span);
@@ -353,6 +354,8 @@ impl Spans {
         let thread = &mut self.threads[ti];
         thread.phase.leave_wait();
         thread.waits |= round_ends;
+        thread.calls.unseen = false;
+        thread.rounds.shown |= round_ends || !thread.calls.first;
         self.is_of_executor(ti, time);
         if self.is_within(ti) {
             self.spin_within(cx, ti, time);
@@ -360,6 +363,7 @@ impl Spans {
                 return;
             }
         }
+        self.leave_doubtful(cx, ti);
         self.suspend(cx, ti, time);
         let thread = &mut self.threads[ti];
         if !thread.is_rclcpp() {
@@ -396,8 +400,10 @@ impl Spans {
         is_take: bool,
     ) {
         let thread = &mut self.threads[ti];
-        let shown = thread.is_rclcpp() || thread.asks || thread.rounds.last_act.is_some();
-        thread.calls.first = is_take && !shown && cx.entities.process(thread.process).late;
+        let shown = thread.is_rclcpp() || thread.asks || thread.rounds.shown;
+        let first = !shown && cx.entities.process(thread.process).late;
+        let first = is_take && (first || self.is_doubtful(cx, ti));
+        self.threads[ti].calls.first = first;
         if self.is_within(ti) {
             self.threads[ti].phase.leave_wait();
             self.settle_inner(cx, ti, time);
@@ -436,11 +442,16 @@ impl Spans {
         entity: EntityId,
         input: Input,
     ) {
-        if input == Input::Timer && self.call_timer(cx, ti, time, entity) {
-            return;
+        if input == Input::Timer {
+            let timers = &mut self.threads[ti].calls.timers;
+            *timers = timers.saturating_add(1);
+            if self.call_timer(cx, ti, time, entity) {
+                return;
+            }
         }
         if std::mem::take(&mut self.threads[ti].calls.first) {
             // A callback may run already, since before the recording.
+            cx.notes.count(Note::Unbegun, 1);
             self.read_only(cx, entity, input);
             return;
         }
@@ -564,7 +575,7 @@ impl Spans {
             self.discard(cx, &span);
             return;
         }
-        if self.is_call_only(cx, ti, &span) {
+        if self.is_call_only(cx, ti, &span, time) {
             return;
         }
         self.settle_together(cx, ti, &mut span, time);

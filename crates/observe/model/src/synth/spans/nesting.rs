@@ -53,6 +53,22 @@ impl Spans {
         }
     }
 
+    /// Nothing follows on the thread: what was read last within a callback was the callback's own
+    /// input if the callback takes from there. Else nobody knows what it was for.
+    pub(super) fn settle_last(&mut self, cx: &Context, ti: ThreadIndex) {
+        let thread = &mut self.threads[ti];
+        if thread.outer().is_empty() || !thread.span().is_some_and(CallbackSpan::may_be_own) {
+            return;
+        }
+        if let Some(span) = thread.take_span() {
+            let polled = |e| cx.entities.get(e).nests.polled;
+            if span.once().is_none() && span.entity.is_some_and(polled) {
+                self.own_input(cx, ti, &span);
+            }
+        }
+        self.unnest(ti, None);
+    }
+
     /// The same, and anything that runs within the callback without an end of its own ends.
     pub(super) fn settle_inner(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         self.settle_read(cx, ti);

@@ -26,7 +26,7 @@ impl Spans {
             return self.continuation_owner(cx, ti, time, endpoint, now);
         }
         let Some(mut span) = thread.take_span() else {
-            if thread.running.own.is_known() {
+            if thread.running.own.is_known() || thread.calls.unseen {
                 return Owner::Outside;
             }
             if !self.some_pending(ti) {
@@ -217,8 +217,10 @@ impl Spans {
         sequence: i64,
     ) {
         let owner = self.owner(cx, ti, time, Some(client));
-        if let Owner::Instance(instance) = owner {
-            self.ask(ti, instance, (client, sequence));
+        match owner {
+            Owner::Instance(by) => self.ask(cx, ti, Some(by), (client, sequence)),
+            Owner::Outside => self.ask(cx, ti, None, (client, sequence)),
+            _ => {}
         }
         self.out.push(SpanEvent::Request(Request {
             owner,

@@ -13,6 +13,8 @@ use crate::synth::Context;
 pub(super) struct Guards {
     /// A callback ran between two triggers, as rclpy does it.
     pub(super) rclpy: bool,
+    /// Late attach: whether the process is rclpy's was once not known where it mattered.
+    pub(super) doubted: bool,
     /// Guard that a pool of threads (not rclpy) triggers after each callback; 0: none known.
     pub(super) pool: u64,
 }
@@ -41,6 +43,7 @@ impl Spans {
         thread.rounds.last_act = Some(mark);
         thread.sleeps.restart(&mark);
         let last = thread.rounds.last_trigger.replace(mark);
+        thread.rounds.shown |= last.is_some();
         let stray = !thread.waits && thread.sleeps.slept_most(last, time);
         thread.sleeps.forget_longest();
         if let Some(continuation) = thread.continuation_mut() {

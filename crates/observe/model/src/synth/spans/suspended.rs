@@ -10,6 +10,7 @@ use super::{Bounds, Spans};
 use crate::synth::entities::EntityKind;
 use crate::synth::events::{Ending, Input, SpanEvent};
 use crate::synth::ids::{EntityId, InstanceId, ProcessIndex, ThreadIndex};
+use crate::synth::notes::Note;
 use crate::synth::Context;
 use std::collections::VecDeque;
 
@@ -32,8 +33,17 @@ struct Open {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Suspended {
     open: Vec<Open>,
-    /// Requests that instances sent, oldest first.
-    asked: VecDeque<(EntityId, i64, InstanceId)>,
+    /// Requests that were sent, oldest first.
+    asked: VecDeque<Asked>,
+}
+
+/// A request that was sent.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    client: EntityId,
+    sequence: i64,
+    /// Late attach: none where no callback is known to run on the thread.
+    by: Option<InstanceId>,
 }
 
 /// Most callbacks of a process that are open and do not run; beyond, the oldest counts as left.
@@ -52,10 +62,18 @@ impl Spans {
     pub(super) fn open_guard(&self, cx: &Context, ti: ThreadIndex) -> Option<u64> {
         let thread = &self.threads[ti];
         let guards = &self.processes[thread.process.index()].guards;
-        if thread.is_rclcpp() || (!guards.rclpy && thread.rounds.sets < 2) {
+        if thread.is_rclcpp() {
             return None;
         }
         let span = thread.span()?;
+        // Late attach: this may be the first callback that is seen. A pool's callback is over with
+        // its trigger, and its wait set was made before the recording.
+        let late = cx.entities.process(thread.process).late && guards.pool == 0;
+        let sets = if late { 1 } else { 2 };
+        let is_rclpy = guards.rclpy || thread.rounds.sets >= sets;
+        if !(is_rclpy || late && span.instance.is_some()) {
+            return None;
+        }
         let client = |e| cx.entities.get(e).kind() == EntityKind::Client;
         match &span.bounds {
             Bounds::Inferred(inferred) if !span.entity.is_some_and(client) => {
@@ -65,6 +83,31 @@ impl Spans {
                 }
             }
             _ => None,
+        }
+    }
+
+    /// Late attach: whether the callback on the thread has ended, as a pool's has after its trigger,
+    /// or is rclpy's and goes on, cannot be told. Once in a process: by the next time it is known.
+    pub(super) fn is_doubtful(&self, cx: &Context, ti: ThreadIndex) -> bool {
+        let thread = &self.threads[ti];
+        let guards = &self.processes[thread.process.index()].guards;
+        let known = thread.is_rclcpp() || guards.rclpy || guards.doubted || guards.pool != 0;
+        if known || !cx.entities.process(thread.process).late {
+            return false;
+        }
+        let client = |e| cx.entities.get(e).kind() == EntityKind::Client;
+        let span = thread.span();
+        let span = span.filter(|s| s.instance.is_none() && s.once().is_some());
+        span.is_some_and(|s| !s.entity.is_some_and(client)) && thread.rounds.sets == 0
+    }
+
+    /// Leaves out the callback on the thread where that [is so](Spans::is_doubtful).
+    pub(super) fn leave_doubtful(&mut self, cx: &mut Context, ti: ThreadIndex) {
+        if self.is_doubtful(cx, ti) {
+            let thread = &mut self.threads[ti];
+            thread.take_span();
+            self.processes[thread.process.index()].guards.doubted = true;
+            cx.notes.count(Note::Unbegun, 1);
         }
     }
 
@@ -144,21 +187,48 @@ impl Spans {
         }
     }
 
-    /// An instance sends a request.
+    /// A request is sent, by an instance if any is known.
     pub(super) fn ask(
         &mut self,
+        cx: &Context,
         ti: ThreadIndex,
-        instance: InstanceId,
+        by: Option<InstanceId>,
         (client, sequence): (EntityId, i64),
     ) {
-        if self.threads[ti].is_rclcpp() {
+        let thread = &self.threads[ti];
+        let late = cx.entities.process(thread.process).late;
+        if thread.is_rclcpp() || (by.is_none() && !late) {
             return;
         }
         let asked = &mut self.suspended(ti).asked;
         if asked.len() >= MAX_ASKED {
             asked.pop_front();
         }
-        asked.push_back((client, sequence, instance));
+        asked.push_back(Asked {
+            client,
+            sequence,
+            by,
+        });
+    }
+
+    /// Late attach: whether a request was sent while no callback was known to run on its thread:
+    /// by one that began before the recording, if by any.
+    pub(in crate::synth) fn is_asked_by_nobody(
+        &self,
+        ti: ThreadIndex,
+        client: EntityId,
+        sequence: i64,
+    ) -> bool {
+        let process = self.threads[ti].process;
+        let mut asked = self.processes[process.index()].suspended.asked.iter().rev();
+        let sent = asked.find(|a| (a.client, a.sequence) == (client, sequence));
+        sent.is_some_and(|a| a.by.is_none())
+    }
+
+    /// Late attach: what runs on the thread until its executor goes on waited for a response to a
+    /// request of before the recording.
+    pub(in crate::synth) fn goes_on_unseen(&mut self, ti: ThreadIndex) {
+        self.threads[ti].calls.unseen = true;
     }
 
     /// Whether code that is suspended waits for the response that a span took.
@@ -175,9 +245,9 @@ impl Spans {
         let asked = asked
             .iter()
             .rev()
-            .find(|a| (a.0, a.1) == (client, sequence))?;
-        let open = &suspended.open;
-        open.iter().position(|o| o.instance == asked.2)
+            .find(|a| (a.client, a.sequence) == (client, sequence))?;
+        let by = asked.by?;
+        suspended.open.iter().position(|o| o.instance == by)
     }
 
     /// Whether a suspended callback waits for the response that a span took.

@@ -90,6 +90,9 @@ pub(super) enum Library {
 pub(super) struct Rounds {
     /// The last trigger of a guard condition.
     pub(super) last_trigger: Option<Mark>,
+    /// Its executor was seen between two callbacks. A single trigger may be that before a
+    /// callback, and what is taken first may be taken by one.
+    pub(super) shown: bool,
     /// Time on the CPU of all executions that ended on the thread.
     pub(super) ended_ns: u64,
     /// Wait sets that the thread has made: other executors than rclpy's keep theirs.
@@ -123,6 +126,10 @@ pub(super) struct Calls {
     pub(super) woke: Option<(u64, u64)>,
     /// What is taken now is the first that is seen of a thread that ran before the recording.
     pub(super) first: bool,
+    /// How many timers it has called.
+    pub(super) timers: u8,
+    /// Late attach: until its executor goes on, the thread may run what began before the recording.
+    pub(super) unseen: bool,
     /// What is to be created next.
     pub(super) creation: Creation,
 }

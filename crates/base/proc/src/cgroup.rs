@@ -54,6 +54,30 @@ pub fn parse_freezers(table: &str) -> (Option<Mount>, Option<Mount>) {
     (v1, v2)
 }
 
+/// Where the hierarchies are mounted by which processes are paused or killed together: the freezer of
+/// version 1, the one that systemd names its services in, and that of version 2. `table` as in
+/// [`freezers`].
+pub fn grouping(table: &Path) -> io::Result<Vec<PathBuf>> {
+    Ok(parse_grouping(&fs::read_to_string(table)?))
+}
+
+/// See [`grouping`].
+pub fn parse_grouping(table: &str) -> Vec<PathBuf> {
+    let groups = |line: &str| {
+        let (mount, super_block) = line.split_once(" - ")?;
+        let mut fields = super_block.split(' ');
+        let (kind, options) = (fields.next()?, fields.nth(1)?);
+        let mut options = options.split(',');
+        let is_grouping = match kind {
+            "cgroup" => options.any(|o| o == "freezer" || o == "name=systemd"),
+            "cgroup2" => true,
+            _ => false,
+        };
+        is_grouping.then_some(unescape(mount.split(' ').nth(4)?))
+    };
+    table.lines().filter_map(groups).collect()
+}
+
 impl Mount {
     /// Directory of the cgroup that a thread is in. Fails if the thread is gone, is in no cgroup of
     /// this hierarchy, or in one that is not mounted here.
@@ -124,6 +148,10 @@ mod tests {
         assert_eq!(v2.unwrap().point, Path::new("/sys/fs/cgroup/unified"));
         assert_eq!(parse_freezers(""), (None, None));
         assert!(freezers(Path::new("/proc/self/mountinfo")).is_ok());
+        let grouping = parse_grouping(text);
+        let expected = ["/sys/fs/cgroup/free zer", "/sys/fs/cgroup/unified"];
+        assert_eq!(grouping, expected.map(PathBuf::from));
+        assert_eq!(parse_grouping(""), Vec::<PathBuf>::new());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Changes one thread: notes how it was, schedules and pins it, puts it behind a gate; or leaves it
 //! as it was.
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Witness};
 use crate::dispatcher::Shared;
 use crate::error::AssignError;
 use crate::identity::{now_ticks, Identity};
@@ -23,6 +23,8 @@ pub(crate) struct Destination {
 pub(crate) struct Changer<'r> {
     pub(crate) ledger: &'r Ledger,
     pub(crate) backend: &'r dyn Backend,
+    /// Of what the backend changes.
+    pub(crate) witness: &'r dyn Witness,
     pub(crate) ledgers: &'r Ledgers,
     pub(crate) shared: &'r Shared,
 }
@@ -103,9 +105,8 @@ impl Changer<'_> {
                 .members
                 .add(tid)
                 .map_err(|source| AssignError::Member { tid, source })?;
-            let mut note = |entry| self.ledger.note(&entry);
             self.backend
-                .add(server, tid, &mut note)
+                .add(server, tid, self.witness)
                 .map_err(|source| AssignError::Gate { tid, source })?;
             self.shared.joined(server);
         }

@@ -2,6 +2,7 @@
 
 use crate::backend::Backend;
 use crate::gate::{Changes, Gate, Gates};
+use crate::heartbeat::Heartbeat;
 use crate::stats::Counters;
 use crate::sys::{self, Scheduling};
 use crate::table::{Table, Walk};
@@ -56,6 +57,17 @@ impl Shared {
     }
 }
 
+/// What the dispatcher does.
+pub(crate) struct Task {
+    pub(crate) table: Table,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) closing: Closing,
+    /// Shared with the guard.
+    pub(crate) heartbeat: Arc<Heartbeat>,
+    /// The guard's process, a child of this one.
+    pub(crate) guard: libc::pid_t,
+}
+
 /// The step of the dispatcher's start that failed.
 pub(crate) enum Failure {
     Spawn(io::Error),
@@ -70,10 +82,8 @@ impl Dispatcher {
     /// Starts the thread and waits until it has its CPU and priority. The thread calls `watch`
     /// before its first event.
     pub(crate) fn start(
-        table: Table,
-        backend: Arc<dyn Backend>,
+        task: Task,
         shared: Shared,
-        closing: Closing,
         (cpu, priority): (u16, u8),
         watch: fn(),
     ) -> Result<Dispatcher, Failure> {
@@ -89,7 +99,7 @@ impl Dispatcher {
             };
             let prepared = prepare();
             let fine = prepared.is_ok();
-            let mut run = Run::new(&table, &*backend, &theirs, &closing);
+            let mut run = Run::new(&task, &theirs);
             let _ = send.send(prepared);
             drop(send);
             if fine {
@@ -137,12 +147,32 @@ fn touch_stack(bytes: usize) {
     std::hint::black_box(&mut page);
 }
 
+/// Whether the dispatcher may close gates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leave {
+    /// It closes and opens them as the table says.
+    Given,
+    /// All are open: the guard has opened them, or is not there to do it.
+    Withdrawn,
+    /// All are open until the next round begins.
+    Returning,
+    /// All are open for good: the guard is dead.
+    Lost,
+}
+
 /// State of the dispatcher's thread, complete before the first event.
 struct Run<'a> {
     table: &'a Table,
     gates: Gates<'a>,
+    heartbeat: &'a Heartbeat,
+    guard: libc::pid_t,
     shared: &'a Shared,
     walk: Walk,
+    leave: Leave,
+    /// Whether the last lease was renewed.
+    is_leased: bool,
+    /// Whether the guard was heard of.
+    is_heard: bool,
     /// By server: whether its gate should be open.
     wanted: Box<[bool]>,
     /// By server: whether its gate is open.
@@ -150,23 +180,24 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(
-        table: &'a Table,
-        backend: &'a dyn Backend,
-        shared: &'a Shared,
-        closing: &'a Closing,
-    ) -> Run<'a> {
+    fn new(task: &'a Task, shared: &'a Shared) -> Run<'a> {
+        let table = &task.table;
         let mut wanted = vec![true; table.servers()].into_boxed_slice();
         let origin_ns = shared.origin_ns.load(Relaxed);
         let walk = Walk::new(table, origin_ns, monotonic_ns(), &mut wanted);
         // Gates are open when they are created.
         let actual = vec![true; table.servers()].into_boxed_slice();
-        let closing = (closing.kind, closing.waiting.as_deref());
+        let closing = (task.closing.kind, task.closing.waiting.as_deref());
         Run {
             table,
-            gates: Gates::new(backend, &shared.gates, closing, &shared.changes),
+            gates: Gates::new(&*task.backend, &shared.gates, closing, &shared.changes),
+            heartbeat: &task.heartbeat,
+            guard: task.guard,
             shared,
             walk,
+            leave: Leave::Given,
+            is_leased: true,
+            is_heard: true,
             wanted,
             actual,
         }
@@ -175,25 +206,85 @@ impl<'a> Run<'a> {
     /// The dispatcher's loop. Real-time safe: it does not allocate and takes no lock.
     fn until_stopped(&mut self) {
         let counters = &self.shared.counters;
+        self.renew_lease(monotonic_ns());
         self.set_gates();
         while self.shared.stop.load(Relaxed) == 0 {
             let due_ns = self.walk.next_ns(self.table);
-            let wake_ns = due_ns.min(self.gates.next_look_ns());
-            if monotonic_ns() < wake_ns {
+            let now_ns = monotonic_ns();
+            let beat_ns = now_ns + self.heartbeat.look_ns();
+            let look_ns = match self.leave {
+                Leave::Given => self.gates.next_look_ns(),
+                _ => u64::MAX,
+            };
+            let wake_ns = due_ns.min(beat_ns).min(look_ns);
+            if now_ns < wake_ns {
                 sys::sleep_until(&self.shared.stop, wake_ns);
             }
             let now_ns = monotonic_ns();
-            let failures = self.gates.look_again(now_ns);
-            counters.close_failures.fetch_add(failures, Relaxed);
-            if now_ns < due_ns {
-                continue; // woken to look, to stop, or by a signal
+            self.renew_lease(now_ns);
+            self.look_again(now_ns);
+            if now_ns >= due_ns {
+                if !self.table.events().is_empty() {
+                    counters.lateness.record(now_ns - due_ns);
+                }
+                self.take_due(now_ns);
+                counters.cpu_ns.store(thread_cpu_ns(), Relaxed);
             }
-            if !self.table.events().is_empty() {
-                counters.lateness.record(now_ns - due_ns);
-            }
-            self.take_due(now_ns);
             self.set_gates();
-            counters.cpu_ns.store(thread_cpu_ns(), Relaxed);
+        }
+    }
+
+    /// Looks at threads of gates that should be shut, which may freeze them: under the lease only.
+    fn look_again(&mut self, now_ns: u64) {
+        if self.leave != Leave::Given {
+            return;
+        }
+        let failures = self.gates.look_again(now_ns);
+        let counters = &self.shared.counters;
+        counters.close_failures.fetch_add(failures, Relaxed);
+        if !self.table.events().is_empty() && !self.heartbeat.is_leased(monotonic_ns()) {
+            self.withdraw();
+        }
+    }
+
+    /// Renews the lease, and sees whether gates may be closed. A table without gates needs none.
+    fn renew_lease(&mut self, now_ns: u64) {
+        if self.leave == Leave::Lost || self.table.events().is_empty() {
+            return;
+        }
+        let pauses = &self.shared.counters.pauses;
+        let is_leased = self.heartbeat.renew(now_ns);
+        if !is_leased && self.is_leased {
+            pauses.thawed_by_guard.fetch_add(1, Relaxed);
+        }
+        self.is_leased = is_leased;
+        let is_heard = !self.heartbeat.guard_is_silent(now_ns);
+        if !is_heard && self.is_heard {
+            pauses.guard_silent.fetch_add(1, Relaxed);
+        }
+        self.is_heard = is_heard;
+        if is_leased && is_heard {
+            if self.leave == Leave::Withdrawn {
+                self.leave = Leave::Returning;
+            }
+            return;
+        }
+        self.withdraw();
+        if !is_heard && !sys::is_running(self.guard) {
+            pauses.guard_lost.store(true, Relaxed);
+            self.leave = Leave::Lost;
+        }
+    }
+
+    /// All gates are to be open. What the guard did to them, and a write that was on its way when
+    /// the dispatcher was stopped, is not known: each is opened again.
+    fn withdraw(&mut self) {
+        if self.leave == Leave::Withdrawn {
+            return;
+        }
+        self.leave = Leave::Withdrawn;
+        for server in 0..self.actual.len() {
+            self.actual[server] &= !self.table.is_gated(server);
         }
     }
 
@@ -214,6 +305,9 @@ impl<'a> Run<'a> {
                 }
                 self.wanted[server] = event.open;
             }
+            if ended && self.leave == Leave::Returning {
+                self.leave = Leave::Given;
+            }
             if ended {
                 counters.cycles.fetch_add(1, Relaxed);
                 counters.behind_ns.store(self.walk.behind_ns(), Relaxed);
@@ -226,26 +320,29 @@ impl<'a> Run<'a> {
         let counters = &self.shared.counters;
         for open in [false, true] {
             for server in 0..self.wanted.len() {
-                if self.wanted[server] != open || self.actual[server] == open {
+                let wanted = self.wanted[server] || self.leave != Leave::Given;
+                if wanted != open || self.actual[server] == open {
                     continue;
                 }
                 let begin_ns = monotonic_ns();
-                let (result, took, failures) = match open {
-                    true => (
-                        self.gates.open(server),
-                        &counters.opening,
-                        &counters.open_failures,
-                    ),
-                    false => (
-                        self.gates.close(server),
-                        &counters.closing,
-                        &counters.close_failures,
-                    ),
+                let result = match (open, self.leave) {
+                    (true, Leave::Given) => self.gates.open(server),
+                    (true, _) => self.gates.open_anyway(server),
+                    (false, _) => self.gates.close(server),
+                };
+                let (took, failures) = match open {
+                    true => (&counters.opening, &counters.open_failures),
+                    false => (&counters.closing, &counters.close_failures),
                 };
                 match result {
                     Ok(()) => {
-                        took.record(monotonic_ns() - begin_ns);
+                        let now_ns = monotonic_ns();
+                        took.record(now_ns - begin_ns);
                         self.actual[server] = open;
+                        if !open && !self.heartbeat.is_leased(now_ns) {
+                            // It was stopped on the way. Opened with the others, below.
+                            self.withdraw();
+                        }
                     }
                     Err(_) => {
                         failures.fetch_add(1, Relaxed);

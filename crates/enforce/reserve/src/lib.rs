@@ -45,6 +45,15 @@
 //! %, from a deadline server that runs before every SCHED_FIFO thread, the dispatcher included. If
 //! the slots leave a CPU less than that, there is a [`Warning`]; the limit stays as it is.
 //!
+//! # When it is stopped
+//!
+//! The dispatcher closes gates under a lease of one cycle. If it does not run (SIGSTOP, a debugger, a
+//! thread above it on its CPU, a paused cgroup), the guard process opens all gates when the lease has
+//! run out, two cycles at most after any of them was closed; they stay open until the round after it
+//! is back. If the guard is stopped or dead, the dispatcher opens all gates. [`Reservation::pauses`]
+//! counts both. A reservation whose guard is lost should be stopped: its threads have their
+//! priorities and CPUs, but no gates.
+//!
 //! # After a crash
 //!
 //! Every change is noted in a file before it is made (policy, priority, CPUs and cgroup of each
@@ -61,6 +70,7 @@ mod dispatcher;
 mod error;
 mod gate;
 mod guard;
+mod heartbeat;
 mod identity;
 mod ledger;
 mod memory;
@@ -72,12 +82,12 @@ mod sys;
 pub mod table;
 mod waiting;
 
-pub use backend::{Backend, GateError, Note};
+pub use backend::{Backend, GateError, Witness};
 pub use error::{AssignError, ReleaseError, Report, StartError, Warning};
 pub use gate::Change;
 pub use ledger::{Entry, Group, Restored, Thread};
 pub use options::{Choice, Options};
 pub use reservation::{recover, Reservation};
 pub use server::{Server, MAX_PRIORITY};
-pub use stats::{GateStats, Histogram, Stats};
+pub use stats::{GateStats, Histogram, Pauses, Stats};
 pub use waiting::{GateKind, Waiting, Waits};

@@ -1,23 +1,25 @@
 //! A running reservation: starts the servers, takes threads, puts everything back.
 
 use crate::assign::{Changer, Destination};
-use crate::backend::{self, Backend};
+use crate::backend::{self, Backend, Witness};
 use crate::check;
-use crate::dispatcher::{Closing, Dispatcher, Failure, Shared};
+use crate::dispatcher::{Closing, Dispatcher, Failure, Shared, Task};
 use crate::error::{AssignError, ReleaseError, Report, StartError, Warning};
 use crate::gate::{Change, Gate};
-use crate::guard::Guard;
+use crate::guard::{self, Guard};
+use crate::heartbeat::Heartbeat;
 use crate::identity::identity;
 use crate::ledger::{self, Entry, Ledger, Ledgers, Restored, Thread};
 use crate::memory;
 use crate::options::Options;
 use crate::server::{RunningServer, Server};
-use crate::stats::{GateStats, Stats};
+use crate::stats::{GateStats, Pauses, Stats};
 use crate::sys::Scheduling;
 use crate::table::Table;
 use onbeat_time::clock::monotonic_ns;
 use std::collections::HashMap;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -81,19 +83,33 @@ impl Reservation {
         recover_into(&ledgers, &options, &mut warnings)?;
         let name = unique_name();
         let ledger = ledgers.create(&name).map_err(state_error(&options))?;
-        let guard = match Guard::start(&ledger, options.dispatcher_priority) {
-            Ok(guard) => guard,
+        let (guard, heartbeat) = match start_guard(&ledger, &table, &options) {
+            Ok(started) => started,
             Err(e) => {
                 ledger.restore();
                 return Err(StartError::Guard(e));
             }
         };
         let begin_ns = monotonic_ns();
-        let chosen = backend::choose(&options, &name, &servers, &ledger);
+        let witness = Watched {
+            ledger: &ledger,
+            guard: &guard,
+        };
+        let chosen = backend::choose(&options, &name, &servers, &witness);
         let started = chosen.map_err(StartError::NoFreezer).and_then(|backend| {
             let shared = Shared::new(servers.iter().map(Gate::new).collect(), origin_ns);
-            let dispatcher = start_dispatcher(table, backend.clone(), shared, &options)?;
-            Ok((backend, dispatcher))
+            let closing = Closing {
+                kind: options.gate,
+                waiting: options.waiting.clone(),
+            };
+            let task = Task {
+                table,
+                backend: backend.clone(),
+                closing,
+                heartbeat,
+                guard: guard.pid(),
+            };
+            Ok((backend, start_dispatcher(task, shared, &options)?))
         });
         let (backend, dispatcher) = match started {
             Ok(both) => both,
@@ -214,6 +230,12 @@ impl Reservation {
         self.dispatcher.shared().changes.since(seen)
     }
 
+    /// Why gates stayed open so far. Once the guard is lost they stay open, and this reservation
+    /// should be stopped.
+    pub fn pauses(&self) -> Pauses {
+        self.dispatcher.shared().counters.pauses.read()
+    }
+
     /// Why it may be less precise or complete than expected.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
@@ -260,9 +282,8 @@ impl Reservation {
             return Err(AssignError::Own(tid));
         }
         let mut assigned = self.assigned();
-        if !self.guard.as_ref().is_some_and(Guard::is_running) {
-            return Err(AssignError::NoGuard(tid));
-        }
+        let guard = self.guard.as_ref().filter(|guard| guard.is_running());
+        let guard = guard.ok_or(AssignError::NoGuard(tid))?;
         let before = identity(tid).ok_or(AssignError::Vanished(tid))?;
         if let Some(same) = assigned.get(&tid).filter(|a| a.was.start == before.start) {
             let place = same.place.clone();
@@ -271,6 +292,10 @@ impl Reservation {
         let changer = Changer {
             ledger: &self.ledger,
             backend: &*self.backend,
+            witness: &Watched {
+                ledger: &self.ledger,
+                guard,
+            },
             ledgers: &self.ledgers,
             shared: self.dispatcher.shared(),
         };
@@ -335,19 +360,44 @@ fn unique_name() -> String {
     format!("onbeat-{pid}-{start}-{}", NUMBER.fetch_add(1, Relaxed))
 }
 
+/// Ledger and guard, as a backend sees them.
+struct Watched<'r> {
+    ledger: &'r Ledger,
+    guard: &'r Guard,
+}
+
+impl Witness for Watched<'_> {
+    fn note(&self, entry: Entry) -> io::Result<()> {
+        self.ledger.note(&entry)
+    }
+
+    fn watch(&self, gate: &File, open: &[u8]) -> io::Result<()> {
+        self.guard.take_gate(gate, open)
+    }
+}
+
+fn start_guard(
+    ledger: &Ledger,
+    table: &Table,
+    options: &Options,
+) -> io::Result<(Guard, Arc<Heartbeat>)> {
+    let heartbeat = Arc::new(Heartbeat::new(table.cycle_ns(), monotonic_ns())?);
+    let guard = Guard::start(&guard::Start {
+        ledger,
+        heartbeat: &heartbeat,
+        priority: options.dispatcher_priority,
+        mount_table: &options.mount_table,
+    })?;
+    Ok((guard, heartbeat))
+}
+
 fn start_dispatcher(
-    table: Table,
-    backend: Arc<dyn Backend>,
+    task: Task,
     shared: Shared,
     options: &Options,
 ) -> Result<Dispatcher, StartError> {
     let (cpu, priority) = (options.dispatcher_cpu, options.dispatcher_priority);
-    let watch = options.on_dispatcher;
-    let closing = Closing {
-        kind: options.gate,
-        waiting: options.waiting.clone(),
-    };
-    let started = Dispatcher::start(table, backend, shared, closing, (cpu, priority), watch);
+    let started = Dispatcher::start(task, shared, (cpu, priority), options.on_dispatcher);
     started.map_err(|failure| match failure {
         Failure::Spawn(e) => StartError::Dispatcher(e),
         Failure::Cpu(source) => StartError::DispatcherCpu { cpu, source },

@@ -1,6 +1,6 @@
 //! Counters of the dispatcher: written by one thread, read by any, without locks.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
 /// Buckets of a [`Histogram`]: eight per power of two.
 const BUCKETS: usize = 8 * 40;
@@ -102,6 +102,46 @@ pub(crate) struct Counters {
     pub(crate) skipped: AtomicU64,
     pub(crate) cpu_ns: AtomicU64,
     pub(crate) behind_ns: AtomicI64,
+    pub(crate) pauses: PauseCounters,
+}
+
+/// Why gates stayed open, as the dispatcher counts it.
+#[derive(Debug)]
+pub(crate) struct PauseCounters {
+    pub(crate) thawed_by_guard: AtomicU64,
+    pub(crate) guard_silent: AtomicU64,
+    pub(crate) guard_lost: AtomicBool,
+}
+
+impl PauseCounters {
+    const fn new() -> PauseCounters {
+        PauseCounters {
+            thawed_by_guard: AtomicU64::new(0),
+            guard_silent: AtomicU64::new(0),
+            guard_lost: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn read(&self) -> Pauses {
+        Pauses {
+            thawed_by_guard: self.thawed_by_guard.load(Relaxed),
+            guard_silent: self.guard_silent.load(Relaxed),
+            guard_lost: self.guard_lost.load(Relaxed),
+        }
+    }
+}
+
+/// How often gates stayed open, from the instant on at which it was noticed to the end of the next
+/// round at least.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pauses {
+    /// The dispatcher was stopped, or did not run, for a cycle: the guard opened all gates.
+    pub thawed_by_guard: u64,
+    /// The guard was stopped, or did not run: the dispatcher closes nothing while nobody watches
+    /// it.
+    pub guard_silent: u64,
+    /// The guard process has ended. Gates stay open from then on: stop the reservation.
+    pub guard_lost: bool,
 }
 
 impl Counters {
@@ -116,6 +156,7 @@ impl Counters {
             skipped: AtomicU64::new(0),
             cpu_ns: AtomicU64::new(0),
             behind_ns: AtomicI64::new(0),
+            pauses: PauseCounters::new(),
         }
     }
 
@@ -132,6 +173,7 @@ impl Counters {
             close_failures: self.close_failures.load(Relaxed),
             skipped_slots: self.skipped.load(Relaxed),
             behind_ns: self.behind_ns.load(Relaxed),
+            pauses: self.pauses.read(),
         }
     }
 }
@@ -223,6 +265,8 @@ pub struct Stats {
     /// How far the phase still is from the origin that was set last, ns. The gap between two
     /// cycles' events limits how far one cycle moves.
     pub behind_ns: i64,
+    /// Why gates stayed open.
+    pub pauses: Pauses,
 }
 
 #[cfg(test)]

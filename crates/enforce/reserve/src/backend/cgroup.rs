@@ -1,6 +1,6 @@
 //! Gates made of cgroup freezers, of version 1 and of version 2.
 
-use super::{Backend, GateError, Note};
+use super::{Backend, GateError, Witness};
 use crate::ledger::{Entry, Group};
 use crate::sys;
 use onbeat_proc::cgroup::Mount;
@@ -18,6 +18,11 @@ const GROUPS: usize = 16;
 const NONE: RawFd = -1;
 /// In place of a descriptor: its group was removed, with the container that it was in.
 const GONE: RawFd = -2;
+
+/// Opens a gate of version 1.
+const V1_OPEN: &[u8] = b"THAWED";
+/// Opens a gate of version 2.
+const V2_OPEN: &[u8] = b"0";
 
 /// The files that open and close one server's gate.
 struct Gate {
@@ -70,7 +75,7 @@ impl Gate {
     fn catch_up(&self, file: &File, group: &Path) -> Result<(), GateError> {
         loop {
             let closed = self.closed.load(Ordering::SeqCst);
-            let text: &[u8] = if closed { b"1" } else { b"0" };
+            let text: &[u8] = if closed { b"1" } else { V2_OPEN };
             let path = group.join("cgroup.freeze");
             sys::write_at_start(file.as_raw_fd(), text)
                 .map_err(kernel("cannot write to", &path))?;
@@ -131,21 +136,27 @@ impl Backend for V1 {
         "cgroup v1 freezer"
     }
 
-    fn create(&mut self, server: usize, label: &str, note: Note) -> Result<(), GateError> {
+    fn create(
+        &mut self,
+        server: usize,
+        label: &str,
+        witness: &dyn Witness,
+    ) -> Result<(), GateError> {
         let outer = self.mount.point.join(&self.name);
         let inner = outer.join(label);
         for dir in [&outer, &inner] {
-            note(Entry::Group(Group {
+            let group = Group {
                 thaw: Some((dir.join("freezer.state"), "THAWED".into())),
                 members: dir.join("tasks"),
                 home: self.mount.point.join("tasks"),
                 dir: dir.clone(),
-            }))
-            .map_err(GateError::Note)?;
+            };
+            witness.note(Entry::Group(group)).map_err(GateError::Note)?;
             make_dir(dir)?;
         }
         let gate = Gate::new(label);
         let file = open_gate(&inner.join("freezer.state"))?;
+        witness.watch(&file, V1_OPEN).map_err(GateError::Guard)?;
         gate.fds[0].store(file.as_raw_fd(), Ordering::SeqCst);
         gate.files
             .lock()
@@ -158,7 +169,7 @@ impl Backend for V1 {
     fn open(&self, server: usize) -> io::Result<()> {
         self.gates[server]
             .as_ref()
-            .map_or(Ok(()), |g| g.set(false, b"THAWED"))
+            .map_or(Ok(()), |g| g.set(false, V1_OPEN))
     }
 
     fn close(&self, server: usize) -> io::Result<()> {
@@ -172,7 +183,7 @@ impl Backend for V1 {
         Ok(Some(dir.join("tasks")))
     }
 
-    fn add(&self, server: usize, tid: u32, _note: Note) -> Result<(), GateError> {
+    fn add(&self, server: usize, tid: u32, _: &dyn Witness) -> Result<(), GateError> {
         let Some(gate) = &self.gates[server] else {
             return Ok(());
         };
@@ -204,7 +215,7 @@ impl Backend for V2 {
         "cgroup v2 freezer"
     }
 
-    fn create(&mut self, server: usize, label: &str, _note: Note) -> Result<(), GateError> {
+    fn create(&mut self, server: usize, label: &str, _: &dyn Witness) -> Result<(), GateError> {
         // Its groups are created when the first thread of each cgroup is added.
         self.gates[server] = Some(Gate::new(label));
         Ok(())
@@ -213,7 +224,7 @@ impl Backend for V2 {
     fn open(&self, server: usize) -> io::Result<()> {
         self.gates[server]
             .as_ref()
-            .map_or(Ok(()), |g| g.set(false, b"0"))
+            .map_or(Ok(()), |g| g.set(false, V2_OPEN))
     }
 
     fn close(&self, server: usize) -> io::Result<()> {
@@ -227,7 +238,7 @@ impl Backend for V2 {
         Ok(Some(dir.join("cgroup.threads")))
     }
 
-    fn add(&self, server: usize, tid: u32, note: Note) -> Result<(), GateError> {
+    fn add(&self, server: usize, tid: u32, witness: &dyn Witness) -> Result<(), GateError> {
         let Some(gate) = &self.gates[server] else {
             return Ok(());
         };
@@ -242,7 +253,7 @@ impl Backend for V2 {
             let place = place.unwrap_or(files.len());
             let descriptor = gate.fds.get(place);
             let descriptor = descriptor.ok_or(GateError::TooMany(GROUPS))?;
-            let file = self.create_groups(&parent, &gate.label, note)?;
+            let file = self.create_groups(&parent, &gate.label, witness)?;
             descriptor.store(file.as_raw_fd(), Ordering::SeqCst);
             gate.catch_up(&file, &inner)?;
             match files.get_mut(place) {
@@ -256,20 +267,27 @@ impl Backend for V2 {
 
 impl V2 {
     /// The groups of a gate below the cgroup `parent`, and the file that opens and closes them.
-    fn create_groups(&self, parent: &Path, label: &str, note: Note) -> Result<File, GateError> {
+    fn create_groups(
+        &self,
+        parent: &Path,
+        label: &str,
+        witness: &dyn Witness,
+    ) -> Result<File, GateError> {
         let outer = parent.join(&self.name);
         let inner = outer.join(label);
         for (dir, gated) in [(&outer, false), (&inner, true)] {
-            note(Entry::Group(Group {
+            let group = Group {
                 thaw: gated.then(|| (dir.join("cgroup.freeze"), "0".into())),
                 members: dir.join("cgroup.threads"),
                 home: parent.join("cgroup.threads"),
                 dir: dir.clone(),
-            }))
-            .map_err(GateError::Note)?;
+            };
+            witness.note(Entry::Group(group)).map_err(GateError::Note)?;
             make_dir(dir)?;
             write(&dir.join("cgroup.type"), "threaded")?;
         }
-        open_gate(&inner.join("cgroup.freeze"))
+        let file = open_gate(&inner.join("cgroup.freeze"))?;
+        witness.watch(&file, V2_OPEN).map_err(GateError::Guard)?;
+        Ok(file)
     }
 }

@@ -1,8 +1,7 @@
 //! Chooses the mechanism that keeps threads from running.
 
 use super::cgroup::{V1, V2};
-use super::{Backend, GateError, Note};
-use crate::ledger::Ledger;
+use super::{Backend, GateError, Witness};
 use crate::options::{Choice, Options};
 use crate::server::RunningServer;
 use onbeat_proc::cgroup;
@@ -17,7 +16,7 @@ pub(crate) fn choose(
     options: &Options,
     name: &str,
     servers: &[RunningServer],
-    ledger: &Ledger,
+    witness: &dyn Witness,
 ) -> Result<Arc<dyn Backend>, String> {
     let mounts = cgroup::freezers(&options.mount_table)
         .map_err(|e| format!("cannot read {}: {e}", options.mount_table.display()))?;
@@ -36,7 +35,7 @@ pub(crate) fn choose(
         }
     }
     for mut candidate in candidates {
-        match create_gates(&mut *candidate, servers, ledger) {
+        match create_gates(&mut *candidate, servers, witness) {
             Ok(()) => return Ok(candidate.into()),
             Err(e) => reasons.push(e.to_string()),
         }
@@ -50,11 +49,10 @@ pub(crate) fn choose(
 fn create_gates(
     backend: &mut dyn Backend,
     servers: &[RunningServer],
-    ledger: &Ledger,
+    witness: &dyn Witness,
 ) -> Result<(), GateError> {
-    let mut note = |entry| ledger.note(&entry);
     for (i, server) in servers.iter().enumerate().filter(|(_, s)| s.is_gated) {
-        backend.create(i, &label(i, &server.name), &mut note)?;
+        backend.create(i, &label(i, &server.name), witness)?;
     }
     Ok(())
 }
@@ -77,7 +75,7 @@ impl Backend for NoGates {
     fn name(&self) -> &'static str {
         "none needed"
     }
-    fn create(&mut self, _: usize, _: &str, _: Note) -> Result<(), GateError> {
+    fn create(&mut self, _: usize, _: &str, _: &dyn Witness) -> Result<(), GateError> {
         Ok(())
     }
     fn open(&self, _: usize) -> io::Result<()> {
@@ -89,7 +87,7 @@ impl Backend for NoGates {
     fn home(&self, _: u32) -> Result<Option<PathBuf>, GateError> {
         Ok(None)
     }
-    fn add(&self, _: usize, _: u32, _: Note) -> Result<(), GateError> {
+    fn add(&self, _: usize, _: u32, _: &dyn Witness) -> Result<(), GateError> {
         Ok(())
     }
 }

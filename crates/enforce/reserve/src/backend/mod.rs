@@ -8,6 +8,7 @@ mod choose;
 pub(crate) use choose::choose;
 
 use crate::ledger::Entry;
+use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -34,10 +35,28 @@ pub enum GateError {
     /// The change could not be noted in the ledger, and was not made.
     #[error("the change cannot be noted down: {0}")]
     Note(io::Error),
+    /// The guard could not be told of it, and it was not made.
+    #[error("{0}: nobody would open the gate after a crash")]
+    Guard(io::Error),
 }
 
-/// Notes a change in the ledger before it is made.
-pub type Note<'a> = &'a mut dyn FnMut(Entry) -> io::Result<()>;
+/// Who is told of what a backend changes, so that it is undone whatever happens.
+pub trait Witness {
+    /// Notes a change in the ledger, before it is made.
+    ///
+    /// # Errors
+    ///
+    /// The change must not be made then.
+    fn note(&self, entry: Entry) -> io::Result<()>;
+
+    /// Gives the guard the file of a gate, and the text that opens it, before a thread is put
+    /// behind it.
+    ///
+    /// # Errors
+    ///
+    /// The guard does not answer: no thread may be put there then.
+    fn watch(&self, gate: &File, open: &[u8]) -> io::Result<()>;
+}
 
 /// A kernel mechanism that keeps threads from running: a gate for each server. It notes every
 /// change of the machine first, in a form that another process can undo.
@@ -46,7 +65,12 @@ pub trait Backend: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Creates the gate of a server. The gate is open. `label` is valid as a file name.
-    fn create(&mut self, server: usize, label: &str, note: Note) -> Result<(), GateError>;
+    fn create(
+        &mut self,
+        server: usize,
+        label: &str,
+        witness: &dyn Witness,
+    ) -> Result<(), GateError>;
 
     /// Lets the server's threads run. The dispatcher calls it: it does not allocate, takes no lock
     /// of this process, and makes one system call per group of the gate.
@@ -61,5 +85,5 @@ pub trait Backend: Send + Sync {
 
     /// Puts the thread behind the server's gate. [`home`](Backend::home), asked before, undoes the
     /// move.
-    fn add(&self, server: usize, tid: u32, note: Note) -> Result<(), GateError>;
+    fn add(&self, server: usize, tid: u32, witness: &dyn Witness) -> Result<(), GateError>;
 }

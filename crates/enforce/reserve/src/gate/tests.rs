@@ -1,7 +1,7 @@
 //! The states of a soft gate, with a freezer and threads that only note what happens to them.
 
 use super::*;
-use crate::backend::{GateError, Note};
+use crate::backend::{GateError, Witness};
 use crate::sys::gettid;
 use crate::waiting::Waits;
 use std::cell::RefCell;
@@ -26,7 +26,7 @@ impl Backend for Freezer {
     fn name(&self) -> &'static str {
         "notes"
     }
-    fn create(&mut self, _: usize, _: &str, _: Note) -> Result<(), GateError> {
+    fn create(&mut self, _: usize, _: &str, _: &dyn Witness) -> Result<(), GateError> {
         Ok(())
     }
     fn open(&self, _: usize) -> io::Result<()> {
@@ -45,7 +45,7 @@ impl Backend for Freezer {
     fn home(&self, _: u32) -> Result<Option<PathBuf>, GateError> {
         Ok(None)
     }
-    fn add(&self, _: usize, _: u32, _: Note) -> Result<(), GateError> {
+    fn add(&self, _: usize, _: u32, _: &dyn Witness) -> Result<(), GateError> {
         Ok(())
     }
 }

@@ -1,9 +1,9 @@
-//! Files, locks and pipes.
+//! Files, locks, and descriptors that are waited for.
 
 use super::check;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 
 /// One write at the file's start. As real-time safe as the file is.
 pub(crate) fn write_at_start(fd: RawFd, text: &[u8]) -> io::Result<()> {
@@ -38,32 +38,15 @@ pub(crate) fn lock(file: &File, wait: bool) -> io::Result<bool> {
     }
 }
 
-/// A pipe: its read end and its write end.
-pub(crate) fn pipe() -> io::Result<(File, File)> {
-    let mut ends = [0; 2];
-    // SAFETY: `ends` has room for two descriptors; both are owned by the files made from them.
-    unsafe {
-        check(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC))?;
-        Ok((File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1])))
-    }
-}
-
-/// Waits until one of two descriptors is readable or at its end. True if the first is.
-pub(crate) fn wait_for_either(first: RawFd, second: RawFd) -> bool {
-    let entry = |fd| libc::pollfd {
+/// Waits until one of the descriptors is readable or at its end, for `timeout_ms` at most (-1: for
+/// ever), and says which are.
+pub(crate) fn wait_for<const N: usize>(descriptors: [RawFd; N], timeout_ms: i32) -> [bool; N] {
+    let mut entries = descriptors.map(|fd| libc::pollfd {
         fd,
         events: libc::POLLIN,
         revents: 0,
-    };
-    let mut fds = [entry(first), entry(second)];
-    loop {
-        // SAFETY: the entries live while the call lasts, and are as many as is said.
-        let ready = unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) };
-        if ready > 0 {
-            return fds[0].revents != 0;
-        }
-        if ready < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-            return false;
-        }
-    }
+    });
+    // SAFETY: the entries live while the call lasts, and are as many as is said.
+    let ready = unsafe { libc::poll(entries.as_mut_ptr(), N as libc::nfds_t, timeout_ms) };
+    entries.map(|entry| ready > 0 && entry.revents != 0)
 }

@@ -1,12 +1,16 @@
 //! The system calls, each as thin as possible, each checked.
 
 mod files;
+mod handles;
 mod process;
 mod scheduling;
+mod shared;
 
-pub(crate) use files::{can_read, lock, pipe, wait_for_either, write_at_start};
+pub(crate) use files::{can_read, lock, wait_for, write_at_start};
+pub(crate) use handles::{receive, send, sockets, Timer};
 pub(crate) use process::{fork, is_running, pidfd_of_self, reap, seclude};
 pub(crate) use scheduling::{affinity, schedule, scheduling, set_affinity, set_nice, Scheduling};
+pub(crate) use shared::SharedWords;
 
 use std::io;
 use std::sync::atomic::AtomicU32;

@@ -57,8 +57,8 @@ const IGNORED: [libc::c_int; 8] = [
     libc::SIGUSR2,
 ];
 
-/// Detaches the calling process: it gets a session of its own, ignores the usual signals, and
-/// closes all descriptors but `keep` (the first three become /dev/null).
+/// Detaches the calling process: it gets a session of its own and another name, ignores the usual
+/// signals, and closes all descriptors but `keep` (the first three become /dev/null).
 pub(crate) fn seclude(name: &std::ffi::CStr, keep: &[RawFd]) {
     // SAFETY: plain system calls; the process uses none of the descriptors that are closed.
     unsafe {
@@ -70,14 +70,42 @@ pub(crate) fn seclude(name: &std::ffi::CStr, keep: &[RawFd]) {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
-        libc::prctl(libc::PR_SET_NAME, name.as_ptr());
         libc::chdir(c"/".as_ptr());
         let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
         for fd in 0..3 {
             libc::dup2(null, fd);
         }
     }
+    rename(name);
     close_all_but(keep);
+}
+
+/// Gives the calling process another name, and in place of its command line that name too.
+fn rename(name: &std::ffi::CStr) {
+    // SAFETY: the name lives while the call lasts.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    let Some((begin, end)) = command_line() else {
+        return;
+    };
+    let length = name.count_bytes().min((end - begin).saturating_sub(1));
+    // SAFETY: the kernel says that the arguments lie there, and nobody in this forked process reads
+    // them. The last byte is 0, so that the kernel looks no further.
+    unsafe {
+        std::ptr::write_bytes(begin as *mut u8, 0, end - begin);
+        std::ptr::copy_nonoverlapping(name.as_ptr().cast(), begin as *mut u8, length);
+    }
+}
+
+/// Where in this process's memory its arguments are. `None` if the kernel does not say.
+fn command_line() -> Option<(usize, usize)> {
+    let text = std::fs::read("/proc/self/stat").ok()?;
+    let text = String::from_utf8_lossy(&text);
+    let behind_name = text.get(text.rfind(')')? + 1..)?;
+    // Fields 48 and 49 of proc(5); the first one behind the name is the third.
+    let mut fields = behind_name.split_ascii_whitespace().skip(48 - 3);
+    let begin: usize = fields.next()?.parse().ok()?;
+    let end: usize = fields.next()?.parse().ok()?;
+    (begin > 0 && begin < end).then_some((begin, end))
 }
 
 /// Closes all descriptors but the first three and `keep`.

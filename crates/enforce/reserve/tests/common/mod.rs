@@ -1,6 +1,8 @@
 //! Threads to be gated, what the kernel says of them, and what a test needs.
 #![allow(dead_code, clippy::undocumented_unsafe_blocks)]
 
+pub mod helper;
+
 use onbeat_reserve::{Choice, Options, Server};
 use onbeat_time::Slot;
 use std::fs;

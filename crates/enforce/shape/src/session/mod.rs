@@ -439,6 +439,7 @@ impl<'a> Session<'a> {
 
     /// Goes to the next stage if it is time.
     fn advance_stage(&mut self) -> Result<(), ShapeError> {
+        self.heed_pauses();
         let shaper = self.supervisor.pid();
         let has_settled = match &mut self.stage {
             Stage::Finding(_) => return self.find(),
@@ -452,6 +453,15 @@ impl<'a> Session<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Tells why gates stayed open. Without its guard, shaping ends.
+    fn heed_pauses(&mut self) {
+        if let Stage::Shaping(shaping) = &mut self.stage {
+            if !shaping.tell_pauses(&mut self.notes) {
+                self.stop();
+            }
+        }
     }
 
     /// Begins to shape if everything is found.
@@ -538,7 +548,8 @@ impl<'a> Session<'a> {
             at_ns,
             shaped: None,
         });
-        if let Stage::Shaping(shaping) = std::mem::replace(&mut self.stage, nothing) {
+        if let Stage::Shaping(mut shaping) = std::mem::replace(&mut self.stage, nothing) {
+            shaping.tell_pauses(&mut self.notes);
             let shaped = Some(Box::new(shaping.stop(usage, &mut self.notes)));
             self.stage = Stage::Stopped(Stopped { at_ns, shaped });
         }
@@ -688,6 +699,7 @@ impl Observer for Session<'_> {
 
     fn progress(&mut self, _: &Progress) {
         self.application.instances.refresh();
+        self.heed_pauses();
         let shaper = self.supervisor.pid();
         if let Stage::Shaping(shaping) = &mut self.stage {
             // The middleware starts threads when others join.

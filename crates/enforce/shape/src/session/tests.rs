@@ -2,9 +2,9 @@
 
 use super::*;
 use onbeat_plan::schema::{ChainRef, Middleware, Ms, Promises, Slot, SCHEMA};
-use onbeat_reserve::{AssignError, Change, Report, Restored, Stats};
+use onbeat_reserve::{AssignError, Change, Pauses, Report, Restored, Stats};
 use onbeat_trace::text;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 const MS: u64 = 1_000_000;
@@ -20,7 +20,7 @@ const TWIN: u32 = 4_000_101;
 
 type Log = Rc<RefCell<Vec<String>>>;
 
-struct FakeServers(Log);
+struct FakeServers(Log, Rc<Cell<Pauses>>);
 
 impl Servers for FakeServers {
     fn assign(&self, tid: u32, server: &str) -> Result<(), AssignError> {
@@ -54,6 +54,10 @@ impl Servers for FakeServers {
 
     fn changes_since(&self, _: &mut u64) -> Vec<Change> {
         vec![]
+    }
+
+    fn pauses(&self) -> Pauses {
+        self.1.get()
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -171,6 +175,8 @@ fn run(handle: &str, tid: u32, at: u64) -> String {
 struct Harness<'a> {
     session: Session<'a>,
     log: Log,
+    /// What its servers say of it.
+    pauses: Rc<Cell<Pauses>>,
     now_ms: u64,
 }
 
@@ -192,13 +198,15 @@ impl<'a> Harness<'a> {
     ) -> Harness<'a> {
         let log = Log::default();
         let theirs = log.clone();
+        let pauses = Rc::<Cell<Pauses>>::default();
+        let said = pauses.clone();
         let start: StartServers = Box::new(move |servers, origin_ns| {
             let names: Vec<&str> = servers.iter().map(|s| s.name.as_str()).collect();
             let offset = origin_ns % (100 * MS) / MS;
             theirs
                 .borrow_mut()
                 .push(format!("start {} at {offset} ms", names.join(" ")));
-            Ok(Box::new(FakeServers(theirs.clone())))
+            Ok(Box::new(FakeServers(theirs.clone(), said.clone())))
         });
         let mut session = Session::new(plan, options, report, (start, Arc::default()));
         session.trust = Trust::new(options.users.as_deref(), user_of);
@@ -209,6 +217,7 @@ impl<'a> Harness<'a> {
         let mut harness = Harness {
             session,
             log,
+            pauses,
             now_ms,
         };
         harness.push(&nodes(now_ms - 1));
@@ -291,6 +300,37 @@ fn cycles_without_an_output_are_counted_and_break_the_promise() {
     assert_eq!(kept, Some(false));
     let without = figure("cycles without an output").map(|f| f.measured);
     assert_eq!(without, Some(4.0));
+}
+
+#[test]
+fn pauses_are_told_and_shaping_ends_without_its_guard() {
+    let (plan, options) = (plan(), options(&[]));
+    let mut report = |_: &Live| ();
+    let mut harness = Harness::new(&plan, &options, &mut report);
+    harness.cycles(12, 0);
+    let thawed = Pauses {
+        thawed_by_guard: 3,
+        ..Pauses::default()
+    };
+    harness.pauses.set(thawed);
+    harness.cycles(2, 0);
+    assert!(matches!(harness.session.stage, Stage::Shaping(_)));
+    let notes = harness.session.live().notes;
+    assert!(
+        notes.len() == 2 && notes[1].contains("3 times"),
+        "{notes:?}"
+    );
+    harness.pauses.set(Pauses {
+        guard_lost: true,
+        ..thawed
+    });
+    harness.take_log();
+    harness.cycles(1, 0);
+    assert!(harness.session.stage.is_stopped());
+    assert_eq!(harness.take_log(), ["stop"]);
+    let notes = harness.session.live().notes;
+    assert!(notes[0].contains("The guard (process gate-keeper) has ended"));
+    assert!(harness.session.error.is_none());
 }
 
 #[test]

@@ -15,6 +15,7 @@
 
 mod course;
 mod finding;
+mod pauses;
 mod shaping;
 
 pub(crate) use course::Course;

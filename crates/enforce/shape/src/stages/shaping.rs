@@ -1,13 +1,13 @@
 //! The servers run: threads are assigned, the phase is followed.
 
-use super::{Course, Shaped};
+use super::{pauses, Course, Shaped};
 use crate::error::ShapeError;
 use crate::judge::{CpuUsage, IsolationMonitor};
 use crate::observe::{Application, Phase};
 use crate::report::Notes;
 use crate::threads::{Awake, Placement, Thread};
 use onbeat_plan::Plan;
-use onbeat_reserve::Stats;
+use onbeat_reserve::{Pauses, Stats};
 use onbeat_time::clock::monotonic_ns;
 
 /// The application is shaped.
@@ -22,6 +22,8 @@ pub(crate) struct Shaping<'a> {
     has_named_unknown: bool,
     /// CPU time when all had settled.
     settled_usage: Option<CpuUsage>,
+    /// What was told of the times at which gates stayed open.
+    told: Pauses,
 }
 
 impl<'a> Shaping<'a> {
@@ -62,6 +64,7 @@ impl<'a> Shaping<'a> {
             seen_changes: 0,
             has_named_unknown: false,
             settled_usage: None,
+            told: Pauses::default(),
         })
     }
 
@@ -115,6 +118,15 @@ impl<'a> Shaping<'a> {
             self.settled_usage = Some(CpuUsage::now(shaper));
         }
         has_settled
+    }
+
+    /// Tells why gates stayed open since the last call. False if they stay open for good.
+    pub(crate) fn tell_pauses(&mut self, notes: &mut Notes) -> bool {
+        let pauses = self.placement.pauses();
+        let new = pauses::sentences(self.told, pauses);
+        new.into_iter().for_each(|sentence| notes.add(sentence));
+        self.told = pauses;
+        !pauses.guard_lost
     }
 
     /// Counters of the dispatcher.

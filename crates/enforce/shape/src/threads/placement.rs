@@ -9,7 +9,7 @@ use crate::observe::Application;
 use crate::report::PlacedThread;
 use onbeat_plan::schema::{Hold, Output};
 use onbeat_plan::Plan;
-use onbeat_reserve::{AssignError, Change, Report, Server, Stats, Waiting, Waits};
+use onbeat_reserve::{AssignError, Change, Pauses, Report, Server, Stats, Waiting, Waits};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -213,6 +213,11 @@ impl<'a> Placement<'a> {
     /// Counters of the dispatcher.
     pub(crate) fn stats(&self) -> Stats {
         self.reservation.stats()
+    }
+
+    /// See [`onbeat_reserve::Reservation::pauses`].
+    pub(crate) fn pauses(&self) -> Pauses {
+        self.reservation.pauses()
     }
 
     /// Puts every thread back. Returns which threads there were.

@@ -2,7 +2,7 @@
 
 use crate::slots::slots;
 use onbeat_plan::Plan;
-use onbeat_reserve::{AssignError, Change, Report, Reservation, Server, Stats};
+use onbeat_reserve::{AssignError, Change, Pauses, Report, Reservation, Server, Stats};
 use onbeat_time::Slot;
 
 /// How long before its cycle's start the first callback may start.
@@ -23,6 +23,8 @@ pub(crate) trait Servers {
     fn stats(&self) -> Stats;
     /// See [`Reservation::changes_since`].
     fn changes_since(&self, seen: &mut u64) -> Vec<Change>;
+    /// See [`Reservation::pauses`].
+    fn pauses(&self) -> Pauses;
     /// Warnings, a sentence each.
     fn warnings(&self) -> Vec<String>;
     /// See [`Reservation::stop`].
@@ -48,6 +50,10 @@ impl Servers for Reservation {
 
     fn changes_since(&self, seen: &mut u64) -> Vec<Change> {
         Reservation::changes_since(self, seen)
+    }
+
+    fn pauses(&self) -> Pauses {
+        Reservation::pauses(self)
     }
 
     fn warnings(&self) -> Vec<String> {

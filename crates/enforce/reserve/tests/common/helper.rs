@@ -1,0 +1,92 @@
+//! Processes that tests start and talk to, and the guard of one.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+/// A process of this program that runs one of the helpers of its test.
+pub struct Helper {
+    pub child: Child,
+    pub input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Helper {
+    pub fn start(name: &str, environment: &[(&str, String)], without: Option<i32>) -> Helper {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "--ignored", "--nocapture", "-q", name])
+            .envs(environment.iter().map(|(k, v)| (k, v)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        if let Some(capability) = without {
+            unsafe {
+                command.pre_exec(move || {
+                    match libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) {
+                        0 => Ok(()),
+                        _ => Err(std::io::Error::last_os_error()),
+                    }
+                })
+            };
+        }
+        let mut child = command.spawn().unwrap();
+        Helper {
+            input: child.stdin.take(),
+            output: BufReader::new(child.stdout.take().unwrap()),
+            child,
+        }
+    }
+
+    /// What it says behind a word of its own; the test harness prints too.
+    pub fn says(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "it ended");
+            if let Some(at) = line.find("SAYS ") {
+                return line[at + 5..].trim().to_owned();
+            }
+        }
+    }
+
+    pub fn kill(&mut self, signal: i32) {
+        assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.child.kill();
+        // Not for ever: where a test has failed, it may be frozen.
+        for _ in 0..500 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+pub fn say(what: &str) {
+    println!("SAYS {what}");
+    std::io::stdout().flush().unwrap();
+}
+
+pub fn wait_for_end_of_input() {
+    let mut line = String::new();
+    while std::io::stdin().read_line(&mut line).unwrap() > 0 {}
+}
+
+/// The guard of a process.
+pub fn guard_of(pid: u32) -> Option<u32> {
+    fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
+        let id: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        let (name, rest) = stat.split_once(") ")?;
+        let parent: u32 = rest.split(' ').nth(1)?.parse().ok()?;
+        (name.ends_with("(gate-keeper") && parent == pid).then_some(id)
+    })
+}

@@ -1,0 +1,516 @@
+//! Whatever stops the dispatcher or its guard, threads behind gates run on: real processes, real
+//! signals, and whether a thread makes progress.
+#![allow(clippy::undocumented_unsafe_blocks)]
+
+mod common;
+
+use common::helper::*;
+use common::*;
+use onbeat_reserve::{Choice, Reservation};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::time::Duration;
+
+const CYCLE: u64 = 100 * MS;
+/// Its gate is open for this long in each cycle.
+const SLOT: u64 = 10 * MS;
+
+/// Two threads that work and sleep all the time, until its input ends.
+#[test]
+#[ignore = "a process that tests start"]
+fn helper_target() {
+    let worker = || {
+        Worker::new(|stop: &AtomicBool| {
+            while !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        })
+    };
+    let workers = [worker(), worker()];
+    say(&format!("{} {}", workers[0].tid, workers[1].tid));
+    wait_for_end_of_input();
+    unsafe { libc::_exit(0) };
+}
+
+/// Takes the threads: one into a server with a short slot, one placed. Then answers each line of its
+/// input with its counters, until that ends. Puts the threads back when the guard is lost, as
+/// `onbeat shape` does.
+#[test]
+#[ignore = "a process that tests start"]
+fn helper_owner() {
+    let get = |name: &str| std::env::var(name).unwrap();
+    if !get("GROUP").is_empty() {
+        fs::write(get("GROUP") + "/cgroup.procs", "0").unwrap();
+    }
+    let mut options = onbeat_reserve::Options::new(0);
+    options.backend = match get("BACKEND").as_str() {
+        "CgroupV1" => Choice::CgroupV1,
+        _ => Choice::CgroupV2,
+    };
+    options.state_dir = get("STATE").into();
+    options.lock_memory = false;
+    let servers = [server("r", 20, &[(0, SLOT)])];
+    let started = Reservation::start(CYCLE, &servers, now_ns(), options);
+    let mut reservation = Some(started.unwrap());
+    let tids: Vec<u32> = get("TIDS").split(' ').map(|t| t.parse().unwrap()).collect();
+    let running = reservation.as_ref().unwrap();
+    running.assign(tids[0], "r").unwrap();
+    running.place(tids[1], 0, 1).unwrap();
+    say("taken");
+    let mut line = String::new();
+    while std::io::stdin().read_line(&mut line).unwrap() > 0 {
+        let Some(running) = &reservation else {
+            say("ended");
+            continue;
+        };
+        let stats = running.stats();
+        if stats.pauses.guard_lost {
+            reservation = None;
+            say("ended");
+            continue;
+        }
+        say(&format!(
+            "{} {} {}",
+            stats.closing.count(),
+            stats.pauses.thawed_by_guard,
+            stats.pauses.guard_silent
+        ));
+    }
+}
+
+/// An application with two threads, the owner of a reservation that has them, and its guard.
+struct Scene {
+    target: Helper,
+    owner: Helper,
+    guard: u32,
+    dir: Dir,
+    backend: Choice,
+    tids: [u32; 2],
+    before: [Likeness; 2],
+}
+
+/// What an owner says of itself.
+#[derive(Debug, Clone, Copy)]
+enum Said {
+    /// The guard was lost, and it has put everything back.
+    Ended,
+    Counts {
+        closings: u64,
+        thawed: u64,
+        silent: u64,
+    },
+}
+
+impl Scene {
+    fn set(backend: Choice) -> Scene {
+        Scene::set_in(backend, None)
+    }
+
+    /// With the owner in a cgroup of its own.
+    fn set_in(backend: Choice, group: Option<&Path>) -> Scene {
+        let dir = Dir::new("deadman");
+        let mut target = Helper::start("helper_target", &[], None);
+        let said = target.says();
+        let (a, b) = said.split_once(' ').unwrap();
+        let tids = [a.parse().unwrap(), b.parse().unwrap()];
+        let before = tids.map(likeness);
+        let environment = [
+            ("BACKEND", format!("{backend:?}")),
+            ("STATE", dir.0.to_str().unwrap().to_owned()),
+            ("TIDS", said),
+            (
+                "GROUP",
+                group.map_or("", |g| g.to_str().unwrap()).to_owned(),
+            ),
+        ];
+        let mut owner = Helper::start("helper_owner", &environment, None);
+        assert_eq!(owner.says(), "taken");
+        let guard = guard_of(owner.child.id()).unwrap();
+        Scene {
+            target,
+            owner,
+            guard,
+            dir,
+            backend,
+            tids,
+            before,
+        }
+    }
+
+    fn pid(&self, who: Who) -> u32 {
+        match who {
+            Who::Owner => self.owner.child.id(),
+            Who::Guard => self.guard,
+        }
+    }
+
+    /// Sends the signal and waits until it has had its effect on all threads of the process.
+    fn signal(&mut self, who: Who, signal: i32) {
+        let pid = self.pid(who);
+        assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
+        let wanted = |states: &str| match signal {
+            libc::SIGSTOP => states.chars().all(|s| "TZX".contains(s)),
+            libc::SIGCONT => !states.contains('T'),
+            _ => states.chars().all(|s| "ZX".contains(s)),
+        };
+        wait_for("the signal's effect", || wanted(&states(pid)));
+    }
+
+    fn ask(&mut self) -> Said {
+        use std::io::Write;
+        let input = self.owner.input.as_mut().unwrap();
+        writeln!(input).unwrap();
+        let said = self.owner.says();
+        let mut numbers = said.split(' ').map_while(|n| n.parse().ok());
+        match (numbers.next(), numbers.next(), numbers.next()) {
+            (Some(closings), Some(thawed), Some(silent)) => Said::Counts {
+                closings,
+                thawed,
+                silent,
+            },
+            _ => Said::Ended,
+        }
+    }
+
+    fn thawed(&mut self) -> u64 {
+        match self.ask() {
+            Said::Counts { thawed, .. } => thawed,
+            Said::Ended => 0,
+        }
+    }
+
+    fn wait_until_said(&mut self, what: &str, is: impl Fn(Said) -> bool) {
+        wait_for(what, || is(self.ask()));
+    }
+
+    /// Waits until gates are closed and opened again, round after round.
+    fn assert_shaped(&mut self) {
+        let Said::Counts { closings, .. } = self.ask() else {
+            panic!("it has ended");
+        };
+        self.wait_until_said(
+            "the table to be resumed",
+            |said| matches!(said, Said::Counts { closings: now, .. } if now >= closings + 3),
+        );
+    }
+
+    /// Waits until the gated thread runs and runs.
+    fn assert_progress(&self, what: &str) {
+        let begin = turns(self.tids[0]).unwrap();
+        wait_for(what, || turns(self.tids[0]).unwrap() > begin + 100);
+    }
+
+    /// Waits until nothing is left of the reservation.
+    fn assert_put_back(&self) {
+        wait_for("everything to be put back", || self.dir.ledgers() == 0);
+        assert_eq!(self.tids.map(likeness), self.before);
+        let pid = self.owner.child.id();
+        assert_eq!(groups_of(pid), Vec::<std::path::PathBuf>::new());
+        self.tids.into_iter().for_each(|tid| {
+            let begin = turns(tid).unwrap();
+            wait_for("the thread to run", || turns(tid).unwrap() > begin);
+        });
+    }
+}
+
+impl Drop for Scene {
+    /// After a failure too, both go on, and put everything back.
+    fn drop(&mut self) {
+        for pid in [self.owner.child.id(), self.guard] {
+            if !states(pid).is_empty() {
+                unsafe { libc::kill(pid as i32, libc::SIGCONT) };
+            }
+        }
+    }
+}
+
+/// A cgroup to pause its members, resumed and removed at the end.
+struct Group {
+    dir: PathBuf,
+    file: &'static str,
+    resume: &'static str,
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::write(self.dir.join(self.file), self.resume);
+        let _ = fs::remove_dir(&self.dir);
+    }
+}
+
+/// The states of a process's threads, a letter each; empty when it is gone.
+fn states(pid: u32) -> String {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+    let state = |task: fs::DirEntry| {
+        let stat = fs::read_to_string(task.path().join("stat")).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    };
+    tasks
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(state)
+        .collect()
+}
+
+/// How often a thread was put on a CPU; none when it is gone.
+fn turns(tid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
+    text.split_whitespace().nth(2)?.parse().ok()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Owner,
+    Guard,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Stop,
+    Continue,
+    Kill,
+}
+
+type Sequence = Vec<(Who, Step)>;
+
+/// All orders in which owner and guard can be stopped, continued and killed, each as one of: stopped
+/// and continued, stopped and killed, killed.
+fn sequences() -> Vec<Sequence> {
+    use Step::{Continue, Kill, Stop};
+    let scripts: [&[Step]; 3] = [&[Stop, Continue], &[Stop, Kill], &[Kill]];
+    let mut found = Vec::new();
+    for owner in scripts {
+        for guard in scripts {
+            interleave(owner, guard, &mut Vec::new(), &mut found);
+        }
+    }
+    found
+}
+
+fn interleave(owner: &[Step], guard: &[Step], done: &mut Sequence, found: &mut Vec<Sequence>) {
+    if owner.is_empty() && guard.is_empty() {
+        found.push(done.clone());
+    }
+    for (who, script) in [(Who::Owner, owner), (Who::Guard, guard)] {
+        let [first, rest @ ..] = script else { continue };
+        done.push((who, *first));
+        match who {
+            Who::Owner => interleave(rest, guard, done, found),
+            Who::Guard => interleave(owner, rest, done, found),
+        }
+        done.pop();
+    }
+}
+
+/// The states of both, by the steps so far.
+#[derive(Debug, Clone, Copy)]
+struct Pair {
+    owner: Option<Step>,
+    guard: Option<Step>,
+    /// The guard ran when the owner was stopped.
+    watched: bool,
+    /// How often the guard had opened the gates then.
+    thawed: u64,
+    /// The owner has noticed the guard's death and has put everything back.
+    ended: bool,
+}
+
+impl Pair {
+    fn take(&mut self, (who, step): (Who, Step)) {
+        match who {
+            Who::Owner => {
+                self.owner = Some(step);
+                self.watched |= step == Step::Stop && Pair::runs(self.guard);
+            }
+            Who::Guard => self.guard = Some(step),
+        }
+    }
+
+    fn runs(step: Option<Step>) -> bool {
+        matches!(step, None | Some(Step::Continue))
+    }
+}
+
+/// One step, and what has to follow from it before the next.
+fn take(scene: &mut Scene, pair: &mut Pair, (who, step): (Who, Step)) {
+    if (who, step, pair.ended) == (Who::Owner, Step::Stop, false) {
+        pair.thawed = scene.thawed();
+    }
+    // With its guard it has a proper end, and there is no such process any more.
+    if !(pair.ended && who == Who::Guard) {
+        scene.signal(
+            who,
+            match step {
+                Step::Stop => libc::SIGSTOP,
+                Step::Continue => libc::SIGCONT,
+                Step::Kill => libc::SIGKILL,
+            },
+        );
+    }
+    pair.take((who, step));
+    let owner_runs = Pair::runs(pair.owner);
+    scene.assert_progress("the thread to run on");
+    if !owner_runs || pair.ended {
+        return;
+    }
+    match (who, step) {
+        (Who::Guard, Step::Stop) => scene.wait_until_said(
+            "the guard's silence to be noticed",
+            |said| matches!(said, Said::Counts { silent, .. } if silent > 0),
+        ),
+        (_, Step::Kill) | (Who::Owner, Step::Continue) if pair.guard == Some(Step::Kill) => {
+            scene.wait_until_said("the guard to be missed", |said| matches!(said, Said::Ended));
+            pair.ended = true;
+            scene.assert_put_back();
+        }
+        (_, Step::Continue) if Pair::runs(pair.guard) => {
+            if who == Who::Owner && pair.watched {
+                let before = pair.thawed;
+                let noted = |s| matches!(s, Said::Counts { thawed, .. } if thawed > before);
+                scene.wait_until_said("the thaw to be noted", noted);
+            }
+            scene.assert_shaped();
+        }
+        _ => {}
+    }
+    scene.assert_progress("the thread to run on");
+}
+
+fn run(backend: Choice, sequence: &Sequence) {
+    let mut scene = Scene::set(backend);
+    scene.assert_shaped();
+    let mut pair = Pair {
+        owner: None,
+        guard: None,
+        watched: false,
+        thawed: 0,
+        ended: false,
+    };
+    for &step in sequence {
+        take(&mut scene, &mut pair, step);
+    }
+    // The end: who can still put everything back does, or the next reservation.
+    let [owner, guard] = [pair.owner, pair.guard].map(|s| s == Some(Step::Kill));
+    if !owner {
+        drop(scene.owner.input.take());
+        assert!(scene.owner.child.wait().unwrap().success());
+    } else if guard {
+        let mut options = options(scene.backend, &scene.dir);
+        options.lock_memory = false;
+        drop(Reservation::start(CYCLE, &[], 0, options).unwrap());
+    }
+    scene.assert_put_back();
+    let _ = scene.target.input.take();
+}
+
+#[test]
+fn threads_run_on_whoever_is_stopped_or_killed_in_whatever_order() {
+    let _alone = alone();
+    let name = "threads_run_on_whoever_is_stopped_or_killed_in_whatever_order";
+    let sequences = sequences();
+    assert_eq!(sequences.len(), 38);
+    for backend in backends(name) {
+        let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        let work = || {
+            while let Some(sequence) = sequences.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let ran = std::panic::catch_unwind(|| run(backend, sequence));
+                if ran.is_err() {
+                    failed.lock().unwrap().push(sequence);
+                }
+            }
+        };
+        // They mostly wait.
+        std::thread::scope(|scope| {
+            (0..6).for_each(|_| drop(scope.spawn(work)));
+        });
+        let failed = failed.into_inner().unwrap();
+        assert!(failed.is_empty(), "{backend:?}: {failed:#?}");
+    }
+}
+
+/// The dispatcher is never stopped, but does not get its CPU.
+#[test]
+fn threads_run_on_while_the_dispatcher_starves() {
+    let _alone = alone();
+    for backend in backends("threads_run_on_while_the_dispatcher_starves") {
+        let mut scene = Scene::set(backend);
+        scene.assert_shaped();
+        let before = scene.thawed();
+        let spinner = Worker::new(|stop| {
+            unsafe {
+                let mut set: libc::cpu_set_t = std::mem::zeroed();
+                libc::CPU_SET(0, &mut set);
+                assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &set), 0);
+                let parameters = libc::sched_param { sched_priority: 99 };
+                let set = libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameters);
+                assert_eq!(set, 0);
+            }
+            while !stop.load(Ordering::Relaxed) {}
+        });
+        wait_for("the spinner", || ran_ns(spinner.tid).unwrap() > 2 * CYCLE);
+        scene.assert_progress("the thread to run on");
+        drop(spinner);
+        let noted = |said| matches!(said, Said::Counts { thawed, .. } if thawed > before);
+        scene.wait_until_said("the thaw to be noted", noted);
+        scene.assert_shaped();
+        drop(scene.owner.input.take());
+        assert!(scene.owner.child.wait().unwrap().success());
+        scene.assert_put_back();
+    }
+}
+
+/// A container is paused by its cgroup, or killed by it; a command by its name.
+#[test]
+fn what_pauses_the_owner_as_a_group_does_not_reach_the_guard() {
+    let _alone = alone();
+    let freezers = [
+        (
+            "/sys/fs/cgroup/freezer",
+            "freezer.state",
+            ["FROZEN", "THAWED"],
+        ),
+        ("/sys/fs/cgroup/unified", "cgroup.freeze", ["1", "0"]),
+    ];
+    for backend in backends("what_pauses_the_owner_as_a_group_does_not_reach_the_guard") {
+        for (root, file, [pause, resume]) in freezers {
+            let group = Path::new(root).join(format!("owner-{}", std::process::id()));
+            if fs::create_dir(&group).is_err() {
+                println!("skipped: a pause by {root}: it is not there");
+                continue;
+            }
+            let group = Group {
+                dir: group,
+                file,
+                resume,
+            };
+            let mut scene = Scene::set_in(backend, Some(&group.dir));
+            scene.assert_shaped();
+            let before = scene.thawed();
+            let guard = scene.guard;
+            let members = fs::read_to_string(group.dir.join("cgroup.procs")).unwrap();
+            let owner = scene.owner.child.id().to_string();
+            assert_eq!(members.lines().collect::<Vec<_>>(), [owner]);
+            fs::write(group.dir.join(file), pause).unwrap();
+            scene.assert_progress("the thread to run on");
+            scene.assert_progress("the thread to run on");
+            fs::write(group.dir.join(file), resume).unwrap();
+            let noted = |said| matches!(said, Said::Counts { thawed, .. } if thawed > before);
+            scene.wait_until_said("the thaw to be noted", noted);
+            scene.assert_shaped();
+            for file in ["comm", "cmdline"] {
+                let text = fs::read_to_string(format!("/proc/{guard}/{file}")).unwrap();
+                assert!(
+                    !text.contains("helper_owner") && !text.contains("onbeat"),
+                    "{text:?}"
+                );
+                assert!(text.starts_with("gate-keeper"), "{text:?}");
+            }
+            scene.owner.kill(libc::SIGKILL);
+            scene.owner.child.wait().unwrap();
+            scene.assert_put_back();
+        }
+    }
+}

@@ -60,7 +60,8 @@ impl Changer<'_> {
         Ok(was)
     }
 
-    /// The thread as it is now, but with its own CPUs where it has inherited a pinning of ours.
+    /// The thread as it is now, but with its own CPUs and nice value where it has inherited a pinning
+    /// of ours.
     fn state_of<'t>(
         &self,
         tid: u32,
@@ -77,8 +78,11 @@ impl Changer<'_> {
             None => None,
         };
         let cpus = sys::affinity(tid).map_err(read)?;
-        let own_cpus = ledger::inherited(changed, identity.tgid, identity.start, &cpus);
-        let cpus = own_cpus.map_or(cpus.clone(), <[u16]>::to_vec);
+        let heir_of = ledger::inherited(changed, identity.tgid, identity.start, &cpus);
+        if let Some(parent) = heir_of {
+            ledger::give_nice(parent, tid);
+        }
+        let cpus = heir_of.map_or(cpus, |parent| parent.cpus.clone());
         Ok(Thread {
             tid,
             tgid: identity.tgid,

@@ -348,7 +348,8 @@ fn recover_into(
             groups: recovered.groups,
         });
     }
-    warnings.extend(recovered.failures.into_iter().map(Warning::NotRecovered));
+    let left = recovered.failures.into_iter().chain(recovered.remarks);
+    warnings.extend(left.map(Warning::NotRecovered));
     Ok(())
 }
 

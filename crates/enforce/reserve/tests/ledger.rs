@@ -19,17 +19,34 @@ struct Scene {
     text: String,
 }
 
+/// A hierarchy of cgroups of this machine.
+fn hierarchy() -> PathBuf {
+    let v1 = PathBuf::from("/sys/fs/cgroup/freezer");
+    let v2 = PathBuf::from("/sys/fs/cgroup/unified");
+    let there = [v1, v2]
+        .into_iter()
+        .find(|d| d.join("cgroup.procs").exists());
+    there.unwrap_or_else(|| "/sys/fs/cgroup".into())
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.victim);
+    }
+}
+
 impl Scene {
     fn set() -> Scene {
         let dir = tempfile::tempdir().unwrap();
-        let (state, victim) = (dir.path().join("state"), dir.path().join("victim"));
+        let state = dir.path().join("state");
+        let victim = hierarchy().join(format!("onbeat-victim-{}", std::process::id()));
         fs::create_dir(&state).unwrap();
         fs::set_permissions(&state, Permissions::from_mode(0o700)).unwrap();
         fs::create_dir(&victim).unwrap();
         let group = Entry::Group(Group {
             thaw: None,
-            members: victim.join("members"),
-            home: victim.join("home"),
+            members: victim.join("cgroup.procs"),
+            home: hierarchy().join("cgroup.procs"),
             dir: victim.clone(),
         });
         let text = serde_json::to_string(&group).unwrap() + "\n";
@@ -118,7 +135,7 @@ fn a_link_in_the_place_of_a_ledger_is_refused_and_holds_nobody_up() {
         return;
     }
     let scene = Scene::set();
-    let elsewhere = scene.victim.with_file_name("elsewhere");
+    let elsewhere = scene.state.with_file_name("elsewhere");
     fs::write(&elsewhere, &scene.text).unwrap();
     let ledger = scene.state.join("a.json");
     symlink(&elsewhere, &ledger).unwrap();
@@ -181,4 +198,179 @@ fn a_directory_that_was_swapped_is_not_looked_at() {
     reservation.stop();
     assert_eq!(ledgers(&theirs), names, "nothing was removed there");
     assert_eq!(ledgers(&aside).len(), 0, "its own ledger is gone");
+}
+
+#[test]
+fn nothing_outside_of_cgroup_hierarchies_is_touched() {
+    let _alone = alone();
+    if !is_root("nothing_outside_of_cgroup_hierarchies_is_touched") {
+        return;
+    }
+    let scene = Scene::set();
+    let beside = scene.state.with_file_name("onbeat-beside");
+    let inside = scene.victim.clone();
+    let text = |dir: &Path, members: &Path, home: &Path, thaw: Option<(&Path, &str)>| {
+        let group = Entry::Group(Group {
+            thaw: thaw.map(|(file, text)| (file.into(), text.into())),
+            members: members.into(),
+            home: home.into(),
+            dir: dir.into(),
+        });
+        serde_json::to_string(&group).unwrap() + "\n"
+    };
+    let procs = inside.join("cgroup.procs");
+    let home = hierarchy().join("cgroup.procs");
+    let frozen = inside.join("freezer.state");
+    let up = inside.join("../onbeat-x/cgroup.procs");
+    let note = beside.join("tasks");
+    let texts = [
+        text(&beside, &beside.join("tasks"), &home, None),
+        text(&inside, &procs, &note, None),
+        text(&inside, &note, &home, None),
+        text(&inside, &procs, &up, None),
+        text(&inside, &procs, &home, Some((&note, "THAWED"))),
+        text(&inside, &procs, &home, Some((&frozen, "FROZEN"))),
+        text(&inside, &procs, &hierarchy().join("release_agent"), None),
+        text(&hierarchy(), &home, &home, None),
+    ];
+    for text in texts {
+        fs::create_dir(&beside).unwrap();
+        fs::write(beside.join("tasks"), "theirs").unwrap();
+        let ledger = scene.state.join("a.json");
+        fs::write(&ledger, &text).unwrap();
+        let lines = scene.not_recovered();
+        assert!(
+            lines.len() == 1 && lines[0].contains("no cgroup of a reservation"),
+            "{lines:?}"
+        );
+        assert!(ledger.exists(), "it is left to be looked at");
+        assert!(inside.exists(), "{text}");
+        assert_eq!(fs::read_to_string(beside.join("tasks")).unwrap(), "theirs");
+        fs::remove_dir_all(&beside).unwrap();
+    }
+}
+
+/// A thread of this process as a ledger has it.
+fn thread(tid: u32, change: &[(&str, serde_json::Value)]) -> String {
+    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).unwrap();
+    let start: u64 = stat
+        .rsplit_once(") ")
+        .unwrap()
+        .1
+        .split(' ')
+        .nth(19)
+        .unwrap()
+        .parse()
+        .unwrap();
+    let mut thread = serde_json::json!({
+        "tid": tid, "tgid": std::process::id(), "start": start,
+        "scheduling": {"policy": 0, "priority": 0, "nice": 0},
+        "cpus": [0, 1], "home": null,
+    });
+    for (key, value) in change {
+        thread[*key] = value.clone();
+    }
+    serde_json::json!({ "thread": thread }).to_string()
+}
+
+/// A cpuset of the last CPU, removed at the end.
+struct Cpuset(PathBuf);
+
+impl Cpuset {
+    const ROOT: &str = "/sys/fs/cgroup/cpuset";
+
+    /// With the thread in it. `None` where a thread cannot have one.
+    fn of_last(tid: u32) -> Option<Cpuset> {
+        let dir = Path::new(Cpuset::ROOT).join(format!("test-{}", std::process::id()));
+        if common::cpu() == 0 || fs::create_dir(&dir).is_err() {
+            println!(
+                "skipped: a thread with a cpuset: no {} or one CPU",
+                Cpuset::ROOT
+            );
+            return None;
+        }
+        let set = Cpuset(dir);
+        for (file, text) in [("cpus", common::cpu().to_string()), ("mems", "0".into())] {
+            fs::write(set.0.join(format!("cpuset.{file}")), text).unwrap();
+        }
+        fs::write(set.0.join("tasks"), tid.to_string()).unwrap();
+        Some(set)
+    }
+}
+
+impl Drop for Cpuset {
+    fn drop(&mut self) {
+        let tasks = fs::read_to_string(self.0.join("tasks")).unwrap_or_default();
+        for tid in tasks.lines() {
+            let _ = fs::write(Path::new(Cpuset::ROOT).join("tasks"), tid);
+        }
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn what_can_be_put_back_is_whatever_else_fails() {
+    let _alone = alone();
+    if !is_root("what_can_be_put_back_is_whatever_else_fails") {
+        return;
+    }
+    let scene = Scene::set();
+    // None that wants a CPU: the dispatcher has the lowest priority here.
+    let workers = [(); 4].map(|()| {
+        common::Worker::new(|stop| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+        })
+    });
+    let before = common::likeness(workers[0].tid);
+    // As a reservation that was killed has left them: at a real-time priority, on one CPU.
+    for worker in &workers {
+        let parameters = libc::sched_param { sched_priority: 3 };
+        // SAFETY: the set and the parameters live while the calls last.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(0, &mut set);
+            let tid = worker.tid as i32;
+            assert_eq!(libc::sched_setaffinity(tid, size_of_val(&set), &set), 0);
+            assert_eq!(
+                libc::sched_setscheduler(tid, libc::SCHED_RR, &parameters),
+                0
+            );
+        }
+    }
+    let [whole, torn, offline, refused] = workers.each_ref().map(|w| w.tid);
+    let cpus: Vec<u16> = (0..=common::cpu()).collect();
+    let cpus = || ("cpus", serde_json::json!(cpus));
+    let mut bytes = thread(whole, &[cpus()]).into_bytes();
+    bytes.push(b'\n');
+    // No text, torn in the middle, and its end where the next line begins.
+    bytes.extend(&thread(torn, &[cpus()]).as_bytes()[..40]);
+    bytes.extend([0xff, 0xfe, b'\n']);
+    // A CPU that was taken away since.
+    bytes.extend(thread(offline, &[("cpus", serde_json::json!([4000]))]).bytes());
+    bytes.push(b'\n');
+    // A CPU that its cpuset has not got: the policy comes back nevertheless.
+    let cpuset = Cpuset::of_last(refused);
+    bytes.extend(thread(refused, &[("cpus", serde_json::json!([0]))]).bytes());
+    bytes.push(b'\n');
+    fs::write(scene.state.join("a.json"), &bytes).unwrap();
+    let lines = scene.not_recovered();
+    assert_eq!(common::likeness(whole), before);
+    assert_eq!(
+        common::likeness(offline),
+        before,
+        "on those that are online"
+    );
+    let said = |word: &str| lines.iter().filter(|l| l.contains(word)).count();
+    assert_eq!(
+        (said("1 lines are torn"), said("offline")),
+        (1, 1),
+        "{lines:?}"
+    );
+    let failed = said(&format!("cannot put thread {refused} back"));
+    assert_eq!(failed, usize::from(cpuset.is_some()), "{lines:?}");
+    // SAFETY: plain calls.
+    let policies = [refused, torn].map(|t| unsafe { libc::sched_getscheduler(t as i32) });
+    assert_eq!(policies, [libc::SCHED_OTHER, libc::SCHED_RR]);
 }

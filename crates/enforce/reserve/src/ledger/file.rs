@@ -91,10 +91,9 @@ impl Ledgers {
         let others = self.names().unwrap_or_default().into_iter();
         let mut others = others.filter(|name| *name != own.name);
         let found = others.find(|name| {
-            let mut text = String::new();
-            let read = self.open_own(name).map(|mut f| f.read_to_string(&mut text));
-            let threads = State::of(&text).threads;
-            read.is_ok() && threads.iter().any(|t| (t.tid, t.start) == (tid, start))
+            let text = self.open_own(name).and_then(|mut file| whole(&mut file));
+            let threads = State::of(&text.unwrap_or_default()).threads;
+            threads.iter().any(|t| (t.tid, t.start) == (tid, start))
         });
         Some(found?.strip_suffix(SUFFIX)?.to_owned())
     }
@@ -134,7 +133,10 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// Appends an entry. It survives this process.
     pub(crate) fn note(&self, entry: &Entry) -> io::Result<()> {
-        let mut line = serde_json::to_vec(entry)?;
+        // The first end of line ends one that was torn: where a disk was full, or its writer was
+        // killed.
+        let mut line = vec![b'\n'];
+        serde_json::to_writer(&mut line, entry)?;
         line.push(b'\n');
         (&self.file).write_all(&line)
     }
@@ -146,20 +148,41 @@ impl Ledger {
 
     /// Undoes all changes, and removes the ledger if all were undone.
     pub(crate) fn restore(&self) -> Restored {
-        let mut text = String::new();
         let read = (&self.file)
             .seek(SeekFrom::Start(0))
-            .and_then(|_| (&self.file).read_to_string(&mut text));
-        let mut report = State::of(&text).restore();
-        if let Err(e) = read {
-            let path = self.directory.path().join(&self.name);
-            report.fail(format!("cannot read {}: {e}", path.display()));
-        }
+            .and_then(|_| whole(&mut &self.file));
+        let path = self.directory.path().join(&self.name);
+        let report = match read {
+            Ok(text) => {
+                let state = State::of(&text);
+                let mut report = state.restore();
+                if state.torn > 0 {
+                    report.remark(format!(
+                        "{}: {} lines are torn: what they say was not undone",
+                        path.display(),
+                        state.torn
+                    ));
+                }
+                report
+            }
+            Err(e) => {
+                let mut report = Restored::default();
+                report.fail(format!("cannot read {}: {e}", path.display()));
+                report
+            }
+        };
         if report.failures.is_empty() {
             let _ = self.directory.remove(&self.name);
         }
         report
     }
+}
+
+/// The text of a ledger. What is no text in it concerns the line that it is in.
+fn whole(file: &mut impl Read) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Undoes the changes of reservations whose owner and guard were both killed.

@@ -4,9 +4,12 @@
 //! undoes the changes reads it: the owner itself, its guard if the owner has died, or
 //! [`recover`](crate::recover) if both have. The ledger is locked as long as owner or guard lives.
 
+mod children;
 mod file;
+mod place;
 mod state;
 
+pub(crate) use children::give_nice;
 pub(crate) use file::{default_dir, recover, Ledger, Ledgers};
 
 use crate::identity::identity;
@@ -74,6 +77,8 @@ pub struct Restored {
     pub groups: usize,
     /// Changes that could not be undone, one line each.
     pub failures: Vec<String>,
+    /// What could be undone in part only, because it is not there any more, one line each.
+    pub remarks: Vec<String>,
 }
 
 impl Restored {
@@ -83,27 +88,34 @@ impl Restored {
         }
     }
 
+    pub(super) fn remark(&mut self, what: String) {
+        if !self.remarks.contains(&what) {
+            self.remarks.push(what);
+        }
+    }
+
     pub(crate) fn join(&mut self, other: Restored) {
         self.threads += other.threads;
         self.gone += other.gone;
         self.groups += other.groups;
         other.failures.into_iter().for_each(|f| self.fail(f));
+        other.remarks.into_iter().for_each(|r| self.remark(r));
     }
 }
 
-/// The original CPUs of a thread that has inherited its pinning: one of the changed threads, pinned
+/// The thread from which another has inherited its pinning: one of the changed threads, pinned
 /// to the same CPU, started it in a later kernel tick. `None` if the pinning is the thread's own.
 pub(crate) fn inherited<'t>(
     mut changed: impl Iterator<Item = &'t Thread>,
     tgid: u32,
     start: u64,
     cpus: &[u16],
-) -> Option<&'t [u16]> {
+) -> Option<&'t Thread> {
     let by_us = |t: &&Thread| {
         let later = |&(cpu, at): &(u16, u64)| cpus == [cpu] && start > at;
         t.tgid == tgid && t.bound.as_ref().is_some_and(later)
     };
-    changed.find(by_us).map(|t| t.cpus.as_slice())
+    changed.find(by_us)
 }
 
 impl Thread {
@@ -111,11 +123,27 @@ impl Thread {
         identity(self.tid).is_some_and(|i| i.start == self.start)
     }
 
-    /// Gives `tid` this thread's CPUs and policy. CPUs first: SCHED_DEADLINE accepts a thread only
-    /// if it may use all of them.
+    /// Gives `tid` this thread's CPUs and policy; the one also where the other fails. CPUs first:
+    /// SCHED_DEADLINE accepts a thread only if it may use all of them.
     pub(super) fn schedule_back(&self, tid: u32) -> io::Result<()> {
-        sys::set_affinity(tid, &self.cpus)?;
-        sys::schedule(tid, &self.scheduling)
+        let pinned = self.pin_back(tid);
+        let scheduled = sys::schedule(tid, &self.scheduling);
+        pinned.and(scheduled)
+    }
+
+    /// Gives `tid` this thread's CPUs; those that are online, if none of its own is any more.
+    pub(super) fn pin_back(&self, tid: u32) -> io::Result<()> {
+        match sys::set_affinity(tid, &self.cpus) {
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+                let online = sys::online().unwrap_or_default();
+                let is_lost = self.cpus.iter().all(|cpu| !online.contains(cpu));
+                match is_lost && !online.is_empty() {
+                    true => sys::set_affinity(tid, &online),
+                    false => Err(e),
+                }
+            }
+            result => result,
+        }
     }
 
     pub(super) fn move_back(&self) -> io::Result<()> {

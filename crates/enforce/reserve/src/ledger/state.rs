@@ -1,7 +1,6 @@
 //! The changes that a ledger's text describes, and how they are undone.
 
-use super::{inherited, put, Entry, Group, Restored, Thread};
-use crate::identity::identity;
+use super::{children, place, put, Entry, Group, Restored, Thread};
 use crate::sys;
 use onbeat_proc::cgroup;
 use std::fs;
@@ -18,6 +17,10 @@ const REMOVE_PAUSE: Duration = Duration::from_millis(5);
 pub(super) struct State {
     pub(super) groups: Vec<Group>,
     pub(super) threads: Vec<Thread>,
+    /// Threads that were put back. What they have started meanwhile may not be.
+    released: Vec<Thread>,
+    /// Lines that are none.
+    pub(super) torn: usize,
 }
 
 impl State {
@@ -25,7 +28,8 @@ impl State {
     pub(super) fn of(text: &str) -> State {
         let mut state = State::default();
         // A last line without an end was not finished, and its change did not begin.
-        for line in text.split_inclusive('\n').filter(|l| l.ends_with('\n')) {
+        let whole = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
+        for line in whole.lines().filter(|line| !line.is_empty()) {
             match serde_json::from_str(line) {
                 Ok(Entry::Group(group)) => {
                     if !state.groups.contains(&group) {
@@ -34,9 +38,14 @@ impl State {
                 }
                 Ok(Entry::Thread(thread)) => state.threads.push(thread),
                 Ok(Entry::Released(tid, start)) => {
-                    state.threads.retain(|t| (t.tid, t.start) != (tid, start));
+                    let (back, rest) = std::mem::take(&mut state.threads)
+                        .into_iter()
+                        .partition(|t| (t.tid, t.start) == (tid, start));
+                    state.threads = rest;
+                    let back: Vec<Thread> = back;
+                    state.released.extend(back);
                 }
-                Err(_) => {}
+                Err(_) => state.torn += 1,
             }
         }
         state
@@ -45,95 +54,115 @@ impl State {
     /// Undoes all changes. May be called again, also after it was interrupted at any point.
     pub(super) fn restore(&self) -> Restored {
         let mut report = Restored::default();
+        let groups = self.believed(&mut report);
         // While threads are frozen, so that none runs at a real-time priority outside its slots.
         let scheduled: Vec<io::Result<()>> = self
             .threads
             .iter()
             .map(|t| if_alive(t, |t| t.schedule_back(t.tid)))
             .collect();
-        self.thaw(&mut report);
+        thaw(&groups, &mut report);
+        let online = sys::online().unwrap_or_default();
         for (thread, scheduled) in self.threads.iter().zip(scheduled) {
-            let moved = if_alive(thread, Thread::move_back);
+            let moved = if_alive(thread, |thread| match place::is_home(thread) {
+                true => thread.move_back(),
+                false => Err(io::Error::other("its cgroup is in no cgroup hierarchy")),
+            });
             match scheduled.and(moved) {
                 _ if !thread.lives() => report.gone += 1,
-                Ok(()) => report.threads += 1,
+                Ok(()) => {
+                    report.threads += 1;
+                    note_offline(thread, &online, &mut report);
+                }
                 Err(e) => report.fail(format!("cannot put thread {} back: {e}", thread.tid)),
             }
         }
-        for group in self.groups.iter().rev() {
-            self.remove(group, &mut report);
+        let all: Vec<Thread> = self.threads.iter().chain(&self.released).cloned().collect();
+        for group in groups.iter().rev() {
+            remove(group, &all, &mut report);
         }
-        self.unpin_children();
+        children::unpin(&all);
         report
     }
 
-    /// Lets the threads of all groups run.
-    fn thaw(&self, report: &mut Restored) {
-        for (file, text) in self.groups.iter().filter_map(|g| g.thaw.as_ref()) {
-            if let Err(e) = fs::write(file, text) {
-                if file.exists() {
-                    report.fail(format!("cannot write {text} to {}: {e}", file.display()));
-                }
+    /// The groups that are there, and that a reservation could have made.
+    fn believed(&self, report: &mut Restored) -> Vec<&Group> {
+        let mut groups = Vec::new();
+        for group in self.groups.iter().filter(|g| g.dir.exists()) {
+            match place::is_ours(group) {
+                true => groups.push(group),
+                false => report.fail(format!(
+                    "{} is no cgroup of a reservation, and is left alone",
+                    group.dir.display()
+                )),
+            }
+        }
+        groups
+    }
+}
+
+/// Says which of a thread's CPUs it does not have back.
+fn note_offline(thread: &Thread, online: &[u16], report: &mut Restored) {
+    let offline: Vec<u16> = thread
+        .cpus
+        .iter()
+        .filter(|c| !online.contains(c))
+        .copied()
+        .collect();
+    if !offline.is_empty() && !online.is_empty() {
+        report.remark(format!(
+            "thread {} could use CPUs {offline:?} before, which are offline now: it may use the others",
+            thread.tid
+        ));
+    }
+}
+
+/// Lets the threads of all groups run.
+fn thaw(groups: &[&Group], report: &mut Restored) {
+    for (file, text) in groups.iter().filter_map(|g| g.thaw.as_ref()) {
+        if let Err(e) = fs::write(file, text) {
+            if file.exists() {
+                report.fail(format!("cannot write {text} to {}: {e}", file.display()));
             }
         }
     }
+}
 
-    /// Lets threads that pinned threads have started meanwhile use the CPUs of their parents again.
-    fn unpin_children(&self) {
-        let mut processes: Vec<u32> = self.threads.iter().map(|t| t.tgid).collect();
-        processes.sort_unstable();
-        processes.dedup();
-        for tgid in processes {
-            for tid in onbeat_proc::threads(tgid) {
-                let known = self.threads.iter().any(|t| t.tid == tid && t.lives());
-                let (Some(of_child), Ok(cpus), false) = (identity(tid), sys::affinity(tid), known)
-                else {
-                    continue;
-                };
-                let theirs = inherited(self.threads.iter(), tgid, of_child.start, &cpus);
-                if let Some(theirs) = theirs {
-                    // One that has ended meanwhile needs nothing.
-                    let _ = sys::set_affinity(tid, theirs);
-                }
+/// Empties and removes a group.
+fn remove(group: &Group, threads: &[Thread], report: &mut Restored) {
+    for attempt in 1..=REMOVE_ATTEMPTS {
+        empty(group, threads);
+        match fs::remove_dir(&group.dir) {
+            Ok(()) => {
+                report.groups += 1;
+                return;
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return,
+            // Threads that are ending stay in it for a moment.
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) && attempt < REMOVE_ATTEMPTS => {
+                std::thread::sleep(REMOVE_PAUSE);
+            }
+            Err(e) => {
+                report.fail(format!("cannot remove {}: {e}", group.dir.display()));
+                return;
             }
         }
     }
+}
 
-    /// Empties and removes a group. A thread in it that is not in the ledger was started by one
-    /// that is.
-    fn remove(&self, group: &Group, report: &mut Restored) {
-        for attempt in 1..=REMOVE_ATTEMPTS {
-            self.empty(group);
-            match fs::remove_dir(&group.dir) {
-                Ok(()) => {
-                    report.groups += 1;
-                    return;
-                }
-                Err(e) if e.kind() == io::ErrorKind::NotFound => return,
-                // Threads that are ending stay in it for a moment.
-                Err(e) if e.raw_os_error() == Some(libc::EBUSY) && attempt < REMOVE_ATTEMPTS => {
-                    std::thread::sleep(REMOVE_PAUSE);
-                }
-                Err(e) => {
-                    report.fail(format!("cannot remove {}: {e}", group.dir.display()));
-                    return;
-                }
-            }
+/// Moves the threads of a group out of it. One that is in no ledger was started by one that is, and
+/// becomes as that one was.
+fn empty(group: &Group, threads: &[Thread]) {
+    for tid in cgroup::ids(&group.members) {
+        let relative = children::relative(threads, tid);
+        if let Some(relative) = relative {
+            let _ = relative.schedule_back(tid);
+            let _ = sys::set_nice(tid, relative.scheduling.nice);
         }
-    }
-
-    /// Moves the threads of a group out of it, each as its process's thread in the ledger was.
-    fn empty(&self, group: &Group) {
-        for tid in cgroup::ids(&group.members) {
-            let tgid = identity(tid).map(|i| i.tgid);
-            let relative = self.threads.iter().find(|t| Some(t.tgid) == tgid);
-            if let Some(relative) = relative {
-                let _ = relative.schedule_back(tid);
-                let _ = sys::set_nice(tid, relative.scheduling.nice);
-            }
-            let home = relative.and_then(|r| r.home.as_ref());
-            let _ = put(tid, home.unwrap_or(&group.home));
-        }
+        let home = relative
+            .filter(|r| place::is_home(r))
+            .and_then(|r| r.home.as_ref());
+        let _ = put(tid, home.unwrap_or(&group.home));
     }
 }
 
@@ -185,6 +214,11 @@ mod tests {
         assert_eq!(whole.groups.len(), 1);
         assert_eq!(whole.threads, [thread(2), thread(3)]);
         let cut = State::of(&text[..text.len() - 1]);
-        assert_eq!(cut.threads, [thread(2)]);
+        assert_eq!((cut.threads, cut.torn), (vec![thread(2)], 0));
+        // A line that was torn, by a disk that was full, costs that line.
+        let entry = |t| line(Entry::Thread(thread(t)));
+        let torn = format!("{}{}\n{}", entry(1), &entry(2)[..30], entry(3));
+        let rest = State::of(&torn);
+        assert_eq!((rest.threads, rest.torn), (vec![thread(1), thread(3)], 1));
     }
 }

@@ -1,9 +1,12 @@
 //! Files, locks, and descriptors that are waited for.
 
 use super::check;
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// One write at the file's start. As real-time safe as the file is.
 pub(crate) fn write_at_start(fd: RawFd, text: &[u8]) -> io::Result<()> {
@@ -36,6 +39,19 @@ pub(crate) fn lock(file: &File, wait: bool) -> io::Result<bool> {
             Err(e) => return Err(e),
         }
     }
+}
+
+/// Whether a file or directory is in a cgroup hierarchy.
+pub(crate) fn is_cgroup(path: &Path) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
+        return false;
+    };
+    // SAFETY: zero is a value of it; both live while the call lasts, and the path ends with 0.
+    let (result, kind) = unsafe {
+        let mut found: libc::statfs = std::mem::zeroed();
+        (libc::statfs(path.as_ptr(), &mut found), found.f_type)
+    };
+    result == 0 && [libc::CGROUP_SUPER_MAGIC, libc::CGROUP2_SUPER_MAGIC].contains(&kind)
 }
 
 /// Waits until one of the descriptors is readable or at its end, for `timeout_ms` at most (-1: for

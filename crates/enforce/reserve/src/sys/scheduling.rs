@@ -125,6 +125,22 @@ pub(crate) fn affinity(tid: u32) -> io::Result<Vec<u16>> {
         .collect())
 }
 
+/// The CPUs that are online now. `None` if the kernel does not say.
+pub(crate) fn online() -> Option<Vec<u16>> {
+    parse_list(&std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?)
+}
+
+/// A list of CPUs as the kernel writes it: `0-3,7`.
+fn parse_list(text: &str) -> Option<Vec<u16>> {
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',').filter(|p| !p.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        cpus.extend(first..=last.min(first.saturating_add(8191)));
+    }
+    Some(cpus)
+}
+
 /// Pins thread `tid` to these CPUs; 0 is the calling thread.
 pub(crate) fn set_affinity(tid: u32, cpus: &[u16]) -> io::Result<()> {
     let mut words = [0u64; CPU_WORDS];
@@ -143,4 +159,18 @@ pub(crate) fn set_affinity(tid: u32, cpus: &[u16]) -> io::Result<()> {
         )
     })
     .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_read() {
+        assert_eq!(parse_list("0-2,5\n"), Some(vec![0, 1, 2, 5]));
+        assert_eq!(parse_list("0\n"), Some(vec![0]));
+        assert_eq!(parse_list("\n"), Some(vec![]));
+        assert_eq!(parse_list("a-b"), None);
+        assert!(online().is_some_and(|cpus| !cpus.is_empty()));
+    }
 }

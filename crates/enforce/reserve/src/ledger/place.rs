@@ -1,0 +1,52 @@
+//! Whether a path of a ledger leads into a cgroup hierarchy: nothing else is written to or removed,
+//! whatever a ledger says.
+
+use super::{Group, Thread};
+use crate::sys;
+use std::ffi::OsStr;
+use std::path::{Component, Path};
+
+/// Files that take or list the members of a cgroup.
+const MEMBERS: [&str; 3] = ["tasks", "cgroup.threads", "cgroup.procs"];
+/// Files that let the members of a cgroup run, and what is written to them.
+const THAW: [(&str, &str); 2] = [("freezer.state", "THAWED"), ("cgroup.freeze", "0")];
+/// Begins the name of every cgroup that a reservation makes.
+const PREFIX: &str = "onbeat-";
+
+/// Whether a group is one that a reservation could have made. One that is gone is none any more.
+pub(super) fn is_ours(group: &Group) -> bool {
+    let named_by_us = |c: Component| c.as_os_str().to_string_lossy().starts_with(PREFIX);
+    let thaws = group.thaw.as_ref().is_none_or(|(file, text)| {
+        let allowed = |(name, wanted)| file.file_name() == Some(OsStr::new(name)) && text == wanted;
+        THAW.into_iter().any(allowed) && file.parent() == Some(&group.dir)
+    });
+    thaws
+        && group.members.parent() == Some(&group.dir)
+        && group.dir.components().any(named_by_us)
+        && is_members(&group.members)
+        && is_members(&group.home)
+        && is_in_hierarchy(&group.dir)
+        && is_in_hierarchy(&group.home)
+}
+
+/// Whether a thread came from a place that a thread can come from.
+pub(super) fn is_home(thread: &Thread) -> bool {
+    let home = thread.home.as_ref();
+    home.is_none_or(|home| is_members(home) && is_in_hierarchy(home))
+}
+
+fn is_members(file: &Path) -> bool {
+    MEMBERS
+        .iter()
+        .any(|&name| file.file_name() == Some(OsStr::new(name)))
+}
+
+/// Whether the path, or what is left of it, is in a mounted cgroup hierarchy.
+fn is_in_hierarchy(path: &Path) -> bool {
+    let is_straight = path.is_absolute()
+        && path
+            .components()
+            .all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
+    let existing = path.ancestors().find(|p| p.symlink_metadata().is_ok());
+    is_straight && existing.is_some_and(sys::is_cgroup)
+}

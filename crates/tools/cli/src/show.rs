@@ -253,8 +253,7 @@ fn period_short(ns: u64) -> String {
 }
 
 /// Stands below edges that have lost something.
-const LOST: &str =
-    "lost: never taken; also what a content filter held back, or what grew older than its lifespan";
+const LOST: &str = "lost: never taken, held back by a content filter, or older than its lifespan";
 
 fn edge_table(model: &Model, rows: &Edges<'_>) -> Table {
     let mut table = Table::new()

@@ -35,9 +35,12 @@ static __always_inline __u64 ready_ns(struct task_struct *next)
 
 // The registers with which a thread came from its program into the kernel.
 #if defined(__TARGET_ARCH_x86)
+#define USER_REGS struct pt_regs
 #define NUMBER_OF(regs) ((regs)->orig_rax)
 #define NUMBER_FUTEX 202
 #else
+// The kernel's own begin with these.
+#define USER_REGS struct user_pt_regs
 #define NUMBER_OF(regs) ((regs)->regs[8])
 #define NUMBER_FUTEX 98
 #endif
@@ -48,7 +51,7 @@ static __always_inline __u64 ready_ns(struct task_struct *next)
 
 // Whether these are the registers of a thread that needs a mutex: a condition variable's waiters
 // sleep in FUTEX_WAIT_BITSET.
-static __always_inline bool is_mutex(struct pt_regs *regs)
+static __always_inline bool is_mutex(USER_REGS *regs)
 {
 	__u64 operation = PT_REGS_PARM2(regs) & ~(__u64)FUTEX_OPTIONS;
 
@@ -64,7 +67,7 @@ static __always_inline bool is_mutex(struct pt_regs *regs)
 static __always_inline void sleeps_in_wait(struct task_struct *task, __u32 state, __u8 *flags,
 					   struct watched *watched)
 {
-	struct pt_regs regs;
+	USER_REGS regs;
 
 	if (bpf_probe_read_kernel(&regs, sizeof(regs), (void *)bpf_task_pt_regs(task)))
 		return;

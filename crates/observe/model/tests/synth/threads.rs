@@ -290,3 +290,32 @@ fn what_helper_threads_compute_is_said_to_be_missing() {
     let sentence = said(&sorted(&helped)).expect("it is said");
     assert!(sentence.contains("used 8.0 ms of CPU time"), "{sentence}");
 }
+
+/// The recorder comes while a callback runs on thread 10, which has slept in it, and publishes.
+#[test]
+fn late_attach_in_a_callback_that_publishes_makes_no_thread_of_it() {
+    let found = "0 cpu0 10/10 process command=/opt/lib/robot distribution=kilted rmw=x late=yes\n";
+    let late = |ends: &str| {
+        let mut parts = vec![
+            "1200us cpu0 10/10 switch_in\n".into(),
+            "1500us cpu0 10/10 switch_out state=1\n".into(),
+            "2000us cpu0 10/10 switch_in\n".into(),
+            "2500us cpu0 10/10 publish rmw=0x1011 source_ns=2500us\n".into(),
+            "3000us cpu0 10/10 switch_out state=1\n".into(),
+            "4000us cpu0 10/10 switch_in\n".into(),
+            ends.to_owned(),
+        ];
+        for t in (1..=10).map(|i| i * 100_000) {
+            parts.extend([drive(t), scan(t)]);
+        }
+        model(&format!("{found}{NODES}{}", sorted(&parts)))
+    };
+    let m = late("4100us cpu0 10/10 callback_end callback=0x61\n");
+    assert_eq!(ids(&m), [DRIVER, SCAN]);
+    assert!(m.junctions.is_empty(), "{:#?}", m.junctions);
+    // The driver's thread is one, from its second publication on.
+    assert_eq!(callback(&m, DRIVER).figures.exec_ns.count(), 9);
+    // So is any thread that publishes again after a sleep, and runs no callbacks.
+    let m = late("4500us cpu0 10/10 publish rmw=0x1011 source_ns=4500us\n");
+    assert!(ids(&m).contains(&WORKED), "{:?}", ids(&m));
+}

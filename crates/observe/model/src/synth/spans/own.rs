@@ -24,6 +24,8 @@ pub(super) struct Own {
     cpu: u16,
     /// It is none: an executor works on it.
     is_executor: bool,
+    /// It has published before anything showed whether a callback did.
+    is_doubtful: bool,
     handed: Handed,
     /// What it does, once it has published.
     work: Option<Box<Work>>,
@@ -147,8 +149,17 @@ impl Spans {
         let now = thread.account.mark(time);
         let gap = thread.sleeps.take_longest();
         let slept = gap.map_or(0, |gap| gap.length);
+        // A callback that ran when the recorder came shows only when it ends.
+        let late = entities.process(thread.process).late;
         let own = &mut thread.running.own;
         let (made, woken) = (own.handed.made.take(), own.handed.longest.take());
+        let was_doubtful = std::mem::replace(&mut own.is_doubtful, true);
+        let is_old = late && matches!(own.first_run, FirstRun::Unknown);
+        if is_old && own.work.is_none() && !(was_doubtful && gap.is_some()) {
+            self.not_handed(made);
+            self.not_handed(woken);
+            return Owner::Outside;
+        }
         let before = own.work.take();
         if let Some(mut work) = before.clone().filter(|w| w.goes_on(topic, message, slept)) {
             (work.last, work.message) = (now, message);

@@ -1,7 +1,8 @@
 //! The transitions of a session, with servers that only note what they are asked to do.
 
 use super::*;
-use onbeat_plan::schema::{ChainRef, Middleware, Ms, Promises, Slot, SCHEMA};
+use crate::report::Summary;
+use onbeat_plan::schema::{ChainRef, Middleware, Ms, Overshoot, Promises, Slot, SCHEMA};
 use onbeat_reserve::{AssignError, Change, Pauses, Report, Restored, Stats};
 use onbeat_trace::text;
 use std::cell::{Cell, RefCell};

@@ -1,0 +1,106 @@
+//! From finding to shaping: everything is found, the servers start, the threads get their places.
+
+use super::Session;
+use crate::error::ShapeError;
+use crate::judge::IsolationMonitor;
+use crate::observe::{Phase, Unplanned};
+use crate::stages::{ShaperView, Shaping, Stage};
+use crate::threads::{guarded, Awake, Placement};
+use onbeat_reserve::GateKind;
+
+/// What soft gates are where the kernel cannot tell who waits.
+const CANNOT_TELL: &str = "This kernel does not tell which threads wait for work (Linux 5.15 does): between their slots threads are not frozen but run at a normal priority; --gate hard freezes them wherever they are.";
+
+/// Callbacks that are named in one note.
+const NAMED: usize = 8;
+
+impl Session<'_> {
+    /// Begins to shape if everything is found.
+    pub(super) fn find(&mut self) -> Result<(), ShapeError> {
+        let Stage::Finding(finding) = &self.stage else {
+            return Ok(());
+        };
+        let arrivals = self.supervisor.shaper().into_iter();
+        let shaper = ShaperView {
+            is_ready: self.supervisor.is_ready(),
+            arrivals: arrivals.flat_map(|s| s.arrivals()).collect(),
+        };
+        let time = (finding.elapsed(), self.options.find_within);
+        let missing = self.application.missing();
+        match finding.poll(self.plan, missing, &shaper, time)? {
+            Some(phase) => self.begin(phase),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn begin(&mut self, phase: Phase) -> Result<(), ShapeError> {
+        let origin_ns = phase.origin_ns();
+        let servers = guarded(self.plan);
+        let sharing = self.application.sharing(|s| !servers[s].slots.is_empty());
+        if let Some(note) = sharing_note(&sharing) {
+            self.notes.add(note);
+        }
+        let reservation = (self.start_servers)(&servers, origin_ns)?;
+        reservation
+            .warnings()
+            .into_iter()
+            .for_each(|w| self.notes.add(w));
+        if self.options.gate == GateKind::Soft && !self.waits.has_table() {
+            self.notes.add(CANNOT_TELL.into());
+        }
+        let awake = self.keep_awake();
+        // Before the threads are assigned: messages that pass while they have only their slots
+        // would pile up before them.
+        if let Some(shaper) = self.supervisor.shaper_mut() {
+            shaper.shape(origin_ns, self.plan);
+        }
+        let isolation = match self.options.gate {
+            GateKind::Soft => IsolationMonitor::of_soft_gates(),
+            GateKind::Hard => IsolationMonitor::default(),
+        };
+        let mut shaping = Shaping::begin(
+            self.plan,
+            &mut self.application,
+            Placement::new(self.plan, servers, reservation, self.waits.clone()),
+            awake,
+            (phase, isolation),
+            (!self.options.strict).then_some(&mut self.notes),
+        )?;
+        shaping.place_middleware(&self.application, self.supervisor.pid());
+        self.stage = Stage::Shaping(Box::new(shaping));
+        Ok(())
+    }
+
+    pub(super) fn keep_awake(&mut self) -> Option<Awake> {
+        if self.options.idle {
+            return None;
+        }
+        let awake = Awake::new();
+        awake
+            .map_err(|error| {
+                self.notes.add(format!(
+                    "CPUs sleep between slots, and wake up late (/dev/cpu_dma_latency: {error})."
+                ));
+            })
+            .ok()
+    }
+}
+
+/// What is told of callbacks that are in no plan but share gated threads.
+fn sharing_note(sharing: &[Unplanned]) -> Option<String> {
+    let name = |u: &Unplanned| format!("{} (thread {}, {} times)", u.id, u.tid, u.runs);
+    let named: Vec<String> = sharing.iter().take(NAMED).map(name).collect();
+    let more = match sharing.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let (count, verb) = match sharing.len() {
+        0 => return None,
+        1 => ("1 callback that is not in the plan".to_owned(), "shares"),
+        n => (format!("{n} callbacks that are not in the plan"), "share"),
+    };
+    Some(format!(
+        "{count} {verb} threads with it, and will run in their slots only: {}{more}.",
+        named.join(", ")
+    ))
+}

@@ -1,0 +1,114 @@
+//! A session from its options to its result: the recording, its directory, the servers.
+
+use super::{Session, StartServers};
+use crate::error::ShapeError;
+use crate::launch::moved;
+use crate::options::ShapeOptions;
+use crate::report::{Live, Summary};
+use crate::threads::{guarded, Servers, WhoWaits};
+use onbeat_plan::Plan;
+use onbeat_record::{Observer, RecordOptions, Target};
+use onbeat_reserve::{Reservation, Server};
+use onbeat_rights::Capability;
+use onbeat_time::clock::monotonic_ns;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// What a session may use: all that a recorder may, and real-time priorities and locked memory.
+pub fn rights() -> Vec<Capability> {
+    let own = [Capability::CAP_SYS_NICE, Capability::CAP_IPC_LOCK];
+    onbeat_record::AT_START.iter().copied().chain(own).collect()
+}
+
+/// Runs `plan` until the options say so, a signal comes, or the command ends. Calls `report` about
+/// once a second.
+///
+/// # Errors
+///
+/// [`ShapeError`]. Everything is put back then.
+pub fn shape(
+    plan: &Plan,
+    options: &ShapeOptions,
+    report: &mut dyn FnMut(&Live),
+) -> Result<Summary, ShapeError> {
+    // A ledger is the file of whoever calls this, and says what to write where: with rights that the
+    // caller does not have, everybody who may call it could do everything.
+    if onbeat_rights::is_elevated() {
+        return Err(ShapeError::Elevated);
+    }
+    let moved = moved(plan, &options.command)?;
+    onbeat_rights::raise();
+    let trace = Trace::new(options.trace.clone())?;
+    let record = RecordOptions {
+        output: trace.path(),
+        target: Target::new(
+            moved.command.clone(),
+            options.command_to_stderr,
+            options.pids.clone(),
+        ),
+        keep_privileges: true,
+        is_private: trace.is_temporary(),
+        max_segments: trace.is_temporary().then_some(1),
+        ..RecordOptions::default()
+    };
+    let waits = Arc::new(WhoWaits::default());
+    let start = |servers: &[Server], origin_ns| {
+        let settings = options.reserve(plan, &waits);
+        Reservation::start(plan.cycle_ms.0, servers, origin_ns, settings)
+    };
+    let start_servers: StartServers = Box::new(|servers, origin_ns| {
+        let reservation: Box<dyn Servers> = Box::new(start(servers, origin_ns)?);
+        Ok(reservation)
+    });
+    let mut session = Session::new(plan, options, report, (start_servers, waits.clone()));
+    // Whether this machine and user may shape at all is checked before an application is started.
+    start(&guarded(plan), monotonic_ns())?.stop();
+    let recorded = onbeat_record::record_observed(&record, &mut session);
+    // An application that the session ends in the middle of its work may return an error for that.
+    let ended_by_us = session.is_over();
+    let (mut summary, error) = session.end();
+    let recorded = recorded?;
+    if let Some(error) = error {
+        return Err(error);
+    }
+    summary.command_status = recorded.command_status.filter(|_| !ended_by_us);
+    if !trace.is_temporary() {
+        summary.notes.extend(recorded.notes);
+    }
+    Ok(summary)
+}
+
+/// Directory of the recording.
+enum Trace {
+    /// The user wants it.
+    Wanted(PathBuf),
+    /// In a directory that only we can look into, removed at the end.
+    Temporary(TempDir),
+}
+
+impl Trace {
+    fn new(wanted: Option<PathBuf>) -> Result<Trace, ShapeError> {
+        if let Some(path) = wanted {
+            return Ok(Trace::Wanted(path));
+        }
+        let made = tempfile::Builder::new()
+            .prefix("onbeat-")
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir();
+        made.map(Trace::Temporary).map_err(ShapeError::Temporary)
+    }
+
+    fn is_temporary(&self) -> bool {
+        matches!(self, Trace::Temporary(_))
+    }
+
+    fn path(&self) -> PathBuf {
+        match self {
+            Trace::Wanted(path) => path.clone(),
+            Trace::Temporary(dir) => dir.path().join("trace"),
+        }
+    }
+}

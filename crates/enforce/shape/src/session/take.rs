@@ -1,0 +1,207 @@
+//! What an observation of the application means for the session: whose callback ran, which thread is
+//! assigned to which server, which execution is complete.
+
+use super::Session;
+use crate::error::ShapeError;
+use crate::judge::late_note;
+use crate::observe::{Conflict, Execution, PlanObservation, Standing};
+use crate::stages::{left_alone, Stage};
+use crate::threads::Thread;
+use onbeat_plan::schema::{Output, Overshoot};
+use onbeat_trace::{Event, EventKind};
+
+/// The watcher's first callback is the first callback of all chains.
+const FIRST: usize = 0;
+
+impl Session<'_> {
+    /// When second instances started callbacks: what they published then is nobody's execution.
+    pub(super) fn starts_of_seconds(&self, found: &[PlanObservation]) -> Vec<u64> {
+        let start = |o: &PlanObservation| match *o {
+            PlanObservation::Ran {
+                callback,
+                pid,
+                start_ns,
+                ..
+            } => self
+                .application
+                .instances
+                .is_second(callback, pid)
+                .then_some(start_ns),
+            _ => None,
+        };
+        found.iter().filter_map(start).collect()
+    }
+
+    /// Threads and processes that have ended: their ids are used again.
+    pub(super) fn forget_ended(&mut self, events: &[Event]) {
+        for event in events.iter().filter(|e| e.kind == EventKind::Exit) {
+            self.application.roles.forget(event.tid);
+            if event.pid == event.tid {
+                self.application.instances.ended(event.pid);
+            }
+        }
+    }
+
+    /// Whether a process has the callback that it ran. A second instance is told, and left alone.
+    pub(super) fn has_callback(&mut self, callback: usize, pid: u32) -> Result<bool, ShapeError> {
+        let standing = self.application.instances.ran(callback, pid);
+        let name = self.application.name(callback);
+        match standing {
+            Standing::Holds => Ok(true),
+            Standing::Anew { was } => {
+                self.notes.add(format!(
+                    "{name} runs in process {pid} now: process {was} has ended."
+                ));
+                Ok(true)
+            }
+            Standing::Second { of } if self.options.strict => Err(ShapeError::SecondInstance {
+                callback: name.to_owned(),
+                pid,
+                of,
+            }),
+            Standing::Second { of } => {
+                self.notes.add_once(format!(
+                    "Process {pid} runs {name} too, which process {of} has: a second instance, left as it is."
+                ));
+                Ok(false)
+            }
+        }
+    }
+
+    /// An error that is about one thread alone is told, and the others are shaped on.
+    pub(super) fn told(&mut self, error: ShapeError) -> Result<(), ShapeError> {
+        let is_shaping = matches!(self.stage, Stage::Shaping(_));
+        if self.options.strict || !is_shaping || !error.is_of_one_thread() {
+            return Err(error);
+        }
+        self.notes.add_once(left_alone(&error));
+        Ok(())
+    }
+
+    pub(super) fn take(
+        &mut self,
+        observation: &PlanObservation,
+        record_also: &dyn Fn(u32),
+    ) -> Result<(), ShapeError> {
+        match *observation {
+            PlanObservation::Ran {
+                callback,
+                pid,
+                tid,
+                start_ns,
+                end_ns,
+            } => {
+                if !self.has_callback(callback, pid)? {
+                    return Ok(());
+                }
+                self.application.runs.ran(callback, start_ns, end_ns);
+                if callback == FIRST {
+                    self.first_started(start_ns);
+                    if self.plan.inputs.is_empty() {
+                        self.chain_started(start_ns);
+                    }
+                }
+                if self.application.needs_shaper(callback) {
+                    self.supervisor.add_publisher(pid);
+                    self.ensure_shaper(record_also)?;
+                }
+                self.assign(callback, Thread { pid, tid })
+            }
+            PlanObservation::Left {
+                callback,
+                ref topic,
+                ..
+            } => match self.application.bare_output(callback, topic.as_deref()) {
+                Some(output) => self.told(not_held(self.application.name(callback), output)),
+                None => Ok(()),
+            },
+            PlanObservation::Taken {
+                ref topic,
+                published_ns,
+                ..
+            } => {
+                if self.plan.inputs.iter().any(|input| input.topic == *topic) {
+                    self.chain_started(published_ns);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn first_started(&mut self, start_ns: u64) {
+        match &mut self.stage {
+            Stage::Finding(finding) => finding.started(start_ns),
+            // A throttler sets its own cycle.
+            Stage::Shaping(shaping) if self.plan.inputs.is_empty() => {
+                let moved = shaping.started(start_ns);
+                if let (Some(origin_ns), Some(shaper)) = (moved, self.supervisor.shaper()) {
+                    shaper.set_origin(origin_ns);
+                }
+            }
+            Stage::Shaping(_) | Stage::Stopped(_) => {}
+        }
+    }
+
+    pub(super) fn chain_started(&mut self, start_ns: u64) {
+        if let Some((course, _)) = self.stage.course_mut() {
+            course.started(start_ns);
+        }
+    }
+
+    /// A thread ran a callback: it belongs to the callback's server from now on.
+    pub(super) fn assign(&mut self, callback: usize, thread: Thread) -> Result<(), ShapeError> {
+        let role = self.application.roles.ran(callback, thread.pid, thread.tid);
+        let server = match role {
+            Ok(role) => role.and_then(|role| role.server),
+            Err(Conflict { tid, callbacks }) => {
+                let first = self.application.name(callbacks[0]).to_owned();
+                let second = self.application.name(callbacks[1]).to_owned();
+                return self.told(ShapeError::TwoServers { tid, first, second });
+            }
+        };
+        if let (Stage::Shaping(shaping), Some(server)) = (&mut self.stage, server) {
+            let job = self.application.name(callback);
+            let may = self.trust.still_holds(thread.pid);
+            let assigned = may.then(|| shaping.assign(thread, job, server));
+            match assigned {
+                Some(Ok(true)) => {}
+                // Another user's now, or it has ended.
+                None | Some(Ok(false)) => self.application.roles.forget(thread.tid),
+                Some(Err(error)) => return self.told(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// An execution is complete.
+    pub(super) fn count(&mut self, execution: Execution) {
+        let Some((course, until_ns)) = self.stage.course_mut() else {
+            return;
+        };
+        let Some(cycle) = course.count(self.plan, execution, until_ns, self.options.duration)
+        else {
+            return;
+        };
+        if execution.late {
+            let (from_ns, until_ns) = (execution.start_ns, execution.left_ns);
+            let cause = self.application.runs.cause(from_ns, until_ns);
+            let cause = cause.map(|c| (self.application.name(c.callback), c));
+            self.notes
+                .add(late_note(&execution, cycle, self.plan.overshoot, cause));
+            if self.plan.overshoot == Overshoot::Stop {
+                self.stop();
+            }
+        }
+    }
+}
+
+/// The error of a callback that publishes an output on the output's own topic.
+fn not_held(callback: &str, output: &Output) -> ShapeError {
+    let held_topic = output.held_topic.as_deref().unwrap_or_default();
+    let words = onbeat_ros::remap::remap_args(&output.node, &output.topic, held_topic);
+    ShapeError::NotHeld {
+        callback: callback.to_owned(),
+        topic: output.topic.clone(),
+        remap: words.map_or_else(|e| e.to_string(), |words| words.join(" ")),
+    }
+}

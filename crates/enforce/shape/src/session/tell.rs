@@ -1,0 +1,91 @@
+//! What a session tells: its state while it runs, its result at the end.
+
+use super::Session;
+use crate::error::ShapeError;
+use crate::judge::{judge, knows_unshaped, Measured};
+use crate::observe::Execution;
+use crate::report::{Live, Summary};
+use crate::stages::{Stage, Stopped};
+
+impl Session<'_> {
+    pub(super) fn live(&mut self) -> Live {
+        let mut live = Live {
+            notes: self.notes.take_new(),
+            ..Live::default()
+        };
+        let Some((course, _)) = self.stage.course_mut() else {
+            live.missing = self.application.missing();
+            return live;
+        };
+        live.shaping = Some(course.elapsed());
+        live.executions = course.results.count();
+        live.judgements = course.results.take_new();
+        live.jitter_ns = course.results.recent_jitter_ns(Execution::latency_ns);
+        let knows = self
+            .plan
+            .chains
+            .iter()
+            .all(|c| knows_unshaped(self.plan, c));
+        live.unshaped_jitter_ns =
+            knows.then(|| course.results.recent_jitter_ns(Execution::unshaped_ns));
+        let without = course.deliveries.counts().iter().map(|d| d.without);
+        live.without = without.max().unwrap_or(0);
+        live.late = course.results.late();
+        live.dropped = course.results.dropped();
+        if let Some(last) = live.judgements.last() {
+            live.cycle = course.phase.phase().cycle(last.execution.start_ns).0;
+        }
+        if let Stage::Shaping(shaping) = &self.stage {
+            live.dispatcher_p99_ns = shaping.stats().lateness.quantile_ns(0.99);
+        }
+        live
+    }
+
+    pub(super) fn end(mut self) -> (Summary, Option<ShapeError>) {
+        self.stop();
+        self.supervisor.end();
+        let mut summary = Summary {
+            notes: self.notes.into_all(),
+            ..Summary::default()
+        };
+        let Stage::Stopped(Stopped {
+            shaped: Some(shaped),
+            at_ns,
+        }) = self.stage
+        else {
+            return (summary, self.error);
+        };
+        let shaped = *shaped;
+        let mut course = shaped.course;
+        course.finish(self.plan, at_ns, self.options.duration);
+        let forgotten = course.results.forgotten();
+        summary.judgements = course.results.into_kept();
+        if forgotten > 0 {
+            summary.notes.push(format!(
+                "The figures are of the last {} executions: {forgotten} before them are not kept.",
+                summary.judgements.len()
+            ));
+        }
+        if self.lost_reports > 0 {
+            summary.notes.push(format!(
+                "{} reports of the shaper were lost: their outputs count as not delivered.",
+                self.lost_reports
+            ));
+        }
+        let mut verdict = judge(
+            self.plan,
+            Measured {
+                judgements: &summary.judgements,
+                deliveries: course.deliveries.counts(),
+                outside_ns: course.isolation.outside_ns(),
+            },
+        );
+        if let Some((settled, stopped)) = shaped.usage {
+            verdict.add_shares(stopped.shares_since(&settled));
+        }
+        summary.verdict = verdict;
+        summary.placed = shaped.placed;
+        summary.stats = Some(shaped.stats);
+        (summary, self.error)
+    }
+}

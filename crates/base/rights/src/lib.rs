@@ -35,6 +35,12 @@ pub fn is_between_users() -> bool {
     unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() }
 }
 
+/// Whether this program runs as root.
+pub fn is_root() -> bool {
+    // SAFETY: cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
 /// Gives up every capability for good, in every set; no program that is executed from now on gets
 /// any back. Root keeps its access to files, and `roots`.
 ///

@@ -85,9 +85,12 @@ mod waiting;
 pub use backend::{Backend, GateError, Witness};
 pub use error::{AssignError, ReleaseError, Report, StartError, Warning};
 pub use gate::Change;
-pub use ledger::{Entry, Group, Restored, Thread};
+pub use ledger::{
+    recover_in, Entry, FoundLedger, FoundThread, Group, GroupStanding, Recovery, Restored,
+    Standing, Thread,
+};
 pub use options::{Choice, Options};
-pub use reservation::{recover, Reservation};
+pub use reservation::{ledgers, recover, Reservation};
 pub use server::{Server, MAX_PRIORITY};
 pub use stats::{GateStats, Histogram, Pauses, Stats};
 pub use waiting::{GateKind, Waiting, Waits};

@@ -21,6 +21,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -326,6 +327,11 @@ impl Drop for Reservation {
 /// If ledgers in the default `Options::state_dir` cannot be read.
 pub fn recover() -> io::Result<Restored> {
     ledger::recover(&ledger::default_dir())
+}
+
+/// Where ledgers of this user's reservations lie: `/run/onbeat` for root.
+pub fn ledgers() -> PathBuf {
+    ledger::default_dir()
 }
 
 fn state_error(options: &Options) -> impl Fn(io::Error) -> StartError + '_ {

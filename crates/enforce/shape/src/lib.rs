@@ -26,8 +26,17 @@ mod threads;
 mod trust;
 
 pub use error::ShapeError;
-pub use onbeat_reserve::GateKind;
+pub use onbeat_reserve::{
+    ledgers, recover_in, FoundLedger, GateKind, GroupStanding, Recovery, Restored, Standing,
+};
 pub use options::ShapeOptions;
 pub use report::{Live, PlacedThread, Summary};
 pub use session::{rights, shape};
+
+/// What [`recover_in`] may use: what it takes to put threads back.
+pub const RECOVER_RIGHTS: &[onbeat_rights::Capability] = &[
+    onbeat_rights::Capability::CAP_SYS_NICE,
+    onbeat_rights::Capability::CAP_DAC_OVERRIDE,
+    onbeat_rights::Capability::CAP_DAC_READ_SEARCH,
+];
 pub use shaper::ShaperError;

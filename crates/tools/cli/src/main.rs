@@ -12,6 +12,7 @@ mod model;
 mod plan;
 mod progress;
 mod record;
+mod recover;
 mod report;
 mod shape;
 mod shaper;
@@ -47,7 +48,7 @@ Exit codes:
   1  failed; one line on stderr says what and what to do
   2  the command line is wrong
   3  done, but empty: no callback in the trace, no chain in the model
-  4  this kernel or user may not record
+  4  this kernel or user may not record or shape; recover: a session lives
   5  a promise of the plan was broken (shape --verify)"
 )]
 struct Cli {
@@ -66,6 +67,7 @@ enum Command {
     Report(report::Args),
     Plan(plan::Args),
     Shape(shape::Args),
+    Recover(recover::Args),
     #[command(hide = true)]
     Shaper(shaper::Args),
 }
@@ -105,6 +107,7 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
         Command::Report(args) => report::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Shape(args) => shape::run(args),
+        Command::Recover(args) => recover::run(args),
         Command::Shaper(args) => shaper::run(args),
     }
 }
@@ -118,6 +121,9 @@ fn confine() -> std::io::Result<()> {
         // With rights of its file it refuses.
         Some("shape") if !onbeat_rights::is_elevated() => {
             onbeat_rights::limit_to(&onbeat_shape::rights())?
+        }
+        Some("recover") if !onbeat_rights::is_elevated() => {
+            onbeat_rights::limit_to(onbeat_shape::RECOVER_RIGHTS)?
         }
         // Of a root's application: in a container root may have no right to raise its limits.
         Some("shaper") => {

@@ -4,13 +4,14 @@
 //! open and belongs to this user alone, and so does every file that is read. Links are not followed.
 
 use super::state::State;
-use super::{Entry, Restored};
+use super::{Entry, Recovery, Restored};
 use crate::sys;
 use onbeat_files::{Directory, Meta};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Ends the name of a ledger.
 const SUFFIX: &str = ".json";
@@ -45,7 +46,7 @@ impl Ledgers {
         self.ledger(name, file)
     }
 
-    fn ledger(&self, name: String, file: File) -> io::Result<Ledger> {
+    pub(super) fn ledger(&self, name: String, file: File) -> io::Result<Ledger> {
         Ok(Ledger {
             file,
             directory: self.directory.try_clone()?,
@@ -70,7 +71,7 @@ impl Ledgers {
     }
 
     /// Opens a file that this user wrote, and nobody else.
-    fn open_own(&self, name: &str) -> io::Result<File> {
+    pub(super) fn open_own(&self, name: &str) -> io::Result<File> {
         let file = self.directory.open_file(name)?;
         let meta = Meta::of(file.as_fd())?;
         if !meta.is_file {
@@ -79,7 +80,7 @@ impl Ledgers {
         meta.is_private().map(|()| file)
     }
 
-    fn names(&self) -> io::Result<Vec<String>> {
+    pub(super) fn names(&self) -> io::Result<Vec<String>> {
         let names = self.directory.names()?.into_iter();
         let names = names.filter_map(|name| name.into_string().ok());
         Ok(names.filter(|name| name.ends_with(SUFFIX)).collect())
@@ -100,26 +101,19 @@ impl Ledgers {
 
     /// Undoes the changes of reservations whose owner and guard were both killed.
     pub(crate) fn recover(&self) -> io::Result<Restored> {
+        let how = Recovery {
+            dry_run: false,
+            wait_for_guard: Duration::ZERO,
+        };
         let mut report = Restored::default();
-        let _all = self.lock_all()?;
-        for name in self.names()? {
-            let file = match self.open_own(&name) {
-                Ok(file) => file,
-                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-                Err(e) => {
-                    let path = self.directory.path().join(&name);
-                    report.fail(format!(
-                        "{} is not believed: {e}; look at it and remove it",
-                        path.display()
-                    ));
-                    continue;
-                }
-            };
-            if sys::lock(&file, false)? {
-                report.join(self.ledger(name, file)?.restore());
-            }
-        }
+        let restored = self.look(how)?.into_iter().filter_map(|l| l.restored);
+        restored.for_each(|r| report.join(r));
         Ok(report)
+    }
+
+    /// Where a ledger of this name lies.
+    pub(super) fn path_of(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
     }
 }
 
@@ -146,11 +140,16 @@ impl Ledger {
         [self.file.as_raw_fd(), self.directory.as_fd().as_raw_fd()]
     }
 
+    /// All that was noted.
+    pub(super) fn text(&self) -> io::Result<String> {
+        (&self.file)
+            .seek(SeekFrom::Start(0))
+            .and_then(|_| whole(&mut &self.file))
+    }
+
     /// Undoes all changes, and removes the ledger if all were undone.
     pub(crate) fn restore(&self) -> Restored {
-        let read = (&self.file)
-            .seek(SeekFrom::Start(0))
-            .and_then(|_| whole(&mut &self.file));
+        let read = self.text();
         let path = self.directory.path().join(&self.name);
         let report = match read {
             Ok(text) => {

@@ -7,10 +7,12 @@
 mod children;
 mod file;
 mod place;
+mod recovery;
 mod state;
 
 pub(crate) use children::give_nice;
 pub(crate) use file::{default_dir, recover, Ledger, Ledgers};
+pub use recovery::{recover_in, FoundLedger, FoundThread, GroupStanding, Recovery, Standing};
 
 use crate::identity::identity;
 use crate::sys::{self, Scheduling};
@@ -82,7 +84,7 @@ pub struct Restored {
 }
 
 impl Restored {
-    fn fail(&mut self, what: String) {
+    pub(super) fn fail(&mut self, what: String) {
         if !self.failures.contains(&what) {
             self.failures.push(what);
         }

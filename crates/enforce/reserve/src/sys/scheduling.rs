@@ -41,6 +41,22 @@ impl Scheduling {
     }
 }
 
+impl std::fmt::Display for Scheduling {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (priority, nice) = (self.priority, self.nice);
+        match self.policy & !libc::SCHED_RESET_ON_FORK {
+            libc::SCHED_OTHER => write!(f, "SCHED_OTHER, nice {nice}"),
+            libc::SCHED_BATCH => write!(f, "SCHED_BATCH, nice {nice}"),
+            libc::SCHED_IDLE => write!(f, "SCHED_IDLE"),
+            libc::SCHED_FIFO => write!(f, "SCHED_FIFO {priority}"),
+            libc::SCHED_RR => write!(f, "SCHED_RR {priority}"),
+            libc::SCHED_DEADLINE => write!(f, "SCHED_DEADLINE"),
+            7 => write!(f, "SCHED_EXT, nice {nice}"),
+            other => write!(f, "policy {other}"),
+        }
+    }
+}
+
 fn empty_attr() -> libc::sched_attr {
     // SAFETY: plain numbers, for which zero is a value.
     let mut attr: libc::sched_attr = unsafe { std::mem::zeroed() };

@@ -13,8 +13,10 @@ What cannot run on this machine is skipped, and the end of the output lists it w
 last line is `N passed, N failed, N skipped`.
 """
 
+import collections
 import ctypes
 import glob
+import json
 import os
 import re
 import signal
@@ -33,6 +35,15 @@ PR_SET_PDEATHSIG = 1
 # Last lines of test programs: of Rust's own harness, and of ours.
 CARGO_RESULT = re.compile(r"test result: \w+\. (\d+) passed; (\d+) failed")
 OWN_RESULT = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped$")
+CARGO_TEST = ["cargo", "test", "--locked", "--workspace"]
+# How many programs the line on the slowest names.
+SLOWEST = 8
+# Parts that run side by side.
+LANES = 2
+# Crates whose tests run alone: their real-time threads would stop others, and their times count.
+ALONE = ("reserve",)
+# Test programs that take longest; they begin first.
+LONGEST = ("record/recorder", "link/faults", "cli/hostile", "cli/command")
 SKIPPED = re.compile(r"skipped:? +(.+)", re.IGNORECASE)
 FAILED = re.compile(r"(?:test (.+) \.\.\. FAILED|FAILED +(\w+).*)$")
 
@@ -62,6 +73,8 @@ class Part:
 
     name: str
     command: list
+    # The folder it runs in.
+    folder: str = ROOT
     passed: int = 0
     failed: int = 0
     # What was skipped, and why.
@@ -81,7 +94,8 @@ class Part:
         if aloud:
             say(self.name)
         # Ends with all that it started when it ends, or when this process does, however that ends.
-        process = subprocess.Popen([sys.executable, SUPERVISE, *self.command], cwd=ROOT, text=True,
+        process = subprocess.Popen([sys.executable, SUPERVISE, *self.command], cwd=self.folder,
+                                   env={**os.environ, "CARGO_MANIFEST_DIR": self.folder}, text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                    errors="replace", preexec_fn=terminate_with_parent)
         try:
@@ -132,24 +146,28 @@ class Part:
         self.lines.clear()
 
 
-def beside(*chains):
-    """Runs chains of parts side by side, each chain in its order; prints what each said when it ends."""
-    lock = threading.Lock()
+def beside(*parts, lanes=LANES):
+    """Runs parts side by side, so many at once; prints what each said when it ends."""
+    lock, waiting = threading.Lock(), collections.deque(parts)
 
-    def run(chain):
-        for part in chain:
+    def run():
+        while True:
+            with lock:
+                if not waiting:
+                    return
+                part = waiting.popleft()
             part.run(aloud=False)
             with lock:
                 part.print_lines()
 
-    threads = [threading.Thread(target=run, args=[chain], daemon=True) for chain in chains]
-    say("side by side: " + ", ".join(part.name for chain in chains for part in chain))
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(lanes)]
+    say("side by side: " + ", ".join(part.name for part in parts))
     for thread in threads:
         thread.start()
     for thread in threads:
         while thread.is_alive():
             thread.join(0.5)
-    return [part for chain in chains for part in chain]
+    return list(parts)
 
 
 def build():
@@ -165,7 +183,7 @@ def environment(distro):
 
 def prepare():
     """What tests of the whole program need; ends here if it cannot be had."""
-    parts = beside([build()], [environment("kilted"), environment("jazzy")])
+    parts = beside(build(), environment("kilted"), environment("jazzy"))
     if any(part.failed for part in parts):
         summarize(parts, max(part.seconds for part in parts))
         sys.exit(1)
@@ -173,9 +191,40 @@ def prepare():
 
 
 def unit():
-    """Unit and integration tests of the workspace."""
-    return Part("unit and integration tests", ["cargo", "test", "--locked", "--workspace",
-                                               "--no-fail-fast", "--", "--show-output"])
+    """Unit and integration tests of the workspace, and those in its documentation."""
+    begin = time.monotonic()
+    build_tests = Part("compile the tests", [*CARGO_TEST, "--no-run"]).run()
+    if build_tests.failed:
+        return build_tests
+    programs = sorted(test_programs(), key=lambda part: part.name not in LONGEST)
+    alone = [part for part in programs if part.name.split("/")[0] in ALONE]
+    documentation = Part("documentation", [*CARGO_TEST, "--doc", "--no-fail-fast"])
+    parts = beside(*[part for part in programs if part not in alone], documentation)
+    for part in alone:
+        parts.append(part.run())
+    whole = Part("unit and integration tests", [])
+    for part in parts:
+        whole.passed += part.passed
+        whole.failed += part.failed
+        whole.skipped += part.skipped
+        whole.failures += part.failures
+    whole.seconds = time.monotonic() - begin
+    slowest = sorted(parts, key=lambda part: -part.seconds)[:SLOWEST]
+    say("slowest: " + ", ".join(f"{part.name} {part.seconds:.0f} s" for part in slowest))
+    return whole
+
+
+def test_programs():
+    """The test programs that cargo has built, each to be run in its crate's folder as cargo does."""
+    said = subprocess.run([*CARGO_TEST, "--no-run", "--message-format=json"], cwd=ROOT, check=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+    for message in map(json.loads, said.splitlines()):
+        if message.get("executable") and message["profile"]["test"]:
+            folder = os.path.dirname(message["manifest_path"])
+            target = message["target"]
+            inside = "unit" if target["kind"][0] in ("lib", "bin") else target["name"]
+            yield Part(f"{os.path.basename(folder)}/{inside}",
+                       [message["executable"], "--show-output"], folder=folder)
 
 
 def check(what):
@@ -196,8 +245,8 @@ def end_to_end(words):
 def everything():
     """All parts. What only computes runs side by side, what measures time runs alone."""
     parts = prepare()
-    parts.append(unit().run())
-    parts += beside([check("miri-lib")], [check("loom"), aarch64()])
+    parts.append(unit())
+    parts += beside(check("miri-lib"), check("loom"), aarch64())
     parts.append(end_to_end([]).run())
     return parts
 
@@ -227,9 +276,9 @@ def chosen(words):
     if first == "all":
         return everything()
     if first == "unit":
-        return [*prepare(), unit().run()]
+        return [*prepare(), unit()]
     if first == "check":
-        return beside([check("miri-lib")], [check("loom")])
+        return beside(check("miri-lib"), check("loom"))
     if first == "aarch64":
         return [aarch64().run()]
     sys.exit(f"test: no part and no crate '{first}': ./dev test list")

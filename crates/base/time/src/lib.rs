@@ -26,10 +26,12 @@
 
 pub mod clock;
 mod cycle;
+mod lead;
 mod overshoot;
 mod slot;
 
 pub use cycle::{Cycle, Position};
+pub use lead::Lead;
 pub use overshoot::Overshoot;
 pub use slot::{Opening, Slot};
 

@@ -3,6 +3,7 @@
 use crate::backend::Backend;
 use crate::gate::{Changes, Gate, Gates};
 use crate::heartbeat::Heartbeat;
+use crate::leads::Leads;
 use crate::stats::Counters;
 use crate::sys::{self, Scheduling};
 use crate::table::{Table, Walk};
@@ -175,8 +176,11 @@ struct Run<'a> {
     is_heard: bool,
     /// By server: whether its gate should be open.
     wanted: Box<[bool]>,
-    /// By server: whether its gate is open.
-    actual: Box<[bool]>,
+    /// By server: whether its gate is open; `None` if a move failed, or another may have moved it.
+    actual: Box<[Option<bool>]>,
+    leads: Leads,
+    /// The instant for which it asked to be woken up.
+    asked_ns: u64,
 }
 
 impl<'a> Run<'a> {
@@ -186,7 +190,7 @@ impl<'a> Run<'a> {
         let origin_ns = shared.origin_ns.load(Relaxed);
         let walk = Walk::new(table, origin_ns, monotonic_ns(), &mut wanted);
         // Gates are open when they are created.
-        let actual = vec![true; table.servers()].into_boxed_slice();
+        let actual = vec![Some(true); table.servers()].into_boxed_slice();
         let closing = (task.closing.kind, task.closing.waiting.as_deref());
         Run {
             table,
@@ -200,7 +204,16 @@ impl<'a> Run<'a> {
             is_heard: true,
             wanted,
             actual,
+            leads: Leads::new(table.lead_ns()),
+            asked_ns: monotonic_ns(),
         }
+    }
+
+    /// When the next event is to be taken that moves a gate, or that ends the round.
+    fn due_ns(&self) -> u64 {
+        let early = |event| self.leads.early_ns(self.table, event);
+        self.walk
+            .wake_ns(self.table, |server| !self.gates.is_unused(server), early)
     }
 
     /// The dispatcher's loop. Real-time safe: it does not allocate and takes no lock.
@@ -208,8 +221,9 @@ impl<'a> Run<'a> {
         let counters = &self.shared.counters;
         self.renew_lease(monotonic_ns());
         self.set_gates();
+        let mut looked_ns = 0;
         while self.shared.stop.load(Relaxed) == 0 {
-            let due_ns = self.walk.next_ns(self.table);
+            let due_ns = self.due_ns();
             let now_ns = monotonic_ns();
             let beat_ns = now_ns + self.heartbeat.look_ns();
             let look_ns = match self.leave {
@@ -221,16 +235,19 @@ impl<'a> Run<'a> {
                 sys::sleep_until(&self.shared.stop, wake_ns);
             }
             let now_ns = monotonic_ns();
+            self.asked_ns = wake_ns.max(looked_ns);
             self.renew_lease(now_ns);
             self.look_again(now_ns);
             if now_ns >= due_ns {
-                if !self.table.events().is_empty() {
+                // Not for events that became due when a first thread joined.
+                if !self.table.events().is_empty() && due_ns >= looked_ns {
                     counters.lateness.record(now_ns - due_ns);
                 }
                 self.take_due(now_ns);
                 counters.cpu_ns.store(thread_cpu_ns(), Relaxed);
             }
             self.set_gates();
+            looked_ns = now_ns;
         }
     }
 
@@ -284,7 +301,9 @@ impl<'a> Run<'a> {
         }
         self.leave = Leave::Withdrawn;
         for server in 0..self.actual.len() {
-            self.actual[server] &= !self.table.is_gated(server);
+            if self.table.is_gated(server) {
+                self.actual[server] = None;
+            }
         }
     }
 
@@ -295,12 +314,18 @@ impl<'a> Run<'a> {
         counters.cycles.fetch_add(rounds, Relaxed);
         let slots = self.table.events().len() as u64 / 2;
         counters.skipped.fetch_add(rounds * slots, Relaxed);
-        while self.walk.next_ns(self.table) <= now_ns {
+        loop {
+            let early_ns = self.leads.early_ns(self.table, self.walk.next_event());
+            if self.walk.next_ns(self.table) > now_ns + early_ns {
+                break;
+            }
             let origin_ns = self.shared.origin_ns.load(Relaxed);
             let (event, ended) = self.walk.advance(self.table, origin_ns);
             if let Some(event) = event {
                 let server = event.server;
-                if !event.open && self.wanted[server] && !self.actual[server] {
+                if self.gates.is_unused(server) {
+                    self.pass(server, event.open);
+                } else if !event.open && self.wanted[server] && self.actual[server] == Some(false) {
                     counters.skipped.fetch_add(1, Relaxed);
                 }
                 self.wanted[server] = event.open;
@@ -315,40 +340,56 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Nobody is behind the gate: it stays as it is.
+    fn pass(&mut self, server: usize, open: bool) {
+        self.gates.pass(server, open);
+        self.actual[server] = Some(open);
+    }
+
     /// Opens and closes gates as wanted: closes first. A failure is tried again at the next event.
     fn set_gates(&mut self) {
-        let counters = &self.shared.counters;
         for open in [false, true] {
             for server in 0..self.wanted.len() {
                 let wanted = self.wanted[server] || self.leave != Leave::Given;
-                if wanted != open || self.actual[server] == open {
+                if wanted != open || self.actual[server] == Some(open) {
                     continue;
                 }
-                let begin_ns = monotonic_ns();
-                let result = match (open, self.leave) {
-                    (true, Leave::Given) => self.gates.open(server),
-                    (true, _) => self.gates.open_anyway(server),
-                    (false, _) => self.gates.close(server),
-                };
-                let (took, failures) = match open {
-                    true => (&counters.opening, &counters.open_failures),
-                    false => (&counters.closing, &counters.close_failures),
-                };
-                match result {
-                    Ok(()) => {
-                        let now_ns = monotonic_ns();
-                        took.record(now_ns - begin_ns);
-                        self.actual[server] = open;
-                        if !open && !self.heartbeat.is_leased(now_ns) {
-                            // It was stopped on the way. Opened with the others, below.
-                            self.withdraw();
-                        }
-                    }
-                    Err(_) => {
-                        failures.fetch_add(1, Relaxed);
-                    }
+                match self.gates.is_unused(server) {
+                    true => self.pass(server, open),
+                    false => self.set_gate(server, open),
                 }
             }
+        }
+    }
+
+    fn set_gate(&mut self, server: usize, open: bool) {
+        let counters = &self.shared.counters;
+        let begin_ns = monotonic_ns();
+        let result = match (open, self.leave) {
+            (true, Leave::Given) => self.gates.open(server),
+            (true, _) => self.gates.open_anyway(server),
+            (false, _) => self.gates.close(server),
+        };
+        let (took, failures) = match open {
+            true => (&counters.opening, &counters.open_failures),
+            false => (&counters.closing, &counters.close_failures),
+        };
+        if result.is_err() {
+            // A part of it may have moved.
+            self.actual[server] = None;
+            failures.fetch_add(1, Relaxed);
+            return;
+        }
+        let now_ns = monotonic_ns();
+        took.record(now_ns - begin_ns);
+        if self.leave == Leave::Given {
+            self.leads.moved(open, now_ns.saturating_sub(self.asked_ns));
+            counters.set_leads(self.leads.now_ns());
+        }
+        self.actual[server] = Some(open);
+        if !open && !self.heartbeat.is_leased(now_ns) {
+            // It was stopped on the way. Opened with the others.
+            self.withdraw();
         }
     }
 }

@@ -72,6 +72,7 @@ mod gate;
 mod guard;
 mod heartbeat;
 mod identity;
+mod leads;
 mod ledger;
 mod memory;
 mod options;
@@ -92,5 +93,5 @@ pub use ledger::{
 pub use options::{Choice, Options};
 pub use reservation::{ledgers, recover, Reservation};
 pub use server::{Server, MAX_PRIORITY};
-pub use stats::{GateStats, Histogram, Pauses, Stats};
+pub use stats::{GateStats, Histogram, Lead, Pauses, Stats};
 pub use waiting::{GateKind, Waiting, Waits};

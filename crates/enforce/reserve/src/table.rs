@@ -93,6 +93,11 @@ impl Table {
         self.cycle.period_ns()
     }
 
+    /// How long before its slot a gate opens.
+    pub fn lead_ns(&self) -> u64 {
+        self.lead_ns
+    }
+
     /// Number of servers.
     pub fn servers(&self) -> usize {
         self.servers
@@ -225,7 +230,34 @@ impl Walk {
             .events
             .get(self.next)
             .map_or(table.cycle_ns(), |e| e.offset_ns);
-        (self.base_ns + offset as i64).max(0) as u64
+        self.at_ns(offset)
+    }
+
+    /// When the next of these events is due, without taking one, this much before its instant: the
+    /// events of servers that `concerns` leaves out wait for the next one that it does not, or for
+    /// the last of the round.
+    pub fn wake_ns(
+        &self,
+        table: &Table,
+        concerns: impl Fn(usize) -> bool,
+        early_ns: impl Fn(usize) -> u64,
+    ) -> u64 {
+        let last = table.events.len().saturating_sub(1);
+        let coming = table.events.iter().enumerate().skip(self.next);
+        let next = coming
+            .filter(|(i, e)| *i == last || concerns(e.server))
+            .map(|(i, e)| self.at_ns(e.offset_ns).saturating_sub(early_ns(i)))
+            .next();
+        next.unwrap_or_else(|| self.next_ns(table))
+    }
+
+    /// Index of the next event.
+    pub fn next_event(&self) -> usize {
+        self.next
+    }
+
+    fn at_ns(&self, offset_ns: u64) -> u64 {
+        (self.base_ns + offset_ns as i64).max(0) as u64
     }
 
     /// Takes the next event. Also returns whether a round ended with it. Between two rounds the

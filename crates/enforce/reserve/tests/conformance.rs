@@ -63,6 +63,70 @@ fn threads_run_only_while_their_gate_is_open() {
     }
 }
 
+/// With bands, most of a plan's slots are of servers without threads.
+#[test]
+fn a_gate_without_threads_is_not_moved() {
+    let _alone = alone();
+    for backend in backends("a_gate_without_threads_is_not_moved") {
+        let dir = Dir::new("empty");
+        let bands: Vec<(u64, u64)> = (0..4).map(|n| (n * 2 * MS, (n * 2 + 1) * MS)).collect();
+        let servers = [
+            server("chain", 20, &[(0, 5 * MS)]),
+            server("bands", 20, &bands),
+        ];
+        let worker = Worker::spinning();
+        let reservation =
+            Reservation::start(10 * MS, &servers, now_ns(), options(backend, &dir)).unwrap();
+        reservation.assign(worker.tid, "chain").unwrap();
+        wait_for("cycles", || reservation.stats().cycles >= 20);
+        let stats = reservation.stats();
+        let (most, moves) = (stats.cycles + 2, [&stats.opening, &stats.closing]);
+        for count in moves.map(onbeat_reserve::Histogram::count) {
+            assert!(
+                count > 0 && count <= most,
+                "{count} in {} cycles",
+                stats.cycles
+            );
+        }
+        assert_eq!(stats.skipped_slots, 0, "{stats:?}");
+        // Its first thread is gated at once.
+        let other = Worker::spinning();
+        reservation.assign(other.tid, "bands").unwrap();
+        wait_for("its gate", || {
+            let stats = reservation.stats();
+            stats.closing.count() > stats.cycles + 20
+        });
+        assert!(reservation.stop().restored.failures.is_empty());
+        nothing_is_left(&dir);
+    }
+}
+
+/// While no group is frozen, the kernel patches its code at the next freeze, and back at the thaw.
+#[test]
+fn one_group_stays_frozen_and_goes_with_the_reservation() {
+    let _alone = alone();
+    let name = "one_group_stays_frozen_and_goes_with_the_reservation";
+    if !backends(name).contains(&Choice::CgroupV1) {
+        return;
+    }
+    let dir = Dir::new("frozen");
+    let reservation = start(Choice::CgroupV1, &dir);
+    let groups = groups_of(std::process::id());
+    let [group] = &groups[..] else {
+        panic!("{groups:?}");
+    };
+    let read = |file: &str| fs::read_to_string(group.join("stays-frozen").join(file)).unwrap();
+    assert_eq!(read("freezer.state").trim(), "FROZEN");
+    assert_eq!(read("tasks"), "");
+    assert_eq!(fs::read_to_string(group.join("tasks")).unwrap(), "");
+    let worker = Worker::spinning();
+    reservation.assign(worker.tid, "open").unwrap();
+    assert_runs(worker.tid);
+    assert_eq!(read("freezer.state").trim(), "FROZEN");
+    drop(reservation);
+    nothing_is_left(&dir);
+}
+
 #[test]
 fn slots_come_and_go_under_load() {
     let _alone = alone();

@@ -16,8 +16,6 @@ use std::sync::Mutex;
 const GROUPS: usize = 16;
 /// In place of a descriptor: there is none from here on.
 const NONE: RawFd = -1;
-/// In place of a descriptor: its group was removed, with the container that it was in.
-const GONE: RawFd = -2;
 
 /// Opens a gate of version 1.
 const V1_OPEN: &[u8] = b"THAWED";
@@ -27,7 +25,7 @@ const V2_OPEN: &[u8] = b"0";
 /// The files that open and close one server's gate.
 struct Gate {
     label: String,
-    /// Descriptors, for the dispatcher; [`NONE`] after the last, [`GONE`] in between.
+    /// Descriptors, for the dispatcher; [`NONE`] after the last.
     fds: [AtomicI32; GROUPS],
     /// Whether the gate should be closed.
     closed: AtomicBool,
@@ -46,23 +44,19 @@ impl Gate {
     }
 
     /// Writes the text that opens or closes to every group, also after one fails. Returns the last
-    /// failure. A group that is gone had no threads any more, and is dropped.
+    /// failure. A group that is gone had no threads any more: it was removed, with the container that
+    /// it was in.
     fn set(&self, closed: bool, text: &[u8]) -> io::Result<()> {
         self.closed.store(closed, Ordering::SeqCst);
         let mut result = Ok(());
         for slot in &self.fds {
             let fd: RawFd = slot.load(Ordering::SeqCst);
-            match fd {
-                NONE => break,
-                GONE => continue,
-                _ => {}
+            if fd == NONE {
+                break;
             }
             match sys::write_at_start(fd, text) {
-                Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {
-                    slot.store(GONE, Ordering::SeqCst);
-                }
-                Err(e) => result = Err(e),
-                Ok(()) => {}
+                Err(e) if e.raw_os_error() != Some(libc::ENODEV) => result = Err(e),
+                _ => {}
             }
         }
         result
@@ -115,11 +109,18 @@ fn open_gate(path: &Path) -> Result<File, GateError> {
 
 /// The freezer of version 1. A group `onbeat-.../SERVER` at the hierarchy's root takes single
 /// threads of any process.
+///
+/// One more group, without threads, stays frozen all the time. The kernel has a switch that is on
+/// while any group is frozen (`freezer_active`), and turning it patches its code and interrupts all
+/// CPUs: without this group each opening of the only shut gate would.
 pub(crate) struct V1 {
     mount: Mount,
     name: String,
     gates: Vec<Option<Gate>>,
 }
+
+/// The group that stays frozen. Servers' labels begin with a number.
+const STAYS_FROZEN: &str = "stays-frozen";
 
 impl V1 {
     pub(crate) fn new(mount: Mount, name: &str, servers: usize) -> V1 {
@@ -128,6 +129,19 @@ impl V1 {
             name: name.into(),
             gates: (0..servers).map(|_| None).collect(),
         }
+    }
+
+    /// Makes a group below the reservation's, noted before. The guard need not know of one without
+    /// threads: it is the ledger's to remove.
+    fn make_group(&self, dir: &Path, witness: &dyn Witness) -> Result<(), GateError> {
+        let group = Group {
+            thaw: Some((dir.join("freezer.state"), "THAWED".into())),
+            members: dir.join("tasks"),
+            home: self.mount.point.join("tasks"),
+            dir: dir.to_path_buf(),
+        };
+        witness.note(Entry::Group(group)).map_err(GateError::Note)?;
+        make_dir(dir)
     }
 }
 
@@ -144,16 +158,13 @@ impl Backend for V1 {
     ) -> Result<(), GateError> {
         let outer = self.mount.point.join(&self.name);
         let inner = outer.join(label);
-        for dir in [&outer, &inner] {
-            let group = Group {
-                thaw: Some((dir.join("freezer.state"), "THAWED".into())),
-                members: dir.join("tasks"),
-                home: self.mount.point.join("tasks"),
-                dir: dir.clone(),
-            };
-            witness.note(Entry::Group(group)).map_err(GateError::Note)?;
-            make_dir(dir)?;
+        if self.gates.iter().all(Option::is_none) {
+            let frozen = outer.join(STAYS_FROZEN);
+            self.make_group(&outer, witness)?;
+            self.make_group(&frozen, witness)?;
+            write(&frozen.join("freezer.state"), "FROZEN")?;
         }
+        self.make_group(&inner, witness)?;
         let gate = Gate::new(label);
         let file = open_gate(&inner.join("freezer.state"))?;
         witness.watch(&file, V1_OPEN).map_err(GateError::Guard)?;
@@ -248,18 +259,27 @@ impl Backend for V2 {
         let known = files.iter().position(|f| f.0 == parent);
         // A container that was started anew may have the same cgroup, without our groups.
         if known.is_none() || !inner.exists() {
-            let is_gone = |i: &usize| gate.fds[*i].load(Ordering::SeqCst) == GONE;
-            let place = known.or_else(|| (0..files.len()).find(is_gone));
+            // The dispatcher notices one that is gone when it moves the gate, which a soft gate may
+            // not do for a long time.
+            let group = |f: &(PathBuf, File)| f.0.join(&self.name).join(&gate.label);
+            let is_gone = |f: &(PathBuf, File)| !group(f).exists();
+            let place = known.or_else(|| files.iter().position(is_gone));
             let place = place.unwrap_or(files.len());
             let descriptor = gate.fds.get(place);
             let descriptor = descriptor.ok_or(GateError::TooMany(GROUPS))?;
             let file = self.create_groups(&parent, &gate.label, witness)?;
-            descriptor.store(file.as_raw_fd(), Ordering::SeqCst);
-            gate.catch_up(&file, &inner)?;
             match files.get_mut(place) {
-                Some(old) => *old = (parent, file),
+                // Behind the same number: the dispatcher may be about to write to it.
+                Some(old) => {
+                    let replaced = sys::replace(&old.1, &file);
+                    replaced.map_err(kernel("cannot keep open", &inner))?;
+                    old.0 = parent;
+                }
                 None => files.push((parent, file)),
             }
+            let file = &files[place].1;
+            descriptor.store(file.as_raw_fd(), Ordering::SeqCst);
+            gate.catch_up(file, &inner)?;
         }
         write(&inner.join("cgroup.threads"), &tid.to_string())
     }

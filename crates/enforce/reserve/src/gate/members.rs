@@ -94,6 +94,12 @@ impl Members {
         }
     }
 
+    /// Whether a thread was ever added. What such a thread has started may be behind the gate when it
+    /// has ended itself.
+    pub(crate) fn were_there(&self) -> bool {
+        self.used.load(SeqCst) > 0
+    }
+
     /// What the threads do. A thread that has ended is forgotten. For the dispatcher: real-time safe.
     pub(crate) fn look(&self, waiting: Option<&dyn Waiting>) -> Look {
         let mut look = Look::AllWait;

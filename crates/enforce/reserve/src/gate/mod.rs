@@ -73,6 +73,8 @@ enum Phase {
     Loose,
     /// The threads are frozen. If one was at work just after, it is looked at again at an instant.
     Frozen { look_ns: Option<u64> },
+    /// The slot is over, and nobody was behind the gate: the kernel's gate was not moved.
+    Empty,
 }
 
 /// All gates, in the dispatcher's hands. Real-time safe: no method allocates, takes a lock, or loops
@@ -92,6 +94,8 @@ struct State {
     phase: Phase,
     /// Whether the threads have a normal priority.
     is_dropped: bool,
+    /// Whether a group of the gate may be frozen: also one of several, where another failed.
+    may_be_shut: bool,
 }
 
 impl<'a> Gates<'a> {
@@ -105,6 +109,7 @@ impl<'a> Gates<'a> {
         let open = State {
             phase: Phase::Open,
             is_dropped: false,
+            may_be_shut: false,
         };
         Gates {
             backend,
@@ -117,20 +122,47 @@ impl<'a> Gates<'a> {
         }
     }
 
-    /// A slot begins: the server's threads run, at its priority.
+    /// Whether nobody was ever behind the server's gate: it need not be moved.
+    pub(crate) fn is_unused(&self, server: usize) -> bool {
+        !self.gates[server].members.were_there()
+    }
+
+    /// A slot of a server begins or ends whose gate is unused: only noted, for a thread that joins.
+    pub(crate) fn pass(&mut self, server: usize, open: bool) {
+        self.states[server].phase = match open {
+            true => Phase::Open,
+            false => Phase::Empty,
+        };
+    }
+
+    /// A slot begins: the server's threads run, at its priority. Where the priority cannot be given
+    /// back they run all the same; it is tried again with the returned failure.
     pub(crate) fn open(&mut self, server: usize) -> io::Result<()> {
-        if self.states[server].is_dropped {
-            self.give(server, true)?;
-        }
-        let phase = self.states[server].phase;
-        if self.kind == GateKind::Hard || matches!(phase, Phase::Frozen { .. }) {
-            self.backend.open(server)?;
-        }
-        if matches!(phase, Phase::Draining { .. }) {
+        let raised = match self.states[server].is_dropped {
+            true => self.give(server, true),
+            false => Ok(()),
+        };
+        self.let_run(server)?;
+        if matches!(self.states[server].phase, Phase::Draining { .. }) {
             self.gates[server].counters.unfinished.fetch_add(1, Relaxed);
         }
         self.states[server].phase = Phase::Open;
+        raised
+    }
+
+    /// Opens the kernel's gate if any part of it may be shut.
+    fn let_run(&mut self, server: usize) -> io::Result<()> {
+        if self.states[server].may_be_shut {
+            self.backend.open(server)?;
+            self.states[server].may_be_shut = false;
+        }
         Ok(())
+    }
+
+    /// Shuts the kernel's gate. If that fails, a part of it may be shut.
+    fn shut(&mut self, server: usize) -> io::Result<()> {
+        self.states[server].may_be_shut = true;
+        self.backend.close(server)
     }
 
     /// All threads are to run, whatever this side believes of the gate: who watches it may have
@@ -138,6 +170,7 @@ impl<'a> Gates<'a> {
     /// priority.
     pub(crate) fn open_anyway(&mut self, server: usize) -> io::Result<()> {
         self.backend.open(server)?;
+        self.states[server].may_be_shut = false;
         self.states[server].phase = Phase::Open;
         match self.states[server].is_dropped {
             true => self.give(server, true),
@@ -148,10 +181,10 @@ impl<'a> Gates<'a> {
     /// A slot ends.
     pub(crate) fn close(&mut self, server: usize) -> io::Result<()> {
         let look = self.look(server);
-        let counters = &self.gates[server].counters;
         let is_hard = self.kind == GateKind::Hard;
         if is_hard {
-            self.backend.close(server)?;
+            self.shut(server)?;
+            self.states[server].phase = Phase::Frozen { look_ns: None };
         } else {
             match look {
                 Look::AllWait => self.freeze(server)?,
@@ -159,6 +192,7 @@ impl<'a> Gates<'a> {
                 Look::OneUnknown => self.loosen(server)?,
             }
         }
+        let counters = &self.gates[server].counters;
         counters.ends.fetch_add(1, Relaxed);
         match look {
             Look::AllWait => {}
@@ -178,7 +212,7 @@ impl<'a> Gates<'a> {
         let looks = self.states.iter().map(|s| match s.phase {
             Phase::Draining { look_ns, .. } => look_ns,
             Phase::Frozen { look_ns } => look_ns.unwrap_or(u64::MAX),
-            Phase::Open | Phase::Loose => u64::MAX,
+            Phase::Open | Phase::Loose | Phase::Empty => u64::MAX,
         });
         looks.min().unwrap_or(u64::MAX)
     }
@@ -189,11 +223,10 @@ impl<'a> Gates<'a> {
         let mut failures = 0;
         for server in 0..self.gates.len() {
             let joined = self.gates[server].has_joined.swap(false, SeqCst);
-            if self.kind == GateKind::Hard {
-                continue;
-            }
             let moved = match self.states[server].phase {
-                Phase::Open => Ok(()),
+                Phase::Empty if joined => self.close(server),
+                Phase::Open | Phase::Empty => Ok(()),
+                _ if self.kind == GateKind::Hard => Ok(()),
                 Phase::Draining { .. } | Phase::Loose if joined => {
                     self.give(server, false).and_then(|()| self.drain(server))
                 }
@@ -257,7 +290,7 @@ impl<'a> Gates<'a> {
     }
 
     fn freeze(&mut self, server: usize) -> io::Result<()> {
-        self.backend.close(server)?;
+        self.shut(server)?;
         self.confirm(server);
         Ok(())
     }
@@ -286,9 +319,7 @@ impl<'a> Gates<'a> {
         if !self.states[server].is_dropped {
             self.give(server, false)?;
         }
-        if matches!(self.states[server].phase, Phase::Frozen { .. }) {
-            self.backend.open(server)?;
-        }
+        self.let_run(server)?;
         self.states[server].phase = Phase::Loose;
         Ok(())
     }

@@ -35,6 +35,9 @@ impl Backend for Freezer {
     }
     fn close(&self, _: usize) -> io::Result<()> {
         note("freeze".into());
+        if ONE_GROUP_FAILS.with(std::cell::Cell::take) {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        }
         WAKES_WHILE_FROZEN.with(|wakes| {
             if wakes.take() {
                 WAITS.with(|waits| waits.set(Waits::No));
@@ -51,6 +54,8 @@ impl Backend for Freezer {
 }
 
 thread_local! {
+    /// The next freeze leaves one of the gate's groups as it was.
+    static ONE_GROUP_FAILS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static WAITS: std::cell::Cell<Waits> = const { std::cell::Cell::new(Waits::Yes) };
     static WAKES_WHILE_FROZEN: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
@@ -245,4 +250,72 @@ fn a_change_of_priority_is_told_with_its_instant() {
         assert_eq!(raised, [false, false, true]);
         assert!(changes.iter().all(|c| c.at_ns >= before && c.server == 0));
     });
+}
+
+/// A thread that cannot have its priority back runs in its slot all the same.
+#[test]
+fn a_priority_that_cannot_be_given_back_keeps_no_gate_shut() {
+    static REFUSED: AtomicU32 = AtomicU32::new(0);
+    with_gates(GateKind::Soft, |gates, _| {
+        now_waits(Waits::No);
+        gates.close(0).unwrap();
+        now_waits(Waits::Yes);
+        gates.look_again(gates.next_look_ns());
+        assert_eq!(log(), ["priority 0", "freeze"]);
+        REFUSED.store(1, Relaxed);
+        gates.schedule = |tid, to| match REFUSED.swap(0, Relaxed) {
+            0 => schedule(tid, to),
+            _ => Err(io::Error::from_raw_os_error(libc::EPERM)),
+        };
+        assert!(gates.open(0).is_err(), "it is counted, and tried again");
+        assert_eq!(log(), ["thaw"]);
+        gates.open(0).unwrap();
+        assert_eq!(log(), ["priority 20"]);
+    });
+}
+
+/// Of a gate with several groups one cannot be shut: the others are opened all the same.
+#[test]
+fn a_gate_that_was_shut_in_part_is_opened() {
+    for kind in [GateKind::Soft, GateKind::Hard] {
+        with_gates(kind, |gates, _| {
+            now_waits(Waits::Yes);
+            ONE_GROUP_FAILS.with(|fails| fails.set(true));
+            assert!(gates.close(0).is_err());
+            assert_eq!(log(), ["freeze"]);
+            gates.open(0).unwrap();
+            assert_eq!(log(), ["thaw"], "{kind:?}");
+        });
+    }
+}
+
+#[test]
+fn a_gate_without_threads_is_moved_when_the_first_one_joins() {
+    for kind in [GateKind::Soft, GateKind::Hard] {
+        let gates = [Gate {
+            members: Members::default(),
+            counters: GateCounters::new(),
+            has_joined: AtomicBool::new(false),
+            priority: 20,
+        }];
+        let changes = Changes::new();
+        let mut moved = Gates::new(&Freezer, &gates, (kind, Some(&OfThread)), &changes);
+        moved.schedule = schedule;
+        for open in [false, true, false] {
+            assert!(moved.is_unused(0));
+            moved.pass(0, open);
+        }
+        assert_eq!(log(), Vec::<String>::new());
+        now_waits(Waits::Yes);
+        gates[0].members.add(gettid()).unwrap();
+        assert!(!moved.is_unused(0));
+        gates[0].joined();
+        assert_eq!(moved.look_again(0), 0);
+        assert_eq!(log(), ["freeze"]);
+        moved.open(0).unwrap();
+        assert_eq!(log(), ["thaw"]);
+        // It ends, but what it started may still be there.
+        gates[0].members.remove(gettid());
+        assert!(!moved.is_unused(0));
+    }
 }

@@ -19,6 +19,14 @@ pub(crate) fn write_at_start(fd: RawFd, text: &[u8]) -> io::Result<()> {
     }
 }
 
+/// Puts the file `new` behind the descriptor of `old`, in one step: who has the number meanwhile
+/// uses one of the two.
+pub(crate) fn replace(old: &File, new: &File) -> io::Result<()> {
+    // SAFETY: both descriptors are open, and whoever owns the number of `old` still does.
+    let placed = unsafe { libc::dup3(new.as_raw_fd(), old.as_raw_fd(), libc::O_CLOEXEC) };
+    check(placed).map(drop)
+}
+
 /// Whether a byte can be read at the file's start. As real-time safe as the file is.
 pub(crate) fn can_read(fd: RawFd) -> bool {
     let mut byte = 0u8;

@@ -1,0 +1,90 @@
+//! How long before an instant to be ready, from how late one was before.
+
+/// Delays that are kept.
+const KEPT: usize = 128;
+
+/// A lead that follows measured delays: it covers a share of the last 128 of them, between a floor
+/// and a cap.
+///
+/// Real-time safe: 0.5 KiB, no allocation, one sort of 128 numbers for each delay.
+#[derive(Debug, Clone)]
+pub struct Lead {
+    delays_ns: [u32; KEPT],
+    /// Delays so far.
+    count: usize,
+    /// Of the kept delays, in 1/1000.
+    covers: usize,
+    floor_ns: u64,
+    cap_ns: u64,
+    lead_ns: u64,
+}
+
+impl Lead {
+    /// A lead of `begin_ns` until the first delay is measured. `covers` is the share of delays, in
+    /// 1/1000, that are no longer than the lead.
+    pub fn new(covers: usize, begin_ns: u64, (floor_ns, cap_ns): (u64, u64)) -> Lead {
+        Lead {
+            delays_ns: [0; KEPT],
+            count: 0,
+            covers: covers.min(1000),
+            floor_ns,
+            cap_ns,
+            lead_ns: begin_ns.max(floor_ns).min(cap_ns),
+        }
+    }
+
+    /// The lead now.
+    pub fn ns(&self) -> u64 {
+        self.lead_ns
+    }
+
+    /// Takes a delay: from the instant that was asked for to the one at which it was done.
+    pub fn record(&mut self, delay_ns: u64) {
+        self.delays_ns[self.count % KEPT] = u32::try_from(delay_ns).unwrap_or(u32::MAX);
+        self.count = self.count.checked_add(1).unwrap_or(KEPT);
+        let mut sorted = self.delays_ns;
+        let known = &mut sorted[..self.count.min(KEPT)];
+        known.sort_unstable();
+        let rank = (self.covers * known.len()).div_ceil(1000).max(1);
+        let wanted_ns = u64::from(known[rank - 1]);
+        self.lead_ns = wanted_ns.max(self.floor_ns).min(self.cap_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// By definition, on the last 128 delays.
+        #[test]
+        fn it_covers_the_share_of_the_last_delays(
+            delays in prop::collection::vec(0u64..5_000_000_000, 1..400),
+            covers in 1usize..=1000,
+        ) {
+            let mut lead = Lead::new(covers, 7, (1_000, 3_000_000_000));
+            prop_assert_eq!(lead.ns(), 1_000);
+            delays.iter().for_each(|&d| lead.record(d));
+            let last = &delays[delays.len().saturating_sub(KEPT)..];
+            let within = |ns: u64| last.iter().filter(|&&d| d <= ns).count() * 1000;
+            let found = lead.ns();
+            prop_assert!((1_000..=3_000_000_000).contains(&found));
+            if found < 3_000_000_000 {
+                prop_assert!(within(found) >= covers * last.len());
+            }
+            if found > 1_000 {
+                prop_assert!(within(found - 1) < covers * last.len());
+            }
+        }
+    }
+
+    #[test]
+    fn one_outlier_is_forgotten() {
+        let mut lead = Lead::new(1000, 50, (0, 500));
+        lead.record(u64::MAX);
+        assert_eq!(lead.ns(), 500);
+        (0..KEPT).for_each(|_| lead.record(20));
+        assert_eq!(lead.ns(), 20);
+    }
+}

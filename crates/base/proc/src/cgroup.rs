@@ -54,6 +54,23 @@ pub fn parse_freezers(table: &str) -> (Option<Mount>, Option<Mount>) {
     (v1, v2)
 }
 
+/// The hierarchy of version 1 with this controller, from the text of a table of mounts.
+pub fn parse_controller(table: &str, controller: &'static str) -> Option<Mount> {
+    table.lines().find_map(|line| {
+        let (mount, super_block) = line.split_once(" - ")?;
+        let mut fields = super_block.split(' ');
+        let (kind, options) = (fields.next()?, fields.nth(1)?);
+        let mut places = mount.split(' ').skip(3);
+        let (root, point) = (places.next()?, places.next()?);
+        let is_it = kind == "cgroup" && options.split(',').any(|o| o == controller);
+        is_it.then(|| Mount {
+            point: unescape(point),
+            root: unescape(root),
+            controller,
+        })
+    })
+}
+
 /// Where the hierarchies are mounted by which processes are paused or killed together: the freezer of
 /// version 1, the one that systemd names its services in, and that of version 2. `table` as in
 /// [`freezers`].

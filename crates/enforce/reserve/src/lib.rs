@@ -91,7 +91,7 @@ pub use ledger::{
     Standing, Thread,
 };
 pub use options::{Choice, Options};
-pub use reservation::{ledgers, recover, Reservation};
+pub use reservation::{ledgers, recover, scheduling, Reservation};
 pub use server::{Server, MAX_PRIORITY};
 pub use stats::{GateStats, Histogram, Lead, Pauses, Stats};
 pub use waiting::{GateKind, Waiting, Waits};

@@ -334,6 +334,11 @@ pub fn ledgers() -> PathBuf {
     ledger::default_dir()
 }
 
+/// Policy and priority of a thread in words; `None` if it has ended.
+pub fn scheduling(tid: u32) -> Option<String> {
+    crate::sys::scheduling(tid).ok().map(|s| s.to_string())
+}
+
 fn state_error(options: &Options) -> impl Fn(io::Error) -> StartError + '_ {
     |source| StartError::State {
         path: options.state_dir.clone(),

@@ -10,13 +10,17 @@
 //! | `shaper` | the process that holds outputs back |
 //! | `trust` | whose processes may be the application |
 //! | [`judge`] | isolation, late outputs, CPU time, the plan's promises; pure but for a clock |
+//! | `dry_run` | what a session would do, without doing it |
+//! | [`preflight`] | settings of the machine that make slots imprecise |
 //! | [`launch`] | the application's command with topics remapped |
 
+mod dry_run;
 mod error;
 pub mod judge;
 pub mod launch;
 pub mod observe;
 mod options;
+pub mod preflight;
 mod report;
 mod session;
 mod shaper;
@@ -25,7 +29,9 @@ mod stages;
 mod threads;
 mod trust;
 
+pub use dry_run::{dry_run, Destination, DryRun, SeenThread, Started};
 pub use error::ShapeError;
+pub use observe::Unplanned;
 pub use onbeat_reserve::{
     ledgers, recover_in, FoundLedger, GateKind, GroupStanding, Recovery, Restored, Standing,
 };

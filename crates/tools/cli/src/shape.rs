@@ -1,5 +1,7 @@
 //! `onbeat shape`: runs an application under a plan, and compares the result with its promises.
 
+mod dry_run;
+
 use crate::error::CliError;
 use crate::live::LiveLine;
 use crate::term::{self, Align, Screen, Table};
@@ -22,6 +24,7 @@ Examples:
   sudo onbeat shape plan.yaml -- ros2 launch my_robot all.launch.py
   sudo onbeat shape plan.yaml                     an application that runs already
   sudo onbeat shape plan.yaml --verify 60s -- python3 app.py
+  sudo onbeat shape plan.yaml --dry-run           what would be done, and the machine's settings
 
 The command first records the application. When it has seen every callback of the plan and knows
 the period of the first one, it assigns the threads to their servers. Ctrl-C restores everything;
@@ -43,9 +46,9 @@ pub struct Args {
     /// Stop after this time of shaping
     #[arg(long, value_name = "T", value_parser = parse_duration, conflicts_with = "verify")]
     pub duration: Option<Duration>,
-    /// How long to wait until all callbacks of the plan were seen
-    #[arg(long, value_name = "T", value_parser = parse_duration, default_value = "60s")]
-    pub find: Duration,
+    /// How long to wait until all callbacks of the plan were seen [default: 60s; with --dry-run 10s]
+    #[arg(long, value_name = "T", value_parser = parse_duration)]
+    pub find: Option<Duration>,
     /// Keep the recording in this directory
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
@@ -71,6 +74,9 @@ pub struct Args {
     /// Let idle CPUs sleep deeply: saves power, costs precision
     #[arg(long)]
     pub idle: bool,
+    /// Change nothing: print which thread would go where, what shares it, what is at risk
+    #[arg(long, conflicts_with_all = ["command", "verify", "duration", "trace", "samples", "remap"])]
+    pub dry_run: bool,
     /// Only print the arguments that remap the plan's topics
     #[arg(long)]
     pub remap: bool,
@@ -122,7 +128,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         pids: args.pid,
         duration: args.verify.or(args.duration),
         trace: args.trace,
-        find_within: args.find,
+        find_within: args.find.unwrap_or(if args.dry_run { LOOK } else { FIND }),
         program: std::env::current_exe().map_err(|source| CliError::Read {
             path: PathBuf::from("/proc/self/exe"),
             source,
@@ -133,6 +139,9 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         gate: args.gate.into(),
         strict: args.strict,
     };
+    if args.dry_run {
+        return dry_run::run(&plan, &options, args.json);
+    }
     let mut show = LiveLine::new();
     let mut printed = 0;
     let summary = onbeat_shape::shape(&plan, &options, &mut |live| {
@@ -187,6 +196,11 @@ fn users(args: &Args, behind_sudo: Option<&onbeat_record::User>) -> Option<Vec<u
     let behind = behind_sudo.map(|user| user.uid);
     (!is_chosen).then(|| args.user.iter().copied().chain(behind).collect())
 }
+
+/// How long callbacks are looked for.
+const FIND: Duration = Duration::from_secs(60);
+/// The same where nothing is done with them.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// Columns of the live line.
 const LIVE_WIDTH: usize = 99;

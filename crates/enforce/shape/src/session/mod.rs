@@ -7,6 +7,7 @@ mod run;
 mod take;
 mod tell;
 
+pub(crate) use run::Trace;
 pub use run::{rights, shape};
 
 use crate::error::ShapeError;

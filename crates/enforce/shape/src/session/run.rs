@@ -81,8 +81,8 @@ pub fn shape(
     Ok(summary)
 }
 
-/// Directory of the recording.
-enum Trace {
+/// Directory of a recording.
+pub(crate) enum Trace {
     /// The user wants it.
     Wanted(PathBuf),
     /// In a directory that only we can look into, removed at the end.
@@ -90,7 +90,7 @@ enum Trace {
 }
 
 impl Trace {
-    fn new(wanted: Option<PathBuf>) -> Result<Trace, ShapeError> {
+    pub(crate) fn new(wanted: Option<PathBuf>) -> Result<Trace, ShapeError> {
         if let Some(path) = wanted {
             return Ok(Trace::Wanted(path));
         }
@@ -105,7 +105,8 @@ impl Trace {
         matches!(self, Trace::Temporary(_))
     }
 
-    fn path(&self) -> PathBuf {
+    /// Where the recording goes.
+    pub(crate) fn path(&self) -> PathBuf {
         match self {
             Trace::Wanted(path) => path.clone(),
             Trace::Temporary(dir) => dir.path().join("trace"),

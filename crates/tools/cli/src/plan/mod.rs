@@ -1,7 +1,7 @@
 //! `onbeat plan`: makes the plan of a chain, compares strategies, or checks a plan file.
 
 mod request;
-mod show;
+pub(crate) mod show;
 
 use crate::error::CliError;
 use crate::{files, ExitStatus};

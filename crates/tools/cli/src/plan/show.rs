@@ -32,7 +32,7 @@ pub fn plan(out: &mut dyn Write, plan: &Plan, for_programs: bool) -> Result<(), 
         plan.cycle_ms
     );
     writeln!(out, "{}", screen.bold(&fit(&head, screen.width))).map_err(CliError::Stdout)?;
-    server_table(plan).write(out, &screen)?;
+    servers(plan).write(out, &screen)?;
     for line in promises(plan) {
         writeln!(out, "{line}").map_err(CliError::Stdout)?;
     }
@@ -45,7 +45,8 @@ pub fn plan(out: &mut dyn Write, plan: &Plan, for_programs: bool) -> Result<(), 
     out.flush().map_err(CliError::Stdout)
 }
 
-fn server_table(plan: &Plan) -> Table {
+/// Servers with what runs in them.
+pub fn servers(plan: &Plan) -> Table {
     let mut table = Table::new()
         .names("server", 1)
         .column("cpu", Align::Right)

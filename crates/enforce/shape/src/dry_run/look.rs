@@ -1,0 +1,120 @@
+//! An observer that only looks: the plan's callbacks and the threads that run them.
+
+use crate::error::ShapeError;
+use crate::observe::{Application, Conflict, PlanObservation, Standing};
+use crate::options::ShapeOptions;
+use crate::report::Notes;
+use crate::threads::WhoWaits;
+use crate::trust::Trust;
+use onbeat_plan::Plan;
+use onbeat_record::{Control, Observer};
+use onbeat_trace::Event;
+use std::time::{Duration, Instant};
+
+/// So long is looked at least, that other callbacks of the same threads are seen.
+const LEAST: Duration = Duration::from_secs(2);
+/// So many cycles are looked at least.
+const LEAST_CYCLES: u32 = 5;
+
+/// Looks at an application.
+pub(super) struct Look<'a> {
+    application: Application<'a>,
+    trust: Trust,
+    notes: Notes,
+    waits: &'a WhoWaits,
+    /// Of the first events.
+    began: Option<Instant>,
+    least: Duration,
+    most: Duration,
+}
+
+impl<'a> Look<'a> {
+    pub(super) fn new(plan: &'a Plan, options: &'a ShapeOptions, waits: &'a WhoWaits) -> Look<'a> {
+        let cycles = Duration::from_nanos(plan.cycle_ms.0) * LEAST_CYCLES;
+        Look {
+            application: Application::new(plan, onbeat_proc::is_alive),
+            trust: Trust::new(options.users.as_deref(), |pid| {
+                onbeat_proc::user(pid).map(|user| user.uid)
+            }),
+            notes: Notes::default(),
+            waits,
+            began: None,
+            least: LEAST.max(cycles),
+            most: options.find_within,
+        }
+    }
+
+    /// What was seen, and what is at risk in it, a sentence each.
+    pub(super) fn end(self) -> (Application<'a>, Vec<String>) {
+        (self.application, self.notes.into_all())
+    }
+
+    /// Takes events, which come in order of time.
+    pub(super) fn push(&mut self, events: &[Event]) {
+        let events = self.trust.of_application(events, &mut self.notes);
+        let events = self.application.instances.without_seconds(events);
+        for observation in self.application.observe(&events) {
+            self.take(&observation);
+        }
+    }
+
+    fn take(&mut self, observation: &PlanObservation) {
+        match *observation {
+            PlanObservation::Ran {
+                callback, pid, tid, ..
+            } => self.ran(callback, pid, tid),
+            PlanObservation::Left {
+                callback,
+                ref topic,
+                ..
+            } => {
+                if let Some(output) = self.application.bare_output(callback, topic.as_deref()) {
+                    let name = self.application.name(callback);
+                    self.notes.add_once(format!(
+                        "{name} publishes {} itself, so it cannot be held back: start its node with the words of \
+                         onbeat shape PLAN --remap.",
+                        output.topic
+                    ));
+                }
+            }
+            PlanObservation::Taken { .. } => {}
+        }
+    }
+
+    fn ran(&mut self, callback: usize, pid: u32, tid: u32) {
+        if let Standing::Second { of } = self.application.instances.ran(callback, pid) {
+            let name = self.application.name(callback);
+            self.notes.add_once(format!(
+                "Process {pid} runs {name} too, which process {of} has: a second instance, which would be left as it is."
+            ));
+            return;
+        }
+        if let Err(Conflict { tid, callbacks }) = self.application.roles.ran(callback, pid, tid) {
+            let [first, second] = callbacks.map(|c| self.application.name(c).to_owned());
+            let error = ShapeError::TwoServers { tid, first, second };
+            self.notes.add_once(format!("{error}."));
+        }
+    }
+}
+
+impl Observer for Look<'_> {
+    fn events(&mut self, events: &[Event], control: &Control<'_>) {
+        self.began.get_or_insert_with(Instant::now);
+        self.waits.set_table(|| control.waits());
+        self.push(events);
+    }
+
+    fn progress(&mut self, _: &onbeat_record::Progress) {
+        self.began.get_or_insert_with(Instant::now);
+        self.application.instances.refresh();
+    }
+
+    fn is_kept(&self, _: &Event) -> bool {
+        false
+    }
+
+    fn is_over(&self) -> bool {
+        let elapsed = self.began.map_or(Duration::ZERO, |b| b.elapsed());
+        elapsed >= self.most || (elapsed >= self.least && self.application.missing().is_empty())
+    }
+}

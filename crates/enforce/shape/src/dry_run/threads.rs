@@ -1,0 +1,177 @@
+//! The application's threads as they are, and where each would go.
+
+use crate::observe::Application;
+use crate::threads::{middleware_job, WhoWaits};
+use onbeat_proc::cgroup::{self, Mount};
+use onbeat_proc::Status;
+use onbeat_reserve::{scheduling, Server, Waiting, Waits};
+use std::collections::BTreeSet;
+use std::fs;
+
+/// Where a thread would go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Destination {
+    /// To the plan's server of this index.
+    Server(usize),
+    /// To the middleware's CPU.
+    Middleware,
+}
+
+/// A thread that would be changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenThread {
+    /// Thread id.
+    pub tid: u32,
+    /// Process id.
+    pub pid: u32,
+    /// Its name; untrusted.
+    pub name: String,
+    /// Policy and priority that it has.
+    pub scheduling: String,
+    /// CPUs that it may use, as the kernel lists them.
+    pub cpus: String,
+    /// Where it would go.
+    pub to: Destination,
+    /// Callbacks of the plan that it runs, or its task in the middleware.
+    pub jobs: Vec<String>,
+}
+
+/// A process that the application has started. One that a gated thread starts while it is shaped has that thread's
+/// CPU, and is put back at the end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Started {
+    /// Process id.
+    pub pid: u32,
+    /// Its name; untrusted.
+    pub name: String,
+    /// The process that started it.
+    pub by: u32,
+}
+
+/// What is known of threads.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) threads: Vec<SeenThread>,
+    pub(super) untouched: usize,
+    pub(super) started: Vec<Started>,
+    pub(super) risks: Vec<String>,
+}
+
+/// All threads of processes that run callbacks of the plan.
+pub(super) fn seen(application: &Application, servers: &[Server], waits: &WhoWaits) -> Seen {
+    let mut seen = Seen::default();
+    let mounts = Hierarchies::read();
+    for pid in application.roles.processes() {
+        for tid in onbeat_proc::threads(pid) {
+            let role = application.roles.threads().get(&tid);
+            let role = role.filter(|role| role.pid == pid);
+            let name = onbeat_proc::thread_name(pid, tid).unwrap_or_default();
+            let (to, jobs) = match (role.and_then(|r| r.server), middleware_job(&name)) {
+                (Some(server), _) => {
+                    let callbacks = role.iter().flat_map(|r| &r.callbacks);
+                    let names = callbacks.map(|&c| application.name(c).to_owned());
+                    (Destination::Server(server), names.collect())
+                }
+                (None, Some(job)) if role.is_none() => {
+                    (Destination::Middleware, vec![job.to_owned()])
+                }
+                _ => {
+                    seen.untouched += 1;
+                    continue;
+                }
+            };
+            if let Destination::Server(server) = to {
+                let server = &servers[server];
+                seen.risks.extend(mounts.risks(tid, server));
+                if !server.slots.is_empty() && waits.of(tid) == Waits::Unknown {
+                    seen.risks.push(format!(
+                        "Thread {tid} was not seen in rcl_wait (an events executor?): a soft gate does not freeze it \
+                         between its slots, and it runs there at a normal priority."
+                    ));
+                }
+            }
+            seen.threads.push(SeenThread {
+                tid,
+                pid,
+                name,
+                scheduling: scheduling(tid).unwrap_or_else(|| "has ended".into()),
+                cpus: allowed(tid),
+                to,
+                jobs,
+            });
+        }
+        seen.started.extend(started(pid));
+    }
+    seen
+}
+
+fn allowed(tid: u32) -> String {
+    let status = Status::of(tid).ok();
+    let list = status.and_then(|s| s.field("Cpus_allowed_list").map(str::to_owned));
+    list.unwrap_or_default()
+}
+
+fn started(pid: u32) -> Vec<Started> {
+    let below = onbeat_proc::tree(pid).into_iter().skip(1);
+    let of = |child: u32| {
+        Some(Started {
+            pid: child,
+            name: onbeat_proc::thread_name(child, child)?,
+            by: onbeat_proc::parent(child)?,
+        })
+    };
+    below.filter_map(of).collect()
+}
+
+/// The hierarchies that say on which CPUs a thread may run, and whether it may be a real-time one.
+struct Hierarchies {
+    /// Version 1.
+    cpuset: Option<Mount>,
+    /// Version 1, with real-time time for each cgroup.
+    cpu: Option<Mount>,
+    /// Version 2.
+    unified: Option<Mount>,
+}
+
+impl Hierarchies {
+    fn read() -> Hierarchies {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        Hierarchies {
+            cpuset: cgroup::parse_controller(&table, "cpuset"),
+            cpu: cgroup::parse_controller(&table, "cpu"),
+            unified: cgroup::parse_freezers(&table).1,
+        }
+    }
+
+    /// Why a thread could not be assigned to a server.
+    fn risks(&self, tid: u32, server: &Server) -> Vec<String> {
+        let mut risks = Vec::new();
+        let file = |mount: &Option<Mount>, names: &[&str]| {
+            let dir = mount.as_ref()?.of_thread(tid).ok()?;
+            // A cgroup without the file has what the one above has.
+            let mut dirs = dir.ancestors();
+            dirs.find_map(|d| {
+                names
+                    .iter()
+                    .find_map(|n| fs::read_to_string(d.join(n)).ok())
+            })
+        };
+        let cpus = file(&self.cpuset, &["cpuset.effective_cpus", "cpuset.cpus"])
+            .or_else(|| file(&self.unified, &["cpuset.cpus.effective"]));
+        let cpus: Option<BTreeSet<u16>> = cpus.map(|text| crate::preflight::cpu_list(text.trim()));
+        if cpus.is_some_and(|cpus| !cpus.is_empty() && !cpus.contains(&server.cpu)) {
+            risks.push(format!(
+                "Thread {tid} cannot be put into {}: CPU {} is not in its cpuset.",
+                server.name, server.cpu
+            ));
+        }
+        let real_time = file(&self.cpu, &["cpu.rt_runtime_us"]);
+        if server.priority > 0 && real_time.is_some_and(|text| text.trim() == "0") {
+            risks.push(format!(
+                "Thread {tid} cannot be put into {}: its cgroup has no real-time time (cpu.rt_runtime_us is 0).",
+                server.name
+            ));
+        }
+        risks
+    }
+}

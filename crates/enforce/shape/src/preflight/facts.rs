@@ -1,0 +1,242 @@
+//! Settings of a machine, as its files say. A file that is missing is a fact that is not known.
+
+use onbeat_proc::cgroup;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Bytes that are read of one file.
+const MOST: usize = 1 << 20;
+
+/// When the kernel takes the CPU from a thread in a system call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preemption {
+    /// At the end of the system call.
+    None,
+    /// Also at points that the kernel's authors chose.
+    Voluntary,
+    /// At the next tick for normal threads, at once for real-time ones.
+    Lazy,
+    /// At once, but where a spin lock is held.
+    Full,
+    /// At once, nearly everywhere (PREEMPT_RT).
+    RealTime,
+}
+
+/// What files say of a machine.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Facts {
+    /// `None`: no file says it.
+    pub preemption: Option<Preemption>,
+    /// Whether `preempt=` at the kernel's start changes it.
+    pub preemption_is_dynamic: bool,
+    /// Ticks per second.
+    pub hz: Option<u32>,
+    /// Highest resolution of timers, ns.
+    pub timer_resolution_ns: Option<u64>,
+    /// The freezers that are mounted: version 1, version 2.
+    pub freezers: (bool, bool),
+    /// Share of each CPU for real-time threads. `None`: no limit.
+    pub real_time_share: Option<f64>,
+    /// Real-time time of the cgroups that a thread may be in by themselves (RT_GROUP_SCHED).
+    pub groups_have_real_time: Option<bool>,
+    /// CPUs that the scheduler leaves alone.
+    pub isolated: BTreeSet<u16>,
+    /// By interrupt: its CPUs. Those that no user can move are left out.
+    pub interrupts: BTreeMap<String, BTreeSet<u16>>,
+    /// By CPU: what the CPU's machine says.
+    pub cpus: BTreeMap<u16, CpuFacts>,
+    /// Empty: not known.
+    pub clock_source: String,
+}
+
+/// What files say of one CPU.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CpuFacts {
+    /// Who chooses its frequency.
+    pub governor: Option<String>,
+    /// The longest time that it takes to wake from a state that it may idle in, us.
+    pub wake_us: Option<u64>,
+    /// CPUs that share its core, itself left out.
+    pub siblings: BTreeSet<u16>,
+}
+
+impl Facts {
+    /// Of the machine whose files are below `root`.
+    pub fn read(root: &Path) -> Facts {
+        let at = |path: &str| root.join(path);
+        let line = |path: &str| text(&at(path)).trim().to_owned();
+        let (preemption, preemption_is_dynamic) = preemption(root);
+        let mounts = at("proc/self/mountinfo");
+        let (v1, v2) = cgroup::freezers(&mounts).unwrap_or_default();
+        let cpus = cpu_list(&line("sys/devices/system/cpu/online"));
+        Facts {
+            preemption,
+            preemption_is_dynamic,
+            hz: config(root, "CONFIG_HZ").and_then(|hz| hz.parse().ok()),
+            timer_resolution_ns: timer_resolution_ns(&text(&at("proc/timer_list"))),
+            freezers: (v1.is_some(), v2.is_some()),
+            real_time_share: real_time_share(root),
+            groups_have_real_time: groups_have_real_time(root),
+            isolated: cpu_list(&line("sys/devices/system/cpu/isolated")),
+            interrupts: interrupts(&at("proc/irq")),
+            cpus: cpus
+                .into_iter()
+                .map(|cpu| (cpu, of_cpu(root, cpu)))
+                .collect(),
+            clock_source: line("sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        }
+    }
+}
+
+fn text(path: &Path) -> String {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    if let Ok(file) = fs::File::open(path) {
+        let _ = file.take(MOST as u64).read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// CPUs in the kernel's form, `0-2,5`.
+pub(crate) fn cpu_list(text: &str) -> BTreeSet<u16> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u16, u16) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        Some(first..=last.min(first.saturating_add(4096)))
+    };
+    text.split(',').filter_map(range).flatten().collect()
+}
+
+/// A value of the kernel's configuration, where it lies unpacked.
+fn config(root: &Path, name: &str) -> Option<String> {
+    let release = text(&root.join("proc/sys/kernel/osrelease"));
+    let release = release.trim();
+    let places = [
+        format!("boot/config-{release}"),
+        format!("lib/modules/{release}/config"),
+        format!("usr/lib/modules/{release}/config"),
+    ];
+    let of = |place: String| {
+        let text = text(&root.join(place));
+        let mut lines = text.lines();
+        lines.find_map(|l| Some(l.strip_prefix(name)?.strip_prefix('=')?.to_owned()))
+    };
+    places.into_iter().find_map(of)
+}
+
+/// The preemption model, and whether it can be chosen at the kernel's start.
+fn preemption(root: &Path) -> (Option<Preemption>, bool) {
+    let version = text(&root.join("proc/version"));
+    let words: Vec<&str> = version.split_whitespace().collect();
+    let has = |word: &str| words.contains(&word);
+    let is_dynamic = has("PREEMPT_DYNAMIC");
+    if has("PREEMPT_RT") || text(&root.join("sys/kernel/realtime")).trim() == "1" {
+        return (Some(Preemption::RealTime), false);
+    }
+    // The chosen one stands in parentheses.
+    let chosen = text(&root.join("sys/kernel/debug/sched/preempt"));
+    let chosen = chosen
+        .split_once('(')
+        .and_then(|(_, rest)| rest.split_once(')'));
+    let of = |word: &str| match word {
+        "none" => Some(Preemption::None),
+        "voluntary" => Some(Preemption::Voluntary),
+        "lazy" => Some(Preemption::Lazy),
+        "full" => Some(Preemption::Full),
+        _ => None,
+    };
+    if let Some(found) = chosen.and_then(|(word, _)| of(word)) {
+        return (Some(found), is_dynamic);
+    }
+    let line = text(&root.join("proc/cmdline"));
+    let mut asked = line
+        .split_whitespace()
+        .filter_map(|w| w.strip_prefix("preempt="));
+    let configured = || {
+        let is = |name: &str| config(root, name).is_some_and(|v| v == "y");
+        [
+            ("CONFIG_PREEMPT_NONE", Preemption::None),
+            ("CONFIG_PREEMPT_VOLUNTARY", Preemption::Voluntary),
+            ("CONFIG_PREEMPT_LAZY", Preemption::Lazy),
+            ("CONFIG_PREEMPT", Preemption::Full),
+        ]
+        .into_iter()
+        .find_map(|(name, model)| is(name).then_some(model))
+    };
+    let found = match is_dynamic {
+        true => asked.next_back().and_then(of).or_else(configured),
+        false if has("PREEMPT") => Some(Preemption::Full),
+        false => configured(),
+    };
+    (found, is_dynamic)
+}
+
+/// The resolution of the timers, from `/proc/timer_list`; only root may read it.
+fn timer_resolution_ns(list: &str) -> Option<u64> {
+    let line = list
+        .lines()
+        .find_map(|l| l.trim().strip_prefix(".resolution:"))?;
+    line.trim().strip_suffix(" nsecs")?.trim().parse().ok()
+}
+
+fn real_time_share(root: &Path) -> Option<f64> {
+    let read = |name: &str| -> Option<i64> {
+        let path = format!("proc/sys/kernel/sched_rt_{name}_us");
+        text(&root.join(path)).trim().parse().ok()
+    };
+    let (runtime, period) = (read("runtime")?, read("period")?);
+    (runtime >= 0 && period > 0).then(|| runtime as f64 / period as f64)
+}
+
+/// Whether every cgroup of version 1's `cpu` controller, one level down, may run real-time threads.
+/// `None` where the kernel does not divide real-time time among cgroups, or that controller is not mounted.
+fn groups_have_real_time(root: &Path) -> Option<bool> {
+    let places = ["sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct"];
+    let place = places.map(|p| root.join(p)).into_iter();
+    let place = place
+        .into_iter()
+        .find(|p| p.join("cpu.rt_runtime_us").exists())?;
+    let has_none = |dir: PathBuf| text(&dir.join("cpu.rt_runtime_us")).trim() == "0";
+    let below = fs::read_dir(place).into_iter().flatten().flatten();
+    let mut below = below.map(|entry| entry.path()).filter(|p| p.is_dir());
+    Some(!below.any(has_none))
+}
+
+fn interrupts(dir: &Path) -> BTreeMap<String, BTreeSet<u16>> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let of = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        name.parse::<u32>().ok()?;
+        // Interrupts without a device have no folder of one, and those without an effective CPU run nowhere.
+        let effective = text(&entry.path().join("effective_affinity_list"));
+        let cpus = cpu_list(&effective);
+        let has_device = fs::read_dir(entry.path()).ok()?.flatten();
+        let has_device = has_device.into_iter().any(|e| e.path().is_dir());
+        (has_device && !cpus.is_empty()).then_some((name, cpus))
+    };
+    entries.filter_map(of).collect()
+}
+
+fn of_cpu(root: &Path, cpu: u16) -> CpuFacts {
+    let dir = root.join(format!("sys/devices/system/cpu/cpu{cpu}"));
+    let governor = text(&dir.join("cpufreq/scaling_governor"))
+        .trim()
+        .to_owned();
+    let states = fs::read_dir(dir.join("cpuidle"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let wake = states.filter_map(|state| {
+        let number =
+            |name: &str| -> Option<u64> { text(&state.path().join(name)).trim().parse().ok() };
+        number("latency").filter(|_| number("disable") == Some(0))
+    });
+    let mut siblings = cpu_list(&text(&dir.join("topology/thread_siblings_list")));
+    siblings.remove(&cpu);
+    CpuFacts {
+        governor: Some(governor).filter(|g| !g.is_empty()),
+        wake_us: wake.max(),
+        siblings,
+    }
+}

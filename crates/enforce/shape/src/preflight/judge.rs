@@ -1,0 +1,367 @@
+//! How bad the settings of a machine are for a plan. Pure.
+
+use super::{Facts, Grade, Line, Preemption};
+use onbeat_plan::Plan;
+use std::collections::BTreeSet;
+
+/// CPUs that wake up slower than this from idling make slots late, us.
+const SLOW_WAKE_US: u64 = 50;
+
+/// All lines, in a fixed order.
+pub(super) fn judge(facts: &Facts, plan: &Plan, dispatcher_cpu: u16) -> Vec<Line> {
+    let servers: BTreeSet<u16> = plan.servers.iter().map(|s| s.cpu).collect();
+    let all: BTreeSet<u16> = servers.iter().copied().chain([dispatcher_cpu]).collect();
+    vec![
+        cpus(facts, &servers, dispatcher_cpu, plan.middleware.cpu),
+        preemption(facts),
+        ticks(facts),
+        timers(facts),
+        freezer(facts),
+        throttling(facts, plan),
+        groups(facts),
+        isolation(facts, &servers),
+        interrupts(facts, &servers),
+        governors(facts, &all),
+        idle(facts, &all),
+        siblings(facts, &servers),
+        clock(facts),
+    ]
+}
+
+fn line(about: &'static str, grade: Grade, found: String, way_out: Option<&str>) -> Line {
+    Line {
+        grade,
+        about,
+        found,
+        way_out: way_out.map(Into::into),
+    }
+}
+
+/// CPUs as the kernel lists them: `0-3,5`.
+pub(super) fn list(cpus: &BTreeSet<u16>) -> String {
+    let mut parts: Vec<(u16, u16)> = Vec::new();
+    for &cpu in cpus {
+        match parts.last_mut() {
+            Some((_, last)) if u32::from(*last) + 1 == u32::from(cpu) => *last = cpu,
+            _ => parts.push((cpu, cpu)),
+        }
+    }
+    let part = |&(first, last): &(u16, u16)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    parts.iter().map(part).collect::<Vec<_>>().join(",")
+}
+
+fn cpus(facts: &Facts, servers: &BTreeSet<u16>, dispatcher: u16, middleware: u16) -> Line {
+    let about = "CPUs of the plan";
+    let used: BTreeSet<u16> = servers
+        .iter()
+        .copied()
+        .chain([dispatcher, middleware])
+        .collect();
+    let online: BTreeSet<u16> = facts.cpus.keys().copied().collect();
+    let gone: BTreeSet<u16> = used.difference(&online).copied().collect();
+    if !gone.is_empty() && !online.is_empty() {
+        let found = format!("the plan uses CPU {}, which is not online", list(&gone));
+        return line(
+            about,
+            Grade::Risk,
+            found,
+            Some("plan for the CPUs of this machine (onbeat plan --cpu)"),
+        );
+    }
+    if servers.contains(&dispatcher) {
+        let found = format!(
+            "the dispatcher shares CPU {dispatcher} with a server: it takes time from its slots"
+        );
+        return line(
+            about,
+            Grade::Note,
+            found,
+            Some("give it another CPU (--dispatcher-cpu)"),
+        );
+    }
+    let found = format!(
+        "servers on {}, dispatcher on {dispatcher}, middleware on {middleware}",
+        list(servers)
+    );
+    line(about, Grade::Ok, found, None)
+}
+
+/// The kernel's preemption model.
+pub(super) fn preemption(facts: &Facts) -> Line {
+    let about = "preemption model";
+    let full = match facts.preemption_is_dynamic {
+        true => "start the kernel with preempt=full (as root, until the next start: echo full > /sys/kernel/debug/sched/preempt)",
+        false => "use a kernel with CONFIG_PREEMPT, PREEMPT_DYNAMIC or PREEMPT_RT",
+    };
+    let (grade, found, way_out) = match facts.preemption {
+        Some(Preemption::RealTime) => (Grade::Ok, "PREEMPT_RT", None),
+        Some(Preemption::Full) => (Grade::Ok, "full", None),
+        Some(Preemption::Lazy) => (
+            Grade::Ok,
+            "lazy: real-time threads preempt as with full",
+            None,
+        ),
+        Some(Preemption::Voluntary) => (
+            Grade::Note,
+            "voluntary: a system call of another thread can hold up slots for some 0.1 ms",
+            Some(full),
+        ),
+        Some(Preemption::None) => (
+            Grade::Risk,
+            "none: a long system call of another thread holds up slots until it ends",
+            Some(full),
+        ),
+        None => (
+            Grade::Note,
+            "not known: neither debugfs nor the kernel's configuration can be read",
+            Some("mount debugfs (mount -t debugfs none /sys/kernel/debug) and look again"),
+        ),
+    };
+    line(about, grade, found.into(), way_out)
+}
+
+fn ticks(facts: &Facts) -> Line {
+    let about = "ticks per second (HZ)";
+    match facts.hz {
+        Some(hz) => {
+            let found = format!("{hz}: slots follow timers of high resolution, not ticks");
+            line(about, Grade::Ok, found, None)
+        }
+        None => {
+            let found = "not known: the kernel's configuration is in no file that is not packed";
+            line(
+                about,
+                Grade::Ok,
+                format!("{found}; slots do not follow ticks"),
+                None,
+            )
+        }
+    }
+}
+
+fn timers(facts: &Facts) -> Line {
+    let about = "timers";
+    match facts.timer_resolution_ns {
+        Some(ns) if ns <= 1000 => line(about, Grade::Ok, format!("a resolution of {ns} ns"), None),
+        Some(ns) => {
+            let found = format!(
+                "a resolution of {:.1} ms: slots begin and end on ticks",
+                ns as f64 / 1e6
+            );
+            line(
+                about,
+                Grade::Risk,
+                found,
+                Some("start the kernel without highres=off, nohz=off"),
+            )
+        }
+        None => line(
+            about,
+            Grade::Note,
+            "the resolution is not known (/proc/timer_list, root only)".into(),
+            None,
+        ),
+    }
+}
+
+fn freezer(facts: &Facts) -> Line {
+    let about = "cgroup freezer";
+    match facts.freezers {
+        (true, true) => line(about, Grade::Ok, "version 1, which is used, and version 2".into(), None),
+        (true, false) => line(about, Grade::Ok, "version 1".into(), None),
+        (false, true) => line(about, Grade::Ok, "version 2".into(), None),
+        (false, false) => line(
+            about,
+            Grade::Risk,
+            "not mounted: no thread can be kept out of a slot".into(),
+            Some("mount -t cgroup2 none /sys/fs/cgroup; in a container, give it the cgroups of the machine"),
+        ),
+    }
+}
+
+fn throttling(facts: &Facts, plan: &Plan) -> Line {
+    let about = "real-time throttling";
+    let Some(share) = facts.real_time_share else {
+        return line(about, Grade::Ok, "off".into(), None);
+    };
+    let over: Vec<String> = plan
+        .promises
+        .utilisation
+        .iter()
+        .filter(|(_, used)| **used > share)
+        .map(|(cpu, used)| format!("CPU {cpu} is used for {:.0} %", used * 100.0))
+        .collect();
+    let percent = share * 100.0;
+    match over.is_empty() {
+        true => {
+            let found = format!(
+                "real-time threads may use {percent:.0} % of a CPU, and the plan stays below"
+            );
+            line(about, Grade::Ok, found, None)
+        }
+        false => {
+            let found = format!("{}, and real-time threads may use {percent:.0} %: they are stopped for the rest of each second", over.join(", "));
+            line(
+                about,
+                Grade::Risk,
+                found,
+                Some("plan with less, or sysctl kernel.sched_rt_runtime_us=-1"),
+            )
+        }
+    }
+}
+
+fn groups(facts: &Facts) -> Line {
+    let about = "real-time in cgroups";
+    match facts.groups_have_real_time {
+        None => line(about, Grade::Ok, "not divided among cgroups".into(), None),
+        Some(true) => line(about, Grade::Ok, "divided among cgroups (RT_GROUP_SCHED), and each has some".into(), None),
+        Some(false) => line(
+            about,
+            Grade::Note,
+            "some cgroups have none (RT_GROUP_SCHED): threads in them get no real-time priority".into(),
+            Some("start the kernel with rt_group_sched=0, or write to cpu.rt_runtime_us of the application's cgroup"),
+        ),
+    }
+}
+
+fn isolation(facts: &Facts, servers: &BTreeSet<u16>) -> Line {
+    let about = "isolated CPUs";
+    let open: BTreeSet<u16> = servers.difference(&facts.isolated).copied().collect();
+    if open.is_empty() {
+        return line(
+            about,
+            Grade::Ok,
+            format!("{} (isolcpus)", list(servers)),
+            None,
+        );
+    }
+    let found = format!(
+        "other threads may run on CPU {} (the plan's threads come first, but caches are shared)",
+        list(&open)
+    );
+    let way_out = format!("start the kernel with isolcpus={}", list(&open));
+    line(about, Grade::Note, found, Some(&way_out))
+}
+
+fn interrupts(facts: &Facts, servers: &BTreeSet<u16>) -> Line {
+    let about = "interrupts";
+    let hits = |cpus: &BTreeSet<u16>| !cpus.is_disjoint(servers);
+    let on: Vec<&str> = facts
+        .interrupts
+        .iter()
+        .filter(|(_, c)| hits(c))
+        .map(|(n, _)| n.as_str())
+        .collect();
+    if on.is_empty() {
+        return line(
+            about,
+            Grade::Ok,
+            "none of a device on the servers' CPUs".into(),
+            None,
+        );
+    }
+    let named = on.iter().take(6).copied().collect::<Vec<_>>().join(", ");
+    let more = if on.len() > 6 { " ..." } else { "" };
+    let found = format!(
+        "{} of devices run on the servers' CPUs ({named}{more}): each takes some us from a slot",
+        on.len()
+    );
+    line(
+        about,
+        Grade::Note,
+        found,
+        Some("stop irqbalance, and echo another CPU > /proc/irq/N/smp_affinity_list"),
+    )
+}
+
+fn governors(facts: &Facts, cpus: &BTreeSet<u16>) -> Line {
+    let about = "CPU frequency";
+    let of = |cpu: &u16| facts.cpus.get(cpu).and_then(|c| c.governor.clone());
+    let governors: BTreeSet<String> = cpus.iter().filter_map(of).collect();
+    let all = governors.iter().cloned().collect::<Vec<_>>().join(", ");
+    if governors.is_empty() {
+        return line(
+            about,
+            Grade::Ok,
+            "not this machine's to choose".into(),
+            None,
+        );
+    }
+    match governors.iter().all(|g| g == "performance") {
+        true => line(about, Grade::Ok, "governor performance".into(), None),
+        false => line(
+            about,
+            Grade::Note,
+            format!("governor {all}: execution times depend on the load before"),
+            Some("cpupower frequency-set -g performance"),
+        ),
+    }
+}
+
+fn idle(facts: &Facts, cpus: &BTreeSet<u16>) -> Line {
+    let about = "idle states";
+    let of = |cpu: &u16| facts.cpus.get(cpu).and_then(|c| c.wake_us);
+    match cpus.iter().filter_map(of).max() {
+        None => line(
+            about,
+            Grade::Ok,
+            "not this machine's to choose".into(),
+            None,
+        ),
+        Some(us) if us <= SLOW_WAKE_US => line(
+            about,
+            Grade::Ok,
+            format!("waking up takes {us} us at most"),
+            None,
+        ),
+        Some(us) => {
+            let found = format!("waking up takes up to {us} us; while it shapes, onbeat keeps CPUs awake (not with --idle)");
+            line(about, Grade::Ok, found, None)
+        }
+    }
+}
+
+fn siblings(facts: &Facts, servers: &BTreeSet<u16>) -> Line {
+    let about = "hardware threads";
+    let of = |cpu: &u16| facts.cpus.get(cpu).map(|c| c.siblings.clone());
+    let shared: BTreeSet<u16> = servers.iter().filter_map(of).flatten().collect();
+    if shared.is_empty() {
+        return line(
+            about,
+            Grade::Ok,
+            "the servers' CPUs share no core".into(),
+            None,
+        );
+    }
+    let found = format!(
+        "CPU {} shares a core with a server: what runs there slows it down",
+        list(&shared)
+    );
+    line(
+        about,
+        Grade::Note,
+        found,
+        Some("echo off > /sys/devices/system/cpu/smt/control, or leave that CPU idle"),
+    )
+}
+
+fn clock(facts: &Facts) -> Line {
+    let about = "clock source";
+    match facts.clock_source.as_str() {
+        "" => line(about, Grade::Note, "not known".into(), None),
+        found @ ("hpet" | "acpi_pm" | "jiffies" | "pit" | "refined-jiffies") => line(
+            about,
+            Grade::Risk,
+            format!("{found}: each look at the clock is a system call and takes microseconds"),
+            Some("find out why the kernel does not trust the CPU's (dmesg | grep -i tsc)"),
+        ),
+        found => line(about, Grade::Ok, found.into(), None),
+    }
+}
+
+#[cfg(test)]
+mod tests;

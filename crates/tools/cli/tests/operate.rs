@@ -1,0 +1,91 @@
+//! Commands around a session: `shape --dry-run`, `shape --status`.
+#![allow(clippy::undocumented_unsafe_blocks)]
+
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const PLAN: &str = "schema: onbeat-plan/1
+strategy: server-per-chain
+chains:
+- id: c
+  callbacks: ['/nobody:timer(100ms)']
+  output: /raw
+cycle_ms: 100
+origin: /nobody:timer(100ms)
+servers:
+- name: gamma
+  cpu: 0
+  priority: 80
+  slots_ms: [[0, 50]]
+  callbacks: ['/nobody:timer(100ms)']
+middleware: {cpu: 0, priority: 95}
+promises: {average_ms: 5, worst_ms: 10, jitter_ms: 5, utilisation: {0: 0.5}}
+";
+
+fn onbeat(dir: &Path, words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_onbeat"))
+        .args(words)
+        .current_dir(dir)
+        .output()
+        .expect("it runs")
+}
+
+fn text(output: &Output) -> String {
+    let both = [&output.stdout[..], &output.stderr[..]].concat();
+    String::from_utf8_lossy(&both).into_owned()
+}
+
+/// Policy, priority, CPUs and cgroups of a process.
+fn likeness(pid: u32) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    let cpus = status.lines().find(|l| l.starts_with("Cpus_allowed:"));
+    let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it lives");
+    let (policy, priority) = unsafe {
+        let mut parameters: libc::sched_param = std::mem::zeroed();
+        libc::sched_getparam(pid as i32, &mut parameters);
+        (
+            libc::sched_getscheduler(pid as i32),
+            parameters.sched_priority,
+        )
+    };
+    format!("{policy} {priority} {cpus:?} {cgroups}")
+}
+
+/// Without an application, and without the right to look for one, the plan and the machine are shown.
+#[test]
+fn a_dry_run_shows_plan_and_machine_and_changes_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(dir.path().join("plan.yaml"), PLAN).expect("written");
+    let own = std::process::id();
+    let before = likeness(own);
+    let words = ["shape", "plan.yaml", "--dry-run", "--find", "1s"];
+    let shown = onbeat(dir.path(), &words);
+    assert_eq!(shown.status.code(), Some(0), "{}", text(&shown));
+    let said = text(&shown);
+    for part in [
+        "gamma",
+        "The plan alone",
+        "preemption model",
+        "Nothing was changed.",
+    ] {
+        assert!(said.contains(part), "no {part}: {said}");
+    }
+    assert!(said.lines().all(|l| l.chars().count() <= 100), "{said}");
+    let shown = onbeat(dir.path(), &[&words[..], &["--json"]].concat());
+    let found: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+    assert_eq!(found["servers"][0]["name"], "gamma");
+    assert_eq!(found["missing"][0], "/nobody:timer(100ms)");
+    let lines = found["preflight"].as_array().expect("lines");
+    let graded = |l: &Value| ["ok", "note", "risk"].contains(&l["grade"].as_str().unwrap_or(""));
+    assert!(lines.len() > 10 && lines.iter().all(graded), "{lines:?}");
+    assert_eq!(likeness(own), before);
+    let names = fs::read_dir(dir.path()).expect("it is ours").count();
+    assert_eq!(names, 1, "nothing is written");
+    let both = onbeat(
+        dir.path(),
+        &["shape", "plan.yaml", "--dry-run", "--", "true"],
+    );
+    assert_eq!(both.status.code(), Some(2), "{}", text(&both));
+}

@@ -218,7 +218,7 @@ fn main() {
         std::process::exit(1);
     });
     println!("{}, lead {} us, {cycles} cycles of 100 ms, 6 servers, CPU {cpu}, dispatcher on {dispatcher_cpu}, {}",
-        reservation.backend(), lead_ns / 1000, if load { "loaded" } else { "no other load" });
+        reservation.enforcer(), lead_ns / 1000, if load { "loaded" } else { "no other load" });
     if churn {
         println!("cgroups are made, entered and removed all the time");
     }

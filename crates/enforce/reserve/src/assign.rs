@@ -1,8 +1,8 @@
 //! Changes one thread: notes how it was, schedules and pins it, puts it behind a gate; or leaves it
 //! as it was.
 
-use crate::backend::{Backend, Witness};
-use crate::dispatcher::Shared;
+use crate::backend::Witness;
+use crate::enforcer::{AdmitError, Enforcer};
 use crate::error::AssignError;
 use crate::identity::{now_ticks, Identity};
 use crate::ledger::{self, Entry, Ledger, Ledgers, Thread};
@@ -22,11 +22,10 @@ pub(crate) struct Destination {
 /// What a change needs of the reservation.
 pub(crate) struct Changer<'r> {
     pub(crate) ledger: &'r Ledger,
-    pub(crate) backend: &'r dyn Backend,
-    /// Of what the backend changes.
+    pub(crate) enforcer: &'r dyn Enforcer,
+    /// Of what the enforcer changes.
     pub(crate) witness: &'r dyn Witness,
     pub(crate) ledgers: &'r Ledgers,
-    pub(crate) shared: &'r Shared,
 }
 
 impl Changer<'_> {
@@ -72,7 +71,7 @@ impl Changer<'_> {
         let read = |source| AssignError::Read { tid, source };
         let home = match to.gate {
             Some(_) => self
-                .backend
+                .enforcer
                 .home(tid)
                 .map_err(|source| AssignError::Gate { tid, source })?,
             None => None,
@@ -104,23 +103,19 @@ impl Changer<'_> {
         let cpu = to.cpu;
         sys::set_affinity(tid, &[cpu]).map_err(|source| AssignError::Cpu { tid, cpu, source })?;
         if let Some(server) = to.gate {
-            // Before it is behind the gate: from then on the dispatcher has to know of it.
-            self.shared.gates[server]
-                .members
-                .add(tid)
-                .map_err(|source| AssignError::Member { tid, source })?;
-            self.backend
-                .add(server, tid, self.witness)
-                .map_err(|source| AssignError::Gate { tid, source })?;
-            self.shared.joined(server);
+            let admitted = self.enforcer.admit(tid, server, self.witness);
+            admitted.map_err(|error| match error {
+                AdmitError::Member(source) => AssignError::Member { tid, source },
+                AdmitError::Gate(source) => AssignError::Gate { tid, source },
+            })?;
         }
         Ok(())
     }
 
-    /// The dispatcher leaves the thread alone.
+    /// The enforcer leaves the thread alone.
     fn leave(&self, tid: u32, to: &Destination) {
         if let Some(server) = to.gate {
-            self.shared.gates[server].members.remove(tid);
+            self.enforcer.evict(tid, server);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The thread that opens and closes the gates at the table's instants.
 
 use crate::backend::Backend;
+use crate::coming::Coming;
 use crate::gate::{Changes, Gate, Gates};
 use crate::heartbeat::Heartbeat;
 use crate::leads::Leads;
@@ -21,6 +22,7 @@ pub(crate) struct Shared {
     /// By server.
     pub(crate) gates: Box<[Gate]>,
     pub(crate) changes: Changes,
+    pub(crate) coming: Coming,
     /// The dispatcher ends when it is not 0.
     stop: AtomicU32,
 }
@@ -47,6 +49,7 @@ impl Shared {
             origin_ns: AtomicU64::new(origin_ns),
             gates,
             changes: Changes::new(),
+            coming: Coming::default(),
             stop: AtomicU32::new(0),
         }
     }
@@ -163,7 +166,9 @@ enum Leave {
 
 /// State of the dispatcher's thread, complete before the first event.
 struct Run<'a> {
-    table: &'a Table,
+    table: Box<Table>,
+    /// Another table takes its place when this round begins.
+    is_swap_due: bool,
     gates: Gates<'a>,
     heartbeat: &'a Heartbeat,
     guard: libc::pid_t,
@@ -185,15 +190,16 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(task: &'a Task, shared: &'a Shared) -> Run<'a> {
-        let table = &task.table;
+        let table = Box::new(task.table.clone());
         let mut wanted = vec![true; table.servers()].into_boxed_slice();
         let origin_ns = shared.origin_ns.load(Relaxed);
-        let walk = Walk::new(table, origin_ns, monotonic_ns(), &mut wanted);
+        let walk = Walk::new(&table, origin_ns, monotonic_ns(), &mut wanted);
         // Gates are open when they are created.
         let actual = vec![Some(true); table.servers()].into_boxed_slice();
         let closing = (task.closing.kind, task.closing.waiting.as_deref());
         Run {
             table,
+            is_swap_due: false,
             gates: Gates::new(&*task.backend, &shared.gates, closing, &shared.changes),
             heartbeat: &task.heartbeat,
             guard: task.guard,
@@ -204,16 +210,20 @@ impl<'a> Run<'a> {
             is_heard: true,
             wanted,
             actual,
-            leads: Leads::new(table.lead_ns()),
+            leads: Leads::new(task.table.lead_ns()),
             asked_ns: monotonic_ns(),
         }
     }
 
-    /// When the next event is to be taken that moves a gate, or that ends the round.
+    /// When the next event is to be taken that moves a gate, or that ends the round; or when another
+    /// table takes its place.
     fn due_ns(&self) -> u64 {
-        let early = |event| self.leads.early_ns(self.table, event);
+        if self.is_swap_due {
+            return self.walk.base_ns();
+        }
+        let early = |event| self.leads.early_ns(&self.table, event);
         self.walk
-            .wake_ns(self.table, |server| !self.gates.is_unused(server), early)
+            .wake_ns(&self.table, |server| !self.gates.is_unused(server), early)
     }
 
     /// The dispatcher's loop. Real-time safe: it does not allocate and takes no lock.
@@ -240,7 +250,8 @@ impl<'a> Run<'a> {
             self.look_again(now_ns);
             if now_ns >= due_ns {
                 // Not for events that became due when a first thread joined.
-                if !self.table.events().is_empty() && due_ns >= looked_ns {
+                let is_event = !self.is_swap_due && !self.table.events().is_empty();
+                if is_event && due_ns >= looked_ns {
                     counters.lateness.record(now_ns - due_ns);
                 }
                 self.take_due(now_ns);
@@ -307,20 +318,32 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Goes on with the table that was given, if a round has begun.
+    fn swap_table(&mut self, now_ns: u64) {
+        if !self.is_swap_due || self.walk.base_ns() > now_ns {
+            return;
+        }
+        self.is_swap_due = false;
+        if self.shared.coming.take(&mut self.table) {
+            self.walk.swap(&self.table, &mut self.wanted);
+        }
+    }
+
     /// Takes all events that are due: at most two rounds of them.
     fn take_due(&mut self, now_ns: u64) {
         let counters = &self.shared.counters;
-        let rounds = self.walk.catch_up(self.table, now_ns);
+        let rounds = self.walk.catch_up(&self.table, now_ns);
         counters.cycles.fetch_add(rounds, Relaxed);
         let slots = self.table.events().len() as u64 / 2;
         counters.skipped.fetch_add(rounds * slots, Relaxed);
-        loop {
-            let early_ns = self.leads.early_ns(self.table, self.walk.next_event());
-            if self.walk.next_ns(self.table) > now_ns + early_ns {
+        self.swap_table(now_ns);
+        while !self.is_swap_due {
+            let early_ns = self.leads.early_ns(&self.table, self.walk.next_event());
+            if self.walk.next_ns(&self.table) > now_ns + early_ns {
                 break;
             }
             let origin_ns = self.shared.origin_ns.load(Relaxed);
-            let (event, ended) = self.walk.advance(self.table, origin_ns);
+            let (event, ended) = self.walk.advance(&self.table, origin_ns);
             if let Some(event) = event {
                 let server = event.server;
                 if self.gates.is_unused(server) {
@@ -334,6 +357,7 @@ impl<'a> Run<'a> {
                 self.leave = Leave::Given;
             }
             if ended {
+                self.is_swap_due = self.shared.coming.is_there();
                 counters.cycles.fetch_add(1, Relaxed);
                 counters.behind_ns.store(self.walk.behind_ns(), Relaxed);
             }

@@ -172,6 +172,20 @@ pub enum AssignError {
     NoGuard(u32),
 }
 
+/// Why a table was not swapped. The reservation runs on with the one that it has.
+#[derive(Debug, Error)]
+pub enum SwapError {
+    /// The slots do not fit into the cycle.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// Other servers than those that run.
+    #[error("the servers are not those that run: only their slots can be changed, in a reservation that is started anew everything")]
+    Servers,
+    /// A server that had no slots, and has no gate.
+    #[error("server {0:?} runs all the time and has no gate: it can be given slots when the reservation is started only")]
+    NoGate(String),
+}
+
 /// Why a thread was not put back.
 #[derive(Debug, Error)]
 pub enum ReleaseError {

@@ -2,9 +2,9 @@
 //! back as they were.
 //!
 //! A reservation server (thesis, Definition 4.1.1) is a set of slots within a cycle, on one CPU, at
-//! one priority. Its threads are SCHED_RR threads of that priority, pinned to that CPU, behind a
-//! gate: a [`Backend`] keeps them from running. A dispatcher thread opens and closes the gates at
-//! the instants of a [table]. Callers name threads by their ids; finding them is the caller's task.
+//! one priority. Its threads are SCHED_RR threads of that priority, pinned to that CPU. An [`Enforcer`]
+//! keeps them to the slots: on a stock kernel a dispatcher thread, which opens and closes cgroup
+//! freezers (gates) at the instants of a [table]. Callers name threads by their ids; finding them is the caller's task.
 //!
 //! ```no_run
 //! use onbeat_reserve::{Options, Reservation, Server};
@@ -66,7 +66,9 @@
 mod assign;
 mod backend;
 mod check;
+mod coming;
 mod dispatcher;
+mod enforcer;
 mod error;
 mod gate;
 mod guard;
@@ -83,8 +85,9 @@ mod sys;
 pub mod table;
 mod waiting;
 
-pub use backend::{Backend, GateError, Witness};
-pub use error::{AssignError, ReleaseError, Report, StartError, Warning};
+pub use backend::{GateError, Witness};
+pub use enforcer::{AdmitError, Class, Enforcer, Pulse};
+pub use error::{AssignError, ReleaseError, Report, StartError, SwapError, Warning};
 pub use gate::Change;
 pub use ledger::{
     recover_in, Entry, FoundLedger, FoundThread, Group, GroupStanding, Recovery, Restored,

@@ -1,10 +1,12 @@
 //! A running reservation: starts the servers, takes threads, puts everything back.
 
 use crate::assign::{Changer, Destination};
-use crate::backend::{self, Backend, Witness};
+use crate::backend::{self, Witness};
 use crate::check;
 use crate::dispatcher::{Closing, Dispatcher, Failure, Shared, Task};
-use crate::error::{AssignError, ReleaseError, Report, StartError, Warning};
+use crate::enforcer::dispatched::Dispatched;
+use crate::enforcer::{Class, Enforcer, Pulse};
+use crate::error::{AssignError, ReleaseError, Report, StartError, SwapError, Warning};
 use crate::gate::{Change, Gate};
 use crate::guard::{self, Guard};
 use crate::heartbeat::Heartbeat;
@@ -13,7 +15,7 @@ use crate::ledger::{self, Entry, Ledger, Ledgers, Restored, Thread};
 use crate::memory;
 use crate::options::Options;
 use crate::server::{RunningServer, Server};
-use crate::stats::{GateStats, Pauses, Stats};
+use crate::stats::{Pauses, Stats};
 use crate::sys::Scheduling;
 use crate::table::Table;
 use onbeat_time::clock::monotonic_ns;
@@ -38,9 +40,9 @@ struct AssignedThread {
 /// Running reservation servers.
 pub struct Reservation {
     servers: Vec<RunningServer>,
-    backend: Arc<dyn Backend>,
-    dispatcher: Dispatcher,
-    begin_ns: u64,
+    enforcer: Box<dyn Enforcer>,
+    cycle_ns: u64,
+    lead_ns: u64,
     ledger: Ledger,
     ledgers: Ledgers,
     /// `None` once everything was put back.
@@ -54,7 +56,7 @@ pub struct Reservation {
 impl fmt::Debug for Reservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reservation")
-            .field("backend", &self.backend.name())
+            .field("enforcer", &self.enforcer.name())
             .field("warnings", &self.warnings)
             .finish_non_exhaustive()
     }
@@ -76,7 +78,8 @@ impl Reservation {
         options: Options,
     ) -> Result<Reservation, StartError> {
         check::refuse(cycle_ns, servers, &options)?;
-        let table = Table::new(cycle_ns, options.lead_ns, servers)?;
+        let lead_ns = options.lead_ns;
+        let table = Table::new(cycle_ns, lead_ns, servers)?;
         let mut warnings = check::warnings(cycle_ns, servers, &options)?;
         let running = |(i, s)| RunningServer::new(s, table.is_gated(i));
         let servers: Vec<RunningServer> = servers.iter().enumerate().map(running).collect();
@@ -91,29 +94,14 @@ impl Reservation {
                 return Err(StartError::Guard(e));
             }
         };
-        let begin_ns = monotonic_ns();
         let witness = Watched {
             ledger: &ledger,
             guard: &guard,
         };
-        let chosen = backend::choose(&options, &name, &servers, &witness);
-        let started = chosen.map_err(StartError::NoFreezer).and_then(|backend| {
-            let shared = Shared::new(servers.iter().map(Gate::new).collect(), origin_ns);
-            let closing = Closing {
-                kind: options.gate,
-                waiting: options.waiting.clone(),
-            };
-            let task = Task {
-                table,
-                backend: backend.clone(),
-                closing,
-                heartbeat,
-                guard: guard.pid(),
-            };
-            Ok((backend, start_dispatcher(task, shared, &options)?))
-        });
-        let (backend, dispatcher) = match started {
-            Ok(both) => both,
+        let watch = (heartbeat, guard.pid());
+        let named = (&*name, &*servers);
+        let enforcer = match dispatched(table, origin_ns, named, &options, (&witness, watch)) {
+            Ok(enforcer) => enforcer,
             Err(error) => {
                 ledger.restore();
                 guard.done();
@@ -127,9 +115,9 @@ impl Reservation {
             });
         Ok(Reservation {
             servers,
-            backend,
-            dispatcher,
-            begin_ns,
+            enforcer,
+            cycle_ns,
+            lead_ns,
             ledger,
             ledgers,
             guard: Some(guard),
@@ -157,9 +145,9 @@ impl Reservation {
             tid,
             Destination {
                 description: format!("in server {server:?}"),
-                scheduling: match to.priority {
-                    0 => Scheduling::other(),
-                    priority => Scheduling::round_robin(priority),
+                scheduling: match (self.enforcer.class(), to.priority) {
+                    (Class::RealTime, 0) => Scheduling::other(),
+                    (Class::RealTime, priority) => Scheduling::round_robin(priority),
                 },
                 cpu: to.cpu,
                 gate: to.is_gated.then_some(index),
@@ -195,7 +183,7 @@ impl Reservation {
         let mut assigned = self.assigned();
         let thread = assigned.get(&tid).ok_or(ReleaseError::NotAssigned(tid))?;
         if let Some(server) = thread.gate {
-            self.dispatcher.shared().gates[server].members.remove(tid);
+            self.enforcer.evict(tid, server);
         }
         let was = &thread.was;
         let restored = was.restore().and_then(|_| {
@@ -212,29 +200,52 @@ impl Reservation {
     /// needed to skip or repeat no slot ([`Walk::advance`](crate::table::Walk::advance)). Real-time
     /// safe: one store.
     pub fn set_origin(&self, origin_ns: u64) {
-        self.dispatcher.shared().origin_ns.store(origin_ns, Relaxed);
+        self.enforcer.set_origin(origin_ns);
     }
 
-    /// Counters of the dispatcher. It writes meanwhile: they may be one event apart.
+    /// Gives the servers other slots, from the next round on: no thread is put back meanwhile, and
+    /// those in a slot of both tables run on. Names, CPUs and priorities have to be the same.
+    /// [`Pulse::swaps`] tells when it has happened.
+    ///
+    /// # Errors
+    ///
+    /// [`SwapError`]. The reservation goes on as before then.
+    pub fn swap_table(&self, servers: &[Server]) -> Result<(), SwapError> {
+        let is_same = |(running, new): (&RunningServer, &Server)| {
+            (&running.name, running.cpu, running.priority) == (&new.name, new.cpu, new.priority)
+        };
+        if self.servers.len() != servers.len() || !self.servers.iter().zip(servers).all(is_same) {
+            return Err(SwapError::Servers);
+        }
+        let table = Table::new(self.cycle_ns, self.lead_ns, servers)?;
+        let without = |(i, s): &(usize, &RunningServer)| table.is_gated(*i) && !s.is_gated;
+        if let Some((_, server)) = self.servers.iter().enumerate().find(without) {
+            return Err(SwapError::NoGate(server.name.clone()));
+        }
+        self.enforcer.swap_table(table);
+        Ok(())
+    }
+
+    /// Counters of the enforcer. It writes meanwhile: they may be one event apart.
     pub fn stats(&self) -> Stats {
-        let elapsed_ns = monotonic_ns() - self.begin_ns;
-        let shared = self.dispatcher.shared();
-        let gates = self.servers.iter().zip(&shared.gates);
-        let gates = gates.filter(|(server, _)| server.is_gated);
-        let gates: Vec<GateStats> = gates.map(|(s, g)| g.counters.read(&s.name)).collect();
-        shared.counters.read(elapsed_ns, gates)
+        self.enforcer.stats()
     }
 
     /// When soft gates changed the priority of their threads, after the first `seen` changes, which
     /// becomes the number of all. Of more than two thousand at once, the oldest are left out.
     pub fn changes_since(&self, seen: &mut u64) -> Vec<Change> {
-        self.dispatcher.shared().changes.since(seen)
+        self.enforcer.changes_since(seen)
+    }
+
+    /// Where the enforcer is: its rounds, swapped tables, pauses.
+    pub fn pulse(&self) -> Pulse {
+        self.enforcer.pulse()
     }
 
     /// Why gates stayed open so far. Once the guard is lost they stay open, and this reservation
     /// should be stopped.
     pub fn pauses(&self) -> Pauses {
-        self.dispatcher.shared().counters.pauses.read()
+        self.pulse().pauses
     }
 
     /// Why it may be less precise or complete than expected.
@@ -243,13 +254,13 @@ impl Reservation {
     }
 
     /// Name of the mechanism that keeps threads from running.
-    pub fn backend(&self) -> &'static str {
-        self.backend.name()
+    pub fn enforcer(&self) -> &'static str {
+        self.enforcer.name()
     }
 
-    /// Id of the dispatcher's thread.
-    pub fn dispatcher_tid(&self) -> u32 {
-        self.dispatcher.tid
+    /// Id of the enforcer's own thread, if it has one: the dispatcher's.
+    pub fn own_thread(&self) -> Option<u32> {
+        self.enforcer.own_thread()
     }
 
     /// Ends the reservation and puts every thread back. Dropping it does the same.
@@ -264,7 +275,7 @@ impl Reservation {
         let Some(guard) = self.guard.take() else {
             return Restored::default();
         };
-        self.dispatcher.stop();
+        self.enforcer.stop();
         let restored = self.ledger.restore();
         guard.done();
         if self.memory_locked {
@@ -279,7 +290,7 @@ impl Reservation {
     }
 
     fn take(&self, tid: u32, to: Destination) -> Result<(), AssignError> {
-        if tid == self.dispatcher.tid {
+        if self.enforcer.own_thread() == Some(tid) {
             return Err(AssignError::Own(tid));
         }
         let mut assigned = self.assigned();
@@ -292,13 +303,12 @@ impl Reservation {
         }
         let changer = Changer {
             ledger: &self.ledger,
-            backend: &*self.backend,
+            enforcer: &*self.enforcer,
             witness: &Watched {
                 ledger: &self.ledger,
                 guard,
             },
             ledgers: &self.ledgers,
-            shared: self.dispatcher.shared(),
         };
         let changed = changer.change(tid, before, &to, assigned.values().map(|a| &a.was));
         let gate = to.gate;
@@ -372,7 +382,7 @@ fn unique_name() -> String {
     format!("onbeat-{pid}-{start}-{}", NUMBER.fetch_add(1, Relaxed))
 }
 
-/// Ledger and guard, as a backend sees them.
+/// Ledger and guard, as an enforcer sees them.
 struct Watched<'r> {
     ledger: &'r Ledger,
     guard: &'r Guard,
@@ -401,6 +411,37 @@ fn start_guard(
         mount_table: &options.mount_table,
     })?;
     Ok((guard, heartbeat))
+}
+
+/// Starts dispatcher and gates for the servers of the reservation `name`. `watch` is what the guard
+/// looks at, and its process.
+fn dispatched(
+    table: Table,
+    origin_ns: u64,
+    (name, servers): (&str, &[RunningServer]),
+    options: &Options,
+    (witness, watch): (&dyn Witness, (Arc<Heartbeat>, libc::pid_t)),
+) -> Result<Box<dyn Enforcer>, StartError> {
+    let begin_ns = monotonic_ns();
+    let backend =
+        backend::choose(options, name, servers, witness).map_err(StartError::NoFreezer)?;
+    let shared = Shared::new(servers.iter().map(Gate::new).collect(), origin_ns);
+    let closing = Closing {
+        kind: options.gate,
+        waiting: options.waiting.clone(),
+    };
+    let (heartbeat, guard) = watch;
+    let task = Task {
+        table,
+        backend: backend.clone(),
+        closing,
+        heartbeat,
+        guard,
+    };
+    let dispatcher = start_dispatcher(task, shared, options)?;
+    let gated = servers.iter().map(|s| s.is_gated.then(|| s.name.clone()));
+    let dispatched = Dispatched::new(backend, dispatcher, gated.collect(), begin_ns);
+    Ok(Box::new(dispatched))
 }
 
 fn start_dispatcher(

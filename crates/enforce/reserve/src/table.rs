@@ -113,6 +113,15 @@ impl Table {
         self.events.iter().any(|e| e.server == server)
     }
 
+    /// Sets `open` for each gate that is open before this event.
+    fn open_before(&self, next: usize, open: &mut [bool]) {
+        open.fill(true);
+        // The last event of each gate: the round before ended as this one will.
+        for event in self.events[next..].iter().chain(&self.events[..next]) {
+            open[event.server] = event.open;
+        }
+    }
+
     /// The rounds of cycles of which one begins at `origin_ns`.
     fn rounds(&self, origin_ns: u64) -> Cycle {
         // Reduced first: an origin has no upper limit.
@@ -208,11 +217,7 @@ impl Walk {
         let next = table
             .events
             .partition_point(|e| (e.offset_ns as i64) <= since);
-        open.fill(true);
-        // The last event of each gate: the round before ended as this one will.
-        for event in table.events[next..].iter().chain(&table.events[..next]) {
-            open[event.server] = event.open;
-        }
+        table.open_before(next, open);
         let mut walk = Walk {
             base_ns: now_ns as i64 - since,
             next,
@@ -285,6 +290,18 @@ impl Walk {
     /// How far the current round is from the phase of the origin that was given last, ns.
     pub fn behind_ns(&self) -> i64 {
         self.behind_ns
+    }
+
+    /// Start of the current round.
+    pub fn base_ns(&self) -> u64 {
+        self.base_ns.max(0) as u64
+    }
+
+    /// Goes on with another table of the same cycle, from the start of the current round. Sets `open`
+    /// for each gate that is open then.
+    pub fn swap(&mut self, table: &Table, open: &mut [bool]) {
+        table.open_before(0, open);
+        self.next = 0;
     }
 
     /// Begins the next round.

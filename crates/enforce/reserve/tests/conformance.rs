@@ -24,7 +24,7 @@ fn start(backend: Choice, dir: &Dir) -> Reservation {
     let reservation =
         Reservation::start(HOUR, &shut_and_open(), origin, options(backend, dir)).unwrap();
     let name = format!("{backend:?}").replace("CgroupV", "cgroup v");
-    assert!(reservation.backend().starts_with(&name));
+    assert!(reservation.enforcer().starts_with(&name));
     reservation
 }
 
@@ -181,6 +181,75 @@ fn slots_come_and_go_under_load() {
         assert_eq!(report.restored.threads, 5);
         let after: Vec<_> = workers.iter().map(|w| likeness(w.tid)).collect();
         assert_eq!(after, before);
+        nothing_is_left(&dir);
+    }
+}
+
+/// A table is swapped while it runs: threads in a slot of both tables run on, others begin and stop
+/// to run as the new one says, and the statistics go on.
+#[test]
+fn a_table_is_swapped_at_the_end_of_a_round() {
+    let _alone = alone();
+    for backend in backends("a_table_is_swapped_at_the_end_of_a_round") {
+        let dir = Dir::new("swap");
+        let cycle = 20 * MS;
+        // Slots of nothing to speak of, so that a thread that stands is told from one that runs.
+        let (none, all) = ((0, MS / 50), (0, cycle - MS / 2));
+        let servers = |a: (u64, u64), b: (u64, u64)| {
+            [
+                server("a", 20, &[a]),
+                server("b", 20, &[b]),
+                server("always", 20, &[]),
+            ]
+        };
+        let start = servers(all, none);
+        let mut options = options(backend, &dir);
+        options.lead_ns = 0;
+        let reservation = Reservation::start(cycle, &start, now_ns(), options).unwrap();
+        let workers = [Worker::spinning(), Worker::spinning()];
+        let [a, b] = workers.each_ref().map(|w| w.tid);
+        reservation.assign(a, "a").unwrap();
+        reservation.assign(b, "b").unwrap();
+        let stands = |tid| {
+            wait_for("a thread that stands but for its slots", || {
+                let before = ran_ns(tid).unwrap();
+                std::thread::sleep(Duration::from_millis(200));
+                ran_ns(tid).unwrap() - before < 50 * MS
+            });
+        };
+        assert_runs(a);
+        stands(b);
+        let before = reservation.stats();
+        let swap = |servers: &[onbeat_reserve::Server]| {
+            let swaps = reservation.pulse().swaps;
+            reservation.swap_table(servers).unwrap();
+            wait_for("the new table", || reservation.pulse().swaps > swaps);
+        };
+        swap(&servers(none, all));
+        stands(a);
+        assert_runs(b);
+        // A slot of the whole cycle: the gate opens for good.
+        swap(&servers((0, cycle), none));
+        stands(b);
+        assert_runs(a);
+        let after = reservation.stats();
+        assert!(after.cycles > before.cycles && after.gates[1].ends > before.gates[1].ends);
+        assert_eq!(after.open_failures + after.close_failures, 0);
+        // What is no other table of the same servers.
+        let refused = |servers: &[onbeat_reserve::Server], wanted: &str| {
+            let text = reservation.swap_table(servers).unwrap_err().to_string();
+            assert!(text.contains(wanted) && !text.contains('\n'), "{text}");
+        };
+        refused(&servers(all, all)[..2], "not those that run");
+        refused(&servers((MS, MS), all), "slot 0");
+        let mut other = servers(all, all);
+        other[0].priority = 21;
+        refused(&other, "not those that run");
+        other = servers(all, all);
+        other[2].slots = other[0].slots.clone();
+        refused(&other, "\"always\" runs all the time");
+        assert_eq!(reservation.pulse().swaps, 2);
+        assert_eq!(reservation.stop().restored.threads, 2);
         nothing_is_left(&dir);
     }
 }
@@ -540,10 +609,9 @@ fn what_cannot_be_is_refused() {
         check(reservation.assign(0, "shut"), "no thread");
         check(reservation.assign(u32::MAX, "shut"), "no thread");
         check(reservation.assign(worker.tid, "a\nb"), "no server");
-        check(
-            reservation.assign(reservation.dispatcher_tid(), "shut"),
-            "the dispatcher",
-        );
+        if let Some(own) = reservation.own_thread() {
+            check(reservation.assign(own, "shut"), "the dispatcher");
+        }
         check(reservation.place(worker.tid, cpu(), 100), "priority");
         check(reservation.place(worker.tid, 4000, 1), "CPU 4000");
         assert_eq!(likeness(worker.tid), before);
@@ -594,7 +662,7 @@ fn nothing_starts_that_could_not_run() {
         );
         // A server without a gate needs no freezer.
         let free = with(|o| o.mount_table = "/dev/null".into(), server("r", 1, &[]));
-        assert_eq!(free.unwrap().backend(), "none needed");
+        assert_eq!(free.unwrap().enforcer(), "none needed");
         let full = with(|_| (), server("r", 1, &[(50 * MS, 148 * MS)])).unwrap();
         assert!(
             full.warnings().iter().any(

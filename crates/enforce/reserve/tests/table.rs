@@ -103,6 +103,38 @@ proptest! {
     }
 
     #[test]
+    fn from_a_swap_on_gates_are_open_as_the_new_table_says(
+        (old, new) in (servers(), servers()),
+        lead in 0..50u64,
+        origin in 0..5 * CYCLE,
+        start in 10 * CYCLE..12 * CYCLE,
+    ) {
+        let count = old.len().min(new.len());
+        let [old, new] = [&old[..count], &new[..count]];
+        let tables = [old, new].map(|s| Table::new(CYCLE, lead, s).unwrap());
+        let mut open = vec![false; count];
+        let mut walk = Walk::new(&tables[0], origin, start, &mut open);
+        while !walk.advance(&tables[0], origin).1 {}
+        let round = walk.base_ns();
+        prop_assert_eq!((round + lead) % CYCLE, origin % CYCLE);
+        let before = open.clone();
+        walk.swap(&tables[1], &mut open);
+        for (i, (before, after)) in before.iter().zip(&open).enumerate() {
+            let is_same = old[i].slots == new[i].slots;
+            prop_assert!(!is_same || before == after, "a gate of both tables moves: {}", i);
+        }
+        for at in round..round + 2 * CYCLE {
+            while !tables[1].events().is_empty() && walk.next_ns(&tables[1]) <= at {
+                let event = walk.advance(&tables[1], origin).0.unwrap();
+                open[event.server] = event.open;
+            }
+            for (i, server) in new.iter().enumerate() {
+                prop_assert_eq!(open[i], is_open(server, CYCLE, lead, origin, at), "{} at {}", i, at);
+            }
+        }
+    }
+
+    #[test]
     fn a_stall_leaves_out_whole_rounds(
         servers in servers(),
         late in 0..100 * CYCLE,

@@ -1,4 +1,4 @@
-//! What keeps threads from running: the trait that every mechanism implements.
+//! What the dispatcher keeps threads from running with: the trait that every kind of gate implements.
 //!
 //! [`choose`] picks the mechanism: a cgroup freezer of version 1 or 2.
 
@@ -40,7 +40,7 @@ pub enum GateError {
     Guard(io::Error),
 }
 
-/// Who is told of what a backend changes, so that it is undone whatever happens.
+/// Who is told of what an enforcer changes, so that it is undone whatever happens.
 pub trait Witness {
     /// Notes a change in the ledger, before it is made.
     ///
@@ -60,7 +60,7 @@ pub trait Witness {
 
 /// A kernel mechanism that keeps threads from running: a gate for each server. It notes every
 /// change of the machine first, in a form that another process can undo.
-pub trait Backend: Send + Sync {
+pub(crate) trait Backend: Send + Sync {
     /// Name for messages.
     fn name(&self) -> &'static str;
 

@@ -3,7 +3,9 @@
 use super::*;
 use crate::report::Summary;
 use onbeat_plan::schema::{ChainRef, Middleware, Ms, Overshoot, Promises, Slot, SCHEMA};
-use onbeat_reserve::{AssignError, Change, Pauses, Report, Restored, Stats};
+use onbeat_reserve::{
+    AssignError, Change, Pauses, Pulse, Report, Restored, Server, Stats, SwapError,
+};
 use onbeat_trace::text;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -47,6 +49,16 @@ impl Servers for FakeServers {
     fn set_origin(&self, origin_ns: u64) {
         let offset = origin_ns % (100 * MS) / MS;
         self.0.borrow_mut().push(format!("origin at {offset} ms"));
+    }
+
+    fn swap_table(&self, servers: &[Server]) -> Result<(), SwapError> {
+        let slots: Vec<_> = servers.iter().map(|s| s.slots.len()).collect();
+        self.0.borrow_mut().push(format!("swap {slots:?}"));
+        Ok(())
+    }
+
+    fn pulse(&self) -> Pulse {
+        Pulse::default()
     }
 
     fn stats(&self) -> Stats {

@@ -2,7 +2,9 @@
 
 use crate::slots::slots;
 use onbeat_plan::Plan;
-use onbeat_reserve::{AssignError, Change, Pauses, Report, Reservation, Server, Stats};
+use onbeat_reserve::{
+    AssignError, Change, Pauses, Pulse, Report, Reservation, Server, Stats, SwapError,
+};
 use onbeat_time::Slot;
 
 /// How long before its cycle's start the first callback may start.
@@ -19,6 +21,12 @@ pub(crate) trait Servers {
     fn place(&self, tid: u32, cpu: u16, priority: u8) -> Result<(), AssignError>;
     /// See [`Reservation::set_origin`].
     fn set_origin(&self, origin_ns: u64);
+    /// See [`Reservation::swap_table`].
+    #[allow(dead_code)]
+    fn swap_table(&self, servers: &[Server]) -> Result<(), SwapError>;
+    /// See [`Reservation::pulse`].
+    #[allow(dead_code)]
+    fn pulse(&self) -> Pulse;
     /// See [`Reservation::stats`].
     fn stats(&self) -> Stats;
     /// See [`Reservation::changes_since`].
@@ -42,6 +50,14 @@ impl Servers for Reservation {
 
     fn set_origin(&self, origin_ns: u64) {
         Reservation::set_origin(self, origin_ns);
+    }
+
+    fn swap_table(&self, servers: &[Server]) -> Result<(), SwapError> {
+        Reservation::swap_table(self, servers)
+    }
+
+    fn pulse(&self) -> Pulse {
+        Reservation::pulse(self)
     }
 
     fn stats(&self) -> Stats {

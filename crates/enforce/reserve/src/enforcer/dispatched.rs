@@ -1,0 +1,105 @@
+//! The enforcer of stock kernels: a dispatcher thread opens and closes the gates of a [`Backend`].
+
+use super::{AdmitError, Class, Enforcer, Pulse};
+use crate::backend::{Backend, GateError, Witness};
+use crate::dispatcher::Dispatcher;
+use crate::gate::Change;
+use crate::stats::{GateStats, Stats};
+use crate::table::Table;
+use onbeat_time::clock::monotonic_ns;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+
+/// Dispatcher and gates.
+pub(crate) struct Dispatched {
+    backend: Arc<dyn Backend>,
+    dispatcher: Dispatcher,
+    /// By server: its name, if it has a gate.
+    gated: Vec<Option<String>>,
+    begin_ns: u64,
+}
+
+impl Dispatched {
+    pub(crate) fn new(
+        backend: Arc<dyn Backend>,
+        dispatcher: Dispatcher,
+        gated: Vec<Option<String>>,
+        begin_ns: u64,
+    ) -> Dispatched {
+        Dispatched {
+            backend,
+            dispatcher,
+            gated,
+            begin_ns,
+        }
+    }
+}
+
+impl Enforcer for Dispatched {
+    fn name(&self) -> &'static str {
+        self.backend.name()
+    }
+
+    fn class(&self) -> Class {
+        Class::RealTime
+    }
+
+    fn home(&self, tid: u32) -> Result<Option<PathBuf>, GateError> {
+        self.backend.home(tid)
+    }
+
+    fn admit(&self, tid: u32, server: usize, witness: &dyn Witness) -> Result<(), AdmitError> {
+        let shared = self.dispatcher.shared();
+        // Before it is behind the gate: from then on the dispatcher has to know of it.
+        let members = &shared.gates[server].members;
+        members.add(tid).map_err(AdmitError::Member)?;
+        self.backend.add(server, tid, witness)?;
+        shared.joined(server);
+        Ok(())
+    }
+
+    fn evict(&self, tid: u32, server: usize) {
+        self.dispatcher.shared().gates[server].members.remove(tid);
+    }
+
+    fn swap_table(&self, table: Table) {
+        self.dispatcher.shared().coming.give(table);
+    }
+
+    fn set_origin(&self, origin_ns: u64) {
+        self.dispatcher.shared().origin_ns.store(origin_ns, Relaxed);
+    }
+
+    fn stats(&self) -> Stats {
+        let elapsed_ns = monotonic_ns() - self.begin_ns;
+        let shared = self.dispatcher.shared();
+        let gates = self.gated.iter().zip(&shared.gates);
+        let read = |(name, gate): (&Option<String>, &crate::gate::Gate)| {
+            name.as_ref().map(|name| gate.counters.read(name))
+        };
+        let gates: Vec<GateStats> = gates.filter_map(read).collect();
+        shared.counters.read(elapsed_ns, gates)
+    }
+
+    fn changes_since(&self, seen: &mut u64) -> Vec<Change> {
+        self.dispatcher.shared().changes.since(seen)
+    }
+
+    fn pulse(&self) -> Pulse {
+        let shared = self.dispatcher.shared();
+        Pulse {
+            rounds: shared.counters.cycles.load(Relaxed),
+            swaps: shared.coming.taken(),
+            pauses: shared.counters.pauses.read(),
+        }
+    }
+
+    fn own_thread(&self) -> Option<u32> {
+        Some(self.dispatcher.tid)
+    }
+
+    fn stop(&mut self) {
+        self.dispatcher.stop();
+    }
+}

@@ -18,7 +18,7 @@ pub const MAX_OUTPUTS: usize = 16;
 pub mod layout {
     use super::{MAX_OUTPUTS, MAX_SLOTS};
     /// `onbeat` and the version of this layout.
-    pub const MAGIC: u64 = u64::from_le_bytes(*b"onbeat\0\x01");
+    pub const MAGIC: u64 = u64::from_le_bytes(*b"onbeat\0\x02");
     /// Word of the magic.
     pub const WORD_MAGIC: usize = 0;
     /// Generation of the table: odd while it is being written.
@@ -32,12 +32,18 @@ pub mod layout {
     pub const WORD_CYCLE: usize = 4;
     /// A release of the chain, CLOCK_MONOTONIC in ns.
     pub const WORD_ORIGIN: usize = 5;
-    /// First output: number of slots, best case, then start and end of each slot.
+    /// Executions that are released from this instant on have an output's slots, those before have
+    /// the slots of the table before, where there are any (CLOCK_MONOTONIC in ns).
+    pub const WORD_FROM: usize = 6;
+    /// First output: best case, its slots, its slots in the table before. Slots are their number,
+    /// then start and end of each.
     pub const WORD_OUTPUTS: usize = 8;
+    /// Words of an output's slots.
+    pub const SLOTS_WORDS: usize = 1 + 2 * MAX_SLOTS;
     /// Words of an output.
-    pub const OUTPUT_WORDS: usize = 2 + 2 * MAX_SLOTS;
+    pub const OUTPUT_WORDS: usize = 1 + 2 * SLOTS_WORDS;
     /// Size of the memory in bytes.
-    pub const BYTES: usize = 8192;
+    pub const BYTES: usize = 16384;
     const _: () = assert!(8 * (WORD_OUTPUTS + MAX_OUTPUTS * OUTPUT_WORDS) <= BYTES);
 }
 use layout::*;
@@ -150,21 +156,41 @@ impl PageWriter {
     /// Sets the whole table. What does not fit (outputs, slots) is left out: check with
     /// [`SlotSchedule::new`].
     pub fn set_table(&self, cycle_ns: u64, origin_ns: i64, outputs: &[OutputTable]) {
+        self.write(|store| {
+            store(WORD_CYCLE, cycle_ns);
+            store(WORD_ORIGIN, origin_ns as u64);
+            for (i, output) in outputs.iter().take(MAX_OUTPUTS).enumerate() {
+                let base = WORD_OUTPUTS + i * OUTPUT_WORDS;
+                store(base, output.earliest_ns);
+                store_slots(store, base + 1, &output.slots);
+                store(base + 1 + SLOTS_WORDS, 0);
+            }
+        });
+    }
+
+    /// Replaces the slots: executions that are released from `from_ns` on have those of `outputs`,
+    /// those released before have those of `before`. Nothing that waits changes its slot if no
+    /// execution of the new table was released yet: give an instant in the future, near a release.
+    /// What does not fit is left out.
+    pub fn swap_slots(&self, from_ns: i64, outputs: &[OutputTable], before: &[OutputTable]) {
+        self.write(|store| {
+            store(WORD_FROM, from_ns as u64);
+            let both = outputs.iter().zip(before).take(MAX_OUTPUTS);
+            for (i, (output, before)) in both.enumerate() {
+                let base = WORD_OUTPUTS + i * OUTPUT_WORDS;
+                store_slots(store, base + 1, &output.slots);
+                store_slots(store, base + 1 + SLOTS_WORDS, &before.slots);
+            }
+        });
+    }
+
+    /// Writes words that readers see all or none of.
+    fn write(&self, words: impl FnOnce(&dyn Fn(usize, u64))) {
         let generation = self.map.load(WORD_GENERATION);
         let store = |index, value| self.map.word(index).store(value, Ordering::Release);
         store(WORD_GENERATION, generation | 1);
         std::sync::atomic::fence(Ordering::SeqCst);
-        store(WORD_CYCLE, cycle_ns);
-        store(WORD_ORIGIN, origin_ns as u64);
-        for (i, output) in outputs.iter().take(MAX_OUTPUTS).enumerate() {
-            let base = WORD_OUTPUTS + i * OUTPUT_WORDS;
-            store(base, output.slots.len().min(MAX_SLOTS) as u64);
-            store(base + 1, output.earliest_ns);
-            for (j, slot) in output.slots.iter().take(MAX_SLOTS).enumerate() {
-                store(base + 2 + 2 * j, slot.start_ns);
-                store(base + 3 + 2 * j, slot.end_ns);
-            }
-        }
+        words(&store);
         store(WORD_GENERATION, (generation | 1).wrapping_add(1));
     }
 
@@ -195,6 +221,14 @@ impl PageWriter {
         self.map
             .word(WORD_HEARTBEAT)
             .store(now_ns, Ordering::Release);
+    }
+}
+
+fn store_slots(store: &dyn Fn(usize, u64), base: usize, slots: &[Slot]) {
+    store(base, slots.len().min(MAX_SLOTS) as u64);
+    for (j, slot) in slots.iter().take(MAX_SLOTS).enumerate() {
+        store(base + 1 + 2 * j, slot.start_ns);
+        store(base + 2 + 2 * j, slot.end_ns);
     }
 }
 
@@ -231,21 +265,33 @@ impl PageReader {
         for _ in 0..8 {
             let generation = self.0.load(WORD_GENERATION);
             let base = WORD_OUTPUTS + output * OUTPUT_WORDS;
-            let count = (self.0.load(base) as usize).min(MAX_SLOTS);
-            let earliest_ns = self.0.load(base + 1);
-            let mut slots = [Slot::default(); MAX_SLOTS];
-            for (j, slot) in slots[..count].iter_mut().enumerate() {
-                slot.start_ns = self.0.load(base + 2 + 2 * j);
-                slot.end_ns = self.0.load(base + 3 + 2 * j);
-            }
+            let earliest_ns = self.0.load(base);
+            let (slots, count) = self.slots(base + 1);
+            let (before, count_before) = self.slots(base + 1 + SLOTS_WORDS);
+            let from_ns = self.0.load(WORD_FROM) as i64;
             let cycle_ns = self.0.load(WORD_CYCLE);
             let origin_ns = self.0.load(WORD_ORIGIN) as i64;
             std::sync::atomic::fence(Ordering::SeqCst);
             if generation.is_multiple_of(2) && self.0.load(WORD_GENERATION) == generation {
-                return SlotSchedule::new(cycle_ns, origin_ns, earliest_ns, &slots[..count]).ok();
+                let schedule =
+                    SlotSchedule::new(cycle_ns, origin_ns, earliest_ns, &slots[..count]).ok()?;
+                return match count_before {
+                    0 => Some(schedule),
+                    n => schedule.after(from_ns, &before[..n]).ok(),
+                };
             }
         }
         None
+    }
+
+    fn slots(&self, base: usize) -> ([Slot; MAX_SLOTS], usize) {
+        let count = (self.0.load(base) as usize).min(MAX_SLOTS);
+        let mut slots = [Slot::default(); MAX_SLOTS];
+        for (j, slot) in slots[..count].iter_mut().enumerate() {
+            slot.start_ns = self.0.load(base + 1 + 2 * j);
+            slot.end_ns = self.0.load(base + 2 + 2 * j);
+        }
+        (slots, count)
     }
 
     /// Whether items pass at once: the owner asked for it, or its last heartbeat is older than
@@ -286,15 +332,22 @@ mod tests {
         let writer = PageWriter::new().unwrap();
         let reader = PageReader::open(writer.fd().as_raw_fd()).unwrap();
         assert_eq!(reader.schedule(0), None);
-        let expected: Vec<SlotSchedule> = (1..=2)
-            .map(|n| SlotSchedule::new(100 * n, n as i64, n, &table(n)[0].slots).unwrap())
-            .collect();
+        let one = |n: u64| SlotSchedule::new(100 * n, n as i64, n, &table(n)[0].slots).unwrap();
+        // A table, then another after it: from 5000 ns on, with the first one's phase.
+        let after = |n: u64, before: u64| {
+            let schedule =
+                SlotSchedule::new(100 * before, before as i64, before, &table(n)[0].slots);
+            let schedule = schedule.unwrap();
+            schedule.after(5000, &table(before)[0].slots).unwrap()
+        };
+        let expected = [one(1), after(2, 1), one(2), after(1, 2)];
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    for n in [1, 2] {
+                    for (n, other) in [(1, 2), (2, 1)] {
                         writer.set_table(100 * n, n as i64, &table(n));
+                        writer.swap_slots(5000, &table(other), &table(n));
                     }
                 }
             });
@@ -308,8 +361,11 @@ mod tests {
             done.store(true, Ordering::Relaxed);
             assert_eq!(torn, None);
         });
-        assert_eq!(reader.schedule(0), Some(expected[1]));
+        assert_eq!(reader.schedule(0), Some(expected[3]));
         assert_eq!(reader.schedule(MAX_OUTPUTS), None);
+        // A new table has nothing before it.
+        writer.set_table(100, 1, &table(1));
+        assert_eq!(reader.schedule(0), Some(expected[0]));
     }
 
     #[test]

@@ -25,13 +25,43 @@ pub enum ScheduleError {
     Slot(u64, u64),
 }
 
+/// Slots of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Slots {
+    slots: [Slot; MAX_SLOTS],
+    count: usize,
+}
+
+impl Slots {
+    fn new(cycle_ns: u64, slots: &[Slot]) -> Result<Slots, ScheduleError> {
+        if slots.is_empty() || slots.len() > MAX_SLOTS {
+            return Err(ScheduleError::Count(slots.len()));
+        }
+        let wrong = |s: &&Slot| !s.fits(cycle_ns) || s.end_ns > MAX_CYCLE_NS;
+        if let Some(slot) = slots.iter().find(wrong) {
+            return Err(ScheduleError::Slot(slot.start_ns, slot.end_ns));
+        }
+        let mut all = Slots {
+            slots: [Slot::default(); MAX_SLOTS],
+            count: slots.len(),
+        };
+        all.slots[..slots.len()].copy_from_slice(slots);
+        Ok(all)
+    }
+
+    fn as_slice(&self) -> &[Slot] {
+        &self.slots[..self.count]
+    }
+}
+
 /// The slots of one output. Plain values: copied, never allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotSchedule {
     cycle: Cycle,
     earliest_ns: u64,
-    slots: [Slot; MAX_SLOTS],
-    count: usize,
+    slots: Slots,
+    /// The slots of the executions that were released before an instant.
+    before: Option<(i64, Slots)>,
 }
 
 /// The slot in which an item leaves.
@@ -58,21 +88,24 @@ impl SlotSchedule {
         let cycle = Cycle::new(cycle_ns, origin_ns)
             .filter(|_| cycle_ns <= MAX_CYCLE_NS)
             .ok_or(ScheduleError::Cycle(cycle_ns))?;
-        if slots.is_empty() || slots.len() > MAX_SLOTS {
-            return Err(ScheduleError::Count(slots.len()));
-        }
-        let wrong = |s: &&Slot| !s.fits(cycle_ns) || s.end_ns > MAX_CYCLE_NS;
-        if let Some(slot) = slots.iter().find(wrong) {
-            return Err(ScheduleError::Slot(slot.start_ns, slot.end_ns));
-        }
-        let mut schedule = SlotSchedule {
+        Ok(SlotSchedule {
             cycle,
             earliest_ns: earliest_ns.min(cycle_ns),
-            slots: [Slot::default(); MAX_SLOTS],
-            count: slots.len(),
-        };
-        schedule.slots[..slots.len()].copy_from_slice(slots);
-        Ok(schedule)
+            slots: Slots::new(cycle_ns, slots)?,
+            before: None,
+        })
+    }
+
+    /// The same, where the executions that were released before `from_ns` leave in other slots.
+    /// Every execution has the slots of one table: that of its release. So none is left out or has
+    /// its turn twice when a table follows another. `from_ns` counts as the nearest release, so that
+    /// a phase that moves a little decides nothing.
+    pub fn after(self, from_ns: i64, before: &[Slot]) -> Result<SlotSchedule, ScheduleError> {
+        let before = Slots::new(self.cycle_ns(), before)?;
+        Ok(SlotSchedule {
+            before: Some((from_ns, before)),
+            ..self
+        })
     }
 
     /// Length of a cycle in ns.
@@ -88,11 +121,22 @@ impl SlotSchedule {
     }
 
     /// The slot of execution `from` or a later one that is open now or opens next. Real-time safe:
-    /// at most [`MAX_SLOTS`] steps.
+    /// at most twice [`MAX_SLOTS`] steps.
     pub fn opening(&self, now_ns: i64, from: i64) -> Opening {
-        let opening = self
-            .cycle
-            .open_or_next(&self.slots[..self.count], now_ns, from);
+        let slots = self.slots.as_slice();
+        let opening = match &self.before {
+            None => self.cycle.open_or_next(slots, now_ns, from),
+            Some((from_ns, before)) => {
+                let half = (self.cycle_ns() / 2) as i64;
+                let first = self.cycle.index(from_ns.saturating_add(half));
+                let earlier = self.opening_before(before.as_slice(), now_ns, from, first);
+                let later = self.cycle.open_or_next(slots, now_ns, from.max(first));
+                match (earlier, later) {
+                    (Some(e), Some(l)) if l.start_ns < e.start_ns => Some(l),
+                    (earlier, later) => earlier.or(later),
+                }
+            }
+        };
         // A schedule has slots.
         opening.unwrap_or(Opening {
             cycle: from,
@@ -100,6 +144,28 @@ impl SlotSchedule {
             start_ns: now_ns,
             end_ns: now_ns,
         })
+    }
+
+    /// The first slot of executions `from` to `until` (not included) that is open now or opens next.
+    fn opening_before(
+        &self,
+        slots: &[Slot],
+        now_ns: i64,
+        from: i64,
+        until: i64,
+    ) -> Option<Opening> {
+        let mut first: Option<Opening> = None;
+        for (slot, one) in slots.iter().enumerate() {
+            let one = std::slice::from_ref(one);
+            let found = self.cycle.open_or_next(one, now_ns, from);
+            let Some(found) = found.filter(|o| o.cycle < until) else {
+                continue;
+            };
+            if first.is_none_or(|f| found.start_ns < f.start_ns) {
+                first = Some(Opening { slot, ..found });
+            }
+        }
+        first
     }
 
     /// Time from an execution's release to `at_ns`. Real-time safe.
@@ -198,6 +264,35 @@ mod tests {
             let same_start = walk_start(cycle as i64, origin, &slots, k, due.opening.cycle, t);
             prop_assert!(same_start, "{:?} instead of execution {}", due, k);
             prop_assert_eq!(due.late, due.opening.cycle > own);
+        }
+
+        /// Where a table follows another, by definition: the first open slot of all executions, each
+        /// with the slots of the table of its release.
+        #[test]
+        fn every_execution_has_one_table(
+            ((cycle, new), old) in slots().prop_flat_map(|(cycle, new)| {
+                let slot = (0..3 * cycle, 1..=cycle).prop_map(|(s, l)| Slot::new(s, s + l));
+                (Just((cycle, new)), prop::collection::vec(slot, 1..4))
+            }),
+            origin in -50i64..50, from in -10i64..20, now in 0i64..100, at in 0i64..100, off in -5i64..5,
+        ) {
+            let period = cycle as i64;
+            let first = (at - origin).div_euclid(period);
+            // A moved phase: the table's instant is a little off the release that it stands for.
+            let from_ns = origin + first * period + off.clamp(-(period - 1) / 2, (period - 1) / 2);
+            let schedule = SlotSchedule::new(cycle, origin, 0, &new).unwrap();
+            let schedule = schedule.after(from_ns, &old).unwrap();
+            let table = |k: i64| if k < first { &old } else { &new };
+            let all = (from..from + 300).flat_map(|k| {
+                let release = origin + k * period;
+                table(k).iter().map(move |s| (release + s.start_ns as i64, release + s.end_ns as i64, k))
+            });
+            let expected = all.filter(|o| o.1 > now).min().unwrap();
+            let found = schedule.opening(now, from);
+            prop_assert_eq!(found.start_ns, expected.0);
+            let slot = table(found.cycle)[found.slot];
+            prop_assert_eq!(found.start_ns - slot.start_ns as i64, origin + found.cycle * period);
+            prop_assert!(found.cycle >= from && found.end_ns > now);
         }
 
         /// The throttler: one item per cycle, and none is ever locked out.

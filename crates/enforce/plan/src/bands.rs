@@ -85,6 +85,16 @@ impl Samples {
         capped
     }
 
+    /// The same with this as the smallest value: smaller ones become it.
+    pub(crate) fn floored(&self, least_ns: u64) -> Self {
+        let mut before = 0;
+        let pairs = self.values.iter().zip(&self.up_to).map(|(&value, &until)| {
+            let count = until - std::mem::replace(&mut before, until);
+            (value.max(least_ns), count)
+        });
+        Self::counted(pairs)
+    }
+
     /// Their mean, ns.
     pub(crate) fn mean_ns(&self) -> f64 {
         let (mut sum, mut before) = (0u128, 0);

@@ -1,5 +1,6 @@
 //! Model to plan: reservation servers and latency bands for a chain. Values in, values out: no
 //! clock, no thread, no environment.
+pub mod adapt;
 mod assume;
 pub mod bands;
 mod chains;

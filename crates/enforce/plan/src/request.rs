@@ -93,6 +93,9 @@ pub struct Request {
     pub slot_ns: Option<u64>,
     /// Largest distance of neighbouring bands.
     pub liveliness_ns: Option<u64>,
+    /// How much longer the chain's slot is than its outputs need: as far bands that follow the load
+    /// may raise the last slot.
+    pub room_ns: u64,
     /// The policy for late outputs.
     pub overshoot: Overshoot,
     /// Inputs that are let through once per cycle.
@@ -123,6 +126,7 @@ impl Default for Request {
             epsilon_ns: None,
             slot_ns: None,
             liveliness_ns: None,
+            room_ns: 0,
             overshoot: Overshoot::Carry,
             throttles: vec![],
             cycle_ns: None,

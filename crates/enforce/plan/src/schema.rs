@@ -126,6 +126,13 @@ pub struct Server {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub struct Slot(pub Ms, pub Ms);
 
+impl Slot {
+    /// Whether a time from the start of the cycle lies in it.
+    pub fn contains(&self, at_ns: u64) -> bool {
+        (self.0 .0..self.1 .0).contains(&at_ns)
+    }
+}
+
 /// The mechanism that holds an output back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -198,6 +205,9 @@ pub struct Promises {
     /// Latency bands with the share of executions expected in each (0 to 1), in time order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bands: Vec<Band>,
+    /// Largest distance of neighbouring bands, where one was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub liveliness_ms: Option<Ms>,
     /// How many executions may miss the last slot, where that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub miss: Option<Miss>,

@@ -59,6 +59,7 @@ impl<'m> Maker<'_, 'm> {
             worst_ms: Ms(end),
             jitter_ms: Ms(length / 2),
             bands: slots.iter().zip(shares).map(band).collect(),
+            liveliness_ms: self.request.liveliness_ns.map(Ms),
             miss,
             cost,
             ..Promises::default()
@@ -66,7 +67,8 @@ impl<'m> Maker<'_, 'm> {
         // What takes longer than the last slot still gets its time, if it was measured.
         let longest = last
             .max(self.scope.latency.max())
-            .saturating_add(self.start_ns);
+            .saturating_add(self.start_ns)
+            .saturating_add(self.request.room_ns);
         let chain = slot(0, longest.min(self.scope.cycle_ns));
         let mut servers = self.latency_servers(vec![chain]);
         servers.push(self.output_server(slots));

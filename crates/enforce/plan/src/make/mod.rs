@@ -118,8 +118,13 @@ fn round_up(ns: u64) -> u64 {
     ns.saturating_add(STEP_NS - 1) / STEP_NS * STEP_NS
 }
 
+/// A measured worst case with its buffer.
+pub(crate) fn buffered(worst_ns: u64) -> u64 {
+    round_up(worst_ns.saturating_add((worst_ns / 100).max(LEAST_EPSILON_NS)))
+}
+
 /// A share, rounded to six digits: more would be noise.
-fn millionths(share: f64) -> f64 {
+pub(crate) fn millionths(share: f64) -> f64 {
     (share * 1e6).round() / 1e6
 }
 
@@ -161,7 +166,7 @@ impl<'a, 'm> Maker<'a, 'm> {
     fn with_epsilon(&self, worst_ns: u64) -> u64 {
         match self.request.epsilon_ns {
             Some(epsilon) => worst_ns.saturating_add(epsilon),
-            None => round_up(worst_ns.saturating_add((worst_ns / 100).max(LEAST_EPSILON_NS))),
+            None => buffered(worst_ns),
         }
     }
 

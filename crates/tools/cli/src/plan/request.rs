@@ -98,6 +98,10 @@ struct TimingArgs {
     /// Largest distance of neighbouring bands: how long the output's data stays alive
     #[arg(long, value_name = "MS", value_parser = time)]
     liveliness: Option<u64>,
+    /// How much longer the chain's slot is than its outputs need: as far `onbeat shape --adapt` may raise
+    /// the last band
+    #[arg(long, value_name = "MS", value_parser = time, default_value = "0")]
+    room: u64,
     /// What happens to an output that misses its last slot
     #[arg(long, value_enum, default_value_t = Late::Carry)]
     overshoot: Late,
@@ -286,6 +290,7 @@ impl RequestArgs {
             epsilon_ns: self.timing.epsilon,
             slot_ns: self.timing.slot,
             liveliness_ns: self.timing.liveliness,
+            room_ns: self.timing.room,
             overshoot: match self.timing.overshoot {
                 Late::Carry => Overshoot::Carry,
                 Late::Drop => Overshoot::Drop,

@@ -1,0 +1,140 @@
+//! A change of the slots, and why.
+
+use crate::schema::{Ms, Slot};
+use std::fmt;
+
+/// Slots that follow others.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// The slots from now on.
+    pub slots: Vec<Slot>,
+    /// Those before; the same where nothing could move.
+    pub before: Vec<Slot>,
+    /// Why.
+    pub reason: Reason,
+}
+
+impl Change {
+    /// Whether any slot has moved.
+    pub fn is_move(&self) -> bool {
+        self.slots != self.before
+    }
+}
+
+/// Why slots have moved, or could not.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Reason {
+    /// An output was ready after the last slot.
+    Missed {
+        /// When, from the start of its cycle, ns.
+        ready_ns: u64,
+    },
+    /// An output was ready within half of the buffer before the last slot, or in it.
+    NearMiss {
+        /// When, from the start of its cycle, ns.
+        ready_ns: u64,
+    },
+    /// The longest of the last executions is another.
+    Longest {
+        /// Where the last slot should begin, ns.
+        wanted_ns: u64,
+        /// Whether that is a limit for the plan's miss rate.
+        by_miss_rate: bool,
+    },
+    /// The average of the last executions gets shorter by this share.
+    Average {
+        /// The share, 0 to 1.
+        gain: f64,
+    },
+    /// An output was ready too late, or nearly, and the plan has no room to raise the last slot.
+    Full {
+        /// When it was ready, from the start of its cycle, ns.
+        ready_ns: u64,
+    },
+}
+
+impl Reason {
+    pub(super) fn raised(ready_ns: u64, is_missed: bool) -> Reason {
+        match is_missed {
+            true => Reason::Missed { ready_ns },
+            false => Reason::NearMiss { ready_ns },
+        }
+    }
+
+    /// One word for files.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Reason::Missed { .. } => "missed",
+            Reason::NearMiss { .. } => "near_miss",
+            Reason::Longest { .. } => "longest",
+            Reason::Average { .. } => "average",
+            Reason::Full { .. } => "full",
+        }
+    }
+}
+
+/// A time in a sentence.
+fn ms(ns: u64) -> String {
+    format!("{:.1} ms", ns as f64 / 1e6)
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Reason::Missed { ready_ns } => {
+                write!(
+                    f,
+                    "an output was ready after {}, behind the last slot",
+                    ms(ready_ns)
+                )
+            }
+            Reason::NearMiss { ready_ns } => {
+                write!(f, "an output was ready after {}, a near miss", ms(ready_ns))
+            }
+            Reason::Longest {
+                wanted_ns,
+                by_miss_rate,
+            } => {
+                let of = match by_miss_rate {
+                    true => "the limit for the miss rate",
+                    false => "the longest of the last executions and its buffer",
+                };
+                write!(f, "{of} is {}", ms(wanted_ns))
+            }
+            Reason::Average { gain } => {
+                write!(f, "the average gets {:.1} % shorter", gain * 100.0)
+            }
+            Reason::Full { ready_ns } => write!(
+                f,
+                "an output was ready after {}, and the plan has no room to raise the last slot",
+                ms(ready_ns)
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let starts = |slots: &[Slot]| {
+            let starts = slots
+                .iter()
+                .map(|&Slot(Ms(start), _)| format!("{:.1}", start as f64 / 1e6));
+            starts.collect::<Vec<_>>().join(", ")
+        };
+        match self.is_move() {
+            true => write!(
+                f,
+                "Bands begin at {} ms, before at {}: {}",
+                starts(&self.slots),
+                starts(&self.before),
+                self.reason
+            ),
+            false => write!(
+                f,
+                "Bands stay at {} ms: {}",
+                starts(&self.slots),
+                self.reason
+            ),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What a plan leaves to its bands: how far they may move.
+
+use crate::schema::{Hold, Ms, Plan, Server, Slot};
+
+/// Why the bands of a plan cannot follow the load.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AdaptError {
+    /// It has no bands.
+    #[error(
+        "the plan has no latency bands that could follow the load: plan with --strategy bands"
+    )]
+    NoBands,
+    /// The middleware holds the outputs back.
+    #[error("the middleware holds {0} back, so that nobody knows when it was ready: plan with --design sync")]
+    PublisherThread(String),
+    /// Outputs leave in slots of several servers.
+    #[error("outputs leave in slots of the servers {0} and {1}: bands follow the load where all leave in one server's")]
+    Servers(String, String),
+    /// What is before the end of a chain is held back too.
+    #[error("{0} is held back before the end of its chain, so that nobody knows when the chain would have been done")]
+    Before(String),
+    /// The slots are not bands that could move.
+    #[error("the slots of server {0} are no bands of one length within the chain's slot: make the plan again")]
+    Slots(String),
+    /// The deadline lies before the slots.
+    #[error("the last slot ends at {last}, after the deadline of {deadline}: plan with fewer bands, or give a later one")]
+    Deadline {
+        /// End of the last slot.
+        last: Ms,
+        /// What was asked for.
+        deadline: Ms,
+    },
+}
+
+/// How far the slots of a plan's outputs may move.
+#[derive(Debug, Clone)]
+pub(super) struct Room {
+    /// Index of the outputs' server.
+    pub(super) server: usize,
+    /// Length of a slot.
+    pub(super) slot_ns: u64,
+    /// The first slot begins no earlier: an earlier output would be taken for the cycle before's.
+    pub(super) first_start_ns: u64,
+    /// The last slot begins no later.
+    pub(super) last_start_ns: u64,
+    /// Largest distance of neighbours' ends.
+    pub(super) liveliness_ns: Option<u64>,
+    /// The promised miss rate.
+    pub(super) miss: Option<f64>,
+}
+
+impl Room {
+    pub(super) fn of(plan: &Plan, deadline_ns: Option<u64>) -> Result<Room, AdaptError> {
+        let server = outputs(plan)?;
+        let delta = &plan.servers[server];
+        let wrong = || AdaptError::Slots(delta.name.clone());
+        let first = delta.slots_ms.first().ok_or(AdaptError::NoBands)?;
+        let last = delta.slots_ms.last().ok_or(AdaptError::NoBands)?;
+        let slot_ns = first.1 .0 - first.0 .0;
+        let earliest = plan.outputs.iter().map(|o| o.earliest_ms.0).max();
+        let deadline = deadline_ns.unwrap_or(plan.cycle_ms.0).min(plan.cycle_ms.0);
+        if last.1 .0 > plan.cycle_ms.0 {
+            return Err(wrong());
+        }
+        let last_start_ns = deadline.checked_sub(slot_ns);
+        let last_start_ns = last_start_ns.filter(|&start| start >= last.0 .0);
+        let room = Room {
+            server,
+            slot_ns,
+            first_start_ns: earliest.unwrap_or(0),
+            last_start_ns: last_start_ns
+                .ok_or(AdaptError::Deadline {
+                    last: last.1,
+                    deadline: Ms(deadline),
+                })?
+                // What runs on behind its slot runs late.
+                .min(chain_end(plan).max(last.0 .0)),
+            liveliness_ns: plan.promises.liveliness_ms.map(|ms| ms.0),
+            miss: plan.promises.miss.map(|miss| miss.rate),
+        };
+        let ends: Vec<u64> = delta.slots_ms.iter().map(|slot| slot.1 .0).collect();
+        match room.slots(&ends) {
+            Some(slots) if slots == delta.slots_ms => Ok(room),
+            _ => Err(wrong()),
+        }
+    }
+
+    /// Slots with these ends. `None` if they are not allowed.
+    pub(super) fn slots(&self, ends: &[u64]) -> Option<Vec<Slot>> {
+        let start = |end: &u64| end.checked_sub(self.slot_ns);
+        let starts: Vec<u64> = ends.iter().map(start).collect::<Option<_>>()?;
+        let apart = |w: &[u64]| {
+            let way = w[1].saturating_sub(w[0]);
+            way > self.slot_ns && self.liveliness_ns.is_none_or(|most| way <= most)
+        };
+        let is_inside =
+            *starts.first()? >= self.first_start_ns && *starts.last()? <= self.last_start_ns;
+        let slot = |(start, end): (u64, &u64)| Slot(Ms(start), Ms(*end));
+        let slots = || starts.iter().copied().zip(ends).map(slot).collect();
+        (is_inside && ends.windows(2).all(apart)).then(slots)
+    }
+}
+
+/// The server in whose slots all outputs leave.
+fn outputs(plan: &Plan) -> Result<usize, AdaptError> {
+    let Some(first) = plan
+        .outputs
+        .first()
+        .filter(|_| !plan.promises.bands.is_empty())
+    else {
+        return Err(AdaptError::NoBands);
+    };
+    for output in &plan.outputs {
+        if output.hold == Hold::PublisherThread {
+            return Err(AdaptError::PublisherThread(output.topic.clone()));
+        }
+        if output.server != first.server {
+            let (one, other) = (first.server.clone(), output.server.clone());
+            return Err(AdaptError::Servers(one, other));
+        }
+        let mut chains = plan.chains.iter();
+        if !chains.any(|c| c.output.as_ref() == Some(&output.topic)) {
+            return Err(AdaptError::Before(output.topic.clone()));
+        }
+    }
+    let server = plan.servers.iter().position(|s| s.name == first.server);
+    server.ok_or(AdaptError::NoBands)
+}
+
+/// Where the slots of the chains' callbacks end in the cycle: the first of them, where they differ.
+fn chain_end(plan: &Plan) -> u64 {
+    let of_chain = |id: &String| plan.chains.iter().any(|c| c.callbacks.contains(id));
+    let runs = |server: &&Server| server.callbacks.iter().any(of_chain);
+    let end = |server: &Server| {
+        server
+            .slots_ms
+            .last()
+            .map_or(plan.cycle_ms.0, |slot| slot.1 .0)
+    };
+    let last = plan.servers.iter().filter(runs).map(end).min();
+    last.unwrap_or(plan.cycle_ms.0)
+}

@@ -1,0 +1,105 @@
+//! The last executions, in a ring.
+
+use crate::bands::Samples;
+use crate::profile::Profile;
+use onbeat_model::Dist;
+use std::collections::VecDeque;
+
+/// When the outputs of the last executions were ready, ns from the start of their cycles.
+#[derive(Debug, Clone)]
+pub(super) struct Window {
+    most: usize,
+    values: VecDeque<u64>,
+    /// How many of the last ones are recent: no more than asked, and of one load.
+    recent: usize,
+    most_recent: usize,
+    /// [`Window::range`] of the load before.
+    range_before: u64,
+}
+
+impl Window {
+    /// Keeps `most`; `most_recent` of them are recent.
+    pub(super) fn new(most: usize, most_recent: usize) -> Window {
+        Window {
+            most,
+            values: VecDeque::with_capacity(most),
+            recent: 0,
+            most_recent,
+            range_before: 0,
+        }
+    }
+
+    pub(super) fn push(&mut self, ready_ns: u64) {
+        if self.values.len() == self.most {
+            self.values.pop_front();
+        }
+        self.values.push_back(ready_ns);
+        self.recent = (self.recent + 1).min(self.most_recent);
+    }
+
+    /// What came until now was another load.
+    pub(super) fn begin_anew(&mut self) {
+        self.range_before = self.range();
+        self.recent = 0;
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.values.len() == self.most
+    }
+
+    fn last(&self, from: usize, until: usize) -> Vec<u64> {
+        let begin = self.values.len() - self.recent;
+        self.values
+            .range(begin + from..begin + until)
+            .copied()
+            .collect()
+    }
+
+    /// The recent ones.
+    pub(super) fn recent(&self) -> Samples {
+        Samples::new(&self.last(0, self.recent))
+    }
+
+    /// The earlier and the later half of the last so many of the recent ones.
+    pub(super) fn halves_of(&self, count: usize) -> (Samples, Samples) {
+        let begin = self.recent.saturating_sub(count);
+        let half = (begin + self.recent) / 2;
+        let part = |from, until| Samples::new(&self.last(from, until));
+        (part(begin, half), part(half, self.recent))
+    }
+
+    /// Only the last so many are recent.
+    pub(super) fn keep_recent(&mut self, count: usize) {
+        self.recent = self.recent.min(count);
+    }
+
+    /// The longest of all.
+    pub(super) fn longest(&self) -> u64 {
+        self.values.iter().copied().max().unwrap_or(0)
+    }
+
+    /// From the shortest to the longest of the recent ones; while these are few, at least as much as of
+    /// the load before.
+    pub(super) fn range(&self) -> u64 {
+        let recent = self.recent();
+        let range = recent.worst_ns() - recent.best_ns();
+        match self.recent * 2 < self.most_recent {
+            true => range.max(self.range_before),
+            false => range,
+        }
+    }
+
+    /// All, each so many in a row as one cluster: neighbours depend on one another.
+    pub(super) fn profile(&self, each: usize) -> Profile {
+        let values: Vec<u64> = self.values.iter().copied().collect();
+        let dists: Vec<Dist> = values
+            .chunks(each)
+            .map(|block| {
+                let mut dist = Dist::new();
+                block.iter().for_each(|&v| dist.record(v));
+                dist
+            })
+            .collect();
+        Profile::of(&dists)
+    }
+}

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A sensor that publishes when something happens: no timer, no callback, no period."""
+"""A sensor that publishes when something happens: no timer, no callback, no period. Or, with --ppm, one with a
+clock of its own."""
 
 import argparse
 import random
@@ -30,6 +31,7 @@ def main():
     parser.add_argument("--out", default="/t1")
     parser.add_argument("--mean-ms", type=float, default=40,
                         help="time between events: half to one and a half times this")
+    parser.add_argument("--ppm", type=float, help="one event each mean, by a clock that is so much slow")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args(remove_ros_args(sys.argv)[1:])
     rclpy.init()
@@ -38,8 +40,13 @@ def main():
     draw, number = random.Random(args.seed), 0
     try:
         connect(publisher)
+        begin = time.monotonic()
         while rclpy.ok():
-            time.sleep(args.mean_ms * draw.uniform(0.5, 1.5) / 1e3)
+            if args.ppm is None:
+                time.sleep(args.mean_ms * draw.uniform(0.5, 1.5) / 1e3)
+            else:
+                due = begin + (number + 1) * args.mean_ms / 1e3 * (1 + args.ppm / 1e6)
+                time.sleep(max(0, due - time.monotonic()))
             # Number of the item, and when its chain began.
             publisher.publish(String(data=f"{number} {time.monotonic_ns()} "))
             number += 1

@@ -36,14 +36,17 @@ def chain(args):
     """Words for the stages of a chain, first to last."""
     stages = []
     if args.events:
-        stages.append(("sensor", ["--name", "sensor", "--mean-ms", str(args.events), "--out", "/t1"],
-                       args.cpu))
+        stages.append(("sensor", ["--name", "sensor", "--mean-ms", str(args.events), "--out", "/t1",
+                                  *([] if args.ppm is None else ["--ppm", str(args.ppm)])], args.cpu))
     for i in range(1 + len(stages), args.stages + 1):
         words = ["--name", f"stage_{i}", "--min-ms", str(args.min), "--max-ms", str(args.max),
                  "--out", f"/t{i}"]
         words += ["--period-ms", str(args.period)] if i == 1 else ["--in", f"/t{i - 1}"]
         if i == args.stages and args.over_every:
             words += ["--over-every", str(args.over_every), "--over-ms", str(args.over)]
+        if i == args.stages and args.step:
+            words += ["--step-ms", str(args.step), "--step-from", str(args.step_from),
+                      "--step-until", str(args.step_until)]
         stages.append((f"stage_{i}", words, args.cpu))
     return stages
 
@@ -140,6 +143,8 @@ def main():
     parser.add_argument("--events", type=float, default=0, metavar="MS",
                         help="chain: a sensor without period instead of the first stage, an event each"
                         " MS on average")
+    parser.add_argument("--ppm", type=float, help="chain: the sensor has the period MS, by a clock that is so"
+                        " much slow")
     parser.add_argument("--min", type=float, default=5, help="milliseconds")
     parser.add_argument("--max", type=float, default=15, help="milliseconds")
     parser.add_argument("--interference", type=float, default=0,
@@ -149,6 +154,11 @@ def main():
     parser.add_argument("--fifo", type=int, default=0, help="SCHED_FIFO priority of the stages")
     parser.add_argument("--over", type=float, default=0, help="an overrun takes so many milliseconds")
     parser.add_argument("--over-every", type=int, default=0, help="the last stage overruns every so often")
+    parser.add_argument("--step", type=float, default=0, metavar="MS",
+                        help="chain: the last stage takes so many milliseconds longer for some items")
+    parser.add_argument("--step-from", type=int, default=0, metavar="N", help="the first of these items")
+    parser.add_argument("--step-until", type=int, default=1 << 62, metavar="N",
+                        help="the first item after them")
     parser.add_argument("--async-last", action="store_true",
                         help="the last stage's middleware publishes from a thread of its own")
     parser.add_argument("--seed", type=int, default=1)

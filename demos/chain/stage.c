@@ -23,8 +23,8 @@ struct Item {
 
 struct Stage {
   const char *name, *log_path;
-  double period_ms, min_ms, max_ms, over_ms;
-  long long over_every;
+  double period_ms, min_ms, max_ms, over_ms, step_ms;
+  long long over_every, step_from, step_until;
   uint64_t seed;
   int inputs, outputs;
   size_t payload;
@@ -76,6 +76,7 @@ static void execute(struct Stage *stage, struct Item item) {
   double ms = stage->min_ms + (stage->max_ms - stage->min_ms) * draw(stage, item.number);
   if (stage->over_every && item.number % stage->over_every == stage->over_every - 1)
     ms = stage->over_ms;
+  if (item.number >= stage->step_from && item.number < stage->step_until) ms += stage->step_ms;
   until += (long long)(ms * 1e6);
   while (now_ns(CLOCK_THREAD_CPUTIME_ID) < until) {
   }
@@ -140,6 +141,9 @@ static void options(struct Stage *stage, int argc, char **argv) {
     else if (!strcmp(word, "--max-ms")) stage->max_ms = atof(value);
     else if (!strcmp(word, "--over-ms")) stage->over_ms = atof(value);
     else if (!strcmp(word, "--over-every")) stage->over_every = atoll(value);
+    else if (!strcmp(word, "--step-ms")) stage->step_ms = atof(value);
+    else if (!strcmp(word, "--step-from")) stage->step_from = atoll(value);
+    else if (!strcmp(word, "--step-until")) stage->step_until = atoll(value);
     else if (!strcmp(word, "--seed")) stage->seed = strtoull(value, NULL, 10);
     else if (!strcmp(word, "--payload")) stage->payload = strtoull(value, NULL, 10);
     else if (!strcmp(word, "--log")) stage->log_path = value;

@@ -1,5 +1,6 @@
 """Shaping: real chains under plans, observed by a subscriber that knows of none."""
 
+import csv
 import os
 import subprocess
 import time
@@ -72,6 +73,27 @@ def shape_overshoot(harness):
     blamed = [n for n in report["notes"] if "stage_3:" in n]
     if not blamed:
         raise Mismatch(f"nobody blames stage 3: {report['notes']}")
+
+
+@test(places=PLACES)
+def shape_bands_follow(harness):
+    """A load that has grown since the plan was made: the last band is raised, and outputs are in time."""
+    chain = Chain(harness, "shape_follow")
+    plan = chain.plan("--strategy", "bands", "--bands", "3", "--room", "12")
+    chain.words = ("--step", "6")
+    samples = harness.file("shape_follow.csv")
+    report = shaped(chain, plan, 8, "--adapt", "--samples", samples)
+    bands = report["adapted"]["bands"]
+    begins = [band["slots_ns"][-1][0] / 1e6 for band in bands]
+    if not {"missed", "near_miss"} & {band["reason"] for band in bands[1:]} or max(begins) <= begins[0]:
+        raise Mismatch(f"the last band was not raised: {bands}; {report['figures']}")
+    with open(samples, encoding="utf-8") as file:
+        late = [row["late"] == "1" for row in csv.DictReader(file)]
+    harness.figures.append(f"last band at {begins[0]:.1f}, then {max(begins):.1f} ms; {sum(late)} of {len(late)} late")
+    # 6 ms more are known after the first ones.
+    rest = late[len(late) // 2:]
+    if sum(rest) > len(rest) / 5:
+        raise Mismatch(f"{sum(rest)} of the last {len(rest)} outputs are late: {bands}")
 
 
 def plan_of_events(harness, chain):

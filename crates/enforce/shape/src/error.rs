@@ -2,6 +2,7 @@
 
 use crate::launch::LaunchError;
 use crate::shaper::ShaperError;
+use onbeat_plan::adapt::AdaptError;
 use onbeat_record::RecordError;
 use onbeat_reserve::{AssignError, StartError};
 use thiserror::Error;
@@ -27,6 +28,9 @@ pub enum ShapeError {
     /// The application's command.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    /// The plan's bands cannot follow the load.
+    #[error("--adapt: {0}")]
+    Adapt(#[from] AdaptError),
     /// A thread could not be assigned to its server.
     #[error("cannot put thread {tid} ({callback}) into server {server}: {reason}")]
     Assign {

@@ -6,6 +6,7 @@
 //! | `session` | [`shape`]: a recording whose observer goes through the stages |
 //! | `stages` | `Finding`, `Shaping`, `Stopped`, each with what it needs |
 //! | [`observe`] | the recording's events as callbacks, executions, threads and phase; pure |
+//! | `follow` | bands that follow the load; pure |
 //! | `threads` | threads in their servers, the middleware's on its CPU |
 //! | `shaper` | the process that holds outputs back |
 //! | `trust` | whose processes may be the application |
@@ -16,6 +17,7 @@
 
 mod dry_run;
 mod error;
+mod follow;
 pub mod judge;
 pub mod launch;
 pub mod observe;
@@ -31,6 +33,7 @@ mod trust;
 
 pub use dry_run::{dry_run, Destination, DryRun, SeenThread, Started};
 pub use error::ShapeError;
+pub use follow::{AdaptOptions, Adapted, BandsSet};
 pub use observe::Unplanned;
 pub use onbeat_reserve::{
     ledgers, recover_in, FoundLedger, GateKind, GroupStanding, Recovery, Restored, Standing,

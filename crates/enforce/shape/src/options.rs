@@ -1,5 +1,6 @@
 //! Settings of a session.
 
+use crate::follow::AdaptOptions;
 use crate::threads::WhoWaits;
 use onbeat_plan::Plan;
 use onbeat_reserve::GateKind;
@@ -36,6 +37,8 @@ pub struct ShapeOptions {
     /// Whether what is told otherwise, and left alone, ends the session: a thread that cannot be assigned, a second
     /// instance of a node.
     pub strict: bool,
+    /// Whether the bands follow the load, and how far.
+    pub adapt: Option<AdaptOptions>,
 }
 
 impl ShapeOptions {

@@ -1,5 +1,6 @@
 //! Reports of a session: while it runs, and at its end.
 
+use crate::follow::Adapted;
 use crate::judge::{Judgement, Verdict};
 use onbeat_reserve::Stats;
 use std::time::Duration;
@@ -62,6 +63,8 @@ pub struct Summary {
     pub stats: Option<Stats>,
     /// Exit status of the command. `None` if none was started or the session ended it.
     pub command_status: Option<i32>,
+    /// The bands, if they followed the load.
+    pub adapted: Option<Adapted>,
     /// What the user should know, a sentence each.
     pub notes: Vec<String>,
 }

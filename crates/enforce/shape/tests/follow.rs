@@ -372,6 +372,7 @@ fn a_cycle_without_output_breaks_a_promise() {
             judgements: &judgements,
             deliveries: &[delivery],
             outside_ns: &[],
+            ..Measured::default()
         };
         let verdict = judge(&plan, measured);
         let found = figure(&verdict, "cycles with an output");

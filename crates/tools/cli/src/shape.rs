@@ -1,5 +1,6 @@
 //! `onbeat shape`: runs an application under a plan, and compares the result with its promises.
 
+mod bands;
 mod dry_run;
 
 use crate::error::CliError;
@@ -10,7 +11,7 @@ use crate::{files, ExitStatus};
 use onbeat_plan::Plan;
 use onbeat_shape::judge::Figure;
 use onbeat_shape::observe::Fate;
-use onbeat_shape::{GateKind, Live, PlacedThread, ShapeError, ShapeOptions, Summary};
+use onbeat_shape::{AdaptOptions, GateKind, Live, PlacedThread, ShapeError, ShapeOptions, Summary};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -25,6 +26,7 @@ Examples:
   sudo onbeat shape plan.yaml                     an application that runs already
   sudo onbeat shape plan.yaml --verify 60s -- python3 app.py
   sudo onbeat shape plan.yaml --dry-run           what would be done, and the machine's settings
+  sudo onbeat shape plan.yaml --adapt -- python3 app.py
 
 The command first records the application. When it has seen every callback of the plan and knows
 the period of the first one, it assigns the threads to their servers. Ctrl-C restores everything;
@@ -71,6 +73,15 @@ pub struct Args {
     /// End where a thread cannot be shaped, or a second instance of a node runs, instead of telling it and going on
     #[arg(long)]
     pub strict: bool,
+    /// Place the bands again as the load changes, within the chain's slot (onbeat plan --room)
+    #[arg(long)]
+    pub adapt: bool,
+    /// With --adapt: no band ends later than this after the start of its cycle
+    #[arg(long, value_name = "T", value_parser = parse_duration, requires = "adapt")]
+    pub deadline: Option<Duration>,
+    /// With --adapt: write the bands and each of their changes to this file (CSV; '-': standard output)
+    #[arg(long, value_name = "FILE", requires = "adapt")]
+    pub record_bands: Option<PathBuf>,
     /// Let idle CPUs sleep deeply: saves power, costs precision
     #[arg(long)]
     pub idle: bool,
@@ -138,6 +149,11 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         idle: args.idle,
         gate: args.gate.into(),
         strict: args.strict,
+        adapt: args.adapt.then(|| AdaptOptions {
+            deadline_ns: args
+                .deadline
+                .map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
+        }),
     };
     if args.dry_run {
         return dry_run::run(&plan, &options, args.json);
@@ -154,7 +170,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     show.clear();
     let summary = summary.map_err(|e| match e {
         e if e.is_refusal() => CliError::Refused(e.to_string()),
-        ShapeError::Record(onbeat_record::RecordError::NoProcess(_)) => {
+        ShapeError::Adapt(_) | ShapeError::Record(onbeat_record::RecordError::NoProcess(_)) => {
             CliError::Usage(e.to_string())
         }
         e => CliError::Record(e.to_string()),
@@ -166,19 +182,29 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         tables(&summary)?;
     }
     if let Some(path) = &args.samples {
-        let write = || samples(path, &plan, &summary);
-        // Not over what only root may write to.
-        let written = user.map_or_else(|| Ok(write()), |user| user.act(write));
-        written.unwrap_or_else(|source| {
-            let path = path.clone();
-            Err(CliError::Write { path, source })
-        })?;
+        write_as(user.as_ref(), path, || samples(path, &plan, &summary))?;
+    }
+    if let (Some(path), Some(adapted)) = (&args.record_bands, &summary.adapted) {
+        write_as(user.as_ref(), path, || bands::write(path, adapted))?;
     }
     Ok(match summary.command_status {
         Some(code) if code != 0 => ExitStatus::Command(code),
         _ if summary.judgements.is_empty() => ExitStatus::NothingFound,
         _ if args.verify.is_some() && !summary.verdict.is_kept() => ExitStatus::PromiseBroken,
         _ => ExitStatus::Success,
+    })
+}
+
+/// Writes a file as the user behind sudo: not over what only root may write to.
+fn write_as(
+    user: Option<&onbeat_record::User>,
+    path: &Path,
+    write: impl Fn() -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let written = user.map_or_else(|| Ok(write()), |user| user.act(&write));
+    written.unwrap_or_else(|source| {
+        let path = path.to_path_buf();
+        Err(CliError::Write { path, source })
     })
 }
 
@@ -395,7 +421,7 @@ fn print_json(summary: &Summary) -> Result<(), CliError> {
         .collect();
     let text = json!({"kept": summary.verdict.is_kept(), "executions": summary.judgements.len(),
                       "figures": figures, "threads": threads, "dispatcher": dispatcher, "gates": gates,
-                      "notes": summary.notes});
+                      "adapted": summary.adapted.as_ref().map(bands::json), "notes": summary.notes});
     writeln!(io::stdout(), "{text:#}").map_err(CliError::Stdout)
 }
 

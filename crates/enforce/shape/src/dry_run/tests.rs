@@ -71,6 +71,7 @@ fn options() -> ShapeOptions {
         idle: true,
         gate: onbeat_reserve::GateKind::Soft,
         strict: false,
+        adapt: None,
     }
 }
 

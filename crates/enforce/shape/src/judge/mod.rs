@@ -1,6 +1,7 @@
 //! Judgement of a session: its executions, and what was measured compared with the plan's promises.
 
 mod deliveries;
+mod follow;
 mod isolation;
 mod overrun;
 mod results;
@@ -8,6 +9,7 @@ mod usage;
 
 pub use deliveries::Delivery;
 pub(crate) use deliveries::{Deliveries, Starts};
+pub use follow::Behind;
 pub use isolation::{Isolation, IsolationMonitor};
 pub(crate) use overrun::late_note;
 pub(crate) use results::Results;
@@ -105,6 +107,11 @@ impl Verdict {
         });
     }
 
+    /// Adds a count.
+    pub(crate) fn add_count(&mut self, name: &str, count: u64) {
+        self.measured(name.into(), "", count as f64);
+    }
+
     /// Adds shares of one CPU.
     pub(crate) fn add_shares(&mut self, shares: Vec<(&str, f64)>) {
         for (name, share) in shares {
@@ -151,6 +158,9 @@ pub struct Measured<'a> {
     pub deliveries: &'a [Delivery],
     /// How far each run of a server's thread reached outside its slots.
     pub outside_ns: &'a [u64],
+    /// If the bands followed the load: how. The promised average is of another load then, and is not
+    /// judged.
+    pub behind: Option<Behind>,
 }
 
 /// Judges a session by its plan's promises.
@@ -172,13 +182,17 @@ pub fn judge(plan: &Plan, measured: Measured<'_>) -> Verdict {
             judgements: of_chain.copied().collect(),
             delivery: measured.deliveries.get(number).copied(),
             knows_unshaped: knows_unshaped(plan, chain),
+            follows: measured.behind.is_some(),
         };
         // Of several chains, the promise is their common average.
-        judged.judge(plan.chains.len() == 1, &mut verdict);
+        let has_average = plan.chains.len() == 1 && measured.behind.is_none();
+        judged.judge(has_average, &mut verdict);
     }
     let left = judgements.iter().filter(|j| j.execution.is_delivered());
     let all: Vec<u64> = left.map(|j| j.execution.latency_ns()).collect();
-    if plan.chains.len() > 1 && !all.is_empty() {
+    if let Some(behind) = measured.behind.filter(|_| !all.is_empty()) {
+        behind.judge(&plan.promises, &mut verdict);
+    } else if plan.chains.len() > 1 && !all.is_empty() {
         let (promised, average) = (ms(plan.promises.average_ms.0), mean_ms(&all));
         let kept = average <= promised * TOLERANCE;
         verdict.promised("average, all chains".into(), "ms", promised, average, kept);
@@ -208,6 +222,8 @@ struct Chain<'p> {
     delivery: Option<Delivery>,
     /// [`knows_unshaped`].
     knows_unshaped: bool,
+    /// Whether the bands followed the load, so that there are others in each cycle.
+    follows: bool,
 }
 
 impl Chain<'_> {
@@ -316,9 +332,15 @@ impl Chain<'_> {
         verdict.promised(self.name(what), "ms", ms(promised), ms(jitter), kept);
     }
 
+    /// The bands that all executions had.
+    fn fixed_bands(&self) -> impl Iterator<Item = (usize, &Band)> {
+        let bands = self.promises.bands.iter().enumerate();
+        bands.filter(|_| !self.follows)
+    }
+
     /// `left`: number of outputs that left.
     fn judge_bands(&self, left: usize, verdict: &mut Verdict) {
-        for (i, band) in self.promises.bands.iter().enumerate() {
+        for (i, band) in self.fixed_bands() {
             let inside = self.latencies(|j| j.band == Some(i));
             let at = format!("band at {}", band.latency_ms.0);
             verdict.figures.push(Figure {

@@ -6,6 +6,7 @@
 
 mod application;
 mod executions;
+mod inputs;
 mod instances;
 mod phase;
 mod roles;
@@ -14,6 +15,7 @@ mod watch;
 
 pub(crate) use application::Application;
 pub use executions::{Execution, Executions, Fate, Release};
+pub use inputs::{InputClock, Moved, SLEW_PART};
 pub(crate) use instances::{Instances, Standing};
 pub use phase::{Phase, PhaseHistory};
 pub use roles::{Conflict, Role, Roles};

@@ -10,6 +10,9 @@ use std::collections::VecDeque;
 /// Number of starts that are evaluated together.
 const RECENT: usize = 32;
 
+/// As many after the first callback's process was started anew.
+const ANEW: usize = 12;
+
 /// Starts that spread over more than this part of a cycle (or of which one differs so much) are not
 /// on one grid.
 const JUMP_PART: i64 = 8;
@@ -26,7 +29,7 @@ const NEAR_PART: i64 = 4;
 const BEHIND_PART: u64 = 20;
 
 /// Number of origins that are kept. Executions are known a quarter of a second after they end.
-const ORIGINS: usize = 16;
+const ORIGINS: usize = 64;
 
 /// Follows the origin of cycles.
 #[derive(Debug, Clone)]
@@ -35,6 +38,8 @@ pub struct Phase {
     /// By how much the last starts were later than the nearest start of a cycle.
     recent: [i64; RECENT],
     count: usize,
+    /// Starts that are evaluated together next.
+    wanted: usize,
 }
 
 impl Phase {
@@ -45,6 +50,7 @@ impl Phase {
             cycle: cycle(period_ns, origin_ns),
             recent: [0; RECENT],
             count: 0,
+            wanted: RECENT,
         }
     }
 
@@ -62,25 +68,41 @@ impl Phase {
 
     /// The first callback started. True if the origin has moved.
     pub fn started(&mut self, start_ns: u64) -> bool {
-        self.recent[self.count % RECENT] = self.cycle.deviation_ns(start_ns);
+        let period_ns = self.cycle.period_ns() as i64;
+        let deviation_ns = self.cycle.deviation_ns(start_ns);
+        // As near to the first as whole periods bring it: half a cycle early is half a cycle late.
+        let first = if self.count == 0 {
+            deviation_ns
+        } else {
+            self.recent[0]
+        };
+        let periods = (deviation_ns - first + period_ns / 2).div_euclid(period_ns);
+        self.recent[self.count] = deviation_ns - periods * period_ns;
         self.count += 1;
-        if !self.count.is_multiple_of(RECENT) {
+        if self.count < self.wanted {
             return false;
         }
-        let mut sorted = self.recent;
+        let sorted = &mut self.recent[..std::mem::take(&mut self.count)];
         sorted.sort_unstable();
-        let early = sorted[RECENT / 10];
-        let late = sorted[RECENT - 1 - RECENT / 10];
+        let early = sorted[sorted.len() / 10];
+        let late = sorted[sorted.len() - 1 - sorted.len() / 10];
         // Starts all over the cycle show no grid: an overloaded chain must not move the origin.
         if early == 0 || late - early > self.most_spread_ns() {
             return false;
         }
+        self.wanted = RECENT;
         let step = match early {
             near if near.abs() <= NEAR_NS => near / NEAR_PART,
             far => far,
         };
         self.shift(step);
         true
+    }
+
+    /// The first callback's process is another one: its next [`ANEW`] starts tell the phase.
+    pub fn anew(&mut self) {
+        self.count = 0;
+        self.wanted = ANEW;
     }
 
     /// Cycles that begin when all of several inputs have arrived: after the last input before the
@@ -100,14 +122,12 @@ impl Phase {
             let late = behind.iter().max().copied().unwrap_or(0);
             come.push((phase.origin_ns() + late) % period_ns);
         }
-        come.sort_unstable();
-        let wait = |i: usize| match come.get(i + 1) {
-            Some(next) => next - come[i],
-            None => come[0] + period_ns - come[i],
-        };
-        let last = (0..come.len()).max_by_key(|&i| wait(i))?;
-        let margin = (period_ns / BEHIND_PART).min(wait(last) / 2);
-        Some(Phase::new(period_ns, come[last] + margin))
+        behind_last(period_ns, come).map(|origin_ns| Phase::new(period_ns, origin_ns))
+    }
+
+    /// Its cycles.
+    pub(super) fn grid(&self) -> Cycle {
+        self.cycle
     }
 
     /// The grid that starts lie on. If they do not lie on one, the error is how far they spread,
@@ -144,6 +164,19 @@ fn cycle(period_ns: u64, origin_ns: u64) -> Cycle {
     Cycle::new(period_ns.max(1), origin_ns).expect("1 at least")
 }
 
+/// A start of cycles behind the last of several inputs before the longest time without one. `come`:
+/// when in a cycle of some origin they come.
+pub(super) fn behind_last(period_ns: u64, mut come: Vec<u64>) -> Option<u64> {
+    come.sort_unstable();
+    let wait = |i: usize| match come.get(i + 1) {
+        Some(next) => next - come[i],
+        None => come[0] + period_ns - come[i],
+    };
+    let last = (0..come.len()).max_by_key(|&i| wait(i))?;
+    let margin = (period_ns / BEHIND_PART).min(wait(last) / 2);
+    Some(come[last] + margin)
+}
+
 /// A phase with its last origins: an output is judged by the origin of its time.
 #[derive(Debug, Clone)]
 pub struct PhaseHistory {
@@ -170,11 +203,26 @@ impl PhaseHistory {
             return None;
         }
         let origin_ns = self.phase.origin_ns();
+        self.note(origin_ns, now_ns);
+        Some(origin_ns)
+    }
+
+    /// See [`Phase::anew`].
+    pub fn anew(&mut self) {
+        self.phase.anew();
+    }
+
+    /// Cycles begin elsewhere from now on.
+    pub fn move_to(&mut self, origin_ns: u64, now_ns: u64) {
+        self.phase.cycle = cycle(self.phase.cycle.period_ns(), origin_ns);
+        self.note(origin_ns, now_ns);
+    }
+
+    fn note(&mut self, origin_ns: u64, now_ns: u64) {
         self.origins.push_back((now_ns, origin_ns));
         if self.origins.len() > ORIGINS {
             self.origins.pop_front();
         }
-        Some(origin_ns)
     }
 
     /// The origin that applied at an instant; the present one if that is not known any more.
@@ -224,6 +272,26 @@ mod tests {
             let off = behind.min(PERIOD - behind);
             // As much as the grid drifts until it is looked at again, and the early starts' delay.
             prop_assert!(off <= 64 * 10_000 + 120_000, "off by {off} ns");
+        }
+
+        /// The first callback's process starts anew at any phase, half a cycle off included.
+        #[test]
+        fn the_phase_is_found_again(
+            origin in 10 * PERIOD..20 * PERIOD, off in 0..PERIOD, is_told: bool,
+            delays in prop::collection::vec(0u64..400_000, 96),
+        ) {
+            let mut phase = Phase::new(PERIOD, origin);
+            if is_told {
+                phase.anew();
+            }
+            // Without being told it takes up to twice as many as are evaluated together.
+            let needed = if is_told { 12 } else { 2 * RECENT };
+            for start in starts(origin + off, 0, &delays[..needed]) {
+                phase.started(start);
+            }
+            let behind = phase.cycle(origin + off + 200_000).1;
+            let off = behind.min(PERIOD - behind);
+            prop_assert!(off <= 700_000, "off by {off} ns");
         }
 
         #[test]
@@ -293,7 +361,7 @@ mod tests {
         assert_eq!(history.origin_at(5 * PERIOD - 1), 0);
         assert_eq!(history.origin_at(5 * PERIOD), 30_000_000);
         // Origins that are too old are forgotten.
-        for shift in 2..40u64 {
+        for shift in 2..100u64 {
             for n in 0..32u64 {
                 history.started(
                     shift * 100 * PERIOD + n * PERIOD + shift * 30_000_000,

@@ -66,6 +66,9 @@ impl Session<'_> {
             (phase, isolation),
             (!self.options.strict).then_some(&mut self.notes),
         )?;
+        if let Some(shaper) = self.supervisor.shaper() {
+            shaping.inputs_came(shaper.arrivals());
+        }
         shaping.place_middleware(&self.application, self.supervisor.pid());
         self.stage = Stage::Shaping(Box::new(shaping));
         Ok(())

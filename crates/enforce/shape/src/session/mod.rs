@@ -3,6 +3,7 @@
 //! All that is known of threads and executions comes from the recording, never from names.
 
 mod begin;
+mod follow;
 mod run;
 mod take;
 mod tell;
@@ -11,6 +12,7 @@ pub(crate) use run::Trace;
 pub use run::{rights, shape};
 
 use crate::error::ShapeError;
+use crate::follow::Following;
 use crate::judge::CpuUsage;
 use crate::observe::{Application, Execution, PlanObservation};
 use crate::options::ShapeOptions;
@@ -40,6 +42,8 @@ struct Session<'a> {
     application: Application<'a>,
     supervisor: Supervisor<'a>,
     stage: Stage<'a>,
+    /// If the bands follow the load.
+    following: Option<Following>,
     notes: Notes,
     /// Reports of shapers that did not reach this process.
     lost_reports: u64,
@@ -68,6 +72,7 @@ impl<'a> Session<'a> {
             }),
             supervisor: Supervisor::new(plan, &options.program),
             stage: Stage::Finding(Finding::new()),
+            following: None,
             notes: Notes::default(),
             lost_reports: 0,
             error: None,
@@ -122,6 +127,7 @@ impl<'a> Session<'a> {
     fn poll_shaper(&mut self) -> Result<Vec<Execution>, ShapeError> {
         let polled = self.supervisor.poll()?;
         self.lost_reports += polled.lost;
+        self.follow_inputs(&polled.arrivals);
         let mut completed = Vec::new();
         for release in polled.releases {
             self.application
@@ -149,7 +155,8 @@ impl<'a> Session<'a> {
         };
         record_also(shaper.pid());
         if let Stage::Shaping(shaping) = &self.stage {
-            shaper.shape(shaping.course.phase.phase().origin_ns(), self.plan);
+            let plan = self.following.as_ref().map_or(self.plan, Following::plan);
+            shaper.shape(shaping.course.phase.phase().origin_ns(), plan);
             self.notes.add(format!(
                 "The shaper ended with the process beside it, and was started anew beside process {beside}."
             ));

@@ -2,6 +2,7 @@
 
 use super::{Session, StartServers};
 use crate::error::ShapeError;
+use crate::follow::Following;
 use crate::launch::moved;
 use crate::options::ShapeOptions;
 use crate::report::{Live, Summary};
@@ -41,6 +42,8 @@ pub fn shape(
     }
     let moved = moved(plan, &options.command)?;
     onbeat_rights::raise();
+    let following = options.adapt.map(|adapt| Following::new(plan, adapt));
+    let following = following.transpose()?;
     let trace = Trace::new(options.trace.clone())?;
     let record = RecordOptions {
         output: trace.path(),
@@ -64,6 +67,7 @@ pub fn shape(
         Ok(reservation)
     });
     let mut session = Session::new(plan, options, report, (start_servers, waits.clone()));
+    session.following = following;
     // Whether this machine and user may shape at all is checked before an application is started.
     start(&guarded(plan), monotonic_ns())?.stop();
     let recorded = onbeat_record::record_observed(&record, &mut session);

@@ -52,6 +52,9 @@ impl Session<'_> {
                 self.notes.add(format!(
                     "{name} runs in process {pid} now: process {was} has ended."
                 ));
+                if let (FIRST, Stage::Shaping(shaping)) = (callback, &mut self.stage) {
+                    shaping.course.phase.anew();
+                }
                 Ok(true)
             }
             Standing::Second { of } if self.options.strict => Err(ShapeError::SecondInstance {
@@ -132,12 +135,7 @@ impl Session<'_> {
         match &mut self.stage {
             Stage::Finding(finding) => finding.started(start_ns),
             // A throttler sets its own cycle.
-            Stage::Shaping(shaping) if self.plan.inputs.is_empty() => {
-                let moved = shaping.started(start_ns);
-                if let (Some(origin_ns), Some(shaper)) = (moved, self.supervisor.shaper()) {
-                    shaper.set_origin(origin_ns);
-                }
-            }
+            Stage::Shaping(_) if self.plan.inputs.is_empty() => self.follow_first(start_ns),
             Stage::Shaping(_) | Stage::Stopped(_) => {}
         }
     }
@@ -178,10 +176,15 @@ impl Session<'_> {
         let Some((course, until_ns)) = self.stage.course_mut() else {
             return;
         };
-        let Some(cycle) = course.count(self.plan, execution, until_ns, self.options.duration)
-        else {
+        // Judged by the slots that it had.
+        let following = self.following.as_ref();
+        let plan = following.map_or(self.plan, |f| f.plan_of(execution.start_ns));
+        let duration = self.options.duration;
+        let Some(cycle) = course.count(plan, execution, until_ns, duration) else {
             return;
         };
+        let origin_ns = course.phase.origin_at(execution.left_ns);
+        self.follow_load(&execution, origin_ns);
         if execution.late {
             let (from_ns, until_ns) = (execution.start_ns, execution.left_ns);
             let cause = self.application.runs.cause(from_ns, until_ns);

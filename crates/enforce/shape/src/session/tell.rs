@@ -2,6 +2,7 @@
 
 use super::Session;
 use crate::error::ShapeError;
+use crate::follow::Following;
 use crate::judge::{judge, knows_unshaped, Measured};
 use crate::observe::Execution;
 use crate::report::{Live, Summary};
@@ -72,18 +73,25 @@ impl Session<'_> {
                 self.lost_reports
             ));
         }
+        let following = self.following.as_ref();
+        let promised = following.map(|f| f.promised(self.plan));
         let mut verdict = judge(
-            self.plan,
+            promised.as_ref().unwrap_or(self.plan),
             Measured {
+                behind: following.map(|f| f.behind()),
                 judgements: &summary.judgements,
                 deliveries: course.deliveries.counts(),
                 outside_ns: course.isolation.outside_ns(),
             },
         );
+        if !self.plan.inputs.is_empty() {
+            verdict.add_count("slips of inputs", course.inputs.slips());
+        }
         if let Some((settled, stopped)) = shaped.usage {
             verdict.add_shares(stopped.shares_since(&settled));
         }
         summary.verdict = verdict;
+        summary.adapted = self.following.map(Following::into_adapted);
         summary.placed = shaped.placed;
         summary.stats = Some(shaped.stats);
         (summary, self.error)

@@ -147,6 +147,7 @@ fn options(command: &[&str]) -> ShapeOptions {
         idle: true,
         gate: GateKind::Hard,
         strict: false,
+        adapt: None,
     }
 }
 

@@ -10,6 +10,7 @@ mod supervisor;
 
 pub(crate) use supervisor::Supervisor;
 
+use crate::follow::Swap;
 use crate::observe::Release;
 use onbeat_plan::Plan;
 use onbeat_ros::environment::EnvironmentError;
@@ -83,6 +84,8 @@ struct OutputState {
 pub(crate) struct Polled {
     /// Messages that it has published or discarded.
     pub(crate) releases: Vec<Release>,
+    /// Throttled inputs that have arrived: which one, and when (CLOCK_MONOTONIC).
+    pub(crate) arrivals: Vec<(usize, u64)>,
     /// It has stopped shaping, because an output was late and the policy says so.
     pub(crate) has_stopped: bool,
     /// It has ended, as it does with the process beside which it runs.
@@ -110,6 +113,12 @@ impl Shaper {
         self.beat();
         self.page.set_settling(true);
         self.settling = true;
+    }
+
+    /// From its instant on executions have the new slots, the ones before those that they had.
+    pub(crate) fn swap(&self, swap: &Swap) {
+        let (new, before) = (config::tables(swap.plan), config::tables(swap.before));
+        self.page.swap_slots(swap.from_ns as i64, &new, &before);
     }
 
     /// From now on the plan's policy applies.
@@ -155,15 +164,18 @@ impl Shaper {
 
     fn take(&mut self, record: &Record, polled: &mut Polled) {
         polled.lost += u64::from(record.lost);
-        let state = self.outputs.get_mut(usize::from(record.output));
         if record.flags & flags::READY != 0 {
-            if let Some(state) = state {
+            if let Some(state) = self.outputs.get_mut(usize::from(record.output)) {
                 state.is_ready = true;
             }
             return;
         }
         polled.has_stopped |= record.flags & flags::STOPPED != 0;
-        let Some(state) = state else { return };
+        let before = self.outputs.iter().take(usize::from(record.output));
+        let input = before.filter(|o| o.output.is_none()).count();
+        let Some(state) = self.outputs.get_mut(usize::from(record.output)) else {
+            return;
+        };
         match state.output {
             Some(output) => polled.releases.push(Release {
                 output,
@@ -177,7 +189,9 @@ impl Shaper {
                 if state.arrivals.len() == ARRIVALS {
                     state.arrivals.pop_front();
                 }
-                state.arrivals.push_back(record.arrival_ns.max(0) as u64);
+                let arrival_ns = record.arrival_ns.max(0) as u64;
+                state.arrivals.push_back(arrival_ns);
+                polled.arrivals.push((input, arrival_ns));
             }
         }
     }

@@ -2,9 +2,10 @@
 //! [`super::Shaping`], because executions are known a quarter of a second after they end.
 
 use crate::judge::{Deliveries, IsolationMonitor, Judgement, Results, Starts};
-use crate::observe::{Execution, Phase, PhaseHistory};
+use crate::observe::{Execution, InputClock, Phase, PhaseHistory};
 use onbeat_plan::Plan;
 use onbeat_trace::Event;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// The first cycles do not count: executions that run now began unshaped.
@@ -18,6 +19,8 @@ pub(crate) struct Course {
     /// First instant that counts: the threads and executions have settled.
     pub(crate) settled_ns: u64,
     pub(crate) phase: PhaseHistory,
+    /// The clock of throttled inputs.
+    pub(crate) inputs: InputClock,
     pub(crate) isolation: IsolationMonitor,
     pub(crate) results: Results,
     pub(crate) deliveries: Deliveries,
@@ -37,6 +40,7 @@ impl Course {
             began: Instant::now(),
             began_ns: now_ns,
             settled_ns: now_ns + SETTLE_CYCLES * plan.cycle_ms.0,
+            inputs: InputClock::new(&phase, inputs(plan)),
             phase: PhaseHistory::new(phase),
             isolation,
             results: Results::default(),
@@ -110,6 +114,12 @@ impl Course {
             self.began_ns.saturating_add(duration_ns)
         })
     }
+}
+
+/// Number of topics that are throttled.
+fn inputs(plan: &Plan) -> usize {
+    let topics: BTreeSet<_> = plan.inputs.iter().map(|i| &i.held_topic).collect();
+    topics.len()
 }
 
 #[cfg(test)]

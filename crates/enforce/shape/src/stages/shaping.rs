@@ -3,12 +3,13 @@
 use super::{pauses, Course, Shaped};
 use crate::error::ShapeError;
 use crate::judge::{CpuUsage, IsolationMonitor};
-use crate::observe::{Application, Phase};
+use crate::observe::{Application, Moved, Phase};
 use crate::report::Notes;
 use crate::threads::{Awake, Placement, Thread};
 use onbeat_plan::Plan;
 use onbeat_reserve::{Pauses, Stats};
 use onbeat_time::clock::monotonic_ns;
+use std::collections::VecDeque;
 
 /// The application is shaped.
 pub(crate) struct Shaping<'a> {
@@ -22,6 +23,8 @@ pub(crate) struct Shaping<'a> {
     has_named_unknown: bool,
     /// CPU time when all had settled.
     settled_usage: Option<CpuUsage>,
+    /// Slips are told when there are so many.
+    next_told: u64,
     /// What was told of the times at which gates stayed open.
     told: Pauses,
 }
@@ -64,6 +67,7 @@ impl<'a> Shaping<'a> {
             seen_changes: 0,
             has_named_unknown: false,
             settled_usage: None,
+            next_told: 1,
             told: Pauses::default(),
         })
     }
@@ -92,6 +96,41 @@ impl<'a> Shaping<'a> {
         let origin_ns = self.course.phase.started(start_ns, monotonic_ns())?;
         self.placement.set_origin(origin_ns);
         Some(origin_ns)
+    }
+
+    /// When throttled inputs came before shaping began.
+    pub(crate) fn inputs_came<'t>(&mut self, arrivals: impl Iterator<Item = &'t VecDeque<u64>>) {
+        let course = &mut self.course;
+        for (input, times) in arrivals.enumerate() {
+            for &at_ns in times {
+                course.inputs.arrived(input, at_ns, course.phase.phase());
+            }
+        }
+    }
+
+    /// Throttled inputs have arrived: the cycles follow their clock. How they moved, if they did, and
+    /// what is to be told of slips.
+    pub(crate) fn inputs_arrived(
+        &mut self,
+        arrivals: &[(usize, u64)],
+    ) -> (Option<Moved>, Option<String>) {
+        let course = &mut self.course;
+        for &(input, at_ns) in arrivals {
+            course.inputs.arrived(input, at_ns, course.phase.phase());
+        }
+        let slips = course.inputs.slips();
+        let note = (slips >= self.next_told).then(|| slips_note(slips));
+        if note.is_some() {
+            self.next_told = slips.saturating_mul(10);
+        }
+        let (origin_ns, now_ns) = (course.phase.phase().origin_ns(), monotonic_ns());
+        let follow = || course.inputs.follow(origin_ns, now_ns);
+        let moved = (!arrivals.is_empty()).then(follow).flatten();
+        if let Some(Moved::Slewed(to_ns) | Moved::FoundAgain(to_ns)) = moved {
+            course.phase.move_to(to_ns, now_ns);
+            self.placement.set_origin(to_ns);
+        }
+        (moved, note)
     }
 
     /// Takes what the gates have changed since the last call.
@@ -150,6 +189,10 @@ impl<'a> Shaping<'a> {
             usage: self.settled_usage.map(|settled| (settled, usage)),
         }
     }
+}
+
+fn slips_note(slips: u64) -> String {
+    format!("Inputs came twice in a cycle, or not in one, although they came at their usual distance ({slips} so far).")
 }
 
 /// What is told of a thread that cannot be shaped.

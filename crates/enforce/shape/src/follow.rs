@@ -1,0 +1,283 @@
+//! Bands that follow the load, in a session: what completed goes to the controller
+//! ([`onbeat_plan::adapt`]), its changes go to the shaper at the beginning of a cycle, and every
+//! execution is judged by the slots of its own cycle. Pure.
+
+use crate::judge::Behind;
+use crate::observe::Execution;
+use onbeat_model::Dist;
+use onbeat_plan::adapt::{Adapt, AdaptError};
+use onbeat_plan::schema::{Ms, Slot};
+use onbeat_plan::Plan;
+use onbeat_time::Cycle;
+use std::collections::VecDeque;
+
+/// New slots apply from the first cycle that begins so long after they are written: no execution
+/// that has them was released when the shaper sees them.
+const AHEAD_NS: u64 = 10_000_000;
+
+/// Number of plans that are kept. Executions are known a few cycles after they end.
+const KEPT: usize = 64;
+
+/// Most changes that are kept for the summary: the first ones.
+const MOST: usize = 10_000;
+
+/// How bands may follow the load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AdaptOptions {
+    /// No output leaves later than this after the start of its cycle, ns. `None`: the plan decides.
+    pub deadline_ns: Option<u64>,
+}
+
+/// Slots of the outputs since an instant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BandsSet {
+    /// They apply to executions that are released from then on, CLOCK_MONOTONIC.
+    pub from_ns: u64,
+    /// Why, in one word.
+    pub reason: &'static str,
+    /// The change in a sentence.
+    pub sentence: String,
+    /// The slots.
+    pub slots: Vec<Slot>,
+}
+
+/// The bands of a session that followed the load.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Adapted {
+    /// The first ones are the plan's; then each change.
+    pub bands: Vec<BandsSet>,
+    /// Number of changes.
+    pub moves: u64,
+    /// Changes that are not kept.
+    pub forgotten: u64,
+}
+
+/// A plan since an instant.
+#[derive(Debug)]
+struct Since {
+    from_ns: u64,
+    plan: Plan,
+}
+
+/// A change that is to be written into the shaper's table.
+pub(crate) struct Swap<'f> {
+    /// Executions that are released from then on have the new slots, CLOCK_MONOTONIC.
+    pub(crate) from_ns: u64,
+    /// The plan with the new slots.
+    pub(crate) plan: &'f Plan,
+    /// The plan of the executions before.
+    pub(crate) before: &'f Plan,
+}
+
+/// Bands that follow the load.
+pub(crate) struct Following {
+    adapt: Adapt,
+    /// The last plans, in order of time; never empty.
+    plans: VecDeque<Since>,
+    adapted: Adapted,
+    /// How long after the begin of their slot outputs left that waited for it.
+    behind: Dist,
+}
+
+impl Following {
+    /// Begins with the plan's bands.
+    pub(crate) fn new(plan: &Plan, options: AdaptOptions) -> Result<Following, AdaptError> {
+        let adapt = Adapt::new(plan, options.deadline_ns)?;
+        let set = BandsSet {
+            from_ns: 0,
+            reason: "plan",
+            sentence: "the plan's bands".into(),
+            slots: adapt.slots().to_vec(),
+        };
+        Ok(Following {
+            plans: VecDeque::from([Since {
+                from_ns: 0,
+                plan: plan.clone(),
+            }]),
+            adapt,
+            adapted: Adapted {
+                bands: vec![set],
+                ..Adapted::default()
+            },
+            behind: Dist::new(),
+        })
+    }
+
+    /// The plan of an execution that began then: with the slots that it had.
+    pub(crate) fn plan_of(&self, start_ns: u64) -> &Plan {
+        let newest = &self.plans[self.plans.len() - 1];
+        // The first callback starts near its release, which is what counts.
+        let at_ns = start_ns.saturating_add(newest.plan.cycle_ms.0 / 2);
+        let mut plans = self.plans.iter().rev();
+        let of_then = plans.find(|since| since.from_ns <= at_ns);
+        &of_then.unwrap_or(&self.plans[0]).plan
+    }
+
+    /// The plan of the executions that are released next.
+    pub(crate) fn plan(&self) -> &Plan {
+        self.adapt.plan()
+    }
+
+    /// What is promised while bands follow: nothing leaves later than the last slot may.
+    pub(crate) fn promised(&self, plan: &Plan) -> Plan {
+        let mut promised = plan.clone();
+        promised.promises.worst_ms = Ms(self.adapt.latest_ns());
+        promised
+    }
+
+    /// An execution is complete. Cycles begin at `origin_ns`. Returns the sentence to be told, and
+    /// the swap if slots have moved.
+    pub(crate) fn completed(
+        &mut self,
+        execution: &Execution,
+        origin_ns: u64,
+        now_ns: u64,
+    ) -> Option<(String, Option<Swap<'_>>)> {
+        let period_ns = self.plan().cycle_ms.0.max(1);
+        let origin_ns = i64::try_from(origin_ns).unwrap_or(i64::MAX);
+        let cycle = Cycle::new(period_ns, origin_ns)?;
+        let number = cycle.index(execution.start_ns.saturating_add(period_ns / 2));
+        let offset_ns = |at_ns| cycle.since_start_ns(number, at_ns).max(0) as u64;
+        self.note_behind(
+            execution,
+            offset_ns(execution.left_ns),
+            offset_ns(execution.output_ns),
+        );
+        let change = self.adapt.completed(offset_ns(execution.left_ns))?;
+        let sentence = change.to_string();
+        if !change.is_move() {
+            return Some((sentence, None));
+        }
+        let from_ns = cycle.next_start_ns(now_ns.saturating_add(AHEAD_NS)).max(0) as u64;
+        // What was to begin later than now never does.
+        while self.plans.len() > 1 && self.plans.back().is_some_and(|s| s.from_ns > now_ns) {
+            self.plans.pop_back();
+        }
+        if self.plans.len() == KEPT {
+            self.plans.pop_front();
+        }
+        self.plans.push_back(Since {
+            from_ns,
+            plan: self.adapt.plan().clone(),
+        });
+        self.adapted.moves += 1;
+        if self.adapted.bands.len() < MOST {
+            self.adapted.bands.push(BandsSet {
+                from_ns,
+                reason: change.reason.word(),
+                sentence: sentence.clone(),
+                slots: change.slots,
+            });
+        } else {
+            self.adapted.forgotten += 1;
+        }
+        let last = self.plans.len() - 1;
+        let swap = Swap {
+            from_ns,
+            plan: &self.plans[last].plan,
+            before: &self.plans[last - 1].plan,
+        };
+        Some((sentence, Some(swap)))
+    }
+
+    /// An output that waited for its slot: how long after the slot's begin it left.
+    fn note_behind(&mut self, execution: &Execution, ready_ns: u64, left_ns: u64) {
+        let slots = &self.plan_of(execution.start_ns).promises.bands;
+        let inside = slots.iter().find(|b| b.latency_ms.contains(left_ns));
+        if let Some(band) =
+            inside.filter(|b| execution.is_delivered() && ready_ns < b.latency_ms.0 .0)
+        {
+            self.behind.record(left_ns - band.latency_ms.0 .0);
+        }
+    }
+
+    /// Figures of the outputs that waited for their slots.
+    pub(crate) fn behind(&self) -> Behind {
+        Behind {
+            moves: self.adapted.moves,
+            jitter_ns: (self.behind.quantile(0.995) - self.behind.quantile(0.005)) / 2,
+        }
+    }
+
+    /// What became of the bands.
+    pub(crate) fn into_adapted(self) -> Adapted {
+        self.adapted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::Fate;
+
+    const MS: u64 = 1_000_000;
+    const ORIGIN: u64 = 7 * MS;
+
+    /// The golden plan with room: bands at 31, 45 and 59.9 ms, the chain's slot until 90.
+    fn plan() -> Plan {
+        let text = include_bytes!("../../plan/tests/golden/plan.yaml");
+        let mut plan = onbeat_plan::file::read(text).expect("a plan");
+        let gamma = plan.servers.iter_mut().find(|s| s.name == "gamma");
+        gamma.expect("a server").slots_ms[0].1 = Ms(90 * MS);
+        plan
+    }
+
+    /// An execution that was ready so long after the start of its cycle, and left then.
+    fn execution(cycle: u64, ready_ms: f64, left_ms: f64) -> Execution {
+        let start_ns = ORIGIN + cycle * 100 * MS;
+        Execution {
+            chain: 0,
+            start_ns: start_ns + MS / 10,
+            left_ns: start_ns + (ready_ms * MS as f64) as u64,
+            output_ns: start_ns + (left_ms * MS as f64) as u64,
+            fate: Fate::Delivered,
+            late: false,
+        }
+    }
+
+    #[test]
+    fn executions_are_judged_by_the_slots_of_their_own_cycle() {
+        let plan = plan();
+        let mut following = Following::new(&plan, AdaptOptions::default()).expect("bands");
+        let now = |cycle: u64| ORIGIN + cycle * 100 * MS + 70 * MS;
+        let early = following.completed(&execution(0, 40.0, 45.1), ORIGIN, now(0));
+        assert!(early.is_none());
+        // A miss in cycle 1, known in cycle 4.
+        let missed = execution(1, 70.0, 131.1);
+        let (sentence, swap) = following
+            .completed(&missed, ORIGIN, now(4))
+            .expect("a change");
+        assert!(sentence.contains("ready after 70.0 ms"), "{sentence}");
+        let swap = swap.expect("slots have moved");
+        assert_eq!(swap.from_ns, ORIGIN + 500 * MS, "the next cycle");
+        let last = |plan: &Plan| plan.promises.bands[2].latency_ms.0 .0;
+        assert_eq!(last(swap.before), 59_900_000);
+        let raised = last(swap.plan);
+        assert!(raised > 70 * MS);
+        for (cycle, expected) in [(1, 59_900_000), (4, 59_900_000), (5, raised), (9, raised)] {
+            let start_ns = ORIGIN + cycle * 100 * MS;
+            for start_ns in [start_ns - MS, start_ns + MS] {
+                assert_eq!(last(following.plan_of(start_ns)), expected, "cycle {cycle}");
+            }
+        }
+        // Two changes before the first applies: the first never does.
+        let change = following.completed(&execution(2, 75.0, 180.0), ORIGIN, now(4));
+        let (_, swap) = change.expect("a change");
+        assert_eq!(last(swap.expect("moved").before), 59_900_000);
+        assert_eq!(following.adapted.moves, 2);
+        assert_eq!(following.into_adapted().bands.len(), 3);
+    }
+
+    #[test]
+    fn how_precisely_outputs_leave_is_measured_from_the_begin_of_their_slots() {
+        let mut following = Following::new(&plan(), AdaptOptions::default()).expect("bands");
+        for n in 0..90 {
+            let late_ms = 45.002_751 + if n % 2 == 0 { 0.01 } else { 0.03 };
+            following.completed(&execution(n, 40.0, late_ms), ORIGIN, ORIGIN);
+            // It was ready within its slot, and did not wait.
+            following.completed(&execution(n, 45.5, 45.7), ORIGIN, ORIGIN);
+        }
+        let jitter_ns = following.behind().jitter_ns;
+        assert!((9_900..=10_100).contains(&jitter_ns), "{jitter_ns}");
+    }
+}

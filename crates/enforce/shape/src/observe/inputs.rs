@@ -1,0 +1,293 @@
+//! The clock of throttled inputs, followed through their arrivals. Pure.
+//!
+//! A sensor has a clock of its own: 50 ppm off, its messages move through a cycle of 100 ms in half an
+//! hour. So the origin of the cycles follows them, a little at a time.
+//!
+//! - **Where an input is:** a line through its last arrivals, in deviations from a grid. The slope is
+//!   the median of the slopes between arrivals half a window apart (after Theil 1950 and Sen 1968), and
+//!   smoothed; the height is a late one of the arrivals, since a late message shall still be in its own
+//!   cycle. Arrivals far from the line are outliers, and do not move it.
+//! - **Where cycles begin:** behind the last input before the longest time without one, as at the start
+//!   ([`Phase::behind`]). The origin moves there by at most one in [`SLEW_PART`] of a cycle per cycle
+//!   (250 ppm): faster than any sensor's clock drifts, slower than any slot notices.
+//! - **Found again:** when an input's arrivals stay elsewhere (its process was started anew, it was
+//!   silent for long), these are its line from then on, and the origin moves there at once.
+//! - **Slips:** an input that comes twice in a cycle, or not in one, although it came at its usual
+//!   distance. Each is counted.
+
+use super::phase::{behind_last, Phase};
+use onbeat_time::Cycle;
+use std::collections::VecDeque;
+
+/// Arrivals that a line is laid through.
+const WINDOW: usize = 64;
+
+/// Fewest.
+const LEAST: usize = 12;
+
+/// The line is laid again after so many arrivals.
+const AGAIN: usize = 8;
+
+/// Arrivals that spread over more than this part of a cycle lie on no line.
+const SPREAD_PART: i64 = 8;
+
+/// An arrival this part of a cycle away from the line is an outlier.
+const OUTLIER_PART: i64 = 16;
+
+/// The origin moves by one in so many parts of a cycle per cycle at most: 250 ppm.
+pub const SLEW_PART: i64 = 4000;
+
+/// It moves by one in so many parts of the way at a time.
+const WAY_PART: i64 = 4;
+
+/// Slopes beyond this are no clock's.
+const MOST_SLOPE: f64 = 1e-3;
+
+/// Weight of a new slope: one in so many.
+const SLOPE_PART: f64 = 8.0;
+
+/// An arrival, and how far it is from the grid.
+#[derive(Debug, Clone, Copy)]
+struct Arrival {
+    at_ns: u64,
+    /// Unwrapped: as far as all arrivals before it have moved, and more than a cycle in time.
+    off_ns: i64,
+}
+
+/// A line through arrivals.
+#[derive(Debug, Clone, Copy)]
+struct Line {
+    at_ns: u64,
+    /// Deviation of late arrivals then.
+    late_ns: f64,
+    /// Deviation of the usual ones.
+    usual_ns: f64,
+    slope: f64,
+}
+
+impl Line {
+    fn moved_ns(&self, at_ns: u64) -> f64 {
+        (at_ns as f64 - self.at_ns as f64) * self.slope
+    }
+}
+
+/// One input.
+#[derive(Debug, Clone, Default)]
+struct Input {
+    window: VecDeque<Arrival>,
+    /// Arrivals in a row that were far from the line.
+    elsewhere: VecDeque<Arrival>,
+    /// `None`: its arrivals lie on no line.
+    line: Option<Line>,
+    /// Slope of the lines so far.
+    slope: Option<f64>,
+    /// It was silent for long: its next line says where it is.
+    was_silent: bool,
+    /// Arrivals since the line was laid.
+    since: usize,
+    /// The last arrival, and the cycle that it fell into.
+    last: Option<(u64, i64)>,
+    slips: u64,
+}
+
+/// What following has led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moved {
+    /// The origin moved a little.
+    Slewed(u64),
+    /// The inputs were found elsewhere: the origin moved there at once.
+    FoundAgain(u64),
+}
+
+/// Follows the inputs of a throttled plan.
+#[derive(Debug, Clone)]
+pub struct InputClock {
+    /// Deviations are from this grid.
+    grid: Cycle,
+    inputs: Vec<Input>,
+    /// When the origin last moved.
+    moved_ns: Option<u64>,
+    /// An input was found elsewhere.
+    is_lost: bool,
+}
+
+impl InputClock {
+    /// For so many inputs, cycles of `phase`'s length and any origin near now.
+    pub fn new(phase: &Phase, inputs: usize) -> InputClock {
+        InputClock {
+            grid: phase.grid(),
+            inputs: vec![Input::default(); inputs],
+            moved_ns: None,
+            is_lost: false,
+        }
+    }
+
+    /// An input arrived (CLOCK_MONOTONIC). Cycles begin as `phase` says.
+    pub fn arrived(&mut self, input: usize, at_ns: u64, phase: &Phase) {
+        let period_ns = self.grid.period_ns();
+        let raw_ns = self.grid.deviation_ns(at_ns);
+        let Some(input) = self.inputs.get_mut(input) else {
+            return;
+        };
+        input.count_slip(at_ns, phase.cycle(at_ns).0, period_ns);
+        self.is_lost |= input.add(at_ns, raw_ns, period_ns as i64);
+    }
+
+    /// Where the origin goes, from where it is.
+    pub fn follow(&mut self, origin_ns: u64, now_ns: u64) -> Option<Moved> {
+        let period_ns = self.grid.period_ns();
+        let mut come = Vec::with_capacity(self.inputs.len());
+        for input in &self.inputs {
+            // One that comes as it likes is in no phase.
+            let line = input.line?;
+            let off_ns = (line.late_ns + line.moved_ns(now_ns)) as i64;
+            let at_ns = i128::from(self.grid.origin_ns()) + i128::from(off_ns);
+            come.push(at_ns.rem_euclid(i128::from(period_ns)) as u64);
+        }
+        let wanted_ns = behind_last(period_ns, come)?;
+        let origin = self.grid.with_origin(i64::try_from(origin_ns).ok()?);
+        let way_ns = origin.deviation_ns(wanted_ns);
+        let since_ns = now_ns.saturating_sub(self.moved_ns.replace(now_ns).unwrap_or(now_ns));
+        let is_lost = std::mem::take(&mut self.is_lost);
+        if is_lost && way_ns.abs() > period_ns as i64 / OUTLIER_PART {
+            self.inputs.iter_mut().for_each(|input| input.last = None);
+            return Some(Moved::FoundAgain(origin_ns.saturating_add_signed(way_ns)));
+        }
+        let most_ns = i64::try_from(since_ns).unwrap_or(i64::MAX) / SLEW_PART;
+        let most_ns = most_ns.min(period_ns as i64 / SLEW_PART * WINDOW as i64);
+        let step_ns = (way_ns / WAY_PART).clamp(-most_ns, most_ns);
+        (step_ns != 0).then(|| Moved::Slewed(origin_ns.saturating_add_signed(step_ns)))
+    }
+
+    /// How often an input came twice in a cycle or not in one, although at its usual distance.
+    pub fn slips(&self) -> u64 {
+        self.inputs.iter().map(|input| input.slips).sum()
+    }
+}
+
+impl Input {
+    fn count_slip(&mut self, at_ns: u64, cycle: i64, period_ns: u64) {
+        if let (Some((last_ns, last)), true) = (self.last, self.line.is_some()) {
+            let passed = at_ns.saturating_sub(last_ns).saturating_add(period_ns / 2) / period_ns;
+            self.slips += u64::from(cycle - last != passed as i64);
+        }
+        self.last = Some((at_ns, cycle));
+    }
+
+    /// Adds an arrival. True if the input was found elsewhere than before.
+    fn add(&mut self, at_ns: u64, raw_ns: i64, period_ns: i64) -> bool {
+        let last_ns = self.window.back().map_or(at_ns, |last| last.at_ns);
+        if at_ns.saturating_sub(last_ns) > WINDOW as u64 * period_ns as u64
+            && self.elsewhere.is_empty()
+        {
+            // Nobody knows where its clock has gone meanwhile.
+            self.was_silent = self.line.take().is_some();
+            self.window.clear();
+            self.since = 0;
+        }
+        let expected_ns = match (&self.line, self.window.back()) {
+            (Some(line), _) => (line.usual_ns + line.moved_ns(at_ns)) as i64,
+            (None, Some(last)) => last.off_ns,
+            (None, None) => raw_ns,
+        };
+        // As near as whole periods bring it.
+        let near_ns = raw_ns - expected_ns;
+        let near_ns = near_ns - (near_ns + period_ns / 2).div_euclid(period_ns) * period_ns;
+        let arrival = Arrival {
+            at_ns,
+            off_ns: expected_ns + near_ns,
+        };
+        if self.line.is_some() && near_ns.abs() > period_ns / OUTLIER_PART {
+            return self.add_elsewhere(arrival, period_ns);
+        }
+        self.elsewhere.clear();
+        if self.window.len() == WINDOW {
+            self.window.pop_front();
+        }
+        self.window.push_back(arrival);
+        self.since += 1;
+        if self.since >= AGAIN && self.window.len() >= LEAST {
+            self.since = 0;
+            return self.lay(period_ns);
+        }
+        false
+    }
+
+    /// Lays the line again. True if that is the first after a silence.
+    fn lay(&mut self, period_ns: i64) -> bool {
+        self.line = line(&self.window, self.slope, period_ns);
+        self.slope = self.line.map_or(self.slope, |line| Some(line.slope));
+        self.line.is_some() && std::mem::take(&mut self.was_silent)
+    }
+
+    fn add_elsewhere(&mut self, arrival: Arrival, period_ns: i64) -> bool {
+        let mut arrival = arrival;
+        if let Some(last) = self.elsewhere.back() {
+            let step = arrival.off_ns - last.off_ns;
+            arrival.off_ns -= (step + period_ns / 2).div_euclid(period_ns) * period_ns;
+        }
+        self.elsewhere.push_back(arrival);
+        if self.elsewhere.len() < LEAST {
+            return false;
+        }
+        // Its clock is the same one, or nearly.
+        if let Some(found) = line(&self.elsewhere, self.slope, period_ns) {
+            self.window = std::mem::take(&mut self.elsewhere);
+            self.line = Some(found);
+            self.since = 0;
+            return true;
+        }
+        self.elsewhere.pop_front();
+        // As many as a window: there is no line any more.
+        self.since += 1;
+        if self.since > WINDOW {
+            *self = Input {
+                slips: self.slips,
+                ..Input::default()
+            };
+        }
+        false
+    }
+}
+
+/// The line through arrivals. `None`: they lie on none. `slope`: that of the line before.
+fn line(arrivals: &VecDeque<Arrival>, slope: Option<f64>, period_ns: i64) -> Option<Line> {
+    let half = arrivals.len() / 2;
+    let first = arrivals.front()?;
+    let pairs = arrivals.iter().zip(arrivals.iter().skip(half));
+    let between = |(a, b): (&Arrival, &Arrival)| {
+        let time = b.at_ns.saturating_sub(a.at_ns).max(1) as f64;
+        (b.off_ns - a.off_ns) as f64 / time
+    };
+    let seen = middle(pairs.map(between).collect(), 0.5);
+    let slope = match slope {
+        Some(before) => before + (seen - before) / SLOPE_PART,
+        // Few arrivals say little of a slope.
+        None if arrivals.len() < WINDOW => 0.0,
+        None => seen,
+    };
+    let slope = slope.clamp(-MOST_SLOPE, MOST_SLOPE);
+    let last = arrivals.back()?;
+    let height = |a: &Arrival| {
+        let since = last.at_ns.saturating_sub(a.at_ns) as f64;
+        (a.off_ns - first.off_ns) as f64 + since * slope
+    };
+    let heights: Vec<f64> = arrivals.iter().map(height).collect();
+    let (early, late) = (middle(heights.clone(), 0.1), middle(heights.clone(), 0.9));
+    (late - early <= (period_ns / SPREAD_PART) as f64).then(|| Line {
+        at_ns: last.at_ns,
+        late_ns: first.off_ns as f64 + late,
+        usual_ns: first.off_ns as f64 + middle(heights, 0.5),
+        slope,
+    })
+}
+
+/// The value below which this share lies; 0 without values.
+fn middle(mut values: Vec<f64>, share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let at = (values.len() as f64 * share) as usize;
+    values.get(at).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,31 @@
+//! Bands that followed the load, as JSON and as a file.
+
+use crate::error::CliError;
+use crate::files;
+use onbeat_plan::schema::{Ms, Slot};
+use onbeat_shape::Adapted;
+use serde_json::{json, Value};
+use std::path::Path;
+
+/// The plan's bands and each change of them.
+pub(super) fn json(adapted: &Adapted) -> Value {
+    let sets = adapted.bands.iter().map(|set| {
+        let slots: Vec<_> = set.slots.iter().map(|&Slot(Ms(s), Ms(e))| [s, e]).collect();
+        json!({"from_ns": set.from_ns, "reason": set.reason, "text": set.sentence, "slots_ns": slots})
+    });
+    json!({"moves": adapted.moves, "not_kept": adapted.forgotten, "bands": sets.collect::<Vec<_>>()})
+}
+
+/// A line for each band of the plan and after each change.
+pub(super) fn write(path: &Path, adapted: &Adapted) -> Result<(), CliError> {
+    files::write_whole(path, |out| {
+        writeln!(out, "from_ns,reason,band,start_ns,end_ns")?;
+        for set in &adapted.bands {
+            for (number, &Slot(Ms(start), Ms(end))) in set.slots.iter().enumerate() {
+                let (from, reason) = (set.from_ns, set.reason);
+                writeln!(out, "{from},{reason},{},{start},{end}", number + 1)?;
+            }
+        }
+        Ok(())
+    })
+}

@@ -277,7 +277,9 @@ mod tests {
         /// The first callback's process starts anew at any phase, half a cycle off included.
         #[test]
         fn the_phase_is_found_again(
-            origin in 10 * PERIOD..20 * PERIOD, off in 0..PERIOD, is_told: bool,
+            origin in 10 * PERIOD..20 * PERIOD,
+            off in prop_oneof![0..PERIOD, PERIOD / 2 - 400_000..PERIOD / 2 + 100_000],
+            is_told: bool,
             delays in prop::collection::vec(0u64..400_000, 96),
         ) {
             let mut phase = Phase::new(PERIOD, origin);

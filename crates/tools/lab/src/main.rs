@@ -30,7 +30,7 @@ mod plot;
 mod registry;
 
 use clap::Parser;
-use frame::{LabError, Options};
+use frame::{merge, LabError, Options};
 use measure::generate;
 use registry::{find, registry};
 use std::io::{self, Write as _};
@@ -48,6 +48,7 @@ Examples:
   onbeat-lab                                 lists the experiments
   onbeat-lab parking --quick -o results
   ./dev bench parking                        builds what the experiment needs first
+  onbeat-lab merge results/1 results/2       their figures side by side, as Markdown
   onbeat-lab generate -n 50000000 -o TRACE   a generated trace of any length
 
 A target that is missed is a result, not a failure: results.json says so in 'met'.
@@ -55,12 +56,22 @@ A target that is missed is a result, not a failure: results.json says so in 'met
 Exit codes: 0 done; 1 failed; 2 wrong command line; 124 a step did not end in time."
 )]
 struct Args {
-    /// Name of the experiment, or `generate`
+    /// Name of the experiment, or `generate`, or `merge`
     #[arg(value_name = "NAME")]
     name: Option<String>,
+    /// Directories of the runs to put side by side (only for `merge`)
+    #[arg(value_name = "DIR")]
+    runs: Vec<PathBuf>,
+    /// Document that gets the table of the runs, between its lines `<!-- runs: begin -->` and
+    /// `<!-- runs: end -->` (only for `merge`)
+    #[arg(long, value_name = "FILE")]
+    into: Option<PathBuf>,
     /// Fewer and shorter runs: to see that it works, not to quote figures
     #[arg(long)]
     quick: bool,
+    /// More and longer runs than usual (only for `shaping`)
+    #[arg(long, conflicts_with = "quick")]
+    long: bool,
     /// Only this part of an experiment, e.g. `latency` of `tracing`
     #[arg(long, value_name = "PART")]
     only: Option<String>,
@@ -140,12 +151,29 @@ fn execute(args: Args) -> Result<(), MainError> {
             &dir,
         )?);
     }
+    if name == "merge" {
+        if args.runs.is_empty() {
+            return Err(MainError::Usage("merge: name the directories of the runs"));
+        }
+        let text = merge::markdown(&merge::read(&args.runs)?);
+        match args.into {
+            Some(document) => merge::into_document(&document, &text)?,
+            None => write!(out, "{text}")?,
+        }
+        return Ok(());
+    }
+    if !args.runs.is_empty() || args.into.is_some() {
+        return Err(MainError::Usage(
+            "DIR and --into go with `onbeat-lab merge` only",
+        ));
+    }
     if args.events.is_some() {
         return Err(MainError::Usage("-n goes with `onbeat-lab generate` only"));
     }
     let experiment = find(&name)?;
     let options = Options {
         quick: args.quick,
+        long: args.long,
         only: args.only,
         seed: args.seed,
         arrivals: args.arrivals,

@@ -8,7 +8,7 @@ use crate::report::{flags, Record};
 use crate::schedule::{Due, SlotSchedule};
 use crate::sequence::Sequence;
 use onbeat_time::clock::monotonic_ns;
-use onbeat_time::{Opening, Overshoot};
+use onbeat_time::{Lead, Opening, Overshoot};
 use rtrb::{Consumer, Producer};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -16,9 +16,18 @@ use std::sync::Arc;
 /// How long the sender waits for reliable readers at the end.
 const SETTLE_NS: i64 = 500_000_000;
 
-/// How long before a slot the sender wakes up. It spins until the slot's first instant, since a
-/// wake-up takes 10 to 100 us, and never the same time.
-const AWAKE_NS: i64 = 100_000;
+/// Share of the sender's wake-ups, in 1/1000, that come before the slot. It spins until the slot's
+/// first instant, since a wake-up takes 10 to 100 us, and never the same time.
+const IN_TIME: usize = 990;
+/// How long before a slot it is to wake up until it has measured its own lateness.
+const LEAD_NS: u64 = 100_000;
+/// Shortest and longest lead. The longest bounds what it spins: per slot, on the middleware's CPU.
+const LEADS_NS: (u64, u64) = (50_000, 500_000);
+
+/// The lead of a sender: it follows its own lateness.
+pub(super) fn lead() -> Lead {
+    Lead::new(IN_TIME, LEAD_NS, LEADS_NS)
+}
 
 /// The thread that publishes. In its loop it allocates nothing, takes no lock, and waits only for a
 /// notification or the time.
@@ -34,6 +43,8 @@ pub(crate) struct Sender {
     pub(crate) done: Arc<AtomicBool>,
     /// Number of the next report.
     pub(crate) reports: u64,
+    /// How long before a slot it wakes up.
+    pub(crate) lead: Lead,
 }
 
 /// An item that waits for its slot.
@@ -175,14 +186,18 @@ impl Sender {
     }
 
     /// Waits for a slot's start, or sleeps until shortly before it, or until there are news.
-    fn wait_for(&self, opening: &Opening, seen: u32, now_ns: u64) {
-        if opening.start_ns - now_ns as i64 <= AWAKE_NS {
+    fn wait_for(&mut self, opening: &Opening, seen: u32, now_ns: u64) {
+        let lead_ns = self.lead.ns() as i64;
+        if opening.start_ns - now_ns as i64 <= lead_ns {
             while (monotonic_ns() as i64) < opening.start_ns {
                 std::hint::spin_loop();
             }
         } else {
-            let until_ns = (opening.start_ns - AWAKE_NS) as u64;
+            let until_ns = (opening.start_ns - lead_ns) as u64;
             self.data.wait(seen, until_ns.min(now_ns + POLL_NS));
+            if let Some(late_ns) = monotonic_ns().checked_sub(until_ns) {
+                self.lead.record(late_ns);
+            }
         }
     }
 

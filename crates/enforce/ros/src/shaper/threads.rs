@@ -1,7 +1,7 @@
 //! The threads of an output: its endpoints, its memory, start and end.
 
 use super::receiver::Receiver;
-use super::sender::Sender;
+use super::sender::{self, Sender};
 use super::{ShaperError, Shared, RECEIVE_DEPTH};
 use crate::config::{Output, Place};
 use crate::notifier::Notifier;
@@ -138,6 +138,7 @@ fn workers(
         space,
         done,
         reports: 0,
+        lead: sender::lead(),
     };
     Ok((receiver, sender))
 }

@@ -63,8 +63,9 @@ pub(super) fn configuration(
     for (n, i) in throttled(plan).enumerate() {
         // In the order of the plan, so that each has its own time in the cycle.
         let behind = u8::try_from(n).unwrap_or(u8::MAX);
+        let lowest = plan.middleware.priority.saturating_add(1);
         let place = place(plan, &i.server).map(|p| Place {
-            priority: p.priority.map(|p| p.saturating_sub(behind).max(1)),
+            priority: p.priority.map(|p| p.saturating_sub(behind).max(lowest)),
             ..p
         });
         outputs.push(output(&i.held_topic, &i.topic, Kind::Throttle, place));
@@ -88,11 +89,17 @@ pub(super) fn configuration(
     (config, numbers)
 }
 
-/// Where the shaper's thread of an output runs.
+/// Priority of the threads that send: below the dispatcher's, above the middleware's.
+const SENDING: u8 = 97;
+const _: () = assert!(SENDING > onbeat_plan::schema::MAX_PRIORITY + 1);
+
+/// Where the shaper's thread of an output runs: on the middleware's CPU, so that neither its waiting
+/// for a slot nor its work takes the chain's time, nor the chain's work its own.
 fn place(plan: &Plan, name: &str) -> Option<Place> {
+    let middleware = &plan.middleware;
     server(plan, name).map(|s| Place {
-        cpus: vec![usize::from(s.cpu)],
-        priority: (s.priority > 0).then_some(s.priority),
+        cpus: vec![usize::from(middleware.cpu)],
+        priority: (s.priority > 0).then_some(SENDING.max(middleware.priority)),
     })
 }
 
@@ -167,10 +174,17 @@ mod tests {
         assert_eq!(
             priorities,
             [
-                ("/t5", Some(81)),
-                ("/points", Some(81)),
-                ("/scans", Some(80))
+                ("/t5", Some(97)),
+                ("/points", Some(97)),
+                ("/scans", Some(96))
             ]
+        );
+        let cpu = usize::from(plan.middleware.cpu);
+        assert!(plan.servers.iter().all(|s| usize::from(s.cpu) != cpu));
+        let places = config.outputs.iter().filter_map(|o| o.place.as_ref());
+        assert!(
+            places.into_iter().all(|p| p.cpus == [cpu]),
+            "off the chain's CPU"
         );
         assert_eq!(numbers, [Some(0), None, None]);
     }

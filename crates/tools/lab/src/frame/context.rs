@@ -53,6 +53,15 @@ impl Context {
         }
     }
 
+    /// `long` where longer runs are wanted, `quick` when only a quick look is; else `usual`.
+    pub fn pick_of_three<T>(&self, long: T, usual: T, quick: T) -> T {
+        match (self.options.long, self.options.quick) {
+            (_, true) => quick,
+            (true, _) => long,
+            _ => usual,
+        }
+    }
+
     /// A recording of arrivals, where one was given.
     pub fn arrivals(&self) -> Option<&Path> {
         self.options.arrivals.as_deref()

@@ -25,6 +25,12 @@ pub enum LabError {
         /// Which.
         experiment: &'static str,
     },
+    /// The experiment has no longer runs.
+    #[error("{experiment} has no longer runs: leave --long out")]
+    NoLong {
+        /// Which.
+        experiment: &'static str,
+    },
     /// The experiment compares no builds.
     #[error("{experiment} compares no two builds: leave --before out")]
     NoBefore {

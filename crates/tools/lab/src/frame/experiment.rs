@@ -21,6 +21,10 @@ pub trait Experiment {
     fn takes_before(&self) -> bool {
         false
     }
+    /// Whether it has longer runs than usual.
+    fn takes_long(&self) -> bool {
+        false
+    }
     /// Runs the experiment. Parts that this machine cannot run go into [`Report::skipped`]; an
     /// error means that there is no result at all.
     fn run(&self, context: &mut Context) -> Result<Report, LabError>;
@@ -31,6 +35,8 @@ pub trait Experiment {
 pub struct Options {
     /// Fewer and shorter runs: to see that it works, not to quote figures.
     pub quick: bool,
+    /// More and longer runs than usual, for experiments that have them.
+    pub long: bool,
     /// Only this part of an experiment that has parts.
     pub only: Option<String>,
     /// Seed of everything random.

@@ -4,6 +4,7 @@ mod context;
 mod error;
 mod experiment;
 pub mod machine;
+pub mod merge;
 mod raw;
 pub mod report;
 mod results;

@@ -58,6 +58,11 @@ fn check(experiment: &dyn Experiment, options: &Options) -> Result<(), LabError>
             });
         }
     }
+    if options.long && !experiment.takes_long() {
+        return Err(LabError::NoLong {
+            experiment: experiment.name(),
+        });
+    }
     if options.arrivals.is_some() && !experiment.takes_arrivals() {
         return Err(LabError::NoArrivals {
             experiment: experiment.name(),
@@ -91,6 +96,9 @@ fn command(name: &str, options: &Options) -> String {
     let mut command = format!("./dev bench {name}");
     if options.quick {
         command += " --quick";
+    }
+    if options.long {
+        command += " --long";
     }
     if let Some(only) = &options.only {
         command += &format!(" --only {only}");
@@ -165,6 +173,7 @@ mod tests {
     fn options(dir: &Path) -> Options {
         Options {
             quick: true,
+            long: false,
             only: None,
             seed: 5,
             arrivals: None,

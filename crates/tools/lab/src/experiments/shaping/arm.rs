@@ -1,6 +1,7 @@
 //! Arms: an application under a plan, run in turns with others.
 
 use super::app::{onbeat, App};
+use super::floor::{Beside, Floor};
 use super::listener::Listener;
 use super::results::ArmResults;
 use crate::frame::report::Report;
@@ -19,6 +20,44 @@ pub(super) struct Arm<'a> {
     pub app: &'a App,
     /// Its plan.
     pub plan: PathBuf,
+    /// More words for `onbeat shape`.
+    pub options: &'static [&'static str],
+    /// Whether all outputs leave in one slot.
+    pub is_one_band: bool,
+    /// Whether its bands were chosen for an average.
+    pub keeps_average: bool,
+    /// The share of outputs that may be late, as its plan promises.
+    pub miss_rate: f64,
+}
+
+impl<'a> Arm<'a> {
+    /// An arm under a plan, with what that promises. Without a miss rate the longest of the profile's
+    /// `profiled` executions is the limit, which the next one exceeds with 1 of n + 1.
+    pub fn new(
+        name: &str,
+        app: &'a App,
+        plan: PathBuf,
+        profiled: u64,
+    ) -> Result<Arm<'a>, LabError> {
+        let text = std::fs::read(&plan).map_err(LabError::file("reading", &plan))?;
+        let read = onbeat_plan::file::read(&text)
+            .map_err(|e| LabError::unexpected(plan.display().to_string(), e))?;
+        // Where a shaper holds the output, the unshaped latency of each execution is known.
+        let mut outputs = read.outputs.iter();
+        let holds = outputs.any(|o| o.hold == onbeat_plan::schema::Hold::Republish);
+        let promises = read.promises;
+        Ok(Arm {
+            name: name.into(),
+            app,
+            plan,
+            options: &[],
+            is_one_band: holds && promises.bands.len() == 1,
+            keeps_average: holds && promises.cost.is_some(),
+            miss_rate: promises
+                .miss
+                .map_or(1.0 / (profiled + 1) as f64, |miss| miss.rate),
+        })
+    }
 }
 
 /// Cycles of a run that are not counted: the first ones, and what is under way at its end.
@@ -34,6 +73,8 @@ pub(super) struct Turns {
     /// The arm that the others are compared with: it runs before each of them, so that it has as
     /// many starts as they have together.
     pub baseline: Option<usize>,
+    /// Whether arms that are held to no target run in the first round only.
+    pub once: bool,
 }
 
 impl Turns {
@@ -43,6 +84,7 @@ impl Turns {
             executions,
             rounds,
             baseline: None,
+            once: false,
         }
     }
 
@@ -68,6 +110,8 @@ struct Reported {
     samples: String,
     /// Start of the first callback and arrival of each item outside, ns.
     heard: Vec<(u64, u64)>,
+    /// cyclictest beside it.
+    floor: Floor,
 }
 
 /// Runs the arms in turns; writes all samples to `file`.
@@ -83,7 +127,8 @@ pub(super) fn run(
         &format!("{file}.csv"),
         "arm,run,execution,latency_ms,ready_ms,band,late,dropped",
     )?;
-    let order = turns.order(arms.len(), &mut context.rng(file));
+    let mut order = turns.order(arms.len(), &mut context.rng(file));
+    order.retain(|&(round, arm)| !turns.once || round == 0 || arms[arm].is_judged());
     let all = order.len();
     let mut failed = 0;
     for (turn, (round, index)) in order.into_iter().enumerate() {
@@ -113,6 +158,11 @@ pub(super) fn run(
 }
 
 impl Arm<'_> {
+    /// Whether it is held to the targets.
+    pub fn is_judged(&self) -> bool {
+        self.is_one_band || self.keeps_average
+    }
+
     /// Runs the application under its plan for so many executions; the inner error is why nothing
     /// was measured in this run.
     fn run(
@@ -129,14 +179,20 @@ impl Arm<'_> {
         let mut words: Vec<String> = vec!["shape".into(), self.plan.display().to_string()];
         words.extend(["--verify".into(), format!("{seconds}s"), "--json".into()]);
         words.extend(["--samples".into(), samples.display().to_string()]);
+        words.extend(self.options.iter().map(|o| (*o).to_owned()));
         words.push("--".into());
         words.extend(self.app.command.iter().cloned());
+        let beside = Beside::start(context);
         let mut listener = match &self.app.listener {
             Some((stage, topic)) => Some(Listener::start(context, stage, topic)?),
             None => None,
         };
         // The application is stopped before its end, and a promise may be broken.
         let said = onbeat(context, &words, &[0, 1, 5, 130], limit);
+        let mut floor = Floor::default();
+        if let Some(beside) = beside {
+            beside.end(&mut floor);
+        }
         let heard = match &mut listener {
             Some(listener) => listener.heard()?,
             None => Vec::new(),
@@ -155,6 +211,7 @@ impl Arm<'_> {
             said,
             samples: text,
             heard,
+            floor,
         }))
     }
 }
@@ -168,6 +225,7 @@ impl ArmResults {
         let while_shaped = reported.heard.iter().filter(|h| shaped.contains(&h.0));
         self.heard_ms
             .extend(while_shaped.map(|(start, at)| (at - start) as f64 / 1e6));
+        self.floor.add(&reported.floor);
         let said = &reported.said;
         let figure = |name: &str| {
             let figures = said["figures"].as_array()?;
@@ -205,6 +263,8 @@ impl ArmResults {
             self.late += u64::from(late == "1");
             if dropped == "1" {
                 self.dropped += 1;
+            } else if late == "1" {
+                self.late_ms.push(latency_ms);
             } else {
                 self.latency_ms.push(latency_ms);
                 self.ready_ms.push(ready_ms);
@@ -225,6 +285,7 @@ mod tests {
             executions: 10,
             rounds: 2,
             baseline: Some(1),
+            once: false,
         };
         let order = turns.order(3, &mut Rng::new(1));
         let arms: Vec<usize> = order.iter().map(|t| t.1).collect();

@@ -1,17 +1,115 @@
 //! The machine's floor: how late a real-time thread wakes here, whoever schedules it.
 
+use crate::frame::children::Guarded;
 use crate::frame::report::{Figure, Report};
 use crate::frame::{Context, LabError};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Runs cyclictest beside the experiment's priorities; skipped, by name, where it is not installed.
+/// Wake-up latencies, us, with how often each was seen, and those beyond the histogram.
+#[derive(Default, Clone)]
+pub(super) struct Floor {
+    counts: BTreeMap<u64, u64>,
+    longest_us: u64,
+}
+
+impl Floor {
+    /// Takes another one's latencies too.
+    pub fn add(&mut self, other: &Floor) {
+        for (us, count) in &other.counts {
+            *self.counts.entry(*us).or_default() += count;
+        }
+        self.longest_us = self.longest_us.max(other.longest_us);
+    }
+
+    /// Number of wake-ups.
+    pub fn count(&self) -> u64 {
+        self.counts.values().sum()
+    }
+
+    /// The latency that a share `q` does not exceed, ms; none without wake-ups.
+    pub fn quantile_ms(&self, q: f64) -> Option<f64> {
+        let rank = (q * self.count() as f64).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        let found = self.counts.iter().find(|(_, count)| {
+            seen += *count;
+            seen >= rank
+        });
+        found.map(|(us, _)| *us as f64 / 1000.0)
+    }
+
+    /// The longest latency, ms.
+    pub fn longest_ms(&self) -> f64 {
+        self.longest_us as f64 / 1000.0
+    }
+
+    /// Of cyclictest's text: lines `000012 000345 000007` (microseconds and how often, a column for
+    /// each thread), and `# Max Latencies: 00123 00045`.
+    fn read(text: &str) -> Floor {
+        let mut floor = Floor::default();
+        let numbers = |text: &str| -> Vec<u64> {
+            let words = text.split_whitespace().map(str::parse);
+            words.map_while(Result::ok).collect()
+        };
+        for line in text.lines() {
+            if let Some(max) = line.strip_prefix("# Max Latencies:") {
+                floor.longest_us = numbers(max).into_iter().max().unwrap_or(0);
+            } else if !line.starts_with('#') {
+                if let [us, counts @ ..] = &numbers(line)[..] {
+                    let count = counts.iter().sum::<u64>();
+                    if count > 0 {
+                        *floor.counts.entry(*us).or_default() += count;
+                    }
+                }
+            }
+        }
+        floor
+    }
+}
+
+/// cyclictest beside an arm: a thread on each CPU above all others, waking each 2 ms.
+pub(super) struct Beside {
+    child: Guarded,
+    out: PathBuf,
+}
+
+impl Beside {
+    /// Starts it; none where it is not installed.
+    pub fn start(context: &Context) -> Option<Beside> {
+        let out = context.dir().join("cyclictest.new");
+        let file = File::create(&out).ok()?;
+        let mut command = Command::new("cyclictest");
+        command.args([
+            "-m", "-q", "-p", "99", "-a", "-t", "-i", "2000", "-h", "10000",
+        ]);
+        command
+            .stdin(Stdio::null())
+            .stdout(file)
+            .stderr(Stdio::null());
+        let child = context.spawn(&mut command).ok()?;
+        Some(Beside { child, out })
+    }
+
+    /// Ends it, and adds what it has measured.
+    pub fn end(mut self, floor: &mut Floor) {
+        // It prints its histogram when it is interrupted.
+        let _ = self.child.end(libc::SIGINT);
+        let text = std::fs::read_to_string(&self.out).unwrap_or_default();
+        let _ = std::fs::remove_file(&self.out);
+        floor.add(&Floor::read(&text));
+    }
+}
+
+/// Runs cyclictest alone, beside nothing; skipped, by name, where it is not installed.
 pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
     context.step("the machine's floor (cyclictest)", Duration::from_secs(120));
-    let seconds = context.pick("20", "3");
+    let seconds = context.pick_of_three("20", "10", "3");
     let mut command = Command::new("cyclictest");
     command.args([
-        "-m", "-q", "-p", "98", "-a", "1", "-t", "1", "-i", "1000", "-h", "2000", "-D", seconds,
+        "-m", "-q", "-p", "98", "-a", "1", "-t", "1", "-i", "1000", "-h", "10000", "-D", seconds,
     ]);
     command.stdin(Stdio::null()).stderr(Stdio::null());
     let output = match command.output() {
@@ -25,53 +123,27 @@ pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<(), 
             return Ok(());
         }
     };
-    let text = String::from_utf8_lossy(&output.stdout);
-    let (histogram, longest) = read(&text);
-    let total: u64 = histogram.iter().map(|h| h.1).sum();
-    if total == 0 {
+    let floor = Floor::read(&String::from_utf8_lossy(&output.stdout));
+    if floor.count() == 0 {
         return Err(LabError::unexpected(
             "cyclictest's histogram",
             "it is empty",
         ));
     }
-    let quantile = |q: f64| {
-        let rank = (q * total as f64).ceil() as u64;
-        let mut seen = 0;
-        histogram
-            .iter()
-            .find(|h| {
-                seen += h.1;
-                seen >= rank
-            })
-            .map_or(longest, |h| h.0)
-    };
-    for (name, q) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
-        let value = quantile(q) as f64;
-        report.figure(Figure::new(format!("floor.{name}"), value, "us").samples(total));
-    }
-    report.figure(Figure::new("floor.max", longest as f64, "us").samples(total));
+    figures(report, "floor", &floor);
     Ok(())
 }
 
-/// Lines `000012 000345` (microseconds and how often), and `# Max Latencies: 00123`.
-fn read(text: &str) -> (Vec<(u64, u64)>, u64) {
-    let mut longest = 0;
-    let mut histogram = Vec::new();
-    for line in text.lines() {
-        if let Some(max) = line.strip_prefix("# Max Latencies:") {
-            longest = max
-                .split_whitespace()
-                .filter_map(|w| w.parse().ok())
-                .max()
-                .unwrap_or(0);
-        } else if !line.starts_with('#') {
-            let mut words = line.split_whitespace().map(str::parse);
-            if let (Some(Ok(us)), Some(Ok(count))) = (words.next(), words.next()) {
-                histogram.push((us, count));
-            }
+/// A floor's quantiles as figures.
+pub(super) fn figures(report: &mut Report, name: &str, floor: &Floor) {
+    for (what, q) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+        if let Some(ms) = floor.quantile_ms(q) {
+            let figure = Figure::new(format!("{name}.{what}"), ms * 1000.0, "us");
+            report.figure(figure.samples(floor.count()));
         }
     }
-    (histogram, longest)
+    let longest = Figure::new(format!("{name}.max"), floor.longest_ms() * 1000.0, "us");
+    report.figure(longest.samples(floor.count()));
 }
 
 #[cfg(test)]
@@ -81,6 +153,16 @@ mod tests {
     #[test]
     fn cyclictest_is_read() {
         let text = "# /dev/cpu_dma_latency set to 0us\n# Histogram\n000000 000000\n000004 000090\n000009 000010\n# Total: 000000100\n# Max Latencies: 00612\n";
-        assert_eq!(read(text), (vec![(0, 0), (4, 90), (9, 10)], 612));
+        let mut floor = Floor::read(text);
+        assert_eq!(floor.count(), 100);
+        assert_eq!(floor.quantile_ms(0.9), Some(0.004));
+        assert_eq!(floor.quantile_ms(0.91), Some(0.009));
+        assert_eq!(floor.longest_ms(), 0.612);
+        // A column for each CPU.
+        let two = Floor::read("000004 000030\t000070\n# Max Latencies: 00007 00300\n");
+        assert_eq!((two.count(), two.longest_ms()), (100, 0.3));
+        floor.add(&two);
+        assert_eq!((floor.count(), floor.longest_ms()), (200, 0.612));
+        assert_eq!(Floor::default().quantile_ms(0.5), None);
     }
 }

@@ -13,6 +13,7 @@ mod listener;
 mod parking;
 mod results;
 mod synthetic;
+mod targets;
 
 use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, LabError};
@@ -34,6 +35,10 @@ impl Experiment for Shaping {
 
     fn parts(&self) -> &'static [&'static str] {
         &["motivation", "parking", "async", "let", "dag", "overshoot"]
+    }
+
+    fn takes_long(&self) -> bool {
+        true
     }
 
     fn run(&self, context: &mut Context) -> Result<Report, LabError> {

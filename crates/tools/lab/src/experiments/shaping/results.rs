@@ -1,16 +1,19 @@
 //! Results of an arm: latencies, bands, and what is computed from them.
 
+use super::floor::Floor;
 use crate::measure::stats::Sorted;
 
 /// The measurements of an arm over all its runs.
 #[derive(Default)]
 pub(super) struct ArmResults {
-    /// End-to-end latencies in ms, in order, without discarded outputs.
+    /// End-to-end latencies in ms, in order, without late and discarded outputs.
     pub latency_ms: Vec<f64>,
     /// The same executions' latencies until their outputs were ready, ms.
     pub ready_ms: Vec<f64>,
     /// Band of each of these, from 1; none outside of all.
     pub band: Vec<Option<u32>>,
+    /// Latencies of outputs that came after their last slot and left all the same, ms.
+    pub late_ms: Vec<f64>,
     /// Outputs that came after their last slot, and those that were discarded.
     pub late: u64,
     /// See above.
@@ -23,6 +26,8 @@ pub(super) struct ArmResults {
     pub heard_ms: Vec<f64>,
     /// The command's notes on overruns.
     pub notes: Vec<String>,
+    /// cyclictest beside it.
+    pub floor: Floor,
 }
 
 impl ArmResults {
@@ -67,9 +72,14 @@ impl ArmResults {
             .collect()
     }
 
-    /// Share of executions whose output left in a slot, 0 to 1.
+    /// Number of outputs, the late and discarded ones included.
+    pub fn outputs(&self) -> u64 {
+        self.latency_ms.len() as u64 + self.late_ms.len() as u64 + self.dropped
+    }
+
+    /// Share of executions whose output left in a slot of its own cycle, 0 to 1.
     pub fn inside(&self) -> f64 {
         let inside = self.band.iter().flatten().count();
-        inside as f64 / self.band.len().max(1) as f64
+        inside as f64 / self.outputs().max(1) as f64
     }
 }

@@ -1,0 +1,81 @@
+//! The promises of shaping, each beside its target (issue of the second step, section 3).
+
+use super::arm::Arm;
+use super::floor;
+use super::results::ArmResults;
+use crate::frame::report::{Figure, Report, Target};
+
+/// One band's jitter, of the same executions' unshaped one.
+const JITTER_PART: f64 = 250.0;
+/// Or so many times cyclictest's p99, where that is longer.
+const FLOORS: f64 = 2.0;
+/// The worst case over the same executions', %.
+const WORST_ADDED: f64 = 2.5;
+/// The average of bands that were chosen for it, over the same executions', %.
+pub(super) const AVERAGE_ADDED: f64 = 6.0;
+/// How far threads run outside their slots, p99.9, ms.
+const OUTSIDE_MS: f64 = 0.3;
+/// All of onbeat, % of a core.
+const CPU: f64 = 0.5;
+/// Late outputs of an arm that are told; of arms that are to be late, one.
+const TOLD: usize = 50;
+
+/// Adds the figures of an arm that is held to the targets, under a name.
+pub(super) fn figures(report: &mut Report, name: &str, arm: &Arm<'_>, result: &ArmResults) {
+    let name = |what: &str| format!("target.{name}.{what}");
+    let count = result.outputs();
+    let (unshaped_jitter, unshaped_average, unshaped_worst) = result.unshaped_ms();
+    let sorted = result.sorted();
+    let add = |from: f64, to: f64| (to / from.max(1e-6) - 1.0) * 100.0;
+    if arm.is_one_band {
+        let floor_ms = result.floor.quantile_ms(0.99).unwrap_or(0.0);
+        let limit = (unshaped_jitter / JITTER_PART).max(FLOORS * floor_ms);
+        let jitter = Figure::new(name("jitter"), result.jitter_ms(), "ms");
+        report.figure(jitter.target(Target::AtMost(limit)).samples(count));
+        let ratio = unshaped_jitter / result.jitter_ms().max(1e-6);
+        report.figure(Figure::new(name("jitter_ratio"), ratio, "1"));
+    }
+    let worst = add(unshaped_worst, sorted.quantile(1.0));
+    report.figure(
+        Figure::new(name("worst_added"), worst, "%")
+            .target(Target::AtMost(WORST_ADDED))
+            .samples(count),
+    );
+    let average = Figure::new(
+        name("average_added"),
+        add(unshaped_average, sorted.mean()),
+        "%",
+    );
+    report.figure(match arm.keeps_average {
+        true => average.target(Target::AtMost(AVERAGE_ADDED)).samples(count),
+        false => average,
+    });
+    let promised = (1.0 - arm.miss_rate) * 100.0;
+    let inside = Figure::new(name("in_slot"), result.inside() * 100.0, "%");
+    report.figure(inside.target(Target::AtLeast(promised)).samples(count));
+    report.figure(Figure::new(name("late"), result.late as f64, "1").samples(count));
+    let limit = OUTSIDE_MS.max(result.floor.quantile_ms(0.999).unwrap_or(0.0));
+    let outside = result.outside_ms.iter().copied().fold(0.0, f64::max);
+    let outside = Figure::new(name("outside_slot_p999"), outside, "ms");
+    report.figure(outside.target(Target::AtMost(limit)));
+    let most = |of: fn(&(f64, f64)) -> f64| result.cpu.iter().map(of).fold(0.0, f64::max);
+    let all = Figure::new(name("cpu"), most(|c| c.0 + c.1), "%");
+    report.figure(all.target(Target::AtMost(CPU)));
+    report.figure(Figure::new(name("cpu_without_shaper"), most(|c| c.0), "%"));
+    floor::figures(report, &name("cyclictest"), &result.floor);
+    late(report, &arm.name, result, TOLD);
+}
+
+/// Tells late outputs, each with its cause.
+pub(super) fn late(report: &mut Report, arm: &str, result: &ArmResults, most: usize) {
+    let late = result.notes.iter();
+    let late: Vec<&String> = late
+        .filter(|n| n.contains("late for its last slot"))
+        .collect();
+    for note in late.iter().take(most) {
+        report.note(format!("{arm}: {note}"));
+    }
+    if late.len() > most {
+        report.note(format!("{arm}: {} more late outputs", late.len() - most));
+    }
+}

@@ -1,0 +1,230 @@
+//! Several runs of an experiment in one table, for a document.
+
+use super::report::{number, Figure};
+use super::{LabError, Results};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Begins and ends the part of a document that is written by [`into_document`].
+const MARKS: [&str; 2] = ["<!-- runs: begin -->\n", "<!-- runs: end -->\n"];
+/// Begins the names of figures that stand in the table whether they have a target or not.
+const ALWAYS: &str = "target.";
+
+/// Reads the results of runs.
+///
+/// # Errors
+///
+/// A file that cannot be read, or runs of different experiments.
+pub fn read(dirs: &[PathBuf]) -> Result<Vec<Results>, LabError> {
+    let mut runs: Vec<Results> = Vec::new();
+    for dir in dirs {
+        let path = dir.join("results.json");
+        let text = std::fs::read(&path).map_err(LabError::file("reading", &path))?;
+        let run: Results = serde_json::from_slice(&text)
+            .map_err(|e| LabError::unexpected(path.display().to_string(), e))?;
+        if let Some(first) = runs.first().filter(|f| f.experiment != run.experiment) {
+            let why = format!("it is of {}, not of {}", run.experiment, first.experiment);
+            return Err(LabError::unexpected(path.display().to_string(), why));
+        }
+        runs.push(run);
+    }
+    Ok(runs)
+}
+
+/// The runs as Markdown: each figure that has a target beside it, what was told, what was skipped.
+pub fn markdown(runs: &[Results]) -> String {
+    let mut out = String::new();
+    for (i, run) in runs.iter().enumerate() {
+        let quick = if run.run.quick {
+            ", a quick look: not for quoting"
+        } else {
+            ""
+        };
+        let _ = writeln!(
+            out,
+            "Run {}: `{}`, {:.0} s, {} cores, Linux {}; {:.0} % busy, {:.1} % steal{quick}.",
+            i + 1,
+            run.run.command,
+            run.run.duration_s,
+            run.machine.cores,
+            run.machine.kernel,
+            run.load.busy * 100.0,
+            run.load.steal * 100.0
+        );
+    }
+    table(runs, &mut out);
+    let (mut met, mut all) = (0, 0);
+    for figure in runs.iter().flat_map(|r| &r.report.figures) {
+        met += usize::from(figure.met == Some(true));
+        all += usize::from(figure.met.is_some());
+    }
+    let _ = writeln!(out, "\n{met} of {all} met.");
+    for (i, run) in runs.iter().enumerate() {
+        let skipped = run.report.skipped.iter();
+        let skipped = skipped.map(|s| format!("skipped: {}: {}", s.what, s.why));
+        let lines: Vec<String> = run.report.notes.iter().cloned().chain(skipped).collect();
+        if !lines.is_empty() {
+            let _ = writeln!(out, "\nTold in run {}:\n", i + 1);
+        }
+        for line in lines {
+            let _ = writeln!(out, "- {}", line.trim());
+        }
+    }
+    out
+}
+
+fn table(runs: &[Results], out: &mut String) {
+    let heads: Vec<String> = (1..=runs.len()).map(|n| format!(" run {n} |")).collect();
+    let _ = writeln!(out, "\n| figure | unit |{}", heads.concat());
+    let _ = writeln!(out, "|---|---|{}", "---:|".repeat(runs.len()));
+    let mut names: Vec<&Figure> = Vec::new();
+    for figure in runs.iter().flat_map(|r| &r.report.figures) {
+        let is_wanted = figure.target.is_some() || figure.name.starts_with(ALWAYS);
+        if is_wanted && names.iter().all(|n| n.name != figure.name) {
+            names.push(figure);
+        }
+    }
+    for name in names {
+        let cell = |run: &Results| {
+            let mut figures = run.report.figures.iter();
+            let found = figures.find(|f| f.name == name.name);
+            found.map_or(" - |".to_owned(), |f| format!(" {} |", value(f)))
+        };
+        let cells: String = runs.iter().map(cell).collect();
+        let shown = name.name.strip_prefix(ALWAYS).unwrap_or(&name.name);
+        let _ = writeln!(out, "| {shown} | {} |{cells}", name.unit);
+    }
+}
+
+/// A figure's value, its target, and whether that was met.
+fn value(figure: &Figure) -> String {
+    let Some(target) = figure.target else {
+        return number(figure.value);
+    };
+    let sign = match figure.relation.as_deref() {
+        Some("at_least") => ">=",
+        _ => "<=",
+    };
+    let verdict = match figure.met {
+        Some(true) => "met",
+        _ => "**MISSED**",
+    };
+    format!(
+        "{} ({sign} {}: {verdict})",
+        number(figure.value),
+        number(target)
+    )
+}
+
+/// Puts a text between the marks of a document.
+///
+/// # Errors
+///
+/// The document has no marks, or cannot be read or written.
+pub fn into_document(document: &Path, text: &str) -> Result<(), LabError> {
+    let old = std::fs::read_to_string(document).map_err(LabError::file("reading", document))?;
+    let parts = old
+        .split_once(MARKS[0])
+        .and_then(|(before, rest)| Some((before, rest.split_once(MARKS[1])?.1)));
+    let Some((before, after)) = parts else {
+        let why = format!(
+            "it has no lines {} and {}",
+            MARKS[0].trim(),
+            MARKS[1].trim()
+        );
+        return Err(LabError::unexpected(document.display().to_string(), why));
+    };
+    let new = format!("{before}{}{text}{}{after}", MARKS[0], MARKS[1]);
+    super::raw::write_whole(document, new.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::machine::{LoadMeter, Machine};
+    use crate::frame::report::Target;
+    use crate::frame::results::RunFacts;
+    use crate::frame::Report;
+
+    fn run(value: f64) -> Results {
+        let mut report = Report::new();
+        report.figure(Figure::new("target.a.jitter", value, "ms").target(Target::AtMost(0.1)));
+        report.figure(Figure::new("target.a.late", 1.0, "1"));
+        report.figure(Figure::new("other", 1.0, "1"));
+        report.note("a: cycle 7: late");
+        report.skip("b", "nothing there");
+        Results {
+            schema: "s".into(),
+            experiment: "e".into(),
+            about: "x".into(),
+            run: RunFacts {
+                command: "./dev bench e".into(),
+                quick: false,
+                seed: 1,
+                version: "1".into(),
+                started: 0,
+                duration_s: 2.0,
+            },
+            machine: Machine::here(),
+            load: LoadMeter::start().finish(),
+            files: vec![],
+            report,
+        }
+    }
+
+    #[test]
+    fn runs_stand_side_by_side_with_targets_and_what_was_told() {
+        let text = markdown(&[run(0.05), run(0.2)]);
+        let wanted = "| a.jitter | ms | 0.05 (<= 0.1: met) | 0.2 (<= 0.1: **MISSED**) |\n";
+        assert!(text.contains(wanted), "{text}");
+        assert!(
+            text.contains("| a.late | 1 | 1 | 1 |\n") && !text.contains("other"),
+            "{text}"
+        );
+        assert!(
+            text.contains("1 of 2 met.") && text.contains("Told in run 2:"),
+            "{text}"
+        );
+        assert!(
+            text.contains("- a: cycle 7: late\n- skipped: b: nothing there\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_document_keeps_what_is_around_the_marks() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("d.md");
+        std::fs::write(
+            &file,
+            format!("before\n{}old\n{}after\n", MARKS[0], MARKS[1]),
+        )
+        .unwrap();
+        into_document(&file, "new\n").unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(
+            text,
+            format!("before\n{}new\n{}after\n", MARKS[0], MARKS[1])
+        );
+        std::fs::write(&file, "nothing").unwrap();
+        assert!(into_document(&file, "new")
+            .unwrap_err()
+            .to_string()
+            .contains("no lines"));
+        let other = [
+            run(1.0),
+            Results {
+                experiment: "f".into(),
+                ..run(1.0)
+            },
+        ];
+        let dirs: Vec<PathBuf> = (0..2).map(|i| dir.path().join(i.to_string())).collect();
+        for (dir, run) in dirs.iter().zip(&other) {
+            std::fs::create_dir(dir).unwrap();
+            let text = serde_json::to_vec(run).unwrap();
+            std::fs::write(dir.join("results.json"), text).unwrap();
+        }
+        assert_eq!(read(&dirs[..1]).unwrap().len(), 1);
+        assert!(read(&dirs).unwrap_err().to_string().contains("not of e"));
+    }
+}

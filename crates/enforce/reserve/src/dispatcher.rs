@@ -2,7 +2,7 @@
 
 use crate::backend::Backend;
 use crate::coming::Coming;
-use crate::gate::{Changes, Gate, Gates};
+use crate::gate::{Changes, Gate, Gates, Move, Moves};
 use crate::heartbeat::Heartbeat;
 use crate::leads::Leads;
 use crate::stats::Counters;
@@ -23,6 +23,7 @@ pub(crate) struct Shared {
     pub(crate) gates: Box<[Gate]>,
     pub(crate) changes: Changes,
     pub(crate) coming: Coming,
+    pub(crate) moves: Moves,
     /// The dispatcher ends when it is not 0.
     stop: AtomicU32,
 }
@@ -50,6 +51,7 @@ impl Shared {
             gates,
             changes: Changes::new(),
             coming: Coming::default(),
+            moves: Moves::new(),
             stop: AtomicU32::new(0),
         }
     }
@@ -407,7 +409,14 @@ impl<'a> Run<'a> {
         let now_ns = monotonic_ns();
         took.record(now_ns - begin_ns);
         if self.leave == Leave::Given {
-            self.leads.moved(open, now_ns.saturating_sub(self.asked_ns));
+            let delay_ns = now_ns.saturating_sub(self.asked_ns);
+            self.leads.moved(open, delay_ns);
+            self.shared.moves.note(Move {
+                at_ns: now_ns,
+                delay_ns,
+                server,
+                open,
+            });
             counters.set_leads(self.leads.now_ns());
         }
         self.actual[server] = Some(open);

@@ -88,7 +88,7 @@ mod waiting;
 pub use backend::{GateError, Witness};
 pub use enforcer::{AdmitError, Class, Enforcer, Pulse};
 pub use error::{AssignError, ReleaseError, Report, StartError, SwapError, Warning};
-pub use gate::Change;
+pub use gate::{Change, Move};
 pub use ledger::{
     recover_in, Entry, FoundLedger, FoundThread, Group, GroupStanding, Recovery, Restored,
     Standing, Thread,

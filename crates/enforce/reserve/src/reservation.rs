@@ -7,7 +7,7 @@ use crate::dispatcher::{Closing, Dispatcher, Failure, Shared, Task};
 use crate::enforcer::dispatched::Dispatched;
 use crate::enforcer::{Class, Enforcer, Pulse};
 use crate::error::{AssignError, ReleaseError, Report, StartError, SwapError, Warning};
-use crate::gate::{Change, Gate};
+use crate::gate::{Change, Gate, Move};
 use crate::guard::{self, Guard};
 use crate::heartbeat::Heartbeat;
 use crate::identity::identity;
@@ -240,6 +240,12 @@ impl Reservation {
     /// Where the enforcer is: its rounds, swapped tables, pauses.
     pub fn pulse(&self) -> Pulse {
         self.enforcer.pulse()
+    }
+
+    /// The moves of gates after the first `seen`, which becomes the number of all, and how late each
+    /// was. Of more than five hundred at once, the oldest are left out.
+    pub fn moves_since(&self, seen: &mut u64) -> Vec<Move> {
+        self.enforcer.moves_since(seen)
     }
 
     /// Why gates stayed open so far. Once the guard is lost they stay open, and this reservation

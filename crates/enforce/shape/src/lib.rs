@@ -13,10 +13,12 @@
 //! | [`judge`] | isolation, late outputs, CPU time, the plan's promises; pure but for a clock |
 //! | `dry_run` | what a session would do, without doing it |
 //! | [`preflight`] | settings of the machine that make slots imprecise |
+//! | `flight` | the flight recorder: the last switches, and the cause of each late output; pure |
 //! | [`launch`] | the application's command with topics remapped |
 
 mod dry_run;
 mod error;
+mod flight;
 mod follow;
 pub mod judge;
 pub mod launch;
@@ -33,6 +35,7 @@ mod trust;
 
 pub use dry_run::{dry_run, Destination, DryRun, SeenThread, Started};
 pub use error::ShapeError;
+pub use flight::{LateOutput, Part};
 pub use follow::{AdaptOptions, Adapted, BandsSet};
 pub use observe::Unplanned;
 pub use onbeat_reserve::{

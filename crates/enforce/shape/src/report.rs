@@ -1,5 +1,6 @@
 //! Reports of a session: while it runs, and at its end.
 
+use crate::flight::LateOutput;
 use crate::follow::Adapted;
 use crate::judge::{Judgement, Verdict};
 use onbeat_reserve::Stats;
@@ -59,6 +60,8 @@ pub struct Summary {
     pub verdict: Verdict,
     /// The threads.
     pub placed: Vec<PlacedThread>,
+    /// Late outputs, each with its cause and what happened meanwhile: the first hundred.
+    pub late: Vec<LateOutput>,
     /// Counters of the dispatcher. `None` if shaping did not begin.
     pub stats: Option<Stats>,
     /// Exit status of the command. `None` if none was started or the session ended it.

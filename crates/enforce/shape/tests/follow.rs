@@ -156,6 +156,7 @@ fn follow(plan: &Plan, releases_first: bool) -> (Vec<PlanObservation>, Vec<Execu
     for n in 1..=10 {
         let t = n * 100;
         let release = Release {
+            arrival_ns: 0,
             output: 0,
             source_ns: ((t + 30) * MS) as i64,
             published_ns: (t + 90) * MS,
@@ -206,6 +207,7 @@ fn several_paths_from_a_start_to_an_output_are_one_execution() {
         start_ns: 100 * MS,
     };
     let release = Release {
+        arrival_ns: 0,
         output: 0,
         source_ns: 7,
         published_ns: 190 * MS,
@@ -400,6 +402,7 @@ fn what_is_refused_is_not_delivered() {
         &mut found,
     );
     let release = Release {
+        arrival_ns: 0,
         output: 0,
         source_ns: 7,
         published_ns: 190 * MS,
@@ -469,6 +472,7 @@ fn one_topic_of_two_chains_is_held_back_once_and_its_chains_are_distinguished() 
     for (n, callback) in [(1, FILTER), (2, SINK)] {
         executions.released(
             Release {
+                arrival_ns: 0,
                 output: 0,
                 source_ns: n as i64,
                 published_ns: (190 + n) * MS,
@@ -513,6 +517,7 @@ fn a_chain_that_begins_in_the_middle_is_followed_from_there() {
     }
     for i in 1..=4 {
         let release = Release {
+            arrival_ns: 0,
             output: 0,
             source_ns: ((100 * i + 30) * MS) as i64,
             published_ns: (100 * i + 90) * MS,

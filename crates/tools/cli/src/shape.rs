@@ -419,9 +419,19 @@ fn print_json(summary: &Summary) -> Result<(), CliError> {
                    "waited_p99_ns": g.waited.quantile_ns(0.99), "waited_max_ns": g.waited.max_ns})
         })
         .collect();
+    let late: Vec<_> = summary
+        .late
+        .iter()
+        .map(|l| {
+            let parts = l.parts.iter().map(|p| json!({"what": p.what, "ns": p.ns}));
+            json!({"cycle": l.cycle, "start_ns": l.start_ns, "cause": l.cause,
+                   "parts": parts.collect::<Vec<_>>(), "dump": l.dump})
+        })
+        .collect();
     let text = json!({"kept": summary.verdict.is_kept(), "executions": summary.judgements.len(),
                       "figures": figures, "threads": threads, "dispatcher": dispatcher, "gates": gates,
-                      "adapted": summary.adapted.as_ref().map(bands::json), "notes": summary.notes});
+                      "adapted": summary.adapted.as_ref().map(bands::json), "late": late,
+                      "notes": summary.notes});
     writeln!(io::stdout(), "{text:#}").map_err(CliError::Stdout)
 }
 

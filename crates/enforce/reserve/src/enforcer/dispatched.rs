@@ -3,7 +3,7 @@
 use super::{AdmitError, Class, Enforcer, Pulse};
 use crate::backend::{Backend, GateError, Witness};
 use crate::dispatcher::Dispatcher;
-use crate::gate::Change;
+use crate::gate::{Change, Move};
 use crate::stats::{GateStats, Stats};
 use crate::table::Table;
 use onbeat_time::clock::monotonic_ns;
@@ -84,6 +84,10 @@ impl Enforcer for Dispatched {
 
     fn changes_since(&self, seen: &mut u64) -> Vec<Change> {
         self.dispatcher.shared().changes.since(seen)
+    }
+
+    fn moves_since(&self, seen: &mut u64) -> Vec<Move> {
+        self.dispatcher.shared().moves.since(seen)
     }
 
     fn pulse(&self) -> Pulse {

@@ -5,7 +5,7 @@
 pub(crate) mod dispatched;
 
 use crate::backend::{GateError, Witness};
-use crate::gate::Change;
+use crate::gate::{Change, Move};
 use crate::stats::{Pauses, Stats};
 use crate::table::Table;
 use std::io;
@@ -89,6 +89,12 @@ pub trait Enforcer: Send + Sync {
     /// When it changed the priority of threads, after the first `seen` changes, which becomes the
     /// number of all.
     fn changes_since(&self, seen: &mut u64) -> Vec<Change>;
+
+    /// When it opened and shut servers, and how late it was, after the first `seen` moves, which
+    /// becomes the number of all. None where the kernel does it.
+    fn moves_since(&self, _seen: &mut u64) -> Vec<Move> {
+        Vec::new()
+    }
 
     /// Where it is.
     fn pulse(&self) -> Pulse;

@@ -12,10 +12,13 @@
 
 mod changes;
 mod members;
+mod moves;
 
 pub use changes::Change;
 pub(crate) use changes::Changes;
 pub(crate) use members::{Look, Members};
+pub use moves::Move;
+pub(crate) use moves::Moves;
 
 use crate::backend::Backend;
 use crate::server::RunningServer;

@@ -1,20 +1,15 @@
 //! The sentence that reports a late output. Pure.
 
-use crate::observe::{Cause, Execution, Fate};
+use crate::observe::{Execution, Fate};
 use onbeat_plan::schema::Overshoot;
 
-/// The sentence on an output that missed the last slot of its cycle. `cause` is a callback's name
-/// and its [`Cause`].
+/// The sentence on an output that missed the last slot of its cycle, with its cause.
 pub(crate) fn late_note(
     execution: &Execution,
     cycle: i64,
     overshoot: Overshoot,
-    cause: Option<(&str, Cause)>,
+    cause: &str,
 ) -> String {
-    let cause = cause.map_or(String::new(), |(name, c)| {
-        let (took, usual) = (c.took_ns as f64 / 1e6, c.usual_ns as f64 / 1e6);
-        format!(": {name} took {took:.1} ms, usually {usual:.1}")
-    });
     let after = execution.left_ns.saturating_sub(execution.start_ns) as f64 / 1e6;
     let consequence = match (execution.fate, overshoot) {
         (Fate::Discarded, _) => "discarded",
@@ -23,7 +18,7 @@ pub(crate) fn late_note(
         (Fate::Delivered, _) => "leaves in a later slot",
     };
     format!(
-        "cycle {cycle}: output after {after:.1} ms, late for its last slot: {consequence}{cause}."
+        "cycle {cycle}: output after {after:.1} ms, late for its last slot: {consequence}: {cause}."
     )
 }
 
@@ -41,25 +36,16 @@ mod tests {
             fate: Fate::Delivered,
             late: true,
         };
-        let cause = Cause {
-            callback: 0,
-            took_ns: 40_000_000,
-            usual_ns: 12_340_000,
-        };
+        let cause = "/a:timer(1ms) took 40.0 ms, usually 12.3";
         assert_eq!(
-            late_note(
-                &execution,
-                7,
-                Overshoot::Carry,
-                Some(("/a:timer(1ms)", cause))
-            ),
+            late_note(&execution, 7, Overshoot::Carry, cause),
             "cycle 7: output after 62.3 ms, late for its last slot: leaves in a later slot: \
              /a:timer(1ms) took 40.0 ms, usually 12.3."
         );
-        let stops = late_note(&execution, 7, Overshoot::Stop, None);
-        assert!(stops.ends_with("slot: shaping ends."), "{stops}");
+        let stops = late_note(&execution, 7, Overshoot::Stop, cause);
+        assert!(stops.contains("slot: shaping ends: "), "{stops}");
         execution.fate = Fate::Discarded;
-        let drops = late_note(&execution, 7, Overshoot::Drop, None);
-        assert!(drops.ends_with("slot: discarded."), "{drops}");
+        let drops = late_note(&execution, 7, Overshoot::Drop, cause);
+        assert!(drops.contains("slot: discarded: "), "{drops}");
     }
 }

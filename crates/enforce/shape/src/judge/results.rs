@@ -57,11 +57,12 @@ impl Results {
         self.judgements.range(known..).copied().collect()
     }
 
-    /// Jitter of a figure over the last executions.
+    /// Jitter of a figure over the last executions, without the late ones.
     pub(crate) fn recent_jitter_ns(&self, of: fn(&Execution) -> u64) -> u64 {
         let recent = self.judgements.len().saturating_sub(RECENT);
         let recent = self.judgements.range(recent..);
-        let mut latencies: Vec<u64> = recent.map(|j| of(&j.execution)).collect();
+        let in_time = recent.filter(|j| !j.execution.late);
+        let mut latencies: Vec<u64> = in_time.map(|j| of(&j.execution)).collect();
         latencies.sort_unstable();
         jitter_ns(&latencies)
     }
@@ -107,11 +108,12 @@ mod tests {
         let jitter = |r: &Results| r.recent_jitter_ns(Execution::latency_ns);
         assert_eq!((results.take_new().len(), jitter(&results)), (0, 0));
         results.add(judgement(10, false));
-        results.add(judgement(30, true));
+        results.add(judgement(30, false));
         assert_eq!(results.take_new().len(), 2);
-        results.add(judgement(20, true));
-        assert_eq!(results.take_new(), [judgement(20, true)]);
-        assert_eq!((results.late(), results.dropped()), (2, 0));
+        // A late one is counted, and is no jitter.
+        results.add(judgement(900, true));
+        assert_eq!(results.take_new(), [judgement(900, true)]);
+        assert_eq!((results.late(), results.dropped()), (1, 0));
         assert_eq!(jitter(&results), 10);
         assert_eq!(results.recent_jitter_ns(Execution::unshaped_ns), 1);
         assert_eq!((results.count(), results.forgotten()), (3, 0));

@@ -22,6 +22,8 @@ pub struct Release {
     pub output: usize,
     /// Source time stamp under which the shaper received it, CLOCK_REALTIME.
     pub source_ns: i64,
+    /// When the shaper had taken it, CLOCK_MONOTONIC.
+    pub arrival_ns: u64,
     /// When the publishing call began, CLOCK_MONOTONIC. 0: the message was discarded.
     pub published_ns: u64,
     /// When the publishing call ended.

@@ -1,4 +1,4 @@
-//! The last runs of callbacks, and which one made an execution late. Pure.
+//! The last runs of callbacks, and how long they usually take. Pure.
 
 /// Number of runs from which a callback's usual length is taken.
 const RECENT: usize = 64;
@@ -10,7 +10,7 @@ pub struct Runs {
     recent: Vec<Vec<(u64, u64)>>,
 }
 
-/// The callback that made an execution late.
+/// A run of a callback, and its usual length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cause {
     /// Index of the callback.
@@ -39,29 +39,23 @@ impl Runs {
         }
     }
 
-    /// The callback that took the most beyond its usual time, of those that started between two
-    /// instants.
-    pub fn cause(&self, from_ns: u64, until_ns: u64) -> Option<Cause> {
-        let mut worst: Option<Cause> = None;
+    /// How long each run took that started between two instants, and how long its callback usually
+    /// takes.
+    pub fn between(&self, from_ns: u64, until_ns: u64) -> Vec<Cause> {
+        let mut found = Vec::new();
         for (callback, runs) in self.recent.iter().enumerate() {
             let mut lengths: Vec<u64> = runs.iter().map(|r| r.1.saturating_sub(r.0)).collect();
             lengths.sort_unstable();
             let usual_ns = lengths.get(lengths.len() / 2).copied().unwrap_or(0);
             // By their starts: the last callback may publish before it ends.
-            for run in runs.iter().filter(|r| r.0 >= from_ns && r.0 <= until_ns) {
-                let took_ns = run.1.saturating_sub(run.0);
-                let excess = |c: &Cause| c.took_ns as i64 - c.usual_ns as i64;
-                let cause = Cause {
-                    callback,
-                    took_ns,
-                    usual_ns,
-                };
-                if worst.as_ref().is_none_or(|w| excess(&cause) > excess(w)) {
-                    worst = Some(cause);
-                }
-            }
+            let inside = runs.iter().filter(|r| (from_ns..=until_ns).contains(&r.0));
+            found.extend(inside.map(|run| Cause {
+                callback,
+                took_ns: run.1.saturating_sub(run.0),
+                usual_ns,
+            }));
         }
-        worst
+        found
     }
 }
 
@@ -70,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_took_longest_beyond_the_usual_is_the_cause() {
+    fn runs_are_compared_with_the_usual() {
         let mut runs = Runs::new(3);
         for n in 0..100u64 {
             let at = n * 1000;
@@ -78,11 +72,13 @@ mod tests {
             runs.ran(0, at, at + 300);
             runs.ran(1, at + 300, at + 300 + long);
         }
-        let cause = runs.cause(99_000, 99_900).expect("something ran");
-        assert_eq!(
-            (cause.callback, cause.took_ns, cause.usual_ns),
-            (1, 400, 100)
-        );
-        assert_eq!(runs.cause(200_000, 300_000), None);
+        let cause = |callback, took_ns, usual_ns| Cause {
+            callback,
+            took_ns,
+            usual_ns,
+        };
+        let found = runs.between(99_000, 99_900);
+        assert_eq!(found, [cause(0, 300, 300), cause(1, 400, 100)]);
+        assert_eq!(runs.between(200_000, 300_000), []);
     }
 }

@@ -12,6 +12,7 @@ pub(crate) use run::Trace;
 pub use run::{rights, shape};
 
 use crate::error::ShapeError;
+use crate::flight::Flight;
 use crate::follow::Following;
 use crate::judge::CpuUsage;
 use crate::observe::{Application, Execution, PlanObservation};
@@ -45,6 +46,7 @@ struct Session<'a> {
     /// If the bands follow the load.
     following: Option<Following>,
     notes: Notes,
+    flight: Flight,
     /// Reports of shapers that did not reach this process.
     lost_reports: u64,
     /// Once there is one, events are ignored.
@@ -74,6 +76,7 @@ impl<'a> Session<'a> {
             stage: Stage::Finding(Finding::new()),
             following: None,
             notes: Notes::default(),
+            flight: Flight::default(),
             lost_reports: 0,
             error: None,
         }
@@ -101,9 +104,11 @@ impl<'a> Session<'a> {
         let mut completed = self.poll_shaper()?;
         if let Stage::Shaping(shaping) = &mut self.stage {
             shaping.take_changes();
+            self.flight.moved(shaping.moves());
         }
         if let Some((course, until_ns)) = self.stage.course_mut() {
             course.push_switches(events, until_ns);
+            self.flight.push(events);
         }
         self.supervisor.add_publishers_of_inputs(events);
         self.ensure_shaper(record_also)?;
@@ -130,6 +135,7 @@ impl<'a> Session<'a> {
         self.follow_inputs(&polled.arrivals);
         let mut completed = Vec::new();
         for release in polled.releases {
+            self.flight.released(release);
             self.application
                 .executions
                 .released(release, &mut completed);

@@ -3,7 +3,8 @@
 
 use super::Session;
 use crate::error::ShapeError;
-use crate::judge::late_note;
+use crate::flight::Late;
+use crate::judge::{late_note, Judgement};
 use crate::observe::{Conflict, Execution, PlanObservation, Standing};
 use crate::stages::{left_alone, Stage};
 use crate::threads::Thread;
@@ -183,14 +184,31 @@ impl Session<'_> {
         let Some(cycle) = course.count(plan, execution, until_ns, duration) else {
             return;
         };
+        let promises = &plan.promises;
+        let last = promises.bands.last().map(|b| b.latency_ms.1);
+        let due_ns = last.unwrap_or(promises.worst_ms).0;
+        let placed = Judgement::new(plan, execution, course.phase.origin_at(execution.output_ns));
         let origin_ns = course.phase.origin_at(execution.left_ns);
         self.follow_load(&execution, origin_ns);
+        let cycle_ns = execution.output_ns.saturating_add_signed(-placed.offset_ns);
+        let usual_start_ns = self
+            .flight
+            .began(execution.start_ns.saturating_sub(cycle_ns));
         if execution.late {
-            let (from_ns, until_ns) = (execution.start_ns, execution.left_ns);
-            let cause = self.application.runs.cause(from_ns, until_ns);
-            let cause = cause.map(|c| (self.application.name(c.callback), c));
-            self.notes
-                .add(late_note(&execution, cycle, self.plan.overshoot, cause));
+            let late = Late {
+                cycle,
+                cycle_ns,
+                start_ns: execution.start_ns,
+                ready_ns: execution.left_ns,
+                output_ns: execution.output_ns,
+                due_ns: cycle_ns + due_ns,
+                usual_start_ns,
+            };
+            let runs = self.application.runs.between(late.start_ns, late.ready_ns);
+            let name = |callback: usize| self.application.name(callback).to_owned();
+            let cause = self.flight.explain(late, &runs, (&name, &thread_name));
+            let note = late_note(&execution, cycle, self.plan.overshoot, &cause);
+            self.notes.add(note);
             if self.plan.overshoot == Overshoot::Stop {
                 self.stop();
             }
@@ -207,4 +225,14 @@ fn not_held(callback: &str, output: &Output) -> ShapeError {
         topic: output.topic.clone(),
         remap: words.map_or_else(|e| e.to_string(), |words| words.join(" ")),
     }
+}
+
+/// A thread for a sentence: its name, where it still has one, and its id.
+fn thread_name(tid: u32) -> String {
+    if tid == 0 {
+        return "the idle CPU".into();
+    }
+    let name = std::fs::read_to_string(format!("/proc/{tid}/comm"));
+    let name = name.map_or("ended".to_owned(), |n| n.trim_end().to_owned());
+    format!("{name} (thread {tid})")
 }

@@ -93,6 +93,7 @@ impl Session<'_> {
         summary.verdict = verdict;
         summary.adapted = self.following.map(Following::into_adapted);
         summary.placed = shaped.placed;
+        summary.late = self.flight.into_late();
         summary.stats = Some(shaped.stats);
         (summary, self.error)
     }

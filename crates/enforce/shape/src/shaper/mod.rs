@@ -180,6 +180,7 @@ impl Shaper {
             Some(output) => polled.releases.push(Release {
                 output,
                 source_ns: record.source_ns,
+                arrival_ns: record.arrival_ns.max(0) as u64,
                 published_ns: record.start_ns.max(0) as u64,
                 done_ns: record.end_ns.max(0) as u64,
                 late: record.flags & (flags::LATE | flags::STOPPED) != 0,

@@ -7,7 +7,7 @@ use crate::observe::{Application, Moved, Phase};
 use crate::report::Notes;
 use crate::threads::{Awake, Placement, Thread};
 use onbeat_plan::Plan;
-use onbeat_reserve::{Pauses, Stats};
+use onbeat_reserve::{Move, Pauses, Stats};
 use onbeat_time::clock::monotonic_ns;
 use std::collections::VecDeque;
 
@@ -19,6 +19,8 @@ pub(crate) struct Shaping<'a> {
     _awake: Option<Awake>,
     /// How many of the gates' changes were taken.
     seen_changes: u64,
+    /// How many of the gates' moves were taken.
+    seen_moves: u64,
     /// Whether threads of which nothing is known were named.
     has_named_unknown: bool,
     /// CPU time when all had settled.
@@ -65,6 +67,7 @@ impl<'a> Shaping<'a> {
             placement,
             _awake: awake,
             seen_changes: 0,
+            seen_moves: 0,
             has_named_unknown: false,
             settled_usage: None,
             next_told: 1,
@@ -137,6 +140,11 @@ impl<'a> Shaping<'a> {
     pub(crate) fn take_changes(&mut self) {
         let changes = self.placement.changes_since(&mut self.seen_changes);
         self.course.isolation.changed(changes);
+    }
+
+    /// The gates' moves since the last call.
+    pub(crate) fn moves(&mut self) -> Vec<Move> {
+        self.placement.moves_since(&mut self.seen_moves)
     }
 
     /// Names the threads of which soft gates do not know whether they wait, once.

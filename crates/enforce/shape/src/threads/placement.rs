@@ -9,7 +9,7 @@ use crate::observe::Application;
 use crate::report::PlacedThread;
 use onbeat_plan::schema::{Hold, Output};
 use onbeat_plan::Plan;
-use onbeat_reserve::{AssignError, Change, Pauses, Report, Server, Stats, Waiting, Waits};
+use onbeat_reserve::{AssignError, Change, Move, Pauses, Report, Server, Stats, Waiting, Waits};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -201,6 +201,11 @@ impl<'a> Placement<'a> {
     /// See [`onbeat_reserve::Reservation::changes_since`].
     pub(crate) fn changes_since(&self, seen: &mut u64) -> Vec<Change> {
         self.reservation.changes_since(seen)
+    }
+
+    /// The gates' moves after the first `seen`.
+    pub(crate) fn moves_since(&self, seen: &mut u64) -> Vec<Move> {
+        self.reservation.moves_since(seen)
     }
 
     /// Names and ids of a server's threads of which it is not known whether they wait.

@@ -3,7 +3,7 @@
 use crate::slots::slots;
 use onbeat_plan::Plan;
 use onbeat_reserve::{
-    AssignError, Change, Pauses, Pulse, Report, Reservation, Server, Stats, SwapError,
+    AssignError, Change, Move, Pauses, Pulse, Report, Reservation, Server, Stats, SwapError,
 };
 use onbeat_time::Slot;
 
@@ -31,6 +31,10 @@ pub(crate) trait Servers {
     fn stats(&self) -> Stats;
     /// See [`Reservation::changes_since`].
     fn changes_since(&self, seen: &mut u64) -> Vec<Change>;
+    /// See [`Reservation::moves_since`].
+    fn moves_since(&self, _: &mut u64) -> Vec<Move> {
+        Vec::new()
+    }
     /// See [`Reservation::pauses`].
     fn pauses(&self) -> Pauses;
     /// Warnings, a sentence each.
@@ -66,6 +70,10 @@ impl Servers for Reservation {
 
     fn changes_since(&self, seen: &mut u64) -> Vec<Change> {
         Reservation::changes_since(self, seen)
+    }
+
+    fn moves_since(&self, seen: &mut u64) -> Vec<Move> {
+        Reservation::moves_since(self, seen)
     }
 
     fn pauses(&self) -> Pauses {

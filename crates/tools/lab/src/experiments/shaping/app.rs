@@ -1,6 +1,5 @@
 //! The applications that are shaped: how they are started, and which of their chains is meant.
 
-use super::arm::Arm;
 use crate::frame::{cache_dir, Context, LabError};
 use onbeat_model::schema::Chain;
 use onbeat_model::Model;
@@ -294,37 +293,6 @@ impl App {
         }
         words.extend(["-o".to_owned(), plan.display().to_string()]);
         onbeat(context, &words, &[0], 60).map(|_| ())
-    }
-
-    /// Makes the plan of an arm from a profile. One without enough executions for the miss rate that
-    /// is asked for is made without it: behind the longest.
-    pub fn planned<'a>(
-        &'a self,
-        context: &Context,
-        (profile, plan): (&Path, &Path),
-        name: &str,
-        words: &[&str],
-    ) -> Result<Arm<'a>, LabError> {
-        let made = self.plan(context, profile, plan, words);
-        if let (Err(error), Some(at)) = (&made, words.iter().position(|w| *w == "--miss")) {
-            eprintln!("-- {}: {name}: {error}: without a miss rate", self.name);
-            let rest = [&words[..at], &words[at + 2..]].concat();
-            self.plan(context, profile, plan, &rest)?;
-        } else {
-            made?;
-        }
-        self.arm(profile, name, plan.to_path_buf())
-    }
-
-    /// An arm under a plan that was made from a profile.
-    pub fn arm<'a>(
-        &'a self,
-        profile: &Path,
-        name: &str,
-        plan: PathBuf,
-    ) -> Result<Arm<'a>, LabError> {
-        let executions = self.chain_of(&load(profile)?)?.figures.executions;
-        Arm::new(name, self, plan, executions)
     }
 
     /// The same as a plan, with all servers' threads as normal ones.

@@ -1,6 +1,6 @@
 //! Arms: an application under a plan, run in turns with others.
 
-use super::app::{onbeat, App};
+use super::app::{load, onbeat, App};
 use super::floor::{Beside, Floor};
 use super::listener::Listener;
 use super::results::ArmResults;
@@ -9,7 +9,7 @@ use crate::frame::rng::Rng;
 use crate::frame::{Context, LabError, Raw};
 use crate::measure::arms::schedule;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// An application under one plan.
@@ -31,14 +31,40 @@ pub(super) struct Arm<'a> {
 }
 
 impl<'a> Arm<'a> {
+    /// Makes the plan of an arm from a profile. One without enough executions for the miss rate that
+    /// is asked for is made without it: behind the longest.
+    pub fn planned(
+        app: &'a App,
+        context: &Context,
+        (profile, plan): (&Path, &Path),
+        name: &str,
+        words: &[&str],
+    ) -> Result<Arm<'a>, LabError> {
+        let made = app.plan(context, profile, plan, words);
+        if let (Err(error), Some(at)) = (&made, words.iter().position(|w| *w == "--miss")) {
+            eprintln!("-- {}: {name}: {error}: without a miss rate", app.name);
+            let rest = [&words[..at], &words[at + 2..]].concat();
+            app.plan(context, profile, plan, &rest)?;
+        } else {
+            made?;
+        }
+        Arm::of(app, profile, name, plan.to_path_buf())
+    }
+
+    /// An arm under a plan that was made from a profile.
+    pub fn of(
+        app: &'a App,
+        profile: &Path,
+        name: &str,
+        plan: PathBuf,
+    ) -> Result<Arm<'a>, LabError> {
+        let executions = app.chain_of(&load(profile)?)?.figures.executions;
+        Arm::new(name, app, plan, executions)
+    }
+
     /// An arm under a plan, with what that promises. Without a miss rate the longest of the profile's
     /// `profiled` executions is the limit, which the next one exceeds with 1 of n + 1.
-    pub fn new(
-        name: &str,
-        app: &'a App,
-        plan: PathBuf,
-        profiled: u64,
-    ) -> Result<Arm<'a>, LabError> {
+    fn new(name: &str, app: &'a App, plan: PathBuf, profiled: u64) -> Result<Arm<'a>, LabError> {
         let text = std::fs::read(&plan).map_err(LabError::file("reading", &plan))?;
         let read = onbeat_plan::file::read(&text)
             .map_err(|e| LabError::unexpected(plan.display().to_string(), e))?;

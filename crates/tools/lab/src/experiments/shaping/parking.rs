@@ -159,7 +159,7 @@ fn plans<'a>(
             continue;
         }
         let plan = context.dir().join(format!("parking.{file}.yaml"));
-        let arm = match app.planned(context, (profile, &plan), name, words) {
+        let arm = match Arm::planned(app, context, (profile, &plan), name, words) {
             Ok(arm) => arm,
             Err(error) => {
                 report.skip(format!("parking: {name}"), error);

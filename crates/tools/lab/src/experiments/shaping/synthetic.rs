@@ -58,7 +58,7 @@ fn arms<'a>(
     let mut arms = Vec::new();
     for (i, (name, words)) in list.iter().enumerate() {
         let plan = context.dir().join(format!("{}.{i}.yaml", app.name));
-        match app.planned(context, (profile, &plan), name, words) {
+        match Arm::planned(app, context, (profile, &plan), name, words) {
             Ok(arm) => arms.push(arm),
             Err(error) => report.skip(format!("{}: {name}", app.name), error),
         }
@@ -225,7 +225,7 @@ pub(super) fn asynchronous(context: &mut Context, report: &mut Report) -> Result
     let mut arms = arms(context, report, &app, &profile, &list);
     if let Some(last) = arms.iter().rposition(|arm| arm.is_one_band) {
         let plan = arms[last].plan.clone();
-        let hard = app.arm(&profile, "one band, hard gates", plan)?;
+        let hard = Arm::of(&app, &profile, "one band, hard gates", plan)?;
         arms.push(Arm {
             options: &["--gate", "hard"],
             ..hard

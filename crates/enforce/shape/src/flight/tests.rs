@@ -1,0 +1,226 @@
+//! A test for each cause: recordings of one output that is late, each in its own way.
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+/// The chain's threads are 11 and 12.
+const USUAL: &str = "
+100ms cpu1 10/11 woken ready_ns=4000
+100ms cpu1 10/11 switch_in prev_tid=0
+120ms cpu1 10/11 switch_out state=1 next_tid=12
+120ms cpu1 10/12 woken ready_ns=3000
+120ms cpu1 10/12 switch_in prev_tid=11
+";
+
+fn late() -> Late {
+    Late {
+        cycle: 7,
+        cycle_ns: 100 * MS,
+        start_ns: 100 * MS,
+        ready_ns: 160 * MS,
+        output_ns: 250 * MS,
+        due_ns: 151 * MS,
+        usual_start_ns: 0,
+    }
+}
+
+fn item(arrival_ns: u64) -> Release {
+    Release {
+        output: 0,
+        source_ns: 1,
+        published_ns: 250 * MS,
+        done_ns: 250 * MS,
+        late: true,
+        refused: false,
+        arrival_ns,
+    }
+}
+
+fn run(callback: usize, took_ms: u64, usual_ms: u64) -> Cause {
+    Cause {
+        callback,
+        took_ns: took_ms * MS,
+        usual_ns: usual_ms * MS,
+    }
+}
+
+/// The cause of the late output, of a recording's text, runs of callbacks and the rest.
+fn told(text: &str, runs: &[Cause], late: Late, arrival_ns: u64, moves: Vec<Move>) -> String {
+    let mut flight = Flight::default();
+    flight.push(&onbeat_trace::text::parse(text).expect("events"));
+    flight.moved(moves);
+    flight.released(item(arrival_ns));
+    let name = |c: usize| format!("/n{c}");
+    let thread = |tid: u32| format!("t{tid}");
+    let sentence = flight.explain(late, runs, (&name, &thread));
+    assert_eq!(flight.late[0].cause, sentence);
+    sentence
+}
+
+fn soon() -> u64 {
+    160 * MS + 20_000
+}
+
+#[test]
+fn a_callback_that_took_longer() {
+    let runs = [run(0, 20, 20), run(1, 40, 10)];
+    let said = told(USUAL, &runs, late(), soon(), vec![]);
+    assert_eq!(said, "/n1 took 40.0 ms, usually 10.0");
+}
+
+#[test]
+fn several_that_took_a_little_longer_each() {
+    let runs = [run(0, 24, 20), run(1, 13, 10), run(2, 13, 10)];
+    let said = told(USUAL, &runs, late(), soon(), vec![]);
+    assert!(
+        said.starts_with("its callbacks took 10.0 ms more than usual together: /n0"),
+        "{said}"
+    );
+}
+
+#[test]
+fn another_thread_that_had_its_cpu() {
+    let text = format!(
+        "{USUAL}
+130ms cpu1 10/12 switch_out state=0 next_tid=99
+142ms cpu1 10/12 switch_in prev_tid=98
+"
+    );
+    // Its callback lasted longer for that alone.
+    let said = told(&text, &[run(1, 22, 10)], late(), soon(), vec![]);
+    assert_eq!(said, "preempted by t99 for 12.0 ms");
+    let text = "
+100ms cpu1 10/11 switch_in prev_tid=0
+120ms cpu1 10/11 switch_out state=1 next_tid=77
+131ms cpu1 10/12 woken ready_ns=11000000
+131ms cpu1 10/12 switch_in prev_tid=77
+";
+    let said = told(text, &[], late(), soon(), vec![]);
+    assert_eq!(said, "preempted by t77 for 11.0 ms");
+}
+
+#[test]
+fn a_thread_of_the_chain_is_no_cause_of_its_own() {
+    let text = "
+100ms cpu1 10/11 switch_in prev_tid=0
+110ms cpu1 10/11 switch_out state=0 next_tid=12
+110ms cpu1 10/12 switch_in prev_tid=11
+130ms cpu1 10/12 switch_out state=1 next_tid=11
+130ms cpu1 10/11 switch_in prev_tid=12
+";
+    let said = told(text, &[run(1, 35, 20)], late(), soon(), vec![]);
+    assert_eq!(said, "/n1 took 35.0 ms, usually 20.0");
+}
+
+#[test]
+fn the_host_and_an_idle_cpu() {
+    let text = format!("{USUAL}\n150ms cpu1 10/12 stolen stolen_ns=9000000\n");
+    let said = told(&text, &[run(1, 19, 10)], late(), soon(), vec![]);
+    assert_eq!(said, "the host took the CPU for 9.0 ms");
+    let text = USUAL.to_owned()
+        + "130ms cpu1 10/11 woken ready_ns=8000000\n130ms cpu1 10/11 switch_in prev_tid=0\n";
+    let said = told(&text, &[], late(), soon(), vec![]);
+    assert_eq!(said, "an idle CPU woke up 8.0 ms late");
+}
+
+#[test]
+fn a_dispatcher_that_was_late() {
+    let moved = |delay_ns, open| Move {
+        at_ns: 110 * MS,
+        delay_ns,
+        server: 2,
+        open,
+    };
+    let moves = vec![moved(8 * MS, true), moved(90 * MS, false)];
+    let said = told(USUAL, &[], late(), soon(), moves);
+    assert_eq!(said, "the dispatcher opened a gate 8.0 ms late");
+}
+
+#[test]
+fn an_input_that_came_late() {
+    let late = Late {
+        start_ns: 112 * MS,
+        usual_start_ns: MS / 2,
+        ..late()
+    };
+    let said = told(USUAL, &[run(0, 20, 20)], late, soon(), vec![]);
+    assert_eq!(
+        said,
+        "its input came late: it began 12.0 ms after its cycle, usually 0.5"
+    );
+}
+
+#[test]
+fn a_shaper_that_took_or_sent_it_late() {
+    let ready = Late {
+        ready_ns: 140 * MS,
+        ..late()
+    };
+    let said = told(USUAL, &[], ready, 159 * MS, vec![]);
+    assert_eq!(said, "the shaper took it 19.0 ms after it was ready");
+    let said = told(USUAL, &[], ready, 140 * MS + 9_000, vec![]);
+    assert_eq!(said, "the shaper's sender did not wake up in its slot");
+}
+
+#[test]
+fn what_was_not_seen_is_said() {
+    let said = told("", &[], late(), soon(), vec![]);
+    assert_eq!(
+        said,
+        "no switch of its threads was seen: the recorder lost them"
+    );
+    let lost = format!("{USUAL}\n150ms cpu1 10/12 lost probe=ring count=3\n");
+    let said = told(&lost, &[run(1, 40, 10)], late(), soon(), vec![]);
+    assert_eq!(
+        said,
+        "/n1 took 40.0 ms, usually 10.0 (3 records of that time were lost)"
+    );
+    let said = told(USUAL, &[run(1, 10, 10)], late(), soon(), vec![]);
+    assert!(
+        said.contains("of 9.0 ms beyond its slot nothing was seen"),
+        "{said}"
+    );
+    let said = told(USUAL, &[run(1, 11, 10)], late(), soon(), vec![]);
+    assert!(
+        said.starts_with("no single cause: /n1 took 11.0 ms, usually 10.0; 8.0 of 9.0 ms"),
+        "{said}"
+    );
+}
+
+#[test]
+fn memory_is_bounded_whatever_comes() {
+    let mut flight = Flight::default();
+    let events = onbeat_trace::text::parse(USUAL).expect("events");
+    for _ in 0..20_000 {
+        flight.push(&events);
+    }
+    let moved = Move {
+        at_ns: 110 * MS,
+        delay_ns: 1,
+        server: 0,
+        open: true,
+    };
+    flight.moved(vec![moved; 5 * OTHERS]);
+    for _ in 0..5 * OTHERS {
+        flight.released(item(soon()));
+    }
+    let (name, thread) = (|_: usize| String::new(), |_: u32| String::new());
+    for _ in 0..3 * DUMPS {
+        flight.explain(late(), &[], (&name, &thread));
+    }
+    assert_eq!(flight.switches.len(), SWITCHES);
+    assert_eq!((flight.moves.len(), flight.items.len()), (OTHERS, OTHERS));
+    assert_eq!(flight.late.len(), DUMPS);
+    assert!(flight.late.iter().all(|l| l.dump.len() <= LINES + OTHERS));
+}
+
+#[test]
+fn a_dump_shows_who_ran_when() {
+    let mut flight = Flight::default();
+    flight.push(&onbeat_trace::text::parse(USUAL).expect("events"));
+    let (name, thread) = (|_: usize| String::new(), |tid: u32| format!("t{tid}"));
+    flight.explain(late(), &[], (&name, &thread));
+    let late = flight.into_late();
+    assert_eq!(late[0].dump[1], "    0.000 cpu1 t11 was ready for 0.004 ms");
+    assert_eq!(late[0].dump[2], "   20.000 cpu1 t11 sleeps");
+}

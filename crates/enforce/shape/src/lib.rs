@@ -12,6 +12,7 @@
 //! | `trust` | whose processes may be the application |
 //! | [`judge`] | isolation, late outputs, CPU time, the plan's promises; pure but for a clock |
 //! | `dry_run` | what a session would do, without doing it |
+//! | [`status`] | what a running session tells others |
 //! | [`preflight`] | settings of the machine that make slots imprecise |
 //! | `flight` | the flight recorder: the last switches, and the cause of each late output; pure |
 //! | [`launch`] | the application's command with topics remapped |
@@ -30,6 +31,7 @@ mod session;
 mod shaper;
 mod slots;
 mod stages;
+pub mod status;
 mod threads;
 mod trust;
 
@@ -43,7 +45,7 @@ pub use onbeat_reserve::{
 };
 pub use options::ShapeOptions;
 pub use report::{Live, PlacedThread, Summary};
-pub use session::{rights, shape};
+pub use session::{rights, shape, shape_on};
 
 /// What [`recover_in`] may use: what it takes to put threads back.
 pub const RECOVER_RIGHTS: &[onbeat_rights::Capability] = &[

@@ -9,6 +9,7 @@ mod live;
 mod merge;
 mod mode;
 mod model;
+mod notify;
 mod plan;
 mod progress;
 mod record;

@@ -2,20 +2,24 @@
 
 mod bands;
 mod dry_run;
+mod status;
 
 use crate::error::CliError;
 use crate::live::LiveLine;
+use crate::notify::Notifier;
 use crate::term::{self, Align, Screen, Table};
 use crate::units::parse_duration;
 use crate::{files, ExitStatus};
 use onbeat_plan::Plan;
 use onbeat_shape::judge::Figure;
 use onbeat_shape::observe::Fate;
+use onbeat_shape::status::{Board, Service, WriteFigures};
 use onbeat_shape::{AdaptOptions, GateKind, Live, PlacedThread, ShapeError, ShapeOptions, Summary};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Run an application under a plan: its chain takes the same time every time.
@@ -25,6 +29,7 @@ Examples:
   sudo onbeat shape plan.yaml -- ros2 launch my_robot all.launch.py
   sudo onbeat shape plan.yaml                     an application that runs already
   sudo onbeat shape plan.yaml --verify 60s -- python3 app.py
+  sudo onbeat shape --status                      what runs, and how well
   sudo onbeat shape plan.yaml --dry-run           what would be done, and the machine's settings
   sudo onbeat shape plan.yaml --adapt -- python3 app.py
 
@@ -88,6 +93,18 @@ pub struct Args {
     /// Change nothing: print which thread would go where, what shares it, what is at risk
     #[arg(long, conflicts_with_all = ["command", "verify", "duration", "trace", "samples", "remap"])]
     pub dry_run: bool,
+    /// Print the status of the sessions that run (with --pid: of these)
+    #[arg(long, conflicts_with_all = ["command", "verify", "duration", "trace", "samples", "remap", "dry_run", "metrics"])]
+    pub status: bool,
+    /// With --status: as Prometheus text
+    #[arg(long, requires = "status", conflicts_with = "json")]
+    pub prometheus: bool,
+    /// Write figures as Prometheus text every five seconds (for the node exporter: DIR/onbeat.prom)
+    #[arg(long, value_name = "FILE")]
+    pub metrics: Option<PathBuf>,
+    /// Directory of status sockets [default: /run/onbeat]
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub sockets: Option<PathBuf>,
     /// Only print the arguments that remap the plan's topics
     #[arg(long)]
     pub remap: bool,
@@ -120,6 +137,15 @@ impl From<GateChoice> for GateKind {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
+    let sockets = args.sockets.clone().unwrap_or_else(onbeat_shape::ledgers);
+    if args.status {
+        let form = match (args.json, args.prometheus) {
+            (true, _) => status::Form::Json,
+            (_, true) => status::Form::Prometheus,
+            _ => status::Form::Text,
+        };
+        return status::status(&sockets, args.pid.first().copied(), form);
+    }
     let plan = crate::plan::load(&args.plan)?;
     if args.remap {
         let command = [String::from("-")];
@@ -160,13 +186,21 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     }
     let mut show = LiveLine::new();
     let mut printed = 0;
-    let summary = onbeat_shape::shape(&plan, &options, &mut |live| {
+    let board = Arc::new(Board::default());
+    let service = serve(&sockets, &board, args.metrics.as_ref(), user.as_ref());
+    let mut notifier = Notifier::of_environment();
+    let tell = &mut |live: &Live| {
         for note in &live.notes {
             show.print(&format!("note: {}", term::one_line(note)));
             printed += 1;
         }
-        show.show(&term::fit(&term::one_line(&line(live)), LIVE_WIDTH));
-    });
+        let line = term::fit(&term::one_line(&line(live)), LIVE_WIDTH);
+        notifier.lives(&line);
+        show.show(&line);
+    };
+    let summary = onbeat_shape::shape_on(&plan, &options, tell, Some(board.clone()));
+    notifier.ends();
+    drop(service);
     show.clear();
     let summary = summary.map_err(|e| match e {
         e if e.is_refusal() => CliError::Refused(e.to_string()),
@@ -206,6 +240,45 @@ fn write_as(
         let path = path.to_path_buf();
         Err(CliError::Write { path, source })
     })
+}
+
+/// Answers on the status socket, and writes figures to a file. A session runs without it too.
+fn serve(
+    sockets: &Path,
+    board: &Arc<Board>,
+    metrics: Option<&PathBuf>,
+    user: Option<&onbeat_record::User>,
+) -> Option<Service> {
+    if !onbeat_rights::is_root() || onbeat_rights::is_elevated() {
+        // It will be refused with the reason.
+        return None;
+    }
+    // As the samples: not over what only root may write to.
+    let (metrics, user) = (metrics.cloned(), user.cloned());
+    let write = metrics.map(|path| -> WriteFigures {
+        let mut has_failed = false;
+        Box::new(move |status| {
+            let text = onbeat_shape::status::prometheus(status);
+            let write = || onbeat_files::replace(&path, |file| file.write_all(text.as_bytes()));
+            let written = match &user {
+                Some(user) => user.act(write).and_then(|written| written),
+                None => write(),
+            };
+            let was_told = std::mem::replace(&mut has_failed, written.is_err());
+            if let (Err(e), false) = (written, was_told) {
+                let line = format!("note: cannot write {}: {e}", path.display());
+                let _ = writeln!(io::stderr(), "{}", term::one_line(&line));
+            }
+        })
+    });
+    match Service::start(sockets, board.clone(), write) {
+        Ok(service) => Some(service),
+        Err(e) => {
+            let line = format!("note: {e}: --status will not find this session");
+            let _ = writeln!(io::stderr(), "{}", term::one_line(&line));
+            None
+        }
+    }
 }
 
 /// A user by name or number.

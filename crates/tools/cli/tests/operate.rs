@@ -89,3 +89,89 @@ fn a_dry_run_shows_plan_and_machine_and_changes_nothing() {
     );
     assert_eq!(both.status.code(), Some(2), "{}", text(&both));
 }
+
+/// The unit that is shipped, read by systemd itself.
+#[test]
+fn systemd_takes_the_unit() {
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../../packaging/systemd/onbeat-shape.service");
+    let unit = fs::read_to_string(&shipped).expect("the unit");
+    for line in [
+        "Type=notify",
+        "ExecStopPost=/usr/bin/onbeat recover",
+        "WatchdogSec=",
+    ] {
+        assert!(unit.lines().any(|l| l.starts_with(line)), "no {line}");
+    }
+    // Its words are words of the command.
+    let help = text(&onbeat(Path::new("/"), &["shape", "--help"]))
+        + &text(&onbeat(Path::new("/"), &["recover", "--help"]));
+    let commands = unit.lines().filter(|l| l.starts_with("Exec"));
+    for word in commands
+        .flat_map(|l| l.split(' '))
+        .filter(|w| w.starts_with("--"))
+    {
+        assert!(help.contains(word), "{word} is no option");
+    }
+    // The program is where the package puts it; here it lies elsewhere.
+    let dir = tempfile::tempdir().expect("a directory");
+    let here = unit.replace("/usr/bin/onbeat", env!("CARGO_BIN_EXE_onbeat"));
+    let copy = dir.path().join("onbeat-shape.service");
+    fs::write(&copy, here).expect("written");
+    let verified = Command::new("systemd-analyze")
+        .arg("verify")
+        .arg("--man=no")
+        .arg(&copy)
+        .output();
+    let Ok(verified) = verified else {
+        println!(
+            "skipped: systemd_takes_the_unit: no systemd-analyze here: the unit is read by nobody"
+        );
+        return;
+    };
+    let said = text(&verified);
+    let about_us: Vec<&str> = said
+        .lines()
+        .filter(|l| l.contains("onbeat-shape"))
+        .collect();
+    assert!(about_us.is_empty(), "{said}");
+}
+
+#[test]
+fn without_a_session_the_status_is_empty() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let asked = |words: &[&str]| {
+        let sockets = dir.path().join("none").display().to_string();
+        let words = [&["shape", "--status", "--sockets", &sockets][..], words].concat();
+        onbeat(dir.path(), &words)
+    };
+    let said = asked(&[]);
+    if unsafe { libc::geteuid() } != 0 {
+        assert_eq!(said.status.code(), Some(4), "{}", text(&said));
+        return;
+    }
+    assert_eq!(said.status.code(), Some(3), "{}", text(&said));
+    assert!(text(&said).contains("No session runs."), "{}", text(&said));
+    let found: Value = serde_json::from_slice(&asked(&["--json"]).stdout).expect("JSON");
+    assert_eq!(found["sessions"].as_array().map(Vec::len), Some(0));
+    assert_eq!(asked(&["--prometheus"]).stdout, b"");
+    assert_eq!(asked(&["--", "true"]).status.code(), Some(2));
+}
+
+/// The action for Python launch files; its own test says where `launch` is missing.
+#[test]
+fn the_launch_action_runs() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let tested = Command::new("python3")
+        .arg("-B")
+        .arg(root.join("packaging/launch/test_onbeat_launch.py"))
+        .arg(env!("CARGO_BIN_EXE_onbeat"))
+        .arg(root.join("crates/enforce/plan/tests/golden/plan.yaml"))
+        .output();
+    let Ok(tested) = tested else {
+        println!("skipped: the_launch_action_runs: no python3 here");
+        return;
+    };
+    println!("{}", text(&tested));
+    assert!(tested.status.success(), "{}", text(&tested));
+}

@@ -3,13 +3,14 @@
 //! All that is known of threads and executions comes from the recording, never from names.
 
 mod begin;
+mod desk;
 mod follow;
 mod run;
 mod take;
 mod tell;
 
 pub(crate) use run::Trace;
-pub use run::{rights, shape};
+pub use run::{rights, shape, shape_on};
 
 use crate::error::ShapeError;
 use crate::flight::Flight;
@@ -22,6 +23,7 @@ use crate::shaper::Supervisor;
 use crate::stages::{Finding, Stage, Stopped};
 use crate::threads::{Servers, WhoWaits};
 use crate::trust::Trust;
+use desk::Desk;
 use onbeat_plan::Plan;
 use onbeat_record::{Control, Observer, Progress};
 use onbeat_reserve::{GateKind, Server, StartError};
@@ -36,7 +38,7 @@ type StartServers<'a> = Box<dyn Fn(&[Server], u64) -> Result<Box<dyn Servers>, S
 struct Session<'a> {
     plan: &'a Plan,
     options: &'a ShapeOptions,
-    report: &'a mut dyn FnMut(&Live),
+    desk: Desk<'a>,
     start_servers: StartServers<'a>,
     waits: Arc<WhoWaits>,
     trust: Trust,
@@ -63,7 +65,7 @@ impl<'a> Session<'a> {
         Session {
             plan,
             options,
-            report,
+            desk: Desk::new(report),
             start_servers,
             waits,
             trust: Trust::new(options.users.as_deref(), |pid| {
@@ -254,8 +256,7 @@ impl Observer for Session<'_> {
                 shaping.name_unknown(&mut self.notes);
             }
         }
-        let live = self.live();
-        (self.report)(&live);
+        self.tell();
     }
 
     /// The recording shows what was shaped, not what ran before.

@@ -6,6 +6,7 @@ use crate::follow::Following;
 use crate::launch::moved;
 use crate::options::ShapeOptions;
 use crate::report::{Live, Summary};
+use crate::status::Board;
 use crate::threads::{guarded, Servers, WhoWaits};
 use onbeat_plan::Plan;
 use onbeat_record::{Observer, RecordOptions, Target};
@@ -34,6 +35,20 @@ pub fn shape(
     plan: &Plan,
     options: &ShapeOptions,
     report: &mut dyn FnMut(&Live),
+) -> Result<Summary, ShapeError> {
+    shape_on(plan, options, report, None)
+}
+
+/// The same; others find the session's status on the board.
+///
+/// # Errors
+///
+/// [`ShapeError`]. Everything is put back then.
+pub fn shape_on(
+    plan: &Plan,
+    options: &ShapeOptions,
+    report: &mut dyn FnMut(&Live),
+    board: Option<Arc<Board>>,
 ) -> Result<Summary, ShapeError> {
     // A ledger is the file of whoever calls this, and says what to write where: with rights that the
     // caller does not have, everybody who may call it could do everything.
@@ -68,6 +83,7 @@ pub fn shape(
     });
     let mut session = Session::new(plan, options, report, (start_servers, waits.clone()));
     session.following = following;
+    session.desk.board = board;
     // Whether this machine and user may shape at all is checked before an application is started.
     start(&guarded(plan), monotonic_ns())?.stop();
     let recorded = onbeat_record::record_observed(&record, &mut session);

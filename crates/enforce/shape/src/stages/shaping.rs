@@ -176,6 +176,11 @@ impl<'a> Shaping<'a> {
         !pauses.guard_lost
     }
 
+    /// Ids and names of the threads of a place.
+    pub(crate) fn threads_of(&self, place: &str) -> Vec<(u32, String)> {
+        self.placement.threads_of(place)
+    }
+
     /// Counters of the dispatcher.
     pub(crate) fn stats(&self) -> Stats {
         self.placement.stats()

@@ -17,6 +17,9 @@ use std::sync::Arc;
 /// before: each search is a call of [`Placement::place_middleware`], about one a second.
 const SEARCH_EVERY: u64 = 10;
 
+/// The place of the middleware's threads.
+pub(crate) const MIDDLEWARE: &str = "middleware";
+
 /// A thread by its ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Thread {
@@ -175,7 +178,7 @@ impl<'a> Placement<'a> {
             .place(thread.tid, to.cpu, to.priority)
             .is_ok()
         {
-            self.add(thread, name, "middleware".into(), job.to_owned());
+            self.add(thread, name, MIDDLEWARE.into(), job.to_owned());
         }
     }
 
@@ -213,6 +216,12 @@ impl<'a> Placement<'a> {
         let threads = self.placed.values().filter(|t| t.place == server);
         let unknown = threads.filter(|t| self.waits.of(t.tid) == Waits::Unknown);
         unknown.map(|t| format!("{} ({})", t.name, t.tid)).collect()
+    }
+
+    /// Ids and names of the threads of a place.
+    pub(crate) fn threads_of(&self, place: &str) -> Vec<(u32, String)> {
+        let threads = self.placed.values().filter(|t| t.place == place);
+        threads.map(|t| (t.tid, t.name.clone())).collect()
     }
 
     /// Counters of the dispatcher.

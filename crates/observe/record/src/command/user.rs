@@ -10,6 +10,7 @@ use std::ffi::{CStr, CString, OsString};
 pub type Environment = Vec<onbeat_proc::Variable>;
 
 /// The user on whose behalf sudo runs us.
+#[derive(Debug, Clone)]
 pub struct User {
     /// User id, never 0.
     pub uid: u32,

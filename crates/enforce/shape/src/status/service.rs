@@ -1,0 +1,279 @@
+//! A thread that answers on a Unix socket: one line of request, one answer, end.
+//!
+//! The socket lies in the directory of ledgers, which is root's alone, and the peer's user is asked of the kernel as
+//! well. Clients cost little whatever they do: so many at a time, so many bytes of a request, so long; none is
+//! waited for. The session is never waited for either.
+
+use super::{Board, Status};
+use onbeat_files::Directory;
+use rustix::event::{poll, PollFd, PollFlags};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Begins the name of a socket, before the session's process id.
+pub(super) const PREFIX: &str = "status-";
+/// Ends it.
+pub(super) const SUFFIX: &str = ".sock";
+
+/// Clients at a time. Others wait in the kernel until one of these is done.
+const CLIENTS: usize = 8;
+/// Longest request, bytes: a word.
+const REQUEST: usize = 256;
+/// A client that has not asked, or not read its answer, after this time is left.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Why a session has no socket.
+#[derive(Debug, Error)]
+#[error("no status socket in {}: {source}", dir.display())]
+pub struct StatusError {
+    /// The directory of sockets.
+    pub dir: PathBuf,
+    /// The system's error.
+    pub source: io::Error,
+}
+
+/// Writes figures somewhere, each time there are new ones.
+pub type WriteFigures = Box<dyn FnMut(&Status) + Send>;
+
+/// The running thread. Dropping it ends it and removes the socket.
+#[derive(Debug)]
+pub struct Service {
+    thread: Option<JoinHandle<()>>,
+    /// Its end ends the thread.
+    wake: Option<UnixStream>,
+    directory: Directory,
+    name: String,
+}
+
+impl Service {
+    /// Listens in `dir`, which must be this user's alone. `write`, if any, gets the status every five seconds.
+    ///
+    /// # Errors
+    ///
+    /// [`StatusError`].
+    pub fn start(
+        dir: &Path,
+        board: Arc<Board>,
+        write: Option<WriteFigures>,
+    ) -> Result<Service, StatusError> {
+        Service::listen(dir, board, write).map_err(|source| StatusError {
+            dir: dir.to_path_buf(),
+            source,
+        })
+    }
+
+    fn listen(dir: &Path, board: Arc<Board>, write: Option<WriteFigures>) -> io::Result<Service> {
+        let directory = Directory::private(dir)?;
+        let name = format!("{PREFIX}{}{SUFFIX}", std::process::id());
+        // One that an earlier process with this id has left; a link is removed itself.
+        match directory.remove(&name) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let listener = UnixListener::bind(within(&directory, &name))?;
+        listener.set_nonblocking(true)?;
+        let (wake, woken) = UnixStream::pair()?;
+        let desk = Desk {
+            board,
+            listener,
+            woken,
+            clients: Vec::new(),
+            write,
+            written: Instant::now(),
+        };
+        let thread = std::thread::Builder::new().name("onbeat-status".into());
+        let thread = thread.spawn(move || desk.run())?;
+        Ok(Service {
+            thread: Some(thread),
+            wake: Some(wake),
+            directory,
+            name,
+        })
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        drop(self.wake.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let _ = self.directory.remove(&self.name);
+    }
+}
+
+/// The path of a name in a directory that is held open: no other directory can be put in its place.
+pub(super) fn within(directory: &Directory, name: &str) -> PathBuf {
+    let held = directory.as_fd().as_raw_fd();
+    format!("/proc/self/fd/{held}/{name}").into()
+}
+
+/// Whether the process at the other end is root's or this user's.
+pub(super) fn is_trusted(stream: &UnixStream) -> bool {
+    let peer = rustix::net::sockopt::socket_peercred(stream);
+    peer.is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
+}
+
+/// How often figures are written.
+const WRITE_EVERY: Duration = Duration::from_secs(5);
+
+/// What the thread has.
+struct Desk {
+    board: Arc<Board>,
+    listener: UnixListener,
+    woken: UnixStream,
+    clients: Vec<Client>,
+    write: Option<WriteFigures>,
+    written: Instant,
+}
+
+impl Desk {
+    fn run(mut self) {
+        while self.wait() {
+            self.accept();
+            let board = &self.board;
+            self.clients.retain_mut(|client| client.proceed(board));
+            if self.written.elapsed() >= WRITE_EVERY {
+                self.written = Instant::now();
+                if let Some(write) = &mut self.write {
+                    write(&self.board.status());
+                }
+            }
+        }
+    }
+
+    /// Waits until there is something to do. False when it is over.
+    fn wait(&self) -> bool {
+        let is_full = self.clients.len() >= CLIENTS;
+        let mut fds = vec![PollFd::new(&self.woken, PollFlags::IN)];
+        if !is_full {
+            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+        }
+        fds.extend(self.clients.iter().map(|client| {
+            let flags = match client.step {
+                Step::Asking => PollFlags::IN,
+                Step::Answered { .. } => PollFlags::OUT,
+            };
+            PollFd::new(&client.stream, flags)
+        }));
+        let timeout = rustix::event::Timespec {
+            tv_sec: 1,
+            tv_nsec: 0,
+        };
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => fds[0].revents().is_empty(),
+            Err(_) => false,
+        }
+    }
+
+    fn accept(&mut self) {
+        while self.clients.len() < CLIENTS {
+            let Ok((stream, _)) = self.listener.accept() else {
+                return;
+            };
+            if is_trusted(&stream) && stream.set_nonblocking(true).is_ok() {
+                self.clients.push(Client {
+                    stream,
+                    request: Vec::new(),
+                    step: Step::Asking,
+                    deadline: Instant::now() + PATIENCE,
+                });
+            }
+        }
+    }
+}
+
+/// Where a client is.
+enum Step {
+    /// Its request is not whole yet.
+    Asking,
+    /// The answer, and how much of it was written.
+    Answered { text: Vec<u8>, written: usize },
+}
+
+struct Client {
+    stream: UnixStream,
+    request: Vec<u8>,
+    step: Step,
+    deadline: Instant,
+}
+
+impl Client {
+    /// Does what can be done without waiting. False when it is over.
+    fn proceed(&mut self, board: &Board) -> bool {
+        if Instant::now() >= self.deadline {
+            return false;
+        }
+        if matches!(self.step, Step::Asking) && !self.read(board) {
+            return false;
+        }
+        match &mut self.step {
+            Step::Answered { text, written } => write_on(&mut self.stream, text, written),
+            Step::Asking => true,
+        }
+    }
+
+    fn read(&mut self, board: &Board) -> bool {
+        let mut bytes = [0; 512];
+        loop {
+            let read = match self.stream.read(&mut bytes) {
+                Ok(0) => return false,
+                Ok(read) => read,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => return false,
+            };
+            self.request.extend_from_slice(&bytes[..read]);
+            if let Some(end) = self.request.iter().position(|&b| b == b'\n') {
+                let line = self.request[..end].to_vec();
+                self.asked(&line, board);
+                return true;
+            }
+            if self.request.len() > REQUEST {
+                return false;
+            }
+        }
+    }
+
+    fn asked(&mut self, line: &[u8], board: &Board) {
+        match line {
+            b"status" => {
+                let text = serde_json::to_string(&*board.status());
+                self.answer(text.unwrap_or_default());
+            }
+            b"metrics" => self.answer(super::prometheus(&board.status())),
+            _ => self.answer(
+                serde_json::json!({"error": "asked for what is none of: status, metrics"})
+                    .to_string(),
+            ),
+        }
+    }
+
+    fn answer(&mut self, text: String) {
+        self.deadline = Instant::now() + PATIENCE;
+        let text = (text + "\n").into_bytes();
+        self.step = Step::Answered { text, written: 0 };
+    }
+}
+
+/// Writes what the other side takes. False when all is written, or it takes nothing any more.
+fn write_on(stream: &mut UnixStream, text: &[u8], written: &mut usize) -> bool {
+    while *written < text.len() {
+        match stream.write(&text[*written..]) {
+            Ok(0) => return false,
+            Ok(count) => *written += count,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return true,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests;

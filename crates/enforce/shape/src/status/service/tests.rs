@@ -1,0 +1,123 @@
+//! Clients that ask, and clients that do not behave.
+
+use super::*;
+use crate::status::{ask, State};
+use std::fs;
+
+struct Scene {
+    dir: tempfile::TempDir,
+    board: Arc<Board>,
+    _service: Service,
+}
+
+impl Scene {
+    fn set() -> Scene {
+        let dir = tempfile::tempdir().expect("a directory");
+        let board = Arc::new(Board::default());
+        board.publish(Status {
+            pid: 7,
+            state: State::Shaping,
+            notes: vec!["x".repeat(4 << 20)],
+            ..Status::default()
+        });
+        let service = Service::start(dir.path(), board.clone(), None).expect("it listens");
+        Scene {
+            dir,
+            board,
+            _service: service,
+        }
+    }
+
+    fn ask(&self, request: &[u8]) -> io::Result<String> {
+        let answers = ask(self.dir.path(), None, request, Duration::from_secs(60));
+        let mut answers = answers.expect("it is ours");
+        assert_eq!(answers.len(), 1, "{answers:?}");
+        let answer = answers.remove(0);
+        assert_eq!(answer.pid, std::process::id());
+        answer.text
+    }
+
+    fn connect(&self) -> UnixStream {
+        let name = format!("{PREFIX}{}{SUFFIX}", std::process::id());
+        UnixStream::connect(self.dir.path().join(name)).expect("it listens")
+    }
+}
+
+#[test]
+fn a_session_answers() {
+    let scene = Scene::set();
+    let status: serde_json::Value =
+        serde_json::from_str(&scene.ask(b"status").expect("an answer")).expect("JSON");
+    assert_eq!(
+        (&status["pid"], &status["state"]),
+        (&7.into(), &"shaping".into())
+    );
+    assert!(scene
+        .ask(b"metrics")
+        .expect("an answer")
+        .contains("onbeat_cycles_total 0"));
+    assert!(scene.ask(b"sesame").expect("an answer").contains("error"));
+}
+
+#[test]
+fn clients_that_do_not_behave_change_nothing() {
+    let scene = Scene::set();
+    let board = &scene.board;
+    // As many as there is room for: ask nothing, never read, ask for ever, send garbage.
+    let silent: Vec<UnixStream> = (0..CLIENTS).map(|_| scene.connect()).collect();
+    let deaf: Vec<UnixStream> = (0..CLIENTS)
+        .map(|_| {
+            let mut stream = scene.connect();
+            stream.write_all(b"status\n").expect("sent");
+            stream
+        })
+        .collect();
+    let mut flood = scene.connect();
+    let flooding = std::thread::spawn(move || while flood.write_all(&[b'x'; 4096]).is_ok() {});
+    for seed in 0..50u8 {
+        let bytes: Vec<u8> = (0..=255u8).map(|b| b.wrapping_mul(seed)).collect();
+        let _ = scene.connect().write_all(&bytes);
+    }
+    // The session never waits for them, and who asks gets an answer when their time is over.
+    for pid in 0..1000 {
+        board.publish(Status {
+            pid,
+            ..Status::default()
+        });
+    }
+    assert!(scene
+        .ask(b"status")
+        .expect("an answer")
+        .contains("\"pid\":999"));
+    flooding.join().expect("it was left");
+    drop((silent, deaf));
+}
+
+#[test]
+fn the_socket_is_this_users_and_goes_with_the_session() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let open = dir.path().join("open");
+    fs::create_dir(&open).expect("made");
+    let mode = |m| <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(m);
+    fs::set_permissions(&open, mode(0o777)).expect("chmod");
+    let refused = Service::start(&open, Arc::default(), None).expect_err("others may write there");
+    assert!(refused.to_string().contains("open"), "{refused}");
+    // A link in the socket's place is replaced, not followed.
+    let own = dir.path().join("own");
+    fs::create_dir(&own).expect("made");
+    fs::set_permissions(&own, mode(0o700)).expect("chmod");
+    let victim = dir.path().join("victim");
+    fs::write(&victim, "kept").expect("written");
+    let socket = own.join(format!("{PREFIX}{}{SUFFIX}", std::process::id()));
+    std::os::unix::fs::symlink(&victim, &socket).expect("linked");
+    let service = Service::start(&own, Arc::default(), None).expect("it listens");
+    assert_eq!(fs::read(&victim).expect("it is there"), b"kept");
+    drop(service);
+    assert!(!socket.exists());
+    let none = ask(&own, None, b"status", Duration::from_secs(60)).expect("it is ours");
+    assert!(none.is_empty());
+    // One that a killed session has left is nobody's.
+    drop(UnixListener::bind(own.join("status-1.sock")).expect("bound"));
+    let none = ask(&own, None, b"status", Duration::from_secs(60)).expect("it is ours");
+    assert!(none.is_empty(), "{none:?}");
+}

@@ -1,0 +1,118 @@
+//! Figures that are added up while a session runs, in constant memory. Pure.
+
+use super::Promise;
+use crate::judge::Judgement;
+use onbeat_plan::schema::{Ms, Promises};
+
+/// Executions so far.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    count: u64,
+    sum_ns: u128,
+    longest_ns: u64,
+    in_a_slot: u64,
+}
+
+impl Tally {
+    /// Adds executions.
+    pub(crate) fn add(&mut self, judgements: &[Judgement]) {
+        for judgement in judgements {
+            let latency_ns = judgement.execution.latency_ns();
+            self.count += 1;
+            self.sum_ns += u128::from(latency_ns);
+            self.longest_ns = self.longest_ns.max(latency_ns);
+            self.in_a_slot += u64::from(judgement.band.is_some());
+        }
+    }
+
+    /// The promises of a plan beside what was measured. `jitter_ns` and `without` are measured elsewhere; `cycles`
+    /// are those that can have an output.
+    pub(crate) fn promises(
+        &self,
+        promised: &Promises,
+        jitter_ns: u64,
+        (without, cycles): (u64, u64),
+    ) -> Vec<Promise> {
+        let some = |value: f64| (self.count > 0).then_some(value);
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let mean_ms = self.sum_ns as f64 / self.count.max(1) as f64 / 1e6;
+        let line = |name, promised: Ms, measured| Promise {
+            name,
+            unit: "ms",
+            promised: ms(promised.0),
+            measured,
+        };
+        let share = |part: u64, all: u64| (all > 0).then(|| part as f64 / all as f64 * 100.0);
+        let mut lines = vec![
+            line("average", promised.average_ms, some(mean_ms)),
+            line("worst case", promised.worst_ms, some(ms(self.longest_ns))),
+        ];
+        // The live figure is that of all executions; a plan with bands promises that of each band.
+        if promised.bands.len() <= 1 {
+            lines.push(line("jitter", promised.jitter_ms, some(ms(jitter_ns))));
+        }
+        if !promised.bands.is_empty() {
+            lines.push(Promise {
+                name: "outputs inside a slot",
+                unit: "%",
+                promised: 100.0,
+                measured: share(self.in_a_slot, self.count),
+            });
+        }
+        lines.push(Promise {
+            name: "cycles with an output",
+            unit: "%",
+            promised: 100.0,
+            measured: share(cycles.saturating_sub(without), cycles),
+        });
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::{Execution, Fate};
+
+    fn judgement(latency_ms: u64, band: Option<usize>) -> Judgement {
+        Judgement {
+            execution: Execution {
+                chain: 0,
+                start_ns: 100,
+                left_ns: 100,
+                output_ns: 100 + latency_ms * 1_000_000,
+                fate: Fate::Delivered,
+                late: false,
+            },
+            offset_ns: 0,
+            band,
+        }
+    }
+
+    #[test]
+    fn figures_are_those_of_all_executions_and_none_is_invented() {
+        let promised = Promises {
+            average_ms: Ms(20_000_000),
+            worst_ms: Ms(30_000_000),
+            ..Promises::default()
+        };
+        let mut tally = Tally::default();
+        let before = tally.promises(&promised, 0, (0, 0));
+        assert!(before.iter().all(|p| p.measured.is_none()), "{before:?}");
+        tally.add(&[judgement(10, Some(0)), judgement(40, None)]);
+        let lines = tally.promises(&promised, 3_000_000, (1, 4));
+        let of = |name: &str| {
+            lines
+                .iter()
+                .find(|l| l.name == name)
+                .and_then(|l| l.measured)
+        };
+        assert_eq!((of("average"), of("worst case")), (Some(25.0), Some(40.0)));
+        assert_eq!(
+            (of("jitter"), of("cycles with an output")),
+            (Some(3.0), Some(75.0))
+        );
+        // Without bands nothing is promised of slots.
+        assert_eq!(of("outputs inside a slot"), None);
+    }
+}

@@ -1,0 +1,125 @@
+//! Tells the service manager (sd_notify(3)) where a session is: datagrams to `NOTIFY_SOCKET`. Without it, nothing.
+
+use std::ffi::OsString;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// The service manager's socket.
+pub struct Notifier {
+    socket: Option<(UnixDatagram, SocketAddr)>,
+    is_ready: bool,
+    /// Whether it wants to hear that this process lives.
+    watchdog: bool,
+    said: String,
+}
+
+impl Notifier {
+    /// From the environment. What cannot be reached is not told: the manager notices by itself.
+    pub fn of_environment() -> Notifier {
+        let variable = |name: &str| std::env::var_os(name);
+        let for_us = variable("WATCHDOG_PID")
+            .is_none_or(|pid| pid.to_str() == Some(&std::process::id().to_string()));
+        Notifier {
+            socket: variable("NOTIFY_SOCKET").and_then(connect),
+            is_ready: false,
+            watchdog: for_us && variable("WATCHDOG_USEC").is_some(),
+            said: String::new(),
+        }
+    }
+
+    /// The session is alive, and does this.
+    pub fn lives(&mut self, status: &str) {
+        let mut text = String::new();
+        if !self.is_ready {
+            text += "READY=1\n";
+            self.is_ready = true;
+        }
+        if self.watchdog {
+            text += "WATCHDOG=1\n";
+        }
+        if self.said != status {
+            text += &format!("STATUS={}\n", status.replace('\n', " "));
+            self.said = status.to_owned();
+        }
+        self.send(&text);
+    }
+
+    /// The session puts everything back.
+    pub fn ends(&self) {
+        self.send("STOPPING=1\n");
+    }
+
+    fn send(&self, text: &str) {
+        if let Some((socket, address)) = self.socket.as_ref().filter(|_| !text.is_empty()) {
+            // Never waits; what is lost is said again in a second.
+            let _ = socket.send_to_addr(text.as_bytes(), address);
+        }
+    }
+}
+
+/// A path, or a name of the abstract namespace after `@`.
+fn connect(name: OsString) -> Option<(UnixDatagram, SocketAddr)> {
+    let address = match name.as_bytes() {
+        [b'@', rest @ ..] => SocketAddr::from_abstract_name(rest),
+        [b'/', ..] => SocketAddr::from_pathname(&name),
+        _ => return None,
+    };
+    let socket = UnixDatagram::unbound().ok()?;
+    socket.set_nonblocking(true).ok()?;
+    Some((socket, address.ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notifier(name: OsString, watchdog: bool) -> Notifier {
+        Notifier {
+            socket: connect(name),
+            is_ready: false,
+            watchdog,
+            said: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_manager_hears_of_each_step() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("notify");
+        let manager = UnixDatagram::bind(&path).expect("bound");
+        let hear = |manager: &UnixDatagram| {
+            let mut bytes = [0; 256];
+            let length = manager.recv(&mut bytes).expect("a message");
+            String::from_utf8_lossy(&bytes[..length]).into_owned()
+        };
+        let mut notifier = notifier(path.into(), true);
+        notifier.lives("looking");
+        assert_eq!(hear(&manager), "READY=1\nWATCHDOG=1\nSTATUS=looking\n");
+        notifier.lives("looking");
+        assert_eq!(hear(&manager), "WATCHDOG=1\n");
+        notifier.lives("shaping");
+        assert_eq!(hear(&manager), "WATCHDOG=1\nSTATUS=shaping\n");
+        notifier.ends();
+        assert_eq!(hear(&manager), "STOPPING=1\n");
+        // A manager that is gone, and one that never reads, are no errors and are not waited for.
+        drop(manager);
+        notifier.lives("alone");
+        let deaf = UnixDatagram::bind(dir.path().join("deaf")).expect("bound");
+        let mut many = super::tests::notifier(dir.path().join("deaf").into(), true);
+        (0..10_000).for_each(|_| many.lives("x"));
+        drop(deaf);
+    }
+
+    #[test]
+    fn an_abstract_name_is_reached_and_another_is_none() {
+        let name = format!("onbeat-test-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).expect("a name");
+        let manager = UnixDatagram::bind_addr(&address).expect("bound");
+        notifier(format!("@{name}").into(), false).lives("x");
+        let mut bytes = [0; 64];
+        let length = manager.recv(&mut bytes).expect("a message");
+        assert_eq!(&bytes[..length], b"READY=1\nSTATUS=x\n");
+        assert!(connect("relative".into()).is_none());
+    }
+}

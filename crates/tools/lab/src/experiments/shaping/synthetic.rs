@@ -38,7 +38,7 @@ pub(super) fn slots(plan: &Path) -> Result<Vec<(String, String)>, LabError> {
 }
 
 /// One band, with the share of outputs that may be late.
-const ONE_BAND: &[&str] = &["--strategy", "bands", "--bands", "1", "--miss", "0.01"];
+const ONE_BAND: &[&str] = &["--strategy", "bands", "--bands", "1", "--miss", "0.05"];
 
 fn interference<'a>(load: &'a str, period: &'a str) -> Vec<&'a str> {
     match load {
@@ -78,7 +78,7 @@ fn targets(report: &mut Report, part: &str, arms: &[Arm<'_>], results: &[ArmResu
 
 /// The profile of a chain with a cycle of 100 ms.
 fn profile(context: &Context, app: &App) -> Result<PathBuf, LabError> {
-    let (seconds, starts) = context.pick_of_three((50, 2), (18, 2), (8, 1));
+    let (seconds, starts) = context.pick_of_three((50, 5), (10, 5), (8, 1));
     app.profile(context, seconds, starts)
 }
 

@@ -1,6 +1,7 @@
 //! Identity of a thread: its id is not enough, since the kernel uses ids again.
 
 use onbeat_proc::{Stat, Status};
+use onbeat_time::clock::{boottime_ns, monotonic_ns};
 
 /// Distinguishes a thread from a later one with its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,6 +10,27 @@ pub(crate) struct Identity {
     pub(crate) tgid: u32,
     /// When it was started, in kernel ticks since boot.
     pub(crate) start: u64,
+}
+
+/// A thread as it was seen to run: with its id alone, it could be another one by now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// Thread id.
+    pub tid: u32,
+    /// Process that it belonged to.
+    pub pid: u32,
+    /// When it ran, CLOCK_MONOTONIC in ns.
+    pub at_ns: u64,
+}
+
+impl Seen {
+    /// Whether the thread that has the id now is the one that was seen: it had started before. One
+    /// that started in the same kernel tick (10 ms) may be another, and counts as one.
+    pub(crate) fn is(&self, now: Identity) -> bool {
+        let since_boot = boottime_ns().saturating_sub(monotonic_ns());
+        let seen = self.at_ns.saturating_add(since_boot) / tick_ns();
+        now.tgid == self.pid && now.start < seen
+    }
 }
 
 /// Identity of a running thread. `None` if it has ended, also as a zombie.
@@ -22,8 +44,11 @@ pub(crate) fn identity(tid: u32) -> Option<Identity> {
 
 /// Now, in the kernel ticks since boot in which it reports start times.
 pub(crate) fn now_ticks() -> u64 {
-    let tick_ns = 1_000_000_000 / onbeat_proc::system::ticks_per_second();
-    onbeat_time::clock::boottime_ns() / tick_ns
+    boottime_ns() / tick_ns()
+}
+
+fn tick_ns() -> u64 {
+    1_000_000_000 / onbeat_proc::system::ticks_per_second()
 }
 
 #[cfg(test)]

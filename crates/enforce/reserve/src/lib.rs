@@ -89,9 +89,10 @@ pub use backend::{GateError, Witness};
 pub use enforcer::{AdmitError, Class, Enforcer, Pulse};
 pub use error::{AssignError, ReleaseError, Report, StartError, SwapError, Warning};
 pub use gate::{Change, Move};
+pub use identity::Seen;
 pub use ledger::{
     recover_in, Entry, FoundLedger, FoundThread, Group, GroupStanding, Recovery, Restored,
-    Standing, Thread,
+    Snapshot, Standing, Thread,
 };
 pub use options::{Choice, Options};
 pub use reservation::{ledgers, recover, scheduling, Reservation};

@@ -10,7 +10,7 @@ use crate::error::{AssignError, ReleaseError, Report, StartError, SwapError, War
 use crate::gate::{Change, Gate, Move};
 use crate::guard::{self, Guard};
 use crate::heartbeat::Heartbeat;
-use crate::identity::identity;
+use crate::identity::{identity, Seen};
 use crate::ledger::{self, Entry, Ledger, Ledgers, Restored, Thread};
 use crate::memory;
 use crate::options::Options;
@@ -37,6 +37,27 @@ struct AssignedThread {
     gate: Option<usize>,
 }
 
+/// The threads of a reservation.
+#[derive(Default)]
+struct Assigned {
+    /// By thread id.
+    threads: HashMap<u32, AssignedThread>,
+    /// Of those that have ended, what threads that they have started may have inherited.
+    ended: Vec<Thread>,
+    /// How many have ended since the ledger was compacted.
+    since_compacted: usize,
+}
+
+impl Assigned {
+    /// All that were changed, as far as it counts for threads that they have started.
+    fn changed(&self) -> impl Iterator<Item = &Thread> {
+        self.threads.values().map(|a| &a.was).chain(&self.ended)
+    }
+}
+
+/// Ended threads after which the ledger is compacted.
+const COMPACT_AFTER: usize = 128;
+
 /// Running reservation servers.
 pub struct Reservation {
     servers: Vec<RunningServer>,
@@ -47,8 +68,7 @@ pub struct Reservation {
     ledgers: Ledgers,
     /// `None` once everything was put back.
     guard: Option<Guard>,
-    /// By thread id.
-    assigned: Mutex<HashMap<u32, AssignedThread>>,
+    assigned: Mutex<Assigned>,
     warnings: Vec<Warning>,
     memory_locked: bool,
 }
@@ -138,11 +158,26 @@ impl Reservation {
     ///
     /// [`AssignError`]. The thread is unchanged then.
     pub fn assign(&self, tid: u32, server: &str) -> Result<(), AssignError> {
+        self.assign_if(tid, None, server)
+    }
+
+    /// The same for a thread that was seen to run some time ago: one that has its id by now is left
+    /// alone.
+    ///
+    /// # Errors
+    ///
+    /// [`AssignError`]; [`AssignError::Vanished`] also where the thread with this id is, or may be,
+    /// another one. It is unchanged then.
+    pub fn assign_seen(&self, seen: Seen, server: &str) -> Result<(), AssignError> {
+        self.assign_if(seen.tid, Some(seen), server)
+    }
+
+    fn assign_if(&self, tid: u32, seen: Option<Seen>, server: &str) -> Result<(), AssignError> {
         let index = self.servers.iter().position(|s| s.name == server);
         let index = index.ok_or_else(|| AssignError::UnknownServer(server.into()))?;
         let to = &self.servers[index];
         self.take(
-            tid,
+            (tid, seen),
             Destination {
                 description: format!("in server {server:?}"),
                 scheduling: match (self.enforcer.class(), to.priority) {
@@ -163,7 +198,7 @@ impl Reservation {
     /// [`AssignError`]. The thread is unchanged then.
     pub fn place(&self, tid: u32, cpu: u16, priority: u8) -> Result<(), AssignError> {
         self.take(
-            tid,
+            (tid, None),
             Destination {
                 description: format!("placed on CPU {cpu}"),
                 scheduling: Scheduling::fifo(priority),
@@ -181,7 +216,10 @@ impl Reservation {
     /// [`ReleaseError`].
     pub fn release(&self, tid: u32) -> Result<(), ReleaseError> {
         let mut assigned = self.assigned();
-        let thread = assigned.get(&tid).ok_or(ReleaseError::NotAssigned(tid))?;
+        let thread = assigned
+            .threads
+            .get(&tid)
+            .ok_or(ReleaseError::NotAssigned(tid))?;
         if let Some(server) = thread.gate {
             self.enforcer.evict(tid, server);
         }
@@ -191,8 +229,42 @@ impl Reservation {
             self.ledger.note(&entry)
         });
         restored.map_err(|source| ReleaseError::Restore { tid, source })?;
-        assigned.remove(&tid);
+        assigned.threads.remove(&tid);
         Ok(())
+    }
+
+    /// Forgets threads that have ended, so that a run of days keeps what it has of those that live.
+    /// Returns their ids. To be called now and then. The ledger becomes shorter, where the file
+    /// system can give space back, and says at every instant all that there is to undo.
+    pub fn forget_ended(&self) -> Vec<u32> {
+        let mut assigned = self.assigned();
+        let is_ended = |(_, a): &(&u32, &AssignedThread)| !a.was.lives();
+        let ended: Vec<u32> = assigned
+            .threads
+            .iter()
+            .filter(is_ended)
+            .map(|(&t, _)| t)
+            .collect();
+        for tid in &ended {
+            let Some(thread) = assigned.threads.remove(tid) else {
+                continue;
+            };
+            if let Some(server) = thread.gate {
+                self.enforcer.evict(*tid, server);
+            }
+            assigned.ended.push(thread.was);
+        }
+        ledger::forget_alike(&mut assigned.ended);
+        assigned.since_compacted += ended.len();
+        if assigned.since_compacted >= COMPACT_AFTER {
+            assigned.since_compacted = 0;
+            // While others do not look for a thread in it. Where it fails, the ledger stays longer.
+            let _ = self
+                .ledgers
+                .lock_all()
+                .and_then(|_all| self.ledger.compact());
+        }
+        ended
     }
 
     /// Moves the phase: a cycle begins at `origin_ns` (CLOCK_MONOTONIC). Takes effect between two
@@ -290,20 +362,26 @@ impl Reservation {
         restored
     }
 
-    fn assigned(&self) -> MutexGuard<'_, HashMap<u32, AssignedThread>> {
+    fn assigned(&self) -> MutexGuard<'_, Assigned> {
         // A thread that panicked with the lock had not changed the map.
         self.assigned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, tid: u32, to: Destination) -> Result<(), AssignError> {
+    /// Changes a thread, if it is the one that was seen.
+    fn take(&self, (tid, seen): (u32, Option<Seen>), to: Destination) -> Result<(), AssignError> {
         if self.enforcer.own_thread() == Some(tid) {
             return Err(AssignError::Own(tid));
         }
         let mut assigned = self.assigned();
         let guard = self.guard.as_ref().filter(|guard| guard.is_running());
         let guard = guard.ok_or(AssignError::NoGuard(tid))?;
-        let before = identity(tid).ok_or(AssignError::Vanished(tid))?;
-        if let Some(same) = assigned.get(&tid).filter(|a| a.was.start == before.start) {
+        let before = identity(tid).filter(|&now| seen.is_none_or(|seen| seen.is(now)));
+        let before = before.ok_or(AssignError::Vanished(tid))?;
+        if let Some(same) = assigned
+            .threads
+            .get(&tid)
+            .filter(|a| a.was.start == before.start)
+        {
             let place = same.place.clone();
             return Err(AssignError::Already { tid, place });
         }
@@ -316,7 +394,7 @@ impl Reservation {
             },
             ledgers: &self.ledgers,
         };
-        let changed = changer.change(tid, before, &to, assigned.values().map(|a| &a.was));
+        let changed = changer.change(tid, before, &to, assigned.changed());
         let gate = to.gate;
         // Whatever failed: if the thread has ended meanwhile, that is the reason.
         let was = changed.map_err(|error| match identity(tid) {
@@ -324,7 +402,11 @@ impl Reservation {
             _ => AssignError::Vanished(tid),
         })?;
         let place = to.description;
-        assigned.insert(tid, AssignedThread { was, place, gate });
+        let thread = AssignedThread { was, place, gate };
+        // One that has ended, and whose end was not noticed yet.
+        if let Some(ended) = assigned.threads.insert(tid, thread) {
+            assigned.ended.push(ended.was);
+        }
         Ok(())
     }
 }

@@ -21,17 +21,13 @@ const SLOT: u64 = 10 * MS;
 #[test]
 #[ignore = "a process that tests start"]
 fn helper_target() {
-    let worker = || {
+    be_target(|| {
         Worker::new(|stop: &AtomicBool| {
             while !stop.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(1));
             }
         })
-    };
-    let workers = [worker(), worker()];
-    say(&format!("{} {}", workers[0].tid, workers[1].tid));
-    wait_for_end_of_input();
-    unsafe { libc::_exit(0) };
+    });
 }
 
 /// Takes the threads: one into a server with a short slot, one placed. Then answers each line of its

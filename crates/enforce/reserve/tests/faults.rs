@@ -15,10 +15,7 @@ use std::time::Duration;
 #[test]
 #[ignore = "a process that tests start"]
 fn helper_target() {
-    let workers = [Worker::spinning(), Worker::spinning()];
-    say(&format!("{} {}", workers[0].tid, workers[1].tid));
-    wait_for_end_of_input();
-    unsafe { libc::_exit(0) };
+    be_target(Worker::spinning);
 }
 
 /// Takes the threads: one into a server that is shut, one placed; then waits for its end.
@@ -63,14 +60,6 @@ fn owner(backend: Choice, dir: &Dir, cycle: &str, tids: &str, without: Option<i3
         ("TIDS", tids.to_owned()),
     ];
     Helper::start("helper_owner", &environment, without)
-}
-
-fn target() -> (Helper, String, [u32; 2]) {
-    let mut target = Helper::start("helper_target", &[], None);
-    let said = target.says();
-    let (a, b) = said.split_once(' ').unwrap();
-    let tids = [a.parse().unwrap(), b.parse().unwrap()];
-    (target, said, tids)
 }
 
 #[test]

@@ -4,6 +4,7 @@ use crate::flight::LateOutput;
 use crate::follow::Adapted;
 use crate::judge::{Judgement, Verdict};
 use onbeat_reserve::Stats;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// State of a session, about once a second.
@@ -77,7 +78,10 @@ pub struct Summary {
 pub(crate) struct Notes {
     /// Since the last report.
     new: Vec<String>,
-    all: Vec<String>,
+    /// The last ones.
+    all: VecDeque<String>,
+    /// Those before them.
+    forgotten: u64,
 }
 
 /// Most notes that are kept for the summary.
@@ -85,13 +89,15 @@ const MOST: usize = 1000;
 
 impl Notes {
     pub(crate) fn add(&mut self, note: String) {
-        if self.all.len() < MOST {
-            self.all.push(note.clone());
+        if self.all.len() == MOST {
+            self.all.pop_front();
+            self.forgotten += 1;
         }
+        self.all.push_back(note.clone());
         self.new.push(note);
     }
 
-    /// Adds a note that was not given yet.
+    /// Adds a note that was not given yet, as far as notes are kept.
     pub(crate) fn add_once(&mut self, note: String) {
         if !self.all.contains(&note) {
             self.add(note);
@@ -104,6 +110,30 @@ impl Notes {
     }
 
     pub(crate) fn into_all(self) -> Vec<String> {
-        self.all
+        let forgotten = (self.forgotten > 0)
+            .then(|| format!("{} notes before these are not kept.", self.forgotten));
+        forgotten.into_iter().chain(self.all).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_days_keeps_its_last_notes_and_says_how_many_there_were() {
+        let mut notes = Notes::default();
+        for n in 0..3 * MOST {
+            notes.add(format!("note {n}"));
+            notes.add_once(format!("note {n}"));
+            assert_eq!(notes.take_new().len(), 1, "{n}");
+        }
+        let all = notes.into_all();
+        assert_eq!(all.len(), MOST + 1);
+        assert_eq!(
+            all[0],
+            format!("{} notes before these are not kept.", 2 * MOST)
+        );
+        assert_eq!(all[MOST], format!("note {}", 3 * MOST - 1));
     }
 }

@@ -92,7 +92,10 @@ impl Ledgers {
         let others = self.names().unwrap_or_default().into_iter();
         let mut others = others.filter(|name| *name != own.name);
         let found = others.find(|name| {
-            let text = self.open_own(name).and_then(|mut file| whole(&mut file));
+            let text = self.open_own(name).and_then(|mut file| {
+                file.seek(SeekFrom::Start(sys::first_data(&file)))?;
+                whole(&mut file)
+            });
             let threads = State::of(&text.unwrap_or_default()).threads;
             threads.iter().any(|t| (t.tid, t.start) == (tid, start))
         });
@@ -125,6 +128,28 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
+    /// The file, which is written to at its end.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Its length in bytes, what was given back included.
+    pub(super) fn length(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// Gives the space of the first bytes back to the file system. They read as zeros.
+    pub(super) fn give_back(&self, bytes: u64) -> io::Result<()> {
+        sys::punch(&self.file, bytes)
+    }
+
+    /// Bytes that it takes of the file system.
+    #[cfg(test)]
+    pub(super) fn bytes_in_use(&self) -> io::Result<u64> {
+        use std::os::unix::fs::MetadataExt;
+        Ok(self.file.metadata()?.blocks() * 512)
+    }
+
     /// Appends an entry. It survives this process.
     pub(crate) fn note(&self, entry: &Entry) -> io::Result<()> {
         // The first end of line ends one that was torn: where a disk was full, or its writer was
@@ -143,7 +168,7 @@ impl Ledger {
     /// All that was noted.
     pub(super) fn text(&self) -> io::Result<String> {
         (&self.file)
-            .seek(SeekFrom::Start(0))
+            .seek(SeekFrom::Start(sys::first_data(&self.file)))
             .and_then(|_| whole(&mut &self.file))
     }
 

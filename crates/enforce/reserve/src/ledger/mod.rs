@@ -5,12 +5,14 @@
 //! [`recover`](crate::recover) if both have. The ledger is locked as long as owner or guard lives.
 
 mod children;
+mod compact;
 mod file;
 mod place;
 mod recovery;
 mod state;
 
 pub(crate) use children::give_nice;
+pub(crate) use compact::forget_alike;
 pub(crate) use file::{default_dir, recover, Ledger, Ledgers};
 pub use recovery::{recover_in, FoundLedger, FoundThread, GroupStanding, Recovery, Standing};
 
@@ -31,6 +33,18 @@ pub enum Entry {
     Thread(Thread),
     /// A thread was put back. Its id and start time.
     Released(u32, u64),
+    /// Begin or end of a snapshot.
+    Snapshot(Snapshot),
+}
+
+/// What lies between both ends is all that counts of what was noted before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Snapshot {
+    /// The first line of a snapshot.
+    Begin,
+    /// The last one. Without it a snapshot says only what was noted before.
+    End,
 }
 
 /// A cgroup that is created.
@@ -121,7 +135,7 @@ pub(crate) fn inherited<'t>(
 }
 
 impl Thread {
-    pub(super) fn lives(&self) -> bool {
+    pub(crate) fn lives(&self) -> bool {
         identity(self.tid).is_some_and(|i| i.start == self.start)
     }
 

@@ -1,6 +1,6 @@
 //! The changes that a ledger's text describes, and how they are undone.
 
-use super::{children, place, put, Entry, Group, Restored, Thread};
+use super::{children, place, put, Entry, Group, Restored, Snapshot, Thread};
 use crate::sys;
 use onbeat_proc::cgroup;
 use std::fs;
@@ -18,7 +18,7 @@ pub(super) struct State {
     pub(super) groups: Vec<Group>,
     pub(super) threads: Vec<Thread>,
     /// Threads that were put back. What they have started meanwhile may not be.
-    released: Vec<Thread>,
+    pub(super) released: Vec<Thread>,
     /// Lines that are none.
     pub(super) torn: usize,
 }
@@ -27,28 +27,53 @@ impl State {
     /// From the text of a ledger.
     pub(super) fn of(text: &str) -> State {
         let mut state = State::default();
+        let mut snapshot: Option<State> = None;
         // A last line without an end was not finished, and its change did not begin.
         let whole = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
-        for line in whole.lines().filter(|line| !line.is_empty()) {
+        // Space that was given back reads as zeros.
+        let lines = whole.lines().map(|line| line.trim_start_matches('\0'));
+        for line in lines.filter(|line| !line.is_empty()) {
             match serde_json::from_str(line) {
-                Ok(Entry::Group(group)) => {
-                    if !state.groups.contains(&group) {
-                        state.groups.push(group);
-                    }
+                Ok(Entry::Snapshot(Snapshot::Begin)) => snapshot = Some(State::default()),
+                Ok(Entry::Snapshot(Snapshot::End)) => {
+                    let torn = state.torn;
+                    state = snapshot.take().unwrap_or(state);
+                    state.torn = torn;
                 }
-                Ok(Entry::Thread(thread)) => state.threads.push(thread),
-                Ok(Entry::Released(tid, start)) => {
-                    let (back, rest) = std::mem::take(&mut state.threads)
-                        .into_iter()
-                        .partition(|t| (t.tid, t.start) == (tid, start));
-                    state.threads = rest;
-                    let back: Vec<Thread> = back;
-                    state.released.extend(back);
+                Ok(entry) => {
+                    // Until its end is written, a snapshot may never be finished.
+                    if let Some(snapshot) = &mut snapshot {
+                        snapshot.take(&entry);
+                    }
+                    state.take(&entry);
                 }
                 Err(_) => state.torn += 1,
             }
         }
         state
+    }
+
+    fn take(&mut self, entry: &Entry) {
+        match entry {
+            Entry::Group(group) if !self.groups.contains(group) => {
+                self.groups.push(group.clone());
+            }
+            // How it was before the first change counts.
+            Entry::Thread(thread)
+                if !self.threads.iter().any(|t| is(t, thread.tid, thread.start)) =>
+            {
+                self.threads.push(thread.clone());
+            }
+            Entry::Released(tid, start) => {
+                let (back, rest) = std::mem::take(&mut self.threads)
+                    .into_iter()
+                    .partition(|t| is(t, *tid, *start));
+                self.threads = rest;
+                let back: Vec<Thread> = back;
+                self.released.extend(back);
+            }
+            Entry::Group(_) | Entry::Thread(_) | Entry::Snapshot(_) => {}
+        }
     }
 
     /// Undoes all changes. May be called again, also after it was interrupted at any point.
@@ -99,6 +124,11 @@ impl State {
         }
         groups
     }
+}
+
+/// Whether a thread is the one with this id and start.
+fn is(thread: &Thread, tid: u32, start: u64) -> bool {
+    (thread.tid, thread.start) == (tid, start)
 }
 
 /// Says which of a thread's CPUs it does not have back.

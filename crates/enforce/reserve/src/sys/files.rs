@@ -49,6 +49,25 @@ pub(crate) fn lock(file: &File, wait: bool) -> io::Result<bool> {
     }
 }
 
+/// Gives the space of a file's first bytes back. They read as zeros, and the file is as long as
+/// before.
+pub(crate) fn punch(file: &File, bytes: u64) -> io::Result<()> {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    let length = libc::off_t::try_from(bytes).map_err(io::Error::other)?;
+    if length == 0 {
+        return Ok(());
+    }
+    // SAFETY: plain system call.
+    check(unsafe { libc::fallocate(file.as_raw_fd(), mode, 0, length) }).map(|_| ())
+}
+
+/// Where a file's data begin; 0 where the file system does not say.
+pub(crate) fn first_data(file: &File) -> u64 {
+    // SAFETY: plain system call.
+    let at = unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_DATA) };
+    u64::try_from(at).unwrap_or(0)
+}
+
 /// Whether a file or directory is in a cgroup hierarchy.
 pub(crate) fn is_cgroup(path: &Path) -> bool {
     let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {

@@ -6,7 +6,9 @@ mod process;
 mod scheduling;
 mod shared;
 
-pub(crate) use files::{can_read, is_cgroup, lock, replace, wait_for, write_at_start};
+pub(crate) use files::{
+    can_read, first_data, is_cgroup, lock, punch, replace, wait_for, write_at_start,
+};
 pub(crate) use handles::{receive, send, sockets, Timer};
 pub(crate) use process::{fork, is_running, pidfd_of_self, reap, seclude};
 pub(crate) use scheduling::{

@@ -1,5 +1,6 @@
 //! Processes that tests start and talk to, and the guard of one.
 
+use super::Worker;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -89,4 +90,21 @@ pub fn guard_of(pid: u32) -> Option<u32> {
         let parent: u32 = rest.split(' ').nth(1)?.parse().ok()?;
         (name.ends_with("(gate-keeper") && parent == pid).then_some(id)
     })
+}
+
+/// What a helper does that is a target: two workers, until its input ends.
+pub fn be_target(worker: impl Fn() -> Worker) {
+    let workers = [worker(), worker()];
+    say(&format!("{} {}", workers[0].tid, workers[1].tid));
+    wait_for_end_of_input();
+    unsafe { libc::_exit(0) };
+}
+
+/// A helper whose `helper_target` calls [`be_target`]: its words and the ids of its threads.
+pub fn target() -> (Helper, String, [u32; 2]) {
+    let mut target = Helper::start("helper_target", &[], None);
+    let said = target.says();
+    let (a, b) = said.split_once(' ').unwrap();
+    let tids = [a.parse().unwrap(), b.parse().unwrap()];
+    (target, said, tids)
 }

@@ -154,6 +154,15 @@ impl Worker {
         }
     }
 
+    /// One that waits.
+    pub fn sleeping() -> Worker {
+        Worker::new(|stop| {
+            while !stop.load(Relaxed) {
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+        })
+    }
+
     /// One that wants the CPU all the time.
     pub fn spinning() -> Worker {
         Worker::new(|stop| while !stop.load(Relaxed) {})

@@ -5,7 +5,7 @@ use onbeat_time::{Cycle, Slot};
 use onbeat_trace::{Event, EventKind};
 use std::collections::{HashMap, VecDeque};
 
-/// Most runs that are kept.
+/// Most runs that are kept: the last ones.
 const MOST: usize = 1_000_000;
 
 /// Runs of one thread, compared with its server's slots.
@@ -67,6 +67,8 @@ pub struct IsolationMonitor {
     /// Changes that are not applied yet, in order.
     changes: VecDeque<Change>,
     outside_ns: Vec<u64>,
+    /// Which of them is the oldest, once there are as many as are kept.
+    oldest: usize,
 }
 
 impl IsolationMonitor {
@@ -120,6 +122,10 @@ impl IsolationMonitor {
                     let outside_ns = thread.isolation.stops(event.time_ns, origin_ns);
                     self.count(outside_ns);
                 }
+                // Its id may be another's next.
+                EventKind::Exit => {
+                    self.threads.remove(&event.tid);
+                }
                 _ => {}
             }
         }
@@ -142,12 +148,22 @@ impl IsolationMonitor {
     }
 
     fn count(&mut self, outside_ns: Option<u64>) {
-        if self.outside_ns.len() < MOST {
-            self.outside_ns.extend(outside_ns);
-        }
+        self.count_up_to(outside_ns, MOST);
     }
 
-    /// How far each run reached outside its thread's slots.
+    fn count_up_to(&mut self, outside_ns: Option<u64>, most: usize) {
+        let Some(outside_ns) = outside_ns else {
+            return;
+        };
+        if self.outside_ns.len() < most {
+            self.outside_ns.push(outside_ns);
+            return;
+        }
+        self.outside_ns[self.oldest] = outside_ns;
+        self.oldest = (self.oldest + 1) % most;
+    }
+
+    /// How far each of the last runs reached outside its thread's slots, in no order.
     pub fn outside_ns(&self) -> &[u64] {
         &self.outside_ns
     }
@@ -209,6 +225,24 @@ mod tests {
         monitor.watch(2, 0, Isolation::new(100, &[Slot::new(0, 20)]));
         monitor.push(&events, 150, 0);
         assert_eq!(monitor.outside_ns(), [5]);
+    }
+
+    #[test]
+    fn a_run_of_days_keeps_its_last_runs_and_forgets_threads_that_have_ended() {
+        let mut monitor = IsolationMonitor::default();
+        for n in 0..1000 {
+            monitor.count_up_to(Some(n), 100);
+        }
+        let mut kept = monitor.outside_ns().to_vec();
+        kept.sort_unstable();
+        assert_eq!(kept, (900..1000).collect::<Vec<_>>());
+        for tid in 1..1000 {
+            monitor.watch(tid, 0, Isolation::new(100, &[Slot::new(0, 20)]));
+            let exit = format!("{tid}ns cpu0 1/{tid} exit\n");
+            let exit = onbeat_trace::text::parse(&exit).expect("events");
+            monitor.push(&exit, u64::MAX, 0);
+        }
+        assert!(monitor.threads.is_empty());
     }
 
     #[test]

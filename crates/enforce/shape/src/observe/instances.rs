@@ -95,6 +95,8 @@ impl Instances {
         let ended = self.left_alone.values().copied();
         let ended: Vec<u32> = ended.filter(|&of| !(self.is_running)(of)).collect();
         ended.into_iter().for_each(|of| self.ended(of));
+        let is_running = self.is_running;
+        self.left_alone.retain(|&second, _| is_running(second));
     }
 
     /// The events without those of second instances. A process that has a callback of the plan too

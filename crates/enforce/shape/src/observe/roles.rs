@@ -3,6 +3,9 @@
 use onbeat_plan::Plan;
 use std::collections::BTreeMap;
 
+/// Most threads that are known. In a run of days threads come and go, and the end of one may be lost.
+const THREADS: usize = 4096;
+
 /// A thread that runs callbacks of the plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Role {
@@ -12,6 +15,8 @@ pub struct Role {
     pub server: Option<usize>,
     /// Indices of the callbacks that it ran.
     pub callbacks: Vec<usize>,
+    /// When it last began to run one, CLOCK_MONOTONIC: see [`Roles::saw`].
+    pub seen_ns: u64,
 }
 
 /// Two callbacks of one thread that belong to different servers.
@@ -53,10 +58,12 @@ impl Roles {
             *seen += 1;
         }
         let server = self.server_of.get(callback).copied().flatten();
+        self.make_room(tid);
         let role = self.by_thread.entry(tid).or_insert_with(|| Role {
             pid,
             server: None,
             callbacks: Vec::new(),
+            seen_ns: 0,
         });
         if role.pid != pid {
             // The thread's id was used again.
@@ -85,6 +92,22 @@ impl Roles {
                 Ok(Some(role))
             }
             _ => Ok(None),
+        }
+    }
+
+    /// When a thread began to run a callback.
+    pub fn saw(&mut self, tid: u32, start_ns: u64) {
+        if let Some(role) = self.by_thread.get_mut(&tid) {
+            role.seen_ns = start_ns;
+        }
+    }
+
+    /// Forgets the thread that was not seen for longest, if there are too many.
+    fn make_room(&mut self, tid: u32) {
+        if self.by_thread.len() >= THREADS && !self.by_thread.contains_key(&tid) {
+            let oldest = self.by_thread.iter().min_by_key(|(_, role)| role.seen_ns);
+            let oldest = oldest.map(|(&tid, _)| tid);
+            oldest.and_then(|tid| self.by_thread.remove(&tid));
         }
     }
 

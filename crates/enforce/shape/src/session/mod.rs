@@ -272,4 +272,6 @@ impl Observer for Session<'_> {
 }
 
 #[cfg(test)]
+mod days;
+#[cfg(test)]
 mod tests;

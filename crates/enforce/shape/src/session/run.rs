@@ -68,6 +68,7 @@ pub fn shape_on(
             options.pids.clone(),
         ),
         keep_privileges: true,
+        lineage: true,
         is_private: trace.is_temporary(),
         max_segments: trace.is_temporary().then_some(1),
         ..RecordOptions::default()

@@ -109,7 +109,14 @@ impl Session<'_> {
                     self.supervisor.add_publisher(pid);
                     self.ensure_shaper(record_also)?;
                 }
-                self.assign(callback, Thread { pid, tid })
+                self.assign(
+                    callback,
+                    Thread {
+                        pid,
+                        tid,
+                        seen_ns: start_ns,
+                    },
+                )
             }
             PlanObservation::Left {
                 callback,
@@ -149,8 +156,8 @@ impl Session<'_> {
 
     /// A thread ran a callback: it belongs to the callback's server from now on.
     pub(super) fn assign(&mut self, callback: usize, thread: Thread) -> Result<(), ShapeError> {
-        let role = self.application.roles.ran(callback, thread.pid, thread.tid);
-        let server = match role {
+        let roles = &mut self.application.roles;
+        let server = match roles.ran(callback, thread.pid, thread.tid) {
             Ok(role) => role.and_then(|role| role.server),
             Err(Conflict { tid, callbacks }) => {
                 let first = self.application.name(callbacks[0]).to_owned();
@@ -158,6 +165,7 @@ impl Session<'_> {
                 return self.told(ShapeError::TwoServers { tid, first, second });
             }
         };
+        self.application.roles.saw(thread.tid, thread.seen_ns);
         if let (Stage::Shaping(shaping), Some(server)) = (&mut self.stage, server) {
             let job = self.application.name(callback);
             let may = self.trust.still_holds(thread.pid);

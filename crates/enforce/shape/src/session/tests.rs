@@ -4,7 +4,7 @@ use super::*;
 use crate::report::Summary;
 use onbeat_plan::schema::{ChainRef, Middleware, Ms, Overshoot, Promises, Slot, SCHEMA};
 use onbeat_reserve::{
-    AssignError, Change, Pauses, Pulse, Report, Restored, Server, Stats, SwapError,
+    AssignError, Change, Pauses, Pulse, Report, Restored, Seen, Server, Stats, SwapError,
 };
 use onbeat_trace::text;
 use std::cell::{Cell, RefCell};
@@ -14,7 +14,7 @@ const MS: u64 = 1_000_000;
 const TIMER: &str = "/talker:timer(100ms)";
 const OTHER: &str = "/other:timer(100ms)";
 /// No thread or process of this machine has them.
-const TALKER: u32 = 4_000_001;
+pub(super) const TALKER: u32 = 4_000_001;
 const FRESH: u32 = 4_000_003;
 const VANISHED: u32 = 4_000_009;
 const REFUSED: u32 = 4_000_011;
@@ -26,7 +26,11 @@ type Log = Rc<RefCell<Vec<String>>>;
 struct FakeServers(Log, Rc<Cell<Pauses>>);
 
 impl Servers for FakeServers {
-    fn assign(&self, tid: u32, server: &str) -> Result<(), AssignError> {
+    fn forget_ended(&self) -> Vec<u32> {
+        vec![]
+    }
+
+    fn assign(&self, Seen { tid, .. }: Seen, server: &str) -> Result<(), AssignError> {
         if tid == VANISHED {
             return Err(AssignError::Vanished(tid));
         }
@@ -93,7 +97,7 @@ impl Servers for FakeServers {
 }
 
 /// `/talker` with a timer, whose thread belongs to `gamma`. `/other` is in `rest`.
-fn plan() -> Plan {
+pub(super) fn plan() -> Plan {
     let server = |name: &str, slot: (u64, u64), callback: &str| onbeat_plan::schema::Server {
         name: name.into(),
         cpu: 1,
@@ -133,7 +137,7 @@ fn plan() -> Plan {
     }
 }
 
-fn options(command: &[&str]) -> ShapeOptions {
+pub(super) fn options(command: &[&str]) -> ShapeOptions {
     ShapeOptions {
         command: command.iter().map(|c| (*c).to_owned()).collect(),
         pids: vec![],
@@ -167,12 +171,12 @@ fn node(name: &str, handle: &str, at: u64) -> String {
 }
 
 /// Both nodes, in one process.
-fn nodes(at: u64) -> String {
+pub(super) fn nodes(at: u64) -> String {
     node("talker", "0x1", at) + &node("other", "0x2", at)
 }
 
 /// A timer's callback of a node that starts on a thread at `at` ms and publishes 5 ms later.
-fn run(handle: &str, tid: u32, at: u64) -> String {
+pub(super) fn run(handle: &str, tid: u32, at: u64) -> String {
     let head = |at: u64| format!("{at}ms cpu0 {TALKER}/{tid}");
     let (start, end) = (head(at), head(at + 5));
     format!(
@@ -186,16 +190,16 @@ fn run(handle: &str, tid: u32, at: u64) -> String {
 }
 
 /// A session with its servers' log and the application's time.
-struct Harness<'a> {
-    session: Session<'a>,
+pub(super) struct Harness<'a> {
+    pub(super) session: Session<'a>,
     log: Log,
     /// What its servers say of it.
     pauses: Rc<Cell<Pauses>>,
-    now_ms: u64,
+    pub(super) now_ms: u64,
 }
 
 impl<'a> Harness<'a> {
-    fn new(
+    pub(super) fn new(
         plan: &'a Plan,
         options: &'a ShapeOptions,
         report: &'a mut dyn FnMut(&Live),
@@ -238,13 +242,13 @@ impl<'a> Harness<'a> {
         harness
     }
 
-    fn push(&mut self, text: &str) {
+    pub(super) fn push(&mut self, text: &str) {
         let events = text::parse(text).expect("events");
         self.session.push(&events, &|_| ());
     }
 
     /// Cycles in which both callbacks run, `late_ms` after the grid.
-    fn cycles(&mut self, count: u64, late_ms: u64) {
+    pub(super) fn cycles(&mut self, count: u64, late_ms: u64) {
         for _ in 0..count {
             let at = self.now_ms + late_ms;
             let both = run("0x1", TALKER, at) + &run("0x2", TALKER + 1, at + 50);
@@ -253,7 +257,7 @@ impl<'a> Harness<'a> {
         }
     }
 
-    fn take_log(&mut self) -> Vec<String> {
+    pub(super) fn take_log(&mut self) -> Vec<String> {
         std::mem::take(&mut *self.log.borrow_mut())
     }
 }
@@ -484,13 +488,8 @@ fn of_twin(text: &str) -> String {
     text.replace(&format!("{TALKER}/"), &format!("{TWIN}/"))
 }
 
-/// Notes that were not told before.
-fn new_notes(harness: &mut Harness) -> Vec<String> {
-    harness.session.live().notes
-}
-
-#[test]
-fn a_thread_that_cannot_be_shaped_is_told_and_the_rest_goes_on() {
+/// Does something with an application that is shaped, without `--strict` and with it.
+fn leniently_and_strictly(check: impl Fn(&mut Harness, bool)) {
     for strict in [false, true] {
         let plan = plan();
         let options = ShapeOptions {
@@ -502,14 +501,26 @@ fn a_thread_that_cannot_be_shaped_is_told_and_the_rest_goes_on() {
         harness.cycles(13, 0);
         harness.take_log();
         new_notes(&mut harness);
+        check(&mut harness, strict);
+    }
+}
+
+/// Notes that were not told before.
+fn new_notes(harness: &mut Harness) -> Vec<String> {
+    harness.session.live().notes
+}
+
+#[test]
+fn a_thread_that_cannot_be_shaped_is_told_and_the_rest_goes_on() {
+    leniently_and_strictly(|harness, strict| {
         let at = harness.now_ms;
         harness.push(&run("0x1", REFUSED, at));
         harness.push(&run("0x1", REFUSED, at + 10));
         assert_eq!(harness.session.error.is_some(), strict);
         if strict {
-            continue;
+            return;
         }
-        let notes = new_notes(&mut harness);
+        let notes = new_notes(harness);
         assert!(
             notes.len() == 1 && notes[0].contains(&format!("{REFUSED} cannot run on CPU 1")),
             "{notes:?}"
@@ -517,7 +528,7 @@ fn a_thread_that_cannot_be_shaped_is_told_and_the_rest_goes_on() {
         // A thread of one server runs a callback of the other: it stays where it is.
         harness.push(&run("0x2", TALKER, at + 20));
         harness.push(&run("0x2", TALKER, at + 30));
-        let notes = new_notes(&mut harness);
+        let notes = new_notes(harness);
         assert!(
             notes.len() == 1 && notes[0].contains("different servers"),
             "{notes:?}"
@@ -527,7 +538,7 @@ fn a_thread_that_cannot_be_shaped_is_told_and_the_rest_goes_on() {
         assert!(matches!(harness.session.stage, Stage::Shaping(_)));
         assert_eq!(harness.take_log(), Vec::<String>::new());
         assert!(harness.session.live().executions >= 8);
-    }
+    });
 }
 
 #[test]
@@ -562,17 +573,7 @@ fn one_of_the_first_threads_that_cannot_be_shaped_is_left_out_but_not_all_of_the
 
 #[test]
 fn a_second_instance_is_left_alone_until_the_first_has_ended() {
-    for strict in [false, true] {
-        let plan = plan();
-        let options = ShapeOptions {
-            strict,
-            ..options(&[])
-        };
-        let mut report = |_: &Live| ();
-        let mut harness = Harness::new(&plan, &options, &mut report);
-        harness.cycles(13, 0);
-        harness.take_log();
-        new_notes(&mut harness);
+    leniently_and_strictly(|harness, strict| {
         let at = harness.now_ms;
         harness.push(&of_twin(&nodes(at)));
         harness.push(&of_twin(&run("0x1", TWIN, at + 33)));
@@ -580,7 +581,7 @@ fn a_second_instance_is_left_alone_until_the_first_has_ended() {
         if strict {
             let error = harness.session.error.as_ref().map(ToString::to_string);
             assert!(error.is_some_and(|e| e.contains("end one of them")));
-            continue;
+            return;
         }
         let before = harness.session.live();
         assert!(
@@ -605,12 +606,12 @@ fn a_second_instance_is_left_alone_until_the_first_has_ended() {
         harness.push(&format!("{at}ms cpu0 {TALKER}/{TALKER} exit\n"));
         harness.push(&of_twin(&run("0x1", TWIN, at + 33)));
         assert_eq!(harness.take_log(), [format!("assign {TWIN} gamma")]);
-        let notes = new_notes(&mut harness);
+        let notes = new_notes(harness);
         assert!(
             notes.len() == 1 && notes[0].contains(&format!("in process {TWIN} now")),
             "{notes:?}"
         );
-    }
+    });
 }
 
 #[test]

@@ -235,7 +235,11 @@ fn assignable(application: &Application) -> Vec<(Thread, usize, usize)> {
     let threads = application.roles.threads().iter();
     threads
         .filter_map(|(&tid, role)| {
-            let thread = Thread { pid: role.pid, tid };
+            let thread = Thread {
+                pid: role.pid,
+                tid,
+                seen_ns: role.seen_ns,
+            };
             Some((thread, role.callbacks[0], role.server?))
         })
         .collect()

@@ -9,8 +9,11 @@ use crate::observe::Application;
 use crate::report::PlacedThread;
 use onbeat_plan::schema::{Hold, Output};
 use onbeat_plan::Plan;
-use onbeat_reserve::{AssignError, Change, Move, Pauses, Report, Server, Stats, Waiting, Waits};
-use std::collections::{BTreeMap, HashMap};
+use onbeat_reserve::{
+    AssignError, Change, Move, Pauses, Report, Seen, Server, Stats, Waiting, Waits,
+};
+use onbeat_time::clock::monotonic_ns;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// The middleware's threads are searched again this often even if a process has as many threads as
@@ -20,12 +23,28 @@ const SEARCH_EVERY: u64 = 10;
 /// The place of the middleware's threads.
 pub(crate) const MIDDLEWARE: &str = "middleware";
 
-/// A thread by its ids.
+/// A thread by its ids, as it was seen to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Thread {
     pub(crate) pid: u32,
     pub(crate) tid: u32,
+    /// When it ran, CLOCK_MONOTONIC: another thread may have its id since.
+    pub(crate) seen_ns: u64,
 }
+
+impl Thread {
+    /// One that is looked for now.
+    fn now(pid: u32, tid: u32) -> Thread {
+        Thread {
+            pid,
+            tid,
+            seen_ns: monotonic_ns(),
+        }
+    }
+}
+
+/// Threads that have ended, of which the result tells.
+const ENDED: usize = 256;
 
 /// The threads of a running reservation.
 pub(crate) struct Placement<'a> {
@@ -36,6 +55,8 @@ pub(crate) struct Placement<'a> {
     waits: Arc<WhoWaits>,
     /// By thread id.
     placed: BTreeMap<u32, PlacedThread>,
+    /// The last ones that have ended.
+    ended: VecDeque<PlacedThread>,
     /// By process: how many threads it had when they were last searched.
     thread_counts: HashMap<u32, u64>,
     searches: u64,
@@ -55,6 +76,7 @@ impl<'a> Placement<'a> {
             reservation,
             waits,
             placed: BTreeMap::new(),
+            ended: VecDeque::new(),
             thread_counts: HashMap::new(),
             searches: 0,
         }
@@ -70,7 +92,12 @@ impl<'a> Placement<'a> {
     ) -> Result<bool, ShapeError> {
         let tid = thread.tid;
         let server = self.servers[server].name.clone();
-        match self.reservation.assign(tid, &server) {
+        let seen = Seen {
+            tid,
+            pid: thread.pid,
+            at_ns: thread.seen_ns,
+        };
+        match self.reservation.assign(seen, &server) {
             Ok(()) => {}
             Err(AssignError::Vanished(_)) => return Ok(false),
             Err(reason) => {
@@ -145,6 +172,9 @@ impl<'a> Placement<'a> {
     /// CPU.
     pub(crate) fn place_middleware(&mut self, application: &Application, shaper: Option<u32>) {
         self.searches += 1;
+        if self.searches.is_multiple_of(SEARCH_EVERY) {
+            self.forget_ended();
+        }
         let mut pids = application.roles.processes();
         pids.extend(shaper);
         for pid in pids {
@@ -159,10 +189,24 @@ impl<'a> Placement<'a> {
                 let is_known = self.placed.contains_key(&tid)
                     || application.roles.threads().contains_key(&tid);
                 if !is_known {
-                    self.place(Thread { pid, tid });
+                    self.place(Thread::now(pid, tid));
                 }
             }
         }
+    }
+
+    /// Forgets threads and processes that have ended.
+    fn forget_ended(&mut self) {
+        for tid in self.reservation.forget_ended() {
+            if let Some(thread) = self.placed.remove(&tid) {
+                if self.ended.len() == ENDED {
+                    self.ended.pop_front();
+                }
+                self.ended.push_back(thread);
+            }
+        }
+        self.thread_counts
+            .retain(|&pid, _| onbeat_proc::is_alive(pid));
     }
 
     /// Places a thread if it is the middleware's.
@@ -183,7 +227,7 @@ impl<'a> Placement<'a> {
     }
 
     fn add(&mut self, thread: Thread, name: String, place: String, job: String) {
-        let Thread { pid, tid } = thread;
+        let Thread { pid, tid, .. } = thread;
         self.placed.insert(
             tid,
             PlacedThread {
@@ -234,9 +278,10 @@ impl<'a> Placement<'a> {
         self.reservation.pauses()
     }
 
-    /// Puts every thread back. Returns which threads there were.
+    /// Puts every thread back. Returns which threads there were; of those that had ended, the last.
     pub(crate) fn stop(self) -> (Report, Vec<PlacedThread>) {
-        (self.reservation.stop(), self.placed.into_values().collect())
+        let threads = self.ended.into_iter().chain(self.placed.into_values());
+        (self.reservation.stop(), threads.collect())
     }
 }
 
@@ -250,7 +295,7 @@ fn publisher_threads(application: &Application, callbacks: &[usize]) -> Vec<Thre
     };
     let threads = onbeat_proc::threads(pid).into_iter();
     threads
-        .map(|tid| Thread { pid, tid })
+        .map(|tid| Thread::now(pid, tid))
         .filter(|&thread| name_of(thread).starts_with(middleware::PUBLISHER))
         .collect()
 }

@@ -3,7 +3,7 @@
 use crate::slots::slots;
 use onbeat_plan::Plan;
 use onbeat_reserve::{
-    AssignError, Change, Move, Pauses, Pulse, Report, Reservation, Server, Stats, SwapError,
+    AssignError, Change, Move, Pauses, Pulse, Report, Reservation, Seen, Server, Stats, SwapError,
 };
 use onbeat_time::Slot;
 
@@ -15,8 +15,10 @@ const _: () = assert!(onbeat_plan::schema::MAX_PRIORITY <= onbeat_reserve::MAX_P
 
 /// What a session needs of a reservation; tests have one of their own.
 pub(crate) trait Servers {
-    /// See [`Reservation::assign`].
-    fn assign(&self, tid: u32, server: &str) -> Result<(), AssignError>;
+    /// See [`Reservation::assign_seen`].
+    fn assign(&self, thread: Seen, server: &str) -> Result<(), AssignError>;
+    /// See [`Reservation::forget_ended`].
+    fn forget_ended(&self) -> Vec<u32>;
     /// See [`Reservation::place`].
     fn place(&self, tid: u32, cpu: u16, priority: u8) -> Result<(), AssignError>;
     /// See [`Reservation::set_origin`].
@@ -44,8 +46,12 @@ pub(crate) trait Servers {
 }
 
 impl Servers for Reservation {
-    fn assign(&self, tid: u32, server: &str) -> Result<(), AssignError> {
-        Reservation::assign(self, tid, server)
+    fn assign(&self, thread: Seen, server: &str) -> Result<(), AssignError> {
+        Reservation::assign_seen(self, thread, server)
+    }
+
+    fn forget_ended(&self) -> Vec<u32> {
+        Reservation::forget_ended(self)
     }
 
     fn place(&self, tid: u32, cpu: u16, priority: u8) -> Result<(), AssignError> {

@@ -21,9 +21,9 @@ from registry import WAITING_TEST, Mismatch, need, register
 WATCHDOG_S = 120
 CYCLE_NS = 100_000_000
 SLOT = {"start_ns": 60_000_000, "end_ns": 75_000_000}
-LATE, DROPPED, REPLACED, PASSED, FAILED, READY, STOPPED = (1 << i for i in range(7))
-RECORD = struct.Struct("=QqqqqqqHHIII")
-FIELDS = ("sequence", "source", "arrival", "start", "end", "slot_start", "cycle", "output", "slot",
+LATE, DROPPED, REPLACED, PASSED, FAILED, READY, STOPPED, BY_ARRIVAL = (1 << i for i in range(8))
+RECORD = struct.Struct("=QqqqqqqqHHIII")
+FIELDS = ("sequence", "source", "arrival", "start", "end", "slot_start", "cycle", "born", "output", "slot",
           "flags", "bytes", "lost")
 
 

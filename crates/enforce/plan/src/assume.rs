@@ -2,7 +2,7 @@
 
 use crate::chains::output;
 use crate::request::Request;
-use crate::schema::{Hold, Miss, Ms, Plan};
+use crate::schema::{Hold, Miss, Ms, Overshoot, Plan};
 use crate::scope::Scope;
 use onbeat_model::cuts;
 use onbeat_model::schema::{Chain, JunctionKind};
@@ -31,6 +31,9 @@ pub(crate) fn sentences(
     said.extend(joined(scope));
     if times.output_ns > 0 {
         said.extend(held_back(scope, request, times.output_ns));
+        if request.overshoot == Overshoot::Drop && request.hold == Hold::Republish {
+            said.push(CANNOT_END.into());
+        }
     }
     if !plan.inputs.is_empty() {
         said.push(format!(
@@ -49,6 +52,11 @@ pub(crate) fn sentences(
     }
     said
 }
+
+/// The thesis (end of chapter 4) discards the *execution* that overshoots, in an application that knows
+/// of its scheduler.
+const CANNOT_END: &str = "With `drop` a late output is discarded, but its execution runs on to its end: a callback of \
+    rclcpp, rclpy or another executor cannot be ended from outside, only by an application that knows of its scheduler.";
 
 /// Assumptions about the measured executions.
 fn measured(scope: &Scope<'_>, miss: Option<Miss>) -> Vec<String> {

@@ -252,6 +252,25 @@ fn chains_that_end_in_one_output_are_shaped_together() {
     assert!(shaped.assumes[0].contains("4 executions"));
 }
 
+/// What is discarded is the output, and the plan says so.
+#[test]
+fn a_plan_that_drops_late_outputs_says_that_their_executions_run_on() {
+    let m = fusion();
+    for (overshoot, strategy, says) in [
+        (Overshoot::Drop, Strategy::Bands(1), true),
+        (Overshoot::Carry, Strategy::Bands(1), false),
+        (Overshoot::Stop, Strategy::Bands(1), false),
+        // Without held outputs there is nothing to drop.
+        (Overshoot::Drop, Strategy::Fifo, false),
+    ] {
+        let mut r = both_sides(strategy);
+        r.overshoot = overshoot;
+        let said = made(&m, &r).assumes;
+        let found = said.iter().any(|a| a.contains("runs on to its end"));
+        assert_eq!(found, says, "{overshoot:?} {strategy:?}: {said:?}");
+    }
+}
+
 /// One chain alone: the other side of the synchroniser is assumed to come in time.
 #[test]
 fn a_chain_that_waits_for_another_says_so() {

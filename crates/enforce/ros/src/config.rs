@@ -32,6 +32,10 @@ pub struct Config {
     /// any more, the owner is dead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report_fd: Option<i32>,
+    /// Descriptor of the table of lineage (see [`crate::lineage`]), inherited. Without it an item's
+    /// cycle is inferred from when it comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lineage_fd: Option<i32>,
     /// The application's process: without it there is nothing to pass on, whoever else publishes on
     /// the held topics.
     #[serde(default, skip_serializing_if = "Option::is_none")]

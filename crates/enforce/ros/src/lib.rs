@@ -4,10 +4,12 @@
 
 pub mod config;
 pub mod environment;
+pub mod lineage;
 mod notifier;
 pub mod overlay;
 pub mod page;
 mod process;
+pub mod queue;
 pub mod rcl;
 pub mod remap;
 pub mod report;

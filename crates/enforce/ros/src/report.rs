@@ -21,6 +21,8 @@ pub mod flags {
     pub const READY: u32 = 32;
     /// The item ended shaping (`stop`).
     pub const STOPPED: u32 = 64;
+    /// The item's cycle was not known: it was inferred from when it came.
+    pub const BY_ARRIVAL: u32 = 128;
 }
 
 /// The passage of one item through the shaper. Times are CLOCK_MONOTONIC in ns, except the
@@ -42,6 +44,8 @@ pub struct Record {
     pub slot_start_ns: i64,
     /// Number of the chain's execution that it belongs to.
     pub cycle: i64,
+    /// When that execution began, by the item's lineage; 0: not known.
+    pub born_ns: i64,
     /// Index of the output in the configuration.
     pub output: u16,
     /// Index of the slot in the output's table.
@@ -56,7 +60,7 @@ pub struct Record {
 
 /// Size of a record: below PIPE_BUF, so that the kernel never tears one.
 pub const RECORD_BYTES: usize = std::mem::size_of::<Record>();
-const _: () = assert!(RECORD_BYTES == 72);
+const _: () = assert!(RECORD_BYTES == 80);
 
 impl Record {
     /// The record's bytes in the pipe, in the machine's byte order.
@@ -70,15 +74,16 @@ impl Record {
             self.end_ns as u64,
             self.slot_start_ns as u64,
             self.cycle as u64,
+            self.born_ns as u64,
         ];
         for (place, word) in out.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_ne_bytes());
         }
-        out[56..58].copy_from_slice(&self.output.to_ne_bytes());
-        out[58..60].copy_from_slice(&self.slot.to_ne_bytes());
-        out[60..64].copy_from_slice(&self.flags.to_ne_bytes());
-        out[64..68].copy_from_slice(&self.bytes.to_ne_bytes());
-        out[68..72].copy_from_slice(&self.lost.to_ne_bytes());
+        out[64..66].copy_from_slice(&self.output.to_ne_bytes());
+        out[66..68].copy_from_slice(&self.slot.to_ne_bytes());
+        out[68..72].copy_from_slice(&self.flags.to_ne_bytes());
+        out[72..76].copy_from_slice(&self.bytes.to_ne_bytes());
+        out[76..80].copy_from_slice(&self.lost.to_ne_bytes());
         out
     }
 
@@ -96,11 +101,12 @@ impl Record {
             end_ns: word(4) as i64,
             slot_start_ns: word(5) as i64,
             cycle: word(6) as i64,
-            output: short(56),
-            slot: short(58),
-            flags: half(60),
-            bytes: half(64),
-            lost: half(68),
+            born_ns: word(7) as i64,
+            output: short(64),
+            slot: short(66),
+            flags: half(68),
+            bytes: half(72),
+            lost: half(76),
         }
     }
 }
@@ -172,6 +178,7 @@ mod tests {
             end_ns: 5,
             slot_start_ns: 6,
             cycle: -7,
+            born_ns: 12,
             output: 8,
             slot: 9,
             flags: 10,

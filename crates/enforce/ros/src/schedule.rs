@@ -120,6 +120,19 @@ impl SlotSchedule {
         self.cycle.index(latest_release)
     }
 
+    /// The execution that began at this time: that of the nearest release, since the origin is an
+    /// estimate, and a start can lie a little before it. Real-time safe.
+    pub fn cycle_begun(&self, born_ns: u64) -> i64 {
+        self.cycle
+            .index(i128::from(born_ns) + i128::from(self.cycle.period_ns() / 2))
+    }
+
+    /// Length of so many cycles, ns. Real-time safe.
+    pub fn cycles_ns(&self, count: i64) -> i64 {
+        let period_ns = i64::try_from(self.cycle.period_ns()).unwrap_or(i64::MAX);
+        count.saturating_mul(period_ns)
+    }
+
     /// The slot of execution `from` or a later one that is open now or opens next. Real-time safe:
     /// at most twice [`MAX_SLOTS`] steps.
     pub fn opening(&self, now_ns: i64, from: i64) -> Opening {

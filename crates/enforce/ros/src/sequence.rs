@@ -1,5 +1,7 @@
 //! Which execution of the chain an item belongs to, by its arrival and the items before it. Pure.
 //!
+//! Only for items whose execution is not known ([`crate::lineage`]).
+//!
 //! An item that comes later in a cycle than the chain's best case may be this cycle's, early or on
 //! time, or that of an execution before which took more than a cycle. Where one item came per cycle
 //! so far and the cycle before brought none, an item that comes no later than most is the one that
@@ -36,6 +38,20 @@ impl Sequence {
             self.last = Some(cycle - 1);
             return cycle - 1;
         }
+        self.follow(cycle, after_ns);
+        cycle
+    }
+
+    /// The execution of an item is known: it came `after_ns` behind its release. Real-time safe.
+    pub fn is_of(&mut self, cycle: i64, after_ns: i64) {
+        // A late one, or a second one of a cycle, says nothing of when the next is due.
+        if self.last.is_some_and(|last| cycle <= last) {
+            return;
+        }
+        self.follow(cycle, after_ns);
+    }
+
+    fn follow(&mut self, cycle: i64, after_ns: i64) {
         if self.last == Some(cycle - 1) {
             let off_ns = after_ns.saturating_sub(self.usual_ns);
             if self.steady == 0 {
@@ -50,7 +66,6 @@ impl Sequence {
         }
         self.late = 0;
         self.last = Some(cycle);
-        cycle
     }
 }
 

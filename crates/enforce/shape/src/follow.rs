@@ -208,7 +208,7 @@ impl Following {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::Fate;
+    use crate::observe::{Attribution, Fate};
 
     const MS: u64 = 1_000_000;
     const ORIGIN: u64 = 7 * MS;
@@ -232,6 +232,7 @@ mod tests {
             output_ns: start_ns + (left_ms * MS as f64) as u64,
             fate: Fate::Delivered,
             late: false,
+            attribution: Attribution::Lineage,
         }
     }
 

@@ -5,7 +5,7 @@ use onbeat_plan::schema::*;
 use onbeat_plan::Plan;
 use onbeat_shape::judge::{judge, Delivery, Judgement, Measured, Verdict};
 use onbeat_shape::observe::{
-    Conflict, Execution, Executions, Fate, PlanObservation, Release, Roles, Watcher,
+    Attribution, Conflict, Execution, Executions, Fate, PlanObservation, Release, Roles, Watcher,
 };
 use onbeat_trace::text;
 
@@ -146,6 +146,20 @@ fn template() -> Output {
     }
 }
 
+/// An output that a shaper publishes at an instant, in time.
+fn released(source_ns: i64, at_ms: u64) -> Release {
+    Release {
+        arrival_ns: 0,
+        output: 0,
+        source_ns,
+        published_ns: at_ms * MS,
+        done_ns: at_ms * MS,
+        late: false,
+        refused: false,
+        born_ns: None,
+    }
+}
+
 /// Observations and executions of ten cycles. Releases come before or after the events that they
 /// belong to.
 fn follow(plan: &Plan, releases_first: bool) -> (Vec<PlanObservation>, Vec<Execution>) {
@@ -163,6 +177,7 @@ fn follow(plan: &Plan, releases_first: bool) -> (Vec<PlanObservation>, Vec<Execu
             done_ns: (t + 90) * MS + 1000,
             late: false,
             refused: false,
+            born_ns: None,
         };
         if releases_first {
             executions.released(release, &mut found);
@@ -194,6 +209,46 @@ fn an_output_that_a_shaper_publishes_ends_the_chain() {
     }
 }
 
+/// The shaper's word on when an execution began is compared with the recording's.
+#[test]
+fn how_an_output_s_cycle_was_known_is_told() {
+    let plan = plan(&[TIMER, FILTER], "/good");
+    let left = |source_ns| PlanObservation::Left {
+        callback: 1,
+        topic: Some("/good/held".into()),
+        time_ns: 130 * MS,
+        source_ns: Some(source_ns),
+        from: 0,
+        start_ns: 100 * MS,
+    };
+    for (born_ms, expected) in [
+        (None, Attribution::Arrival),
+        (Some(100), Attribution::Lineage),
+        (Some(140), Attribution::Lineage),
+        (Some(0), Attribution::Disputed),
+    ] {
+        let mut executions = Executions::new(&plan, Watcher::new(&plan).callbacks());
+        let mut found = Vec::new();
+        let release = Release {
+            born_ns: born_ms.map(|b| b * MS),
+            ..released(7, 190)
+        };
+        executions.released(release, &mut found);
+        executions.see(&left(7), &mut found);
+        let by: Vec<Attribution> = found.iter().map(|e| e.attribution).collect();
+        assert_eq!(by, [expected]);
+        let judgement = Judgement::new(&plan, found[0], 0);
+        let verdict = judged(&plan, &[judgement], &[]);
+        let told = verdict
+            .figures
+            .iter()
+            .filter(|f| f.name.starts_with("cycle "));
+        let told: Vec<f64> = told.map(|f| f.measured).collect();
+        let is_told = expected != Attribution::Lineage;
+        assert_eq!(told, vec![1.0; usize::from(is_told)], "{verdict:?}");
+    }
+}
+
 #[test]
 fn several_paths_from_a_start_to_an_output_are_one_execution() {
     let plan = plan(&[TIMER, FILTER], "/good");
@@ -206,15 +261,7 @@ fn several_paths_from_a_start_to_an_output_are_one_execution() {
         from: 0,
         start_ns: 100 * MS,
     };
-    let release = Release {
-        arrival_ns: 0,
-        output: 0,
-        source_ns: 7,
-        published_ns: 190 * MS,
-        done_ns: 190 * MS,
-        late: false,
-        refused: false,
-    };
+    let release = released(7, 190);
     let mut found = Vec::new();
     executions.released(release, &mut found);
     executions.see(&left("/good/held"), &mut found);
@@ -286,6 +333,13 @@ fn threads_are_known_by_what_they_ran_and_belong_to_one_server() {
     assert_eq!(roles.ran(1, 7, 7), Err(conflict));
     // The id of a thread that ended may come again.
     assert!(roles.ran(1, 8, 7).is_ok());
+    // In a run of days many come and go, and the end of one may not be told.
+    for tid in 100..20_100 {
+        assert!(roles.ran(0, 9, tid).is_ok());
+        roles.saw(tid, u64::from(tid));
+    }
+    assert_eq!(roles.threads().len(), 4096);
+    assert!(roles.threads().contains_key(&20_099));
 }
 
 #[test]
@@ -402,13 +456,8 @@ fn what_is_refused_is_not_delivered() {
         &mut found,
     );
     let release = Release {
-        arrival_ns: 0,
-        output: 0,
-        source_ns: 7,
-        published_ns: 190 * MS,
-        done_ns: 190 * MS,
-        late: false,
         refused: true,
+        ..released(7, 190)
     };
     executions.released(release, &mut found);
     let fates: Vec<Fate> = found.iter().map(|e| e.fate).collect();
@@ -437,6 +486,7 @@ fn several_chains_are_compared_with_their_common_average() {
             output_ns: (100 + latency_ms) * MS,
             fate: Fate::Delivered,
             late: false,
+            attribution: Attribution::NotHeld,
         };
         Judgement::new(&plan, execution, 0)
     };
@@ -470,18 +520,7 @@ fn one_topic_of_two_chains_is_held_back_once_and_its_chains_are_distinguished() 
     let mut executions = Executions::new(&plan, callbacks);
     let mut found = Vec::new();
     for (n, callback) in [(1, FILTER), (2, SINK)] {
-        executions.released(
-            Release {
-                arrival_ns: 0,
-                output: 0,
-                source_ns: n as i64,
-                published_ns: (190 + n) * MS,
-                done_ns: (190 + n) * MS,
-                late: false,
-                refused: false,
-            },
-            &mut found,
-        );
+        executions.released(released(n as i64, 190 + n), &mut found);
         executions.see(
             &PlanObservation::Left {
                 callback: callbacks.iter().position(|c| c == callback).unwrap(),
@@ -524,6 +563,7 @@ fn a_chain_that_begins_in_the_middle_is_followed_from_there() {
             done_ns: (100 * i + 91) * MS,
             late: false,
             refused: false,
+            born_ns: None,
         };
         executions.released(release, &mut found);
     }

@@ -21,7 +21,7 @@ mod records;
 
 pub use command::user::{invoking as user_behind_sudo, user_id, User};
 pub use command::CommandStartError;
-pub use kernel::{KernelLoadError, WaitTable};
+pub use kernel::{KernelLoadError, Lineage, Root, WaitTable};
 pub use libraries::PlacementPolicy;
 pub use privilege::{MissingPrivilege, AT_START};
 pub use recorder::{

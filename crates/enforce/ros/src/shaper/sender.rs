@@ -3,10 +3,10 @@
 use super::{Shared, POLL_NS};
 use crate::config::Kind;
 use crate::notifier::Notifier;
+use crate::queue::{Next, Queue, Stamp};
 use crate::rcl::{Item, Publisher};
 use crate::report::{flags, Record};
 use crate::schedule::{Due, SlotSchedule};
-use crate::sequence::Sequence;
 use onbeat_time::clock::monotonic_ns;
 use onbeat_time::{Lead, Opening, Overshoot};
 use rtrb::{Consumer, Producer};
@@ -41,28 +41,28 @@ pub(crate) struct Sender {
     pub(crate) data: Arc<Notifier>,
     pub(crate) space: Arc<Notifier>,
     pub(crate) done: Arc<AtomicBool>,
+    /// Most items that wait.
+    pub(crate) capacity: usize,
     /// Number of the next report.
     pub(crate) reports: u64,
     /// How long before a slot it wakes up.
     pub(crate) lead: Lead,
 }
 
-/// An item that waits for its slot.
-struct Waiting {
-    item: Item,
-    /// How many cycles before the apparent one its execution was released, once that is known.
-    cycles_back: Option<i64>,
-}
-
 /// What the sender remembers from item to item.
-#[derive(Default)]
 struct Memory {
-    waiting: Option<Waiting>,
+    queue: Queue<Waiting>,
     /// The last good schedule; it serves while a new one is being written.
     schedule: Option<SlotSchedule>,
     /// Cycle of the last slot in which an item left.
     last_cycle: Option<i64>,
-    sequence: Sequence,
+}
+
+/// An item that waits for its slot.
+struct Waiting {
+    item: Item,
+    /// When its execution began, by its lineage.
+    born_ns: Option<u64>,
 }
 
 /// What happens to a waiting item now.
@@ -80,90 +80,113 @@ enum Action {
 impl Sender {
     /// Runs until the process ends.
     pub(crate) fn run(mut self) {
-        let mut memory = Memory::default();
+        let mut memory = Memory {
+            queue: Queue::new(self.capacity),
+            schedule: None,
+            last_cycle: None,
+        };
         loop {
             // Read before looking for items: a notification after this ends the wait.
             let seen = self.data.count();
             let finished = self.done.load(Ordering::Acquire);
-            let passes = self.shared.passes();
-            self.next_item(&mut memory, passes);
-            let now_ns = monotonic_ns();
-            let Some(mut waiting) = memory.waiting.take() else {
-                if finished {
-                    break;
-                }
-                self.data.wait(seen, now_ns + POLL_NS);
-                continue;
+            let leaves = match self.shared.passes() {
+                true => self.pass(&mut memory),
+                false => self.shape(&mut memory, seen),
             };
-            if passes {
-                self.publish(waiting.item, Record::default(), flags::PASSED);
+            if leaves {
                 continue;
             }
-            memory.schedule = self.shared.slots.schedule(self.index).or(memory.schedule);
-            let Some(schedule) = memory.schedule else {
-                memory.waiting = Some(waiting);
-                self.data.wait(seen, now_ns + POLL_NS);
-                continue;
-            };
-            let due = self.due(&mut memory, &schedule, &mut waiting, now_ns as i64);
-            let late = if due.late { flags::LATE } else { 0 };
-            match self.action(&due, now_ns as i64) {
-                Action::Discard => self.discard(waiting.item, late, due.cycle),
-                Action::Publish => {
-                    memory.last_cycle = Some(due.opening.cycle);
-                    self.publish(waiting.item, in_slot(&due), late);
-                }
-                Action::Stop => {
-                    self.shared.stopped.store(true, Ordering::Relaxed);
-                    memory.last_cycle = Some(due.opening.cycle);
-                    self.publish(waiting.item, in_slot(&due), late | flags::STOPPED);
-                }
-                Action::Wait => {
-                    memory.waiting = Some(waiting);
-                    self.wait_for(&due.opening, seen, now_ns);
-                }
+            if finished {
+                break;
             }
+            self.data.wait(seen, monotonic_ns() + POLL_NS);
         }
         self.publisher.settle(SETTLE_NS);
     }
 
-    /// Makes the next item the waiting one, if none waits; of a throttled input the newest.
-    fn next_item(&mut self, memory: &mut Memory, passes: bool) {
-        let waiting = |item| Waiting {
-            item,
-            cycles_back: None,
+    /// Passes the next item on at once. False if there is none.
+    fn pass(&mut self, memory: &mut Memory) -> bool {
+        let held = memory.queue.take_first().map(|waiting| waiting.item);
+        let Some(item) = held.or_else(|| self.filled.pop().ok()) else {
+            return false;
         };
-        if memory.waiting.is_none() {
-            memory.waiting = self.filled.pop().ok().map(waiting);
+        self.publish(item, Record::default(), flags::PASSED);
+        true
+    }
+
+    /// Deals with the next item, or waits for its slot. False if there is none.
+    fn shape(&mut self, memory: &mut Memory, seen: u32) -> bool {
+        memory.schedule = self.shared.slots.schedule(self.index).or(memory.schedule);
+        let Some(schedule) = memory.schedule else {
+            return false;
+        };
+        self.fill(memory, &schedule);
+        let now_ns = monotonic_ns();
+        let Some(next) = memory.queue.next(&schedule, now_ns as i64) else {
+            return false;
+        };
+        let due = self.due(memory, &schedule, &next, now_ns as i64);
+        let action = self.action(&due, now_ns as i64);
+        if matches!(action, Action::Wait) {
+            self.wait_for(&due.opening, seen, now_ns);
+            return true;
         }
-        if self.kind == Kind::Throttle && !passes {
-            while let Ok(newer) = self.filled.pop() {
-                if let Some(old) = memory.waiting.replace(waiting(newer)) {
-                    let cycle = memory.last_cycle.unwrap_or(0);
-                    self.discard(old.item, flags::REPLACED, cycle);
+        let Some(Waiting { item, born_ns }) = memory.queue.take(next) else {
+            return false;
+        };
+        let mut bits = if due.late { flags::LATE } else { 0 };
+        if next.by_arrival && self.kind == Kind::Shape {
+            bits |= flags::BY_ARRIVAL;
+        }
+        let mut record = in_slot(&due);
+        if !next.by_arrival {
+            record.born_ns = born_ns.map_or(0, |b| b as i64);
+        }
+        if matches!(action, Action::Discard) {
+            self.discard(item, record, bits);
+            return true;
+        }
+        if matches!(action, Action::Stop) {
+            self.shared.stopped.store(true, Ordering::Relaxed);
+            bits |= flags::STOPPED;
+        }
+        memory.last_cycle = Some(due.opening.cycle);
+        self.publish(item, record, bits);
+        true
+    }
+
+    /// Takes the items that have come. Of a throttled input only the newest waits.
+    fn fill(&mut self, memory: &mut Memory, schedule: &SlotSchedule) {
+        while memory.queue.has_room() {
+            let Ok(item) = self.filled.pop() else {
+                return;
+            };
+            if self.kind == Kind::Throttle {
+                if let Some(old) = memory.queue.take_first() {
+                    let record = Record {
+                        cycle: memory.last_cycle.unwrap_or(0),
+                        ..Record::default()
+                    };
+                    self.discard(old.item, record, flags::REPLACED);
                 }
             }
+            let lineage = self.shared.lineage.as_ref();
+            let born_ns = lineage.and_then(|table| table.born_ns(item.source_ns));
+            let stamp = Stamp {
+                arrival_ns: item.arrival_ns,
+                born_ns,
+            };
+            // There was room.
+            let _ = memory
+                .queue
+                .push(schedule, Waiting { item, born_ns }, stamp);
         }
     }
 
-    /// The slot for the waiting item.
-    fn due(
-        &self,
-        memory: &mut Memory,
-        schedule: &SlotSchedule,
-        waiting: &mut Waiting,
-        now_ns: i64,
-    ) -> Due {
-        let arrival_ns = waiting.item.arrival_ns;
+    /// The slot of the item that is next.
+    fn due(&self, memory: &Memory, schedule: &SlotSchedule, next: &Next, now_ns: i64) -> Due {
         match self.kind {
-            Kind::Shape => {
-                let apparent = schedule.cycle_of(arrival_ns);
-                let cycles_back = *waiting.cycles_back.get_or_insert_with(|| {
-                    let after_ns = schedule.after_ns(apparent, arrival_ns);
-                    apparent - memory.sequence.place(apparent, after_ns)
-                });
-                schedule.due(apparent - cycles_back, arrival_ns, now_ns)
-            }
+            Kind::Shape => next.due,
             Kind::Throttle => {
                 let opening = schedule.throttled(now_ns, memory.last_cycle);
                 Due {
@@ -219,11 +242,12 @@ impl Sender {
         );
     }
 
-    fn discard(&mut self, item: Item, bits: u32, cycle: i64) {
+    fn discard(&mut self, item: Item, record: Record, bits: u32) {
         self.report(
             item,
             Record {
-                cycle,
+                cycle: record.cycle,
+                born_ns: record.born_ns,
                 flags: bits | flags::DROPPED,
                 ..Record::default()
             },

@@ -2,6 +2,7 @@
 
 use super::ShaperError;
 use crate::config::Config;
+use crate::lineage::LineageTable;
 use crate::page::PageReader;
 use crate::report::Reporter;
 use crate::schedule::SlotSchedule;
@@ -65,6 +66,8 @@ impl Slots {
 /// The state that all threads share.
 pub(crate) struct Shared {
     pub(crate) slots: Slots,
+    /// When executions began. `None`: nobody can tell.
+    pub(crate) lineage: Option<LineageTable>,
     pub(crate) reporter: Reporter,
     pub(crate) overshoot: Overshoot,
     /// Everything passes at once: the owner asked for it, or is gone.
@@ -91,8 +94,11 @@ impl Shared {
                 what: "the pipe for reports",
                 reason,
             })?;
+        // Without it, cycles are inferred from arrivals, which each report says.
+        let lineage = config.lineage_fd.and_then(|fd| LineageTable::open(fd).ok());
         Ok(Shared {
             slots: Slots::of(config)?,
+            lineage,
             reporter,
             overshoot: config.overshoot,
             passing: AtomicBool::new(false),

@@ -137,6 +137,7 @@ fn workers(
         data,
         space,
         done,
+        capacity: output.capacity,
         reports: 0,
         lead: sender::lead(),
     };

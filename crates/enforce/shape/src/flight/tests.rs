@@ -33,6 +33,7 @@ fn item(arrival_ns: u64) -> Release {
         late: true,
         refused: false,
         arrival_ns,
+        born_ns: None,
     }
 }
 

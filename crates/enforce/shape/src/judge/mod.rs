@@ -15,7 +15,7 @@ pub(crate) use overrun::late_note;
 pub(crate) use results::Results;
 pub(crate) use usage::CpuUsage;
 
-use crate::observe::{Execution, Fate};
+use crate::observe::{Attribution, Execution, Fate};
 use onbeat_plan::schema::{Band, ChainRef, Hold, Output, Promises};
 use onbeat_plan::Plan;
 use onbeat_time::Cycle;
@@ -284,6 +284,16 @@ impl Chain<'_> {
         let refused = count(|e| e.fate == Fate::Refused);
         if refused > 0.0 {
             verdict.measured(self.name("refused by the middleware"), "", refused);
+        }
+        for (what, attribution) in [
+            ("cycle inferred from arrival", Attribution::Arrival),
+            ("cycle disputed by the recording", Attribution::Disputed),
+        ] {
+            let found = self.judgements.iter().map(|j| j.execution.attribution);
+            let count = found.filter(|&a| a == attribution).count();
+            if count > 0 {
+                verdict.measured(self.name(what), "", count as f64);
+            }
         }
         if self.knows_unshaped {
             self.measure_unshaped(verdict);

@@ -25,6 +25,7 @@ pub(crate) fn late_note(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::Attribution;
 
     #[test]
     fn a_late_output_is_reported_with_its_consequence_and_cause() {
@@ -35,6 +36,7 @@ mod tests {
             output_ns: 162_300_000,
             fate: Fate::Delivered,
             late: true,
+            attribution: Attribution::Lineage,
         };
         let cause = "/a:timer(1ms) took 40.0 ms, usually 12.3";
         assert_eq!(

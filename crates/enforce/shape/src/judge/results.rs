@@ -86,6 +86,7 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::Attribution;
 
     fn judgement(latency_ns: u64, late: bool) -> Judgement {
         Judgement {
@@ -96,6 +97,7 @@ mod tests {
                 output_ns: 100 + latency_ns,
                 fate: Fate::Delivered,
                 late,
+                attribution: Attribution::NotHeld,
             },
             offset_ns: 0,
             band: None,

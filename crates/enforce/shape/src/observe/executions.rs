@@ -32,6 +32,9 @@ pub struct Release {
     pub late: bool,
     /// Whether the middleware refused to publish it.
     pub refused: bool,
+    /// When its execution began, by its lineage, CLOCK_MONOTONIC. `None`: the shaper inferred its
+    /// cycle from when it came.
+    pub born_ns: Option<u64>,
 }
 
 /// What became of an execution's output.
@@ -43,6 +46,20 @@ pub enum Fate {
     Discarded,
     /// The middleware refused it.
     Refused,
+}
+
+/// How the cycle is known in which an output had to leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Attribution {
+    /// No shaper held it back.
+    #[default]
+    NotHeld,
+    /// It came with the output.
+    Lineage,
+    /// It was inferred from when the output came.
+    Arrival,
+    /// The shaper took it for another cycle's than the recording does.
+    Disputed,
 }
 
 /// One execution of a chain, from its first callback's start (or its throttled input) to its
@@ -62,6 +79,8 @@ pub struct Execution {
     pub fate: Fate,
     /// Whether the output came after the last slot of its cycle.
     pub late: bool,
+    /// How its cycle is known.
+    pub attribution: Attribution,
 }
 
 impl Execution {
@@ -104,6 +123,7 @@ struct Origin {
 
 /// Joins observations and releases.
 pub struct Executions {
+    cycle_ns: u64,
     /// Output by the topic on which the callback publishes.
     held_topics: HashMap<String, usize>,
     /// Output by the topic on which the shaper publishes.
@@ -168,6 +188,7 @@ impl Executions {
         }
         let ends = plan.chains.iter().filter_map(|c| end(plan, c, callbacks));
         Executions {
+            cycle_ns: plan.cycle_ms.0,
             held_topics,
             topics,
             ends: ends.collect(),
@@ -274,6 +295,7 @@ impl Executions {
                     output_ns: origin.left_ns,
                     fate: Fate::Delivered,
                     late: false,
+                    attribution: Attribution::NotHeld,
                 };
                 once(&mut self.last, execution, found);
             }
@@ -333,10 +355,20 @@ impl Executions {
                     output_ns,
                     fate,
                     late: release.late,
+                    attribution: attribution(release, start_ns, self.cycle_ns),
                 };
                 once(&mut self.last, execution, found);
             }
         }
+    }
+}
+
+/// How the cycle of an execution that began at `start_ns` was known to the shaper.
+fn attribution(release: Release, start_ns: u64, cycle_ns: u64) -> Attribution {
+    match release.born_ns {
+        None => Attribution::Arrival,
+        Some(born_ns) if born_ns.abs_diff(start_ns) <= cycle_ns / 2 => Attribution::Lineage,
+        Some(_) => Attribution::Disputed,
     }
 }
 

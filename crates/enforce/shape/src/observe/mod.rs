@@ -10,14 +10,16 @@ mod inputs;
 mod instances;
 mod phase;
 mod roles;
+mod roots;
 mod runs;
 mod watch;
 
 pub(crate) use application::Application;
-pub use executions::{Execution, Executions, Fate, Release};
+pub use executions::{Attribution, Execution, Executions, Fate, Release};
 pub use inputs::{InputClock, Moved, SLEW_PART};
 pub(crate) use instances::{Instances, Standing};
 pub use phase::{Phase, PhaseHistory};
 pub use roles::{Conflict, Role, Roles};
+pub(crate) use roots::{RootChange, Roots};
 pub use runs::{Cause, Runs};
 pub use watch::{is_synchroniser, PlanObservation, Unplanned, Watcher};

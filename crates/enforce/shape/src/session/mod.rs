@@ -112,7 +112,7 @@ impl<'a> Session<'a> {
             course.push_switches(events, until_ns);
             self.flight.push(events);
         }
-        self.supervisor.add_publishers_of_inputs(events);
+        self.supervisor.push(events);
         self.ensure_shaper(record_also)?;
         let found = self.application.observe(events);
         let seconds = self.starts_of_seconds(&found);
@@ -236,6 +236,7 @@ impl<'a> Session<'a> {
 impl Observer for Session<'_> {
     fn events(&mut self, events: &[Event], control: &Control<'_>) {
         self.waits.set_table(|| control.waits());
+        self.supervisor.births_mut().set(|| control.lineage());
         self.push(events, &|pid| control.observe(pid));
     }
 

@@ -100,6 +100,8 @@ impl Session<'_> {
                 }
                 self.application.runs.ran(callback, start_ns, end_ns);
                 if callback == FIRST {
+                    let births = self.supervisor.births_mut();
+                    births.first_ran(pid, tid, start_ns);
                     self.first_started(start_ns);
                     if self.plan.inputs.is_empty() {
                         self.chain_started(start_ns);

@@ -5,7 +5,7 @@ use onbeat_plan::schema::{Hold, Plan};
 use onbeat_ros::config::{Config, Kind, Output, Place};
 use onbeat_ros::page::OutputTable;
 use std::collections::BTreeSet;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 
 /// After this long without a sign of life the shaper takes its owner for dead, if the pipe did not
@@ -50,8 +50,8 @@ pub(super) fn configuration(
     plan: &Plan,
     application: u32,
     ros: Ros,
-    page: &OwnedFd,
-    reports: &OwnedFd,
+    (page, reports): (&OwnedFd, &OwnedFd),
+    lineage: Option<RawFd>,
 ) -> (Config, Vec<Option<usize>>) {
     let (mut outputs, mut numbers) = (Vec::new(), Vec::new());
     for (i, o) in held(plan) {
@@ -83,6 +83,7 @@ pub(super) fn configuration(
         page_fd: Some(page.as_raw_fd()),
         table: None,
         report_fd: Some(reports.as_raw_fd()),
+        lineage_fd: lineage,
         application: Some(application),
         silence_ns: Some(SILENCE_NS),
     };
@@ -162,7 +163,7 @@ mod tests {
             rcl: PathBuf::new(),
             folders: Vec::new(),
         };
-        let (config, numbers) = configuration(&plan, 1, ros, page.fd(), &write);
+        let (config, numbers) = configuration(&plan, 1, ros, (page.fd(), &write), None);
         let priorities: Vec<_> = config
             .outputs
             .iter()

@@ -5,6 +5,7 @@
 //! is needed.
 
 mod config;
+mod lineage;
 mod start;
 mod supervisor;
 
@@ -185,6 +186,7 @@ impl Shaper {
                 done_ns: record.end_ns.max(0) as u64,
                 late: record.flags & (flags::LATE | flags::STOPPED) != 0,
                 refused: record.flags & flags::FAILED != 0,
+                born_ns: u64::try_from(record.born_ns).ok().filter(|&b| b > 0),
             }),
             None => {
                 if state.arrivals.len() == ARRIVALS {

@@ -22,7 +22,13 @@ const PUBLICATION_MODE: &str = "RMW_FASTRTPS_PUBLICATION_MODE";
 impl Shaper {
     /// Starts the shaper for the outputs and inputs of a plan, beside the application's process
     /// `pid`. It passes everything on at once until [`Shaper::shape`].
-    pub(super) fn start(plan: &Plan, program: &Path, pid: u32) -> Result<Shaper, ShaperError> {
+    /// `lineage` is the table of lineage, if there is one.
+    pub(super) fn start(
+        plan: &Plan,
+        program: &Path,
+        pid: u32,
+        lineage: Option<RawFd>,
+    ) -> Result<Shaper, ShaperError> {
         let user = may_run_as(pid)?;
         let Environment {
             mut variables,
@@ -38,9 +44,13 @@ impl Shaper {
         page.set_pass_through(true);
         let (read, write) = pipe().map_err(ShaperError::Start)?;
         let ros = Ros { rcl, folders };
-        let (config, outputs) = configuration(plan, pid, ros, page.fd(), &write);
+        let (config, outputs) = configuration(plan, pid, ros, (page.fd(), &write), lineage);
         let text = serde_json::to_vec(&config).map_err(|e| ShaperError::Start(e.into()))?;
-        let inherited = [page.fd().as_raw_fd(), write.as_raw_fd()];
+        let inherited = [
+            Some(page.fd().as_raw_fd()),
+            Some(write.as_raw_fd()),
+            lineage,
+        ];
         let mut command = command(
             program,
             variables,
@@ -84,11 +94,14 @@ fn highest_priority(config: &Config) -> u8 {
     places.filter_map(|place| place.priority).max().unwrap_or(0)
 }
 
-/// The command of a shaper that inherits two descriptors and runs as a user and group.
+/// Descriptors that stay open: page, reports, and lineage if there is one.
+type Inherited = [Option<RawFd>; 3];
+
+/// The command of a shaper that inherits descriptors and runs as a user and group.
 fn command(
     program: &Path,
     variables: Vec<(OsString, OsString)>,
-    inherited: [RawFd; 2],
+    inherited: Inherited,
     priority: u8,
     user: User,
 ) -> Command {
@@ -107,10 +120,10 @@ fn command(
 }
 
 /// Runs in the child before the program: only async-signal-safe calls.
-fn prepare(inherited: [RawFd; 2], priority: u8, User { uid, gid }: User) -> io::Result<()> {
+fn prepare(inherited: Inherited, priority: u8, User { uid, gid }: User) -> io::Result<()> {
     // SAFETY: plain system calls on numbers and on a limit that lives while the call lasts.
     unsafe {
-        for fd in inherited {
+        for fd in inherited.into_iter().flatten() {
             if libc::fcntl(fd, libc::F_SETFD, 0) < 0 {
                 return Err(io::Error::last_os_error());
             }

@@ -1,11 +1,15 @@
 //! Keeps a shaper beside a process of the application, if the plan needs one.
 
+use super::lineage::Births;
 use super::{Polled, Shaper, ShaperError};
 use crate::launch::moves;
 use onbeat_plan::Plan;
 use onbeat_trace::{EndpointKind, Event, EventKind};
 use std::collections::BTreeSet;
 use std::path::Path;
+
+/// Processes after which those that have ended are forgotten.
+const PUBLISHERS: usize = 64;
 
 /// Starts the shaper when a process needs it, and again when it has ended.
 ///
@@ -17,6 +21,7 @@ pub(crate) struct Supervisor<'a> {
     shaper: Option<Shaper>,
     /// Processes that publish what a shaper takes.
     publishers: BTreeSet<u32>,
+    births: Births<'a>,
 }
 
 impl<'a> Supervisor<'a> {
@@ -27,7 +32,20 @@ impl<'a> Supervisor<'a> {
             program,
             shaper: None,
             publishers: BTreeSet::new(),
+            births: Births::new(plan, &plan.origin),
         }
+    }
+
+    /// What begins the chain's executions.
+    pub(crate) fn births_mut(&mut self) -> &mut Births<'a> {
+        &mut self.births
+    }
+
+    /// Takes events in order of time: what begins executions, who publishes throttled inputs.
+    pub(crate) fn push(&mut self, events: &[Event]) {
+        let shaper = self.pid();
+        self.births.push(events, shaper);
+        self.add_publishers_of_inputs(events);
     }
 
     /// The running shaper.
@@ -55,12 +73,14 @@ impl<'a> Supervisor<'a> {
 
     /// A process publishes what a shaper takes.
     pub(crate) fn add_publisher(&mut self, pid: u32) {
-        self.publishers.insert(pid);
+        if self.publishers.insert(pid) && self.publishers.len() > PUBLISHERS {
+            self.publishers.retain(|&pid| onbeat_proc::is_alive(pid));
+        }
     }
 
     /// Finds the publishers of throttled inputs among events. The callback that takes such an input
     /// runs only once the throttler does, so it cannot show the process.
-    pub(crate) fn add_publishers_of_inputs(&mut self, events: &[Event]) {
+    fn add_publishers_of_inputs(&mut self, events: &[Event]) {
         let is_input = |topic: &str| self.plan.inputs.iter().any(|i| i.held_topic == topic);
         let publishes = |event: &&Event| match &event.kind {
             EventKind::PublisherInit { topic, .. } => is_input(topic),
@@ -85,7 +105,12 @@ impl<'a> Supervisor<'a> {
         let Some(&pid) = self.publishers.first() else {
             return Ok(None);
         };
-        self.shaper = Some(Shaper::start(self.plan, self.program, pid)?);
+        self.shaper = Some(Shaper::start(
+            self.plan,
+            self.program,
+            pid,
+            self.births.table(),
+        )?);
         Ok(Some(pid))
     }
 

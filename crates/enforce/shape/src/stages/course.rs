@@ -125,7 +125,7 @@ fn inputs(plan: &Plan) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::Fate;
+    use crate::observe::{Attribution, Fate};
     use onbeat_plan::schema::Ms;
 
     const MS: u64 = 1_000_000;
@@ -145,6 +145,7 @@ mod tests {
                 output_ns: (start_ms + 60) * MS,
                 fate: Fate::Delivered,
                 late: false,
+                attribution: Attribution::Lineage,
             };
             let duration = duration_ms.map(Duration::from_millis);
             course.count(&plan, execution, until_ms * MS, duration)

@@ -72,7 +72,7 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::{Execution, Fate};
+    use crate::observe::{Attribution, Execution, Fate};
 
     fn judgement(latency_ms: u64, band: Option<usize>) -> Judgement {
         Judgement {
@@ -83,6 +83,7 @@ mod tests {
                 output_ns: 100 + latency_ms * 1_000_000,
                 fate: Fate::Delivered,
                 late: false,
+                attribution: Attribution::NotHeld,
             },
             offset_ns: 0,
             band,

@@ -12,6 +12,7 @@ const volatile bool have_delays;      // task->sched_info says how long it was r
 const volatile bool have_regs;        // bpf_task_pt_regs (Linux 5.15)
 const volatile bool have_steal;       // a hypervisor may take this machine's CPUs away
 const volatile __s64 steal_distance;  // from a CPU's run queue to its struct kvm_steal_time
+const volatile bool have_lineage;     // whoever shapes a chain wants to know an item's execution
 const volatile bool have_context;     // an interrupt can be told from the thread that it stopped
 const volatile __s64 context_distance; // from a CPU's run queue to its preempt_count
 const volatile __u64 wakeup_bytes;    // wake the reader from this fill level on

@@ -23,6 +23,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #include "submit.h"
 #include "stolen.h"
 #include "observed.h"
+#include "lineage.h"
 #include "ros.h"
 #include "flow.h"
 #include "suspend.h"

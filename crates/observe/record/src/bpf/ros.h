@@ -39,11 +39,13 @@
 	}
 
 // A call that ends a callback's bracket: time stolen before belongs into the bracket. `fill` sets
-// the fields of the record `r`.
-#define ENDING(program, name, fill)                                                                \
+// the fields of the record `r`, `first` comes before it.
+#define ENDING(program, name, fill) ENDING_AFTER(program, (void)0, name, fill)
+#define ENDING_AFTER(program, first, name, fill)                                                   \
 	PROBE(program)                                                                             \
 	{                                                                                          \
 		ENTER_TIMED();                                                                     \
+		first;                                                                             \
 		report_stolen(pid_tgid, stolen_now(), now);                                        \
 		struct record_##name *r = BEGIN_HIT_AT(name, pid_tgid, now);                       \
 		if (r) {                                                                           \
@@ -193,7 +195,7 @@ COPY1(on_executor_wait_for_work, executor_wait_for_work, timeout_ns)
 COPY1(on_executor_execute, executor_execute, handle)
 COPY1(on_sync_input, sync_input, filter)
 COPY1(on_sync_approximate, sync_approximate, filter)
-ENDING(on_callback_end, callback_end, r->callback = ARG1(ctx))
+ENDING_AFTER(on_callback_end, lineage_end(pid_tgid), callback_end, r->callback = ARG1(ctx))
 ENDING(on_wait_set_init, wait_set_init, (void)r)
 
 // rcl_trigger_guard_condition(guard): the first call of the threads of rclpy's pool
@@ -202,6 +204,7 @@ PROBE(on_guard_trigger)
 	ENTER_TIMED();
 	report_stolen(pid_tgid, stolen_now(), now);
 	mark_publisher(pid_tgid, now);
+	lineage_trigger(pid_tgid, ARG1(ctx));
 	struct record_guard_trigger *r = BEGIN_HIT_AT(guard_trigger, pid_tgid, now);
 	if (r) {
 		r->guard = ARG1(ctx);
@@ -215,6 +218,7 @@ PROBE(on_callback_start)
 {
 	ENTER();
 	mark_thread(pid_tgid);
+	lineage_callback_start(pid_tgid, ARG1(ctx));
 	struct record_callback_start *r = BEGIN_HIT(callback_start, pid_tgid);
 	if (r) {
 		r->callback = ARG1(ctx);
@@ -229,6 +233,7 @@ PROBE(on_timer_call)
 {
 	ENTER();
 	mark_thread(pid_tgid);
+	lineage_call(pid_tgid, ROOT_TIMER, ARG1(ctx));
 	struct record_timer_call *r = BEGIN_HIT(timer_call, pid_tgid);
 	if (r) {
 		r->timer = ARG1(ctx);
@@ -256,7 +261,20 @@ EXECUTE(on_execute_client_return, execute_end, EXECUTE_CLIENT)
 
 // ---- messages
 COPY1(on_ring_buffer_clear, ring_buffer_clear, buffer)
-COPY2(on_ring_buffer_dequeue, ring_buffer_dequeue, buffer, index)
+
+// ros_trace_rclcpp_ring_buffer_dequeue(buffer, index)
+PROBE(on_ring_buffer_dequeue)
+{
+	ENTER();
+	lineage_dequeue(pid_tgid, ARG1(ctx), ARG2(ctx));
+	struct record_ring_buffer_dequeue *r = BEGIN_HIT(ring_buffer_dequeue, pid_tgid);
+	if (r) {
+		r->buffer = ARG1(ctx);
+		r->index = ARG2(ctx);
+		SUBMIT(r);
+	}
+	return 0;
+}
 
 // ros_trace_rclcpp_intra_publish(publisher, message)
 PROBE(on_intra_publish)
@@ -276,6 +294,7 @@ PROBE(on_intra_publish)
 PROBE(on_ring_buffer_enqueue)
 {
 	ENTER();
+	lineage_enqueue(pid_tgid, ARG1(ctx), ARG2(ctx));
 	struct record_ring_buffer_enqueue *r = BEGIN_HIT(ring_buffer_enqueue, pid_tgid);
 	if (r) {
 		r->buffer = ARG1(ctx);
@@ -292,6 +311,8 @@ PROBE(on_take)
 	ENTER();
 	if (!reads(flags, pid_tgid, ARG1(ctx), ENDPOINT_SUBSCRIPTION))
 		return 0;
+	if (ARG4(ctx) & 1)
+		lineage_take(pid_tgid, ARG1(ctx), ARG3(ctx));
 	struct record_take *r = BEGIN_HIT(take, pid_tgid);
 	if (r) {
 		r->rmw = ARG1(ctx);
@@ -310,6 +331,7 @@ PROBE(on_publish)
 	if (!is_endpoint(pid_tgid, ARG1(ctx), ENDPOINT_PUBLISHER, now))
 		return 0;
 	mark_publisher(pid_tgid, now);
+	lineage_publish(pid_tgid, ARG1(ctx), ARG3(ctx));
 	struct record_publish *r = BEGIN_HIT_AT(publish, pid_tgid, now);
 	if (r) {
 		r->rmw = ARG1(ctx);
@@ -475,6 +497,8 @@ PROBE(on_rmw_take_loaned_return)
 	bpf_probe_read_user(&message, sizeof(message), (void *)call.argument[1]);
 	bpf_probe_read_user(&taken, sizeof(taken), (void *)call.argument[2]);
 	bpf_probe_read_user(&source_ns, sizeof(source_ns), (void *)call.argument[3]);
+	if (taken)
+		lineage_take(pid_tgid, call.argument[0], source_ns);
 	struct record_take *r = BEGIN_HIT(take, pid_tgid);
 	if (r) {
 		r->rmw = call.argument[0];
@@ -605,6 +629,7 @@ PROBE(on_wait)
 {
 	ENTER();
 	mark_thread(pid_tgid);
+	lineage_end(pid_tgid);
 	struct record_wait *r = BEGIN_HIT(wait, pid_tgid);
 	if (r)
 		SUBMIT(r);

@@ -2,6 +2,7 @@
 
 mod features;
 mod flags;
+mod lineage;
 mod ring;
 mod settings;
 mod shield;
@@ -9,6 +10,7 @@ mod suspended;
 mod waits;
 
 pub use features::Features;
+pub use lineage::{Lineage, Root};
 pub use suspended::Suspended;
 pub use waits::WaitTable;
 
@@ -63,6 +65,8 @@ pub struct LoadOptions {
     pub observe_all: bool,
     /// Stop marked processes when they load a library, until the recorder continues them.
     pub stop_on_load: bool,
+    /// Follow the executions of chains: see [`Lineage`].
+    pub lineage: bool,
     /// Size of the ring buffer; a power of two of pages.
     pub buffer_bytes: u32,
 }
@@ -77,6 +81,8 @@ pub struct Kernel {
     flags: Rc<FlagTable>,
     /// `None` where this kernel cannot tell who waits.
     waits: Option<Arc<WaitTable>>,
+    /// `None` where it was not asked for, or the kernel does not let the table be read only.
+    lineage: Option<Arc<Lineage>>,
     suspended: Suspended,
     /// What this kernel can do.
     pub features: Features,
@@ -142,11 +148,16 @@ impl Kernel {
         let table = |name: &str| -> Result<FlagTable, KernelLoadError> {
             FlagTable::map(&map(name)?).map_err(KernelLoadError::Map)
         };
+        let lineage = match options.lineage {
+            true => Lineage::new(map("roots")?, map("lineage")?).ok(),
+            false => None,
+        };
         let flags = Rc::new(table("processes")?);
         Ok(Kernel {
             suspended: Suspended::new(Rc::clone(&flags), table("suspended")?),
             flags,
             waits: waits.transpose()?,
+            lineage: lineage.map(Arc::new),
             ring: Ring::new(&map("ring")?)?,
             lost: map("lost")?,
             hits: map("hits")?,
@@ -218,6 +229,11 @@ impl Kernel {
         self.waits.clone()
     }
 
+    /// When the execution began that an item belongs to; `None` where it cannot be told.
+    pub fn lineage(&self) -> Option<Arc<Lineage>> {
+        self.lineage.clone()
+    }
+
     /// The processes that are suspended. It outlives the programs.
     pub fn suspended(&self) -> &Suspended {
         &self.suspended
@@ -264,6 +280,9 @@ fn set_log() {
     libbpf_rs::set_print(is_wanted.then_some((libbpf_rs::PrintLevel::Debug, print)));
 }
 
+/// Maps that need no memory where nobody wants lineage.
+const OF_LINEAGE: [&str; 4] = ["roots", "bearers", "ring_lineage", "lineage"];
+
 /// Sizes the maps and writes the settings, before the programs are loaded.
 fn prepare(
     open: &mut OpenObject,
@@ -284,6 +303,7 @@ fn prepare(
         ("have_regs", features.task_registers.into()),
         ("have_steal", steal_distance.is_some().into()),
         ("steal_distance", steal_distance.unwrap_or(0) as u64),
+        ("have_lineage", options.lineage.into()),
         ("have_context", context_distance.is_some().into()),
         ("context_distance", context_distance.unwrap_or(0) as u64),
         ("own_tgid", std::process::id().into()),
@@ -292,6 +312,8 @@ fn prepare(
         let name = map.name().to_string_lossy().into_owned();
         if name == "ring" {
             map.set_max_entries(options.buffer_bytes)?;
+        } else if !options.lineage && OF_LINEAGE.contains(&name.as_str()) {
+            map.set_max_entries(1)?;
         } else if name == "observed_tasks" {
             map.set_autocreate(features.task_storage)?;
         } else if name.ends_with(".rodata") {

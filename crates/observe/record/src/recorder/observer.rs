@@ -1,6 +1,6 @@
 //! What a caller sees of a recording: events, progress and the summary at its end.
 
-use crate::kernel::{Kernel, WaitTable};
+use crate::kernel::{Kernel, Lineage, WaitTable};
 use onbeat_trace::Event;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +40,12 @@ impl Control<'_> {
     /// Which threads wait for work; `None` where this kernel cannot tell (before 5.15).
     pub fn waits(&self) -> Option<Arc<WaitTable>> {
         self.kernel.waits()
+    }
+
+    /// When the execution began that an item belongs to; `None` where it was not asked for
+    /// ([`RecordOptions::lineage`](super::RecordOptions::lineage)) or cannot be told.
+    pub fn lineage(&self) -> Option<Arc<Lineage>> {
+        self.kernel.lineage()
     }
 }
 

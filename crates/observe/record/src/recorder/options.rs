@@ -31,6 +31,9 @@ pub struct RecordOptions {
     pub keep_privileges: bool,
     /// The trace stays ours, also under sudo: for one that its maker removes.
     pub is_private: bool,
+    /// Follow, in the kernel, which execution of a chain an item belongs to: see
+    /// [`Control::lineage`](super::Control::lineage).
+    pub lineage: bool,
 }
 
 /// Whose events are recorded.
@@ -89,6 +92,7 @@ impl Default for RecordOptions {
             placement: PlacementPolicy::Cheapest,
             keep_privileges: false,
             is_private: false,
+            lineage: false,
         }
     }
 }

@@ -78,6 +78,7 @@ impl Recording {
         let load = LoadOptions {
             observe_all: options.target == Target::Everything,
             stop_on_load: matches!(options.target, Target::Command { .. }),
+            lineage: options.lineage,
             buffer_bytes,
         };
         let manifest = RunManifest::new(&options.mode, buffer_bytes);

@@ -1,0 +1,253 @@
+//! What begins the chain's executions, as the kernel's programs can recognise it: the handle of the
+//! first callback's timer or subscription. Pure.
+//!
+//! An execution's start and the event that begins it come from one thread. What is found must be the
+//! same several times in a row: a wrong root would give items a wrong cycle.
+
+use onbeat_record::Root;
+use onbeat_trace::{Event, EventKind};
+use std::collections::{BTreeMap, VecDeque};
+
+/// So often in a row the same must be found.
+const AGREE: u32 = 3;
+/// Events of a thread that are kept: those of a few executions.
+const EVENTS: usize = 32;
+/// Threads whose events are kept. In a run of days threads come and go, and an end may be lost.
+const THREADS: usize = 1024;
+
+/// A change of the roots of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RootChange {
+    /// Process.
+    pub(crate) pid: u32,
+    /// What executions began with, and no longer do.
+    pub(crate) was: Option<Root>,
+    /// What they begin with now. `None`: the process has ended.
+    pub(crate) now: Option<Root>,
+}
+
+/// What kind of event begins the first callback.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begins {
+    Timer,
+    Subscription,
+    /// Neither: nothing is recognised.
+    Unknown,
+}
+
+/// Finds what begins the first callback.
+#[derive(Debug)]
+pub(crate) struct Roots {
+    begins: Begins,
+    /// By thread: process, time and what may begin an execution.
+    recent: BTreeMap<u32, VecDeque<(u32, u64, Root)>>,
+    /// What the last executions began with, and how often in a row.
+    seen: Option<(u32, Root, u32)>,
+    /// What is in force.
+    root: Option<(u32, Root)>,
+}
+
+impl Roots {
+    /// For the first callback of chains, by its id.
+    pub(crate) fn new(first: &str) -> Roots {
+        let kind = first.split_once(':').map_or("", |(_, kind)| kind);
+        Roots {
+            begins: match kind {
+                kind if kind.starts_with("timer(") => Begins::Timer,
+                kind if kind.starts_with("subscription(") => Begins::Subscription,
+                _ => Begins::Unknown,
+            },
+            recent: BTreeMap::new(),
+            seen: None,
+            root: None,
+        }
+    }
+
+    /// Takes events in order of time. Returns what has ended with them.
+    pub(crate) fn push(&mut self, events: &[Event]) -> Option<RootChange> {
+        let mut ended = None;
+        for event in events {
+            let root = match event.kind {
+                EventKind::TimerCall { timer } => Root::Timer(timer),
+                EventKind::CallbackStart { callback, .. } => Root::Callback(callback),
+                EventKind::Take {
+                    rmw, taken: true, ..
+                } => Root::Subscription(rmw),
+                EventKind::Exit => {
+                    self.recent.remove(&event.tid);
+                    if event.pid == event.tid {
+                        ended = self.ended(event.pid).or(ended);
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
+            self.keep(event, root);
+        }
+        ended
+    }
+
+    fn keep(&mut self, event: &Event, root: Root) {
+        if !self.recent.contains_key(&event.tid) && self.recent.len() >= THREADS {
+            let time =
+                |(_, recent): (&u32, &VecDeque<(u32, u64, Root)>)| recent.back().map(|e| e.1);
+            let oldest = self.recent.iter().min_by_key(|&entry| time(entry));
+            let oldest = oldest.map(|(&tid, _)| tid);
+            oldest.and_then(|tid| self.recent.remove(&tid));
+        }
+        let recent = self.recent.entry(event.tid).or_default();
+        if recent.len() == EVENTS {
+            recent.pop_front();
+        }
+        recent.push_back((event.pid, event.time_ns, root));
+    }
+
+    fn ended(&mut self, pid: u32) -> Option<RootChange> {
+        self.seen = self.seen.filter(|seen| seen.0 != pid);
+        let (pid, was) = self.root.take_if(|root| root.0 == pid)?;
+        Some(RootChange {
+            pid,
+            was: Some(was),
+            now: None,
+        })
+    }
+
+    /// The first callback ran on a thread. Returns what begins it, once that is known or has changed.
+    pub(crate) fn ran(&mut self, pid: u32, tid: u32, start_ns: u64) -> Option<RootChange> {
+        let root = self.of(pid, tid, start_ns)?;
+        let times = match self.seen {
+            Some((was, of, times)) if (was, of) == (pid, root) => times.saturating_add(1),
+            _ => 1,
+        };
+        self.seen = Some((pid, root, times));
+        if times < AGREE || self.root == Some((pid, root)) {
+            return None;
+        }
+        let before = self.root.replace((pid, root));
+        Some(RootChange {
+            pid,
+            was: before.filter(|b| b.0 == pid).map(|b| b.1),
+            now: Some(root),
+        })
+    }
+
+    /// What began the execution: rclcpp's own event of it, or the read before it.
+    fn of(&self, pid: u32, tid: u32, start_ns: u64) -> Option<Root> {
+        let until = self.recent.get(&tid)?.iter().rev();
+        let mut until = until.filter(|e| e.0 == pid && e.1 <= start_ns).peekable();
+        if let Some(&&(_, time_ns, root @ Root::Callback(_))) = until.peek() {
+            return (time_ns == start_ns).then_some(root);
+        }
+        let (_, _, root) = until.next()?;
+        match (root, self.begins) {
+            (Root::Timer(_), Begins::Timer) | (Root::Subscription(_), Begins::Subscription) => {
+                Some(*root)
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn events(text: &str) -> Vec<Event> {
+        onbeat_trace::text::parse(text).expect("events")
+    }
+
+    /// What is found of executions that start at these times.
+    fn found(first: &str, text: &str, starts_ms: &[u64]) -> Vec<Option<Root>> {
+        let mut roots = Roots::new(first);
+        assert_eq!(roots.push(&events(text)), None);
+        let ran = |at: &u64| roots.ran(1, 2, at * 1_000_000);
+        starts_ms
+            .iter()
+            .map(ran)
+            .map(|c| c.and_then(|c| c.now))
+            .collect()
+    }
+
+    #[test]
+    fn a_root_is_what_began_the_first_callback_three_times() {
+        let timers = "
+1ms cpu0 1/2 timer_call timer=0x10
+2ms cpu0 1/2 take rmw=0x20 message=0x1 source_ns=5 taken=yes
+3ms cpu0 1/2 timer_call timer=0x10
+5ms cpu0 1/2 timer_call timer=0x10
+7ms cpu0 1/2 timer_call timer=0x11
+9ms cpu0 1/2 timer_call timer=0x10
+11ms cpu0 1/2 timer_call timer=0x10
+13ms cpu0 1/2 timer_call timer=0x10
+15ms cpu0 1/2 timer_call timer=0x10
+";
+        let root = Some(Root::Timer(0x10));
+        assert_eq!(
+            found("/a:timer(1ms)", timers, &[1, 3, 5, 5]),
+            [None, None, root, None]
+        );
+        // A different one in between.
+        assert_eq!(
+            found("/a:timer(1ms)", timers, &[3, 5, 7, 9, 11, 13]),
+            [None, None, None, None, None, root]
+        );
+        // What the callback's kind does not fit is none; nor is what another thread did.
+        assert_eq!(found("/a:subscription(/t)", timers, &[1, 3, 5]), [None; 3]);
+        assert_eq!(found("/a:service(/t)", timers, &[1, 3, 5]), [None; 3]);
+        let mut roots = Roots::new("/a:timer(1ms)");
+        roots.push(&events(timers));
+        assert_eq!(roots.ran(1, 3, 1_000_000), None);
+        assert_eq!(roots.of(9, 2, 1_000_000), None, "another process's");
+    }
+
+    #[test]
+    fn rclcpp_names_the_callback_itself() {
+        let text = "
+1ms cpu0 1/2 take rmw=0x20 message=0x1 source_ns=5 taken=yes
+2ms cpu0 1/2 callback_start callback=0x30 intra_process=no
+4ms cpu0 1/2 callback_start callback=0x30 intra_process=yes
+6ms cpu0 1/2 callback_start callback=0x30 intra_process=yes
+";
+        let root = Some(Root::Callback(0x30));
+        assert_eq!(
+            found("/a:subscription(/t)", text, &[2, 4, 6]),
+            [None, None, root]
+        );
+    }
+
+    #[test]
+    fn a_process_takes_its_root_along_and_a_new_timer_replaces_the_old() {
+        let mut roots = Roots::new("/a:timer(1ms)");
+        let mut at = 0;
+        let mut run = |roots: &mut Roots, pid: u32, timer: u64| {
+            (0..4).find_map(|_| {
+                at += 1;
+                let text = format!("{at}ms cpu0 {pid}/{pid} timer_call timer={timer:#x}\n");
+                roots.push(&events(&text));
+                roots.ran(pid, pid, at * 1_000_000)
+            })
+        };
+        let change = |pid, was, now| Some(RootChange { pid, was, now });
+        let root = |timer| Some(Root::Timer(timer));
+        assert_eq!(run(&mut roots, 1, 0x10), change(1, None, root(0x10)));
+        assert_eq!(run(&mut roots, 1, 0x11), change(1, root(0x10), root(0x11)));
+        assert_eq!(run(&mut roots, 1, 0x11), None);
+        let exit = events("99ms cpu0 1/1 exit\n");
+        assert_eq!(roots.push(&exit), change(1, root(0x11), None));
+        assert_eq!(run(&mut roots, 7, 0x11), change(7, None, root(0x11)));
+    }
+
+    #[test]
+    fn a_run_of_days_keeps_little_of_threads_that_came_and_went() {
+        let mut roots = Roots::new("/a:timer(1ms)");
+        for tid in 0..10 * THREADS as u64 {
+            for n in 0..2 * EVENTS as u64 {
+                let at = tid * 100 + n;
+                let text = format!("{at}ms cpu0 1/{} timer_call timer=0x10\n", tid + 2);
+                roots.push(&events(&text));
+            }
+        }
+        assert_eq!(roots.recent.len(), THREADS);
+        assert!(roots.recent.values().all(|r| r.len() <= EVENTS));
+    }
+}

@@ -1,0 +1,119 @@
+//! Tells the kernel's programs what begins the chain's executions, so that an item's cycle travels
+//! with it to the shaper.
+
+use crate::observe::{RootChange, Roots};
+use onbeat_plan::Plan;
+use onbeat_record::{Lineage, Root};
+use onbeat_ros::lineage::layout;
+use onbeat_trace::{Event, EventKind};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+// Both sides of the table have one layout.
+const _: () = {
+    let [entries, shift, factor, check] = Lineage::LAYOUT;
+    assert!(entries == layout::ENTRIES && shift == layout::SHIFT);
+    assert!(factor == layout::FACTOR && check == layout::CHECK);
+};
+
+/// What begins the chain's executions, on its way into the kernel.
+pub(crate) struct Births<'a> {
+    plan: &'a Plan,
+    /// `None` as long as there is no recording, and where this kernel cannot tell.
+    lineage: Option<Arc<Lineage>>,
+    roots: Roots,
+    /// Changes that could not be told yet.
+    untold: Vec<RootChange>,
+    /// Publishers of throttled inputs: of the shaper that runs.
+    inputs: Vec<(u32, Root)>,
+}
+
+/// Changes that wait at most: there is one for each start of the application.
+const UNTOLD: usize = 64;
+
+impl<'a> Births<'a> {
+    /// Of a plan. `first` is the id of the first callback of its chains.
+    pub(super) fn new(plan: &'a Plan, first: &str) -> Births<'a> {
+        Births {
+            plan,
+            lineage: None,
+            roots: Roots::new(first),
+            untold: Vec::new(),
+            inputs: Vec::new(),
+        }
+    }
+
+    /// Gives the maps of the recording. Asks for them once.
+    pub(crate) fn set(&mut self, lineage: impl FnOnce() -> Option<Arc<Lineage>>) {
+        if self.lineage.is_none() {
+            self.lineage = lineage();
+            for change in std::mem::take(&mut self.untold) {
+                self.tell(change);
+            }
+        }
+    }
+
+    /// The table that a shaper maps.
+    pub(super) fn table(&self) -> Option<RawFd> {
+        self.lineage.as_ref().map(|l| l.table().as_raw_fd())
+    }
+
+    /// Takes events in order of time. `shaper` is the running shaper's process: a throttled input
+    /// begins an execution when that publishes it.
+    pub(crate) fn push(&mut self, events: &[Event], shaper: Option<u32>) {
+        if let Some(change) = self.roots.push(events) {
+            self.tell(change);
+        }
+        for event in events.iter().filter(|e| Some(e.pid) == shaper) {
+            if let EventKind::PublisherInit { rmw, topic, .. } = &event.kind {
+                if self.plan.inputs.iter().any(|input| input.topic == **topic) {
+                    self.add_input(event.pid, Root::Publisher(*rmw));
+                }
+            }
+        }
+    }
+
+    fn add_input(&mut self, pid: u32, root: Root) {
+        // Those of a shaper that has ended.
+        let (kept, gone): (Vec<_>, Vec<_>) = self.inputs.iter().partition(|i| i.0 == pid);
+        self.inputs = kept;
+        for (pid, was) in gone {
+            self.tell(RootChange {
+                pid,
+                was: Some(was),
+                now: None,
+            });
+        }
+        self.inputs.push((pid, root));
+        self.tell(RootChange {
+            pid,
+            was: None,
+            now: Some(root),
+        });
+    }
+
+    /// The first callback ran. With throttled inputs it begins nothing: they do.
+    pub(crate) fn first_ran(&mut self, pid: u32, tid: u32, start_ns: u64) {
+        if self.plan.inputs.is_empty() {
+            if let Some(change) = self.roots.ran(pid, tid, start_ns) {
+                self.tell(change);
+            }
+        }
+    }
+
+    fn tell(&mut self, change: RootChange) {
+        let Some(lineage) = &self.lineage else {
+            if self.untold.len() < UNTOLD {
+                self.untold.push(change);
+            }
+            return;
+        };
+        if let Some(was) = change.was {
+            lineage.remove_root(change.pid, was);
+        }
+        if let Some(now) = change.now {
+            // Without it, cycles are inferred from arrivals, which is counted.
+            let _ = lineage.add_root(change.pid, now);
+        }
+    }
+}

@@ -99,7 +99,7 @@ pub(super) fn parking(context: &mut Context, report: &mut Report) -> Result<(), 
     let (executions, rounds) = context.pick_of_three((500, 2), (400, 2), (40, 1));
     // Arms and profile see the same whole drive, because the amount of computation varies along it.
     let app = app::parking(context, 36)?;
-    let (seconds, starts) = context.pick_of_three((27, 6), (14, 6), (5, 1));
+    let (seconds, starts) = context.pick_of_three((27, 6), (22, 6), (5, 1));
     let profile = app.profile(context, seconds, starts)?;
     let model = app::load(&profile)?;
     worst_cases(report, &model);

@@ -1,5 +1,7 @@
 //! The assumptions of a plan, in whole sentences for its reader.
 
+mod sharing;
+
 use crate::chains::output;
 use crate::request::Request;
 use crate::schema::{Hold, Miss, Ms, Overshoot, Plan};
@@ -17,6 +19,10 @@ pub(crate) struct Times {
     pub(crate) let_in_ns: u64,
     /// From an input's publication to the first callback's start.
     pub(crate) input_delay_ns: u64,
+    /// By how much executions can be longer than measured, for what else their threads run.
+    pub(crate) added_ns: u64,
+    /// How late the first callback starts behind its release, where others run on its threads.
+    pub(crate) late_ns: u64,
 }
 
 /// The sentences.
@@ -29,6 +35,7 @@ pub(crate) fn sentences(
     let mut said = measured(scope, plan.promises.miss);
     said.extend(scope.chains.iter().filter(|c| c.cut).map(|c| cut(scope, c)));
     said.extend(joined(scope));
+    said.extend(sharing::sentences(scope, request, plan, times));
     if times.output_ns > 0 {
         said.extend(held_back(scope, request, times.output_ns));
         if request.overshoot == Overshoot::Drop && request.hold == Hold::Republish {
@@ -104,14 +111,6 @@ fn measured(scope: &Scope<'_>, miss: Option<Miss>) -> Vec<String> {
 
 /// Where a chain is cut, and what is beyond.
 fn cut(scope: &Scope<'_>, chain: &Chain) -> String {
-    let listed = |ids: &[&str]| {
-        let shown: Vec<String> = ids.iter().take(5).map(|id| visible(id)).collect();
-        let more = ids.len() - shown.len();
-        match more {
-            0 => shown.join(", "),
-            _ => format!("{} and {more} more", shown.join(", ")),
-        }
-    };
     let first = chain.callbacks.first().map_or("", String::as_str);
     let output = output(chain).unwrap_or_default();
     let (before, beyond) = (
@@ -184,6 +183,15 @@ fn held_back(scope: &Scope<'_>, request: &Request, output_ns: u64) -> [String; 2
         }
     };
     [slot, mechanism.into()]
+}
+
+/// The first names of some.
+fn listed(ids: &[&str]) -> String {
+    let shown: Vec<String> = ids.iter().take(5).map(|id| visible(id)).collect();
+    match ids.len() - shown.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
 }
 
 /// A number with its word.

@@ -52,7 +52,7 @@ pub enum PlanError {
         options: Vec<(&'static str, String)>,
     },
     /// Chains without a common start.
-    #[error("chains that are planned together start with the same callback: one starts with '{}', another with '{}'", name(a), name(b))]
+    #[error("chains that are planned together start with the same callback: one starts with '{}', another with '{}', and where their cycles lie to one another is known only when they run: plan the one that matters (what the other's callbacks take of its executors is counted)", name(a), name(b))]
     Origins {
         /// One start.
         a: String,
@@ -96,7 +96,7 @@ pub enum PlanError {
     },
     /// A background callback that is part of the chain.
     #[error(
-        "--background: '{}' belongs to a planned chain's node, whose threads run in its servers",
+        "--background: '{}' belongs to a planned chain's node or executor, whose threads run in its servers",
         name(asked)
     )]
     NotBackground {
@@ -112,6 +112,42 @@ pub enum PlanError {
         a: u16,
         /// The other.
         b: u16,
+    },
+    /// The callbacks of one executor on several CPUs.
+    #[error("'{}' is bound to CPU {a}, and '{}', which runs on the threads of the same executor, to CPU {b}: bind both to one, or give one an executor of its own", name(first), name(second))]
+    SplitExecutor {
+        /// A callback.
+        first: String,
+        /// Its CPU.
+        a: u16,
+        /// Another of the executor.
+        second: String,
+        /// Its CPU.
+        b: u16,
+    },
+    /// The callbacks of one executor in several servers.
+    #[error("'{}' belongs to server '{}', and '{}', which runs on the threads of the same executor, to server '{}': threads are in one server, so give one of them an executor of its own", name(first), name(&servers[0]), name(second), name(&servers[1]))]
+    SharedExecutor {
+        /// A callback.
+        first: String,
+        /// Another of the executor.
+        second: String,
+        /// Their servers.
+        servers: Box<[String; 2]>,
+    },
+    /// There is no time for what else runs on the chain's executors.
+    #[error("{what} need {need}, and the cycle leaves {have}; {added} of it is for what else runs on the threads of the chain's executors ({}): give the chain's callbacks executors of their own, or measure again under --strategy fifo", names(others))]
+    SharedTooLong {
+        /// What.
+        what: String,
+        /// The time that it needs.
+        need: Ms,
+        /// The time that is left.
+        have: Ms,
+        /// For others.
+        added: Ms,
+        /// Which, the largest first.
+        others: Vec<String>,
     },
     /// The first callback has no period.
     #[error("'{}' starts the chain and has no period: let its input through once per cycle with --throttle TOPIC --cycle MS", name(origin))]

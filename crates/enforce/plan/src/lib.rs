@@ -7,6 +7,7 @@ mod chains;
 pub mod check;
 mod compare;
 mod error;
+mod executors;
 mod fault;
 pub mod file;
 mod make;

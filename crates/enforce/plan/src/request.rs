@@ -42,6 +42,12 @@ impl Strategy {
         matches!(self.name(), "bands" | "random-bands")
     }
 
+    /// Whether the slots of the chain's threads are what it promises. Others hold outputs back, or
+    /// promise nothing: their latency servers need no end.
+    pub(crate) fn is_about_slots(self) -> bool {
+        matches!(self, Strategy::ServerPerCallback | Strategy::ServerPerChain)
+    }
+
     /// The strategy's name on the command line and in the plan.
     pub fn name(self) -> &'static str {
         match self {

@@ -2,6 +2,7 @@
 
 use crate::chains;
 use crate::error::PlanError;
+use crate::executors::{Executors, Group, Other, Placed};
 use crate::request::Request;
 use crate::schema::{ChainRef, Ms, Throttle};
 use crate::sources;
@@ -79,6 +80,9 @@ pub(crate) struct Scope<'m> {
     pub(crate) background: Vec<(&'m Callback, u16)>,
     /// Inputs that are let in once per cycle.
     pub(crate) inputs: Vec<Throttle>,
+    pub(crate) executors: Executors<'m>,
+    /// What else runs on the threads of the parts.
+    pub(crate) others: Vec<Other<'m>>,
 }
 
 /// Longest and mean time on the edges around a callback that belong to its thread's server.
@@ -188,9 +192,12 @@ impl<'m> Scope<'m> {
                 most_ns: most(&chains, &callbacks, id),
             });
         }
+        let executors = Executors::new(model);
         let mut scope = Scope {
             model,
             chains,
+            others: executors.others(&placed(&parts)),
+            executors,
             parts,
             latency,
             origin,
@@ -203,23 +210,20 @@ impl<'m> Scope<'m> {
         Ok(scope)
     }
 
-    /// Background callbacks, which share no node with the chains.
+    /// Background callbacks, which share no thread with the chains.
     fn find_background(
         &self,
         request: &Request,
         cpus: &Cpus<'_>,
     ) -> Result<Vec<(&'m Callback, u16)>, PlanError> {
-        let nodes: BTreeSet<&str> = self
-            .parts
-            .iter()
-            .map(|p| p.callback.node.as_str())
-            .collect();
+        let parts = self.parts.iter();
+        let ours: BTreeSet<Group<'_>> = parts.map(|p| self.executors.of(p.callback)).collect();
         let mut found = BTreeMap::new();
         for asked in &request.background {
             let mut any = false;
             for c in self.model.callbacks.iter().filter(|c| is(c, asked)) {
                 any = true;
-                if nodes.contains(c.node.as_str()) {
+                if ours.contains(&self.executors.of(c)) {
                     return Err(PlanError::NotBackground {
                         asked: asked.clone(),
                     });
@@ -239,7 +243,7 @@ impl<'m> Scope<'m> {
         Ok(found.into_values().collect())
     }
 
-    /// Every binding names a callback or node of the plan, and no node is split between CPUs.
+    /// Every binding names a callback or node of the plan, and no executor is split between CPUs.
     fn check_cpus(&self, request: &Request) -> Result<(), PlanError> {
         let planned = || {
             let parts = self.parts.iter().map(|p| (p.callback, p.cpu));
@@ -256,18 +260,23 @@ impl<'m> Scope<'m> {
                 });
             }
         }
-        let mut nodes: BTreeMap<&str, u16> = BTreeMap::new();
+        let mut groups: BTreeMap<Group<'_>, (&Callback, u16)> = BTreeMap::new();
         for (callback, cpu) in planned() {
-            let a = *nodes.entry(&callback.node).or_insert(cpu);
+            let group = self.executors.of(callback);
+            let (first, a) = *groups.entry(group).or_insert((callback, cpu));
             if a != cpu {
-                return Err(PlanError::SplitNode {
-                    node: callback.node.clone(),
-                    a,
-                    b: cpu,
-                });
+                return Err(split((first, a), (callback, cpu)));
             }
         }
         Ok(())
+    }
+
+    /// How much longer the chains wait for others than when they were measured: see
+    /// [`Executors::wait_ns`].
+    pub(crate) fn wait_ns(&self) -> Option<u64> {
+        let times = (self.latency.max(), self.cycle_ns);
+        let placed = placed(&self.parts);
+        self.executors.wait_ns(&placed, &self.others, times)
     }
 
     /// Callbacks outside the chains that these need in time: those that synchronisers wait for, and
@@ -376,6 +385,26 @@ impl<'m> Scope<'m> {
             .filter(move |e| pairs.contains(&(e.from.as_str(), e.to.as_str())))
             .map(|e| &e.figures)
             .filter(|f| f.transport_ns.count() > 0)
+    }
+}
+
+/// The parts' callbacks with their CPUs.
+fn placed<'m>(parts: &[Part<'m>]) -> Vec<Placed<'m>> {
+    parts.iter().map(|p| (p.callback, p.cpu)).collect()
+}
+
+/// The error for two callbacks that share threads and are bound to two CPUs.
+fn split((first, a): (&Callback, u16), (second, b): (&Callback, u16)) -> PlanError {
+    if first.node == second.node {
+        let node = first.node.clone();
+        return PlanError::SplitNode { node, a, b };
+    }
+    let (first, second) = (first.id.clone(), second.id.clone());
+    PlanError::SplitExecutor {
+        first,
+        a,
+        second,
+        b,
     }
 }
 

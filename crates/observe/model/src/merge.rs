@@ -78,6 +78,7 @@ pub fn filter_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
         p.per_run.retain(|id, _| runs.contains_key(id));
         keep(&mut p.modes, mode)
     });
+    evidence.together.retain(|id, _| runs.contains_key(id));
     evidence.actions.retain(|_, modes| keep(modes, mode));
     evidence.lost.retain(|_, modes| keep(modes, mode));
     evidence.dropped.retain(|_, modes| keep(modes, mode));
@@ -191,6 +192,7 @@ fn add(all: &mut Evidence, other: Evidence) -> Result<(), ModelMergeError> {
     }
     add_or_insert(&mut all.syncs, other.syncs, add_sync);
     add_all(&mut all.sourced, &other.sourced);
+    all.together.extend(other.together);
     add_all(&mut all.notes, &other.notes);
     Ok(())
 }

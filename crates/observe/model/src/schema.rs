@@ -32,6 +32,9 @@ pub struct Model {
     /// Actions: the callbacks and figures of each, sorted by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub actions: Vec<Action>,
+    /// Callbacks that run on the same threads, sorted by their first callback. Empty in older files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub executors: Vec<Executor>,
     /// Assumptions of the model that no event shows, in whole sentences.
     #[serde(default)]
     pub assumptions: Vec<String>,
@@ -86,6 +89,17 @@ pub enum CallbackType {
     Sync,
     /// Runs on a thread of the application's own, which publishes and runs no callbacks.
     Thread,
+}
+
+/// Callbacks that run on the same threads: those of an executor, or of several that one thread
+/// spins in turn. Each callback that ran is in exactly one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Executor {
+    /// Ids of the callbacks, sorted.
+    pub callbacks: Vec<String>,
+    /// Most threads of which one run saw that they run any of them: more than one for a
+    /// multi-threaded executor, and for a process that was started anew.
+    pub threads: usize,
 }
 
 /// An action: goals, cancellations, results, feedback and state taken together.

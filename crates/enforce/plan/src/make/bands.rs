@@ -57,7 +57,8 @@ impl<'m> Maker<'_, 'm> {
         let promises = Promises {
             average_ms: Ms(at(bands::average_ns(&samples, &ends).round() as u64)),
             worst_ms: Ms(end),
-            jitter_ms: Ms(length / 2),
+            // Latency counts from the first callback's start.
+            jitter_ms: Ms((length + self.late_ns) / 2),
             bands: slots.iter().zip(shares).map(band).collect(),
             liveliness_ms: self.request.liveliness_ns.map(Ms),
             miss,
@@ -66,11 +67,14 @@ impl<'m> Maker<'_, 'm> {
         };
         // What takes longer than the last slot still gets its time, if it was measured.
         let longest = last
-            .max(self.scope.latency.max())
+            .max(self.last_end_ns())
             .saturating_add(self.start_ns)
             .saturating_add(self.request.room_ns);
-        let chain = slot(0, longest.min(self.scope.cycle_ns));
-        let mut servers = self.latency_servers(vec![chain]);
+        let mut servers = match self.runs_others() {
+            // These wait for no slot, and what is held back is none the later for it.
+            true => self.latency_servers(vec![slot(0, self.scope.cycle_ns)]),
+            false => self.latency_servers_within(slot(0, longest.min(self.scope.cycle_ns))),
+        };
         servers.push(self.output_server(slots));
         Ok(Layout {
             servers,
@@ -84,10 +88,10 @@ impl<'m> Maker<'_, 'm> {
     /// and a buffer, or at the limit for a miss rate.
     fn last_slot(&self) -> Result<(u64, Option<Miss>), PlanError> {
         let Some(rate) = self.request.miss else {
-            return Ok((self.with_epsilon(self.scope.latency.max()), None));
+            return Ok((self.with_epsilon(self.last_end_ns()), None));
         };
         let limit = self.profile()?.limit(rate)?;
-        let last = round_up(limit.ns);
+        let last = round_up(limit.ns.saturating_add(self.added_ns + self.late_ns));
         let miss = Miss {
             rate,
             confidence: CONFIDENCE,

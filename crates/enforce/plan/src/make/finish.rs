@@ -28,6 +28,7 @@ impl<'m> Maker<'_, 'm> {
         let middleware = self.middleware(&servers);
         let feeders = self.feed(&mut servers, middleware.cpu);
         servers.extend(feeders);
+        let rules = self.adopt(&mut servers)?;
         let mut promises = layout.promises;
         promises.utilisation = self.utilisation(&servers, layout.output_ns)?;
         let mut plan = Plan {
@@ -42,7 +43,7 @@ impl<'m> Maker<'_, 'm> {
             middleware,
             overshoot: self.request.overshoot,
             promises,
-            callbacks: vec![],
+            callbacks: rules,
             assumes: vec![],
         };
         self.hears_itself(&plan)?;
@@ -50,6 +51,8 @@ impl<'m> Maker<'_, 'm> {
             output_ns: layout.output_ns,
             let_in_ns: self.let_in_ns,
             input_delay_ns: self.input_delay_ns,
+            added_ns: self.added_ns,
+            late_ns: self.late_ns,
         };
         plan.assumes = assume::sentences(self.scope, self.request, &plan, &times);
         Ok(plan)
@@ -143,8 +146,8 @@ impl<'m> Maker<'_, 'm> {
 
     /// The servers of the callbacks that feed the chain from elsewhere: they may run at any time,
     /// at a priority below the chain's, and on the middleware's CPU unless the request names
-    /// another (thesis, section 4.5.1: the other lidar's filter). Feeders in nodes of the chain
-    /// join these nodes' servers, since they run on the same threads.
+    /// another (thesis, section 4.5.1: the other lidar's filter). Feeders in executors of the chain
+    /// join these executors' servers, since they run on the same threads.
     fn feed(&self, servers: &mut [Server], middleware_cpu: u16) -> Vec<Server> {
         let mut of_cpu: BTreeMap<u16, Vec<String>> = BTreeMap::new();
         for callback in self.scope.feeders() {
@@ -153,7 +156,7 @@ impl<'m> Maker<'_, 'm> {
             }
             let own = servers
                 .iter()
-                .position(|s| self.runs_node(s, &callback.node));
+                .position(|s| self.runs_executor_of(s, callback));
             let callbacks = match own {
                 Some(own) => &mut servers[own].callbacks,
                 None => {
@@ -179,10 +182,13 @@ impl<'m> Maker<'_, 'm> {
         of_cpu.into_iter().map(server).collect()
     }
 
-    /// Whether a server has callbacks of the chain in this node.
-    fn runs_node(&self, server: &Server, node: &str) -> bool {
+    /// Whether a server has callbacks of the chain in this callback's executor.
+    fn runs_executor_of(&self, server: &Server, callback: &'m Callback) -> bool {
+        let group = |c: &'m Callback| self.scope.executors.of(c);
         let mut parts = self.scope.parts.iter();
-        parts.any(|p| p.callback.node == node && server.callbacks.contains(&p.callback.id))
+        parts.any(|p| {
+            group(p.callback) == group(callback) && server.callbacks.contains(&p.callback.id)
+        })
     }
 
     /// The share of each CPU that is used in the worst case: every callback's measured worst case

@@ -26,6 +26,10 @@ impl<'m> Maker<'_, 'm> {
             let sum = need.entry(part.cpu).or_default();
             *sum = sum.saturating_add(part.worst_ns());
         }
+        for other in &self.scope.others {
+            let sum = need.entry(other.cpu).or_default();
+            *sum = sum.saturating_add(other.in_cycle_ns(self.scope.cycle_ns));
+        }
         for (cpu, need) in need {
             self.fits(
                 &format!("one execution of every callback on CPU {cpu}"),
@@ -82,7 +86,7 @@ impl<'m> Maker<'_, 'm> {
             promises: Promises {
                 average_ms: Ms(average.saturating_add(end)),
                 worst_ms: bands.last().map_or(Ms(end), |b| b.latency_ms.1),
-                jitter_ms: Ms(length / 2),
+                jitter_ms: Ms((length + self.late_ns) / 2),
                 bands,
                 ..Promises::default()
             },

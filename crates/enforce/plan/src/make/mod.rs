@@ -6,6 +6,7 @@
 mod bands;
 mod finish;
 mod logical;
+mod others;
 mod servers;
 
 use crate::check::validate;
@@ -73,7 +74,7 @@ pub fn plan(model: &Model, request: &Request) -> Result<Plan, PlanError> {
     if request.miss.is_some() && !request.strategy.has_bands() {
         return Err(PlanError::MissStrategy);
     }
-    let maker = Maker::new(&scope, request);
+    let maker = Maker::new(&scope, request)?;
     let layout = match request.strategy {
         Strategy::Fifo => maker.fifo(),
         Strategy::ServerPerCallback => maker.server_per_callback()?,
@@ -111,6 +112,11 @@ struct Maker<'a, 'm> {
     start_ns: u64,
     /// Slot of the throttler at the start of the cycle.
     let_in_ns: u64,
+    /// The time by which executions can be longer than measured, for what else runs on the threads
+    /// of the chain's executors.
+    added_ns: u64,
+    /// How late the first callback starts behind its release, where others run on its threads.
+    late_ns: u64,
 }
 
 /// The next multiple of [`STEP_NS`], or the number itself.
@@ -123,6 +129,11 @@ pub(crate) fn buffered(worst_ns: u64) -> u64 {
     round_up(worst_ns.saturating_add((worst_ns / 100).max(LEAST_EPSILON_NS)))
 }
 
+/// The last multiple of [`STEP_NS`], or the number itself.
+fn round_down(ns: u64) -> u64 {
+    ns / STEP_NS * STEP_NS
+}
+
 /// A share, rounded to six digits: more would be noise.
 pub(crate) fn millionths(share: f64) -> f64 {
     (share * 1e6).round() / 1e6
@@ -133,19 +144,31 @@ fn slot(start: u64, end: u64) -> Slot {
 }
 
 impl<'a, 'm> Maker<'a, 'm> {
-    fn new(scope: &'a Scope<'m>, request: &'a Request) -> Self {
+    fn new(scope: &'a Scope<'m>, request: &'a Request) -> Result<Self, PlanError> {
         let let_in_ns = Self::let_in_ns(scope, scope.inputs.len());
         let handover = scope.handover_ns().filter(|_| !scope.inputs.is_empty());
         let input_delay_ns = let_in_ns.max(handover.map_or(0, round_up));
         let input_delay_ns = input_delay_ns.min(scope.cycle_ns);
         let whole = scope.chains.iter().all(|c| c.from_input);
-        Maker {
+        Ok(Maker {
             scope,
             request,
             input_delay_ns,
             start_ns: if whole { 0 } else { input_delay_ns },
             let_in_ns,
-        }
+            added_ns: others::added_ns(scope, request.strategy)?,
+            late_ns: others::late_ns(scope, request.strategy),
+        })
+    }
+
+    /// The longest that an execution can take: as measured, and what else its threads run.
+    fn worst_ns(&self) -> u64 {
+        self.scope.latency.max().saturating_add(self.added_ns)
+    }
+
+    /// When the longest execution ends, counted from the first callback's release.
+    fn last_end_ns(&self) -> u64 {
+        self.worst_ns().saturating_add(self.late_ns)
     }
 
     /// How long it takes to let `inputs` inputs in: each as long as most of the chain's messages
@@ -197,6 +220,14 @@ impl<'a, 'm> Maker<'a, 'm> {
         if need_ns <= have_ns {
             return Ok(());
         }
+        if self.added_ns > 0 {
+            return Err(others::too_long(
+                self.scope,
+                what,
+                self.added_ns,
+                (need_ns, have_ns),
+            ));
+        }
         Err(PlanError::TooLong {
             what: what.into(),
             need: Ms(need_ns),
@@ -207,7 +238,7 @@ impl<'a, 'm> Maker<'a, 'm> {
     /// Slot [0, worst case + epsilon] of the latency server (Definition 4.3.1). What the first
     /// callback's executor does with a throttled input before the callback starts belongs to it.
     fn chain_slot(&self) -> Slot {
-        let end = self.with_epsilon(self.scope.latency.max());
+        let end = self.with_epsilon(self.last_end_ns());
         slot(0, self.start_ns.saturating_add(end))
     }
 

@@ -1,9 +1,11 @@
 //! Strategies that only reserve CPU time: plain priorities, a server per callback, a server per
 //! chain. And the servers that the other strategies build on.
 
-use super::{slot, Layout, Maker, OUTPUTS};
+use super::{round_down, slot, Layout, Maker, OUTPUTS};
 use crate::error::PlanError;
+use crate::executors::Group;
 use crate::schema::{Ms, Promises, Server, Slot};
+use crate::scope::Part;
 use onbeat_model::schema::Chain;
 use std::collections::BTreeMap;
 
@@ -35,6 +37,54 @@ impl<'m> Maker<'_, 'm> {
         of.into_iter().map(server).collect()
     }
 
+    /// The latency servers of chains that end within a slot. On several CPUs each gets the part of it in
+    /// which its callbacks can run: from the shortest way to the first of them, up to the slot's end
+    /// less the shortest way behind the last (critical paths). Half of the measured best cases
+    /// counts, as for [`Maker::earliest_ns`]: whoever is faster waits for no slot.
+    pub(super) fn latency_servers_within(&self, whole: Slot) -> Vec<Server> {
+        let mut servers = self.latency_servers(vec![whole]);
+        if servers.len() > 1 {
+            let ways = self.shortest_ways();
+            for server in &mut servers {
+                let parts = self.scope.parts.iter().zip(&ways);
+                let here = || parts.clone().filter(|(p, _)| p.cpu == server.cpu);
+                let before = here().map(|(_, way)| way.0).min().unwrap_or(0);
+                let behind = here().map(|(_, way)| way.1).min().unwrap_or(0);
+                let end = whole.1 .0.saturating_sub(round_down(behind));
+                server.slots_ms = vec![slot(whole.0 .0.saturating_add(round_down(before)), end)];
+            }
+        }
+        servers
+    }
+
+    /// For each part half of the shortest time from the first callback's start to its own, and from its
+    /// end to the chains', ns.
+    fn shortest_ways(&self) -> Vec<(u64, u64)> {
+        let parts = &self.scope.parts;
+        let half = |i: usize| parts[i].best_ns() / 2;
+        let mut ways: Vec<(u64, u64)> = vec![(0, 0); parts.len()];
+        // Predecessors are first.
+        for i in 0..parts.len() {
+            let before = parts[i].before.iter().map(|&b| ways[b].0 + half(b));
+            ways[i].0 = before.min().unwrap_or(0);
+        }
+        for i in (0..parts.len()).rev() {
+            let after = (i + 1..parts.len()).filter(|&j| parts[j].before.contains(&i));
+            let is_last = |c: &Chain| {
+                c.callbacks.iter().rfind(|id| self.is_part(id)) == Some(&parts[i].callback.id)
+            };
+            let ends = self.scope.chains.iter().any(|c| is_last(c));
+            let behind = after.map(|j| ways[j].1 + half(j));
+            ways[i].1 = if ends { 0 } else { behind.min().unwrap_or(0) };
+        }
+        ways
+    }
+
+    /// Whether a callback is one of the parts: synchronisers are none.
+    fn is_part(&self, id: &str) -> bool {
+        self.scope.parts.iter().any(|p| p.callback.id == id)
+    }
+
     /// The output server (R_delta), on the CPU of the first chain's last callback.
     pub(super) fn output_server(&self, slots: Vec<Slot>) -> Server {
         let last = self.scope.chains.first().and_then(|c| {
@@ -56,8 +106,8 @@ impl<'m> Maker<'_, 'm> {
         let at = |ns: u64| Ms(ns.saturating_add(self.start_ns));
         Promises {
             average_ms: at(l.mean().round() as u64),
-            worst_ms: at(l.max()),
-            jitter_ms: Ms((l.max() - l.min()) / 2),
+            worst_ms: at(self.worst_ns()),
+            jitter_ms: Ms((self.worst_ns() - l.min()) / 2),
             ..Promises::default()
         }
     }
@@ -79,7 +129,7 @@ impl<'m> Maker<'_, 'm> {
         let end = spans.iter().map(|s| s.1).max().unwrap_or(0);
         self.fits("slots for every callback", end, self.scope.cycle_ns)?;
         Ok(Layout {
-            servers: self.node_servers(&spans, &order),
+            servers: self.executor_servers(&spans, &order),
             held: vec![],
             promises: self.span_promises(&spans),
             output_ns: 0,
@@ -87,11 +137,13 @@ impl<'m> Maker<'_, 'm> {
     }
 
     /// A span for every callback, and the callbacks in the order of their starts. A span begins
-    /// when those of all predecessors have ended and its CPU is free.
+    /// when those of all predecessors have ended and its CPU is free. In the first of spans of an
+    /// executor that follow one another is room for what else that runs.
     fn callback_spans(&self) -> Result<(Vec<Span>, Vec<usize>), PlanError> {
         let scope = self.scope;
         let mut spans: Vec<Option<Span>> = vec![None; scope.parts.len()];
         let mut free: BTreeMap<u16, u64> = BTreeMap::new();
+        let mut ends: BTreeMap<Group<'_>, u64> = BTreeMap::new();
         let mut order = Vec::with_capacity(spans.len());
         while order.len() < spans.len() {
             let begin = |i: usize| {
@@ -110,8 +162,14 @@ impl<'m> Maker<'_, 'm> {
                 true => self.input_delay_ns,
                 false => 0,
             };
-            let need = self.with_epsilon(part.demand_ns()).saturating_add(delay);
-            let end = start.saturating_add(need);
+            let group = scope.executors.of(part.callback);
+            let room = match ends.get(&group) == Some(&start) {
+                true => 0,
+                false => self.room_ns(group),
+            };
+            let need = self.with_epsilon(part.demand_ns().saturating_add(room));
+            let end = start.saturating_add(need).saturating_add(delay);
+            ends.insert(group, end);
             free.insert(part.cpu, end);
             spans[i] = Some((start, end));
             order.push(i);
@@ -119,13 +177,14 @@ impl<'m> Maker<'_, 'm> {
         Ok((spans.into_iter().flatten().collect(), order))
     }
 
-    /// One server per node, since the callbacks of a node share its threads.
-    fn node_servers(&self, spans: &[Span], order: &[usize]) -> Vec<Server> {
+    /// One server per executor, with the slots of all its callbacks: these share its threads.
+    fn executor_servers(&self, spans: &[Span], order: &[usize]) -> Vec<Server> {
         let mut servers: Vec<Server> = Vec::new();
-        let mut of_node: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut of_group: BTreeMap<Group<'_>, usize> = BTreeMap::new();
         for &i in order {
             let (part, (start, end)) = (&self.scope.parts[i], spans[i]);
-            let i = *of_node.entry(&part.callback.node).or_insert_with(|| {
+            let group = self.scope.executors.of(part.callback);
+            let i = *of_group.entry(group).or_insert_with(|| {
                 servers.push(Server {
                     name: format!("callback-{}", servers.len() + 1),
                     cpu: part.cpu,
@@ -145,7 +204,8 @@ impl<'m> Maker<'_, 'm> {
         servers
     }
 
-    /// Only the last callback of each chain varies, within its slot.
+    /// Only the last callback of each chain varies, within its slot; and those before it whose slots
+    /// its executor has too, up to the last other's end.
     fn span_promises(&self, spans: &[Span]) -> Promises {
         let scope = self.scope;
         let last = |chain: &&Chain| {
@@ -154,11 +214,16 @@ impl<'m> Maker<'_, 'm> {
         };
         let (mut average, mut worst, mut jitter) = (0.0, 0, 0);
         for last in scope.chains.iter().filter_map(last) {
-            let (part, (start, end)) = (&scope.parts[last], spans[last]);
-            average +=
-                (start as f64 + part.around_mean_ns + part.mean_ns()) / scope.chains.len() as f64;
+            let end = spans[last].1;
+            let together = self.together(spans, last);
+            let start = together.iter().map(|&i| spans[i].0).min().unwrap_or(end);
+            let of = |i: &usize| &scope.parts[*i];
+            let mean = |p: &Part<'_>| p.around_mean_ns + p.mean_ns();
+            let means: f64 = together.iter().map(|i| mean(of(i))).sum();
+            average += (start as f64 + means) / scope.chains.len() as f64;
             worst = worst.max(end);
-            jitter = jitter.max((end - start).saturating_sub(part.best_ns()) / 2);
+            let best: u64 = together.iter().map(|i| of(i).best_ns()).sum();
+            jitter = jitter.max((end - start).saturating_sub(best) / 2);
         }
         Promises {
             average_ms: Ms(average.round() as u64),
@@ -166,6 +231,22 @@ impl<'m> Maker<'_, 'm> {
             jitter_ms: Ms(jitter),
             ..Promises::default()
         }
+    }
+
+    /// A callback, and those of its executor whose spans lead up to its own without a gap.
+    fn together(&self, spans: &[Span], last: usize) -> Vec<usize> {
+        let group = |i: usize| self.scope.executors.of(self.scope.parts[i].callback);
+        let mut found = vec![last];
+        let mut start = spans[last].0;
+        let before = |start| {
+            let mut all = 0..spans.len();
+            all.find(|&i| spans[i].1 == start && group(i) == group(last))
+        };
+        while let Some(i) = before(start).filter(|i| !found.contains(i)) {
+            found.push(i);
+            start = spans[i].0;
+        }
+        found
     }
 
     /// One slot per cycle for the whole chain (Definition 4.3.1).
@@ -177,7 +258,7 @@ impl<'m> Maker<'_, 'm> {
             self.scope.cycle_ns,
         )?;
         Ok(Layout {
-            servers: self.latency_servers(vec![slot]),
+            servers: self.latency_servers_within(slot),
             held: vec![],
             promises: self.as_measured(),
             output_ns: 0,

@@ -3,7 +3,7 @@
 
 use onbeat_model::schema::{
     Bracket, Callback, CallbackFigures, CallbackType, Chain, ChainFigures, Edge, EdgeFigures,
-    Model, Run, ThreadUse, SCHEMA,
+    Executor, Model, Run, ThreadUse, SCHEMA,
 };
 use onbeat_model::Dist;
 use std::collections::BTreeMap;
@@ -96,6 +96,16 @@ pub fn model(callbacks: Vec<Callback>, chains: Vec<Chain>) -> Model {
             });
         }
     }
+    // Every node has an executor of its own.
+    let mut nodes: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for callback in callbacks.iter().filter(|c| c.kind != CallbackType::Sync) {
+        let node = nodes.entry(callback.node.clone()).or_default();
+        node.push(callback.id.clone());
+    }
+    let executor = |callbacks| Executor {
+        callbacks,
+        threads: 1,
+    };
     Model {
         schema: SCHEMA.into(),
         runs: vec![Run {
@@ -114,6 +124,7 @@ pub fn model(callbacks: Vec<Callback>, chains: Vec<Chain>) -> Model {
         junctions: vec![],
         chains,
         actions: Vec::new(),
+        executors: nodes.into_values().map(executor).collect(),
         assumptions: vec![],
         coverage: vec![],
         evidence: serde_json_null(),

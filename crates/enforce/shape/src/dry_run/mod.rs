@@ -9,7 +9,7 @@ use crate::observe::{Application, Unplanned};
 use crate::options::ShapeOptions;
 use crate::preflight::{preflight, Line};
 use crate::session::Trace;
-use crate::threads::{guarded, WhoWaits};
+use crate::threads::{guarded, is_gated, WhoWaits};
 use look::Look;
 use onbeat_plan::Plan;
 use onbeat_record::{RecordOptions, Target};
@@ -75,14 +75,14 @@ pub fn dry_run(plan: &Plan, options: &ShapeOptions) -> Result<DryRun, ShapeError
     }
     let (application, told) = look.end();
     found.risks.extend(told);
-    describe(&mut found, application, &waits);
+    describe(&mut found, application, (&waits, plan.cycle_ms.0));
     Ok(found)
 }
 
 /// What is known of the application's threads.
-fn describe(found: &mut DryRun, mut application: Application, waits: &WhoWaits) {
+fn describe(found: &mut DryRun, mut application: Application, (waits, cycle_ns): (&WhoWaits, u64)) {
     let servers = &found.servers;
-    found.sharing = application.sharing(|s| !servers[s].slots.is_empty());
+    found.sharing = application.sharing(|s| is_gated(&servers[s], cycle_ns));
     found.missing = application.missing();
     let seen = threads::seen(&application, servers, waits);
     found.risks.extend(seen.risks);

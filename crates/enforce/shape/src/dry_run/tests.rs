@@ -102,7 +102,7 @@ fn each_thread_is_told_with_its_place_and_stays_as_it_is() {
     };
     let (application, told) = look.end();
     assert!(told.is_empty(), "{told:?}");
-    describe(&mut found, application, &waits);
+    describe(&mut found, application, (&waits, plan.cycle_ms.0));
     let is_child = |s: &Started| s.pid == child.id() && s.by == pid;
     assert!(found.started.iter().any(is_child), "{:?}", found.started);
     child

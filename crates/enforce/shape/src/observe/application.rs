@@ -1,7 +1,8 @@
 //! What is known of the application so far. Pure.
 
 use super::{
-    is_synchroniser, Executions, Instances, PlanObservation, Roles, Runs, Unplanned, Watcher,
+    is_synchroniser, Executions, Instances, Others, PlanObservation, Roles, Runs, Unplanned,
+    Watcher,
 };
 use onbeat_plan::schema::{Hold, Output};
 use onbeat_plan::Plan;
@@ -17,6 +18,7 @@ pub(crate) struct Application<'a> {
     pub(crate) executions: Executions,
     pub(crate) roles: Roles,
     pub(crate) runs: Runs,
+    pub(crate) others: Others,
     pub(crate) instances: Instances,
 }
 
@@ -30,6 +32,7 @@ impl<'a> Application<'a> {
             executions: Executions::new(plan, callbacks),
             roles: Roles::new(plan, callbacks),
             runs: Runs::new(callbacks.len()),
+            others: Others::new(plan, callbacks),
             instances: Instances::new(callbacks.len(), is_running),
             watcher,
         }

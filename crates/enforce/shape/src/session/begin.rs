@@ -5,7 +5,7 @@ use crate::error::ShapeError;
 use crate::judge::IsolationMonitor;
 use crate::observe::{Phase, Unplanned};
 use crate::stages::{ShaperView, Shaping, Stage};
-use crate::threads::{guarded, Awake, Placement};
+use crate::threads::{guarded, is_gated, Awake, Placement};
 use onbeat_reserve::GateKind;
 
 /// What soft gates are where the kernel cannot tell who waits.
@@ -36,7 +36,10 @@ impl Session<'_> {
     pub(super) fn begin(&mut self, phase: Phase) -> Result<(), ShapeError> {
         let origin_ns = phase.origin_ns();
         let servers = guarded(self.plan);
-        let sharing = self.application.sharing(|s| !servers[s].slots.is_empty());
+        let cycle_ns = self.plan.cycle_ms.0;
+        let sharing = self
+            .application
+            .sharing(|s| is_gated(&servers[s], cycle_ns));
         if let Some(note) = sharing_note(&sharing) {
             self.notes.add(note);
         }

@@ -99,6 +99,9 @@ impl Session<'_> {
                     return Ok(());
                 }
                 self.application.runs.ran(callback, start_ns, end_ns);
+                let shaped = matches!(self.stage, Stage::Shaping(_));
+                let run = (start_ns, end_ns);
+                self.application.others.ran(callback, run, shaped);
                 if callback == FIRST {
                     let births = self.supervisor.births_mut();
                     births.first_ran(pid, tid, start_ns);

@@ -56,6 +56,7 @@ impl Session<'_> {
         else {
             return (summary, self.error);
         };
+        summary.notes.extend(self.application.others.sentence());
         let shaped = *shaped;
         let mut course = shaped.course;
         course.finish(self.plan, at_ns, self.options.duration);

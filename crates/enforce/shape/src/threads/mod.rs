@@ -9,5 +9,5 @@ mod waits;
 pub(crate) use awake::Awake;
 pub(crate) use middleware::job as middleware_job;
 pub(crate) use placement::{Placement, Thread, MIDDLEWARE};
-pub(crate) use servers::{guarded, Servers};
+pub(crate) use servers::{guarded, is_gated, Servers};
 pub(crate) use waits::WhoWaits;

@@ -124,6 +124,13 @@ pub(crate) fn guarded(plan: &Plan) -> Vec<Server> {
     servers
 }
 
+/// Whether threads of a server ever wait for a slot: not without slots, and not where one is as long
+/// as the cycle.
+pub(crate) fn is_gated(server: &Server, cycle_ns: u64) -> bool {
+    let whole = |s: &Slot| s.end_ns - s.start_ns >= cycle_ns;
+    !server.slots.is_empty() && !server.slots.iter().any(whole)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,5 +165,21 @@ mod tests {
         assert_eq!(with(&[(MS, 50 * MS)]), [slot(MS, 50 * MS)]);
         assert_eq!(with(&[(0, 100 * MS)]), [slot(0, 100 * MS)]);
         assert_eq!(with(&[]), []);
+    }
+
+    #[test]
+    fn a_server_that_is_always_open_gates_nobody() {
+        let gated = |slots: &[(u64, u64)]| {
+            let slots = slots.iter().map(|&(s, e)| Slot::new(s, e)).collect();
+            let server = Server {
+                name: "gamma".into(),
+                cpu: 1,
+                priority: 80,
+                slots,
+            };
+            is_gated(&server, 100 * MS)
+        };
+        assert!(gated(&[(0, 99 * MS)]));
+        assert!(!gated(&[(0, 100 * MS)]) && !gated(&[(50 * MS, 150 * MS)]) && !gated(&[]));
     }
 }

@@ -83,6 +83,7 @@ impl Builder {
                 junctions: vec![],
                 chains: vec![],
                 actions: Vec::new(),
+                executors: Vec::new(),
                 assumptions: vec![],
                 coverage: vec![],
                 evidence: serde_json::Value::Null,

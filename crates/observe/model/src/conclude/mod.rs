@@ -4,6 +4,7 @@
 mod actions;
 mod alike;
 mod chains;
+mod executors;
 mod graph;
 mod groups;
 mod junctions;
@@ -31,6 +32,7 @@ pub(crate) fn conclude(mut evidence: Evidence) -> Model {
     let junctions = junctions::junctions(&groups, &graph);
     let chains = chains::chains(&mut evidence, &groups, &graph, &mut hidden);
     let actions = actions::actions(&evidence, &graph);
+    let executors = executors::executors(&evidence, &graph);
     let (assumptions, coverage) = sentences::sentences(&evidence, &groups, &graph, &junctions);
     let mut model = Model {
         schema: SCHEMA.into(),
@@ -40,6 +42,7 @@ pub(crate) fn conclude(mut evidence: Evidence) -> Model {
         junctions,
         chains,
         actions,
+        executors,
         assumptions,
         coverage,
         evidence: serde_json::Value::Null,

@@ -97,6 +97,7 @@ pub(crate) fn recover(model: Model) -> Result<Evidence, RecoverError> {
     }
     evidence.syncs = hidden.syncs;
     evidence.sourced = hidden.sourced;
+    evidence.together = hidden.together;
     evidence.unknown_periods = hidden.unknown_periods;
     for counted in hidden.notes {
         evidence.note(counted.note, counted.count);

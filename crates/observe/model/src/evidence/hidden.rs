@@ -1,7 +1,7 @@
 //! The field `evidence` of `model.json`: evidence that a model does not show, but that a later
 //! conclusion from more runs may need.
 
-use super::{Evidence, Note, PathEvidence, PathFigures, PathKey, SyncEvidence};
+use super::{Evidence, Note, PathEvidence, PathFigures, PathKey, SyncEvidence, Together};
 use crate::dist::Dist;
 use crate::schema::{Callback, Edge};
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,8 @@ pub(crate) struct Hidden {
     pub(crate) dropped: Vec<CountedOnPath>,
     pub(crate) syncs: BTreeMap<String, SyncEvidence>,
     pub(crate) sourced: BTreeMap<String, u64>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) together: BTreeMap<String, Vec<Together>>,
     pub(crate) unknown_periods: BTreeSet<String>,
     pub(crate) notes: Vec<CountedNote>,
 }
@@ -88,6 +90,7 @@ impl Hidden {
         self.dropped = evidence.dropped.into_iter().map(counted).collect();
         self.syncs = evidence.syncs;
         self.sourced = evidence.sourced;
+        self.together = evidence.together;
         self.unknown_periods = evidence.unknown_periods;
         let counted = |(note, count)| CountedNote { note, count };
         self.notes = evidence.notes.into_iter().map(counted).collect();

@@ -4,10 +4,12 @@
 mod figures;
 mod hidden;
 mod note;
+mod together;
 
 pub(crate) use figures::{add_all, total, Figures};
 pub(crate) use hidden::{Hidden, HiddenPath};
 pub(crate) use note::Note;
+pub(crate) use together::Together;
 
 use crate::cuts::Cut;
 use crate::dist::Dist;
@@ -39,6 +41,9 @@ pub(crate) struct Evidence {
     pub(crate) syncs: BTreeMap<String, SyncEvidence>,
     /// By callback: executions that no callback's item triggered.
     pub(crate) sourced: BTreeMap<String, u64>,
+    /// By run: which callbacks each thread ran. Without the runs of models of versions that did not
+    /// keep them.
+    pub(crate) together: BTreeMap<String, Vec<Together>>,
     /// Timers whose period was not seen.
     pub(crate) unknown_periods: BTreeSet<String>,
     /// How often each applies; for [`Note::Stolen`] the sum in ns.

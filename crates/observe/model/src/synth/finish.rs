@@ -2,11 +2,12 @@
 
 use super::flow::{EdgeData, Group, Ids, Member, Output, Part, Route, Use, Vertex};
 use super::ids::NodeId;
+use super::values::ThreadId;
 use super::Synth;
 use crate::chains::{PathNode, Terminal, Via};
 use crate::conclude::conclude;
 use crate::evidence::{unite_threads, EdgeKey, Evidence, Figures, MemberEvidence, Note};
-use crate::evidence::{PathEvidence, PathFigures, PathKey, SyncEvidence};
+use crate::evidence::{PathEvidence, PathFigures, PathKey, SyncEvidence, Together};
 use crate::index::{NameId, PathId, VertexId};
 use crate::schema::{Assumed, Bracket, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures};
 use crate::schema::{Identity, Model, Run, RunExtremes, ThreadUse};
@@ -85,6 +86,8 @@ impl<'a> Finish<'a> {
         for (v, id) in self.vertices() {
             self.add_vertex(&mut evidence, v, id);
         }
+        let together = self.together();
+        evidence.together.insert(self.run.id.clone(), together);
         for e in &self.synth.flow.graph.edges {
             self.add_flow_edge(&mut evidence, e);
         }
@@ -177,6 +180,17 @@ impl<'a> Finish<'a> {
             max_ns: exec.max(),
         };
         BTreeMap::from([(self.run.id.clone(), extremes)])
+    }
+
+    /// The callbacks of each thread.
+    fn together(&self) -> Vec<Together> {
+        let mut of_thread: BTreeMap<ThreadId, BTreeSet<String>> = BTreeMap::new();
+        for (v, id) in self.vertices() {
+            for &thread in &v.runs.threads {
+                of_thread.entry(thread).or_default().insert(id.into());
+            }
+        }
+        Together::of(of_thread.into_values())
     }
 
     fn thread_use(&self, u: &Use) -> ThreadUse {

@@ -6,7 +6,7 @@ use crate::index::NameId;
 pub(super) type Gid = [u8; 16];
 
 /// A thread, by its numbers in the recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ThreadId {
     pub(super) pid: u32,
     pub(super) tid: u32,

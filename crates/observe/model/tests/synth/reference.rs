@@ -61,19 +61,33 @@ const NODES: &[Node] = &[
 /// What is due: (time in us, number) to (node, input and time stamp).
 type Due = BTreeMap<(u64, u64), (usize, Option<(usize, u64)>)>;
 
+/// Which threads run the nodes.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    /// Each node is a process of its own.
+    Processes,
+    /// One process, and an executor of so many threads.
+    Executor(u32),
+    /// One process, and an executor for each node.
+    PerNode,
+}
+
 /// The system's events in so many seconds. Transport takes 100 us, a callback 1 ms.
 pub fn reference(seconds: u64) -> System {
-    simulate(seconds, NODES)
+    simulate(seconds, NODES, Form::Processes)
 }
 
 /// The same without all nodes behind this one in the list, which feed none before.
 pub fn reference_until(seconds: u64, last: &str) -> System {
     let end = NODES.iter().position(|n| n.0 == last).unwrap();
-    simulate(seconds, &NODES[..=end])
+    simulate(seconds, &NODES[..=end], Form::Processes)
 }
 
-fn simulate(seconds: u64, nodes: &[Node]) -> System {
-    let mut s = System::new();
+fn simulate(seconds: u64, nodes: &[Node], form: Form) -> System {
+    let mut s = match form {
+        Form::Processes => System::new(),
+        Form::Executor(_) | Form::PerNode => System::in_one_process(),
+    };
     let topics: Vec<String> = nodes.iter().map(|n| format!("/{}", n.0)).collect();
     let place: HashMap<&str, usize> = nodes.iter().enumerate().map(|(i, n)| (n.0, i)).collect();
     let mut due = Due::new();
@@ -98,10 +112,20 @@ fn simulate(seconds: u64, nodes: &[Node]) -> System {
         }
     }
     let mut free = vec![0; nodes.len()];
+    let mut threads = match form {
+        Form::Executor(threads) => vec![0; threads as usize],
+        Form::Processes | Form::PerNode => vec![0; nodes.len()],
+    };
     let mut stored = vec![[false; 2]; nodes.len()];
     while let Some(((due_at, _), (i, input))) = due.pop_first() {
-        let t = due_at.max(free[i]);
-        free[i] = t + 1_100;
+        // The thread that is free first; no node runs on two at once.
+        let thread = match form {
+            Form::Executor(_) => (0..threads.len()).min_by_key(|&n| threads[n]).unwrap(),
+            Form::Processes | Form::PerNode => i,
+        };
+        s.on(i, thread as u32);
+        let t = due_at.max(free[i]).max(threads[thread]);
+        (free[i], threads[thread]) = (t + 1_100, t + 1_100);
         let publishes = match (nodes[i].1, input) {
             (Plan(_), Some(_)) => false,
             (Fuse, Some((k, _))) => {
@@ -172,4 +196,74 @@ fn no_lineage_of_the_reference_system_is_dropped_and_all_fusions_are_open_or_dec
         assert_eq!((j.state, j.inputs.len()), (JunctionState::Stated, 2));
     }
     assert!(settled.chains.iter().all(|c| !c.ambiguous));
+}
+
+/// Executors of a model: how many callbacks each has, and threads.
+fn executors(m: &Model) -> Vec<(usize, usize)> {
+    let executor = |e: &Executor| (e.callbacks.len(), e.threads);
+    m.executors.iter().map(executor).collect()
+}
+
+#[test]
+fn callbacks_that_share_threads_are_of_one_executor() {
+    let of = |form| simulate(6, NODES, form).model();
+    // Without the synchronisers, which run within others.
+    let ran = |m: &Model| {
+        let runs = |c: &&Callback| c.kind != CallbackType::Sync;
+        m.callbacks.iter().filter(runs).count()
+    };
+    let one = of(Form::Executor(1));
+    assert_eq!(executors(&one), [(ran(&one), 1)]);
+    let pool = of(Form::Executor(3));
+    assert_eq!(executors(&pool), [(ran(&pool), 3)]);
+    for m in [of(Form::PerNode), of(Form::Processes)] {
+        assert_eq!(m.executors.len(), NODES.len());
+        for executor in &m.executors {
+            let node = |id: &String| id.split(':').next().unwrap().to_string();
+            let nodes: std::collections::BTreeSet<_> =
+                executor.callbacks.iter().map(node).collect();
+            assert_eq!((nodes.len(), executor.threads), (1, 1), "{executor:?}");
+        }
+        let listed: usize = executors(&m).iter().map(|e| e.0).sum();
+        assert_eq!(listed, ran(&m), "each callback is in one");
+    }
+}
+
+#[test]
+fn executors_of_several_runs_are_united_whatever_the_order() {
+    let named = |form, id: &str| {
+        let mut m = simulate(2, NODES, form).model();
+        let evidence = serde_json::to_string(&m.evidence).unwrap();
+        m.evidence =
+            serde_json::from_str(&evidence.replace("\"r1\"", &format!("\"{id}\""))).unwrap();
+        m.runs[0].id = id.into();
+        for callback in &mut m.callbacks {
+            let extremes = std::mem::take(&mut callback.per_run).into_values();
+            callback.per_run = extremes.map(|e| (id.to_string(), e)).collect();
+        }
+        m
+    };
+    let all = [
+        named(Form::PerNode, "a"),
+        named(Form::Executor(2), "b"),
+        named(Form::Executor(1), "c"),
+    ];
+    let merged = |order: [usize; 3]| {
+        let models = order.iter().map(|&i| all[i].clone()).collect();
+        onbeat_model::merge(models).unwrap()
+    };
+    let m = merged([0, 1, 2]);
+    // In the first run all of its threads run them.
+    assert_eq!(
+        executors(&m),
+        [(all[1].executors[0].callbacks.len(), NODES.len())]
+    );
+    for order in [[2, 1, 0], [1, 0, 2], [0, 2, 1]] {
+        assert_eq!(merged(order).executors, m.executors);
+    }
+    let twice = onbeat_model::merge(vec![
+        onbeat_model::merge(vec![all[0].clone(), all[2].clone()]).unwrap(),
+        all[1].clone(),
+    ]);
+    assert_eq!(twice.unwrap().executors, m.executors);
 }

@@ -6,6 +6,8 @@ use super::*;
 pub struct System {
     text: String,
     names: Vec<String>,
+    /// All nodes are in one process; then by node: the thread that it runs on from now on.
+    threads: Option<Vec<u32>>,
 }
 
 impl System {
@@ -13,11 +15,37 @@ impl System {
         System {
             text: String::new(),
             names: Vec::new(),
+            threads: None,
+        }
+    }
+
+    /// The same in one process, each node on the thread that [`System::on`] says.
+    pub fn in_one_process() -> Self {
+        let threads = Some(Vec::new());
+        System {
+            threads,
+            ..System::new()
+        }
+    }
+
+    /// From now on a node runs on this thread.
+    pub fn on(&mut self, node: usize, thread: u32) {
+        if let Some(threads) = &mut self.threads {
+            threads.resize(threads.len().max(node + 1), 0);
+            threads[node] = thread;
         }
     }
 
     fn line(&mut self, t: u64, node: usize, what: &str) {
-        self.text += &format!("{t}us cpu{} {}/{} {what}\n", node % 2, 10 + node, 10 + node);
+        let (pid, tid, what) = match &self.threads {
+            None => (10 + node, 10 + node, what.to_string()),
+            Some(threads) => {
+                let tid = 10 + *threads.get(node).unwrap_or(&0) as usize;
+                // Addresses are each node's own.
+                (10, tid, what.replace("0x", &format!("0x{:x}", 0x40 + node)))
+            }
+        };
+        self.text += &format!("{t}us cpu{} {pid}/{tid} {what}\n", node % 2);
     }
 
     /// A node with timers (ms), subscriptions and publishers: `(timers, inputs, outputs)`.

@@ -7,7 +7,7 @@ use crate::schema::{CallbackFigures, CallbackType, EdgeFigures};
 use crate::synth::entities::{EntityKind, Slot};
 use crate::synth::ids::{EdgeId, EntityId, NodeId};
 use crate::synth::running_median::RunningMedian;
-use crate::synth::values::{Cpus, ThreadProfile};
+use crate::synth::values::{Cpus, ThreadId, ThreadProfile};
 use crate::synth::Context;
 use rustc_hash::FxHashMap;
 
@@ -68,6 +68,10 @@ pub(in crate::synth) struct VertexLooks {
     pub(in crate::synth) period_ns: Option<u64>,
 }
 
+/// Most threads of a vertex that are kept: more than any pool has. Programs that make a thread for
+/// each task would fill memory.
+pub(super) const THREADS_MAX: usize = 256;
+
 /// The executions of a vertex.
 #[derive(Debug, Clone, Default)]
 pub(in crate::synth) struct Executions {
@@ -78,6 +82,8 @@ pub(in crate::synth) struct Executions {
     /// Some ends were inferred.
     pub(in crate::synth) inferred: bool,
     pub(in crate::synth) uses: Vec<Use>,
+    /// Which threads ran it, [`THREADS_MAX`] at most.
+    pub(in crate::synth) threads: Vec<ThreadId>,
     pub(super) last_start: u64,
 }
 

@@ -1,6 +1,6 @@
 //! Callback instances: from their beginning, with what they took, to their end.
 
-use super::graph::Use;
+use super::graph::{Use, THREADS_MAX};
 use super::lineage::Incoming;
 use super::services::CallKey;
 use super::Flow;
@@ -275,6 +275,9 @@ impl Flow {
             figures.preemptions += u64::from(end.spent.preemptions);
             figures.blockings += u64::from(end.spent.blockings);
             runs.inferred |= end.how == Ending::Inferred;
+        }
+        if !runs.threads.contains(&it.thread) && runs.threads.len() < THREADS_MAX {
+            runs.threads.push(it.thread);
         }
         match runs.uses.iter_mut().find(|u| u.profile == end.profile) {
             Some(u) => u.cpus.unite(&end.cpus),

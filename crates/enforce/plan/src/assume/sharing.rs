@@ -1,0 +1,125 @@
+//! Sentences about executors that run more than the plan's callbacks, and on more than one thread.
+
+use super::{count, listed, Times};
+use crate::executors::{room_ns, Group};
+use crate::request::{Request, Strategy};
+use crate::schema::{Ms, Plan, Server};
+use crate::scope::Scope;
+use onbeat_model::schema::Callback;
+use std::collections::BTreeSet;
+
+/// What else the threads of each server run, and how long the chain waits for it.
+pub(super) fn sentences(
+    scope: &Scope<'_>,
+    request: &Request,
+    plan: &Plan,
+    times: &Times,
+) -> Vec<String> {
+    if !scope.executors.are_known() {
+        return vec![
+            "The model does not say which callbacks share threads, as those of older versions: only callbacks of one \
+             node are taken to."
+                .into(),
+        ];
+    }
+    let mut said = Vec::new();
+    for server in &plan.servers {
+        said.extend(unplanned(scope, request, plan, server));
+        said.extend(pools(scope, server));
+    }
+    said.extend(wait(scope, request, times.added_ns));
+    if times.late_ns > 0 {
+        said.push(format!(
+            "The first callback starts up to {} behind its release, as it did, since its threads run others: executions \
+             that start late leave in the same slot, and are as much shorter.",
+            Ms(times.late_ns)
+        ));
+    }
+    said
+}
+
+/// How much longer the chain waits for others than when it was measured.
+fn wait(scope: &Scope<'_>, request: &Request, added_ns: u64) -> Option<String> {
+    match request.strategy {
+        Strategy::ServerPerCallback | Strategy::ServerPerChain => None,
+        _ if added_ns > 0 => Some(format!(
+            "For these the chain waits at most {} longer than when it was measured, if each comes as often as it did: \
+             then they ran beside it on other CPUs, now they run before it. Measured again under `--strategy fifo`, \
+             latencies hold that wait, and give a tighter plan.",
+            Ms(added_ns)
+        )),
+        Strategy::Fifo if scope.wait_ns().is_none() => Some(
+            "How long the chain waits for these has no bound below a cycle, and is in no promise: what ran beside it on \
+             other CPUs runs before it now."
+                .into(),
+        ),
+        _ => None,
+    }
+}
+
+/// The callbacks of no planned chain that came into a server with its threads.
+fn unplanned(scope: &Scope<'_>, request: &Request, plan: &Plan, server: &Server) -> Option<String> {
+    let is_adopted = |id: &str| plan.callbacks.iter().any(|r| r.id == id && !r.required);
+    let found = callbacks(scope, server).filter(|c| is_adopted(&c.id));
+    let mut others: Vec<&Callback> = found.collect();
+    others.sort_by(|a, b| b.figures.load.total_cmp(&a.figures.load));
+    let ids: Vec<&str> = others.iter().map(|c| c.id.as_str()).collect();
+    if ids.is_empty() {
+        return None;
+    }
+    let load: f64 = others.iter().map(|c| c.figures.load.max(0.0)).sum();
+    let which = format!(
+        "On the threads of server {} {} of no planned chain run{} too, which took {:.1} % of a CPU when measured ({})",
+        server.name,
+        count(ids.len(), "callback"),
+        if ids.len() == 1 { "s" } else { "" },
+        load * 100.0,
+        listed(&ids)
+    );
+    let chain = scope
+        .parts
+        .iter()
+        .any(|p| server.callbacks.contains(&p.callback.id));
+    let how = match (chain, request.strategy.is_about_slots()) {
+        (true, true) => {
+            let others = scope.others.iter();
+            let here = others.filter(|o| server.callbacks.contains(&o.callback.id));
+            format!(
+                ": they run in its slots only, in which {} of each cycle are kept for them, so that one that comes \
+                 several times in a cycle may lose messages or a timer's calls.",
+                Ms(room_ns(here, scope.cycle_ns))
+            )
+        }
+        (true, false) => {
+            ": at the chain's priority, and at any time, since none of them may wait for a slot."
+                .into()
+        }
+        (false, _) => ": as the others of that server.".into(),
+    };
+    Some(which + &how)
+}
+
+/// Executors of several threads, which all belong to the server.
+fn pools(scope: &Scope<'_>, server: &Server) -> Option<String> {
+    let groups: BTreeSet<Group<'_>> = callbacks(scope, server)
+        .map(|c| scope.executors.of(c))
+        .collect();
+    let threads = |group: &Group<'_>| scope.executors.threads(*group);
+    let pools: Vec<usize> = groups.iter().map(threads).filter(|&n| n > 1).collect();
+    if pools.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "All {} threads of {} belong to server {}, since each may run any of its callbacks: on CPU {} one runs at a time.",
+        pools.iter().sum::<usize>(),
+        count(pools.len(), "executor"),
+        server.name,
+        server.cpu
+    ))
+}
+
+fn callbacks<'m>(scope: &Scope<'m>, server: &Server) -> impl Iterator<Item = &'m Callback> {
+    let ids: BTreeSet<String> = server.callbacks.iter().cloned().collect();
+    let all = scope.model.callbacks.iter();
+    all.filter(move |c| ids.contains(&c.id))
+}

@@ -1,0 +1,124 @@
+//! Callbacks of no chain that share the plan's threads: how they ran before shaping and under it. Pure.
+
+use super::is_synchroniser;
+use onbeat_plan::Plan;
+
+/// Runs of some callbacks together.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    runs: u64,
+    /// From their starts to their ends.
+    busy_ns: u64,
+    longest_ns: u64,
+    /// First start and last end.
+    span: Option<(u64, u64)>,
+}
+
+impl Tally {
+    fn add(&mut self, start_ns: u64, end_ns: u64) {
+        let took_ns = end_ns.saturating_sub(start_ns);
+        self.runs += 1;
+        self.busy_ns = self.busy_ns.saturating_add(took_ns);
+        self.longest_ns = self.longest_ns.max(took_ns);
+        let (first, last) = self.span.unwrap_or((start_ns, end_ns));
+        self.span = Some((first.min(start_ns), last.max(end_ns)));
+    }
+
+    /// Runs in a second, share of the time, mean and longest run in ms.
+    fn figures(&self) -> Option<String> {
+        let (first, last) = self.span?;
+        let seconds = last.saturating_sub(first) as f64 / 1e9;
+        (seconds > 0.0).then(|| {
+            format!(
+                "{:.1} runs a second that took {:.1} % of the time, {:.1} ms each, {:.1} ms the longest",
+                self.runs as f64 / seconds,
+                self.busy_ns as f64 / 1e7 / seconds,
+                self.busy_ns as f64 / 1e6 / self.runs as f64,
+                self.longest_ns as f64 / 1e6,
+            )
+        })
+    }
+}
+
+/// How the callbacks ran that are in a plan for their threads alone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Others {
+    /// By callback: whether it is one of them.
+    is_other: Vec<bool>,
+    unshaped: Tally,
+    shaped: Tally,
+}
+
+impl Others {
+    /// For a plan; `callbacks` as [`super::Watcher::callbacks`] has them.
+    pub(crate) fn new(plan: &Plan, callbacks: &[String]) -> Others {
+        let in_chain = |id: &String| plan.chains.iter().any(|c| c.callbacks.contains(id));
+        let is_other = |id: &String| !plan.requires(id) && !in_chain(id) && !is_synchroniser(id);
+        Others {
+            is_other: callbacks.iter().map(is_other).collect(),
+            ..Others::default()
+        }
+    }
+
+    /// A callback ran, under shaping or before.
+    pub(crate) fn ran(&mut self, callback: usize, (start_ns, end_ns): (u64, u64), shaped: bool) {
+        if self.is_other.get(callback) == Some(&true) {
+            let tally = match shaped {
+                true => &mut self.shaped,
+                false => &mut self.unshaped,
+            };
+            tally.add(start_ns, end_ns);
+        }
+    }
+
+    /// A sentence for the user. `None` if there are none, or none ran under shaping.
+    pub(crate) fn sentence(&self) -> Option<String> {
+        let shaped = self.shaped.figures()?;
+        let count = self.is_other.iter().filter(|&&is| is).count();
+        let before = match self.unshaped.figures() {
+            Some(unshaped) => format!("; before shaping {unshaped}"),
+            None => String::new(),
+        };
+        Some(format!(
+            "Callbacks of no chain on the plan's threads ({count}): {shaped}{before}."
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn what_else_runs_on_the_plans_threads_is_counted_before_and_under_shaping() {
+        let text = include_bytes!("../../../plan/tests/golden/plan.yaml");
+        let mut plan = onbeat_plan::file::read(text).expect("a plan");
+        let first = plan.origin.clone();
+        let callbacks = vec![first, "/log:timer(10ms)".to_owned()];
+        plan.servers[1].callbacks.push(callbacks[1].clone());
+        assert_eq!(Others::new(&plan, &callbacks).sentence(), None);
+        plan.callbacks.push(onbeat_plan::schema::CallbackRule {
+            id: callbacks[1].clone(),
+            required: false,
+        });
+        let mut others = Others::new(&plan, &callbacks);
+        for i in 0..100 {
+            let at = i * 10 * MS;
+            others.ran(1, (at, at + MS), false);
+            others.ran(0, (at, at + 9 * MS), true);
+            if i % 2 == 0 {
+                let at = 2_000 * MS + at;
+                others.ran(1, (at, at + 2 * MS + i / 98 * MS), true);
+            }
+        }
+        let said = others.sentence().expect("a sentence");
+        assert_eq!(
+            said,
+            "Callbacks of no chain on the plan's threads (1): 50.9 runs a second that took 10.3 % of the time, 2.0 ms \
+             each, 3.0 ms the longest; before shaping 100.9 runs a second that took 10.1 % of the time, 1.0 ms each, \
+             1.0 ms the longest."
+        );
+    }
+}

@@ -54,8 +54,12 @@ def main():
     program.wait_for(lambda: to_c1.get_subscription_count() > 0
                      and to_c2.get_subscription_count() > 0)
     timer = first.create_timer(0.2, on_timer)
-    # As spin() does, in one go: spin_once would come back to Python after every event.
-    executor.spin_until_future_complete(Future(), timeout_sec=program.duration)
+    program.all_connected()
+    deadline = time.monotonic() + program.duration
+    # As spin() does, in long goes: spin_once would come back to Python after every event. And this
+    # executor does not return for a future that another thread completes.
+    while not program.is_over() and (left := deadline - time.monotonic()) > 0:
+        executor.spin_until_future_complete(Future(), timeout_sec=min(left, 2))
     timer.cancel()
     executor.spin_until_future_complete(Future(), timeout_sec=1)
     program.more["slept_ns"] = {begin.vid: 0, middle.vid: SLEEP_NS, end.vid: 0}

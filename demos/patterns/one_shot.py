@@ -67,8 +67,9 @@ def main():
         while time.monotonic() < until:
             executor.spin_once(timeout_sec=0.01)
 
+    program.all_connected()
     end = time.monotonic() + program.duration
-    while time.monotonic() < end:
+    while time.monotonic() < end and not program.is_over():
         worker = program.node("worker", start_parameter_services=False)
         executor.add_node(worker)
         worker.create_timer(0.02, on_work)

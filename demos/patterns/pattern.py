@@ -82,7 +82,10 @@ class Program:
                             help="put this before the names of all nodes, topics and services")
         parser.add_argument("--duration", type=float, default=4,
                             help="seconds from all being connected to the end")
+        parser.add_argument("--begun", metavar="FILE", help="make this file when all are connected")
+        parser.add_argument("--until", metavar="FILE", help="end when this file is there")
         args = parser.parse_args()
+        self.begun, self.until = args.begun, args.until
         self.namespace, self.duration = args.namespace, args.duration
         self.callbacks, self.edges, self.junctions, self.chains = [], [], [], []
         self.more = {}  # what is true of this program alone
@@ -90,6 +93,8 @@ class Program:
         self.stop = threading.Event()
         # For each process of `apart` a byte, not 0 once its time is over; and which one this is.
         self.over, self.part = mmap.mmap(-1, mmap.PAGESIZE), 0
+        # The same: not 0 once it is connected.
+        self.connected = mmap.mmap(-1, mmap.PAGESIZE)
         self.parts = 1
 
     # ---- names
@@ -199,25 +204,51 @@ class Program:
             os._exit(1)
         os._exit(0)
 
-    def run(self, executor, *timers, quiet=1):
-        """Spins for the duration, stops the timers, and lets what is under way come to an end."""
+    def all_connected(self):
+        """This process is connected; with all others of the program, says so to who waits for it."""
+        self.connected[self.part] = 1
+        if self.begun and not self.connected[:self.parts].count(0):
+            with open(self.begun, "w", encoding="utf-8"):
+                pass
+
+    def is_over(self):
+        """Whether the program was told to end."""
+        return bool(self.until) and os.path.exists(self.until)
+
+    def end_of(self, seconds):
+        """A future that is done after so many seconds, or when the program is told to end.
+
+        With a time-out an executor would make a timer for each round.
+        """
         from rclpy.task import Future
 
-        def spin(seconds):
-            # With a time-out the executor would make a timer for each round.
-            over = Future()
-            threading.Timer(seconds, over.set_result, [None]).start()
-            executor.spin_until_future_complete(over)
+        over, deadline = Future(), time.monotonic() + seconds
 
-        spin(self.duration)
+        def watch():
+            while not self.is_over() and (left := deadline - time.monotonic()) > 0:
+                time.sleep(min(left, 0.1) if self.until else left)
+            over.set_result(None)
+
+        threading.Thread(target=watch, daemon=True).start()
+        return over
+
+    def run(self, executor, *timers, quiet=1):
+        """Spins for the duration, stops the timers, and lets what is under way come to an end."""
+        self.all_connected()
+        executor.spin_until_future_complete(self.end_of(self.duration))
         for timer in timers:
             timer.cancel()
+        self.let_end(executor, quiet)
+
+    def let_end(self, executor, quiet):
+        """Spins until the time of all processes of the program is over, and so many seconds more."""
+        self.until = None  # what is left to do takes the time that it takes
         # On a busy machine some are connected much later. A server that ended before its client
         # would leave it waiting for an answer.
         self.over[self.part] = 1
         while self.over[:self.parts].count(0):
-            spin(0.05)
-        spin(quiet)
+            executor.spin_until_future_complete(self.end_of(0.05))
+        executor.spin_until_future_complete(self.end_of(quiet))
 
     def print_truth(self):
         """Prints the truth: the program's last line."""

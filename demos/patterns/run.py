@@ -2,7 +2,8 @@
 """Runs programs of patterns side by side and writes down what each knows of itself.
 
 run.py --out DIR polling nested_spin: starts both, each in a namespace of its own, and writes
-DIR/polling.json and DIR/nested_spin.json when they have ended.
+DIR/polling.json and DIR/nested_spin.json when they have ended. When all nodes of one are connected
+there is DIR/polling.begun. A file DIR/over ends both.
 """
 
 import argparse
@@ -64,6 +65,9 @@ def main():
     for name in args.names:
         words = [sys.executable, os.path.join(HERE, name + ".py"), "--namespace",
                  f"{args.namespace}/{name}", "--duration", str(args.duration)]
+        if args.out:
+            words += ["--begun", os.path.join(args.out, name + ".begun"),
+                      "--until", os.path.join(args.out, "over")]
         running[name] = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     failed, at_most = [], AT_MOST_S + args.duration
     for name, process in running.items():

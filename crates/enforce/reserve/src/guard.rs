@@ -31,7 +31,7 @@ const GATE: u8 = b'g';
 /// The guard's answer.
 const HEARD: &[u8] = b"h";
 /// How long the owner waits for an answer, ms.
-const ANSWER_MS: i32 = 10_000;
+const ANSWER_MS: i32 = 30_000;
 /// Longest message.
 const LONGEST: usize = 32;
 

@@ -220,7 +220,8 @@ impl<'a, 'm> Maker<'a, 'm> {
         if need_ns <= have_ns {
             return Ok(());
         }
-        if self.added_ns > 0 {
+        // The others are to blame where there is time enough without theirs.
+        if need_ns.saturating_sub(self.added_ns) <= have_ns {
             return Err(others::too_long(
                 self.scope,
                 what,

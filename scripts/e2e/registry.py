@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Callable
 
 # Tests run side by side in so many places. What needs a quiet machine takes all of them.
-PLACES = 12
+PLACES = 4
 # Applications that compute for a third of a core, and whose timing is compared.
-BUSY_TEST = 4
+BUSY_TEST = 2
 # Programs that mostly wait.
-WAITING_TEST = 3
+WAITING_TEST = 1
 
 
 class Skip(Exception):

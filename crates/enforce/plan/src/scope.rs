@@ -283,6 +283,11 @@ impl<'m> Scope<'m> {
     /// those of the nodes that publish throttled inputs. Each once.
     pub(crate) fn feeders(&self) -> Vec<&'m Callback> {
         let mut found = sources::feeders(self.model, &self.chains);
+        // A model of a throttled application has the throttler's thread, which is none of its own.
+        found.retain(|c| {
+            let lets_in = |i: &Throttle| c.node != i.node && c.outputs.contains(&i.topic);
+            !self.inputs.iter().any(lets_in)
+        });
         for callback in sources::publishers(self.model, &self.inputs) {
             if !found.iter().any(|c| c.id == callback.id) {
                 found.push(callback);

@@ -733,6 +733,31 @@ fn comparing_shows_what_each_strategy_costs() {
     assert!(of("let-per-chain").average_ms < of("let-per-callback").average_ms);
 }
 
+/// Recorded while its input was throttled: the throttler's thread is nobody to wait for.
+fn a_throttler_is_no_feeder(m: &Model, asked: &Request, fed: &str) {
+    let (mut m, mut asked) = (m.clone(), asked.clone());
+    m.callbacks.push(callback(
+        "/throttler:thread(/f)",
+        CallbackType::Thread,
+        &[0.1],
+        &["/f"],
+    ));
+    let mut edge = m.edges.iter().find(|e| e.to == fed).unwrap().clone();
+    edge.from = "/throttler:thread(/f)".into();
+    m.edges.push(edge);
+    let inputs = [("/r", "/rear"), ("/f", "/front")];
+    asked.throttles = inputs
+        .map(|(topic, node)| ThrottleRequest {
+            topic: topic.into(),
+            node: Some(node.into()),
+        })
+        .into();
+    asked.cycle_ns = Some(ms(100.0));
+    let plan = made(&m, &asked);
+    let held = |s: &Server| s.callbacks.iter().any(|c| c.contains("throttler"));
+    assert!(!plan.servers.iter().any(held), "{:?}", plan.servers);
+}
+
 #[test]
 fn what_joins_a_chain_from_elsewhere_does_not_wait_for_others() {
     let sub = CallbackType::Subscription;
@@ -798,6 +823,8 @@ fn what_joins_a_chain_from_elsewhere_does_not_wait_for_others() {
     );
     // The fusion's other input is taken by the same thread.
     assert!(server("gamma").callbacks.iter().any(|c| c == front[2]));
+
+    a_throttler_is_no_feeder(&m, &asked, front[1]);
     asked.cpu_of = vec![("/filter".into(), 3)];
     let plan = made(&m, &asked);
     let of = |id: &str| {

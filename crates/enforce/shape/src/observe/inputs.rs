@@ -9,7 +9,7 @@
 //!   cycle. Arrivals far from the line are outliers, and do not move it.
 //! - **Where cycles begin:** behind the last input before the longest time without one, as at the start
 //!   ([`Phase::behind`]). The origin moves there by at most one in [`SLEW_PART`] of a cycle per cycle
-//!   (250 ppm): faster than any sensor's clock drifts, slower than any slot notices.
+//!   (250 ppm): faster than any sensor's clock drifts, slower than any slot notices. Near there it rests.
 //! - **Found again:** when an input's arrivals stay elsewhere (its process was started anew, it was
 //!   silent for long), these are its line from then on, and the origin moves there at once.
 //! - **Slips:** an input that comes twice in a cycle, or not in one, although it came at its usual
@@ -39,6 +39,10 @@ pub const SLEW_PART: i64 = 4000;
 
 /// It moves by one in so many parts of the way at a time.
 const WAY_PART: i64 = 4;
+
+/// Nearer than this part of a cycle the origin rests: what wavers there is the arrivals, and each step
+/// of the origin is jitter of an output.
+const REST_PART: i64 = 200;
 
 /// Slopes beyond this are no clock's.
 const MOST_SLOPE: f64 = 1e-3;
@@ -144,7 +148,7 @@ impl InputClock {
             let at_ns = i128::from(self.grid.origin_ns()) + i128::from(off_ns);
             come.push(at_ns.rem_euclid(i128::from(period_ns)) as u64);
         }
-        let wanted_ns = behind_last(period_ns, come)?;
+        let wanted_ns = behind_last(period_ns, come, Some(origin_ns % period_ns))?;
         let origin = self.grid.with_origin(i64::try_from(origin_ns).ok()?);
         let way_ns = origin.deviation_ns(wanted_ns);
         let since_ns = now_ns.saturating_sub(self.moved_ns.replace(now_ns).unwrap_or(now_ns));
@@ -152,6 +156,9 @@ impl InputClock {
         if is_lost && way_ns.abs() > period_ns as i64 / OUTLIER_PART {
             self.inputs.iter_mut().for_each(|input| input.last = None);
             return Some(Moved::FoundAgain(origin_ns.saturating_add_signed(way_ns)));
+        }
+        if way_ns.abs() < period_ns as i64 / REST_PART {
+            return None;
         }
         let most_ns = i64::try_from(since_ns).unwrap_or(i64::MAX) / SLEW_PART;
         let most_ns = most_ns.min(period_ns as i64 / SLEW_PART * WINDOW as i64);

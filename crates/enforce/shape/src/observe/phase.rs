@@ -28,6 +28,9 @@ const NEAR_PART: i64 = 4;
 /// still in its own cycle.
 const BEHIND_PART: u64 = 20;
 
+/// A time without inputs is nearly as long as another if it is shorter by this part of a cycle at most.
+const STAY_PART: u64 = 8;
+
 /// Number of origins that are kept. Executions are known a quarter of a second after they end.
 const ORIGINS: usize = 64;
 
@@ -122,7 +125,7 @@ impl Phase {
             let late = behind.iter().max().copied().unwrap_or(0);
             come.push((phase.origin_ns() + late) % period_ns);
         }
-        behind_last(period_ns, come).map(|origin_ns| Phase::new(period_ns, origin_ns))
+        behind_last(period_ns, come, None).map(|origin_ns| Phase::new(period_ns, origin_ns))
     }
 
     /// Its cycles.
@@ -165,14 +168,19 @@ fn cycle(period_ns: u64, origin_ns: u64) -> Cycle {
 }
 
 /// A start of cycles behind the last of several inputs before the longest time without one. `come`:
-/// when in a cycle of some origin they come.
-pub(super) fn behind_last(period_ns: u64, mut come: Vec<u64>) -> Option<u64> {
+/// when in a cycle of some origin they come. Where cycles begin `now` in another time without one, nearly
+/// as long, they stay in it: two such times must not take turns.
+pub(super) fn behind_last(period_ns: u64, mut come: Vec<u64>, now: Option<u64>) -> Option<u64> {
     come.sort_unstable();
     let wait = |i: usize| match come.get(i + 1) {
         Some(next) => next - come[i],
         None => come[0] + period_ns - come[i],
     };
-    let last = (0..come.len()).max_by_key(|&i| wait(i))?;
+    let longest = (0..come.len()).max_by_key(|&i| wait(i))?;
+    let present = now.map(|now| come.iter().rposition(|&c| c <= now));
+    let present = present.map(|i| i.unwrap_or(come.len() - 1));
+    let is_enough = |&i: &usize| wait(i) + period_ns / STAY_PART >= wait(longest);
+    let last = present.filter(is_enough).unwrap_or(longest);
     let margin = (period_ns / BEHIND_PART).min(wait(last) / 2);
     Some(come[last] + margin)
 }

@@ -203,6 +203,27 @@ proptest! {
         let behind = session.behind_start(last);
         prop_assert!(behind > period_ns - 10_000_000, "{behind} ns into its cycle");
     }
+
+    /// Two inputs half a cycle apart, as two timers may be: either of the two gaps will do, and the one
+    /// in which cycles begin is kept. And where nothing drifts, the origin rests.
+    #[test]
+    fn an_origin_between_two_inputs_stays_there(seed: u64, apart in 46u64..=54) {
+        let period_ns = 100_000_000;
+        let first = [0, apart].map(|ms| BEGIN + ms * 1_000_000);
+        let mut random = Random(seed);
+        let mut session = Session::new(period_ns, first[1] + 7_000_000, 2);
+        let (mut moves, mut last) = (0, session.phase.origin_ns());
+        for n in 0..3000 {
+            for (input, first_ns) in first.iter().enumerate() {
+                session.arrived(input, first_ns + n * period_ns + random.below(2_000_000));
+            }
+            moves += u64::from(n >= 100 && session.phase.origin_ns() != last);
+            last = session.phase.origin_ns();
+        }
+        prop_assert_eq!((session.clock.slips(), session.found_again), (0, 0));
+        prop_assert!(last.abs_diff(first[1] + 7_000_000) < 2_000_000, "{last}");
+        prop_assert!(moves < 100, "moved in {moves} of 2900 cycles");
+    }
 }
 
 /// A week with 200 ppm: two minutes of drift, not one slip; with a fixed origin there are 121 at least.

@@ -1,0 +1,219 @@
+//! The options of `onbeat shape`, and what the shaper is asked for from them.
+
+use crate::error::CliError;
+use crate::units::parse_duration;
+use onbeat_record::User;
+use onbeat_shape::{AdaptOptions, GateKind, ShapeOptions};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long callbacks are looked for.
+const FIND: Duration = Duration::from_secs(60);
+/// The same where nothing is done with them.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Run an application under a plan: its chain takes the same time every time.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  sudo onbeat shape plan.yaml -- ros2 launch my_robot all.launch.py
+  sudo onbeat shape plan.yaml                     an application that runs already
+  sudo onbeat shape plan.yaml --verify 60s -- python3 app.py
+  sudo onbeat shape --status                      what runs, and how well
+  sudo onbeat shape plan.yaml --dry-run           what would be done, and the machine's settings
+  sudo onbeat shape plan.yaml --adapt -- python3 app.py
+
+The command first records the application. When it has seen every callback of the plan and knows
+the period of the first one, it assigns the threads to their servers. Ctrl-C restores everything;
+if this command is killed, its guard does so.
+
+With COMMAND, topics that the plan holds back are remapped on its command line (behind
+--ros-args). An application that runs already must have been started with these arguments;
+--remap prints them.
+
+Exit codes: 0 done; 1 failed; 2 wrong command line; 3 nothing was shaped; 4 this kernel or user may
+not; 5 --verify: a promise of the plan was broken. With COMMAND: its own code where that is not 0.")]
+pub struct Args {
+    /// The plan, from onbeat plan
+    #[arg(value_name = "PLAN", default_value = "plan.yaml")]
+    pub plan: PathBuf,
+    #[command(flatten)]
+    pub end: EndArgs,
+    #[command(flatten)]
+    pub application: ApplicationArgs,
+    #[command(flatten)]
+    pub enforcement: EnforcementArgs,
+    #[command(flatten)]
+    pub bands: BandArgs,
+    #[command(flatten)]
+    pub files: FileArgs,
+    #[command(flatten)]
+    pub instead: InsteadArgs,
+    /// Print the result as JSON; what COMMAND prints goes to the standard error
+    #[arg(long)]
+    pub json: bool,
+    /// Start this application, and shape it
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// When to stop.
+#[derive(clap::Args)]
+pub struct EndArgs {
+    /// Shape for this time, then compare the result with the plan's promises
+    #[arg(long, value_name = "T", value_parser = parse_duration)]
+    pub verify: Option<Duration>,
+    /// Stop after this time of shaping
+    #[arg(long, value_name = "T", value_parser = parse_duration, conflicts_with = "verify")]
+    pub duration: Option<Duration>,
+}
+
+/// Whose threads.
+#[derive(clap::Args)]
+pub struct ApplicationArgs {
+    /// How long to wait until all callbacks of the plan were seen [default: 60s; with --dry-run 10s]
+    #[arg(long, value_name = "T", value_parser = parse_duration)]
+    pub find: Option<Duration>,
+    /// Observe only these processes
+    #[arg(long, value_name = "PID", conflicts_with = "command")]
+    pub pid: Vec<u32>,
+    /// The application that runs already is this user's [default: root's, and yours under sudo]
+    #[arg(long, value_name = "NAME", value_parser = user_id, conflicts_with_all = ["command", "pid"])]
+    pub user: Vec<u32>,
+}
+
+/// What holds threads to their slots.
+#[derive(clap::Args)]
+pub struct EnforcementArgs {
+    /// CPU of the dispatcher [default: the middleware's]
+    #[arg(long, value_name = "CPU")]
+    pub dispatcher_cpu: Option<u16>,
+    /// What the end of a slot does to a thread at work: soft lowers its priority until it waits, and
+    /// freezes it then; hard freezes it at once, with what it holds
+    #[arg(long, value_name = "KIND", value_enum, default_value_t)]
+    pub gate: GateChoice,
+    /// End where a thread cannot be shaped, or a second instance of a node runs, instead of telling it and going on
+    #[arg(long)]
+    pub strict: bool,
+    /// Let idle CPUs sleep deeply: saves power, costs precision
+    #[arg(long)]
+    pub idle: bool,
+}
+
+/// Bands that follow the load.
+#[derive(clap::Args)]
+pub struct BandArgs {
+    /// Place the bands again as the load changes, within the chain's slot (onbeat plan --room)
+    #[arg(long)]
+    pub adapt: bool,
+    /// With --adapt: no band ends later than this after the start of its cycle
+    #[arg(long, value_name = "T", value_parser = parse_duration, requires = "adapt")]
+    pub deadline: Option<Duration>,
+    /// With --adapt: write the bands and each of their changes to this file (CSV; '-': standard output)
+    #[arg(long, value_name = "FILE", requires = "adapt")]
+    pub record_bands: Option<PathBuf>,
+}
+
+/// What is kept of a session.
+#[derive(clap::Args)]
+pub struct FileArgs {
+    /// Keep the recording in this directory
+    #[arg(long, value_name = "DIR")]
+    pub trace: Option<PathBuf>,
+    /// Write every execution to this file (CSV; '-': standard output)
+    #[arg(long, value_name = "FILE")]
+    pub samples: Option<PathBuf>,
+    /// Write figures as Prometheus text every five seconds (for the node exporter: DIR/onbeat.prom)
+    #[arg(long, value_name = "FILE")]
+    pub metrics: Option<PathBuf>,
+}
+
+/// What is done instead of shaping.
+#[derive(clap::Args)]
+pub struct InsteadArgs {
+    /// Change nothing: print which thread would go where, what shares it, what is at risk
+    #[arg(long, conflicts_with_all = ["command", "verify", "duration", "trace", "samples", "remap"])]
+    pub dry_run: bool,
+    /// Only print the arguments that remap the plan's topics
+    #[arg(long)]
+    pub remap: bool,
+    /// Print the status of the sessions that run (with --pid: of these)
+    #[arg(long, conflicts_with_all = ["command", "verify", "duration", "trace", "samples", "remap", "dry_run", "metrics"])]
+    pub status: bool,
+    /// With --status: as Prometheus text
+    #[arg(long, requires = "status", conflicts_with = "json")]
+    pub prometheus: bool,
+    /// Directory of status sockets [default: /run/onbeat]
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub sockets: Option<PathBuf>,
+}
+
+impl Args {
+    /// What the shaper is asked for; `caller` is the user behind sudo.
+    pub fn options(&self, caller: Option<&User>) -> Result<ShapeOptions, CliError> {
+        let (application, enforcement) = (&self.application, &self.enforcement);
+        let find_within = if self.instead.dry_run { LOOK } else { FIND };
+        Ok(ShapeOptions {
+            users: self.users(caller),
+            command: self.command.clone(),
+            pids: application.pid.clone(),
+            duration: self.end.verify.or(self.end.duration),
+            trace: self.files.trace.clone(),
+            find_within: application.find.unwrap_or(find_within),
+            program: std::env::current_exe().map_err(|source| CliError::Read {
+                path: PathBuf::from("/proc/self/exe"),
+                source,
+            })?,
+            command_to_stderr: self.json,
+            dispatcher_cpu: enforcement.dispatcher_cpu,
+            idle: enforcement.idle,
+            gate: enforcement.gate.into(),
+            strict: enforcement.strict,
+            adapt: self.bands.adapt.then(|| self.bands.options()),
+        })
+    }
+
+    /// The users whose processes may be shaped, besides root and ourselves. Everybody can call nodes as
+    /// the plan does, and what is shaped gets real-time priorities.
+    fn users(&self, caller: Option<&User>) -> Option<Vec<u32>> {
+        let ApplicationArgs { pid, user, .. } = &self.application;
+        let is_chosen = !self.command.is_empty() || !pid.is_empty();
+        let caller = caller.map(|user| user.uid);
+        (!is_chosen).then(|| user.iter().copied().chain(caller).collect())
+    }
+}
+
+impl BandArgs {
+    fn options(&self) -> AdaptOptions {
+        let nanoseconds = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+        AdaptOptions {
+            deadline_ns: self.deadline.map(nanoseconds),
+        }
+    }
+}
+
+/// A user by name or number.
+fn user_id(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok();
+    let id = number.or_else(|| onbeat_record::user_id(text));
+    id.ok_or_else(|| "there is no such user".into())
+}
+
+/// What the end of a slot does to a thread that is at work.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum GateChoice {
+    /// Its priority drops until it waits; then it is frozen
+    #[default]
+    Soft,
+    /// It is frozen at once
+    Hard,
+}
+
+impl From<GateChoice> for GateKind {
+    fn from(choice: GateChoice) -> GateKind {
+        match choice {
+            GateChoice::Soft => GateKind::Soft,
+            GateChoice::Hard => GateKind::Hard,
+        }
+    }
+}

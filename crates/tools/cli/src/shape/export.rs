@@ -1,0 +1,88 @@
+//! The result of `onbeat shape` for programs: as JSON, and each execution as CSV.
+
+use super::bands;
+use crate::error::CliError;
+use crate::files;
+use onbeat_plan::Plan;
+use onbeat_shape::observe::Fate;
+use onbeat_shape::Summary;
+use serde_json::json;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Prints what came of a session.
+pub fn print_json(summary: &Summary) -> Result<(), CliError> {
+    let figures: Vec<_> = summary
+        .verdict
+        .figures
+        .iter()
+        .map(|f| {
+            json!({"name": f.name, "unit": f.unit, "promised": f.promised, "measured": f.measured,
+                   "kept": f.kept})
+        })
+        .collect();
+    let threads: Vec<_> = summary
+        .placed
+        .iter()
+        .map(|p| json!({"tid": p.tid, "pid": p.pid, "name": p.name, "server": p.place, "job": p.job}))
+        .collect();
+    let dispatcher = summary.stats.as_ref().map(|s| {
+        json!({"lateness_p50_ns": s.lateness.quantile_ns(0.5),
+               "lateness_p99_ns": s.lateness.quantile_ns(0.99),
+               "lateness_p999_ns": s.lateness.quantile_ns(0.999),
+               "lateness_max_ns": s.lateness.quantile_ns(1.0),
+               "cpu_ns": s.cpu_ns, "cycles": s.cycles})
+    });
+    let gates = summary.stats.iter().flat_map(|s| &s.gates);
+    let gates: Vec<_> = gates
+        .map(|g| {
+            json!({"server": g.server, "ends": g.ends, "working": g.working, "unknown": g.unknown,
+                   "frozen_working": g.hard, "taken_back": g.taken_back, "unfinished": g.unfinished,
+                   "waited": g.waited.count(), "waited_p50_ns": g.waited.quantile_ns(0.5),
+                   "waited_p99_ns": g.waited.quantile_ns(0.99), "waited_max_ns": g.waited.max_ns})
+        })
+        .collect();
+    let late: Vec<_> = summary
+        .late
+        .iter()
+        .map(|l| {
+            let parts = l.parts.iter().map(|p| json!({"what": p.what, "ns": p.ns}));
+            json!({"cycle": l.cycle, "start_ns": l.start_ns, "cause": l.cause,
+                   "parts": parts.collect::<Vec<_>>(), "dump": l.dump})
+        })
+        .collect();
+    let text = json!({"kept": summary.verdict.is_kept(), "executions": summary.judgements.len(),
+                      "figures": figures, "threads": threads, "dispatcher": dispatcher, "gates": gates,
+                      "adapted": summary.adapted.as_ref().map(bands::json), "late": late,
+                      "notes": summary.notes});
+    writeln!(io::stdout(), "{text:#}").map_err(CliError::Stdout)
+}
+
+/// Writes every execution.
+pub fn samples(path: &Path, plan: &Plan, summary: &Summary) -> Result<(), CliError> {
+    files::write_whole(path, |out| {
+        writeln!(
+            out,
+            "chain,start_ns,left_ns,output_ns,latency_ns,offset_ns,band,late,dropped,refused"
+        )?;
+        for o in &summary.judgements {
+            let e = &o.execution;
+            let chain = plan.chains.get(e.chain).map_or("", |c| c.id.as_str());
+            writeln!(
+                out,
+                "{},{},{},{},{},{},{},{},{},{}",
+                chain,
+                e.start_ns,
+                e.left_ns,
+                e.output_ns,
+                e.latency_ns(),
+                o.offset_ns,
+                o.band.map_or(String::new(), |b| (b + 1).to_string()),
+                u8::from(e.late),
+                u8::from(e.fate == Fate::Discarded),
+                u8::from(e.fate == Fate::Refused)
+            )?;
+        }
+        Ok(())
+    })
+}

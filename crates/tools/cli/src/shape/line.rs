@@ -1,0 +1,42 @@
+//! The line that `onbeat shape` keeps up to date while it runs.
+
+use onbeat_shape::Live;
+
+/// Columns of the line.
+pub const WIDTH: usize = 99;
+
+/// Nanoseconds as milliseconds.
+pub fn ms(ns: u64) -> String {
+    format!("{:.3}", ns as f64 / 1e6)
+}
+
+/// What is looked for, or how the last execution and all so far went.
+pub fn line(live: &Live) -> String {
+    let Some(shaping) = live.shaping else {
+        return match live.missing.len() {
+            0 => "looking for the period and the shapers".into(),
+            1 => format!("looking for {}", live.missing[0]),
+            n => format!("looking for {} and {} more", live.missing[0], n - 1),
+        };
+    };
+    let s = shaping.as_secs();
+    let last = live.judgements.last().map_or(String::new(), |o| {
+        let band = o.band.map_or("outside".into(), |b| (b + 1).to_string());
+        format!("  {} ms (band {band})", ms(o.execution.latency_ns()))
+    });
+    let unshaped = live.unshaped_jitter_ns;
+    let unshaped = unshaped.map_or(String::new(), |ns| format!(" (unshaped {})", ms(ns)));
+    format!(
+        "{:02}:{:02}:{:02}  cycle {}{last}  jitter {} ms{unshaped}  of {}: {} late, {} discarded, {} missing  dispatcher p99 {:.0} us",
+        s / 3600,
+        s / 60 % 60,
+        s % 60,
+        live.cycle,
+        ms(live.jitter_ns),
+        live.executions,
+        live.late,
+        live.dropped,
+        live.without,
+        live.dispatcher_p99_ns as f64 / 1e3,
+    )
+}

@@ -1,0 +1,134 @@
+//! What `onbeat shape` says at its end: promises beside measurements, and who was placed where.
+
+use super::line::ms;
+use crate::error::CliError;
+use crate::term::{self, Align, Screen, Table};
+use onbeat_shape::judge::Figure;
+use onbeat_shape::{PlacedThread, Summary};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+fn number(figure: &Figure, value: f64) -> String {
+    match figure.unit {
+        "" => format!("{value:.0}"),
+        "%" => format!("{value:.2} %"),
+        unit => format!("{value:.3} {unit}"),
+    }
+}
+
+/// Prints the notes that were not printed while it ran, and the verdict.
+pub fn print(summary: &Summary, verify: bool, printed: usize) -> io::Result<()> {
+    let mut out = io::stdout();
+    // The first ones were printed while it ran.
+    for note in summary.notes.iter().skip(printed) {
+        writeln!(out, "note: {}", term::one_line(note))?;
+    }
+    if summary.judgements.is_empty() {
+        writeln!(
+            out,
+            "No execution of the chain was seen while it was shaped."
+        )?;
+    } else if verify {
+        let kept = if summary.verdict.is_kept() {
+            "kept"
+        } else {
+            "NOT kept"
+        };
+        writeln!(out, "The plan's promises were {kept}.")?;
+    }
+    Ok(())
+}
+
+/// Prints the figures and the threads.
+pub fn tables(summary: &Summary) -> Result<(), CliError> {
+    let screen = Screen::of_stdout();
+    let mut out = io::stdout();
+    let mut figures = Table::new()
+        .names("figure", 3)
+        .column("promised", Align::Right)
+        .column("measured", Align::Right)
+        .column("kept", Align::Left);
+    for f in &summary.verdict.figures {
+        let kept = f.kept.map_or("", |k| if k { "yes" } else { "NO" });
+        figures.row(vec![
+            f.name.clone(),
+            f.promised.map_or(String::new(), |p| number(f, p)),
+            number(f, f.measured),
+            kept.into(),
+        ]);
+    }
+    if let Some(stats) = &summary.stats {
+        for (name, q) in [
+            ("p50", 0.5),
+            ("p99", 0.99),
+            ("p99.9", 0.999),
+            ("longest", 1.0),
+        ] {
+            let late = stats.lateness.quantile_ns(q) as f64 / 1e6;
+            figures.row(vec![
+                format!("dispatcher's lateness, {name}"),
+                String::new(),
+                format!("{late:.3} ms"),
+                String::new(),
+            ]);
+        }
+    }
+    gates(summary).into_iter().for_each(|row| figures.row(row));
+    figures.write(&mut out, &screen)?;
+    if summary.placed.is_empty() {
+        return Ok(());
+    }
+    writeln!(out).map_err(CliError::Stdout)?;
+    let mut threads = Table::new()
+        .column("server", Align::Left)
+        .column("threads", Align::Right)
+        .column("name", Align::Left)
+        .names("for", 3);
+    // The middleware has many that do the same.
+    let mut alike: BTreeMap<(&str, String, &str), usize> = BTreeMap::new();
+    for PlacedThread {
+        name, place, job, ..
+    } in &summary.placed
+    {
+        let family = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+        *alike.entry((place, family.to_owned(), job)).or_default() += 1;
+    }
+    for ((place, name, job), count) in alike {
+        threads.row(vec![place.into(), count.to_string(), name, job.into()]);
+    }
+    threads.write(&mut out, &screen)
+}
+
+/// Rows of what the ends of slots met, for servers that have threads.
+fn gates(summary: &Summary) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    let mut row = |name: String, measured: String| {
+        rows.push(vec![name, String::new(), measured, String::new()]);
+    };
+    let gates = summary.stats.iter().flat_map(|s| &s.gates);
+    for gate in gates.filter(|g| g.ends > 0) {
+        let (server, of) = (&gate.server, gate.ends);
+        row(
+            format!("{server}: at work at the end of a slot"),
+            format!("{} of {of}", gate.working),
+        );
+        let counts = [
+            ("not known at the end of a slot", gate.unknown),
+            ("frozen at work", gate.hard),
+            ("at work until the next slot", gate.unfinished),
+        ];
+        for (what, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+            row(format!("{server}: {what}"), format!("{count} of {of}"));
+        }
+        for (name, q) in [("p50", 0.5), ("p99", 0.99), ("longest", 1.0)] {
+            if gate.waited.count() > 0 {
+                let waited = gate.waited.quantile_ns(q);
+                row(
+                    format!("{server}: time until it waited, {name}"),
+                    format!("{} ms", ms(waited)),
+                );
+            }
+        }
+    }
+    rows
+}

@@ -3,6 +3,9 @@
 use libbpf_rs::btf::types::{DataSec, Struct, Var};
 use libbpf_rs::btf::Btf;
 
+/// With this variable uprobes are attached as on older kernels.
+const PERF_EVENTS: &str = "ONBEAT_PERF_EVENTS";
+
 /// Abilities that differ between kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
@@ -19,6 +22,8 @@ pub struct Features {
     pub task_registers: bool,
     /// `sched_switch` passes the previous state (5.18).
     pub switch_state: bool,
+    /// A uprobe has a link of its own, without a perf event (6.6; its end waits once since 6.12).
+    pub uprobe_link: bool,
     /// A probe on a 5-byte nop becomes a call (6.18).
     pub fast_nop: bool,
 }
@@ -29,6 +34,7 @@ impl Features {
         let mut features = Features::of_release(release);
         features.delays &= has_member("sched_info", "last_queued");
         features.task_registers &= features.delays;
+        features.uprobe_link &= std::env::var_os(PERF_EVENTS).is_none();
         features
     }
 
@@ -45,6 +51,7 @@ impl Features {
             delays: version >= (5, 14),
             task_registers: version >= (5, 15),
             switch_state: version >= (5, 18),
+            uprobe_link: version >= (6, 12),
             fast_nop: version >= (6, 18) && cfg!(target_arch = "x86_64"),
         }
     }
@@ -100,11 +107,13 @@ mod tests {
                 delays: false,
                 task_registers: false,
                 switch_state: false,
+                uprobe_link: false,
                 fast_nop: false
             }
         );
         assert!(f("5.15.0").cookie && !f("5.15.0").switch_state);
         assert!(f("6.1.0-13-amd64").switch_state && !f("6.1.0-13-amd64").fast_nop);
+        assert!(!f("6.11.0-8-generic").uprobe_link && f("6.12.0").uprobe_link);
         assert!(f("6.18.44-x").fast_nop || !cfg!(target_arch = "x86_64"));
         assert_eq!(
             f("weird"),
@@ -115,6 +124,7 @@ mod tests {
                 delays: false,
                 task_registers: false,
                 switch_state: false,
+                uprobe_link: false,
                 fast_nop: false
             }
         );

@@ -1,5 +1,6 @@
 //! The BPF programs in the kernel: loads them, attaches them, reads their maps.
 
+mod attachment;
 mod features;
 mod flags;
 mod lineage;
@@ -16,9 +17,10 @@ pub use waits::WaitTable;
 
 use crate::decode::Decoded;
 use crate::records::{KIND_COUNT, PROCESS_LATE, PROCESS_MARKED};
+use attachment::Attachment;
 use flags::FlagTable;
 use libbpf_rs::{
-    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, UprobeOpts,
+    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, ProgramAttachType,
 };
 use ring::Ring;
 use std::path::Path;
@@ -106,11 +108,10 @@ pub struct Uprobe<'a> {
 }
 
 /// An attached uprobe; it is detached when this is dropped.
-pub struct UprobeLink(Option<Link>);
+pub struct UprobeLink(Option<Attachment>);
 
 impl UprobeLink {
-    /// Detaches many at once, which is faster than one after the other: each takes some 60 ms of
-    /// waiting.
+    /// Detaches many at once, which is faster than one after the other: it consists of waiting.
     pub fn detach(links: impl IntoIterator<Item = UprobeLink>) {
         let links = links.into_iter().filter_map(|mut link| link.0.take());
         shield::detach(links.collect());
@@ -135,6 +136,9 @@ impl Kernel {
             .name("onbeat")?
             .open_memory(PROGRAMS)?;
         prepare(&mut open, options, features)?;
+        if features.uprobe_link {
+            prepare_links(&mut open);
+        }
         let object = open.load()?;
         let map = |name: &str| -> Result<MapHandle, KernelLoadError> {
             let found = object.maps().find(|m| m.name() == name);
@@ -188,22 +192,12 @@ impl Kernel {
             .map(|link| UprobeLink(Some(link)))
     }
 
-    fn attach_unshielded(&self, probe: &Uprobe<'_>) -> Result<Link, String> {
-        let number = if self.features.cookie {
-            probe.number
-        } else {
-            0
-        };
-        let options = UprobeOpts {
-            cookie: number.into(),
-            retprobe: probe.at_return,
-            ref_ctr_offset: probe.counter_offset as usize,
-            ..UprobeOpts::default()
-        };
-        let offset = usize::try_from(probe.offset).map_err(|e| e.to_string())?;
-        self.program(probe.program)?
-            .attach_uprobe_with_opts(-1, probe.file, offset, options)
-            .map_err(|e| format!("{e:#}"))
+    fn attach_unshielded(&self, probe: &Uprobe<'_>) -> Result<Attachment, String> {
+        let program = self.program(probe.program)?;
+        match self.features.uprobe_link {
+            true => Attachment::link(&program, probe),
+            false => Attachment::event(&program, probe, self.features.cookie),
+        }
     }
 
     fn program(&self, name: &str) -> Result<libbpf_rs::ProgramMut<'_>, String> {
@@ -323,6 +317,15 @@ fn prepare(
         }
     }
     Ok(())
+}
+
+/// Loads the programs of uprobes for links of their own.
+fn prepare_links(open: &mut OpenObject) {
+    for mut program in open.progs_mut() {
+        if program.section() == "uprobe" {
+            program.set_attach_type(ProgramAttachType::TraceUprobeMulti);
+        }
+    }
 }
 
 /// The values of a per-CPU counter.

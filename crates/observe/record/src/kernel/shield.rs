@@ -6,7 +6,6 @@
 //! the same place later gets that copy; when the library was replaced meanwhile, the program executes
 //! an instruction of the old one, and crashes (docs/decisions.md).
 
-use libbpf_rs::Link;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -93,7 +92,7 @@ fn reap(pid: libc::pid_t) {
 ///
 /// Other processes hold the links last, and end: what a process leaves behind when it ends is cleaned
 /// up by the kernel whatever signals come, even when all of them are killed at once.
-pub fn detach(links: Vec<Link>) {
+pub fn detach(links: Vec<impl AsFd>) {
     if links.is_empty() {
         return;
     }
@@ -108,7 +107,7 @@ pub fn detach(links: Vec<Link>) {
 
 /// Starts processes that hold the links, each its share of them and nothing else, until the returned
 /// end of a pipe is closed.
-fn hold(links: &[Link]) -> std::io::Result<(File, Vec<libc::pid_t>)> {
+fn hold(links: &[impl AsFd]) -> std::io::Result<(File, Vec<libc::pid_t>)> {
     let (wait, go) = pipe()?;
     let (mut all_ready, ready) = pipe()?;
     // All that a child does without allocating.

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 pub const TESTS: &[Test] = tests![
     a_program_that_forks_survives_probes_behind_its_nops,
+    through_links_and_through_perf_events_the_same_is_seen,
     a_started_program_is_seen_from_its_first_call_on,
     a_recorder_killed_while_it_attaches_or_detaches_leaves_no_probe,
 ];
@@ -103,6 +104,63 @@ fn a_program_that_forks_survives_probes_behind_its_nops(harness: &Harness) {
     let (output, trace) = harness.record("forks", None, &command);
     assert!(output.status.success());
     assert_eq!(starts(&trace), rounds * (children + 1) * calls);
+}
+
+/// Uprobes have links of their own where the kernel has them, and perf events on older ones.
+fn through_links_and_through_perf_events_the_same_is_seen(harness: &Harness) {
+    let dir = compiled(harness, "alive-links");
+    let caller = dir.join("caller").display().to_string();
+    let (children, calls) = (2, 300);
+    for (name, kind, other) in [
+        ("links", "uprobe_multi", "perf"),
+        ("events", "perf", "uprobe_multi"),
+    ] {
+        let mut recorder = harness.recorder(name, None);
+        recorder.args([
+            "--",
+            &caller,
+            "1",
+            &children.to_string(),
+            &calls.to_string(),
+        ]);
+        if name == "events" {
+            recorder.env("ONBEAT_PERF_EVENTS", "1");
+        } else if !has_links() {
+            println!("        not tested: this kernel has no links of uprobes (Linux 6.12)");
+            continue;
+        }
+        let mut recorder = recorder.spawn().expect("the recorder starts");
+        let mut found = Vec::new();
+        wait_until("its probes are attached", || {
+            let has_ended = recorder.try_wait().expect("our child").is_some();
+            assert!(!has_ended, "{name}: it has ended, and had {found:?}");
+            found = links_of(recorder.id());
+            assert!(!found.iter().any(|f| f == other), "{name}: {found:?}");
+            found.iter().filter(|f| *f == kind).count() > 10
+        });
+        assert!(ended(&mut recorder).success());
+        let trace = harness.dir.path().join(name);
+        assert_eq!(starts(&trace), (children + 1) * calls, "{name}");
+    }
+}
+
+/// Whether this kernel has links of uprobes that onbeat uses.
+fn has_links() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
+    let mut numbers = release.split('.').map(|n| n.parse().unwrap_or(0u32));
+    (numbers.next(), numbers.next()) >= (Some(6), Some(12))
+}
+
+/// The types of the BPF links that a process holds.
+fn links_of(pid: u32) -> Vec<String> {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fdinfo"));
+    let texts = files.into_iter().flatten().flatten();
+    let texts = texts.filter_map(|file| std::fs::read_to_string(file.path()).ok());
+    let kind = |text: String| {
+        let line = text.lines().find_map(|l| l.strip_prefix("link_type:"))?;
+        Some(line.trim().to_owned())
+    };
+    texts.filter_map(kind).collect()
 }
 
 /// However slow the recorder is: the program waits for it. In several starts, because only some went

@@ -369,6 +369,47 @@ fn promises_are_kept_or_not() {
     assert!(!judged(&plan, &[], &[]).is_kept());
 }
 
+/// With a promised miss rate, that share may miss the last slot, and no more.
+#[test]
+fn a_promised_miss_rate_is_what_is_judged() {
+    let mut plan = plan(&[TIMER, FILTER], "/good");
+    let (_, found) = follow(&plan, true);
+    let mut judgements: Vec<Judgement> =
+        found.iter().map(|&e| Judgement::new(&plan, e, 0)).collect();
+    judgements[3].execution.output_ns += 100 * MS;
+    judgements[3] = Judgement::new(&plan, judgements[3].execution, 0);
+    judgements[3].execution.late = true;
+    for (rate, kept, worst) in [
+        (0.11, true, "worst case, 89 % of executions"),
+        (0.09, false, "worst case, 91 % of executions"),
+        (0.0001, false, "worst case, 99.99 % of executions"),
+    ] {
+        plan.promises.average_ms = Ms(110 * MS);
+        plan.promises.miss = Some(Miss {
+            rate,
+            confidence: 0.95,
+            limit_ms: Ms(89 * MS),
+            starts: 1,
+            executions: 10,
+            independent: 10,
+            shape: None,
+        });
+        let verdict = judged(&plan, &judgements, &[]);
+        let inside = figure(&verdict, "outputs inside a slot");
+        assert_eq!(inside, Some((90.0, Some(kept))), "{rate}");
+        let worst = figure(&verdict, worst).expect("a worst case");
+        assert_eq!(worst.1, Some(kept), "{rate}");
+        assert_eq!(verdict.is_kept(), kept, "{verdict:?}");
+    }
+    // One of ten: with 95 % confidence at most 39.4 % are outside.
+    let verdict = judged(&plan, &judgements, &[]);
+    let most = figure(
+        &verdict,
+        "outputs outside a slot: at most, with 95 % confidence",
+    );
+    assert!(most.is_some_and(|(most, kept)| (most - 39.4).abs() < 0.05 && kept.is_none()));
+}
+
 #[test]
 fn what_is_discarded_did_not_leave_in_its_slot() {
     let plan = plan(&[TIMER, FILTER], "/good");

@@ -28,6 +28,10 @@ struct Begun {
     delivered: Box<[bool]>,
 }
 
+/// An application that ends is silent for so long before its process is gone: no promise is broken by
+/// that.
+pub(crate) const SHUTDOWN_NS: u64 = 5_000_000_000;
+
 /// Whether a chain starts in every cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Starts {
@@ -46,6 +50,8 @@ pub(crate) struct Deliveries {
     patience_ns: u64,
     /// In order of time.
     begun: VecDeque<Begun>,
+    /// From here on cycles count.
+    since_ns: u64,
     /// Start of the last cycle that is no longer among the begun ones.
     closed_ns: Option<u64>,
     /// By chain.
@@ -53,8 +59,13 @@ pub(crate) struct Deliveries {
 }
 
 impl Deliveries {
-    /// For so many chains. `worst_ns`: the promised worst case.
-    pub(crate) fn new(cycle_ns: u64, worst_ns: u64, chains: usize, starts: Starts) -> Deliveries {
+    /// For so many chains, from `since_ns` on. `worst_ns`: the promised worst case.
+    pub(crate) fn new(
+        cycle_ns: u64,
+        worst_ns: u64,
+        chains: usize,
+        (starts, since_ns): (Starts, u64),
+    ) -> Deliveries {
         let cycle_ns = cycle_ns.max(1);
         Deliveries {
             cycle_ns,
@@ -62,6 +73,7 @@ impl Deliveries {
             // Outputs are known a quarter of a second after they leave.
             patience_ns: worst_ns + 4 * cycle_ns + 2_000_000_000,
             begun: VecDeque::new(),
+            since_ns,
             closed_ns: None,
             counts: vec![Delivery::default(); chains],
         }
@@ -70,11 +82,16 @@ impl Deliveries {
     /// The first callback started. Starts within half a cycle belong to one cycle.
     pub(crate) fn started(&mut self, start_ns: u64) {
         self.begin(start_ns);
-        while let Some(oldest) = self.begun.front() {
-            if oldest.start_ns.saturating_add(self.patience_ns) >= start_ns {
-                break;
-            }
-            self.close_oldest();
+        self.close_before(start_ns.saturating_sub(self.patience_ns));
+    }
+
+    /// Time has passed until `now_ns`, and all starts [`SHUTDOWN_NS`] before it are known: cycles in
+    /// which nothing started count, also where nothing starts any more.
+    pub(crate) fn passed(&mut self, now_ns: u64) {
+        let until_ns = now_ns.saturating_sub(self.patience_ns.max(SHUTDOWN_NS));
+        self.close_before(until_ns);
+        if self.begun.is_empty() {
+            self.count_silence(until_ns);
         }
     }
 
@@ -90,15 +107,20 @@ impl Deliveries {
 
     /// Ends the counting: cycles that began after `until_ns` do not count.
     pub(crate) fn finish(&mut self, until_ns: u64) {
-        while self.begun.front().is_some_and(|b| b.start_ns <= until_ns) {
-            self.close_oldest();
-        }
+        self.close_before(until_ns.saturating_add(1));
         self.begun.clear();
+        self.count_silence(until_ns);
     }
 
     /// By chain: the cycles of which nothing more is expected.
     pub(crate) fn counts(&self) -> &[Delivery] {
         &self.counts
+    }
+
+    /// Cycles count from another instant on: a test's events are of another time than its clock.
+    #[cfg(test)]
+    pub(crate) fn count_from(&mut self, since_ns: u64) {
+        self.since_ns = since_ns;
     }
 
     /// The cycle to which a start belongs; `None` if it is over.
@@ -127,22 +149,46 @@ impl Deliveries {
         self.begun.get_mut(place)
     }
 
+    fn close_before(&mut self, at_ns: u64) {
+        while self.begun.front().is_some_and(|b| b.start_ns < at_ns) {
+            self.close_oldest();
+        }
+    }
+
     fn close_oldest(&mut self) {
         let Some(begun) = self.begun.pop_front() else {
             return;
         };
         let without_start = match (self.starts, self.closed_ns) {
+            (Starts::OnEvents, _) => 0,
             (Starts::EveryCycle, Some(last_ns)) => {
                 let cycles = (begun.start_ns - last_ns + self.cycle_ns / 2) / self.cycle_ns;
                 cycles.saturating_sub(1)
             }
-            _ => 0,
+            (Starts::EveryCycle, None) => {
+                begun.start_ns.saturating_sub(self.since_ns) / self.cycle_ns
+            }
         };
         for (count, delivered) in self.counts.iter_mut().zip(&begun.delivered) {
             count.delivered += u64::from(*delivered);
             count.without += without_start + u64::from(!delivered);
         }
         self.closed_ns = Some(begun.start_ns);
+    }
+
+    /// Nothing started from the last closed cycle until `until_ns`: the cycles in between count.
+    fn count_silence(&mut self, until_ns: u64) {
+        if self.starts == Starts::OnEvents {
+            return;
+        }
+        let last_ns = self.closed_ns.unwrap_or(self.since_ns);
+        // A start may be half a cycle late.
+        let silent_ns = until_ns.saturating_sub(last_ns + self.cycle_ns / 2);
+        let cycles = silent_ns / self.cycle_ns;
+        if cycles > 0 {
+            self.counts.iter_mut().for_each(|c| c.without += cycles);
+            self.closed_ns = Some(last_ns + cycles * self.cycle_ns);
+        }
     }
 }
 
@@ -154,7 +200,55 @@ mod tests {
     const CYCLE: u64 = 100_000_000;
 
     fn deliveries(starts: Starts) -> Deliveries {
-        Deliveries::new(CYCLE, CYCLE / 2, 1, starts)
+        Deliveries::new(CYCLE, CYCLE / 2, 1, (starts, CYCLE))
+    }
+
+    #[test]
+    fn a_chain_that_has_died_breaks_its_promise() {
+        for (starts, silent) in [(Starts::EveryCycle, 50), (Starts::OnEvents, 0)] {
+            let mut d = deliveries(starts);
+            for cycle in 1..=10 {
+                d.started(cycle * CYCLE);
+                d.delivered(0, cycle * CYCLE);
+            }
+            // Live, a second at a time, as far as an application that ends would not be silent.
+            let mut last = 0;
+            for second in 2..=20 {
+                d.passed(second * 10 * CYCLE);
+                assert!(d.counts()[0].without >= last);
+                last = d.counts()[0].without;
+            }
+            let live = 200 - 10 - SHUTDOWN_NS / CYCLE - 1;
+            assert_eq!(last, if silent > 0 { live } else { 0 });
+            // It runs again, and ends again.
+            let mut again = deliveries(starts);
+            for cycle in (1..=10).chain(61..=70) {
+                again.started(cycle * CYCLE);
+                again.delivered(0, cycle * CYCLE);
+                again.passed(cycle * CYCLE);
+            }
+            again.finish(120 * CYCLE + CYCLE / 2);
+            let expected = Delivery {
+                delivered: 20,
+                without: 2 * silent,
+            };
+            assert_eq!(again.counts(), [expected]);
+        }
+    }
+
+    #[test]
+    fn a_chain_that_never_starts_breaks_its_promise() {
+        let mut d = deliveries(Starts::EveryCycle);
+        d.finish(21 * CYCLE + CYCLE / 2);
+        assert_eq!((d.counts()[0].without, d.counts()[0].delivered), (20, 0));
+        let mut late = deliveries(Starts::EveryCycle);
+        late.started(6 * CYCLE);
+        late.delivered(0, 6 * CYCLE);
+        late.finish(6 * CYCLE);
+        assert_eq!(
+            (late.counts()[0].without, late.counts()[0].delivered),
+            (5, 1)
+        );
     }
 
     #[test]
@@ -178,7 +272,7 @@ mod tests {
         d.started(CYCLE);
         d.started(2 * CYCLE);
         d.started(2 * CYCLE + CYCLE / 4);
-        d.finish(9 * CYCLE);
+        d.finish(3 * CYCLE);
         let expected = Delivery {
             delivered: 1,
             without: 1,
@@ -218,7 +312,7 @@ mod tests {
                 }
             }
             d.finish(last);
-            let passed = known.last().map_or(0, |last| last - known[0] + 1);
+            let passed = known.last().map_or(0, |last| last + 1);
             prop_assert_eq!(d.counts()[0].delivered, kept);
             prop_assert_eq!(d.counts()[0].delivered + d.counts()[0].without, passed);
             // A run of days keeps few of them.

@@ -1,5 +1,6 @@
 //! Judgement of a session: its executions, and what was measured compared with the plan's promises.
 
+mod chance;
 mod deliveries;
 mod follow;
 mod isolation;
@@ -8,20 +9,34 @@ mod results;
 mod usage;
 
 pub use deliveries::Delivery;
-pub(crate) use deliveries::{Deliveries, Starts};
+pub(crate) use deliveries::{Deliveries, Starts, SHUTDOWN_NS};
 pub use follow::Behind;
 pub use isolation::{Isolation, IsolationMonitor};
 pub(crate) use overrun::late_note;
+pub use results::Counts;
 pub(crate) use results::Results;
 pub(crate) use usage::CpuUsage;
 
-use crate::observe::{Attribution, Execution, Fate};
-use onbeat_plan::schema::{Band, ChainRef, Hold, Output, Promises};
+use crate::observe::Execution;
+use onbeat_plan::schema::{Band, ChainRef, Hold, Output, Overshoot, Promises};
 use onbeat_plan::Plan;
 use onbeat_time::Cycle;
+use std::time::Duration;
 
-/// Share of executions that must keep each execution's promise.
+/// Share of executions that must keep each execution's promise, where the plan has no miss rate.
 pub const KEPT_SHARE: f64 = 0.999;
+
+/// Share of executions that must keep each execution's promise: what the plan's miss rate leaves, else
+/// [`KEPT_SHARE`].
+pub fn kept_share(promises: &Promises) -> f64 {
+    promises.miss.map_or(KEPT_SHARE, |miss| 1.0 - miss.rate)
+}
+
+/// A share in per cent, with as many digits as it has.
+fn percent(share: f64) -> String {
+    let text = format!("{:.4}", share * 100.0);
+    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
+}
 
 /// How far a server's thread may run outside its slots (p99.9).
 pub const ISOLATION_NS: u64 = 300_000;
@@ -107,6 +122,12 @@ impl Verdict {
         });
     }
 
+    /// Shaping ended before the time that was to be judged.
+    pub(crate) fn cut_short(&mut self, lasted: Duration, asked: Duration) {
+        let (lasted, asked) = (lasted.as_secs_f64(), asked.as_secs_f64());
+        self.promised("time shaped".into(), "s", asked, lasted, lasted >= asked);
+    }
+
     /// Adds a count.
     pub(crate) fn add_count(&mut self, name: &str, count: u64) {
         self.measured(name.into(), "", count as f64);
@@ -156,6 +177,9 @@ pub struct Measured<'a> {
     pub judgements: &'a [Judgement],
     /// By chain: cycles with and without an output. A chain without an entry is not judged by them.
     pub deliveries: &'a [Delivery],
+    /// By chain: what was counted, also of executions that are no longer among the judgements. Those of
+    /// a chain without an entry are counted from these.
+    pub counts: &'a [Counts],
     /// How far each run of a server's thread reached outside its slots.
     pub outside_ns: &'a [u64],
     /// If the bands followed the load: how. The promised average is of another load then, and is not
@@ -181,6 +205,8 @@ pub fn judge(plan: &Plan, measured: Measured<'_>) -> Verdict {
             promises: &plan.promises,
             judgements: of_chain.copied().collect(),
             delivery: measured.deliveries.get(number).copied(),
+            counts: measured.counts.get(number).copied(),
+            discards: plan.overshoot == Overshoot::Drop,
             knows_unshaped: knows_unshaped(plan, chain),
             follows: measured.behind.is_some(),
         };
@@ -220,6 +246,9 @@ struct Chain<'p> {
     promises: &'p Promises,
     judgements: Vec<Judgement>,
     delivery: Option<Delivery>,
+    counts: Option<Counts>,
+    /// Whether late outputs are discarded.
+    discards: bool,
     /// [`knows_unshaped`].
     knows_unshaped: bool,
     /// Whether the bands followed the load, so that there are others in each cycle.
@@ -274,29 +303,31 @@ impl Chain<'_> {
         } else {
             self.judge_bands(latencies.len(), verdict);
         }
-        let count = |is: fn(&Execution) -> bool| {
-            let found = self.judgements.iter().filter(|j| is(&j.execution));
-            found.count() as f64
-        };
-        verdict.measured(self.name("late for the last slot"), "", count(|e| e.late));
-        let discarded = count(|e| e.fate == Fate::Discarded);
-        verdict.measured(self.name("discarded"), "", discarded);
-        let refused = count(|e| e.fate == Fate::Refused);
-        if refused > 0.0 {
-            verdict.measured(self.name("refused by the middleware"), "", refused);
+        self.show_counts(verdict);
+        if self.knows_unshaped {
+            self.measure_unshaped(verdict);
         }
-        for (what, attribution) in [
-            ("cycle inferred from arrival", Attribution::Arrival),
-            ("cycle disputed by the recording", Attribution::Disputed),
+    }
+
+    fn show_counts(&self, verdict: &mut Verdict) {
+        let counts = self.counts.unwrap_or_else(|| {
+            let executions = self.judgements.iter().map(|j| &j.execution);
+            executions.fold(Counts::default(), Counts::with)
+        });
+        for (what, count) in [
+            ("late for the last slot", counts.late),
+            ("discarded", counts.discarded),
         ] {
-            let found = self.judgements.iter().map(|j| j.execution.attribution);
-            let count = found.filter(|&a| a == attribution).count();
+            verdict.measured(self.name(what), "", count as f64);
+        }
+        for (what, count) in [
+            ("refused by the middleware", counts.refused),
+            ("cycle inferred from arrival", counts.inferred),
+            ("cycle disputed by the recording", counts.disputed),
+        ] {
             if count > 0 {
                 verdict.measured(self.name(what), "", count as f64);
             }
-        }
-        if self.knows_unshaped {
-            self.measure_unshaped(verdict);
         }
     }
 
@@ -305,7 +336,12 @@ impl Chain<'_> {
             return;
         };
         if let Some(share) = delivery.share() {
-            let (promised, kept) = (KEPT_SHARE * 100.0, share >= KEPT_SHARE);
+            // A discarded output is one that missed the last slot.
+            let least = match self.discards {
+                true => kept_share(self.promises),
+                false => KEPT_SHARE,
+            };
+            let (promised, kept) = (least * 100.0, share >= least);
             let name = self.name("cycles with an output");
             verdict.promised(name, "%", promised, share * 100.0, kept);
         }
@@ -331,8 +367,9 @@ impl Chain<'_> {
     fn judge_worst(&self, latencies: &[u64], in_time: &[u64], verdict: &mut Verdict) {
         let longest = quantile(latencies, 1.0);
         let (first, last) = (quantile(in_time, 0.0), quantile(in_time, 1.0));
-        let (worst, promised) = (quantile(latencies, KEPT_SHARE), self.promises.worst_ms.0);
-        let name = self.name("worst case, 99.9 % of executions");
+        let least = kept_share(self.promises);
+        let (worst, promised) = (quantile(latencies, least), self.promises.worst_ms.0);
+        let name = self.name(&format!("worst case, {} of executions", percent(least)));
         verdict.promised(name, "ms", ms(promised), ms(worst), worst <= promised);
         verdict.measured(self.name("worst case"), "ms", ms(longest));
         if last < longest {
@@ -372,13 +409,18 @@ impl Chain<'_> {
         }
         let inside = self.latencies(|j| j.band.is_some()).len() as f64;
         let share = inside / self.judgements.len() as f64;
+        let least = kept_share(self.promises);
         verdict.promised(
             self.name("outputs inside a slot"),
             "%",
-            KEPT_SHARE * 100.0,
+            least * 100.0,
             share * 100.0,
-            share >= KEPT_SHARE,
+            share >= least,
         );
+        let all = self.judgements.len() as u64;
+        let most = chance::most(all - inside as u64, all);
+        let name = self.name("outputs outside a slot: at most, with 95 % confidence");
+        verdict.measured(name, "%", most * 100.0);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The executions of a session and their judgements, in bounded memory. Pure.
 
 use super::{jitter_ns, Judgement};
-use crate::observe::{Execution, Fate};
+use crate::observe::{Attribution, Execution, Fate};
 use std::collections::VecDeque;
 
 /// Most judgements that are kept: the last ones. At 10 Hz they are those of a day.
@@ -9,6 +9,33 @@ const MOST: usize = 1_000_000;
 
 /// Number of executions that the live jitter is taken from.
 const RECENT: usize = 200;
+
+/// Executions of a chain, by what became of their outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Too late for the last slot.
+    pub late: u64,
+    /// Discarded, because they were late.
+    pub discarded: u64,
+    /// Not taken by the middleware.
+    pub refused: u64,
+    /// Their cycle was inferred from when they arrived.
+    pub inferred: u64,
+    /// The recording names another cycle.
+    pub disputed: u64,
+}
+
+impl Counts {
+    /// With one more execution.
+    pub fn with(mut self, execution: &Execution) -> Counts {
+        self.late += u64::from(execution.late);
+        self.discarded += u64::from(execution.fate == Fate::Discarded);
+        self.refused += u64::from(execution.fate == Fate::Refused);
+        self.inferred += u64::from(execution.attribution == Attribution::Arrival);
+        self.disputed += u64::from(execution.attribution == Attribution::Disputed);
+        self
+    }
+}
 
 /// Judgements so far.
 #[derive(Debug, Default)]
@@ -19,8 +46,8 @@ pub(crate) struct Results {
     count: u64,
     /// How many of them were reported.
     reported: u64,
-    late: u64,
-    dropped: u64,
+    /// Of all, by chain.
+    counts: Vec<Counts>,
 }
 
 impl Results {
@@ -30,8 +57,11 @@ impl Results {
     }
 
     fn add_to(&mut self, judgement: Judgement, most: usize) {
-        self.late += u64::from(judgement.execution.late);
-        self.dropped += u64::from(judgement.execution.fate == Fate::Discarded);
+        let chain = judgement.execution.chain;
+        if self.counts.len() <= chain {
+            self.counts.resize(chain + 1, Counts::default());
+        }
+        self.counts[chain] = self.counts[chain].with(&judgement.execution);
         self.count += 1;
         if self.judgements.len() == most {
             self.judgements.pop_front();
@@ -69,12 +99,17 @@ impl Results {
 
     /// Number of outputs that missed their last slot.
     pub(crate) fn late(&self) -> u64 {
-        self.late
+        self.counts.iter().map(|c| c.late).sum()
     }
 
     /// Number of discarded outputs.
     pub(crate) fn dropped(&self) -> u64 {
-        self.dropped
+        self.counts.iter().map(|c| c.discarded).sum()
+    }
+
+    /// What became of all outputs, by chain; chains behind the last one that ran are missing.
+    pub(crate) fn counts(&self) -> &[Counts] {
+        &self.counts
     }
 
     /// The kept judgements.
@@ -86,7 +121,6 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::Attribution;
 
     fn judgement(latency_ns: u64, late: bool) -> Judgement {
         Judgement {
@@ -136,6 +170,11 @@ mod tests {
             (100, 90, 1)
         );
         assert_eq!(results.recent_jitter_ns(Execution::latency_ns), 45);
+        let late = Counts {
+            late: 1,
+            ..Counts::default()
+        };
+        assert_eq!(results.counts(), [late], "of the whole run");
         assert_eq!(results.into_kept().first(), Some(&judgement(900, false)));
     }
 }

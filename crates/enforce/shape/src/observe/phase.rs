@@ -108,6 +108,11 @@ impl Phase {
         self.wanted = ANEW;
     }
 
+    /// Whether it is looked for, since [`Phase::anew`].
+    pub fn is_sought(&self) -> bool {
+        self.wanted == ANEW
+    }
+
     /// Cycles that begin when all of several inputs have arrived: after the last input before the
     /// longest time without one. `None` if one of them does not arrive once per cycle.
     pub fn behind<'a>(

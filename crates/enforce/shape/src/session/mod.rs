@@ -20,7 +20,7 @@ use crate::observe::{Application, Execution, PlanObservation};
 use crate::options::ShapeOptions;
 use crate::report::{Live, Notes};
 use crate::shaper::Supervisor;
-use crate::stages::{Finding, Stage, Stopped};
+use crate::stages::{Finding, Stage, Stopped, StoppedBy};
 use crate::threads::{Servers, WhoWaits};
 use crate::trust::Trust;
 use desk::Desk;
@@ -94,7 +94,7 @@ impl<'a> Session<'a> {
         let events = self.application.instances.without_seconds(events);
         if let Err(error) = self.advance(&events, record_also) {
             if self.runs_on() {
-                self.stop();
+                self.stop_by(StoppedBy::Error);
                 self.notes
                     .add(format!("{error}. The application runs on, unshaped."));
             }
@@ -145,7 +145,7 @@ impl<'a> Session<'a> {
         if polled.has_stopped && !self.stage.is_stopped() {
             let note = "An output was late for its last slot: shaping ends.";
             self.notes.add(note.into());
-            self.stop();
+            self.stop_by(StoppedBy::Overshoot);
         }
         Ok(completed)
     }
@@ -162,7 +162,8 @@ impl<'a> Session<'a> {
             return Ok(());
         };
         record_also(shaper.pid());
-        if let Stage::Shaping(shaping) = &self.stage {
+        if let Stage::Shaping(shaping) = &mut self.stage {
+            shaping.course.unsettle(self.plan, monotonic_ns());
             let plan = self.following.as_ref().map_or(self.plan, Following::plan);
             shaper.shape(shaping.course.phase.phase().origin_ns(), plan);
             self.notes.add(format!(
@@ -176,15 +177,18 @@ impl<'a> Session<'a> {
     fn advance_stage(&mut self) -> Result<(), ShapeError> {
         self.heed_pauses();
         let shaper = self.supervisor.pid();
-        let has_settled = match &mut self.stage {
+        let has_policy = match &mut self.stage {
             Stage::Finding(_) => return self.find(),
-            Stage::Shaping(shaping) => shaping.has_settled(shaper),
-            Stage::Stopped(_) => false,
+            Stage::Shaping(shaping) => {
+                shaping.count_cpu(shaper);
+                Some(shaping.has_policy(self.plan))
+            }
+            Stage::Stopped(_) => None,
         };
         if let Some(shaper) = self.supervisor.shaper_mut() {
             shaper.beat();
-            if has_settled {
-                shaper.settled();
+            if let Some(has_policy) = has_policy {
+                shaper.set_settling(!has_policy);
             }
         }
         Ok(())
@@ -194,13 +198,18 @@ impl<'a> Session<'a> {
     fn heed_pauses(&mut self) {
         if let Stage::Shaping(shaping) = &mut self.stage {
             if !shaping.tell_pauses(&mut self.notes) {
-                self.stop();
+                self.stop_by(StoppedBy::Guard);
             }
         }
     }
 
-    /// Puts everything back. The application runs on. Nothing if that was done before.
+    /// Ends shaping, as it was asked to.
     fn stop(&mut self) {
+        self.stop_by(StoppedBy::Request);
+    }
+
+    /// Puts everything back. The application runs on. Nothing if that was done before.
+    fn stop_by(&mut self, by: StoppedBy) {
         if self.stage.is_stopped() {
             return;
         }
@@ -211,12 +220,13 @@ impl<'a> Session<'a> {
         }
         let nothing = Stage::Stopped(Stopped {
             at_ns,
+            by,
             shaped: None,
         });
         if let Stage::Shaping(mut shaping) = std::mem::replace(&mut self.stage, nothing) {
             shaping.tell_pauses(&mut self.notes);
             let shaped = Some(Box::new(shaping.stop(usage, &mut self.notes)));
-            self.stage = Stage::Stopped(Stopped { at_ns, shaped });
+            self.stage = Stage::Stopped(Stopped { at_ns, by, shaped });
         }
     }
 
@@ -251,6 +261,7 @@ impl Observer for Session<'_> {
         self.heed_pauses();
         let shaper = self.supervisor.pid();
         if let Stage::Shaping(shaping) = &mut self.stage {
+            shaping.course.passed(monotonic_ns(), self.options.duration);
             // The middleware starts threads when others join.
             shaping.place_middleware(&self.application, shaper);
             if self.options.gate == GateKind::Soft && self.waits.has_table() {

@@ -6,7 +6,7 @@ use crate::error::ShapeError;
 use crate::flight::Late;
 use crate::judge::{late_note, Judgement};
 use crate::observe::{Conflict, Execution, PlanObservation, Standing};
-use crate::stages::{left_alone, Stage};
+use crate::stages::{left_alone, Stage, StoppedBy};
 use crate::threads::Thread;
 use onbeat_plan::schema::{Output, Overshoot};
 use onbeat_trace::{Event, EventKind};
@@ -54,7 +54,7 @@ impl Session<'_> {
                     "{name} runs in process {pid} now: process {was} has ended."
                 ));
                 if let (FIRST, Stage::Shaping(shaping)) = (callback, &mut self.stage) {
-                    shaping.course.phase.anew();
+                    shaping.first_anew(self.plan);
                 }
                 Ok(true)
             }
@@ -202,6 +202,7 @@ impl Session<'_> {
         let due_ns = last.unwrap_or(promises.worst_ms).0;
         let placed = Judgement::new(plan, execution, course.phase.origin_at(execution.output_ns));
         let origin_ns = course.phase.origin_at(execution.left_ns);
+        let has_policy = course.has_policy(execution.start_ns);
         self.follow_load(&execution, origin_ns);
         let cycle_ns = execution.output_ns.saturating_add_signed(-placed.offset_ns);
         let usual_start_ns = self
@@ -222,8 +223,8 @@ impl Session<'_> {
             let cause = self.flight.explain(late, &runs, (&name, &thread_name));
             let note = late_note(&execution, cycle, self.plan.overshoot, &cause);
             self.notes.add(note);
-            if self.plan.overshoot == Overshoot::Stop {
-                self.stop();
+            if self.plan.overshoot == Overshoot::Stop && has_policy {
+                self.stop_by(StoppedBy::Overshoot);
             }
         }
     }

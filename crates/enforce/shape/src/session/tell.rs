@@ -6,7 +6,7 @@ use crate::follow::Following;
 use crate::judge::{judge, knows_unshaped, Measured};
 use crate::observe::Execution;
 use crate::report::{Live, Summary};
-use crate::stages::{Stage, Stopped};
+use crate::stages::{Stage, Stopped, StoppedBy};
 
 impl Session<'_> {
     pub(super) fn live(&mut self) -> Live {
@@ -52,6 +52,7 @@ impl Session<'_> {
         let Stage::Stopped(Stopped {
             shaped: Some(shaped),
             at_ns,
+            by,
         }) = self.stage
         else {
             return (summary, self.error);
@@ -59,8 +60,10 @@ impl Session<'_> {
         summary.notes.extend(self.application.others.sentence());
         let shaped = *shaped;
         let mut course = shaped.course;
-        course.finish(self.plan, at_ns, self.options.duration);
+        let has_ended = !self.options.command.is_empty();
+        course.finish(self.plan, (at_ns, has_ended), self.options.duration);
         let forgotten = course.results.forgotten();
+        let (counts, lasted) = (course.results.counts().to_vec(), course.shaped(at_ns));
         summary.judgements = course.results.into_kept();
         if forgotten > 0 {
             summary.notes.push(format!(
@@ -82,9 +85,14 @@ impl Session<'_> {
                 behind: following.map(|f| f.behind()),
                 judgements: &summary.judgements,
                 deliveries: course.deliveries.counts(),
+                counts: &counts,
                 outside_ns: course.isolation.outside_ns(),
             },
         );
+        let cut = matches!(by, StoppedBy::Overshoot | StoppedBy::Guard);
+        if let Some(asked) = self.options.duration.filter(|_| cut) {
+            verdict.cut_short(lasted, asked);
+        }
         if !self.plan.inputs.is_empty() {
             verdict.add_count("slips of inputs", course.inputs.slips());
         }

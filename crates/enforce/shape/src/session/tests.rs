@@ -303,7 +303,11 @@ fn cycles_without_an_output_are_counted_and_break_the_promise() {
     let (plan, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
-    harness.cycles(20, 0);
+    harness.cycles(12, 0);
+    let since_ns = harness.now_ms * MS;
+    let (course, _) = harness.session.stage.course_mut().expect("it is shaped");
+    course.deliveries.count_from(since_ns);
+    harness.cycles(8, 0);
     // The timer does not run three times, and then it runs without publishing.
     harness.now_ms += 300;
     let silent = run("0x1", TALKER, harness.now_ms);
@@ -349,6 +353,58 @@ fn pauses_are_told_and_shaping_ends_without_its_guard() {
     let notes = harness.session.live().notes;
     assert!(notes[0].contains("The guard (process gate-keeper) has ended"));
     assert!(harness.session.error.is_none());
+}
+
+#[test]
+fn a_time_that_was_cut_short_is_no_kept_promise() {
+    let mut plan = plan();
+    for (overshoot, lost) in [(Overshoot::Carry, true), (Overshoot::Carry, false)] {
+        plan.overshoot = overshoot;
+        let mut options = options(&[]);
+        options.duration = Some(Duration::from_secs(1_000_000));
+        let mut report = |_: &Live| ();
+        let mut harness = Harness::new(&plan, &options, &mut report);
+        harness.cycles(20, 0);
+        harness.pauses.set(Pauses {
+            guard_lost: lost,
+            ..Pauses::default()
+        });
+        harness.cycles(1, 0);
+        assert_eq!(harness.session.stage.is_stopped(), lost);
+        let (summary, _) = harness.session.end();
+        let shaped = summary.verdict.figures.iter();
+        let shaped = shaped.filter(|f| f.name == "time shaped");
+        let kept: Vec<_> = shaped.map(|f| f.kept).collect();
+        assert_eq!(kept, vec![Some(false); usize::from(lost)]);
+        assert_eq!(summary.verdict.is_kept(), !lost, "{:?}", summary.verdict);
+    }
+}
+
+/// Its first outputs began unshaped, in another phase: no policy ends shaping because of them.
+#[test]
+fn the_policy_for_late_outputs_waits_until_a_new_process_has_settled() {
+    let (plan, options) = (plan(), options(&[]));
+    let mut report = |_: &Live| ();
+    let mut harness = Harness::new(&plan, &options, &mut report);
+    harness.cycles(13, 0);
+    let has_policy = |harness: &mut Harness| {
+        let at_ns = harness.now_ms * MS;
+        let Stage::Shaping(shaping) = &mut harness.session.stage else {
+            panic!("it is not shaped");
+        };
+        (shaping.course.has_policy(at_ns), shaping.has_policy(&plan))
+    };
+    // The clock of this machine is behind these events: five cycles have not passed yet.
+    assert_eq!(has_policy(&mut harness), (true, false));
+    let Stage::Shaping(shaping) = &mut harness.session.stage else {
+        panic!("it is not shaped");
+    };
+    shaping.first_anew(&plan);
+    assert_eq!(has_policy(&mut harness), (false, false));
+    harness.cycles(11, 30);
+    assert_eq!(has_policy(&mut harness), (false, false), "it is looked for");
+    harness.cycles(1, 30);
+    assert!(has_policy(&mut harness).0, "it is found");
 }
 
 #[test]

@@ -107,7 +107,8 @@ impl Shaper {
     }
 
     /// Begins to hold messages back until their slots. A late one leaves in a later slot, whatever
-    /// the policy, until [`Shaper::settled`]: executions that run now began unshaped.
+    /// the policy, until [`Shaper::set_settling`] says that all have settled: executions that run now
+    /// began unshaped.
     pub(crate) fn shape(&mut self, origin_ns: u64, plan: &Plan) {
         self.page
             .set_table(plan.cycle_ms.0, origin_ns as i64, &config::tables(plan));
@@ -122,10 +123,11 @@ impl Shaper {
         self.page.swap_slots(swap.from_ns as i64, &new, &before);
     }
 
-    /// From now on the plan's policy applies.
-    pub(crate) fn settled(&mut self) {
-        if std::mem::take(&mut self.settling) {
-            self.page.set_settling(false);
+    /// From now on the plan's policy applies, or it does not while others settle.
+    pub(crate) fn set_settling(&mut self, settling: bool) {
+        if self.settling != settling {
+            self.page.set_settling(settling);
+            self.settling = settling;
         }
     }
 

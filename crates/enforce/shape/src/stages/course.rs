@@ -1,7 +1,7 @@
 //! The course of shaping: its phase, executions and runs outside slots. It outlives
 //! [`super::Shaping`], because executions are known a quarter of a second after they end.
 
-use crate::judge::{Deliveries, IsolationMonitor, Judgement, Results, Starts};
+use crate::judge::{Deliveries, IsolationMonitor, Judgement, Results, Starts, SHUTDOWN_NS};
 use crate::observe::{Execution, InputClock, Phase, PhaseHistory};
 use onbeat_plan::Plan;
 use onbeat_trace::Event;
@@ -18,14 +18,16 @@ pub(crate) struct Course {
     began_ns: u64,
     /// First instant that counts: the threads and executions have settled.
     pub(crate) settled_ns: u64,
+    /// From then on the policy for late outputs applies: later, where a process was started anew.
+    policy_ns: u64,
     pub(crate) phase: PhaseHistory,
     /// The clock of throttled inputs.
     pub(crate) inputs: InputClock,
     pub(crate) isolation: IsolationMonitor,
     pub(crate) results: Results,
     pub(crate) deliveries: Deliveries,
-    /// The newest event, CLOCK_MONOTONIC.
-    seen_ns: u64,
+    /// The last start of a chain, CLOCK_MONOTONIC.
+    heard_ns: u64,
 }
 
 impl Course {
@@ -36,10 +38,16 @@ impl Course {
         isolation: IsolationMonitor,
         now_ns: u64,
     ) -> Course {
+        let settled_ns = now_ns + SETTLE_CYCLES * plan.cycle_ms.0;
+        let starts = match plan.inputs.is_empty() {
+            true => Starts::EveryCycle,
+            false => Starts::OnEvents,
+        };
         Course {
             began: Instant::now(),
             began_ns: now_ns,
-            settled_ns: now_ns + SETTLE_CYCLES * plan.cycle_ms.0,
+            settled_ns,
+            policy_ns: settled_ns,
             inputs: InputClock::new(&phase, inputs(plan)),
             phase: PhaseHistory::new(phase),
             isolation,
@@ -48,12 +56,9 @@ impl Course {
                 plan.cycle_ms.0,
                 plan.promises.worst_ms.0,
                 plan.chains.len(),
-                match plan.inputs.is_empty() {
-                    true => Starts::EveryCycle,
-                    false => Starts::OnEvents,
-                },
+                (starts, settled_ns),
             ),
-            seen_ns: now_ns,
+            heard_ns: now_ns,
         }
     }
 
@@ -62,9 +67,24 @@ impl Course {
         self.began.elapsed()
     }
 
+    /// A process or the shaper was started anew at `now_ns`: executions began unshaped again, and are
+    /// not judged by the policy for late outputs.
+    pub(crate) fn unsettle(&mut self, plan: &Plan, now_ns: u64) {
+        self.policy_ns = self.policy_ns.max(now_ns + SETTLE_CYCLES * plan.cycle_ms.0);
+    }
+
+    /// Whether the plan's policy applies to an execution that starts at an instant.
+    pub(crate) fn has_policy(&self, start_ns: u64) -> bool {
+        start_ns >= self.policy_ns && !self.phase.phase().is_sought()
+    }
+
+    /// How long shaping lasted until an instant.
+    pub(crate) fn shaped(&self, until_ns: u64) -> Duration {
+        Duration::from_nanos(until_ns.saturating_sub(self.began_ns))
+    }
+
     /// Takes the switches among events, up to an instant.
     pub(crate) fn push_switches(&mut self, events: &[Event], until_ns: u64) {
-        self.seen_ns = events.last().map_or(self.seen_ns, |e| e.time_ns);
         let origin_ns = self.phase.phase().origin_ns();
         self.isolation.push(events, until_ns, origin_ns);
     }
@@ -96,14 +116,31 @@ impl Course {
     /// A chain started: its first callback, or its throttled input.
     pub(crate) fn started(&mut self, start_ns: u64) {
         if start_ns >= self.settled_ns {
+            self.heard_ns = self.heard_ns.max(start_ns);
             self.deliveries.started(start_ns);
         }
     }
 
+    /// Time has passed: cycles in which nothing started count. To be called about once a second.
+    pub(crate) fn passed(&mut self, now_ns: u64, duration: Option<Duration>) {
+        self.deliveries.passed(now_ns.min(self.ends_ns(duration)));
+    }
+
     /// Ends the counting of cycles: those count of which the promised output was due before
-    /// `until_ns`, and before the end of `duration`.
-    pub(crate) fn finish(&mut self, plan: &Plan, until_ns: u64, duration: Option<Duration>) {
-        let until_ns = until_ns.min(self.ends_ns(duration)).min(self.seen_ns);
+    /// `until_ns`, and before the end of `duration`. An application that ended before (`has_ended`)
+    /// is not blamed for the silence of its last seconds.
+    pub(crate) fn finish(
+        &mut self,
+        plan: &Plan,
+        (until_ns, has_ended): (u64, bool),
+        duration: Option<Duration>,
+    ) {
+        let ends_ns = self.ends_ns(duration);
+        let heard_ns = match has_ended && until_ns < ends_ns {
+            true => self.heard_ns.max(until_ns.saturating_sub(SHUTDOWN_NS)),
+            false => u64::MAX,
+        };
+        let until_ns = until_ns.min(ends_ns).min(heard_ns);
         let worst_ns = plan.promises.worst_ms.0;
         self.deliveries.finish(until_ns.saturating_sub(worst_ns));
     }

@@ -33,8 +33,23 @@ pub(crate) enum Stage<'a> {
     Stopped(Stopped),
 }
 
+/// Why shaping ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StoppedBy {
+    /// Its time was over, or the application, or somebody asked.
+    Request,
+    /// An output was late, and the policy says so.
+    Overshoot,
+    /// The guard has ended.
+    Guard,
+    /// An error, which is told.
+    Error,
+}
+
 /// The application runs on, unshaped.
 pub(crate) struct Stopped {
+    /// Why.
+    pub(crate) by: StoppedBy,
     /// When shaping ended, CLOCK_MONOTONIC.
     pub(crate) at_ns: u64,
     /// `None` if the application was never shaped.

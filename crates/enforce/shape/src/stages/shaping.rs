@@ -147,6 +147,15 @@ impl<'a> Shaping<'a> {
         self.placement.moves_since(&mut self.seen_moves)
     }
 
+    /// The process of the chains' first callback is another one: the phase is found again.
+    pub(crate) fn first_anew(&mut self, plan: &Plan) {
+        // A throttler's cycles follow its inputs.
+        if plan.inputs.is_empty() {
+            self.course.phase.anew();
+        }
+        self.course.unsettle(plan, monotonic_ns());
+    }
+
     /// Names the threads of which soft gates do not know whether they wait, once.
     pub(crate) fn name_unknown(&mut self, notes: &mut Notes) {
         let gates = self.stats().gates;
@@ -158,13 +167,21 @@ impl<'a> Shaping<'a> {
         self.has_named_unknown |= gates.iter().any(|g| g.unknown >= ENDS_UNKNOWN);
     }
 
-    /// Whether threads and executions have settled. When they first have, CPU time begins to count.
-    pub(crate) fn has_settled(&mut self, shaper: Option<u32>) -> bool {
-        let has_settled = monotonic_ns() >= self.course.settled_ns;
-        if has_settled && self.settled_usage.is_none() {
+    /// When threads and executions have first settled, CPU time begins to count.
+    pub(crate) fn count_cpu(&mut self, shaper: Option<u32>) {
+        if self.settled_usage.is_none() && monotonic_ns() >= self.course.settled_ns {
             self.settled_usage = Some(CpuUsage::now(shaper));
         }
-        has_settled
+    }
+
+    /// Whether the plan's policy for late outputs applies. Not until all have settled, and not while the
+    /// phase is looked for.
+    pub(crate) fn has_policy(&mut self, plan: &Plan) -> bool {
+        let now_ns = monotonic_ns();
+        if self.course.phase.phase().is_sought() {
+            self.course.unsettle(plan, now_ns);
+        }
+        self.course.has_policy(now_ns)
     }
 
     /// Tells why gates stayed open since the last call. False if they stay open for good.

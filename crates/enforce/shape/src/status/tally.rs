@@ -1,7 +1,7 @@
 //! Figures that are added up while a session runs, in constant memory. Pure.
 
 use super::Promise;
-use crate::judge::Judgement;
+use crate::judge::{kept_share, Judgement, KEPT_SHARE};
 use onbeat_plan::schema::{Ms, Promises};
 
 /// Executions so far.
@@ -55,14 +55,14 @@ impl Tally {
             lines.push(Promise {
                 name: "outputs inside a slot",
                 unit: "%",
-                promised: 100.0,
+                promised: kept_share(promised) * 100.0,
                 measured: share(self.in_a_slot, self.count),
             });
         }
         lines.push(Promise {
             name: "cycles with an output",
             unit: "%",
-            promised: 100.0,
+            promised: KEPT_SHARE * 100.0,
             measured: share(cycles.saturating_sub(without), cycles),
         });
         lines

@@ -7,6 +7,7 @@ usage: ./dev test                          everything
        ./dev test e2e [OPTION ...] [NAME ...]  end-to-end tests by subject or name (e2e --help)
        ./dev test check                    flow's channels under loom and Miri
        ./dev test aarch64                  compile for aarch64 what runs on a robot
+       ./dev test sched-ext                reservations in a guest whose kernel has sched_ext (minutes)
        ./dev test list                     the parts, crates and end-to-end tests
 
 What cannot run on this machine is skipped, and the end of the output lists it with the reason. The
@@ -237,6 +238,11 @@ def aarch64():
     return Part("aarch64 (compiled, not run)", [DEV, "aarch64", "--or-skip"], is_test=True)
 
 
+def sched_ext():
+    """A kernel that this machine may not have, in emulation: not among all parts, which it would make slow."""
+    return Part("reservations on sched_ext, in a guest", [os.path.join(ROOT, "scripts/sched-ext.sh")])
+
+
 def end_to_end(words):
     """Real ROS 2 applications, recorded and compared with what they know."""
     return Part("end-to-end tests", [sys.executable, os.path.join(ROOT, "scripts/e2e"), *words])
@@ -254,7 +260,7 @@ def everything():
 def listing():
     """Prints what can be asked for."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    print("parts:  unit, e2e, check, aarch64")
+    print("parts:  unit, e2e, check, aarch64, sched-ext")
     print(f"crates: {', '.join(crates())}")
     print("end-to-end tests, by subject:", flush=True)
     subprocess.run([sys.executable, os.path.join(ROOT, "scripts/e2e"), "--list"], check=False)
@@ -281,6 +287,8 @@ def chosen(words):
         return beside(check("miri-lib"), check("loom"))
     if first == "aarch64":
         return [aarch64().run()]
+    if first == "sched-ext":
+        return [sched_ext().run()]
     sys.exit(f"test: no part and no crate '{first}': ./dev test list")
 
 

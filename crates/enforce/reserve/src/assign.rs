@@ -2,7 +2,7 @@
 //! as it was.
 
 use crate::backend::Witness;
-use crate::enforcer::{AdmitError, Enforcer};
+use crate::enforcer::{AdmitError, Class, Enforcer};
 use crate::error::AssignError;
 use crate::identity::{now_ticks, Identity};
 use crate::ledger::{self, Entry, Ledger, Ledgers, Thread};
@@ -94,6 +94,11 @@ impl Changer<'_> {
     }
 
     fn apply(&self, tid: u32, to: &Destination) -> Result<(), AssignError> {
+        // A sched_ext scheduler knows the thread before it gets it: else it would run at once.
+        let is_first = self.enforcer.class() == Class::SchedExt;
+        if is_first {
+            self.admit(tid, to)?;
+        }
         // The policy first: a SCHED_DEADLINE thread cannot be pinned.
         sys::schedule(tid, &to.scheduling).map_err(|source| AssignError::Priority {
             tid,
@@ -102,14 +107,21 @@ impl Changer<'_> {
         })?;
         let cpu = to.cpu;
         sys::set_affinity(tid, &[cpu]).map_err(|source| AssignError::Cpu { tid, cpu, source })?;
-        if let Some(server) = to.gate {
-            let admitted = self.enforcer.admit(tid, server, self.witness);
-            admitted.map_err(|error| match error {
-                AdmitError::Member(source) => AssignError::Member { tid, source },
-                AdmitError::Gate(source) => AssignError::Gate { tid, source },
-            })?;
+        match is_first {
+            true => Ok(()),
+            false => self.admit(tid, to),
         }
-        Ok(())
+    }
+
+    fn admit(&self, tid: u32, to: &Destination) -> Result<(), AssignError> {
+        let Some(server) = to.gate else {
+            return Ok(());
+        };
+        let admitted = self.enforcer.admit(tid, server, self.witness);
+        admitted.map_err(|error| match error {
+            AdmitError::Member(source) => AssignError::Member { tid, source },
+            AdmitError::Gate(source) => AssignError::Gate { tid, source },
+        })
     }
 
     /// The enforcer leaves the thread alone.

@@ -2,7 +2,7 @@
 //! reading how many CPUs there are and the kernel's limit for real-time threads.
 
 use crate::error::{StartError, Warning};
-use crate::options::{Options, MAX_LEAD_NS, MIN_CYCLE_NS};
+use crate::options::{Choice, Options, MAX_LEAD_NS, MIN_CYCLE_NS};
 use crate::server::{Server, MAX_PRIORITY};
 use crate::sys;
 use crate::table::{Event, Table, TableError};
@@ -54,6 +54,9 @@ pub(crate) fn warnings(
         warnings.push(Warning::DispatcherAmongServers {
             cpu: options.dispatcher_cpu,
         });
+    }
+    if options.backend == Choice::SchedExt {
+        return Ok(vec![Warning::NormalFirst]);
     }
     let limit = onbeat_proc::system::real_time_share().unwrap_or(f64::INFINITY);
     for (cpu, share) in shares(cycle_ns, real_time())? {

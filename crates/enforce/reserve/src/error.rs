@@ -1,6 +1,7 @@
 //! Errors, warnings and the report of a reservation.
 
 use crate::backend::GateError;
+use crate::enforcer::sched_ext::SchedExtError;
 use crate::ledger::Restored;
 use crate::options::MAX_LEAD_NS;
 use crate::server::MAX_PRIORITY;
@@ -62,6 +63,9 @@ pub enum StartError {
     /// No freezer can be used.
     #[error("threads cannot be kept from running: {0}: run as root, where a cgroup freezer is mounted (mount -t cgroup -o freezer none /sys/fs/cgroup/freezer, or cgroup2)")]
     NoFreezer(String),
+    /// No sched_ext scheduler can be used.
+    #[error("threads cannot be kept to their slots: {0}")]
+    SchedExt(#[from] SchedExtError),
     /// The dispatcher could not be started.
     #[error("the dispatcher's thread cannot be started: {0}")]
     Dispatcher(io::Error),
@@ -221,6 +225,8 @@ pub enum Warning {
         /// The CPU.
         cpu: u16,
     },
+    /// Under sched_ext normal threads go before those of servers.
+    NormalFirst,
     /// A reservation that was killed had left changes, which are undone now.
     Recovered {
         /// Threads that were put back.
@@ -248,6 +254,10 @@ impl fmt::Display for Warning {
             Warning::DispatcherAmongServers { cpu } => write!(
                 f,
                 "the dispatcher runs on CPU {cpu} as servers do, and takes some 0.1 ms from them with each change of a slot"
+            ),
+            Warning::NormalFirst => write!(
+                f,
+                "under sched_ext every normal thread of a server's CPU goes before the server's threads, in their slots too: keep such threads off that CPU"
             ),
             Warning::Recovered { threads, groups } => write!(
                 f,

@@ -45,6 +45,13 @@
 //! %, from a deadline server that runs before every SCHED_FIFO thread, the dispatcher included. If
 //! the slots leave a CPU less than that, there is a [`Warning`]; the limit stays as it is.
 //!
+//! # sched_ext
+//!
+//! With [`Choice::SchedExt`] a scheduler in BPF programs takes the place of dispatcher and gates, where
+//! the kernel has sched_ext. Threads are SCHED_EXT threads then, and **every normal thread of their CPU
+//! goes before them**. When this process ends, the kernel makes them normal threads at once. Soft gates
+//! do not stop threads there: out of their slots they come after all others.
+//!
 //! # When it is stopped
 //!
 //! The dispatcher closes gates under a lease of one cycle. If it does not run (SIGSTOP, a debugger, a
@@ -86,6 +93,7 @@ pub mod table;
 mod waiting;
 
 pub use backend::{GateError, Witness};
+pub use enforcer::sched_ext::SchedExtError;
 pub use enforcer::{AdmitError, Class, Enforcer, Pulse};
 pub use error::{AssignError, ReleaseError, Report, StartError, SwapError, Warning};
 pub use gate::{Change, Move};

@@ -21,6 +21,9 @@ pub enum Choice {
     CgroupV1,
     /// The freezer of cgroup v2.
     CgroupV2,
+    /// A sched_ext scheduler. Threads have no real-time priority then: every normal thread of their
+    /// CPU goes before them, and among themselves the server's priority counts.
+    SchedExt,
 }
 
 /// Settings of a reservation.

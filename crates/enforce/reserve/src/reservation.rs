@@ -5,6 +5,7 @@ use crate::backend::{self, Witness};
 use crate::check;
 use crate::dispatcher::{Closing, Dispatcher, Failure, Shared, Task};
 use crate::enforcer::dispatched::Dispatched;
+use crate::enforcer::sched_ext::SchedExt;
 use crate::enforcer::{Class, Enforcer, Pulse};
 use crate::error::{AssignError, ReleaseError, Report, StartError, SwapError, Warning};
 use crate::gate::{Change, Gate, Move};
@@ -13,11 +14,12 @@ use crate::heartbeat::Heartbeat;
 use crate::identity::{identity, Seen};
 use crate::ledger::{self, Entry, Ledger, Ledgers, Restored, Thread};
 use crate::memory;
-use crate::options::Options;
+use crate::options::{Choice, Options};
 use crate::server::{RunningServer, Server};
 use crate::stats::{Pauses, Stats};
 use crate::sys::Scheduling;
 use crate::table::Table;
+use crate::waiting::GateKind;
 use onbeat_time::clock::monotonic_ns;
 use std::collections::HashMap;
 use std::fmt;
@@ -98,7 +100,11 @@ impl Reservation {
         options: Options,
     ) -> Result<Reservation, StartError> {
         check::refuse(cycle_ns, servers, &options)?;
-        let lead_ns = options.lead_ns;
+        let lead_ns = match options.backend {
+            // Its timers are where the threads run: nothing takes long.
+            Choice::SchedExt => 0,
+            _ => options.lead_ns,
+        };
         let table = Table::new(cycle_ns, lead_ns, servers)?;
         let mut warnings = check::warnings(cycle_ns, servers, &options)?;
         let running = |(i, s)| RunningServer::new(s, table.is_gated(i));
@@ -120,7 +126,7 @@ impl Reservation {
         };
         let watch = (heartbeat, guard.pid());
         let named = (&*name, &*servers);
-        let enforcer = match dispatched(table, origin_ns, named, &options, (&witness, watch)) {
+        let enforcer = match start_enforcer(table, origin_ns, named, &options, (&witness, watch)) {
             Ok(enforcer) => enforcer,
             Err(error) => {
                 ledger.restore();
@@ -183,9 +189,10 @@ impl Reservation {
                 scheduling: match (self.enforcer.class(), to.priority) {
                     (Class::RealTime, 0) => Scheduling::other(),
                     (Class::RealTime, priority) => Scheduling::round_robin(priority),
+                    (Class::SchedExt, _) => Scheduling::ext(),
                 },
                 cpu: to.cpu,
-                gate: to.is_gated.then_some(index),
+                gate: (to.is_gated || self.enforcer.class() == Class::SchedExt).then_some(index),
             },
         )
     }
@@ -499,6 +506,23 @@ fn start_guard(
         mount_table: &options.mount_table,
     })?;
     Ok((guard, heartbeat))
+}
+
+/// Starts the enforcer that the options ask for.
+fn start_enforcer(
+    table: Table,
+    origin_ns: u64,
+    named: (&str, &[RunningServer]),
+    options: &Options,
+    watched: (&dyn Witness, (Arc<Heartbeat>, libc::pid_t)),
+) -> Result<Box<dyn Enforcer>, StartError> {
+    if options.backend != Choice::SchedExt {
+        return dispatched(table, origin_ns, named, options, watched);
+    }
+    let is_soft = options.gate == GateKind::Soft;
+    let (_, (_, guard)) = watched;
+    let started = SchedExt::start(&table, origin_ns, named.1, (is_soft, guard))?;
+    Ok(Box::new(started))
 }
 
 /// Starts dispatcher and gates for the servers of the reservation `name`. `watch` is what the guard

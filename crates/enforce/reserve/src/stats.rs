@@ -66,6 +66,18 @@ pub struct Histogram {
 }
 
 impl Histogram {
+    /// From the sum, the maximum and the buckets, as the programs of sched_ext have them.
+    pub(crate) fn of(words: Vec<u64>) -> Histogram {
+        match words[..] {
+            [sum_ns, max_ns, ref buckets @ ..] => Histogram {
+                buckets: buckets.to_vec(),
+                sum_ns,
+                max_ns,
+            },
+            _ => Histogram::default(),
+        }
+    }
+
     /// Number of durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()

@@ -113,8 +113,19 @@ impl Table {
         self.events.iter().any(|e| e.server == server)
     }
 
+    /// The longest time that a server's gate is closed at a stretch; 0 for one without a gate.
+    pub(crate) fn longest_closed_ns(&self, server: usize) -> u64 {
+        let own: Vec<&Event> = self.events.iter().filter(|e| e.server == server).collect();
+        let until_next = |(i, e): (usize, &&Event)| {
+            let next = own[(i + 1) % own.len()].offset_ns;
+            (next + self.cycle_ns() - e.offset_ns - 1) % self.cycle_ns() + 1
+        };
+        let closes = own.iter().enumerate().filter(|(_, e)| !e.open);
+        closes.map(until_next).max().unwrap_or(0)
+    }
+
     /// Sets `open` for each gate that is open before this event.
-    fn open_before(&self, next: usize, open: &mut [bool]) {
+    pub(crate) fn open_before(&self, next: usize, open: &mut [bool]) {
         open.fill(true);
         // The last event of each gate: the round before ended as this one will.
         for event in self.events[next..].iter().chain(&self.events[..next]) {
@@ -130,7 +141,7 @@ impl Table {
     }
 
     /// Time between a round's last event and the next round's first.
-    fn gap_ns(&self) -> u64 {
+    pub(crate) fn gap_ns(&self) -> u64 {
         match (self.events.first(), self.events.last()) {
             (Some(first), Some(last)) => self.cycle_ns() - last.offset_ns + first.offset_ns,
             _ => self.cycle_ns(),

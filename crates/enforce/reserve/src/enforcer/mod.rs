@@ -1,8 +1,10 @@
 //! What keeps the threads of servers to their slots: the trait that every enforcer implements.
 //!
-//! [`dispatched`]: a dispatcher thread that opens and closes cgroup freezers.
+//! [`dispatched`]: a dispatcher thread that opens and closes cgroup freezers. [`sched_ext`]: a scheduler
+//! in BPF programs.
 
 pub(crate) mod dispatched;
+pub(crate) mod sched_ext;
 
 use crate::backend::{GateError, Witness};
 use crate::gate::{Change, Move};
@@ -17,6 +19,8 @@ use thiserror::Error;
 pub enum Class {
     /// SCHED_RR at the server's priority; SCHED_OTHER for priority 0.
     RealTime,
+    /// SCHED_EXT. The threads of servers without slots too: else these would go before the others.
+    SchedExt,
 }
 
 /// Why an enforcer did not take a thread on. The thread runs as before.

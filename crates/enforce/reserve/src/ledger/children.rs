@@ -54,7 +54,16 @@ fn put_back(parent: &Thread, tid: u32, child: Identity) {
     // One that has ended meanwhile needs nothing, and one that has its id now is left alone.
     if identity(tid) == Some(child) {
         let _ = parent.pin_back(tid);
+        take_from_sched_ext(parent, tid);
         give_nice(parent, tid);
+    }
+}
+
+/// A thread that a sched_ext scheduler has run gives its children its policy.
+fn take_from_sched_ext(parent: &Thread, tid: u32) {
+    let was = &parent.scheduling;
+    if !was.is_ext() && sys::scheduling(tid).is_ok_and(|s| s.is_ext()) {
+        let _ = sys::schedule(tid, &was.of_children());
     }
 }
 

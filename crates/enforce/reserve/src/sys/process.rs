@@ -13,6 +13,16 @@ pub(crate) fn pidfd_of_self() -> io::Result<OwnedFd> {
     }
 }
 
+/// A descriptor of a thread; Linux 6.9 has them.
+pub(crate) fn pidfd_of_thread(tid: u32) -> io::Result<OwnedFd> {
+    const PIDFD_THREAD: libc::c_int = libc::O_EXCL;
+    // SAFETY: the descriptor is new, and owned by what is made from it.
+    unsafe {
+        let fd = check_long(libc::syscall(libc::SYS_pidfd_open, tid, PIDFD_THREAD))?;
+        Ok(OwnedFd::from_raw_fd(fd as RawFd))
+    }
+}
+
 /// Runs `child` in a new process and returns its id. `child` must not touch anything that another
 /// thread may have locked. It may allocate: libc handles its own locks.
 pub(crate) fn fork(child: impl FnOnce()) -> io::Result<libc::pid_t> {

@@ -4,6 +4,9 @@ use super::{check, check_long};
 use serde::{Deserialize, Serialize};
 use std::io;
 
+/// Policy of threads that a sched_ext scheduler runs, since Linux 6.12.
+const SCHED_EXT: i32 = 7;
+
 /// Policy and priority of a thread: what is needed to put it back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Scheduling {
@@ -31,6 +34,25 @@ impl Scheduling {
         Scheduling::of(libc::SCHED_OTHER, 0)
     }
 
+    /// For the sched_ext scheduler. What the thread starts is for it too: the kernel resets only
+    /// real-time policies.
+    pub(crate) fn ext() -> Scheduling {
+        Scheduling::of(SCHED_EXT, 0)
+    }
+
+    /// Whether the thread is for a sched_ext scheduler.
+    pub(crate) fn is_ext(&self) -> bool {
+        self.policy & !libc::SCHED_RESET_ON_FORK == SCHED_EXT
+    }
+
+    /// What a thread has that one of this policy starts, where a real-time policy is reset.
+    pub(crate) fn of_children(&self) -> Scheduling {
+        match self.policy & !libc::SCHED_RESET_ON_FORK {
+            policy @ (libc::SCHED_BATCH | libc::SCHED_IDLE) => Scheduling::of(policy, 0),
+            _ => Scheduling::other(),
+        }
+    }
+
     fn of(policy: i32, priority: u8) -> Scheduling {
         Scheduling {
             policy,
@@ -51,7 +73,7 @@ impl std::fmt::Display for Scheduling {
             libc::SCHED_FIFO => write!(f, "SCHED_FIFO {priority}"),
             libc::SCHED_RR => write!(f, "SCHED_RR {priority}"),
             libc::SCHED_DEADLINE => write!(f, "SCHED_DEADLINE"),
-            7 => write!(f, "SCHED_EXT, nice {nice}"),
+            SCHED_EXT => write!(f, "SCHED_EXT, nice {nice}"),
             other => write!(f, "policy {other}"),
         }
     }

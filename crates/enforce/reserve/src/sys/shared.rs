@@ -3,6 +3,7 @@
 use super::check;
 use std::io;
 use std::ops::Deref;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
@@ -21,7 +22,30 @@ impl<const N: usize> SharedWords<N> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let how = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
         // SAFETY: a new mapping, of no file and at no address of ours.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), Self::BYTES, access, how, -1, 0) };
+        SharedWords::mapped(unsafe {
+            libc::mmap(std::ptr::null_mut(), Self::BYTES, access, how, -1, 0)
+        })
+    }
+
+    /// The words at the begin of what the kernel lets be mapped, such as a map of BPF programs.
+    pub(crate) fn of(map: BorrowedFd) -> io::Result<SharedWords<N>> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let fd = map.as_raw_fd();
+        // SAFETY: a new mapping at no address of ours; the kernel refuses what is no memory, and a
+        // page of what is shorter is filled with zeros.
+        SharedWords::mapped(unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                Self::BYTES,
+                access,
+                libc::MAP_SHARED,
+                fd,
+                0,
+            )
+        })
+    }
+
+    fn mapped(at: *mut libc::c_void) -> io::Result<SharedWords<N>> {
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

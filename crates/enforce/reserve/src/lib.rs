@@ -93,7 +93,7 @@ pub mod table;
 mod waiting;
 
 pub use backend::{GateError, Witness};
-pub use enforcer::sched_ext::SchedExtError;
+pub use enforcer::sched_ext::{find_sched_ext, SchedExtError};
 pub use enforcer::{AdmitError, Class, Enforcer, Pulse};
 pub use error::{AssignError, ReleaseError, Report, StartError, SwapError, Warning};
 pub use gate::{Change, Move};

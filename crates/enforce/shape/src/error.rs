@@ -123,6 +123,7 @@ impl ShapeError {
                 e,
                 StartError::State { .. }
                     | StartError::NoFreezer(_)
+                    | StartError::SchedExt(_)
                     | StartError::DispatcherPriority { .. }
             ),
             _ => false,

@@ -41,7 +41,7 @@ pub use flight::{LateOutput, Part};
 pub use follow::{AdaptOptions, Adapted, BandsSet};
 pub use observe::Unplanned;
 pub use onbeat_reserve::{
-    ledgers, recover_in, FoundLedger, GateKind, GroupStanding, Recovery, Restored, Standing,
+    ledgers, recover_in, Choice, FoundLedger, GateKind, GroupStanding, Recovery, Restored, Standing,
 };
 pub use options::ShapeOptions;
 pub use report::{Live, PlacedThread, Summary};

@@ -1,9 +1,10 @@
 //! Settings of a session.
 
+use crate::error::ShapeError;
 use crate::follow::AdaptOptions;
 use crate::threads::WhoWaits;
 use onbeat_plan::Plan;
-use onbeat_reserve::GateKind;
+use onbeat_reserve::{Choice, GateKind, StartError};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub struct ShapeOptions {
     pub dispatcher_cpu: Option<u16>,
     /// Whether idle CPUs may sleep deeply: this saves power and costs precision.
     pub idle: bool,
+    /// What keeps threads to their slots: freezers ([`Choice::Auto`] takes the best one here) or sched_ext.
+    pub enforcer: Choice,
     /// What the end of a slot does to a thread that is at work.
     pub gate: GateKind,
     /// Whether what is told otherwise, and left alone, ends the session: a thread that cannot be assigned, a second
@@ -42,10 +45,23 @@ pub struct ShapeOptions {
 }
 
 impl ShapeOptions {
+    /// Refuses an enforcer that this machine does not have, before anything is started.
+    ///
+    /// # Errors
+    ///
+    /// The kernel has no sched_ext, or another scheduler runs there.
+    pub(crate) fn refuse(&self) -> Result<(), ShapeError> {
+        if self.enforcer == Choice::SchedExt {
+            onbeat_reserve::find_sched_ext().map_err(StartError::from)?;
+        }
+        Ok(())
+    }
+
     /// Settings of the plan's reservation. `waits` says which threads wait for work.
     pub(crate) fn reserve(&self, plan: &Plan, waits: &Arc<WhoWaits>) -> onbeat_reserve::Options {
         let cpu = self.dispatcher_cpu.unwrap_or(plan.middleware.cpu);
         let mut options = onbeat_reserve::Options::new(cpu);
+        options.backend = self.enforcer;
         options.gate = self.gate;
         options.waiting = Some(waits.clone());
         options

@@ -53,6 +53,27 @@ fn likeness(pid: u32) -> String {
     format!("{policy} {priority} {cpus:?} {cgroups}")
 }
 
+/// An enforcer that the kernel does not have is refused in one line, before the application starts.
+#[test]
+fn sched_ext_is_refused_where_the_kernel_has_none() {
+    if Path::new("/sys/kernel/sched_ext").exists() {
+        println!("skipped: sched_ext_is_refused_where_the_kernel_has_none: this kernel has it");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(dir.path().join("plan.yaml"), PLAN).expect("written");
+    let shape = ["shape", "plan.yaml", "--enforcer", "sched-ext"];
+    for rest in [&["--", "touch", "started"][..], &["--dry-run"]] {
+        let refused = onbeat(dir.path(), &[&shape[..], rest].concat());
+        let said = text(&refused);
+        assert_eq!(refused.status.code(), Some(4), "{said}");
+        assert!(said.contains("this kernel has no sched_ext"), "{said}");
+        assert!(said.contains("use cgroup freezers"), "{said}");
+        assert_eq!(said.trim().lines().count(), 1, "{said}");
+    }
+    assert!(!dir.path().join("started").exists());
+}
+
 /// Without an application, and without the right to look for one, the plan and the machine are shown.
 #[test]
 fn a_dry_run_shows_plan_and_machine_and_changes_nothing() {

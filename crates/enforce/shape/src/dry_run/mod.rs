@@ -51,6 +51,7 @@ pub fn dry_run(plan: &Plan, options: &ShapeOptions) -> Result<DryRun, ShapeError
     if onbeat_rights::is_elevated() {
         return Err(ShapeError::Elevated);
     }
+    options.refuse()?;
     onbeat_rights::raise();
     let mut found = DryRun {
         servers: guarded(plan),

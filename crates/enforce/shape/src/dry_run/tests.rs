@@ -69,6 +69,7 @@ fn options() -> ShapeOptions {
         command_to_stderr: false,
         dispatcher_cpu: None,
         idle: true,
+        enforcer: onbeat_reserve::Choice::Auto,
         gate: onbeat_reserve::GateKind::Soft,
         strict: false,
         adapt: None,

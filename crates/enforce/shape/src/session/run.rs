@@ -55,6 +55,7 @@ pub fn shape_on(
     if onbeat_rights::is_elevated() {
         return Err(ShapeError::Elevated);
     }
+    options.refuse()?;
     let moved = moved(plan, &options.command)?;
     onbeat_rights::raise();
     let following = options.adapt.map(|adapt| Following::new(plan, adapt));

@@ -149,6 +149,7 @@ pub(super) fn options(command: &[&str]) -> ShapeOptions {
         command_to_stderr: false,
         dispatcher_cpu: None,
         idle: true,
+        enforcer: onbeat_reserve::Choice::Auto,
         gate: GateKind::Hard,
         strict: false,
         adapt: None,

@@ -3,7 +3,7 @@
 use crate::error::CliError;
 use crate::units::parse_duration;
 use onbeat_record::User;
-use onbeat_shape::{AdaptOptions, GateKind, ShapeOptions};
+use onbeat_shape::{AdaptOptions, Choice, GateKind, ShapeOptions};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -88,6 +88,10 @@ pub struct EnforcementArgs {
     /// CPU of the dispatcher [default: the middleware's]
     #[arg(long, value_name = "CPU")]
     pub dispatcher_cpu: Option<u16>,
+    /// What keeps threads to their slots: cgroup freezers, or a scheduler of the kernel's sched_ext (Linux 6.13 and
+    /// newer; normal threads go before those of servers then, so keep them off the servers' CPUs)
+    #[arg(long, value_name = "KIND", value_enum, default_value_t)]
+    pub enforcer: EnforcerChoice,
     /// What the end of a slot does to a thread at work: soft lowers its priority until it waits, and
     /// freezes it then; hard freezes it at once, with what it holds
     #[arg(long, value_name = "KIND", value_enum, default_value_t)]
@@ -167,6 +171,7 @@ impl Args {
             command_to_stderr: self.json,
             dispatcher_cpu: enforcement.dispatcher_cpu,
             idle: enforcement.idle,
+            enforcer: enforcement.enforcer.into(),
             gate: enforcement.gate.into(),
             strict: enforcement.strict,
             adapt: self.bands.adapt.then(|| self.bands.options()),
@@ -197,6 +202,25 @@ fn user_id(text: &str) -> Result<u32, String> {
     let number = text.parse().ok();
     let id = number.or_else(|| onbeat_record::user_id(text));
     id.ok_or_else(|| "there is no such user".into())
+}
+
+/// What keeps threads to their slots.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum EnforcerChoice {
+    /// Cgroup freezers: version 1 before version 2
+    #[default]
+    Freezer,
+    /// A sched_ext scheduler
+    SchedExt,
+}
+
+impl From<EnforcerChoice> for Choice {
+    fn from(choice: EnforcerChoice) -> Choice {
+        match choice {
+            EnforcerChoice::Freezer => Choice::Auto,
+            EnforcerChoice::SchedExt => Choice::SchedExt,
+        }
+    }
 }
 
 /// What the end of a slot does to a thread that is at work.

@@ -43,16 +43,25 @@ impl From<libbpf_rs::Error> for SchedExtError {
     }
 }
 
+/// Whether a scheduler could be loaded here. Nothing is changed.
+///
+/// # Errors
+///
+/// The kernel has no sched_ext, or another scheduler runs.
+pub fn find_sched_ext() -> Result<(), SchedExtError> {
+    if !Path::new(SCHED_EXT).exists() {
+        return Err(SchedExtError::None);
+    }
+    match fs::read_to_string(Path::new(SCHED_EXT).join("root/ops")) {
+        Ok(other) => Err(SchedExtError::Taken(other.trim().into())),
+        Err(_) => Ok(()),
+    }
+}
+
 impl Programs {
     /// Loads the programs; no thread is scheduled by them yet.
     pub(super) fn load() -> Result<Programs, SchedExtError> {
-        if !Path::new(SCHED_EXT).exists() {
-            return Err(SchedExtError::None);
-        }
-        let root = fs::read_to_string(Path::new(SCHED_EXT).join("root/ops"));
-        if let Ok(other) = root {
-            return Err(SchedExtError::Taken(other.trim().into()));
-        }
+        find_sched_ext()?;
         // What libbpf would say is in the error too, but for the kernel's long reasons.
         libbpf_rs::set_print(None);
         let object = ObjectBuilder::default()

@@ -16,6 +16,7 @@ use crate::sys;
 use crate::table::Table;
 use layout::{Control, Counted};
 use libbpf_rs::{MapCore, MapFlags};
+pub use load::find_sched_ext;
 use load::Programs;
 use onbeat_time::clock::monotonic_ns;
 use std::io;

@@ -7,6 +7,8 @@ use crate::error::AssignError;
 use crate::identity::{now_ticks, Identity};
 use crate::ledger::{self, Entry, Ledger, Ledgers, Thread};
 use crate::sys::{self, Scheduling};
+use std::io;
+use std::path::Path;
 
 /// What a thread is changed to.
 #[derive(Debug)]
@@ -28,8 +30,17 @@ pub(crate) struct Changer<'r> {
     pub(crate) ledgers: &'r Ledgers,
 }
 
+/// Takes a thread that gated ones of `changed` have started out from behind the gate that it inherited.
+/// False if it has ended.
+pub(crate) fn free(changed: &[Thread], tid: u32, way_out: &Path) -> io::Result<bool> {
+    // Placed ones did not come from behind a gate, and say nothing of where that was.
+    let gated = changed.iter().filter(|t| t.home.is_some());
+    ledger::free(&gated.cloned().collect::<Vec<_>>(), tid, way_out)
+}
+
 impl Changer<'_> {
-    /// Changes a thread and returns how it was. On an error it is as it was. `changed` are the
+    /// Changes a thread and returns how it was. On an error it is as it was; but it is behind no gate
+    /// any more that it inherited. `changed` are the
     /// threads that the reservation changed before.
     pub(crate) fn change<'t>(
         &self,
@@ -43,7 +54,12 @@ impl Changer<'_> {
         if let Some(holder) = self.ledgers.owner(self.ledger, tid, identity.start) {
             return Err(AssignError::Taken { tid, holder });
         }
-        let was = self.state_of(tid, identity, to, changed)?;
+        let changed: Vec<Thread> = changed.cloned().collect();
+        if let Some(way_out) = self.enforcer.way_out(tid) {
+            // It inherited a gate: where it comes from is not there.
+            free(&changed, tid, &way_out).map_err(|source| AssignError::Free { tid, source })?;
+        }
+        let was = self.state_of(tid, identity, to, changed.iter())?;
         self.ledger
             .note(&Entry::Thread(was.clone()))
             .map_err(note)?;

@@ -161,6 +161,14 @@ pub enum AssignError {
         /// The gate's error.
         source: GateError,
     },
+    /// It was started by a gated thread, and cannot leave that one's gate.
+    #[error("thread {tid} cannot leave the gate of the thread that started it: {source}")]
+    Free {
+        /// Thread id.
+        tid: u32,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The change could not be noted in the ledger, and was not made.
     #[error("the change of thread {tid} cannot be noted down: {source}")]
     Note {

@@ -1,6 +1,6 @@
 //! A running reservation: starts the servers, takes threads, puts everything back.
 
-use crate::assign::{Changer, Destination};
+use crate::assign::{self, Changer, Destination};
 use crate::backend::{self, Witness};
 use crate::check;
 use crate::dispatcher::{Closing, Dispatcher, Failure, Shared, Task};
@@ -238,6 +238,30 @@ impl Reservation {
         restored.map_err(|source| ReleaseError::Restore { tid, source })?;
         assigned.threads.remove(&tid);
         Ok(())
+    }
+
+    /// Lets threads and processes that gated threads have started run whenever they can. They inherit
+    /// the gate, but belong to no server: nobody asks whether they wait, and they would be frozen with
+    /// what they hold. They go to the cgroup, the CPUs and the nice value of who started them. To be
+    /// called about once a second, and when a gated thread was seen to start another. Returns how many
+    /// there were.
+    pub fn free_heirs(&self) -> usize {
+        let assigned = self.assigned();
+        let is_heir = |tid: &u32| {
+            let member = assigned.threads.get(tid).filter(|a| a.gate.is_some());
+            !member.is_some_and(|a| a.was.lives())
+        };
+        let heirs: Vec<u32> = self.enforcer.inside().into_iter().filter(is_heir).collect();
+        if heirs.is_empty() {
+            return 0;
+        }
+        let changed: Vec<Thread> = assigned.changed().cloned().collect();
+        let free = |tid: &u32| {
+            let way_out = self.enforcer.way_out(*tid);
+            // One that cannot be moved now is tried again the next time.
+            way_out.is_some_and(|out| assign::free(&changed, *tid, &out).unwrap_or(false))
+        };
+        heirs.iter().filter(|tid| free(tid)).count()
     }
 
     /// Forgets threads that have ended, so that a run of days keeps what it has of those that live.

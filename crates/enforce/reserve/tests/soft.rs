@@ -252,3 +252,103 @@ fn priority_comes_and_goes_with_the_slots_of_a_thread_that_never_waits() {
         }
     }
 }
+
+/// A process that works until it is dropped.
+struct Busy(std::process::Child);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A gated thread, what it has started behind its gate (three threads, a process), and what keeps it
+/// waiting.
+struct Family {
+    parent: Worker,
+    ask: Arc<AtomicBool>,
+    heirs: std::sync::mpsc::Receiver<[u32; 4]>,
+    waits: Arc<AtomicBool>,
+}
+
+impl Family {
+    fn new() -> Family {
+        let flag = || Arc::new(AtomicBool::new(false));
+        let (ask, waits) = (flag(), flag());
+        let (asked, waiting) = (ask.clone(), waits.clone());
+        let (send, heirs) = std::sync::mpsc::sync_channel(1);
+        let parent = Worker::new(move |stop| {
+            while !asked.load(SeqCst) && !stop.load(Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let threads = [Worker::spinning(), Worker::sleeping(), Worker::sleeping()];
+            let mut shell = std::process::Command::new("sh");
+            let busy = shell.args(["-c", "while :; do :; done"]).spawn();
+            let busy = Busy(busy.unwrap());
+            let [a, b, c] = [0, 1, 2].map(|i| threads[i].tid);
+            send.send([a, b, c, busy.0.id()]).unwrap();
+            waiting.store(true, SeqCst);
+            while !stop.load(Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Family {
+            parent,
+            ask,
+            heirs,
+            waits,
+        }
+    }
+
+    fn said(&self) -> Said {
+        Said(HashMap::from([(self.parent.tid, self.waits.clone())]))
+    }
+
+    /// What they have started, once the gate is shut.
+    fn heirs_behind_shut_gate(&self, reservation: &Reservation) -> [u32; 4] {
+        self.ask.store(true, SeqCst);
+        let heirs = self.heirs.recv().unwrap();
+        let closed = || reservation.stats().closing.count();
+        wait_for("the gate to close", || closed() > 0);
+        heirs
+    }
+}
+
+#[test]
+fn what_a_gated_thread_has_started_is_let_go() {
+    let _alone = alone();
+    for backend in backends("what_a_gated_thread_has_started") {
+        let dir = Dir::new("heirs");
+        let family = Family::new();
+        let before = likeness(family.parent.tid);
+        let mut options = options(backend, &dir);
+        options.gate = GateKind::Soft;
+        options.waiting = Some(Arc::new(family.said()));
+        let reservation = last_slot(&options, 500 * MS);
+        reservation.assign(family.parent.tid, "r").unwrap();
+        let heirs = family.heirs_behind_shut_gate(&reservation);
+        let [thread, placed, member, process] = heirs;
+        assert_frozen(thread);
+        assert_frozen(process);
+        // One that is placed, as the middleware's are, does not wait for a slot.
+        reservation.place(placed, cpu(), 1).unwrap();
+        let turn = ran_ns(placed).unwrap();
+        wait_for("the placed thread to run", || {
+            ran_ns(placed).unwrap() > turn
+        });
+        // One that joins the server came from where its parent did.
+        reservation.assign(member, "r").unwrap();
+        assert_eq!(reservation.free_heirs(), 2, "{backend:?}");
+        assert_runs(thread);
+        assert_runs(process);
+        assert_eq!(likeness(thread), before);
+        assert_eq!(likeness(process), before);
+        assert_eq!(reservation.free_heirs(), 0);
+        let report = reservation.stop();
+        assert_eq!(report.restored.failures, Vec::<String>::new());
+        for tid in heirs.into_iter().chain([family.parent.tid]) {
+            assert_eq!(likeness(tid), before, "{backend:?}");
+        }
+    }
+}

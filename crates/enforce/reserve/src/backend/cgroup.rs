@@ -3,7 +3,8 @@
 use super::{Backend, GateError, Witness};
 use crate::ledger::{Entry, Group};
 use crate::sys;
-use onbeat_proc::cgroup::Mount;
+use onbeat_proc::cgroup::{self, Mount};
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -194,6 +195,20 @@ impl Backend for V1 {
         Ok(Some(dir.join("tasks")))
     }
 
+    fn inside(&self) -> Vec<u32> {
+        let outer = self.mount.point.join(&self.name);
+        let gates = self.gates.iter().flatten();
+        gates
+            .flat_map(|gate| cgroup::ids(&outer.join(&gate.label).join("tasks")))
+            .collect()
+    }
+
+    fn way_out(&self, tid: u32) -> Option<PathBuf> {
+        let dir = self.mount.of_thread(tid).ok()?;
+        let is_inside = dir.starts_with(self.mount.point.join(&self.name));
+        is_inside.then(|| self.mount.point.join("tasks"))
+    }
+
     fn add(&self, server: usize, tid: u32, _: &dyn Witness) -> Result<(), GateError> {
         let Some(gate) = &self.gates[server] else {
             return Ok(());
@@ -247,6 +262,24 @@ impl Backend for V2 {
     fn home(&self, tid: u32) -> Result<Option<PathBuf>, GateError> {
         let dir = self.mount.of_thread(tid).map_err(GateError::Where)?;
         Ok(Some(dir.join("cgroup.threads")))
+    }
+
+    fn inside(&self) -> Vec<u32> {
+        let members = |gate: &Gate| {
+            let files = gate.files.lock().expect("nobody panics with it");
+            let group = |parent: &Path| parent.join(&self.name).join(&gate.label);
+            let groups = files.iter().map(|(parent, _)| group(parent));
+            let ids = groups.flat_map(|group| cgroup::ids(&group.join("cgroup.threads")));
+            ids.collect::<Vec<u32>>()
+        };
+        self.gates.iter().flatten().flat_map(members).collect()
+    }
+
+    fn way_out(&self, tid: u32) -> Option<PathBuf> {
+        let dir = self.mount.of_thread(tid).ok()?;
+        let is_ours = |d: &&Path| d.file_name() == Some(OsStr::new(&self.name));
+        let parent = dir.ancestors().find(is_ours)?.parent()?;
+        Some(parent.join("cgroup.threads"))
     }
 
     fn add(&self, server: usize, tid: u32, witness: &dyn Witness) -> Result<(), GateError> {

@@ -87,6 +87,12 @@ impl Backend for NoGates {
     fn home(&self, _: u32) -> Result<Option<PathBuf>, GateError> {
         Ok(None)
     }
+    fn inside(&self) -> Vec<u32> {
+        Vec::new()
+    }
+    fn way_out(&self, _: u32) -> Option<PathBuf> {
+        None
+    }
     fn add(&self, _: usize, _: u32, _: &dyn Witness) -> Result<(), GateError> {
         Ok(())
     }

@@ -83,6 +83,13 @@ pub(crate) trait Backend: Send + Sync {
     /// [`add`](Backend::add) does not move the thread.
     fn home(&self, tid: u32) -> Result<Option<PathBuf>, GateError>;
 
+    /// The threads behind all gates: those that were put there, and what they have started.
+    fn inside(&self) -> Vec<u32>;
+
+    /// The file that takes the thread out from behind a gate of this backend, into the nearest cgroup
+    /// that is none of its own. `None` if it is behind none.
+    fn way_out(&self, tid: u32) -> Option<PathBuf>;
+
     /// Puts the thread behind the server's gate. [`home`](Backend::home), asked before, undoes the
     /// move.
     fn add(&self, server: usize, tid: u32, witness: &dyn Witness) -> Result<(), GateError>;

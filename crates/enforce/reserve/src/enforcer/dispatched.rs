@@ -49,6 +49,14 @@ impl Enforcer for Dispatched {
         self.backend.home(tid)
     }
 
+    fn inside(&self) -> Vec<u32> {
+        self.backend.inside()
+    }
+
+    fn way_out(&self, tid: u32) -> Option<PathBuf> {
+        self.backend.way_out(tid)
+    }
+
     fn admit(&self, tid: u32, server: usize, witness: &dyn Witness) -> Result<(), AdmitError> {
         let shared = self.dispatcher.shared();
         // Before it is behind the gate: from then on the dispatcher has to know of it.

@@ -66,6 +66,18 @@ pub trait Enforcer: Send + Sync {
     /// The thread's cgroup is unknown: it cannot be admitted.
     fn home(&self, tid: u32) -> Result<Option<PathBuf>, GateError>;
 
+    /// The threads that it keeps to slots: those that were admitted, and what they have started,
+    /// where that inherits it.
+    fn inside(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    /// For a thread that is kept to slots because one that was admitted has started it: the file that
+    /// ends this, if nobody knows where the thread came from. `None` if it is not kept.
+    fn way_out(&self, _tid: u32) -> Option<PathBuf> {
+        None
+    }
+
     /// From now on the thread runs in the slots of this server only. [`home`](Enforcer::home), asked
     /// before, and [`evict`](Enforcer::evict) undo it.
     ///

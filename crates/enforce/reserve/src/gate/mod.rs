@@ -236,11 +236,8 @@ impl<'a> Gates<'a> {
                 Phase::Loose => Ok(()),
                 Phase::Draining { look_ns, .. } if look_ns > now_ns => Ok(()),
                 Phase::Draining { .. } => self.drained(server, now_ns),
+                Phase::Frozen { .. } if joined => self.joined_frozen(server),
                 Phase::Frozen { look_ns: Some(at) } if at <= now_ns => self.doubted(server, now_ns),
-                Phase::Frozen { look_ns: None } if joined => {
-                    self.confirm(server);
-                    Ok(())
-                }
                 Phase::Frozen { .. } => Ok(()),
             };
             failures += u64::from(moved.is_err());
@@ -272,6 +269,20 @@ impl<'a> Gates<'a> {
             Look::OneWorks => Ok(()),
             Look::OneUnknown => self.loosen(server),
         }
+    }
+
+    /// A thread has joined others that are frozen: it has the priority that they have, so that it
+    /// does not run at its server's outside the slot when it is let go.
+    fn joined_frozen(&mut self, server: usize) -> io::Result<()> {
+        let given = match self.states[server].is_dropped {
+            true => self.give(server, false),
+            false => Ok(()),
+        };
+        if given.is_err() {
+            self.gates[server].joined();
+        }
+        self.confirm(server);
+        given
     }
 
     /// A thread was at work just after it was frozen: it had woken up meanwhile, or the kernel let it

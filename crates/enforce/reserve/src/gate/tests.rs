@@ -48,6 +48,12 @@ impl Backend for Freezer {
     fn home(&self, _: u32) -> Result<Option<PathBuf>, GateError> {
         Ok(None)
     }
+    fn inside(&self) -> Vec<u32> {
+        Vec::new()
+    }
+    fn way_out(&self, _: u32) -> Option<PathBuf> {
+        None
+    }
     fn add(&self, _: usize, _: u32, _: &dyn Witness) -> Result<(), GateError> {
         Ok(())
     }
@@ -213,6 +219,30 @@ fn a_thread_that_joins_a_shut_gate_at_work_is_let_go() {
         gate.joined();
         gates.look_again(0);
         assert_eq!(log(), ["priority 0"]);
+    });
+}
+
+/// The others drained before they were frozen, and have a normal priority.
+#[test]
+fn a_thread_that_joins_a_gate_that_drained_gets_the_priority_of_the_others() {
+    with_gates(GateKind::Soft, |gates, gate| {
+        for wakes in [false, true] {
+            now_waits(Waits::No);
+            gates.close(0).unwrap();
+            now_waits(Waits::Yes);
+            // With a doubt whether it is frozen, or without.
+            WAKES_WHILE_FROZEN.with(|w| w.set(wakes));
+            gates.look_again(gates.next_look_ns());
+            assert_eq!(log(), ["priority 0", "freeze"]);
+            now_waits(Waits::No);
+            gate.joined();
+            gates.look_again(0);
+            assert_eq!(log(), ["priority 0"], "it has its server's still");
+            gates.look_again(gates.next_look_ns());
+            assert_eq!(log(), ["thaw"]);
+            gates.open(0).unwrap();
+            assert_eq!(log(), ["priority 20"]);
+        }
     });
 }
 

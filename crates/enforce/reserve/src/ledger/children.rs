@@ -1,10 +1,12 @@
 //! What threads of a ledger have started meanwhile: it inherited a CPU, perhaps a cgroup, and lost
 //! its nice value.
 
-use super::{inherited, Thread};
+use super::{inherited, place, put, Thread};
 use crate::identity::{identity, Identity};
 use crate::sys;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
 
 /// How far up processes are asked for the one that started them.
 const GENERATIONS: usize = 64;
@@ -74,6 +76,34 @@ pub(crate) fn give_nice(parent: &Thread, tid: u32) {
     if was_normal && sys::scheduling(tid).is_ok_and(|s| is_normal(&s)) {
         let _ = sys::set_nice(tid, parent.scheduling.nice);
     }
+}
+
+/// Takes a thread that gated threads of the ledger have started out from behind the gate, into the
+/// cgroup of the one that started it; `way_out` takes it where nobody knows that one. It may use that
+/// one's CPUs again, at its nice value. False if it has ended.
+///
+/// # Errors
+///
+/// The thread stays behind the gate.
+pub(crate) fn free(threads: &[Thread], tid: u32, way_out: &Path) -> io::Result<bool> {
+    let Some(child) = identity(tid) else {
+        return Ok(false);
+    };
+    let relative = relative(threads, tid);
+    let home = relative.filter(|r| place::is_home(r));
+    let home = home.and_then(|r| r.home.as_deref());
+    match put(tid, home.unwrap_or(way_out)) {
+        Err(_) if identity(tid) != Some(child) => return Ok(false),
+        moved => moved?,
+    }
+    let pinned_so = |r: &&Thread| {
+        let cpus = sys::affinity(tid).unwrap_or_default();
+        r.bound.is_some_and(|(cpu, _)| cpus == [cpu])
+    };
+    if let Some(relative) = relative.filter(pinned_so) {
+        put_back(relative, tid, child);
+    }
+    Ok(true)
 }
 
 /// The processes of the threads, and all that descend from them: each with the process of the ledger

@@ -11,7 +11,7 @@ mod place;
 mod recovery;
 mod state;
 
-pub(crate) use children::give_nice;
+pub(crate) use children::{free, give_nice};
 pub(crate) use compact::forget_alike;
 pub(crate) use file::{default_dir, recover, Ledger, Ledgers};
 pub use recovery::{recover_in, FoundLedger, FoundThread, GroupStanding, Recovery, Standing};

@@ -9,7 +9,8 @@
 //! the changes.
 
 use crate::heartbeat::{Duty, Heartbeat};
-use crate::ledger::Ledger;
+use crate::identity::identity;
+use crate::ledger::{Entry, Ledger};
 use crate::sys::{self, Scheduling, Timer};
 use onbeat_proc::cgroup;
 use onbeat_rights::Capability;
@@ -19,6 +20,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Name of its process, also in place of its command line: no pattern that names the command finds
 /// it.
@@ -32,6 +34,8 @@ const GATE: u8 = b'g';
 const HEARD: &[u8] = b"h";
 /// How long the owner waits for an answer, ms.
 const ANSWER_MS: i32 = 30_000;
+/// How long it may take to end, once it is told to.
+const END: Duration = Duration::from_secs(10);
 /// Longest message.
 const LONGEST: usize = 32;
 
@@ -78,7 +82,16 @@ impl Guard {
         })?;
         let guard = Guard { socket, pid };
         guard.answer()?;
-        Ok(guard)
+        // Who undoes the changes when both are gone has to know whom to wait for.
+        let identity = identity(pid as u32);
+        let entry = identity.map(|i| Entry::Guard(i.tgid, i.start));
+        match entry.map_or(Ok(()), |entry| start.ledger.note(&entry)) {
+            Ok(()) => Ok(guard),
+            Err(e) => {
+                guard.done();
+                Err(e)
+            }
+        }
     }
 
     /// Its process.
@@ -113,7 +126,7 @@ impl Guard {
     /// Ends the guard: everything is as it was before.
     pub(crate) fn done(self) {
         let _ = sys::send(&self.socket, DONE, None);
-        sys::reap(self.pid);
+        sys::end(self.pid, END);
     }
 }
 
@@ -179,7 +192,7 @@ impl Run<'_> {
             if ledger.restore().failures.is_empty() {
                 return;
             }
-            std::thread::sleep(std::time::Duration::from_millis(200));
+            std::thread::sleep(Duration::from_millis(200));
         }
     }
 

@@ -6,7 +6,7 @@ mod common;
 
 use common::helper::*;
 use common::*;
-use onbeat_reserve::{Choice, Reservation};
+use onbeat_reserve::{recover_in, Choice, Recovery, Reservation, Standing};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -275,12 +275,12 @@ enum Step {
 type Sequence = Vec<(Who, Step)>;
 
 /// All orders in which owner and guard can be stopped, continued and killed, each as one of: stopped
-/// and continued, stopped and killed, killed.
+/// and continued, stopped and killed, killed; the guard also stopped for good.
 fn sequences() -> Vec<Sequence> {
     use Step::{Continue, Kill, Stop};
-    let scripts: [&[Step]; 3] = [&[Stop, Continue], &[Stop, Kill], &[Kill]];
+    let scripts: [&[Step]; 4] = [&[Stop, Continue], &[Stop, Kill], &[Kill], &[Stop]];
     let mut found = Vec::new();
-    for owner in scripts {
+    for owner in &scripts[..3] {
         for guard in scripts {
             interleave(owner, guard, &mut Vec::new(), &mut found);
         }
@@ -391,7 +391,8 @@ fn run(backend: Choice, sequence: &Sequence) {
         take(&mut scene, &mut pair, step);
     }
     // The end: who can still put everything back does, or the next reservation.
-    let [owner, guard] = [pair.owner, pair.guard].map(|s| s == Some(Step::Kill));
+    let owner = pair.owner == Some(Step::Kill);
+    let guard = !Pair::runs(pair.guard);
     if !owner {
         drop(scene.owner.input.take());
         assert!(scene.owner.child.wait().unwrap().success());
@@ -409,7 +410,7 @@ fn threads_run_on_whoever_is_stopped_or_killed_in_whatever_order() {
     let _alone = alone();
     let name = "threads_run_on_whoever_is_stopped_or_killed_in_whatever_order";
     let sequences = sequences();
-    assert_eq!(sequences.len(), 38);
+    assert_eq!(sequences.len(), 46);
     for backend in backends(name) {
         let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         let work = || {
@@ -510,5 +511,72 @@ fn what_pauses_the_owner_as_a_group_does_not_reach_the_guard() {
             scene.owner.child.wait().unwrap();
             scene.assert_put_back();
         }
+    }
+}
+
+/// Holds a process in a stop that no SIGCONT ends.
+struct Traced(i32);
+
+impl Traced {
+    fn new(pid: u32) -> Traced {
+        let pid = pid as i32;
+        let none = std::ptr::null_mut::<libc::c_void>();
+        unsafe {
+            assert_eq!(libc::ptrace(libc::PTRACE_SEIZE, pid, none, none), 0);
+            assert_eq!(libc::ptrace(libc::PTRACE_INTERRUPT, pid, none, none), 0);
+            assert_eq!(libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL), pid);
+        }
+        Traced(pid)
+    }
+
+    /// Waits for the end of the process, of which its tracer is told first.
+    fn reap(self) {
+        let mut status = 0;
+        unsafe {
+            while libc::waitpid(self.0, &mut status, libc::__WALL) == self.0
+                && libc::WIFSTOPPED(status)
+            {}
+        }
+    }
+}
+
+/// A guard that nothing makes go on is killed, and what it had to do is done. Sessions that live are
+/// not held up while it is waited for.
+#[test]
+fn who_recovers_ends_a_guard_that_stays_silent() {
+    let _alone = alone();
+    for backend in backends("who_recovers_ends_a_guard_that_stays_silent") {
+        let mut scene = Scene::set(backend);
+        scene.assert_shaped();
+        let traced = Traced::new(scene.guard);
+        scene.owner.kill(libc::SIGKILL);
+        scene.owner.child.wait().unwrap();
+        let recovered = |dry_run, wait_for_guard| {
+            let how = Recovery {
+                dry_run,
+                wait_for_guard,
+            };
+            recover_in(&scene.dir.0, how).unwrap().remove(0)
+        };
+        let looked = recovered(true, Duration::ZERO);
+        assert_eq!(looked.standing, Standing::Guarded, "nothing is changed");
+        std::thread::scope(|scope| {
+            let recovery = scope.spawn(|| recovered(false, Duration::from_secs(3)));
+            // Its ledgers lie in the same directory.
+            let lock = fs::File::open(scene.dir.0.join("lock")).unwrap();
+            let lock = std::os::fd::AsRawFd::as_raw_fd(&lock);
+            wait_for("the lock to be free while the guard is waited for", || {
+                let is_free = unsafe { libc::flock(lock, libc::LOCK_EX | libc::LOCK_NB) } == 0;
+                unsafe { libc::flock(lock, libc::LOCK_UN) };
+                is_free && !recovery.is_finished()
+            });
+            let found = recovery.join().unwrap();
+            assert_eq!(found.standing, Standing::Abandoned);
+            let restored = found.restored.unwrap();
+            assert_eq!((restored.threads, restored.failures.len()), (2, 0));
+            assert!(restored.remarks[0].contains("was killed"), "{restored:?}");
+        });
+        traced.reap();
+        scene.assert_put_back();
     }
 }

@@ -41,6 +41,7 @@ impl State {
     /// Entries that say what this state does, as far as it still counts.
     fn kept(&self) -> Vec<Entry> {
         let groups = self.groups.iter().cloned().map(Entry::Group);
+        let guard = self.guard.map(|(pid, start)| Entry::Guard(pid, start));
         let (alive, gone): (Vec<&Thread>, Vec<&Thread>) =
             self.threads.iter().partition(|t| t.lives());
         let mut ended: Vec<Thread> = gone.into_iter().chain(&self.released).cloned().collect();
@@ -50,7 +51,12 @@ impl State {
             let released = Entry::Released(t.tid, t.start);
             [Entry::Thread(t), released]
         });
-        groups.chain(alive).chain(ended).collect()
+        guard
+            .into_iter()
+            .chain(groups)
+            .chain(alive)
+            .chain(ended)
+            .collect()
     }
 }
 
@@ -123,6 +129,7 @@ mod tests {
         let (_dir, ledgers) = ledgers();
         let ledger = ledgers.create("week").unwrap();
         ledger.note(&Entry::Group(group())).unwrap();
+        ledger.note(&Entry::Guard(77, 5)).unwrap();
         ledger.note(&Entry::Thread(own())).unwrap();
         let (mut most, threads) = (0, 7 * 24 * 360);
         for n in 0..threads {
@@ -142,6 +149,7 @@ mod tests {
         assert_eq!(state.groups, [group()]);
         assert_eq!(state.threads, [own()]);
         assert_eq!((state.released.len(), state.torn), (1, 0));
+        assert_eq!(state.guard, Some((77, 5)));
         // Others find its threads too.
         let other = ledgers.create("other").unwrap();
         let found = ledgers.owner(&other, own().tid, own().start);

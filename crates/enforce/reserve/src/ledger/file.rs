@@ -4,17 +4,25 @@
 //! open and belongs to this user alone, and so does every file that is read. Links are not followed.
 
 use super::state::State;
-use super::{Entry, Recovery, Restored};
+use super::{Entry, Recovery, Restored, Standing};
 use crate::sys;
 use onbeat_files::{Directory, Meta};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Ends the name of a ledger.
 const SUFFIX: &str = ".json";
+
+/// How long another process may have the lock of the directory: longer than it takes to put threads
+/// back. A session that needs the lock meanwhile waits.
+const LOCK_LIMIT: Duration = Duration::from_secs(20);
+/// Time between two attempts to get it.
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
+/// How long a guard whose owner has died may take, for who starts anew.
+const GUARD_LIMIT: Duration = Duration::from_secs(10);
 
 /// Default directory of ledgers: it lives as long as cgroups do, and only this user can write to
 /// it.
@@ -55,7 +63,8 @@ impl Ledgers {
     }
 
     /// The lock of the directory, taken until the file is dropped: while a ledger is created,
-    /// searched for a thread, or recovered.
+    /// searched for a thread, or recovered. Fails where another process has it for too long: it may be
+    /// stopped.
     pub(crate) fn lock_all(&self) -> io::Result<File> {
         let file = match self.open_own("lock") {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -66,7 +75,19 @@ impl Ledgers {
             }
             other => other?,
         };
-        sys::lock(&file, true)?;
+        let begin = Instant::now();
+        while !sys::lock(&file, false)? {
+            if begin.elapsed() > LOCK_LIMIT {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!(
+                        "another onbeat process holds the lock of {}",
+                        self.directory.path().display()
+                    ),
+                ));
+            }
+            std::thread::sleep(LOCK_PAUSE);
+        }
         Ok(file)
     }
 
@@ -92,25 +113,39 @@ impl Ledgers {
         let others = self.names().unwrap_or_default().into_iter();
         let mut others = others.filter(|name| *name != own.name);
         let found = others.find(|name| {
-            let text = self.open_own(name).and_then(|mut file| {
-                file.seek(SeekFrom::Start(sys::first_data(&file)))?;
-                whole(&mut file)
-            });
-            let threads = State::of(&text.unwrap_or_default()).threads;
-            threads.iter().any(|t| (t.tid, t.start) == (tid, start))
+            let state = self.peek(name).unwrap_or_default();
+            state
+                .threads
+                .iter()
+                .any(|t| (t.tid, t.start) == (tid, start))
         });
         Some(found?.strip_suffix(SUFFIX)?.to_owned())
     }
 
-    /// Undoes the changes of reservations whose owner and guard were both killed.
+    /// What a ledger says, whoever has locked it.
+    pub(super) fn peek(&self, name: &str) -> io::Result<State> {
+        let mut file = self.open_own(name)?;
+        file.seek(SeekFrom::Start(sys::first_data(&file)))?;
+        Ok(State::of(&whole(&mut file)?))
+    }
+
+    /// Undoes the changes of reservations whose owner has died, where the guard is dead too, or
+    /// silent.
     pub(crate) fn recover(&self) -> io::Result<Restored> {
         let how = Recovery {
             dry_run: false,
-            wait_for_guard: Duration::ZERO,
+            wait_for_guard: GUARD_LIMIT,
         };
         let mut report = Restored::default();
-        let restored = self.look(how)?.into_iter().filter_map(|l| l.restored);
-        restored.for_each(|r| report.join(r));
+        for ledger in self.look(how)? {
+            if ledger.standing == Standing::Guarded {
+                report.fail(format!(
+                    "a guard (process gate-keeper) that does not end still answers for {}",
+                    ledger.path.display()
+                ));
+            }
+            ledger.restored.into_iter().for_each(|r| report.join(r));
+        }
         Ok(report)
     }
 

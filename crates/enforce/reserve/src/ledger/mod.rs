@@ -31,6 +31,8 @@ pub enum Entry {
     Group(Group),
     /// A thread is changed.
     Thread(Thread),
+    /// The guard that watches the owner. Its id and start time.
+    Guard(u32, u64),
     /// A thread was put back. Its id and start time.
     Released(u32, u64),
     /// Begin or end of a snapshot.

@@ -5,18 +5,24 @@ use super::{place, Ledgers, Restored, Thread};
 use crate::identity::identity;
 use crate::sys;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Time between two looks whether a guard is done.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
+/// How long a guard that was killed may take to end.
+const KILLED: Duration = Duration::from_secs(10);
+
 /// How [`recover_in`] goes about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovery {
     /// Only says what there is.
     pub dry_run: bool,
-    /// How long to wait for a guard whose owner has died: it is putting everything back.
+    /// How long to wait for a guard whose owner has died: it is putting everything back. One that is
+    /// stopped is continued. One that is still silent then is killed, and what it had to do is done
+    /// here.
     pub wait_for_guard: Duration,
 }
 
@@ -28,7 +34,8 @@ pub enum Standing {
         /// The owner's process.
         owner: u32,
     },
-    /// Its owner has died, and its guard is still at work. It is left alone.
+    /// Its owner has died, and its guard is still at work. It is left alone: nothing was to be changed,
+    /// or its guard is not known, or does not end.
     Guarded,
     /// Owner and guard are dead.
     Abandoned,
@@ -109,7 +116,7 @@ impl FoundLedger {
 }
 
 /// Looks at all ledgers of a directory and undoes the changes of those whose owner and guard are
-/// dead. May be repeated, also after it was interrupted. A directory that does not exist has none.
+/// dead. A guard whose owner is dead is waited for ([`Recovery::wait_for_guard`]). May be repeated, also after it was interrupted. A directory that does not exist has none.
 ///
 /// # Errors
 ///
@@ -124,18 +131,64 @@ pub fn recover_in(dir: &Path, how: Recovery) -> io::Result<Vec<FoundLedger>> {
 impl Ledgers {
     /// [`recover_in`] this directory.
     pub(crate) fn look(&self, how: Recovery) -> io::Result<Vec<FoundLedger>> {
-        let _all = self.lock_all()?;
         let mut found = Vec::new();
         for name in self.names()? {
-            found.extend(self.look_at(name, how)?);
+            found.extend(self.look_at(&name, how)?);
         }
         Ok(found)
     }
 
-    /// A ledger; `None` if it is gone meanwhile.
-    fn look_at(&self, name: String, how: Recovery) -> io::Result<Option<FoundLedger>> {
-        let path = self.path_of(&name);
-        let file = match self.open_own(&name) {
+    /// A ledger; `None` if it is gone meanwhile. Waits for a guard without the lock of the directory,
+    /// which living sessions need.
+    fn look_at(&self, name: &str, how: Recovery) -> io::Result<Option<FoundLedger>> {
+        let begin = Instant::now();
+        let mut ended = None;
+        loop {
+            let all = self.lock_all()?;
+            let mut found = self.attempt(name, how.dry_run)?;
+            drop(all);
+            if found.as_ref().map(|l| l.standing) != Some(Standing::Guarded) {
+                if let (Some(pid), Some(l)) = (ended, &mut found) {
+                    let restored = l.restored.get_or_insert_default();
+                    restored.remark(format!(
+                        "its guard (process {pid}) was silent, and was killed"
+                    ));
+                }
+                return Ok(found);
+            }
+            let waited = begin.elapsed();
+            let guard = || self.guard_of(name).filter(|_| !how.dry_run);
+            if waited < how.wait_for_guard {
+                // It may be stopped: while it is, nobody puts anything back.
+                guard().inspect(|(_, guard)| drop(sys::signal(guard, libc::SIGCONT)));
+            } else if ended.is_some() {
+                if waited > how.wait_for_guard + KILLED {
+                    return Ok(found);
+                }
+            } else {
+                let Some((pid, guard)) = guard() else {
+                    return Ok(found);
+                };
+                sys::signal(&guard, libc::SIGKILL)?;
+                ended = Some(pid);
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// The guard that a ledger names, if that process runs.
+    fn guard_of(&self, name: &str) -> Option<(u32, OwnedFd)> {
+        let (pid, start) = self.peek(name).ok()?.guard?;
+        let guard = sys::pidfd_of(pid).ok()?;
+        // Whoever has the descriptor has the process, not its id: the check comes after it.
+        let is_it = identity(pid).is_some_and(|i| i.start == start && i.tgid == pid);
+        is_it.then_some((pid, guard))
+    }
+
+    /// A ledger as it is now, put back if nobody answers for it; `None` if it is gone.
+    fn attempt(&self, name: &str, dry_run: bool) -> io::Result<Option<FoundLedger>> {
+        let path = self.path_of(name);
+        let file = match self.open_own(name) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => {
@@ -149,29 +202,21 @@ impl Ledgers {
                 return Ok(Some(found));
             }
         };
-        let begin = Instant::now();
-        while !sys::lock(&file, false)? {
-            let owner = owner_of(&name);
-            let standing = match owner {
-                Some(owner) => Standing::Held { owner },
-                None if begin.elapsed() < how.wait_for_guard => {
-                    std::thread::sleep(LOOK_AGAIN);
-                    continue;
-                }
-                None => Standing::Guarded,
-            };
+        if !sys::lock(&file, false)? {
+            let held = owner_of(name).map(|owner| Standing::Held { owner });
+            let standing = held.unwrap_or(Standing::Guarded);
             return Ok(Some(FoundLedger::new(path, standing)));
         }
-        let ledger = self.ledger(name.clone(), file)?;
+        let ledger = self.ledger(name.to_owned(), file)?;
         // The guard that was waited for has removed it.
-        if self.open_own(&name).is_err() {
+        if self.open_own(name).is_err() {
             return Ok(None);
         }
         let mut found = FoundLedger::new(path, Standing::Abandoned);
         if let Ok(text) = ledger.text() {
             found.describe(&State::of(&text));
         }
-        found.restored = (!how.dry_run).then(|| ledger.restore());
+        found.restored = (!dry_run).then(|| ledger.restore());
         Ok(Some(found))
     }
 }

@@ -19,6 +19,8 @@ pub(super) struct State {
     pub(super) threads: Vec<Thread>,
     /// Threads that were put back. What they have started meanwhile may not be.
     pub(super) released: Vec<Thread>,
+    /// The guard's id and start time.
+    pub(super) guard: Option<(u32, u64)>,
     /// Lines that are none.
     pub(super) torn: usize,
 }
@@ -72,6 +74,7 @@ impl State {
                 let back: Vec<Thread> = back;
                 self.released.extend(back);
             }
+            Entry::Guard(pid, start) => self.guard = Some((*pid, *start)),
             Entry::Group(_) | Entry::Thread(_) | Entry::Snapshot(_) => {}
         }
     }

@@ -10,7 +10,9 @@ pub(crate) use files::{
     can_read, first_data, is_cgroup, lock, punch, replace, wait_for, write_at_start,
 };
 pub(crate) use handles::{receive, send, sockets, Timer};
-pub(crate) use process::{fork, is_running, pidfd_of_self, pidfd_of_thread, reap, seclude};
+pub(crate) use process::{
+    end, fork, is_running, pidfd_of, pidfd_of_self, pidfd_of_thread, seclude, signal,
+};
 pub(crate) use scheduling::{
     affinity, online, schedule, scheduling, set_affinity, set_nice, Scheduling,
 };

@@ -2,7 +2,8 @@
 
 use super::{check, check_long};
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
 
 /// A descriptor that becomes readable when this process has ended.
 pub(crate) fn pidfd_of_self() -> io::Result<OwnedFd> {
@@ -23,6 +24,47 @@ pub(crate) fn pidfd_of_thread(tid: u32) -> io::Result<OwnedFd> {
     }
 }
 
+/// A descriptor of a process: it stays that process's, whoever gets its id.
+pub(crate) fn pidfd_of(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: the descriptor is new, and owned by what is made from it.
+    unsafe {
+        let fd = check_long(libc::syscall(
+            libc::SYS_pidfd_open,
+            pid as libc::pid_t,
+            0u32,
+        ))?;
+        Ok(OwnedFd::from_raw_fd(fd as RawFd))
+    }
+}
+
+/// Sends a signal to the process of a descriptor. One that has ended is no error.
+pub(crate) fn signal(process: &OwnedFd, signal: libc::c_int) -> io::Result<()> {
+    let none = std::ptr::null::<libc::siginfo_t>();
+    let fd = process.as_raw_fd();
+    // SAFETY: no information is given beside the signal.
+    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, none, 0u32) };
+    match check_long(sent) {
+        Err(e) if e.raw_os_error() != Some(libc::ESRCH) => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Waits for the end of a child that was told to end; continues it if it is stopped, and kills it
+/// after `limit`.
+pub(crate) fn end(pid: libc::pid_t, limit: Duration) {
+    let begin = Instant::now();
+    while is_running(pid) {
+        let last = begin.elapsed() > limit;
+        // SAFETY: a child that was not waited for keeps its id.
+        unsafe { libc::kill(pid, if last { libc::SIGKILL } else { libc::SIGCONT }) };
+        if last {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    reap(pid);
+}
+
 /// Runs `child` in a new process and returns its id. `child` must not touch anything that another
 /// thread may have locked. It may allocate: libc handles its own locks.
 pub(crate) fn fork(child: impl FnOnce()) -> io::Result<libc::pid_t> {
@@ -38,7 +80,7 @@ pub(crate) fn fork(child: impl FnOnce()) -> io::Result<libc::pid_t> {
 }
 
 /// Waits for the end of a child. Does nothing if there is no such child any more.
-pub(crate) fn reap(pid: libc::pid_t) {
+fn reap(pid: libc::pid_t) {
     // SAFETY: a null status is allowed.
     while unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) } < 0
         && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted

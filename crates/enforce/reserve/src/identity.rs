@@ -24,6 +24,11 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// Whether the thread that was seen still runs: no other has its id since.
+    pub fn still_runs(&self) -> bool {
+        identity(self.tid).is_some_and(|now| self.is(now))
+    }
+
     /// Whether the thread that has the id now is the one that was seen: it had started before. One
     /// that started in the same kernel tick (10 ms) may be another, and counts as one.
     pub(crate) fn is(&self, now: Identity) -> bool {

@@ -129,6 +129,16 @@ impl Roles {
         pids
     }
 
+    /// The same, each with when it was last seen to run one, CLOCK_MONOTONIC.
+    pub fn processes_seen(&self) -> BTreeMap<u32, u64> {
+        let mut seen = BTreeMap::new();
+        for role in self.by_thread.values() {
+            let last: &mut u64 = seen.entry(role.pid).or_default();
+            *last = role.seen_ns.max(*last);
+        }
+        seen
+    }
+
     /// Forgets a thread that is gone.
     pub fn forget(&mut self, tid: u32) {
         self.by_thread.remove(&tid);

@@ -72,7 +72,8 @@ impl Session<'_> {
         if let Some(shaper) = self.supervisor.shaper() {
             shaping.inputs_came(shaper.arrivals());
         }
-        shaping.place_middleware(&self.application, self.supervisor.pid());
+        let (shaper, is_ours) = (self.supervisor.pid(), |pid| self.trust.still_holds(pid));
+        shaping.find_threads(&self.application, shaper, &is_ours, &mut self.notes);
         self.stage = Stage::Shaping(Box::new(shaping));
         Ok(())
     }

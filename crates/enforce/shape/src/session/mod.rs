@@ -106,6 +106,7 @@ impl<'a> Session<'a> {
         let mut completed = self.poll_shaper()?;
         if let Stage::Shaping(shaping) = &mut self.stage {
             shaping.take_changes();
+            shaping.free_heirs(events);
             self.flight.moved(shaping.moves());
         }
         if let Some((course, until_ns)) = self.stage.course_mut() {
@@ -263,7 +264,8 @@ impl Observer for Session<'_> {
         if let Stage::Shaping(shaping) = &mut self.stage {
             shaping.course.passed(monotonic_ns(), self.options.duration);
             // The middleware starts threads when others join.
-            shaping.place_middleware(&self.application, shaper);
+            let is_ours = |pid| self.trust.still_holds(pid);
+            shaping.find_threads(&self.application, shaper, &is_ours, &mut self.notes);
             if self.options.gate == GateKind::Soft && self.waits.has_table() {
                 shaping.name_unknown(&mut self.notes);
             }

@@ -9,6 +9,7 @@ use crate::threads::{Awake, Placement, Thread};
 use onbeat_plan::Plan;
 use onbeat_reserve::{Move, Pauses, Stats};
 use onbeat_time::clock::monotonic_ns;
+use onbeat_trace::{Event, EventKind};
 use std::collections::VecDeque;
 
 /// The application is shaped.
@@ -89,9 +90,37 @@ impl<'a> Shaping<'a> {
         Ok(is_assigned)
     }
 
-    /// Places the middleware's threads that have come since.
-    pub(crate) fn place_middleware(&mut self, application: &Application, shaper: Option<u32>) {
-        self.placement.place_middleware(application, shaper);
+    /// Finds the threads that have come since: lets go what gated threads have started, assigns the
+    /// publisher threads of processes that were started anew, places the middleware's. Of processes
+    /// that `is_ours` takes for the application's.
+    pub(crate) fn find_threads(
+        &mut self,
+        application: &Application,
+        shaper: Option<u32>,
+        is_ours: &dyn Fn(u32) -> bool,
+        notes: &mut Notes,
+    ) {
+        self.placement.free_heirs();
+        let (new, refused) = self.placement.assign_new_publishers(application, is_ours);
+        for (thread, server) in new {
+            watch(&mut self.course.isolation, &self.placement, thread, server);
+        }
+        for error in refused {
+            notes.add(left_alone(&error));
+        }
+        self.placement
+            .place_middleware(application, shaper, is_ours);
+    }
+
+    /// A gated thread may have started others, which are behind its gate: they are let go before long.
+    pub(crate) fn free_heirs(&self, events: &[Event]) {
+        let is_heir = |event: &Event| match event.kind {
+            EventKind::Fork { parent_tid, .. } => self.placement.is_assigned(parent_tid),
+            _ => false,
+        };
+        if events.iter().any(is_heir) {
+            self.placement.free_heirs();
+        }
     }
 
     /// The first callback started: the servers follow it. Returns the new origin, if it has moved.

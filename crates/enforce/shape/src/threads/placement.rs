@@ -13,7 +13,7 @@ use onbeat_reserve::{
     AssignError, Change, Move, Pauses, Report, Seen, Server, Stats, Waiting, Waits,
 };
 use onbeat_time::clock::monotonic_ns;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// The middleware's threads are searched again this often even if a process has as many threads as
@@ -60,6 +60,8 @@ pub(crate) struct Placement<'a> {
     /// By process: how many threads it had when they were last searched.
     thread_counts: HashMap<u32, u64>,
     searches: u64,
+    /// Processes whose publisher threads were assigned.
+    publishing: BTreeSet<u32>,
 }
 
 impl<'a> Placement<'a> {
@@ -79,6 +81,7 @@ impl<'a> Placement<'a> {
             ended: VecDeque::new(),
             thread_counts: HashMap::new(),
             searches: 0,
+            publishing: BTreeSet::new(),
         }
     }
 
@@ -132,33 +135,89 @@ impl<'a> Placement<'a> {
         &mut self,
         application: &Application,
     ) -> Result<Vec<(Thread, usize)>, ShapeError> {
-        let plan = self.plan;
         let mut assigned = Vec::new();
-        let outputs = plan.outputs.iter();
-        for output in outputs.filter(|o| o.hold == Hold::PublisherThread) {
-            let callbacks = application.publishers(output);
-            let threads = publisher_threads(application, &callbacks);
-            let server = self.servers.iter().position(|s| s.name == output.server);
-            let (Some(&callback), false) = (callbacks.first(), threads.is_empty()) else {
+        for output in self.published_by_threads() {
+            let pid = publishing_process(application, output);
+            let threads = pid.map(publisher_threads).unwrap_or_default();
+            if threads.is_empty() {
                 return Err(ShapeError::NoPublisherThread {
                     callback: output.callback.clone(),
                     server: output.server.clone(),
                 });
-            };
-            let Some(server) = server else { continue };
-            for thread in threads {
-                // They publish everything of their process: several outputs have the same threads.
-                if self.placed.contains_key(&thread.tid) {
-                    continue;
-                }
-                self.waits.add_publisher(thread.tid);
-                if self.assign(thread, application.name(callback), server)? {
-                    self.describe_publisher(thread, output);
-                    assigned.push((thread, server));
-                }
+            }
+            self.publishing.extend(pid);
+            assigned.extend(self.assign_to_output(threads, output)?);
+        }
+        Ok(assigned)
+    }
+
+    /// The same for processes that publish since, as one that was started anew: those that `is_ours`
+    /// takes for the application's. Returns also what could not be assigned.
+    pub(crate) fn assign_new_publishers(
+        &mut self,
+        application: &Application,
+        is_ours: &dyn Fn(u32) -> bool,
+    ) -> (Vec<(Thread, usize)>, Vec<ShapeError>) {
+        let (mut assigned, mut refused) = (Vec::new(), Vec::new());
+        let mut found = BTreeSet::new();
+        for output in self.published_by_threads() {
+            let pid = publishing_process(application, output);
+            let new = pid.filter(|pid| !self.publishing.contains(pid) && is_ours(*pid));
+            let Some(pid) = new else { continue };
+            let threads = publisher_threads(pid);
+            // The middleware starts them a moment after the process.
+            if threads.is_empty() {
+                continue;
+            }
+            found.insert(pid);
+            match self.assign_to_output(threads, output) {
+                Ok(threads) => assigned.extend(threads),
+                Err(error) => refused.push(error),
+            }
+        }
+        self.publishing.extend(found);
+        (assigned, refused)
+    }
+
+    /// The outputs that the middleware's threads hold back.
+    fn published_by_threads(&self) -> impl Iterator<Item = &'a Output> {
+        let outputs = self.plan.outputs.iter();
+        outputs.filter(|o| o.hold == Hold::PublisherThread)
+    }
+
+    fn assign_to_output(
+        &mut self,
+        threads: Vec<Thread>,
+        output: &Output,
+    ) -> Result<Vec<(Thread, usize)>, ShapeError> {
+        let mut assigned = Vec::new();
+        let server = self.servers.iter().position(|s| s.name == output.server);
+        let Some(server) = server else {
+            return Ok(assigned);
+        };
+        for thread in threads {
+            // They publish everything of their process: several outputs have the same threads.
+            if self.placed.contains_key(&thread.tid) {
+                continue;
+            }
+            self.waits.add_publisher(thread.tid);
+            if self.assign(thread, &output.callback, server)? {
+                self.describe_publisher(thread, output);
+                assigned.push((thread, server));
             }
         }
         Ok(assigned)
+    }
+
+    /// Lets go what gated threads have started: see [`onbeat_reserve::Reservation::free_heirs`].
+    pub(crate) fn free_heirs(&self) {
+        self.reservation.free_heirs();
+    }
+
+    /// Whether a thread is in a server.
+    pub(crate) fn is_assigned(&self, tid: u32) -> bool {
+        let placed = self.placed.get(&tid);
+        placed.is_some_and(|thread| thread.place != MIDDLEWARE)
     }
 
     fn describe_publisher(&mut self, thread: Thread, output: &Output) {
@@ -169,15 +228,29 @@ impl<'a> Placement<'a> {
     }
 
     /// Places the middleware's threads of all processes of the plan, and of the shaper, on their
-    /// CPU.
-    pub(crate) fn place_middleware(&mut self, application: &Application, shaper: Option<u32>) {
+    /// CPU. Of the processes those that `is_ours` takes for the application's, and that ran its
+    /// callbacks: an id may be another process's by now.
+    pub(crate) fn place_middleware(
+        &mut self,
+        application: &Application,
+        shaper: Option<u32>,
+        is_ours: &dyn Fn(u32) -> bool,
+    ) {
         self.searches += 1;
         if self.searches.is_multiple_of(SEARCH_EVERY) {
             self.forget_ended();
         }
-        let mut pids = application.roles.processes();
-        pids.extend(shaper);
-        for pid in pids {
+        let still_runs = |&(pid, at_ns): &(u32, u64)| {
+            let tid = pid;
+            Seen { tid, pid, at_ns }.still_runs() && is_ours(pid)
+        };
+        let seen = application.roles.processes_seen();
+        let pids = seen.into_iter().filter(still_runs).map(|(pid, _)| pid);
+        let outputs = self.published_by_threads();
+        let publishing: Vec<u32> = outputs
+            .filter_map(|output| publishing_process(application, output))
+            .collect();
+        for pid in pids.chain(shaper) {
             // Reading all names each second would cost more than the dispatcher. A thread that
             // started while another ended is found a little later.
             let count = onbeat_proc::thread_count(pid);
@@ -189,7 +262,7 @@ impl<'a> Placement<'a> {
                 let is_known = self.placed.contains_key(&tid)
                     || application.roles.threads().contains_key(&tid);
                 if !is_known {
-                    self.place(Thread::now(pid, tid));
+                    self.place(Thread::now(pid, tid), publishing.contains(&pid));
                 }
             }
         }
@@ -207,14 +280,19 @@ impl<'a> Placement<'a> {
         }
         self.thread_counts
             .retain(|&pid, _| onbeat_proc::is_alive(pid));
+        self.publishing.retain(|&pid| onbeat_proc::is_alive(pid));
     }
 
-    /// Places a thread if it is the middleware's.
-    fn place(&mut self, thread: Thread) {
+    /// Places a thread if it is the middleware's, and no publisher thread that belongs to a server
+    /// (`is_publishing`: those of its process do).
+    fn place(&mut self, thread: Thread, is_publishing: bool) {
         let name = name_of(thread);
         let Some(job) = middleware::job(&name) else {
             return;
         };
+        if is_publishing && name.starts_with(middleware::PUBLISHER) {
+            return;
+        }
         let to = self.plan.middleware;
         // A thread that has ended meanwhile needs no CPU.
         if self
@@ -285,14 +363,17 @@ impl<'a> Placement<'a> {
     }
 }
 
-/// Fast DDS's asynchronous publisher threads in the process that runs these callbacks. There is one
-/// per flow controller; which of them publishes what a callback wrote cannot be observed.
-fn publisher_threads(application: &Application, callbacks: &[usize]) -> Vec<Thread> {
-    let mut roles = application.roles.threads().values();
-    let role = roles.find(|r| callbacks.iter().any(|c| r.callbacks.contains(c)));
-    let Some(pid) = role.map(|r| r.pid) else {
-        return Vec::new();
-    };
+/// The process that was last seen to run the callbacks of an output.
+fn publishing_process(application: &Application, output: &Output) -> Option<u32> {
+    let callbacks = application.publishers(output);
+    let roles = application.roles.threads().values();
+    let running = roles.filter(|r| callbacks.iter().any(|c| r.callbacks.contains(c)));
+    running.max_by_key(|r| r.seen_ns).map(|r| r.pid)
+}
+
+/// Fast DDS's asynchronous publisher threads in a process. There is one per flow controller; which of
+/// them publishes what a callback wrote cannot be observed.
+fn publisher_threads(pid: u32) -> Vec<Thread> {
     let threads = onbeat_proc::threads(pid).into_iter();
     threads
         .map(|tid| Thread::now(pid, tid))
@@ -304,3 +385,6 @@ fn publisher_threads(application: &Application, callbacks: &[usize]) -> Vec<Thre
 fn name_of(thread: Thread) -> String {
     onbeat_proc::thread_name(thread.pid, thread.tid).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

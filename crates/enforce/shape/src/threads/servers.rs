@@ -19,6 +19,10 @@ pub(crate) trait Servers {
     fn assign(&self, thread: Seen, server: &str) -> Result<(), AssignError>;
     /// See [`Reservation::forget_ended`].
     fn forget_ended(&self) -> Vec<u32>;
+    /// See [`Reservation::free_heirs`].
+    fn free_heirs(&self) -> usize {
+        0
+    }
     /// See [`Reservation::place`].
     fn place(&self, tid: u32, cpu: u16, priority: u8) -> Result<(), AssignError>;
     /// See [`Reservation::set_origin`].
@@ -52,6 +56,10 @@ impl Servers for Reservation {
 
     fn forget_ended(&self) -> Vec<u32> {
         Reservation::forget_ended(self)
+    }
+
+    fn free_heirs(&self) -> usize {
+        Reservation::free_heirs(self)
     }
 
     fn place(&self, tid: u32, cpu: u16, priority: u8) -> Result<(), AssignError> {

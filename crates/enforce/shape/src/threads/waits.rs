@@ -4,12 +4,14 @@
 use onbeat_record::WaitTable;
 use onbeat_reserve::{Waiting, Waits};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
-use std::sync::{Arc, OnceLock};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::Acquire, Ordering::Release};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Most publisher threads of all processes.
 const PUBLISHERS: usize = 64;
+/// Longest text that the kernel shows of a thread.
+const TEXT: usize = 256;
 
 /// Number of the system call in which a thread waits, and its operation, where that is a condition
 /// variable: glibc's waiters use this one, those of its mutexes another.
@@ -31,15 +33,44 @@ pub(crate) struct WhoWaits {
 
 #[derive(Debug)]
 struct Publishers {
-    threads: [OnceLock<(u32, File)>; PUBLISHERS],
-    count: AtomicU32,
+    threads: [Publisher; PUBLISHERS],
+    /// The owner's: the files behind the descriptors.
+    files: Mutex<Vec<File>>,
+}
+
+/// Room for a publisher thread. Its descriptor stays the same number for ever, so that the dispatcher
+/// may read it at any time.
+#[derive(Debug)]
+struct Publisher {
+    /// 0: no thread, or one that is being replaced.
+    tid: AtomicU32,
+    /// Of `/proc/TID/syscall`. Reading it fails once the thread has ended.
+    fd: AtomicI32,
+}
+
+impl Publisher {
+    const fn none() -> Publisher {
+        Publisher {
+            tid: AtomicU32::new(0),
+            fd: AtomicI32::new(-1),
+        }
+    }
+
+    /// What the kernel shows of the thread. Real-time safe as the kernel's answer is.
+    fn read<'t>(&self, text: &'t mut [u8]) -> Option<&'t str> {
+        let fd = self.fd.load(Acquire);
+        // SAFETY: the text has room for so many bytes.
+        let n = unsafe { libc::pread(fd, text.as_mut_ptr().cast(), text.len(), 0) };
+        let text = text.get(..usize::try_from(n).ok()?)?;
+        std::str::from_utf8(text).ok()
+    }
 }
 
 impl Default for Publishers {
     fn default() -> Publishers {
         Publishers {
-            threads: [const { OnceLock::new() }; PUBLISHERS],
-            count: AtomicU32::new(0),
+            threads: [const { Publisher::none() }; PUBLISHERS],
+            files: Mutex::default(),
         }
     }
 }
@@ -60,16 +91,10 @@ impl WhoWaits {
     }
 
     /// A publisher thread of the middleware: it waits for work in a condition variable. One too many
-    /// stays unknown.
+    /// stays unknown; those that have ended make room.
     pub(crate) fn add_publisher(&self, tid: u32) {
-        let Ok(file) = File::open(format!("/proc/{tid}/syscall")) else {
-            return;
-        };
-        let count = self.publishers.count.load(Acquire);
-        if let Some(free) = self.publishers.threads.get(count as usize) {
-            if free.set((tid, file)).is_ok() {
-                self.publishers.count.store(count + 1, Release);
-            }
+        if let Ok(file) = File::open(format!("/proc/{tid}/syscall")) {
+            self.publishers.add(tid, file);
         }
     }
 }
@@ -85,25 +110,44 @@ impl Waiting for WhoWaits {
 }
 
 impl Publishers {
-    /// Real-time safe: one read of a file that the kernel makes up.
+    fn add(&self, tid: u32, file: File) {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_ended = |p: &Publisher| p.read(&mut [0; TEXT]).is_none();
+        if let Some(ended) = self.threads[..files.len()].iter().find(|p| has_ended(p)) {
+            ended.tid.store(0, Release);
+            let fd = ended.fd.load(Acquire);
+            // SAFETY: both are descriptors of ours; that of `fd` stays its file's.
+            if unsafe { libc::dup3(file.as_raw_fd(), fd, libc::O_CLOEXEC) } >= 0 {
+                ended.tid.store(tid, Release);
+            }
+        } else if let Some(free) = self.threads.get(files.len()) {
+            free.fd.store(file.as_raw_fd(), Release);
+            free.tid.store(tid, Release);
+            files.push(file);
+        }
+    }
+
+    /// One read of a file that the kernel makes up, after no more steps than there is room for
+    /// threads. No allocation, and no lock of this process. The kernel looks at another thread for it:
+    /// where that runs just then on another CPU, the answer is at once that it runs; where it is about
+    /// to fall asleep, the kernel may wait for it to do so.
     fn of(&self, tid: u32) -> Waits {
-        let known = &self.threads[..self.count.load(Acquire) as usize];
-        let mut known = known.iter().rev().filter_map(OnceLock::get);
-        let Some((_, file)) = known.find(|(of, _)| *of == tid) else {
+        let mut known = self.threads.iter();
+        let Some(publisher) = known.find(|p| p.tid.load(Acquire) == tid) else {
             return Waits::Unknown;
         };
-        let mut text = [0; 256];
-        let Ok(n) = file.read_at(&mut text, 0) else {
-            return Waits::Unknown;
-        };
-        match is_in_condition(std::str::from_utf8(&text[..n]).unwrap_or_default()) {
-            true => Waits::Yes,
-            false => Waits::No,
+        match publisher.read(&mut [0; TEXT]).map(is_in_condition) {
+            Some(true) => Waits::Yes,
+            Some(false) => Waits::No,
+            None => Waits::Unknown,
         }
     }
 }
 
-/// Whether `/proc/TID/syscall` shows a thread that waits in a condition variable.
+/// Whether `/proc/TID/syscall` shows a thread that waits in a condition variable, as far as that can be
+/// told: glibc waits for a semaphore, for a lock with a time limit and for a lock of readers and
+/// writers with the same operation. A publisher thread that waits for one of those is taken for one
+/// that waits for work, and may be frozen with other locks in hand until its slot.
 fn is_in_condition(text: &str) -> bool {
     let mut words = text.split_ascii_whitespace();
     let number = words.next();
@@ -115,7 +159,7 @@ fn is_in_condition(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::{mpsc, Condvar, Mutex};
+    use std::sync::{mpsc, Condvar};
 
     #[test]
     fn a_condition_variable_is_told_from_a_mutex_and_from_work() {
@@ -169,6 +213,37 @@ mod tests {
         *work.0.lock().expect("no panic") = 2;
         thread.join().expect("no panic");
         until(Waits::Unknown);
+    }
+
+    /// An application that is started anew every hour has more of them than there is room for.
+    #[test]
+    fn publisher_threads_that_have_ended_make_room() {
+        if unsafe_euid() != 0 {
+            println!("skipped: publisher_threads_that_have_ended_make_room: needs root");
+            return;
+        }
+        let who = WhoWaits::default();
+        for n in 0..=2 * PUBLISHERS {
+            let (send, receive) = mpsc::channel();
+            let (end, wait) = mpsc::channel::<()>();
+            let thread = std::thread::spawn(move || {
+                // SAFETY: cannot fail.
+                send.send(unsafe { libc::gettid() } as u32)
+                    .expect("a listener");
+                let _ = wait.recv();
+            });
+            let tid = receive.recv().expect("its id");
+            who.add_publisher(tid);
+            assert_ne!(who.of(tid), Waits::Unknown, "the {n}th");
+            drop(end);
+            thread.join().expect("no panic");
+            // The kernel removes its entry a moment after the join.
+            let begin = std::time::Instant::now();
+            while who.of(tid) != Waits::Unknown {
+                assert!(begin.elapsed().as_secs() < 60, "it has ended");
+                std::thread::yield_now();
+            }
+        }
     }
 
     fn unsafe_euid() -> u32 {

@@ -1,0 +1,163 @@
+//! Which threads get which place: real threads of this process, and servers that only note.
+
+use super::*;
+use onbeat_reserve::{Pulse, SwapError};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::mpsc;
+
+type Log = Rc<RefCell<Vec<(u32, String)>>>;
+
+/// Notes what is assigned and placed.
+struct Notes(Log);
+
+impl Servers for Notes {
+    fn assign(&self, seen: Seen, server: &str) -> Result<(), AssignError> {
+        self.0.borrow_mut().push((seen.tid, server.into()));
+        Ok(())
+    }
+    fn forget_ended(&self) -> Vec<u32> {
+        vec![]
+    }
+    fn place(&self, tid: u32, _: u16, _: u8) -> Result<(), AssignError> {
+        self.0.borrow_mut().push((tid, MIDDLEWARE.into()));
+        Ok(())
+    }
+    fn set_origin(&self, _: u64) {}
+    fn swap_table(&self, _: &[Server]) -> Result<(), SwapError> {
+        Ok(())
+    }
+    fn pulse(&self) -> Pulse {
+        Pulse::default()
+    }
+    fn stats(&self) -> Stats {
+        Stats::default()
+    }
+    fn changes_since(&self, _: &mut u64) -> Vec<Change> {
+        vec![]
+    }
+    fn pauses(&self) -> Pauses {
+        Pauses::default()
+    }
+    fn warnings(&self) -> Vec<String> {
+        vec![]
+    }
+    fn stop(self: Box<Self>) -> Report {
+        unreachable!("nobody stops it")
+    }
+}
+
+/// A thread of this process with a name, until it is dropped.
+struct Named {
+    tid: u32,
+    end: Option<mpsc::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Named {
+    fn new(name: &str) -> Named {
+        let (send, receive) = mpsc::channel();
+        let (end, wait) = mpsc::channel::<()>();
+        let body = move || {
+            // SAFETY: cannot fail.
+            send.send(unsafe { libc::gettid() } as u32)
+                .expect("a listener");
+            let _ = wait.recv();
+        };
+        let thread = std::thread::Builder::new().name(name.into()).spawn(body);
+        Named {
+            tid: receive.recv().expect("its id"),
+            end: Some(end),
+            thread: Some(thread.expect("a thread")),
+        }
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        let _ = self.thread.take().map(std::thread::JoinHandle::join);
+    }
+}
+
+/// What the log says of one thread: tests beside this one have threads too.
+fn place_of(log: &Log, tid: u32) -> Option<String> {
+    let log = log.borrow();
+    let found = log.iter().find(|(of, _)| *of == tid);
+    found.map(|(_, place)| place.clone())
+}
+
+/// With one output, which the middleware's threads hold back.
+fn plan() -> Plan {
+    let text = include_bytes!("../../../../plan/tests/golden/plan.yaml");
+    let mut plan = onbeat_plan::file::read(text).expect("a plan");
+    plan.outputs.truncate(1);
+    plan.outputs[0].hold = Hold::PublisherThread;
+    plan
+}
+
+/// This process ran the callback that publishes the output at this instant.
+fn seen_at(application: &mut Application, plan: &Plan, at_ns: u64) {
+    let own = std::process::id();
+    let callback = application.publishers(&plan.outputs[0])[0];
+    let ran = application.roles.ran(callback, own, own);
+    ran.expect("one server");
+    application.roles.saw(own, at_ns);
+}
+
+/// Later than this process's start, whatever the kernel's tick.
+fn later_ns() -> u64 {
+    monotonic_ns() + 1_000_000_000
+}
+
+fn placement<'a>(plan: &'a Plan, log: &Log) -> Placement<'a> {
+    let servers = super::super::guarded(plan);
+    Placement::new(plan, servers, Box::new(Notes(log.clone())), Arc::default())
+}
+
+#[test]
+fn only_a_process_that_is_the_applications_still_gets_priorities() {
+    let plan = plan();
+    let thread = Named::new("dds.udp.7410");
+    let placed = |at_ns, is_ours: &dyn Fn(u32) -> bool| {
+        let log = Log::default();
+        let mut application = Application::new(&plan, |_| true);
+        seen_at(&mut application, &plan, at_ns);
+        placement(&plan, &log).place_middleware(&application, None, is_ours);
+        place_of(&log, thread.tid)
+    };
+    assert_eq!(placed(later_ns(), &|_| true).as_deref(), Some(MIDDLEWARE));
+    let own = std::process::id();
+    assert_eq!(
+        placed(later_ns(), &|pid| pid != own),
+        None,
+        "another user's"
+    );
+    // The process that was seen had ended before this one had its id.
+    assert_eq!(placed(1, &|_| true), None);
+}
+
+#[test]
+fn publisher_threads_of_a_process_that_is_started_anew_go_to_their_server() {
+    let plan = plan();
+    let server = plan.outputs[0].server.as_str();
+    let log = Log::default();
+    let mut placement = placement(&plan, &log);
+    let mut application = Application::new(&plan, |_| true);
+    seen_at(&mut application, &plan, later_ns());
+    // The process is there, its publisher thread comes later: it is no thread of the middleware's.
+    let (assigned, refused) = placement.assign_new_publishers(&application, &|_| true);
+    assert!(assigned.is_empty() && refused.is_empty());
+    let thread = Named::new("dds.asyn.1");
+    placement.place_middleware(&application, None, &|_| true);
+    assert_eq!(place_of(&log, thread.tid), None);
+    let own = std::process::id();
+    let (assigned, _) = placement.assign_new_publishers(&application, &|pid| pid != own);
+    assert!(assigned.is_empty(), "another user's");
+    let (assigned, _) = placement.assign_new_publishers(&application, &|_| true);
+    assert_eq!(assigned.len(), 1);
+    assert_eq!(place_of(&log, thread.tid).as_deref(), Some(server));
+    assert!(placement.is_assigned(thread.tid));
+    let (assigned, _) = placement.assign_new_publishers(&application, &|_| true);
+    assert!(assigned.is_empty(), "once");
+}

@@ -6,11 +6,13 @@
 
 mod config;
 mod lineage;
+mod said;
 mod start;
 mod supervisor;
 
 pub(crate) use supervisor::Supervisor;
 
+use self::said::Said;
 use crate::follow::Swap;
 use crate::observe::Release;
 use onbeat_plan::Plan;
@@ -63,6 +65,7 @@ const ARRIVALS: usize = 32;
 /// A running shaper.
 pub(crate) struct Shaper {
     child: Child,
+    said: Said,
     page: PageWriter,
     reports: Reports,
     outputs: Vec<OutputState>,
@@ -150,13 +153,14 @@ impl Shaper {
     /// Reads its reports. Fails if it has ended with an error.
     pub(crate) fn poll(&mut self) -> Result<Polled, ShaperError> {
         let mut polled = Polled::default();
+        self.said.drain();
         for record in self.reports.read() {
             self.take(&record, &mut polled);
         }
         match self.child.try_wait() {
             Ok(Some(status)) if !status.success() => Err(ShaperError::Ended {
                 status,
-                said: last_words(&mut self.child),
+                said: self.said.last_line(),
             }),
             ended => {
                 polled.has_ended = matches!(ended, Ok(Some(_)));
@@ -249,16 +253,6 @@ impl Reports {
         };
         bytes.chunks_exact(RECORD_BYTES).map(record).collect()
     }
-}
-
-/// The last line that an ended shaper wrote to its standard error.
-fn last_words(child: &mut Child) -> String {
-    let mut said = String::new();
-    if let Some(stderr) = child.stderr.take() {
-        let _ = stderr.take(4096).read_to_string(&mut said);
-    }
-    let line = said.lines().last().unwrap_or("it said nothing");
-    line.chars().filter(|c| !c.is_control()).collect()
 }
 
 /// A pipe for reports: read end, which does not block, and write end.

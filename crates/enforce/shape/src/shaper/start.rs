@@ -1,7 +1,7 @@
 //! Starts the shaper's process.
 
 use super::config::{configuration, Ros};
-use super::{pipe, OutputState, Reports, Shaper, ShaperError};
+use super::{pipe, OutputState, Reports, Said, Shaper, ShaperError};
 use onbeat_plan::Plan;
 use onbeat_proc::User;
 use onbeat_ros::config::Config;
@@ -69,6 +69,7 @@ impl Shaper {
             arrivals: VecDeque::new(),
         };
         Ok(Shaper {
+            said: Said::new(child.stderr.take()),
             child,
             page,
             reports: Reports::new(read),
@@ -129,7 +130,8 @@ fn prepare(inherited: Inherited, priority: u8, User { uid, gid }: User) -> io::R
             }
         }
         // It sets its priorities as the application's user, who may not be allowed to: up to the
-        // plan's, because that user can make the shaper do anything.
+        // highest that it needs, because that user can make the shaper do anything. The threads that
+        // send need more than the plan's: no thread of a server may keep them from their slot.
         let limit = libc::rlimit {
             rlim_cur: priority.into(),
             rlim_max: priority.into(),

@@ -1,0 +1,112 @@
+//! What a shaper writes to its standard error: read all the time, so that no write of it waits, and
+//! the last of it kept.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// Bytes that are kept.
+const KEPT: usize = 4096;
+/// Reads at once: whoever writes without end does not keep its reader.
+const READS: usize = 64;
+
+/// The reading end of a shaper's standard error.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// `None`: it has none, or nobody writes any more.
+    pipe: Option<File>,
+    /// The last of it.
+    last: VecDeque<u8>,
+}
+
+impl Said {
+    /// Of a pipe, which does not block from now on.
+    pub(super) fn new(pipe: Option<impl Into<OwnedFd>>) -> Said {
+        let pipe: Option<OwnedFd> = pipe.map(Into::into);
+        if let Some(pipe) = &pipe {
+            // SAFETY: asks for a flag on a descriptor of ours.
+            unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+        }
+        Said {
+            pipe: pipe.map(File::from),
+            last: VecDeque::new(),
+        }
+    }
+
+    /// Takes what was written since. Does not wait.
+    pub(super) fn drain(&mut self) {
+        let mut buffer = [0; KEPT];
+        for _ in 0..READS {
+            let Some(pipe) = &mut self.pipe else { return };
+            match pipe.read(&mut buffer) {
+                Ok(0) => self.pipe = None,
+                Ok(count) => {
+                    self.last.extend(&buffer[..count]);
+                    let excess = self.last.len().saturating_sub(KEPT);
+                    self.last.drain(..excess);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// The last line of what was written so far. Does not wait, although a child of the shaper may
+    /// still have the pipe.
+    pub(super) fn last_line(&mut self) -> String {
+        self.drain();
+        let text = String::from_utf8_lossy(self.last.make_contiguous()).into_owned();
+        let line = text.lines().last().unwrap_or("it said nothing");
+        line.chars().filter(|c| !c.is_control()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    fn shell(script: &str) -> (Child, Said) {
+        let mut shell = Command::new("sh");
+        let mut child = shell
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let said = Said::new(child.stderr.take());
+        (child, said)
+    }
+
+    fn wait(child: &mut Child, mut meanwhile: impl FnMut()) {
+        let begin = Instant::now();
+        while child.try_wait().expect("a child").is_none() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "it never ends");
+            meanwhile();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn who_writes_much_is_not_held_up_and_its_last_line_is_known() {
+        let much = "head -c 1000000 /dev/zero >&2; echo >&2; echo the end >&2";
+        let (mut child, mut said) = shell(much);
+        wait(&mut child, || said.drain());
+        assert_eq!(said.last_line(), "the end");
+        assert!(said.last.len() <= KEPT);
+        assert_eq!(Said::new(None::<OwnedFd>).last_line(), "it said nothing");
+    }
+
+    /// A child of its own lives on with the pipe, until its input ends.
+    #[test]
+    fn the_last_line_does_not_wait_for_who_still_has_the_pipe() {
+        let (mut child, mut said) = shell("cat <&0 & echo bye >&2");
+        let input = child.stdin.take();
+        wait(&mut child, || {});
+        assert_eq!(said.last_line(), "bye");
+        assert!(said.pipe.is_some(), "the other one has it");
+        drop(input);
+    }
+}

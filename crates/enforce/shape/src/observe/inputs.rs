@@ -9,7 +9,8 @@
 //!   cycle. Arrivals far from the line are outliers, and do not move it.
 //! - **Where cycles begin:** behind the last input before the longest time without one, as at the start
 //!   ([`Phase::behind`]). The origin moves there by at most one in [`SLEW_PART`] of a cycle per cycle
-//!   (250 ppm): faster than any sensor's clock drifts, slower than any slot notices. Near there it rests.
+//!   (250 ppm): faster than any sensor's clock drifts, slower than any slot notices. Where it has come
+//!   there it rests until the inputs have moved away by a part of their distance.
 //! - **Found again:** when an input's arrivals stay elsewhere (its process was started anew, it was
 //!   silent for long), these are its line from then on, and the origin moves there at once.
 //! - **Slips:** an input that comes twice in a cycle, or not in one, although it came at its usual
@@ -40,9 +41,12 @@ pub const SLEW_PART: i64 = 4000;
 /// It moves by one in so many parts of the way at a time.
 const WAY_PART: i64 = 4;
 
-/// Nearer than this part of a cycle the origin rests: what wavers there is the arrivals, and each step
-/// of the origin is jitter of an output.
-const REST_PART: i64 = 200;
+/// The origin rests until it is this part of a cycle away from where it is wanted: what wavers so much
+/// is the arrivals, and each step of the origin is jitter of an output.
+const REST_PART: i64 = 40;
+
+/// Then it moves until it is as near as this part of a cycle.
+const NEAR_PART: i64 = 1000;
 
 /// Slopes beyond this are no clock's.
 const MOST_SLOPE: f64 = 1e-3;
@@ -113,6 +117,8 @@ pub struct InputClock {
     moved_ns: Option<u64>,
     /// An input was found elsewhere.
     is_lost: bool,
+    /// The origin is on its way, until it is where it is wanted.
+    is_moving: bool,
 }
 
 impl InputClock {
@@ -123,6 +129,7 @@ impl InputClock {
             inputs: vec![Input::default(); inputs],
             moved_ns: None,
             is_lost: false,
+            is_moving: false,
         }
     }
 
@@ -157,7 +164,9 @@ impl InputClock {
             self.inputs.iter_mut().for_each(|input| input.last = None);
             return Some(Moved::FoundAgain(origin_ns.saturating_add_signed(way_ns)));
         }
-        if way_ns.abs() < period_ns as i64 / REST_PART {
+        let rest_part = if self.is_moving { NEAR_PART } else { REST_PART };
+        self.is_moving = way_ns.abs() >= period_ns as i64 / rest_part;
+        if !self.is_moving {
             return None;
         }
         let most_ns = i64::try_from(since_ns).unwrap_or(i64::MAX) / SLEW_PART;

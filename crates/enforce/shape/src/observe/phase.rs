@@ -26,7 +26,14 @@ const NEAR_PART: i64 = 4;
 
 /// Cycles begin this part of a cycle after the last of several inputs, so that a late input is
 /// still in its own cycle.
-const BEHIND_PART: u64 = 20;
+const BEHIND_PART: u64 = 10;
+
+/// Arrivals that say where an input comes.
+const ARRIVALS: usize = 20;
+
+/// Arrivals that spread over more than this part of a cycle are not steady yet: an application that
+/// has just started needs a while.
+const STEADY_PART: u64 = 16;
 
 /// A time without inputs is nearly as long as another if it is shorter by this part of a cycle at most.
 const STAY_PART: u64 = 8;
@@ -122,15 +129,36 @@ impl Phase {
         let period_ns = period_ns.max(1);
         let mut come: Vec<u64> = Vec::new();
         for input in inputs {
-            let times: Vec<u64> = input.iter().copied().collect();
+            let times = last(input);
             let phase = Phase::of(period_ns, &times).ok()?;
-            // Late arrivals count.
+            // Late arrivals count, but for the latest ones: as the origin will follow them.
             let mut behind: Vec<u64> = times.iter().map(|&t| phase.cycle(t).1).collect();
             behind.retain(|&b| b <= period_ns / 2);
-            let late = behind.iter().max().copied().unwrap_or(0);
+            behind.sort_unstable();
+            let late = behind.get((behind.len() * 9).div_ceil(10).saturating_sub(1)).copied().unwrap_or(0);
             come.push((phase.origin_ns() + late) % period_ns);
         }
         behind_last(period_ns, come, None).map(|origin_ns| Phase::new(period_ns, origin_ns))
+    }
+
+    /// Whether the last arrivals of each input, at least 20 of them, lie nearly on a grid: then
+    /// [`Phase::behind`] has found where the origin stays.
+    pub fn are_steady<'a>(
+        period_ns: u64,
+        inputs: impl IntoIterator<Item = &'a VecDeque<u64>>,
+    ) -> bool {
+        let period_ns = period_ns.max(1);
+        let is_steady = |input: &'a VecDeque<u64>| {
+            let times = last(input);
+            let Ok(phase) = Phase::of(period_ns, &times) else {
+                return false;
+            };
+            let mut off: Vec<i64> = times.iter().map(|&t| phase.cycle.deviation_ns(t)).collect();
+            off.sort_unstable();
+            let spread = off[off.len() - 1 - off.len() / 10] - off[off.len() / 10];
+            times.len() == ARRIVALS && spread as u64 <= period_ns / STEADY_PART
+        };
+        inputs.into_iter().all(is_steady)
     }
 
     /// Its cycles.
@@ -165,6 +193,12 @@ impl Phase {
         let origin_ns = self.origin_ns().saturating_add_signed(by_ns);
         self.cycle = cycle(self.cycle.period_ns(), origin_ns);
     }
+}
+
+/// The last arrivals of an input.
+fn last(input: &VecDeque<u64>) -> Vec<u64> {
+    let skipped = input.len().saturating_sub(ARRIVALS);
+    input.iter().skip(skipped).copied().collect()
 }
 
 fn cycle(period_ns: u64, origin_ns: u64) -> Cycle {
@@ -344,12 +378,16 @@ mod tests {
             Phase::behind(PERIOD, inputs).map(|p| p.origin_ns() % PERIOD)
         };
         const MS: u64 = 1_000_000;
-        assert_eq!(place(&[on(10 * MS, 0)]), Some(15 * MS));
-        assert_eq!(place(&[on(10 * MS, 2 * MS), on(13 * MS, 0)]), Some(18 * MS));
-        assert_eq!(place(&[on(10 * MS, 4 * MS), on(13 * MS, 0)]), Some(19 * MS));
+        assert_eq!(place(&[on(10 * MS, 0)]), Some(20 * MS));
+        assert_eq!(place(&[on(10 * MS, 2 * MS), on(13 * MS, 0)]), Some(23 * MS));
+        // One in ten that is late does not count, two do.
+        assert_eq!(place(&[on(10 * MS, 4 * MS), on(13 * MS, 0)]), Some(23 * MS));
+        let mut twice = on(10 * MS, 4 * MS);
+        twice[7] += 4 * MS;
+        assert_eq!(place(&[twice, on(13 * MS, 0)]), Some(24 * MS));
         // Around the end of a cycle.
-        assert_eq!(place(&[on(2 * MS, 0), on(98 * MS, 0)]), Some(7 * MS));
-        assert_eq!(place(&[on(97 * MS, 0), on(50 * MS, 0)]), Some(2 * MS));
+        assert_eq!(place(&[on(2 * MS, 0), on(98 * MS, 0)]), Some(12 * MS));
+        assert_eq!(place(&[on(97 * MS, 0), on(50 * MS, 0)]), Some(7 * MS));
         let wild = (0..12u64).map(|n| n * 137 * MS).collect();
         assert_eq!(place(&[on(2 * MS, 0), wild]), None);
         assert_eq!(place(&[on(2 * MS, 0), VecDeque::new()]), None);

@@ -12,6 +12,10 @@ use std::time::{Duration, Instant};
 /// Number of starts of the first callback from which the grid is taken.
 const STARTS: usize = 12;
 
+/// One part in so many of the time to find everything is left for throttled inputs to become steady.
+/// What comes as it likes never will.
+const STEADY_PART: u32 = 4;
+
 /// Callbacks and period are not all known yet.
 pub(crate) struct Finding {
     began: Instant,
@@ -61,7 +65,8 @@ impl Finding {
         let is_over = elapsed >= within;
         let is_found = missing.is_empty() && self.starts.len() >= STARTS;
         if is_found && shaper.is_ready {
-            return self.phase(plan, shaper, is_over);
+            let may_wait = elapsed < within / STEADY_PART;
+            return self.phase(plan, shaper, is_over, may_wait);
         }
         match (is_over, is_found) {
             (false, _) => Ok(None),
@@ -81,12 +86,18 @@ impl Finding {
         plan: &Plan,
         shaper: &ShaperView,
         is_over: bool,
+        may_wait: bool,
     ) -> Result<Option<Phase>, ShapeError> {
         let cycle_ns = plan.cycle_ms.0;
         let starts: Vec<u64> = self.starts.iter().copied().collect();
         if !plan.inputs.is_empty() {
-            // The throttler sets the cycle: if its inputs are periodic, after they have arrived.
-            let behind = Phase::behind(cycle_ns, shaper.arrivals.iter().copied());
+            // The throttler sets the cycle: if its inputs are periodic, after they have arrived. While
+            // they are not steady, the origin would have a long way to go later.
+            let arrivals = || shaper.arrivals.iter().copied();
+            if may_wait && !Phase::are_steady(cycle_ns, arrivals()) {
+                return Ok(None);
+            }
+            let behind = Phase::behind(cycle_ns, arrivals());
             return Ok(Some(
                 behind.unwrap_or_else(|| Phase::new(cycle_ns, starts[0])),
             ));
@@ -217,11 +228,22 @@ mod tests {
                 is_ready: true,
                 arrivals: vec![arrivals],
             };
-            let found = wild().poll(&plan, vec![], &shaper, EARLY);
-            found.expect("no error").expect("a phase").origin_ns() % (100 * MS)
+            let found = |time| wild().poll(&plan, vec![], &shaper, time).expect("no error");
+            let origin = |phase: Phase| phase.origin_ns() % (100 * MS);
+            (found(EARLY).map(origin), found(LATE).map(origin))
         };
-        // Behind the periodic input; else at the first known start.
-        assert_eq!(at(&(0..12).map(|n| (n * 100 + 10) * MS).collect()), 15 * MS);
-        assert_eq!(at(&VecDeque::new()), 8 * 137 * MS % (100 * MS));
+        // Behind the periodic input; else, as it may become one, later at the first known start.
+        let on_grid = |count| (0..count).map(|n| (n * 100 + 10) * MS);
+        assert_eq!(at(&on_grid(20).collect()), (Some(20 * MS), Some(20 * MS)));
+        assert_eq!(at(&on_grid(12).collect()), (None, Some(20 * MS)));
+        let first = Some(8 * 137 * MS % (100 * MS));
+        assert_eq!(at(&VecDeque::new()), (None, first));
+        // What came while the application started says nothing of where inputs will come.
+        let starting = (0..8).map(|n| (n * 100 + 90 - 10 * n) * MS);
+        let started = (8..28).map(|n| (n * 100 + 10) * MS);
+        let all: VecDeque<u64> = starting.clone().chain(started).collect();
+        assert_eq!(at(&all), (Some(20 * MS), Some(20 * MS)));
+        let (early, _) = at(&on_grid(20).skip(10).chain(starting).collect());
+        assert_eq!(early, None, "they scatter");
     }
 }

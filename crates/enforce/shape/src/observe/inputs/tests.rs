@@ -111,8 +111,8 @@ proptest! {
         let period_ns = 100_000_000;
         let sensor = Sensor { first_ns: BEGIN + phase, ppm, jitter_ns };
         let mut random = Random(seed);
-        // As at the start of a session: behind the input by a twentieth of the cycle.
-        let mut session = Session::new(period_ns, sensor.first_ns + jitter_ns + 5_000_000 , 1);
+        // As at the start of a session: behind the input by a tenth of the cycle.
+        let mut session = Session::new(period_ns, sensor.first_ns + jitter_ns + 10_000_000 , 1);
         for n in 0..12_000u64 {
             let late = random.below(sensor.jitter_ns + 1);
             if random.below(100) < lost {
@@ -128,9 +128,9 @@ proptest! {
         prop_assert_eq!(session.clock.slips(), 0);
         prop_assert_eq!(session.found_again, 0);
         prop_assert!(session.fastest <= 1.0 / SLEW_PART as f64 + 1e-9, "{}", session.fastest);
-        // 20 minutes: more than 5 ms of drift are a slip where the origin stays.
+        // 20 minutes: more than 10 ms of drift are a slip where the origin stays.
         let drift_ns = ppm.unsigned_abs() * 1200 * 1000;
-        if ppm > 0 && drift_ns > 5_000_000 + 2 * jitter_ns {
+        if ppm > 0 && drift_ns > 10_000_000 + 2 * jitter_ns {
             prop_assert!(session.at_fixed.slips() > 0, "a fixed origin does not slip");
         }
     }
@@ -145,7 +145,7 @@ proptest! {
         let period_ns = 100_000_000;
         let mut sensor = Sensor { first_ns: BEGIN, ppm, jitter_ns };
         let mut random = Random(seed);
-        let mut session = Session::new(period_ns, BEGIN + jitter_ns + 5_000_000, 1);
+        let mut session = Session::new(period_ns, BEGIN + jitter_ns + 10_000_000, 1);
         for n in 0..3000u64 {
             let mut late = random.below(jitter_ns + 1);
             if n % outlier_every == 17 {
@@ -192,7 +192,7 @@ proptest! {
         let sensor = |ms: u64| Sensor { first_ns: BEGIN + ms * 1_000_000, ppm, jitter_ns: 500_000 };
         let sensors = [sensor(0), sensor(apart)];
         let mut random = Random(seed);
-        let mut session = Session::new(period_ns, BEGIN + apart * 1_000_000 + 5_500_000, 2);
+        let mut session = Session::new(period_ns, BEGIN + apart * 1_000_000 + 10_500_000, 2);
         for n in 0..6000 {
             for (input, sensor) in sensors.iter().enumerate() {
                 session.arrived(input, sensor.due(n, period_ns) + random.below(500_000));
@@ -201,7 +201,7 @@ proptest! {
         prop_assert_eq!(session.clock.slips(), 0);
         let last = sensors[1].due(6000, period_ns);
         let behind = session.behind_start(last);
-        prop_assert!(behind > period_ns - 10_000_000, "{behind} ns into its cycle");
+        prop_assert!(behind > period_ns - 14_000_000, "{behind} ns into its cycle");
     }
 
     /// Two inputs half a cycle apart, as two timers may be: either of the two gaps will do, and the one
@@ -211,7 +211,7 @@ proptest! {
         let period_ns = 100_000_000;
         let first = [0, apart].map(|ms| BEGIN + ms * 1_000_000);
         let mut random = Random(seed);
-        let mut session = Session::new(period_ns, first[1] + 7_000_000, 2);
+        let mut session = Session::new(period_ns, first[1] + 12_000_000, 2);
         let (mut moves, mut last) = (0, session.phase.origin_ns());
         for n in 0..3000 {
             for (input, first_ns) in first.iter().enumerate() {
@@ -221,8 +221,8 @@ proptest! {
             last = session.phase.origin_ns();
         }
         prop_assert_eq!((session.clock.slips(), session.found_again), (0, 0));
-        prop_assert!(last.abs_diff(first[1] + 7_000_000) < 2_000_000, "{last}");
-        prop_assert!(moves < 100, "moved in {moves} of 2900 cycles");
+        prop_assert!(last.abs_diff(first[1] + 12_000_000) < 2_500_000, "{last}");
+        prop_assert_eq!(moves, 0);
     }
 }
 
@@ -237,7 +237,7 @@ fn a_week_without_a_slip() {
         jitter_ns: 3_000_000,
     };
     let mut random = Random(7);
-    let mut session = Session::new(period_ns, BEGIN + 53_000_000, 1);
+    let mut session = Session::new(period_ns, BEGIN + 103_000_000, 1);
     for n in 0..604_800 {
         session.arrived(0, sensor.due(n, period_ns) + random.below(sensor.jitter_ns));
     }

@@ -218,6 +218,12 @@ impl App {
             })
     }
 
+    /// How long it is recorded to find out what it is, s. Python nodes start slowly.
+    fn first_look_s(&self) -> u64 {
+        let starts_s = if self.inputs.is_empty() { 10 } else { 15 };
+        starts_s.max(8 * self.cycle_ms / 1000)
+    }
+
     /// The chain's profile at a high SCHED_FIFO priority (thesis, section 4.4.2), over so many
     /// starts of the application, since what waits for what depends on how its timers lie: path of
     /// the model.
@@ -239,7 +245,7 @@ impl App {
         let mut words = vec!["record".into(), "-o".into(), text(&trace)];
         words.extend([
             "--duration".to_owned(),
-            format!("{}s", 15.max(8 * self.cycle_ms / 1000)),
+            format!("{}s", self.first_look_s()),
             "--".into(),
         ]);
         words.extend(self.command.iter().cloned());

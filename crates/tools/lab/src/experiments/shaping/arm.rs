@@ -12,6 +12,10 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Miss rates that are tried, one after the other, until the profile carries one: few starts whose
+/// executions depend on one another count as few independent executions.
+const RATES: [&str; 5] = ["0.01", "0.05", "0.1", "0.15", "0.2"];
+
 /// An application under one plan.
 pub(super) struct Arm<'a> {
     /// Name in tables and plots.
@@ -31,23 +35,37 @@ pub(super) struct Arm<'a> {
 }
 
 impl<'a> Arm<'a> {
-    /// Makes the plan of an arm from a profile. One without enough executions for the miss rate that
-    /// is asked for is made without it: behind the longest.
+    /// Makes the plan of an arm from a profile. Where that does not carry the miss rate that is asked
+    /// for, the plan has the smallest of [`RATES`] that it carries; where it carries none, no rate, and
+    /// its last slot lies behind the longest execution. Either is noted.
     pub fn planned(
         app: &'a App,
         context: &Context,
+        report: &mut Report,
         (profile, plan): (&Path, &Path),
-        name: &str,
-        words: &[&str],
+        (name, words): (&str, &[&str]),
     ) -> Result<Arm<'a>, LabError> {
-        let made = app.plan(context, profile, plan, words);
+        let mut made = app.plan(context, profile, plan, words);
         if let (Err(error), Some(at)) = (&made, words.iter().position(|w| *w == "--miss")) {
-            eprintln!("-- {}: {name}: {error}: without a miss rate", app.name);
-            let rest = [&words[..at], &words[at + 2..]].concat();
-            app.plan(context, profile, plan, &rest)?;
-        } else {
-            made?;
+            let refused = format!("{}: {name}: {error}", app.name);
+            let (before, behind) = (&words[..at], &words[at + 2..]);
+            let asked = RATES.iter().skip_while(|rate| **rate != words[at + 1]);
+            let larger = asked.skip(1).find(|rate| {
+                let words = [before, &["--miss", rate], behind].concat();
+                app.plan(context, profile, plan, &words).is_ok()
+            });
+            made = match larger {
+                Some(rate) => {
+                    report.note(format!("{refused}: planned for {rate}"));
+                    Ok(())
+                }
+                None => {
+                    report.note(format!("{refused}: planned without a miss rate"));
+                    app.plan(context, profile, plan, &[before, behind].concat())
+                }
+            };
         }
+        made?;
         Arm::of(app, profile, name, plan.to_path_buf())
     }
 

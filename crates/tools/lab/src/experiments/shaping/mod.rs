@@ -17,9 +17,17 @@ mod targets;
 
 use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, LabError};
+use std::path::PathBuf;
 
 /// A part adds its tables and figures to the report.
-type Part = fn(&mut Context, &mut Report) -> Result<(), LabError>;
+type Part = fn(&mut Context, &mut Report, &mut Profiles) -> Result<(), LabError>;
+
+/// Profiles of this run that several parts plan from.
+#[derive(Default)]
+struct Profiles {
+    /// The synthetic chain's.
+    chain: Option<PathBuf>,
+}
 
 /// The experiment.
 pub struct Shaping;
@@ -52,12 +60,13 @@ impl Experiment for Shaping {
             ("dag", synthetic::dag),
             ("overshoot", synthetic::overshoot),
         ];
+        let mut profiles = Profiles::default();
         for (name, part) in parts {
             if !context.wants(name) {
                 continue;
             }
             // One part that cannot be done does not take the others' figures with it.
-            if let Err(error) = part(context, &mut report) {
+            if let Err(error) = part(context, &mut report, &mut profiles) {
                 report.skip(name, error);
             }
         }

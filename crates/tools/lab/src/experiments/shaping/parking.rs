@@ -6,6 +6,7 @@ use super::arm::{self, Arm, Turns};
 use super::figures;
 use super::results::ArmResults;
 use super::targets;
+use super::Profiles;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use std::path::Path;
@@ -95,11 +96,15 @@ impl Measured {
     }
 }
 
-pub(super) fn parking(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
-    let (executions, rounds) = context.pick_of_three((500, 2), (400, 2), (40, 1));
-    // Arms and profile see the same whole drive, because the amount of computation varies along it.
+pub(super) fn parking(
+    context: &mut Context,
+    report: &mut Report,
+    _: &mut Profiles,
+) -> Result<(), LabError> {
+    let (executions, rounds) = context.pick_of_three((500, 2), (300, 2), (40, 1));
+    // Arms and profile see the same part of the drive, because the amount of computation varies along it.
     let app = app::parking(context, 36)?;
-    let (seconds, starts) = context.pick_of_three((27, 6), (22, 6), (5, 1));
+    let (seconds, starts) = context.pick_of_three((27, 6), (15, 7), (5, 1));
     let profile = app.profile(context, seconds, starts)?;
     let model = app::load(&profile)?;
     worst_cases(report, &model);
@@ -153,13 +158,13 @@ fn plans<'a>(
         &["config.", "server", "slots"],
     );
     for (name, file, words, _) in TABLE_4_4 {
-        // The bands that were chosen for an average stand for them.
-        let usual = !["random_bands", "three_bands"].contains(&file);
+        // What is held to a target, and the arm that it is compared with.
+        let usual = ["fifo", "one_band", "six_percent"].contains(&file);
         if !context.pick_of_three(true, usual, usual) {
             continue;
         }
         let plan = context.dir().join(format!("parking.{file}.yaml"));
-        let arm = match Arm::planned(app, context, (profile, &plan), name, words) {
+        let arm = match Arm::planned(app, context, report, (profile, &plan), (name, words)) {
             Ok(arm) => arm,
             Err(error) => {
                 report.skip(format!("parking: {name}"), error);

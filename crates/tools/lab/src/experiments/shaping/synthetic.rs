@@ -5,6 +5,7 @@ use super::arm::{self, Arm, Turns};
 use super::figures;
 use super::results::ArmResults;
 use super::targets;
+use super::Profiles;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError};
 use crate::measure::stats::Sorted;
@@ -58,7 +59,7 @@ fn arms<'a>(
     let mut arms = Vec::new();
     for (i, (name, words)) in list.iter().enumerate() {
         let plan = context.dir().join(format!("{}.{i}.yaml", app.name));
-        match Arm::planned(app, context, (profile, &plan), name, words) {
+        match Arm::planned(app, context, report, (profile, &plan), (name, words)) {
             Ok(arm) => arms.push(arm),
             Err(error) => report.skip(format!("{}: {name}", app.name), error),
         }
@@ -76,16 +77,29 @@ fn targets(report: &mut Report, part: &str, arms: &[Arm<'_>], results: &[ArmResu
     }
 }
 
-/// The profile of a chain with a cycle of 100 ms.
-fn profile(context: &Context, app: &App) -> Result<PathBuf, LabError> {
-    let (seconds, starts) = context.pick_of_three((50, 5), (10, 5), (8, 1));
-    app.profile(context, seconds, starts)
+/// The profile of a chain with a cycle of 100 ms. A short run has one for all of its parts: at a
+/// SCHED_FIFO priority nodes do not meet what interferes with them at a normal one.
+fn profile(context: &Context, app: &App, profiles: &mut Profiles) -> Result<PathBuf, LabError> {
+    let (seconds, starts) = context.pick_of_three((50, 5), (12, 5), (8, 1));
+    if context.pick_of_three(true, false, false) {
+        return app.profile(context, seconds, starts);
+    }
+    if let Some(profile) = &profiles.chain {
+        return Ok(profile.clone());
+    }
+    let app = app::synthetic(context, "chain", "chain", &interference("2", "10"))?;
+    let profile = app.profile(context, seconds, starts)?;
+    Ok(profiles.chain.insert(profile).clone())
 }
 
 /// Five nodes of 5 to 15 ms each, and what interferes (section 4.1.2).
-pub(super) fn motivation(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
+pub(super) fn motivation(
+    context: &mut Context,
+    report: &mut Report,
+    profiles: &mut Profiles,
+) -> Result<(), LabError> {
     let (executions, rounds) = context.pick_of_three((500, 2), (150, 1), (30, 1));
-    let loads: &[usize] = context.pick_of_three(&[0, 1, 2, 3, 4], &[0, 4], &[0, 4]);
+    let loads: &[usize] = context.pick_of_three(&[0, 1, 2, 3, 4], &[4], &[0, 4]);
     let mut table = Table::new(
         "Maximum latency and jitter under interference, ms (thesis, Table 4.1)",
         &[
@@ -101,7 +115,7 @@ pub(super) fn motivation(context: &mut Context, report: &mut Report) -> Result<(
     for (load, max, jitter) in loads.iter().map(|&i| TABLE_4_1[i]) {
         let name = format!("motivation-{load}");
         let app = app::synthetic(context, &name, "chain", &interference(load, "100"))?;
-        let profile = profile(context, &app)?;
+        let profile = profile(context, &app, profiles)?;
         let list: [(&str, &[&str]); 3] = [
             ("SCHED_FIFO", &["--strategy", "fifo"]),
             (
@@ -110,6 +124,10 @@ pub(super) fn motivation(context: &mut Context, report: &mut Report) -> Result<(
             ),
             ("1-band LS", ONE_BAND),
         ];
+        // What is held to a target, and the arm without servers.
+        let usual = |name: &str| name != "server per callback";
+        let mut list = list.to_vec();
+        list.retain(|arm| context.pick_of_three(true, usual(arm.0), true));
         let arms = arms(context, report, &app, &profile, &list);
         let results = arm::run(
             context,
@@ -207,13 +225,18 @@ fn beside(
 }
 
 /// The middleware's publisher thread in a server of its own (section 4.5.2).
-pub(super) fn asynchronous(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
-    let (executions, rounds) = context.pick_of_three((500, 3), (200, 1), (40, 1));
+pub(super) fn asynchronous(
+    context: &mut Context,
+    report: &mut Report,
+    _: &mut Profiles,
+) -> Result<(), LabError> {
+    let (executions, rounds) = context.pick_of_three((500, 3), (150, 1), (40, 1));
     let mut words = interference("2", "10");
     words.push("--async-last");
     let mut app = app::synthetic(context, "async", "chain", &words)?;
     app.listener = Some((app::stage(context)?, "/t5"));
-    let profile = profile(context, &app)?;
+    let (seconds, starts) = context.pick_of_three((50, 5), (8, 5), (8, 1));
+    let profile = app.profile(context, seconds, starts)?;
     let list: [(&str, &[&str]); 3] = [
         ("SCHED_FIFO", &["--strategy", "fifo"]),
         (
@@ -277,16 +300,22 @@ pub(super) fn asynchronous(context: &mut Context, report: &mut Report) -> Result
 }
 
 /// Logical execution time (section 4.5.3).
-pub(super) fn logical(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
-    let (executions, rounds) = context.pick_of_three((500, 3), (200, 1), (40, 1));
+pub(super) fn logical(
+    context: &mut Context,
+    report: &mut Report,
+    profiles: &mut Profiles,
+) -> Result<(), LabError> {
+    let (executions, rounds) = context.pick_of_three((500, 3), (100, 1), (40, 1));
     let app = app::synthetic(context, "let", "chain", &interference("2", "10"))?;
-    let profile = profile(context, &app)?;
+    let profile = profile(context, &app, profiles)?;
     let list: [(&str, &[&str]); 3] = [
         ("1-band LS", ONE_BAND),
         ("LET per callback", &["--strategy", "let-per-callback"]),
         ("LET per chain", &["--strategy", "let-per-chain"]),
     ];
-    let arms = arms(context, report, &app, &profile, &list);
+    // Other parts have one band of the same chain.
+    let first = context.pick_of_three(0, 1, 0);
+    let arms = arms(context, report, &app, &profile, &list[first..]);
     let results = arm::run(
         context,
         report,
@@ -297,15 +326,19 @@ pub(super) fn logical(context: &mut Context, report: &mut Report) -> Result<(), 
     targets(report, "let", &arms, &results);
     let title = "Logical execution time: the synthetic chain, ms (thesis, Table 4.5)";
     let paper = [[59.2, f64::NAN], [500.0, f64::NAN], [100.0, f64::NAN]];
-    beside(report, title, "let", &arms, &results, &paper);
+    beside(report, title, "let", &arms, &results, &paper[first..]);
     Ok(())
 }
 
 /// The graph of 18 callbacks on two CPUs (section 4.5.4).
-pub(super) fn dag(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
-    let (executions, rounds) = context.pick_of_three((500, 2), (70, 1), (20, 1));
+pub(super) fn dag(
+    context: &mut Context,
+    report: &mut Report,
+    _: &mut Profiles,
+) -> Result<(), LabError> {
+    let (executions, rounds) = context.pick_of_three((500, 2), (60, 1), (20, 1));
     let app = app::synthetic(context, "dag", "dag", &[])?;
-    let (seconds, starts) = context.pick_of_three((120, 4), (35, 2), (20, 1));
+    let (seconds, starts) = context.pick_of_three((120, 4), (18, 5), (20, 1));
     let profile = app.profile(context, seconds, starts)?;
     // What varies is the sum of nine callbacks: the worst of a few hundred executions is not the
     // worst of the next ones. Few executions carry only a high rate.
@@ -317,7 +350,8 @@ pub(super) fn dag(context: &mut Context, report: &mut Report) -> Result<(), LabE
             &["--strategy", "bands", "--bands", "1", "--miss", miss],
         ),
     ];
-    let arms = arms(context, report, &app, &profile, &list);
+    let first = context.pick_of_three(0, 1, 0);
+    let arms = arms(context, report, &app, &profile, &list[first..]);
     let results = arm::run(
         context,
         report,
@@ -346,10 +380,14 @@ pub(super) fn dag(context: &mut Context, report: &mut Report) -> Result<(), LabE
 }
 
 /// The cycles after one that overruns, under each policy.
-pub(super) fn overshoot(context: &mut Context, report: &mut Report) -> Result<(), LabError> {
-    let (executions, rounds) = context.pick_of_three((500, 3), (150, 1), (60, 1));
+pub(super) fn overshoot(
+    context: &mut Context,
+    report: &mut Report,
+    profiles: &mut Profiles,
+) -> Result<(), LabError> {
+    let (executions, rounds) = context.pick_of_three((500, 3), (80, 1), (60, 1));
     let calm = app::synthetic(context, "overshoot-calm", "chain", &[])?;
-    let profile = profile(context, &calm)?;
+    let profile = profile(context, &calm, profiles)?;
     let app = app::synthetic(
         context,
         "overshoot",

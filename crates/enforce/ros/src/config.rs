@@ -69,6 +69,14 @@ pub struct Output {
     /// History depth of the publisher, which the held topic's does not announce.
     #[serde(default = "default_depth")]
     pub depth: usize,
+    /// Whether its sender wakes up before a slot, and spins until its first instant. One that does not
+    /// is as late as the machine wakes it, and costs no CPU time.
+    #[serde(default = "default_spins")]
+    pub spins: bool,
+}
+
+fn default_spins() -> bool {
+    true
 }
 
 fn default_capacity() -> usize {

@@ -45,8 +45,8 @@ pub(crate) struct Sender {
     pub(crate) capacity: usize,
     /// Number of the next report.
     pub(crate) reports: u64,
-    /// How long before a slot it wakes up.
-    pub(crate) lead: Lead,
+    /// How long before a slot it wakes up, to spin until it begins. `None`: it wakes up for it.
+    pub(crate) lead: Option<Lead>,
 }
 
 /// What the sender remembers from item to item.
@@ -210,7 +210,7 @@ impl Sender {
 
     /// Waits for a slot's start, or sleeps until shortly before it, or until there are news.
     fn wait_for(&mut self, opening: &Opening, seen: u32, now_ns: u64) {
-        let lead_ns = self.lead.ns() as i64;
+        let lead_ns = self.lead.as_ref().map_or(0, |lead| lead.ns() as i64);
         if opening.start_ns - now_ns as i64 <= lead_ns {
             while (monotonic_ns() as i64) < opening.start_ns {
                 std::hint::spin_loop();
@@ -218,8 +218,9 @@ impl Sender {
         } else {
             let until_ns = (opening.start_ns - lead_ns) as u64;
             self.data.wait(seen, until_ns.min(now_ns + POLL_NS));
-            if let Some(late_ns) = monotonic_ns().checked_sub(until_ns) {
-                self.lead.record(late_ns);
+            let late_ns = monotonic_ns().checked_sub(until_ns);
+            if let (Some(lead), Some(late_ns)) = (&mut self.lead, late_ns) {
+                lead.record(late_ns);
             }
         }
     }

@@ -139,7 +139,7 @@ fn workers(
         done,
         capacity: output.capacity,
         reports: 0,
-        lead: sender::lead(),
+        lead: output.spins.then(sender::lead),
     };
     Ok((receiver, sender))
 }

@@ -20,7 +20,7 @@ pub use executions::{Attribution, Execution, Executions, Fate, Release};
 pub use inputs::{InputClock, Moved, SLEW_PART};
 pub(crate) use instances::{Instances, Standing};
 pub(crate) use others::Others;
-pub use phase::{Phase, PhaseHistory};
+pub use phase::{Phase, PhaseHistory, MOST_ARRIVALS};
 pub use roles::{Conflict, Role, Roles};
 pub(crate) use roots::{RootChange, Roots};
 pub use runs::{Cause, Runs};

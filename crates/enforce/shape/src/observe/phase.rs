@@ -31,6 +31,9 @@ const BEHIND_PART: u64 = 10;
 /// Arrivals that say where an input comes.
 const ARRIVALS: usize = 20;
 
+/// Arrivals of an input that are kept while an application starts.
+pub const MOST_ARRIVALS: usize = 32;
+
 /// Arrivals that spread over more than this part of a cycle are not steady yet: an application that
 /// has just started needs a while.
 const STEADY_PART: u64 = 16;
@@ -135,30 +138,34 @@ impl Phase {
             let mut behind: Vec<u64> = times.iter().map(|&t| phase.cycle(t).1).collect();
             behind.retain(|&b| b <= period_ns / 2);
             behind.sort_unstable();
-            let late = behind.get((behind.len() * 9).div_ceil(10).saturating_sub(1)).copied().unwrap_or(0);
+            let late = behind
+                .get((behind.len() * 9).div_ceil(10).saturating_sub(1))
+                .copied()
+                .unwrap_or(0);
             come.push((phase.origin_ns() + late) % period_ns);
         }
         behind_last(period_ns, come, None).map(|origin_ns| Phase::new(period_ns, origin_ns))
     }
 
-    /// Whether the last arrivals of each input, at least 20 of them, lie nearly on a grid: then
-    /// [`Phase::behind`] has found where the origin stays.
-    pub fn are_steady<'a>(
+    /// Whether an input may yet come more regularly than its last arrivals say: then
+    /// [`Phase::behind`] would not find where the origin stays.
+    pub fn may_settle<'a>(
         period_ns: u64,
         inputs: impl IntoIterator<Item = &'a VecDeque<u64>>,
     ) -> bool {
         let period_ns = period_ns.max(1);
-        let is_steady = |input: &'a VecDeque<u64>| {
+        let may_settle = |input: &'a VecDeque<u64>| {
             let times = last(input);
             let Ok(phase) = Phase::of(period_ns, &times) else {
-                return false;
+                // One that still scatters after so many comes as it likes.
+                return input.len() < MOST_ARRIVALS;
             };
             let mut off: Vec<i64> = times.iter().map(|&t| phase.cycle.deviation_ns(t)).collect();
             off.sort_unstable();
             let spread = off[off.len() - 1 - off.len() / 10] - off[off.len() / 10];
-            times.len() == ARRIVALS && spread as u64 <= period_ns / STEADY_PART
+            times.len() < ARRIVALS || spread as u64 > period_ns / STEADY_PART
         };
-        inputs.into_iter().all(is_steady)
+        inputs.into_iter().any(may_settle)
     }
 
     /// Its cycles.

@@ -68,7 +68,12 @@ pub(super) fn configuration(
             priority: p.priority.map(|p| p.saturating_sub(behind).max(lowest)),
             ..p
         });
-        outputs.push(output(&i.held_topic, &i.topic, Kind::Throttle, place));
+        outputs.push(Output {
+            // Latency counts from the first one. Behind it the others are late in any case: they would
+            // spin until it preempts them.
+            spins: n == 0,
+            ..output(&i.held_topic, &i.topic, Kind::Throttle, place)
+        });
         numbers.push(None);
     }
     let config = Config {
@@ -113,6 +118,7 @@ fn output(held_topic: &str, topic: &str, kind: Kind, place: Option<Place>) -> Ou
         capacity: 32,
         item_bytes: 64 << 10,
         depth: 100,
+        spins: true,
     }
 }
 
@@ -180,6 +186,8 @@ mod tests {
                 ("/scans", Some(96))
             ]
         );
+        let spins: Vec<bool> = config.outputs.iter().map(|o| o.spins).collect();
+        assert_eq!(spins, [true, true, false]);
         let cpu = usize::from(plan.middleware.cpu);
         assert!(plan.servers.iter().all(|s| usize::from(s.cpu) != cpu));
         let places = config.outputs.iter().filter_map(|o| o.place.as_ref());

@@ -14,7 +14,7 @@ pub(crate) use supervisor::Supervisor;
 
 use self::said::Said;
 use crate::follow::Swap;
-use crate::observe::Release;
+use crate::observe::{Release, MOST_ARRIVALS};
 use onbeat_plan::Plan;
 use onbeat_ros::environment::EnvironmentError;
 use onbeat_ros::page::PageWriter;
@@ -58,9 +58,6 @@ pub enum ShaperError {
         topics: String,
     },
 }
-
-/// Number of arrivals that are kept of each input.
-const ARRIVALS: usize = 32;
 
 /// A running shaper.
 pub(crate) struct Shaper {
@@ -195,7 +192,7 @@ impl Shaper {
                 born_ns: u64::try_from(record.born_ns).ok().filter(|&b| b > 0),
             }),
             None => {
-                if state.arrivals.len() == ARRIVALS {
+                if state.arrivals.len() == MOST_ARRIVALS {
                     state.arrivals.pop_front();
                 }
                 let arrival_ns = record.arrival_ns.max(0) as u64;

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 const STARTS: usize = 12;
 
 /// One part in so many of the time to find everything is left for throttled inputs to become steady.
-/// What comes as it likes never will.
 const STEADY_PART: u32 = 4;
 
 /// Callbacks and period are not all known yet.
@@ -94,7 +93,7 @@ impl Finding {
             // The throttler sets the cycle: if its inputs are periodic, after they have arrived. While
             // they are not steady, the origin would have a long way to go later.
             let arrivals = || shaper.arrivals.iter().copied();
-            if may_wait && !Phase::are_steady(cycle_ns, arrivals()) {
+            if may_wait && Phase::may_settle(cycle_ns, arrivals()) {
                 return Ok(None);
             }
             let behind = Phase::behind(cycle_ns, arrivals());
@@ -245,5 +244,8 @@ mod tests {
         assert_eq!(at(&all), (Some(20 * MS), Some(20 * MS)));
         let (early, _) = at(&on_grid(20).skip(10).chain(starting).collect());
         assert_eq!(early, None, "they scatter");
+        // What comes as it likes is not waited for.
+        let wild: VecDeque<u64> = (0..32).map(|n| n * 137 * MS).collect();
+        assert_eq!(at(&wild), (first, first));
     }
 }

@@ -179,6 +179,16 @@ fn slots(cycle: u64) -> impl Strategy<Value = Vec<Slot>> {
     })
 }
 
+/// What generated plans are made of.
+#[derive(Debug)]
+struct Parts {
+    names: Vec<String>,
+    times: (u64, u64),
+    share: f64,
+    flag: bool,
+    cpu: u16,
+}
+
 fn plans() -> impl Strategy<Value = Plan> {
     let cycle = 10u64..2_000_000_000;
     let servers = cycle.prop_flat_map(|cycle| {
@@ -189,102 +199,119 @@ fn plans() -> impl Strategy<Value = Plan> {
         );
         (Just(cycle), proptest::collection::vec(one, 1..4))
     });
-    let names = proptest::collection::vec(word(), 4);
-    let numbers = (
-        0u64..10_000_000_000,
-        0u64..10_000_000_000,
+    let times = (0u64..10_000_000_000, 0u64..10_000_000_000);
+    let parts = (
+        proptest::collection::vec(word(), 4),
+        times,
         0.0f64..1.0,
         any::<bool>(),
         any::<u16>(),
     );
-    (servers, names, numbers).prop_map(|((cycle, servers), names, (a, b, share, flag, cpu))| {
-        let servers: Vec<Server> = servers
-            .into_iter()
-            .zip(0u16..)
-            .map(|((slots_ms, callbacks, real_time), i)| Server {
-                name: format!("{}{i}", names[3]),
-                cpu: cpu.wrapping_add(i),
-                priority: real_time * (i as u8 + 1),
-                slots_ms,
-                callbacks: callbacks
-                    .into_iter()
-                    .zip(0..)
-                    .map(|(c, j)| format!("{c}{i}{j}"))
-                    .collect(),
-            })
-            .collect();
-        let shaper = servers
-            .iter()
-            .find(|s| !s.slots_ms.is_empty())
-            .map(|s| s.name.clone());
+    let parts = parts.prop_map(|(names, times, share, flag, cpu)| Parts {
+        names,
+        times,
+        share,
+        flag,
+        cpu,
+    });
+    (servers, parts).prop_map(|((cycle, servers), parts)| {
+        let servers = servers.into_iter().zip(0u16..);
+        let server = |(generated, i)| parts.server(generated, i);
+        let servers = servers.map(server).collect();
+        parts.plan(cycle, servers)
+    })
+}
+
+impl Parts {
+    fn server(&self, generated: (Vec<Slot>, Vec<String>, u8), i: u16) -> Server {
+        let (slots_ms, callbacks, real_time) = generated;
+        let callbacks = callbacks.into_iter().zip(0..);
+        Server {
+            name: format!("{}{i}", self.names[3]),
+            cpu: self.cpu.wrapping_add(i),
+            priority: real_time * (i as u8 + 1),
+            slots_ms,
+            callbacks: callbacks.map(|(c, j)| format!("{c}{i}{j}")).collect(),
+        }
+    }
+
+    fn plan(self, cycle: u64, servers: Vec<Server>) -> Plan {
+        let shaper = servers.iter().find(|s| !s.slots_ms.is_empty());
+        let shaper = shaper.map(|s| s.name.clone());
+        let (names, cpu) = (&self.names, self.cpu);
         Plan {
             schema: SCHEMA.into(),
             strategy: names[0].clone(),
             chains: vec![ChainRef {
                 id: names[0].clone(),
                 callbacks: vec![names[1].clone(), names[2].clone()],
-                output: flag.then(|| names[2].clone()),
+                output: self.flag.then(|| names[2].clone()),
             }],
             cycle_ms: Ms(cycle),
             origin: names[1].clone(),
-            outputs: shaper
-                .iter()
-                .map(|server| Output {
-                    earliest_ms: Ms(0),
-                    topic: names[2].clone(),
-                    callback: names[1].clone(),
-                    node: names[3].clone(),
-                    hold: if flag {
-                        Hold::Republish
-                    } else {
-                        Hold::PublisherThread
-                    },
-                    held_topic: flag.then(|| format!("{}/held", names[2])),
-                    server: server.clone(),
-                })
-                .collect(),
-            inputs: shaper
-                .iter()
-                .map(|server| Throttle {
-                    topic: names[0].clone(),
-                    node: names[1].clone(),
-                    held_topic: format!("{}/held", names[0]),
-                    server: server.clone(),
-                })
-                .collect(),
-            callbacks: if flag {
-                servers
-                    .iter()
-                    .flat_map(|s| &s.callbacks)
-                    .map(|id| CallbackRule {
-                        id: id.clone(),
-                        required: a % 2 == 0,
-                    })
-                    .collect()
-            } else {
-                vec![]
-            },
+            outputs: shaper.iter().map(|server| self.output(server)).collect(),
+            inputs: shaper.iter().map(|server| self.input(server)).collect(),
+            callbacks: self.rules(&servers),
             servers,
             middleware: Middleware { cpu, priority: 91 },
-            overshoot: if flag {
+            overshoot: if self.flag {
                 Overshoot::Stop
             } else {
                 Overshoot::Carry
             },
-            promises: Promises {
-                average_ms: Ms(a),
-                worst_ms: Ms(b),
-                jitter_ms: Ms(a / 2),
-                bands: vec![Band {
-                    latency_ms: Slot(Ms(a.min(b)), Ms(a.max(b))),
-                    share,
-                }],
-                utilisation: BTreeMap::from([(cpu, share)]),
-                ..Promises::default()
-            },
-            assumes: names,
+            promises: self.promises(),
+            assumes: self.names,
         }
-    })
+    }
+
+    fn output(&self, server: &str) -> Output {
+        Output {
+            earliest_ms: Ms(0),
+            topic: self.names[2].clone(),
+            callback: self.names[1].clone(),
+            node: self.names[3].clone(),
+            hold: if self.flag {
+                Hold::Republish
+            } else {
+                Hold::PublisherThread
+            },
+            held_topic: self.flag.then(|| format!("{}/held", self.names[2])),
+            server: server.into(),
+        }
+    }
+
+    fn input(&self, server: &str) -> Throttle {
+        Throttle {
+            topic: self.names[0].clone(),
+            node: self.names[1].clone(),
+            held_topic: format!("{}/held", self.names[0]),
+            server: server.into(),
+        }
+    }
+
+    fn rules(&self, servers: &[Server]) -> Vec<CallbackRule> {
+        let ids = servers.iter().flat_map(|s| &s.callbacks);
+        let rule = |id: &String| CallbackRule {
+            id: id.clone(),
+            required: self.times.0.is_multiple_of(2),
+        };
+        ids.filter(|_| self.flag).map(rule).collect()
+    }
+
+    fn promises(&self) -> Promises {
+        let ((a, b), share) = (self.times, self.share);
+        Promises {
+            average_ms: Ms(a),
+            worst_ms: Ms(b),
+            jitter_ms: Ms(a / 2),
+            bands: vec![Band {
+                latency_ms: Slot(Ms(a.min(b)), Ms(a.max(b))),
+                share,
+            }],
+            utilisation: BTreeMap::from([(self.cpu, share)]),
+            ..Promises::default()
+        }
+    }
 }
 
 proptest! {

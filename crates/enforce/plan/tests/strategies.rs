@@ -1,8 +1,8 @@
 //! Every strategy on small models: where the slots are, what is promised, what is refused.
 mod common;
 
-use common::{callback, chain, dist, model, ms, synthetic};
-use onbeat_model::schema::{CallbackType, Chain, Junction, JunctionKind};
+use common::{and, callback, chain, dist, model, ms, synthetic};
+use onbeat_model::schema::{CallbackType, Chain};
 use onbeat_model::Model;
 use onbeat_plan::request::ThrottleRequest;
 use onbeat_plan::schema::{Hold, Ms, Overshoot, Server};
@@ -172,20 +172,13 @@ fn fusion() -> Model {
             side_chain("chain-ab", "r", &[42.0, 52.0]),
         ],
     );
-    m.junctions = vec![Junction {
-        callback: "/fuse:sync(/fused)".into(),
-        kind: JunctionKind::And,
-        inputs: vec![
+    m.junctions = vec![and(
+        "/fuse:sync(/fused)",
+        vec![
             "/fuse:subscription(/ff)".into(),
             "/fuse:subscription(/rf)".into(),
         ],
-        criterion: "message_filters".into(),
-        confidence: 1.0,
-        state: onbeat_model::schema::JunctionState::Decided,
-        matching: onbeat_model::schema::Matching::InTurn,
-        readings: Vec::new(),
-        settle: String::new(),
-    }];
+    )];
     m
 }
 
@@ -791,17 +784,10 @@ fn what_joins_a_chain_from_elsewhere_does_not_wait_for_others() {
         ),
     ];
     let mut m = model(callbacks, chains);
-    m.junctions = vec![onbeat_model::schema::Junction {
-        callback: "/fuse:sync(/out)".into(),
-        kind: onbeat_model::schema::JunctionKind::And,
-        inputs: vec![rear[1].into(), front[2].into()],
-        criterion: "data_flow".into(),
-        confidence: 1.0,
-        state: onbeat_model::schema::JunctionState::Decided,
-        matching: onbeat_model::schema::Matching::InTurn,
-        readings: Vec::new(),
-        settle: String::new(),
-    }];
+    m.junctions = vec![and(
+        "/fuse:sync(/out)",
+        vec![rear[1].into(), front[2].into()],
+    )];
     let mut asked = request(Strategy::Bands(1));
     asked.chains = vec!["chain-1".into()];
     asked.cpu = Some(1);

@@ -6,12 +6,13 @@
 //! and normal ones want the CPU too; `--churn`: cgroups are made, entered and removed meanwhile;
 //! `--idle`: CPUs sleep as deeply as they like, where `onbeat shape` keeps them awake. Needs root.
 
-use onbeat_reserve::{Choice, Histogram, Options, Reservation, Server};
+use onbeat_reserve::{Choice, Histogram, Options, Reservation, Server, Stats};
 use onbeat_time::clock::monotonic_ns as now_ns;
 use onbeat_time::Slot;
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{mpsc, Arc};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 const MS: u64 = 1_000_000;
@@ -146,116 +147,167 @@ fn histogram(name: &str, h: &Histogram) {
     );
 }
 
-fn main() {
-    let mut arguments = std::env::args().skip(1);
-    let (mut choice, mut cycles, mut lead_us, mut load) = (Choice::Auto, 300, None, false);
-    let (mut cpu, mut dispatcher_cpu, mut churn, mut idle) = (1, 0, false, false);
-    while let Some(argument) = arguments.next() {
-        let mut number = || {
-            let value = arguments.next().unwrap_or_default();
-            value.parse::<u64>().expect("a number")
+/// What the command line asks for.
+struct Arguments {
+    backend: Choice,
+    cycles: u64,
+    lead_us: Option<u64>,
+    cpu: u16,
+    dispatcher_cpu: u16,
+    load: bool,
+    churn: bool,
+    idle: bool,
+}
+
+impl Arguments {
+    fn read() -> Arguments {
+        let mut found = Arguments {
+            backend: Choice::Auto,
+            cycles: 300,
+            lead_us: None,
+            cpu: 1,
+            dispatcher_cpu: 0,
+            load: false,
+            churn: false,
+            idle: false,
         };
-        match argument.as_str() {
-            "--cycles" => cycles = number(),
-            "--lead-us" => lead_us = Some(number()),
-            "--cpu" => cpu = number() as u16,
-            "--dispatcher-cpu" => dispatcher_cpu = number() as u16,
-            "--load" => load = true,
-            "--churn" => churn = true,
-            "--idle" => idle = true,
-            "--backend" => {
-                choice = match arguments.next().as_deref() {
-                    Some("v1") => Choice::CgroupV1,
-                    Some("v2") => Choice::CgroupV2,
-                    other => panic!("no backend {other:?}"),
-                }
-            }
-            other => panic!("no option {other:?}"),
-        }
-    }
-    // Holds as long as the file is open.
-    let _awake = (!idle).then(|| {
-        let mut wish = std::fs::OpenOptions::new();
-        let mut wish = wish.write(true).open("/dev/cpu_dma_latency").expect("root");
-        wish.write_all(&0i32.to_ne_bytes())
-            .expect("the kernel's consent");
-        wish
-    });
-    let cycle = 100 * MS;
-    // Six servers one after the other, one of them with three short slots (bands), and time left
-    // over for the rest of the machine.
-    let slots: [&[(u64, u64)]; 6] = [
-        &[(0, 14 * MS)],
-        &[(14 * MS, 28 * MS)],
-        &[(28 * MS, 40 * MS)],
-        &[
-            (42 * MS, 43 * MS),
-            (50 * MS, 51 * MS),
-            (60 * MS, 60 * MS + MS / 2),
-        ],
-        &[(62 * MS, 75 * MS)],
-        &[(75 * MS, 90 * MS)],
-    ];
-    let servers: Vec<Server> = slots
-        .iter()
-        .enumerate()
-        .map(|(i, s)| Server {
-            name: format!("r{i}"),
-            cpu,
-            priority: 50,
-            slots: s.iter().map(|s| Slot::new(s.0, s.1)).collect(),
-        })
-        .collect();
-    let mut options = Options::new(dispatcher_cpu);
-    options.backend = choice;
-    if let Some(us) = lead_us {
-        options.lead_ns = us * 1000;
-    }
-    let lead_ns = options.lead_ns;
-    let origin = now_ns() + cycle;
-    let reservation = Reservation::start(cycle, &servers, origin, options).unwrap_or_else(|e| {
-        eprintln!("{e}");
-        std::process::exit(1);
-    });
-    println!("{}, lead {} us, {cycles} cycles of 100 ms, 6 servers, CPU {cpu}, dispatcher on {dispatcher_cpu}, {}",
-        reservation.enforcer(), lead_ns / 1000, if load { "loaded" } else { "no other load" });
-    if churn {
-        println!("cgroups are made, entered and removed all the time");
-    }
-    for warning in reservation.warnings() {
-        println!("{warning}");
-    }
-    let stop = Arc::new(AtomicBool::new(false));
-    // Load: a thread of lower priority, and normal ones, that want the CPU all the time.
-    let burnt = Arc::new(AtomicU64::new(0));
-    let mut others = Vec::new();
-    if load {
-        for priority in [10, 0, 0] {
-            let (stop, burnt) = (stop.clone(), burnt.clone());
-            let (send, receive) = mpsc::channel();
-            others.push(std::thread::spawn(move || {
-                // SAFETY: cannot fail.
-                send.send(unsafe { libc::gettid() } as u32).unwrap();
-                // The real-time one leaves the normal ones their 5 %: else the kernel sees to that.
-                let mut rest_ns = now_ns() + 3 * MS;
-                while !stop.load(Relaxed) {
-                    burnt.fetch_add(1, Relaxed);
-                    if priority > 0 && now_ns() > rest_ns {
-                        std::thread::sleep(Duration::from_millis(5));
-                        rest_ns = now_ns() + 3 * MS;
+        let mut words = std::env::args().skip(1);
+        while let Some(word) = words.next() {
+            let mut value = || words.next().unwrap_or_default();
+            let number = |value: String| value.parse::<u64>().expect("a number");
+            match word.as_str() {
+                "--cycles" => found.cycles = number(value()),
+                "--lead-us" => found.lead_us = Some(number(value())),
+                "--cpu" => found.cpu = number(value()) as u16,
+                "--dispatcher-cpu" => found.dispatcher_cpu = number(value()) as u16,
+                "--load" => found.load = true,
+                "--churn" => found.churn = true,
+                "--idle" => found.idle = true,
+                "--backend" => {
+                    found.backend = match value().as_str() {
+                        "v1" => Choice::CgroupV1,
+                        "v2" => Choice::CgroupV2,
+                        other => panic!("no backend {other:?}"),
                     }
                 }
-            }));
-            let tid = receive.recv().unwrap();
-            if priority > 0 {
-                reservation.place(tid, cpu, priority).unwrap();
+                other => panic!("no option {other:?}"),
             }
         }
+        found
     }
-    if churn {
+
+    /// Starts the reservation; ends this program where it is refused.
+    fn reserve(&self, servers: &[Server], origin: u64) -> Reservation {
+        let mut options = Options::new(self.dispatcher_cpu);
+        options.backend = self.backend;
+        if let Some(us) = self.lead_us {
+            options.lead_ns = us * 1000;
+        }
+        let lead_us = options.lead_ns / 1000;
+        let started = Reservation::start(CYCLE_NS, servers, origin, options);
+        let reservation = started.unwrap_or_else(|e| {
+            eprintln!("{e}");
+            std::process::exit(1);
+        });
+        println!(
+            "{}, lead {lead_us} us, {} cycles of 100 ms, 6 servers, CPU {}, dispatcher on {}, {}",
+            reservation.enforcer(),
+            self.cycles,
+            self.cpu,
+            self.dispatcher_cpu,
+            if self.load { "loaded" } else { "no other load" }
+        );
+        if self.churn {
+            println!("cgroups are made, entered and removed all the time");
+        }
+        for warning in reservation.warnings() {
+            println!("{warning}");
+        }
+        reservation
+    }
+}
+
+const CYCLE_NS: u64 = 100 * MS;
+
+/// Six servers one after the other, one of them with three short slots (bands), and time left over
+/// for the rest of the machine.
+const SLOTS: [&[(u64, u64)]; 6] = [
+    &[(0, 14 * MS)],
+    &[(14 * MS, 28 * MS)],
+    &[(28 * MS, 40 * MS)],
+    &[
+        (42 * MS, 43 * MS),
+        (50 * MS, 51 * MS),
+        (60 * MS, 60 * MS + MS / 2),
+    ],
+    &[(62 * MS, 75 * MS)],
+    &[(75 * MS, 90 * MS)],
+];
+
+fn servers(cpu: u16) -> Vec<Server> {
+    let server = |(i, slots): (usize, &&[(u64, u64)])| Server {
+        name: format!("r{i}"),
+        cpu,
+        priority: 50,
+        slots: slots.iter().map(|s| Slot::new(s.0, s.1)).collect(),
+    };
+    SLOTS.iter().enumerate().map(server).collect()
+}
+
+/// Keeps CPUs from sleeping deeply as long as the file is open.
+fn keep_awake() -> std::fs::File {
+    let mut wish = std::fs::OpenOptions::new();
+    let mut wish = wish.write(true).open("/dev/cpu_dma_latency").expect("root");
+    wish.write_all(&0i32.to_ne_bytes())
+        .expect("the kernel's consent");
+    wish
+}
+
+/// A thread of this priority that wants the CPU all the time.
+fn burn(stop: &AtomicBool, priority: u8, tid: &mpsc::Sender<u32>) {
+    // SAFETY: cannot fail.
+    tid.send(unsafe { libc::gettid() } as u32).unwrap();
+    // The real-time one leaves the normal ones their 5 %: else the kernel sees to that.
+    let mut rest_ns = now_ns() + 3 * MS;
+    while !stop.load(Relaxed) {
+        if priority > 0 && now_ns() > rest_ns {
+            std::thread::sleep(Duration::from_millis(5));
+            rest_ns = now_ns() + 3 * MS;
+        }
+    }
+}
+
+/// Starts what else wants the CPU: a thread of lower priority and normal ones, cgroups that come and go.
+fn others(
+    asked: &Arguments,
+    reservation: &Reservation,
+    stop: &Arc<AtomicBool>,
+) -> Vec<JoinHandle<()>> {
+    let mut threads = Vec::new();
+    for priority in [10, 0, 0].into_iter().filter(|_| asked.load) {
         let stop = stop.clone();
-        others.push(std::thread::spawn(move || make_cgroups(&stop)));
+        let (send, receive) = mpsc::channel();
+        threads.push(std::thread::spawn(move || burn(&stop, priority, &send)));
+        let tid = receive.recv().unwrap();
+        if priority > 0 {
+            reservation.place(tid, asked.cpu, priority).unwrap();
+        }
     }
+    if asked.churn {
+        let stop = stop.clone();
+        threads.push(std::thread::spawn(move || make_cgroups(&stop)));
+    }
+    threads
+}
+
+fn main() {
+    let asked = Arguments::read();
+    let _awake = (!asked.idle).then(keep_awake);
+    let servers = servers(asked.cpu);
+    let origin = now_ns() + CYCLE_NS;
+    let reservation = asked.reserve(&servers, origin);
+    let stop = Arc::new(AtomicBool::new(false));
+    let others = others(&asked, &reservation, &stop);
     let mut threads = Vec::new();
     for server in &servers {
         let (send, receive) = mpsc::channel();
@@ -265,10 +317,9 @@ fn main() {
         reservation.assign(tid, &server.name).unwrap();
     }
     std::thread::sleep(Duration::from_millis(300));
-    let now = now_ns();
-    let from = origin + (now - origin).div_ceil(cycle) * cycle;
+    let from = origin + (now_ns() - origin).div_ceil(CYCLE_NS) * CYCLE_NS;
     let stolen_before = stolen_ms();
-    std::thread::sleep(Duration::from_nanos(cycles * cycle));
+    std::thread::sleep(Duration::from_nanos(asked.cycles * CYCLE_NS));
     let to = now_ns();
     let stolen_ms = stolen_ms() - stolen_before;
     let stats = reservation.stats();
@@ -277,20 +328,24 @@ fn main() {
     for other in others {
         other.join().unwrap();
     }
-
-    println!(
-        "{:<34}{:>8}{:>10}{:>10}{:>10}{:>10}",
-        "", "n", "p50 us", "p99", "p99.9", "max"
-    );
     let mut all = Breaches::default();
-    for (thread, slots) in threads.into_iter().zip(slots) {
-        let runs = thread.join().unwrap();
-        let found = measure(&runs, slots, cycle, from, to);
+    for (thread, slots) in threads.into_iter().zip(SLOTS) {
+        let found = measure(&thread.join().unwrap(), slots, CYCLE_NS, from, to);
         all.early.extend(found.early);
         all.late.extend(found.late);
         all.start.extend(found.start);
         all.silent += found.silent;
     }
+    print(all, &stats);
+    println!("the host took {stolen_ms} ms from this machine's CPUs meanwhile");
+    println!("restored: {:?}", report.restored);
+}
+
+fn print(mut all: Breaches, stats: &Stats) {
+    println!(
+        "{:<34}{:>8}{:>10}{:>10}{:>10}{:>10}",
+        "", "n", "p50 us", "p99", "p99.9", "max"
+    );
     row("ran before its slot by", &mut all.early);
     row("ran after its slot by", &mut all.late);
     row("first ran after slot's start by", &mut all.start);
@@ -307,6 +362,4 @@ fn main() {
         stats.cpu_ns as f64 / 1e6,
         stats.elapsed_ns as f64 / 1e9
     );
-    println!("the host took {stolen_ms} ms from this machine's CPUs meanwhile");
-    println!("restored: {:?}", report.restored);
 }

@@ -52,170 +52,169 @@ fn round() -> impl Strategy<Value = Round> {
     )
 }
 
-/// Node /a: timer, publishes /t0 and /t1. Node /b: subscriptions to both; which publish /out by
-/// `kind`: 0 together once both are there, 1 each on its own. Node /c takes /out.
-fn system(rounds: &[Round], kind: u8) -> Vec<Event> {
-    let mut events = Vec::new();
-    let mut at = |time_ns: u64, pid: u32, kind: EventKind| {
-        events.push(Event {
-            time_ns,
+/// Events of a generated run, in the order of their times.
+struct Events {
+    all: Vec<Event>,
+    time_ns: u64,
+    /// The last source time stamp.
+    stamp: i64,
+}
+
+impl Events {
+    /// Adds an event of a process's only thread.
+    fn at(&mut self, pid: u32, kind: EventKind) {
+        self.all.push(Event {
+            time_ns: self.time_ns,
             cpu: (pid % 4) as u16,
             pid,
             tid: pid,
             kind,
         });
-    };
-    for (pid, name) in [(1, "a"), (2, "b"), (3, "c")] {
-        at(
-            1,
-            pid,
-            EventKind::NodeInit {
-                node: 1,
-                rmw: 1,
-                name: name.into(),
-                namespace: "/".into(),
-            },
-        );
     }
-    let publisher = |publisher: u64, topic: &str| EventKind::PublisherInit {
-        publisher,
-        node: 1,
-        rmw: publisher + 0x1000,
-        topic: topic.into(),
-        depth: 10,
-    };
-    at(2, 1, publisher(0x10, "/t0"));
-    at(2, 1, publisher(0x11, "/t1"));
-    at(2, 2, publisher(0x10, "/out"));
-    at(
-        2,
-        1,
-        EventKind::TimerInit {
-            timer: 0x50,
-            period_ns: 10_000_000,
-        },
-    );
-    at(
-        2,
-        1,
-        EventKind::TimerCallback {
-            timer: 0x50,
-            callback: 0x60,
-        },
-    );
-    at(
-        2,
-        1,
-        EventKind::TimerNode {
-            timer: 0x50,
-            node: 1,
-        },
-    );
-    for (pid, subscription, topic) in [(2, 0x20, "/t0"), (2, 0x21, "/t1"), (3, 0x20, "/out")] {
-        at(
-            2,
-            pid,
-            EventKind::SubscriptionInit {
-                subscription,
-                node: 1,
-                rmw: subscription + 0x1000,
-                topic: topic.into(),
-                depth: 10,
-            },
-        );
-        let object = subscription + 0x100;
-        at(
-            2,
-            pid,
-            EventKind::SubscriptionObject {
-                subscription,
-                object,
-            },
-        );
-        at(
-            2,
-            pid,
-            EventKind::SubscriptionCallback {
-                object,
-                callback: subscription + 0x40,
-            },
-        );
+
+    /// Adds an event so many times 10 us after the last one.
+    fn after(&mut self, steps: u16, pid: u32, kind: EventKind) {
+        self.time_ns += u64::from(steps) * 10_000;
+        self.at(pid, kind);
     }
-    let mut stamp = 0;
-    for (i, r) in rounds.iter().enumerate() {
-        let mut t = 10_000_000 * (i as u64 + 1);
-        let mut step = |n: u16| {
-            t += u64::from(n) * 10_000;
-            t
+
+    /// Publishes after so many steps; the source time stamp.
+    fn publish(&mut self, steps: u16, pid: u32, rmw: u64) -> i64 {
+        self.stamp += 1;
+        let event = EventKind::Publish {
+            rmw,
+            message: 0,
+            source_ns: Some(self.stamp),
         };
-        let mut publish = |rmw: u64| {
-            stamp += 1;
-            (
-                EventKind::Publish {
-                    rmw,
-                    message: 0,
-                    source_ns: Some(stamp),
-                },
-                stamp,
-            )
+        self.after(steps, pid, event);
+        self.stamp
+    }
+
+    fn start(&mut self, pid: u32, callback: u64) {
+        let event = EventKind::CallbackStart {
+            callback,
+            intra_process: false,
         };
-        let take = |rmw: u64, source_ns: i64| EventKind::Take {
+        self.after(1, pid, event);
+    }
+
+    fn end(&mut self, steps: u16, pid: u32, callback: u64) {
+        self.after(steps, pid, EventKind::CallbackEnd { callback });
+    }
+
+    fn take(&mut self, steps: u16, pid: u32, rmw: u64, source_ns: i64) {
+        let event = EventKind::Take {
             rmw,
             message: 0,
             source_ns,
             taken: true,
         };
-        let start = |callback: u64| EventKind::CallbackStart {
-            callback,
-            intra_process: false,
+        self.after(steps, pid, event);
+    }
+}
+
+/// Node /a: timer, publishes /t0 and /t1. Node /b: subscriptions to both; which publish /out by
+/// `kind`: 0 together once both are there, 1 each on its own. Node /c takes /out.
+fn system(rounds: &[Round], kind: u8) -> Vec<Event> {
+    let mut events = Events {
+        all: Vec::new(),
+        time_ns: 1,
+        stamp: 0,
+    };
+    initialise(&mut events);
+    for (i, round) in rounds.iter().enumerate() {
+        events.time_ns = 10_000_000 * (i as u64 + 1);
+        play(&mut events, round, kind);
+    }
+    events.all
+}
+
+/// The nodes of [`system`] and what they have.
+fn initialise(events: &mut Events) {
+    for (pid, name) in [(1, "a"), (2, "b"), (3, "c")] {
+        let node = EventKind::NodeInit {
+            node: 1,
+            rmw: 1,
+            name: name.into(),
+            namespace: "/".into(),
         };
-        let end = |callback: u64| EventKind::CallbackEnd { callback };
-        at(step(0), 1, EventKind::TimerCall { timer: 0x50 });
-        at(step(1), 1, start(0x60));
-        if r.preempted {
-            at(
-                step(3),
-                1,
-                EventKind::SwitchOut {
-                    next_tid: 9,
-                    state: 0,
-                },
-            );
-            at(
-                step(4),
-                1,
-                EventKind::SwitchIn {
-                    prev_tid: 9,
-                    priority: 120,
-                    policy: 0,
-                },
-            );
-        }
-        let (event, s0) = publish(0x1010);
-        at(step(r.run[0]), 1, event);
-        let (event, s1) = publish(0x1011);
-        at(step(1), 1, event);
-        at(step(1), 1, end(0x60));
-        let mut inputs = [(0x1020, s0, 0x60), (0x1021, s1, 0x61)];
-        if r.swapped {
-            inputs.reverse();
-        }
-        for (n, (rmw, source, callback)) in inputs.into_iter().enumerate() {
-            at(step(2), 2, take(rmw, source));
-            at(step(1), 2, start(callback));
-            let out = (kind == 1 || n == 1).then(|| publish(0x1010));
-            if let Some((event, _)) = &out {
-                at(step(r.run[1 + n]), 2, event.clone());
-            }
-            at(step(1), 2, end(callback));
-            if let Some((_, source)) = out.filter(|_| !r.lost) {
-                at(step(1), 3, take(0x1020, source));
-                at(step(1), 3, start(0x60));
-                at(step(r.run[3]), 3, end(0x60));
-            }
+        events.at(pid, node);
+    }
+    events.time_ns = 2;
+    for (pid, publisher, topic) in [(1, 0x10, "/t0"), (1, 0x11, "/t1"), (2, 0x10, "/out")] {
+        let publisher = EventKind::PublisherInit {
+            publisher,
+            node: 1,
+            rmw: publisher + 0x1000,
+            topic: topic.into(),
+            depth: 10,
+        };
+        events.at(pid, publisher);
+    }
+    let (timer, callback, node) = (0x50, 0x60, 1);
+    let period_ns = 10_000_000;
+    events.at(1, EventKind::TimerInit { timer, period_ns });
+    events.at(1, EventKind::TimerCallback { timer, callback });
+    events.at(1, EventKind::TimerNode { timer, node });
+    for (pid, subscription, topic) in [(2, 0x20, "/t0"), (2, 0x21, "/t1"), (3, 0x20, "/out")] {
+        let object = subscription + 0x100;
+        let made = EventKind::SubscriptionInit {
+            subscription,
+            node: 1,
+            rmw: subscription + 0x1000,
+            topic: topic.into(),
+            depth: 10,
+        };
+        let known = EventKind::SubscriptionObject {
+            subscription,
+            object,
+        };
+        let callback = EventKind::SubscriptionCallback {
+            object,
+            callback: subscription + 0x40,
+        };
+        for event in [made, known, callback] {
+            events.at(pid, event);
         }
     }
-    events
+}
+
+/// One round of [`system`].
+fn play(events: &mut Events, r: &Round, kind: u8) {
+    events.at(1, EventKind::TimerCall { timer: 0x50 });
+    events.start(1, 0x60);
+    if r.preempted {
+        let out = EventKind::SwitchOut {
+            next_tid: 9,
+            state: 0,
+        };
+        let back = EventKind::SwitchIn {
+            prev_tid: 9,
+            priority: 120,
+            policy: 0,
+        };
+        events.after(3, 1, out);
+        events.after(4, 1, back);
+    }
+    let s0 = events.publish(r.run[0], 1, 0x1010);
+    let s1 = events.publish(1, 1, 0x1011);
+    events.end(1, 1, 0x60);
+    let mut inputs = [(0x1020, s0, 0x60), (0x1021, s1, 0x61)];
+    if r.swapped {
+        inputs.reverse();
+    }
+    for (n, (rmw, source, callback)) in inputs.into_iter().enumerate() {
+        events.take(2, 2, rmw, source);
+        events.start(2, callback);
+        let publishes = kind == 1 || n == 1;
+        let out = publishes.then(|| events.publish(r.run[1 + n], 2, 0x1010));
+        events.end(1, 2, callback);
+        if let Some(source) = out.filter(|_| !r.lost) {
+            events.take(1, 3, 0x1020, source);
+            events.start(3, 0x60);
+            events.end(r.run[3], 3, 0x60);
+        }
+    }
 }
 
 fn models() -> impl Strategy<Value = Vec<Model>> {

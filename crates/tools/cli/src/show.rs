@@ -253,7 +253,8 @@ fn period_short(ns: u64) -> String {
 }
 
 /// Stands below edges that have lost something.
-const LOST: &str = "lost: never taken, held back by a content filter, or older than its lifespan";
+const LOST: &str =
+    "lost: never taken, it is not known why; a content filter or a lifespan may be the reason";
 
 fn edge_table(model: &Model, rows: &Edges<'_>) -> Table {
     let mut table = Table::new()

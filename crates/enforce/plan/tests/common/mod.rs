@@ -3,7 +3,7 @@
 
 use onbeat_model::schema::{
     Bracket, Callback, CallbackFigures, CallbackType, Chain, ChainFigures, Edge, EdgeFigures,
-    Executor, Model, Run, ThreadUse, SCHEMA,
+    Executor, Junction, JunctionKind, JunctionState, Matching, Model, Run, ThreadUse, SCHEMA,
 };
 use onbeat_model::Dist;
 use std::collections::BTreeMap;
@@ -74,6 +74,21 @@ pub fn chain(id: &str, callbacks: &[&str], topics: &[&str], latency_ms: &[f64]) 
         },
         per_run: BTreeMap::new(),
         modes: BTreeMap::new(),
+    }
+}
+
+/// An *and* of these inputs, taken in turn.
+pub fn and(callback: &str, inputs: Vec<String>) -> Junction {
+    Junction {
+        callback: callback.into(),
+        kind: JunctionKind::And,
+        inputs,
+        criterion: "data_flow".into(),
+        confidence: 1.0,
+        state: JunctionState::Decided,
+        matching: Matching::InTurn,
+        readings: Vec::new(),
+        settle: String::new(),
     }
 }
 

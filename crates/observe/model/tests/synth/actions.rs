@@ -388,123 +388,83 @@ fn rclcpp_accepts_a_goal_after_its_response() {
     assert!(goal.outputs.contains(&"/walk/_action/status".to_string()));
 }
 
-/// One goal on a pool of rclpy's, from `t` us on, as number `n`: thread 10 waits, 11 to 13 work. The
-/// server (3 ms) accepts it on 11; the client takes the answer on 12 (handled in 0.1 ms), and that
+/// One goal on a pool of rclpy's, a line for each event: microseconds, thread, event, with `{n}` for the
+/// goal's number and `{+US}` for a time.
+///
+/// Thread 10 waits, 11 to 13 work. The server (3 ms) accepts the goal on 11; the client takes the answer on 12 (handled in 0.1 ms), and that
 /// thread executes the goal right after, with no event between: 2 ms, feedback, 3 ms, and after
 /// it has slept in between, its last state. Meanwhile 11 runs the code that waited for the answer, for
 /// 1 ms, and takes feedback for 2 ms. 13 sends the result when it is there.
+const POOLED: &str = "\
+0 13 switch_in
+10 13 timer_call timer=0x50
+20 13 guard_trigger guard=0x9
+900 13 request_send rmw=0x1040 sequence={n}
+1020 13 guard_trigger guard=0x9
+1050 13 switch_out state=1
+1500 11 switch_in
+1600 11 request_take rmw=0x1030 gid=0a sequence={n} taken=yes
+1620 11 guard_trigger guard=0x9
+3600 11 response_send rmw=0x1030 gid=0a sequence={n} source_ns={+3600}us
+4600 11 publish rmw=0x1011 source_ns={+4600}us
+4610 11 guard_trigger guard=0x9
+4620 11 guard_trigger guard=0x9
+4700 11 switch_out state=1
+4700 12 switch_in
+4800 12 response_take rmw=0x1040 sequence={n} source_ns={+3600}us taken=yes
+4820 12 guard_trigger guard=0x9
+4880 12 guard_trigger guard=0x9
+4890 12 guard_trigger guard=0x9
+4900 12 guard_trigger guard=0x9
+5500 11 switch_in
+6500 11 request_send rmw=0x1042 sequence={n}
+6600 11 switch_out state=1
+6900 12 publish rmw=0x1010 source_ns={+6900}us
+7000 12 switch_out state=1
+7100 11 switch_in
+7200 11 take rmw=0x1020 source_ns={+6900}us
+7220 11 guard_trigger guard=0x9
+9220 11 guard_trigger guard=0x9
+9300 11 switch_out state=1
+9400 13 switch_in
+9500 13 request_take rmw=0x1032 gid=0b sequence={n} taken=yes
+9520 13 guard_trigger guard=0x9
+9620 13 guard_trigger guard=0x9
+9700 13 switch_out state=1
+12000 12 switch_in
+14900 12 publish rmw=0x1011 source_ns={+14900}us
+14920 12 guard_trigger guard=0xa
+15000 12 guard_trigger guard=0x9
+15050 12 switch_out state=1
+15100 13 switch_in
+15200 13 response_send rmw=0x1032 gid=0b sequence={n} source_ns={+15200}us
+15300 13 switch_out state=1
+15400 11 switch_in
+15500 11 response_take rmw=0x1042 sequence={n} source_ns={+15200}us taken=yes
+15520 11 guard_trigger guard=0x9
+15530 11 guard_trigger guard=0x9
+15540 11 guard_trigger guard=0x9
+15600 11 switch_out state=1
+";
+
+/// The goal of [`POOLED`] from `t` us on, as number `n`: its events' lines.
 fn pooled(t: u64, n: u64) -> Vec<String> {
-    let at =
-        |us: u64, tid: u64, event: &str| format!("{}us cpu{} 10/{tid} {event}\n", t + us, tid - 10);
-    let stamp = |us: u64| t + us;
-    let mut lines = vec![
-        (0, 13, "switch_in".to_string()),
-        (10, 13, "timer_call timer=0x50".into()),
-        (20, 13, "guard_trigger guard=0x9".into()),
-        (900, 13, format!("request_send rmw=0x1040 sequence={n}")),
-        (1_020, 13, "guard_trigger guard=0x9".into()),
-        (1_050, 13, "switch_out state=1".into()),
-        (1_500, 11, "switch_in".into()),
-        (
-            1_600,
-            11,
-            format!("request_take rmw=0x1030 gid=0a sequence={n} taken=yes"),
-        ),
-        (1_620, 11, "guard_trigger guard=0x9".into()),
-        (
-            3_600,
-            11,
-            format!(
-                "response_send rmw=0x1030 gid=0a sequence={n} source_ns={}us",
-                stamp(3_600)
-            ),
-        ),
-        (
-            4_600,
-            11,
-            format!("publish rmw=0x1011 source_ns={}us", stamp(4_600)),
-        ),
-        (4_610, 11, "guard_trigger guard=0x9".into()),
-        (4_620, 11, "guard_trigger guard=0x9".into()),
-        (4_700, 11, "switch_out state=1".into()),
-        (4_700, 12, "switch_in".into()),
-        (
-            4_800,
-            12,
-            format!(
-                "response_take rmw=0x1040 sequence={n} source_ns={}us taken=yes",
-                stamp(3_600)
-            ),
-        ),
-        (4_820, 12, "guard_trigger guard=0x9".into()),
-        (4_880, 12, "guard_trigger guard=0x9".into()),
-        (4_890, 12, "guard_trigger guard=0x9".into()),
-        (4_900, 12, "guard_trigger guard=0x9".into()),
-        (5_500, 11, "switch_in".into()),
-        (6_500, 11, format!("request_send rmw=0x1042 sequence={n}")),
-        (6_600, 11, "switch_out state=1".into()),
-        (
-            6_900,
-            12,
-            format!("publish rmw=0x1010 source_ns={}us", stamp(6_900)),
-        ),
-        (7_000, 12, "switch_out state=1".into()),
-        (7_100, 11, "switch_in".into()),
-        (
-            7_200,
-            11,
-            format!("take rmw=0x1020 source_ns={}us", stamp(6_900)),
-        ),
-        (7_220, 11, "guard_trigger guard=0x9".into()),
-        (9_220, 11, "guard_trigger guard=0x9".into()),
-        (9_300, 11, "switch_out state=1".into()),
-        (9_400, 13, "switch_in".into()),
-        (
-            9_500,
-            13,
-            format!("request_take rmw=0x1032 gid=0b sequence={n} taken=yes"),
-        ),
-        (9_520, 13, "guard_trigger guard=0x9".into()),
-        (9_620, 13, "guard_trigger guard=0x9".into()),
-        (9_700, 13, "switch_out state=1".into()),
-        (12_000, 12, "switch_in".into()),
-        (
-            14_900,
-            12,
-            format!("publish rmw=0x1011 source_ns={}us", stamp(14_900)),
-        ),
-        (14_920, 12, "guard_trigger guard=0xa".into()),
-        (15_000, 12, "guard_trigger guard=0x9".into()),
-        (15_050, 12, "switch_out state=1".into()),
-        (15_100, 13, "switch_in".into()),
-        (
-            15_200,
-            13,
-            format!(
-                "response_send rmw=0x1032 gid=0b sequence={n} source_ns={}us",
-                stamp(15_200)
-            ),
-        ),
-        (15_300, 13, "switch_out state=1".into()),
-        (15_400, 11, "switch_in".into()),
-        (
-            15_500,
-            11,
-            format!(
-                "response_take rmw=0x1042 sequence={n} source_ns={}us taken=yes",
-                stamp(15_200)
-            ),
-        ),
-        (15_520, 11, "guard_trigger guard=0x9".into()),
-        (15_530, 11, "guard_trigger guard=0x9".into()),
-        (15_540, 11, "guard_trigger guard=0x9".into()),
-        (15_600, 11, "switch_out state=1".into()),
-    ];
-    lines.sort_by_key(|line| line.0);
-    lines
-        .iter()
-        .map(|(us, tid, event)| at(*us, *tid, event))
-        .collect()
+    let line = |line: &str| {
+        let mut words = line.splitn(3, ' ');
+        let (us, tid) = (number(words.next()), number(words.next()));
+        let event = words.next().expect("an event");
+        let mut event = event.replace("{n}", &n.to_string());
+        if let Some((before, rest)) = event.split_once("{+") {
+            let (stamp, after) = rest.split_once('}').expect("a time");
+            event = format!("{before}{}{after}", t + number(Some(stamp)));
+        }
+        format!("{}us cpu{} 10/{tid} {event}\n", t + us, tid - 10)
+    };
+    POOLED.lines().map(line).collect()
+}
+
+fn number(word: Option<&str>) -> u64 {
+    word.and_then(|w| w.parse().ok()).expect("a number")
 }
 
 fn pool(rounds: u64) -> Model {

@@ -11,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 guest="${ONBEAT_CACHE:-$HOME/.cache/onbeat}/guest"
-limit_s=1500
+limit_s=900
 
 die() { echo "sched-ext: $*" >&2; exit 1; }
 say() { printf '\033[2m-- %s\033[0m\n' "$*" >&2; }
@@ -103,7 +103,13 @@ say "booting $(basename "$(dirname "$(kernel)")") in emulation"
 command=("$guest/vng/bin/vng" --verbose --qemu-opts="-accel tcg,thread=single" --disable-kvm --force-9p --cpus 2 --memory 2G --rwdir "$shared"
   --run "$(kernel)" --exec "bash $shared/run")
 export PATH="$guest/vng/bin:$PATH"
-as_root env PATH="$PATH" timeout -s KILL "$limit_s" "${command[@]}" < /dev/null > "$shared/console" 2>&1 || true
+launcher=()
+[ "$(id -u)" = 0 ] || launcher=(sudo)
+"${launcher[@]}" env PATH="$PATH" timeout -s KILL "$limit_s" "${command[@]}" < /dev/null > "$shared/console" 2>&1 &
+running=$!
+# The guest goes with this script, whatever ends it: timeout has made it a process group.
+trap 'kill -KILL -- "-$running" 2>/dev/null || kill "$running" 2>/dev/null || true' EXIT
+wait "$running" || true
 [ -s "$shared/kernel" ] || { tail -5 "$shared/console" >&2; die "the guest did not boot: $shared/console"; }
 echo "guest kernel $(cat "$shared/kernel")"
 failed=0

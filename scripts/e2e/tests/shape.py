@@ -2,12 +2,14 @@
 
 import csv
 import os
+import shutil
 import subprocess
 import time
 
 from chain import PERIOD_MS, Chain, figure, middle, shaped
 from harness import ONBEAT
 from registry import PLACES, Mismatch, test
+from service import Service, samples
 
 
 @test(places=PLACES)
@@ -44,14 +46,49 @@ def shape_one_band(harness):
         raise Mismatch(f"threads were put into {servers} only")
 
 
+def operated(harness, chain, plan, others):
+    """Three bands as a service: its status while it runs, a plan that is refused, one band from then on."""
+    service = Service(chain, plan, 9)
+    try:
+        status = service.wait_for("40 executions", lambda s: s["counts"]["executions"] >= 40)
+        figures = samples(service.ask("shape", "--status", "--prometheus", "--pid", str(status["pid"])))
+        if figures["onbeat_executions_total"] < status["counts"]["executions"]:
+            raise Mismatch(f"Prometheus hears of other executions than the status: {figures}")
+        if figures['onbeat_state{state="shaping"}'] != 1 or not any(
+                thread for server in status["servers"] for thread in server["threads"]):
+            raise Mismatch(f"the session shapes nothing: {status}")
+        refused = service.reload(plan, others["let"], accept=(1,))
+        if refused:
+            raise Mismatch(f"a plan of another design was taken: {refused}")
+        taken = service.reload(plan, others["one"])
+        if "Plan 2 (bands) is in force now" not in taken:
+            raise Mismatch(f"one band was not taken: {taken}")
+        report = service.end()
+    finally:
+        service.kill()
+    for word in ("READY=1", "STOPPING=1"):
+        if word not in service.manager.said:
+            raise Mismatch(f"the service manager heard no {word}: {service.manager.said[:3]}")
+    (before,) = report["earlier_plans"]
+    harness.figures.append(f"{before['executions']} executions in three bands")
+    for found, bands in ((before, 3), (report, 1)):
+        if figure(found, "executions") < 20 or figure(found, "outputs inside a slot") < 90:
+            raise Mismatch(f"outputs outside their {bands} slots: {found['figures']}")
+        jitters = [f for f in found["figures"] if f["name"].startswith("jitter, band")]
+        if len(jitters) > bands:
+            raise Mismatch(f"more than {bands} bands: {found['figures']}")
+
+
 @test(places=PLACES)
 def shape_bands_and_let(harness):
-    """Three bands, and logical execution time per callback, of the same chain."""
+    """Three bands, then one without starting anew, and logical execution time, of the same chain."""
     chain = Chain(harness, "shape_bands")
+    others = {}
+    for name, words in (("one", ("bands", "--bands", "1")), ("let", ("let-per-callback",))):
+        others[name] = harness.file(f"shape_{name}.yaml")
+        shutil.copy(chain.plan("--strategy", *words), others[name])
     plan = chain.plan("--strategy", "bands", "--bands", "3")
-    report = shaped(chain, plan, 6)
-    if figure(report, "outputs inside a slot") < 90:
-        raise Mismatch(f"outputs outside their slots: {report['figures']}")
+    operated(harness, chain, plan, others)
     plan = chain.plan("--strategy", "let-per-callback")
     report = shaped(chain, plan, 6)
     average = figure(report, "average")

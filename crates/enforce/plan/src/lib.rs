@@ -12,6 +12,7 @@ mod fault;
 pub mod file;
 mod make;
 pub mod profile;
+pub mod reload;
 pub mod request;
 pub mod schema;
 mod scope;

@@ -18,7 +18,7 @@ pub const MAX_OUTPUTS: usize = 16;
 pub mod layout {
     use super::{MAX_OUTPUTS, MAX_SLOTS};
     /// `onbeat` and the version of this layout.
-    pub const MAGIC: u64 = u64::from_le_bytes(*b"onbeat\0\x02");
+    pub const MAGIC: u64 = u64::from_le_bytes(*b"onbeat\0\x03");
     /// Word of the magic.
     pub const WORD_MAGIC: usize = 0;
     /// Generation of the table: odd while it is being written.
@@ -35,13 +35,13 @@ pub mod layout {
     /// Executions that are released from this instant on have an output's slots, those before have
     /// the slots of the table before, where there are any (CLOCK_MONOTONIC in ns).
     pub const WORD_FROM: usize = 6;
-    /// First output: best case, its slots, its slots in the table before. Slots are their number,
-    /// then start and end of each.
+    /// First output: best case, its slots, its slots in the table before, and the best case there.
+    /// Slots are their number, then start and end of each.
     pub const WORD_OUTPUTS: usize = 8;
     /// Words of an output's slots.
     pub const SLOTS_WORDS: usize = 1 + 2 * MAX_SLOTS;
     /// Words of an output.
-    pub const OUTPUT_WORDS: usize = 1 + 2 * SLOTS_WORDS;
+    pub const OUTPUT_WORDS: usize = 2 + 2 * SLOTS_WORDS;
     /// Size of the memory in bytes.
     pub const BYTES: usize = 16384;
     const _: () = assert!(8 * (WORD_OUTPUTS + MAX_OUTPUTS * OUTPUT_WORDS) <= BYTES);
@@ -168,8 +168,8 @@ impl PageWriter {
         });
     }
 
-    /// Replaces the slots: executions that are released from `from_ns` on have those of `outputs`,
-    /// those released before have those of `before`. Nothing that waits changes its slot if no
+    /// Replaces slots and best cases: executions that are released from `from_ns` on have those of
+    /// `outputs`, those released before have those of `before`. Nothing that waits changes its slot if no
     /// execution of the new table was released yet: give an instant in the future, near a release.
     /// What does not fit is left out.
     pub fn swap_slots(&self, from_ns: i64, outputs: &[OutputTable], before: &[OutputTable]) {
@@ -178,8 +178,10 @@ impl PageWriter {
             let both = outputs.iter().zip(before).take(MAX_OUTPUTS);
             for (i, (output, before)) in both.enumerate() {
                 let base = WORD_OUTPUTS + i * OUTPUT_WORDS;
+                store(base, output.earliest_ns);
                 store_slots(store, base + 1, &output.slots);
                 store_slots(store, base + 1 + SLOTS_WORDS, &before.slots);
+                store(base + 1 + 2 * SLOTS_WORDS, before.earliest_ns);
             }
         });
     }
@@ -268,6 +270,7 @@ impl PageReader {
             let earliest_ns = self.0.load(base);
             let (slots, count) = self.slots(base + 1);
             let (before, count_before) = self.slots(base + 1 + SLOTS_WORDS);
+            let earliest_before_ns = self.0.load(base + 1 + 2 * SLOTS_WORDS);
             let from_ns = self.0.load(WORD_FROM) as i64;
             let cycle_ns = self.0.load(WORD_CYCLE);
             let origin_ns = self.0.load(WORD_ORIGIN) as i64;
@@ -277,7 +280,10 @@ impl PageReader {
                     SlotSchedule::new(cycle_ns, origin_ns, earliest_ns, &slots[..count]).ok()?;
                 return match count_before {
                     0 => Some(schedule),
-                    n => schedule.after(from_ns, &before[..n]).ok(),
+                    n => {
+                        let after = schedule.after(from_ns, earliest_before_ns, &before[..n]);
+                        after.ok()
+                    }
                 };
             }
         }
@@ -335,10 +341,9 @@ mod tests {
         let one = |n: u64| SlotSchedule::new(100 * n, n as i64, n, &table(n)[0].slots).unwrap();
         // A table, then another after it: from 5000 ns on, with the first one's phase.
         let after = |n: u64, before: u64| {
-            let schedule =
-                SlotSchedule::new(100 * before, before as i64, before, &table(n)[0].slots);
-            let schedule = schedule.unwrap();
-            schedule.after(5000, &table(before)[0].slots).unwrap()
+            let schedule = SlotSchedule::new(100 * before, before as i64, n, &table(n)[0].slots);
+            let slots = &table(before)[0].slots;
+            schedule.unwrap().after(5000, before, slots).unwrap()
         };
         let expected = [one(1), after(2, 1), one(2), after(1, 2)];
         let done = AtomicBool::new(false);

@@ -60,8 +60,17 @@ pub struct SlotSchedule {
     cycle: Cycle,
     earliest_ns: u64,
     slots: Slots,
-    /// The slots of the executions that were released before an instant.
-    before: Option<(i64, Slots)>,
+    /// What executions have that were released before an instant.
+    before: Option<Before>,
+}
+
+/// What executions have that were released before an instant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Before {
+    /// The instant, CLOCK_MONOTONIC.
+    until_ns: i64,
+    earliest_ns: u64,
+    slots: Slots,
 }
 
 /// The slot in which an item leaves.
@@ -96,14 +105,24 @@ impl SlotSchedule {
         })
     }
 
-    /// The same, where the executions that were released before `from_ns` leave in other slots.
+    /// The same, where the executions that were released before `from_ns` leave in other slots, and
+    /// had another best case.
     /// Every execution has the slots of one table: that of its release. So none is left out or has
     /// its turn twice when a table follows another. `from_ns` counts as the nearest release, so that
     /// a phase that moves a little decides nothing.
-    pub fn after(self, from_ns: i64, before: &[Slot]) -> Result<SlotSchedule, ScheduleError> {
-        let before = Slots::new(self.cycle_ns(), before)?;
+    pub fn after(
+        self,
+        from_ns: i64,
+        earliest_ns: u64,
+        before: &[Slot],
+    ) -> Result<SlotSchedule, ScheduleError> {
+        let before = Before {
+            until_ns: from_ns,
+            earliest_ns: earliest_ns.min(self.cycle_ns()),
+            slots: Slots::new(self.cycle_ns(), before)?,
+        };
         Ok(SlotSchedule {
-            before: Some((from_ns, before)),
+            before: Some(before),
             ..self
         })
     }
@@ -116,8 +135,24 @@ impl SlotSchedule {
     /// The last execution that can have published an item which arrived at this time. Real-time
     /// safe.
     pub fn cycle_of(&self, arrival_ns: i64) -> i64 {
-        let latest_release = i128::from(arrival_ns) - i128::from(self.earliest_ns);
-        self.cycle.index(latest_release)
+        let of = |earliest_ns| {
+            let latest_release = i128::from(arrival_ns) - i128::from(earliest_ns);
+            self.cycle.index(latest_release)
+        };
+        let cycle = of(self.earliest_ns);
+        match self.before {
+            // Executions of the table before are told apart by its best case.
+            Some(before) if cycle < self.first_after(before) => {
+                of(before.earliest_ns).min(self.first_after(before) - 1)
+            }
+            _ => cycle,
+        }
+    }
+
+    /// The first execution that has the slots of this table.
+    fn first_after(&self, before: Before) -> i64 {
+        let half = (self.cycle_ns() / 2) as i64;
+        self.cycle.index(before.until_ns.saturating_add(half))
     }
 
     /// The execution that began at this time: that of the nearest release, since the origin is an
@@ -139,10 +174,9 @@ impl SlotSchedule {
         let slots = self.slots.as_slice();
         let opening = match &self.before {
             None => self.cycle.open_or_next(slots, now_ns, from),
-            Some((from_ns, before)) => {
-                let half = (self.cycle_ns() / 2) as i64;
-                let first = self.cycle.index(from_ns.saturating_add(half));
-                let earlier = self.opening_before(before.as_slice(), now_ns, from, first);
+            Some(before) => {
+                let first = self.first_after(*before);
+                let earlier = self.opening_before(before.slots.as_slice(), now_ns, from, first);
                 let later = self.cycle.open_or_next(slots, now_ns, from.max(first));
                 match (earlier, later) {
                     (Some(e), Some(l)) if l.start_ns < e.start_ns => Some(l),
@@ -294,7 +328,7 @@ mod tests {
             // A moved phase: the table's instant is a little off the release that it stands for.
             let from_ns = origin + first * period + off.clamp(-(period - 1) / 2, (period - 1) / 2);
             let schedule = SlotSchedule::new(cycle, origin, 0, &new).unwrap();
-            let schedule = schedule.after(from_ns, &old).unwrap();
+            let schedule = schedule.after(from_ns, 0, &old).unwrap();
             let table = |k: i64| if k < first { &old } else { &new };
             let all = (from..from + 300).flat_map(|k| {
                 let release = origin + k * period;
@@ -306,6 +340,23 @@ mod tests {
             let slot = table(found.cycle)[found.slot];
             prop_assert_eq!(found.start_ns - slot.start_ns as i64, origin + found.cycle * period);
             prop_assert!(found.cycle >= from && found.end_ns > now);
+        }
+
+        /// An item is the last execution's that can have published it, each with the best case of its
+        /// table.
+        #[test]
+        fn an_item_belongs_to_an_execution_of_one_table(
+            (cycle, slots) in slots(), origin in -50i64..50, arrival in 0i64..100,
+            (old, new) in (0u64..12, 0u64..12), first in -10i64..20,
+        ) {
+            let period = cycle as i64;
+            let schedule = SlotSchedule::new(cycle, origin, new, &slots).unwrap();
+            let schedule = schedule.after(origin + first * period, old, &slots).unwrap();
+            let can = |k: &i64| {
+                let earliest = if *k < first { old } else { new };
+                origin + k * period + earliest.min(cycle) as i64 <= arrival
+            };
+            prop_assert_eq!(schedule.cycle_of(arrival), (-500..500).rev().find(can).unwrap());
         }
 
         /// The throttler: one item per cycle, and none is ever locked out.

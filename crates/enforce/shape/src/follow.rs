@@ -2,6 +2,7 @@
 //! ([`onbeat_plan::adapt`]), its changes go to the shaper at the beginning of a cycle, and every
 //! execution is judged by the slots of its own cycle. Pure.
 
+use crate::history::{PlanHistory, Swap};
 use crate::judge::Behind;
 use crate::observe::Execution;
 use onbeat_model::Dist;
@@ -9,14 +10,11 @@ use onbeat_plan::adapt::{Adapt, AdaptError};
 use onbeat_plan::schema::{Ms, Slot};
 use onbeat_plan::Plan;
 use onbeat_time::Cycle;
-use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// New slots apply from the first cycle that begins so long after they are written: no execution
 /// that has them was released when the shaper sees them.
 const AHEAD_NS: u64 = 10_000_000;
-
-/// Number of plans that are kept. Executions are known a few cycles after they end.
-const KEPT: usize = 64;
 
 /// Most changes that are kept for the summary: the first ones.
 const MOST: usize = 10_000;
@@ -52,28 +50,10 @@ pub struct Adapted {
     pub forgotten: u64,
 }
 
-/// A plan since an instant.
-#[derive(Debug)]
-struct Since {
-    from_ns: u64,
-    plan: Plan,
-}
-
-/// A change that is to be written into the shaper's table.
-pub(crate) struct Swap<'f> {
-    /// Executions that are released from then on have the new slots, CLOCK_MONOTONIC.
-    pub(crate) from_ns: u64,
-    /// The plan with the new slots.
-    pub(crate) plan: &'f Plan,
-    /// The plan of the executions before.
-    pub(crate) before: &'f Plan,
-}
-
 /// Bands that follow the load.
 pub(crate) struct Following {
     adapt: Adapt,
-    /// The last plans, in order of time; never empty.
-    plans: VecDeque<Since>,
+    plans: PlanHistory,
     adapted: Adapted,
     /// How long after the begin of their slot outputs left that waited for it.
     behind: Dist,
@@ -90,10 +70,7 @@ impl Following {
             slots: adapt.slots().to_vec(),
         };
         Ok(Following {
-            plans: VecDeque::from([Since {
-                from_ns: 0,
-                plan: plan.clone(),
-            }]),
+            plans: PlanHistory::new(Arc::new(plan.clone())),
             adapt,
             adapted: Adapted {
                 bands: vec![set],
@@ -105,12 +82,7 @@ impl Following {
 
     /// The plan of an execution that began then: with the slots that it had.
     pub(crate) fn plan_of(&self, start_ns: u64) -> &Plan {
-        let newest = &self.plans[self.plans.len() - 1];
-        // The first callback starts near its release, which is what counts.
-        let at_ns = start_ns.saturating_add(newest.plan.cycle_ms.0 / 2);
-        let mut plans = self.plans.iter().rev();
-        let of_then = plans.find(|since| since.from_ns <= at_ns);
-        &of_then.unwrap_or(&self.plans[0]).plan
+        self.plans.of(start_ns)
     }
 
     /// The plan of the executions that are released next.
@@ -149,35 +121,39 @@ impl Following {
             return Some((sentence, None));
         }
         let from_ns = cycle.next_start_ns(now_ns.saturating_add(AHEAD_NS)).max(0) as u64;
-        // What was to begin later than now never does.
-        while self.plans.len() > 1 && self.plans.back().is_some_and(|s| s.from_ns > now_ns) {
-            self.plans.pop_back();
-        }
-        if self.plans.len() == KEPT {
-            self.plans.pop_front();
-        }
-        self.plans.push_back(Since {
+        self.note(
             from_ns,
-            plan: self.adapt.plan().clone(),
-        });
+            change.reason.word(),
+            sentence.clone(),
+            change.slots,
+        );
+        let plan = Arc::new(self.adapt.plan().clone());
+        let swap = self.plans.add(plan, from_ns, now_ns);
+        Some((sentence, Some(swap)))
+    }
+
+    /// Another plan's bands from an instant on; they follow the load as before.
+    pub(crate) fn replace(&mut self, new: Following, from_ns: u64, now_ns: u64) -> Swap<'_> {
+        let slots = new.adapt.slots().to_vec();
+        self.note(from_ns, "plan", "another plan's bands".into(), slots);
+        (self.adapt, self.behind) = (new.adapt, new.behind);
+        let plan = Arc::new(self.adapt.plan().clone());
+        self.plans.add(plan, from_ns, now_ns)
+    }
+
+    /// Keeps a change for the summary.
+    fn note(&mut self, from_ns: u64, reason: &'static str, sentence: String, slots: Vec<Slot>) {
         self.adapted.moves += 1;
         if self.adapted.bands.len() < MOST {
             self.adapted.bands.push(BandsSet {
                 from_ns,
-                reason: change.reason.word(),
-                sentence: sentence.clone(),
-                slots: change.slots,
+                reason,
+                sentence,
+                slots,
             });
         } else {
             self.adapted.forgotten += 1;
         }
-        let last = self.plans.len() - 1;
-        let swap = Swap {
-            from_ns,
-            plan: &self.plans[last].plan,
-            before: &self.plans[last - 1].plan,
-        };
-        Some((sentence, Some(swap)))
     }
 
     /// An output that waited for its slot: how long after the slot's begin it left.

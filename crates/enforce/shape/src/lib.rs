@@ -7,6 +7,8 @@
 //! | `stages` | `Finding`, `Shaping`, `Stopped`, each with what it needs |
 //! | [`observe`] | the recording's events as callbacks, executions, threads and phase; pure |
 //! | `follow` | bands that follow the load; pure |
+//! | `history` | which plan an execution had; pure |
+//! | `plans` | the plan in force; pure |
 //! | `threads` | threads in their servers, the middleware's on its CPU |
 //! | `shaper` | the process that holds outputs back |
 //! | `trust` | whose processes may be the application |
@@ -21,10 +23,12 @@ mod dry_run;
 mod error;
 mod flight;
 mod follow;
+mod history;
 pub mod judge;
 pub mod launch;
 pub mod observe;
 mod options;
+mod plans;
 pub mod preflight;
 mod report;
 mod session;
@@ -44,7 +48,7 @@ pub use onbeat_reserve::{
     ledgers, recover_in, Choice, FoundLedger, GateKind, GroupStanding, Recovery, Restored, Standing,
 };
 pub use options::ShapeOptions;
-pub use report::{Live, PlacedThread, Summary};
+pub use report::{EarlierPlan, Live, PlacedThread, Summary};
 pub use session::{rights, shape, shape_on};
 
 /// What [`recover_in`] may use: what it takes to put threads back.

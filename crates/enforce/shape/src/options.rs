@@ -6,6 +6,7 @@ use crate::threads::WhoWaits;
 use onbeat_plan::Plan;
 use onbeat_reserve::{Choice, GateKind, StartError};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ pub struct ShapeOptions {
     pub strict: bool,
     /// Whether the bands follow the load, and how far.
     pub adapt: Option<AdaptOptions>,
+    /// SIGHUP sets this and ends nothing. `None`: it ends the session, as when a terminal is closed.
+    pub hangup: Option<Arc<AtomicBool>>,
 }
 
 impl ShapeOptions {

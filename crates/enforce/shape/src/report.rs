@@ -52,6 +52,46 @@ pub struct PlacedThread {
     pub job: String,
 }
 
+/// A plan that was in force before the last one.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct EarlierPlan {
+    /// The session began with 1.
+    pub number: u64,
+    /// Its strategy.
+    pub strategy: String,
+    /// Executions that were released under it.
+    pub executions: u64,
+    /// Outputs of theirs that missed the last slot of their cycle.
+    pub late: u64,
+    /// Outputs that were discarded.
+    pub discarded: u64,
+    /// Cycles without an output, of the chain with most of them.
+    pub without: u64,
+    /// Its promises, and what was measured of them: of the executions that are kept.
+    pub verdict: Verdict,
+}
+
+impl EarlierPlan {
+    /// What was counted, in a sentence.
+    pub fn sentence(&self) -> String {
+        let broken = self
+            .verdict
+            .figures
+            .iter()
+            .filter(|f| f.kept == Some(false));
+        let broken: Vec<&str> = broken.map(|f| f.name.as_str()).collect();
+        let promises = match (self.executions, broken.is_empty()) {
+            (0, _) => "there is nothing to compare its promises with".into(),
+            (_, true) => "its promises were kept".into(),
+            (_, false) => format!("its promises were NOT kept ({})", broken.join(", ")),
+        };
+        format!(
+            "Plan {} ({}) had {} executions, {} late, {} discarded, {} cycles without an output; {promises}.",
+            self.number, self.strategy, self.executions, self.late, self.discarded, self.without
+        )
+    }
+}
+
 /// Result of a session.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Summary {
@@ -67,10 +107,22 @@ pub struct Summary {
     pub stats: Option<Stats>,
     /// Exit status of the command. `None` if none was started or the session ended it.
     pub command_status: Option<i32>,
+    /// What was counted under the plans before the one in force at the end: the last ones. `verdict` is
+    /// that one's.
+    pub earlier: Vec<EarlierPlan>,
     /// The bands, if they followed the load.
     pub adapted: Option<Adapted>,
     /// What the user should know, a sentence each.
     pub notes: Vec<String>,
+}
+
+impl Summary {
+    /// Whether the promises of all plans were kept: of the last one, and of those before it that had
+    /// executions.
+    pub fn is_kept(&self) -> bool {
+        let mut before = self.earlier.iter().filter(|e| e.executions > 0);
+        self.verdict.is_kept() && before.all(|e| e.verdict.is_kept())
+    }
 }
 
 /// Sentences for the user.

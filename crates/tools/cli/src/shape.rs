@@ -5,6 +5,7 @@ mod bands;
 mod dry_run;
 mod export;
 mod line;
+mod reload;
 mod result;
 mod service;
 mod status;
@@ -22,12 +23,17 @@ use onbeat_shape::{Live, ShapeError, ShapeOptions, Summary};
 use service::write_as;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     if args.instead.status {
         return status(&args);
+    }
+    if args.instead.reload {
+        let only = args.application.pid.first().copied();
+        return reload::reload(&sockets(&args), only, args.json);
     }
     let plan = crate::plan::load(&args.plan)?;
     if args.instead.remap {
@@ -58,7 +64,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     Ok(match summary.command_status {
         Some(code) if code != 0 => ExitStatus::Command(code),
         _ if summary.judgements.is_empty() => ExitStatus::NothingFound,
-        _ if args.end.verify.is_some() && !summary.verdict.is_kept() => ExitStatus::PromiseBroken,
+        _ if args.end.verify.is_some() && !summary.is_kept() => ExitStatus::PromiseBroken,
         _ => ExitStatus::Success,
     })
 }
@@ -101,7 +107,18 @@ fn session(
     let mut show = LiveLine::new();
     let mut printed = 0;
     let board = Arc::new(Board::default());
-    let service = service::serve(&sockets(args), &board, args.files.metrics.as_ref(), caller);
+    let hangup = Arc::<AtomicBool>::default();
+    let files = service::Files {
+        plan: &args.plan,
+        metrics: args.files.metrics.as_ref(),
+        hangup: hangup.clone(),
+    };
+    let service = service::serve(&sockets(args), &board, files, caller);
+    let options = &ShapeOptions {
+        // A terminal that is closed ends the session; who has none is asked by this signal.
+        hangup: (service.is_some() && !reload::has_terminal()).then_some(hangup),
+        ..options.clone()
+    };
     let mut notifier = Notifier::of_environment();
     let tell = &mut |live: &Live| {
         for note in &live.notes {

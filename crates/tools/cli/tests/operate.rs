@@ -119,6 +119,7 @@ fn systemd_takes_the_unit() {
     let unit = fs::read_to_string(&shipped).expect("the unit");
     for line in [
         "Type=notify",
+        "ExecReload=/usr/bin/onbeat shape --reload",
         "ExecStopPost=/usr/bin/onbeat recover",
         "WatchdogSec=",
     ] {
@@ -175,6 +176,11 @@ fn without_a_session_the_status_is_empty() {
     assert!(text(&said).contains("No session runs."), "{}", text(&said));
     let found: Value = serde_json::from_slice(&asked(&["--json"]).stdout).expect("JSON");
     assert_eq!(found["sessions"].as_array().map(Vec::len), Some(0));
+    // Nobody has a plan to be read again.
+    let sockets = dir.path().join("none").display().to_string();
+    let said = onbeat(dir.path(), &["shape", "--reload", "--sockets", &sockets]);
+    assert_eq!(said.status.code(), Some(3), "{}", text(&said));
+    assert!(text(&said).contains("No session runs."), "{}", text(&said));
     assert_eq!(asked(&["--prometheus"]).stdout, b"");
     assert_eq!(asked(&["--", "true"]).status.code(), Some(2));
 }

@@ -73,6 +73,7 @@ fn options() -> ShapeOptions {
         gate: onbeat_reserve::GateKind::Soft,
         strict: false,
         adapt: None,
+        hangup: None,
     }
 }
 

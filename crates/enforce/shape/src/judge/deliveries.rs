@@ -56,6 +56,10 @@ pub(crate) struct Deliveries {
     closed_ns: Option<u64>,
     /// By chain.
     counts: Vec<Delivery>,
+    /// Where plans follow one another, as far as cycles from there on are not closed yet.
+    borders: VecDeque<u64>,
+    /// By earlier plan: the counts at its end.
+    ends: Vec<Vec<Delivery>>,
 }
 
 impl Deliveries {
@@ -76,6 +80,48 @@ impl Deliveries {
             since_ns,
             closed_ns: None,
             counts: vec![Delivery::default(); chains],
+            borders: VecDeque::new(),
+            ends: Vec::new(),
+        }
+    }
+
+    /// Cycles from an instant on belong to another plan, with another worst case.
+    pub(crate) fn begin_plan(&mut self, from_ns: u64, worst_ns: u64) {
+        let patience_ns = worst_ns + 4 * self.cycle_ns + 2_000_000_000;
+        self.patience_ns = self.patience_ns.max(patience_ns);
+        self.borders.push_back(from_ns);
+    }
+
+    /// What was counted under each plan, by chain: the first one's, then those of each that has begun.
+    pub(crate) fn by_plan(&self) -> Vec<Vec<Delivery>> {
+        let none = vec![Delivery::default(); self.counts.len()];
+        let ends = self.ends.iter().chain([&self.counts]);
+        let begins = std::iter::once(&none).chain(&self.ends);
+        let between = |(from, to): (&Vec<Delivery>, &Vec<Delivery>)| {
+            let both = from.iter().zip(to);
+            let less = |(from, to): (&Delivery, &Delivery)| Delivery {
+                delivered: to.delivered - from.delivered,
+                without: to.without - from.without,
+            };
+            both.map(less).collect()
+        };
+        let begun = begins.zip(ends).map(between);
+        begun
+            .chain(self.borders.iter().map(|_| none.clone()))
+            .collect()
+    }
+
+    /// Ends the plans that no cycle from `at_ns` on belongs to.
+    fn end_plans(&mut self, at_ns: u64) {
+        let half = self.cycle_ns / 2;
+        while let Some(&border) = self.borders.front() {
+            if border > at_ns.saturating_add(half) {
+                break;
+            }
+            self.borders.pop_front();
+            // Cycles before it in which nothing started are the earlier plan's.
+            self.count_silent(border);
+            self.ends.push(self.counts.clone());
         }
     }
 
@@ -159,6 +205,7 @@ impl Deliveries {
         let Some(begun) = self.begun.pop_front() else {
             return;
         };
+        self.end_plans(begun.start_ns);
         let without_start = match (self.starts, self.closed_ns) {
             (Starts::OnEvents, _) => 0,
             (Starts::EveryCycle, Some(last_ns)) => {
@@ -178,6 +225,11 @@ impl Deliveries {
 
     /// Nothing started from the last closed cycle until `until_ns`: the cycles in between count.
     fn count_silence(&mut self, until_ns: u64) {
+        self.end_plans(until_ns);
+        self.count_silent(until_ns);
+    }
+
+    fn count_silent(&mut self, until_ns: u64) {
         if self.starts == Starts::OnEvents {
             return;
         }

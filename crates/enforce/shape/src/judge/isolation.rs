@@ -66,6 +66,8 @@ pub struct IsolationMonitor {
     only_real_time: bool,
     /// Changes that are not applied yet, in order.
     changes: VecDeque<Change>,
+    /// Slots that follow others, by server, each from an instant on.
+    swaps: VecDeque<(u64, Vec<Option<Isolation>>)>,
     outside_ns: Vec<u64>,
     /// Which of them is the oldest, once there are as many as are kept.
     oldest: usize,
@@ -95,6 +97,11 @@ impl IsolationMonitor {
         self.changes.extend(changes);
     }
 
+    /// From an instant on servers have other slots. Events before it may still come.
+    pub fn swap(&mut self, from_ns: u64, by_server: Vec<Option<Isolation>>) {
+        self.swaps.push_back((from_ns, by_server));
+    }
+
     /// Takes the switches among events, up to an instant. A cycle begins at `origin_ns`.
     pub fn push(&mut self, events: &[Event], until_ns: u64, origin_ns: u64) {
         for event in events.iter().take_while(|e| e.time_ns < until_ns) {
@@ -105,6 +112,11 @@ impl IsolationMonitor {
             {
                 if let Some(change) = self.changes.pop_front() {
                     self.apply(change, origin_ns);
+                }
+            }
+            while self.swaps.front().is_some_and(|s| s.0 <= event.time_ns) {
+                if let Some((at_ns, by_server)) = self.swaps.pop_front() {
+                    self.put(at_ns, &by_server, origin_ns);
                 }
             }
             let Some(thread) = self.threads.get_mut(&event.tid) else {
@@ -140,6 +152,26 @@ impl IsolationMonitor {
                 thread.isolation.runs(change.at_ns);
             } else {
                 ended.push(thread.isolation.stops(change.at_ns, origin_ns));
+            }
+        }
+        ended
+            .into_iter()
+            .for_each(|outside_ns| self.count(outside_ns));
+    }
+
+    /// Compares threads with other slots from now on. A run that goes on counts as two, each with the
+    /// slots of its time.
+    fn put(&mut self, at_ns: u64, by_server: &[Option<Isolation>], origin_ns: u64) {
+        let mut ended = Vec::new();
+        for thread in self.threads.values_mut() {
+            let Some(Some(isolation)) = by_server.get(thread.server) else {
+                continue;
+            };
+            let runs = thread.isolation.running_since_ns.is_some();
+            ended.push(thread.isolation.stops(at_ns, origin_ns));
+            thread.isolation = isolation.clone();
+            if runs {
+                thread.isolation.runs(at_ns);
             }
         }
         ended

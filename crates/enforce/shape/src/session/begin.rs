@@ -35,7 +35,8 @@ impl Session<'_> {
 
     pub(super) fn begin(&mut self, phase: Phase) -> Result<(), ShapeError> {
         let origin_ns = phase.origin_ns();
-        let servers = guarded(self.plan);
+        let plan = self.plans.given().clone();
+        let servers = guarded(&plan);
         let cycle_ns = self.plan.cycle_ms.0;
         let sharing = self
             .application
@@ -55,14 +56,14 @@ impl Session<'_> {
         // Before the threads are assigned: messages that pass while they have only their slots
         // would pile up before them.
         if let Some(shaper) = self.supervisor.shaper_mut() {
-            shaper.shape(origin_ns, self.plan);
+            shaper.shape(origin_ns, &plan);
         }
         let isolation = match self.options.gate {
             GateKind::Soft => IsolationMonitor::of_soft_gates(),
             GateKind::Hard => IsolationMonitor::default(),
         };
         let mut shaping = Shaping::begin(
-            self.plan,
+            (&plan, self.plans.number),
             &mut self.application,
             Placement::new(self.plan, servers, reservation, self.waits.clone()),
             awake,

@@ -1,10 +1,12 @@
 //! Who hears of a session: its caller, and those who ask on the status socket.
 
 use super::Session;
-use crate::report::Live;
+use crate::judge::Judgement;
+use crate::report::{EarlierPlan, Live};
 use crate::stages::Stage;
 use crate::status::{
-    Board, Counts, GuardStatus, Lateness, PlanStatus, ServerStatus, State, Status, Tally, SCHEMA,
+    Board, Counts, GuardStatus, Lateness, PlanCounts, PlanStatus, ServerStatus, State, Status,
+    Tally, SCHEMA,
 };
 use crate::threads::MIDDLEWARE;
 use onbeat_reserve::Stats;
@@ -19,7 +21,10 @@ pub(super) struct Desk<'a> {
     pub(super) report: &'a mut dyn FnMut(&Live),
     /// Where others find the status. `None`: nobody asks.
     pub(super) board: Option<Arc<Board>>,
+    /// Figures of the plan in force.
     tally: Tally,
+    /// It is the plan of executions that are released from then on, CLOCK_MONOTONIC.
+    from_ns: u64,
     /// The last notes.
     notes: VecDeque<String>,
 }
@@ -30,12 +35,22 @@ impl<'a> Desk<'a> {
             report,
             board: None,
             tally: Tally::default(),
+            from_ns: 0,
             notes: VecDeque::new(),
         }
     }
 
+    /// Another plan's figures begin.
+    pub(super) fn begin_plan(&mut self, from_ns: u64, cycle_ns: u64) {
+        self.tally = Tally::default();
+        // The first callback starts near its release, which is what counts.
+        self.from_ns = from_ns.saturating_sub(cycle_ns / 2);
+    }
+
     fn hear(&mut self, live: &Live) {
-        self.tally.add(&live.judgements);
+        let of_plan = |j: &&Judgement| j.execution.start_ns >= self.from_ns;
+        let judgements: Vec<_> = live.judgements.iter().filter(of_plan).copied().collect();
+        self.tally.add(&judgements);
         self.notes.extend(live.notes.iter().cloned());
         let old = self.notes.len().saturating_sub(NOTES);
         self.notes.drain(..old);
@@ -65,19 +80,26 @@ impl Session<'_> {
         };
         let stats = stats.unwrap_or_default();
         let cycles = self.stage.course().map_or(0, |course| {
-            let counts = course.deliveries.counts().iter();
+            let counts = course.deliveries_of_last();
+            let counts = counts.iter();
             counts.map(|d| d.delivered + d.without).max().unwrap_or(0)
         });
-        let promises = &self.plan.promises;
-        let measured = (live.without, cycles);
+        let plan = self.plans.given();
+        let of_last = self.stage.course().map(|c| c.deliveries_of_last());
+        let of_last = of_last.unwrap_or_default();
+        let without = of_last.iter().map(|d| d.without).max().unwrap_or(0);
+        let measured = (without, cycles);
         Status {
             schema: SCHEMA,
             pid: std::process::id(),
             state,
             plan: PlanStatus {
-                strategy: self.plan.strategy.clone(),
-                chains: self.plan.chains.iter().map(|c| c.id.clone()).collect(),
-                cycle_ns: self.plan.cycle_ms.0,
+                strategy: plan.strategy.clone(),
+                chains: plan.chains.iter().map(|c| c.id.clone()).collect(),
+                cycle_ns: plan.cycle_ms.0,
+                number: self.plans.number,
+                refused: self.plans.refused,
+                earlier: self.earlier(),
             },
             missing: live.missing.clone(),
             shaping_ns: live
@@ -101,11 +123,29 @@ impl Session<'_> {
                 silent: stats.pauses.guard_silent,
                 lost: stats.pauses.guard_lost,
             },
-            promises: self.desk.tally.promises(promises, live.jitter_ns, measured),
+            promises: self
+                .desk
+                .tally
+                .promises(&plan.promises, live.jitter_ns, measured),
             dispatcher: lateness(&stats),
             servers: self.servers(),
             notes: self.desk.notes.iter().cloned().collect(),
         }
+    }
+
+    /// What was counted under earlier plans.
+    fn earlier(&self) -> Vec<PlanCounts> {
+        let course = self.stage.course().into_iter();
+        let earlier = course.flat_map(|c| c.earlier(None));
+        let counts = |e: EarlierPlan| PlanCounts {
+            number: e.number,
+            strategy: e.strategy,
+            executions: e.executions,
+            late: e.late,
+            discarded: e.discarded,
+            without_output: e.without,
+        };
+        earlier.map(counts).collect()
     }
 
     /// The plan's servers and the middleware's place, with their threads.

@@ -13,7 +13,7 @@ impl Session<'_> {
     /// Bands follow what has completed: changes go to the shaper, and are told.
     pub(super) fn follow_load(&mut self, execution: &Execution, origin_ns: u64) {
         let is_shaping = matches!(self.stage, Stage::Shaping(_));
-        let Some(following) = self.following.as_mut().filter(|_| is_shaping) else {
+        let Some(following) = self.plans.following.as_mut().filter(|_| is_shaping) else {
             return;
         };
         let Some((sentence, swap)) = following.completed(execution, origin_ns, monotonic_ns())

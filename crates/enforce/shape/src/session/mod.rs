@@ -5,6 +5,7 @@
 mod begin;
 mod desk;
 mod follow;
+mod reload;
 mod run;
 mod take;
 mod tell;
@@ -14,10 +15,10 @@ pub use run::{rights, shape, shape_on};
 
 use crate::error::ShapeError;
 use crate::flight::Flight;
-use crate::follow::Following;
 use crate::judge::CpuUsage;
 use crate::observe::{Application, Execution, PlanObservation};
 use crate::options::ShapeOptions;
+use crate::plans::Plans;
 use crate::report::{Live, Notes};
 use crate::shaper::Supervisor;
 use crate::stages::{Finding, Stage, Stopped, StoppedBy};
@@ -36,6 +37,7 @@ use std::time::Duration;
 type StartServers<'a> = Box<dyn Fn(&[Server], u64) -> Result<Box<dyn Servers>, StartError> + 'a>;
 
 struct Session<'a> {
+    /// The plan that it began with.
     plan: &'a Plan,
     options: &'a ShapeOptions,
     desk: Desk<'a>,
@@ -45,8 +47,9 @@ struct Session<'a> {
     application: Application<'a>,
     supervisor: Supervisor<'a>,
     stage: Stage<'a>,
-    /// If the bands follow the load.
-    following: Option<Following>,
+    /// The plan in force and those before it. Of [`Session::plan`] they differ in slots only, and what
+    /// follows from them.
+    plans: Plans,
     notes: Notes,
     flight: Flight,
     /// Reports of shapers that did not reach this process.
@@ -76,7 +79,7 @@ impl<'a> Session<'a> {
             }),
             supervisor: Supervisor::new(plan, &options.program),
             stage: Stage::Finding(Finding::new()),
-            following: None,
+            plans: Plans::new(plan),
             notes: Notes::default(),
             flight: Flight::default(),
             lost_reports: 0,
@@ -165,7 +168,7 @@ impl<'a> Session<'a> {
         record_also(shaper.pid());
         if let Stage::Shaping(shaping) = &mut self.stage {
             shaping.course.unsettle(self.plan, monotonic_ns());
-            let plan = self.following.as_ref().map_or(self.plan, Following::plan);
+            let plan = self.plans.newest();
             shaper.shape(shaping.course.phase.phase().origin_ns(), plan);
             self.notes.add(format!(
                 "The shaper ended with the process beside it, and was started anew beside process {beside}."
@@ -177,6 +180,7 @@ impl<'a> Session<'a> {
     /// Goes to the next stage if it is time.
     fn advance_stage(&mut self) -> Result<(), ShapeError> {
         self.heed_pauses();
+        self.heed_reload();
         let shaper = self.supervisor.pid();
         let has_policy = match &mut self.stage {
             Stage::Finding(_) => return self.find(),
@@ -260,6 +264,7 @@ impl Observer for Session<'_> {
     fn progress(&mut self, _: &Progress) {
         self.application.instances.refresh();
         self.heed_pauses();
+        self.heed_reload();
         let shaper = self.supervisor.pid();
         if let Stage::Shaping(shaping) = &mut self.stage {
             shaping.course.passed(monotonic_ns(), self.options.duration);

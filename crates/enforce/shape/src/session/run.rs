@@ -70,6 +70,7 @@ pub fn shape_on(
         ),
         keep_privileges: true,
         lineage: true,
+        hangup: options.hangup.clone(),
         is_private: trace.is_temporary(),
         max_segments: trace.is_temporary().then_some(1),
         ..RecordOptions::default()
@@ -84,7 +85,7 @@ pub fn shape_on(
         Ok(reservation)
     });
     let mut session = Session::new(plan, options, report, (start_servers, waits.clone()));
-    session.following = following;
+    session.plans.following = following;
     session.desk.board = board;
     // Whether this machine and user may shape at all is checked before an application is started.
     start(&guarded(plan), monotonic_ns())?.stop();

@@ -191,8 +191,7 @@ impl Session<'_> {
             return;
         };
         // Judged by the slots that it had.
-        let following = self.following.as_ref();
-        let plan = following.map_or(self.plan, |f| f.plan_of(execution.start_ns));
+        let plan = self.plans.of(execution.start_ns);
         let duration = self.options.duration;
         let Some(cycle) = course.count(plan, execution, until_ns, duration) else {
             return;

@@ -61,10 +61,11 @@ impl Session<'_> {
         let shaped = *shaped;
         let mut course = shaped.course;
         let has_ended = !self.options.command.is_empty();
-        course.finish(self.plan, (at_ns, has_ended), self.options.duration);
+        let plan = self.plans.given();
+        course.finish(plan, (at_ns, has_ended), self.options.duration);
         let forgotten = course.results.forgotten();
         let (counts, lasted) = (course.results.counts().to_vec(), course.shaped(at_ns));
-        summary.judgements = course.results.into_kept();
+        summary.judgements = std::mem::take(&mut course.results).into_kept();
         if forgotten > 0 {
             summary.notes.push(format!(
                 "The figures are of the last {} executions: {forgotten} before them are not kept.",
@@ -77,15 +78,17 @@ impl Session<'_> {
                 self.lost_reports
             ));
         }
-        let following = self.following.as_ref();
-        let promised = following.map(|f| f.promised(self.plan));
+        let earlier = course.earlier(Some(&summary.judgements));
+        let following = self.plans.following.as_ref();
+        let promised = following.map(|f| f.promised(plan));
         let mut verdict = judge(
-            promised.as_ref().unwrap_or(self.plan),
+            promised.as_ref().unwrap_or(plan),
             Measured {
                 behind: following.map(|f| f.behind()),
-                judgements: &summary.judgements,
-                deliveries: course.deliveries.counts(),
-                counts: &counts,
+                judgements: &course.books.of_last(&summary.judgements),
+                deliveries: &course.deliveries_of_last(),
+                // Of the whole run: those of one plan are counted from its judgements.
+                counts: if earlier.is_empty() { &counts } else { &[] },
                 outside_ns: course.isolation.outside_ns(),
             },
         );
@@ -100,7 +103,8 @@ impl Session<'_> {
             verdict.add_shares(stopped.shares_since(&settled));
         }
         summary.verdict = verdict;
-        summary.adapted = self.following.map(Following::into_adapted);
+        summary.earlier = earlier;
+        summary.adapted = self.plans.following.map(Following::into_adapted);
         summary.placed = shaped.placed;
         summary.late = self.flight.into_late();
         summary.stats = Some(shaped.stats);

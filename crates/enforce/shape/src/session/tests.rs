@@ -18,6 +18,8 @@ pub(super) const TALKER: u32 = 4_000_001;
 const FRESH: u32 = 4_000_003;
 const VANISHED: u32 = 4_000_009;
 const REFUSED: u32 = 4_000_011;
+/// A server with so many slots cannot have them.
+pub(super) const NO_GATE: usize = 5;
 /// Another process with the same nodes.
 const TWIN: u32 = 4_000_101;
 
@@ -57,6 +59,9 @@ impl Servers for FakeServers {
 
     fn swap_table(&self, servers: &[Server]) -> Result<(), SwapError> {
         let slots: Vec<_> = servers.iter().map(|s| s.slots.len()).collect();
+        if slots.contains(&NO_GATE) {
+            return Err(SwapError::NoGate("gamma".into()));
+        }
         self.0.borrow_mut().push(format!("swap {slots:?}"));
         Ok(())
     }
@@ -153,6 +158,7 @@ pub(super) fn options(command: &[&str]) -> ShapeOptions {
         gate: GateKind::Hard,
         strict: false,
         adapt: None,
+        hangup: None,
     }
 }
 

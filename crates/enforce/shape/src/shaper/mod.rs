@@ -13,7 +13,7 @@ mod supervisor;
 pub(crate) use supervisor::Supervisor;
 
 use self::said::Said;
-use crate::follow::Swap;
+use crate::history::Swap;
 use crate::observe::{Release, MOST_ARRIVALS};
 use onbeat_plan::Plan;
 use onbeat_ros::environment::EnvironmentError;

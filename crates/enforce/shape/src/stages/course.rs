@@ -1,11 +1,16 @@
 //! The course of shaping: its phase, executions and runs outside slots. It outlives
 //! [`super::Shaping`], because executions are known a quarter of a second after they end.
 
-use crate::judge::{Deliveries, IsolationMonitor, Judgement, Results, Starts, SHUTDOWN_NS};
+use super::books::Books;
+use crate::judge::{
+    Behind, Deliveries, Delivery, IsolationMonitor, Judgement, Results, Starts, SHUTDOWN_NS,
+};
 use crate::observe::{Execution, InputClock, Phase, PhaseHistory};
+use crate::report::EarlierPlan;
 use onbeat_plan::Plan;
 use onbeat_trace::Event;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The first cycles do not count: executions that run now began unshaped.
@@ -26,14 +31,17 @@ pub(crate) struct Course {
     pub(crate) isolation: IsolationMonitor,
     pub(crate) results: Results,
     pub(crate) deliveries: Deliveries,
+    /// What was counted under each plan.
+    pub(crate) books: Books,
     /// The last start of a chain, CLOCK_MONOTONIC.
     heard_ns: u64,
 }
 
 impl Course {
-    /// Shaping begins at `now_ns` (CLOCK_MONOTONIC), with all threads in their servers.
+    /// Shaping begins at `now_ns` (CLOCK_MONOTONIC), with all threads in their servers, under a plan and
+    /// its number.
     pub(crate) fn new(
-        plan: &Plan,
+        (plan, number): (&Arc<Plan>, u64),
         phase: Phase,
         isolation: IsolationMonitor,
         now_ns: u64,
@@ -58,6 +66,7 @@ impl Course {
                 plan.chains.len(),
                 (starts, settled_ns),
             ),
+            books: Books::new(plan.clone(), number),
             heard_ns: now_ns,
         }
     }
@@ -108,9 +117,32 @@ impl Course {
             self.deliveries
                 .delivered(execution.chain, execution.start_ns);
         }
+        self.books.add(&execution);
         let origin_ns = self.phase.origin_at(execution.output_ns);
         self.results.add(Judgement::new(plan, execution, origin_ns));
         Some(self.phase.phase().cycle(execution.start_ns).0)
+    }
+
+    /// Another plan is in force from an instant on. `followed`: what became of the bands of the one before.
+    pub(crate) fn begin_plan(
+        &mut self,
+        (plan, number): (Arc<Plan>, u64),
+        from_ns: u64,
+        followed: Option<(Plan, Behind)>,
+    ) {
+        let worst_ns = plan.promises.worst_ms.0;
+        self.deliveries.begin_plan(from_ns, worst_ns);
+        self.books.begin((plan, number), from_ns, followed);
+    }
+
+    /// By chain: cycles of the plan in force.
+    pub(crate) fn deliveries_of_last(&self) -> Vec<Delivery> {
+        self.deliveries.by_plan().pop().unwrap_or_default()
+    }
+
+    /// What was counted under earlier plans, and judged where judgements are given.
+    pub(crate) fn earlier(&self, judgements: Option<&[Judgement]>) -> Vec<EarlierPlan> {
+        self.books.earlier(&self.deliveries.by_plan(), judgements)
     }
 
     /// A chain started: its first callback, or its throttled input.
@@ -173,7 +205,8 @@ mod tests {
         let mut plan = onbeat_plan::file::read(text).expect("a plan");
         plan.cycle_ms = Ms(100 * MS);
         let phase = Phase::new(100 * MS, 1000 * MS);
-        let mut course = Course::new(&plan, phase, IsolationMonitor::default(), 1000 * MS);
+        let plan = Arc::new(plan);
+        let mut course = Course::new((&plan, 1), phase, IsolationMonitor::default(), 1000 * MS);
         let mut count = |start_ms: u64, until_ms: u64, duration_ms: Option<u64>| {
             let execution = Execution {
                 chain: 0,

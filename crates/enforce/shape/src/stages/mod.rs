@@ -13,6 +13,7 @@
 //! - [`Stopped`]: everything is put back; the application runs on, and executions that ended before
 //!   are still judged.
 
+mod books;
 mod course;
 mod finding;
 mod pauses;

@@ -7,10 +7,11 @@ use crate::observe::{Application, Moved, Phase};
 use crate::report::Notes;
 use crate::threads::{Awake, Placement, Thread};
 use onbeat_plan::Plan;
-use onbeat_reserve::{Move, Pauses, Stats};
+use onbeat_reserve::{Move, Pauses, Server, Stats, SwapError};
 use onbeat_time::clock::monotonic_ns;
 use onbeat_trace::{Event, EventKind};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// The application is shaped.
 pub(crate) struct Shaping<'a> {
@@ -36,7 +37,7 @@ impl<'a> Shaping<'a> {
     /// Assigns the threads of the application to the servers. On an error everything is put back. With `notes`, a
     /// thread that cannot be assigned is told and left alone, unless it is the only one.
     pub(crate) fn begin(
-        plan: &Plan,
+        plan: (&Arc<Plan>, u64),
         application: &mut Application,
         mut placement: Placement<'a>,
         awake: Option<Awake>,
@@ -163,6 +164,14 @@ impl<'a> Shaping<'a> {
             self.placement.set_origin(to_ns);
         }
         (moved, note)
+    }
+
+    /// The servers have the slots of another plan from an instant on. On an error all is as before.
+    pub(crate) fn swap(&mut self, servers: Vec<Server>, from_ns: u64) -> Result<(), SwapError> {
+        self.placement.swap(servers)?;
+        let isolations = self.placement.isolations();
+        self.course.isolation.swap(from_ns, isolations);
+        Ok(())
     }
 
     /// Takes what the gates have changed since the last call.

@@ -1,109 +1,151 @@
 //! A status as Prometheus text (exposition format 0.0.4). Pure.
 
-use super::{State, Status};
+use super::{PlanCounts, State, Status};
 use std::fmt::Write;
 
 /// Figures of a session. Names end in their unit or `_total`; times are seconds, shares 0 to 1.
 pub fn prometheus(status: &Status) -> String {
-    let mut text = String::new();
-    let mut family = |name: &str, kind: &str, help: &str, samples: &[(Labels, f64)]| {
+    let mut text = Text::default();
+    state(status, &mut text);
+    counts(status, &mut text);
+    plans(status, &mut text);
+    times(status, &mut text);
+    promises(status, &mut text);
+    text.0
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+/// The text so far.
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    /// Samples of one name; nothing where there are none.
+    fn family(&mut self, name: &str, kind: &str, help: &str, samples: &[(Labels, f64)]) {
         if samples.is_empty() {
             return;
         }
+        let text = &mut self.0;
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
         for (labels, value) in samples {
             let _ = writeln!(text, "{name}{} {}", labels_text(labels), number(*value));
         }
-    };
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: f64) {
+        self.family(name, "gauge", help, &[(vec![], value)]);
+    }
+}
+
+fn state(status: &Status, text: &mut Text) {
     let states = [State::Finding, State::Shaping, State::Stopped];
-    let states = states.map(|s| {
-        (
-            vec![("state", s.name().to_owned())],
-            f64::from(s == status.state),
-        )
-    });
-    family(
-        "onbeat_state",
-        "gauge",
-        "Where the session is: 1 for its state.",
-        &states,
-    );
-    let mut count = |name: &str, help: &str, value: u64| {
-        family(name, "counter", help, &[(vec![], value as f64)])
-    };
-    let c = &status.counts;
-    count("onbeat_cycles_total", "Cycles of the dispatcher.", c.cycles);
-    count(
-        "onbeat_executions_total",
-        "Executions of all chains.",
-        c.executions,
-    );
-    count(
-        "onbeat_late_outputs_total",
-        "Outputs that missed the last slot of their cycle.",
-        c.late,
-    );
-    count(
-        "onbeat_discarded_outputs_total",
-        "Outputs that were discarded.",
-        c.discarded,
-    );
-    count(
-        "onbeat_cycles_without_output_total",
-        "Cycles without an output, of the chain with most of them.",
-        c.without_output,
-    );
-    count(
-        "onbeat_skipped_slots_total",
-        "Slots that had passed before the dispatcher came.",
-        c.skipped_slots,
-    );
-    count(
-        "onbeat_slips_total",
-        "Inputs that came twice in a cycle, or not in one, at their usual distance.",
-        c.slips,
-    );
-    count(
-        "onbeat_lost_reports_total",
-        "Reports of the shaper that were lost.",
-        c.lost_reports,
-    );
-    count(
-        "onbeat_opened_by_guard_total",
-        "How often the guard opened all gates because the dispatcher did not run.",
-        status.guard.opened,
-    );
-    count(
-        "onbeat_guard_silent_total",
-        "How often all gates were opened because the guard did not run.",
-        status.guard.silent,
-    );
+    let is = |s: State| f64::from(s == status.state);
+    let states = states.map(|s| (vec![("state", s.name().to_owned())], is(s)));
+    let help = "Where the session is: 1 for its state.";
+    text.family("onbeat_state", "gauge", help, &states);
     let lost = f64::from(status.guard.lost);
-    family(
-        "onbeat_guard_lost",
-        "gauge",
-        "1 if the guard has ended.",
-        &[(vec![], lost)],
-    );
+    text.gauge("onbeat_guard_lost", "1 if the guard has ended.", lost);
     let missing = status.missing.len() as f64;
-    family(
-        "onbeat_missing_callbacks",
-        "gauge",
-        "Callbacks that are not found yet.",
-        &[(vec![], missing)],
-    );
+    let help = "Callbacks that are not found yet.";
+    text.gauge("onbeat_missing_callbacks", help, missing);
+    let threads =
+        |s: &super::ServerStatus| (vec![("server", s.name.clone())], s.threads.len() as f64);
+    let threads: Vec<_> = status.servers.iter().map(threads).collect();
+    text.family("onbeat_threads", "gauge", "Threads of a server.", &threads);
+}
+
+/// Names, what they count, and the counts.
+fn counts(status: &Status, text: &mut Text) {
+    let (c, guard) = (&status.counts, &status.guard);
+    for (name, help, value) in [
+        ("cycles", "Cycles of the dispatcher.", c.cycles),
+        ("executions", "Executions of all chains.", c.executions),
+        (
+            "late_outputs",
+            "Outputs that missed the last slot of their cycle.",
+            c.late,
+        ),
+        (
+            "discarded_outputs",
+            "Outputs that were discarded.",
+            c.discarded,
+        ),
+        (
+            "cycles_without_output",
+            "Cycles without an output, of the chain with most of them.",
+            c.without_output,
+        ),
+        (
+            "skipped_slots",
+            "Slots that had passed before the dispatcher came.",
+            c.skipped_slots,
+        ),
+        (
+            "slips",
+            "Inputs that came twice in a cycle, or not in one, at their usual distance.",
+            c.slips,
+        ),
+        (
+            "lost_reports",
+            "Reports of the shaper that were lost.",
+            c.lost_reports,
+        ),
+        (
+            "opened_by_guard",
+            "How often the guard opened all gates because the dispatcher did not run.",
+            guard.opened,
+        ),
+        (
+            "guard_silent",
+            "How often all gates were opened because the guard did not run.",
+            guard.silent,
+        ),
+        (
+            "refused_plans",
+            "New plans that were not taken.",
+            status.plan.refused,
+        ),
+    ] {
+        let name = format!("onbeat_{name}_total");
+        text.family(&name, "counter", help, &[(vec![], value as f64)]);
+    }
+}
+
+/// The plan in force, and what was counted under the plans before it.
+fn plans(status: &Status, text: &mut Text) {
+    let number = status.plan.number as f64;
+    let help = "Plans that were in force, this one included.";
+    text.gauge("onbeat_plan_number", help, number);
+    for (name, help, of) in [
+        (
+            "onbeat_earlier_plan_executions",
+            "Executions under an earlier plan.",
+            (|p| p.executions) as fn(&PlanCounts) -> u64,
+        ),
+        (
+            "onbeat_earlier_plan_late_outputs",
+            "Late outputs under an earlier plan.",
+            |p| p.late,
+        ),
+        (
+            "onbeat_earlier_plan_cycles_without_output",
+            "Cycles without an output under an earlier plan.",
+            |p| p.without_output,
+        ),
+    ] {
+        let sample = |p: &PlanCounts| (vec![("plan", p.number.to_string())], of(p) as f64);
+        let samples: Vec<_> = status.plan.earlier.iter().map(sample).collect();
+        text.family(name, "gauge", help, &samples);
+    }
+}
+
+fn times(status: &Status, text: &mut Text) {
     let seconds = |ns: u64| ns as f64 / 1e9;
-    let shaping: Vec<_> = status
-        .shaping_ns
-        .map(|ns| (vec![], seconds(ns)))
-        .into_iter()
-        .collect();
-    family(
-        "onbeat_shaping_seconds",
-        "gauge",
-        "Time since shaping began.",
-        &shaping,
-    );
+    if let Some(ns) = status.shaping_ns {
+        let help = "Time since shaping began.";
+        text.gauge("onbeat_shaping_seconds", help, seconds(ns));
+    }
     let d = &status.dispatcher;
     let lateness = [
         ("0.5", d.p50_ns),
@@ -112,44 +154,25 @@ pub fn prometheus(status: &Status) -> String {
         ("1", d.max_ns),
     ];
     let lateness = lateness.map(|(q, ns)| (vec![("quantile", q.to_owned())], seconds(ns)));
-    family(
+    let (name, help) = (
         "onbeat_dispatcher_lateness_seconds",
-        "gauge",
         "How late the dispatcher woke, by quantile.",
-        &lateness,
     );
-    let threads =
-        |s: &super::ServerStatus| (vec![("server", s.name.clone())], s.threads.len() as f64);
-    let threads: Vec<_> = status.servers.iter().map(threads).collect();
-    family("onbeat_threads", "gauge", "Threads of a server.", &threads);
-    promises(status, &mut family);
-    text
+    text.family(name, "gauge", help, &lateness);
 }
 
-type Labels = Vec<(&'static str, String)>;
-
-fn promises(status: &Status, family: &mut impl FnMut(&str, &str, &str, &[(Labels, f64)])) {
+fn promises(status: &Status, text: &mut Text) {
     for (unit, name, scale) in [("ms", "seconds", 1e-3), ("%", "ratio", 1e-2)] {
         let of = status.promises.iter().filter(|p| p.unit == unit);
         let labels = |p: &super::Promise| vec![("promise", p.name.to_owned())];
-        let promised: Vec<_> = of
-            .clone()
-            .map(|p| (labels(p), p.promised * scale))
-            .collect();
-        family(
-            &format!("onbeat_promised_{name}"),
-            "gauge",
-            "What the plan promises.",
-            &promised,
-        );
+        let promised = of.clone().map(|p| (labels(p), p.promised * scale));
+        let promised: Vec<_> = promised.collect();
+        let full = format!("onbeat_promised_{name}");
+        text.family(&full, "gauge", "What the plan promises.", &promised);
         let measured = of.filter_map(|p| Some((labels(p), p.measured? * scale)));
         let measured: Vec<_> = measured.collect();
-        family(
-            &format!("onbeat_measured_{name}"),
-            "gauge",
-            "What was measured so far.",
-            &measured,
-        );
+        let full = format!("onbeat_measured_{name}");
+        text.family(&full, "gauge", "What was measured so far.", &measured);
     }
 }
 

@@ -6,19 +6,22 @@
 //! | `tally` | figures that are added up while a session runs |
 //! | `board` | where a session leaves its status; never waits |
 //! | `service` | a thread that answers on a Unix socket |
+//! | `reload` | new plans on their way to a session, and what becomes of them |
 //! | `client` | asks the sessions of this machine |
 //! | `metrics` | the figures as Prometheus text |
 
 mod board;
 mod client;
 mod metrics;
+mod reload;
 mod service;
 mod tally;
 
 pub use board::Board;
 pub use client::{ask, Answer};
 pub use metrics::prometheus;
-pub use service::{Service, StatusError, WriteFigures};
+pub use reload::{Outcome, Reloaded, Reloads};
+pub use service::{Duties, LoadPlan, Service, StatusError, WriteFigures};
 pub(crate) use tally::Tally;
 
 use serde::Serialize;
@@ -88,6 +91,29 @@ pub struct PlanStatus {
     pub chains: Vec<String>,
     /// Its cycle.
     pub cycle_ns: u64,
+    /// How many plans were in force, this one included.
+    pub number: u64,
+    /// New plans that were not taken.
+    pub refused: u64,
+    /// What was counted under the plans before this one: the last ones.
+    pub earlier: Vec<PlanCounts>,
+}
+
+/// What was counted under an earlier plan.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct PlanCounts {
+    /// The session began with 1.
+    pub number: u64,
+    /// Its strategy.
+    pub strategy: String,
+    /// Executions that were released under it.
+    pub executions: u64,
+    /// Outputs of theirs that missed the last slot of their cycle.
+    pub late: u64,
+    /// Outputs that were discarded.
+    pub discarded: u64,
+    /// Cycles without an output, of the chain with most of them.
+    pub without_output: u64,
 }
 
 /// What was counted since shaping began.

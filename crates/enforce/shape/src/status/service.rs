@@ -6,11 +6,13 @@
 
 use super::{Board, Status};
 use onbeat_files::Directory;
+use onbeat_plan::Plan;
 use rustix::event::{poll, PollFd, PollFlags};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -27,6 +29,10 @@ const CLIENTS: usize = 8;
 const REQUEST: usize = 256;
 /// A client that has not asked, or not read its answer, after this time is left.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// A session says within this time what became of a new plan.
+const RELOADED_WITHIN: Duration = Duration::from_secs(10);
+/// While that is waited for, it is looked for this often, ns.
+const LOOK_NS: i64 = 20_000_000;
 /// Why a session has no socket.
 #[derive(Debug, Error)]
 #[error("no status socket in {}: {source}", dir.display())]
@@ -39,6 +45,19 @@ pub struct StatusError {
 
 /// Writes figures somewhere, each time there are new ones.
 pub type WriteFigures = Box<dyn FnMut(&Status) + Send>;
+/// Reads the plan's file again, or says in a sentence why it is none.
+pub type LoadPlan = Box<dyn FnMut() -> Result<Plan, String> + Send>;
+
+/// What the thread does besides telling the status.
+#[derive(Default)]
+pub struct Duties {
+    /// Gets the status every five seconds.
+    pub write: Option<WriteFigures>,
+    /// Called when the plan is to be read again. `None`: it cannot be.
+    pub load: Option<LoadPlan>,
+    /// Set by a signal to have the plan read again; seen within a second.
+    pub hangup: Arc<AtomicBool>,
+}
 
 /// The running thread. Dropping it ends it and removes the socket.
 #[derive(Debug)]
@@ -51,23 +70,19 @@ pub struct Service {
 }
 
 impl Service {
-    /// Listens in `dir`, which must be this user's alone. `write`, if any, gets the status every five seconds.
+    /// Listens in `dir`, which must be this user's alone.
     ///
     /// # Errors
     ///
     /// [`StatusError`].
-    pub fn start(
-        dir: &Path,
-        board: Arc<Board>,
-        write: Option<WriteFigures>,
-    ) -> Result<Service, StatusError> {
-        Service::listen(dir, board, write).map_err(|source| StatusError {
+    pub fn start(dir: &Path, board: Arc<Board>, duties: Duties) -> Result<Service, StatusError> {
+        Service::listen(dir, board, duties).map_err(|source| StatusError {
             dir: dir.to_path_buf(),
             source,
         })
     }
 
-    fn listen(dir: &Path, board: Arc<Board>, write: Option<WriteFigures>) -> io::Result<Service> {
+    fn listen(dir: &Path, board: Arc<Board>, duties: Duties) -> io::Result<Service> {
         let directory = Directory::private(dir)?;
         let name = format!("{PREFIX}{}{SUFFIX}", std::process::id());
         // One that an earlier process with this id has left; a link is removed itself.
@@ -83,7 +98,7 @@ impl Service {
             listener,
             woken,
             clients: Vec::new(),
-            write,
+            duties,
             written: Instant::now(),
         };
         let thread = std::thread::Builder::new().name("onbeat-status".into());
@@ -122,13 +137,21 @@ pub(super) fn is_trusted(stream: &UnixStream) -> bool {
 /// How often figures are written.
 const WRITE_EVERY: Duration = Duration::from_secs(5);
 
+impl Duties {
+    /// Reads the plan's file and brings it to the session. The number of it on its way.
+    fn reload(&mut self, board: &Board) -> Option<u64> {
+        let load = self.load.as_mut()?;
+        board.reloads().bring(load())
+    }
+}
+
 /// What the thread has.
 struct Desk {
     board: Arc<Board>,
     listener: UnixListener,
     woken: UnixStream,
     clients: Vec<Client>,
-    write: Option<WriteFigures>,
+    duties: Duties,
     written: Instant,
 }
 
@@ -136,11 +159,16 @@ impl Desk {
     fn run(mut self) {
         while self.wait() {
             self.accept();
-            let board = &self.board;
-            self.clients.retain_mut(|client| client.proceed(board));
+            let (board, duties) = (&self.board, &mut self.duties);
+            self.clients
+                .retain_mut(|client| client.proceed(board, duties));
+            if duties.hangup.swap(false, Relaxed) {
+                // The session tells what comes of it.
+                let _ = duties.reload(board);
+            }
             if self.written.elapsed() >= WRITE_EVERY {
                 self.written = Instant::now();
-                if let Some(write) = &mut self.write {
+                if let Some(write) = &mut self.duties.write {
                     write(&self.board.status());
                 }
             }
@@ -157,13 +185,16 @@ impl Desk {
         fds.extend(self.clients.iter().map(|client| {
             let flags = match client.step {
                 Step::Asking => PollFlags::IN,
+                Step::Reloading(_) => PollFlags::empty(),
                 Step::Answered { .. } => PollFlags::OUT,
             };
             PollFd::new(&client.stream, flags)
         }));
+        let reloading = |c: &Client| matches!(c.step, Step::Reloading(_));
+        let is_reloading = self.clients.iter().any(reloading);
         let timeout = rustix::event::Timespec {
-            tv_sec: 1,
-            tv_nsec: 0,
+            tv_sec: i64::from(!is_reloading),
+            tv_nsec: if is_reloading { LOOK_NS } else { 0 },
         };
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => fds[0].revents().is_empty(),
@@ -192,6 +223,8 @@ impl Desk {
 enum Step {
     /// Its request is not whole yet.
     Asking,
+    /// The session has not said what becomes of the plan of this number.
+    Reloading(u64),
     /// The answer, and how much of it was written.
     Answered { text: Vec<u8>, written: usize },
 }
@@ -205,20 +238,27 @@ struct Client {
 
 impl Client {
     /// Does what can be done without waiting. False when it is over.
-    fn proceed(&mut self, board: &Board) -> bool {
-        if Instant::now() >= self.deadline {
+    fn proceed(&mut self, board: &Board, duties: &mut Duties) -> bool {
+        let is_late = Instant::now() >= self.deadline;
+        if let Step::Reloading(number) = self.step {
+            match board.reloads().outcome(number) {
+                Some(reloaded) => self.answer(serde_json::json!(reloaded).to_string()),
+                None if is_late => self.refuse("the session did not take the plan in time"),
+                None => {}
+            }
+        } else if is_late {
             return false;
         }
-        if matches!(self.step, Step::Asking) && !self.read(board) {
+        if matches!(self.step, Step::Asking) && !self.read(board, duties) {
             return false;
         }
         match &mut self.step {
             Step::Answered { text, written } => write_on(&mut self.stream, text, written),
-            Step::Asking => true,
+            Step::Asking | Step::Reloading(_) => true,
         }
     }
 
-    fn read(&mut self, board: &Board) -> bool {
+    fn read(&mut self, board: &Board, duties: &mut Duties) -> bool {
         let mut bytes = [0; 512];
         loop {
             let read = match self.stream.read(&mut bytes) {
@@ -231,7 +271,7 @@ impl Client {
             self.request.extend_from_slice(&bytes[..read]);
             if let Some(end) = self.request.iter().position(|&b| b == b'\n') {
                 let line = self.request[..end].to_vec();
-                self.asked(&line, board);
+                self.asked(&line, board, duties);
                 return true;
             }
             if self.request.len() > REQUEST {
@@ -240,18 +280,26 @@ impl Client {
         }
     }
 
-    fn asked(&mut self, line: &[u8], board: &Board) {
+    fn asked(&mut self, line: &[u8], board: &Board, duties: &mut Duties) {
         match line {
             b"status" => {
                 let text = serde_json::to_string(&*board.status());
                 self.answer(text.unwrap_or_default());
             }
             b"metrics" => self.answer(super::prometheus(&board.status())),
-            _ => self.answer(
-                serde_json::json!({"error": "asked for what is none of: status, metrics"})
-                    .to_string(),
-            ),
+            b"reload" => match duties.reload(board) {
+                Some(number) => {
+                    self.deadline = Instant::now() + RELOADED_WITHIN;
+                    self.step = Step::Reloading(number);
+                }
+                None => self.refuse("this session reads no plan again, or is asked too often"),
+            },
+            _ => self.refuse("asked for what is none of: status, metrics, reload"),
         }
+    }
+
+    fn refuse(&mut self, why: &str) {
+        self.answer(serde_json::json!({ "error": why }).to_string());
     }
 
     fn answer(&mut self, text: String) {

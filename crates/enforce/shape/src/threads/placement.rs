@@ -10,7 +10,7 @@ use crate::report::PlacedThread;
 use onbeat_plan::schema::{Hold, Output};
 use onbeat_plan::Plan;
 use onbeat_reserve::{
-    AssignError, Change, Move, Pauses, Report, Seen, Server, Stats, Waiting, Waits,
+    AssignError, Change, Move, Pauses, Report, Seen, Server, Stats, SwapError, Waiting, Waits,
 };
 use onbeat_time::clock::monotonic_ns;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -114,6 +114,18 @@ impl<'a> Placement<'a> {
         }
         self.add(thread, name_of(thread), server, job.to_owned());
         Ok(true)
+    }
+
+    /// Gives the servers other slots, from the next round on.
+    pub(crate) fn swap(&mut self, servers: Vec<Server>) -> Result<(), SwapError> {
+        self.reservation.swap_table(&servers)?;
+        self.servers = servers;
+        Ok(())
+    }
+
+    /// What the threads of each server are compared with.
+    pub(crate) fn isolations(&self) -> Vec<Option<Isolation>> {
+        (0..self.servers.len()).map(|s| self.isolation(s)).collect()
     }
 
     /// Whether any thread was assigned or placed.

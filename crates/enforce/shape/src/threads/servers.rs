@@ -28,7 +28,6 @@ pub(crate) trait Servers {
     /// See [`Reservation::set_origin`].
     fn set_origin(&self, origin_ns: u64);
     /// See [`Reservation::swap_table`].
-    #[allow(dead_code)]
     fn swap_table(&self, servers: &[Server]) -> Result<(), SwapError>;
     /// See [`Reservation::pulse`].
     #[allow(dead_code)]

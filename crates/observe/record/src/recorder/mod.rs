@@ -45,7 +45,7 @@ pub fn record_observed(
     observer: &mut dyn Observer,
 ) -> Result<Summary, RecordError> {
     // First: to attach all probes takes seconds on a busy machine.
-    let signals = Signals::catch().map_err(RecordError::Signals)?;
+    let signals = Signals::catch(options.hangup.as_ref()).map_err(RecordError::Signals)?;
     let mut recording = Recording::begin(options)?;
     let mut command = match &options.target {
         Target::Command { words, to_stderr } => Some(recording.start_command(words, *to_stderr)?),
@@ -112,7 +112,7 @@ enum Stop {
     Over,
     /// SIGINT, as the terminal sends it.
     Interrupted,
-    /// SIGTERM or SIGHUP.
+    /// SIGTERM, or SIGHUP where it ends a recording.
     Terminated,
 }
 
@@ -123,7 +123,7 @@ struct Signals {
 }
 
 impl Signals {
-    fn catch() -> std::io::Result<Signals> {
+    fn catch(hangup: Option<&Arc<AtomicBool>>) -> std::io::Result<Signals> {
         let signals = Signals {
             interrupt: Arc::default(),
             terminate: Arc::default(),
@@ -131,7 +131,7 @@ impl Signals {
         for (signal, flag) in [
             (libc::SIGINT, &signals.interrupt),
             (libc::SIGTERM, &signals.terminate),
-            (libc::SIGHUP, &signals.terminate),
+            (libc::SIGHUP, hangup.unwrap_or(&signals.terminate)),
         ] {
             signal_hook::flag::register(signal, Arc::clone(flag))?;
         }

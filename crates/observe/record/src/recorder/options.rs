@@ -3,6 +3,8 @@
 use crate::libraries::PlacementPolicy;
 use onbeat_trace::writer::WriterOptions;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What to record, and how.
@@ -34,6 +36,8 @@ pub struct RecordOptions {
     /// Follow, in the kernel, which execution of a chain an item belongs to: see
     /// [`Control::lineage`](super::Control::lineage).
     pub lineage: bool,
+    /// SIGHUP sets this and ends nothing. `None`: it ends the recording, as when a terminal is closed.
+    pub hangup: Option<Arc<AtomicBool>>,
 }
 
 /// Whose events are recorded.
@@ -93,6 +97,7 @@ impl Default for RecordOptions {
             keep_privileges: false,
             is_private: false,
             lineage: false,
+            hangup: None,
         }
     }
 }

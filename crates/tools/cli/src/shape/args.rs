@@ -22,6 +22,7 @@ Examples:
   sudo onbeat shape --status                      what runs, and how well
   sudo onbeat shape plan.yaml --dry-run           what would be done, and the machine's settings
   sudo onbeat shape plan.yaml --adapt -- python3 app.py
+  sudo onbeat shape --reload                      read the running session's plan file again
 
 The command first records the application. When it has seen every callback of the plan and knows
 the period of the first one, it assigns the threads to their servers. Ctrl-C restores everything;
@@ -144,6 +145,9 @@ pub struct InsteadArgs {
     /// Print the status of the sessions that run (with --pid: of these)
     #[arg(long, conflicts_with_all = ["command", "verify", "duration", "trace", "samples", "remap", "dry_run", "metrics"])]
     pub status: bool,
+    /// Have the sessions that run (with --pid: these) read their plan file again, and say what came of it
+    #[arg(long, conflicts_with_all = ["command", "verify", "duration", "trace", "samples", "remap", "dry_run", "metrics", "status"])]
+    pub reload: bool,
     /// With --status: as Prometheus text
     #[arg(long, requires = "status", conflicts_with = "json")]
     pub prometheus: bool,
@@ -175,6 +179,7 @@ impl Args {
             gate: enforcement.gate.into(),
             strict: enforcement.strict,
             adapt: self.bands.adapt.then(|| self.bands.options()),
+            hangup: None,
         })
     }
 

@@ -4,21 +4,30 @@ use super::bands;
 use crate::error::CliError;
 use crate::files;
 use onbeat_plan::Plan;
+use onbeat_shape::judge::{Figure, Verdict};
 use onbeat_shape::observe::Fate;
 use onbeat_shape::Summary;
-use serde_json::json;
+use serde_json::{json, Value};
 use std::io::{self, Write};
 use std::path::Path;
 
+fn figures(verdict: &Verdict) -> Vec<Value> {
+    let figure = |f: &Figure| {
+        json!({"name": f.name, "unit": f.unit, "promised": f.promised, "measured": f.measured,
+               "kept": f.kept})
+    };
+    verdict.figures.iter().map(figure).collect()
+}
+
 /// Prints what came of a session.
 pub fn print_json(summary: &Summary) -> Result<(), CliError> {
-    let figures: Vec<_> = summary
-        .verdict
-        .figures
+    let earlier: Vec<_> = summary
+        .earlier
         .iter()
-        .map(|f| {
-            json!({"name": f.name, "unit": f.unit, "promised": f.promised, "measured": f.measured,
-                   "kept": f.kept})
+        .map(|e| {
+            json!({"number": e.number, "strategy": e.strategy, "executions": e.executions, "late": e.late,
+                   "discarded": e.discarded, "without_output": e.without, "kept": e.verdict.is_kept(),
+                   "figures": figures(&e.verdict)})
         })
         .collect();
     let threads: Vec<_> = summary
@@ -51,8 +60,8 @@ pub fn print_json(summary: &Summary) -> Result<(), CliError> {
                    "parts": parts.collect::<Vec<_>>(), "dump": l.dump})
         })
         .collect();
-    let text = json!({"kept": summary.verdict.is_kept(), "executions": summary.judgements.len(),
-                      "figures": figures, "threads": threads, "dispatcher": dispatcher, "gates": gates,
+    let text = json!({"kept": summary.is_kept(), "executions": summary.judgements.len(),
+                      "figures": figures(&summary.verdict), "earlier_plans": earlier, "threads": threads, "dispatcher": dispatcher, "gates": gates,
                       "adapted": summary.adapted.as_ref().map(bands::json), "late": late,
                       "notes": summary.notes});
     writeln!(io::stdout(), "{text:#}").map_err(CliError::Stdout)

@@ -23,13 +23,16 @@ pub fn print(summary: &Summary, verify: bool, printed: usize) -> io::Result<()> 
     for note in summary.notes.iter().skip(printed) {
         writeln!(out, "note: {}", term::one_line(note))?;
     }
+    for plan in &summary.earlier {
+        writeln!(out, "{}", term::one_line(&plan.sentence()))?;
+    }
     if summary.judgements.is_empty() {
         writeln!(
             out,
             "No execution of the chain was seen while it was shaped."
         )?;
     } else if verify {
-        let kept = if summary.verdict.is_kept() {
+        let kept = if summary.is_kept() {
             "kept"
         } else {
             "NOT kept"

@@ -1,11 +1,13 @@
-//! What `onbeat shape` offers while it runs: the status socket and the file of figures.
+//! What `onbeat shape` offers while it runs: the status socket, another plan, the file of figures.
 
+use super::reload;
 use crate::error::CliError;
 use crate::term;
 use onbeat_record::User;
-use onbeat_shape::status::{Board, Service, WriteFigures};
+use onbeat_shape::status::{Board, Duties, Service, WriteFigures};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
 /// Writes a file as the user behind sudo: not over what only root may write to.
@@ -21,41 +23,59 @@ pub fn write_as(
     })
 }
 
-/// Answers on the status socket, and writes figures to a file. A session runs without it too.
+/// Answers on the status socket, reads the plan again when it is asked to, and writes figures to a file. A
+/// session runs without it too.
 pub fn serve(
     sockets: &Path,
     board: &Arc<Board>,
-    metrics: Option<&PathBuf>,
+    files: Files<'_>,
     user: Option<&User>,
 ) -> Option<Service> {
     if !onbeat_rights::is_root() || onbeat_rights::is_elevated() {
         // It will be refused with the reason.
         return None;
     }
-    // As the samples: not over what only root may write to.
-    let (metrics, user) = (metrics.cloned(), user.cloned());
-    let write = metrics.map(|path| -> WriteFigures {
-        let mut has_failed = false;
-        Box::new(move |status| {
-            let text = onbeat_shape::status::prometheus(status);
-            let write = || onbeat_files::replace(&path, |file| file.write_all(text.as_bytes()));
-            let written = match &user {
-                Some(user) => user.act(write).and_then(|written| written),
-                None => write(),
-            };
-            let was_told = std::mem::replace(&mut has_failed, written.is_err());
-            if let (Err(e), false) = (written, was_told) {
-                let line = format!("note: cannot write {}: {e}", path.display());
-                let _ = writeln!(io::stderr(), "{}", term::one_line(&line));
-            }
-        })
-    });
-    match Service::start(sockets, board.clone(), write) {
+    let duties = Duties {
+        write: files.metrics.map(|path| write_figures(path, user)),
+        load: Some(reload::loader(files.plan, user)),
+        hangup: files.hangup,
+    };
+    match Service::start(sockets, board.clone(), duties) {
         Ok(service) => Some(service),
         Err(e) => {
-            let line = format!("note: {e}: --status will not find this session");
+            let line = format!("note: {e}: --status and --reload will not find this session");
             let _ = writeln!(io::stderr(), "{}", term::one_line(&line));
             None
         }
     }
+}
+
+/// What a session reads and writes meanwhile.
+pub struct Files<'a> {
+    /// The plan.
+    pub plan: &'a Path,
+    /// Figures for a monitor.
+    pub metrics: Option<&'a PathBuf>,
+    /// Set by a signal that asks for the plan to be read again.
+    pub hangup: Arc<AtomicBool>,
+}
+
+/// Writes figures as Prometheus text.
+fn write_figures(path: &Path, user: Option<&User>) -> WriteFigures {
+    // As the samples: not over what only root may write to.
+    let (path, user) = (path.to_path_buf(), user.cloned());
+    let mut has_failed = false;
+    Box::new(move |status| {
+        let text = onbeat_shape::status::prometheus(status);
+        let write = || onbeat_files::replace(&path, |file| file.write_all(text.as_bytes()));
+        let written = match &user {
+            Some(user) => user.act(write).and_then(|written| written),
+            None => write(),
+        };
+        let was_told = std::mem::replace(&mut has_failed, written.is_err());
+        if let (Err(e), false) = (written, was_told) {
+            let line = format!("note: cannot write {}: {e}", path.display());
+            let _ = writeln!(io::stderr(), "{}", term::one_line(&line));
+        }
+    })
 }

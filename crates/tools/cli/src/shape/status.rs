@@ -56,7 +56,11 @@ pub fn status(dir: &Path, only: Option<u32>, form: Form) -> Result<ExitStatus, C
 }
 
 /// The words of each session that answers.
-fn answers(dir: &Path, only: Option<u32>, request: &[u8]) -> Result<Vec<(u32, String)>, CliError> {
+pub fn answers(
+    dir: &Path,
+    only: Option<u32>,
+    request: &[u8],
+) -> Result<Vec<(u32, String)>, CliError> {
     if !onbeat_rights::is_root() || onbeat_rights::is_elevated() {
         let how = "only root asks sessions: sudo onbeat shape --status";
         return Err(CliError::Refused(how.into()));
@@ -79,78 +83,99 @@ fn answers(dir: &Path, only: Option<u32>, request: &[u8]) -> Result<Vec<(u32, St
 
 fn print(status: &Value, out: &mut io::Stdout) -> Result<(), CliError> {
     let screen = Screen::of_stdout();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let number = |value: &Value| value.as_u64().unwrap_or_default();
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let head = screen.bold(&term::fit(&headline(status), screen.width));
+    writeln!(out, "{head}").map_err(CliError::Stdout)?;
+    figures(status).write(out, &screen)?;
+    writeln!(out).map_err(CliError::Stdout)?;
+    servers(status).write(out, &screen)?;
+    for line in lines(status) {
+        writeln!(out, "{}", term::one_line(&line)).map_err(CliError::Stdout)?;
+    }
+    Ok(())
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// What it shapes, and since when.
+fn headline(status: &Value) -> String {
     let plan = &status["plan"];
     let chains: Vec<String> = list(&plan["chains"]).iter().map(text).collect();
-    let since = status["shaping_ns"]
-        .as_u64()
-        .map_or(String::new(), |ns| format!(" for {} s", ns / 1_000_000_000));
-    let head = format!(
-        "session {}: {}{since}: {} for {}, every {} ms",
+    let since = status["shaping_ns"].as_u64();
+    let since = since.map_or(String::new(), |ns| format!(" for {} s", ns / 1_000_000_000));
+    let nth = match number(&plan["number"]) {
+        0 | 1 => String::new(),
+        n => format!(" (plan {n})"),
+    };
+    format!(
+        "session {}: {}{since}: {}{nth} for {}, every {} ms",
         status["pid"],
         text(&status["state"]),
         text(&plan["strategy"]),
         chains.join(", "),
         number(&plan["cycle_ns"]) as f64 / 1e6
-    );
-    writeln!(out, "{}", screen.bold(&term::fit(&head, screen.width))).map_err(CliError::Stdout)?;
+    )
+}
+
+/// Promises and counts.
+fn figures(status: &Value) -> Table {
     let mut figures = Table::new()
         .names("figure", 3)
         .column("promised", Align::Right)
         .column("so far", Align::Right);
     for promise in list(&status["promises"]) {
-        let with_unit = |v: &Value| {
-            v.as_f64().map_or(String::new(), |v| {
-                format!("{v:.3} {}", text(&promise["unit"]))
-            })
-        };
+        let unit = text(&promise["unit"]);
+        let with_unit = |v: &Value| v.as_f64().map(|v| format!("{v:.3} {unit}"));
         figures.row(vec![
             text(&promise["name"]),
-            with_unit(&promise["promised"]),
-            with_unit(&promise["measured"]),
+            with_unit(&promise["promised"]).unwrap_or_default(),
+            with_unit(&promise["measured"]).unwrap_or_default(),
         ]);
     }
-    let counts = [
-        ("executions", &status["counts"]["executions"]),
-        ("late outputs", &status["counts"]["late"]),
-        ("discarded outputs", &status["counts"]["discarded"]),
-        (
-            "cycles without an output",
-            &status["counts"]["without_output"],
-        ),
-        (
-            "slots that had passed before the dispatcher came",
-            &status["counts"]["skipped_slots"],
-        ),
-        ("slips of throttled inputs", &status["counts"]["slips"]),
-        ("all slots opened by the guard", &status["guard"]["opened"]),
-        (
-            "all slots opened without the guard",
-            &status["guard"]["silent"],
-        ),
-    ];
-    for (name, count) in counts {
+    let (counts, guard) = (&status["counts"], &status["guard"]);
+    let passed = "slots that had passed before the dispatcher came";
+    for (name, count) in [
+        ("executions", &counts["executions"]),
+        ("late outputs", &counts["late"]),
+        ("discarded outputs", &counts["discarded"]),
+        ("cycles without an output", &counts["without_output"]),
+        (passed, &counts["skipped_slots"]),
+        ("slips of throttled inputs", &counts["slips"]),
+        ("all slots opened by the guard", &guard["opened"]),
+        ("all slots opened without the guard", &guard["silent"]),
+        ("new plans that were not taken", &status["plan"]["refused"]),
+    ] {
         figures.row(vec![name.into(), String::new(), number(count).to_string()]);
     }
     let late = number(&status["dispatcher"]["p99_ns"]) as f64 / 1e6;
+    let late = format!("{late:.3} ms");
     figures.row(vec![
         "dispatcher's lateness, p99".into(),
         String::new(),
-        format!("{late:.3} ms"),
+        late,
     ]);
-    figures.write(out, &screen)?;
+    figures
+}
+
+/// Servers and their threads.
+fn servers(status: &Value) -> Table {
     let mut servers = Table::new()
         .names("server", 1)
         .column("CPU", Align::Right)
         .column("priority", Align::Right)
         .names("threads", 3);
     for server in list(&status["servers"]) {
-        let threads: Vec<String> = list(&server["threads"])
-            .iter()
-            .map(|t| format!("{} ({})", text(&t[1]), t[0]))
-            .collect();
+        let thread = |t: &Value| format!("{} ({})", text(&t[1]), t[0]);
+        let threads: Vec<String> = list(&server["threads"]).iter().map(thread).collect();
         servers.row(vec![
             text(&server["name"]),
             number(&server["cpu"]).to_string(),
@@ -158,15 +183,30 @@ fn print(status: &Value, out: &mut io::Stdout) -> Result<(), CliError> {
             threads.join(", "),
         ]);
     }
-    writeln!(out).map_err(CliError::Stdout)?;
-    servers.write(out, &screen)?;
-    let missing = list(&status["missing"]);
-    let lines = missing.iter().map(|m| format!("looking for {}", text(m)));
-    let guard_lost = status["guard"]["lost"].as_bool() == Some(true);
-    let lines = lines.chain(guard_lost.then(|| "The guard has ended.".to_owned()));
-    let notes = list(&status["notes"]);
-    for line in lines.chain(notes.iter().map(|n| format!("note: {}", text(n)))) {
-        writeln!(out, "{}", term::one_line(&line)).map_err(CliError::Stdout)?;
+    servers
+}
+
+/// What is to be said in sentences.
+fn lines(status: &Value) -> Vec<String> {
+    let earlier = |p: &Value| {
+        let [executions, late, without] =
+            ["executions", "late", "without_output"].map(|name| number(&p[name]));
+        format!(
+            "Plan {} ({}) had {executions} executions, {late} late, {without} cycles without an output.",
+            number(&p["number"]),
+            text(&p["strategy"])
+        )
+    };
+    let mut lines: Vec<String> = list(&status["plan"]["earlier"])
+        .iter()
+        .map(earlier)
+        .collect();
+    let missing = list(&status["missing"]).iter();
+    lines.extend(missing.map(|m| format!("looking for {}", text(m))));
+    if status["guard"]["lost"].as_bool() == Some(true) {
+        lines.push("The guard has ended.".into());
     }
-    Ok(())
+    let notes = list(&status["notes"]).iter();
+    lines.extend(notes.map(|n| format!("note: {}", text(n))));
+    lines
 }

@@ -1,7 +1,7 @@
 //! Clients that ask, and clients that do not behave.
 
 use super::*;
-use crate::status::{ask, State};
+use crate::status::{ask, Outcome, Reloaded, State};
 use std::fs;
 
 struct Scene {
@@ -20,7 +20,8 @@ impl Scene {
             notes: vec!["x".repeat(4 << 20)],
             ..Status::default()
         });
-        let service = Service::start(dir.path(), board.clone(), None).expect("it listens");
+        let service =
+            Service::start(dir.path(), board.clone(), Duties::default()).expect("it listens");
         Scene {
             dir,
             board,
@@ -100,7 +101,8 @@ fn the_socket_is_this_users_and_goes_with_the_session() {
     fs::create_dir(&open).expect("made");
     let mode = |m| <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(m);
     fs::set_permissions(&open, mode(0o777)).expect("chmod");
-    let refused = Service::start(&open, Arc::default(), None).expect_err("others may write there");
+    let refused = Service::start(&open, Arc::default(), Duties::default())
+        .expect_err("others may write there");
     assert!(refused.to_string().contains("open"), "{refused}");
     // A link in the socket's place is replaced, not followed.
     let own = dir.path().join("own");
@@ -110,7 +112,7 @@ fn the_socket_is_this_users_and_goes_with_the_session() {
     fs::write(&victim, "kept").expect("written");
     let socket = own.join(format!("{PREFIX}{}{SUFFIX}", std::process::id()));
     std::os::unix::fs::symlink(&victim, &socket).expect("linked");
-    let service = Service::start(&own, Arc::default(), None).expect("it listens");
+    let service = Service::start(&own, Arc::default(), Duties::default()).expect("it listens");
     assert_eq!(fs::read(&victim).expect("it is there"), b"kept");
     drop(service);
     assert!(!socket.exists());
@@ -120,4 +122,48 @@ fn the_socket_is_this_users_and_goes_with_the_session() {
     drop(UnixListener::bind(own.join("status-1.sock")).expect("bound"));
     let none = ask(&own, None, b"status", Duration::from_secs(60)).expect("it is ours");
     assert!(none.is_empty(), "{none:?}");
+}
+
+#[test]
+fn a_plan_is_read_for_the_session_and_its_answer_passed_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let board = Arc::new(Board::default());
+    let text = include_bytes!("../../../../plan/tests/golden/plan.yaml");
+    let hangup = Arc::<AtomicBool>::default();
+    let duties = Duties {
+        load: Some(Box::new(|| {
+            onbeat_plan::file::read(text).map_err(|e| e.to_string())
+        })),
+        hangup: hangup.clone(),
+        ..Duties::default()
+    };
+    let _service = Service::start(dir.path(), board.clone(), duties).expect("it listens");
+    let asked = || ask(dir.path(), None, b"reload", Duration::from_secs(60));
+    let taken = |board: &Board| loop {
+        match board.reloads().take() {
+            Some(taken) => break taken,
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(asked);
+        let (number, plan) = taken(&board);
+        assert!(plan.is_ok());
+        let said = "Plan 2 is in force now.".to_owned();
+        let outcome = Outcome::Taken;
+        board.reloads().done(number, Reloaded { outcome, said });
+        let answers = asked.join().expect("it ends").expect("it is ours");
+        let text = answers[0].text.as_ref().expect("an answer");
+        let answer: serde_json::Value = serde_json::from_str(text).expect("JSON");
+        assert_eq!(
+            (&answer["outcome"], &answer["said"]),
+            (&"taken".into(), &"Plan 2 is in force now.".into())
+        );
+    });
+    // The signal's flag does the same.
+    hangup.store(true, Relaxed);
+    assert!(taken(&board).1.is_ok());
+    // A session that does not take plans lets none pile up.
+    let many = (0..100).filter(|_| board.reloads().bring(Err(String::new())).is_some());
+    assert!(many.count() <= 16);
 }

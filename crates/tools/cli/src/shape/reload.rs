@@ -1,0 +1,124 @@
+//! `onbeat shape --reload`: sessions read their plan's file again, and say what came of it.
+
+use super::status;
+use crate::error::CliError;
+use crate::{term, ExitStatus};
+use onbeat_plan::{file, Plan};
+use onbeat_record::User;
+use onbeat_shape::status::LoadPlan;
+use serde_json::{json, Value};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Asks the sessions in `dir`, and prints what each says. Fails if a new plan was not taken.
+pub fn reload(dir: &Path, only: Option<u32>, as_json: bool) -> Result<ExitStatus, CliError> {
+    let answers = status::answers(dir, only, b"reload")?;
+    let mut out = io::stdout();
+    let (mut found, mut not_taken) = (Vec::new(), Vec::new());
+    for (pid, text) in &answers {
+        let mut answer: Value = serde_json::from_str(text)
+            .map_err(|e| CliError::Record(format!("session {pid} answered no JSON: {e}")))?;
+        let said = answer["said"].as_str().or(answer["error"].as_str());
+        let said = format!("session {pid}: {}", said.unwrap_or("it said nothing"));
+        match answer["outcome"].as_str() {
+            Some("taken" | "same") if as_json => {}
+            Some("taken" | "same") => {
+                writeln!(out, "{}", term::one_line(&said)).map_err(CliError::Stdout)?
+            }
+            _ => not_taken.push(said),
+        }
+        answer["pid"] = json!(pid);
+        found.push(answer);
+    }
+    if as_json {
+        writeln!(out, "{:#}", json!({"sessions": found})).map_err(CliError::Stdout)?;
+    } else if answers.is_empty() {
+        writeln!(out, "No session runs.").map_err(CliError::Stdout)?;
+    }
+    match (not_taken.is_empty(), answers.is_empty()) {
+        (false, _) => Err(CliError::Record(not_taken.join("; "))),
+        (true, true) => Ok(ExitStatus::NothingFound),
+        (true, false) => Ok(ExitStatus::Success),
+    }
+}
+
+/// Whether a terminal can be closed under this process.
+pub fn has_terminal() -> bool {
+    File::open("/dev/tty").is_ok()
+}
+
+/// Reads the plan that the session was started with again.
+pub fn loader(path: &Path, user: Option<&User>) -> LoadPlan {
+    // Where it was named from: nobody has to stay there.
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let trusted = [Some(0), Some(own_user()), user.map(|u| u.uid)];
+    Box::new(move || load(&path, &trusted))
+}
+
+/// This process's user.
+fn own_user() -> u32 {
+    std::fs::metadata("/proc/self").map_or(0, |m| m.uid())
+}
+
+/// The file belongs to a trusted user, and nobody else may write to it: at the start a user chose it, later
+/// nobody looks at it.
+fn load(path: &PathBuf, trusted: &[Option<u32>]) -> Result<Plan, String> {
+    let at = |what: String| format!("{}: {what}", path.display());
+    let mut options = OpenOptions::new();
+    // A pipe would be waited for.
+    options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    let opened = options.open(path).and_then(|f| Ok((f.metadata()?, f)));
+    let (about, file) = opened.map_err(|e| at(e.to_string()))?;
+    if !about.is_file() {
+        return Err(at("it is no regular file".into()));
+    }
+    if !trusted.contains(&Some(about.uid())) || about.mode() & 0o002 != 0 {
+        return Err(at(
+            "it must belong to root or to who started the session, and others must not write to it"
+                .into(),
+        ));
+    }
+    let mut bytes = Vec::new();
+    let read = file
+        .take(file::MAX_BYTES as u64 + 1)
+        .read_to_end(&mut bytes);
+    read.map_err(|e| at(e.to_string()))?;
+    file::read(&bytes).map_err(|e| at(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_plan_is_read_again_only_where_nobody_else_could_change_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("plan.yaml");
+        let mut load = loader(&path, None);
+        assert!(load().expect_err("there is none").contains("plan.yaml"));
+        let golden = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../enforce/plan/tests/golden/plan.yaml"
+        );
+        fs::copy(golden, &path).expect("copied");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("chmod");
+        assert!(load().is_ok());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o646)).expect("chmod");
+        assert!(load()
+            .expect_err("others write")
+            .contains("others must not write"));
+        fs::remove_file(&path).expect("removed");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.expect("mkfifo").success());
+        assert!(load().expect_err("a pipe").contains("no regular file"));
+        fs::remove_file(&path).expect("removed");
+        fs::write(&path, "servers: {").expect("written");
+        assert!(load().expect_err("no plan").contains("plan.yaml: line 1"));
+    }
+}

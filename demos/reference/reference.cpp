@@ -185,6 +185,9 @@ int main(int argc, char **argv) {
     }
     executor->spin();
   }
+  // Before what rclcpp itself keeps until the process ends.
+  kept.clear();
+  nodes.clear();
   rclcpp::shutdown();
   return 0;
 }

@@ -4,6 +4,7 @@
 //! before. So the early ones among the recent starts show where the grid is. When a sensor's clock
 //! drifts or a timer is set anew, the grid moves, and the origin of the cycles follows it.
 
+use super::releases::{Grid, Releases};
 use onbeat_time::Cycle;
 use std::collections::VecDeque;
 
@@ -16,13 +17,6 @@ const ANEW: usize = 12;
 /// Starts that spread over more than this part of a cycle (or of which one differs so much) are not
 /// on one grid.
 const JUMP_PART: i64 = 8;
-
-/// A difference this small is mostly the delay of the early starts. It moves the origin by a
-/// [`NEAR_PART`]th only: the origin is the reference for outputs, which would show the noise.
-const NEAR_NS: i64 = 100_000;
-
-/// See [`NEAR_NS`].
-const NEAR_PART: i64 = 4;
 
 /// Cycles begin this part of a cycle after the last of several inputs, so that a late input is
 /// still in its own cycle.
@@ -53,6 +47,7 @@ pub struct Phase {
     count: usize,
     /// Starts that are evaluated together next.
     wanted: usize,
+    grid: Grid,
 }
 
 impl Phase {
@@ -64,7 +59,14 @@ impl Phase {
             recent: [0; RECENT],
             count: 0,
             wanted: RECENT,
+            grid: Grid::new(Releases::Other),
         }
+    }
+
+    /// The same, of a first callback that this releases.
+    fn released_by(mut self, releases: Releases) -> Phase {
+        self.grid = Grid::new(releases);
+        self
     }
 
     /// The start of one cycle, CLOCK_MONOTONIC.
@@ -95,27 +97,27 @@ impl Phase {
         if self.count < self.wanted {
             return false;
         }
+        let most_ns = self.most_spread_ns();
         let sorted = &mut self.recent[..std::mem::take(&mut self.count)];
         sorted.sort_unstable();
-        let early = sorted[sorted.len() / 10];
-        let late = sorted[sorted.len() - 1 - sorted.len() / 10];
+        let window = self.grid.bounds(sorted, most_ns);
         // Starts all over the cycle show no grid: an overloaded chain must not move the origin.
-        if early == 0 || late - early > self.most_spread_ns() {
+        if window.early == 0 || window.late - window.early > most_ns {
             return false;
         }
-        self.wanted = RECENT;
-        let step = match early {
-            near if near.abs() <= NEAR_NS => near / NEAR_PART,
-            far => far,
+        let step = match std::mem::replace(&mut self.wanted, RECENT) {
+            ANEW => window.early,
+            _ => self.grid.step(window),
         };
         self.shift(step);
-        true
+        step != 0
     }
 
     /// The first callback's process is another one: its next [`ANEW`] starts tell the phase.
     pub fn anew(&mut self) {
         self.count = 0;
         self.wanted = ANEW;
+        self.grid = self.grid.anew();
     }
 
     /// Whether it is looked for, since [`Phase::anew`].
@@ -133,7 +135,7 @@ impl Phase {
         let mut come: Vec<u64> = Vec::new();
         for input in inputs {
             let times = last(input);
-            let phase = Phase::of(period_ns, &times).ok()?;
+            let phase = Phase::of(period_ns, &times, Releases::Other).ok()?;
             // Late arrivals count, but for the latest ones: as the origin will follow them.
             let mut behind: Vec<u64> = times.iter().map(|&t| phase.cycle(t).1).collect();
             behind.retain(|&b| b <= period_ns / 2);
@@ -156,7 +158,7 @@ impl Phase {
         let period_ns = period_ns.max(1);
         let may_settle = |input: &'a VecDeque<u64>| {
             let times = last(input);
-            let Ok(phase) = Phase::of(period_ns, &times) else {
+            let Ok(phase) = Phase::of(period_ns, &times, Releases::Other) else {
                 // One that still scatters after so many comes as it likes.
                 return input.len() < MOST_ARRIVALS;
             };
@@ -173,22 +175,22 @@ impl Phase {
         self.cycle
     }
 
-    /// The grid that starts lie on. If they do not lie on one, the error is how far they spread,
-    /// ns.
-    pub fn of(period_ns: u64, starts: &[u64]) -> Result<Phase, u64> {
+    /// The grid that starts lie on, which this releases. If they do not lie on one, the error is how far
+    /// they spread, ns.
+    pub fn of(period_ns: u64, starts: &[u64], releases: Releases) -> Result<Phase, u64> {
         let Some(&first) = starts.first() else {
             return Err(period_ns);
         };
-        let mut phase = Phase::new(period_ns, first);
+        let mut phase = Phase::new(period_ns, first).released_by(releases);
         let deviation = |&start| phase.cycle.deviation_ns(start);
         let mut behind: Vec<i64> = starts.iter().map(deviation).collect();
         behind.sort_unstable();
-        let early = behind[behind.len() / 10];
-        let spread = behind[behind.len() - 1 - behind.len() / 10] - early;
+        let window = phase.grid.bounds(&behind, phase.most_spread_ns());
+        let spread = window.late - window.early;
         if spread > phase.most_spread_ns() {
             return Err(spread as u64);
         }
-        phase.shift(early);
+        phase.shift(window.early);
         Ok(phase)
     }
 
@@ -313,7 +315,7 @@ mod tests {
             // Some starts are hardly delayed, as on any machine.
             delays.iter_mut().step_by(5).for_each(|d| *d %= 20_000);
             let first: Vec<u64> = starts(origin, 0, &delays[..20]);
-            let mut phase = Phase::of(PERIOD, &first).expect("a grid");
+            let mut phase = Phase::of(PERIOD, &first, Releases::Other).expect("a grid");
             for (n, delay) in delays.iter().enumerate().skip(20) {
                 let drift = drift_ppm * n as i64 * PERIOD as i64 / 1_000_000;
                 let due = (origin + n as u64 * PERIOD).saturating_add_signed(drift);
@@ -350,6 +352,24 @@ mod tests {
             prop_assert!(off <= 700_000, "off by {off} ns");
         }
 
+        /// On the first callback's thread others run, so that only one start in ten is in time.
+        #[test]
+        fn starts_that_wait_for_others_do_not_move_a_timers_origin(
+            origin in 10 * PERIOD..20 * PERIOD,
+            delays in prop::collection::vec(600_000u64..5_000_000, 640),
+        ) {
+            let mut delays = delays;
+            delays.iter_mut().step_by(10).for_each(|d| *d %= 20_000);
+            let first = starts(origin, 0, &delays[..12]);
+            let mut phase = Phase::of(PERIOD, &first, Releases::Timer).expect("a grid");
+            for (n, &start) in starts(origin, 0, &delays).iter().enumerate().skip(12) {
+                phase.started(start);
+                let (_, behind) = phase.cycle(origin + n as u64 * PERIOD + PERIOD / 2);
+                let off = behind as i64 - PERIOD as i64 / 2;
+                prop_assert!((-20_000..=0).contains(&off), "the origin lies {off} ns before");
+            }
+        }
+
         #[test]
         fn cycles_follow_each_other(origin in 0..1u64 << 60, at in 0..1u64 << 60) {
             let phase = Phase::new(PERIOD, origin);
@@ -367,8 +387,9 @@ mod tests {
         let wild: Vec<u64> = (0..40u64)
             .map(|n| n * PERIOD + n * 37_000_000 % PERIOD)
             .collect();
-        assert!(Phase::of(PERIOD, &wild).is_err());
-        let mut phase = Phase::of(PERIOD, &[0, PERIOD, 2 * PERIOD]).expect("a grid");
+        assert!(Phase::of(PERIOD, &wild, Releases::Timer).is_err());
+        let mut phase =
+            Phase::of(PERIOD, &[0, PERIOD, 2 * PERIOD], Releases::Timer).expect("a grid");
         wild.iter().for_each(|&s| assert!(!phase.started(s)));
         assert_eq!(phase.origin_ns() % PERIOD, 0);
     }

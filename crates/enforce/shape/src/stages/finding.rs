@@ -3,7 +3,7 @@
 
 use crate::error::ShapeError;
 use crate::launch::moves;
-use crate::observe::Phase;
+use crate::observe::{Phase, Releases};
 use crate::shaper::ShaperError;
 use onbeat_plan::Plan;
 use std::collections::VecDeque;
@@ -101,7 +101,7 @@ impl Finding {
                 behind.unwrap_or_else(|| Phase::new(cycle_ns, starts[0])),
             ));
         }
-        match Phase::of(cycle_ns, &starts) {
+        match Phase::of(cycle_ns, &starts, Releases::of(&plan.origin)) {
             Ok(phase) => Ok(Some(phase)),
             // An application that has just started needs a while until it is steady.
             Err(_) if !is_over => Ok(None),

@@ -48,6 +48,19 @@ def chain(args):
             words += ["--step-ms", str(args.step), "--step-from", str(args.step_from),
                       "--step-until", str(args.step_until)]
         stages.append((f"stage_{i}", words, args.cpu))
+    return second(args) + stages
+
+
+def second(args):
+    """Words for the stages of a second chain, which has a period of its own."""
+    if not args.second:
+        return []
+    stages = []
+    for i in range(1, args.stages + 1):
+        words = ["--name", f"other_{i}", "--min-ms", str(args.min), "--max-ms", str(args.max),
+                 "--out", f"/o{i}"]
+        words += ["--period-ms", str(args.second)] if i == 1 else ["--in", f"/o{i - 1}"]
+        stages.append((f"other_{i}", words, args.cpu))
     return stages
 
 
@@ -145,6 +158,8 @@ def main():
                         " MS on average")
     parser.add_argument("--ppm", type=float, help="chain: the sensor has the period MS, by a clock that is so"
                         " much slow")
+    parser.add_argument("--second", type=float, default=0, metavar="MS",
+                        help="chain: another chain beside it, other_1 to other_N, with this period")
     parser.add_argument("--min", type=float, default=5, help="milliseconds")
     parser.add_argument("--max", type=float, default=15, help="milliseconds")
     parser.add_argument("--interference", type=float, default=0,

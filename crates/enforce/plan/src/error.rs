@@ -52,12 +52,49 @@ pub enum PlanError {
         options: Vec<(&'static str, String)>,
     },
     /// Chains without a common start.
-    #[error("chains that are planned together start with the same callback: one starts with '{}', another with '{}', and where their cycles lie to one another is known only when they run: plan the one that matters (what the other's callbacks take of its executors is counted)", name(a), name(b))]
+    #[error("chains that are planned together start with the same callback: one starts with '{}', another with '{}', and where their cycles lie to one another is known only when they run: plan each by itself, the second with '--beside' and the first one's plan, and shape both", name(a), name(b))]
     Origins {
         /// One start.
         a: String,
         /// Another.
         b: String,
+    },
+    /// A callback of chains of two plans.
+    #[error("'{}' is a callback of this chain and of the other plan's too: how often the other chain waits for it depends on where their cycles lie to one another, and no plan counts that: plan one of them up to that callback or from behind it (--to, --from)", name(callback))]
+    Common {
+        /// Which.
+        callback: String,
+    },
+    /// Threads that a plan beside shuts.
+    #[error("the threads of '{}' run callbacks of this chain too, and server '{}' of the other plan shuts them between its slots: give them executors of their own", name(callback), name(server))]
+    Shut {
+        /// The other plan's callback.
+        callback: String,
+        /// Its server.
+        server: String,
+    },
+    /// A priority that others' plans do not count.
+    #[error("--priority {asked}: a chain beside another plan goes behind it, at most at {most} here, since that plan does not count it")]
+    Behind {
+        /// The priority in the request.
+        asked: u8,
+        /// The highest that leaves the other plan alone.
+        most: u8,
+    },
+    /// Strategies whose slots are what is promised.
+    #[error("--beside goes with strategies that hold outputs back, and with fifo: slots of {strategy} would meet those of the other plan at any phase")]
+    BesideStrategy {
+        /// Which.
+        strategy: &'static str,
+    },
+    /// Plans that have the same output or input.
+    #[error(
+        "'{}' is held back by both plans: no topic can leave in two cycles",
+        name(topic)
+    )]
+    HeldTwice {
+        /// Which.
+        topic: String,
     },
     /// Chains that contradict each other in the order of callbacks.
     #[error(

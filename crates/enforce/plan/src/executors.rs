@@ -34,6 +34,11 @@ pub(crate) struct Other<'m> {
 }
 
 impl Other<'_> {
+    /// The time in which 99 of 100 of its executions ended, ns.
+    fn usual_ns(&self) -> u64 {
+        self.callback.figures.exec_ns.quantile(0.99)
+    }
+
     /// The longest time that it ran for on a CPU, ns.
     fn worst_ns(&self) -> u64 {
         self.callback.figures.exec_ns.max()
@@ -56,7 +61,7 @@ impl Other<'_> {
 
     /// The most time that it takes within so long a time, whenever that begins (the request bound
     /// of periodic work).
-    fn within_ns(&self, length_ns: u64) -> u64 {
+    pub(crate) fn within_ns(&self, length_ns: u64) -> u64 {
         let times = self.gap_ns().map_or(1, |gap| length_ns / gap + 1);
         self.worst_ns().saturating_mul(times)
     }
@@ -170,18 +175,22 @@ impl<'m> Executors<'m> {
     }
 
     /// How late the chains' first callback starts behind its release at the worst, ns, if others run on its
-    /// threads: executions count from its start, the cycle from its release. Delays of a cycle are
-    /// releases that were left out, as at the program's start.
+    /// threads, or at its priority on its CPU: executions count from its start, the cycle from its release.
+    /// `None`: there are no others.
+    ///
+    /// It is what was measured, and the longest of the others once more (as long as 99 of 100 of its
+    /// executions): between timers the phase is another one in each start of the application, and a
+    /// callback of these that was just behind the release may then be just before it. Delays of a cycle are releases that were left out, as at the
+    /// program's start.
     pub(crate) fn start_delay_ns(
         &self,
-        origin: &'m Callback,
+        (origin, cpu): Placed<'m>,
         others: &[Other<'m>],
         cycle_ns: u64,
-    ) -> u64 {
+    ) -> Option<u64> {
         let group = self.of(origin);
-        if !others.iter().any(|o| o.group == group) {
-            return 0;
-        }
+        let before = others.iter().filter(|o| o.group == group || o.cpu == cpu);
+        let longest = before.map(Other::usual_ns).max()?;
         let figures = &origin.figures;
         // Late attach does not see releases: a start by so much later than a period after the one before
         // is at least as late.
@@ -194,7 +203,8 @@ impl<'m> Executors<'m> {
             .buckets()
             .map(|(at, width, _)| at.saturating_add(width - 1).clamp(low, high));
         let late = times.map(|ns| ns.saturating_sub(from));
-        late.filter(|&ns| ns < cycle_ns).max().unwrap_or(0)
+        let measured = late.filter(|&ns| ns < cycle_ns).max().unwrap_or(0);
+        Some(measured.saturating_add(longest))
     }
 
     /// Whether the measured latencies hold what a CPU's threads make one another wait.

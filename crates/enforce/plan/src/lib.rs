@@ -3,6 +3,7 @@
 pub mod adapt;
 mod assume;
 pub mod bands;
+mod beside;
 mod chains;
 pub mod check;
 mod compare;
@@ -18,6 +19,7 @@ pub mod schema;
 mod scope;
 mod sources;
 
+pub use beside::priority_beside;
 pub use check::validate;
 pub use compare::{compare, COMPARE_UP_TO};
 pub use error::PlanError;

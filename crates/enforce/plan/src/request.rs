@@ -1,6 +1,6 @@
 //! The request for a plan: chains, strategy, CPUs and times.
 
-use crate::schema::{Hold, Overshoot};
+use crate::schema::{Hold, Overshoot, Plan};
 pub use onbeat_model::cuts::Ends;
 
 /// The strategy for running the chain (thesis, sections 4.1 to 4.5).
@@ -113,6 +113,8 @@ pub struct Request {
     pub background: Vec<String>,
     /// Real-time priority of the chain.
     pub priority: u8,
+    /// Plans of chains with other origins that are enforced at the same time.
+    pub beside: Vec<Plan>,
 }
 
 /// Priority of the chain if the request does not change it.
@@ -138,6 +140,7 @@ impl Default for Request {
             cycle_ns: None,
             background: vec![],
             priority: DEFAULT_PRIORITY,
+            beside: vec![],
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The part of a model that a plan covers: chains, their callbacks in order, CPUs, the cycle.
 
+use crate::beside::Beside;
 use crate::chains;
 use crate::error::PlanError;
 use crate::executors::{Executors, Group, Other, Placed};
@@ -76,6 +77,8 @@ pub(crate) struct Scope<'m> {
     pub(crate) latency: Dist,
     pub(crate) origin: &'m Callback,
     pub(crate) cycle_ns: u64,
+    /// What other plans run at the same time.
+    pub(crate) beside: Beside<'m>,
     /// Callbacks that get the time that is left, each with its CPU.
     pub(crate) background: Vec<(&'m Callback, u16)>,
     /// Inputs that are let in once per cycle.
@@ -193,10 +196,20 @@ impl<'m> Scope<'m> {
             });
         }
         let executors = Executors::new(model);
+        let ours: Vec<&Callback> = parts.iter().map(|p| p.callback).collect();
+        let beside = Beside::new(model, &executors, &ours, request)?;
+        for part in &mut parts {
+            let owner = beside.owner_cpu(executors.of(part.callback));
+            part.cpu = owner.unwrap_or(part.cpu);
+        }
+        let mut others = executors.others(&placed(&parts));
+        // These count whatever the phase.
+        others.retain(|o| beside.others.iter().all(|b| b.callback.id != o.callback.id));
         let mut scope = Scope {
             model,
             chains,
-            others: executors.others(&placed(&parts)),
+            others,
+            beside,
             executors,
             parts,
             latency,
@@ -274,9 +287,29 @@ impl<'m> Scope<'m> {
     /// How much longer the chains wait for others than when they were measured: see
     /// [`Executors::wait_ns`].
     pub(crate) fn wait_ns(&self) -> Option<u64> {
-        let times = (self.latency.max(), self.cycle_ns);
-        let placed = placed(&self.parts);
-        self.executors.wait_ns(&placed, &self.others, times)
+        let (placed, cpus) = (placed(&self.parts), self.cpus());
+        let mut beside = 0u64;
+        loop {
+            // While the chain waits for other plans, more of its own threads' others come, and the
+            // other way round.
+            let times = (self.latency.max().saturating_add(beside), self.cycle_ns);
+            let waits = self.executors.wait_ns(&placed, &self.others, times)?;
+            let alone_ns = self.latency.max().saturating_add(waits);
+            match self.beside.wait_ns(&cpus, alone_ns, self.cycle_ns)? {
+                next if next == beside => return Some(waits.saturating_add(beside)),
+                next => beside = next,
+            }
+        }
+    }
+
+    /// CPUs of the chains' callbacks.
+    pub(crate) fn cpus(&self) -> BTreeSet<u16> {
+        self.parts.iter().map(|p| p.cpu).collect()
+    }
+
+    /// Whether a callback's threads belong to a server of another plan.
+    pub(crate) fn is_beside(&self, callback: &'m Callback) -> bool {
+        self.beside.owns(self.executors.of(callback))
     }
 
     /// Callbacks outside the chains that these need in time: those that synchronisers wait for, and

@@ -27,12 +27,41 @@ pub(super) fn sentences(
         said.extend(unplanned(scope, request, plan, server));
         said.extend(pools(scope, server));
     }
+    said.extend(beside(scope, request));
     said.extend(wait(scope, request, times.added_ns));
     if times.late_ns > 0 {
         said.push(format!(
-            "The first callback starts up to {} behind its release, as it did, since its threads run others: executions \
-             that start late leave in the same slot, and are as much shorter.",
-            Ms(times.late_ns)
+            "The first callback starts up to {} behind its release, since others run on its threads or before it on its \
+             CPU: as late as it did in {}, and by the longest of the others more, whose phase each start of the \
+             application decides. Executions that start late leave in the same slot, and are as much shorter.",
+            Ms(times.late_ns),
+            count(scope.model.runs.len(), "run"),
+        ));
+    }
+    said
+}
+
+/// What other plans take, and where threads of both run.
+fn beside(scope: &Scope<'_>, request: &Request) -> Vec<String> {
+    if request.beside.is_empty() {
+        return Vec::new();
+    }
+    let plans = count(request.beside.len(), "plan");
+    let cpus = scope.cpus();
+    let here = scope.beside.others.iter().filter(|o| cpus.contains(&o.cpu));
+    let mut said = vec![format!(
+        "{plans} beside this one: {} of its servers run before the chain on its CPUs, each as often as it did when \
+         measured, at any phase.",
+        count(here.count(), "callback"),
+    )];
+    let common = scope.parts.iter().filter(|p| scope.is_beside(p.callback));
+    let ids: Vec<&str> = common.map(|p| p.callback.id.as_str()).collect();
+    if !ids.is_empty() {
+        said.push(format!(
+            "The threads of {} belong to the plan beside, whose servers are open at all times ({}): it must be enforced \
+             while this one is.",
+            count(ids.len(), "callback"),
+            listed(&ids)
         ));
     }
     said
@@ -42,6 +71,10 @@ pub(super) fn sentences(
 fn wait(scope: &Scope<'_>, request: &Request, added_ns: u64) -> Option<String> {
     match request.strategy {
         Strategy::ServerPerCallback | Strategy::ServerPerChain => None,
+        _ if added_ns > 0 && !request.beside.is_empty() => Some(format!(
+            "For these the chain waits at most {} longer than when it was measured, if each comes as often as it did.",
+            Ms(added_ns)
+        )),
         _ if added_ns > 0 => Some(format!(
             "For these the chain waits at most {} longer than when it was measured, if each comes as often as it did: \
              then they ran beside it on other CPUs, now they run before it. Measured again under `--strategy fifo`, \

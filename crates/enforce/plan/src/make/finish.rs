@@ -47,6 +47,7 @@ impl<'m> Maker<'_, 'm> {
             assumes: vec![],
         };
         self.hears_itself(&plan)?;
+        self.held_once(&plan)?;
         let times = assume::Times {
             output_ns: layout.output_ns,
             let_in_ns: self.let_in_ns,
@@ -144,6 +145,26 @@ impl<'m> Maker<'_, 'm> {
         Ok(())
     }
 
+    /// Refuses topics that a plan beside holds back too.
+    fn held_once(&self, plan: &Plan) -> Result<(), PlanError> {
+        let held = |plan: &Plan| -> Vec<(String, String)> {
+            let outputs = plan
+                .outputs
+                .iter()
+                .map(|o| (o.node.clone(), o.topic.clone()));
+            let inputs = plan
+                .inputs
+                .iter()
+                .map(|i| (i.node.clone(), i.topic.clone()));
+            outputs.chain(inputs).collect()
+        };
+        let theirs: BTreeSet<_> = self.request.beside.iter().flat_map(held).collect();
+        match held(plan).into_iter().find(|h| theirs.contains(h)) {
+            Some((_, topic)) => Err(PlanError::HeldTwice { topic }),
+            None => Ok(()),
+        }
+    }
+
     /// The servers of the callbacks that feed the chain from elsewhere: they may run at any time,
     /// at a priority below the chain's, and on the middleware's CPU unless the request names
     /// another (thesis, section 4.5.1: the other lidar's filter). Feeders in executors of the chain
@@ -151,7 +172,8 @@ impl<'m> Maker<'_, 'm> {
     fn feed(&self, servers: &mut [Server], middleware_cpu: u16) -> Vec<Server> {
         let mut of_cpu: BTreeMap<u16, Vec<String>> = BTreeMap::new();
         for callback in self.scope.feeders() {
-            if servers.iter().any(|s| s.callbacks.contains(&callback.id)) {
+            let has = |s: &Server| s.callbacks.contains(&callback.id);
+            if servers.iter().any(has) || self.scope.is_beside(callback) {
                 continue;
             }
             let own = servers
@@ -200,7 +222,10 @@ impl<'m> Maker<'_, 'm> {
         output_ns: u64,
     ) -> Result<BTreeMap<u16, f64>, PlanError> {
         let mut shares = BTreeMap::new();
-        for (cpu, uses) in self.uses(servers, output_ns) {
+        for (cpu, mut uses) in self.uses(servers, output_ns) {
+            if let Some(&share) = self.scope.beside.shares.get(&cpu) {
+                uses.push((share, "plans beside"));
+            }
             let share: f64 = uses.iter().map(|u| u.0).sum();
             if share > 1.0 {
                 return Err(overload(cpu, share, uses));

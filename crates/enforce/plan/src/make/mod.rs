@@ -9,6 +9,7 @@ mod logical;
 mod others;
 mod servers;
 
+use crate::beside::lowest;
 use crate::check::validate;
 use crate::error::PlanError;
 use crate::fault::{PlanFault, MAX_CYCLE_NS};
@@ -74,6 +75,7 @@ pub fn plan(model: &Model, request: &Request) -> Result<Plan, PlanError> {
     if request.miss.is_some() && !request.strategy.has_bands() {
         return Err(PlanError::MissStrategy);
     }
+    goes_behind(&scope, request)?;
     let maker = Maker::new(&scope, request)?;
     let layout = match request.strategy {
         Strategy::Fifo => maker.fifo(),
@@ -89,6 +91,28 @@ pub fn plan(model: &Model, request: &Request) -> Result<Plan, PlanError> {
     let plan = maker.finish(layout)?;
     validate(&plan)?;
     Ok(plan)
+}
+
+/// Refuses what would break the promises of plans beside.
+fn goes_behind(scope: &Scope<'_>, request: &Request) -> Result<(), PlanError> {
+    if request.beside.is_empty() {
+        return Ok(());
+    }
+    if request.strategy.is_about_slots() {
+        return Err(PlanError::BesideStrategy {
+            strategy: request.strategy.name(),
+        });
+    }
+    // The outputs have one above the chain's.
+    let cpus = scope.cpus();
+    let most = lowest(&request.beside, |cpu| cpus.contains(&cpu)).map(|p| p.saturating_sub(2));
+    match most.filter(|&most| request.priority > most) {
+        Some(most) => Err(PlanError::Behind {
+            asked: request.priority,
+            most,
+        }),
+        None => Ok(()),
+    }
 }
 
 /// The decisions of a strategy.

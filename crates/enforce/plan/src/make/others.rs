@@ -6,9 +6,9 @@ use crate::error::PlanError;
 use crate::executors::{room_ns, Group, Other};
 use crate::request::Strategy;
 use crate::schema::{CallbackRule, Ms, Server};
-use crate::scope::Scope;
+use crate::scope::{Part, Scope};
 use onbeat_model::schema::Callback;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The time by which executions of the chain can be longer than measured.
 ///
@@ -37,9 +37,18 @@ pub(super) fn added_ns(scope: &Scope<'_>, strategy: Strategy) -> Result<u64, Pla
 pub(super) fn late_ns(scope: &Scope<'_>, strategy: Strategy) -> u64 {
     match strategy {
         _ if strategy.is_about_slots() || !scope.inputs.is_empty() => 0,
-        _ => scope
-            .executors
-            .start_delay_ns(scope.origin, &scope.others, scope.cycle_ns),
+        _ => {
+            let origin = |p: &&Part<'_>| p.callback.id == scope.origin.id;
+            let cpu = scope.parts.iter().find(origin).map_or(0, |p| p.cpu);
+            let delay =
+                scope
+                    .executors
+                    .start_delay_ns((scope.origin, cpu), &scope.others, scope.cycle_ns);
+            let cpus = BTreeSet::from([cpu]);
+            let delay = delay.unwrap_or(0);
+            let beside = scope.beside.wait_ns(&cpus, delay, scope.cycle_ns);
+            delay.saturating_add(beside.unwrap_or(scope.cycle_ns))
+        }
     }
 }
 

@@ -17,7 +17,9 @@ impl<'m> Maker<'_, 'm> {
     /// slots.
     pub(super) fn latency_servers(&self, slots: Vec<Slot>) -> Vec<Server> {
         let mut of: BTreeMap<u16, Vec<String>> = BTreeMap::new();
-        for part in &self.scope.parts {
+        // Threads of another plan's servers stay there.
+        let own = |p: &&Part<'m>| !self.scope.is_beside(p.callback);
+        for part in self.scope.parts.iter().filter(own) {
             of.entry(part.cpu)
                 .or_default()
                 .push(part.callback.id.clone());

@@ -3,7 +3,8 @@
 use crate::error::CliError;
 use onbeat_plan::request::{Ends, ThrottleRequest, DEFAULT_PRIORITY};
 use onbeat_plan::schema::{Hold, Overshoot};
-use onbeat_plan::{Request, Strategy};
+use onbeat_plan::{priority_beside, Request, Strategy};
+use std::path::PathBuf;
 
 /// What the plan is for.
 #[derive(clap::Args)]
@@ -77,9 +78,13 @@ struct PlacementArgs {
     /// CPU of the middleware's threads [default: one in the model that no server has]
     #[arg(long, value_name = "N")]
     middleware_cpu: Option<u16>,
-    /// Real-time priority of the chain, 1 to 89
-    #[arg(long, value_name = "P", default_value_t = DEFAULT_PRIORITY)]
-    priority: u8,
+    /// Real-time priority of the chain, 1 to 89 [default: 80, or behind the plans beside]
+    #[arg(long, value_name = "P")]
+    priority: Option<u8>,
+    /// Plan of a chain with another first callback that is shaped at the same time, in a cycle of its own;
+    /// repeatable
+    #[arg(long, value_name = "PLAN")]
+    beside: Vec<PathBuf>,
 }
 
 /// Slots and what happens beyond them.
@@ -268,6 +273,9 @@ impl RequestArgs {
     /// The planner's request.
     pub fn request(&self) -> Result<Request, CliError> {
         let cpus = &self.placement.cpu;
+        let beside = self.placement.beside.iter().map(|path| super::load(path));
+        let beside = beside.collect::<Result<Vec<_>, _>>()?;
+        let behind = priority_beside(&beside).unwrap_or(DEFAULT_PRIORITY);
         Ok(Request {
             chains: self.chain.clone(),
             ends: Ends {
@@ -299,7 +307,8 @@ impl RequestArgs {
             throttles: self.input.throttles(),
             cycle_ns: self.input.cycle,
             background: self.background.clone(),
-            priority: self.placement.priority,
+            priority: self.placement.priority.unwrap_or(behind),
+            beside,
         })
     }
 }

@@ -1,0 +1,222 @@
+//! Chains with origins of their own: a plan for each, the second one behind the first at any phase.
+mod common;
+
+use common::{callback, chain, dist, model, ms};
+use onbeat_model::schema::{CallbackType, Executor};
+use onbeat_model::Model;
+use onbeat_plan::schema::{Ms, Server};
+use onbeat_plan::{plan, validate, Plan, PlanError, Request, Strategy};
+use proptest::prelude::*;
+
+/// A timer and a subscription of two nodes.
+fn pair(name: &str, period: f64, exec: f64) -> (Vec<onbeat_model::schema::Callback>, [String; 2]) {
+    let ids = [
+        format!("/{name}1:timer({period}ms)"),
+        format!("/{name}2:subscription(/{name}1)"),
+    ];
+    let topics = [format!("/{name}1"), format!("/{name}2")];
+    let mut timer = callback(&ids[0], CallbackType::Timer, &[exec], &[&topics[0]]);
+    timer.period_ns = Some(ms(period));
+    timer.figures.interarrival_ns = dist(&[period]);
+    let mut takes = callback(&ids[1], CallbackType::Subscription, &[exec], &[&topics[1]]);
+    takes.period_ns = Some(ms(period));
+    takes.figures.interarrival_ns = dist(&[period]);
+    for c in [&mut timer, &mut takes] {
+        c.figures.load = exec / period;
+        c.threads[0].cpus = vec![1];
+    }
+    (vec![timer, takes], ids)
+}
+
+/// Two chains: `a` and `b`, each of a timer and a subscription that take so long, on threads of their own.
+fn two((period_a, exec_a): (f64, f64), (period_b, exec_b): (f64, f64)) -> Model {
+    let (mut callbacks, a) = pair("a", period_a, exec_a);
+    let (more, b) = pair("b", period_b, exec_b);
+    callbacks.extend(more);
+    let ids = |of: &'static str, ids: &[String; 2], exec: f64| {
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let topics = match of {
+            "a" => ["/a1", "/a2"],
+            _ => ["/b1", "/b2"],
+        };
+        chain(&format!("chain-{of}"), &ids, &topics, &[2.0 * exec])
+    };
+    let chains = vec![ids("a", &a, exec_a), ids("b", &b, exec_b)];
+    model(callbacks, chains)
+}
+
+fn request(chain: &str) -> Request {
+    Request {
+        chains: vec![chain.into()],
+        strategy: Strategy::Bands(1),
+        cpu: Some(1),
+        middleware_cpu: Some(0),
+        epsilon_ns: Some(ms(1.0)),
+        slot_ns: Some(ms(1.0)),
+        ..Request::default()
+    }
+}
+
+/// Plans of `a`, and of `b` behind it.
+fn both(model: &Model) -> Result<(Plan, Plan), PlanError> {
+    let first = plan(model, &request("chain-a"))?;
+    let second = Request {
+        beside: vec![first.clone()],
+        priority: 70,
+        ..request("chain-b")
+    };
+    Ok((first, plan(model, &second)?))
+}
+
+fn last_slot(plan: &Plan) -> u64 {
+    let delta = plan.servers.iter().find(|s| s.name == "delta");
+    let last = |s: &Server| s.slots_ms.last().map(|s| s.0 .0);
+    delta.and_then(last).expect("outputs have slots")
+}
+
+#[test]
+fn two_origins_are_two_plans_and_the_refusal_says_so() {
+    let m = two((50.0, 2.0), (100.0, 3.0));
+    let together = Request {
+        chains: vec!["chain-a".into(), "chain-b".into()],
+        ..request("")
+    };
+    let refused = plan(&m, &together).unwrap_err();
+    assert!(refused.to_string().contains("--beside"), "{refused}");
+    let (a, b) = both(&m).unwrap();
+    assert_eq!((a.cycle_ms, b.cycle_ms), (Ms(ms(50.0)), Ms(ms(100.0))));
+    // The first is as it would be alone.
+    assert_eq!(last_slot(&a), ms(5.0));
+    // 6 ms, and 4 ms of `a` before its start and within it; both CPUs' shares together.
+    assert_eq!(last_slot(&b), ms(6.0 + 4.0 + 4.0 + 1.0));
+    assert_eq!(b.promises.jitter_ms, Ms(ms((1.0 + 4.0) / 2.0)));
+    assert!((b.promises.utilisation[&1] - (0.06 + 0.01 + 0.08 + 0.02)).abs() < 1e-6);
+    assert!(b.servers.iter().all(|s| s.priority < 80), "{b:#?}");
+    assert!(b
+        .assumes
+        .iter()
+        .any(|s| s.contains("1 plan beside this one")));
+    validate(&b).unwrap();
+    // On CPUs of their own they do not meet.
+    let apart = Request {
+        beside: vec![a],
+        cpu: Some(0),
+        ..request("chain-b")
+    };
+    assert_eq!(last_slot(&plan(&m, &apart).unwrap()), ms(7.0));
+}
+
+#[test]
+fn what_would_break_the_other_plan_is_refused() {
+    let m = two((50.0, 2.0), (100.0, 3.0));
+    let (a, _) = both(&m).unwrap();
+    let beside = |request: Request| Request {
+        beside: vec![a.clone()],
+        ..request
+    };
+    let said = |m: &Model, request: Request| plan(m, &beside(request)).unwrap_err().to_string();
+    let text = said(&m, request("chain-b"));
+    assert!(
+        text.contains("--priority 80") && text.contains("78"),
+        "{text}"
+    );
+    let slots = Request {
+        priority: 70,
+        strategy: Strategy::ServerPerChain,
+        ..request("chain-b")
+    };
+    assert!(said(&m, slots).contains("server-per-chain"));
+    let low = || Request {
+        priority: 70,
+        ..request("chain-b")
+    };
+    // One of `a`'s callbacks is not in the model: what it takes is not known.
+    let mut other = m.clone();
+    other.callbacks.remove(1);
+    other.chains.remove(0);
+    assert!(said(&other, low()).contains("/a2:subscription(/a1)"));
+    // A CPU that is used for more than all of its time.
+    let full = two((50.0, 20.0), (100.0, 15.0));
+    let text = both(&full).unwrap_err().to_string();
+    assert!(!text.contains('\n'), "{text}");
+    // The same callback in both chains.
+    let mut common = m.clone();
+    common.chains[1].callbacks.push(m.callbacks[1].id.clone());
+    common.chains[1].topics.push("/a2".into());
+    assert!(said(&common, low()).contains("a callback of this chain and of the other"));
+    // Threads of both, which the first plan shuts.
+    let mut shared = m.clone();
+    shared.executors = vec![Executor {
+        callbacks: m.callbacks.iter().map(|c| c.id.clone()).collect(),
+        threads: 1,
+    }];
+    let text = said(&shared, low());
+    assert!(text.contains("shuts them between its slots"), "{text}");
+}
+
+/// One executor for both: the first plan never shuts it, since it runs others; the second leaves it there.
+#[test]
+fn threads_of_both_chains_stay_in_the_servers_of_the_first() {
+    let mut m = two((50.0, 2.0), (100.0, 3.0));
+    m.executors = vec![Executor {
+        callbacks: m.callbacks.iter().map(|c| c.id.clone()).collect(),
+        threads: 1,
+    }];
+    let (a, b) = both(&m).unwrap();
+    let gamma = a.servers.iter().find(|s| s.name == "gamma").unwrap();
+    assert_eq!(gamma.callbacks.len(), 4);
+    assert_eq!(gamma.slots_ms[0].1, Ms(ms(50.0)), "open at all times");
+    let names: Vec<&str> = b.servers.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names, ["delta"]);
+    assert!(b.callbacks.is_empty());
+    assert!(
+        b.assumes.iter().any(|s| s.contains("must be enforced")),
+        "{b:#?}"
+    );
+    // What `a` takes of the thread is counted at any phase, not as it was measured.
+    assert_eq!(last_slot(&b), ms(6.0 + 4.0 + 4.0 + 1.0));
+    validate(&b).unwrap();
+}
+
+/// The latest end of `b`'s work behind its release: `a` goes first, at this phase. Tenths of a ms.
+fn simulated(a: (u64, u64), b: (u64, u64), phase: u64, until: u64) -> u64 {
+    let (mut of_a, mut of_b, mut worst) = (0, 0, 0);
+    let mut released = 0;
+    for now in 0..until {
+        if (now + phase) % a.0 == 0 {
+            of_a += a.1;
+        }
+        if now % b.0 == 0 {
+            of_b = b.1;
+            released = now;
+        }
+        match (of_a, of_b) {
+            (1.., _) => of_a -= 1,
+            (0, 1..) => {
+                of_b -= 1;
+                if of_b == 0 {
+                    worst = worst.max(now + 1 - released);
+                }
+            }
+            _ => {}
+        }
+    }
+    worst
+}
+
+proptest! {
+    /// Whatever the periods and the phase, the second chain's work is done before its last slot.
+    #[test]
+    fn the_second_plan_holds_at_any_phase(
+        a in (200u64..1500, 5u64..60),
+        b in (200u64..1500, 5u64..60),
+        phase in 0u64..1500,
+    ) {
+        let tenths = |(period, exec): (u64, u64)| (period as f64 / 10.0, exec as f64 / 10.0);
+        let m = two(tenths(a), tenths(b));
+        if let Ok((_, second)) = both(&m) {
+            let worst = simulated((a.0, 2 * a.1), (b.0, 2 * b.1), phase, 20_000);
+            prop_assert!(worst * 100_000 <= last_slot(&second), "{worst} {second:#?}");
+        }
+    }
+}

@@ -1,5 +1,6 @@
 """The tests, a module for each subject; importing them registers them in this order."""
 
-from tests import observe, patterns, actions, late, flow, shaper, shape, gate, faults, interrupted
+from tests import observe, patterns, actions, late, flow, shaper, shape, gate, container, faults, interrupted
 
-__all__ = ["observe", "patterns", "actions", "late", "flow", "shaper", "shape", "gate", "faults", "interrupted"]
+__all__ = ["observe", "patterns", "actions", "late", "flow", "shaper", "shape", "gate", "container", "faults",
+           "interrupted"]

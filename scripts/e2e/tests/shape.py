@@ -114,6 +114,9 @@ def shape_overshoot(harness):
         found = [f["measured"] for f in report["figures"] if f["name"] == name]
         if any(found):
             raise Mismatch(f"{name}: {found}")
+    known, executions = figure(report, "cycle came with the output"), figure(report, "executions")
+    if known < executions * 0.9 or executions < 60:
+        raise Mismatch(f"of {executions} outputs {known} brought their cycle: {report['figures']}")
     blamed = [n for n in report["notes"] if "stage_3:" in n]
     if not blamed:
         raise Mismatch(f"nobody blames stage 3: {report['notes']}")

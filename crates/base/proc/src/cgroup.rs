@@ -125,6 +125,58 @@ impl Mount {
     }
 }
 
+/// A cgroup as a user names it: a directory of a hierarchy that is mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cgroup {
+    /// One of the names that `/proc/PID/cgroup` has for the hierarchy; empty for version 2.
+    hierarchy: String,
+    /// Within the hierarchy.
+    path: PathBuf,
+}
+
+impl Cgroup {
+    /// The cgroup of a directory, from the text of a table of mounts. `None` if it is in no hierarchy.
+    /// The directory's path has no links.
+    pub fn of_directory(directory: &Path, table: &str) -> Option<Cgroup> {
+        let mounted = |line: &str| {
+            let (mount, super_block) = line.split_once(" - ")?;
+            let mut places = mount.split(' ').skip(3);
+            let (root, point) = (places.next()?, unescape(places.next()?));
+            let inside = directory.strip_prefix(&point).ok()?;
+            let mut fields = super_block.split(' ');
+            let hierarchy = match (fields.next()?, fields.nth(1)?) {
+                ("cgroup2", _) => Some(String::new()),
+                // Behind the options of every file system.
+                ("cgroup", options) => options.split(',').next_back().map(str::to_owned),
+                _ => None,
+            };
+            let path = unescape(root).join(inside);
+            Some((point, hierarchy.map(|hierarchy| Cgroup { hierarchy, path })))
+        };
+        // The innermost mount, and of several at one place the last, is what is seen there.
+        let mounts = table.lines().filter_map(mounted);
+        mounts
+            .max_by_key(|(point, _)| point.components().count())?
+            .1
+    }
+
+    /// Whether a process is in it or below it, from the text of its `/proc/PID/cgroup`.
+    pub fn has(&self, text: &str) -> bool {
+        text.lines().any(|line| {
+            let fields = line
+                .split_once(':')
+                .and_then(|(_, rest)| rest.split_once(':'));
+            fields.is_some_and(|(names, path)| {
+                let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+                let is_outside = path.split('/').any(|part| part == "..");
+                names.split(',').any(|name| name == self.hierarchy)
+                    && Path::new(path).starts_with(&self.path)
+                    && !is_outside
+            })
+        })
+    }
+}
+
 /// Ids in a file with one per line, such as `cgroup.procs`; empty if it is gone.
 pub fn ids(file: &Path) -> Vec<u32> {
     let text = fs::read_to_string(file).unwrap_or_default();
@@ -186,6 +238,43 @@ mod tests {
         for outside in ["0::/elsewhere\n", "0::/box/../x\n", "", "0:\n"] {
             assert_eq!(of("", outside), None, "{outside:?}");
         }
+    }
+
+    #[test]
+    fn a_cgroup_is_a_directory_of_a_hierarchy_and_has_what_is_below_it() {
+        let table = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
+            37 31 0:34 / /sys/fs/cgroup/freezer rw,relatime shared:4 - cgroup none rw,freezer\n\
+            38 31 0:35 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n\
+            41 31 0:38 /box /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n\
+            42 41 0:39 / /sys/fs/cgroup/unified/over rw - tmpfs tmpfs rw\n nonsense\n";
+        let of = |path: &str| Cgroup::of_directory(Path::new(path), table);
+        for outside in [
+            "/",
+            "/tmp",
+            "/sys/fs/cgroup",
+            "/sys/fs/cgroup/freezers",
+            "/sys/fs/cgroup/unified/over/x",
+        ] {
+            assert_eq!(of(outside), None, "{outside}");
+        }
+        let v1 = of("/sys/fs/cgroup/freezer/a").unwrap();
+        assert!(v1.has("5:cpu,freezer:/a\n0::/b\n") && v1.has("5:freezer:/a/b (deleted)\n"));
+        for outside in [
+            "5:freezer:/ab\n",
+            "5:freezer:/\n",
+            "5:pids:/a\n",
+            "0::/a\n",
+            "",
+            "freezer",
+            "5:freezer:/a/../b",
+        ] {
+            assert!(!v1.has(outside), "{outside:?}");
+        }
+        let v2 = of("/sys/fs/cgroup/unified/c").unwrap();
+        assert!(v2.has("5:freezer:/x\n0::/box/c/d\n") && !v2.has("0::/c\n"));
+        assert!(of("/sys/fs/cgroup/systemd")
+            .unwrap()
+            .has("1:name=systemd:/any\n"));
     }
 
     #[test]

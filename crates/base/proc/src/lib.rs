@@ -11,6 +11,7 @@
 //! | heaps of a process | [`memory`] |
 //! | any of these of a process that may hold the reader up | [`reader`] |
 //! | cgroup of a thread | [`cgroup`] |
+//! | whether a process lives in a container | [`namespace`] |
 //! | kernel release, host name, limits | [`system`] |
 //!
 //! Four rules hold throughout:
@@ -33,6 +34,7 @@ pub mod cgroup;
 pub mod foreign;
 pub mod maps;
 pub mod memory;
+pub mod namespace;
 mod process;
 pub mod reader;
 mod stat;

@@ -5,6 +5,7 @@
 //! | a command that needs no rights | [`give_up`] |
 //! | a command that needs some, later | [`limit_to`] at the start, then [`raise`], then [`keep`] |
 //! | a child that is to be no more than its user | [`give_up_in_child`] |
+//! | a child that enters a container | [`give_up_all_in_child`] |
 //! | a file that the user names | [`as_caller`] |
 //! | an environment that may not be believed | [`forget_environment`] |
 //!
@@ -140,6 +141,20 @@ pub fn give_up_in_child() -> io::Result<()> {
     // SAFETY: cannot fail.
     if unsafe { libc::geteuid() } == 0 {
         return Ok(());
+    }
+    give_up_all_in_child()
+}
+
+/// Gives up every capability of a child, root's too, for good: no program that it executes gets any
+/// back. Does not allocate unless it fails.
+///
+/// # Errors
+///
+/// If they could not be given up.
+pub fn give_up_all_in_child() -> io::Result<()> {
+    // SAFETY: changes a flag of this process.
+    if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
+        return Err(io::Error::last_os_error());
     }
     caps::clear(None, CapSet::Ambient)
         .and_then(|()| caps::clear(None, CapSet::Permitted))

@@ -36,10 +36,10 @@ pub struct Config {
     /// cycle is inferred from when it comes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lineage_fd: Option<i32>,
-    /// The application's process: without it there is nothing to pass on, whoever else publishes on
-    /// the held topics.
+    /// Descriptor of the application's process (pidfd_open(2)), inherited: without it there is nothing to
+    /// pass on, whoever else publishes on the held topics. Its id means nothing within a container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub application: Option<u32>,
+    pub application_fd: Option<i32>,
     /// So long after its last heartbeat the owner counts as dead, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silence_ns: Option<u64>,

@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -48,7 +48,7 @@ pub enum EnvironmentError {
     #[error("process {0} has no librcl.so loaded: name a process of a ROS 2 node")]
     NoRos(u32),
     /// Its libraries are elsewhere.
-    #[error("process {pid} uses {}, which is not there in this mount namespace: run onbeat in the same container", path.display())]
+    #[error("process {pid} uses {}, which is not there any more: restart the process", path.display())]
     Elsewhere {
         /// The process.
         pid: u32,
@@ -69,14 +69,13 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Of a running process.
+    /// Of a running process that has the same file systems as this one.
+    ///
+    /// # Errors
+    ///
+    /// [`EnvironmentError`].
     pub fn of_process(pid: u32) -> Result<Environment, EnvironmentError> {
-        let read = |name: &str, most| {
-            let path = PathBuf::from(format!("/proc/{pid}/{name}"));
-            read_whole(&path, most).map_err(|reason| EnvironmentError::Read { path, reason })
-        };
-        let found = Environment::of(&read("environ", ENVIRON_MAX)?, &read("maps", MAPS_MAX)?)
-            .ok_or(EnvironmentError::NoRos(pid))?;
+        let found = Environment::of_container(pid)?;
         if !found.rcl.exists() {
             return Err(EnvironmentError::Elsewhere {
                 pid,
@@ -84,6 +83,20 @@ impl Environment {
             });
         }
         Ok(found)
+    }
+
+    /// Of a running process that has file systems of its own: paths are those that it sees.
+    ///
+    /// # Errors
+    ///
+    /// [`EnvironmentError`].
+    pub fn of_container(pid: u32) -> Result<Environment, EnvironmentError> {
+        let read = |name: &str, most| {
+            let path = PathBuf::from(format!("/proc/{pid}/{name}"));
+            read_whole(&path, most).map_err(|reason| EnvironmentError::Read { path, reason })
+        };
+        Environment::of(&read("environ", ENVIRON_MAX)?, &read("maps", MAPS_MAX)?)
+            .ok_or(EnvironmentError::NoRos(pid))
     }
 
     /// From the contents of `environ` and `maps`.
@@ -102,18 +115,11 @@ impl Environment {
                 folders.push(folder.into());
             }
         }
-        let mut variables: Vec<(OsString, OsString)> = environ
-            .split(|b| *b == 0)
-            .filter_map(|entry| {
-                let at = entry.iter().position(|b| *b == b'=')?;
-                let name = OsStr::from_bytes(&entry[..at]);
-                let wanted = NAMES.iter().any(|n| name == *n)
-                    || PREFIXES
-                        .iter()
-                        .any(|p| name.as_bytes().starts_with(p.as_bytes()));
-                wanted.then(|| (name.into(), OsString::from_vec(entry[at + 1..].to_vec())))
-            })
-            .collect();
+        let mut variables = onbeat_proc::parse_environment(environ);
+        variables.retain(|(name, _)| {
+            let begins = |prefix: &&str| name.as_bytes().starts_with(prefix.as_bytes());
+            NAMES.iter().any(|n| name == *n) || PREFIXES.iter().any(begins)
+        });
         // The application's own order first; what it loaded by other ways behind.
         let own = variables.iter().position(|(n, _)| n == "LD_LIBRARY_PATH");
         let own = own.map(|i| variables.swap_remove(i).1).unwrap_or_default();

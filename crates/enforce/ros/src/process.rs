@@ -1,4 +1,6 @@
-//! Settings of the shaper's process: signals, memory, timers.
+//! Settings of the shaper's process: signals, memory, timers; whether another one has ended.
+
+use std::os::fd::RawFd;
 
 fn signals() -> libc::sigset_t {
     // SAFETY: fills the set.
@@ -30,6 +32,19 @@ pub fn wait_for_signal(at_most_ns: u64) -> Option<i32> {
     // SAFETY: valid arguments.
     let signal = unsafe { libc::sigtimedwait(&signals(), std::ptr::null_mut(), &time) };
     (signal > 0).then_some(signal)
+}
+
+/// Whether the process behind a descriptor has ended, also as a zombie. What is no such descriptor
+/// has.
+pub fn has_ended(pidfd: RawFd) -> bool {
+    let mut ask = libc::pollfd {
+        fd: pidfd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one entry, which lives while the call lasts; it does not wait.
+    let ready = unsafe { libc::poll(&mut ask, 1, 0) };
+    ready > 0 && ask.revents != 0
 }
 
 /// Keeps the memory that the process uses from being paged out. If that is refused, paging may

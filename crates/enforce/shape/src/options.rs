@@ -4,6 +4,7 @@ use crate::error::ShapeError;
 use crate::follow::AdaptOptions;
 use crate::threads::WhoWaits;
 use onbeat_plan::Plan;
+use onbeat_record::Limits;
 use onbeat_reserve::{Choice, GateKind, StartError};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -17,6 +18,8 @@ pub struct ShapeOptions {
     pub command: Vec<String>,
     /// Observe only these processes. Empty: all.
     pub pids: Vec<u32>,
+    /// Of these, only processes within the limits.
+    pub limits: Limits,
     /// Users whose processes may be the application, besides root and ourselves. `None`: whoever's; for processes
     /// that were named, or are started here.
     pub users: Option<Vec<u32>>,

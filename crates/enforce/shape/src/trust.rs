@@ -2,6 +2,7 @@
 //! called as one of the plan's would get the plan's real-time priorities, whoever runs it.
 
 use crate::report::Notes;
+use onbeat_record::Limits;
 use onbeat_trace::{Event, EventKind};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
@@ -20,6 +21,8 @@ pub(crate) struct Trust {
     /// By process: whether it may be the application.
     known: FxHashMap<u32, bool>,
     left_alone: BTreeSet<u32>,
+    /// Processes outside of the user's limits that were told.
+    told_outside: u64,
 }
 
 impl Trust {
@@ -32,6 +35,7 @@ impl Trust {
             user_of,
             known: FxHashMap::default(),
             left_alone: BTreeSet::new(),
+            told_outside: 0,
         }
     }
 
@@ -56,6 +60,18 @@ impl Trust {
     pub(crate) fn still_holds(&self, pid: u32) -> bool {
         let holds = |users: &BTreeSet<u32>| (self.user_of)(pid).is_some_and(|u| users.contains(&u));
         self.users.as_ref().is_none_or(holds)
+    }
+
+    /// Tells how many processes are outside of the user's limits: when there are some, and when there are twice as
+    /// many.
+    pub(crate) fn tell_outside(&mut self, outside: u64, limits: &Limits, notes: &mut Notes) {
+        if outside > 0 && outside >= 2 * self.told_outside {
+            self.told_outside = outside;
+            limits
+                .sentence(outside)
+                .into_iter()
+                .for_each(|s| notes.add(s));
+        }
     }
 
     fn trusts(&mut self, event: &Event, notes: &mut Notes) -> bool {
@@ -111,6 +127,23 @@ mod tests {
         let events = text::parse(text).expect("events");
         let kept = trust.of_application(&events, notes);
         kept.iter().map(|e| e.pid).collect()
+    }
+
+    #[test]
+    fn who_is_outside_of_the_limits_is_told_when_there_are_twice_as_many() {
+        let mut trust = Trust::new(None, user_of);
+        let limits = Limits {
+            domain: Some(3),
+            ..Limits::default()
+        };
+        let mut notes = Notes::default();
+        for outside in [0, 0, 1, 1, 2, 3, 4, 900, 1000] {
+            trust.tell_outside(outside, &limits, &mut notes);
+        }
+        let told = notes.take_new();
+        let numbers: Vec<_> = told.iter().filter_map(|n| n.split(' ').next()).collect();
+        assert_eq!(numbers, ["1", "2", "4", "900"]);
+        assert_eq!(told[1], "2 processes outside of --domain 3 left alone.");
     }
 
     const ALL: &str = "

@@ -11,6 +11,7 @@ pub mod elf;
 mod kernel;
 mod late;
 mod libraries;
+mod limits;
 mod names;
 mod patience;
 pub mod placement;
@@ -23,6 +24,7 @@ pub use command::user::{invoking as user_behind_sudo, user_id, User};
 pub use command::CommandStartError;
 pub use kernel::{KernelLoadError, Lineage, Root, WaitTable};
 pub use libraries::PlacementPolicy;
+pub use limits::{LimitError, Limits, DOMAIN_MAX};
 pub use privilege::{MissingPrivilege, AT_START};
 pub use recorder::{
     record, record_observed, Control, Observer, Progress, RecordError, RecordOptions, Summary,

@@ -16,6 +16,10 @@ macro_rules! tests {
 
 #[path = "recorder/alive.rs"]
 mod alive;
+#[path = "recorder/limits.rs"]
+mod limits;
+#[path = "recorder/lineage.rs"]
+mod lineage;
 #[path = "recorder/sudo.rs"]
 mod sudo;
 #[path = "recorder/suspended.rs"]
@@ -94,7 +98,7 @@ const REFUSED: u8 = 4;
 /// A process that has not ended by then hangs, however slow the machine is.
 const WATCHDOG: Duration = Duration::from_secs(240);
 
-/// This program as a recorder: `record OUTPUT [BUFFER BYTES] [pid=PID] [-- COMMAND ...]`. Ends with
+/// This program as a recorder: `record OUTPUT [BUFFER BYTES] [pid=PID] [domain=ID] [-- COMMAND ...]`. Ends with
 /// the command's status.
 fn run_recorder(args: &[String]) -> u8 {
     let at = args.iter().position(|a| a == "--").unwrap_or(args.len());
@@ -105,8 +109,9 @@ fn run_recorder(args: &[String]) -> u8 {
     };
     let mut pids = Vec::new();
     for word in &args[1..at] {
-        match word.strip_prefix("pid=") {
-            Some(pid) => pids.push(pid.parse().expect("a process id")),
+        match word.split_once('=') {
+            Some(("domain", id)) => options.limits.domain = id.parse().ok(),
+            Some((_, pid)) => pids.push(pid.parse().expect("a process id")),
             None => options.buffer_bytes = word.parse().expect("bytes"),
         }
     }
@@ -561,6 +566,8 @@ fn run_tests(args: &[String]) -> ExitCode {
     let tests = tests
         .iter()
         .chain(alive::TESTS)
+        .chain(limits::TESTS)
+        .chain(lineage::TESTS)
         .chain(suspended::TESTS)
         .chain(sudo::TESTS);
     let filter: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
@@ -602,6 +609,10 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.split_first() {
         Some((first, rest)) if first == "record" => ExitCode::from(run_recorder(rest)),
+        Some((first, rest)) if first == "lineage" => {
+            lineage::run(rest);
+            ExitCode::SUCCESS
+        }
         Some((first, rest)) if first == "write" => sudo::write_for_user(&rest[0]),
         _ => run_tests(&args),
     }

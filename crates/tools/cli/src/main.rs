@@ -5,6 +5,7 @@ mod date;
 mod error;
 mod export;
 mod files;
+mod limits;
 mod live;
 mod merge;
 mod mode;

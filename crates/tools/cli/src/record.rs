@@ -1,11 +1,12 @@
 //! `onbeat record`: the command line of the recorder.
 
 use crate::error::CliError;
+use crate::limits::LimitArgs;
 use crate::live::LiveLine;
 use crate::units::{parse_duration, parse_size};
 use crate::{date, ExitStatus};
 use onbeat_record::recorder::DEFAULT_BUFFER_BYTES;
-use onbeat_record::{PlacementPolicy, Progress, RecordError, RecordOptions, Target};
+use onbeat_record::{PlacementPolicy, Progress, RecordOptions, Target};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,6 +19,7 @@ Examples:
   sudo onbeat record -o urban1 --mode urban --duration 60s
   sudo onbeat record -o trace -- ros2 launch my_robot all.launch.py
   sudo onbeat record --pid 4711 --pid 4712
+  sudo onbeat record --container $(docker inspect -f '{{.State.Pid}}' robot)
   sudo onbeat record --keep 10 --segment 64M  flight recorder: the last 640 MB
 
 Under sudo, COMMAND runs as the user who called sudo.
@@ -37,6 +39,8 @@ pub struct Args {
     /// Observe only these processes (and what they start)
     #[arg(long, value_name = "PID", conflicts_with = "command")]
     pub pid: Vec<u32>,
+    #[command(flatten)]
+    pub limits: LimitArgs,
     /// Size of the ring buffer between kernel and recorder
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value_t = DEFAULT_BUFFER_BYTES.into(), hide_default_value = true)]
     pub buffer: u64,
@@ -77,6 +81,7 @@ fn options(args: Args, output: PathBuf) -> RecordOptions {
     RecordOptions {
         output,
         mode: args.mode.unwrap_or_default(),
+        limits: args.limits.limits(),
         duration: args.duration,
         target: Target::new(args.command, false, args.pid),
         buffer_bytes: u32::try_from(args.buffer).unwrap_or(u32::MAX),
@@ -100,7 +105,7 @@ pub fn run(mut args: Args) -> Result<ExitStatus, CliError> {
     live.clear();
     let summary = summary.map_err(|e| match e {
         e if e.is_refusal() => CliError::Refused(e.to_string()),
-        e @ RecordError::NoProcess(_) => CliError::Usage(e.to_string()),
+        e if e.is_usage() => CliError::Usage(e.to_string()),
         e => CliError::Record(e.to_string()),
     })?;
     let mut err = io::stderr();

@@ -135,9 +135,8 @@ fn session(
     show.clear();
     let summary = summary.map_err(|e| match e {
         e if e.is_refusal() => CliError::Refused(e.to_string()),
-        ShapeError::Adapt(_) | ShapeError::Record(onbeat_record::RecordError::NoProcess(_)) => {
-            CliError::Usage(e.to_string())
-        }
+        ShapeError::Adapt(_) => CliError::Usage(e.to_string()),
+        ShapeError::Record(record) if record.is_usage() => CliError::Usage(record.to_string()),
         e => CliError::Record(e.to_string()),
     })?;
     Ok((summary, printed))

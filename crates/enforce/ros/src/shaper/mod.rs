@@ -23,7 +23,6 @@ use crate::page::MAX_OUTPUTS;
 use crate::process;
 use crate::rcl::{Node, Rcl};
 use onbeat_flow::thread;
-use onbeat_proc::Stat;
 use onbeat_time::clock::monotonic_ns;
 use shared::Slots;
 use std::sync::atomic::Ordering;
@@ -116,9 +115,8 @@ impl Shaper<'_> {
     /// Finds publishers, watches the owner, waits for signals.
     fn watch(&mut self) -> Result<Ended, ShaperError> {
         let mut seen_ns = monotonic_ns();
-        let application = self.config.application.map(|pid| (pid, started_at(pid)));
         loop {
-            if application.is_some_and(|(pid, start)| start.is_none() || started_at(pid) != start) {
+            if self.config.application_fd.is_some_and(process::has_ended) {
                 return Ok(Ended::Orphaned);
             }
             self.start_found()?;
@@ -187,11 +185,4 @@ impl Shaper<'_> {
         }
         Ok(false)
     }
-}
-
-/// When a process was started, in the kernel's ticks: distinguishes it from a later one with its
-/// id. `None` if it has ended.
-fn started_at(pid: u32) -> Option<u64> {
-    let stat = Stat::of(pid).filter(|stat| !stat.has_ended())?;
-    Some(stat.start_ticks)
 }

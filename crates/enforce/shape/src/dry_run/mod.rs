@@ -65,13 +65,16 @@ pub fn dry_run(plan: &Plan, options: &ShapeOptions) -> Result<DryRun, ShapeError
     let record = RecordOptions {
         output: trace.path(),
         target: Target::new(Vec::new(), true, options.pids.clone()),
+        limits: options.limits.clone(),
         is_private: true,
         max_segments: Some(1),
         ..RecordOptions::default()
     };
     match onbeat_record::record_observed(&record, &mut look) {
-        Ok(_) => {}
-        Err(e @ onbeat_record::RecordError::NoProcess(_)) => return Err(e.into()),
+        Ok(s) => found
+            .risks
+            .extend(options.limits.sentence(s.progress.outside)),
+        Err(e) if e.is_usage() => return Err(e.into()),
         Err(e) => found.not_looked = Some(e.to_string()),
     }
     let (application, told) = look.end();

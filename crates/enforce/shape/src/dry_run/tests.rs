@@ -61,6 +61,7 @@ fn options() -> ShapeOptions {
     ShapeOptions {
         command: vec![],
         pids: vec![],
+        limits: onbeat_record::Limits::default(),
         users: None,
         duration: None,
         trace: None,

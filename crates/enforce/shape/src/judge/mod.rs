@@ -322,6 +322,7 @@ impl Chain<'_> {
         }
         for (what, count) in [
             ("refused by the middleware", counts.refused),
+            ("cycle came with the output", counts.known),
             ("cycle inferred from arrival", counts.inferred),
             ("cycle disputed by the recording", counts.disputed),
         ] {

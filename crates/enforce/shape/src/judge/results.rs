@@ -19,6 +19,8 @@ pub struct Counts {
     pub discarded: u64,
     /// Not taken by the middleware.
     pub refused: u64,
+    /// Their cycle came with them.
+    pub known: u64,
     /// Their cycle was inferred from when they arrived.
     pub inferred: u64,
     /// The recording names another cycle.
@@ -31,6 +33,7 @@ impl Counts {
         self.late += u64::from(execution.late);
         self.discarded += u64::from(execution.fate == Fate::Discarded);
         self.refused += u64::from(execution.fate == Fate::Refused);
+        self.known += u64::from(execution.attribution == Attribution::Lineage);
         self.inferred += u64::from(execution.attribution == Attribution::Arrival);
         self.disputed += u64::from(execution.attribution == Attribution::Disputed);
         self

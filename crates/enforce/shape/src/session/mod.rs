@@ -261,7 +261,9 @@ impl Observer for Session<'_> {
         self.stop();
     }
 
-    fn progress(&mut self, _: &Progress) {
+    fn progress(&mut self, progress: &Progress) {
+        self.trust
+            .tell_outside(progress.outside, &self.options.limits, &mut self.notes);
         self.application.instances.refresh();
         self.heed_pauses();
         self.heed_reload();

@@ -19,9 +19,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// What a session may use: all that a recorder may, and real-time priorities and locked memory.
+/// What a session may use: all that a recorder may, real-time priorities and locked memory, and to enter
+/// the file systems of a container.
 pub fn rights() -> Vec<Capability> {
-    let own = [Capability::CAP_SYS_NICE, Capability::CAP_IPC_LOCK];
+    let own = [
+        Capability::CAP_SYS_NICE,
+        Capability::CAP_IPC_LOCK,
+        Capability::CAP_SYS_CHROOT,
+    ];
     onbeat_record::AT_START.iter().copied().chain(own).collect()
 }
 
@@ -68,6 +73,7 @@ pub fn shape_on(
             options.command_to_stderr,
             options.pids.clone(),
         ),
+        limits: options.limits.clone(),
         keep_privileges: true,
         lineage: true,
         hangup: options.hangup.clone(),
@@ -100,6 +106,9 @@ pub fn shape_on(
     summary.command_status = recorded.command_status.filter(|_| !ended_by_us);
     if !trace.is_temporary() {
         summary.notes.extend(recorded.notes);
+    } else if let Some(outside) = options.limits.sentence(recorded.progress.outside) {
+        summary.notes.retain(|note| *note != outside);
+        summary.notes.push(outside);
     }
     Ok(summary)
 }

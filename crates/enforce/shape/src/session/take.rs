@@ -111,7 +111,7 @@ impl Session<'_> {
                     }
                 }
                 if self.application.needs_shaper(callback) {
-                    self.supervisor.add_publisher(pid);
+                    self.supervisor.add_publisher(pid, end_ns);
                     self.ensure_shaper(record_also)?;
                 }
                 self.assign(

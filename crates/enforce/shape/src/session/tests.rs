@@ -146,6 +146,7 @@ pub(super) fn options(command: &[&str]) -> ShapeOptions {
     ShapeOptions {
         command: command.iter().map(|c| (*c).to_owned()).collect(),
         pids: vec![],
+        limits: onbeat_record::Limits::default(),
         users: None,
         duration: None,
         trace: None,

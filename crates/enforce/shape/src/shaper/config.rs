@@ -5,7 +5,7 @@ use onbeat_plan::schema::{Hold, Plan};
 use onbeat_ros::config::{Config, Kind, Output, Place};
 use onbeat_ros::page::OutputTable;
 use std::collections::BTreeSet;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 
 /// After this long without a sign of life the shaper takes its owner for dead, if the pipe did not
@@ -45,10 +45,10 @@ fn server<'a>(plan: &'a Plan, name: &str) -> Option<&'a onbeat_plan::schema::Ser
 
 /// The shaper's configuration, and for each of its outputs the plan's (`None` for a throttled
 /// input).
-/// `application` is the process beside which it runs.
+/// `application` is the process beside which it runs (pidfd_open(2)).
 pub(super) fn configuration(
     plan: &Plan,
-    application: u32,
+    application: BorrowedFd<'_>,
     ros: Ros,
     (page, reports): (&OwnedFd, &OwnedFd),
     lineage: Option<RawFd>,
@@ -89,7 +89,7 @@ pub(super) fn configuration(
         table: None,
         report_fd: Some(reports.as_raw_fd()),
         lineage_fd: lineage,
-        application: Some(application),
+        application_fd: Some(application.as_raw_fd()),
         silence_ns: Some(SILENCE_NS),
     };
     (config, numbers)
@@ -152,6 +152,7 @@ mod tests {
     use super::*;
     use crate::shaper::pipe;
     use onbeat_ros::page::PageWriter;
+    use std::os::fd::AsFd;
 
     /// Inputs are published one after the other, in the order of the plan, which is that of their
     /// times.
@@ -169,7 +170,8 @@ mod tests {
             rcl: PathBuf::new(),
             folders: Vec::new(),
         };
-        let (config, numbers) = configuration(&plan, 1, ros, (page.fd(), &write), None);
+        let (config, numbers) =
+            configuration(&plan, page.fd().as_fd(), ros, (page.fd(), &write), None);
         let priorities: Vec<_> = config
             .outputs
             .iter()

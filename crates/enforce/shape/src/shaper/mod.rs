@@ -1,30 +1,37 @@
 //! The shaper process of a plan, seen from its owner.
 //!
-//! It is started with the application's environment and as its user, gets its table through a page
+//! It is started with the application's environment, as its user and within its container, gets its table through a page
 //! of shared memory, and reports what it published through a pipe. [`Supervisor`] starts it when it
 //! is needed.
 
+mod beside;
 mod config;
+mod container;
 mod lineage;
+mod process;
 mod said;
 mod start;
 mod supervisor;
 
 pub(crate) use supervisor::Supervisor;
 
-use self::said::Said;
 use crate::history::Swap;
 use crate::observe::{Release, MOST_ARRIVALS};
+use beside::Beside;
 use onbeat_plan::Plan;
+use onbeat_proc::namespace::Namespace;
 use onbeat_ros::environment::EnvironmentError;
 use onbeat_ros::page::PageWriter;
 use onbeat_ros::report::{flags, Record, RECORD_BYTES};
 use onbeat_time::clock::monotonic_ns;
+use process::Process;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::process::Child;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
 use thiserror::Error;
 
 /// Why there is no shaper.
@@ -36,6 +43,14 @@ pub enum ShaperError {
     /// It cannot be started.
     #[error("cannot start the shaper: {0}")]
     Start(io::Error),
+    /// It cannot be started where the application is.
+    #[error("cannot start the shaper in the container of process {pid}: {source}: it needs /proc and glibc there, and root here")]
+    Container {
+        /// The process.
+        pid: u32,
+        /// The system's error.
+        source: io::Error,
+    },
     /// Nobody may load that process's libraries.
     #[error("process {0} has no user as whom a shaper may run: onbeat shapes its own user's applications, as root anyone's")]
     User(u32),
@@ -59,10 +74,13 @@ pub enum ShaperError {
     },
 }
 
+/// From the first process of a container that the kernel kills to the last.
+const CONTAINER_ENDS: Duration = Duration::from_secs(1);
+
 /// A running shaper.
 pub(crate) struct Shaper {
-    child: Child,
-    said: Said,
+    process: Process,
+    beside: Beside,
     page: PageWriter,
     reports: Reports,
     outputs: Vec<OutputState>,
@@ -98,7 +116,7 @@ pub(crate) struct Polled {
 impl Shaper {
     /// Process id.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.id()
     }
 
     /// Whether all of its endpoints exist.
@@ -150,20 +168,29 @@ impl Shaper {
     /// Reads its reports. Fails if it has ended with an error.
     pub(crate) fn poll(&mut self) -> Result<Polled, ShaperError> {
         let mut polled = Polled::default();
-        self.said.drain();
+        self.process.said.drain();
         for record in self.reports.read() {
             self.take(&record, &mut polled);
         }
-        match self.child.try_wait() {
-            Ok(Some(status)) if !status.success() => Err(ShaperError::Ended {
-                status,
-                said: self.said.last_line(),
-            }),
+        match self.process.try_wait() {
+            Ok(Some(status)) if !status.success() && !self.ended_with_its_container(status) => {
+                Err(ShaperError::Ended {
+                    status,
+                    said: self.process.said.last_line(),
+                })
+            }
             ended => {
                 polled.has_ended = matches!(ended, Ok(Some(_)));
                 Ok(polled)
             }
         }
+    }
+
+    /// Whether it was killed because its container has ended: the kernel kills all that is in a pid namespace.
+    fn ended_with_its_container(&self, status: ExitStatus) -> bool {
+        status.signal() == Some(libc::SIGKILL)
+            && self.beside.container.contains(&Namespace::Pid)
+            && self.beside.has_ended(CONTAINER_ENDS)
     }
 
     fn take(&mut self, record: &Record, polled: &mut Polled) {

@@ -102,7 +102,7 @@ mod tests {
     /// A child of its own lives on with the pipe, until its input ends.
     #[test]
     fn the_last_line_does_not_wait_for_who_still_has_the_pipe() {
-        let (mut child, mut said) = shell("cat <&0 & echo bye >&2");
+        let (mut child, mut said) = shell("exec 3<&0; cat <&3 & echo bye >&2");
         let input = child.stdin.take();
         wait(&mut child, || {});
         assert_eq!(said.last_line(), "bye");

@@ -1,19 +1,24 @@
-//! Starts the shaper's process.
+//! Starts the shaper's process: beside the application's, and where that one is.
 
+use super::beside::Beside;
 use super::config::{configuration, Ros};
-use super::{pipe, OutputState, Reports, Said, Shaper, ShaperError};
+use super::container::{self, check, inherit, Program};
+use super::process::Process;
+use super::{pipe, OutputState, Reports, Shaper, ShaperError};
 use onbeat_plan::Plan;
+use onbeat_proc::namespace::Namespace;
 use onbeat_proc::User;
+use onbeat_rights::Capability;
 use onbeat_ros::config::Config;
 use onbeat_ros::environment::Environment;
 use onbeat_ros::page::PageWriter;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 
 /// The middleware's publication mode: it does not apply to a shaper, which holds messages back
 /// itself.
@@ -21,22 +26,25 @@ const PUBLICATION_MODE: &str = "RMW_FASTRTPS_PUBLICATION_MODE";
 
 impl Shaper {
     /// Starts the shaper for the outputs and inputs of a plan, beside the application's process
-    /// `pid`. It passes everything on at once until [`Shaper::shape`].
+    /// `pid`, which was seen at `seen_ns`. It passes everything on at once until [`Shaper::shape`].
     /// `lineage` is the table of lineage, if there is one.
     pub(super) fn start(
         plan: &Plan,
         program: &Path,
-        pid: u32,
+        (pid, seen_ns): (u32, u64),
         lineage: Option<RawFd>,
     ) -> Result<Shaper, ShaperError> {
-        let user = may_run_as(pid)?;
+        let beside = Beside::of(pid, seen_ns).ok_or(ShaperError::User(pid))?;
         let Environment {
             mut variables,
             rcl,
             folders,
-        } = Environment::of_process(pid)?;
+        } = match beside.container.contains(&Namespace::Mount) {
+            true => Environment::of_container(pid)?,
+            false => Environment::of_process(pid)?,
+        };
         // What was read is that user's: the process was not another program in the meantime.
-        if may_run_as(pid)? != user {
+        if !beside.is_unchanged() {
             return Err(ShaperError::User(pid));
         }
         variables.retain(|(name, _)| name != PUBLICATION_MODE);
@@ -44,23 +52,23 @@ impl Shaper {
         page.set_pass_through(true);
         let (read, write) = pipe().map_err(ShaperError::Start)?;
         let ros = Ros { rcl, folders };
-        let (config, outputs) = configuration(plan, pid, ros, (page.fd(), &write), lineage);
+        let (mut config, outputs) =
+            configuration(plan, beside.as_fd(), ros, (page.fd(), &write), lineage);
+        let priority = Priority::of(&mut config, &beside);
         let text = serde_json::to_vec(&config).map_err(|e| ShaperError::Start(e.into()))?;
         let inherited = [
             Some(page.fd().as_raw_fd()),
             Some(write.as_raw_fd()),
+            Some(beside.as_fd().as_raw_fd()),
             lineage,
         ];
-        let mut command = command(
-            program,
-            variables,
+        let limits = Limits {
             inherited,
-            highest_priority(&config),
-            user,
-        );
-        let mut child = command.spawn().map_err(ShaperError::Start)?;
+            priority,
+        };
+        let (process, stdin) = spawn(program, variables, &beside, limits)?;
         drop(write);
-        if let Some(mut stdin) = child.stdin.take() {
+        if let Some(mut stdin) = stdin {
             stdin.write_all(&text).map_err(ShaperError::Start)?;
         }
         let state = |output| OutputState {
@@ -69,23 +77,14 @@ impl Shaper {
             arrivals: VecDeque::new(),
         };
         Ok(Shaper {
-            said: Said::new(child.stderr.take()),
-            child,
+            process,
+            beside,
             page,
             reports: Reports::new(read),
             outputs: outputs.into_iter().map(state).collect(),
             settling: false,
         })
     }
-}
-
-/// The user of the application's process, as whom the shaper loads the libraries that this process
-/// names. Only root can become another user.
-fn may_run_as(pid: u32) -> Result<User, ShaperError> {
-    // SAFETY: cannot fail.
-    let own = unsafe { libc::geteuid() };
-    let user = onbeat_proc::user(pid).filter(|user| own == 0 || user.uid == own);
-    user.ok_or(ShaperError::User(pid))
 }
 
 /// The highest real-time priority of a shaper's threads; 0: none has one.
@@ -95,17 +94,75 @@ fn highest_priority(config: &Config) -> u8 {
     places.filter_map(|place| place.priority).max().unwrap_or(0)
 }
 
-/// Descriptors that stay open: page, reports, and lineage if there is one.
-type Inherited = [Option<RawFd>; 3];
+/// What a shaper has of ours.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// Descriptors that stay open: page, reports, the application's process, and lineage if there is one.
+    inherited: [Option<RawFd>; 4],
+    priority: Priority,
+}
 
-/// The command of a shaper that inherits descriptors and runs as a user and group.
-fn command(
+/// The real-time priorities of a shaper's threads, which it sets as the application's user.
+#[derive(Debug, Clone, Copy)]
+enum Priority {
+    /// That user may have none: up to the plan's highest, because he can make the shaper do anything.
+    Allowed(u8),
+    /// All threads have this one from the beginning: this process may not allow any (RLIMIT_RTPRIO wants
+    /// CAP_SYS_RESOURCE, which container managers take from root).
+    Inherited(u8),
+}
+
+impl Priority {
+    /// Of a shaper beside a process. Threads that inherit theirs set none themselves.
+    fn of(config: &mut Config, beside: &Beside) -> Priority {
+        let highest = highest_priority(config);
+        let keeps_rights = beside.container.is_empty() && beside.user.uid == 0;
+        if keeps_rights || highest == 0 || !onbeat_rights::is_root() || may_allow(highest) {
+            return Priority::Allowed(highest);
+        }
+        let outputs = config.outputs.iter_mut().map(|o| o.place.as_mut());
+        let places = outputs.chain([config.middleware.as_mut()]).flatten();
+        places.for_each(|place| place.priority = None);
+        Priority::Inherited(highest)
+    }
+}
+
+/// Whether this process may let others have a priority.
+fn may_allow(priority: u8) -> bool {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Rtprio);
+    onbeat_rights::has(Capability::CAP_SYS_RESOURCE)
+        || limit.maximum.is_none_or(|most| most >= priority.into())
+}
+
+/// Starts a shaper where a process is, as that process's user.
+fn spawn(
     program: &Path,
     variables: Vec<(OsString, OsString)>,
-    inherited: Inherited,
-    priority: u8,
-    user: User,
-) -> Command {
+    beside: &Beside,
+    limits: Limits,
+) -> Result<(Process, Option<ChildStdin>), ShaperError> {
+    if beside.container.is_empty() {
+        let user = beside.user;
+        let mut command = command(program, variables);
+        // SAFETY: only async-signal-safe calls, on values that were copied.
+        unsafe { command.pre_exec(move || limits.apply().and_then(|()| become_user(user))) };
+        let mut child = command.spawn().map_err(ShaperError::Start)?;
+        let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
+        let process = Process::new(child.id(), stderr).map_err(ShaperError::Start)?;
+        return Ok((process, stdin));
+    }
+    let enter = || {
+        let program = Program::open(program)?;
+        let mut command = command(Path::new(&program.path()), variables);
+        command.arg0("onbeat").env("LD_PRELOAD", program.preload());
+        container::spawn(command, program, beside, move || limits.apply())
+    };
+    let pid = beside.pid;
+    enter().map_err(|source| ShaperError::Container { pid, source })
+}
+
+/// The command of a shaper.
+fn command(program: &Path, variables: Vec<(OsString, OsString)>) -> Command {
     let mut command = Command::new(program);
     command
         .args(["shaper", "-"])
@@ -115,28 +172,41 @@ fn command(
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .process_group(0);
-    // SAFETY: only async-signal-safe calls, on values that were copied.
-    unsafe { command.pre_exec(move || prepare(inherited, priority, user)) };
     command
 }
 
-/// Runs in the child before the program: only async-signal-safe calls.
-fn prepare(inherited: Inherited, priority: u8, User { uid, gid }: User) -> io::Result<()> {
-    // SAFETY: plain system calls on numbers and on a limit that lives while the call lasts.
-    unsafe {
-        for fd in inherited.into_iter().flatten() {
-            if libc::fcntl(fd, libc::F_SETFD, 0) < 0 {
-                return Err(io::Error::last_os_error());
-            }
-        }
+impl Limits {
+    /// Runs in the child before the program: only async-signal-safe calls.
+    fn apply(self) -> io::Result<()> {
+        self.inherited.into_iter().flatten().try_for_each(inherit)?;
         // It sets its priorities as the application's user, who may not be allowed to: up to the
         // highest that it needs, because that user can make the shaper do anything. The threads that
         // send need more than the plan's: no thread of a server may keep them from their slot.
-        let limit = libc::rlimit {
-            rlim_cur: priority.into(),
-            rlim_max: priority.into(),
-        };
-        libc::setrlimit(libc::RLIMIT_RTPRIO, &limit);
+        match self.priority {
+            Priority::Allowed(priority) => {
+                let limit = libc::rlimit {
+                    rlim_cur: priority.into(),
+                    rlim_max: priority.into(),
+                };
+                // SAFETY: a plain system call on a limit that lives while the call lasts.
+                unsafe { libc::setrlimit(libc::RLIMIT_RTPRIO, &limit) };
+                Ok(())
+            }
+            Priority::Inherited(priority) => {
+                let parameters = libc::sched_param {
+                    sched_priority: priority.into(),
+                };
+                // SAFETY: as above.
+                check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameters) })
+            }
+        }
+    }
+}
+
+/// Runs in the child before the program: only async-signal-safe calls.
+fn become_user(User { uid, gid }: User) -> io::Result<()> {
+    // SAFETY: plain system calls on numbers.
+    unsafe {
         // The middleware's shared memory belongs to the application's user.
         let must_change = libc::geteuid() == 0 && uid != 0;
         if must_change

@@ -5,7 +5,7 @@ use super::{Polled, Shaper, ShaperError};
 use crate::launch::moves;
 use onbeat_plan::Plan;
 use onbeat_trace::{EndpointKind, Event, EventKind};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Processes after which those that have ended are forgotten.
@@ -19,8 +19,8 @@ pub(crate) struct Supervisor<'a> {
     plan: &'a Plan,
     program: &'a Path,
     shaper: Option<Shaper>,
-    /// Processes that publish what a shaper takes.
-    publishers: BTreeSet<u32>,
+    /// Processes that publish what a shaper takes, and when each was last seen (CLOCK_MONOTONIC).
+    publishers: BTreeMap<u32, u64>,
     births: Births<'a>,
 }
 
@@ -31,7 +31,7 @@ impl<'a> Supervisor<'a> {
             plan,
             program,
             shaper: None,
-            publishers: BTreeSet::new(),
+            publishers: BTreeMap::new(),
             births: Births::new(plan, &plan.origin),
         }
     }
@@ -71,10 +71,11 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// A process publishes what a shaper takes.
-    pub(crate) fn add_publisher(&mut self, pid: u32) {
-        if self.publishers.insert(pid) && self.publishers.len() > PUBLISHERS {
-            self.publishers.retain(|&pid| onbeat_proc::is_alive(pid));
+    /// A process publishes what a shaper takes: it was seen at `seen_ns`.
+    pub(crate) fn add_publisher(&mut self, pid: u32, seen_ns: u64) {
+        let is_new = self.publishers.insert(pid, seen_ns).is_none();
+        if is_new && self.publishers.len() > PUBLISHERS {
+            self.publishers.retain(|&pid, _| onbeat_proc::is_alive(pid));
         }
     }
 
@@ -92,7 +93,7 @@ impl<'a> Supervisor<'a> {
             _ => false,
         };
         let found = events.iter().filter(publishes);
-        self.publishers.extend(found.map(|e| e.pid));
+        self.publishers.extend(found.map(|e| (e.pid, e.time_ns)));
     }
 
     /// Starts a shaper if none runs and a process needs it. Returns the process beside which it was
@@ -101,14 +102,14 @@ impl<'a> Supervisor<'a> {
         if self.shaper.is_some() {
             return Ok(None);
         }
-        self.publishers.retain(|&pid| onbeat_proc::is_alive(pid));
-        let Some(&pid) = self.publishers.first() else {
+        self.publishers.retain(|&pid, _| onbeat_proc::is_alive(pid));
+        let Some((&pid, &seen_ns)) = self.publishers.first_key_value() else {
             return Ok(None);
         };
         self.shaper = Some(Shaper::start(
             self.plan,
             self.program,
-            pid,
+            (pid, seen_ns),
             self.births.table(),
         )?);
         Ok(Some(pid))
@@ -154,7 +155,7 @@ mod tests {
         let events = onbeat_trace::text::parse(&events).expect("events");
         let mut supervisor = Supervisor::new(&plan, Path::new("/nowhere"));
         supervisor.add_publishers_of_inputs(&events);
-        assert_eq!(supervisor.publishers, BTreeSet::from([10]));
+        assert_eq!(supervisor.publishers, BTreeMap::from([(10, 1_000_000)]));
         assert!(!supervisor.is_ready());
     }
 
@@ -163,11 +164,11 @@ mod tests {
         let text = include_bytes!("../../../plan/tests/golden/plan.yaml");
         let plan = onbeat_plan::file::read(text).expect("a plan");
         let mut supervisor = Supervisor::new(&plan, Path::new("/nowhere"));
-        supervisor.add_publisher(u32::MAX - 1);
+        supervisor.add_publisher(u32::MAX - 1, u64::MAX);
         assert!(matches!(supervisor.ensure_shaper(), Ok(None)));
         assert!(supervisor.publishers.is_empty());
         // This one runs, but is no ROS 2 node.
-        supervisor.add_publisher(std::process::id());
+        supervisor.add_publisher(std::process::id(), u64::MAX);
         assert!(supervisor.ensure_shaper().is_err());
         assert!(supervisor.shaper().is_none());
     }

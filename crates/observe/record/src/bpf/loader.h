@@ -81,7 +81,8 @@ PROBE(on_dl_state)
 	__u64 link = 0, *tail;
 	bool found = false;
 
-	if (!p || !buffer || tgid == own_tgid || (!observe_all && !(*p & PROCESS_MARKED)))
+	if (!p || !buffer || tgid == own_tgid || (*p & PROCESS_OUTSIDE) ||
+	    (!observe_all && !(*p & PROCESS_MARKED)))
 		return 0;
 	count_hit(ctx);
 	tail = bpf_map_lookup_elem(&link_tails, &tgid);

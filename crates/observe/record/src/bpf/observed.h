@@ -14,7 +14,7 @@ static __always_inline __u8 observed(__u64 pid_tgid, __u64 now)
 	flags = *p;
 	if (flags & PROCESS_SEEN)
 		return flags;
-	if (!observe_all && !(flags & PROCESS_MARKED))
+	if ((flags & PROCESS_OUTSIDE) || (!observe_all && !(flags & PROCESS_MARKED)))
 		return 0;
 	flags |= PROCESS_SEEN;
 	*p = flags;

@@ -286,6 +286,9 @@ int on_exec(__u64 *ctx)
 	bpf_map_delete_elem(&link_tails, &tgid);
 	if (!p)
 		return 0;
+	// Where it belongs is looked at again.
+	if (*p & PROCESS_OUTSIDE)
+		*p = 0;
 	if (observe_all || (*p & PROCESS_MARKED)) {
 		bool reported = report_loader(task, *p);
 

@@ -16,7 +16,7 @@ pub use suspended::Suspended;
 pub use waits::WaitTable;
 
 use crate::decode::Decoded;
-use crate::records::{KIND_COUNT, PROCESS_LATE, PROCESS_MARKED};
+use crate::records::{KIND_COUNT, PROCESS_LATE, PROCESS_MARKED, PROCESS_OUTSIDE};
 use attachment::Attachment;
 use flags::FlagTable;
 use libbpf_rs::{
@@ -81,6 +81,7 @@ pub struct Kernel {
     hits: MapHandle,
     distance: MapHandle,
     flags: Rc<FlagTable>,
+    threads: FlagTable,
     /// `None` where this kernel cannot tell who waits.
     waits: Option<Arc<WaitTable>>,
     /// `None` where it was not asked for, or the kernel does not let the table be read only.
@@ -160,6 +161,7 @@ impl Kernel {
         Ok(Kernel {
             suspended: Suspended::new(Rc::clone(&flags), table("suspended")?),
             flags,
+            threads: table("threads")?,
             waits: waits.transpose()?,
             lineage: lineage.map(Arc::new),
             ring: Ring::new(&map("ring")?)?,
@@ -216,6 +218,14 @@ impl Kernel {
     pub fn unmark(&self, pid: u32) {
         self.flags
             .update(pid, |flags| flags & !(PROCESS_MARKED as u8));
+    }
+
+    /// Records nothing more of a process, until it executes another program.
+    pub fn leave_alone(&self, pid: u32) {
+        self.flags.update(pid, |_| PROCESS_OUTSIDE as u8);
+        for tid in onbeat_proc::threads(pid) {
+            self.threads.clear(tid);
+        }
     }
 
     /// Which threads wait for work; `None` where this kernel cannot tell.

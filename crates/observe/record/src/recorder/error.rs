@@ -2,6 +2,7 @@
 
 use crate::command::CommandStartError;
 use crate::kernel::KernelLoadError;
+use crate::limits::LimitError;
 use crate::privilege::MissingPrivilege;
 use onbeat_trace::writer::{TraceCreateError, TraceWriteError};
 use thiserror::Error;
@@ -38,12 +39,20 @@ pub enum RecordError {
     /// A process to be observed does not run.
     #[error("no process {0}: give the id of a running process to --pid")]
     NoProcess(u32),
+    /// What the recording is to be limited to.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
     /// Signals could not be caught.
     #[error("cannot catch signals: {0}")]
     Signals(std::io::Error),
 }
 
 impl RecordError {
+    /// True where the command line asks for what is not there.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, RecordError::NoProcess(_) | RecordError::Limit(_))
+    }
+
     /// True where this machine or user cannot record at all, whatever the options.
     pub fn is_refusal(&self) -> bool {
         matches!(

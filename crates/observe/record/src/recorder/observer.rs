@@ -66,6 +66,8 @@ pub struct Progress {
     pub elapsed: Duration,
     /// ROS 2 processes seen.
     pub processes: usize,
+    /// ROS 2 processes that were left alone: outside of [`Limits`](crate::Limits).
+    pub outside: u64,
     /// Nodes seen.
     pub nodes: usize,
     /// Callbacks seen, by the handles for which they were called.

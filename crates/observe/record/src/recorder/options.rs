@@ -1,6 +1,7 @@
 //! What to record, and how.
 
 use crate::libraries::PlacementPolicy;
+use crate::limits::Limits;
 use onbeat_trace::writer::WriterOptions;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -16,6 +17,8 @@ pub struct RecordOptions {
     pub mode: String,
     /// Whose events are recorded.
     pub target: Target,
+    /// Of these, only processes within the limits.
+    pub limits: Limits,
     /// Stop after this time.
     pub duration: Option<Duration>,
     /// Size of the ring buffer; rounded up to a power of two.
@@ -88,6 +91,7 @@ impl Default for RecordOptions {
             output: PathBuf::from("trace"),
             mode: String::new(),
             target: Target::Everything,
+            limits: Limits::default(),
             duration: None,
             buffer_bytes: DEFAULT_BUFFER_BYTES,
             segment_bytes: writer.segment_bytes,

@@ -15,6 +15,7 @@ use crate::descriptors;
 use crate::kernel::{Kernel, LoadOptions};
 use crate::late::{self, LateProcesses, ProcessMemory};
 use crate::libraries::{self, Libraries};
+use crate::limits::Border;
 use crate::names::{distribution_name, node_of_command_line};
 use crate::privilege::{self, Needs};
 use crate::records;
@@ -53,6 +54,7 @@ pub struct Recording {
     visit_own: BTreeSet<u32>,
     keep_privileges: bool,
     crowd: Crowd,
+    border: Border,
 }
 
 impl Recording {
@@ -71,6 +73,7 @@ impl Recording {
         if let Some(&pid) = named.find(|&&pid| onbeat_proc::threads(pid).is_empty()) {
             return Err(RecordError::NoProcess(pid));
         }
+        let border = Border::new(&options.limits)?;
         let buffer_bytes = options
             .buffer_bytes
             .clamp(4096, 1 << 30)
@@ -104,6 +107,7 @@ impl Recording {
             visit_own: BTreeSet::new(),
             keep_privileges: options.keep_privileges,
             crowd: Crowd::default(),
+            border,
         };
         // Before the first file of another process is opened.
         recording.give_up(matches!(options.target, Target::Command { .. }));
@@ -140,10 +144,22 @@ impl Recording {
         pids.retain(|&pid| {
             self.libraries.is_traceable(pid, false) || self.libraries.has_flow(pid, false)
         });
+        pids.retain(|&pid| self.is_inside(pid, true));
         pids.iter().for_each(|&pid| self.kernel.mark_late(pid));
         for pid in pids {
             self.libraries.visit(&self.kernel, pid);
         }
+    }
+
+    /// Whether a process is within the user's limits. One that is not is left alone; `uses_ros`: and counted.
+    fn is_inside(&mut self, pid: u32, uses_ros: bool) -> bool {
+        let libraries = &mut self.libraries;
+        let counts = || uses_ros || libraries.is_traceable(pid, false);
+        let is_inside = self.border.admits(pid, counts);
+        if !is_inside {
+            self.kernel.leave_alone(pid);
+        }
+        is_inside
     }
 
     /// Starts a command that is observed from its first instruction: children inherit the mark.
@@ -249,8 +265,10 @@ impl Recording {
 
     fn handle(&mut self, record: Decoded) {
         match record {
+            Decoded::Event(event) if self.border.is_outside(event.pid) => {}
             Decoded::Event(event) => self.event(event),
             Decoded::Process { pid, time_ns, late } => self.process(pid, time_ns, late),
+            Decoded::Thread { pid, .. } if self.border.is_outside(pid) => {}
             Decoded::Thread { pid, tid, time_ns } => self.thread(pid, tid, time_ns),
             Decoded::Library {
                 pid,
@@ -260,6 +278,7 @@ impl Recording {
             Decoded::Followed { pid } => {
                 self.kernel.suspended().resume(pid);
             }
+            Decoded::WaitSet(set) if self.border.is_outside(set.pid) => {}
             Decoded::WaitSet(set) => self.wait_set(&set),
         }
     }
@@ -332,6 +351,9 @@ impl Recording {
     }
 
     fn process(&mut self, pid: u32, time_ns: u64, late: bool) {
+        if !self.is_inside(pid, true) {
+            return;
+        }
         let found = self.libraries.visit_ros(&self.kernel, pid);
         self.visited(pid, found.attached);
         self.visit_own.insert(pid);
@@ -396,6 +418,10 @@ impl Recording {
     fn library(&mut self, pid: u32, loader: bool, stopped: bool) {
         if loader {
             self.libraries.watch_loaders(&self.kernel, &[pid]);
+        }
+        // Nobody is stopped under limits: they are for what runs.
+        if !stopped && !self.is_inside(pid, false) {
+            return;
         }
         if stopped {
             let attached = self.libraries.visit(&self.kernel, pid).attached;
@@ -488,6 +514,7 @@ impl Recording {
         Progress {
             elapsed: Duration::from_nanos(self.manifest.elapsed_ns()),
             processes: self.manifest.content.processes.len(),
+            outside: self.border.count(),
             nodes,
             callbacks,
             events,
@@ -513,6 +540,7 @@ impl Recording {
         probes.extend(self.tracepoints.report());
         let mut left_out = self.libraries.left_out();
         left_out.extend(self.crowd.sentences());
+        left_out.extend(self.border.sentence());
         self.manifest.update(probes, left_out);
     }
 

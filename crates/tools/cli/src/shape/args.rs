@@ -1,6 +1,7 @@
 //! The options of `onbeat shape`, and what the shaper is asked for from them.
 
 use crate::error::CliError;
+use crate::limits::LimitArgs;
 use crate::units::parse_duration;
 use onbeat_record::User;
 use onbeat_shape::{AdaptOptions, Choice, GateKind, ShapeOptions};
@@ -23,6 +24,7 @@ Examples:
   sudo onbeat shape plan.yaml --dry-run           what would be done, and the machine's settings
   sudo onbeat shape plan.yaml --adapt -- python3 app.py
   sudo onbeat shape --reload                      read the running session's plan file again
+  sudo onbeat shape plan.yaml --cgroup /sys/fs/cgroup/system.slice/robot.service
 
 The command first records the application. When it has seen every callback of the plan and knows
 the period of the first one, it assigns the threads to their servers. Ctrl-C restores everything;
@@ -81,6 +83,8 @@ pub struct ApplicationArgs {
     /// The application that runs already is this user's [default: root's, and yours under sudo]
     #[arg(long, value_name = "NAME", value_parser = user_id, conflicts_with_all = ["command", "pid"])]
     pub user: Vec<u32>,
+    #[command(flatten)]
+    pub limits: LimitArgs,
 }
 
 /// What holds threads to their slots.
@@ -165,6 +169,7 @@ impl Args {
             users: self.users(caller),
             command: self.command.clone(),
             pids: application.pid.clone(),
+            limits: application.limits.limits(),
             duration: self.end.verify.or(self.end.duration),
             trace: self.files.trace.clone(),
             find_within: application.find.unwrap_or(find_within),

@@ -86,9 +86,11 @@ impl<'a> Arm<'a> {
         let text = std::fs::read(&plan).map_err(LabError::file("reading", &plan))?;
         let read = onbeat_plan::file::read(&text)
             .map_err(|e| LabError::unexpected(plan.display().to_string(), e))?;
-        // Where a shaper holds the output, the unshaped latency of each execution is known.
+        // Where a shaper holds the output, the unshaped latency of each execution is known. With LET
+        // an output waits for the end of its period: that is no band behind the worst case.
         let mut outputs = read.outputs.iter();
-        let holds = outputs.any(|o| o.hold == onbeat_plan::schema::Hold::Republish);
+        let holds = read.strategy == "bands"
+            && outputs.any(|o| o.hold == onbeat_plan::schema::Hold::Republish);
         let promises = read.promises;
         Ok(Arm {
             name: name.into(),

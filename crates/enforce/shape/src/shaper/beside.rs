@@ -1,0 +1,100 @@
+//! The application's process beside which a shaper runs: identified, and held by a descriptor, so that
+//! its id cannot become another's while its files are read and its namespaces entered.
+
+use onbeat_proc::namespace::Namespace;
+use onbeat_proc::{Stat, User};
+use onbeat_time::clock::{boottime_ns, monotonic_ns};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::process::{pidfd_open, Pid, PidfdFlags};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// A process of the application.
+#[derive(Debug)]
+pub(super) struct Beside {
+    /// Its id.
+    pub(super) pid: u32,
+    /// Its user, as whom the shaper loads the libraries that it names.
+    pub(super) user: User,
+    /// Namespaces that are not ours: those of its container. Empty if it is in none.
+    pub(super) container: Vec<Namespace>,
+    process: OwnedFd,
+}
+
+impl Beside {
+    /// The process that was seen at an instant (CLOCK_MONOTONIC). `None` if it has ended since, or nobody may run
+    /// a shaper beside it: only root can become another user.
+    pub(super) fn of(pid: u32, seen_ns: u64) -> Option<Beside> {
+        let process = pidfd_open(Pid::from_raw(pid.try_into().ok()?)?, PidfdFlags::empty()).ok()?;
+        let beside = Beside {
+            pid,
+            user: may_run_as(pid)?,
+            container: Namespace::foreign(pid).ok()?,
+            process,
+        };
+        (had_started(pid, seen_ns) && !beside.has_ended(Duration::ZERO)).then_some(beside)
+    }
+
+    /// Whether all that was read of it since is its own: it has not ended, and is the same user's still.
+    pub(super) fn is_unchanged(&self) -> bool {
+        may_run_as(self.pid) == Some(self.user) && !self.has_ended(Duration::ZERO)
+    }
+
+    /// Whether it has ended, or ends within this time.
+    pub(super) fn has_ended(&self, within: Duration) -> bool {
+        let within = Timespec::try_from(within).ok();
+        let mut ask = [PollFd::new(&self.process, PollFlags::IN)];
+        poll(&mut ask, within.as_ref()).is_ok_and(|ready| ready > 0)
+    }
+}
+
+impl AsFd for Beside {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.process.as_fd()
+    }
+}
+
+fn may_run_as(pid: u32) -> Option<User> {
+    // SAFETY: cannot fail.
+    let own = unsafe { libc::geteuid() };
+    onbeat_proc::user(pid).filter(|user| own == 0 || user.uid == own)
+}
+
+/// Whether the process that has the id now had started when it was seen. One that started in the same
+/// kernel tick (10 ms) may be another.
+fn had_started(pid: u32, seen_ns: u64) -> bool {
+    let tick_ns = 1_000_000_000 / onbeat_proc::system::ticks_per_second();
+    let since_boot = boottime_ns().saturating_sub(monotonic_ns());
+    let seen = seen_ns.saturating_add(since_boot) / tick_ns;
+    Stat::of(pid).is_some_and(|stat| stat.start_ticks < seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_process_is_the_one_that_was_seen_until_it_ends() {
+        let before_ns = monotonic_ns();
+        let mut child = Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("sleep starts");
+        assert!(
+            Beside::of(child.id(), before_ns).is_none(),
+            "it started later"
+        );
+        assert!(Beside::of(u32::MAX - 1, u64::MAX).is_none());
+        while !had_started(child.id(), monotonic_ns()) {
+            std::thread::yield_now();
+        }
+        let beside = Beside::of(child.id(), monotonic_ns()).expect("it runs");
+        assert!(beside.is_unchanged() && beside.container.is_empty());
+        child.kill().expect("it is ours");
+        assert!(beside.has_ended(Duration::from_secs(60)));
+        assert!(!beside.is_unchanged(), "a zombie is no application");
+        child.wait().expect("it has ended");
+        assert!(!beside.is_unchanged());
+    }
+}

@@ -1,0 +1,400 @@
+//! What the user limits a recording to: processes of a ROS domain, below a cgroup, in a container.
+//!
+//! Where a process belongs is looked at when it is seen first, and again when it executes another program. One
+//! that moves later stays what it was.
+
+use onbeat_proc::cgroup::Cgroup;
+use onbeat_proc::namespace::{Namespace, NamespaceId};
+use onbeat_proc::Variable;
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// The largest ROS domain id: the ports of larger ones do not exist.
+pub const DOMAIN_MAX: u32 = 232;
+
+/// Processes that are remembered to be outside, before those that have ended are forgotten.
+const REMEMBERED: usize = 1 << 16;
+
+/// The table of mounts.
+const MOUNTS: &str = "/proc/self/mountinfo";
+
+/// What a recording of everything is limited to, as the user says it. Without any: nothing is left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// ROS domain id, from the environment that the process was started with.
+    pub domain: Option<u32>,
+    /// Directory of a cgroup.
+    pub cgroup: Option<PathBuf>,
+    /// A process in the container, by this machine's process ids.
+    pub container: Option<u32>,
+}
+
+/// Why a recording cannot be limited so. Each names the option.
+#[derive(Debug, Error)]
+pub enum LimitError {
+    /// No participant can be in it.
+    #[error("--domain {0}: ROS domain ids are 0 to {DOMAIN_MAX}")]
+    Domain(u32),
+    /// There is no such directory.
+    #[error("--cgroup {}: {source}: give the directory of a cgroup, as /sys/fs/cgroup/system.slice/robot.service", path.display())]
+    NoDirectory {
+        /// As it was given.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// It is somewhere else than its name says.
+    #[error("--cgroup {} leads to {}: give that path", path.display(), to.display())]
+    Link {
+        /// As it was given.
+        path: PathBuf,
+        /// Where it leads.
+        to: PathBuf,
+    },
+    /// It is no cgroup.
+    #[error("--cgroup {}: it is in no mounted cgroup hierarchy: give a directory below a mount of cgroup or cgroup2 (findmnt -t cgroup,cgroup2)", .0.display())]
+    NoCgroup(PathBuf),
+    /// The process of the container does not run.
+    #[error("--container {pid}: {source}: give the id of a process in the container, as this machine has it (docker inspect -f '{{{{.State.Pid}}}}' NAME)")]
+    NoProcess {
+        /// As it was given.
+        pid: u32,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The process is in no container.
+    #[error("--container {0}: that process is in no container: it has this machine's process ids")]
+    NoContainer(u32),
+}
+
+impl Limits {
+    /// Whether anything is left out.
+    pub fn is_any(&self) -> bool {
+        *self != Limits::default()
+    }
+
+    /// What is told of processes that are left alone; `None` if there is nobody.
+    pub fn sentence(&self, outside: u64) -> Option<String> {
+        let cgroup = self.cgroup.as_ref().map(|path| path.display());
+        let words = [
+            self.domain.map(|id| format!("--domain {id}")),
+            cgroup.map(|path| format!("--cgroup {path}")),
+            self.container.map(|pid| format!("--container {pid}")),
+        ];
+        let words: Vec<String> = words.into_iter().flatten().collect();
+        let processes = match outside {
+            0 => return None,
+            1 => "1 process".to_owned(),
+            n => format!("{n} processes"),
+        };
+        Some(format!(
+            "{processes} outside of {} left alone.",
+            words.join(" ")
+        ))
+    }
+}
+
+/// The limits of a recording under way, and who is outside of them.
+#[derive(Debug)]
+pub(crate) struct Border {
+    limits: Limits,
+    cgroup: Option<Cgroup>,
+    /// Its id, and what keeps the kernel from giving that to another.
+    container: Option<(NamespaceId, File)>,
+    outside: HashSet<u32>,
+    count: u64,
+}
+
+impl Border {
+    /// Checks the limits.
+    pub(crate) fn new(limits: &Limits) -> Result<Border, LimitError> {
+        if let Some(id) = limits.domain.filter(|&id| id > DOMAIN_MAX) {
+            return Err(LimitError::Domain(id));
+        }
+        let table = fs::read_to_string(MOUNTS).unwrap_or_default();
+        let cgroup = limits.cgroup.as_deref().map(|path| cgroup(path, &table));
+        let container = limits.container.map(container);
+        Ok(Border {
+            limits: limits.clone(),
+            cgroup: cgroup.transpose()?,
+            container: container.transpose()?,
+            outside: HashSet::new(),
+            count: 0,
+        })
+    }
+
+    /// Looks where a process belongs. False: it is outside. `counts`: it uses ROS 2.
+    pub(crate) fn admits(&mut self, pid: u32, counts: impl FnOnce() -> bool) -> bool {
+        if !self.limits.is_any() {
+            return true;
+        }
+        if self.has(pid) {
+            self.outside.remove(&pid);
+            return true;
+        }
+        if counts() && self.outside.insert(pid) {
+            self.count += 1;
+        }
+        if self.outside.len() > REMEMBERED {
+            self.outside.retain(|&pid| onbeat_proc::is_alive(pid));
+        }
+        false
+    }
+
+    /// Whether a process was found to be outside when it was seen last.
+    pub(crate) fn is_outside(&self, pid: u32) -> bool {
+        !self.outside.is_empty() && self.outside.contains(&pid)
+    }
+
+    /// Processes of ROS 2 that were left alone.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// See [`Limits::sentence`].
+    pub(crate) fn sentence(&self) -> Option<String> {
+        self.limits.sentence(self.count)
+    }
+
+    /// Whether a process is inside of every limit. One that has ended is not.
+    fn has(&self, pid: u32) -> bool {
+        let domain = |id| onbeat_proc::environment(pid).is_ok_and(|e| domain_of(&e) == Some(id));
+        let cgroup = |cgroup: &Cgroup| {
+            fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|text| cgroup.has(&text))
+        };
+        let container = |id| Namespace::Pid.of(pid).is_ok_and(|found| found == id);
+        self.limits.domain.is_none_or(domain)
+            && self.cgroup.as_ref().is_none_or(cgroup)
+            && self.container.as_ref().is_none_or(|(id, _)| container(*id))
+    }
+}
+
+fn cgroup(path: &Path, table: &str) -> Result<Cgroup, LimitError> {
+    let found = fs::canonicalize(path).and_then(|to| match to.is_dir() {
+        true => Ok(to),
+        false => Err(io::Error::from_raw_os_error(libc::ENOTDIR)),
+    });
+    let to = found.map_err(|source| LimitError::NoDirectory {
+        path: path.into(),
+        source,
+    })?;
+    // Who may change a link could change what is recorded.
+    if path.components().ne(to.components()) {
+        return Err(LimitError::Link {
+            path: path.into(),
+            to,
+        });
+    }
+    Cgroup::of_directory(&to, table).ok_or(LimitError::NoCgroup(to))
+}
+
+fn container(pid: u32) -> Result<(NamespaceId, File), LimitError> {
+    let failed = |source| LimitError::NoProcess { pid, source };
+    let held = File::open(format!("/proc/{pid}/ns/pid")).map_err(failed)?;
+    let id = Namespace::Pid.of(pid).map_err(failed)?;
+    match Namespace::Pid.of(std::process::id()) {
+        Ok(own) if own == id => Err(LimitError::NoContainer(pid)),
+        _ => Ok((id, held)),
+    }
+}
+
+/// The domain of a process with this environment; `None` where ROS 2 would refuse to start. As rcl reads
+/// it: strtoul(3) of any base, 0 if it is not there or empty.
+fn domain_of(environment: &[Variable]) -> Option<u32> {
+    let value = environment.iter().find(|(name, _)| name == "ROS_DOMAIN_ID");
+    let value = value.map_or(OsStr::new(""), |(_, value)| value.as_os_str());
+    let text = std::str::from_utf8(value.as_bytes()).ok()?.trim_start();
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let lower = text.to_ascii_lowercase();
+    match (lower.strip_prefix("0x"), text.strip_prefix('0')) {
+        _ if text.is_empty() => Some(0),
+        (Some(digits), _) => u32::from_str_radix(digits, 16).ok(),
+        (None, Some("")) => Some(0),
+        (None, Some(digits)) => u32::from_str_radix(digits, 8).ok(),
+        (None, None) => text.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command};
+
+    /// Ends with the test.
+    struct Sleeper(Child);
+
+    impl Sleeper {
+        fn new(command: &mut Command) -> Sleeper {
+            Sleeper(command.arg("60").spawn().expect("sleep starts"))
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn refused(limits: Limits) -> String {
+        Border::new(&limits).expect_err("it is refused").to_string()
+    }
+
+    #[test]
+    fn a_domain_is_what_rcl_makes_of_the_environment() {
+        let of = |value: Option<&str>| {
+            let value = value.map(|v| ("ROS_DOMAIN_ID".into(), v.into()));
+            domain_of(&value.into_iter().collect::<Vec<_>>())
+        };
+        let expected = [
+            (None, Some(0)),
+            (Some(""), Some(0)),
+            (Some("0"), Some(0)),
+            (Some("42"), Some(42)),
+            (Some(" 42"), Some(42)),
+            (Some("042"), Some(34)),
+            (Some("0x2A"), Some(42)),
+            (Some("-1"), None),
+            (Some("4 2"), None),
+            (Some("x"), None),
+            (Some("08"), None),
+        ];
+        for (value, domain) in expected {
+            assert_eq!(of(value), domain, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn processes_of_another_domain_are_outside_and_counted_once() {
+        let limits = Limits {
+            domain: Some(7),
+            ..Limits::default()
+        };
+        let mut border = Border::new(&limits).expect("a domain");
+        let inside = Sleeper::new(Command::new("sleep").env("ROS_DOMAIN_ID", "7"));
+        let outside = Sleeper::new(Command::new("sleep").env("ROS_DOMAIN_ID", "8"));
+        let (inside, outside) = (inside.0.id(), outside.0.id());
+        assert!(border.admits(inside, || true));
+        assert!(!border.admits(outside, || false), "no node of ROS 2");
+        assert_eq!((border.count(), border.sentence()), (0, None));
+        for _ in 0..3 {
+            assert!(!border.admits(outside, || true));
+        }
+        assert!(border.is_outside(outside) && !border.is_outside(inside));
+        let said = border.sentence();
+        assert_eq!(
+            said.as_deref(),
+            Some("1 process outside of --domain 7 left alone.")
+        );
+        assert!(!border.admits(u32::MAX - 1, || true), "it has ended");
+        let mut all = Border::new(&Limits::default()).expect("no limit");
+        assert!(all.admits(outside, || panic!("nobody asks")));
+    }
+
+    #[test]
+    fn what_cannot_limit_is_said_with_the_way_out() {
+        let of = |cgroup: &Path| Limits {
+            cgroup: Some(cgroup.into()),
+            ..Limits::default()
+        };
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path().canonicalize().expect("it is there");
+        let said = refused(of(&dir));
+        assert!(said.contains("is in no mounted cgroup hierarchy"), "{said}");
+        let link = dir.join("link");
+        symlink("/sys/fs/cgroup", &link).expect("a link");
+        let said = refused(of(&link));
+        assert!(
+            said.ends_with("leads to /sys/fs/cgroup: give that path"),
+            "{said}"
+        );
+        assert!(refused(of(Path::new("/sys/fs/cgroup/no such"))).contains("No such file"));
+        assert!(refused(of(Path::new("/sys/fs/cgroup/../../../tmp"))).contains("leads to /tmp"));
+        let domain = Limits {
+            domain: Some(233),
+            ..Limits::default()
+        };
+        assert_eq!(refused(domain), "--domain 233: ROS domain ids are 0 to 232");
+        let in_container = |pid| Limits {
+            container: Some(pid),
+            ..Limits::default()
+        };
+        let own = refused(in_container(std::process::id()));
+        assert!(own.contains("is in no container"), "{own}");
+        let gone = refused(in_container(u32::MAX - 1));
+        assert!(
+            gone.contains("docker inspect -f '{{.State.Pid}}'"),
+            "{gone}"
+        );
+    }
+
+    #[test]
+    fn who_moves_into_the_cgroup_is_looked_at_when_it_is_seen_again() {
+        let table = fs::read_to_string(MOUNTS).expect("the kernel's");
+        let (v1, v2) = onbeat_proc::cgroup::parse_freezers(&table);
+        let Some(mount) = v2.or(v1) else {
+            println!("skipped: no cgroup hierarchy with a freezer is mounted");
+            return;
+        };
+        let group = mount
+            .point
+            .join(format!("onbeat-test-{}", std::process::id()));
+        if let Err(e) = fs::create_dir(&group) {
+            println!("skipped: cannot make a cgroup: {e}");
+            return;
+        }
+        let limits = Limits {
+            cgroup: Some(group.clone()),
+            ..Limits::default()
+        };
+        let sleeper = Sleeper::new(&mut Command::new("sleep"));
+        let pid = sleeper.0.id();
+        let mut border = Border::new(&limits).expect("a cgroup");
+        let before = border.admits(pid, || true);
+        let moved = fs::write(group.join("cgroup.procs"), pid.to_string());
+        let (stays, after) = (border.is_outside(pid), border.admits(pid, || true));
+        let is_in = !border.is_outside(pid);
+        let home = fs::write(mount.point.join("cgroup.procs"), pid.to_string());
+        drop(sleeper);
+        fs::remove_dir(&group).expect("it is empty");
+        moved.and(home).expect("it is moved there and back");
+        assert_eq!([before, stays, after, is_in], [false, true, true, true]);
+        assert_eq!(border.count(), 1);
+    }
+
+    #[test]
+    fn only_the_container_s_processes_are_inside() {
+        let mut command = Command::new("unshare");
+        let boxed = command
+            .args(["--pid", "--fork", "--kill-child", "sleep"])
+            .process_group(0);
+        let sleeper = Sleeper::new(boxed);
+        let child = || onbeat_proc::tree(sleeper.0.id()).get(1).copied();
+        let begin = std::time::Instant::now();
+        let inside = loop {
+            match child() {
+                Some(pid) => break pid,
+                None if onbeat_proc::is_alive(sleeper.0.id()) => std::thread::yield_now(),
+                None => {
+                    println!("skipped: unshare cannot make a pid namespace here");
+                    return;
+                }
+            }
+            assert!(begin.elapsed().as_secs() < 60, "unshare starts its child");
+        };
+        let limits = Limits {
+            container: Some(inside),
+            ..Limits::default()
+        };
+        let mut border = Border::new(&limits).expect("a container");
+        assert!(border.admits(inside, || true));
+        assert!(!border.admits(std::process::id(), || true));
+    }
+}

@@ -1,0 +1,79 @@
+//! A recording of a part of what runs.
+
+use super::{ended, events, is_recording, signal, wait_until, Harness, Test, TALKER};
+use onbeat_trace::Reader;
+use std::process::{Child, Command, Stdio};
+
+pub const TESTS: &[Test] = tests![processes_of_another_domain_are_left_alone_and_counted];
+
+/// Publishes in a domain.
+fn talker(harness: &Harness, domain: &str) -> Child {
+    let script = harness.script(TALKER, &["1000"]);
+    Command::new(&script[0])
+        .args(&script[1..])
+        .env("ROS_DOMAIN_ID", domain)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("python starts")
+}
+
+fn end(mut talker: Child) {
+    let _ = talker.kill();
+    let _ = talker.wait();
+}
+
+fn processes_of_another_domain_are_left_alone_and_counted(harness: &Harness) {
+    let before = [talker(harness, "97"), talker(harness, "98")];
+    let maps = |child: &Child| std::fs::read_to_string(format!("/proc/{}/maps", child.id()));
+    wait_until("both use ROS 2", || {
+        before
+            .iter()
+            .all(|t| maps(t).is_ok_and(|text| text.contains("libtracetools")))
+    });
+    let mut recorder = harness.recorder("limited", None);
+    let prefix = harness
+        .python
+        .ancestors()
+        .nth(2)
+        .expect("PREFIX/bin/python");
+    recorder.arg("domain=97").env("AMENT_PREFIX_PATH", prefix);
+    let mut recorder = recorder.stderr(Stdio::null()).spawn().expect("it starts");
+    let trace = harness.dir.path().join("limited");
+    wait_until("it records", || is_recording(&trace));
+    let later = [talker(harness, "0x61"), talker(harness, "99")];
+    let inside = [before[0].id(), later[0].id()];
+    let outside = [before[1].id(), later[1].id()];
+    let said = || {
+        let reader = Reader::open(&trace).ok();
+        let coverage = reader
+            .map(|r| r.manifest().coverage.clone())
+            .unwrap_or_default();
+        coverage
+            .into_iter()
+            .find(|line| line.contains("--domain 97"))
+    };
+    wait_until("all four were seen", || {
+        let reader = Reader::open(&trace).ok();
+        let known = reader.map_or(0, |r| {
+            let processes = &r.manifest().processes;
+            processes.iter().filter(|p| inside.contains(&p.pid)).count()
+        });
+        // Others of this machine may be outside too.
+        let count = said().and_then(|line| line.split(' ').next()?.parse::<u32>().ok());
+        known == inside.len() && count.is_some_and(|count| count >= 2)
+    });
+    signal(&recorder, libc::SIGTERM);
+    ended(&mut recorder);
+    before.into_iter().chain(later).for_each(end);
+    let found = events(&trace);
+    for pid in inside {
+        assert!(found.iter().any(|e| e.pid == pid), "nothing of {pid}");
+    }
+    let wrong = found.iter().find(|e| outside.contains(&e.pid));
+    assert_eq!(wrong, None, "of a process that is outside");
+    let line = said().expect("a sentence");
+    assert!(
+        line.ends_with("outside of --domain 97 left alone."),
+        "{line}"
+    );
+}

@@ -183,7 +183,7 @@ fn simulated(a: (u64, u64), b: (u64, u64), phase: u64, until: u64) -> u64 {
     let (mut of_a, mut of_b, mut worst) = (0, 0, 0);
     let mut released = 0;
     for now in 0..until {
-        if (now + phase) % a.0 == 0 {
+        if (now + phase).is_multiple_of(a.0) {
             of_a += a.1;
         }
         if now % b.0 == 0 {

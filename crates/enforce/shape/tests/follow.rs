@@ -243,9 +243,13 @@ fn how_an_output_s_cycle_was_known_is_told() {
             .figures
             .iter()
             .filter(|f| f.name.starts_with("cycle "));
-        let told: Vec<f64> = told.map(|f| f.measured).collect();
-        let is_told = expected != Attribution::Lineage;
-        assert_eq!(told, vec![1.0; usize::from(is_told)], "{verdict:?}");
+        let told: Vec<_> = told.map(|f| (&*f.name, f.measured)).collect();
+        let name = match expected {
+            Attribution::Lineage => "cycle came with the output",
+            Attribution::Arrival => "cycle inferred from arrival",
+            _ => "cycle disputed by the recording",
+        };
+        assert_eq!(told, [(name, 1.0)], "{verdict:?}");
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Switch, What};
 use crate::observe::{Cause, Release};
 use onbeat_reserve::Move;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Shorter things are no cause.
 const LEAST_NS: u64 = 50_000;
@@ -146,12 +146,17 @@ impl Reason<'_> {
 
     /// Times in which one of its threads could have run and did not: by whom.
     fn held_up(&self, thread: &dyn Fn(u32) -> String) -> Vec<Part> {
-        let own = |tid: u32| self.switches.iter().any(|s| s.tid == tid);
+        // The threads that ran its callbacks. What others of the application waited held nobody up.
+        let chain: BTreeSet<u32> = self.runs.iter().map(|r| r.tid).collect();
+        let own = |tid: u32| match chain.is_empty() {
+            true => self.switches.iter().any(|s| s.tid == tid),
+            false => chain.contains(&tid),
+        };
         let mut by: BTreeMap<u32, u64> = BTreeMap::new();
         let (mut out, mut ready): (HashMap<u32, (u64, u32)>, HashMap<u32, u64>) =
             (HashMap::new(), HashMap::new());
         let (mut stolen_ns, mut asleep_ns) = (0, 0);
-        for s in &self.switches {
+        for s in self.switches.iter().filter(|s| own(s.tid)) {
             match s.what {
                 What::Preempted { by } => {
                     out.insert(s.tid, (s.at_ns, by));

@@ -40,6 +40,7 @@ fn item(arrival_ns: u64) -> Release {
 fn run(callback: usize, took_ms: u64, usual_ms: u64) -> Cause {
     Cause {
         callback,
+        tid: 11 + callback as u32,
         took_ns: took_ms * MS,
         usual_ns: usual_ms * MS,
     }
@@ -98,6 +99,25 @@ fn another_thread_that_had_its_cpu() {
 ";
     let said = told(text, &[], late(), soon(), vec![]);
     assert_eq!(said, "preempted by t77 for 11.0 ms");
+}
+
+/// What waits beside the chain, as an interfering node at a lower priority, held nobody up.
+#[test]
+fn the_waits_of_others_are_no_cause() {
+    let text = format!(
+        "{USUAL}
+155ms cpu1 10/12 switch_out state=0 next_tid=99
+155ms cpu1 10/12 stolen stolen_ns=9000000
+156ms cpu1 20/55 woken ready_ns=54000000
+156ms cpu1 20/55 switch_in prev_tid=99
+157ms cpu1 20/55 switch_out state=0 next_tid=12
+157ms cpu1 10/12 switch_in prev_tid=55
+159ms cpu1 20/55 switch_in prev_tid=98
+"
+    );
+    let runs = [run(0, 20, 20), run(1, 40, 30)];
+    let said = told(&text, &runs, late(), soon(), vec![]);
+    assert_eq!(said, "the host took the CPU for 9.0 ms");
 }
 
 #[test]

@@ -6,8 +6,15 @@ const RECENT: usize = 64;
 /// The last runs of some callbacks.
 #[derive(Debug, Clone)]
 pub struct Runs {
-    /// By callback: start and end of each.
-    recent: Vec<Vec<(u64, u64)>>,
+    /// By callback.
+    recent: Vec<Vec<Run>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    start_ns: u64,
+    end_ns: u64,
+    tid: u32,
 }
 
 /// A run of a callback, and its usual length.
@@ -15,6 +22,8 @@ pub struct Runs {
 pub struct Cause {
     /// Index of the callback.
     pub callback: usize,
+    /// The thread that ran it.
+    pub tid: u32,
     /// How long it took.
     pub took_ns: u64,
     /// How long it usually takes (median).
@@ -29,13 +38,17 @@ impl Runs {
         }
     }
 
-    /// A callback ran.
-    pub fn ran(&mut self, callback: usize, start_ns: u64, end_ns: u64) {
+    /// A callback ran on a thread.
+    pub fn ran(&mut self, callback: usize, tid: u32, start_ns: u64, end_ns: u64) {
         if let Some(runs) = self.recent.get_mut(callback) {
             if runs.len() == RECENT {
                 runs.remove(0);
             }
-            runs.push((start_ns, end_ns));
+            runs.push(Run {
+                start_ns,
+                end_ns,
+                tid,
+            });
         }
     }
 
@@ -44,14 +57,18 @@ impl Runs {
     pub fn between(&self, from_ns: u64, until_ns: u64) -> Vec<Cause> {
         let mut found = Vec::new();
         for (callback, runs) in self.recent.iter().enumerate() {
-            let mut lengths: Vec<u64> = runs.iter().map(|r| r.1.saturating_sub(r.0)).collect();
+            let length = |run: &Run| run.end_ns.saturating_sub(run.start_ns);
+            let mut lengths: Vec<u64> = runs.iter().map(length).collect();
             lengths.sort_unstable();
             let usual_ns = lengths.get(lengths.len() / 2).copied().unwrap_or(0);
             // By their starts: the last callback may publish before it ends.
-            let inside = runs.iter().filter(|r| (from_ns..=until_ns).contains(&r.0));
+            let inside = runs
+                .iter()
+                .filter(|r| (from_ns..=until_ns).contains(&r.start_ns));
             found.extend(inside.map(|run| Cause {
                 callback,
-                took_ns: run.1.saturating_sub(run.0),
+                tid: run.tid,
+                took_ns: length(run),
                 usual_ns,
             }));
         }
@@ -69,11 +86,12 @@ mod tests {
         for n in 0..100u64 {
             let at = n * 1000;
             let long = if n == 99 { 400 } else { 100 };
-            runs.ran(0, at, at + 300);
-            runs.ran(1, at + 300, at + 300 + long);
+            runs.ran(0, 7, at, at + 300);
+            runs.ran(1, 8, at + 300, at + 300 + long);
         }
         let cause = |callback, took_ns, usual_ns| Cause {
             callback,
+            tid: 7 + callback as u32,
             took_ns,
             usual_ns,
         };

@@ -248,7 +248,7 @@ pub(super) fn asynchronous(
     let mut arms = arms(context, report, &app, &profile, &list);
     if let Some(last) = arms.iter().rposition(|arm| arm.is_one_band) {
         let plan = arms[last].plan.clone();
-        let hard = Arm::of(&app, &profile, "one band, hard gates", plan)?;
+        let hard = Arm::of(&app, &profile, "one band with hard gates", plan)?;
         arms.push(Arm {
             options: &["--gate", "hard"],
             ..hard

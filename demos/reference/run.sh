@@ -14,7 +14,7 @@ mkdir -p "$out"
 
 # Records FORM for 20 seconds once its threads have their real-time priority.
 measure() {
-  local form=$1 trace=$2 pid= shape
+  local form=$1 trace=$2 pid='' shape
   "$onbeat" shape "$out/$form.fifo.yaml" --duration 60s -- "$program" "$form" > "$trace.shape" 2>&1 &
   shape=$!
   until pid=$(pgrep -n -f "^$program $form\$") && ps -L -o cls= -p "$pid" | grep -q FF; do

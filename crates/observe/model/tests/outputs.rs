@@ -550,10 +550,13 @@ fn caret_has_a_chains_measured_times_beside_it() {
 #[test]
 fn a_report_shows_command_lines_only_when_asked() {
     let manifest = onbeat_trace::Manifest {
-        processes: vec![onbeat_trace::manifest::ProcessInfo {
-            command: "/opt/robot/driver --password=hunter2".into(),
+        observed: onbeat_trace::manifest::Observed {
+            processes: vec![onbeat_trace::manifest::ProcessInfo {
+                command: "/opt/robot/driver --password=hunter2".into(),
+                ..Default::default()
+            }],
             ..Default::default()
-        }],
+        },
         ..Default::default()
     };
     let page = |process_names| {

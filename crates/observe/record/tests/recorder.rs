@@ -263,7 +263,7 @@ fn ended(child: &mut Child) -> std::process::ExitStatus {
 /// Whether a recorder has attached the probes of what ran before it, and takes events. The first
 /// manifest is written before.
 fn is_recording(trace: &Path) -> bool {
-    Reader::open(trace).is_ok_and(|reader| reader.manifest().start_monotonic_ns > 0)
+    Reader::open(trace).is_ok_and(|reader| reader.manifest().span.start_monotonic_ns > 0)
 }
 
 /// Processes with the word `mark` in their command line, with their state letter. The recorder's
@@ -294,7 +294,7 @@ fn every_publication_is_in_the_trace_when_nothing_is_lost(harness: &Harness) {
         .any(|e| matches!(e.kind, EventKind::Lost { .. })));
     let reader = Reader::open(&trace).unwrap();
     assert_eq!(reader.manifest().state, State::Complete);
-    let process = &reader.manifest().processes[0];
+    let process = &reader.manifest().observed.processes[0];
     assert_eq!(
         (process.distribution.as_str(), process.late),
         ("kilted", false)
@@ -370,6 +370,7 @@ fn a_low_limit_of_files_is_the_commands_and_not_the_recorders(harness: &Harness)
     let reader = Reader::open(&trace).expect("the trace opens");
     let failed = reader
         .manifest()
+        .observed
         .probes
         .iter()
         .find(|p| p.error.as_ref().is_some_and(|e| e.contains("open files")));

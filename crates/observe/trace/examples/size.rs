@@ -23,8 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let wrote = start.elapsed().as_secs_f64();
 
     let mut reader = Reader::open(&dir)?;
-    let seconds = reader.manifest().duration_ns as f64 / 1e9;
-    let bytes = reader.manifest().bytes as f64;
+    let seconds = reader.manifest().span.duration_ns as f64 / 1e9;
+    let bytes = reader.manifest().written.bytes as f64;
     let start = Instant::now();
     let count = reader.events().count() as f64;
     let read = start.elapsed().as_secs_f64();

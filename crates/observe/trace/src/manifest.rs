@@ -33,17 +33,47 @@ pub struct Manifest {
     pub id: String,
     /// Mode (urban, highway ...); empty: none was given.
     pub mode: String,
+    /// When it was recorded.
+    #[serde(flatten)]
+    pub span: Span,
+    /// Where it was recorded, and by what.
+    #[serde(flatten)]
+    pub machine: Machine,
+    /// Whether the recording was ended properly; set by the writer.
+    pub state: State,
+    /// What was observed, and how.
+    #[serde(flatten)]
+    pub observed: Observed,
+    /// Events lost because the ring buffer was full: event kind, CPU, count.
+    pub lost: BTreeMap<String, BTreeMap<u16, u64>>,
+    /// Facts that late attach could not recover, in whole sentences.
+    pub not_recovered: Vec<String>,
+    /// Size of the ring buffer.
+    pub buffer_bytes: u64,
+    /// What the trace's files hold; set by the writer.
+    #[serde(flatten)]
+    pub written: Written,
+    /// Parts of the system that the recording covers, and those that it does not, in whole
+    /// sentences.
+    pub coverage: Vec<String>,
+}
+
+/// When a recording was made. Its fields are the manifest's own in the file.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Span {
     /// Start, CLOCK_REALTIME ns since 1970.
     pub start_realtime_ns: u64,
     /// Start, CLOCK_MONOTONIC.
     pub start_monotonic_ns: u64,
     /// Length so far.
     pub duration_ns: u64,
-    /// Where it was recorded, and by what.
-    #[serde(flatten)]
-    pub machine: Machine,
-    /// Whether the recording was ended properly; set by the writer.
-    pub state: State,
+}
+
+/// What a recording observed, and by which probes. Its fields are the manifest's own in the file.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Observed {
     /// ROS 2 distributions seen.
     pub distributions: Vec<String>,
     /// Processes observed.
@@ -52,21 +82,18 @@ pub struct Manifest {
     pub threads: Vec<ThreadInfo>,
     /// Every probe, attached or not.
     pub probes: Vec<ProbeInfo>,
-    /// Events lost because the ring buffer was full: event kind, CPU, count.
-    pub lost: BTreeMap<String, BTreeMap<u16, u64>>,
-    /// Facts that late attach could not recover, in whole sentences.
-    pub not_recovered: Vec<String>,
-    /// Size of the ring buffer.
-    pub buffer_bytes: u64,
-    /// Events written; set by the writer.
+}
+
+/// What the files of a recording hold. Its fields are the manifest's own in the file.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Written {
+    /// Events written.
     pub events: u64,
-    /// Bytes written to segments; set by the writer.
+    /// Bytes written to segments.
     pub bytes: u64,
-    /// Events that came to the writer later than a younger one; set by the writer.
+    /// Events that came to the writer later than a younger one.
     pub out_of_order: u64,
-    /// Parts of the system that the recording covers, and those that it does not, in whole
-    /// sentences.
-    pub coverage: Vec<String>,
 }
 
 /// The machine of a recording, and its recorder. Its fields are the manifest's own in the file.

@@ -58,9 +58,9 @@ proptest! {
             let mut latest = 0;
             events.iter().filter(|e| { latest = latest.max(e.time_ns); e.time_ns < latest }).count()
         };
-        prop_assert_eq!(reader.manifest().out_of_order, out_of_order as u64);
+        prop_assert_eq!(reader.manifest().written.out_of_order, out_of_order as u64);
         prop_assert_eq!(reader.manifest().state, State::Complete);
-        prop_assert_eq!(reader.manifest().events, events.len() as u64);
+        prop_assert_eq!(reader.manifest().written.events, events.len() as u64);
         prop_assert!(reader.warnings().is_empty(), "{:?}", reader.warnings());
         if late == 0 {
             // Equal times keep the order in which they were pushed.
@@ -104,7 +104,7 @@ fn stragglers_of_the_next_block_are_sorted_in() {
     let times: Vec<u64> = got.iter().map(|e| e.time_ns).collect();
     assert_eq!(times, [10, 20, 30, 50, 60, 70]);
     assert_eq!(reader.stats().late_events, 0);
-    assert_eq!(reader.manifest().out_of_order, 1);
+    assert_eq!(reader.manifest().written.out_of_order, 1);
 }
 
 /// A trace of one segment with 12 blocks of 10 events; the events of each block.
@@ -458,7 +458,7 @@ fn manifests_of_other_versions_are_read() {
     let text = br#"{"schema": "onbeat-trace/1", "id": "x", "state": "complete", "new": {"a": 1},
         "probes": [{"name": "p", "fresh": 1}], "lost": {"take": {"1": 3}}}"#;
     let manifest = onbeat_trace::reader::parse_manifest(text).expect("parsed");
-    assert_eq!(manifest.probes[0].name, "p");
+    assert_eq!(manifest.observed.probes[0].name, "p");
     assert_eq!(manifest.lost["take"][&1], 3);
 }
 

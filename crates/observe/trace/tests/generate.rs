@@ -10,8 +10,8 @@ fn generated(events: u64, seed: u64) -> (Vec<Event>, u64) {
     writer.finish(manifest).expect("finished");
     let mut reader = Reader::open(&path).expect("opened");
     let events = reader.events().collect();
-    assert_eq!(reader.manifest().out_of_order, 0);
-    (events, reader.manifest().bytes)
+    assert_eq!(reader.manifest().written.out_of_order, 0);
+    (events, reader.manifest().written.bytes)
 }
 
 #[test]

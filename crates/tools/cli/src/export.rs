@@ -144,7 +144,10 @@ fn lines(reader: &mut Reader, output: &Path) -> Result<u64, CliError> {
 
 /// The first of two passes: ids of callbacks are known only after all events.
 fn first_pass(reader: &mut Reader, input: &Path) -> Names {
-    let (events, bytes) = (reader.manifest().events, reader.manifest().bytes);
+    let (events, bytes) = (
+        reader.manifest().written.events,
+        reader.manifest().written.bytes,
+    );
     let run = crate::model::run_of(reader, None);
     let mut progress = Progress::new(format!("{}, first pass", input.display()));
     let all = reader.events().enumerate().map(|(i, event)| {
@@ -162,7 +165,10 @@ fn second_pass(
     input: &Path,
     mut push: impl FnMut(&Event) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
-    let (events, bytes) = (reader.manifest().events, reader.manifest().bytes);
+    let (events, bytes) = (
+        reader.manifest().written.events,
+        reader.manifest().written.bytes,
+    );
     let mut progress = Progress::new(format!("{}, second pass", input.display()));
     for (i, event) in reader.events().enumerate() {
         push(&event)?;

@@ -135,7 +135,7 @@ pub fn run_of(reader: &Reader, mode: Option<&str>) -> Run {
         let sum = cpus.values().fold(0u64, |a, n| a.saturating_add(*n));
         (kind.clone(), sum)
     });
-    let mut distribution = manifest.distributions.clone();
+    let mut distribution = manifest.observed.distributions.clone();
     distribution.sort();
     distribution.dedup();
     Run {
@@ -144,8 +144,12 @@ pub fn run_of(reader: &Reader, mode: Option<&str>) -> Run {
         boot: manifest.machine.boot_id.clone(),
         mode: if mode.is_empty() { DEFAULT_MODE } else { mode }.to_string(),
         distribution,
-        start: manifest.start_realtime_ns,
-        duration_ns: if complete { manifest.duration_ns } else { 0 },
+        start: manifest.span.start_realtime_ns,
+        duration_ns: if complete {
+            manifest.span.duration_ns
+        } else {
+            0
+        },
         lost: lost.filter(|(_, n)| complete && *n > 0).collect(),
         events: 0,
     }
@@ -236,7 +240,10 @@ fn exact_or_approximate(format: Option<u16>, junctions: &[Junction]) -> Option<S
 
 /// One pass over all events of a recording.
 fn pass(reader: &mut Reader, options: SynthOptions, which: &str) -> Synth {
-    let (events, bytes) = (reader.manifest().events, reader.manifest().bytes);
+    let (events, bytes) = (
+        reader.manifest().written.events,
+        reader.manifest().written.bytes,
+    );
     let name = reader.path().display();
     let mut progress = Progress::new(match which {
         "" => name.to_string(),

@@ -91,7 +91,7 @@ impl Harness {
         let id = recorder.0.id();
         // The first manifest is written before what runs is probed.
         wait_until("the recorder records", || {
-            Reader::open(&path).is_ok_and(|trace| trace.manifest().start_monotonic_ns > 0)
+            Reader::open(&path).is_ok_and(|trace| trace.manifest().span.start_monotonic_ns > 0)
         });
         std::thread::sleep(Duration::from_secs(1));
         wait_until("there is enough to record", enough);
@@ -400,7 +400,7 @@ fn a_flood_of_calls_is_listed_up_to_a_limit_and_counted(harness: &Harness) {
     );
     assert!(peak < 512 << 10, "{peak} KiB");
     let reader = Reader::open(harness.dir.path().join("flooded")).expect("a trace");
-    assert_eq!(reader.manifest().processes[0].nodes.len(), 4096);
+    assert_eq!(reader.manifest().observed.processes[0].nodes.len(), 4096);
     assert!(
         said.contains("5904 nodes are not in the manifest's lists"),
         "{said}"
@@ -442,7 +442,7 @@ fn memory_that_does_not_answer_is_not_waited_for(harness: &Harness) {
         "{said}"
     );
     let reader = Reader::open(path).expect("a trace");
-    let processes = &reader.manifest().processes;
+    let processes = &reader.manifest().observed.processes;
     assert!(
         processes.iter().any(|p| p.pid == hostile.0.id()),
         "{processes:?}"

@@ -61,17 +61,22 @@ pub(super) fn coverage(out: &mut String, model: &Model, recordings: &[Manifest])
 
 /// A recorder's account: machine, processes, and how each of its probes did.
 pub(super) fn recorder(out: &mut String, recording: &Manifest, names: ProcessNames) {
-    let missing = recording.probes.iter().filter(|p| !p.attached).count();
+    let missing = recording
+        .observed
+        .probes
+        .iter()
+        .filter(|p| !p.attached)
+        .count();
     let _ = write!(
         out,
         "<details><summary>Recorder of run {}: {}, {}{}</summary><p class=\"note\">onbeat {} on {} \
          (Linux {}).</p>",
         xml(&shorten(&recording.id, 60)),
-        match recording.processes.len() {
+        match recording.observed.processes.len() {
             1 => "1 process".to_string(),
             n => format!("{n} processes"),
         },
-        counted(recording.probes.len(), "probe"),
+        counted(recording.observed.probes.len(), "probe"),
         if missing > 0 { format!(", {missing} not attached") } else { String::new() },
         xml(&shorten(&recording.machine.recorder_version, 40)),
         xml(&shorten(&recording.machine.hostname, 80)),
@@ -83,7 +88,7 @@ pub(super) fn recorder(out: &mut String, recording: &Manifest, names: ProcessNam
 }
 
 fn processes(out: &mut String, recording: &Manifest, names: ProcessNames) {
-    if recording.processes.is_empty() {
+    if recording.observed.processes.is_empty() {
         return;
     }
     out.push_str(
@@ -91,7 +96,7 @@ fn processes(out: &mut String, recording: &Manifest, names: ProcessNames) {
          <th class=\"n\">Process</th><th>Command</th><th>ROS 2</th><th>Middleware</th><th>Nodes</th>\
          <th>Since</th></tr></thead><tbody>",
     );
-    for p in &recording.processes {
+    for p in &recording.observed.processes {
         let command = match names {
             ProcessNames::Programs => program(&p.command),
             ProcessNames::CommandLines => &p.command,
@@ -112,14 +117,14 @@ fn processes(out: &mut String, recording: &Manifest, names: ProcessNames) {
 }
 
 fn probes(out: &mut String, recording: &Manifest) {
-    if recording.probes.is_empty() {
+    if recording.observed.probes.is_empty() {
         return;
     }
     out.push_str(
         "<div class=\"scroll\"><table><thead><tr><th>Probe</th><th>Where</th><th>Placement</th>\
          <th class=\"n\">Hits</th><th>Not attached: what the model lacks</th></tr></thead><tbody>",
     );
-    for p in &recording.probes {
+    for p in &recording.observed.probes {
         let trouble = [p.error.as_deref(), p.consequence.as_deref()];
         let trouble = trouble.into_iter().flatten().collect::<Vec<_>>().join("; ");
         let trouble = if p.attached { String::new() } else { trouble };

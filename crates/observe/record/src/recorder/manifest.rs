@@ -95,13 +95,13 @@ impl RunManifest {
 
     /// The recording begins now: its probes are in place.
     pub fn start(&mut self) {
-        self.content.start_monotonic_ns = monotonic_ns();
-        self.content.start_realtime_ns = realtime_ns();
+        self.content.span.start_monotonic_ns = monotonic_ns();
+        self.content.span.start_realtime_ns = realtime_ns();
     }
 
     /// Since the beginning, in ns.
     pub fn elapsed_ns(&self) -> u64 {
-        monotonic_ns().saturating_sub(self.content.start_monotonic_ns)
+        monotonic_ns().saturating_sub(self.content.span.start_monotonic_ns)
     }
 
     /// Counts an event that is recorded.
@@ -154,7 +154,7 @@ impl RunManifest {
     /// A node of a process, by its full name.
     pub fn node(&mut self, pid: u32, name: String) {
         self.nodes += 1;
-        let newest_first = self.content.processes.iter_mut().rev();
+        let newest_first = self.content.observed.processes.iter_mut().rev();
         let process = newest_first.into_iter().find(|p| p.pid == pid);
         match process {
             Some(process) if process.nodes.len() >= OF_PROCESS_MAX => self.unlisted.nodes += 1,
@@ -166,20 +166,20 @@ impl RunManifest {
     /// A process of ROS 2, and its distribution.
     pub fn process(&mut self, process: ProcessInfo) {
         let name = &process.distribution;
-        if !name.is_empty() && !self.content.distributions.contains(name) {
-            self.content.distributions.push(name.clone());
-            self.content.distributions.sort();
+        if !name.is_empty() && !self.content.observed.distributions.contains(name) {
+            self.content.observed.distributions.push(name.clone());
+            self.content.observed.distributions.sort();
         }
-        match self.content.processes.len() {
-            0..LISTED_MAX => self.content.processes.push(process),
+        match self.content.observed.processes.len() {
+            0..LISTED_MAX => self.content.observed.processes.push(process),
             _ => self.unlisted.processes += 1,
         }
     }
 
     /// A thread that runs callbacks.
     pub fn thread(&mut self, thread: ThreadInfo) {
-        match self.content.threads.len() {
-            0..LISTED_MAX => self.content.threads.push(thread),
+        match self.content.observed.threads.len() {
+            0..LISTED_MAX => self.content.observed.threads.push(thread),
             _ => self.unlisted.threads += 1,
         }
     }
@@ -214,18 +214,18 @@ impl RunManifest {
 
     /// Brings everything up to date that depends on the probes and on the time.
     pub fn update(&mut self, probes: Vec<ProbeInfo>, left_out: Vec<String>) {
-        self.content.duration_ns = self.elapsed_ns();
+        self.content.span.duration_ns = self.elapsed_ns();
         self.content.coverage = coverage(&probes);
         self.content.coverage.extend(left_out);
         self.content.coverage.extend(self.unlisted.sentences());
-        self.content.probes = probes;
+        self.content.observed.probes = probes;
         self.content.not_recovered = self.not_recovered();
     }
 
     fn not_recovered(&self) -> Vec<String> {
         // Tasks of onbeat-flow report their names and periods at their next call.
         let of_ros = |p: &&ProcessInfo| p.late && !p.distribution.is_empty();
-        let processes = self.content.processes.iter().filter(of_ros);
+        let processes = self.content.observed.processes.iter().filter(of_ros);
         processes
             .flat_map(|process| {
                 let unresolved = self.unresolved.get(&process.pid).copied();
@@ -353,12 +353,13 @@ mod tests {
         manifest.node(7, "/new".into());
         let nodes: Vec<_> = manifest
             .content
+            .observed
             .processes
             .iter()
             .map(|p| &p.nodes[..])
             .collect();
         assert_eq!(nodes, [["/old"], ["/new"]]);
-        assert_eq!(manifest.content.distributions, ["jazzy", "kilted"]);
+        assert_eq!(manifest.content.observed.distributions, ["jazzy", "kilted"]);
         assert_eq!(manifest.counts(), (0, 0, 3));
     }
 
@@ -395,11 +396,14 @@ mod tests {
         }
         manifest.callback(8, 1);
         assert_eq!(manifest.counts(), (0, OF_PROCESS_MAX + 1, 5000));
-        assert_eq!(manifest.content.processes[0].nodes.len(), OF_PROCESS_MAX);
+        assert_eq!(
+            manifest.content.observed.processes[0].nodes.len(),
+            OF_PROCESS_MAX
+        );
         for pid in 0..LISTED_MAX as u32 {
             manifest.process(process(pid, false, ""));
         }
-        assert_eq!(manifest.content.processes.len(), LISTED_MAX);
+        assert_eq!(manifest.content.observed.processes.len(), LISTED_MAX);
         manifest.update(Vec::new(), vec!["left out.".into()]);
         let said = &manifest.content.coverage;
         assert_eq!(said.len(), 4, "{said:?}");

@@ -113,7 +113,7 @@ impl Recording {
         recording.give_up(matches!(options.target, Target::Command { .. }));
         recording.probe_target(&options.target);
         recording.manifest.start();
-        let start_ns = recording.manifest.content.start_monotonic_ns;
+        let start_ns = recording.manifest.content.span.start_monotonic_ns;
         recording.readiness.start(start_ns);
         Ok(recording)
     }
@@ -513,7 +513,7 @@ impl Recording {
         let (events, callbacks, nodes) = self.manifest.counts();
         Progress {
             elapsed: Duration::from_nanos(self.manifest.elapsed_ns()),
-            processes: self.manifest.content.processes.len(),
+            processes: self.manifest.content.observed.processes.len(),
             outside: self.border.count(),
             nodes,
             callbacks,

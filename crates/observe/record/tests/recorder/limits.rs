@@ -55,7 +55,7 @@ fn processes_of_another_domain_are_left_alone_and_counted(harness: &Harness) {
     wait_until("all four were seen", || {
         let reader = Reader::open(&trace).ok();
         let known = reader.map_or(0, |r| {
-            let processes = &r.manifest().processes;
+            let processes = &r.manifest().observed.processes;
             processes.iter().filter(|p| inside.contains(&p.pid)).count()
         });
         // Others of this machine may be outside too.

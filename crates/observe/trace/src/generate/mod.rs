@@ -8,7 +8,7 @@ mod random;
 mod simulation;
 mod system;
 
-use crate::manifest::{Machine, Manifest, ProcessInfo};
+use crate::manifest::{Machine, Manifest, Observed, ProcessInfo, Span};
 use crate::writer::{TraceWriteError, Writer};
 use simulation::Simulation;
 use system::{pid, NODES};
@@ -53,27 +53,37 @@ pub fn generate(writer: &mut Writer, events: u64, seed: u64) -> Result<Manifest,
 fn manifest(duration_ns: u64) -> Manifest {
     Manifest {
         mode: "generated".to_string(),
-        start_realtime_ns: START_NS.wrapping_add_signed(OFFSET_NS),
-        start_monotonic_ns: START_NS,
-        duration_ns,
+        span: Span {
+            start_realtime_ns: START_NS.wrapping_add_signed(OFFSET_NS),
+            start_monotonic_ns: START_NS,
+            duration_ns,
+        },
         machine: Machine {
             hostname: "generated".to_string(),
             recorder_version: env!("CARGO_PKG_VERSION").to_string(),
             ..Machine::default()
         },
-        distributions: vec!["kilted".to_string()],
-        processes: NODES
-            .iter()
-            .enumerate()
-            .map(|(number, (name, _, _))| ProcessInfo {
-                pid: pid(number),
-                command: format!("/opt/system/{name}"),
-                distribution: "kilted".to_string(),
-                rmw: "rmw_fastrtps_cpp".to_string(),
-                late: false,
-                nodes: vec![format!("/{name}")],
-            })
-            .collect(),
+        observed: Observed {
+            distributions: vec!["kilted".to_string()],
+            processes: processes(),
+            ..Observed::default()
+        },
         ..Manifest::default()
     }
+}
+
+/// One for each node.
+fn processes() -> Vec<ProcessInfo> {
+    NODES
+        .iter()
+        .enumerate()
+        .map(|(number, (name, _, _))| ProcessInfo {
+            pid: pid(number),
+            command: format!("/opt/system/{name}"),
+            distribution: "kilted".to_string(),
+            rmw: "rmw_fastrtps_cpp".to_string(),
+            late: false,
+            nodes: vec![format!("/{name}")],
+        })
+        .collect()
 }

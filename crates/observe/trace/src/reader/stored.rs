@@ -49,8 +49,11 @@ pub(super) fn recovered(path: &Path, first: Option<&FileHeader>, files: &[PathBu
             },
             |h| segment::id_text(&h.id),
         ),
-        start_realtime_ns: first.map_or(0, |h| h.created_realtime_ns),
-        start_monotonic_ns: block.map_or(0, |b| b.first_ns),
+        span: manifest::Span {
+            start_realtime_ns: first.map_or(0, |h| h.created_realtime_ns),
+            start_monotonic_ns: block.map_or(0, |b| b.first_ns),
+            duration_ns: 0,
+        },
         ..Manifest::default()
     }
 }

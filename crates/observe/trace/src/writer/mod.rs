@@ -6,7 +6,7 @@ pub use error::{TraceCreateError, TraceWriteError};
 
 use crate::block::{Encoder, MAX_EVENTS};
 use crate::event::{Event, Name};
-use crate::manifest::{self, Manifest, State};
+use crate::manifest::{self, Manifest, State, Written};
 use crate::segment::{self, Content, FileHeader};
 use crate::table::{self, FieldSink};
 use onbeat_files::Directory;
@@ -68,6 +68,8 @@ pub struct Writer {
     encoder: Encoder,
     block: Vec<u8>,
     written: Written,
+    /// Blocks written.
+    blocks: u64,
     /// Only of a flight recorder.
     retained: Option<Retained>,
 }
@@ -81,15 +83,6 @@ struct Pending {
     sorted: bool,
     /// Time of the latest event so far, in this block or before.
     latest_ns: u64,
-}
-
-/// Counters of what was written.
-#[derive(Default)]
-struct Written {
-    blocks: u64,
-    events: u64,
-    bytes: u64,
-    out_of_order: u64,
 }
 
 impl Writer {
@@ -127,6 +120,7 @@ impl Writer {
             encoder: Encoder::new(options.level),
             block: Vec::new(),
             written: Written::default(),
+            blocks: 0,
             retained: options.max_segments.map(|_| Retained::default()),
             options,
         };
@@ -175,8 +169,7 @@ impl Writer {
             events.sort_by_key(|e| e.time_ns);
         }
         self.block.clear();
-        self.encoder
-            .encode(&events, self.written.blocks, &mut self.block);
+        self.encoder.encode(&events, self.blocks, &mut self.block);
         let count = events.len() as u64;
         self.write_block()
             .map_err(|(path, source)| TraceWriteError::new(&path, source, count))?;
@@ -224,9 +217,7 @@ impl Writer {
         manifest.schema = manifest::SCHEMA.to_string();
         manifest.id = self.id();
         manifest.state = state;
-        manifest.events = self.written.events;
-        manifest.bytes = self.written.bytes;
-        manifest.out_of_order = self.written.out_of_order;
+        manifest.written = self.written.clone();
         let saved = manifest.save(&self.directory);
         saved.map_err(|e| TraceWriteError::new(&self.path(manifest::FILE), e, 0))
     }
@@ -255,7 +246,7 @@ impl Writer {
         }
         segment.length += length;
         self.written.bytes += length;
-        self.written.blocks += 1;
+        self.blocks += 1;
         Ok(())
     }
 

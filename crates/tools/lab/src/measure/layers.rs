@@ -1,7 +1,7 @@
 //! A trace of 100 nodes in ten layers, of any length: what synthesis keeps of a large graph.
 
 use crate::frame::LabError;
-use onbeat_trace::manifest::Machine;
+use onbeat_trace::manifest::{Machine, Observed, Span};
 use onbeat_trace::{Event, EventKind, Manifest, Writer, WriterOptions};
 use std::path::Path;
 
@@ -191,15 +191,20 @@ pub fn write_layers(events: u64, dir: &Path) -> Result<(), LabError> {
     layers.failed.map_err(failed)?;
     let manifest = Manifest {
         mode: "generated".into(),
-        start_realtime_ns: START_NS,
-        start_monotonic_ns: START_NS,
-        duration_ns: (round + 1) * PERIOD_NS,
+        span: Span {
+            start_realtime_ns: START_NS,
+            start_monotonic_ns: START_NS,
+            duration_ns: (round + 1) * PERIOD_NS,
+        },
         machine: Machine {
             hostname: "generated".into(),
             recorder_version: env!("CARGO_PKG_VERSION").into(),
             ..Machine::default()
         },
-        distributions: vec!["kilted".into()],
+        observed: Observed {
+            distributions: vec!["kilted".into()],
+            ..Observed::default()
+        },
         ..Manifest::default()
     };
     let written = layers.writer.finish(manifest);

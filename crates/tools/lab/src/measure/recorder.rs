@@ -66,8 +66,8 @@ impl Recorder {
             // The manifest names probes and processes only after probes are in place.
             if let Ok(text) = std::fs::read(self.dir.join("manifest.json")) {
                 if let Ok(m) = serde_json::from_slice::<Manifest>(&text) {
-                    let seen = |pid: &u32| m.processes.iter().any(|p| p.pid == *pid);
-                    if m.probes.iter().any(|p| p.attached) && pids.iter().all(seen) {
+                    let seen = |pid: &u32| m.observed.processes.iter().any(|p| p.pid == *pid);
+                    if m.observed.probes.iter().any(|p| p.attached) && pids.iter().all(seen) {
                         return Ok(());
                     }
                 }

@@ -131,7 +131,7 @@ fn generate(context: &Context, scratch: &Path, events: u64) -> Result<u64, LabEr
     let dir = scratch.join(events.to_string());
     write_trace(events, context.seed(), &dir)?;
     let reader = Reader::open(&dir).map_err(|e| LabError::unexpected("the generated trace", e))?;
-    Ok(reader.manifest().bytes)
+    Ok(reader.manifest().written.bytes)
 }
 
 /// Where the trace of the build before lies.

@@ -172,8 +172,13 @@ fn probe_table(
     hit_us: impl Fn(&ProbeInfo) -> Option<f64>,
 ) -> Result<f64, LabError> {
     let manifest = &recorded.manifest;
-    let observed_s = manifest.duration_ns as f64 / 1e9;
-    let mut probes: Vec<&ProbeInfo> = manifest.probes.iter().filter(|p| p.hits > 0).collect();
+    let observed_s = manifest.span.duration_ns as f64 / 1e9;
+    let mut probes: Vec<&ProbeInfo> = manifest
+        .observed
+        .probes
+        .iter()
+        .filter(|p| p.hits > 0)
+        .collect();
     probes.sort_by_key(|p| std::cmp::Reverse(p.hits));
     let (mut trap_s, mut unknown) = (0.0, 0u64);
     let mut table = Table::new(
@@ -256,7 +261,7 @@ fn figures(
     trap_s: f64,
 ) -> Result<(), LabError> {
     let manifest = &recorded.manifest;
-    let observed_s = manifest.duration_ns as f64 / 1e9;
+    let observed_s = manifest.span.duration_ns as f64 / 1e9;
     let bpf_s = watched.programs.iter().map(|p| p.run_time_ns).sum::<u64>() as f64 / 1e9;
     let runs: u64 = watched.programs.iter().map(|p| p.runs).sum();
     let share = |s: f64| s / apps_s * 100.0;
@@ -297,7 +302,7 @@ fn figures(
     );
     report.figure(Figure::new(
         "usage.events",
-        manifest.events as f64 / observed_s,
+        manifest.written.events as f64 / observed_s,
         "events/s",
     ));
     let lost: u64 = manifest.lost.values().flat_map(|cpus| cpus.values()).sum();

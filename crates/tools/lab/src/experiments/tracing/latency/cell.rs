@@ -159,7 +159,7 @@ fn one_segment(
     let to_ns = clock::monotonic_ns() as i64;
     if let Some(recorder) = recorder {
         let manifest = recorder.stop()?.manifest;
-        let probes = manifest.probes.iter();
+        let probes = manifest.observed.probes.iter();
         recorded.hits += probes
             .filter(|p| p.placement != "tracepoint")
             .map(|p| p.hits)

@@ -99,7 +99,7 @@ impl<'a> Finish<'a> {
         for (path, node) in self.synth.flow.lineage.paths.nodes().iter().enumerate() {
             self.add_path(&mut evidence, PathId::new(path), node);
         }
-        for (&name, figures) in &self.synth.flow.services.actions.figures {
+        for (&name, figures) in &self.synth.flow.ways.services.actions.figures {
             let modes = BTreeMap::from([(self.run.mode.clone(), figures.clone())]);
             evidence.actions.insert(self.name(name), modes);
         }

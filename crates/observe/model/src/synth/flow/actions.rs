@@ -74,7 +74,7 @@ impl Flow {
         let Some(of) = it.action else {
             return;
         };
-        let actions = &mut self.services.actions;
+        let actions = &mut self.ways.services.actions;
         let figures = actions.figures.entry(of.action).or_default();
         match of.part {
             ActionPart::Goal => {
@@ -107,7 +107,7 @@ impl Flow {
         let Some(of) = cx.entities.get(begin.entity).action else {
             return;
         };
-        let actions = &mut self.services.actions;
+        let actions = &mut self.ways.services.actions;
         let figures = actions.figures.entry(of.action).or_default();
         match (of.part, begin.input) {
             (ActionPart::Goal, Input::Request { .. }) => figures.served += 1,
@@ -135,7 +135,8 @@ impl Flow {
     pub(super) fn action_publish(&mut self, cx: &Context, publication: &Publication) {
         if let Some(of) = cx.entities.get(publication.publisher).action {
             if of.part == ActionPart::Feedback {
-                self.services
+                self.ways
+                    .services
                     .actions
                     .figures
                     .entry(of.action)
@@ -147,7 +148,7 @@ impl Flow {
 
     /// An instance ends; its number may be used again.
     pub(super) fn action_end(&mut self, instance: InstanceId) {
-        for goal in &mut self.services.actions.goals {
+        for goal in &mut self.ways.services.actions.goals {
             if goal.answered_by == Some(instance) {
                 goal.answered_by = None;
             }

@@ -185,7 +185,12 @@ impl Flow {
             let tied = cx.entities.get(sent.client).gid_seen();
             !sent.taken && (!tied || gid == NO_GID)
         };
-        let mut sent = self.services.sent(name, sequence).iter().filter(may_be);
+        let mut sent = self
+            .ways
+            .services
+            .sent(name, sequence)
+            .iter()
+            .filter(may_be);
         match (sent.next(), sent.next()) {
             (None, _) => Caller::Unknown,
             (Some(only), None) => Caller::Known(only.client),
@@ -207,7 +212,7 @@ impl Flow {
         let clients = &cx.entities.endpoints(name).clients;
         match self.find_caller(cx, service, gid, sequence) {
             Caller::Known(client) => {
-                let sent = name.map_or(&[][..], |name| self.services.sent(name, sequence));
+                let sent = name.map_or(&[][..], |name| self.ways.services.sent(name, sequence));
                 let sent = sent.iter().any(|s| s.client == client && !s.taken);
                 let settled = self.now.saturating_sub(at) >= SETTLE_NS;
                 let bound = || self.callers.bound(&cx.entities, gid, name).is_some();

@@ -56,7 +56,7 @@ impl Flow {
             entities: &cx.entities,
             vertices: &self.graph.vertices,
         };
-        let is_one = match self.links.known_id(v) {
+        let is_one = match self.ways.links.known_id(v) {
             Some(id) => self.cuts.from.iter().any(|f| f == id),
             None => self.cuts.from.contains(&ids.provisional(v)),
         };

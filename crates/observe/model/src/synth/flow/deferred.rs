@@ -246,7 +246,7 @@ impl Flow {
                     self.caller_ready(cx, begin.entity, gid, sequence, at)
                 }
                 Input::Response { sequence, .. } => {
-                    self.services.response_known(begin.entity, sequence)
+                    self.ways.services.response_known(begin.entity, sequence)
                 }
                 _ => true,
             },
@@ -254,7 +254,7 @@ impl Flow {
                 entity,
                 input: Input::Response { sequence, .. },
                 ..
-            }) => self.services.response_known(*entity, *sequence),
+            }) => self.ways.services.response_known(*entity, *sequence),
             _ => match event.owner() {
                 Some(Owner::Undecided(d)) => self.deferred.decided.contains_key(&d),
                 _ => true,

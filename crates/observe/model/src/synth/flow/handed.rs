@@ -33,27 +33,27 @@ impl Flow {
         let Some(&it) = self.instances.get(instance) else {
             return;
         };
-        if self.handed.0.len() < MAX_KEPT {
+        if self.ways.handed.0.len() < MAX_KEPT {
             let kept = Work {
                 from: it.vertex,
                 time,
                 lineages: self.lineage.steps.share(&it.lineages),
             };
-            self.handed.0.insert(work, kept);
+            self.ways.handed.0.insert(work, kept);
         }
     }
 
     /// No execution begins with a wake-up.
     pub(super) fn drop_work(&mut self, work: HandedId) {
-        if let Some(mut kept) = self.handed.0.remove(&work) {
+        if let Some(mut kept) = self.ways.handed.0.remove(&work) {
             self.lineage.steps.release_all(&mut kept.lineages);
         }
     }
 
     /// An execution of `to` begins with a wake-up.
     pub(super) fn take_work(&mut self, work: HandedId, to: VertexId) -> Option<Incoming> {
-        let kept = self.handed.0.remove(&work)?;
-        let Hop { name, route, .. } = self.links.hop(to, Route::HandedOver);
+        let kept = self.ways.handed.0.remove(&work)?;
+        let Hop { name, route, .. } = self.ways.links.hop(to, Route::HandedOver);
         let hop = Hop { to, name, route };
         self.graph.count_published(kept.from, hop);
         self.graph.count_taken(kept.from, hop);

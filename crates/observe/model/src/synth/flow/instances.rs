@@ -257,7 +257,7 @@ impl Flow {
         self.end_lineages(&it, end.how.is_whole(), output);
         self.observer.execution(&it, end.time, end.spent.exec_ns);
         self.instances.end(end.instance);
-        self.polls.end(end.instance);
+        self.ways.polls.end(end.instance);
         self.action_end(end.instance);
     }
 

@@ -62,19 +62,19 @@ impl Links {
 impl Flow {
     /// Finds the links that a new vertex is part of.
     pub(super) fn tie_links(&mut self, cx: &Context, v: VertexId) {
-        if self.links.links.is_empty() {
+        if self.ways.links.links.is_empty() {
             return;
         }
         let ids = Ids {
             entities: &cx.entities,
             vertices: &self.graph.vertices,
         };
-        let id = match self.links.known_id(v) {
+        let id = match self.ways.links.known_id(v) {
             Some(id) => id.to_string(),
             None => ids.provisional(v),
         };
         let ends = &mut self.graph.vertex_mut(v).links;
-        for (i, link) in self.links.links.iter().enumerate() {
+        for (i, link) in self.ways.links.links.iter().enumerate() {
             if link.from == id {
                 ends.from.push(i);
             }
@@ -95,8 +95,8 @@ impl Flow {
     ) {
         for i in 0..self.graph.vertex(vertex).links.to.len() {
             let link = self.graph.vertex(vertex).links.to[i];
-            let memory = self.links.memory;
-            let Some(carried) = &mut self.links.carried[link] else {
+            let memory = self.ways.links.memory;
+            let Some(carried) = &mut self.ways.links.carried[link] else {
                 continue;
             };
             let again = std::mem::replace(&mut carried.read, true);
@@ -111,7 +111,7 @@ impl Flow {
                 }
                 continue;
             }
-            let hop = self.links.hop(vertex, Route::Link);
+            let hop = self.ways.links.hop(vertex, Route::Link);
             let figures = &mut self.graph.edge(carried.from, hop).figures;
             figures.published += u64::from(!carried.counted);
             figures.taken += 1;
@@ -133,9 +133,9 @@ impl Flow {
                 read: false,
                 lineages: self.lineage.steps.share(&it.lineages),
             };
-            let old = self.links.carried[link].replace(carried);
+            let old = self.ways.links.carried[link].replace(carried);
             if let Some(to) = to {
-                let hop = self.links.hop(to, Route::Link);
+                let hop = self.ways.links.hop(to, Route::Link);
                 self.graph.count_published(it.vertex, hop);
                 if let Some(old) = old.as_ref().filter(|o| o.counted && !o.read) {
                     self.lose((Some(old.from), old.lineages), hop, 1, true);

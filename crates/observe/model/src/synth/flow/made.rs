@@ -33,12 +33,12 @@ impl Flow {
         };
         let from = it.vertex;
         let lineages = self.lineage.steps.share(&it.lineages);
-        if self.made.0.len() >= MAX_HANDED {
-            if let Some(mut old) = self.made.0.pop_front() {
+        if self.ways.made.0.len() >= MAX_HANDED {
+            if let Some(mut old) = self.ways.made.0.pop_front() {
                 self.lineage.steps.release_all(&mut old.lineages);
             }
         }
-        self.made.0.push_back(Kept {
+        self.ways.made.0.push_back(Kept {
             hand,
             from,
             time,
@@ -48,14 +48,14 @@ impl Flow {
 
     /// Takes what was handed on. Its lineages are the caller's.
     pub(super) fn take_hand(&mut self, hand: HandId) -> Option<Kept> {
-        let at = self.made.0.iter().position(|kept| kept.hand == hand)?;
-        self.made.0.remove(at)
+        let at = self.ways.made.0.iter().position(|kept| kept.hand == hand)?;
+        self.ways.made.0.remove(at)
     }
 
     /// A callback begins that does work handed to it.
     pub(super) fn take_made(&mut self, hand: HandId, to: VertexId) -> Option<Incoming> {
         let kept = self.take_hand(hand)?;
-        let hop = self.links.hop(to, Route::Made);
+        let hop = self.ways.links.hop(to, Route::Made);
         let figures = &mut self.graph.edge(kept.from, hop).figures;
         figures.published += 1;
         figures.taken += 1;

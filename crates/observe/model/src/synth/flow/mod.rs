@@ -49,21 +49,27 @@ pub(in crate::synth) struct Flow {
     pub(in crate::synth) graph: Graph,
     pub(in crate::synth) lineage: Lineage,
     instances: Instances,
-    topics: Topics,
-    rings: Rings,
-    pub(in crate::synth) services: Services,
+    pub(in crate::synth) ways: Ways,
     callers: Callers,
     pub(in crate::synth) groups: Groups,
     /// Junctions that the user states.
     junctions: Vec<StatedJunction>,
-    links: Links,
     cuts: Cuts,
-    handed: HandedWork,
-    made: Made,
-    polls: Polls,
     deferred: Deferred,
     pub(in crate::synth) observer: Observer,
     now: u64,
+}
+
+/// The ways along which data goes from callback to callback, each with what is on its way.
+#[derive(Debug, Clone)]
+pub(in crate::synth) struct Ways {
+    topics: Topics,
+    rings: Rings,
+    pub(in crate::synth) services: Services,
+    links: Links,
+    handed: HandedWork,
+    made: Made,
+    polls: Polls,
 }
 
 /// What has been waiting so long at the end of the recording is lost.
@@ -82,17 +88,19 @@ impl Flow {
             graph: Graph::default(),
             lineage: Lineage::new(inputs),
             instances: Instances::default(),
-            topics: Topics::default(),
-            rings: Rings::default(),
-            services: Services::default(),
+            ways: Ways {
+                topics: Topics::default(),
+                rings: Rings::default(),
+                services: Services::default(),
+                links: Links::new(links, ids, memory),
+                handed: HandedWork::default(),
+                made: Made::default(),
+                polls: Polls::default(),
+            },
             callers: Callers::default(),
             groups: Groups::default(),
             junctions: Vec::new(),
-            links: Links::new(links, ids, memory),
             cuts: Cuts::default(),
-            handed: HandedWork::default(),
-            made: Made::default(),
-            polls: Polls::default(),
             deferred: Deferred::default(),
             observer: Observer::default(),
             now: 0,
@@ -112,7 +120,7 @@ impl Flow {
     /// The difference of the clocks was sampled: CLOCK_REALTIME minus CLOCK_MONOTONIC.
     /// Returns whether the machine's clock was set since the last sample.
     pub(in crate::synth) fn set_offset(&mut self, offset: i64) -> bool {
-        self.topics.set_offset(offset)
+        self.ways.topics.set_offset(offset)
     }
 
     /// How often something was taken from each topic at which chains begin.
@@ -149,7 +157,7 @@ impl Flow {
                 self.publish(cx, publication);
             }
             SpanEvent::PublishReturned { publisher, time } => {
-                self.topics.returned(*publisher, *time);
+                self.ways.topics.returned(*publisher, *time);
             }
             SpanEvent::Hand {
                 instance,

@@ -35,10 +35,10 @@ impl Flow {
     /// newer one alone.
     fn overtake(&mut self, cx: &mut Context, event: &OwnInput, lineages: &mut Lineages) {
         let same = |p: &Polled| p.instance == event.instance && p.entity == event.entity;
-        let Some(at) = self.polls.0.iter().position(same) else {
+        let Some(at) = self.ways.polls.0.iter().position(same) else {
             return;
         };
-        let old = self.polls.0.swap_remove(at);
+        let old = self.ways.polls.0.swap_remove(at);
         let is_old = |step: &StepId| old.steps.as_slice().contains(step);
         let mut kept = Lineages::default();
         for step in lineages.as_slice() {
@@ -110,7 +110,7 @@ impl Flow {
             for &step in &lineages.as_slice()[before..] {
                 steps.push(step);
             }
-            self.polls.0.push(Polled {
+            self.ways.polls.0.push(Polled {
                 instance: event.instance,
                 entity: event.entity,
                 time: event.time,
@@ -151,7 +151,7 @@ impl Flow {
         let (Some((to, _)), Some((from, start))) = (vertex(instance), vertex(client)) else {
             return;
         };
-        let hop = self.links.hop(to, Route::Waited);
+        let hop = self.ways.links.hop(to, Route::Waited);
         let figures = &mut self.graph.edge(from, hop).figures;
         figures.published += 1;
         figures.taken += 1;

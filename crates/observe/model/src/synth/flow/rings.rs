@@ -51,7 +51,7 @@ impl Flow {
             for step in beyond {
                 self.lineage.steps.release(step);
             }
-            self.topics.set_intra(subscription, publisher);
+            self.ways.topics.set_intra(subscription, publisher);
         }
         let to = self.vertex(cx, subscription);
         let hop = Hop {
@@ -62,7 +62,7 @@ impl Flow {
         if let Some(vertex) = vertex {
             self.graph.count_published(vertex, hop);
         }
-        let ring = self.rings.0.entry(subscription).or_default();
+        let ring = self.ways.rings.0.entry(subscription).or_default();
         if ring.len() >= MAX_RING && !ring.contains_key(&event.index) {
             self.lineage.steps.release_all(&mut lineages);
             cx.notes.count(Note::Capped(to), 1);
@@ -87,7 +87,7 @@ impl Flow {
         subscription: EntityId,
         index: u64,
     ) -> Option<Incoming> {
-        let slot = self.rings.0.get_mut(&subscription)?.remove(&index)?;
+        let slot = self.ways.rings.0.get_mut(&subscription)?.remove(&index)?;
         let name = cx.entities.get(subscription).name()?;
         let to = self.vertex(cx, subscription);
         let route = Route::Intra;
@@ -106,7 +106,14 @@ impl Flow {
 
     /// A ring buffer is emptied.
     pub(super) fn clear_ring(&mut self, subscription: EntityId) {
-        for (_, mut slot) in self.rings.0.remove(&subscription).into_iter().flatten() {
+        for (_, mut slot) in self
+            .ways
+            .rings
+            .0
+            .remove(&subscription)
+            .into_iter()
+            .flatten()
+        {
             self.lineage.steps.release_all(&mut slot.lineages);
         }
     }

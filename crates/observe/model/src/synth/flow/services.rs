@@ -130,7 +130,7 @@ impl Flow {
             lineages: self.lineage.steps.share(&own),
             untold: owner == Owner::Untold,
         };
-        let services = &mut self.services;
+        let services = &mut self.ways.services;
         let key = (name, event.sequence);
         services.sent.entry(key).or_default().push(sent);
         services
@@ -145,7 +145,7 @@ impl Flow {
 
     /// Forgets the oldest request of a client with this sequence number.
     fn drop_sent(&mut self, cx: &Context, name: NameId, sequence: i64, client: EntityId) {
-        let Some(list) = self.services.sent.get_mut(&(name, sequence)) else {
+        let Some(list) = self.ways.services.sent.get_mut(&(name, sequence)) else {
             return;
         };
         let Some(i) = list.iter().position(|s| s.client == client) else {
@@ -153,7 +153,7 @@ impl Flow {
         };
         let mut sent = list.remove(i);
         if list.is_empty() {
-            self.services.sent.remove(&(name, sequence));
+            self.ways.services.sent.remove(&(name, sequence));
         }
         let names = cx.entities.get(client).service_names();
         if let (false, Some(to), Some(names)) = (sent.taken, sent.to, names) {
@@ -181,7 +181,7 @@ impl Flow {
         let (Some(name), Some(names)) = (name, names) else {
             return (to, None);
         };
-        let sent = self.services.sent.get_mut(&(name, sequence));
+        let sent = self.ways.services.sent.get_mut(&(name, sequence));
         let mut sent = sent.into_iter().flatten();
         let Some(sent) = sent.find(|s| s.client == client && !s.taken) else {
             return (to, None);
@@ -221,7 +221,7 @@ impl Flow {
     ) {
         self.drop_call(cx, key, true);
         if let Some(client) = client {
-            self.services.call_of.insert((client, key.2), key);
+            self.ways.services.call_of.insert((client, key.2), key);
         }
         let call = Call {
             vertex,
@@ -230,13 +230,13 @@ impl Flow {
             responded: None,
             lineages: Lineages::default(),
         };
-        self.services.calls.insert(key, call);
+        self.ways.services.calls.insert(key, call);
         if let Some(it) = self.instances.get_mut(instance) {
             it.call = Some(key);
         }
-        self.services.call_order.push_back(key);
-        if self.services.call_order.len() > MAX_CALLS {
-            if let Some(old) = self.services.call_order.pop_front() {
+        self.ways.services.call_order.push_back(key);
+        if self.ways.services.call_order.len() > MAX_CALLS {
+            if let Some(old) = self.ways.services.call_order.pop_front() {
                 self.drop_call(cx, old, true);
             }
         }
@@ -251,7 +251,7 @@ impl Flow {
         (time, output): (u64, Option<NameId>),
         lineages: Lineages,
     ) -> bool {
-        let Some(call) = self.services.calls.get_mut(&key) else {
+        let Some(call) = self.ways.services.calls.get_mut(&key) else {
             return false;
         };
         let waits = whole && call.responded.is_none();
@@ -272,7 +272,7 @@ impl Flow {
         };
         let (time, response) = (event.time, names.response);
         let key = (name, event.gid, event.sequence);
-        let call = self.services.calls.get(&key);
+        let call = self.ways.services.calls.get(&key);
         if call.is_none_or(|call| call.responded.is_some()) {
             return;
         }
@@ -280,7 +280,7 @@ impl Flow {
             MadeBy::Handed(hand) => self.take_hand(hand),
             MadeBy::Service | MadeBy::Unknown => None,
         };
-        let Some(call) = self.services.calls.get_mut(&key) else {
+        let Some(call) = self.ways.services.calls.get_mut(&key) else {
             return;
         };
         call.responded = Some(time);
@@ -321,13 +321,13 @@ impl Flow {
 
     /// Forgets a call.
     fn drop_call(&mut self, cx: &mut Context, key: CallKey, lost: bool) {
-        let Some(mut call) = self.services.calls.remove(&key) else {
+        let Some(mut call) = self.ways.services.calls.remove(&key) else {
             return;
         };
         if let Some(client) = call.client {
             let of = (client, key.2);
-            if self.services.call_of.get(&of) == Some(&key) {
-                self.services.call_of.remove(&of);
+            if self.ways.services.call_of.get(&of) == Some(&key) {
+                self.ways.services.call_of.remove(&of);
             }
         }
         if let CallState::Running(instance) = call.state {
@@ -359,8 +359,8 @@ impl Flow {
         client: EntityId,
         sequence: i64,
     ) -> Option<Incoming> {
-        let key = *self.services.call_of.get(&(client, sequence))?;
-        let call = self.services.calls.get(&key)?;
+        let key = *self.ways.services.call_of.get(&(client, sequence))?;
+        let call = self.ways.services.calls.get(&key)?;
         let time = call.responded?;
         let (vertex, own) = (call.vertex, call.lineages);
         let told = !matches!(call.state, CallState::Untold);
@@ -384,14 +384,14 @@ impl Flow {
     /// The recording has ended: lets go of all requests and calls. What waited since before `old`
     /// is lost.
     pub(super) fn settle_services(&mut self, cx: &mut Context, is_old: impl Fn(u64) -> bool) {
-        while let Some((name, sequence, client)) = self.services.sent_order.pop_front() {
-            let mut sent = self.services.sent(name, sequence).iter();
+        while let Some((name, sequence, client)) = self.ways.services.sent_order.pop_front() {
+            let mut sent = self.ways.services.sent(name, sequence).iter();
             if sent.any(|s| s.client == client && is_old(s.time)) {
                 self.drop_sent(cx, name, sequence, client);
             }
         }
-        while let Some(key) = self.services.call_order.pop_front() {
-            let call = self.services.calls.get(&key);
+        while let Some(key) = self.ways.services.call_order.pop_front() {
+            let call = self.ways.services.calls.get(&key);
             let old = call.is_some_and(|c| c.responded.is_some_and(&is_old));
             self.drop_call(cx, key, old);
         }

@@ -412,10 +412,12 @@ impl Flow {
             lineages,
             untold: owner == Owner::Untold,
         };
-        let sequence = self.topics.push(publisher, item);
+        let sequence = self.ways.topics.push(publisher, item);
         let deepest = self.await_item(cx, vertex, name, (publisher, sequence));
         if let Some(source_ns) = event.source_ns {
-            self.topics.stamp(name, source_ns, (publisher, sequence));
+            self.ways
+                .topics
+                .stamp(name, source_ns, (publisher, sequence));
         }
         self.let_go(cx, publisher, name, deepest);
     }
@@ -437,7 +439,7 @@ impl Flow {
                 0 => UNKNOWN_DEPTH,
                 depth => depth,
             });
-            let intra = self.topics.cursor(s, publisher, sequence).intra;
+            let intra = self.ways.topics.cursor(s, publisher, sequence).intra;
             if let (Some(vertex), false) = (vertex, intra) {
                 let to = self.vertex(cx, s);
                 let route = Route::Topic;
@@ -452,10 +454,10 @@ impl Flow {
         let depth = cx.entities.get(publisher).depth();
         let most = (2 * deepest + 64).min(MAX_ITEMS) as usize;
         let keep = (depth.clamp(1, MAX_LATCHED) as usize).min(most);
-        while let Some(published) = self.topics.published(publisher) {
+        while let Some(published) = self.ways.topics.published(publisher) {
             let (kept, first) = (published.items.len(), (publisher, published.base));
             let full = kept > most;
-            if kept <= keep || !full && self.topics.is_awaited(&cx.entities, name, first) {
+            if kept <= keep || !full && self.ways.topics.is_awaited(&cx.entities, name, first) {
                 return;
             }
             self.drop_item(cx, publisher, name, true);
@@ -465,7 +467,7 @@ impl Flow {
     /// Forgets a publisher's oldest item. With `count`, subscriptions that have not taken it have
     /// lost it.
     fn drop_item(&mut self, cx: &mut Context, publisher: EntityId, name: NameId, count: bool) {
-        let Some(published) = self.topics.published_mut(publisher) else {
+        let Some(published) = self.ways.topics.published_mut(publisher) else {
             return;
         };
         let Some(mut item) = published.items.pop_front() else {
@@ -479,7 +481,7 @@ impl Flow {
         };
         for i in 0..takers {
             let s = cx.entities.endpoints(Some(name)).subscriptions[i];
-            let c = self.topics.cursor(s, publisher, sequence + 1);
+            let c = self.ways.topics.cursor(s, publisher, sequence + 1);
             if c.next > sequence {
                 continue;
             }
@@ -497,7 +499,7 @@ impl Flow {
         }
         self.lineage.steps.release_all(&mut item.lineages);
         if let Some(stamp) = item.source_ns {
-            self.topics.unstamp(name, stamp, (publisher, sequence));
+            self.ways.topics.unstamp(name, stamp, (publisher, sequence));
         }
     }
 
@@ -516,12 +518,13 @@ impl Flow {
         let name = cx.entities.get(subscription).name()?;
         let live = cx.entities.get(subscription).live;
         let place = self
+            .ways
             .topics
             .find_item(&cx.entities, subscription, name, source_ns)?;
-        let item = self.topics.item(place)?;
+        let item = self.ways.topics.item(place)?;
         let (vertex, time, own) = (item.vertex, item.time, item.lineages);
         let untold = item.untold;
-        let take = self.topics.advance(subscription, live, place);
+        let take = self.ways.topics.advance(subscription, live, place);
         if take.intra {
             return None;
         }
@@ -534,7 +537,7 @@ impl Flow {
             self.lose((vertex, own), hop, -1, overwritten);
         }
         let depth = cx.entities.get(subscription).depth();
-        let published = self.topics.next(place.0);
+        let published = self.ways.topics.next(place.0);
         for sequence in take.passed {
             // Before the first take the two may not have been connected yet.
             let filled = depth > 0 && published - sequence > depth;
@@ -558,12 +561,12 @@ impl Flow {
 
     /// A subscription has passed over an item, which counts as lost until it turns up.
     fn pass_over(&mut self, subscription: EntityId, place: Place, hop: Hop, overwritten: bool) {
-        let Some(item) = self.topics.item(place) else {
+        let Some(item) = self.ways.topics.item(place) else {
             return;
         };
         let lost = (item.vertex, item.lineages);
         self.lose(lost, hop, 1, overwritten);
-        let passed = &mut self.topics.cursor(subscription, place.0, 0).passed;
+        let passed = &mut self.ways.topics.cursor(subscription, place.0, 0).passed;
         if passed.len() >= MAX_PASSED {
             passed.pop_front();
         }
@@ -574,10 +577,10 @@ impl Flow {
 
     /// Drops what is kept for an entity whose place may be used again.
     pub(super) fn free_topics(&mut self, cx: &Context, e: EntityId) {
-        if let Some(cursors) = self.topics.cursors.get_mut(e.index()) {
+        if let Some(cursors) = self.ways.topics.cursors.get_mut(e.index()) {
             cursors.clear();
         }
-        let published = self.topics.published.get_mut(e.index());
+        let published = self.ways.topics.published.get_mut(e.index());
         let Some(published) = published.and_then(Option::take) else {
             return;
         };
@@ -585,11 +588,11 @@ impl Flow {
         for (sequence, mut item) in (published.base..).zip(published.items) {
             self.lineage.steps.release_all(&mut item.lineages);
             if let (Some(name), Some(stamp)) = (name, item.source_ns) {
-                self.topics.unstamp(name, stamp, (e, sequence));
+                self.ways.topics.unstamp(name, stamp, (e, sequence));
             }
         }
         for &s in &cx.entities.endpoints(name).subscriptions {
-            if let Some(cursors) = self.topics.cursors.get_mut(s.index()) {
+            if let Some(cursors) = self.ways.topics.cursors.get_mut(s.index()) {
                 cursors.retain(|c| c.publisher != e);
             }
         }
@@ -597,12 +600,12 @@ impl Flow {
 
     /// The recording has ended: lets go of all items. Those from an old time are lost.
     pub(super) fn settle_topics(&mut self, cx: &mut Context, is_old: impl Fn(u64) -> bool) {
-        for p in 0..self.topics.published.len().min(cx.entities.len()) {
+        for p in 0..self.ways.topics.published.len().min(cx.entities.len()) {
             let p = EntityId::new(p);
             let Some(name) = cx.entities.get(p).name() else {
                 continue;
             };
-            while let Some(published) = self.topics.published(p) {
+            while let Some(published) = self.ways.topics.published(p) {
                 let Some(item) = published.items.front() else {
                     break;
                 };

@@ -280,10 +280,15 @@ impl Observer for Session<'_> {
         self.tell();
     }
 
-    /// The recording shows what was shaped, not what ran before.
+    /// The recording shows what was shaped, not what ran before, nor after it: then the threads of
+    /// executions under way have neither priority nor CPU any more.
     fn is_kept(&self, event: &Event) -> bool {
+        let ended_ns = match &self.stage {
+            Stage::Stopped(stopped) => stopped.at_ns,
+            Stage::Finding(_) | Stage::Shaping(_) => u64::MAX,
+        };
         let course = self.stage.course();
-        course.is_some_and(|c| event.time_ns >= c.settled_ns)
+        course.is_some_and(|c| (c.settled_ns..ended_ns).contains(&event.time_ns))
             || onbeat_trace::table::is_state(&event.kind)
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Miss rates that are tried, one after the other, until the profile carries one: few starts whose
 /// executions depend on one another count as few independent executions.
-const RATES: [&str; 5] = ["0.01", "0.05", "0.1", "0.15", "0.2"];
+const RATES: [&str; 7] = ["0.01", "0.05", "0.1", "0.15", "0.2", "0.25", "0.3"];
 
 /// An application under one plan.
 pub(super) struct Arm<'a> {

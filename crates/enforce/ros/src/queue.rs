@@ -69,6 +69,11 @@ impl<T> Queue<T> {
         self.waiting.len() < self.waiting.capacity()
     }
 
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Adds an item; `Err` gives it back where there is no room. Real-time safe: the room was made at
     /// the beginning.
     ///
@@ -242,6 +247,33 @@ mod tests {
         // 11 is there before 10, while the slot of 10 is still to come.
         let items = [(11, 1055, Some(1055)), (10, 1058, Some(1000))];
         assert_eq!(after_steady(&items), [(10, 1060, false), (11, 1160, false)]);
+    }
+
+    #[test]
+    fn an_output_whose_slot_is_slept_through_leaves_at_once_if_that_is_nearer() {
+        let (schedule, mut queue) = (schedule(), Queue::new(8));
+        let stamp = Stamp {
+            arrival_ns: 1050 * MS as i64,
+            born_ns: Some(1000 * MS),
+        };
+        queue.push(&schedule, 10, stamp).unwrap();
+        // Its slot is [1060, 1061).
+        let at = |us: i64| queue.next(&schedule, us * 1000).unwrap().due;
+        let told = |due: Due| (due.late, due.overslept, due.opening.start_ns / MS as i64);
+        assert_eq!(told(at(1_060_999)), (false, false, 1060));
+        assert_eq!(told(at(1_061_000)), (true, true, 1060));
+        assert_eq!(told(at(1_110_400)), (true, true, 1060));
+        assert_eq!(told(at(1_110_500)), (true, false, 1160));
+        // What came behind its slot was late by itself.
+        queue.take_first();
+        let arrival_ns = 1061 * MS as i64;
+        let stamp = Stamp {
+            arrival_ns,
+            ..stamp
+        };
+        queue.push(&schedule, 10, stamp).unwrap();
+        let due = queue.next(&schedule, arrival_ns).unwrap().due;
+        assert_eq!(told(due), (true, false, 1160));
     }
 
     #[test]

@@ -80,8 +80,11 @@ pub struct Due {
     pub cycle: i64,
     /// The slot: open now, or the next one.
     pub opening: Opening,
-    /// The slot belongs to a later execution: the item has missed its own (overshoot).
+    /// The item has missed the slots of its own execution (overshoot): this is one of a later
+    /// execution, or over.
     pub late: bool,
+    /// It was there in time, and was not sent: the slot is its own, and over. It leaves at once.
+    pub overslept: bool,
 }
 
 impl SlotSchedule {
@@ -223,12 +226,39 @@ impl SlotSchedule {
     /// The slot for an item of this execution that arrived at `arrival_ns` and has not left by now:
     /// never a slot of an execution before its own. Real-time safe.
     pub fn due(&self, cycle: i64, arrival_ns: i64, now_ns: i64) -> Due {
-        let opening = self.opening(now_ns.max(arrival_ns), cycle);
+        let next = self.opening(now_ns.max(arrival_ns), cycle);
+        let late = next.cycle > cycle;
+        let overslept = match late {
+            true => self.overslept(cycle, arrival_ns, now_ns, &next),
+            false => None,
+        };
         Due {
             cycle,
-            opening,
-            late: opening.cycle > cycle,
+            opening: overslept.unwrap_or(next),
+            late,
+            overslept: overslept.is_some(),
         }
+    }
+
+    /// The last slot of an execution whose item was there before that ended, if it lies nearer than
+    /// the next one. Who sends did not run then. An instant behind its slot the item is worth more
+    /// than a cycle later, and holds up none behind it.
+    fn overslept(
+        &self,
+        cycle: i64,
+        arrival_ns: i64,
+        now_ns: i64,
+        next: &Opening,
+    ) -> Option<Opening> {
+        let slots = match &self.before {
+            Some(before) if cycle < self.first_after(*before) => before.slots.as_slice(),
+            _ => self.slots.as_slice(),
+        };
+        let last = (0..slots.len()).max_by_key(|&slot| slots[slot].end_ns)?;
+        let last = self.cycle.opening(slots, cycle, last)?;
+        let is_over = arrival_ns < last.end_ns && last.end_ns <= now_ns;
+        let is_nearer = now_ns.saturating_sub(last.end_ns) < next.start_ns.saturating_sub(now_ns);
+        (is_over && is_nearer).then_some(last)
     }
 
     /// The slot in which the throttler lets its newest item through: at most one per cycle, so a
@@ -304,6 +334,14 @@ mod tests {
             let due = schedule.due(schedule.cycle_of(arrival), arrival, now);
             prop_assert_eq!(due.cycle, own);
             let (t, k) = walk(cycle as i64, origin, &slots, own, now);
+            // It was there while a slot of its own was open or to come, and now all are over.
+            let last = origin + own * cycle as i64 + slots.iter().map(|s| s.end_ns as i64).max().unwrap();
+            let overslept = arrival < last && last <= now && now - last < t - now;
+            prop_assert_eq!(due.overslept, overslept, "{:?}, next {}", due, t);
+            if overslept {
+                prop_assert_eq!((due.opening.end_ns, due.opening.cycle, due.late), (last, own, true));
+                return Ok(());
+            }
             prop_assert_eq!(due.opening.start_ns.max(now), t);
             prop_assert!(t < due.opening.end_ns);
             // Where slots of two executions are open at once, either gives the time; the first to

@@ -24,6 +24,9 @@ const LEAD_NS: u64 = 100_000;
 /// Shortest and longest lead. The longest bounds what it spins: per slot, on the middleware's CPU.
 const LEADS_NS: (u64, u64) = (50_000, 500_000);
 
+/// Longest sleep of a sender that has nothing to send: an item that comes wakes it.
+const IDLE_NS: u64 = 1_000_000_000;
+
 /// The lead of a sender: it follows its own lateness.
 pub(super) fn lead() -> Lead {
     Lead::new(IN_TIME, LEAD_NS, LEADS_NS)
@@ -56,6 +59,17 @@ struct Memory {
     schedule: Option<SlotSchedule>,
     /// Cycle of the last slot in which an item left.
     last_cycle: Option<i64>,
+}
+
+impl Memory {
+    /// How long the sender sleeps if nobody notifies it. What changes the slots notifies nobody, but
+    /// concerns only items that wait.
+    fn look_ns(&self) -> u64 {
+        match self.schedule.is_some() && self.queue.is_empty() {
+            true => IDLE_NS,
+            false => POLL_NS,
+        }
+    }
 }
 
 /// An item that waits for its slot.
@@ -99,7 +113,7 @@ impl Sender {
             if finished {
                 break;
             }
-            self.data.wait(seen, monotonic_ns() + POLL_NS);
+            self.data.wait(seen, monotonic_ns() + memory.look_ns());
         }
         self.publisher.settle(SETTLE_NS);
     }
@@ -193,13 +207,15 @@ impl Sender {
                     cycle: opening.cycle,
                     opening,
                     late: false,
+                    overslept: false,
                 }
             }
         }
     }
 
     fn action(&self, due: &Due, now_ns: i64) -> Action {
-        let judged = due.late && !self.shared.slots.settles();
+        // An execution that was in time did not overrun, whoever sent its output too late.
+        let judged = due.late && !due.overslept && !self.shared.slots.settles();
         match self.shared.overshoot {
             Overshoot::Drop if judged => Action::Discard,
             Overshoot::Stop if judged => Action::Stop,

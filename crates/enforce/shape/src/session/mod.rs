@@ -281,15 +281,17 @@ impl Observer for Session<'_> {
     }
 
     /// The recording shows what was shaped, not what ran before, nor after it: then the threads of
-    /// executions under way have neither priority nor CPU any more.
+    /// executions under way have neither priority nor CPU any more. One that nobody wants shows
+    /// nothing: writing costs time, and the kernel's own writing keeps others off the CPU.
     fn is_kept(&self, event: &Event) -> bool {
         let ended_ns = match &self.stage {
             Stage::Stopped(stopped) => stopped.at_ns,
             Stage::Finding(_) | Stage::Shaping(_) => u64::MAX,
         };
         let course = self.stage.course();
-        course.is_some_and(|c| (c.settled_ns..ended_ns).contains(&event.time_ns))
-            || onbeat_trace::table::is_state(&event.kind)
+        self.options.trace.is_some()
+            && (course.is_some_and(|c| (c.settled_ns..ended_ns).contains(&event.time_ns))
+                || onbeat_trace::table::is_state(&event.kind))
     }
 
     fn is_over(&self) -> bool {

@@ -521,20 +521,24 @@ fn a_session_is_over_after_its_duration() {
 }
 
 #[test]
-fn only_what_was_shaped_is_kept_in_the_recording() {
-    let (plan, options) = (plan(), options(&[]));
-    let mut report = |_: &Live| ();
-    let mut harness = Harness::new(&plan, &options, &mut report);
-    let at = harness.now_ms + 90_000_000;
-    let events = text::parse(&(nodes(at) + &run("0x1", TALKER, at + 1))).expect("events");
-    let kept = |s: &Session| events.iter().filter(|e| s.is_kept(e)).count();
-    let of_nodes = kept(&harness.session);
-    assert!(of_nodes < events.len() && of_nodes > 0);
-    harness.cycles(12, 0);
-    assert_eq!(kept(&harness.session), events.len());
-    // Its threads have no priority any more, and run wherever they may: no figure of a shaped one.
-    harness.session.stop();
-    assert_eq!(kept(&harness.session), of_nodes);
+fn only_what_was_shaped_is_kept_and_only_in_a_recording_that_is_wanted() {
+    for wanted in [true, false] {
+        let (plan, mut options) = (plan(), options(&[]));
+        options.trace = wanted.then(|| "/trace".into());
+        let mut report = |_: &Live| ();
+        let mut harness = Harness::new(&plan, &options, &mut report);
+        let at = harness.now_ms + 90_000_000;
+        let events = text::parse(&(nodes(at) + &run("0x1", TALKER, at + 1))).expect("events");
+        let kept = |s: &Session| events.iter().filter(|e| s.is_kept(e)).count();
+        let of_nodes = kept(&harness.session);
+        assert!(of_nodes < events.len() && (of_nodes > 0) == wanted);
+        harness.cycles(12, 0);
+        let expected = if wanted { events.len() } else { 0 };
+        assert_eq!(kept(&harness.session), expected);
+        // Its threads have no priority any more, and run wherever they may: no figure of a shaped one.
+        harness.session.stop();
+        assert_eq!(kept(&harness.session), of_nodes);
+    }
 }
 
 #[test]

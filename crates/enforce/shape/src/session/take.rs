@@ -102,6 +102,9 @@ impl Session<'_> {
                 let shaped = matches!(self.stage, Stage::Shaping(_));
                 let run = (start_ns, end_ns);
                 self.application.others.ran(callback, run, shaped);
+                let name = self.application.name(callback);
+                let births = self.supervisor.births_mut();
+                births.ran(name, (pid, tid), start_ns);
                 if callback == FIRST {
                     let births = self.supervisor.births_mut();
                     births.first_ran(pid, tid, start_ns);

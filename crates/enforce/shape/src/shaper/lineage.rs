@@ -1,7 +1,7 @@
-//! Tells the kernel's programs what begins the chain's executions, so that an item's cycle travels
+//! Tells the kernel's programs what begins the chain's executions and where they are joined, so that an item's cycle travels
 //! with it to the shaper.
 
-use crate::observe::{RootChange, Roots};
+use crate::observe::{JoinChange, Joins, RootChange, Roots};
 use onbeat_plan::Plan;
 use onbeat_record::{Lineage, Root};
 use onbeat_ros::lineage::layout;
@@ -26,6 +26,7 @@ pub(crate) struct Births<'a> {
     untold: Vec<RootChange>,
     /// Publishers of throttled inputs: of the shaper that runs.
     inputs: Vec<(u32, Root)>,
+    joins: Joins,
 }
 
 /// Changes that wait at most: there is one for each start of the application.
@@ -40,6 +41,7 @@ impl<'a> Births<'a> {
             roots: Roots::new(first),
             untold: Vec::new(),
             inputs: Vec::new(),
+            joins: Joins::new(plan),
         }
     }
 
@@ -63,6 +65,9 @@ impl<'a> Births<'a> {
     pub(crate) fn push(&mut self, events: &[Event], shaper: Option<u32>) {
         if let Some(change) = self.roots.push(events) {
             self.tell(change);
+        }
+        for change in self.joins.push(events) {
+            self.tell_join(change);
         }
         for event in events.iter().filter(|e| Some(e.pid) == shaper) {
             if let EventKind::PublisherInit { rmw, topic, .. } = &event.kind {
@@ -98,6 +103,27 @@ impl<'a> Births<'a> {
             if let Some(change) = self.roots.ran(pid, tid, start_ns) {
                 self.tell(change);
             }
+        }
+    }
+
+    /// A callback of the plan ran.
+    pub(crate) fn ran(&mut self, callback: &str, (pid, tid): (u32, u32), start_ns: u64) {
+        // Before anybody can be told, nothing is asked for: what has not changed is told only once.
+        if self.lineage.is_some() {
+            if let Some(change) = self.joins.ran(callback, (pid, tid), start_ns) {
+                self.tell_join(change);
+            }
+        }
+    }
+
+    fn tell_join(&self, change: JoinChange) {
+        let Some(lineage) = &self.lineage else { return };
+        if let Some(was) = change.was {
+            lineage.remove_join(change.pid, was);
+        }
+        if let Some(now) = change.now {
+            // Without it, cycles are inferred from arrivals, which is counted.
+            let _ = lineage.add_join(change.pid, now);
         }
     }
 

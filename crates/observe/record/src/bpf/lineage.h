@@ -3,22 +3,25 @@
 // first callback starts (a root, named by whoever shapes the chain), goes with the thread through its
 // callback, and with the item that the callback publishes, to the callback that takes it.
 //
+// A join (a synchroniser, a fusion) publishes in the callback of the input that comes last. What it
+// publishes then belongs to the one execution whose input it has stored since it last published.
+//
 // Where more than one execution could have brought an item, or none is known, it has no lineage:
 // nothing is guessed here. Tables are bounded, and what is old is overwritten.
 #pragma once
 
-// What begins an execution of a chain.
+// What begins an execution of a chain, or joins its inputs.
 struct root_key {
 	__u64 handle;
 	__u32 tgid;
-	__u32 kind; // ROOT_*
+	__u32 kind; // ROOT_*, JOIN_*
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 256);
 	__type(key, struct root_key);
-	__type(value, __u8);
+	__type(value, __u64); // JOIN_OUTPUT: what waits; of a join's input: the handle of its output
 } roots SEC(".maps");
 
 // Whose execution a thread is in.
@@ -74,11 +77,51 @@ static __always_inline volatile struct lineage_entry *lineage_of(__u64 source_ns
 	return bpf_map_lookup_elem(&lineage, &place);
 }
 
-static __always_inline bool is_root(__u64 pid_tgid, __u32 kind, __u64 handle)
+static __always_inline __u64 *root_of(__u64 pid_tgid, __u32 kind, __u64 handle)
 {
 	struct root_key key = { .handle = handle, .tgid = pid_tgid >> 32, .kind = kind };
 
-	return bpf_map_lookup_elem(&roots, &key) != 0;
+	return bpf_map_lookup_elem(&roots, &key);
+}
+
+static __always_inline bool is_root(__u64 pid_tgid, __u32 kind, __u64 handle)
+{
+	return root_of(pid_tgid, kind, handle) != 0;
+}
+
+// The chain's input of a join comes with an execution that began at `born_ns` (0: not known), and may
+// be stored until the other inputs are there. Plain loads and stores: a join's callbacks exclude one
+// another, in a mutually exclusive group or by the join's own lock.
+static __always_inline void join_store(__u64 pid_tgid, __u32 kind, __u64 handle, __u64 born_ns)
+{
+	__u64 *output = root_of(pid_tgid, kind, handle);
+	volatile __u64 *waits = output ? root_of(pid_tgid, JOIN_OUTPUT, *output) : 0;
+	__u64 had;
+
+	if (!waits)
+		return;
+	had = *waits;
+	if (had == WAITS_NONE)
+		*waits = born_ns ?: WAITS_UNKNOWN;
+	else if (had != born_ns)
+		*waits = WAITS_SEVERAL;
+}
+
+// A publication by an execution that began at `born_ns` (0: of none). Returns when the execution began
+// that the item belongs to: where another input was the last to come, the one whose input was stored.
+static __always_inline __u64 join_publish(__u64 pid_tgid, __u64 rmw, __u64 born_ns)
+{
+	volatile __u64 *waits = root_of(pid_tgid, JOIN_OUTPUT, rmw);
+	__u64 had;
+
+	if (!waits)
+		return born_ns;
+	had = *waits;
+	// Once several have waited, one may wait from now on (a queue). That none does is known again when
+	// the chain's own input was the last to come.
+	if (born_ns || had != WAITS_SEVERAL)
+		*waits = WAITS_NONE;
+	return born_ns || had <= WAITS_UNKNOWN ? born_ns : had;
 }
 
 // The thread reads an item of an execution that began at `born_ns`; 0: of none.
@@ -129,6 +172,7 @@ static __always_inline void lineage_take(__u64 pid_tgid, __u64 rmw, __u64 source
 		}
 	}
 	bear(pid_tgid, born_ns);
+	join_store(pid_tgid, JOIN_SUBSCRIPTION, rmw, born_ns);
 }
 
 static __always_inline void lineage_callback_start(__u64 pid_tgid, __u64 callback)
@@ -148,6 +192,7 @@ static __always_inline void lineage_callback_start(__u64 pid_tgid, __u64 callbac
 	else if (b)
 		new.born_ns = b->born_ns;
 	bpf_map_update_elem(&bearers, &pid_tgid, &new, BPF_ANY);
+	join_store(pid_tgid, JOIN_CALLBACK, callback, new.born_ns);
 }
 
 // The callback has ended, or the thread waits for work.
@@ -191,6 +236,8 @@ static __always_inline void lineage_publish(__u64 pid_tgid, __u64 rmw, __u64 sou
 	born_ns = born_of(pid_tgid);
 	if (is_root(pid_tgid, ROOT_PUBLISHER, rmw))
 		born_ns = bpf_ktime_get_ns();
+	else
+		born_ns = join_publish(pid_tgid, rmw, born_ns);
 	e = lineage_of(source_ns);
 	if (!e)
 		return;

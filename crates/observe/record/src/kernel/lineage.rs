@@ -2,8 +2,8 @@
 //! item on its way belongs to.
 
 use crate::records::{
-    LINEAGE_CHECK, LINEAGE_ENTRIES, LINEAGE_FACTOR, LINEAGE_SHIFT, ROOT_CALLBACK, ROOT_PUBLISHER,
-    ROOT_SUBSCRIPTION, ROOT_TIMER,
+    JOIN_CALLBACK, JOIN_OUTPUT, JOIN_SUBSCRIPTION, LINEAGE_CHECK, LINEAGE_ENTRIES, LINEAGE_FACTOR,
+    LINEAGE_SHIFT, ROOT_CALLBACK, ROOT_PUBLISHER, ROOT_SUBSCRIPTION, ROOT_TIMER, WAITS_NONE,
 };
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use std::io;
@@ -22,6 +22,37 @@ pub enum Root {
     Publisher(u64),
 }
 
+/// Where a chain's data waits for other inputs: a synchroniser, or callbacks that store what they take
+/// until all of it is there. What it publishes belongs to the execution whose input is stored, whichever
+/// input comes last; nothing is known of it where several were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Join {
+    /// What begins the callback that takes the chain's input: a callback of rclcpp or a subscription.
+    pub input: Root,
+    /// The publisher of what is joined, with its handle of the middleware.
+    pub output: u64,
+}
+
+impl Join {
+    /// Key of its input, and of its output.
+    fn keys(self, pid: u32) -> Option<[[u8; 16]; 2]> {
+        let input = match self.input {
+            Root::Callback(handle) => key(pid, JOIN_CALLBACK, handle),
+            Root::Subscription(handle) => key(pid, JOIN_SUBSCRIPTION, handle),
+            Root::Timer(_) | Root::Publisher(_) => return None,
+        };
+        Some([input, key(pid, JOIN_OUTPUT, self.output)])
+    }
+}
+
+fn key(pid: u32, kind: usize, handle: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&handle.to_ne_bytes());
+    key[8..12].copy_from_slice(&pid.to_ne_bytes());
+    key[12..].copy_from_slice(&(kind as u32).to_ne_bytes());
+    key
+}
+
 impl Root {
     fn key(self, pid: u32) -> [u8; 16] {
         let (handle, kind) = match self {
@@ -30,11 +61,7 @@ impl Root {
             Root::Subscription(handle) => (handle, ROOT_SUBSCRIPTION),
             Root::Publisher(handle) => (handle, ROOT_PUBLISHER),
         };
-        let mut key = [0; 16];
-        key[..8].copy_from_slice(&handle.to_ne_bytes());
-        key[8..12].copy_from_slice(&pid.to_ne_bytes());
-        key[12..].copy_from_slice(&(kind as u32).to_ne_bytes());
-        key
+        key(pid, kind, handle)
     }
 }
 
@@ -70,7 +97,7 @@ impl Lineage {
     /// The kernel's.
     pub fn add_root(&self, pid: u32, root: Root) -> io::Result<()> {
         let key = root.key(pid);
-        let added = self.roots.update(&key, &[1], MapFlags::ANY);
+        let added = self.roots.update(&key, &[0; 8], MapFlags::ANY);
         added.map_err(io::Error::other)
     }
 
@@ -78,6 +105,31 @@ impl Lineage {
     pub fn remove_root(&self, pid: u32, root: Root) {
         // It is gone already where others have taken its place.
         let _ = self.roots.delete(&root.key(pid));
+    }
+
+    /// A join in a process, of which nothing waits yet. Does nothing if its input is a timer or a
+    /// publisher: those join nothing.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn add_join(&self, pid: u32, join: Join) -> io::Result<()> {
+        let Some([input, output]) = join.keys(pid) else {
+            return Ok(());
+        };
+        let waits = (WAITS_NONE as u64).to_ne_bytes();
+        let added = self.roots.update(&output, &waits, MapFlags::ANY);
+        let handle = join.output.to_ne_bytes();
+        let added = added.and_then(|()| self.roots.update(&input, &handle, MapFlags::ANY));
+        added.map_err(io::Error::other)
+    }
+
+    /// The process has ended, or this joins nothing any more.
+    pub fn remove_join(&self, pid: u32, join: Join) {
+        for key in join.keys(pid).iter().flatten() {
+            // It is gone already where others have taken its place.
+            let _ = self.roots.delete(key);
+        }
     }
 
     /// The table of items on their way, for a process that maps it (`onbeat-ros`, `lineage.rs`). It

@@ -11,7 +11,7 @@ mod suspended;
 mod waits;
 
 pub use features::Features;
-pub use lineage::{Lineage, Root};
+pub use lineage::{Join, Lineage, Root};
 pub use suspended::Suspended;
 pub use waits::WaitTable;
 

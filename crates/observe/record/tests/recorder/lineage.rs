@@ -1,7 +1,9 @@
 //! Lineage, by real probes in a real program: when the execution began that an item belongs to.
 
 use super::{Harness, Test};
-use onbeat_record::{record_observed, Control, Lineage, Observer, RecordOptions, Root, Target};
+use onbeat_record::{
+    record_observed, Control, Join, Lineage, Observer, RecordOptions, Root, Target,
+};
 use onbeat_trace::{Event, EventKind};
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -10,35 +12,58 @@ use std::sync::Arc;
 
 pub const TESTS: &[Test] = tests![an_item_brings_the_begin_of_its_execution];
 
-/// A timer publishes /a; what takes it publishes /b while the timer's next call is due; another timer
-/// publishes /c, which is of no chain.
+/// A timer publishes /a; what takes it publishes /b; another timer publishes /c, which is of no chain.
+/// What takes /b and /c stores them, and publishes /d when it has both. Four rounds in turn: /b comes
+/// first, /c comes first, /b comes twice before /c, /c comes first.
 const CHAIN: &str = "
 import sys, time, rclpy
 from rclpy.node import Node
 from std_msgs.msg import UInt64
 rclpy.init()
-first, second, third = Node('first'), Node('second'), Node('third')
+first, second, third, fourth = Node('first'), Node('second'), Node('third'), Node('fourth')
 a = first.create_publisher(UInt64, 'a', 10)
 b = second.create_publisher(UInt64, 'b', 10)
 c = third.create_publisher(UInt64, 'c', 10)
-done = []
+d = fourth.create_publisher(UInt64, 'd', 10)
+rounds = ['ac', 'ca', 'aac', 'ca']
+todo, done, stored, waits = [], [], {}, 0
+def send(what, publisher):
+    global waits
+    waits -= 1
+    if not todo:
+        todo.extend(rounds[len(done) % 4])
+    # Until it has come; the first ones may be lost.
+    if todo[0] == what and waits < 0:
+        waits = 100
+        publisher.publish(UInt64(data=len(done)))
 def take(item):
-    time.sleep(0.01)
+    time.sleep(0.005)
     b.publish(item)
-    done.append(item)
+def join(what, item):
+    global waits
+    waits = 0
+    stored[what] = item
+    if todo and todo[0] == what:
+        todo.pop(0)
+    if len(stored) == 2:
+        stored.clear()
+        d.publish(item)
+        done.append(item)
 second.create_subscription(UInt64, 'a', take, 10)
-first.create_timer(0.1, lambda: a.publish(UInt64(data=len(done))))
-third.create_timer(0.07, lambda: c.publish(UInt64(data=len(done))))
+fourth.create_subscription(UInt64, 'b', lambda item: join('a', item), 10)
+fourth.create_subscription(UInt64, 'c', lambda item: join('c', item), 10)
+first.create_timer(0.02, lambda: send('a', a))
+third.create_timer(0.02, lambda: send('c', c))
 executor = rclpy.executors.SingleThreadedExecutor()
-for node in (first, second, third):
+for node in (first, second, third, fourth):
     executor.add_node(node)
 while len(done) < int(sys.argv[1]):
     executor.spin_once(timeout_sec=0.2)
 print('published', len(done), flush=True)
 ";
 
-/// Items on /b that the program publishes.
-const ITEMS: usize = 30;
+/// Items on /d that the program publishes.
+const ITEMS: usize = 48;
 
 /// The table of lineage, mapped as a shaper does.
 struct Table(*const u64);
@@ -79,6 +104,9 @@ struct Witness {
     lineage: Option<Arc<Lineage>>,
     table: Option<Table>,
     topics: HashMap<u64, String>,
+    /// What takes /b.
+    takes_b: Option<u64>,
+    joined: Joined,
     /// The last call of a timer, and when it was.
     call: Option<(u64, u64)>,
     /// When /a's timer became the root.
@@ -87,18 +115,71 @@ struct Witness {
     called_ns: HashMap<i64, u64>,
     /// Source time stamp of the item on /a that was taken last.
     taken: Option<i64>,
-    /// Items on /a, /b, /c that were published since there was a root.
-    items: [usize; 3],
+    /// Items on /a, /b, /c that were published since there was a root, and those on /d that belong to
+    /// an execution whose input was stored.
+    items: [usize; 4],
+    /// Items whose lineage is not there: it was not told, or another item has its place meanwhile.
+    unknown: usize,
+}
+
+/// What is stored of /b, by its takes.
+#[derive(Default)]
+struct Joined {
+    /// When the executions began whose items are stored. `None`: not known.
+    stored: Vec<Option<u64>>,
+    /// /b of a known execution came last, once: nothing was left over from before.
+    is_sure: bool,
+    /// Several have been stored at once, and since then /b has not come last.
+    is_doubted: bool,
+    /// The last take was of /b.
+    own: bool,
+}
+
+impl Joined {
+    fn takes(&mut self, topic: &str, born_ns: Option<u64>) {
+        self.own = topic == "/b";
+        if self.own {
+            self.stored.push(born_ns);
+        }
+    }
+
+    /// /d is published. Whose it is, and whether its input was stored; `None` as long as nothing is
+    /// expected of it.
+    fn publishes(&mut self) -> Option<(Option<u64>, bool)> {
+        let stored = std::mem::take(&mut self.stored);
+        if stored.contains(&None) {
+            // Another item has taken its place before it was read here.
+            self.is_sure = false;
+            return None;
+        }
+        let last = stored.last().copied().flatten();
+        if self.own {
+            (self.is_sure, self.is_doubted) = (true, false);
+            return Some((last, false));
+        }
+        self.is_doubted |= stored.len() > 1;
+        let born_ns = last.filter(|_| !self.is_doubted);
+        self.is_sure.then_some((born_ns, born_ns.is_some()))
+    }
 }
 
 impl Witness {
     fn publishes(&mut self, event: &Event, topic: &str, source_ns: i64) {
+        if topic == "/d" {
+            return self.publishes_joined(source_ns);
+        }
         let lineage = self.lineage.clone().expect("this kernel tells lineage");
         let (timer, call_ns) = self.call.expect("timers run from the beginning on");
         if topic == "/a" && self.since_ns.is_none() {
             lineage
                 .add_root(event.pid, Root::Timer(timer))
                 .expect("room");
+            let of_d = self.topics.iter().find(|(_, topic)| *topic == "/d");
+            let join = Join {
+                input: Root::Subscription(self.takes_b.expect("/b is taken")),
+                output: *of_d.expect("/d is published").0,
+            };
+            lineage.add_join(event.pid, join).expect("room");
             self.table = Some(Table::of(lineage.table()));
             // Of this instant: what began before has no lineage.
             self.since_ns = Some(onbeat_time::clock::monotonic_ns());
@@ -122,17 +203,33 @@ impl Witness {
             self.items[2] += 1;
             return;
         }
-        let born_ns = born_ns.unwrap_or_else(|| panic!("an item on {topic} has no lineage"));
+        let Some(born_ns) = born_ns else {
+            self.unknown += 1;
+            return;
+        };
         // The call's own record and its lineage are of one hit: less than half a period apart.
         let apart_ns = born_ns.abs_diff(first_ns);
         assert!(
-            apart_ns < 35_000_000,
+            apart_ns < 10_000_000,
             "{topic}: {apart_ns} ns from its execution's begin"
         );
         if let Some(of_a) = self.taken.filter(|_| topic == "/b") {
             assert_eq!(Some(born_ns), table.born_ns(of_a), "/b: not its input's");
         }
         self.items[usize::from(topic == "/b")] += 1;
+    }
+
+    fn publishes_joined(&mut self, source_ns: i64) {
+        let Some(table) = &self.table else { return };
+        if let Some((born_ns, was_stored)) = self.joined.publishes() {
+            let told = table.born_ns(source_ns);
+            if told.is_none() && born_ns.is_some() {
+                self.unknown += 1;
+                return;
+            }
+            assert_eq!(told, born_ns, "/d: not its input's");
+            self.items[3] += usize::from(was_stored);
+        }
     }
 }
 
@@ -144,6 +241,10 @@ impl Observer for Witness {
                 EventKind::PublisherInit { rmw, topic, .. }
                 | EventKind::SubscriptionInit { rmw, topic, .. } => {
                     self.topics.insert(*rmw, topic.to_string());
+                    let is_taken = matches!(event.kind, EventKind::SubscriptionInit { .. });
+                    if is_taken && &**topic == "/b" {
+                        self.takes_b = Some(*rmw);
+                    }
                 }
                 EventKind::TimerCall { timer } => self.call = Some((*timer, event.time_ns)),
                 EventKind::Take {
@@ -151,16 +252,21 @@ impl Observer for Witness {
                     source_ns,
                     taken: true,
                     ..
-                } if self.topics.get(rmw).is_some_and(|t| t == "/a") => {
-                    self.taken = Some(*source_ns);
-                }
+                } => match self.topics.get(rmw).map(String::as_str) {
+                    Some("/a") => self.taken = Some(*source_ns),
+                    Some(topic @ ("/b" | "/c")) if Some(event.time_ns) > self.since_ns => {
+                        let born_ns = self.table.as_ref().and_then(|t| t.born_ns(*source_ns));
+                        self.joined.takes(topic, born_ns);
+                    }
+                    _ => {}
+                },
                 EventKind::Publish {
                     rmw,
                     source_ns: Some(source_ns),
                     ..
                 } => {
                     let topic = self.topics.get(rmw).cloned().unwrap_or_default();
-                    if ["/a", "/b", "/c"].contains(&topic.as_str()) {
+                    if ["/a", "/b", "/c", "/d"].contains(&topic.as_str()) {
                         self.publishes(event, &topic, *source_ns);
                     }
                 }
@@ -181,10 +287,8 @@ pub fn run(args: &[String]) {
     };
     let summary = record_observed(&options, &mut witness).expect("it records");
     assert_eq!(summary.command_status, Some(0));
-    println!(
-        "{} {} {}",
-        witness.items[0], witness.items[1], witness.items[2]
-    );
+    let [a, b, c, joined] = witness.items;
+    println!("{a} {b} {c} {joined} {}", witness.unknown);
 }
 
 fn an_item_brings_the_begin_of_its_execution(harness: &Harness) {
@@ -202,10 +306,12 @@ fn an_item_brings_the_begin_of_its_execution(harness: &Harness) {
         .split_whitespace()
         .filter_map(|n| n.parse().ok())
         .collect();
-    assert_eq!(items.len(), 3, "{text}");
-    // Some of the first are published before the recorder has named the timer.
-    assert!(
-        items.iter().all(|&n| n >= ITEMS / 3),
-        "/a, /b, /c: {items:?}"
-    );
+    assert_eq!(items.len(), 5, "{text}");
+    let unknown = items[4];
+    assert!(unknown <= ITEMS / 6, "{unknown} of {items:?}");
+    // Some of the first are published before the recorder has named the timer. A round of four has one
+    // item that belongs to an execution whose input was stored.
+    let least = [ITEMS / 3, ITEMS / 3, ITEMS / 3, ITEMS / 12];
+    let enough = items.iter().zip(least).all(|(&n, least)| n >= least);
+    assert!(enough, "/a, /b, /c, stored for /d: {items:?}");
 }

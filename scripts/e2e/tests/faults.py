@@ -1,12 +1,13 @@
 """Faults while a chain is shaped: onbeat, the shaper or the application ends, and nothing is left."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import time
 
-from chain import (PERIOD_MS, Chain, below, is_gated, middle, threads_of, tree, wait_until,
+from chain import (PERIOD_MS, Chain, below, figure, is_gated, middle, threads_of, tree, wait_until,
                    wait_until_settled)
 from harness import ONBEAT
 from registry import PLACES, Mismatch, need, test
@@ -106,6 +107,64 @@ def shape_restores_after_sigkill(harness):
         onbeat.kill()
         onbeat.communicate(timeout=WATCHDOG_S)
     restored_after(harness, "shape_sigkill", end)
+
+
+def of_two_origins(harness, chain):
+    """Records two chains with timers of their own and plans them, the second beside the first."""
+    model = harness.file("shape_origins.json")
+    harness.model("shape_origins", chain.record("shape_origins"))
+    plans, beside = [], []
+    for name in ("stage", "other"):
+        plans.append(harness.file(f"shape_origins_{name}.yaml"))
+        harness.onbeat("plan", model, "--chain", f"/{name}_1..{name}_3", "--cpu", "1",
+                       "--middleware-cpu", "0", *beside, "-o", plans[-1])
+        beside = ["--beside", plans[-1]]
+    return plans
+
+
+@test(places=PLACES)
+def shape_two_origins(harness):
+    """Two chains with timers of their own, a session for each; one is killed, and the other goes on."""
+    chain = Chain(harness, "shape_origins", "--second", "80", "--max", "4")
+    plans = of_two_origins(harness, chain)
+    remaps = [harness.onbeat("shape", plan, "--remap").split() for plan in plans]
+    before_groups = groups()
+    sessions = []
+    app = subprocess.Popen([*chain.command(0), *remaps[0], *remaps[1][1:]], start_new_session=True,
+                           stdout=subprocess.DEVNULL)
+
+    def gated(name):
+        return [is_gated(p) for p in below(app.pid, f"stage --name {name}_")]
+    try:
+        wait_until_settled(app.pid, 6)
+        before = threads_of(app.pid)
+        for name, plan in zip(("stage", "other"), plans):
+            sessions.append(shape(harness, plan, *(w for p in tree(app.pid) for w in ("--pid", str(p)))))
+            wait_until(f"{name}_1 to 3 have servers", lambda of=name, session=sessions[-1]:
+                       session.poll() is not None or all(gated(of)))
+        time.sleep(3)
+        first, second = sessions
+        need(first.poll() is None and second.poll() is None, "a session has ended")
+        first.kill()
+        first.communicate(timeout=WATCHDOG_S)
+        wait_until("the first chain is put back", lambda: not any(gated("stage")), RESTORE_S)
+        need(second.poll() is None and all(gated("other")), "the second session has ended with the first")
+        second.send_signal(signal.SIGTERM)
+        report, errors = second.communicate(timeout=WATCHDOG_S)
+        wait_until_restored(app.pid, before)
+    finally:
+        for session in sessions:
+            if session.poll() is None:
+                session.kill()
+        with contextlib.suppress(OSError):
+            os.killpg(app.pid, signal.SIGTERM)
+        app.wait(WATCHDOG_S)
+    report = json.loads(report)
+    if figure(report, "executions") < 20 or figure(report, "outputs inside a slot") < 90:
+        raise Mismatch(f"the second chain does not leave in its slot: {report['figures']} {errors}")
+    left = groups() - before_groups
+    if left:
+        raise Mismatch(f"groups are left: {left}")
 
 
 @test(places=PLACES)

@@ -154,6 +154,35 @@ fn what_would_break_the_other_plan_is_refused() {
     assert!(text.contains("shuts them between its slots"), "{text}");
 }
 
+/// A callback that both chains run through belongs to the first plan. The second one ends before it, and
+/// counts what it takes, as all that goes first.
+#[test]
+fn a_chain_is_planned_up_to_the_callback_that_another_plan_has() {
+    let mut m = two((50.0, 2.0), (100.0, 3.0));
+    let mut part = m.chains[1].clone();
+    (part.id, part.cut) = ("chain-part".into(), true);
+    let common = m.callbacks[1].id.clone();
+    m.chains[1].callbacks.push(common.clone());
+    m.chains[1].topics.push("/a2".into());
+    m.chains.push(part);
+    let refused = both(&m).unwrap_err().to_string();
+    assert!(refused.contains("--to, --from"), "{refused}");
+    let first = plan(&m, &request("chain-a")).unwrap();
+    assert!(first.servers.iter().any(|s| s.callbacks.contains(&common)));
+    let up_to = Request {
+        beside: vec![first],
+        priority: 70,
+        ..request("chain-part")
+    };
+    let second = plan(&m, &up_to).unwrap();
+    assert!(second
+        .servers
+        .iter()
+        .all(|s| !s.callbacks.contains(&common)));
+    assert_eq!(last_slot(&second), ms(6.0 + 4.0 + 4.0 + 1.0));
+    validate(&second).unwrap();
+}
+
 /// One executor for both: the first plan never shuts it, since it runs others; the second leaves it there.
 #[test]
 fn threads_of_both_chains_stay_in_the_servers_of_the_first() {

@@ -59,12 +59,12 @@ def samples(text):
 class Service:
     """A session of a chain under a plan, with the commands of the unit."""
 
-    def __init__(self, chain, plan, seconds):
+    def __init__(self, chain, plan, seconds, *words):
         self.harness = chain.harness
         self.before = chain.harness.privileged()
         self.manager = Manager(chain.harness.file(chain.name + ".notify"))
         self.process = subprocess.Popen(
-            [*self.before, ONBEAT, "shape", plan, "--verify", f"{seconds}s", "--json", "--",
+            [*self.before, ONBEAT, "shape", plan, "--verify", f"{seconds}s", "--json", *words, "--",
              *chain.command(0)], text=True, start_new_session=True, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, env=dict(os.environ, NOTIFY_SOCKET=self.manager.path))
 

@@ -11,6 +11,7 @@ from chain import (PERIOD_MS, Chain, below, figure, is_gated, middle, threads_of
                    wait_until_settled)
 from harness import ONBEAT
 from registry import PLACES, Mismatch, need, test
+from supervise import command
 
 # Threads that are not as they were before count as left behind after so long.
 RESTORE_S = 60
@@ -61,7 +62,7 @@ def wait_until_restored(pid, before):
         time.sleep(0.2)
 
 
-def restored_after(harness, name, end):
+def restored_after(harness, name, end, *words):
     """Shapes a running chain, ends onbeat by `end(process)`, and checks that all is as before."""
     chain = Chain(harness, name)
     plan = chain.plan("--strategy", "bands", "--bands", "1")
@@ -72,7 +73,7 @@ def restored_after(harness, name, end):
         try:
             wait_until_settled(app.pid)
             before = threads_of(app.pid)
-            onbeat = shape(harness, plan,
+            onbeat = shape(harness, plan, *words,
                            *(w for p in tree(app.pid) for w in ("--pid", str(p))))
             wait_until_shaped(onbeat, app.pid)
             time.sleep(3)
@@ -102,11 +103,25 @@ def shape_restores_after_sigterm(harness):
 
 @test(places=PLACES)
 def shape_restores_after_sigkill(harness):
-    """After SIGKILL onbeat's guard puts every thread back and the application runs on."""
+    """After SIGKILL onbeat's guard puts every thread back and the application runs on.
+
+    The process that publishes diagnostics was killed before, and its successor stopped: shaping goes on, and
+    that one ends with onbeat too.
+    """
+    publisher = "onbeat diagnostics -"
+
     def end(onbeat):
+        first = below(onbeat.pid, publisher)
+        kill(harness, onbeat, publisher)
+        wait_until("there are diagnostics again",
+                   lambda: set(below(onbeat.pid, publisher)) - set(first))
+        second = below(onbeat.pid, publisher)
+        subprocess.run([*harness.privileged(), "kill", "-STOP", *map(str, second)], check=True)
         onbeat.kill()
         onbeat.communicate(timeout=WATCHDOG_S)
-    restored_after(harness, "shape_sigkill", end)
+        wait_until("the publisher of diagnostics ends",
+                   lambda: not any(publisher in (command(p) or "") for p in second))
+    restored_after(harness, "shape_sigkill", end, "--diagnostics")
 
 
 def of_two_origins(harness, chain):

@@ -7,6 +7,7 @@ import subprocess
 import time
 
 from chain import PERIOD_MS, Chain, figure, middle, shaped
+from diagnostics import check_told, monitor
 from harness import ONBEAT
 from registry import PLACES, Mismatch, test
 from service import Service, samples
@@ -47,8 +48,18 @@ def shape_one_band(harness):
 
 
 def operated(harness, chain, plan, others):
-    """Three bands as a service: its status while it runs, a plan that is refused, one band from then on."""
-    service = Service(chain, plan, 9)
+    """Three bands as a service: its status while it runs, a plan that is refused, one band from then on.
+
+    A monitor in the application's domain hears it meanwhile.
+    """
+    with monitor(chain) as heard:
+        service_operated(harness, chain, plan, others)
+        check_told(heard(), chain)
+
+
+def service_operated(harness, chain, plan, others):
+    """The same without the monitor."""
+    service = Service(chain, plan, 9, "--diagnostics")
     try:
         status = service.wait_for("40 executions", lambda s: s["counts"]["executions"] >= 40)
         figures = samples(service.ask("shape", "--status", "--prometheus", "--pid", str(status["pid"])))

@@ -3,6 +3,7 @@
 //! loads at run time: one binary for every ROS 2.
 
 pub mod config;
+pub mod diagnostics;
 pub mod environment;
 pub mod lineage;
 mod notifier;

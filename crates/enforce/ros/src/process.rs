@@ -47,6 +47,12 @@ pub fn has_ended(pidfd: RawFd) -> bool {
     ready > 0 && ask.revents != 0
 }
 
+/// When the process that started this one ends, this one goes on, if it was stopped: to see that it is alone.
+pub fn continue_without_owner() {
+    // SAFETY: changes which signal this process gets.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGCONT as libc::c_ulong) };
+}
+
 /// Keeps the memory that the process uses from being paged out. If that is refused, paging may
 /// delay items, which is no reason to end.
 pub fn lock_memory() {

@@ -31,6 +31,12 @@ pub enum ShapeError {
     /// The plan's bands cannot follow the load.
     #[error("--adapt: {0}")]
     Adapt(#[from] AdaptError),
+    /// The application's ROS 2 cannot publish diagnostics.
+    #[error("--diagnostics: the application's ROS 2 has no diagnostic_msgs: install it there (ros-DISTRO-diagnostic-msgs), or shape without --diagnostics")]
+    NoDiagnostics,
+    /// The process that publishes diagnostics.
+    #[error("--diagnostics: the process that publishes them ended: {0}")]
+    Diagnostics(String),
     /// A thread could not be assigned to its server.
     #[error("cannot put thread {tid} ({callback}) into server {server}: {reason}")]
     Assign {

@@ -46,6 +46,8 @@ pub struct ShapeOptions {
     pub strict: bool,
     /// Whether the bands follow the load, and how far.
     pub adapt: Option<AdaptOptions>,
+    /// Whether the status is published as ROS 2 diagnostics, from within the application's domain.
+    pub diagnostics: bool,
     /// SIGHUP sets this and ends nothing. `None`: it ends the session, as when a terminal is closed.
     pub hangup: Option<Arc<AtomicBool>>,
 }

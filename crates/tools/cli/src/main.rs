@@ -2,6 +2,7 @@
 //! a crate below.
 mod chains;
 mod date;
+mod diagnostics;
 mod error;
 mod export;
 mod files;
@@ -72,6 +73,8 @@ enum Command {
     Recover(recover::Args),
     #[command(hide = true)]
     Shaper(shaper::Args),
+    #[command(hide = true)]
+    Diagnostics(diagnostics::Args),
 }
 
 /// How a command ended when it did not fail.
@@ -111,6 +114,7 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
         Command::Shape(args) => shape::run(args),
         Command::Recover(args) => recover::run(args),
         Command::Shaper(args) => shaper::run(args),
+        Command::Diagnostics(args) => diagnostics::run(args),
     }
 }
 

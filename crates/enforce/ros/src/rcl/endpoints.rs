@@ -27,6 +27,17 @@ impl Item {
         self.bytes.length
     }
 
+    /// Puts other bytes into it. False if it has no room for them.
+    pub fn fill(&mut self, bytes: &[u8]) -> bool {
+        if bytes.len() > self.bytes.capacity {
+            return false;
+        }
+        // SAFETY: there is room for so many, which is the item's own.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.bytes.buffer, bytes.len()) };
+        self.bytes.length = bytes.len();
+        true
+    }
+
     /// True if there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -74,6 +74,7 @@ fn options() -> ShapeOptions {
         gate: onbeat_reserve::GateKind::Soft,
         strict: false,
         adapt: None,
+        diagnostics: false,
         hangup: None,
     }
 }

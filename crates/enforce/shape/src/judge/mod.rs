@@ -163,7 +163,7 @@ fn ms(ns: u64) -> f64 {
 }
 
 /// An average may exceed its promise by this factor.
-const TOLERANCE: f64 = 1.01;
+pub(crate) const TOLERANCE: f64 = 1.01;
 
 fn mean_ms(latencies_ns: &[u64]) -> f64 {
     let sum: f64 = latencies_ns.iter().map(|&l| l as f64).sum();

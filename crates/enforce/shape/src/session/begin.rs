@@ -28,8 +28,8 @@ impl Session<'_> {
         let time = (finding.elapsed(), self.options.find_within);
         let missing = self.application.missing();
         match finding.poll(self.plan, missing, &shaper, time)? {
-            Some(phase) => self.begin(phase),
-            None => Ok(()),
+            Some(phase) if self.may_begin(time.0)? => self.begin(phase),
+            _ => Ok(()),
         }
     }
 

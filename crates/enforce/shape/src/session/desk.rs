@@ -1,17 +1,23 @@
 //! Who hears of a session: its caller, and those who ask on the status socket.
 
 use super::Session;
+use crate::error::ShapeError;
 use crate::judge::Judgement;
 use crate::report::{EarlierPlan, Live};
 use crate::stages::Stage;
 use crate::status::{
-    Board, Counts, GuardStatus, Lateness, PlanCounts, PlanStatus, ServerStatus, State, Status,
-    Tally, SCHEMA,
+    Board, ChainCounts, Counts, GuardStatus, Lateness, PlanCounts, PlanStatus, ServerStatus,
+    Standing, State, Status, Tally, SCHEMA,
 };
 use crate::threads::MIDDLEWARE;
+use onbeat_plan::schema::ChainRef;
 use onbeat_reserve::Stats;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long shaping waits for diagnostics, from the start of the session on.
+const DIAGNOSTICS_WITHIN: Duration = Duration::from_secs(20);
 
 /// Notes that a status has.
 const NOTES: usize = 20;
@@ -23,6 +29,8 @@ pub(super) struct Desk<'a> {
     pub(super) board: Option<Arc<Board>>,
     /// Figures of the plan in force.
     tally: Tally,
+    /// Executions of all plans, by chain.
+    executions: Vec<u64>,
     /// It is the plan of executions that are released from then on, CLOCK_MONOTONIC.
     from_ns: u64,
     /// The last notes.
@@ -35,6 +43,7 @@ impl<'a> Desk<'a> {
             report,
             board: None,
             tally: Tally::default(),
+            executions: Vec::new(),
             from_ns: 0,
             notes: VecDeque::new(),
         }
@@ -48,6 +57,13 @@ impl<'a> Desk<'a> {
     }
 
     fn hear(&mut self, live: &Live) {
+        for judgement in &live.judgements {
+            let chain = judgement.execution.chain;
+            if self.executions.len() <= chain {
+                self.executions.resize(chain + 1, 0);
+            }
+            self.executions[chain] += 1;
+        }
         let of_plan = |j: &&Judgement| j.execution.start_ns >= self.from_ns;
         let judgements: Vec<_> = live.judgements.iter().filter(of_plan).copied().collect();
         self.tally.add(&judgements);
@@ -60,12 +76,49 @@ impl<'a> Desk<'a> {
 impl Session<'_> {
     /// Tells all who hear of it, about once a second. Waits for nobody.
     pub(super) fn tell(&mut self) {
+        if let Some(board) = &self.desk.board {
+            let notes = board.post().take_notes();
+            notes.into_iter().for_each(|note| self.notes.add(note));
+        }
         let live = self.live();
         self.desk.hear(&live);
         if let Some(board) = self.desk.board.clone() {
             board.publish(self.status(&live));
         }
         (self.desk.report)(&live);
+    }
+
+    /// Leaves the last status. What is said by it is said again in the summary.
+    pub(super) fn leave(&mut self) {
+        let live = self.live();
+        self.desk.hear(&live);
+        if let Some(board) = self.desk.board.clone() {
+            board.publish(self.status(&live));
+        }
+    }
+
+    /// A process of the application runs: one of them is where diagnostics come from.
+    pub(super) fn seen(&self, pid: u32, seen_ns: u64) {
+        if let Some(board) = &self.desk.board {
+            board.post().offer(pid, seen_ns);
+        }
+    }
+
+    /// Whether shaping may begin as far as diagnostics are concerned: they are there, or nobody wants any, or
+    /// they have had their time.
+    pub(super) fn may_begin(&mut self, elapsed: Duration) -> Result<bool, ShapeError> {
+        let standing = self.desk.board.as_ref().map(|b| b.post().standing());
+        match standing.unwrap_or_default() {
+            Standing::NotAsked | Standing::Ready => Ok(true),
+            Standing::NoPackage => Err(ShapeError::NoDiagnostics),
+            Standing::Failed(said) => Err(ShapeError::Diagnostics(said)),
+            Standing::Coming if elapsed < DIAGNOSTICS_WITHIN => Ok(false),
+            Standing::Coming => {
+                let note = "Diagnostics are not there yet: shaping begins without them.";
+                self.notes.add_once(note.into());
+                Ok(true)
+            }
+        }
     }
 
     /// The status to be published.
@@ -100,6 +153,7 @@ impl Session<'_> {
                 number: self.plans.number,
                 refused: self.plans.refused,
                 earlier: self.earlier(),
+                counts: self.by_chain(),
             },
             missing: live.missing.clone(),
             shaping_ns: live
@@ -131,6 +185,25 @@ impl Session<'_> {
             servers: self.servers(),
             notes: self.desk.notes.iter().cloned().collect(),
         }
+    }
+
+    /// What was counted of each chain.
+    fn by_chain(&self) -> Vec<ChainCounts> {
+        let course = self.stage.course();
+        let chain = |(number, chain): (usize, &ChainRef)| {
+            let delivery = course.and_then(|c| c.deliveries.counts().get(number).copied());
+            let counts = course.and_then(|c| c.results.counts().get(number).copied());
+            let (delivery, counts) = (delivery.unwrap_or_default(), counts.unwrap_or_default());
+            ChainCounts {
+                id: chain.id.clone(),
+                executions: self.desk.executions.get(number).copied().unwrap_or(0),
+                delivered: delivery.delivered,
+                without_output: delivery.without,
+                late: counts.late,
+                discarded: counts.discarded,
+            }
+        };
+        self.plan.chains.iter().enumerate().map(chain).collect()
     }
 
     /// What was counted under earlier plans.

@@ -6,7 +6,7 @@ use crate::follow::Following;
 use crate::launch::moved;
 use crate::options::ShapeOptions;
 use crate::report::{Live, Summary};
-use crate::status::Board;
+use crate::status::{Board, Diagnostics};
 use crate::threads::{guarded, Servers, WhoWaits};
 use onbeat_plan::Plan;
 use onbeat_record::{Observer, RecordOptions, Target};
@@ -92,12 +92,22 @@ pub fn shape_on(
     });
     let mut session = Session::new(plan, options, report, (start_servers, waits.clone()));
     session.plans.following = following;
-    session.desk.board = board;
+    let board = board.or_else(|| options.diagnostics.then(Arc::default));
+    session.desk.board = board.clone();
     // Whether this machine and user may shape at all is checked before an application is started.
     start(&guarded(plan), monotonic_ns())?.stop();
+    let cpus: Vec<u16> = plan.servers.iter().map(|s| s.cpu).collect();
+    let diagnostics = board.filter(|_| options.diagnostics);
+    let diagnostics = diagnostics
+        .map(|board| Diagnostics::start(board, options.program.clone(), &cpus))
+        .transpose()
+        .map_err(|e| ShapeError::Diagnostics(e.to_string()))?;
     let recorded = onbeat_record::record_observed(&record, &mut session);
     // An application that the session ends in the middle of its work may return an error for that.
     let ended_by_us = session.is_over();
+    session.stop();
+    session.leave();
+    drop(diagnostics);
     let (mut summary, error) = session.end();
     let recorded = recorded?;
     if let Some(error) = error {

@@ -98,6 +98,7 @@ impl Session<'_> {
                 if !self.has_callback(callback, pid)? {
                     return Ok(());
                 }
+                self.seen(pid, end_ns);
                 self.application.runs.ran(callback, tid, start_ns, end_ns);
                 let shaped = matches!(self.stage, Stage::Shaping(_));
                 let run = (start_ns, end_ns);

@@ -159,6 +159,7 @@ pub(super) fn options(command: &[&str]) -> ShapeOptions {
         gate: GateKind::Hard,
         strict: false,
         adapt: None,
+        diagnostics: false,
         hangup: None,
     }
 }

@@ -5,6 +5,7 @@
 //! is needed.
 
 mod beside;
+mod companion;
 mod config;
 mod container;
 mod lineage;
@@ -13,6 +14,8 @@ mod said;
 mod start;
 mod supervisor;
 
+pub(crate) use companion::Companion;
+pub(crate) use start::Word;
 pub(crate) use supervisor::Supervisor;
 
 use crate::history::Swap;

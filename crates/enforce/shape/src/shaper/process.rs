@@ -1,7 +1,7 @@
 //! The shaper's process, a child of this one.
 
 use super::said::Said;
-use rustix::process::{waitpid, Pid, WaitOptions};
+use rustix::process::{kill_process, waitpid, Pid, Signal, WaitOptions};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStderr, ExitStatus};
@@ -29,6 +29,14 @@ impl Process {
     /// Its id, as this process's pid namespace has it.
     pub(super) fn id(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Kills it, stopped or not. Nothing if it has ended.
+    pub(super) fn kill(&mut self) {
+        if self.status.is_none() {
+            // Until it is waited for, its id is its own.
+            let _ = kill_process(self.pid, Signal::KILL);
+        }
     }
 
     /// Its exit status once it has ended. Does not wait.

@@ -36,18 +36,10 @@ impl Shaper {
     ) -> Result<Shaper, ShaperError> {
         let beside = Beside::of(pid, seen_ns).ok_or(ShaperError::User(pid))?;
         let Environment {
-            mut variables,
+            variables,
             rcl,
             folders,
-        } = match beside.container.contains(&Namespace::Mount) {
-            true => Environment::of_container(pid)?,
-            false => Environment::of_process(pid)?,
-        };
-        // What was read is that user's: the process was not another program in the meantime.
-        if !beside.is_unchanged() {
-            return Err(ShaperError::User(pid));
-        }
-        variables.retain(|(name, _)| name != PUBLICATION_MODE);
+        } = own_environment(&beside)?;
         let page = PageWriter::new().map_err(ShaperError::Start)?;
         page.set_pass_through(true);
         let (read, write) = pipe().map_err(ShaperError::Start)?;
@@ -66,7 +58,7 @@ impl Shaper {
             inherited,
             priority,
         };
-        let (process, stdin) = spawn(program, variables, &beside, limits)?;
+        let (process, stdin) = spawn((program, Word::Shaper), variables, &beside, limits)?;
         drop(write);
         if let Some(mut stdin) = stdin {
             stdin.write_all(&text).map_err(ShaperError::Start)?;
@@ -87,6 +79,38 @@ impl Shaper {
     }
 }
 
+/// The ROS 2 of the process.
+pub(super) fn own_environment(beside: &Beside) -> Result<Environment, ShaperError> {
+    let mut found = match beside.container.contains(&Namespace::Mount) {
+        true => Environment::of_container(beside.pid)?,
+        false => Environment::of_process(beside.pid)?,
+    };
+    // What was read is that user's: the process was not another program in the meantime.
+    if !beside.is_unchanged() {
+        return Err(ShaperError::User(beside.pid));
+    }
+    found.variables.retain(|(name, _)| name != PUBLICATION_MODE);
+    Ok(found)
+}
+
+/// What this program is started as.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Word {
+    /// It holds topics back.
+    Shaper,
+    /// It publishes diagnostics.
+    Diagnostics,
+}
+
+impl Word {
+    fn text(self) -> &'static str {
+        match self {
+            Word::Shaper => "shaper",
+            Word::Diagnostics => "diagnostics",
+        }
+    }
+}
+
 /// The highest real-time priority of a shaper's threads; 0: none has one.
 fn highest_priority(config: &Config) -> u8 {
     let outputs = config.outputs.iter().map(|output| output.place.as_ref());
@@ -96,15 +120,15 @@ fn highest_priority(config: &Config) -> u8 {
 
 /// What a shaper has of ours.
 #[derive(Debug, Clone, Copy)]
-struct Limits {
+pub(super) struct Limits {
     /// Descriptors that stay open: page, reports, the application's process, and lineage if there is one.
-    inherited: [Option<RawFd>; 4],
-    priority: Priority,
+    pub(super) inherited: [Option<RawFd>; 4],
+    pub(super) priority: Priority,
 }
 
 /// The real-time priorities of a shaper's threads, which it sets as the application's user.
 #[derive(Debug, Clone, Copy)]
-enum Priority {
+pub(super) enum Priority {
     /// That user may have none: up to the plan's highest, because he can make the shaper do anything.
     Allowed(u8),
     /// All threads have this one from the beginning: this process may not allow any (RLIMIT_RTPRIO wants
@@ -134,16 +158,16 @@ fn may_allow(priority: u8) -> bool {
         || limit.maximum.is_none_or(|most| most >= priority.into())
 }
 
-/// Starts a shaper where a process is, as that process's user.
-fn spawn(
-    program: &Path,
+/// Starts a shaper, or what else is to be there, where a process is, as that process's user.
+pub(super) fn spawn(
+    (program, word): (&Path, Word),
     variables: Vec<(OsString, OsString)>,
     beside: &Beside,
     limits: Limits,
 ) -> Result<(Process, Option<ChildStdin>), ShaperError> {
     if beside.container.is_empty() {
         let user = beside.user;
-        let mut command = command(program, variables);
+        let mut command = command((program, word), variables);
         // SAFETY: only async-signal-safe calls, on values that were copied.
         unsafe { command.pre_exec(move || limits.apply().and_then(|()| become_user(user))) };
         let mut child = command.spawn().map_err(ShaperError::Start)?;
@@ -153,7 +177,7 @@ fn spawn(
     }
     let enter = || {
         let program = Program::open(program)?;
-        let mut command = command(Path::new(&program.path()), variables);
+        let mut command = command((Path::new(&program.path()), word), variables);
         command.arg0("onbeat").env("LD_PRELOAD", program.preload());
         container::spawn(command, program, beside, move || limits.apply())
     };
@@ -161,11 +185,11 @@ fn spawn(
     enter().map_err(|source| ShaperError::Container { pid, source })
 }
 
-/// The command of a shaper.
-fn command(program: &Path, variables: Vec<(OsString, OsString)>) -> Command {
+/// The command of a shaper, or of what else is to be there.
+fn command((program, word): (&Path, Word), variables: Vec<(OsString, OsString)>) -> Command {
     let mut command = Command::new(program);
     command
-        .args(["shaper", "-"])
+        .args([word.text(), "-"])
         .env_clear()
         .envs(variables)
         .stdin(Stdio::piped())

@@ -9,9 +9,11 @@
 //! | `reload` | new plans on their way to a session, and what becomes of them |
 //! | `client` | asks the sessions of this machine |
 //! | `metrics` | the figures as Prometheus text |
+//! | `diagnostics` | the figures as ROS 2 diagnostics |
 
 mod board;
 mod client;
+mod diagnostics;
 mod metrics;
 mod reload;
 mod service;
@@ -19,6 +21,7 @@ mod tally;
 
 pub use board::Board;
 pub use client::{ask, Answer};
+pub(crate) use diagnostics::{Diagnostics, Standing};
 pub use metrics::prometheus;
 pub use reload::{Outcome, Reloaded, Reloads};
 pub use service::{Duties, LoadPlan, Service, StatusError, WriteFigures};
@@ -97,6 +100,25 @@ pub struct PlanStatus {
     pub refused: u64,
     /// What was counted under the plans before this one: the last ones.
     pub earlier: Vec<PlanCounts>,
+    /// What was counted of each chain since shaping began.
+    pub counts: Vec<ChainCounts>,
+}
+
+/// What was counted of a chain since shaping began.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct ChainCounts {
+    /// The chain.
+    pub id: String,
+    /// Executions that have ended.
+    pub executions: u64,
+    /// Cycles with an output.
+    pub delivered: u64,
+    /// Cycles without one.
+    pub without_output: u64,
+    /// Outputs that missed the last slot of their cycle.
+    pub late: u64,
+    /// Outputs that were discarded.
+    pub discarded: u64,
 }
 
 /// What was counted under an earlier plan.
@@ -159,6 +181,8 @@ pub struct Promise {
     pub promised: f64,
     /// What was measured so far. `None`: nothing.
     pub measured: Option<f64>,
+    /// Whether it is kept so far. `None`: too little was measured to say so, or only `--verify` judges it.
+    pub kept: Option<bool>,
 }
 
 /// How late the dispatcher woke.

@@ -1,8 +1,13 @@
 //! Figures that are added up while a session runs, in constant memory. Pure.
 
 use super::Promise;
-use crate::judge::{kept_share, Judgement, KEPT_SHARE};
+use crate::judge::{kept_share, Judgement, KEPT_SHARE, TOLERANCE};
 use onbeat_plan::schema::{Ms, Promises};
+
+/// Executions from which an average is judged.
+const AVERAGED: u64 = 100;
+/// The live jitter is that of so many executions.
+const RECENT: u64 = 200;
 
 /// Executions so far.
 #[derive(Debug, Default)]
@@ -36,20 +41,41 @@ impl Tally {
         let some = |value: f64| (self.count > 0).then_some(value);
         let ms = |ns: u64| ns as f64 / 1e6;
         let mean_ms = self.sum_ns as f64 / self.count.max(1) as f64 / 1e6;
-        let line = |name, promised: Ms, measured| Promise {
+        let line = |name, promised: Ms, measured: Option<f64>, limit: Option<f64>| Promise {
             name,
             unit: "ms",
             promised: ms(promised.0),
             measured,
+            kept: measured
+                .zip(limit)
+                .map(|(measured, limit)| measured <= limit),
         };
+        // As `--verify` judges; before so many executions, the first ones alone would.
+        let limit = |from: u64, limit: f64| (self.count >= from).then_some(limit);
         let share = |part: u64, all: u64| (all > 0).then(|| part as f64 / all as f64 * 100.0);
         let mut lines = vec![
-            line("average", promised.average_ms, some(mean_ms)),
-            line("worst case", promised.worst_ms, some(ms(self.longest_ns))),
+            line(
+                "average",
+                promised.average_ms,
+                some(mean_ms),
+                limit(AVERAGED, ms(promised.average_ms.0) * TOLERANCE),
+            ),
+            // The longest of all is not what the promise is about.
+            line(
+                "worst case",
+                promised.worst_ms,
+                some(ms(self.longest_ns)),
+                None,
+            ),
         ];
         // The live figure is that of all executions; a plan with bands promises that of each band.
         if promised.bands.len() <= 1 {
-            lines.push(line("jitter", promised.jitter_ms, some(ms(jitter_ns))));
+            lines.push(line(
+                "jitter",
+                promised.jitter_ms,
+                some(ms(jitter_ns)),
+                limit(RECENT, ms(promised.jitter_ms.0)),
+            ));
         }
         if !promised.bands.is_empty() {
             lines.push(Promise {
@@ -57,6 +83,7 @@ impl Tally {
                 unit: "%",
                 promised: kept_share(promised) * 100.0,
                 measured: share(self.in_a_slot, self.count),
+                kept: is_kept(kept_share(promised), self.in_a_slot, self.count),
             });
         }
         lines.push(Promise {
@@ -64,9 +91,16 @@ impl Tally {
             unit: "%",
             promised: KEPT_SHARE * 100.0,
             measured: share(cycles.saturating_sub(without), cycles),
+            kept: is_kept(KEPT_SHARE, cycles.saturating_sub(without), cycles),
         });
         lines
     }
+}
+
+/// Whether a share keeps what is promised. `None` while there are so few that a single one would break it.
+fn is_kept(promised: f64, part: u64, all: u64) -> Option<bool> {
+    let allowed = all as f64 * (1.0 - promised);
+    (allowed >= 1.0).then(|| part as f64 / all as f64 >= promised)
 }
 
 #[cfg(test)]
@@ -115,5 +149,36 @@ mod tests {
         );
         // Without bands nothing is promised of slots.
         assert_eq!(of("outputs inside a slot"), None);
+    }
+
+    #[test]
+    fn a_promise_is_judged_when_a_single_execution_cannot_break_it() {
+        let promised = Promises {
+            average_ms: Ms(20_000_000),
+            worst_ms: Ms(1_000_000),
+            jitter_ms: Ms(1_000_000),
+            ..Promises::default()
+        };
+        let mut tally = Tally::default();
+        let kept = |tally: &Tally, cycles: (u64, u64), name: &str| {
+            let lines = tally.promises(&promised, 2_000_000, cycles);
+            let line = lines.iter().find(|l| l.name == name).expect("a line");
+            line.kept
+        };
+        for _ in 0..99 {
+            tally.add(&[judgement(20, None)]);
+        }
+        assert_eq!(kept(&tally, (1, 900), "average"), None);
+        tally.add(&[judgement(20, None)]);
+        assert_eq!(kept(&tally, (1, 900), "average"), Some(true));
+        assert_eq!(kept(&tally, (1, 900), "jitter"), None);
+        tally.add(&vec![judgement(21, None); 100]);
+        assert_eq!(kept(&tally, (1, 900), "average"), Some(false));
+        assert_eq!(kept(&tally, (1, 900), "jitter"), Some(false));
+        assert_eq!(kept(&tally, (1, 900), "worst case"), None);
+        let cycles = "cycles with an output";
+        assert_eq!(kept(&tally, (1, 900), cycles), None);
+        assert_eq!(kept(&tally, (1, 2000), cycles), Some(true));
+        assert_eq!(kept(&tally, (3, 2000), cycles), Some(false));
     }
 }

@@ -23,6 +23,7 @@ Examples:
   sudo onbeat shape --status                      what runs, and how well
   sudo onbeat shape plan.yaml --dry-run           what would be done, and the machine's settings
   sudo onbeat shape plan.yaml --adapt -- python3 app.py
+  sudo onbeat shape plan.yaml --diagnostics       its status on /diagnostics too
   sudo onbeat shape --reload                      read the running session's plan file again
   sudo onbeat shape plan.yaml --cgroup /sys/fs/cgroup/system.slice/robot.service
 
@@ -135,6 +136,9 @@ pub struct FileArgs {
     /// Write figures as Prometheus text every five seconds (for the node exporter: DIR/onbeat.prom)
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
+    /// Publish the status as ROS 2 diagnostics: on /diagnostics in the application's domain, once a second
+    #[arg(long, conflicts_with_all = ["dry_run", "remap"])]
+    pub diagnostics: bool,
 }
 
 /// What is done instead of shaping.
@@ -147,10 +151,10 @@ pub struct InsteadArgs {
     #[arg(long)]
     pub remap: bool,
     /// Print the status of the sessions that run (with --pid: of these)
-    #[arg(long, conflicts_with_all = ["command", "verify", "duration", "trace", "samples", "remap", "dry_run", "metrics"])]
+    #[arg(long, conflicts_with_all = ["command", "verify", "duration", "trace", "samples", "remap", "dry_run", "metrics", "diagnostics"])]
     pub status: bool,
     /// Have the sessions that run (with --pid: these) read their plan file again, and say what came of it
-    #[arg(long, conflicts_with_all = ["command", "verify", "duration", "trace", "samples", "remap", "dry_run", "metrics", "status"])]
+    #[arg(long, conflicts_with_all = ["command", "verify", "duration", "trace", "samples", "remap", "dry_run", "metrics", "diagnostics", "status"])]
     pub reload: bool,
     /// With --status: as Prometheus text
     #[arg(long, requires = "status", conflicts_with = "json")]
@@ -184,6 +188,7 @@ impl Args {
             gate: enforcement.gate.into(),
             strict: enforcement.strict,
             adapt: self.bands.adapt.then(|| self.bands.options()),
+            diagnostics: self.files.diagnostics,
             hangup: None,
         })
     }

@@ -101,12 +101,14 @@ fn the_text_keeps_the_rules_of_the_format() {
                 unit: "ms",
                 promised: 71.5,
                 measured: Some(70.0),
+                kept: None,
             },
             Promise {
                 name: "cycles with an output",
                 unit: "%",
                 promised: 100.0,
                 measured: None,
+                kept: None,
             },
         ],
         ..Status::default()

@@ -1,0 +1,111 @@
+//! What a session and the process that publishes its diagnostics say to each other: a frame per packet
+//! of a socket. Pure.
+
+use super::cdr::MOST_BYTES;
+
+/// Most bytes of a frame.
+pub const MOST_FRAME: usize = MOST_BYTES + 8;
+/// Most bytes of a reply.
+pub const MOST_REPLY: usize = 8;
+
+/// From the session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame<'b> {
+    /// Publish this message; its number is answered.
+    Publish(u32, &'b [u8]),
+    /// Publish this message if the session ends without a word.
+    Will(&'b [u8]),
+    /// The session ends.
+    End,
+}
+
+/// To the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reply {
+    /// There is a publisher.
+    Ready,
+    /// ROS 2 here has no diagnostic_msgs.
+    NoPackage,
+    /// The message of this number was published.
+    Published(u32),
+}
+
+impl Frame<'_> {
+    /// Its bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        match self {
+            Frame::Publish(number, message) => {
+                [b"P", number.to_le_bytes().as_slice(), message].concat()
+            }
+            Frame::Will(message) => [b"W", *message].concat(),
+            Frame::End => vec![b'E'],
+        }
+    }
+
+    /// Of bytes; `None` if they are no frame.
+    pub fn of(bytes: &[u8]) -> Option<Frame<'_>> {
+        match bytes.split_first()? {
+            (b'P', rest) => {
+                let (number, message) = rest.split_at_checked(4)?;
+                let number = u32::from_le_bytes(number.try_into().ok()?);
+                Some(Frame::Publish(number, message))
+            }
+            (b'W', message) => Some(Frame::Will(message)),
+            (b'E', []) => Some(Frame::End),
+            _ => None,
+        }
+    }
+}
+
+impl Reply {
+    /// Its bytes.
+    pub fn bytes(self) -> Vec<u8> {
+        match self {
+            Reply::Ready => vec![b'R'],
+            Reply::NoPackage => vec![b'M'],
+            Reply::Published(number) => [b"A", number.to_le_bytes().as_slice()].concat(),
+        }
+    }
+
+    /// Of bytes, which come from the application's user; `None` if they are no reply.
+    pub fn of(bytes: &[u8]) -> Option<Reply> {
+        match bytes.split_first()? {
+            (b'R', []) => Some(Reply::Ready),
+            (b'M', []) => Some(Reply::NoPackage),
+            (b'A', number) => Some(Reply::Published(u32::from_le_bytes(
+                number.try_into().ok()?,
+            ))),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_frame_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            if let Some(frame) = Frame::of(&bytes) {
+                prop_assert_eq!(frame.bytes(), bytes.clone());
+            }
+            if let Some(reply) = Reply::of(&bytes) {
+                prop_assert_eq!(reply.bytes(), bytes);
+                prop_assert!(reply.bytes().len() <= MOST_REPLY);
+            }
+        }
+
+        #[test]
+        fn frames_come_back(number: u32, message in proptest::collection::vec(any::<u8>(), 0..99)) {
+            for frame in [Frame::Publish(number, &message), Frame::Will(&message), Frame::End] {
+                let bytes = frame.bytes();
+                prop_assert_eq!(Frame::of(&bytes), Some(frame));
+            }
+            for reply in [Reply::Ready, Reply::NoPackage, Reply::Published(number)] {
+                prop_assert_eq!(Reply::of(&reply.bytes()), Some(reply));
+            }
+        }
+    }
+}

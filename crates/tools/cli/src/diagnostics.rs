@@ -1,0 +1,37 @@
+//! `onbeat diagnostics`: the process that publishes a session's status. `onbeat shape` starts it; the
+//! help does not list it.
+
+use crate::error::CliError;
+use crate::ExitStatus;
+use onbeat_ros::diagnostics::Config;
+use std::io::Read;
+use std::path::PathBuf;
+
+/// Most bytes of a configuration.
+const MOST: u64 = 1 << 20;
+
+/// Publish a session's status on /diagnostics (started by onbeat itself).
+#[derive(clap::Args)]
+pub struct Args {
+    /// Configuration on the standard input
+    #[arg(value_name = "-", value_parser = ["-"])]
+    pub config: String,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitStatus, CliError> {
+    let path = PathBuf::from(args.config);
+    let mut text = String::new();
+    let read = std::io::stdin().take(MOST).read_to_string(&mut text);
+    read.map_err(|source| CliError::Read {
+        path: path.clone(),
+        source,
+    })?;
+    let config: Config = serde_json::from_str(&text).map_err(|e| CliError::ShaperConfig {
+        path,
+        reason: e.to_string(),
+    })?;
+    let ended = onbeat_ros::diagnostics::run(&config);
+    ended.map_err(|e| CliError::Record(e.to_string()))?;
+    Ok(ExitStatus::Success)
+}

@@ -140,7 +140,7 @@ def of_two_origins(harness, chain):
 @test(places=PLACES)
 def shape_two_origins(harness):
     """Two chains with timers of their own, a session for each; one is killed, and the other goes on."""
-    chain = Chain(harness, "shape_origins", "--second", "80", "--max", "4")
+    chain = Chain(harness, "shape_origins", "--period", "150", "--second", "240", "--max", "4")
     plans = of_two_origins(harness, chain)
     remaps = [harness.onbeat("shape", plan, "--remap").split() for plan in plans]
     before_groups = groups()
@@ -157,8 +157,8 @@ def shape_two_origins(harness):
             sessions.append(shape(harness, plan, *(w for p in tree(app.pid) for w in ("--pid", str(p)))))
             wait_until(f"{name}_1 to 3 have servers", lambda of=name, session=sessions[-1]:
                        session.poll() is not None or all(gated(of)))
-        time.sleep(3)
         first, second = sessions
+        time.sleep(3)
         need(first.poll() is None and second.poll() is None, "a session has ended")
         first.kill()
         first.communicate(timeout=WATCHDOG_S)
@@ -175,11 +175,10 @@ def shape_two_origins(harness):
             os.killpg(app.pid, signal.SIGTERM)
         app.wait(WATCHDOG_S)
     report = json.loads(report)
-    if figure(report, "executions") < 20 or figure(report, "outputs inside a slot") < 90:
+    if figure(report, "executions") < 8 or figure(report, "outputs inside a slot") < 60:
         raise Mismatch(f"the second chain does not leave in its slot: {report['figures']} {errors}")
-    left = groups() - before_groups
-    if left:
-        raise Mismatch(f"groups are left: {left}")
+    # The guards remove them, after the threads.
+    wait_until("no group is left", lambda: not groups() - before_groups, RESTORE_S)
 
 
 @test(places=PLACES)

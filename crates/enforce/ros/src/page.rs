@@ -5,6 +5,7 @@
 //! whole is guarded by a generation that is odd while it is written. See [`layout`] for the words.
 
 use crate::schedule::SlotSchedule;
+use onbeat_time::clock::monotonic_ns;
 use onbeat_time::{Slot, MAX_SLOTS};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -18,7 +19,7 @@ pub const MAX_OUTPUTS: usize = 16;
 pub mod layout {
     use super::{MAX_OUTPUTS, MAX_SLOTS};
     /// `onbeat` and the version of this layout.
-    pub const MAGIC: u64 = u64::from_le_bytes(*b"onbeat\0\x03");
+    pub const MAGIC: u64 = u64::from_le_bytes(*b"onbeat\0\x04");
     /// Word of the magic.
     pub const WORD_MAGIC: usize = 0;
     /// Generation of the table: odd while it is being written.
@@ -35,9 +36,14 @@ pub mod layout {
     /// Executions that are released from this instant on have an output's slots, those before have
     /// the slots of the table before, where there are any (CLOCK_MONOTONIC in ns).
     pub const WORD_FROM: usize = 6;
+    /// From this instant on [`WORD_ORIGIN`] counts, before it [`WORD_ORIGIN_BEFORE`] (CLOCK_MONOTONIC
+    /// in ns); 0: it always does.
+    pub const WORD_ORIGIN_FROM: usize = 7;
+    /// A release of the chain, as executions that end before [`WORD_ORIGIN_FROM`] have it.
+    pub const WORD_ORIGIN_BEFORE: usize = 8;
     /// First output: best case, its slots, its slots in the table before, and the best case there.
     /// Slots are their number, then start and end of each.
-    pub const WORD_OUTPUTS: usize = 8;
+    pub const WORD_OUTPUTS: usize = 9;
     /// Words of an output's slots.
     pub const SLOTS_WORDS: usize = 1 + 2 * MAX_SLOTS;
     /// Words of an output.
@@ -159,6 +165,7 @@ impl PageWriter {
         self.write(|store| {
             store(WORD_CYCLE, cycle_ns);
             store(WORD_ORIGIN, origin_ns as u64);
+            store(WORD_ORIGIN_FROM, 0);
             for (i, output) in outputs.iter().take(MAX_OUTPUTS).enumerate() {
                 let base = WORD_OUTPUTS + i * OUTPUT_WORDS;
                 store(base, output.earliest_ns);
@@ -196,12 +203,19 @@ impl PageWriter {
         store(WORD_GENERATION, (generation | 1).wrapping_add(1));
     }
 
-    /// Moves the phase. Real-time safe. Takes effect when the shaper next reads the table, which is
-    /// no later than [`crate::shaper::POLL_NS`].
-    pub fn set_origin(&self, origin_ns: i64) {
-        self.map
-            .word(WORD_ORIGIN)
-            .store(origin_ns as u64, Ordering::Release);
+    /// Moves the phase from an instant on: until then the origin counts that does `now_ns`. An output
+    /// that waits leaves where it would have left, if the instant lies between the last slot of a
+    /// cycle and the next release. Real-time safe. Takes effect when the shaper next reads the
+    /// table, which is no later than [`crate::shaper::POLL_NS`].
+    pub fn move_origin(&self, origin_ns: i64, from_ns: u64, now_ns: u64) {
+        let is_moving = now_ns < self.map.load(WORD_ORIGIN_FROM);
+        let counts = [WORD_ORIGIN, WORD_ORIGIN_BEFORE][usize::from(is_moving)];
+        let before = self.map.load(counts);
+        self.write(|store| {
+            store(WORD_ORIGIN_BEFORE, before);
+            store(WORD_ORIGIN_FROM, from_ns);
+            store(WORD_ORIGIN, origin_ns as u64);
+        });
     }
 
     /// Ends (or resumes) shaping: everything passes at once. Real-time safe.
@@ -258,9 +272,14 @@ impl PageReader {
         Ok(PageReader(map))
     }
 
-    /// The table of an output; none while it is being written, or if it makes no sense. Real-time
-    /// safe: at most eight tries.
+    /// The table of an output, with the origin that counts now; none while it is being written, or if it
+    /// makes no sense. Real-time safe: at most eight tries.
     pub fn schedule(&self, output: usize) -> Option<SlotSchedule> {
+        self.schedule_at(output, monotonic_ns())
+    }
+
+    /// The same with the origin of another instant.
+    fn schedule_at(&self, output: usize, now_ns: u64) -> Option<SlotSchedule> {
         if output >= MAX_OUTPUTS {
             return None;
         }
@@ -273,7 +292,9 @@ impl PageReader {
             let earliest_before_ns = self.0.load(base + 1 + 2 * SLOTS_WORDS);
             let from_ns = self.0.load(WORD_FROM) as i64;
             let cycle_ns = self.0.load(WORD_CYCLE);
-            let origin_ns = self.0.load(WORD_ORIGIN) as i64;
+            let is_moving = now_ns < self.0.load(WORD_ORIGIN_FROM);
+            let counts = [WORD_ORIGIN, WORD_ORIGIN_BEFORE][usize::from(is_moving)];
+            let origin_ns = self.0.load(counts) as i64;
             std::sync::atomic::fence(Ordering::SeqCst);
             if generation.is_multiple_of(2) && self.0.load(WORD_GENERATION) == generation {
                 let schedule =
@@ -371,6 +392,52 @@ mod tests {
         // A new table has nothing before it.
         writer.set_table(100, 1, &table(1));
         assert_eq!(reader.schedule(0), Some(expected[0]));
+    }
+
+    /// A cycle's clock that is 200 ppm slow: each tenth cycle the origin moves by 0.2 ms, at any
+    /// instant. An input is let in and its output leaves in slots of one origin.
+    #[test]
+    fn an_output_under_way_does_not_feel_the_origin_move() {
+        const MS: i64 = 1_000_000;
+        let writer = PageWriter::new().unwrap();
+        let reader = PageReader::open(writer.fd().as_raw_fd()).unwrap();
+        let table = |start, earliest_ns| OutputTable {
+            earliest_ns,
+            slots: vec![Slot::new(start, start + 500_000)],
+        };
+        let tables = [table(0, 0), table(38_000_000, 20_000_000)];
+        let at = |output, now: i64| reader.schedule_at(output, now as u64).unwrap();
+        let mut origin = 1000 * MS;
+        writer.set_table(100 * MS as u64, origin, &tables);
+        for step in 0..500 {
+            // What waits when the origin moves: an input just let in, and an output that is ready.
+            let input = at(0, origin + 900 * MS).opening(origin + 900 * MS, i64::MIN / 2);
+            let ready = input.start_ns + 30 * MS;
+            let due = |now| {
+                let schedule = at(1, now);
+                let cycle = schedule.cycle_begun(input.start_ns as u64);
+                schedule.due(cycle, ready, now.max(ready)).opening.start_ns
+            };
+            let moves = input.start_ns + (step * 37 % 380) * MS / 10;
+            let next = origin + MS / 5;
+            // In the middle of the time in which nothing is under way.
+            let from = input.start_ns + 69 * MS;
+            writer.move_origin(next, from as u64, moves as u64);
+            if step % 3 == 0 {
+                // Again before it counts: a release of another cycle, as far as that matters.
+                writer.move_origin(next + 100 * MS, from as u64, moves as u64 + 1);
+            }
+            for now in [moves + 2, input.start_ns + 38 * MS] {
+                assert_eq!(due(now) - input.start_ns, 38 * MS, "step {step}");
+            }
+            // From then on the new one.
+            let after = at(0, from).opening(from, i64::MIN / 2).start_ns;
+            assert_eq!(after - input.start_ns, 100 * MS + MS / 5);
+            origin = input.start_ns + MS / 5;
+        }
+        // A new table has its origin at once.
+        writer.set_table(100 * MS as u64, 7, &tables);
+        assert_eq!(at(0, 0).opening(0, 0).start_ns, 7);
     }
 
     #[test]

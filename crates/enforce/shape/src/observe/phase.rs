@@ -253,13 +253,13 @@ impl PhaseHistory {
         &self.phase
     }
 
-    /// The first callback started. The new origin, if it has moved.
-    pub fn started(&mut self, start_ns: u64, now_ns: u64) -> Option<u64> {
+    /// The first callback started. The new origin, if it has moved: `since` when it counts, and now.
+    pub fn started(&mut self, start_ns: u64, since: (u64, u64)) -> Option<u64> {
         if !self.phase.started(start_ns) {
             return None;
         }
         let origin_ns = self.phase.origin_ns();
-        self.note(origin_ns, now_ns);
+        self.note(origin_ns, since);
         Some(origin_ns)
     }
 
@@ -268,14 +268,18 @@ impl PhaseHistory {
         self.phase.anew();
     }
 
-    /// Cycles begin elsewhere from now on.
-    pub fn move_to(&mut self, origin_ns: u64, now_ns: u64) {
+    /// Cycles begin elsewhere: `since` when, and now.
+    pub fn move_to(&mut self, origin_ns: u64, since: (u64, u64)) {
         self.phase.cycle = cycle(self.phase.cycle.period_ns(), origin_ns);
-        self.note(origin_ns, now_ns);
+        self.note(origin_ns, since);
     }
 
-    fn note(&mut self, origin_ns: u64, now_ns: u64) {
-        self.origins.push_back((now_ns, origin_ns));
+    fn note(&mut self, origin_ns: u64, (from_ns, now_ns): (u64, u64)) {
+        // What does not count yet never will.
+        while self.origins.back().is_some_and(|o| o.0 > now_ns) {
+            self.origins.pop_back();
+        }
+        self.origins.push_back((from_ns, origin_ns));
         if self.origins.len() > ORIGINS {
             self.origins.pop_front();
         }
@@ -435,18 +439,24 @@ mod tests {
     fn an_output_is_judged_by_the_origin_of_its_time() {
         let mut history = PhaseHistory::new(Phase::new(PERIOD, 0));
         let moved: Vec<Option<u64>> = (0..32u64)
-            .map(|n| history.started(n * PERIOD + 30_000_000, 5 * PERIOD))
+            .map(|n| history.started(n * PERIOD + 30_000_000, (5 * PERIOD, 4 * PERIOD)))
             .collect();
         assert_eq!(moved[31], Some(30_000_000));
         assert!(moved[..31].iter().all(Option::is_none));
         assert_eq!(history.origin_at(5 * PERIOD - 1), 0);
         assert_eq!(history.origin_at(5 * PERIOD), 30_000_000);
+        // One that did not count yet when the next came never counts.
+        let mut replaced = history.clone();
+        replaced.move_to(1, (8 * PERIOD, 7 * PERIOD));
+        replaced.move_to(2, (9 * PERIOD, 7 * PERIOD));
+        assert_eq!(replaced.origin_at(9 * PERIOD - 1), 30_000_000);
+        assert_eq!(replaced.origin_at(9 * PERIOD), 2);
         // Origins that are too old are forgotten.
         for shift in 2..100u64 {
             for n in 0..32u64 {
                 history.started(
                     shift * 100 * PERIOD + n * PERIOD + shift * 30_000_000,
-                    shift * PERIOD * 100,
+                    (shift * PERIOD * 100, shift * PERIOD * 100),
                 );
             }
         }

@@ -10,6 +10,7 @@ mod config;
 mod container;
 mod lineage;
 mod process;
+mod rest;
 mod said;
 mod start;
 mod supervisor;
@@ -152,9 +153,20 @@ impl Shaper {
         }
     }
 
-    /// Moves the cycles.
-    pub(crate) fn set_origin(&self, origin_ns: u64) {
-        self.page.set_origin(origin_ns as i64);
+    /// Moves the cycles from an instant on.
+    pub(crate) fn move_origin(&self, origin_ns: u64, from_ns: u64) {
+        self.page
+            .move_origin(origin_ns as i64, from_ns, monotonic_ns());
+    }
+
+    /// The next instant at which no output is under way (see [`rest`]) in cycles from an origin.
+    pub(crate) fn rest_ns(&self, plan: &Plan, origin_ns: u64) -> u64 {
+        rest::next_ns(
+            plan.cycle_ms.0,
+            &config::tables(plan),
+            origin_ns,
+            monotonic_ns(),
+        )
     }
 
     /// Sign of life of its owner. To be given about once a second.

@@ -124,9 +124,11 @@ impl<'a> Shaping<'a> {
         }
     }
 
-    /// The first callback started: the servers follow it. Returns the new origin, if it has moved.
-    pub(crate) fn started(&mut self, start_ns: u64) -> Option<u64> {
-        let origin_ns = self.course.phase.started(start_ns, monotonic_ns())?;
+    /// The first callback started: the servers follow it. Returns the new origin, if it has moved:
+    /// outputs have it from `from_ns` on.
+    pub(crate) fn started(&mut self, start_ns: u64, from_ns: u64) -> Option<u64> {
+        let since = (from_ns, monotonic_ns());
+        let origin_ns = self.course.phase.started(start_ns, since)?;
         self.placement.set_origin(origin_ns);
         Some(origin_ns)
     }
@@ -141,11 +143,12 @@ impl<'a> Shaping<'a> {
         }
     }
 
-    /// Throttled inputs have arrived: the cycles follow their clock. How they moved, if they did, and
-    /// what is to be told of slips.
+    /// Throttled inputs have arrived: the cycles follow their clock, outputs from `from_ns` on. How they
+    /// moved, if they did, and what is to be told of slips.
     pub(crate) fn inputs_arrived(
         &mut self,
         arrivals: &[(usize, u64)],
+        from_ns: u64,
     ) -> (Option<Moved>, Option<String>) {
         let course = &mut self.course;
         for &(input, at_ns) in arrivals {
@@ -160,7 +163,7 @@ impl<'a> Shaping<'a> {
         let follow = || course.inputs.follow(origin_ns, now_ns);
         let moved = (!arrivals.is_empty()).then(follow).flatten();
         if let Some(Moved::Slewed(to_ns) | Moved::FoundAgain(to_ns)) = moved {
-            course.phase.move_to(to_ns, now_ns);
+            course.phase.move_to(to_ns, (from_ns, now_ns));
             self.placement.set_origin(to_ns);
         }
         (moved, note)

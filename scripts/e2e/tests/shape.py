@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import time
 
-from chain import PERIOD_MS, Chain, figure, middle, shaped
+from chain import PERIOD_MS, Chain, figure, middle, shaped, wait_until
 from diagnostics import check_told, monitor
 from harness import ONBEAT
 from registry import PLACES, Mismatch, test
@@ -54,6 +54,9 @@ def operated(harness, chain, plan, others):
     """
     with monitor(chain) as heard:
         service_operated(harness, chain, plan, others)
+        # It was sent before the session ended; a monitor on a slow machine reads it later.
+        wait_until("the monitor hears of the end", lambda: any(
+            s["values"].get("state") == "stopped" for s in heard()))
         check_told(heard(), chain)
 
 

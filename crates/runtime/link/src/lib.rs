@@ -1,4 +1,4 @@
-//! Channels of `onbeat-flow` across processes of one machine, by name.
+//! Channels of `onbeat-flow` across processes of one machine, by name; links between machines.
 //!
 //! ```
 //! use onbeat_flow::{Options, Policy};
@@ -26,11 +26,28 @@
 //! [`onbeat_flow::OnDeath`] says how the others continue. A fork without exec shares the locks of
 //! its parent: do not fork participants.
 //!
-//! Each module uses those above it only: `error`, `name` (finding channels by name), `shared` (the
-//! memory and its locks), and this one.
+//! **Between machines.** [`interface`] is one interface to links between processes ([`Shm`]) and
+//! between machines ([`Tcp`]): messages with credits, and the newest value.
+//!
+//! Each module uses those above it only:
+//!
+//! | module | job |
+//! |---|---|
+//! | `error` | why there is no channel |
+//! | `name` | finding channels by name |
+//! | `shared` | a channel's memory and its locks |
+//! | this one | channels across processes |
+//! | [`interface`] | what every backend does |
+//! | `shm` | the interface over channels in shared memory |
+//! | [`resume`] | what two ends agree on after a broken connection |
+//! | [`tcp`] | the interface over TCP |
 mod error;
+pub mod interface;
 mod name;
+pub mod resume;
 mod shared;
+mod shm;
+pub mod tcp;
 
 use onbeat_flow::region::Region;
 use onbeat_flow::{Channel, Medium, OpenError, Options};
@@ -39,6 +56,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 pub use error::LinkError;
+pub use shm::Shm;
+pub use tcp::{Key, KeyError, Tcp};
 
 /// How long [`attach`] waits for another process that is creating the channel.
 const CREATION_LIMIT: Duration = Duration::from_secs(1);

@@ -189,6 +189,12 @@ impl Producer {
         self.failed.store(false, Relaxed);
     }
 
+    /// Number of consumers that are attached; one that died counts until that is found out.
+    /// Real-time safe.
+    pub fn consumers(&self) -> usize {
+        stats::attached(&self.state)
+    }
+
     /// Counters of the channel's producers.
     pub fn stats(&self) -> ProducerStats {
         stats::of_producer(&self.state)

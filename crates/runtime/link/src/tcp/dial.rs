@@ -1,0 +1,126 @@
+//! Sockets: options, connecting, accepting, and the handshake within its time.
+
+use super::handshake::{self, Agreed, Failed, Hello};
+use super::key::Key;
+use crate::interface::Refusal;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use std::io::{Read, Result, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Time for a handshake as a whole.
+pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
+const CONNECT_LIMIT: Duration = Duration::from_secs(1);
+
+/// Bytes that the kernel may hold for a socket in each direction: SO_SNDBUF and SO_RCVBUF. It
+/// doubles what is asked for, and counts its own structures among them.
+pub const SOCKET_BYTES: usize = 128 << 10;
+
+/// A listening socket. What it accepts inherits the receive buffer, which must be set before the
+/// window is agreed.
+pub fn listen(address: SocketAddr) -> Result<TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    socket.set_recv_buffer_size(SOCKET_BYTES)?;
+    socket.set_send_buffer_size(SOCKET_BYTES)?;
+    socket.bind(&address.into())?;
+    socket.listen(8)?;
+    // What is accepted after `poll` may be gone again.
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// A connection to a listening end.
+pub fn connect(address: SocketAddr) -> Result<TcpStream> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    socket.set_recv_buffer_size(SOCKET_BYTES)?;
+    socket.set_send_buffer_size(SOCKET_BYTES)?;
+    socket.connect_timeout(&address.into(), CONNECT_LIMIT)?;
+    Ok(socket.into())
+}
+
+/// No Nagle, and no more unsent bytes in the kernel than a chunk: what is more urgent waits for
+/// these at most, and for what is on the wire.
+pub fn tune(stream: &TcpStream, chunk: usize) -> Result<()> {
+    let socket = SockRef::from(stream);
+    socket.set_nonblocking(false)?;
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_notsent_lowat(u32::try_from(chunk).unwrap_or(u32::MAX))
+}
+
+/// A stream whose reads and writes end at a deadline, however slowly bytes come.
+struct Timed<'s> {
+    stream: &'s TcpStream,
+    deadline: Instant,
+}
+
+impl Timed<'_> {
+    fn left(&self) -> Result<Duration> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        Ok(left)
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, into: &mut [u8]) -> Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        (&mut &*self.stream).read(into)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        (&mut &*self.stream).write(bytes)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn within_limit<T>(
+    stream: &TcpStream,
+    chunk: usize,
+    handshake: impl FnOnce(&mut Timed<'_>) -> std::result::Result<T, Failed>,
+) -> std::result::Result<T, Failed> {
+    tune(stream, chunk)?;
+    let deadline = Instant::now() + HANDSHAKE_LIMIT;
+    let agreed = handshake(&mut Timed { stream, deadline })?;
+    stream.set_write_timeout(None)?;
+    stream.set_read_timeout(None)?;
+    Ok(agreed)
+}
+
+/// The handshake of the connecting end.
+pub fn shake_connecting(
+    stream: &TcpStream,
+    key: &Key,
+    ours: Hello,
+) -> std::result::Result<Agreed, Failed> {
+    within_limit(stream, ours.chunk, |s| handshake::connect(s, key, ours))
+}
+
+/// The handshake of the listening end: takes new sessions if it has none, and else its own only.
+pub fn shake_listening(
+    stream: &TcpStream,
+    key: &Key,
+    ours: Hello,
+) -> std::result::Result<Agreed, Failed> {
+    let answer = |theirs: &Hello| {
+        let refusal = (theirs.session != ours.session).then_some(Refusal::InUse);
+        (ours, refusal)
+    };
+    within_limit(stream, ours.chunk, |s| handshake::accept(s, key, answer))
+}

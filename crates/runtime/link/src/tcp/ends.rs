@@ -1,0 +1,265 @@
+//! The two halves of an end, and its threads.
+
+use super::state::{Shared, State, Value};
+use super::supervise::{self, Terms, Way};
+use super::threads;
+use crate::interface::{End, Incoming, Outgoing, SendError};
+use onbeat_flow::clock::now_ns;
+use std::io::{PipeReader, PipeWriter, Write};
+use std::net::Shutdown;
+use std::sync::{Arc, MutexGuard};
+use std::thread::JoinHandle;
+
+/// A closing end waits this long for a peer that takes nothing: as long as for one that is silent.
+const LINGER_NS: u64 = threads::SILENCE.as_nanos() as u64;
+/// And this long for the peer to see the end of the connection.
+const FAREWELL_NS: u64 = 1_000_000_000;
+
+/// The threads of an end: a reader, a writer, and one that keeps it connected. They end with it.
+pub struct Threads {
+    shared: Arc<Shared>,
+    wake: PipeWriter,
+    running: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// The kernel gives no thread.
+    pub fn start(
+        shared: Arc<Shared>,
+        way: Way,
+        terms: Terms,
+        (mut wake, waking): (PipeReader, PipeWriter),
+    ) -> std::io::Result<Arc<Threads>> {
+        let mut threads = Threads {
+            shared,
+            wake: waking.try_clone()?,
+            running: Vec::new(),
+        };
+        threads.spawn("link-write", threads::write)?;
+        threads.spawn("link-read", move |shared| {
+            threads::read(shared, || drop((&waking).write(&[0])))
+        })?;
+        threads.spawn("link-connect", move |shared| match way {
+            Way::Connect(address) => supervise::connecting(shared, address, &terms),
+            Way::Listen(listener) => supervise::listening(shared, &listener, &mut wake, &terms),
+        })?;
+        Ok(Arc::new(threads))
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        run: impl FnOnce(&Shared) + Send + 'static,
+    ) -> std::io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let builder = std::thread::Builder::new().name(name.into());
+        self.running.push(builder.spawn(move || run(&shared))?);
+        Ok(())
+    }
+
+    /// Waits until `done`, as long as chunks leave and the peer goes on receiving.
+    fn linger(&self, limit_ns: u64, done: impl Fn(&State) -> bool) {
+        let shared = &*self.shared;
+        let moved = |state: &State| (shared.chunks_written(), state.sender.progress());
+        let mut state = shared.lock();
+        let mut last = moved(&state);
+        let mut deadline = now_ns() + limit_ns;
+        while !done(&state) {
+            let waited = shared.wait(&shared.progress, state, Some(deadline));
+            let is_late = waited.is_none();
+            state = waited.unwrap_or_else(|| shared.lock());
+            let now = moved(&state);
+            if now != last {
+                (last, deadline) = (now, now_ns() + limit_ns);
+            } else if is_late {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.linger(LINGER_NS, State::is_told);
+        if let Some(connection) = &self.shared.lock().link.connection {
+            let _ = connection.stream.shutdown(Shutdown::Write);
+        }
+        self.linger(FAREWELL_NS, |state| state.link.connection.is_none());
+        let mut state = self.shared.lock();
+        state.stopping = true;
+        state.leave();
+        drop(state);
+        self.shared.notify_all();
+        let _ = self.wake.write(&[0]);
+        for thread in self.running.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The sending half.
+pub struct TcpOutgoing {
+    pub shared: Arc<Shared>,
+    /// They end with the second half.
+    pub _threads: Arc<Threads>,
+}
+
+/// The receiving half.
+pub struct TcpIncoming {
+    pub shared: Arc<Shared>,
+    /// They end with the second half.
+    pub _threads: Arc<Threads>,
+}
+
+fn fits(asked: usize, most: usize) -> Result<(), SendError> {
+    let error = SendError::TooLarge { asked, most };
+    (asked <= most).then_some(()).ok_or(error)
+}
+
+fn not_ended(state: MutexGuard<'_, State>) -> Result<MutexGuard<'_, State>, End> {
+    match &state.end {
+        Some(end) => Err(end.clone()),
+        None if state.peer.receives_no_more => Err(End::Closed),
+        None => Ok(state),
+    }
+}
+
+impl Outgoing for TcpOutgoing {
+    fn send(
+        &mut self,
+        bytes: usize,
+        deadline_ns: Option<u64>,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<u64, SendError> {
+        let shared = &*self.shared;
+        fits(bytes, shared.sizes.message_bytes)?;
+        let mut state = not_ended(shared.lock())?;
+        let number = loop {
+            if let Some(number) = state.sender.may_post() {
+                break number;
+            }
+            let credits = shared.sizes.credits;
+            let waited = shared.wait(&shared.progress, state, deadline_ns);
+            state = not_ended(waited.ok_or(SendError::NoCredit { credits })?)?;
+        };
+        drop(state);
+        let place = shared.place(number);
+        fill(&mut shared.slots.out[place].lock()[..bytes]);
+        let mut state = not_ended(shared.lock())?;
+        state.lengths[0][place] = bytes;
+        state.sender.post();
+        drop(state);
+        shared.work.notify_all();
+        Ok(number)
+    }
+
+    fn publish(&mut self, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), SendError> {
+        let shared = &*self.shared;
+        fits(bytes, shared.sizes.value_bytes)?;
+        let state = not_ended(shared.lock())?;
+        let values = &state.values;
+        let (published, sending) = (values.published, values.sending);
+        drop(state);
+        // The writer takes up nothing but what is published: one of three stays free.
+        let is_free =
+            |slot: &usize| published.is_none_or(|v| v.slot != *slot) && sending != Some(*slot);
+        let slot = (0..shared.slots.values.len()).find(is_free).unwrap_or(0);
+        fill(&mut shared.slots.values[slot].lock()[..bytes]);
+        let version = published.map_or(1, |v| v.version + 1);
+        shared.lock().values.published = Some(Value {
+            slot,
+            bytes,
+            version,
+        });
+        Ok(())
+    }
+}
+
+impl Drop for TcpOutgoing {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.ours.0 = true;
+        state.status_due = true;
+        drop(state);
+        self.shared.work.notify_all();
+    }
+}
+
+impl Incoming for TcpIncoming {
+    fn receive(
+        &mut self,
+        deadline_ns: Option<u64>,
+        take: &mut dyn FnMut(u64, &[u8]),
+    ) -> Result<bool, End> {
+        let shared = &*self.shared;
+        let mut state = shared.lock();
+        let number = loop {
+            if let Some(number) = state.receiver.to_consume() {
+                break number;
+            }
+            if state.nothing_more_comes() {
+                return Err(End::Closed);
+            }
+            if let Some(end) = &state.end {
+                return Err(end.clone());
+            }
+            match shared.wait(&shared.progress, state, deadline_ns) {
+                Some(next) => state = next,
+                None => return Ok(false),
+            }
+        };
+        let place = shared.place(number);
+        let bytes = state.lengths[1][place];
+        drop(state);
+        take(number, &shared.slots.incoming[place].lock()[..bytes]);
+        let mut state = shared.lock();
+        state.receiver.consume();
+        state.status_due = true;
+        drop(state);
+        shared.work.notify_all();
+        Ok(true)
+    }
+
+    fn read(&mut self, deadline_ns: Option<u64>, take: &mut dyn FnMut(&[u8])) -> Result<bool, End> {
+        let shared = &*self.shared;
+        let mut state = shared.lock();
+        state.questions.wanted += 1;
+        let number = state.questions.wanted;
+        shared.work.notify_all();
+        while state.questions.answered < number {
+            if state.peer.sends_no_more.is_some() {
+                return Err(End::Closed);
+            }
+            if let Some(end) = &state.end {
+                return Err(end.clone());
+            }
+            match shared.wait(&shared.progress, state, deadline_ns) {
+                Some(next) => state = next,
+                None => return Ok(false),
+            }
+        }
+        let bytes = state.questions.bytes;
+        drop(state);
+        let Some(bytes) = bytes else {
+            return Ok(false);
+        };
+        take(&shared.slots.value_read.lock()[..bytes]);
+        Ok(true)
+    }
+}
+
+impl Drop for TcpIncoming {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.ours.1 = true;
+        while state.receiver.to_consume().is_some() {
+            state.receiver.consume();
+        }
+        state.status_due = true;
+        drop(state);
+        self.shared.work.notify_all();
+    }
+}

@@ -1,0 +1,193 @@
+//! Frames: what runs through a connection after the handshake.
+//!
+//! | kind | body |
+//! |---|---|
+//! | `Message` | a chunk of a message |
+//! | `Status` | none: counts and ends are in the head |
+//! | `Ask` | none: asks for the newest value |
+//! | `Value` | a chunk of a value; `total` 0 and `number` 0 if there is none |
+//!
+//! A head has 24 bytes, little endian: kind (1), flags (1), two zeros, length of the body (4), number
+//! (8), offset of the chunk (4), size of the whole (4). A `Status` has 16 bytes more: messages
+//! received and consumed.
+
+use crate::resume::Progress;
+
+/// Bytes of a head.
+pub const HEAD_BYTES: usize = 24;
+/// Bytes of a head and a status.
+pub const STATUS_BYTES: usize = HEAD_BYTES + 16;
+
+/// A chunk of a message or value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chunk {
+    /// Number of the message, or version of the value.
+    pub number: u64,
+    /// Where in the whole it begins.
+    pub offset: usize,
+    /// Its length.
+    pub bytes: usize,
+    /// Length of the whole.
+    pub total: usize,
+}
+
+/// What a peer tells of itself. Each status replaces the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Status {
+    /// How far it is with receiving.
+    pub progress: Progress,
+    /// It sends no more than it has sent.
+    pub sends_no_more: Option<u64>,
+    /// It receives no more.
+    pub receives_no_more: bool,
+}
+
+/// A head, checked against the sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Head {
+    /// A chunk of a message follows.
+    Message(Chunk),
+    /// A chunk of a value follows.
+    Value(Chunk),
+    /// 16 bytes follow ([`Head::status`]).
+    Status {
+        /// The flags.
+        flags: u8,
+        /// Messages sent, if it sends no more.
+        sent: u64,
+    },
+    /// The peer asks for the newest value.
+    Ask,
+}
+
+/// The limits of bodies.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes of a chunk.
+    pub chunk: usize,
+    /// Bytes of a message.
+    pub message: usize,
+    /// Bytes of a value.
+    pub value: usize,
+}
+
+const MESSAGE: u8 = 1;
+const STATUS: u8 = 2;
+const ASK: u8 = 3;
+const VALUE: u8 = 4;
+const SENDS_NO_MORE: u8 = 1;
+const RECEIVES_NO_MORE: u8 = 2;
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap_or_default())
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default())
+}
+
+impl Chunk {
+    /// The head of a chunk; lengths fit 32 bits by [`Sizes`](crate::interface::Sizes).
+    fn head(&self, kind: u8) -> [u8; HEAD_BYTES] {
+        let mut head = [0; HEAD_BYTES];
+        head[0] = kind;
+        head[4..8].copy_from_slice(&(self.bytes as u32).to_le_bytes());
+        head[8..16].copy_from_slice(&self.number.to_le_bytes());
+        head[16..20].copy_from_slice(&(self.offset as u32).to_le_bytes());
+        head[20..24].copy_from_slice(&(self.total as u32).to_le_bytes());
+        head
+    }
+
+    /// The head of a message's chunk.
+    pub fn message_head(&self) -> [u8; HEAD_BYTES] {
+        self.head(MESSAGE)
+    }
+
+    /// The head of a value's chunk.
+    pub fn value_head(&self) -> [u8; HEAD_BYTES] {
+        self.head(VALUE)
+    }
+
+    /// Whether the whole ends with it.
+    pub fn is_last(&self) -> bool {
+        self.offset + self.bytes == self.total
+    }
+
+    /// Whether it is as it must be: full unless it is the last, within the whole and the limits.
+    fn is_possible(&self, chunk: usize, whole: usize) -> bool {
+        let rest = self.total.checked_sub(self.offset);
+        self.total <= whole && rest.is_some_and(|rest| self.bytes == rest.min(chunk))
+    }
+}
+
+/// The head of a question for the newest value.
+pub fn ask() -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    head[0] = ASK;
+    head
+}
+
+impl Status {
+    /// As it is sent.
+    pub fn bytes(&self) -> [u8; STATUS_BYTES] {
+        let mut bytes = [0; STATUS_BYTES];
+        bytes[0] = STATUS;
+        if let Some(sent) = self.sends_no_more {
+            bytes[1] |= SENDS_NO_MORE;
+            bytes[8..16].copy_from_slice(&sent.to_le_bytes());
+        }
+        if self.receives_no_more {
+            bytes[1] |= RECEIVES_NO_MORE;
+        }
+        bytes[24..32].copy_from_slice(&self.progress.received.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.progress.consumed.to_le_bytes());
+        bytes
+    }
+
+    /// The status of a head, with the 16 bytes that follow it.
+    pub fn of(flags: u8, sent: u64, body: &[u8; 16]) -> Status {
+        Status {
+            progress: Progress {
+                received: u64_at(body, 0),
+                consumed: u64_at(body, 8),
+            },
+            sends_no_more: (flags & SENDS_NO_MORE != 0).then_some(sent),
+            receives_no_more: flags & RECEIVES_NO_MORE != 0,
+        }
+    }
+}
+
+impl Head {
+    /// Reads a head from the network; `None` if it cannot be one.
+    pub fn parse(head: &[u8; HEAD_BYTES], limits: Limits) -> Option<Head> {
+        let (kind, flags, number) = (head[0], head[1], u64_at(head, 8));
+        if head[2] != 0 || head[3] != 0 {
+            return None;
+        }
+        let size = |at| usize::try_from(u32_at(head, at)).ok();
+        let chunk = Chunk {
+            number,
+            bytes: size(4)?,
+            offset: size(16)?,
+            total: size(20)?,
+        };
+        let is_empty = chunk.bytes == 0 && chunk.offset == 0 && chunk.total == 0;
+        match kind {
+            MESSAGE if flags == 0 && chunk.is_possible(limits.chunk, limits.message) => {
+                Some(Head::Message(chunk))
+            }
+            VALUE if flags == 0 && chunk.is_possible(limits.chunk, limits.value) => {
+                Some(Head::Value(chunk))
+            }
+            STATUS if is_empty && flags <= SENDS_NO_MORE | RECEIVES_NO_MORE => {
+                let known = flags & SENDS_NO_MORE != 0 || number == 0;
+                known.then_some(Head::Status {
+                    flags,
+                    sent: number,
+                })
+            }
+            ASK if is_empty && flags == 0 && number == 0 => Some(Head::Ask),
+            _ => None,
+        }
+    }
+}

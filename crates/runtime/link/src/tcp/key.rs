@@ -1,0 +1,144 @@
+//! The key that both ends of a link have: 32 bytes, in a file that its owner alone can read.
+
+use nix::libc;
+use snow::params::NoiseParams;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use thiserror::Error;
+use zeroize::Zeroizing;
+
+/// What the handshake does with the key.
+pub(super) const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+
+/// A key that both ends share. Whoever has it can take either place.
+#[derive(Clone)]
+pub struct Key(pub(super) Zeroizing<[u8; 32]>);
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key")
+    }
+}
+
+/// Why there is no key.
+#[derive(Debug, Error)]
+pub enum KeyError {
+    /// The file cannot be read or written.
+    #[error("key file {path}: cannot {what}: {source}")]
+    File {
+        /// Name of the file.
+        path: String,
+        /// What was tried.
+        what: &'static str,
+        /// The kernel's error.
+        source: std::io::Error,
+    },
+    /// Others can read or replace it.
+    #[error("key file {path}: {what}: make it with mode 0600, of the user that runs the link")]
+    Open {
+        /// Name of the file.
+        path: String,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// It does not have a key's form.
+    #[error("key file {path}: not a key: 64 hexadecimal digits on one line")]
+    Form {
+        /// Name of the file.
+        path: String,
+    },
+}
+
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().escape_debug().to_string()
+}
+
+impl Key {
+    /// These 32 bytes: from a key management of the application, never from a password.
+    pub fn from_bytes(bytes: [u8; 32]) -> Key {
+        Key(Zeroizing::new(bytes))
+    }
+
+    /// A new key from the kernel's random numbers.
+    pub fn generate() -> Key {
+        let params: NoiseParams = PATTERN.parse().expect("a known pattern");
+        let pair = snow::Builder::new(params).generate_keypair();
+        let private = Zeroizing::new(pair.expect("random numbers").private);
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(&private);
+        Key::from_bytes(bytes)
+    }
+
+    /// Writes a new file, with mode 0600.
+    ///
+    /// # Errors
+    /// There is a file already, or it cannot be written.
+    pub fn create_file(&self, path: &Path) -> Result<(), KeyError> {
+        let failed = |source| KeyError::File {
+            path: shown(path),
+            what: "create it",
+            source,
+        };
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let mut file = options.open(path).map_err(failed)?;
+        let mut line = Zeroizing::new(String::with_capacity(65));
+        for byte in *self.0 {
+            line.push_str(&format!("{byte:02x}"));
+        }
+        line.push('\n');
+        file.write_all(line.as_bytes()).map_err(failed)
+    }
+
+    /// Reads a file that is this user's (or root's) and that nobody else may read or write.
+    ///
+    /// # Errors
+    /// The file is not there, is another kind of file or another user's, others may read it, or it
+    /// has no key.
+    pub fn read_file(path: &Path) -> Result<Key, KeyError> {
+        let mut options = OpenOptions::new();
+        // A pipe in its place must not hold us up, and a link may lead to a file of others.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let failed = |what| {
+            move |source| KeyError::File {
+                path: shown(path),
+                what,
+                source,
+            }
+        };
+        let file = options.read(true).custom_flags(flags).open(path);
+        let file = file.map_err(failed("open it"))?;
+        let open = |what| KeyError::Open {
+            path: shown(path),
+            what,
+        };
+        let about = file.metadata().map_err(failed("look at it"))?;
+        let user = nix::unistd::geteuid().as_raw();
+        if !about.is_file() {
+            return Err(open("not a regular file"));
+        }
+        if about.mode() & 0o077 != 0 {
+            return Err(open("others may read or write it"));
+        }
+        if about.uid() != user && about.uid() != 0 {
+            return Err(open("it belongs to another user"));
+        }
+        Key::parse(file).ok_or_else(|| KeyError::Form { path: shown(path) })
+    }
+
+    fn parse(file: File) -> Option<Key> {
+        let mut text = Zeroizing::new(Vec::with_capacity(128));
+        file.take(128).read_to_end(&mut text).ok()?;
+        let digits = text.strip_suffix(b"\n").unwrap_or(&text);
+        let mut bytes = Zeroizing::new([0; 32]);
+        if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
+            return None;
+        }
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(Key(bytes))
+    }
+}

@@ -1,0 +1,248 @@
+//! The interface layer between machines, over TCP.
+//!
+//! Each end has three threads: a reader, a writer and one that keeps it connected. The writer sends
+//! counts first, then answers, then messages in chunks; the reader reads each chunk where it stays.
+//! So there is no copy in user space on either side, or one each when sealed.
+//!
+//! **What a broken connection costs.** Time. The connecting end dials anew for as long as
+//! [`Tcp::resume_within`] says, and both go on where the receiver is ([`crate::resume`]). A process
+//! that was started anew cannot go on in place of the old one: that is [`End::Gone`].
+//!
+//! **Not real-time safe yet.** The halves share a lock with the threads, without priority
+//! inheritance; it is held for some dozen instructions, never across a system call.
+//!
+//! Each module uses those above it only:
+//!
+//! | module | job |
+//! |---|---|
+//! | `frame` | what runs through a connection |
+//! | `key` | the key file |
+//! | `handshake` | who the peer is, and whether the ends fit |
+//! | `dial` | sockets and their options |
+//! | `stream` | frames in clear or sealed |
+//! | `slots` | the end's memory |
+//! | `state` | what the threads share |
+//! | `threads` | writing and reading |
+//! | `supervise` | staying connected |
+//! | `ends` | the two halves |
+//!
+//! [`End::Gone`]: crate::interface::End::Gone
+
+mod dial;
+mod ends;
+pub mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod handshake;
+mod key;
+mod slots;
+mod state;
+mod stream;
+mod supervise;
+mod threads;
+
+use crate::interface::{Backend, Halves, Memory, Refusal, SetupError, Sizes};
+use ends::{TcpIncoming, TcpOutgoing, Threads};
+use handshake::{Agreed, Failed, Hello};
+use onbeat_flow::clock::now_ns;
+use slots::Slots;
+use state::Shared;
+use std::io::PipeReader;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+use supervise::{Terms, Way};
+
+pub use key::{Key, KeyError};
+
+/// Links between machines.
+#[derive(Debug)]
+pub struct Tcp {
+    way: Place,
+    key: Key,
+    chunk: usize,
+    sealed: bool,
+    resume_within: Duration,
+}
+
+/// The end's own address, or the peer's.
+#[derive(Debug)]
+enum Place {
+    Listen(TcpListener),
+    Connect(SocketAddr),
+}
+
+impl Tcp {
+    /// The end to which another one connects. With port 0 the kernel chooses one
+    /// ([`Tcp::address`]).
+    ///
+    /// # Errors
+    /// The address is in use or not this machine's.
+    pub fn listen(address: SocketAddr, key: Key) -> Result<Tcp, SetupError> {
+        let listener = dial::listen(address);
+        let listener = listener.map_err(system(address, "listen"))?;
+        Ok(Tcp::new(Place::Listen(listener), key))
+    }
+
+    /// The end that connects.
+    pub fn connect(address: SocketAddr, key: Key) -> Tcp {
+        Tcp::new(Place::Connect(address), key)
+    }
+
+    fn new(way: Place, key: Key) -> Tcp {
+        Tcp {
+            way,
+            key,
+            chunk: 64 << 10,
+            sealed: true,
+            resume_within: Duration::from_secs(30),
+        }
+    }
+
+    /// Bytes of a chunk, between which what is more urgent goes first; 64 KiB by default. Both ends
+    /// must have the same.
+    pub fn chunk_bytes(mut self, bytes: usize) -> Tcp {
+        self.chunk = bytes.clamp(1, 1 << 30);
+        self
+    }
+
+    /// Without encryption after the handshake: the peers are still authenticated at the beginning,
+    /// but whoever can write into the connection can change what follows. For networks of one's
+    /// own. Both ends must do the same.
+    pub fn in_clear(mut self) -> Tcp {
+        self.sealed = false;
+        self
+    }
+
+    /// How long a broken link is to be resumed; 30 s by default. Until then sends wait for credits.
+    pub fn resume_within(mut self, time: Duration) -> Tcp {
+        self.resume_within = time;
+        self
+    }
+
+    /// The address at which it listens, or to which it connects.
+    pub fn address(&self) -> SocketAddr {
+        match &self.way {
+            Place::Connect(address) => *address,
+            // A listening socket has an address.
+            Place::Listen(listener) => listener.local_addr().expect("it is bound"),
+        }
+    }
+
+    /// Bytes of less urgent data that may leave this end before what is more urgent: the chunk that
+    /// is being written, and what the kernel holds (SO_SNDBUF, which it doubles).
+    pub fn bytes_ahead(&self) -> usize {
+        self.chunk + 2 * dial::SOCKET_BYTES
+    }
+
+    /// How long these delay it, in ns, on a link of that rate.
+    pub fn ahead_ns(&self, bits_per_second: u64) -> u64 {
+        let bits = self.bytes_ahead() as u128 * 8;
+        let ns = bits * 1_000_000_000 / u128::from(bits_per_second.max(1));
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+
+    fn peer(&self) -> String {
+        self.address().to_string()
+    }
+
+    fn refused(&self, reason: Refusal) -> SetupError {
+        let peer = self.peer();
+        SetupError::Refused { peer, reason }
+    }
+
+    /// The first connection of a session.
+    fn meet(
+        &self,
+        terms: &Terms,
+        wake: &mut PipeReader,
+        deadline_ns: Option<u64>,
+    ) -> Result<(TcpStream, Agreed), SetupError> {
+        let mut refused = None;
+        loop {
+            let met = match &self.way {
+                Place::Connect(address) => supervise::dial(*address, terms),
+                Place::Listen(listener) => match supervise::accept(listener, wake, deadline_ns) {
+                    None => Err(Failed::Broken(std::io::ErrorKind::TimedOut.into())),
+                    Some(stream) => dial::shake_listening(&stream, &terms.key, terms.hello)
+                        .map(|agreed| (stream, agreed)),
+                },
+            };
+            let failed = match met {
+                Ok(met) => return Ok(met),
+                Err(failed) => failed,
+            };
+            let listens = matches!(self.way, Place::Listen(_));
+            let last = supervise::is_final(&failed) && !listens;
+            match failed {
+                Failed::Refused(reason) if last => return Err(self.refused(reason)),
+                Failed::Refused(reason) => refused = Some(reason),
+                Failed::Broken(_) => {}
+            }
+            if deadline_ns.is_some_and(|d| now_ns() >= d) {
+                let peer = self.peer();
+                return Err(SetupError::NoPeer { peer, refused });
+            }
+            if !listens {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+}
+
+fn system(peer: SocketAddr, what: &'static str) -> impl FnOnce(std::io::Error) -> SetupError {
+    move |source| SetupError::System {
+        peer: peer.to_string(),
+        what,
+        source,
+    }
+}
+
+impl Backend for Tcp {
+    fn initialize(
+        &self,
+        sizes: Sizes,
+        memory: Memory,
+        deadline_ns: Option<u64>,
+    ) -> Result<Halves, SetupError> {
+        let slots = Slots::new(sizes, memory)?;
+        let mut terms = Terms {
+            key: self.key.clone(),
+            hello: Hello {
+                sizes,
+                chunk: self.chunk,
+                sealed: self.sealed,
+                session: None,
+            },
+            resume_within_ns: u64::try_from(self.resume_within.as_nanos()).unwrap_or(u64::MAX),
+        };
+        let address = self.address();
+        let failed = |what| system(address, what);
+        let (mut wake, waking) = std::io::pipe().map_err(failed("make a pipe"))?;
+        let (stream, agreed) = self.meet(&terms, &mut wake, deadline_ns)?;
+        terms.hello.session = Some(agreed.session);
+
+        let shared = Arc::new(Shared::new(sizes, self.chunk, slots));
+        shared.install(stream, self.sealed.then_some(agreed.keys));
+        let way = match &self.way {
+            Place::Connect(address) => Way::Connect(*address),
+            Place::Listen(listener) => {
+                let listener = listener.try_clone();
+                Way::Listen(listener.map_err(failed("use the socket"))?)
+            }
+        };
+        let threads = Threads::start(Arc::clone(&shared), way, terms, (wake, waking));
+        let threads = threads.map_err(failed("start threads"))?;
+        let outgoing = TcpOutgoing {
+            shared: Arc::clone(&shared),
+            _threads: Arc::clone(&threads),
+        };
+        Ok((
+            Box::new(outgoing),
+            Box::new(TcpIncoming {
+                shared,
+                _threads: threads,
+            }),
+        ))
+    }
+}

@@ -1,0 +1,325 @@
+//! What the threads of an end share: how far both directions are, and the connection.
+
+use super::frame::{Chunk, Limits, Status};
+use super::slots::Slots;
+use crate::interface::{End, Sizes};
+use crate::resume::{Receiver, Sender, Violation};
+use onbeat_flow::clock::now_ns;
+use snow::StatelessTransportState;
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// A connection after its handshake.
+pub struct Connection {
+    pub stream: TcpStream,
+    pub keys: Option<StatelessTransportState>,
+    pub generation: u64,
+}
+
+/// The present connection, or how the last one ended.
+pub struct Link {
+    pub connection: Option<Arc<Connection>>,
+    /// Of the present connection; another one once that is left.
+    generation: u64,
+    /// The peer has told its counts through this connection: messages may go.
+    resumed: bool,
+    /// Since when there is none.
+    pub broken_ns: u64,
+    pub reason: String,
+}
+
+/// The published value, by its place among the slots.
+#[derive(Debug, Clone, Copy)]
+pub struct Value {
+    pub slot: usize,
+    pub bytes: usize,
+    pub version: u64,
+}
+
+/// Values to the peer.
+#[derive(Default)]
+pub struct Values {
+    pub published: Option<Value>,
+    /// A slot that the writer sends.
+    pub sending: Option<usize>,
+    pub asked: bool,
+}
+
+/// Questions for the peer's value, by number.
+#[derive(Default)]
+pub struct Questions {
+    pub wanted: u64,
+    pub asked: u64,
+    pub answered: u64,
+    /// Length of the last answer; none if the peer had no value.
+    pub bytes: Option<usize>,
+}
+
+/// What an end shares under its lock.
+pub struct State {
+    pub sender: Sender,
+    pub receiver: Receiver,
+    /// Lengths of the messages in the slots to the peer, and from it.
+    pub lengths: [Vec<usize>; 2],
+    pub values: Values,
+    pub questions: Questions,
+    /// This end sends, or receives, no more.
+    pub ours: (bool, bool),
+    pub peer: Status,
+    pub status_due: bool,
+    pub link: Link,
+    pub end: Option<End>,
+    pub stopping: bool,
+}
+
+/// An end's memory, state, and where its threads wait. No two locks are held at once, but the
+/// state's within a slot's.
+pub struct Shared {
+    pub sizes: Sizes,
+    pub chunk: usize,
+    pub slots: Slots,
+    state: Mutex<State>,
+    /// For the application.
+    pub progress: Condvar,
+    /// For the writer.
+    pub work: Condvar,
+    /// For the reader and the supervisor.
+    pub connecting: Condvar,
+    /// Chunks of messages that have left: a message can take longer than a closing end waits.
+    chunks: AtomicU64,
+}
+
+impl Shared {
+    pub fn new(sizes: Sizes, chunk: usize, slots: Slots) -> Shared {
+        let credits = sizes.credits as u64;
+        let link = Link {
+            connection: None,
+            generation: 0,
+            resumed: false,
+            broken_ns: now_ns(),
+            reason: "it has not come yet".into(),
+        };
+        let state = State {
+            sender: Sender::new(credits),
+            receiver: Receiver::new(credits),
+            lengths: [vec![0; sizes.credits], vec![0; sizes.credits]],
+            values: Values::default(),
+            questions: Questions::default(),
+            ours: (false, false),
+            peer: Status::default(),
+            status_due: false,
+            link,
+            end: None,
+            stopping: false,
+        };
+        Shared {
+            sizes,
+            chunk,
+            slots,
+            state: Mutex::new(state),
+            progress: Condvar::new(),
+            work: Condvar::new(),
+            connecting: Condvar::new(),
+            chunks: AtomicU64::new(0),
+        }
+    }
+
+    pub fn limits(&self) -> Limits {
+        Limits {
+            chunk: self.chunk,
+            message: self.sizes.message_bytes,
+            value: self.sizes.value_bytes,
+        }
+    }
+
+    /// The slot of a message, in either direction.
+    pub fn place(&self, number: u64) -> usize {
+        (number % self.sizes.credits as u64) as usize
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Waits for a notification, until `deadline_ns` at most; `None` once that has passed.
+    pub fn wait<'a>(
+        &self,
+        at: &Condvar,
+        guard: MutexGuard<'a, State>,
+        deadline_ns: Option<u64>,
+    ) -> Option<MutexGuard<'a, State>> {
+        let Some(deadline) = deadline_ns else {
+            return Some(at.wait(guard).unwrap_or_else(|e| e.into_inner()));
+        };
+        let left = deadline.checked_sub(now_ns()).filter(|&ns| ns > 0)?;
+        let waited = at.wait_timeout(guard, Duration::from_nanos(left));
+        Some(waited.unwrap_or_else(|e| e.into_inner()).0)
+    }
+
+    /// A chunk of a message has left.
+    pub fn chunk_written(&self) {
+        self.chunks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many chunks of messages have left.
+    pub fn chunks_written(&self) -> u64 {
+        self.chunks.load(Ordering::Relaxed)
+    }
+
+    pub fn notify_all(&self) {
+        self.progress.notify_all();
+        self.work.notify_all();
+        self.connecting.notify_all();
+    }
+
+    /// A connection of this session stands. The old one is left first, so that nothing comes in by
+    /// it after this end has told its counts.
+    pub fn install(&self, stream: TcpStream, keys: Option<StatelessTransportState>) {
+        let mut state = self.lock();
+        state.leave();
+        state.link.resumed = false;
+        let generation = state.link.generation;
+        state.link.connection = Some(Arc::new(Connection {
+            stream,
+            keys,
+            generation,
+        }));
+        state.status_due = true;
+        state.values.asked = false;
+        state.values.sending = None;
+        state.questions.asked = state.questions.answered;
+        drop(state);
+        self.notify_all();
+    }
+
+    /// The connection of this generation is broken.
+    pub fn broken(&self, generation: u64, reason: String) {
+        let mut state = self.lock();
+        if !state.is_present(generation) {
+            return;
+        }
+        state.leave();
+        state.link.reason = reason;
+        state.link.broken_ns = now_ns();
+        if state.peer_is_through() {
+            state.end.get_or_insert(End::Closed);
+        }
+        drop(state);
+        self.notify_all();
+    }
+
+    /// The link has ended.
+    pub fn ended(&self, end: End) {
+        let mut state = self.lock();
+        state.leave();
+        state.end.get_or_insert(end);
+        drop(state);
+        self.notify_all();
+    }
+}
+
+/// What the writer does next.
+pub enum Work {
+    Status(Status),
+    Ask,
+    Value(Option<Value>),
+    Message(u64, usize),
+}
+
+impl State {
+    pub fn is_present(&self, generation: u64) -> bool {
+        self.link.generation == generation
+    }
+
+    /// Leaves the connection, if there is one: nothing that still comes through it counts.
+    pub fn leave(&mut self) {
+        self.link.generation += 1;
+        if let Some(old) = self.link.connection.take() {
+            let _ = old.stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// The peer wants nothing more of this link.
+    fn peer_is_through(&self) -> bool {
+        let has_all = self.nothing_more_comes() || self.ours.1 && self.peer.sends_no_more.is_some();
+        self.peer.receives_no_more && has_all
+    }
+
+    /// Whether all that came was received, and nothing more comes.
+    pub fn nothing_more_comes(&self) -> bool {
+        self.peer.sends_no_more == Some(self.receiver.progress().received)
+    }
+
+    /// Whether the peer has everything that it wants to have of this end.
+    pub fn is_told(&self) -> bool {
+        let all = self.sender.progress().received == self.sender.posted();
+        self.end.is_some() || (!self.status_due && (all || self.peer.receives_no_more))
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            progress: self.receiver.progress(),
+            sends_no_more: self.ours.0.then_some(self.sender.posted()),
+            receives_no_more: self.ours.1,
+        }
+    }
+
+    /// The most urgent that is to be written: counts first, since the peer may wait for credits.
+    pub fn next_work(&mut self) -> Option<Work> {
+        if std::mem::take(&mut self.status_due) {
+            return Some(Work::Status(self.status()));
+        }
+        let questions = &mut self.questions;
+        if questions.asked == questions.answered && questions.wanted > questions.asked {
+            questions.asked = questions.wanted;
+            return Some(Work::Ask);
+        }
+        if std::mem::take(&mut self.values.asked) {
+            self.values.sending = self.values.published.map(|v| v.slot);
+            return Some(Work::Value(self.values.published));
+        }
+        let number = self.sender.to_transmit().filter(|_| self.link.resumed)?;
+        if self.peer.receives_no_more {
+            return None;
+        }
+        let place = number % self.lengths[0].len() as u64;
+        Some(Work::Message(number, self.lengths[0][place as usize]))
+    }
+
+    /// A status of the peer has come through the present connection.
+    pub fn on_status(&mut self, status: Status) -> Result<(), Violation> {
+        let count = self.receiver.progress().received;
+        let lasting = self
+            .peer
+            .sends_no_more
+            .is_none_or(|n| Some(n) == status.sends_no_more);
+        if !lasting || status.sends_no_more.is_some_and(|n| n < count) {
+            return Err(Violation::Progress);
+        }
+        if self.link.resumed {
+            self.sender.on_progress(status.progress)?;
+        } else {
+            self.sender.on_resumed(status.progress)?;
+            self.link.resumed = true;
+        }
+        self.peer = status;
+        Ok(())
+    }
+
+    /// A message has arrived completely.
+    pub fn on_message(&mut self, chunk: &Chunk) -> Result<(), Violation> {
+        if self.peer.sends_no_more.is_some_and(|n| chunk.number >= n) {
+            return Err(Violation::Turn);
+        }
+        self.receiver.on_message(chunk.number)?;
+        let place = chunk.number % self.lengths[1].len() as u64;
+        self.lengths[1][place as usize] = chunk.total;
+        if self.ours.1 {
+            self.receiver.consume();
+        }
+        self.status_due = true;
+        Ok(())
+    }
+}

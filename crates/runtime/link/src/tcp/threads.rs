@@ -1,0 +1,335 @@
+//! The two threads at a connection: one writes what is most urgent, the other reads.
+
+use super::frame::{self, Chunk, Head, Status, HEAD_BYTES};
+use super::state::{Connection, Shared, Value, Work};
+use super::stream::{FrameReader, FrameWriter};
+use crate::interface::End;
+use crate::resume::Violation;
+use onbeat_flow::clock::now_ns;
+use std::io::{ErrorKind, Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An end says something at least this often.
+const BEAT_NS: u64 = 250_000_000;
+/// An end of which nothing came for this long counts as unreachable.
+pub const SILENCE: Duration = Duration::from_secs(2);
+
+/// Waits for a connection newer than `generation`; `None` once the link has ended.
+fn next_connection(
+    shared: &Shared,
+    generation: u64,
+    at: &std::sync::Condvar,
+) -> Option<Arc<Connection>> {
+    let mut state = shared.lock();
+    loop {
+        if state.stopping || state.end.is_some() {
+            return None;
+        }
+        match &state.link.connection {
+            Some(c) if c.generation > generation => return Some(Arc::clone(c)),
+            _ => state = shared.wait(at, state, None)?,
+        }
+    }
+}
+
+/// The writing thread.
+pub fn write(shared: &Shared) {
+    let mut generation = 0;
+    while let Some(connection) = next_connection(shared, generation, &shared.work) {
+        generation = connection.generation;
+        let keys = connection.keys.as_ref();
+        let mut writer = FrameWriter::new(&connection.stream, keys);
+        while let Some(work) = next_work(shared, generation) {
+            // A peer that has ended can have said so before: the reader finds out what came of
+            // the connection, once it has read all that came through it.
+            if perform(shared, generation, &mut writer, work).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+/// Waits for something to write; `None` when the connection is no longer the present one.
+fn next_work(shared: &Shared, generation: u64) -> Option<Work> {
+    let mut state = shared.lock();
+    let beat_ns = now_ns() + BEAT_NS;
+    loop {
+        if state.stopping || !state.is_present(generation) {
+            return None;
+        }
+        if let Some(work) = state.next_work() {
+            return Some(work);
+        }
+        state = match shared.wait(&shared.work, state, Some(beat_ns)) {
+            Some(state) => state,
+            None => {
+                let mut state = shared.lock();
+                state.status_due = true;
+                state
+            }
+        };
+    }
+}
+
+fn perform<W: Write>(
+    shared: &Shared,
+    generation: u64,
+    writer: &mut FrameWriter<'_, W>,
+    work: Work,
+) -> std::io::Result<()> {
+    match work {
+        Work::Status(status) => {
+            writer.write(&status.bytes(), &[])?;
+            // Who closes waits until that is told.
+            shared.progress.notify_all();
+            Ok(())
+        }
+        Work::Ask => writer.write(&frame::ask(), &[]),
+        Work::Value(value) => write_value(shared, generation, writer, value),
+        Work::Message(number, total) => {
+            let slot = &shared.slots.out[shared.place(number)];
+            let mut offset = 0;
+            loop {
+                let bytes = shared.chunk.min(total - offset);
+                let chunk = Chunk {
+                    number,
+                    offset,
+                    bytes,
+                    total,
+                };
+                let message = slot.lock();
+                writer.write(&chunk.message_head(), &message[offset..offset + bytes])?;
+                drop(message);
+                shared.chunk_written();
+                offset += bytes;
+                if chunk.is_last() {
+                    break;
+                }
+                write_urgent(shared, generation, writer)?;
+            }
+            let mut state = shared.lock();
+            if state.is_present(generation) {
+                state.sender.transmitted();
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Between two chunks: counts that are due, since the peer may wait for them.
+fn write_urgent<W: Write>(
+    shared: &Shared,
+    generation: u64,
+    writer: &mut FrameWriter<'_, W>,
+) -> std::io::Result<()> {
+    let mut state = shared.lock();
+    if !state.is_present(generation) {
+        return Err(ErrorKind::NotConnected.into());
+    }
+    let work = if state.status_due {
+        state.next_work()
+    } else {
+        None
+    };
+    drop(state);
+    match work {
+        Some(Work::Status(status)) => writer.write(&status.bytes(), &[]),
+        _ => Ok(()),
+    }
+}
+
+fn write_value<W: Write>(
+    shared: &Shared,
+    generation: u64,
+    writer: &mut FrameWriter<'_, W>,
+    value: Option<Value>,
+) -> std::io::Result<()> {
+    let none = Value {
+        slot: 0,
+        bytes: 0,
+        version: 0,
+    };
+    let Value {
+        slot,
+        bytes: total,
+        version: number,
+    } = value.unwrap_or(none);
+    let mut offset = 0;
+    loop {
+        let bytes = shared.chunk.min(total - offset);
+        let chunk = Chunk {
+            number,
+            offset,
+            bytes,
+            total,
+        };
+        let value = shared.slots.values[slot].lock();
+        writer.write(&chunk.value_head(), &value[offset..offset + bytes])?;
+        drop(value);
+        offset += bytes;
+        if chunk.is_last() {
+            break;
+        }
+        write_urgent(shared, generation, writer)?;
+    }
+    let mut state = shared.lock();
+    if state.is_present(generation) {
+        state.values.sending = None;
+    }
+    Ok(())
+}
+
+/// The reading thread. Calls `left` when a connection has ended.
+pub fn read(shared: &Shared, left: impl Fn()) {
+    let mut generation = 0;
+    while let Some(connection) = next_connection(shared, generation, &shared.connecting) {
+        generation = connection.generation;
+        let _ = connection.stream.set_read_timeout(Some(SILENCE));
+        let mut reader = FrameReader::new(&connection.stream, connection.keys.as_ref());
+        match read_frames(shared, generation, &mut reader) {
+            Stopped::Broken(reason) => shared.broken(generation, reason),
+            Stopped::Protocol(what) => shared.ended(End::Protocol { what }),
+        }
+        left();
+    }
+}
+
+/// Why nothing more is read from a connection.
+#[derive(Debug)]
+pub enum Stopped {
+    Broken(String),
+    Protocol(&'static str),
+}
+
+impl From<std::io::Error> for Stopped {
+    fn from(error: std::io::Error) -> Stopped {
+        Stopped::Broken(match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                format!("nothing came for {} s", SILENCE.as_secs())
+            }
+            ErrorKind::UnexpectedEof => "it has ended the connection".into(),
+            _ => format!("cannot read: {error}"),
+        })
+    }
+}
+
+impl From<Violation> for Stopped {
+    fn from(violation: Violation) -> Stopped {
+        Stopped::Protocol(match violation {
+            Violation::Progress => "impossible counts of messages",
+            Violation::Turn => "a message out of turn",
+            Violation::Credits => "more messages than it has credits",
+        })
+    }
+}
+
+/// Reads frames until the connection ends.
+pub fn read_frames<R: Read>(shared: &Shared, generation: u64, reader: &mut R) -> Stopped {
+    // What of the present message, or value, has arrived.
+    let (mut of_message, mut of_value) = (None, None);
+    loop {
+        let step = read_frame(shared, generation, reader, &mut of_message, &mut of_value);
+        if let Err(stopped) = step {
+            return stopped;
+        }
+    }
+}
+
+/// A chunk goes on where the last one of the same whole ended.
+fn follows(last: &Option<Chunk>, chunk: &Chunk) -> bool {
+    match last {
+        None => chunk.offset == 0,
+        Some(last) => {
+            let same = (last.number, last.total) == (chunk.number, chunk.total);
+            same && last.offset + last.bytes == chunk.offset
+        }
+    }
+}
+
+fn read_frame<R: Read>(
+    shared: &Shared,
+    generation: u64,
+    reader: &mut R,
+    of_message: &mut Option<Chunk>,
+    of_value: &mut Option<Chunk>,
+) -> Result<(), Stopped> {
+    let mut head = [0; HEAD_BYTES];
+    reader.read_exact(&mut head)?;
+    let head = Head::parse(&head, shared.limits()).ok_or(Stopped::Protocol("no frame"))?;
+    let left = || Stopped::Broken("another connection has taken its place".into());
+    match head {
+        Head::Message(chunk) => {
+            let out_of_turn = Stopped::Protocol("a chunk out of turn");
+            let is_next = follows(of_message, &chunk);
+            is_next.then_some(()).ok_or(out_of_turn)?;
+            let state = shared.lock();
+            state
+                .is_present(generation)
+                .then_some(())
+                .ok_or_else(left)?;
+            state.receiver.check(chunk.number)?;
+            drop(state);
+            let mut slot = shared.slots.incoming[shared.place(chunk.number)].lock();
+            reader.read_exact(&mut slot[chunk.offset..chunk.offset + chunk.bytes])?;
+            drop(slot);
+            *of_message = (!chunk.is_last()).then_some(chunk);
+            if chunk.is_last() {
+                let mut state = shared.lock();
+                state
+                    .is_present(generation)
+                    .then_some(())
+                    .ok_or_else(left)?;
+                state.on_message(&chunk)?;
+                drop(state);
+                shared.progress.notify_all();
+                shared.work.notify_all();
+            }
+        }
+        Head::Status { flags, sent } => {
+            let mut body = [0; 16];
+            reader.read_exact(&mut body)?;
+            let mut state = shared.lock();
+            state
+                .is_present(generation)
+                .then_some(())
+                .ok_or_else(left)?;
+            state.on_status(Status::of(flags, sent, &body))?;
+            drop(state);
+            shared.progress.notify_all();
+            shared.work.notify_all();
+        }
+        Head::Ask => {
+            shared.lock().values.asked = true;
+            shared.work.notify_all();
+        }
+        Head::Value(chunk) => read_value(shared, reader, of_value, chunk)?,
+    }
+    Ok(())
+}
+
+fn read_value<R: Read>(
+    shared: &Shared,
+    reader: &mut R,
+    of_value: &mut Option<Chunk>,
+    chunk: Chunk,
+) -> Result<(), Stopped> {
+    let unasked = Stopped::Protocol("a value that nobody asked for");
+    let state = shared.lock();
+    let is_due = state.questions.asked > state.questions.answered && follows(of_value, &chunk);
+    drop(state);
+    is_due.then_some(()).ok_or(unasked)?;
+    let mut slot = shared.slots.value_read.lock();
+    reader.read_exact(&mut slot[chunk.offset..chunk.offset + chunk.bytes])?;
+    drop(slot);
+    *of_value = (!chunk.is_last()).then_some(chunk);
+    if chunk.is_last() {
+        let mut state = shared.lock();
+        state.questions.answered = state.questions.asked;
+        state.questions.bytes = (chunk.number > 0).then_some(chunk.total);
+        drop(state);
+        shared.progress.notify_all();
+        shared.work.notify_all();
+    }
+    Ok(())
+}

@@ -1,0 +1,254 @@
+//! What TCP alone has: broken connections, keys, versions, strangers and garbage.
+
+#[allow(dead_code, unused_imports, unused_macros)]
+mod backends;
+
+use backends::{receive, send, watchdog, SIZES};
+use onbeat_link::interface::{Backend, Memory, Refusal, SetupError, Sizes};
+use onbeat_link::tcp::frame::{Chunk, Status};
+use onbeat_link::tcp::fuzzing;
+use onbeat_link::{Key, Tcp};
+use proptest::prelude::*;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::thread;
+
+fn key(byte: u8) -> Key {
+    Key::from_bytes([byte; 32])
+}
+
+fn listening(byte: u8) -> Tcp {
+    let tcp = Tcp::listen("127.0.0.1:0".parse().unwrap(), key(byte)).unwrap();
+    tcp.chunk_bytes(backends::CHUNK)
+}
+
+/// Passes `bytes` on in one direction, and then cuts the connection.
+fn pass_on(mut from: TcpStream, mut to: TcpStream, mut bytes: usize) {
+    let mut buffer = [0; 4096];
+    while bytes > 0 {
+        let most = buffer.len().min(bytes);
+        let Ok(length @ 1..) = from.read(&mut buffer[..most]) else {
+            break;
+        };
+        if to.write_all(&buffer[..length]).is_err() {
+            break;
+        }
+        bytes -= length;
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
+/// A network in which connection `n` breaks after `lengths[n]` bytes in either direction.
+fn breaking_network(to: SocketAddr, lengths: Vec<usize>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for bytes in lengths.into_iter().chain(std::iter::repeat(usize::MAX)) {
+            let (near, _) = listener.accept().unwrap();
+            let Ok(far) = TcpStream::connect(to) else {
+                return;
+            };
+            let (near_too, far_too) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+            thread::spawn(move || pass_on(near, far, bytes));
+            thread::spawn(move || pass_on(far_too, near_too, bytes));
+        }
+    });
+    address
+}
+
+/// Breaks in handshakes, heads, bodies, counts, in both directions: everything arrives once.
+#[test]
+fn a_connection_that_breaks_anywhere_loses_and_doubles_nothing() {
+    // The first handshake passes: there must be a session before it can be resumed.
+    let lengths = (0..30).map(|n| if n == 0 { 2000 } else { 40 + n * 211 });
+    let first = listening(1);
+    let way = breaking_network(first.address(), lengths.collect());
+    let second = Tcp::connect(way, key(1)).chunk_bytes(backends::CHUNK);
+    let pair = backends::Pair {
+        first: Box::new(first),
+        second: Box::new(second),
+        for_child: String::new(),
+    };
+    let ((mut a, mut from_b), (mut b, mut from_a)) = backends::connect(&pair, SIZES);
+    const COUNT: u64 = 150;
+    let length = |number: u64| (number as usize * 613) % 3000;
+    thread::scope(|scope| {
+        scope.spawn(|| (0..COUNT).for_each(|n| assert_eq!(send(&mut *a, n, length(n)), Ok(n))));
+        scope.spawn(|| (0..COUNT).for_each(|n| assert_eq!(send(&mut *b, n, length(n)), Ok(n))));
+        scope.spawn(|| {
+            (0..COUNT).for_each(|n| assert_eq!(receive(&mut *from_b), Ok((n, length(n)))))
+        });
+        (0..COUNT).for_each(|n| assert_eq!(receive(&mut *from_a), Ok((n, length(n)))));
+    });
+}
+
+#[test]
+fn another_key_another_version_and_strangers_are_refused_and_the_link_comes_about() {
+    let first = listening(1);
+    let address = first.address();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| first.initialize(SIZES, Memory::Allot, watchdog()));
+        let with = |tcp: Tcp| {
+            let tcp = tcp.chunk_bytes(backends::CHUNK);
+            tcp.initialize(SIZES, Memory::Allot, watchdog())
+        };
+        let refused = |tcp| match with(tcp).err() {
+            Some(SetupError::Refused { reason, .. }) => reason,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(refused(Tcp::connect(address, key(2))), Refusal::Key);
+        let in_clear = Tcp::connect(address, key(1)).in_clear();
+        assert_eq!(refused(in_clear), Refusal::Options);
+
+        // The head of a later version, and then garbage.
+        let mut newer = TcpStream::connect(address).unwrap();
+        newer.write_all(b"onbL\x63\x00\x01\x00\x00").unwrap();
+        let mut answer = Vec::new();
+        newer.read_to_end(&mut answer).unwrap();
+        assert_eq!(
+            answer, b"onbL\x01\x00\x04\x00\x00",
+            "refused, with our version"
+        );
+        for garbage in [
+            &b"GET / HTTP/1.1\r\n\r\n"[..],
+            b"onbL",
+            b"onbL\x01\x00\x01\xff\xff",
+        ] {
+            let mut stranger = TcpStream::connect(address).unwrap();
+            let _ = stranger.write_all(garbage);
+        }
+        let mine = with(Tcp::connect(address, key(1)));
+        assert!(mine.is_ok() && waiting.join().unwrap().is_ok());
+    });
+}
+
+#[test]
+fn a_listening_end_of_a_later_version_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let other = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"onbL\x07\x00\x04\x00\x00").unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let refused = Tcp::connect(address, key(1)).initialize(SIZES, Memory::Allot, watchdog());
+    let text = refused.err().unwrap().to_string();
+    assert!(
+        text.contains("version 1") && text.contains("the other 7"),
+        "{text}"
+    );
+    other.join().unwrap();
+}
+
+/// A recorded handshake, sent again: the link keeps its connection.
+#[test]
+fn a_replayed_handshake_changes_nothing() {
+    let first = listening(1);
+    let to = first.address();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let way = listener.local_addr().unwrap();
+    let recorder = thread::spawn(move || {
+        let (mut near, _) = listener.accept().unwrap();
+        let mut far = TcpStream::connect(to).unwrap();
+        let mut hello = [0; 9];
+        near.read_exact(&mut hello).unwrap();
+        let mut recorded = hello.to_vec();
+        recorded.resize(9 + usize::from(hello[7]), 0);
+        near.read_exact(&mut recorded[9..]).unwrap();
+        far.write_all(&recorded).unwrap();
+        let (near_too, far_too) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+        thread::spawn(move || pass_on(near, far, usize::MAX));
+        thread::spawn(move || pass_on(far_too, near_too, usize::MAX));
+        recorded
+    });
+    let pair = backends::Pair {
+        first: Box::new(first),
+        second: Box::new(Tcp::connect(way, key(1)).chunk_bytes(backends::CHUNK)),
+        for_child: String::new(),
+    };
+    let ((mut a, _x), (_y, mut from_a)) = backends::connect(&pair, SIZES);
+    let mut replay = TcpStream::connect(to).unwrap();
+    replay.write_all(&recorder.join().unwrap()).unwrap();
+    // It is answered, and closed for want of a proof.
+    replay.read_to_end(&mut Vec::new()).unwrap();
+    send(&mut *a, 0, 5000).unwrap();
+    assert_eq!(receive(&mut *from_a), Ok((0, 5000)));
+}
+
+#[test]
+fn a_key_file_is_its_owners_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("key");
+    Key::generate().create_file(&path).unwrap();
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    Key::read_file(&path).unwrap();
+    assert!(
+        Key::generate().create_file(&path).is_err(),
+        "it is there already"
+    );
+
+    let refused = |path: &std::path::Path| Key::read_file(path).unwrap_err().to_string();
+    for mode in [0o640, 0o604, 0o660] {
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        assert!(refused(&path).contains("others"), "{mode:o}");
+    }
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    assert!(refused(&link).contains("cannot open"));
+    for text in ["", "00", &"g".repeat(64), &"0".repeat(66)] {
+        std::fs::write(&path, text).unwrap();
+        assert!(refused(&path).contains("64 hexadecimal"), "{text}");
+    }
+}
+
+/// Frames of a peer that has the key and lies.
+fn frames(bytes: &[u8]) -> u64 {
+    let sizes = Sizes {
+        credits: 2,
+        message_bytes: 64,
+        value_bytes: 32,
+    };
+    fuzzing::frames(bytes, sizes, 16)
+}
+
+#[test]
+fn more_messages_than_credits_or_out_of_turn_are_not_taken() {
+    let message = |number| {
+        let chunk = Chunk {
+            number,
+            offset: 0,
+            bytes: 0,
+            total: 0,
+        };
+        chunk.message_head().to_vec()
+    };
+    let told = Status::default().bytes().to_vec();
+    assert_eq!(frames(&[told.clone(), message(0), message(1)].concat()), 2);
+    let three = [told.clone(), message(0), message(1), message(2)].concat();
+    assert_eq!(frames(&three), 2);
+    assert_eq!(frames(&[told.clone(), message(1)].concat()), 0);
+    assert_eq!(frames(&[told, message(0), message(0)].concat()), 1);
+}
+
+proptest! {
+    #[test]
+    fn no_frames_do_harm(
+        parts in proptest::collection::vec(
+            (0u8..6, 0u8..5, 0u32..80, 0u64..4, 0u32..80, 0u32..80), 0..20
+        )
+    ) {
+        let mut bytes = Vec::new();
+        for (kind, flags, length, number, offset, total) in parts {
+            bytes.extend([kind, flags, 0, 0]);
+            bytes.extend(length.to_le_bytes());
+            bytes.extend(number.to_le_bytes());
+            bytes.extend(offset.to_le_bytes());
+            bytes.extend(total.to_le_bytes());
+            bytes.resize(bytes.len() + length as usize, 1);
+        }
+        frames(&bytes);
+    }
+}

@@ -69,6 +69,8 @@ pub struct State {
     pub ours: (bool, bool),
     pub peer: Status,
     pub status_due: bool,
+    /// The writer has taken a status up, and it is not in the connection yet.
+    pub status_on_way: bool,
     pub link: Link,
     pub end: Option<End>,
     pub stopping: bool,
@@ -110,6 +112,7 @@ impl Shared {
             ours: (false, false),
             peer: Status::default(),
             status_due: false,
+            status_on_way: false,
             link,
             end: None,
             stopping: false,
@@ -187,6 +190,7 @@ impl Shared {
             generation,
         }));
         state.status_due = true;
+        state.status_on_way = false;
         state.values.asked = false;
         state.values.sending = None;
         state.questions.asked = state.questions.answered;
@@ -255,7 +259,8 @@ impl State {
     /// Whether the peer has everything that it wants to have of this end.
     pub fn is_told(&self) -> bool {
         let all = self.sender.progress().received == self.sender.posted();
-        self.end.is_some() || (!self.status_due && (all || self.peer.receives_no_more))
+        self.end.is_some()
+            || (!self.status_due && !self.status_on_way && (all || self.peer.receives_no_more))
     }
 
     fn status(&self) -> Status {
@@ -269,6 +274,7 @@ impl State {
     /// The most urgent that is to be written: counts first, since the peer may wait for credits.
     pub fn next_work(&mut self) -> Option<Work> {
         if std::mem::take(&mut self.status_due) {
+            self.status_on_way = true;
             return Some(Work::Status(self.status()));
         }
         let questions = &mut self.questions;

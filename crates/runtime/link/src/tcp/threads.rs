@@ -79,12 +79,7 @@ fn perform<W: Write>(
     work: Work,
 ) -> std::io::Result<()> {
     match work {
-        Work::Status(status) => {
-            writer.write(&status.bytes(), &[])?;
-            // Who closes waits until that is told.
-            shared.progress.notify_all();
-            Ok(())
-        }
+        Work::Status(status) => write_status(shared, generation, writer, status),
         Work::Ask => writer.write(&frame::ask(), &[]),
         Work::Value(value) => write_value(shared, generation, writer, value),
         Work::Message(number, total) => {
@@ -117,6 +112,23 @@ fn perform<W: Write>(
     }
 }
 
+fn write_status<W: Write>(
+    shared: &Shared,
+    generation: u64,
+    writer: &mut FrameWriter<'_, W>,
+    status: Status,
+) -> std::io::Result<()> {
+    writer.write(&status.bytes(), &[])?;
+    let mut state = shared.lock();
+    if state.is_present(generation) {
+        state.status_on_way = false;
+    }
+    drop(state);
+    // Who closes waits until that is told.
+    shared.progress.notify_all();
+    Ok(())
+}
+
 /// Between two chunks: counts that are due, since the peer may wait for them.
 fn write_urgent<W: Write>(
     shared: &Shared,
@@ -134,7 +146,7 @@ fn write_urgent<W: Write>(
     };
     drop(state);
     match work {
-        Some(Work::Status(status)) => writer.write(&status.bytes(), &[]),
+        Some(Work::Status(status)) => write_status(shared, generation, writer, status),
         _ => Ok(()),
     }
 }

@@ -4,11 +4,12 @@
 mod backends;
 
 use backends::{receive, send, watchdog, SIZES};
-use onbeat_link::interface::{Backend, Memory, Refusal, SetupError, Sizes};
+use onbeat_link::interface::{Backend, End, Memory, Refusal, SetupError, Sizes};
 use onbeat_link::tcp::frame::{Chunk, Status};
 use onbeat_link::tcp::fuzzing;
 use onbeat_link::{Key, Tcp};
 use proptest::prelude::*;
+use socket2::{Domain, Socket, Type};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -55,6 +56,55 @@ fn breaking_network(to: SocketAddr, lengths: Vec<usize>) -> SocketAddr {
         }
     });
     address
+}
+
+/// A network that passes on `bytes` every 100 ms, one way.
+fn slow_network(to: SocketAddr, bytes: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let (near, _) = listener.accept().unwrap();
+        // Little is on its way: what is to be waited for has not left the end.
+        let far = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        far.set_recv_buffer_size(8192).unwrap();
+        far.connect(&to.into()).unwrap();
+        let mut far = TcpStream::from(far);
+        let (near_too, far_too) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+        thread::spawn(move || pass_on(near, far_too, usize::MAX));
+        let mut near = near_too;
+        let mut buffer = vec![0; bytes];
+        while let Ok(length @ 1..) = far.read(&mut buffer) {
+            if near.write_all(&buffer[..length]).is_err() {
+                break;
+            }
+            thread::sleep(std::time::Duration::from_millis(100));
+        }
+        let _ = near.shutdown(Shutdown::Both);
+    });
+    address
+}
+
+/// A message that takes longer than a closing end waits for a peer that takes nothing.
+#[test]
+fn what_is_on_a_slow_way_arrives_before_the_end() {
+    const SIZE: usize = 1_000_000;
+    let sizes = Sizes {
+        message_bytes: SIZE,
+        ..SIZES
+    };
+    let first = listening(1);
+    let way = slow_network(first.address(), 30_000);
+    let pair = backends::Pair {
+        first: Box::new(first),
+        second: Box::new(Tcp::connect(way, key(1)).chunk_bytes(backends::CHUNK)),
+        for_child: String::new(),
+    };
+    let ((mut a, from_b), (_b, mut from_a)) = backends::connect(&pair, sizes);
+    send(&mut *a, 0, SIZE).unwrap();
+    let closing = thread::spawn(move || drop((a, from_b)));
+    assert_eq!(receive(&mut *from_a), Ok((0, SIZE)));
+    assert_eq!(receive(&mut *from_a), Err(End::Closed));
+    closing.join().unwrap();
 }
 
 /// Breaks in handshakes, heads, bodies, counts, in both directions: everything arrives once.

@@ -10,8 +10,8 @@ use std::net::Shutdown;
 use std::sync::{Arc, MutexGuard};
 use std::thread::JoinHandle;
 
-/// A closing end waits this long for a peer that takes nothing: as long as for one that is silent.
-const LINGER_NS: u64 = threads::SILENCE.as_nanos() as u64;
+/// A closing end waits this long for a peer that takes nothing.
+const LINGER_NS: u64 = 10_000_000_000;
 /// And this long for the peer to see the end of the connection.
 const FAREWELL_NS: u64 = 1_000_000_000;
 

@@ -1,10 +1,12 @@
 //! What reads bytes of the network, for fuzz targets and tests; not part of the interface.
 
+use super::handshake::{self, Hello};
+use super::key::Key;
 use super::slots::Slots;
 use super::state::Shared;
 use super::threads;
 use crate::interface::{Memory, Sizes};
-use std::io::Read;
+use std::io::{Read, Write};
 
 /// Reads these bytes as the frames of an authenticated peer. Returns messages that have arrived.
 pub fn frames(mut bytes: &[u8], sizes: Sizes, chunk: usize) -> u64 {
@@ -22,4 +24,46 @@ pub fn frames(mut bytes: &[u8], sizes: Sizes, chunk: usize) -> u64 {
     let progress = shared.lock().receiver.progress();
     assert!(progress.received <= sizes.credits as u64 + progress.consumed);
     progress.received
+}
+
+/// A peer that says these bytes, whatever it is told.
+struct Stranger<'b>(&'b [u8]);
+
+impl Read for Stranger<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        self.0.read(into)
+    }
+}
+
+impl Write for Stranger<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Both ends' handshakes with a stranger that says these bytes. Returns whether one of them took it for its peer.
+pub fn handshake(bytes: &[u8], key: [u8; 32]) -> bool {
+    let key = Key::from_bytes(key);
+    let ours = Hello {
+        sizes: Sizes {
+            credits: 2,
+            message_bytes: 64,
+            value_bytes: 32,
+        },
+        chunk: 16,
+        sealed: true,
+        session: None,
+    };
+    let accepted = handshake::accept(&mut Stranger(bytes), &key, |_| (ours, None));
+    let connected = handshake::connect(&mut Stranger(bytes), &key, ours);
+    accepted.is_ok() || connected.is_ok()
+}
+
+/// Whether a hello of the peer, if these bytes are one, is written as it was read.
+pub fn hello(bytes: &[u8]) -> bool {
+    Hello::parse(bytes).is_none_or(|hello| Hello::parse(&hello.bytes()) == Some(hello))
 }

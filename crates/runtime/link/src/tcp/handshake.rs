@@ -70,7 +70,7 @@ pub enum Failed {
 }
 
 impl Hello {
-    fn bytes(&self) -> [u8; HELLO_BYTES] {
+    pub(super) fn bytes(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         let sizes = self.sizes;
         let numbers = [
@@ -89,7 +89,7 @@ impl Hello {
         bytes
     }
 
-    fn parse(bytes: &[u8]) -> Option<Hello> {
+    pub(super) fn parse(bytes: &[u8]) -> Option<Hello> {
         let bytes: &[u8; HELLO_BYTES] = bytes.try_into().ok()?;
         let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or([0; 8]));
         let size = |at| usize::try_from(number(at)).ok();

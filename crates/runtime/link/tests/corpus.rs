@@ -1,0 +1,27 @@
+//! Replays the fuzzers' corpus of network bytes, without the fuzzer.
+#[path = "../../../../fuzz/checks_link.rs"]
+mod checks;
+
+/// Runs a check on every file of a corpus, whole and cut.
+fn replay(corpus: &str, check: fn(&[u8])) {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus/");
+    let folder = format!("{folder}{corpus}");
+    let mut inputs = 0;
+    for entry in std::fs::read_dir(&folder).expect("the corpus") {
+        let data = std::fs::read(entry.expect("an entry").path()).expect("read");
+        check(&data);
+        check(&data[..data.len() / 2]);
+        inputs += 1;
+    }
+    assert!(inputs > 0, "nothing in {folder}");
+}
+
+#[test]
+fn frames() {
+    replay("link_frames", checks::frames);
+}
+
+#[test]
+fn handshakes() {
+    replay("link_handshake", checks::handshake);
+}

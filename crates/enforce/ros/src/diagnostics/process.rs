@@ -154,13 +154,14 @@ impl Session {
             match self.receive(packet) {
                 Ok(0) => return Ok(None),
                 Ok(length) => return Ok(Some(length)),
+                // The session has closed its end and left replies unread: what it said before is still there.
+                Err(e) if e.kind() == io::ErrorKind::ConnectionReset => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     if process::has_ended(self.owner) {
                         return Ok(None);
                     }
                 }
-                Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
                 Err(e) => return Err(DiagnosticsError::Socket(e)),
             }
         }
@@ -215,5 +216,62 @@ impl Session {
                 flags,
             )
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::io::IntoRawFd;
+
+    /// The two ends of a socket with packets, as the session makes it.
+    fn pair() -> [OwnedFd; 2] {
+        let mut ends = [0; 2];
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+        // SAFETY: there is room for two descriptors.
+        let made = unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) };
+        assert_eq!(made, 0, "{}", io::Error::last_os_error());
+        // SAFETY: they are open, and nobody else's.
+        ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// The kernel tells of unread replies before it hands out what was sent: the last message, and that this is
+    /// the end, would be lost, and the message for an end without a word be published.
+    #[test]
+    fn what_a_session_says_last_is_heard_although_it_has_not_read_the_replies() {
+        let [own, theirs] = pair();
+        let config = Config {
+            rcl: PathBuf::new(),
+            folders: Vec::new(),
+            socket_fd: theirs.into_raw_fd(),
+            // Of a process that lives.
+            owner_fd: of_this_process(),
+        };
+        let session = Session::of(&config).expect("a socket");
+        session.reply(Reply::Published(1));
+        let frames = [Frame::Publish(2, b"last").bytes(), Frame::End.bytes()];
+        for frame in &frames {
+            let fd = own.as_raw_fd();
+            // SAFETY: the bytes live while the call lasts.
+            let sent = unsafe { libc::send(fd, frame.as_ptr().cast(), frame.len(), 0) };
+            assert_eq!(usize::try_from(sent), Ok(frame.len()));
+        }
+        drop(own);
+        let mut packet = [0; 64];
+        for frame in &frames {
+            let length = session
+                .hear(&mut packet)
+                .expect("no error")
+                .expect("not the end yet");
+            assert_eq!(&packet[..length], frame.as_slice());
+        }
+        assert_eq!(session.hear(&mut packet).expect("no error"), None);
+    }
+
+    /// A descriptor of this process.
+    fn of_this_process() -> RawFd {
+        // SAFETY: no pointers.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) };
+        RawFd::try_from(fd).expect("a descriptor")
     }
 }

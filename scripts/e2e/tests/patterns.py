@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import time
 from dataclasses import dataclass
+from statistics import median_high, median_low
 from typing import Callable
 
 from compare import compare_executions, compare_graph, compare_latencies, lost, own
@@ -50,13 +51,20 @@ RELEASE_NS = 300_000
 
 
 def releases(truth, model):
-    """A timer's releases are where it was reset to."""
+    """A timer's releases are where it was reset to: none is later than the program saw it, nor the usual one earlier.
+
+    The program looks at its clock in the callback, and may have waited for a CPU before.
+    """
     wrong = []
     found = {c["id"]: c["release_jitter_ns"] for c in model["callbacks"]}
     for vid, late in truth["late_ns"].items():
-        if vid in found and abs(found[vid]["max"] - max(late)) > RELEASE_NS:
-            wrong.append(f"{vid}: released up to {found[vid]['max'] / 1e6:.3f} ms off, "
-                         f"measured {max(late) / 1e6:.3f} ms")
+        if vid not in found:
+            continue
+        usual, most = found[vid]["p50"], found[vid]["max"]
+        if (most > max(late) + RELEASE_NS
+                or not median_low(late) - RELEASE_NS <= usual <= median_high(late) + RELEASE_NS):
+            wrong.append(f"{vid}: released {usual / 1e6:.3f} to {most / 1e6:.3f} ms off, "
+                         f"measured {median_low(late) / 1e6:.3f} to {max(late) / 1e6:.3f} ms")
     return wrong
 
 

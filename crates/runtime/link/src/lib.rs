@@ -41,6 +41,8 @@
 //! | `shm` | the interface over channels in shared memory |
 //! | [`resume`] | what two ends agree on after a broken connection |
 //! | [`tcp`] | the interface over TCP |
+//! | [`bound`] | the longest latency of channels that share a port |
+pub mod bound;
 mod error;
 pub mod interface;
 mod name;

@@ -104,6 +104,21 @@ const T: &str = "/talker:timer(100ms)";
 const S: &str = "/listener:subscription(/chatter)";
 
 #[test]
+fn an_execution_that_the_recording_cuts_off_says_nothing_about_its_thread() {
+    let mut parts = talk_and_listen(5);
+    // Whoever had raised its priority puts it back in the middle of its last execution.
+    let cut = listen(700_000, 600_000, 2_000);
+    let begun: Vec<&str> = cut.lines().take(6).collect();
+    parts.push(begun.join("\n"));
+    parts.push("\n701ms cpu1 20/20 switch_out state=0\n".into());
+    parts.push("702ms cpu1 20/20 switch_in priority=120 policy=0\n".into());
+    let m = model(&sorted(&parts));
+    let uses = callback(&m, S).threads.iter();
+    let policies: Vec<&str> = uses.map(|t| t.policy.as_str()).collect();
+    assert_eq!(policies, ["fifo"]);
+}
+
+#[test]
 fn timer_and_subscription_in_two_processes() {
     let m = model(&sorted(&talk_and_listen(20)));
     assert_eq!(ids(&m), [S, T]);

@@ -279,8 +279,11 @@ impl Flow {
         if !runs.threads.contains(&it.thread) && runs.threads.len() < THREADS_MAX {
             runs.threads.push(it.thread);
         }
+        let known = !runs.uses.is_empty();
         match runs.uses.iter_mut().find(|u| u.profile == end.profile) {
             Some(u) => u.cpus.unite(&end.cpus),
+            // Its thread may be what it became at the recording's end, not what it ran as.
+            None if !end.how.is_whole() && known => {}
             None => runs.uses.push(Use {
                 profile: end.profile,
                 cpus: end.cpus,

@@ -42,6 +42,9 @@
 //! | [`resume`] | what two ends agree on after a broken connection |
 //! | [`tcp`] | the interface over TCP |
 //! | [`bound`] | the longest latency of channels that share a port |
+//! | [`wire`] | what a chunk takes on the wire beside its content |
+//! | [`bench`] | how fast a link is between two hosts |
+pub mod bench;
 pub mod bound;
 mod error;
 pub mod interface;
@@ -50,6 +53,7 @@ pub mod resume;
 mod shared;
 mod shm;
 pub mod tcp;
+pub mod wire;
 
 use onbeat_flow::region::Region;
 use onbeat_flow::{Channel, Medium, OpenError, Options};

@@ -78,6 +78,9 @@ pub enum CliError {
     /// A recording failed.
     #[error("{0}")]
     Record(String),
+    /// There is no key, no link or no bound.
+    #[error("{0}")]
+    Link(String),
     /// Options that exclude each other.
     #[error("{0}")]
     Usage(String),

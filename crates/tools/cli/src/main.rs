@@ -7,6 +7,7 @@ mod error;
 mod export;
 mod files;
 mod limits;
+mod link;
 mod live;
 mod merge;
 mod mode;
@@ -52,7 +53,7 @@ Exit codes:
   2  the command line is wrong
   3  done, but empty: no callback in the trace, no chain in the model
   4  this kernel or user may not record or shape; recover: a session lives
-  5  a promise of the plan was broken (shape --verify)"
+  5  a promise of the plan was broken (shape --verify); no bound (link bound)"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -71,6 +72,7 @@ enum Command {
     Plan(plan::Args),
     Shape(shape::Args),
     Recover(recover::Args),
+    Link(link::Args),
     #[command(hide = true)]
     Shaper(shaper::Args),
     #[command(hide = true)]
@@ -113,6 +115,7 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
         Command::Plan(args) => plan::run(args),
         Command::Shape(args) => shape::run(args),
         Command::Recover(args) => recover::run(args),
+        Command::Link(args) => link::run(args),
         Command::Shaper(args) => shaper::run(args),
         Command::Diagnostics(args) => diagnostics::run(args),
     }

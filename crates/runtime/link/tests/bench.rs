@@ -1,0 +1,83 @@
+//! A bench between two ends, over each backend: counts and sizes, no times.
+
+use onbeat_link::bench::{measure, serve, Amount, BenchError, Series};
+use onbeat_link::interface::{Backend, SetupError};
+use onbeat_link::{Key, Shm, Tcp};
+use std::time::Duration;
+
+const SIZES: [usize; 3] = [8, 5_000, 300_000];
+const AMOUNT: Amount = Amount {
+    runs: 12,
+    time: Duration::from_secs(60),
+};
+
+type Maker = Box<dyn FnMut(Option<Series>) -> Result<Box<dyn Backend>, SetupError> + Send>;
+
+fn shm(side: fn(&str) -> Shm) -> Maker {
+    let name = format!("bench-test-{}", std::process::id());
+    Box::new(move |series| {
+        let part = if series.is_some() { "series" } else { "ask" };
+        Ok(Box::new(side(&format!("{name}/{part}"))))
+    })
+}
+
+fn tcp(port: u16, listens: bool) -> Maker {
+    let key = Key::from_bytes([9; 32]);
+    let address = ([127, 0, 0, 1], port).into();
+    Box::new(move |series| {
+        let end = match listens {
+            true => Tcp::listen(address, key.clone())?,
+            false => Tcp::connect(address, key.clone()),
+        };
+        Ok(match series {
+            Some(series) if !series.sealed => Box::new(end.in_clear()),
+            _ => Box::new(end),
+        })
+    })
+}
+
+fn check(mut listening: Maker, mut connecting: Maker) {
+    let serving = std::thread::spawn(move || {
+        let mut began = Vec::new();
+        for _ in 0..2 {
+            serve(&mut listening, &mut |series| began.push(series))?;
+        }
+        Ok::<_, BenchError>(began)
+    });
+    let mut asked = Vec::new();
+    for sealed in [true, false] {
+        let series = Series {
+            sealed,
+            credits: 2,
+            most_bytes: 300_000,
+            further: usize::from(sealed),
+        };
+        asked.push(series);
+        let mut told = Vec::new();
+        let mut tell = |done, runs| told.push((done, runs));
+        let measured =
+            measure(&mut connecting, series, &SIZES, AMOUNT, &mut tell).expect("it runs");
+        assert_eq!(measured.iter().map(|m| m.bytes).collect::<Vec<_>>(), SIZES);
+        for m in &measured {
+            assert_eq!((m.round_trips_ns.len(), m.messages), (12, 12));
+            assert!(m.round_trips_ns.is_sorted() && m.round_trips_ns[0] > 0);
+            assert!(m.bytes_per_second() > 0.0);
+        }
+        assert_eq!(told.last(), Some(&(2, 11)));
+    }
+    assert_eq!(serving.join().expect("no panic").expect("it serves"), asked);
+}
+
+#[test]
+fn a_series_runs_in_shared_memory() {
+    check(shm(Shm::listen), shm(Shm::connect));
+}
+
+#[test]
+fn a_series_runs_over_tcp_sealed_and_in_clear_through_one_port() {
+    // A port that was free a moment ago; nobody else takes it soon.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = free.local_addr().expect("bound").port();
+    drop(free);
+    check(tcp(port, true), tcp(port, false));
+}

@@ -724,3 +724,82 @@ fn real_time_threads() {
         Err(refused) => panic!("{refused}"),
     }
 }
+
+/// A sensor that falls silent, and items that must fit: on threads, by both executors.
+#[test]
+fn threads_run_time_outs_and_conditions_on_contents() {
+    const MS: u64 = 1_000_000;
+    for by_priority in [false, true] {
+        let channel = Channel::new(Options::new(Policy::Credit { credits: 8 }, 8)).unwrap();
+        let mut producer = channel.producer().unwrap();
+        let mut graph = Graph::new("graph", threads(1));
+        let mut priorities = Priorities::new("priorities", threads(1));
+        let waker = if by_priority {
+            priorities.waker(0)
+        } else {
+            graph.waker(0)
+        };
+        let scans = channel.consumer_on(&waker).unwrap();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&log);
+        // Pairs with an even number first, or what there is after 20 ms.
+        let options = inputs(&[2]).or_after_item(0, 20 * MS);
+        let pairs = Task::new("pairs", options, scans, move |scans| {
+            let mut pair = Vec::new();
+            while pair.len() < 2 {
+                let Some(item) = scans.receive() else { break };
+                pair.push(item[0]);
+            }
+            seen.lock().unwrap().push(pair);
+            TaskResult::Output
+        })
+        .feed(0, |scans| scans.waiting())
+        .only_if(|scans| scans.peek(0).is_some_and(|item| item[0] % 2 == 0))
+        .on(0);
+        let (pairs, watch) = if by_priority {
+            let pairs = priorities.task(0, 1, pairs).unwrap();
+            let options = inputs(&[1]).or_after_silence_of(20 * MS);
+            let watch = Task::new("watch", options, (), |()| TaskResult::Nothing);
+            let watch = priorities.task(0, 2, watch).unwrap();
+            priorities.connect(pairs, watch, 0).unwrap();
+            (pairs, watch)
+        } else {
+            let pairs = graph.task(pairs).unwrap();
+            let options = inputs(&[1]).or_after_silence_of(20 * MS);
+            let watch = Task::new("watch", options, (), |()| TaskResult::Nothing).on(0);
+            let watch = graph.task(watch).unwrap();
+            graph.connect(pairs, watch, 0).unwrap();
+            (pairs, watch)
+        };
+        let mut running = if by_priority {
+            priorities.start().unwrap()
+        } else {
+            graph.start().unwrap()
+        };
+        let begin = now_ns();
+        // Odd ones first wait for the time-out, even ones do not.
+        producer.send(&[1]).unwrap();
+        producer.send(&[2]).unwrap();
+        wait_for(&running, pairs, 1);
+        assert!(now_ns() - begin >= 20 * MS);
+        assert_eq!(running.stats(pairs).by_time, 1);
+        producer.send(&[4]).unwrap();
+        producer.send(&[5]).unwrap();
+        wait_for(&running, pairs, 2);
+        // The watchdog bites while nothing comes.
+        let fired = running.stats(watch).by_time;
+        while running.stats(watch).by_time < fired + 2 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        // One that is left alone is not used by draining.
+        producer.send(&[7]).unwrap();
+        producer.send(&[8]).unwrap();
+        assert_eq!(running.drain(watchdog()), Ok(true));
+        let log = log.lock().unwrap();
+        assert_eq!(log[..2], [vec![1, 2], vec![4, 5]], "{by_priority}");
+        assert_eq!(
+            running.stats(watch).executions - running.stats(watch).by_time,
+            log.len() as u64
+        );
+    }
+}

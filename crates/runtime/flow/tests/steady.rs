@@ -68,6 +68,42 @@ fn chain() -> Chain<u64> {
     chain
 }
 
+/// A task of *data OR time* with a condition on the contents of a channel. Each step sends an item;
+/// every second one fulfils it.
+fn conditional() -> (Chain<(Consumer, u64)>, Producer) {
+    let channel = Channel::new(Options::new(Policy::Credit { credits: 4 }, 8)).unwrap();
+    let (producer, consumer) = (channel.producer().unwrap(), channel.consumer().unwrap());
+    let mut chain = Chain::new((consumer, 0));
+    let options = TaskOptions::each(1).or_after_item(0, 1);
+    let take = |state: &mut (Consumer, u64)| {
+        state.1 += u64::from(state.0.receive().is_some());
+        TaskResult::Output
+    };
+    let task = chain.task("conditional", options, take).unwrap();
+    chain.feed_waiting(task, 0, |s| s.0.waiting()).unwrap();
+    chain.only_if(task, |s| s.0.peek(0).is_some_and(|item| item[0] % 2 == 0));
+    (chain, producer)
+}
+
+/// Even items run the task at once, odd ones by the time-out of 1 ns in the step after.
+fn work_by_contents(
+    (chain, producer): &mut (Chain<(Consumer, u64)>, Producer),
+    rounds: u64,
+) -> bool {
+    let begin = chain.state().1;
+    for i in 0..rounds {
+        let mut loan = producer.loan(1).expect("no item is in use");
+        loan[0] = i as u8;
+        loan.send().unwrap();
+        let now_ns = 10 * (begin + i);
+        let ran = (chain.step(now_ns), chain.step(now_ns + 1));
+        if ran != if i % 2 == 0 { (1, 0) } else { (0, 1) } {
+            return false;
+        }
+    }
+    chain.state().1 - begin == rounds
+}
+
 fn ends() -> Vec<(Producer, Consumer)> {
     let policies = [
         Policy::Latest,
@@ -258,11 +294,11 @@ fn executors_make_no_system_call_while_a_task_is_ready() {
 
 #[test]
 fn a_chain_and_channels_allocate_nothing() {
-    let (mut chain, mut ends) = (chain(), ends());
-    assert!(work(&mut chain, &mut ends, 10));
+    let (mut chain, mut ends, mut by_contents) = (chain(), ends(), conditional());
+    assert!(work(&mut chain, &mut ends, 10) && work_by_contents(&mut by_contents, 10));
     WATCHED.set(true);
     let before = ALLOCATIONS.load(Ordering::Relaxed);
-    assert!(work(&mut chain, &mut ends, 10_000));
+    assert!(work(&mut chain, &mut ends, 10_000) && work_by_contents(&mut by_contents, 10_000));
     assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), before);
     WATCHED.set(false);
 }
@@ -273,10 +309,11 @@ fn a_chain_and_channels_allocate_nothing() {
 #[ignore = "ends its process"]
 fn helper_chain_and_channels() {
     let forbidden = std::env::var_os("FORBIDDEN").is_some();
-    let (mut chain, mut ends) = (chain(), ends());
+    let (mut chain, mut ends, mut by_contents) = (chain(), ends(), conditional());
     let fine = work(&mut chain, &mut ends, 10)
         && forbid_system_calls()
-        && work(&mut chain, &mut ends, 1000);
+        && work(&mut chain, &mut ends, 1000)
+        && work_by_contents(&mut by_contents, 1000);
     if forbidden {
         unsafe { libc::syscall(libc::SYS_getpid) };
     }

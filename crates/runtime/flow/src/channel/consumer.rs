@@ -47,6 +47,42 @@ pub struct Consumer {
     borrowed: Cell<usize>,
     /// Slot of the value that `newest` returned last.
     newest: Cell<Option<u32>>,
+    ahead: Ahead,
+}
+
+/// Slots of items that [`Consumer::peek`] has shown and nobody has received yet, oldest first. As
+/// many as may be borrowed.
+struct Ahead {
+    slots: Box<[Cell<u32>]>,
+    first: Cell<usize>,
+    count: Cell<usize>,
+}
+
+impl Ahead {
+    fn new(most: usize) -> Ahead {
+        Ahead {
+            slots: (0..most).map(|_| Cell::new(0)).collect(),
+            first: Cell::new(0),
+            count: Cell::new(0),
+        }
+    }
+
+    fn at(&self, nth: usize) -> &Cell<u32> {
+        &self.slots[(self.first.get() + nth) % self.slots.len()]
+    }
+
+    fn push(&self, slot: u32) {
+        self.at(self.count.get()).set(slot);
+        self.count.set(self.count.get() + 1);
+    }
+
+    fn pop(&self) -> Option<u32> {
+        let left = self.count.get().checked_sub(1)?;
+        let slot = self.at(0).get();
+        self.first.set((self.first.get() + 1) % self.slots.len());
+        self.count.set(left);
+        Some(slot)
+    }
 }
 
 impl std::fmt::Debug for Consumer {
@@ -67,6 +103,7 @@ enum Wait {
 impl Consumer {
     pub(crate) fn new(state: Arc<ChannelState>, index: usize, waker: Option<Waker>) -> Consumer {
         Consumer {
+            ahead: Ahead::new(state.options.borrowed),
             state,
             index,
             waker,
@@ -84,7 +121,7 @@ impl Consumer {
     /// safe: a system call only to wake a sleeping producer.
     pub fn try_receive(&self) -> Result<Option<Item<'_>>, ReceiveError> {
         let limit = self.state.options.borrowed;
-        if self.borrowed.get() >= limit {
+        if self.ahead.count.get() == 0 && self.borrowed.get() >= limit {
             return Err(ReceiveError::TooManyBorrowed { borrowed: limit });
         }
         let Some(slot) = self.take() else {
@@ -92,6 +129,25 @@ impl Consumer {
         };
         self.borrowed.set(self.borrowed.get() + 1);
         Ok(Some(self.item(slot, Use::Borrowed)))
+    }
+
+    /// Shows a waiting item without receiving it: the next one is number 0. `None` if so many do not
+    /// wait, or may not be borrowed. An item that was shown is in use until it is received and
+    /// dropped: no newer one replaces it, and its credit is not back. For a task's condition on
+    /// contents. Real-time safe: no allocation, no system call, at most `nth` steps.
+    pub fn peek(&mut self, nth: usize) -> Option<&[u8]> {
+        let (ahead, limit) = (&self.ahead, self.state.options.borrowed);
+        while ahead.count.get() <= nth {
+            if ahead.count.get() + self.borrowed.get() >= limit {
+                return None;
+            }
+            ahead.push(self.take_waiting()?);
+        }
+        let slot = ahead.at(nth).get() as usize;
+        let bytes = self.bytes(slot);
+        // SAFETY: as for an item: the consumer refers to the slot, and does so until it has
+        // received and dropped the item, for which it must not be borrowed any more.
+        Some(unsafe { self.state.slot(slot).payload(bytes) })
     }
 
     /// As [`Consumer::try_receive`]; `None` also if the consumer borrows as many as it may.
@@ -146,7 +202,8 @@ impl Consumer {
         let mut closed = false;
         let ready = || {
             closed = state.closed().load(Ordering::Acquire) != 0;
-            closed || before(ring.head().number(), delivery::end(state, &ring))
+            let is_ahead = self.ahead.count.get() > 0;
+            closed || is_ahead || before(ring.head().number(), delivery::end(state, &ring))
         };
         let check = state.memory().is_shared().then(|| now_ns() + LIVENESS_NS);
         let until = [deadline_ns, check].into_iter().flatten().min();
@@ -166,7 +223,7 @@ impl Consumer {
     /// The newest complete value, even if it was returned before; `None` before the first. Skips
     /// older ones: at most as many as can wait at once.
     pub fn newest(&mut self) -> Option<Item<'_>> {
-        for _ in 0..=self.state.options.policy.depth() {
+        for _ in 0..=self.state.options.policy.depth() + self.ahead.count.get() {
             let Some(slot) = self.take() else { break };
             if let Some(old) = self.newest.replace(Some(slot)) {
                 self.state.release(old, self.index);
@@ -182,16 +239,18 @@ impl Consumer {
     pub fn waiting(&self) -> u32 {
         let ring = self.ring();
         let (head, end) = (ring.head().number(), delivery::end(&self.state, &ring));
+        let ahead = self.ahead.count.get() as u32;
         if before(head, end) {
-            end.wrapping_sub(head)
+            ahead + end.wrapping_sub(head)
         } else {
-            0
+            ahead
         }
     }
 
     /// Whether the producer has announced its end, and all items are received.
     pub fn is_over(&self) -> bool {
-        self.state.closed().load(Ordering::Acquire) != 0 && self.ring().waiting() == 0
+        let is_closed = self.state.closed().load(Ordering::Acquire) != 0;
+        is_closed && self.ahead.count.get() == 0 && self.ring().waiting() == 0
     }
 
     /// Whether the producer, in another process, died without announcing its end. A system call.
@@ -201,7 +260,11 @@ impl Consumer {
 
     /// Counters of this consumer.
     pub fn stats(&self) -> ConsumerStats {
-        stats::of_consumer(&self.ring())
+        let stats = stats::of_consumer(&self.ring());
+        ConsumerStats {
+            waiting: stats.waiting + self.ahead.count.get() as u64,
+            ..stats
+        }
     }
 
     /// Counters of the channel's producers.
@@ -209,7 +272,12 @@ impl Consumer {
         stats::of_producer(&self.state)
     }
 
+    /// The next item's slot: of those that were shown first.
     fn take(&self) -> Option<u32> {
+        self.ahead.pop().or_else(|| self.take_waiting())
+    }
+
+    fn take_waiting(&self) -> Option<u32> {
         let (state, ring) = (&self.state, self.ring());
         let mut end = delivery::end(state, &ring);
         // Twice, since the producer may have replaced everything before `end` by something newer.
@@ -231,14 +299,19 @@ impl Consumer {
 
     fn item(&self, slot: u32, used_as: Use) -> Item<'_> {
         let slot = slot as usize;
-        let length = self.state.slot(slot).length().load(Ordering::Relaxed) as usize;
         Item {
             consumer: self,
             slot,
             // Read once, so that later writes of other processes do not change it.
-            bytes: length.min(self.state.layout.payload),
+            bytes: self.bytes(slot),
             used_as,
         }
+    }
+
+    /// Length of the item in a slot, which another process may have written.
+    fn bytes(&self, slot: usize) -> usize {
+        let length = self.state.slot(slot).length().load(Ordering::Relaxed) as usize;
+        length.min(self.state.layout.payload)
     }
 }
 

@@ -222,6 +222,15 @@ impl<T: ?Sized + Payload> TypedConsumer<T> {
         self.consumer.newest().map(TypedItem::new).transpose()
     }
 
+    /// As [`Consumer::peek`]; an item that is not a `T` is shown as an error.
+    pub fn peek(&mut self, nth: usize) -> Result<Option<&T>, ReceiveError> {
+        let Some(bytes) = self.consumer.peek(nth) else {
+            return Ok(None);
+        };
+        let not_of_type = ReceiveError::NotOfType { bytes: bytes.len() };
+        T::ref_from_bytes(bytes).map(Some).map_err(|_| not_of_type)
+    }
+
     /// Receives the next item and copies it, if there is one and it is a `T`.
     pub fn take(&self) -> Option<T>
     where

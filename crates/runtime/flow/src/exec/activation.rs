@@ -4,12 +4,16 @@
 //! 5.4.3 of the thesis). An input *triggers* once as many items have arrived as its threshold says.
 //! A threshold of 0 makes it non-triggering: the task reads it, but does not wait for it. A *final*
 //! input activates the task alone. Time is an input too: a shaper is a task whose condition is
-//! *data AND slot*.
+//! *data AND slot*, a watchdog one whose condition is *data OR time*. A *condition on contents*
+//! (the execution conditions of the Apex.OS executor) is part of *data*: items count, but do not
+//! activate the task before they fulfil it.
 
 pub use super::schedule::{Schedule, ScheduleError};
+pub use super::timer::TimerStart;
 pub use onbeat_time::Slot;
 
-use super::schedule::Releases;
+use super::schedule::{Clock, Releases};
+use super::timer::Timer;
 
 /// What happens to items beyond the threshold when the task runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +67,17 @@ pub enum Condition {
     Predicate(fn(arrived: &[u32]) -> bool),
 }
 
+/// How time and data activate a task together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TimeAndData {
+    /// Both are needed: an item waits for a release, a slot, or a timer's end.
+    #[default]
+    Both,
+    /// One of them is enough: a release or a timer's end runs the task also without data, and data
+    /// also between releases.
+    Either,
+}
+
 /// The state of a task's inputs: what has arrived and was not used yet.
 #[derive(Debug, Clone)]
 pub struct Activation {
@@ -70,32 +85,91 @@ pub struct Activation {
     arrived: Vec<u32>,
     condition: Condition,
     releases: Option<Releases>,
+    timer: Option<Timer>,
+    combination: TimeAndData,
+    /// What waits does not fulfil the task's condition on contents.
+    is_withheld: bool,
     /// The first release or slot that was not used yet.
     next: u64,
     overruns: u64,
+    by_time: u64,
 }
 
 impl Activation {
     /// Without items. A task without inputs and schedule is always ready.
+    ///
+    /// # Errors
+    /// The schedule is impossible.
     pub fn new(
         inputs: Vec<Input>,
         condition: Condition,
         schedule: Option<Schedule>,
     ) -> Result<Activation, ScheduleError> {
+        let clock = schedule.map(|s| Clock::new(s, inputs.len())).transpose()?;
+        let (releases, timer) = match clock {
+            None => (None, None),
+            Some(Clock::Releases(releases)) => (Some(releases), None),
+            Some(Clock::Timer(timer)) => (None, Some(timer)),
+        };
         Ok(Activation {
             arrived: vec![0; inputs.len()],
             inputs,
             condition,
-            releases: schedule.map(Releases::new).transpose()?,
+            releases,
+            timer,
+            combination: TimeAndData::Both,
+            is_withheld: false,
             next: 0,
             overruns: 0,
+            by_time: 0,
         })
+    }
+
+    /// The same, with time and data combined so. Without a schedule, or without an input that can
+    /// trigger, there is nothing to combine.
+    pub fn combined(mut self, combination: TimeAndData) -> Activation {
+        let triggers = self.has_predicate() || self.inputs.iter().any(|i| i.threshold > 0);
+        if self.has_schedule() && triggers {
+            self.combination = combination;
+        }
+        self
     }
 
     /// The task may run from now on: earlier releases are not overruns.
     pub fn start(&mut self, now_ns: u64) {
         let current = self.releases.as_ref().and_then(|r| r.current(now_ns));
         self.next = self.next.max(current.unwrap_or(0));
+        self.observe(now_ns);
+    }
+
+    /// Sets or cancels a one-shot timer by what has arrived. Executors call it before they ask
+    /// [`Activation::is_ready`]. Real-time safe.
+    #[inline]
+    pub fn observe(&mut self, now_ns: u64) {
+        if let Some(timer) = &mut self.timer {
+            timer.observe(now_ns, &self.arrived);
+        }
+    }
+
+    /// Whether what waits fulfils the task's condition on contents; it does if it has none.
+    #[inline]
+    pub fn set_fulfilled(&mut self, is_fulfilled: bool) {
+        self.is_withheld = !is_fulfilled;
+    }
+
+    /// Whether one of time and data is enough.
+    pub fn is_either(&self) -> bool {
+        self.combination == TimeAndData::Either
+    }
+
+    /// Whether items at this input set a one-shot timer.
+    pub fn sets_timer(&self, input: usize) -> bool {
+        self.timer.as_ref().is_some_and(|t| t.is_set_by(input))
+    }
+
+    /// Executions that time started without data, where one of the two is enough.
+    pub fn by_time(&self) -> u64 {
+        self.by_time
     }
 
     /// Items arrive at an input. Real-time safe.
@@ -116,7 +190,7 @@ impl Activation {
 
     /// Whether time is one of its inputs.
     pub fn has_schedule(&self) -> bool {
-        self.releases.is_some()
+        self.releases.is_some() || self.timer.is_some()
     }
 
     /// Number of items at each input that were not used yet.
@@ -129,8 +203,16 @@ impl Activation {
         self.overruns
     }
 
+    /// Whether items have come as the condition wants them, and fulfil that on contents.
     #[inline]
-    fn has_data(&self) -> bool {
+    pub fn has_data(&self) -> bool {
+        !self.is_withheld && self.has_items()
+    }
+
+    /// Whether items have come as the condition wants them, whatever their contents. Real-time
+    /// safe.
+    #[inline]
+    pub fn has_items(&self) -> bool {
         let mut inputs = self.inputs.iter().zip(&self.arrived);
         if inputs.clone().any(|(i, &n)| i.is_final && i.triggers(n)) {
             return true;
@@ -142,14 +224,25 @@ impl Activation {
         }
     }
 
-    /// Whether the task may run now. With a schedule: data AND time. Real-time safe.
+    /// Whether a release that was not used, a slot, or a timer's end is there; always without a
+    /// schedule.
+    #[inline]
+    fn is_time(&self, now_ns: u64) -> bool {
+        match (&self.releases, &self.timer) {
+            (Some(releases), _) => releases.current(now_ns).is_some_and(|n| n >= self.next),
+            (None, Some(timer)) => timer.has_fired(now_ns),
+            (None, None) => true,
+        }
+    }
+
+    /// Whether the task may run now. With a schedule: data AND time, or data OR time. Real-time
+    /// safe.
     #[inline]
     pub fn is_ready(&self, now_ns: u64) -> bool {
-        let in_time = match &self.releases {
-            None => true,
-            Some(releases) => releases.current(now_ns).is_some_and(|n| n >= self.next),
-        };
-        in_time && self.has_data()
+        match self.combination {
+            TimeAndData::Both => self.is_time(now_ns) && self.has_data(),
+            TimeAndData::Either => self.has_data() || self.is_time(now_ns),
+        }
     }
 
     /// When the current release or slot began; `None` without a schedule, or between slots.
@@ -157,37 +250,45 @@ impl Activation {
         self.releases.as_ref()?.current_start_ns(now_ns)
     }
 
-    /// An execution begins and uses the items and the release that activated it. Real-time safe.
+    /// An execution begins and uses the items and the release that activated it; a one-shot timer
+    /// is cancelled. Returns whether time alone has activated it, where data may too. Real-time
+    /// safe.
     #[inline]
-    pub fn begin(&mut self, now_ns: u64) {
+    pub fn begin(&mut self, now_ns: u64) -> bool {
+        let by_time = self.is_either() && !self.has_data();
+        self.by_time += u64::from(by_time);
         for (input, arrived) in self.inputs.iter().zip(&mut self.arrived) {
             *arrived = match input.surplus {
                 Surplus::Keep => arrived.saturating_sub(input.threshold),
                 Surplus::Drop => 0,
             };
         }
-        let Some(releases) = &self.releases else {
-            return;
-        };
-        if let Some(current) = releases.current(now_ns) {
+        if let Some(timer) = &mut self.timer {
+            timer.cancel();
+        }
+        let current = self.releases.as_ref().and_then(|r| r.current(now_ns));
+        if let (Some(current), Some(releases)) = (current, &self.releases) {
             if releases.is_periodic() {
                 self.overruns += current.saturating_sub(self.next);
             }
             self.next = current + 1;
         }
+        by_time
     }
 
-    /// When time alone may make the task ready: now if it has its data and its slot is open, else
-    /// when the next slot begins. `None` while it waits for data.
+    /// When time alone may make the task ready: now if it is, else when its next slot or release
+    /// begins or its timer fires. `None` while it waits for data.
     pub fn wake_ns(&self, now_ns: u64) -> Option<u64> {
-        let releases = self.releases.as_ref()?;
-        if !self.has_data() {
+        if !self.has_schedule() || !self.is_either() && !self.has_data() {
             return None;
         }
-        if releases.current(now_ns).is_some_and(|n| n >= self.next) {
+        if self.is_ready(now_ns) {
             return Some(now_ns);
         }
-        releases.next_start_ns(now_ns)
+        match (&self.releases, &self.timer) {
+            (Some(releases), _) => releases.next_start_ns(now_ns),
+            (None, timer) => timer.as_ref()?.due_ns(now_ns, &self.arrived),
+        }
     }
 }
 
@@ -298,8 +399,129 @@ mod tests {
         );
     }
 
+    fn after(delay_ns: u64, start: TimerStart) -> Schedule {
+        Schedule::After { delay_ns, start }
+    }
+
+    fn either(inputs: &[Input], schedule: Schedule) -> Activation {
+        let made = Activation::new(inputs.to_vec(), Condition::All, Some(schedule));
+        made.unwrap().combined(TimeAndData::Either)
+    }
+
+    #[test]
+    fn time_or_data_runs_for_each_and_a_release_that_passed_counts_once() {
+        let period = Schedule::Period {
+            period_ns: 10,
+            offset_ns: 0,
+        };
+        let mut a = either(&[Input::EACH], period);
+        assert!(a.is_ready(0) && a.begin(0), "the release alone");
+        assert!(!a.is_ready(3));
+        assert_eq!(a.wake_ns(3), Some(10));
+        a.arrive(0, 1);
+        assert_eq!((a.is_ready(3), a.wake_ns(3)), (true, Some(3)));
+        assert!(!a.begin(3), "data alone");
+        assert!(!a.is_ready(9) && a.is_ready(10), "the next release stays");
+        a.arrive(0, 1);
+        assert!(!a.begin(12), "both at once are one execution");
+        assert!(!a.is_ready(19));
+        assert_eq!((a.by_time(), a.overruns()), (1, 0));
+    }
+
+    #[test]
+    fn a_watchdog_fires_once_after_silence() {
+        let mut a = either(&[Input::EACH], after(10, TimerStart::Completion));
+        a.start(5);
+        assert_eq!((a.is_ready(14), a.wake_ns(14)), (false, Some(15)));
+        a.arrive(0, 1);
+        assert!(!a.begin(14));
+        // The completion has set it anew, from the next step on.
+        assert_eq!(a.wake_ns(16), Some(26));
+        a.observe(17);
+        assert_eq!((a.is_ready(26), a.wake_ns(26)), (false, Some(27)));
+        assert!(a.is_ready(27) && a.begin(27));
+        a.observe(28);
+        assert!(!a.is_ready(37) && a.is_ready(38));
+        assert_eq!(a.by_time(), 1);
+    }
+
+    #[test]
+    fn a_time_out_counts_from_the_request_and_the_answer_cancels_it() {
+        let request = Input::NON_TRIGGERING;
+        let mut a = either(&[Input::EACH, request], after(10, TimerStart::Item(1)));
+        a.start(0);
+        assert_eq!(a.wake_ns(50), None, "nobody has asked");
+        assert!(a.sets_timer(1) && !a.sets_timer(0));
+        a.arrive(1, 1);
+        a.observe(100);
+        a.arrive(1, 1);
+        a.observe(105);
+        assert_eq!(a.wake_ns(105), Some(110), "from the first request");
+        a.arrive(0, 1);
+        assert!(!a.begin(106), "the answer");
+        a.observe(107);
+        assert_eq!((a.is_ready(1000), a.wake_ns(1000)), (false, None));
+        a.arrive(1, 1);
+        a.observe(2000);
+        assert!(!a.is_ready(2009) && a.is_ready(2010) && a.begin(2010));
+        a.observe(2011);
+        assert!(!a.is_ready(9000), "once per request");
+        // A request that its channel has dropped is none.
+        a.arrive(1, 1);
+        a.observe(9000);
+        a.forget(1, 1);
+        a.observe(9001);
+        assert!(!a.is_ready(9100));
+    }
+
+    #[test]
+    fn a_join_with_a_time_out_uses_what_there_is() {
+        let mut a = either(&[Input::EACH; 2], after(10, TimerStart::Item(0)));
+        a.arrive(0, 1);
+        a.observe(0);
+        assert!(!a.is_ready(9));
+        assert!(a.is_ready(10) && a.begin(10));
+        assert_eq!(a.arrived(), [0, 0]);
+    }
+
+    #[test]
+    fn contents_withhold_data_but_not_time() {
+        let mut a = either(&[Input::EACH], after(10, TimerStart::Completion));
+        a.start(0);
+        a.arrive(0, 1);
+        a.set_fulfilled(false);
+        assert!(a.has_items() && !a.is_ready(9));
+        assert_eq!(a.wake_ns(9), Some(10));
+        assert!(a.is_ready(10), "the watchdog does not look at contents");
+        a.set_fulfilled(true);
+        assert!(a.is_ready(9) && !a.begin(9));
+        let mut a = activation(&[Input::EACH], Condition::All);
+        a.arrive(0, 1);
+        a.set_fulfilled(false);
+        assert!(!a.is_ready(0));
+        assert_eq!(a.wake_ns(0), None, "only an item can change contents");
+    }
+
+    #[test]
+    fn without_an_input_that_triggers_there_is_nothing_to_combine() {
+        let mut a = either(&[Input::NON_TRIGGERING], after(10, TimerStart::Completion));
+        a.start(0);
+        assert!(!a.is_ready(9) && a.is_ready(10) && !a.begin(10));
+        let plain = Activation::new(vec![Input::EACH], Condition::All, None);
+        assert!(!plain.unwrap().combined(TimeAndData::Either).is_ready(0));
+    }
+
     #[test]
     fn impossible_schedules_are_refused() {
+        let timer = |delay_ns, start| {
+            let timer = Some(after(delay_ns, start));
+            Activation::new(vec![Input::EACH], Condition::All, timer).err()
+        };
+        assert_eq!(timer(1, TimerStart::Item(0)), None);
+        assert_eq!(timer(0, TimerStart::Completion), Some(ScheduleError::Empty));
+        let (input, inputs) = (1, 1);
+        let none = ScheduleError::NoInput { input, inputs };
+        assert_eq!(timer(1, TimerStart::Item(1)), Some(none));
         let slots = |slots: &[(u64, u64)]| {
             let schedule = Schedule::slots(50, 0, slots.to_vec());
             Activation::new(vec![], Condition::All, Some(schedule)).err()
@@ -357,6 +579,37 @@ mod tests {
                     prop_assert!((now..wake).all(|t| !a.is_ready(t)));
                 } else {
                     prop_assert!(!periodic && slots.is_empty());
+                }
+            }
+        }
+
+        /// For any arrivals: a task of *data OR time* runs for every item in the step that sees it,
+        /// its watchdog never earlier than the delay after the last execution and always in the
+        /// first step from then on, and its wake-up time is the first at which it is ready.
+        #[test]
+        fn a_watchdog_is_neither_early_nor_late(
+            delay in 1u64..20,
+            arrivals in prop::collection::btree_set(1u64..300, 0..60),
+        ) {
+            let mut a = either(&[Input::EACH], after(delay, TimerStart::Completion));
+            a.start(0);
+            // The step from which the timer counts.
+            let mut since = 0;
+            let mut ended = false;
+            for now in 1..300u64 {
+                if std::mem::take(&mut ended) {
+                    since = now;
+                }
+                let item = arrivals.contains(&now);
+                a.arrive(0, u32::from(item));
+                a.observe(now);
+                let fired = now - since >= delay;
+                prop_assert_eq!(a.is_ready(now), item || fired);
+                let wake = a.wake_ns(now).expect("a watchdog always wakes");
+                prop_assert_eq!(wake, if item { now } else { now.max(since + delay) });
+                if a.is_ready(now) {
+                    prop_assert_eq!(a.begin(now), !item);
+                    ended = true;
                 }
             }
         }

@@ -77,8 +77,12 @@ struct Output {
 struct ChainTask<S> {
     core: TaskCore,
     run: Box<dyn FnMut(&mut S) -> TaskResult + Send>,
+    contents: Option<Contents<S>>,
     outputs: Vec<Output>,
 }
+
+/// A task's condition on contents.
+type Contents<S> = Box<dyn FnMut(&mut S) -> bool + Send>;
 
 /// What a feed returns.
 #[derive(Clone, Copy, PartialEq)]
@@ -136,9 +140,23 @@ impl<S> Chain<S> {
         self.tasks.push(ChainTask {
             core: TaskCore::new(&self.name, name, options)?,
             run: Box::new(run),
+            contents: None,
             outputs: Vec::new(),
         });
         Ok(TaskId(self.tasks.len() - 1))
+    }
+
+    /// A condition on contents: data activates the task only while `is_fulfilled` says so. Each step
+    /// asks once enough items have come. It looks at items of a channel with
+    /// [`Consumer::peek`](crate::Consumer::peek), without taking them. It must be short and bounded.
+    pub fn only_if(
+        &mut self,
+        task: TaskId,
+        is_fulfilled: impl FnMut(&mut S) -> bool + Send + 'static,
+    ) {
+        let task = &mut self.tasks[task.0];
+        task.contents = Some(Box::new(is_fulfilled));
+        task.core.label_condition();
     }
 
     /// Connects one task's output to an input of a later one. An output may have several receivers,
@@ -216,7 +234,9 @@ impl<S> Chain<S> {
         for index in 0..self.tasks.len() {
             let (done, later) = self.tasks.split_at_mut(index + 1);
             let task = &mut done[index];
-            if (self.is_draining && task.core.is_source) || !task.core.activation.is_ready(now_ns) {
+            let (contents, state) = (&mut task.contents, &mut self.state);
+            let is_fulfilled = contents.as_mut().map(|it| || it(state));
+            if !task.core.may_run(now_ns, self.is_draining, is_fulfilled) {
                 continue;
             }
             executions += 1;
@@ -293,10 +313,9 @@ impl<S> Chain<S> {
 
     /// The next time at which a task may be ready without a new item; `None` if all wait for items.
     pub fn wake_ns(&self, now_ns: u64) -> Option<u64> {
-        self.tasks
-            .iter()
-            .filter(|t| !(self.is_draining && t.core.is_source))
-            .filter_map(|t| t.core.activation.wake_ns(now_ns))
+        let tasks = self.tasks.iter();
+        tasks
+            .filter_map(|t| t.core.wake_ns(now_ns, self.is_draining))
             .min()
     }
 
@@ -325,7 +344,7 @@ impl<S> Chain<S> {
         let tasks = self.tasks.iter().enumerate();
         let boxes = tasks
             .clone()
-            .map(|(i, t)| (i, format!("{}. {}", i + 1, t.core.name)))
+            .map(|(i, t)| (i, format!("{}. {}", i + 1, t.core.label())))
             .collect();
         let arrows = tasks.flat_map(|(from, t)| {
             t.outputs.iter().map(move |o| Arrow {
@@ -442,6 +461,60 @@ mod tests {
             chain.step(now);
         });
         assert_eq!(chain.state().1, 4);
+    }
+
+    /// Fusion of two sensors that also runs when one of them is missing, and whose items must fit.
+    #[test]
+    fn a_chain_joins_by_contents_with_a_time_out() {
+        use crate::{Channel, Consumer, Options, Policy};
+        struct Car {
+            sensors: [Consumer; 2],
+            fused: Vec<Vec<u8>>,
+        }
+        let channels =
+            [(); 2].map(|()| Channel::new(Options::new(Policy::Credit { credits: 4 }, 1)).unwrap());
+        let sensors = channels.each_ref().map(|c| c.consumer().unwrap());
+        let mut producers = channels.each_ref().map(|c| c.producer().unwrap());
+        let mut chain = Chain::new(Car {
+            sensors,
+            fused: Vec::new(),
+        });
+        let options = each(2).or_after_item(0, 10);
+        let fuse = |car: &mut Car| {
+            let of = |s: &Consumer| s.receive().map(|item| item[0]);
+            car.fused.push(car.sensors.iter().filter_map(of).collect());
+            TaskResult::Nothing
+        };
+        let fuse = chain.task("fuse", options, fuse).unwrap();
+        for i in 0..2 {
+            let waiting = move |car: &mut Car| car.sensors[i].waiting();
+            chain.feed_waiting(fuse, i, waiting).unwrap();
+        }
+        chain.only_if(fuse, |car| {
+            let [a, b] = &mut car.sensors;
+            a.peek(0) == b.peek(0)
+        });
+        let dot = chain.to_dot();
+        let label = "1. fuse, or 0.00001 ms after an item at 0, if its contents say so";
+        assert!(dot.contains(label), "{dot}");
+
+        producers[0].send(&[1]).unwrap();
+        assert_eq!((chain.step(0), chain.wake_ns(1)), (0, Some(10)));
+        producers[1].send(&[1]).unwrap();
+        assert_eq!(chain.step(2), 1, "both, and they fit");
+        producers[0].send(&[2]).unwrap();
+        producers[1].send(&[3]).unwrap();
+        assert_eq!((chain.step(3), chain.wake_ns(3)), (0, Some(13)));
+        // One that was shown is not consumed.
+        assert_eq!(chain.state().sensors[0].stats().in_flight, 1);
+        assert_eq!((chain.step(12), chain.step(13)), (0, 1));
+        assert_eq!(chain.state().fused, [[1, 1], [2, 3]]);
+        let stats = chain.stats(fuse);
+        assert_eq!((stats.executions, stats.by_time), (2, 1));
+        // Draining starts nothing by time alone.
+        producers[0].send(&[4]).unwrap();
+        chain.drain(&Waker::new(), &AtomicBool::new(false));
+        assert_eq!(chain.stats(fuse).executions, 2);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One task without its code: activation, deadline, counters, and what a recorder sees of it.
 
-use super::activation::{Activation, Condition, Input, Surplus};
+use super::activation::{Activation, Condition, Input, Surplus, TimeAndData};
 use super::options::{Overrun, TaskError, TaskOptions, TaskResult, TaskStats};
 use super::probe::{self, CallbackProbe, TaskProbe};
 use super::schedule::Schedule;
@@ -56,6 +56,8 @@ struct Description {
     inputs: Vec<Input>,
     /// The condition is *all*.
     joins: bool,
+    /// What a drawing says of it.
+    label: String,
     probe: TaskProbe,
     callbacks: Vec<CallbackProbe>,
 }
@@ -94,11 +96,13 @@ impl TaskCore {
         let period_ns = options.schedule.as_ref().map_or(0, Schedule::period_ns);
         let inputs = options.inputs.clone();
         let joins = matches!(options.condition, Condition::All);
+        let label = label(name, options.schedule.as_ref(), options.time_and_data);
         let activation = Activation::new(options.inputs, options.condition, options.schedule)
             .map_err(|reason| TaskError::Schedule {
                 task: name.into(),
                 reason,
-            })?;
+            })?
+            .combined(options.time_and_data);
         let probe = TaskProbe::new(executor, name, period_ns);
         Ok(TaskCore {
             activation,
@@ -114,6 +118,7 @@ impl TaskCore {
             description: Box::new(Description {
                 inputs,
                 joins,
+                label,
                 probe,
                 callbacks: Vec::new(),
             }),
@@ -131,9 +136,56 @@ impl TaskCore {
         })
     }
 
-    /// Whether an item at this input may activate the task.
+    /// Whether an item at this input may activate the task, or set its timer.
     pub(crate) fn is_triggered_by(&self, input: usize) -> bool {
-        self.description.inputs[input].threshold > 0 || self.activation.has_predicate()
+        let activation = &self.activation;
+        self.description.inputs[input].threshold > 0
+            || activation.has_predicate()
+            || activation.sets_timer(input)
+    }
+
+    /// What a drawing says of the task: its name, and when it runs beside its inputs.
+    pub(crate) fn label(&self) -> &str {
+        &self.description.label
+    }
+
+    /// A drawing is to say that it has a condition on contents.
+    pub(crate) fn label_condition(&mut self) {
+        self.description.label.push_str(", if its contents say so");
+    }
+
+    /// Whether the task may run now. `is_fulfilled`, its condition on contents if it has one, is
+    /// asked only when enough items have come. While draining, time alone starts nothing. Real-time safe if
+    /// `is_fulfilled` is.
+    #[inline]
+    pub(crate) fn may_run(
+        &mut self,
+        now_ns: u64,
+        is_draining: bool,
+        is_fulfilled: Option<impl FnOnce() -> bool>,
+    ) -> bool {
+        let activation = &mut self.activation;
+        activation.observe(now_ns);
+        if let Some(is_fulfilled) = is_fulfilled {
+            if activation.has_items() {
+                activation.set_fulfilled(is_fulfilled());
+            }
+        }
+        match is_draining {
+            false => activation.is_ready(now_ns),
+            true if self.is_source => false,
+            true if activation.is_either() => activation.has_data(),
+            true => activation.is_ready(now_ns),
+        }
+    }
+
+    /// When time alone may let the task run; `None` while it waits for data.
+    pub(crate) fn wake_ns(&self, now_ns: u64, is_draining: bool) -> Option<u64> {
+        let data_alone = self.is_source || self.activation.is_either();
+        match is_draining && data_alone {
+            true => None,
+            false => self.activation.wake_ns(now_ns),
+        }
     }
 
     /// Connects a source of items to an input; returns the source's number. `name`: of the topic.
@@ -187,9 +239,10 @@ impl TaskCore {
 
     /// Reports the start of an execution to a recorder; returns the callback that activated it.
     /// With several inputs that is the last one that the task waits for. The others are reported as
-    /// subscriptions whose callbacks only stored their item.
+    /// subscriptions whose callbacks only stored their item; so are all where time alone has
+    /// activated it.
     #[cold]
-    fn report_start(&mut self) -> u64 {
+    fn report_start(&mut self, by_time: bool) -> u64 {
         let mut last: Option<(u64, u64)> = None;
         for is_triggering in [false, true] {
             for source in &mut self.sources {
@@ -205,6 +258,10 @@ impl TaskCore {
                 }
             }
         }
+        if let Some((callback, sequence)) = last.take_if(|_| by_time) {
+            probe::onbeat_flow_task_start(callback, sequence);
+            probe::onbeat_flow_task_end(callback);
+        }
         let (callback, sequence) = last.unwrap_or((self.timer, 0));
         probe::onbeat_flow_task_start(callback, sequence);
         callback
@@ -214,9 +271,9 @@ impl TaskCore {
     /// if there is a deadline.
     #[inline]
     pub(crate) fn execute(&mut self, now_ns: u64, run: impl FnOnce() -> TaskResult) -> Completion {
-        self.activation.begin(now_ns);
+        let by_time = self.activation.begin(now_ns);
         let reported = if probe::is_watched() {
-            Some(self.report_start())
+            Some(self.report_start(by_time))
         } else {
             self.sources.iter_mut().for_each(|source| {
                 source.take();
@@ -261,7 +318,17 @@ impl TaskCore {
     pub(crate) fn stats(&self) -> TaskStats {
         TaskStats {
             overruns: self.activation.overruns(),
+            by_time: self.activation.by_time(),
             ..self.stats
         }
+    }
+}
+
+/// A task's name, and when it runs beside its inputs.
+fn label(name: &str, schedule: Option<&Schedule>, combination: TimeAndData) -> String {
+    match (schedule, combination) {
+        (None, _) => name.into(),
+        (Some(schedule), TimeAndData::Both) => format!("{name}, {schedule}"),
+        (Some(schedule), TimeAndData::Either) => format!("{name}, or {schedule}"),
     }
 }

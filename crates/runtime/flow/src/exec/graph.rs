@@ -286,7 +286,7 @@ impl Graph {
 
     /// Draws tasks and connections for graphviz, grouped by thread and numbered in its order.
     pub fn to_dot(&self) -> String {
-        let name = |t: usize| &self.program.tasks[t].core.name;
+        let name = |t: usize| self.program.tasks[t].core.label();
         let groups: Vec<_> = match self.plan() {
             Ok(order) => order
                 .iter()
@@ -302,7 +302,7 @@ impl Graph {
                 .collect(),
             // A graph that cannot run is drawn too, to show why.
             Err(_) => {
-                let boxes = (0..self.program.tasks.len()).map(|t| (t, name(t).clone()));
+                let boxes = (0..self.program.tasks.len()).map(|t| (t, name(t).to_owned()));
                 vec![Group {
                     label: String::new(),
                     boxes: boxes.collect(),

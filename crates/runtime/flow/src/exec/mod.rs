@@ -4,7 +4,8 @@
 //!
 //! | module | job |
 //! |---|---|
-//! | `schedule` | time as an input: periods and slots |
+//! | `timer` | one-shot timers |
+//! | `schedule` | time as an input: periods, slots, one-shot timers |
 //! | `activation` | when a task is ready |
 //! | `probe` | what `onbeat record` sees |
 //! | `options` | how a task is activated and watched |
@@ -39,6 +40,7 @@ mod schedule;
 mod state;
 pub mod task;
 pub mod thread;
+mod timer;
 mod wiring;
 mod worker;
 

@@ -1,6 +1,6 @@
 //! How a task is activated and watched, what it counts, and why it may be refused.
 
-use super::activation::{Condition, Input};
+use super::activation::{Condition, Input, TimeAndData, TimerStart};
 use super::schedule::{Schedule, ScheduleError};
 use thiserror::Error;
 
@@ -34,6 +34,8 @@ pub struct TaskOptions {
     pub condition: Condition,
     /// At which times it may run, in addition to the condition.
     pub schedule: Option<Schedule>,
+    /// Whether it needs both time and data, or one of them.
+    pub time_and_data: TimeAndData,
     /// How long an execution may take, in ns. The clock is read only if there is a deadline.
     pub deadline_ns: Option<u64>,
     /// What happens when an execution takes longer.
@@ -46,6 +48,7 @@ impl Default for TaskOptions {
             inputs: Vec::new(),
             condition: Condition::All,
             schedule: None,
+            time_and_data: TimeAndData::default(),
             deadline_ns: None,
             overrun: Overrun::default(),
         }
@@ -74,8 +77,32 @@ impl TaskOptions {
     pub fn within(self, schedule: Schedule) -> TaskOptions {
         TaskOptions {
             schedule: Some(schedule),
+            time_and_data: TimeAndData::Both,
             ..self
         }
+    }
+
+    /// The same task, also at the times of a schedule: data OR time.
+    pub fn or_at(self, schedule: Schedule) -> TaskOptions {
+        TaskOptions {
+            schedule: Some(schedule),
+            time_and_data: TimeAndData::Either,
+            ..self
+        }
+    }
+
+    /// The same task with a watchdog: it also runs when it has not for so long. Each completion
+    /// cancels the timer and sets it anew.
+    pub fn or_after_silence_of(self, delay_ns: u64) -> TaskOptions {
+        let start = TimerStart::Completion;
+        self.or_at(Schedule::After { delay_ns, start })
+    }
+
+    /// The same task with a time-out: it also runs, with what there is, so long after the first
+    /// unused item at this input. An execution before cancels the timer.
+    pub fn or_after_item(self, input: usize, delay_ns: u64) -> TaskOptions {
+        let start = TimerStart::Item(input);
+        self.or_at(Schedule::After { delay_ns, start })
     }
 }
 
@@ -90,6 +117,8 @@ pub struct TaskStats {
     pub longest_ns: u64,
     /// Releases of its period that passed unused.
     pub overruns: u64,
+    /// Executions that time started without data, where either is enough: time-outs.
+    pub by_time: u64,
 }
 
 /// Why an executor refuses a task.

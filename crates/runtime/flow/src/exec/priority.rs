@@ -156,7 +156,7 @@ impl Priorities {
     /// Draws tasks and connections for graphviz, grouped by thread.
     pub fn to_dot(&self) -> String {
         let text = |t: usize| {
-            let name = &self.program.tasks[t].core.name;
+            let name = self.program.tasks[t].core.label();
             format!("{name} ({})", self.priorities[t])
         };
         let groups = self.program.threads.iter().zip(self.order());

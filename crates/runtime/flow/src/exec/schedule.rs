@@ -1,5 +1,7 @@
-//! Time as an input of a task: periods, and slots of a cycle. Pure: the time is an argument.
+//! Time as an input of a task: periods, slots of a cycle, one-shot timers. Pure: the time is an
+//! argument.
 
+use super::timer::{Timer, TimerStart};
 use onbeat_time::{Cycle, Slot};
 
 /// When a task may run. All times are in ns of one clock.
@@ -23,14 +25,30 @@ pub enum Schedule {
         /// In order, without overlap, within the cycle.
         slots: Vec<Slot>,
     },
+    /// Once, after a delay: a watchdog or a time-out. The executor counts the delay in its steps:
+    /// from the step that begins after the completion, or that sees the item.
+    After {
+        /// How long after `start`; not 0.
+        delay_ns: u64,
+        /// From when on it counts.
+        start: TimerStart,
+    },
 }
 
 /// Why a schedule is impossible.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ScheduleError {
-    /// The period or the cycle is 0.
-    #[error("the period or cycle is 0: give its length in ns")]
+    /// The period, the cycle or the delay is 0.
+    #[error("the period, cycle or delay is 0: give its length in ns")]
     Empty,
+    /// A timer counts from items of an input that the task does not have.
+    #[error("a timer counts from input {input}, but there are {inputs}: inputs count from 0")]
+    NoInput {
+        /// The number that was given.
+        input: usize,
+        /// Number of inputs.
+        inputs: usize,
+    },
     /// Slots must follow one another within the cycle.
     #[error("slot {index} from {start_ns} to {end_ns} ns is empty, overlaps the one before or leaves the cycle")]
     Slot {
@@ -58,25 +76,46 @@ impl Schedule {
         }
     }
 
-    /// Time between two releases, or length of the cycle.
+    /// Time between two releases, or length of the cycle; 0 for a one-shot timer.
     pub(crate) fn period_ns(&self) -> u64 {
         match self {
             Schedule::Period { period_ns, .. } => *period_ns,
             Schedule::Slots { cycle_ns, .. } => *cycle_ns,
+            Schedule::After { .. } => 0,
         }
     }
 }
 
-/// A schedule that was checked. Its releases or slots are numbered from 0.
-#[derive(Debug, Clone)]
-pub(crate) struct Releases {
-    cycle: Cycle,
-    /// `None` for a period: one release at the start of each cycle.
-    slots: Option<Vec<Slot>>,
+/// What a drawing says of it.
+impl std::fmt::Display for Schedule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ms = |ns: &u64| *ns as f64 / 1e6;
+        match self {
+            Schedule::Period { period_ns, .. } => write!(f, "every {} ms", ms(period_ns)),
+            Schedule::Slots {
+                cycle_ns, slots, ..
+            } => write!(f, "in {} slots of {} ms", slots.len(), ms(cycle_ns)),
+            Schedule::After { delay_ns, start } => {
+                write!(f, "{} ms after ", ms(delay_ns))?;
+                match start {
+                    TimerStart::Completion => write!(f, "its last end"),
+                    TimerStart::Item(input) => write!(f, "an item at {input}"),
+                }
+            }
+        }
+    }
 }
 
-impl Releases {
-    pub(crate) fn new(schedule: Schedule) -> Result<Releases, ScheduleError> {
+/// A schedule that was checked.
+#[derive(Debug, Clone)]
+pub(crate) enum Clock {
+    Releases(Releases),
+    Timer(Timer),
+}
+
+impl Clock {
+    /// `inputs`: their number.
+    pub(crate) fn new(schedule: Schedule, inputs: usize) -> Result<Clock, ScheduleError> {
         let (period_ns, origin_ns, slots) = match schedule {
             Schedule::Period {
                 period_ns,
@@ -87,7 +126,34 @@ impl Releases {
                 origin_ns,
                 slots,
             } => (cycle_ns, origin_ns, Some(slots)),
+            Schedule::After { delay_ns: 0, .. } => return Err(ScheduleError::Empty),
+            Schedule::After { delay_ns, start } => {
+                return match start {
+                    TimerStart::Item(input) if input >= inputs => {
+                        Err(ScheduleError::NoInput { input, inputs })
+                    }
+                    _ => Ok(Clock::Timer(Timer::new(delay_ns, start))),
+                }
+            }
         };
+        Ok(Clock::Releases(Releases::new(period_ns, origin_ns, slots)?))
+    }
+}
+
+/// A period or slots. Its releases or slots are numbered from 0.
+#[derive(Debug, Clone)]
+pub(crate) struct Releases {
+    cycle: Cycle,
+    /// `None` for a period: one release at the start of each cycle.
+    slots: Option<Vec<Slot>>,
+}
+
+impl Releases {
+    fn new(
+        period_ns: u64,
+        origin_ns: u64,
+        slots: Option<Vec<Slot>>,
+    ) -> Result<Releases, ScheduleError> {
         let origin_ns = i64::try_from(origin_ns).unwrap_or(i64::MAX);
         let cycle = Cycle::new(period_ns, origin_ns).ok_or(ScheduleError::Empty)?;
         let mut last_end_ns = 0;

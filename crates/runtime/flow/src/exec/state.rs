@@ -12,6 +12,7 @@ pub(crate) struct SharedStats {
     late: AtomicU64,
     longest_ns: AtomicU64,
     overruns: AtomicU64,
+    by_time: AtomicU64,
 }
 
 impl SharedStats {
@@ -20,6 +21,7 @@ impl SharedStats {
         self.late.store(stats.late, Ordering::Relaxed);
         self.longest_ns.store(stats.longest_ns, Ordering::Relaxed);
         self.overruns.store(stats.overruns, Ordering::Relaxed);
+        self.by_time.store(stats.by_time, Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self) -> TaskStats {
@@ -28,6 +30,7 @@ impl SharedStats {
             late: self.late.load(Ordering::Relaxed),
             longest_ns: self.longest_ns.load(Ordering::Relaxed),
             overruns: self.overruns.load(Ordering::Relaxed),
+            by_time: self.by_time.load(Ordering::Relaxed),
         }
     }
 }

@@ -6,6 +6,7 @@ pub use super::options::{Overrun, TaskError, TaskOptions, TaskResult, TaskStats}
 
 type Run<S> = Box<dyn FnMut(&mut S) -> TaskResult + Send>;
 type Poll<S> = Box<dyn FnMut(&mut S) -> u32 + Send>;
+type Contents<S> = Box<dyn FnMut(&mut S) -> bool + Send>;
 
 /// A task for an executor with several threads. It owns its state, and receives and sends data
 /// through channels in that state.
@@ -33,6 +34,7 @@ pub struct Task<S> {
     state: S,
     run: Run<S>,
     feeds: Vec<(usize, Poll<S>)>,
+    contents: Option<Contents<S>>,
     cost_ns: u64,
     thread: Option<usize>,
 }
@@ -51,6 +53,7 @@ impl<S: Send + 'static> Task<S> {
             state,
             run: Box::new(run),
             feeds: Vec::new(),
+            contents: None,
             cost_ns: 1,
             thread: None,
         }
@@ -65,6 +68,14 @@ impl<S: Send + 'static> Task<S> {
         waiting: impl FnMut(&mut S) -> u32 + Send + 'static,
     ) -> Task<S> {
         self.feeds.push((input, Box::new(waiting)));
+        self
+    }
+
+    /// A condition on contents: data activates the task only while `is_fulfilled` says so. The
+    /// thread asks once enough items have come, and again when more come; it looks at items with
+    /// [`Consumer::peek`](crate::Consumer::peek), without taking them. It must be short and bounded.
+    pub fn only_if(mut self, is_fulfilled: impl FnMut(&mut S) -> bool + Send + 'static) -> Task<S> {
+        self.contents = Some(Box::new(is_fulfilled));
         self
     }
 
@@ -88,13 +99,18 @@ impl<S: Send + 'static> Task<S> {
             let name = format!("{}/{input}", self.name);
             feeds.push((core.add_source(executor, &name, input), poll));
         }
+        if self.contents.is_some() {
+            core.label_condition();
+        }
         Ok(ErasedTask {
             core,
             is_fed: !feeds.is_empty(),
+            is_conditional: self.contents.is_some(),
             code: Box::new(StatefulCode {
                 state: self.state,
                 run: self.run,
                 feeds,
+                contents: self.contents,
             }),
             cost_ns: self.cost_ns,
             thread: self.thread,
@@ -108,6 +124,8 @@ pub(crate) struct ErasedTask {
     pub(crate) code: Box<dyn TaskCode>,
     /// Items come from outside the executor.
     pub(crate) is_fed: bool,
+    /// It has a condition on contents.
+    pub(crate) is_conditional: bool,
     pub(crate) cost_ns: u64,
     pub(crate) thread: Option<usize>,
 }
@@ -116,6 +134,8 @@ pub(crate) struct ErasedTask {
 pub(crate) trait TaskCode: Send {
     /// Asks the feeds for items; returns whether there are new ones.
     fn poll(&mut self, core: &mut TaskCore) -> bool;
+    /// Whether what waits fulfils the condition on contents, if there is one.
+    fn is_fulfilled(&mut self) -> bool;
     fn run(&mut self) -> TaskResult;
 }
 
@@ -124,6 +144,7 @@ struct StatefulCode<S> {
     run: Run<S>,
     /// Number of each feed's source, and the feed.
     feeds: Vec<(usize, Poll<S>)>,
+    contents: Option<Contents<S>>,
 }
 
 impl<S: Send> TaskCode for StatefulCode<S> {
@@ -133,6 +154,13 @@ impl<S: Send> TaskCode for StatefulCode<S> {
             any |= core.set_waiting(*source, poll(&mut self.state));
         }
         any
+    }
+
+    fn is_fulfilled(&mut self) -> bool {
+        let Some(contents) = &mut self.contents else {
+            return true;
+        };
+        contents(&mut self.state)
     }
 
     fn run(&mut self) -> TaskResult {

@@ -54,6 +54,7 @@ fn distribute(
             core: task.core,
             code: task.code,
             is_fed: task.is_fed,
+            is_conditional: task.is_conditional,
             inputs: Vec::new(),
             outputs: Outputs::default(),
             priority: priorities.map_or(0, |p| p[id]),

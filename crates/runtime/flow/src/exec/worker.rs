@@ -56,6 +56,8 @@ pub(crate) struct WorkerTask {
     pub(crate) code: Box<dyn TaskCode>,
     /// Items come from outside the executor.
     pub(crate) is_fed: bool,
+    /// It has a condition on contents.
+    pub(crate) is_conditional: bool,
     pub(crate) inputs: Vec<RemoteInput>,
     pub(crate) outputs: Outputs,
     /// Where order is by priority: higher runs first.
@@ -78,7 +80,7 @@ pub(crate) struct Worker {
     readied: u64,
     /// Tasks with inputs from other threads.
     receiving: Vec<usize>,
-    /// Tasks that feeds or time can make ready.
+    /// Tasks that feeds, time or contents can make ready.
     polled: Vec<usize>,
 }
 
@@ -96,7 +98,7 @@ impl Worker {
         Worker {
             number,
             receiving: those(|t| !t.inputs.is_empty()),
-            polled: those(|t| t.is_fed || t.core.activation.has_schedule()),
+            polled: those(|t| t.is_fed || t.is_conditional || t.core.activation.has_schedule()),
             tasks,
             state,
             is_draining: false,
@@ -204,9 +206,11 @@ impl Worker {
         }
     }
 
-    pub(crate) fn may_run(&self, task: usize, now_ns: u64) -> bool {
-        let core = &self.tasks[task].core;
-        !(self.is_draining && core.is_source) && core.activation.is_ready(now_ns)
+    pub(crate) fn may_run(&mut self, task: usize, now_ns: u64) -> bool {
+        let it = &mut self.tasks[task];
+        let (core, code) = (&mut it.core, &mut it.code);
+        let is_fulfilled = it.is_conditional.then_some(|| code.is_fulfilled());
+        core.may_run(now_ns, self.is_draining, is_fulfilled)
     }
 
     /// Runs a task and passes its output on; `false` if the executor is to stop. Real-time safe if
@@ -261,10 +265,9 @@ impl Worker {
 
     /// When time alone may make a task ready.
     fn wake_ns(&self, now_ns: u64) -> Option<u64> {
-        self.tasks
-            .iter()
-            .filter(|t| !(self.is_draining && t.core.is_source))
-            .filter_map(|t| t.core.activation.wake_ns(now_ns))
+        let tasks = self.tasks.iter();
+        tasks
+            .filter_map(|t| t.core.wake_ns(now_ns, self.is_draining))
             .min()
     }
 

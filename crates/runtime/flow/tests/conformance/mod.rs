@@ -26,6 +26,7 @@ macro_rules! conforms {
             impossible_requests_are_refused_with_a_hint,
             payloads_have_any_size_up_to_the_channels_limit,
             the_newest_value_stays_until_the_next_one,
+            an_item_that_was_shown_is_still_to_be_received,
             every_policy_behaves_like_plain_queues,
         );
     };
@@ -379,6 +380,54 @@ pub fn the_newest_value_stays_until_the_next_one(medium: &impl Medium) {
         for _ in 0..2 {
             assert_eq!(*consumer.newest().unwrap(), payload(number)[..]);
         }
+    }
+}
+
+pub fn an_item_that_was_shown_is_still_to_be_received(medium: &impl Medium) {
+    for policy in POLICIES {
+        let (sending, receiving) = pair(medium, options(policy, 1));
+        let (mut producer, mut consumer) =
+            (sending.producer().unwrap(), receiving.consumer().unwrap());
+        assert_eq!(consumer.peek(0), None);
+        producer.send(&[0]).unwrap();
+        producer.flush();
+        assert_eq!(consumer.peek(0), Some(&[0][..]), "{policy:?}");
+        // It stays whatever comes.
+        let mut sent = 1;
+        while sent < 20 && producer.loan(1).unwrap().try_send().is_ok() {
+            sent += 1;
+        }
+        assert_eq!(sent < 20, lossless(policy), "{policy:?}");
+        assert_eq!(consumer.peek(0), Some(&[0][..]), "{policy:?}");
+        let stats = consumer.stats();
+        assert_eq!(stats.waiting, sent - stats.dropped, "{policy:?}");
+        // As many as may be borrowed.
+        let second = consumer.peek(1).is_some();
+        assert_eq!(consumer.peek(2), None);
+        let first = consumer.receive().unwrap();
+        assert_eq!((&*first, first.sequence()), (&[0][..], 0));
+        let next = consumer.receive();
+        assert_eq!(next.is_some(), second, "{policy:?}");
+        assert!(next.is_none_or(|item| item.sequence() > 0));
+        drop(first);
+        while consumer.receive().is_some() {}
+        assert_eq!(consumer.stats().in_flight, 0, "{policy:?}");
+        assert_eq!(consumer.peek(0), None);
+        producer.send(&[7]).unwrap();
+        producer.flush();
+        assert!(consumer.peek(0).is_some() && !consumer.is_over());
+        drop(producer);
+        assert!(!consumer.is_over(), "it is not received yet");
+        assert_eq!(*consumer.receive_until(None).unwrap().unwrap(), [7]);
+        assert!(consumer.is_over());
+        // A consumer that leaves gives back what it was shown.
+        let mut producer = sending.producer().unwrap();
+        producer.send(&[8]).unwrap();
+        producer.flush();
+        assert!(consumer.peek(0).is_some());
+        drop(consumer);
+        drop(producer.loan(1));
+        assert_eq!(sending.payloads_in_use(), 0, "{policy:?}");
     }
 }
 

@@ -1,0 +1,71 @@
+//! A one-shot timer as an input of a task: a watchdog or a time-out. Pure: the time is an argument.
+
+/// From when on a one-shot timer counts. It is cancelled by each execution of its task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimerStart {
+    /// From the task's start, and anew from each completion: a watchdog, which runs the task when
+    /// nothing else did for so long.
+    Completion,
+    /// From the first unused item at this input: a time-out, for a request whose answer comes at
+    /// another input, or for the rest of what is to be joined.
+    Item(usize),
+}
+
+/// A one-shot timer.
+#[derive(Debug, Clone)]
+pub(crate) struct Timer {
+    delay_ns: u64,
+    start: TimerStart,
+    /// When it fires; `None` while it is not set.
+    due_ns: Option<u64>,
+}
+
+impl Timer {
+    pub(crate) fn new(delay_ns: u64, start: TimerStart) -> Timer {
+        Timer {
+            delay_ns,
+            start,
+            due_ns: None,
+        }
+    }
+
+    /// Whether items at this input set it.
+    pub(crate) fn is_set_by(&self, input: usize) -> bool {
+        self.start == TimerStart::Item(input)
+    }
+
+    fn is_wanted(&self, arrived: &[u32]) -> bool {
+        match self.start {
+            TimerStart::Completion => true,
+            TimerStart::Item(input) => arrived[input] > 0,
+        }
+    }
+
+    /// Sets it if there is a reason, and cancels it if the reason is gone. Real-time safe.
+    #[inline]
+    pub(crate) fn observe(&mut self, now_ns: u64, arrived: &[u32]) {
+        if !self.is_wanted(arrived) {
+            self.due_ns = None;
+        } else if self.due_ns.is_none() {
+            self.due_ns = Some(now_ns.saturating_add(self.delay_ns));
+        }
+    }
+
+    /// The task runs: it does not fire any more.
+    #[inline]
+    pub(crate) fn cancel(&mut self) {
+        self.due_ns = None;
+    }
+
+    #[inline]
+    pub(crate) fn has_fired(&self, now_ns: u64) -> bool {
+        self.due_ns.is_some_and(|due| due <= now_ns)
+    }
+
+    /// When it fires, or would if it were set now; `None` if there is no reason to set it.
+    pub(crate) fn due_ns(&self, now_ns: u64, arrived: &[u32]) -> Option<u64> {
+        let due = self.due_ns;
+        let due = due.unwrap_or_else(|| now_ns.saturating_add(self.delay_ns));
+        self.is_wanted(arrived).then_some(due)
+    }
+}

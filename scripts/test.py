@@ -8,6 +8,7 @@ usage: ./dev test                          everything
        ./dev test check                    flow's channels under loom and Miri
        ./dev test aarch64                  compile for aarch64 what runs on a robot
        ./dev test sched-ext                reservations in a guest whose kernel has sched_ext (minutes)
+       ./dev test link-verbs               links over RDMA in a guest with two Soft-RoCE devices (a minute or two)
        ./dev test list                     the parts, crates and end-to-end tests
 
 What cannot run on this machine is skipped, and the end of the output lists it with the reason. The
@@ -243,6 +244,11 @@ def sched_ext():
     return Part("reservations on sched_ext, in a guest", [os.path.join(ROOT, "scripts/sched-ext.sh")])
 
 
+def link_verbs():
+    """Soft-RoCE, which this machine's kernel may not have, in emulation."""
+    return Part("links over RDMA, in a guest", [os.path.join(ROOT, "scripts/link-verbs.sh")])
+
+
 def end_to_end(words):
     """Real ROS 2 applications, recorded and compared with what they know."""
     return Part("end-to-end tests", [sys.executable, os.path.join(ROOT, "scripts/e2e"), *words])
@@ -260,7 +266,7 @@ def everything():
 def listing():
     """Prints what can be asked for."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    print("parts:  unit, e2e, check, aarch64, sched-ext")
+    print("parts:  unit, e2e, check, aarch64, sched-ext, link-verbs")
     print(f"crates: {', '.join(crates())}")
     print("end-to-end tests, by subject:", flush=True)
     subprocess.run([sys.executable, os.path.join(ROOT, "scripts/e2e"), "--list"], check=False)
@@ -289,6 +295,8 @@ def chosen(words):
         return [aarch64().run()]
     if first == "sched-ext":
         return [sched_ext().run()]
+    if first == "link-verbs":
+        return [link_verbs().run()]
     sys.exit(f"test: no part and no crate '{first}': ./dev test list")
 
 

@@ -41,6 +41,7 @@
 //! | `shm` | the interface over channels in shared memory |
 //! | [`resume`] | what two ends agree on after a broken connection |
 //! | [`tcp`] | the interface over TCP |
+//! | `verbs` | the interface over RDMA (feature `verbs`) |
 //! | [`bound`] | the longest latency of channels that share a port |
 //! | [`wire`] | what a chunk takes on the wire beside its content |
 //! | [`bench`] | how fast a link is between two hosts |
@@ -53,6 +54,8 @@ pub mod resume;
 mod shared;
 mod shm;
 pub mod tcp;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 pub mod wire;
 
 use onbeat_flow::region::Region;
@@ -64,6 +67,8 @@ use std::time::{Duration, Instant};
 pub use error::LinkError;
 pub use shm::Shm;
 pub use tcp::{Key, KeyError, Tcp};
+#[cfg(feature = "verbs")]
+pub use verbs::Verbs;
 
 /// How long [`attach`] waits for another process that is creating the channel.
 const CREATION_LIMIT: Duration = Duration::from_secs(1);

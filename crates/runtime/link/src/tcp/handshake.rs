@@ -48,6 +48,13 @@ pub struct Hello {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Session(pub(super) [u8; 32]);
 
+impl Session {
+    /// The hash, which nobody without the key can know.
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
 /// A finished handshake.
 pub struct Agreed {
     /// What the peer has told.

@@ -28,7 +28,7 @@
 //!
 //! [`End::Gone`]: crate::interface::End::Gone
 
-mod dial;
+pub(crate) mod dial;
 mod ends;
 pub mod frame;
 #[doc(hidden)]
@@ -38,7 +38,7 @@ mod key;
 mod slots;
 mod state;
 mod stream;
-mod supervise;
+pub(crate) mod supervise;
 mod threads;
 
 use crate::interface::{Backend, Halves, Memory, Refusal, SetupError, Sizes};
@@ -58,7 +58,7 @@ pub use key::{Key, KeyError};
 /// Links between machines.
 #[derive(Debug)]
 pub struct Tcp {
-    way: Place,
+    pub(crate) way: Place,
     key: Key,
     chunk: usize,
     sealed: bool,
@@ -67,7 +67,7 @@ pub struct Tcp {
 
 /// The end's own address, or the peer's.
 #[derive(Debug)]
-enum Place {
+pub(crate) enum Place {
     Listen(TcpListener),
     Connect(SocketAddr),
 }
@@ -152,7 +152,7 @@ impl Tcp {
     }
 
     /// The first connection of a session.
-    fn meet(
+    pub(crate) fn meet(
         &self,
         terms: &Terms,
         wake: &mut PipeReader,

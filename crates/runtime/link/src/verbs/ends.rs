@@ -1,0 +1,501 @@
+//! The two halves of an end. Each has a queue pair of its own, which nobody else posts to or polls:
+//! messages leave by one, and come by the other. So neither half waits for a lock.
+
+use super::device::{Done, Kind, Queue, Request};
+use super::memory::{InMemory, OutMemory};
+use super::session::{Half, Session, Shared};
+use super::value::{fetch_newest, Heads, Publisher, Remote};
+use super::wire::Record;
+use crate::interface::{End, Incoming, Outgoing, SendError};
+use onbeat_flow::clock::now_ns;
+use std::sync::Arc;
+
+/// A closing end waits this long for a peer's device that acknowledges nothing.
+const LINGER_NS: u64 = 10_000_000_000;
+/// Bits of a count that travel as a tag: far more than there are credits.
+const TAG_BITS: u32 = 30;
+
+fn tag(count: u64) -> u32 {
+    (count & ((1 << TAG_BITS) - 1)) as u32
+}
+
+/// How far the count with that tag is ahead; `None` if that is more than `most`.
+fn ahead(count: u64, told: u32, most: u64) -> Option<u64> {
+    let difference = u64::from(told.wrapping_sub(tag(count)) & ((1 << TAG_BITS) - 1));
+    (told < 1 << TAG_BITS && difference <= most).then_some(difference)
+}
+
+fn is_late(deadline_ns: Option<u64>) -> bool {
+    deadline_ns.is_some_and(|d| now_ns() >= d)
+}
+
+/// A half's queue pair, and its part in the session.
+struct Lane {
+    half: Half,
+    session: Arc<Session>,
+    /// `None` when the half is being dropped.
+    queue: Option<Queue>,
+    is_broken: bool,
+}
+
+impl Lane {
+    fn shared(&self) -> &Shared {
+        &self.session.shared
+    }
+
+    /// The next completion. A broken queue pair has none.
+    fn next_done(&mut self) -> Option<Done> {
+        let queue = self.queue.as_mut().filter(|_| !self.is_broken)?;
+        match queue.next_done() {
+            Ok(done) => done,
+            Err(error) => {
+                self.is_broken = true;
+                self.session.shared.broken(&error);
+                None
+            }
+        }
+    }
+
+    /// Posts a request; `false` if there is no room. What cannot be posted breaks the link.
+    ///
+    /// # Safety
+    /// As [`Queue::post`].
+    unsafe fn post(&mut self, request: Request, kind: Kind) -> bool {
+        let Some(queue) = self.queue.as_mut().filter(|_| !self.is_broken) else {
+            return true;
+        };
+        if !queue.has_room() {
+            return false;
+        }
+        // SAFETY: the caller's promise.
+        if let Err(error) = unsafe { queue.post(request, kind) } {
+            self.is_broken = true;
+            self.session.shared.broken(&error);
+        }
+        true
+    }
+
+    fn post_receive(&mut self) {
+        if let Some(Err(error)) = self.queue.as_mut().map(Queue::post_receive) {
+            self.session.shared.broken(&error);
+        }
+    }
+
+    /// Waits until something may have changed. `look` says whether it has, after the event was
+    /// asked for.
+    fn wait(&mut self, deadline_ns: Option<u64>, found: bool) {
+        if found || self.shared().polling {
+            std::hint::spin_loop();
+            return;
+        }
+        if let Some(queue) = &self.queue {
+            queue.wait(self.shared().wake_of(self.half), deadline_ns);
+        }
+        self.shared().woken(self.half);
+    }
+
+    fn arm(&self) {
+        let queue = self.queue.as_ref().filter(|_| !self.is_broken);
+        if let (Some(queue), false) = (queue, self.shared().polling) {
+            if let Err(error) = queue.arm() {
+                self.shared().broken(&error);
+            }
+        }
+    }
+}
+
+/// The sending half.
+pub struct VerbsOutgoing {
+    lane: Lane,
+    memory: OutMemory,
+    values: Publisher,
+    next: u64,
+    consumed: u64,
+}
+
+impl VerbsOutgoing {
+    pub fn new(session: Arc<Session>, queue: Queue, memory: OutMemory) -> VerbsOutgoing {
+        let lane = Lane {
+            half: Half::Out,
+            session,
+            queue: Some(queue),
+            is_broken: false,
+        };
+        VerbsOutgoing {
+            lane,
+            memory,
+            values: Publisher::default(),
+            next: 0,
+            consumed: 0,
+        }
+    }
+
+    /// Takes up what has completed; whether there was anything.
+    fn take_up(&mut self) -> bool {
+        let mut any = false;
+        while let Some(done) = self.lane.next_done() {
+            any = true;
+            match done {
+                Done::Sent(_) => {}
+                Done::Told(told) => {
+                    let most = self.next - self.consumed;
+                    match ahead(self.consumed, told, most) {
+                        Some(more) => self.consumed += more,
+                        None => self
+                            .lane
+                            .shared()
+                            .violated("an impossible count of messages"),
+                    }
+                    self.lane.post_receive();
+                }
+                Done::Written { .. } => self.lane.shared().violated("a message out of turn"),
+            }
+        }
+        any
+    }
+
+    fn wait(&mut self, deadline_ns: Option<u64>) {
+        self.lane.arm();
+        let found = self.take_up();
+        self.lane.wait(deadline_ns, found);
+    }
+
+    fn has_credit(&self) -> bool {
+        let credits = self.lane.shared().sizes.credits as u64;
+        let has_room = self.lane.queue.as_ref().is_some_and(Queue::has_room);
+        self.next - self.consumed < credits && has_room
+    }
+}
+
+fn fits(asked: usize, most: usize) -> Result<(), SendError> {
+    let error = SendError::TooLarge { asked, most };
+    (asked <= most).then_some(()).ok_or(error)
+}
+
+impl Outgoing for VerbsOutgoing {
+    fn send(
+        &mut self,
+        bytes: usize,
+        deadline_ns: Option<u64>,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<u64, SendError> {
+        fits(bytes, self.lane.shared().sizes.message_bytes)?;
+        let credits = self.lane.shared().sizes.credits;
+        loop {
+            let over = self.lane.shared().over(Half::Out);
+            self.take_up();
+            if let Some(end) = over {
+                return Err(end.into());
+            }
+            if self.has_credit() {
+                break;
+            }
+            if is_late(deadline_ns) {
+                return Err(SendError::NoCredit { credits });
+            }
+            self.wait(deadline_ns);
+        }
+        let number = self.next;
+        let place = (number % credits as u64) as usize;
+        fill(self.memory.message(place, bytes));
+        let ring = self.lane.shared().peer.ring;
+        let transfer = self.memory.to_peer(place, bytes, ring);
+        let request = Request::WriteWithTag(transfer, tag(number));
+        // SAFETY: the slot is not written before its message was consumed, so acknowledged; the
+        // memory stays until the session has ended.
+        unsafe { self.lane.post(request, Kind::Message) };
+        self.next += 1;
+        Ok(number)
+    }
+
+    fn publish(&mut self, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), SendError> {
+        fits(bytes, self.lane.shared().sizes.value_bytes)?;
+        if let Some(end) = self.lane.shared().over(Half::Out) {
+            return Err(end.into());
+        }
+        let (heads, pinned) = self.memory.heads();
+        let slot = self.values.begin(heads, pinned);
+        fill(self.memory.value(slot, bytes));
+        self.values.finish(self.memory.heads().0, slot, bytes);
+        Ok(())
+    }
+}
+
+impl Drop for VerbsOutgoing {
+    fn drop(&mut self) {
+        let acknowledged = |queue: &Queue| (queue.is_idle(), queue.acknowledged());
+        let mut last = None;
+        let mut deadline = 0;
+        while self.lane.shared().over(Half::Out).is_none() && !self.lane.is_broken {
+            self.take_up();
+            let now = self.lane.queue.as_ref().map(acknowledged);
+            if now.is_none_or(|(is_idle, _)| is_idle) {
+                break;
+            }
+            if now != last {
+                (last, deadline) = (now, now_ns() + LINGER_NS);
+            } else if now_ns() >= deadline {
+                break;
+            }
+            self.wait(Some(deadline));
+        }
+        if let Some(queue) = self.lane.queue.take() {
+            let record = Record::SendsNoMore(self.next);
+            self.lane.session.shared.close_half(record, queue);
+        }
+    }
+}
+
+/// The receiving half.
+pub struct VerbsIncoming {
+    lane: Lane,
+    memory: InMemory,
+    received: u64,
+    consumed: u64,
+    /// Of the messages that were received, by number modulo credits.
+    lengths: Box<[usize]>,
+    /// A message out of the peer's reach.
+    copy: Box<[u8]>,
+    /// One-sided accesses that were posted, and done.
+    accesses: (u64, u64),
+}
+
+impl VerbsIncoming {
+    pub fn new(session: Arc<Session>, queue: Queue, memory: InMemory) -> VerbsIncoming {
+        let sizes = session.shared.sizes;
+        let lane = Lane {
+            half: Half::In,
+            session,
+            queue: Some(queue),
+            is_broken: false,
+        };
+        VerbsIncoming {
+            lane,
+            memory,
+            received: 0,
+            consumed: 0,
+            lengths: vec![0; sizes.credits].into_boxed_slice(),
+            copy: vec![0; sizes.message_bytes].into_boxed_slice(),
+            accesses: (0, 0),
+        }
+    }
+
+    fn place(&self, number: u64) -> usize {
+        (number % self.lengths.len() as u64) as usize
+    }
+
+    fn arrived(&mut self, told: u32, bytes: usize) {
+        let shared = self.lane.shared();
+        if ahead(self.received, told, 0).is_none() {
+            return shared.violated("a message out of turn");
+        }
+        if self.received - self.consumed >= shared.sizes.credits as u64 {
+            return shared.violated("more messages than it has credits");
+        }
+        if bytes > shared.sizes.message_bytes {
+            return shared.violated("a message larger than agreed");
+        }
+        self.lengths[self.place(self.received)] = bytes;
+        self.received += 1;
+        self.lane.post_receive();
+    }
+
+    /// Takes up what has completed; whether there was anything.
+    fn take_up(&mut self) -> bool {
+        let mut any = false;
+        while let Some(done) = self.lane.next_done() {
+            any = true;
+            match done {
+                Done::Sent(Kind::Message) => {}
+                Done::Sent(Kind::Value) => self.accesses.1 += 1,
+                Done::Written { tag, bytes } => self.arrived(tag, bytes),
+                Done::Told(_) => self.lane.shared().violated("a count out of turn"),
+            }
+        }
+        any
+    }
+
+    fn wait(&mut self, deadline_ns: Option<u64>) {
+        self.lane.arm();
+        let found = self.take_up();
+        self.lane.wait(deadline_ns, found);
+    }
+
+    /// Posts a request when there is room for it.
+    ///
+    /// # Safety
+    /// As [`Queue::post`].
+    unsafe fn post(&mut self, request: Request, kind: Kind) {
+        // SAFETY: the caller's promise.
+        while !unsafe { self.lane.post(request, kind) } {
+            if self.lane.shared().over(Half::In).is_some() {
+                return;
+            }
+            self.wait(None);
+        }
+    }
+
+    fn consumed_one(&mut self) {
+        self.consumed += 1;
+        // SAFETY: a tag has no memory.
+        unsafe { self.post(Request::Tag(tag(self.consumed)), Kind::Message) };
+    }
+}
+
+impl Incoming for VerbsIncoming {
+    fn receive(
+        &mut self,
+        deadline_ns: Option<u64>,
+        take: &mut dyn FnMut(u64, &[u8]),
+    ) -> Result<bool, End> {
+        loop {
+            let over = self.lane.shared().over(Half::In);
+            let sent = self.lane.shared().sent_by_peer();
+            self.take_up();
+            if self.consumed < self.received {
+                break;
+            }
+            if sent.is_some_and(|count| self.received >= count) {
+                return Err(End::Closed);
+            }
+            if let Some(end) = over {
+                return Err(end);
+            }
+            if is_late(deadline_ns) {
+                return Ok(false);
+            }
+            self.wait(deadline_ns);
+        }
+        let number = self.consumed;
+        let place = self.place(number);
+        let message = &mut self.copy[..self.lengths[place]];
+        self.memory.copy_message(place, message);
+        take(number, message);
+        self.consumed_one();
+        Ok(true)
+    }
+
+    fn read(&mut self, deadline_ns: Option<u64>, take: &mut dyn FnMut(&[u8])) -> Result<bool, End> {
+        let most = self.lane.shared().sizes.value_bytes;
+        if most == 0 {
+            return Ok(false);
+        }
+        let mut peer = Peer {
+            half: self,
+            deadline_ns,
+        };
+        match fetch_newest(&mut peer, most) {
+            Ok(Some(bytes)) => {
+                take(self.memory.value(bytes));
+                Ok(true)
+            }
+            Ok(None) | Err(Unread::Late) => Ok(false),
+            Err(Unread::Over(end)) => Err(end),
+        }
+    }
+}
+
+impl Drop for VerbsIncoming {
+    fn drop(&mut self) {
+        if let Some(queue) = self.lane.queue.take() {
+            let shared = &self.lane.session.shared;
+            shared.close_half(Record::ReceivesNoMore, queue);
+        }
+    }
+}
+
+/// Why there is no value.
+enum Unread {
+    Late,
+    Over(End),
+}
+
+/// The peer's values, reached by one-sided accesses.
+struct Peer<'h> {
+    half: &'h mut VerbsIncoming,
+    deadline_ns: Option<u64>,
+}
+
+impl Peer<'_> {
+    /// Posts an access and waits for it.
+    fn access(&mut self, request: Request) -> Result<(), Unread> {
+        // One that a deadline has left behind.
+        self.until_done()?;
+        // SAFETY: the receiving half's own memory, which stays until the session has ended; it is
+        // looked at when nothing is under way.
+        unsafe { self.half.post(request, Kind::Value) };
+        self.half.accesses.0 += 1;
+        self.until_done()
+    }
+
+    fn until_done(&mut self) -> Result<(), Unread> {
+        loop {
+            let shared = self.half.lane.shared();
+            let (over, closed) = (shared.over(Half::In), shared.sent_by_peer().is_some());
+            self.half.take_up();
+            if closed {
+                return Err(Unread::Over(End::Closed));
+            }
+            if self.half.accesses.1 >= self.half.accesses.0 {
+                return Ok(());
+            }
+            if let Some(end) = over {
+                return Err(Unread::Over(end));
+            }
+            if is_late(self.deadline_ns) {
+                return Err(Unread::Late);
+            }
+            self.half.wait(self.deadline_ns);
+        }
+    }
+}
+
+impl Remote for Peer<'_> {
+    type Error = Unread;
+
+    fn heads(&mut self) -> Result<Heads, Unread> {
+        let window = self.half.lane.shared().peer.heads;
+        self.access(Request::Read(self.half.memory.heads_here(window)))?;
+        Ok(Heads::of(self.half.memory.peer_heads()))
+    }
+
+    fn fetch(&mut self, slot: usize, bytes: usize) -> Result<(), Unread> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let window = self.half.lane.shared().peer.values;
+        self.access(Request::Read(
+            self.half.memory.value_here(slot, bytes, window),
+        ))
+    }
+
+    fn pin(&mut self, slot: Option<usize>) -> Result<(), Unread> {
+        let window = self.half.lane.shared().peer.reading;
+        let pin = slot.map_or(0, |s| s as u64 + 1);
+        self.access(Request::Write(self.half.memory.pin_to_peer(pin, window)))
+    }
+
+    fn impossible(&self) -> Unread {
+        let what = "impossible heads of values";
+        self.half.lane.shared().violated(what);
+        Unread::Over(End::Protocol { what })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_go_on_where_their_tags_begin_anew() {
+        let turn = 1 << TAG_BITS;
+        for count in [0, 1, turn - 1, turn, 5 * turn - 2] {
+            for more in 0..4 {
+                assert_eq!(ahead(count, tag(count + more), 4), Some(more));
+            }
+            assert_eq!(ahead(count, tag(count + 5), 4), None);
+            assert_eq!(ahead(count + 1, tag(count), 4), None);
+        }
+        assert_eq!(ahead(0, 1 << 31, 4), None, "no tag of a count");
+    }
+}

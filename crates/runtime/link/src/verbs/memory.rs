@@ -1,0 +1,340 @@
+//! An end's memory: slots in the application's block, words of the backend's own, and their
+//! registrations. What a peer may write or read is in regions of its own, with keys of their own.
+
+use super::device::Transfer;
+use super::value::{HeadWords, SLOTS};
+use super::wire::{Endpoint, Window};
+use crate::interface::{Memory, SetupError, Sizes};
+use sideway::ibverbs::memory_region::MemoryRegion;
+use sideway::ibverbs::protection_domain::ProtectionDomain;
+use sideway::ibverbs::AccessFlags;
+use std::io::{Error, Result};
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+/// The application's memory, owned or mapped for good.
+pub struct Block {
+    base: NonNull<u8>,
+    bytes: usize,
+    owned: bool,
+}
+
+// SAFETY: owned or `'static` memory; see `OutMemory` and `InMemory` for who uses which part.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// Takes the memory.
+    ///
+    /// # Errors
+    /// The sizes are impossible, or the memory is too small.
+    pub fn new(sizes: Sizes, memory: Memory) -> std::result::Result<Block, SetupError> {
+        let needed = sizes.memory_bytes()?;
+        let (memory, owned) = match memory {
+            Memory::Allot => (Box::into_raw(vec![0; needed].into_boxed_slice()), true),
+            Memory::Given(memory) => (Box::into_raw(memory), true),
+            Memory::Mapped(memory) => (memory as *mut [u8], false),
+        };
+        let given = memory.len();
+        let base = NonNull::new(memory.cast::<u8>()).unwrap_or(NonNull::dangling());
+        let block = Block {
+            base,
+            bytes: given,
+            owned,
+        };
+        if given < needed {
+            return Err(SetupError::Memory { needed, given });
+        }
+        Ok(block)
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if self.owned {
+            let slice = std::ptr::slice_from_raw_parts_mut(self.base.as_ptr(), self.bytes);
+            // SAFETY: from `Box::into_raw` with this length; its registrations are gone.
+            drop(unsafe { Box::from_raw(slice) });
+        }
+    }
+}
+
+/// Words beside the block.
+#[derive(Default)]
+#[repr(C, align(64))]
+struct Words {
+    /// Which of this end's values is where; the peer reads it.
+    heads: HeadWords,
+    /// Which of them the peer reads; the peer writes it.
+    pinned: AtomicU64,
+    /// The peer's heads, as they were read.
+    peer_heads: HeadWords,
+    /// What is written to the peer's `pinned`.
+    pin: AtomicU64,
+}
+
+/// Offsets of the parts of a block.
+#[derive(Clone, Copy)]
+struct Parts {
+    sizes: Sizes,
+}
+
+impl Parts {
+    fn ring_bytes(&self) -> usize {
+        self.sizes.credits * self.sizes.message_bytes
+    }
+
+    /// Slots of messages to the peer.
+    fn out(&self) -> Range<usize> {
+        0..self.ring_bytes()
+    }
+
+    /// Slots of messages from the peer.
+    fn ring(&self) -> Range<usize> {
+        self.out().end..self.out().end + self.ring_bytes()
+    }
+
+    /// Values to the peer.
+    fn values(&self) -> Range<usize> {
+        self.ring().end..self.ring().end + SLOTS * self.sizes.value_bytes
+    }
+
+    /// The value read last.
+    fn read(&self) -> Range<usize> {
+        self.values().end..self.values().end + self.sizes.value_bytes
+    }
+}
+
+/// A registered part: its address, and its keys.
+#[derive(Debug, Clone, Copy, Default)]
+struct Keys {
+    address: u64,
+    local: u32,
+    remote: u32,
+}
+
+impl Keys {
+    fn window(&self) -> Window {
+        let (address, key) = (self.address, self.remote);
+        Window { address, key }
+    }
+
+    fn to(&self, offset: usize, bytes: usize, peer: Window, at: usize) -> Transfer {
+        Transfer {
+            local: self.address + offset as u64,
+            local_key: self.local,
+            bytes,
+            // An address of the peer's choice: its device checks it.
+            remote: peer.address.wrapping_add(at as u64),
+            remote_key: peer.key,
+        }
+    }
+}
+
+/// All of an end's memory, registered.
+pub struct EndMemory {
+    /// Gone before what they register.
+    regions: Mutex<Vec<Arc<MemoryRegion>>>,
+    keys: AllKeys,
+    words: Box<Words>,
+    block: Block,
+    parts: Parts,
+}
+
+#[derive(Clone, Copy, Default)]
+struct AllKeys {
+    out: Keys,
+    ring: Keys,
+    values: Keys,
+    read: Keys,
+    heads: Keys,
+    pinned: Keys,
+    peer_heads: Keys,
+    pin: Keys,
+}
+
+impl EndMemory {
+    /// Registers a block of at least [`Sizes::memory_bytes`], once, in a domain of its own.
+    ///
+    /// # Errors
+    /// The kernel refuses: RLIMIT_MEMLOCK, for example.
+    pub fn register(
+        block: Block,
+        sizes: Sizes,
+        domain: &Arc<ProtectionDomain>,
+    ) -> Result<EndMemory> {
+        let (parts, words) = (Parts { sizes }, Box::<Words>::default());
+        let mut regions = Vec::new();
+        let mut register = |address: *const u8, bytes: usize, access: AccessFlags| {
+            if bytes == 0 {
+                return Ok(Keys::default());
+            }
+            // SAFETY: this memory lives as long as the regions, which are dropped before it.
+            let region = unsafe { domain.reg_mr(address as usize, bytes, access) };
+            let region = region.map_err(|e| Error::other(e.to_string()))?;
+            let keys = Keys {
+                address: address as u64,
+                local: region.lkey(),
+                remote: region.rkey(),
+            };
+            regions.push(region);
+            Ok::<_, Error>(keys)
+        };
+        let none = AccessFlags::none();
+        let (local, read) = (AccessFlags::LocalWrite, AccessFlags::RemoteRead);
+        let write = AccessFlags::LocalWrite | AccessFlags::RemoteWrite;
+        let mut part = |range: Range<usize>, access| {
+            // SAFETY: within the block, whose length was checked.
+            let address = unsafe { block.base.as_ptr().add(range.start) };
+            register(address, range.len(), access)
+        };
+        let mut keys = AllKeys {
+            out: part(parts.out(), none)?,
+            ring: part(parts.ring(), write)?,
+            values: part(parts.values(), read)?,
+            read: part(parts.read(), local)?,
+            ..AllKeys::default()
+        };
+        let mut words_of = |word: &[AtomicU64], access| {
+            register(word.as_ptr().cast(), std::mem::size_of_val(word), access)
+        };
+        keys.heads = words_of(&words.heads, read)?;
+        keys.pinned = words_of(std::slice::from_ref(&words.pinned), write)?;
+        keys.peer_heads = words_of(&words.peer_heads, local)?;
+        keys.pin = words_of(std::slice::from_ref(&words.pin), none)?;
+        Ok(EndMemory {
+            regions: Mutex::new(regions),
+            keys,
+            words,
+            block,
+            parts,
+        })
+    }
+
+    /// Adds what the peer may access to what it is told.
+    pub fn windows(&self, endpoint: Endpoint) -> Endpoint {
+        Endpoint {
+            ring: self.keys.ring.window(),
+            values: self.keys.values.window(),
+            heads: self.keys.heads.window(),
+            reading: self.keys.pinned.window(),
+            ..endpoint
+        }
+    }
+
+    /// Ends the registrations: no key is of any use from then on.
+    pub fn revoke(&self) {
+        self.regions
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .clear();
+    }
+
+    /// The parts for each of the two halves. Call it once.
+    pub fn halves(self) -> (OutMemory, InMemory, Arc<EndMemory>) {
+        let memory = Arc::new(self);
+        let (out, incoming) = (Arc::clone(&memory), Arc::clone(&memory));
+        (OutMemory(out), InMemory(incoming), memory)
+    }
+
+    /// A part of the block.
+    ///
+    /// # Safety
+    /// Nobody else in this process uses that part meanwhile.
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn part(&self, part: Range<usize>, offset: usize, bytes: usize) -> &mut [u8] {
+        let begin = part.start + offset;
+        assert!(begin + bytes <= part.end, "within its part");
+        // SAFETY: within the block, which was large enough; not shared, by the caller.
+        unsafe { std::slice::from_raw_parts_mut(self.block.base.as_ptr().add(begin), bytes) }
+    }
+}
+
+/// What the sending half alone uses: slots of messages and values to the peer.
+pub struct OutMemory(Arc<EndMemory>);
+
+impl OutMemory {
+    /// A slot of a message. Its message before this one has been consumed.
+    pub fn message(&mut self, place: usize, bytes: usize) -> &mut [u8] {
+        let parts = self.0.parts;
+        // SAFETY: the sending half alone uses this part, and has this only once.
+        unsafe {
+            self.0
+                .part(parts.out(), place * parts.sizes.message_bytes, bytes)
+        }
+    }
+
+    /// The way of a message into the same slot at the peer.
+    pub fn to_peer(&self, place: usize, bytes: usize, ring: Window) -> Transfer {
+        let at = place * self.0.parts.sizes.message_bytes;
+        self.0.keys.out.to(at, bytes, ring, at)
+    }
+
+    /// A slot of a value. A device may read it meanwhile; the reader finds that out.
+    pub fn value(&mut self, slot: usize, bytes: usize) -> &mut [u8] {
+        let parts = self.0.parts;
+        // SAFETY: as for `message`.
+        unsafe {
+            self.0
+                .part(parts.values(), slot * parts.sizes.value_bytes, bytes)
+        }
+    }
+
+    /// The heads of the values, and the peer's pin.
+    pub fn heads(&self) -> (&HeadWords, &AtomicU64) {
+        (&self.0.words.heads, &self.0.words.pinned)
+    }
+}
+
+/// What the receiving half alone uses: slots of messages and the value from the peer.
+pub struct InMemory(Arc<EndMemory>);
+
+impl InMemory {
+    /// Copies a message out of the peer's reach. It can write into the slot at any time: what is
+    /// copied is what counts.
+    pub fn copy_message(&self, place: usize, into: &mut [u8]) {
+        let parts = self.0.parts;
+        let begin = parts.ring().start + place * parts.sizes.message_bytes;
+        assert!(begin + into.len() <= parts.ring().end, "within the ring");
+        // SAFETY: within the block. No reference to the ring exists, so that the device's writes
+        // break no promise of the compiler; bytes of any moment are bytes.
+        unsafe {
+            let from = self.0.block.base.as_ptr().add(begin);
+            std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());
+        }
+    }
+
+    /// The value that was fetched last: only this end's requests write there.
+    pub fn value(&mut self, bytes: usize) -> &[u8] {
+        let parts = self.0.parts;
+        // SAFETY: the receiving half alone uses this part, and no request is under way.
+        unsafe { self.0.part(parts.read(), 0, bytes) }
+    }
+
+    /// The way of the peer's heads to this end.
+    pub fn heads_here(&self, heads: Window) -> Transfer {
+        let bytes = std::mem::size_of::<HeadWords>();
+        self.0.keys.peer_heads.to(0, bytes, heads, 0)
+    }
+
+    /// The heads that came last.
+    pub fn peer_heads(&self) -> &HeadWords {
+        &self.0.words.peer_heads
+    }
+
+    /// The way of a value to this end.
+    pub fn value_here(&self, slot: usize, bytes: usize, values: Window) -> Transfer {
+        let at = slot * self.0.parts.sizes.value_bytes;
+        self.0.keys.read.to(0, bytes, values, at)
+    }
+
+    /// The way of a pin (a slot plus 1, or 0) to the peer.
+    pub fn pin_to_peer(&self, pin: u64, reading: Window) -> Transfer {
+        let word = &self.0.words.pin;
+        word.store(pin, std::sync::atomic::Ordering::SeqCst);
+        self.0.keys.pin.to(0, size_of::<u64>(), reading, 0)
+    }
+}

@@ -1,0 +1,276 @@
+//! The interface layer between machines over RDMA: reliable connections over RoCE v2, of hardware
+//! or of Soft-RoCE (thesis, 5.2 and 5.4.1).
+//!
+//! A message is written into the peer's memory by the device: there is no copy on the sending side,
+//! and no call into the peer's kernel. The write carries the message's number, which tells the
+//! peer's half. Its count of consumed messages comes back the same way. Credits guarantee that a
+//! receive is posted for each; a peer that is not ready would break the link at once.
+//!
+//! **What a peer can reach.** Its slots of messages, to write; the values, to read; one word that
+//! says which value it reads. Each is a region with a key of its own, in a protection domain of
+//! this link. The keys end with the link. A message is copied out of the peer's reach before it is
+//! given to the application: it could change it at any time. See `docs/security.md`.
+//!
+//! **Side channel.** The peers meet over TCP, by the handshake of [`crate::tcp`]; addresses and keys
+//! travel sealed in it. It tells when a peer closes, and its end tells that it died.
+//!
+//! **Death.** The kernel ends the side channel of a process that dies. A machine or network that
+//! falls silent is noticed after [`Verbs::gone_after`]. A broken link is not resumed.
+//!
+//! **Real time.** Sending, receiving and publishing allocate nothing and take no lock; they go
+//! into the kernel to wait, and on Soft-RoCE for each request.
+//!
+//! Each module uses those above it only:
+//!
+//! | module | job |
+//! |---|---|
+//! | `wire` | what the ends tell each other |
+//! | `value` | fetching the newest value |
+//! | `device` | devices and queue pairs |
+//! | `memory` | slots, and who may reach them |
+//! | `session` | the side channel, and the end of a link |
+//! | `ends` | the two halves |
+
+mod device;
+mod ends;
+mod memory;
+mod session;
+mod value;
+mod wire;
+
+use crate::interface::{Backend, Halves, Memory, SetupError, Sizes};
+use crate::tcp::handshake::{Agreed, Hello};
+use crate::tcp::supervise::Terms;
+use crate::tcp::{Key, Place, Tcp};
+use device::{Device, Queue};
+use ends::{VerbsIncoming, VerbsOutgoing};
+use memory::{Block, EndMemory};
+use session::{Door, Parts, Session, Side};
+use socket2::{SockRef, TcpKeepalive};
+use std::io::{Error, Result};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use wire::{Counter, Endpoint, Lane, Record};
+
+/// Links between machines over RDMA.
+#[derive(Debug)]
+pub struct Verbs {
+    side: Tcp,
+    key: Key,
+    polling: bool,
+    gone_after: Duration,
+}
+
+/// What a hello says in place of the size of chunks: those of TCP have one byte at least.
+const NO_CHUNKS: usize = 0;
+/// Time for each record until the queue pairs are joined.
+const SETUP_LIMIT: Duration = Duration::from_secs(30);
+
+impl Verbs {
+    /// The end to which another one connects, at an address that an RDMA device has.
+    ///
+    /// # Errors
+    /// The address is in use or not this machine's.
+    pub fn listen(address: SocketAddr, key: Key) -> std::result::Result<Verbs, SetupError> {
+        Ok(Verbs::new(Tcp::listen(address, key.clone())?, key))
+    }
+
+    /// The end that connects. Its side of the way must be an address that an RDMA device has.
+    pub fn connect(address: SocketAddr, key: Key) -> Verbs {
+        Verbs::new(Tcp::connect(address, key.clone()), key)
+    }
+
+    fn new(side: Tcp, key: Key) -> Verbs {
+        Verbs {
+            side,
+            key,
+            polling: false,
+            gone_after: Duration::from_secs(2),
+        }
+    }
+
+    /// Calls that wait look for completions all the time, in place of an event: quicker, at the
+    /// price of a processor.
+    pub fn polling(mut self) -> Verbs {
+        self.polling = true;
+        self
+    }
+
+    /// How long a peer may be silent that should answer; 2 s by default, at most three times as
+    /// long in fact. A process that dies is noticed at once.
+    pub fn gone_after(mut self, time: Duration) -> Verbs {
+        self.gone_after = time;
+        self
+    }
+
+    /// The address at which it listens, or to which it connects.
+    pub fn address(&self) -> SocketAddr {
+        self.side.address()
+    }
+
+    fn error(&self, what: &'static str) -> impl FnOnce(Error) -> SetupError {
+        let peer = self.address().to_string();
+        move |source| SetupError::System { peer, what, source }
+    }
+
+    fn terms(&self, sizes: Sizes) -> Terms {
+        Terms {
+            key: self.key.clone(),
+            hello: Hello {
+                sizes,
+                chunk: NO_CHUNKS,
+                sealed: true,
+                session: None,
+            },
+            resume_within_ns: 0,
+        }
+    }
+}
+
+/// The queue pairs of an end.
+struct Queues {
+    out: Queue,
+    incoming: Queue,
+}
+
+/// Registers the memory at the device that has the connection's address.
+fn register(stream: &TcpStream, block: Block, sizes: Sizes) -> Result<(Device, Queues, EndMemory)> {
+    let device = Device::of(stream.local_addr()?.ip().to_canonical())?;
+    let domain = device.domain()?;
+    let memory = EndMemory::register(block, sizes, &domain)?;
+    // One for each message or count that can be on its way, and one being looked at.
+    let receives = sizes.credits as u32 + 1;
+    let queues = Queues {
+        out: device.queue(&domain, receives)?,
+        incoming: device.queue(&domain, receives)?,
+    };
+    Ok((device, queues, memory))
+}
+
+/// The numbers of the first packets, for the two directions of each end: nobody who lacks the key
+/// can know them before they are on the wire.
+fn first_packets(agreed: &Agreed, listens: bool) -> [u32; 2] {
+    let word = |at: usize| {
+        let bytes = agreed.session.bytes();
+        u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], 0])
+    };
+    let at = if listens { 0 } else { 6 };
+    [word(at), word(at + 3)]
+}
+
+/// Tells the peer this end's addresses and keys, and joins the queue pairs to the peer's.
+fn join(
+    side: &Side,
+    received: &mut Counter,
+    (device, queues, memory): (&Device, &mut Queues, &EndMemory),
+    psn: [u32; 2],
+    gone_after: Duration,
+) -> Result<Endpoint> {
+    let lane = |queue: &Queue, psn| Lane {
+        number: queue.number(),
+        psn,
+    };
+    let (out, incoming) = (lane(&queues.out, psn[0]), lane(&queues.incoming, psn[1]));
+    let ours = memory.windows(Endpoint {
+        gid: device.gid,
+        mtu: device.mtu,
+        out,
+        incoming,
+        ..Endpoint::default()
+    });
+    side.tell(Record::Endpoint(ours))?;
+    let mut next = || wire::receive(&mut &side.stream, &side.keys, received);
+    let theirs = match next()? {
+        Record::Endpoint(theirs) => theirs,
+        Record::NoDevice => {
+            return Err(Error::other(
+                "the other end has no RDMA device with the connection's address",
+            ))
+        }
+        _ => return Err(Error::other("the other end sent a record out of turn")),
+    };
+    device.join(&mut queues.out, out, &theirs, theirs.incoming, gone_after)?;
+    device.join(
+        &mut queues.incoming,
+        incoming,
+        &theirs,
+        theirs.out,
+        gone_after,
+    )?;
+    side.tell(Record::Ready)?;
+    match next()? {
+        Record::Ready => Ok(theirs),
+        _ => Err(Error::other("the other end sent a record out of turn")),
+    }
+}
+
+/// Lets the kernel find out about a peer that is silent.
+fn keep_alive(stream: &TcpStream, gone_after: Duration) -> Result<()> {
+    let each = (gone_after / 3).max(Duration::from_secs(1));
+    let keepalive = TcpKeepalive::new().with_time(each).with_interval(each);
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&keepalive.with_retries(2))?;
+    socket.set_tcp_user_timeout(Some(gone_after.max(Duration::from_secs(1))))
+}
+
+impl Backend for Verbs {
+    fn initialize(
+        &self,
+        sizes: Sizes,
+        memory: Memory,
+        deadline_ns: Option<u64>,
+    ) -> std::result::Result<Halves, SetupError> {
+        let block = Block::new(sizes, memory)?;
+        let mut terms = self.terms(sizes);
+        let (mut wake, waking) = std::io::pipe().map_err(self.error("make a pipe"))?;
+        let (stream, agreed) = self.side.meet(&terms, &mut wake, deadline_ns)?;
+        terms.hello.session = Some(agreed.session);
+        let door = match &self.side.way {
+            Place::Connect(_) => None,
+            Place::Listen(listener) => Some(Door {
+                listener: listener.try_clone().map_err(self.error("use the socket"))?,
+                terms,
+                wake,
+            }),
+        };
+        let timed = stream.set_read_timeout(Some(SETUP_LIMIT));
+        timed.map_err(self.error("use the socket"))?;
+        let psn = first_packets(&agreed, door.is_some());
+        let (side, mut received) = (
+            Side {
+                stream,
+                keys: agreed.keys,
+                sent: Mutex::new(Counter::new()),
+            },
+            Counter::new(),
+        );
+        let registered = register(&side.stream, block, sizes);
+        if registered.is_err() {
+            let _ = side.tell(Record::NoDevice);
+        }
+        let (device, mut queues, memory) = registered.map_err(self.error("use RDMA"))?;
+        let parts = (&device, &mut queues, &memory);
+        let joined = join(&side, &mut received, parts, psn, self.gone_after);
+        let peer = joined.map_err(self.error("use RDMA"))?;
+        let ready = side.stream.set_read_timeout(None);
+        let ready = ready.and_then(|()| keep_alive(&side.stream, self.gone_after));
+        ready.map_err(self.error("use the socket"))?;
+
+        let pairs = [queues.out.pair(), queues.incoming.pair()];
+        let (out_memory, in_memory, memory) = memory.halves();
+        let parts = Parts {
+            sizes,
+            peer,
+            polling: self.polling,
+            side,
+            pairs,
+            memory,
+        };
+        let session = Session::start(parts, received, door, waking);
+        let session = Arc::new(session.map_err(self.error("start threads"))?);
+        let outgoing = VerbsOutgoing::new(Arc::clone(&session), queues.out, out_memory);
+        let incoming = VerbsIncoming::new(session, queues.incoming, in_memory);
+        Ok((Box::new(outgoing), Box::new(incoming)))
+    }
+}

@@ -1,0 +1,283 @@
+//! What the two halves of an end share: whether the peer is there, the side channel, and the keys
+//! that end with it.
+
+use super::device::{Pair, Queue};
+use super::memory::EndMemory;
+use super::wire::{self, Counter, Endpoint, Record};
+use crate::interface::{End, Sizes};
+use crate::tcp::{dial, supervise};
+use nix::sys::eventfd::EventFd;
+use std::io::{ErrorKind, PipeReader, PipeWriter, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A closing end waits this long for the peer to see the end of the side channel.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// One of the two halves.
+#[derive(Debug, Clone, Copy)]
+pub enum Half {
+    Out = 0,
+    In = 1,
+}
+
+/// The link has ended.
+const ENDED: u32 = 1;
+/// The peer receives no more.
+const PEER_RECEIVES_NO_MORE: u32 = 2;
+/// No count of messages.
+const SENDS: u64 = u64::MAX;
+
+/// The sealed side channel.
+pub struct Side {
+    pub stream: TcpStream,
+    pub keys: snow::StatelessTransportState,
+    pub sent: Mutex<Counter>,
+}
+
+impl Side {
+    /// Sends a record. A broken connection is found by who reads it.
+    pub fn tell(&self, record: Record) -> std::io::Result<()> {
+        let mut sent = lock(&self.sent);
+        wire::send(&mut &self.stream, &self.keys, &mut sent, record)
+    }
+}
+
+#[derive(Default)]
+struct State {
+    end: Option<End>,
+    /// The first that was seen of a broken queue pair.
+    reason: Option<String>,
+}
+
+/// Shared by the halves and the threads.
+pub struct Shared {
+    pub sizes: Sizes,
+    pub peer: Endpoint,
+    pub polling: bool,
+    side: Side,
+    pairs: [Arc<Pair>; 2],
+    memory: Arc<EndMemory>,
+    wakes: [EventFd; 2],
+    flags: AtomicU32,
+    /// Messages that the peer has sent, if it sends no more.
+    sent_by_peer: AtomicU64,
+    state: Mutex<State>,
+    ended: Condvar,
+    /// Queue pairs of halves that were dropped: the peer may still use them.
+    parked: Mutex<Vec<Queue>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// What a session is made of.
+pub struct Parts {
+    pub sizes: Sizes,
+    pub peer: Endpoint,
+    pub polling: bool,
+    pub side: Side,
+    pub pairs: [Arc<Pair>; 2],
+    pub memory: Arc<EndMemory>,
+}
+
+impl Shared {
+    fn new(parts: Parts) -> std::io::Result<Shared> {
+        Ok(Shared {
+            sizes: parts.sizes,
+            peer: parts.peer,
+            polling: parts.polling,
+            side: parts.side,
+            pairs: parts.pairs,
+            memory: parts.memory,
+            wakes: [EventFd::new()?, EventFd::new()?],
+            flags: AtomicU32::new(0),
+            sent_by_peer: AtomicU64::new(SENDS),
+            state: Mutex::default(),
+            ended: Condvar::new(),
+            parked: Mutex::default(),
+        })
+    }
+
+    fn wake(&self) {
+        for wake in &self.wakes {
+            let _ = wake.write(1);
+        }
+    }
+
+    /// Readable when something has changed for that half; [`Shared::woken`] ends that.
+    pub fn wake_of(&self, half: Half) -> BorrowedFd<'_> {
+        self.wakes[half as usize].as_fd()
+    }
+
+    /// The half will look at what has changed. It must have been readable, or this waits.
+    pub fn woken(&self, half: Half) {
+        let wake = self.wakes[half as usize].as_fd();
+        let mut descriptors = [nix::poll::PollFd::new(wake, nix::poll::PollFlags::POLLIN)];
+        if nix::poll::poll(&mut descriptors, nix::poll::PollTimeout::ZERO) == Ok(1) {
+            let _ = self.wakes[half as usize].read();
+        }
+    }
+
+    /// Why this half is over, if it is. No lock as long as it is not.
+    pub fn over(&self, half: Half) -> Option<End> {
+        let flags = self.flags.load(Ordering::Acquire);
+        if flags & ENDED != 0 {
+            return lock(&self.state).end.clone();
+        }
+        let closed = matches!(half, Half::Out) && flags & PEER_RECEIVES_NO_MORE != 0;
+        closed.then_some(End::Closed)
+    }
+
+    /// Messages that the peer has sent, if it sends no more.
+    pub fn sent_by_peer(&self) -> Option<u64> {
+        let count = self.sent_by_peer.load(Ordering::Acquire);
+        (count != SENDS).then_some(count)
+    }
+
+    /// Tells the peer that a half has been dropped, and keeps its queue pair for it.
+    pub fn close_half(&self, record: Record, queue: Queue) {
+        lock(&self.parked).push(queue);
+        let _ = self.side.tell(record);
+    }
+
+    /// A queue pair is broken: ends the side channel. Whoever reads it ends the link.
+    pub fn broken(&self, reason: &std::io::Error) {
+        let text = || format!("the RDMA connection broke: {reason}");
+        lock(&self.state).reason.get_or_insert_with(text);
+        let _ = self.side.stream.shutdown(Shutdown::Both);
+    }
+
+    /// The peer has sent what cannot be.
+    pub fn violated(&self, what: &'static str) {
+        self.finish(End::Protocol { what });
+        let _ = self.side.stream.shutdown(Shutdown::Both);
+    }
+
+    /// Ends the link, revokes every key, and wakes the halves.
+    fn finish(&self, end: End) {
+        lock(&self.state).end.get_or_insert(end);
+        self.flags.fetch_or(ENDED, Ordering::AcqRel);
+        self.pairs.iter().for_each(|pair| pair.revoke());
+        self.memory.revoke();
+        self.ended.notify_all();
+        self.wake();
+    }
+
+    /// Reads the side channel until its end.
+    fn watch(&self, mut received: Counter) {
+        let end = loop {
+            match wire::receive(&mut &self.side.stream, &self.side.keys, &mut received) {
+                Ok(Record::SendsNoMore(count)) => self.sent_by_peer.store(count, Ordering::Release),
+                Ok(Record::ReceivesNoMore) => {
+                    self.flags.fetch_or(PEER_RECEIVES_NO_MORE, Ordering::AcqRel);
+                }
+                Ok(_) => break wrong("a record out of turn"),
+                Err(e) if e.kind() == ErrorKind::InvalidData => break wrong("an unknown record"),
+                Err(e) => break self.after_the_last(&e),
+            }
+            self.wake();
+        };
+        self.finish(end);
+        let _ = self.side.stream.shutdown(Shutdown::Both);
+    }
+
+    fn after_the_last(&self, error: &std::io::Error) -> End {
+        let receives = self.flags.load(Ordering::Acquire) & PEER_RECEIVES_NO_MORE == 0;
+        if !receives && self.sent_by_peer().is_some() {
+            return End::Closed;
+        }
+        let reason = lock(&self.state).reason.clone();
+        End::Gone {
+            reason: reason.unwrap_or_else(|| format!("its side channel ended: {error}")),
+        }
+    }
+}
+
+fn wrong(what: &'static str) -> End {
+    End::Protocol { what }
+}
+
+/// Refuses whoever else comes to a listening end.
+pub struct Door {
+    pub listener: TcpListener,
+    pub terms: supervise::Terms,
+    pub wake: PipeReader,
+}
+
+impl Door {
+    fn keep(mut self, shared: &Shared) {
+        while shared.flags.load(Ordering::Acquire) & ENDED == 0 {
+            if let Some(stream) = supervise::accept(&self.listener, &mut self.wake, None) {
+                let terms = &self.terms;
+                // A session of verbs is not resumed: nobody is taken.
+                drop(dial::shake_listening(&stream, &terms.key, terms.hello));
+            }
+        }
+    }
+}
+
+/// A link's threads and queue pairs: they end with the second half.
+pub struct Session {
+    pub shared: Arc<Shared>,
+    waking: PipeWriter,
+    running: Vec<JoinHandle<()>>,
+}
+
+impl Session {
+    /// Starts the thread that watches the peer, and at a listening end the one at the door.
+    ///
+    /// # Errors
+    /// The kernel gives no thread or descriptor.
+    pub fn start(
+        parts: Parts,
+        received: Counter,
+        door: Option<Door>,
+        waking: PipeWriter,
+    ) -> std::io::Result<Session> {
+        let mut session = Session {
+            shared: Arc::new(Shared::new(parts)?),
+            waking,
+            running: Vec::new(),
+        };
+        session.spawn("link-watch", move |shared| shared.watch(received))?;
+        if let Some(door) = door {
+            session.spawn("link-door", move |shared| door.keep(shared))?;
+        }
+        Ok(session)
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        run: impl FnOnce(&Shared) + Send + 'static,
+    ) -> std::io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let builder = std::thread::Builder::new().name(name.into());
+        self.running.push(builder.spawn(move || run(&shared))?);
+        Ok(())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let shared = &*self.shared;
+        let _ = shared.side.stream.shutdown(Shutdown::Write);
+        let state = lock(&shared.state);
+        let waited = shared
+            .ended
+            .wait_timeout_while(state, FAREWELL, |state| state.end.is_none());
+        drop(waited);
+        let _ = shared.side.stream.shutdown(Shutdown::Both);
+        shared.finish(End::Closed);
+        let _ = self.waking.write(&[0]);
+        for thread in self.running.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! What two ends tell each other by the side channel, sealed: their addresses and keys, and when
+//! they close.
+
+use std::io::{Error, ErrorKind, Read, Result, Write};
+
+/// Bytes of the largest record, without its tag.
+const MOST: usize = 192;
+const TAG_BYTES: usize = 16;
+
+/// A queue pair's number, and the number of its first packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lane {
+    /// 24 bits.
+    pub number: u32,
+    /// 24 bits.
+    pub psn: u32,
+}
+
+/// Where the peer may access memory, with the key for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Window {
+    /// Its address in the other process. Never used but in requests to that process's device.
+    pub address: u64,
+    pub key: u32,
+}
+
+/// What an end tells of itself before the first message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Endpoint {
+    pub gid: [u8; 16],
+    /// As verbs number it: 1 to 5.
+    pub mtu: u8,
+    /// Its queue pair for messages that it sends.
+    pub out: Lane,
+    /// Its queue pair for messages that it receives.
+    pub incoming: Lane,
+    /// Slots of messages to it.
+    pub ring: Window,
+    /// Its values.
+    pub values: Window,
+    /// Which value is where.
+    pub heads: Window,
+    /// Where the peer says which value it is reading.
+    pub reading: Window,
+}
+
+/// A record of the side channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Record {
+    /// The first of each end.
+    Endpoint(Endpoint),
+    /// Instead of it: this end has no device that has the connection's address.
+    NoDevice,
+    /// The queue pairs are joined.
+    Ready,
+    /// The end sends no more than so many messages.
+    SendsNoMore(u64),
+    /// The end receives no more.
+    ReceivesNoMore,
+}
+
+struct Writer<'a>(&'a mut Vec<u8>);
+
+impl Writer<'_> {
+    fn u32(&mut self, value: u32) {
+        self.0.extend(value.to_le_bytes());
+    }
+
+    fn lane(&mut self, lane: Lane) {
+        self.u32(lane.number);
+        self.u32(lane.psn);
+    }
+
+    fn window(&mut self, window: Window) {
+        self.0.extend(window.address.to_le_bytes());
+        self.u32(window.key);
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (bytes, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn lane(&mut self) -> Option<Lane> {
+        let lane = Lane {
+            number: self.u32()?,
+            psn: self.u32()?,
+        };
+        (lane.number < 1 << 24 && lane.psn < 1 << 24).then_some(lane)
+    }
+
+    fn window(&mut self) -> Option<Window> {
+        Some(Window {
+            address: self.take().map(u64::from_le_bytes)?,
+            key: self.u32()?,
+        })
+    }
+
+    fn endpoint(&mut self) -> Option<Endpoint> {
+        let endpoint = Endpoint {
+            gid: self.take()?,
+            mtu: self.take::<1>()?[0],
+            out: self.lane()?,
+            incoming: self.lane()?,
+            ring: self.window()?,
+            values: self.window()?,
+            heads: self.window()?,
+            reading: self.window()?,
+        };
+        (1..=5).contains(&endpoint.mtu).then_some(endpoint)
+    }
+}
+
+impl Record {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Record::Endpoint(e) => {
+                bytes.push(1);
+                bytes.extend(e.gid);
+                bytes.push(e.mtu);
+                let mut writer = Writer(bytes);
+                writer.lane(e.out);
+                writer.lane(e.incoming);
+                for window in [e.ring, e.values, e.heads, e.reading] {
+                    writer.window(window);
+                }
+            }
+            Record::NoDevice => bytes.push(2),
+            Record::Ready => bytes.push(3),
+            Record::SendsNoMore(count) => {
+                bytes.push(4);
+                bytes.extend(count.to_le_bytes());
+            }
+            Record::ReceivesNoMore => bytes.push(5),
+        }
+    }
+
+    /// Reads a record of a peer; `None` if it cannot be one.
+    pub fn parse(bytes: &[u8]) -> Option<Record> {
+        let mut reader = Reader(bytes);
+        let record = match reader.take::<1>()?[0] {
+            1 => Record::Endpoint(reader.endpoint()?),
+            2 => Record::NoDevice,
+            3 => Record::Ready,
+            4 => Record::SendsNoMore(reader.take().map(u64::from_le_bytes)?),
+            5 => Record::ReceivesNoMore,
+            _ => return None,
+        };
+        reader.0.is_empty().then_some(record)
+    }
+}
+
+/// One direction of the side channel's records: counted, so that none can be repeated.
+pub struct Counter(u64);
+
+impl Counter {
+    /// Before the first record.
+    pub fn new() -> Counter {
+        Counter(0)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 += 1;
+        self.0 - 1
+    }
+}
+
+type Keys = snow::StatelessTransportState;
+
+/// Seals a record and sends it.
+///
+/// # Errors
+/// The connection is broken.
+pub fn send(to: &mut impl Write, keys: &Keys, at: &mut Counter, record: Record) -> Result<()> {
+    let mut clear = Vec::with_capacity(MOST);
+    record.write(&mut clear);
+    let mut sealed = [0; 2 + MOST + TAG_BYTES];
+    let length = keys
+        .write_message(at.next(), &clear, &mut sealed[2..])
+        .map_err(Error::other)?;
+    sealed[..2].copy_from_slice(&(length as u16).to_le_bytes());
+    to.write_all(&sealed[..2 + length])
+}
+
+/// Receives a record.
+///
+/// # Errors
+/// The connection is broken, or (`InvalidData`) it is no record of the peer's.
+pub fn receive(from: &mut impl Read, keys: &Keys, at: &mut Counter) -> Result<Record> {
+    let mut length = [0; 2];
+    from.read_exact(&mut length)?;
+    let length = usize::from(u16::from_le_bytes(length));
+    let mut sealed = [0; MOST + TAG_BYTES];
+    let wrong = || Error::from(ErrorKind::InvalidData);
+    let sealed = sealed.get_mut(..length).ok_or_else(wrong)?;
+    from.read_exact(sealed)?;
+    let mut clear = [0; MOST + TAG_BYTES];
+    let length = keys.read_message(at.next(), sealed, &mut clear);
+    let length = length.map_err(|_| wrong())?;
+    Record::parse(&clear[..length]).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes(record: Record) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        record.write(&mut bytes);
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn a_record_is_read_as_it_was_written(
+            gid: [u8; 16], mtu in 1u8..6, lanes: [u32; 4], windows: [(u64, u32); 4], count: u64
+        ) {
+            let lane = |at: usize| Lane { number: lanes[at] >> 8, psn: lanes[at + 1] >> 8 };
+            let window = |at: usize| Window { address: windows[at].0, key: windows[at].1 };
+            let endpoint = Endpoint {
+                gid, mtu, out: lane(0), incoming: lane(2), ring: window(0), values: window(1),
+                heads: window(2), reading: window(3),
+            };
+            prop_assert!(bytes(Record::Endpoint(endpoint)).len() <= MOST);
+            for record in [
+                Record::Endpoint(endpoint), Record::NoDevice, Record::Ready,
+                Record::SendsNoMore(count), Record::ReceivesNoMore,
+            ] {
+                prop_assert_eq!(Record::parse(&bytes(record)), Some(record));
+            }
+        }
+
+        #[test]
+        fn what_is_no_record_is_refused(garbage in proptest::collection::vec(any::<u8>(), 0..100)) {
+            if let Some(record) = Record::parse(&garbage) {
+                prop_assert_eq!(bytes(record), garbage);
+            }
+        }
+    }
+}

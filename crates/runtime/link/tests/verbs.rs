@@ -1,0 +1,121 @@
+//! The conformance suite of the interface layer over RDMA.
+//!
+//! It needs two addresses that RDMA devices have, each in a network namespace or `-`:
+//! `ONBEAT_RDMA="10.9.0.1 /run/netns/a 10.9.0.2 /run/netns/b"`. `./dev test link-verbs` boots a
+//! guest that has them.
+
+mod backends;
+
+use backends::Pair;
+use onbeat_link::interface::{Backend, Halves, Memory, SetupError, Sizes};
+use onbeat_link::{Key, Verbs};
+use std::fs::File;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+/// An address, and the namespace that has it.
+#[derive(Clone)]
+struct Place {
+    address: IpAddr,
+    namespace: String,
+}
+
+fn places() -> [Place; 2] {
+    let text = std::env::var("ONBEAT_RDMA").expect("no RDMA devices: run ./dev test link-verbs");
+    let words: Vec<_> = text.split(' ').collect();
+    let place = |at: usize| Place {
+        address: words[at].parse().unwrap(),
+        namespace: words[at + 1].into(),
+    };
+    [place(0), place(2)]
+}
+
+fn enter(namespace: &File) {
+    // SAFETY: a call for this thread alone.
+    let code = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) };
+    assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+}
+
+impl Place {
+    /// Runs in the namespace. Threads that begin meanwhile stay there.
+    fn within<T>(&self, run: impl FnOnce() -> T) -> T {
+        if self.namespace == "-" {
+            return run();
+        }
+        let here = File::open("/proc/thread-self/ns/net").unwrap();
+        enter(&File::open(&self.namespace).unwrap());
+        let done = run();
+        enter(&here);
+        done
+    }
+}
+
+/// An end in its namespace.
+struct Placed {
+    place: Place,
+    verbs: Verbs,
+}
+
+impl Backend for Placed {
+    fn initialize(
+        &self,
+        sizes: Sizes,
+        memory: Memory,
+        deadline_ns: Option<u64>,
+    ) -> Result<Halves, SetupError> {
+        let run = || self.verbs.initialize(sizes, memory, deadline_ns);
+        self.place.within(run)
+    }
+}
+
+fn key() -> Key {
+    Key::from_bytes([7; 32])
+}
+
+/// So long that emulation is no reason to give a peer up.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn options(verbs: Verbs, polling: bool) -> Verbs {
+    let verbs = verbs.gone_after(PATIENCE);
+    if polling {
+        verbs.polling()
+    } else {
+        verbs
+    }
+}
+
+fn connecting(place: Place, address: SocketAddr, polling: bool) -> Placed {
+    let verbs = options(Verbs::connect(address, key()), polling);
+    Placed { place, verbs }
+}
+
+fn pair(polling: bool) -> Pair {
+    let [first, second] = places();
+    let address = SocketAddr::new(first.address, 0);
+    let verbs = first.within(|| Verbs::listen(address, key())).unwrap();
+    let address = verbs.address();
+    Pair {
+        first: Box::new(Placed {
+            place: first,
+            verbs: options(verbs, polling),
+        }),
+        second: Box::new(connecting(second, address, polling)),
+        for_child: format!("{address} {polling}"),
+    }
+}
+
+backends::backends!(by_events, pair(false), pair(false));
+backends::backends!(by_polling, pair(true), pair(true));
+
+/// Not a test: the other end for those that let a peer die.
+#[test]
+fn a_peer_in_a_process_of_its_own() {
+    let Ok(text) = std::env::var("ONBEAT_PEER") else {
+        return;
+    };
+    let words: Vec<_> = text.split(' ').collect();
+    let [_, second] = places();
+    let backend = connecting(second, words[0].parse().unwrap(), words[1] == "true");
+    backends::child(&backend, &std::env::var("ONBEAT_STEP").unwrap());
+}

@@ -58,7 +58,7 @@ export ONBEAT_RDMA="10.9.0.1 /run/netns/a 10.9.0.2 /run/netns/b"
 for program in lib verbs; do
   filter="${ONBEAT_FILTER:-}"
   [ \$program != lib ] || filter="\${filter:-verbs::}"
-  timeout -s KILL 400 ./\$program --test-threads=1 --show-output \$filter > \$program.out 2>&1
+  PROPTEST_FAILURE_PERSISTENCE=off timeout -s KILL 400 ./\$program --test-threads=1 --show-output \$filter > \$program.out 2>&1
   echo \$? > \$program.code
 done
 dmesg | tail -50 > dmesg

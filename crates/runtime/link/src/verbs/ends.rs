@@ -84,8 +84,12 @@ impl Lane {
     /// Waits until something may have changed. `look` says whether it has, after the event was
     /// asked for.
     fn wait(&mut self, deadline_ns: Option<u64>, found: bool) {
-        if found || self.shared().polling {
-            std::hint::spin_loop();
+        if found {
+            return;
+        }
+        if self.shared().polling {
+            // Soft-RoCE needs the processor too.
+            std::thread::yield_now();
             return;
         }
         if let Some(queue) = &self.queue {

@@ -231,8 +231,14 @@ mod tests {
     struct Sleeper(Child);
 
     impl Sleeper {
+        /// Starts it. In the middle of its exec a process has no environment yet.
         fn new(command: &mut Command) -> Sleeper {
-            Sleeper(command.arg("60").spawn().expect("sleep starts"))
+            let sleeper = Sleeper(command.arg("60").spawn().expect("sleep starts"));
+            let pid = sleeper.0.id();
+            while onbeat_proc::environment(pid).expect("it runs").is_empty() {
+                std::thread::yield_now();
+            }
+            sleeper
         }
     }
 

@@ -255,6 +255,7 @@ fn assumptions(port: &Port) -> Vec<String> {
     vec![
         "the sender's port is the bottleneck, and nothing else sends through it".into(),
         "all channels of a host go through one window, the most urgent chunk first".into(),
+        "a port that sends so: links over TCP have a window each, and do not yet".into(),
         "a channel sends no more, and no larger messages, than is said here".into(),
         "the next chunk is posted before the window is empty: the sender's threads run in time"
             .into(),

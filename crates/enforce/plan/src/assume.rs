@@ -38,7 +38,7 @@ pub(crate) fn sentences(
     said.extend(sharing::sentences(scope, request, plan, times));
     if times.output_ns > 0 {
         said.extend(held_back(scope, request, times.output_ns));
-        if request.overshoot == Overshoot::Drop && request.hold == Hold::Republish {
+        if request.outputs.overshoot == Overshoot::Drop && request.outputs.hold == Hold::Republish {
             said.push(CANNOT_END.into());
         }
     }
@@ -159,7 +159,7 @@ fn joined(scope: &Scope<'_>) -> Vec<String> {
 
 /// Assumptions about outputs that are held back.
 fn held_back(scope: &Scope<'_>, request: &Request, output_ns: u64) -> [String; 2] {
-    let whence = match (request.slot_ns, scope.transport_ns()) {
+    let whence = match (request.outputs.slot_ns, scope.transport_ns()) {
         (Some(_), _) => "as was asked for".to_string(),
         (None, None) => "no transport was measured".into(),
         (None, Some(measured)) => format!(
@@ -172,7 +172,7 @@ fn held_back(scope: &Scope<'_>, request: &Request, output_ns: u64) -> [String; 2
         "A slot of {} is long enough to publish ({whence}).",
         Ms(output_ns)
     );
-    let mechanism = match request.hold {
+    let mechanism = match request.outputs.hold {
         Hold::Republish => {
             "The nodes that publish the outputs are started with these topics remapped, so that nobody but \
              the shaper publishes on their own names."

@@ -27,12 +27,14 @@ pub fn compare(model: &Model, request: &Request) -> Vec<(String, Result<Promises
     all.push(("let-per-chain".into(), Strategy::LetPerChain));
     all.push(("let-per-callback".into(), Strategy::LetPerCallback));
     let of = |(name, strategy)| {
-        let request = Request {
+        let mut request = Request {
             strategy,
-            // Others have no last slot.
-            miss: request.miss.filter(|_| strategy.has_bands()),
             ..request.clone()
         };
+        if !strategy.has_bands() {
+            // Others have no last slot.
+            request.outputs.miss = None;
+        }
         (name, plan(model, &request).map(|p| p.promises))
     };
     all.into_iter().map(of).collect()

@@ -71,23 +71,20 @@ pub struct ThrottleRequest {
     pub node: Option<String>,
 }
 
-/// A request for a plan. `Request::default()` shapes into one band and derives everything else from
-/// the model.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Request {
-    /// Chains by id, by a prefix of the id, or as FROM..TO (parts of the ids of the first and the
-    /// last callback); each must match one chain only. Empty: the model's only chain.
-    pub chains: Vec<String>,
-    /// A part of a chain instead, by its ends.
-    pub ends: Ends,
-    /// The strategy for all of them.
-    pub strategy: Strategy,
+/// CPUs of the chain's threads, and of the middleware.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CpuRequest {
     /// CPU of everything without a CPU of its own. `None`: the highest that the model saw.
-    pub cpu: Option<u16>,
+    pub default: Option<u16>,
     /// CPUs of callbacks, or of nodes.
-    pub cpu_of: Vec<(String, u16)>,
+    pub of: Vec<(String, u16)>,
     /// CPU of the middleware's threads. `None`: one without servers, if the model saw one.
-    pub middleware_cpu: Option<u16>,
+    pub middleware: Option<u16>,
+}
+
+/// When outputs leave, and what becomes of late ones.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OutputRequest {
     /// The mechanism that holds outputs back.
     pub hold: Hold,
     /// The last slot begins where at most this share of later executions is not done, with
@@ -104,11 +101,49 @@ pub struct Request {
     pub room_ns: u64,
     /// The policy for late outputs.
     pub overshoot: Overshoot,
+}
+
+impl Default for OutputRequest {
+    fn default() -> Self {
+        OutputRequest {
+            hold: Hold::Republish,
+            miss: None,
+            epsilon_ns: None,
+            slot_ns: None,
+            liveliness_ns: None,
+            room_ns: 0,
+            overshoot: Overshoot::Carry,
+        }
+    }
+}
+
+/// How inputs come.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct InputRequest {
     /// Inputs that are let through once per cycle.
     pub throttles: Vec<ThrottleRequest>,
     /// Cycle where inputs are throttled. `None`: the typical time between the first callback's
     /// starts.
     pub cycle_ns: Option<u64>,
+}
+
+/// A request for a plan. `Request::default()` shapes into one band and derives everything else from
+/// the model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// Chains by id, by a prefix of the id, or as FROM..TO (parts of the ids of the first and the
+    /// last callback); each must match one chain only. Empty: the model's only chain.
+    pub chains: Vec<String>,
+    /// A part of a chain instead, by its ends.
+    pub ends: Ends,
+    /// The strategy for all of them.
+    pub strategy: Strategy,
+    /// Where threads run.
+    pub cpus: CpuRequest,
+    /// When outputs leave.
+    pub outputs: OutputRequest,
+    /// How inputs come.
+    pub inputs: InputRequest,
     /// Callbacks or nodes that get the time that is left.
     pub background: Vec<String>,
     /// Real-time priority of the chain.
@@ -126,18 +161,9 @@ impl Default for Request {
             chains: vec![],
             ends: Ends::default(),
             strategy: Strategy::Bands(1),
-            cpu: None,
-            cpu_of: vec![],
-            middleware_cpu: None,
-            hold: Hold::Republish,
-            miss: None,
-            epsilon_ns: None,
-            slot_ns: None,
-            liveliness_ns: None,
-            room_ns: 0,
-            overshoot: Overshoot::Carry,
-            throttles: vec![],
-            cycle_ns: None,
+            cpus: CpuRequest::default(),
+            outputs: OutputRequest::default(),
+            inputs: InputRequest::default(),
             background: vec![],
             priority: DEFAULT_PRIORITY,
             beside: vec![],
@@ -149,7 +175,7 @@ impl Request {
     /// The CPU that was asked for a callback, or else for its node.
     pub(crate) fn cpu_for(&self, callback: &onbeat_model::schema::Callback) -> Option<u16> {
         let said = |name: &str| {
-            let mut latest = self.cpu_of.iter().rev();
+            let mut latest = self.cpus.of.iter().rev();
             latest.find(|(n, _)| n == name).map(|&(_, cpu)| cpu)
         };
         said(&callback.id).or_else(|| said(&callback.node))

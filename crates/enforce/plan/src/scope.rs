@@ -263,7 +263,7 @@ impl<'m> Scope<'m> {
             parts.chain(self.background.iter().copied())
         };
         let feeders = self.feeders();
-        for (asked, _) in &request.cpu_of {
+        for (asked, _) in &request.cpus.of {
             let fed = feeders.iter().any(|c| is(c, asked));
             if !fed && !planned().any(|(c, _)| is(c, asked)) {
                 return Err(PlanError::Unknown {
@@ -462,7 +462,7 @@ impl<'r> Cpus<'r> {
         // The first CPUs handle most of the interrupts.
         let highest = seen(model).last().copied();
         Cpus {
-            default: request.cpu.or(highest).unwrap_or(0),
+            default: request.cpus.default.or(highest).unwrap_or(0),
             request,
         }
     }
@@ -487,7 +487,7 @@ fn cycle(origin: &Callback, request: &Request) -> Result<u64, PlanError> {
     };
     let period = origin.period_ns.filter(|&p| p > 0);
     let between = &origin.figures.interarrival_ns;
-    if !request.throttles.is_empty() {
+    if !request.inputs.throttles.is_empty() {
         let typical = || period.or((between.count() > 0).then(|| between.quantile(0.5)));
         // Inputs that arrive "almost every 100 ms" are let in every 100 ms.
         let round = |ns: u64| {
@@ -495,6 +495,7 @@ fn cycle(origin: &Callback, request: &Request) -> Result<u64, PlanError> {
             (ns.saturating_add(to / 2) / to * to).max(to)
         };
         return request
+            .inputs
             .cycle_ns
             .or_else(|| typical().map(round))
             .ok_or_else(no_period);
@@ -522,7 +523,7 @@ fn cycle(origin: &Callback, request: &Request) -> Result<u64, PlanError> {
             high: rounded(high),
         });
     }
-    match request.cycle_ns {
+    match request.inputs.cycle_ns {
         Some(cycle) if cycle != period => Err(PlanError::Cycle {
             cycle: Ms(cycle),
             origin: origin.id.clone(),

@@ -52,7 +52,7 @@ pub(crate) fn throttled(model: &Model, request: &Request) -> Result<Vec<Throttle
             server: INPUTS.into(),
         })
     };
-    request.throttles.iter().map(input).collect()
+    request.inputs.throttles.iter().map(input).collect()
 }
 
 /// Callbacks of the nodes that publish throttled inputs, in the model's order; without

@@ -4,6 +4,7 @@ mod common;
 use common::{callback, chain, dist, model, ms};
 use onbeat_model::schema::{CallbackType, Executor};
 use onbeat_model::Model;
+use onbeat_plan::request::{CpuRequest, OutputRequest};
 use onbeat_plan::schema::{Ms, Server};
 use onbeat_plan::{plan, validate, Plan, PlanError, Request, Strategy};
 use proptest::prelude::*;
@@ -49,10 +50,16 @@ fn request(chain: &str) -> Request {
     Request {
         chains: vec![chain.into()],
         strategy: Strategy::Bands(1),
-        cpu: Some(1),
-        middleware_cpu: Some(0),
-        epsilon_ns: Some(ms(1.0)),
-        slot_ns: Some(ms(1.0)),
+        cpus: CpuRequest {
+            default: Some(1),
+            middleware: Some(0),
+            ..CpuRequest::default()
+        },
+        outputs: OutputRequest {
+            epsilon_ns: Some(ms(1.0)),
+            slot_ns: Some(ms(1.0)),
+            ..OutputRequest::default()
+        },
         ..Request::default()
     }
 }
@@ -100,7 +107,10 @@ fn two_origins_are_two_plans_and_the_refusal_says_so() {
     // On CPUs of their own they do not meet.
     let apart = Request {
         beside: vec![a],
-        cpu: Some(0),
+        cpus: CpuRequest {
+            default: Some(0),
+            ..request("chain-b").cpus
+        },
         ..request("chain-b")
     };
     assert_eq!(last_slot(&plan(&m, &apart).unwrap()), ms(7.0));

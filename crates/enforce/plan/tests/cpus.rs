@@ -4,6 +4,7 @@ mod common;
 
 use common::{callback, chain, model};
 use onbeat_model::schema::CallbackType;
+use onbeat_plan::request::CpuRequest;
 use onbeat_plan::{plan, validate, Request, Strategy};
 use proptest::prelude::*;
 
@@ -34,11 +35,7 @@ proptest! {
             vec![chain("chain-1", &ids_of, &topics_of, &lengths)],
         );
         let request = Request {
-            strategy: if one_slot { Strategy::ServerPerChain } else { Strategy::Bands(1) },
-            cpu_of: ids.iter().cloned().zip(cpus.iter().copied()).collect(),
-            middleware_cpu: Some(7),
-            ..Request::default()
-        };
+strategy: if one_slot { Strategy::ServerPerChain } else { Strategy::Bands(1) }, cpus: CpuRequest { of: ids.iter().cloned().zip(cpus.iter().copied()).collect(), middleware: Some(7),  ..CpuRequest::default() }, ..Request::default()};
         let made = plan(&m, &request).unwrap();
         prop_assert_eq!(validate(&made), Ok(()));
         for run in &runs {

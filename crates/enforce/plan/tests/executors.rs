@@ -5,6 +5,7 @@ mod common;
 use common::{callback, chain, dist, model, ms};
 use onbeat_model::schema::{CallbackType, Executor, ThreadUse};
 use onbeat_model::Model;
+use onbeat_plan::request::{CpuRequest, OutputRequest};
 use onbeat_plan::schema::{Ms, Server};
 use onbeat_plan::{plan, validate, Plan, PlanError, Request, Strategy};
 use proptest::prelude::*;
@@ -133,10 +134,16 @@ fn reference(form: Form) -> Model {
 fn hot_path(strategy: Strategy) -> Request {
     let mut request = Request {
         strategy,
-        cpu: Some(1),
-        middleware_cpu: Some(0),
-        epsilon_ns: Some(ms(1.0)),
-        slot_ns: Some(ms(1.0)),
+        cpus: CpuRequest {
+            default: Some(1),
+            middleware: Some(0),
+            ..CpuRequest::default()
+        },
+        outputs: OutputRequest {
+            epsilon_ns: Some(ms(1.0)),
+            slot_ns: Some(ms(1.0)),
+            ..OutputRequest::default()
+        },
         ..Request::default()
     };
     request.ends.from = Some("FrontLidarDriver".into());
@@ -354,7 +361,10 @@ fn slots_of_an_executor_are_those_of_all_its_callbacks_and_have_room_for_others(
     });
     let request = Request {
         strategy: Strategy::ServerPerCallback,
-        epsilon_ns: Some(ms(1.0)),
+        outputs: OutputRequest {
+            epsilon_ns: Some(ms(1.0)),
+            ..OutputRequest::default()
+        },
         ..Request::default()
     };
     let made = plan(&two, &request).unwrap();
@@ -376,7 +386,7 @@ fn an_executor_cannot_be_on_two_cpus_or_in_two_servers() {
     };
     let m = reference(Form::Single);
     let mut request = hot_path(Strategy::Bands(1));
-    request.cpu_of = vec![("/RayGroundFilter".into(), 0)];
+    request.cpus.of = vec![("/RayGroundFilter".into(), 0)];
     let text = refused(&m, &request);
     assert!(
         text.contains("/RayGroundFilter")
@@ -558,13 +568,7 @@ proptest! {
         };
         for strategy in strategies {
             let request = Request {
-                strategy,
-                epsilon_ns: Some(0),
-                slot_ns: Some(tenth),
-                cpu: Some(1),
-                middleware_cpu: Some(0),
-                ..Request::default()
-            };
+strategy, outputs: OutputRequest { epsilon_ns: Some(0), slot_ns: Some(tenth),  ..OutputRequest::default() }, cpus: CpuRequest { default: Some(1), middleware: Some(0),  ..CpuRequest::default() }, ..Request::default()};
             let made = match plan(&m, &request) {
                 Ok(made) => made,
                 Err(refused) => {

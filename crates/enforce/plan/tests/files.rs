@@ -3,7 +3,7 @@ mod common;
 
 use common::{ms, synthetic};
 use onbeat_plan::file::{read, write};
-use onbeat_plan::request::ThrottleRequest;
+use onbeat_plan::request::{InputRequest, ThrottleRequest};
 use onbeat_plan::schema::{
     Band, CallbackRule, ChainRef, Hold, Middleware, Ms, Output, Overshoot, Promises, Server, Slot,
     Throttle, SCHEMA,
@@ -18,10 +18,13 @@ fn shaped() -> Plan {
     let request = Request {
         strategy: Way::Bands(3),
         background: vec![],
-        throttles: vec![ThrottleRequest {
-            topic: "/points".into(),
-            node: Some("/bag".into()),
-        }],
+        inputs: InputRequest {
+            throttles: vec![ThrottleRequest {
+                topic: "/points".into(),
+                node: Some("/bag".into()),
+            }],
+            ..InputRequest::default()
+        },
         ..Request::default()
     };
     plan(&synthetic(), &request).unwrap()

@@ -4,15 +4,18 @@ mod common;
 use common::{and, callback, chain, dist, model, ms, synthetic};
 use onbeat_model::schema::{CallbackType, Chain};
 use onbeat_model::Model;
-use onbeat_plan::request::ThrottleRequest;
+use onbeat_plan::request::{CpuRequest, OutputRequest, ThrottleRequest};
 use onbeat_plan::schema::{Hold, Ms, Overshoot, Server};
 use onbeat_plan::{compare, plan, Plan, PlanError, Request, Strategy};
 
 fn request(strategy: Strategy) -> Request {
     Request {
         strategy,
-        epsilon_ns: Some(ms(1.0)),
-        slot_ns: Some(ms(1.0)),
+        outputs: OutputRequest {
+            epsilon_ns: Some(ms(1.0)),
+            slot_ns: Some(ms(1.0)),
+            ..OutputRequest::default()
+        },
         ..Request::default()
     }
 }
@@ -186,8 +189,11 @@ fn fusion() -> Model {
 fn both_sides(strategy: Strategy) -> Request {
     Request {
         chains: vec!["chain-aa".into(), "ab".into()],
-        cpu: Some(1),
-        cpu_of: vec![("/ff".into(), 0)],
+        cpus: CpuRequest {
+            default: Some(1),
+            of: vec![("/ff".into(), 0)],
+            ..request(strategy).cpus
+        },
         ..request(strategy)
     }
 }
@@ -258,7 +264,7 @@ fn a_plan_that_drops_late_outputs_says_that_their_executions_run_on() {
         (Overshoot::Drop, Strategy::Fifo, false),
     ] {
         let mut r = both_sides(strategy);
-        r.overshoot = overshoot;
+        r.outputs.overshoot = overshoot;
         let said = made(&m, &r).assumes;
         let found = said.iter().any(|a| a.contains("runs on to its end"));
         assert_eq!(found, says, "{overshoot:?} {strategy:?}: {said:?}");
@@ -271,7 +277,7 @@ fn a_chain_that_waits_for_another_says_so() {
     let m = fusion();
     let mut r = both_sides(Strategy::Bands(1));
     r.chains = vec!["chain-ab".into()];
-    r.cpu_of.clear();
+    r.cpus.of.clear();
     let alone = made(&m, &r);
     assert!(alone
         .assumes
@@ -293,7 +299,7 @@ fn a_chain_that_waits_for_another_says_so() {
             "/lidar:timer(100ms)"
         ]
     );
-    r.cpu_of = vec![("/fuse:subscription(/rf)".into(), 0), ("/fuse".into(), 1)];
+    r.cpus.of = vec![("/fuse:subscription(/rf)".into(), 0), ("/fuse".into(), 1)];
     r.chains = vec!["aa".into(), "ab".into()];
     assert!(refused(&m, &r).contains("CPU 1 and to CPU 0"));
 }
@@ -353,8 +359,8 @@ fn one_band_and_several() {
     assert!(random(1).promises.average_ms >= three.promises.average_ms);
 
     let mut asynchronous = request(Strategy::Bands(2));
-    asynchronous.hold = Hold::PublisherThread;
-    asynchronous.overshoot = Overshoot::Drop;
+    asynchronous.outputs.hold = Hold::PublisherThread;
+    asynchronous.outputs.overshoot = Overshoot::Drop;
     let plan = made(&m, &asynchronous);
     assert_eq!(
         (plan.outputs[0].hold, plan.outputs[0].held_topic.as_ref()),
@@ -364,7 +370,7 @@ fn one_band_and_several() {
 
     // Close bands, if data lives only so long.
     let mut live = request(Strategy::Bands(3));
-    live.liveliness_ns = Some(ms(8.0));
+    live.outputs.liveliness_ns = Some(ms(8.0));
     let ends: Vec<u64> = server(&made(&m, &live), "delta")
         .slots_ms
         .iter()
@@ -399,7 +405,10 @@ fn logical_execution_time_per_callback_and_per_chain() {
     let each = made(
         &m,
         &Request {
-            slot_ns: Some(ms(2.0)),
+            outputs: OutputRequest {
+                slot_ns: Some(ms(2.0)),
+                ..request(Strategy::LetPerCallback).outputs
+            },
             ..request(Strategy::LetPerCallback)
         },
     );
@@ -436,8 +445,14 @@ fn logical_execution_time_per_callback_and_per_chain() {
         &two,
         &Request {
             chains: two.chains.iter().map(|c| c.id.clone()).collect(),
-            cpu: Some(1),
-            slot_ns: Some(ms(2.0)),
+            cpus: CpuRequest {
+                default: Some(1),
+                ..request(Strategy::LetPerCallback).cpus
+            },
+            outputs: OutputRequest {
+                slot_ns: Some(ms(2.0)),
+                ..request(Strategy::LetPerCallback).outputs
+            },
             ..request(Strategy::LetPerCallback)
         },
     );
@@ -470,7 +485,7 @@ fn a_node_that_takes_what_is_held_is_refused() {
         "{text}"
     );
     // The middleware's thread holds back without moving.
-    r.hold = Hold::PublisherThread;
+    r.outputs.hold = Hold::PublisherThread;
     made(&m, &r);
     // And others may take it.
     m.callbacks.last_mut().unwrap().node = "/n7".into();
@@ -502,12 +517,12 @@ fn an_event_is_let_through_once_per_cycle() {
     let text = refused(&m, &r);
     assert!(text.contains("60 ms") && text.contains("180 ms"), "{text}");
 
-    r.throttles = vec![ThrottleRequest {
+    r.inputs.throttles = vec![ThrottleRequest {
         topic: "/points".into(),
         node: None,
     }];
     assert!(refused(&m, &r).contains("no callback of the model publishes '/points'"));
-    r.throttles[0].node = Some("/bag".into());
+    r.inputs.throttles[0].node = Some("/bag".into());
     let plan = made(&m, &r);
     assert_eq!(plan.cycle_ms, Ms(ms(100.0)), "almost every 100 ms");
     // As Table 4.3, row 3: the input, the chain's worst case behind that, and the output. The
@@ -521,7 +536,7 @@ fn an_event_is_let_through_once_per_cycle() {
         (plan.inputs[0].node.as_str(), plan.inputs[0].server.as_str()),
         ("/bag", "throttle")
     );
-    r.cycle_ns = Some(ms(200.0));
+    r.inputs.cycle_ns = Some(ms(200.0));
     assert_eq!(made(&m, &r).cycle_ms, Ms(ms(200.0)));
 
     // Who publishes it must come in time, and waits for no slot.
@@ -536,12 +551,12 @@ fn an_event_is_let_through_once_per_cycle() {
     assert_eq!(feeders.callbacks, ["/bag:timer(100ms)"]);
     assert!(feeders.slots_ms.is_empty() && feeders.priority > 0);
     // What it takes of the chain's CPU counts.
-    r.cpu_of = vec![("/bag".into(), 1)];
+    r.cpus.of = vec![("/bag".into(), 1)];
     assert_eq!(made(&m, &r).promises.utilisation[&1], 0.375 + 0.009 + 0.01);
     m.callbacks.last_mut().unwrap().figures.load = 0.7;
     let text = refused(&m, &r);
     assert!(text.contains("CPU 1") && text.contains("/bag"), "{text}");
-    r.cpu_of.clear();
+    r.cpus.of.clear();
 
     // Latencies that count from the input hold its way.
     assert_eq!(made(&m, &r).outputs[0].earliest_ms, Ms(ms(0.8 + 15.0)));
@@ -569,7 +584,7 @@ fn background_gets_what_is_left() {
     );
     assert_eq!(slots(server(&plan, "gamma")), [(0.0, 59.5)]);
     assert_eq!(plan.promises.utilisation[&1], 0.77);
-    r.cpu_of = vec![("/int".into(), 0)];
+    r.cpus.of = vec![("/int".into(), 0)];
     assert_eq!(server(&made(&m, &r), "background").cpu, 0);
     r.background = vec!["/n3".into()];
     assert!(refused(&m, &r).contains("belongs to a planned chain"));
@@ -596,27 +611,33 @@ fn what_cannot_hold_is_refused_with_the_numbers() {
     );
     has(ask(|r| r.priority = 90), &["90", "1 to 89"]);
     has(ask(|r| r.priority = 0), &["1 to 89"]);
-    has(ask(|r| r.slot_ns = Some(ms(100.0))), &["100 ms"]);
-    has(ask(|r| r.slot_ns = Some(ms(45.0))), &["104.5 ms", "100 ms"]);
+    has(ask(|r| r.outputs.slot_ns = Some(ms(100.0))), &["100 ms"]);
     has(
-        ask(|r| r.epsilon_ns = Some(ms(41.0))),
+        ask(|r| r.outputs.slot_ns = Some(ms(45.0))),
+        &["104.5 ms", "100 ms"],
+    );
+    has(
+        ask(|r| r.outputs.epsilon_ns = Some(ms(41.0))),
         &["100.5 ms", "100 ms"],
     );
-    has(ask(|r| r.cycle_ns = Some(ms(50.0))), &["50 ms", "100 ms"]);
+    has(
+        ask(|r| r.inputs.cycle_ns = Some(ms(50.0))),
+        &["50 ms", "100 ms"],
+    );
     has(ask(|r| r.strategy = Strategy::Bands(0)), &["1 to 16"]);
     has(
         ask(|r| {
             r.strategy = Strategy::Bands(16);
-            r.slot_ns = Some(ms(4.0));
+            r.outputs.slot_ns = Some(ms(4.0));
         }),
         &["16 slots", "at most"],
     );
     has(
-        ask(|r| r.cpu_of = vec![("/else".into(), 1)]),
+        ask(|r| r.cpus.of = vec![("/else".into(), 1)]),
         &["--cpu", "/else"],
     );
     has(
-        ask(|r| (r.strategy, r.epsilon_ns) = (Strategy::ServerPerCallback, Some(ms(6.0)))),
+        ask(|r| (r.strategy, r.outputs.epsilon_ns) = (Strategy::ServerPerCallback, Some(ms(6.0)))),
         &["105 ms", "100 ms"],
     );
 
@@ -627,7 +648,7 @@ fn what_cannot_hold_is_refused_with_the_numbers() {
         &["CPU 1", "101.0 %", "41.0 % /n5"],
     );
     let mut two = request(Strategy::Fifo);
-    two.cpu_of = vec![("/n5".into(), 0)];
+    two.cpus.of = vec![("/n5".into(), 0)];
     assert!(plan(&heavy, &two).is_ok());
 
     let mut late = m.clone();
@@ -739,13 +760,13 @@ fn a_throttler_is_no_feeder(m: &Model, asked: &Request, fed: &str) {
     edge.from = "/throttler:thread(/f)".into();
     m.edges.push(edge);
     let inputs = [("/r", "/rear"), ("/f", "/front")];
-    asked.throttles = inputs
+    asked.inputs.throttles = inputs
         .map(|(topic, node)| ThrottleRequest {
             topic: topic.into(),
             node: Some(node.into()),
         })
         .into();
-    asked.cycle_ns = Some(ms(100.0));
+    asked.inputs.cycle_ns = Some(ms(100.0));
     let plan = made(&m, &asked);
     let held = |s: &Server| s.callbacks.iter().any(|c| c.contains("throttler"));
     assert!(!plan.servers.iter().any(held), "{:?}", plan.servers);
@@ -790,8 +811,8 @@ fn what_joins_a_chain_from_elsewhere_does_not_wait_for_others() {
     )];
     let mut asked = request(Strategy::Bands(1));
     asked.chains = vec!["chain-1".into()];
-    asked.cpu = Some(1);
-    asked.middleware_cpu = Some(0);
+    asked.cpus.default = Some(1);
+    asked.cpus.middleware = Some(0);
     let plan = made(&m, &asked);
     let server = |name: &str| {
         plan.servers
@@ -811,7 +832,7 @@ fn what_joins_a_chain_from_elsewhere_does_not_wait_for_others() {
     assert!(server("gamma").callbacks.iter().any(|c| c == front[2]));
 
     a_throttler_is_no_feeder(&m, &asked, front[1]);
-    asked.cpu_of = vec![("/filter".into(), 3)];
+    asked.cpus.of = vec![("/filter".into(), 3)];
     let plan = made(&m, &asked);
     let of = |id: &str| {
         plan.servers
@@ -932,7 +953,7 @@ fn of_starts(starts: u64, each: u64) -> Model {
 fn the_last_slot_lies_where_few_enough_miss_it() {
     let model = of_starts(40, 250);
     let mut rare = request(Strategy::Bands(2));
-    (rare.epsilon_ns, rare.miss) = (None, Some(1e-3));
+    (rare.outputs.epsilon_ns, rare.outputs.miss) = (None, Some(1e-3));
     let plan = made(&model, &rare);
     let miss = plan.promises.miss.unwrap();
     assert_eq!(
@@ -958,7 +979,7 @@ fn the_last_slot_lies_where_few_enough_miss_it() {
     let wrong = text.replace("rate: 0.001", "rate: 1.5");
     assert!(onbeat_plan::file::read(wrong.as_bytes()).is_err());
     // One in ten: before the longest, which still has its time.
-    rare.miss = Some(0.1);
+    rare.outputs.miss = Some(0.1);
     let often = made(&model, &rare);
     assert!(ms_of(often.promises.miss.unwrap().limit_ms) < 45.0);
     assert!(ms_of(server(&often, "gamma").slots_ms[0].1) > 49.0);
@@ -970,7 +991,7 @@ fn the_last_slot_lies_where_few_enough_miss_it() {
     rare.strategy = Strategy::ServerPerChain;
     assert!(refused(&model, &rare).contains("--strategy bands"));
     let mut rare = request(Strategy::Bands(1));
-    rare.miss = Some(1e-3);
+    rare.outputs.miss = Some(1e-3);
     assert!(refused(&synthetic(), &rare).contains("7 executions of 1 starts"));
     let mut unknown = model.clone();
     unknown.chains[0].per_run.clear();

@@ -24,7 +24,7 @@ impl<'m> Maker<'_, 'm> {
         let limits = Constraints {
             slot_ns: length,
             epsilon_ns: last - samples.worst_ns(),
-            liveliness_ns: self.request.liveliness_ns,
+            liveliness_ns: self.request.outputs.liveliness_ns,
         };
         let mut cost = None;
         let ends = match self.request.strategy {
@@ -60,7 +60,7 @@ impl<'m> Maker<'_, 'm> {
             // Latency counts from the first callback's start.
             jitter_ms: Ms((length + self.late_ns) / 2),
             bands: slots.iter().zip(shares).map(band).collect(),
-            liveliness_ms: self.request.liveliness_ns.map(Ms),
+            liveliness_ms: self.request.outputs.liveliness_ns.map(Ms),
             miss,
             cost,
             ..Promises::default()
@@ -69,7 +69,7 @@ impl<'m> Maker<'_, 'm> {
         let longest = last
             .max(self.last_end_ns())
             .saturating_add(self.start_ns)
-            .saturating_add(self.request.room_ns);
+            .saturating_add(self.request.outputs.room_ns);
         let mut servers = match self.runs_others() {
             // These wait for no slot, and what is held back is none the later for it.
             true => self.latency_servers(vec![slot(0, self.scope.cycle_ns)]),
@@ -87,7 +87,7 @@ impl<'m> Maker<'_, 'm> {
     /// When the last slot begins, after the first callback's start: behind the measured worst case
     /// and a buffer, or at the limit for a miss rate.
     fn last_slot(&self) -> Result<(u64, Option<Miss>), PlanError> {
-        let Some(rate) = self.request.miss else {
+        let Some(rate) = self.request.outputs.miss else {
             return Ok((self.with_epsilon(self.last_end_ns()), None));
         };
         let limit = self.profile()?.limit(rate)?;

@@ -41,7 +41,7 @@ impl<'m> Maker<'_, 'm> {
             outputs: layout.held.iter().map(|p| self.output(p)).collect(),
             inputs: self.scope.inputs.clone(),
             middleware,
-            overshoot: self.request.overshoot,
+            overshoot: self.request.outputs.overshoot,
             promises,
             callbacks: rules,
             assumes: vec![],
@@ -73,7 +73,7 @@ impl<'m> Maker<'_, 'm> {
     /// CPU and priority of the middleware's threads: a CPU without servers, if the model saw one.
     fn middleware(&self, servers: &[Server]) -> Middleware {
         let taken: BTreeSet<u16> = servers.iter().map(|s| s.cpu).collect();
-        let cpu = self.request.middleware_cpu.or_else(|| {
+        let cpu = self.request.cpus.middleware.or_else(|| {
             let mut seen = seen(self.scope.model).into_iter();
             seen.find(|cpu| !taken.contains(cpu))
         });
@@ -90,8 +90,8 @@ impl<'m> Maker<'_, 'm> {
             topic: topic.into(),
             callback: publication.callback.into(),
             node: publication.node.into(),
-            hold: self.request.hold,
-            held_topic: match self.request.hold {
+            hold: self.request.outputs.hold,
+            held_topic: match self.request.outputs.hold {
                 Hold::Republish => Some(format!("{topic}{HELD_SUFFIX}")),
                 Hold::PublisherThread => None,
             },

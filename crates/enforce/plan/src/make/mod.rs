@@ -72,7 +72,7 @@ pub fn plan(model: &Model, request: &Request) -> Result<Plan, PlanError> {
             have: Ms(scope.cycle_ns),
         });
     }
-    if request.miss.is_some() && !request.strategy.has_bands() {
+    if request.outputs.miss.is_some() && !request.strategy.has_bands() {
         return Err(PlanError::MissStrategy);
     }
     goes_behind(&scope, request)?;
@@ -211,7 +211,7 @@ impl<'a, 'm> Maker<'a, 'm> {
 
     /// Length of the slot for a measured worst case: with the buffer epsilon.
     fn with_epsilon(&self, worst_ns: u64) -> u64 {
-        match self.request.epsilon_ns {
+        match self.request.outputs.epsilon_ns {
             Some(epsilon) => worst_ns.saturating_add(epsilon),
             None => buffered(worst_ns),
         }
@@ -220,7 +220,7 @@ impl<'a, 'm> Maker<'a, 'm> {
     /// Length of a slot in which `outputs` outputs leave.
     fn slot_ns(&self, outputs: usize) -> Result<u64, PlanError> {
         let cycle = self.scope.cycle_ns;
-        let slot = match self.request.slot_ns {
+        let slot = match self.request.outputs.slot_ns {
             Some(asked) => asked,
             None => {
                 let one = match self.scope.transport_ns() {

@@ -66,15 +66,12 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     };
     if args.compare {
         // An error in the request itself is reported once, not for each strategy.
-        plan(
-            &model,
-            &Request {
-                strategy: Strategy::Fifo,
-                miss: None,
-                ..request.clone()
-            },
-        )
-        .map_err(refused)?;
+        let mut fifo = Request {
+            strategy: Strategy::Fifo,
+            ..request.clone()
+        };
+        fifo.outputs.miss = None;
+        plan(&model, &fifo).map_err(refused)?;
         show::comparison(&mut out, &compare(&model, &request), args.json)?;
         return Ok(ExitStatus::Success);
     }

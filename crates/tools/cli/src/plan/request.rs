@@ -1,7 +1,9 @@
 //! The options that describe the wanted plan, and the planner's request from them.
 
 use crate::error::CliError;
-use onbeat_plan::request::{Ends, ThrottleRequest, DEFAULT_PRIORITY};
+use onbeat_plan::request::{
+    CpuRequest, Ends, InputRequest, OutputRequest, ThrottleRequest, DEFAULT_PRIORITY,
+};
 use onbeat_plan::schema::{Hold, Overshoot};
 use onbeat_plan::{priority_beside, Request, Strategy};
 use std::path::PathBuf;
@@ -284,12 +286,27 @@ impl RequestArgs {
                 through: self.part.through.clone(),
             },
             strategy: self.strategy.strategy()?,
-            cpu: cpus.iter().rev().find(|c| c.0.is_none()).map(|c| c.1),
-            cpu_of: cpus
-                .iter()
-                .filter_map(|c| Some((c.0.clone()?, c.1)))
-                .collect(),
-            middleware_cpu: self.placement.middleware_cpu,
+            cpus: CpuRequest {
+                default: cpus.iter().rev().find(|c| c.0.is_none()).map(|c| c.1),
+                of: cpus
+                    .iter()
+                    .filter_map(|c| Some((c.0.clone()?, c.1)))
+                    .collect(),
+                middleware: self.placement.middleware_cpu,
+            },
+            outputs: self.outputs(),
+            inputs: InputRequest {
+                throttles: self.input.throttles(),
+                cycle_ns: self.input.cycle,
+            },
+            background: self.background.clone(),
+            priority: self.placement.priority.unwrap_or(behind),
+            beside,
+        })
+    }
+    /// When outputs leave, and what becomes of late ones.
+    fn outputs(&self) -> OutputRequest {
+        OutputRequest {
             hold: match self.strategy.design {
                 Design::Sync => Hold::Republish,
                 Design::Async => Hold::PublisherThread,
@@ -304,11 +321,6 @@ impl RequestArgs {
                 Late::Drop => Overshoot::Drop,
                 Late::Stop => Overshoot::Stop,
             },
-            throttles: self.input.throttles(),
-            cycle_ns: self.input.cycle,
-            background: self.background.clone(),
-            priority: self.placement.priority.unwrap_or(behind),
-            beside,
-        })
+        }
     }
 }

@@ -47,7 +47,7 @@ pub use observe::Unplanned;
 pub use onbeat_reserve::{
     ledgers, recover_in, Choice, FoundLedger, GateKind, GroupStanding, Recovery, Restored, Standing,
 };
-pub use options::ShapeOptions;
+pub use options::{ApplicationOptions, EnforcementOptions, ShapeOptions};
 pub use report::{EarlierPlan, Live, PlacedThread, Summary};
 pub use session::{rights, shape, shape_on};
 

@@ -11,11 +11,13 @@ use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What to shape, and for how long.
+/// The application: what is started, and whose threads are looked for.
 #[derive(Debug, Clone)]
-pub struct ShapeOptions {
+pub struct ApplicationOptions {
     /// Start this application and shape it. Empty: shape one that runs already.
     pub command: Vec<String>,
+    /// Whether the application's output goes to the standard error.
+    pub command_to_stderr: bool,
     /// Observe only these processes. Empty: all.
     pub pids: Vec<u32>,
     /// Of these, only processes within the limits.
@@ -23,16 +25,13 @@ pub struct ShapeOptions {
     /// Users whose processes may be the application, besides root and ourselves. `None`: whoever's; for processes
     /// that were named, or are started here.
     pub users: Option<Vec<u32>>,
-    /// Shape for this long, then judge. `None`: until a signal or the end of the command.
-    pub duration: Option<Duration>,
-    /// Keep the recording of the shaped application in this directory. `None`: discard it.
-    pub trace: Option<PathBuf>,
     /// How long to look for the plan's callbacks.
     pub find_within: Duration,
-    /// Program to start as a shaper: this one, called with `shaper`.
-    pub program: PathBuf,
-    /// Whether the application's output goes to the standard error.
-    pub command_to_stderr: bool,
+}
+
+/// How threads are kept to their slots.
+#[derive(Debug, Clone)]
+pub struct EnforcementOptions {
     /// CPU of the dispatcher. `None`: the middleware's.
     pub dispatcher_cpu: Option<u16>,
     /// Whether idle CPUs may sleep deeply: this saves power and costs precision.
@@ -46,6 +45,21 @@ pub struct ShapeOptions {
     pub strict: bool,
     /// Whether the bands follow the load, and how far.
     pub adapt: Option<AdaptOptions>,
+}
+
+/// What to shape, how, and for how long.
+#[derive(Debug, Clone)]
+pub struct ShapeOptions {
+    /// The application.
+    pub application: ApplicationOptions,
+    /// How its threads are kept to their slots.
+    pub enforcement: EnforcementOptions,
+    /// Shape for this long, then judge. `None`: until a signal or the end of the command.
+    pub duration: Option<Duration>,
+    /// Keep the recording of the shaped application in this directory. `None`: discard it.
+    pub trace: Option<PathBuf>,
+    /// Program to start as a shaper: this one, called with `shaper`.
+    pub program: PathBuf,
     /// Whether the status is published as ROS 2 diagnostics, from within the application's domain.
     pub diagnostics: bool,
     /// SIGHUP sets this and ends nothing. `None`: it ends the session, as when a terminal is closed.
@@ -59,7 +73,7 @@ impl ShapeOptions {
     ///
     /// The kernel has no sched_ext, or another scheduler runs there.
     pub(crate) fn refuse(&self) -> Result<(), ShapeError> {
-        if self.enforcer == Choice::SchedExt {
+        if self.enforcement.enforcer == Choice::SchedExt {
             onbeat_reserve::find_sched_ext().map_err(StartError::from)?;
         }
         Ok(())
@@ -67,10 +81,13 @@ impl ShapeOptions {
 
     /// Settings of the plan's reservation. `waits` says which threads wait for work.
     pub(crate) fn reserve(&self, plan: &Plan, waits: &Arc<WhoWaits>) -> onbeat_reserve::Options {
-        let cpu = self.dispatcher_cpu.unwrap_or(plan.middleware.cpu);
+        let cpu = self
+            .enforcement
+            .dispatcher_cpu
+            .unwrap_or(plan.middleware.cpu);
         let mut options = onbeat_reserve::Options::new(cpu);
-        options.backend = self.enforcer;
-        options.gate = self.gate;
+        options.backend = self.enforcement.enforcer;
+        options.gate = self.enforcement.gate;
         options.waiting = Some(waits.clone());
         options
     }

@@ -27,6 +27,6 @@ pub use libraries::PlacementPolicy;
 pub use limits::{LimitError, Limits, DOMAIN_MAX};
 pub use privilege::{MissingPrivilege, AT_START};
 pub use recorder::{
-    record, record_observed, Control, Observer, Progress, RecordError, RecordOptions, Summary,
-    Target,
+    record, record_observed, Control, FileOptions, Observer, Progress, RecordError, RecordOptions,
+    Summary, Target,
 };

@@ -103,10 +103,8 @@ const WATCHDOG: Duration = Duration::from_secs(240);
 fn run_recorder(args: &[String]) -> u8 {
     let at = args.iter().position(|a| a == "--").unwrap_or(args.len());
     let command = args.get(at + 1..).unwrap_or_default().to_vec();
-    let mut options = RecordOptions {
-        output: PathBuf::from(&args[0]),
-        ..RecordOptions::default()
-    };
+    let mut options = RecordOptions::default();
+    options.files.output = PathBuf::from(&args[0]);
     let mut pids = Vec::new();
     for word in &args[1..at] {
         match word.split_once('=') {

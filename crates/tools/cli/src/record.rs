@@ -6,7 +6,7 @@ use crate::live::LiveLine;
 use crate::units::{parse_duration, parse_size};
 use crate::{date, ExitStatus};
 use onbeat_record::recorder::DEFAULT_BUFFER_BYTES;
-use onbeat_record::{PlacementPolicy, Progress, RecordOptions, Target};
+use onbeat_record::{FileOptions, PlacementPolicy, Progress, RecordOptions, Target};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -77,22 +77,25 @@ fn line(p: &Progress) -> String {
 
 /// The recorder's options from the command line.
 fn options(args: Args, output: PathBuf) -> RecordOptions {
-    let defaults = RecordOptions::default();
+    let files = FileOptions::default();
     RecordOptions {
-        output,
+        files: FileOptions {
+            output,
+            segment_bytes: args.segment.unwrap_or(files.segment_bytes),
+            max_segments: args.keep,
+            ..files
+        },
         mode: args.mode.unwrap_or_default(),
         limits: args.limits.limits(),
         duration: args.duration,
         target: Target::new(args.command, false, args.pid),
         buffer_bytes: u32::try_from(args.buffer).unwrap_or(u32::MAX),
-        segment_bytes: args.segment.unwrap_or(defaults.segment_bytes),
-        max_segments: args.keep,
         placement: if args.placement == "entry" {
             PlacementPolicy::Entry
         } else {
             PlacementPolicy::Cheapest
         },
-        ..defaults
+        ..RecordOptions::default()
     }
 }
 

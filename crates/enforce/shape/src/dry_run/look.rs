@@ -33,14 +33,14 @@ impl<'a> Look<'a> {
         let cycles = Duration::from_nanos(plan.cycle_ms.0) * LEAST_CYCLES;
         Look {
             application: Application::new(plan, onbeat_proc::is_alive),
-            trust: Trust::new(options.users.as_deref(), |pid| {
+            trust: Trust::new(options.application.users.as_deref(), |pid| {
                 onbeat_proc::user(pid).map(|user| user.uid)
             }),
             notes: Notes::default(),
             waits,
             began: None,
             least: LEAST.max(cycles),
-            most: options.find_within,
+            most: options.application.find_within,
         }
     }
 

@@ -12,7 +12,7 @@ use crate::session::Trace;
 use crate::threads::{guarded, is_gated, WhoWaits};
 use look::Look;
 use onbeat_plan::Plan;
-use onbeat_record::{RecordOptions, Target};
+use onbeat_record::{FileOptions, RecordOptions, Target};
 use onbeat_reserve::{recover_in, Recovery, Server, Standing};
 use std::time::Duration;
 pub use threads::{Destination, SeenThread, Started};
@@ -55,7 +55,7 @@ pub fn dry_run(plan: &Plan, options: &ShapeOptions) -> Result<DryRun, ShapeError
     onbeat_rights::raise();
     let mut found = DryRun {
         servers: guarded(plan),
-        preflight: preflight(plan, options.dispatcher_cpu),
+        preflight: preflight(plan, options.enforcement.dispatcher_cpu),
         risks: other_sessions(),
         ..DryRun::default()
     };
@@ -63,17 +63,20 @@ pub fn dry_run(plan: &Plan, options: &ShapeOptions) -> Result<DryRun, ShapeError
     let mut look = Look::new(plan, options, &waits);
     let trace = Trace::new(None)?;
     let record = RecordOptions {
-        output: trace.path(),
-        target: Target::new(Vec::new(), true, options.pids.clone()),
-        limits: options.limits.clone(),
-        is_private: true,
-        max_segments: Some(1),
+        files: FileOptions {
+            output: trace.path(),
+            is_private: true,
+            max_segments: Some(1),
+            ..FileOptions::default()
+        },
+        target: Target::new(Vec::new(), true, options.application.pids.clone()),
+        limits: options.application.limits.clone(),
         ..RecordOptions::default()
     };
     match onbeat_record::record_observed(&record, &mut look) {
         Ok(s) => found
             .risks
-            .extend(options.limits.sentence(s.progress.outside)),
+            .extend(options.application.limits.sentence(s.progress.outside)),
         Err(e) if e.is_usage() => return Err(e.into()),
         Err(e) => found.not_looked = Some(e.to_string()),
     }

@@ -1,6 +1,7 @@
 //! An application that is this test's own thread: what is said of it, and that it stays as it is.
 
 use super::*;
+use crate::options::{ApplicationOptions, EnforcementOptions};
 use onbeat_trace::text;
 use std::fs;
 
@@ -59,21 +60,25 @@ promises: {average_ms: 5, worst_ms: 10, jitter_ms: 5, utilisation: {0: 0.5}}
 
 fn options() -> ShapeOptions {
     ShapeOptions {
-        command: vec![],
-        pids: vec![],
-        limits: onbeat_record::Limits::default(),
-        users: None,
+        application: ApplicationOptions {
+            command: vec![],
+            pids: vec![],
+            limits: onbeat_record::Limits::default(),
+            users: None,
+            find_within: Duration::from_secs(1),
+            command_to_stderr: false,
+        },
+        enforcement: EnforcementOptions {
+            dispatcher_cpu: None,
+            idle: true,
+            enforcer: onbeat_reserve::Choice::Auto,
+            gate: onbeat_reserve::GateKind::Soft,
+            strict: false,
+            adapt: None,
+        },
         duration: None,
         trace: None,
-        find_within: Duration::from_secs(1),
         program: "/nowhere".into(),
-        command_to_stderr: false,
-        dispatcher_cpu: None,
-        idle: true,
-        enforcer: onbeat_reserve::Choice::Auto,
-        gate: onbeat_reserve::GateKind::Soft,
-        strict: false,
-        adapt: None,
         diagnostics: false,
         hangup: None,
     }

@@ -25,7 +25,7 @@ impl Session<'_> {
             is_ready: self.supervisor.is_ready(),
             arrivals: arrivals.flat_map(|s| s.arrivals()).collect(),
         };
-        let time = (finding.elapsed(), self.options.find_within);
+        let time = (finding.elapsed(), self.options.application.find_within);
         let missing = self.application.missing();
         match finding.poll(self.plan, missing, &shaper, time)? {
             Some(phase) if self.may_begin(time.0)? => self.begin(phase),
@@ -49,7 +49,7 @@ impl Session<'_> {
             .warnings()
             .into_iter()
             .for_each(|w| self.notes.add(w));
-        if self.options.gate == GateKind::Soft && !self.waits.has_table() {
+        if self.options.enforcement.gate == GateKind::Soft && !self.waits.has_table() {
             self.notes.add(CANNOT_TELL.into());
         }
         let awake = self.keep_awake();
@@ -58,7 +58,7 @@ impl Session<'_> {
         if let Some(shaper) = self.supervisor.shaper_mut() {
             shaper.shape(origin_ns, &plan);
         }
-        let isolation = match self.options.gate {
+        let isolation = match self.options.enforcement.gate {
             GateKind::Soft => IsolationMonitor::of_soft_gates(),
             GateKind::Hard => IsolationMonitor::default(),
         };
@@ -68,7 +68,7 @@ impl Session<'_> {
             Placement::new(self.plan, servers, reservation, self.waits.clone()),
             awake,
             (phase, isolation),
-            (!self.options.strict).then_some(&mut self.notes),
+            (!self.options.enforcement.strict).then_some(&mut self.notes),
         )?;
         if let Some(shaper) = self.supervisor.shaper() {
             shaping.inputs_came(shaper.arrivals());
@@ -80,7 +80,7 @@ impl Session<'_> {
     }
 
     pub(super) fn keep_awake(&mut self) -> Option<Awake> {
-        if self.options.idle {
+        if self.options.enforcement.idle {
             return None;
         }
         let awake = Awake::new();

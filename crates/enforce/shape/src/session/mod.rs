@@ -71,7 +71,7 @@ impl<'a> Session<'a> {
             desk: Desk::new(report),
             start_servers,
             waits,
-            trust: Trust::new(options.users.as_deref(), |pid| {
+            trust: Trust::new(options.application.users.as_deref(), |pid| {
                 onbeat_proc::user(pid).map(|user| user.uid)
             }),
             application: Application::new(plan, |pid| {
@@ -238,7 +238,7 @@ impl<'a> Session<'a> {
     /// Whether an application that the session started runs on when shaping fails: once it was
     /// shaped, it may be at work.
     fn runs_on(&self) -> bool {
-        self.stage.course().is_some() && !self.options.command.is_empty()
+        self.stage.course().is_some() && !self.options.application.command.is_empty()
     }
 
     /// Whether shaping has lasted as long as was asked for.
@@ -262,8 +262,11 @@ impl Observer for Session<'_> {
     }
 
     fn progress(&mut self, progress: &Progress) {
-        self.trust
-            .tell_outside(progress.outside, &self.options.limits, &mut self.notes);
+        self.trust.tell_outside(
+            progress.outside,
+            &self.options.application.limits,
+            &mut self.notes,
+        );
         self.application.instances.refresh();
         self.heed_pauses();
         self.heed_reload();
@@ -273,7 +276,7 @@ impl Observer for Session<'_> {
             // The middleware starts threads when others join.
             let is_ours = |pid| self.trust.still_holds(pid);
             shaping.find_threads(&self.application, shaper, &is_ours, &mut self.notes);
-            if self.options.gate == GateKind::Soft && self.waits.has_table() {
+            if self.options.enforcement.gate == GateKind::Soft && self.waits.has_table() {
                 shaping.name_unknown(&mut self.notes);
             }
         }

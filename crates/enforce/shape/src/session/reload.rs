@@ -68,7 +68,11 @@ impl Session<'_> {
             let found: Vec<String> = found.iter().take(3).map(ToString::to_string).collect();
             return Err(found.join(", "));
         }
-        let following = self.options.adapt.map(|adapt| Following::new(&plan, adapt));
+        let following = self
+            .options
+            .enforcement
+            .adapt
+            .map(|adapt| Following::new(&plan, adapt));
         let following = following.transpose().map_err(|e| format!("--adapt: {e}"))?;
         let plan = Arc::new(plan);
         let (from_ns, now_ns) = match &mut self.stage {

@@ -9,7 +9,7 @@ use crate::report::{Live, Summary};
 use crate::status::{Board, Diagnostics};
 use crate::threads::{guarded, Servers, WhoWaits};
 use onbeat_plan::Plan;
-use onbeat_record::{Observer, RecordOptions, Target};
+use onbeat_record::{FileOptions, Observer, RecordOptions, Target};
 use onbeat_reserve::{Reservation, Server};
 use onbeat_rights::Capability;
 use onbeat_time::clock::monotonic_ns;
@@ -61,24 +61,30 @@ pub fn shape_on(
         return Err(ShapeError::Elevated);
     }
     options.refuse()?;
-    let moved = moved(plan, &options.command)?;
+    let moved = moved(plan, &options.application.command)?;
     onbeat_rights::raise();
-    let following = options.adapt.map(|adapt| Following::new(plan, adapt));
+    let following = options
+        .enforcement
+        .adapt
+        .map(|adapt| Following::new(plan, adapt));
     let following = following.transpose()?;
     let trace = Trace::new(options.trace.clone())?;
     let record = RecordOptions {
-        output: trace.path(),
+        files: FileOptions {
+            output: trace.path(),
+            is_private: trace.is_temporary(),
+            max_segments: trace.is_temporary().then_some(1),
+            ..FileOptions::default()
+        },
         target: Target::new(
             moved.command.clone(),
-            options.command_to_stderr,
-            options.pids.clone(),
+            options.application.command_to_stderr,
+            options.application.pids.clone(),
         ),
-        limits: options.limits.clone(),
+        limits: options.application.limits.clone(),
         keep_privileges: true,
         lineage: true,
         hangup: options.hangup.clone(),
-        is_private: trace.is_temporary(),
-        max_segments: trace.is_temporary().then_some(1),
         ..RecordOptions::default()
     };
     let waits = Arc::new(WhoWaits::default());
@@ -116,7 +122,11 @@ pub fn shape_on(
     summary.command_status = recorded.command_status.filter(|_| !ended_by_us);
     if !trace.is_temporary() {
         summary.notes.extend(recorded.notes);
-    } else if let Some(outside) = options.limits.sentence(recorded.progress.outside) {
+    } else if let Some(outside) = options
+        .application
+        .limits
+        .sentence(recorded.progress.outside)
+    {
         summary.notes.retain(|note| *note != outside);
         summary.notes.push(outside);
     }

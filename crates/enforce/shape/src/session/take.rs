@@ -58,11 +58,13 @@ impl Session<'_> {
                 }
                 Ok(true)
             }
-            Standing::Second { of } if self.options.strict => Err(ShapeError::SecondInstance {
-                callback: name.to_owned(),
-                pid,
-                of,
-            }),
+            Standing::Second { of } if self.options.enforcement.strict => {
+                Err(ShapeError::SecondInstance {
+                    callback: name.to_owned(),
+                    pid,
+                    of,
+                })
+            }
             Standing::Second { of } => {
                 self.notes.add_once(format!(
                     "Process {pid} runs {name} too, which process {of} has: a second instance, left as it is."
@@ -75,7 +77,7 @@ impl Session<'_> {
     /// An error that is about one thread alone is told, and the others are shaped on.
     pub(super) fn told(&mut self, error: ShapeError) -> Result<(), ShapeError> {
         let is_shaping = matches!(self.stage, Stage::Shaping(_));
-        if self.options.strict || !is_shaping || !error.is_of_one_thread() {
+        if self.options.enforcement.strict || !is_shaping || !error.is_of_one_thread() {
             return Err(error);
         }
         self.notes.add_once(left_alone(&error));

@@ -60,7 +60,7 @@ impl Session<'_> {
         summary.notes.extend(self.application.others.sentence());
         let shaped = *shaped;
         let mut course = shaped.course;
-        let has_ended = !self.options.command.is_empty();
+        let has_ended = !self.options.application.command.is_empty();
         let plan = self.plans.given();
         course.finish(plan, (at_ns, has_ended), self.options.duration);
         let forgotten = course.results.forgotten();

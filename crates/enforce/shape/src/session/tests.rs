@@ -1,6 +1,7 @@
 //! The transitions of a session, with servers that only note what they are asked to do.
 
 use super::*;
+use crate::options::{ApplicationOptions, EnforcementOptions};
 use crate::report::Summary;
 use onbeat_plan::schema::{ChainRef, Middleware, Ms, Overshoot, Promises, Slot, SCHEMA};
 use onbeat_reserve::{
@@ -144,21 +145,25 @@ pub(super) fn plan() -> Plan {
 
 pub(super) fn options(command: &[&str]) -> ShapeOptions {
     ShapeOptions {
-        command: command.iter().map(|c| (*c).to_owned()).collect(),
-        pids: vec![],
-        limits: onbeat_record::Limits::default(),
-        users: None,
+        application: ApplicationOptions {
+            command: command.iter().map(|c| (*c).to_owned()).collect(),
+            pids: vec![],
+            limits: onbeat_record::Limits::default(),
+            users: None,
+            find_within: Duration::from_secs(600),
+            command_to_stderr: false,
+        },
+        enforcement: EnforcementOptions {
+            dispatcher_cpu: None,
+            idle: true,
+            enforcer: onbeat_reserve::Choice::Auto,
+            gate: GateKind::Hard,
+            strict: false,
+            adapt: None,
+        },
         duration: None,
         trace: None,
-        find_within: Duration::from_secs(600),
         program: "/nowhere".into(),
-        command_to_stderr: false,
-        dispatcher_cpu: None,
-        idle: true,
-        enforcer: onbeat_reserve::Choice::Auto,
-        gate: GateKind::Hard,
-        strict: false,
-        adapt: None,
         diagnostics: false,
         hangup: None,
     }
@@ -236,7 +241,7 @@ impl<'a> Harness<'a> {
             Ok(Box::new(FakeServers(theirs.clone(), said.clone())))
         });
         let mut session = Session::new(plan, options, report, (start, Arc::default()));
-        session.trust = Trust::new(options.users.as_deref(), user_of);
+        session.trust = Trust::new(options.application.users.as_deref(), user_of);
         // Processes of this test run until their end is told.
         session.application = Application::new(plan, |_| true);
         // Later than anything that the session measures itself.
@@ -455,10 +460,8 @@ fn threads_that_come_later_are_assigned_and_the_origin_is_followed() {
 #[test]
 fn a_process_of_another_user_gets_nothing_whatever_its_nodes_are_called() {
     let plan = plan();
-    let options = ShapeOptions {
-        users: Some(vec![1000]),
-        ..options(&[])
-    };
+    let mut options = options(&[]);
+    options.application.users = Some(vec![1000]);
     for (user, is_shaped) in [(1000, true), (1001, false)] {
         let user_of = match user {
             1000 => |_| Some(1000),
@@ -476,10 +479,8 @@ fn a_process_of_another_user_gets_nothing_whatever_its_nodes_are_called() {
 fn an_error_lets_a_shaped_command_run_on_but_ends_anything_else() {
     for (command, runs_on) in [(&["robot"][..], true), (&[], false)] {
         let plan = plan();
-        let options = ShapeOptions {
-            strict: true,
-            ..options(command)
-        };
+        let mut options = options(command);
+        options.enforcement.strict = true;
         let mut report = |_: &Live| ();
         let mut harness = Harness::new(&plan, &options, &mut report);
         harness.cycles(13, 0);
@@ -564,10 +565,8 @@ fn of_twin(text: &str) -> String {
 fn leniently_and_strictly(check: impl Fn(&mut Harness, bool)) {
     for strict in [false, true] {
         let plan = plan();
-        let options = ShapeOptions {
-            strict,
-            ..options(&[])
-        };
+        let mut options = options(&[]);
+        options.enforcement.strict = strict;
         let mut report = |_: &Live| ();
         let mut harness = Harness::new(&plan, &options, &mut report);
         harness.cycles(13, 0);

@@ -15,7 +15,7 @@ mod tracepoints;
 
 pub use error::RecordError;
 pub use observer::{Control, Observer, Progress, Summary};
-pub use options::{RecordOptions, Target, DEFAULT_BUFFER_BYTES};
+pub use options::{FileOptions, RecordOptions, Target, DEFAULT_BUFFER_BYTES};
 
 use crate::command::RecordedCommand;
 use observer::ProgressOnly;
@@ -81,7 +81,7 @@ fn run(
     observer: &mut dyn Observer,
 ) -> Result<Option<i32>, RecordError> {
     let begin = Instant::now();
-    let mut upkeep = Upkeep::new(begin, options.flush_every);
+    let mut upkeep = Upkeep::new(begin, options.files.flush_every);
     loop {
         recording.turn(POLL, observer)?;
         upkeep.run(recording, observer)?;

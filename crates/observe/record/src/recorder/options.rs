@@ -8,11 +8,39 @@ use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The trace's directory and its files.
+#[derive(Debug, Clone)]
+pub struct FileOptions {
+    /// The trace directory to make.
+    pub output: PathBuf,
+    /// Size at which a new segment file begins.
+    pub segment_bytes: u64,
+    /// Keep only that many segments (a flight recorder); `None`: all.
+    pub max_segments: Option<usize>,
+    /// How often a block is ended. A recorder that is killed loses no more than this.
+    pub flush_every: Duration,
+    /// The trace stays ours, also under sudo: for one that its maker removes.
+    pub is_private: bool,
+}
+
+impl Default for FileOptions {
+    fn default() -> Self {
+        let writer = WriterOptions::default();
+        FileOptions {
+            output: PathBuf::from("trace"),
+            segment_bytes: writer.segment_bytes,
+            max_segments: writer.max_segments,
+            flush_every: Duration::from_secs(2),
+            is_private: false,
+        }
+    }
+}
+
 /// What to record, and how.
 #[derive(Debug, Clone)]
 pub struct RecordOptions {
-    /// The trace directory to make.
-    pub output: PathBuf,
+    /// Where the trace goes.
+    pub files: FileOptions,
     /// Mode of operation that this run shows, as the user named it.
     pub mode: String,
     /// Whose events are recorded.
@@ -23,19 +51,11 @@ pub struct RecordOptions {
     pub duration: Option<Duration>,
     /// Size of the ring buffer; rounded up to a power of two.
     pub buffer_bytes: u32,
-    /// Size at which a new segment file begins.
-    pub segment_bytes: u64,
-    /// Keep only that many segments (a flight recorder); `None`: all.
-    pub max_segments: Option<usize>,
-    /// How often a block is ended. A recorder that is killed loses no more than this.
-    pub flush_every: Duration,
     /// How probes are placed within a function.
     pub placement: PlacementPolicy,
     /// Keep the privileges that recording no longer needs once the probes are attached: for a
     /// caller that changes the machine while it records.
     pub keep_privileges: bool,
-    /// The trace stays ours, also under sudo: for one that its maker removes.
-    pub is_private: bool,
     /// Follow, in the kernel, which execution of a chain an item belongs to: see
     /// [`Control::lineage`](super::Control::lineage).
     pub lineage: bool,
@@ -86,20 +106,15 @@ pub const DEFAULT_BUFFER_BYTES: u32 = 16 << 20;
 
 impl Default for RecordOptions {
     fn default() -> Self {
-        let writer = WriterOptions::default();
         RecordOptions {
-            output: PathBuf::from("trace"),
+            files: FileOptions::default(),
             mode: String::new(),
             target: Target::Everything,
             limits: Limits::default(),
             duration: None,
             buffer_bytes: DEFAULT_BUFFER_BYTES,
-            segment_bytes: writer.segment_bytes,
-            max_segments: writer.max_segments,
-            flush_every: Duration::from_secs(2),
             placement: PlacementPolicy::Cheapest,
             keep_privileges: false,
-            is_private: false,
             lineage: false,
             hangup: None,
         }

@@ -32,8 +32,8 @@ impl Output {
         let writer = Writer::create_in(
             directory,
             WriterOptions {
-                segment_bytes: options.segment_bytes,
-                max_segments: options.max_segments,
+                segment_bytes: options.files.segment_bytes,
+                max_segments: options.files.max_segments,
                 ..WriterOptions::default()
             },
         )?;

@@ -25,7 +25,7 @@ pub struct Place {
 impl Place {
     /// Makes the directory that the options name.
     pub fn make(options: &RecordOptions) -> Result<Place, RecordError> {
-        let path = &options.output;
+        let path = &options.files.output;
         let stays = |directory, note: Option<String>| Place {
             directory,
             shared: None,
@@ -33,7 +33,7 @@ impl Place {
         };
         let is_ours = || Directory::make(path).map_err(|e| refused(path, e));
         match caller() {
-            _ if options.is_private => Ok(stays(private(path)?, None)),
+            _ if options.files.is_private => Ok(stays(private(path)?, None)),
             Caller::Ourselves => Ok(stays(is_ours()?, None)),
             Caller::Doubtful => {
                 let note = format!("{} stays root's: no sudo started this.", path.display());
@@ -132,6 +132,7 @@ impl Drop for SharedDirectory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recorder::options::FileOptions;
     use std::os::unix::fs::chown;
 
     #[test]
@@ -144,8 +145,11 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let place = |path: &Path| {
             Place::make(&RecordOptions {
-                output: path.join("trace"),
-                is_private: true,
+                files: FileOptions {
+                    output: path.join("trace"),
+                    is_private: true,
+                    ..FileOptions::default()
+                },
                 ..RecordOptions::default()
             })
         };

@@ -281,12 +281,12 @@ impl Observer for Witness {
 /// This program as a recorder that looks at lineage: `lineage OUTPUT COMMAND...`.
 pub fn run(args: &[String]) {
     let mut witness = Witness::default();
-    let options = RecordOptions {
-        output: args[0].clone().into(),
+    let mut options = RecordOptions {
         target: Target::new(args[1..].to_vec(), true, Vec::new()),
         lineage: true,
         ..RecordOptions::default()
     };
+    options.files.output = args[0].clone().into();
     let summary = record_observed(&options, &mut witness).expect("it records");
     assert_eq!(summary.command_status, Some(0));
     let [a, b, c, joined] = witness.items;

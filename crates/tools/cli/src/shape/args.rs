@@ -4,7 +4,9 @@ use crate::error::CliError;
 use crate::limits::LimitArgs;
 use crate::units::parse_duration;
 use onbeat_record::User;
-use onbeat_shape::{AdaptOptions, Choice, GateKind, ShapeOptions};
+use onbeat_shape::{
+    AdaptOptions, ApplicationOptions, Choice, EnforcementOptions, GateKind, ShapeOptions,
+};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -170,24 +172,28 @@ impl Args {
         let (application, enforcement) = (&self.application, &self.enforcement);
         let find_within = if self.instead.dry_run { LOOK } else { FIND };
         Ok(ShapeOptions {
-            users: self.users(caller),
-            command: self.command.clone(),
-            pids: application.pid.clone(),
-            limits: application.limits.limits(),
+            application: ApplicationOptions {
+                users: self.users(caller),
+                command: self.command.clone(),
+                pids: application.pid.clone(),
+                limits: application.limits.limits(),
+                find_within: application.find.unwrap_or(find_within),
+                command_to_stderr: self.json,
+            },
+            enforcement: EnforcementOptions {
+                dispatcher_cpu: enforcement.dispatcher_cpu,
+                idle: enforcement.idle,
+                enforcer: enforcement.enforcer.into(),
+                gate: enforcement.gate.into(),
+                strict: enforcement.strict,
+                adapt: self.bands.adapt.then(|| self.bands.options()),
+            },
             duration: self.end.verify.or(self.end.duration),
             trace: self.files.trace.clone(),
-            find_within: application.find.unwrap_or(find_within),
             program: std::env::current_exe().map_err(|source| CliError::Read {
                 path: PathBuf::from("/proc/self/exe"),
                 source,
             })?,
-            command_to_stderr: self.json,
-            dispatcher_cpu: enforcement.dispatcher_cpu,
-            idle: enforcement.idle,
-            enforcer: enforcement.enforcer.into(),
-            gate: enforcement.gate.into(),
-            strict: enforcement.strict,
-            adapt: self.bands.adapt.then(|| self.bands.options()),
             diagnostics: self.files.diagnostics,
             hangup: None,
         })

@@ -3,7 +3,6 @@
 use super::super::tests::{options, plan, Harness, NO_GATE};
 use super::*;
 use crate::judge::Verdict;
-use crate::options::ShapeOptions;
 use crate::report::Live;
 use crate::status::Board;
 use crate::AdaptOptions;
@@ -191,10 +190,8 @@ fn bands_that_follow_go_on_from_the_new_plans() {
     let gamma = plan.servers.iter_mut().find(|s| s.name == "gamma");
     gamma.expect("a server").slots_ms[0].1 = Ms(90 * MS);
     let adapt = AdaptOptions::default();
-    let options = ShapeOptions {
-        adapt: Some(adapt),
-        ..options(&[])
-    };
+    let mut options = options(&[]);
+    options.enforcement.adapt = Some(adapt);
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
     harness.session.plans.following = Some(Following::new(&plan, adapt).expect("bands"));

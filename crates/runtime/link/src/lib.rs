@@ -37,6 +37,7 @@
 //! | `name` | finding channels by name |
 //! | `shared` | a channel's memory and its locks |
 //! | this one | channels across processes |
+//! | `pi` | a lock with priority inheritance |
 //! | [`interface`] | what every backend does |
 //! | `shm` | the interface over channels in shared memory |
 //! | [`resume`] | what two ends agree on after a broken connection |
@@ -50,6 +51,7 @@ pub mod bound;
 mod error;
 pub mod interface;
 mod name;
+mod pi;
 pub mod resume;
 mod shared;
 mod shm;

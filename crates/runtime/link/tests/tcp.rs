@@ -4,6 +4,7 @@
 mod backends;
 
 use backends::{receive, send, watchdog, SIZES};
+use onbeat_flow::clock::now_ns;
 use onbeat_link::interface::{Backend, End, Memory, Refusal, SetupError, Sizes};
 use onbeat_link::tcp::frame::{Chunk, Status};
 use onbeat_link::tcp::fuzzing;
@@ -189,6 +190,37 @@ fn a_listening_end_of_a_later_version_is_named() {
         "{text}"
     );
     other.join().unwrap();
+}
+
+/// Strangers who say nothing, more of them than handshakes are made at once. One at a time, all of
+/// them would be gone before the peer that came last, in each attempt.
+#[test]
+fn silent_strangers_do_not_delay_a_peer() {
+    let last_attempt = watchdog().unwrap();
+    while !a_peer_is_served_beside_strangers() {
+        assert!(now_ns() < last_attempt, "strangers are always served first");
+    }
+}
+
+fn a_peer_is_served_beside_strangers() -> bool {
+    let first = listening(1);
+    let address = first.address();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| first.initialize(SIZES, Memory::Allot, watchdog()));
+        let strangers: Vec<_> = (0..20)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        let second = Tcp::connect(address, key(1)).chunk_bytes(backends::CHUNK);
+        let mine = second.initialize(SIZES, Memory::Allot, watchdog());
+        let is_there = |stranger: &TcpStream| {
+            stranger.set_nonblocking(true).unwrap();
+            let read = (&mut &*stranger).read(&mut [0]);
+            read.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock)
+        };
+        let stay = strangers.iter().filter(|s| is_there(s)).count();
+        assert!(mine.is_ok() && waiting.join().unwrap().is_ok());
+        stay > 0
+    })
 }
 
 /// A recorded handshake, sent again: the link keeps its connection.

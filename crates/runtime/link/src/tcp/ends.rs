@@ -4,10 +4,11 @@ use super::state::{Shared, State, Value};
 use super::supervise::{self, Terms, Way};
 use super::threads;
 use crate::interface::{End, Incoming, Outgoing, SendError};
+use crate::pi::Guard;
 use onbeat_flow::clock::now_ns;
 use std::io::{PipeReader, PipeWriter, Write};
 use std::net::Shutdown;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// A closing end waits this long for a peer that takes nothing.
@@ -119,7 +120,7 @@ fn fits(asked: usize, most: usize) -> Result<(), SendError> {
     (asked <= most).then_some(()).ok_or(error)
 }
 
-fn not_ended(state: MutexGuard<'_, State>) -> Result<MutexGuard<'_, State>, End> {
+fn not_ended(state: Guard<'_, State>) -> Result<Guard<'_, State>, End> {
     match &state.end {
         Some(end) => Err(end.clone()),
         None if state.peer.receives_no_more => Err(End::Closed),
@@ -152,7 +153,7 @@ impl Outgoing for TcpOutgoing {
         state.lengths[0][place] = bytes;
         state.sender.post();
         drop(state);
-        shared.work.notify_all();
+        shared.work.ring();
         Ok(number)
     }
 
@@ -184,7 +185,7 @@ impl Drop for TcpOutgoing {
         state.ours.0 = true;
         state.status_due = true;
         drop(state);
-        self.shared.work.notify_all();
+        self.shared.work.ring();
     }
 }
 
@@ -219,7 +220,7 @@ impl Incoming for TcpIncoming {
         state.receiver.consume();
         state.status_due = true;
         drop(state);
-        shared.work.notify_all();
+        shared.work.ring();
         Ok(true)
     }
 
@@ -228,7 +229,7 @@ impl Incoming for TcpIncoming {
         let mut state = shared.lock();
         state.questions.wanted += 1;
         let number = state.questions.wanted;
-        shared.work.notify_all();
+        shared.work.ring();
         while state.questions.answered < number {
             if state.peer.sends_no_more.is_some() {
                 return Err(End::Closed);
@@ -260,6 +261,6 @@ impl Drop for TcpIncoming {
         }
         state.status_due = true;
         drop(state);
-        self.shared.work.notify_all();
+        self.shared.work.ring();
     }
 }

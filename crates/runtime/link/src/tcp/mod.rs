@@ -8,8 +8,8 @@
 //! [`Tcp::resume_within`] says, and both go on where the receiver is ([`crate::resume`]). A process
 //! that was started anew cannot go on in place of the old one: that is [`End::Gone`].
 //!
-//! **Not real-time safe yet.** The halves share a lock with the threads, without priority
-//! inheritance; it is held for some dozen instructions, never across a system call.
+//! **The lock.** The halves share a lock with the threads. It is held for some dozen instructions,
+//! never across a wait, and whoever holds it inherits the priority of who waits (PI futex).
 //!
 //! Each module uses those above it only:
 //!
@@ -19,6 +19,7 @@
 //! | `key` | the key file |
 //! | `handshake` | who the peer is, and whether the ends fit |
 //! | `dial` | sockets and their options |
+//! | `door` | handshakes of those who come |
 //! | `stream` | frames in clear or sealed |
 //! | `slots` | the end's memory |
 //! | `state` | what the threads share |
@@ -29,6 +30,7 @@
 //! [`End::Gone`]: crate::interface::End::Gone
 
 pub(crate) mod dial;
+mod door;
 mod ends;
 pub mod frame;
 #[doc(hidden)]
@@ -42,6 +44,7 @@ pub(crate) mod supervise;
 mod threads;
 
 use crate::interface::{Backend, Halves, Memory, Refusal, SetupError, Sizes};
+use door::Door;
 use ends::{TcpIncoming, TcpOutgoing, Threads};
 use handshake::{Agreed, Failed, Hello};
 use onbeat_flow::clock::now_ns;
@@ -159,14 +162,18 @@ impl Tcp {
         deadline_ns: Option<u64>,
     ) -> Result<(TcpStream, Agreed), SetupError> {
         let mut refused = None;
+        let mut door = match &self.way {
+            Place::Listen(listener) => Door::new(listener, &terms.key, terms.hello)
+                .map(Some)
+                .map_err(system(self.address(), "make a pipe"))?,
+            Place::Connect(_) => None,
+        };
         loop {
-            let met = match &self.way {
-                Place::Connect(address) => supervise::dial(*address, terms),
-                Place::Listen(listener) => match supervise::accept(listener, wake, deadline_ns) {
-                    None => Err(Failed::Broken(std::io::ErrorKind::TimedOut.into())),
-                    Some(stream) => dial::shake_listening(&stream, &terms.key, terms.hello)
-                        .map(|agreed| (stream, agreed)),
-                },
+            let met = match &mut door {
+                None => supervise::dial(self.address(), terms),
+                Some(door) => door
+                    .greet(wake, deadline_ns)
+                    .unwrap_or_else(|| Err(Failed::Broken(std::io::ErrorKind::TimedOut.into()))),
             };
             let failed = match met {
                 Ok(met) => return Ok(met),

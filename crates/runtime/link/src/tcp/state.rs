@@ -3,13 +3,13 @@
 use super::frame::{Chunk, Limits, Status};
 use super::slots::Slots;
 use crate::interface::{End, Sizes};
+use crate::pi::{Bell, Guard, Lock};
 use crate::resume::{Receiver, Sender, Violation};
 use onbeat_flow::clock::now_ns;
 use snow::StatelessTransportState;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Duration;
+use std::sync::Arc;
 
 /// A connection after its handshake.
 pub struct Connection {
@@ -82,13 +82,13 @@ pub struct Shared {
     pub sizes: Sizes,
     pub chunk: usize,
     pub slots: Slots,
-    state: Mutex<State>,
+    state: Lock<State>,
     /// For the application.
-    pub progress: Condvar,
+    pub progress: Bell,
     /// For the writer.
-    pub work: Condvar,
+    pub work: Bell,
     /// For the reader and the supervisor.
-    pub connecting: Condvar,
+    pub connecting: Bell,
     /// Chunks of messages that have left: a message can take longer than a closing end waits.
     chunks: AtomicU64,
 }
@@ -121,10 +121,10 @@ impl Shared {
             sizes,
             chunk,
             slots,
-            state: Mutex::new(state),
-            progress: Condvar::new(),
-            work: Condvar::new(),
-            connecting: Condvar::new(),
+            state: Lock::new(state),
+            progress: Bell::new(),
+            work: Bell::new(),
+            connecting: Bell::new(),
             chunks: AtomicU64::new(0),
         }
     }
@@ -142,23 +142,18 @@ impl Shared {
         (number % self.sizes.credits as u64) as usize
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    pub fn lock(&self) -> Guard<'_, State> {
+        self.state.lock()
     }
 
     /// Waits for a notification, until `deadline_ns` at most; `None` once that has passed.
     pub fn wait<'a>(
         &self,
-        at: &Condvar,
-        guard: MutexGuard<'a, State>,
+        at: &Bell,
+        guard: Guard<'a, State>,
         deadline_ns: Option<u64>,
-    ) -> Option<MutexGuard<'a, State>> {
-        let Some(deadline) = deadline_ns else {
-            return Some(at.wait(guard).unwrap_or_else(|e| e.into_inner()));
-        };
-        let left = deadline.checked_sub(now_ns()).filter(|&ns| ns > 0)?;
-        let waited = at.wait_timeout(guard, Duration::from_nanos(left));
-        Some(waited.unwrap_or_else(|e| e.into_inner()).0)
+    ) -> Option<Guard<'a, State>> {
+        at.wait(guard, deadline_ns)
     }
 
     /// A chunk of a message has left.
@@ -172,9 +167,9 @@ impl Shared {
     }
 
     pub fn notify_all(&self) {
-        self.progress.notify_all();
-        self.work.notify_all();
-        self.connecting.notify_all();
+        self.progress.ring();
+        self.work.ring();
+        self.connecting.ring();
     }
 
     /// A connection of this session stands. The old one is left first, so that nothing comes in by

@@ -1,15 +1,14 @@
 //! The thread that keeps an end connected: it dials anew, or accepts the peer's next connection.
 
 use super::dial;
+use super::door::Door;
 use super::handshake::{Agreed, Failed, Hello};
 use super::key::Key;
 use super::state::Shared;
 use crate::interface::{End, Refusal};
-use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use onbeat_flow::clock::now_ns;
-use std::io::{PipeReader, Read};
+use std::io::PipeReader;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// How an end comes to connections.
@@ -43,33 +42,6 @@ pub fn is_final(failed: &Failed) -> bool {
         Failed::Broken(_) | Failed::Refused(Refusal::Silent | Refusal::Garbage)
     );
     !passing
-}
-
-/// Waits for a connection until `deadline_ns`; `None` then, or when `wake` can be read.
-pub fn accept(
-    listener: &TcpListener,
-    wake: &mut PipeReader,
-    deadline_ns: Option<u64>,
-) -> Option<TcpStream> {
-    let timeout = match deadline_ns {
-        None => PollTimeout::NONE,
-        Some(deadline) => {
-            // Rounded up, so that it does not spin in the last millisecond.
-            let ms = deadline.saturating_sub(now_ns()).div_ceil(1_000_000);
-            PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
-        }
-    };
-    let mut descriptors = [
-        PollFd::new(listener.as_fd(), PollFlags::POLLIN),
-        PollFd::new(wake.as_fd(), PollFlags::POLLIN),
-    ];
-    let _ = poll(&mut descriptors, timeout);
-    let ready = descriptors.map(|d| d.any() == Some(true));
-    if ready[1] {
-        let _ = wake.read(&mut [0; 64]);
-        return None;
-    }
-    listener.accept().ok().filter(|_| ready[0]).map(|(s, _)| s)
 }
 
 fn install(shared: &Shared, terms: &Terms, stream: TcpStream, agreed: Agreed) {
@@ -117,6 +89,13 @@ pub fn connecting(shared: &Shared, address: SocketAddr, terms: &Terms) {
 /// Keeps a listening end connected, until the link ends. Takes a connection of its session also
 /// while the old one seems to stand: the peer may know better.
 pub fn listening(shared: &Shared, listener: &TcpListener, wake: &mut PipeReader, terms: &Terms) {
+    let mut door = match Door::new(listener, &terms.key, terms.hello) {
+        Ok(door) => door,
+        Err(error) => {
+            let reason = format!("it cannot be heard again: {error}");
+            return shared.ended(End::Gone { reason });
+        }
+    };
     loop {
         let state = shared.lock();
         if state.stopping || state.end.is_some() {
@@ -130,10 +109,7 @@ pub fn listening(shared: &Shared, listener: &TcpListener, wake: &mut PipeReader,
             shared.ended(End::Gone { reason });
             return;
         }
-        let Some(stream) = accept(listener, wake, is_broken.then_some(deadline)) else {
-            continue;
-        };
-        if let Ok(agreed) = dial::shake_listening(&stream, &terms.key, terms.hello) {
+        if let Some(Ok((stream, agreed))) = door.greet(wake, is_broken.then_some(deadline)) {
             install(shared, terms, stream, agreed);
         }
     }

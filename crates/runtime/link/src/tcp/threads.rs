@@ -19,7 +19,7 @@ pub const SILENCE: Duration = Duration::from_secs(2);
 fn next_connection(
     shared: &Shared,
     generation: u64,
-    at: &std::sync::Condvar,
+    at: &crate::pi::Bell,
 ) -> Option<Arc<Connection>> {
     let mut state = shared.lock();
     loop {
@@ -125,7 +125,7 @@ fn write_status<W: Write>(
     }
     drop(state);
     // Who closes waits until that is told.
-    shared.progress.notify_all();
+    shared.progress.ring();
     Ok(())
 }
 
@@ -294,8 +294,8 @@ fn read_frame<R: Read>(
                     .ok_or_else(left)?;
                 state.on_message(&chunk)?;
                 drop(state);
-                shared.progress.notify_all();
-                shared.work.notify_all();
+                shared.progress.ring();
+                shared.work.ring();
             }
         }
         Head::Status { flags, sent } => {
@@ -308,12 +308,12 @@ fn read_frame<R: Read>(
                 .ok_or_else(left)?;
             state.on_status(Status::of(flags, sent, &body))?;
             drop(state);
-            shared.progress.notify_all();
-            shared.work.notify_all();
+            shared.progress.ring();
+            shared.work.ring();
         }
         Head::Ask => {
             shared.lock().values.asked = true;
-            shared.work.notify_all();
+            shared.work.ring();
         }
         Head::Value(chunk) => read_value(shared, reader, of_value, chunk)?,
     }
@@ -340,8 +340,8 @@ fn read_value<R: Read>(
         state.questions.answered = state.questions.asked;
         state.questions.bytes = (chunk.number > 0).then_some(chunk.total);
         drop(state);
-        shared.progress.notify_all();
-        shared.work.notify_all();
+        shared.progress.ring();
+        shared.work.ring();
     }
     Ok(())
 }

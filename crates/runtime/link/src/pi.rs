@@ -1,0 +1,216 @@
+//! A lock with priority inheritance, and a bell to wait at: a thread of low priority that holds the
+//! lock runs with the priority of whoever waits for it, and so no third thread can hold both up.
+//!
+//! The kernel does it (FUTEX_LOCK_PI); without contention there is no system call. No allocation.
+
+use onbeat_flow::clock::now_ns;
+use rustix::thread::futex::{self, Flags, Timespec};
+use std::cell::{Cell, UnsafeCell};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// A value that one thread at a time uses.
+#[derive(Debug, Default)]
+pub struct Lock<T> {
+    /// 0, or the thread that has it, and whether others wait: the kernel's format.
+    owner: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: only the owner of the lock reaches the value.
+unsafe impl<T: Send> Send for Lock<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+/// The value, in use.
+#[derive(Debug)]
+pub struct Guard<'a, T> {
+    lock: &'a Lock<T>,
+    /// The thread that locks is the one that unlocks.
+    _stays: std::marker::PhantomData<*const ()>,
+}
+
+fn this_thread() -> u32 {
+    thread_local! {
+        static THREAD: Cell<u32> = const { Cell::new(0) };
+    }
+    THREAD.with(|known| {
+        if known.get() == 0 {
+            known.set(rustix::thread::gettid().as_raw_nonzero().get() as u32);
+        }
+        known.get()
+    })
+}
+
+impl<T> Lock<T> {
+    /// Nobody has it.
+    pub fn new(value: T) -> Lock<T> {
+        Lock {
+            owner: AtomicU32::new(0),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// Waits until no other thread has it. Locking it twice blocks for good.
+    pub fn lock(&self) -> Guard<'_, T> {
+        let (me, owner) = (this_thread(), &self.owner);
+        let take = || owner.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed);
+        // The kernel refuses when it is interrupted, or the owner is just leaving: again.
+        while take().is_err() && futex::lock_pi(owner, Flags::PRIVATE, None).is_err() {}
+        Guard {
+            lock: self,
+            _stays: std::marker::PhantomData,
+        }
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: this thread has the lock.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this thread has the lock.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    fn drop(&mut self) {
+        let owner = &self.lock.owner;
+        let free = owner.compare_exchange(this_thread(), 0, Ordering::Release, Ordering::Relaxed);
+        if free.is_err() {
+            // Others wait: the kernel hands it to the most urgent one.
+            let _ = futex::unlock_pi(owner, Flags::PRIVATE);
+        }
+    }
+}
+
+/// Where threads wait for a change of what a [`Lock`] has.
+#[derive(Debug, Default)]
+pub struct Bell(AtomicU32);
+
+impl Bell {
+    /// Nobody waits.
+    pub fn new() -> Bell {
+        Bell::default()
+    }
+
+    /// Wakes all that wait. Whoever holds the lock, or held it for the change, rings.
+    pub fn ring(&self) {
+        self.0.fetch_add(1, Ordering::Release);
+        let _ = futex::wake(&self.0, Flags::PRIVATE, i32::MAX as u32);
+    }
+
+    /// Leaves the lock, waits for a ring until `deadline_ns` at most, and takes the lock again.
+    /// Returns early at times. `None`, without the lock, if the deadline has passed before.
+    pub fn wait<'a, T>(
+        &self,
+        guard: Guard<'a, T>,
+        deadline_ns: Option<u64>,
+    ) -> Option<Guard<'a, T>> {
+        let lock = guard.lock;
+        let left = deadline_ns.map(|deadline| deadline.saturating_sub(now_ns()));
+        if left == Some(0) {
+            return None;
+        }
+        let rings = self.0.load(Ordering::Acquire);
+        drop(guard);
+        let timeout = left.map(|ns| {
+            // A time that the kernel takes for valid.
+            let left = Duration::from_nanos(ns.min(i64::MAX as u64));
+            Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: left.subsec_nanos() as _,
+            }
+        });
+        let _ = futex::wait(&self.0, Flags::PRIVATE, rings, timeout.as_ref());
+        Some(lock.lock())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::Arc;
+
+    #[test]
+    fn one_thread_at_a_time_and_no_ring_is_missed() {
+        let shared = Arc::new((Lock::new(0u64), Bell::new()));
+        let players: Vec<_> = (0..3)
+            .map(|me| {
+                let shared = Arc::clone(&shared);
+                std::thread::spawn(move || {
+                    let (lock, bell) = &*shared;
+                    for round in 0..2000 {
+                        let mut turn = lock.lock();
+                        while *turn != 3 * round + me {
+                            turn = bell.wait(turn, None).unwrap();
+                        }
+                        *turn += 1;
+                        drop(turn);
+                        bell.ring();
+                    }
+                })
+            })
+            .collect();
+        players.into_iter().for_each(|p| p.join().unwrap());
+        assert_eq!(*shared.0.lock(), 6000);
+    }
+
+    #[test]
+    fn a_deadline_that_has_passed_is_told() {
+        let (lock, bell) = (Lock::new(()), Bell::new());
+        assert!(bell.wait(lock.lock(), Some(now_ns())).is_none());
+        // It ends by itself, and says so at the next call.
+        let soon = Some(now_ns() + 1_000_000);
+        while let Some(guard) = bell.wait(lock.lock(), soon) {
+            drop(guard);
+        }
+        drop(lock.lock());
+    }
+
+    /// The third field of /proc/self/task/TID/stat's priorities: -1 - rtprio for real-time threads.
+    fn kernel_priority(thread: u32) -> i64 {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+        let after_name = stat.rsplit(") ").next().unwrap();
+        after_name.split(' ').nth(15).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn who_holds_it_inherits_the_priority_of_who_waits() {
+        let shared = Arc::new(Lock::new(()));
+        let held = shared.lock();
+        let me = this_thread();
+        let before = kernel_priority(me);
+        let is_allowed = Arc::new(AtomicBool::new(true));
+        let (other, allowed) = (Arc::clone(&shared), Arc::clone(&is_allowed));
+        let urgent = std::thread::spawn(move || {
+            let priority = libc::sched_param { sched_priority: 7 };
+            // SAFETY: a thread's own scheduling.
+            let set = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &priority) };
+            allowed.store(set == 0, Ordering::SeqCst);
+            drop(other.lock());
+        });
+        let watchdog = now_ns() + 100_000_000_000;
+        while kernel_priority(me) == before && is_allowed.load(Ordering::SeqCst) {
+            assert!(now_ns() < watchdog, "the priority is not inherited");
+            std::thread::yield_now();
+        }
+        if is_allowed.load(Ordering::SeqCst) {
+            assert_eq!(kernel_priority(me), -8);
+        } else {
+            println!("SKIPPED the inheritance: no real-time priority is allowed here");
+        }
+        drop(held);
+        urgent.join().unwrap();
+        assert_eq!(kernel_priority(me), before);
+    }
+}

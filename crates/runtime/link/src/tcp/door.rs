@@ -1,0 +1,152 @@
+//! Handshakes of those who come: several at once, so that a silent stranger delays nobody.
+//!
+//! Each has a thread of its own for two seconds at most. When all places are taken, the one who has
+//! been there longest goes: a peer needs a millisecond, so only that many strangers within it could
+//! push it out. Not real-time safe, and never on the way of messages.
+
+use super::dial;
+use super::handshake::{Agreed, Failed, Hello};
+use super::key::Key;
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use onbeat_flow::clock::now_ns;
+use std::collections::VecDeque;
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::mpsc::{channel, Receiver, Sender};
+use std::thread::JoinHandle;
+
+/// Handshakes at once.
+const PLACES: usize = 8;
+
+/// A peer, or why somebody is none.
+pub type Greeted = std::result::Result<(TcpStream, Agreed), Failed>;
+
+/// A handshake under way.
+struct Guest {
+    number: u64,
+    stream: TcpStream,
+    thread: JoinHandle<()>,
+}
+
+/// The result of the guest of that number.
+type Result = (u64, Greeted);
+
+/// A listening socket and those whose handshakes are under way.
+pub struct Door<'l> {
+    listener: &'l TcpListener,
+    key: Key,
+    hello: Hello,
+    guests: VecDeque<Guest>,
+    next: u64,
+    results: (Sender<Result>, Receiver<Result>),
+    /// A byte for each result.
+    bell: (PipeReader, PipeWriter),
+}
+
+impl<'l> Door<'l> {
+    /// Nobody is there yet.
+    ///
+    /// # Errors
+    /// The kernel gives no pipe.
+    pub fn new(listener: &'l TcpListener, key: &Key, hello: Hello) -> std::io::Result<Door<'l>> {
+        Ok(Door {
+            listener,
+            key: key.clone(),
+            hello,
+            guests: VecDeque::new(),
+            next: 0,
+            results: channel(),
+            bell: std::io::pipe()?,
+        })
+    }
+
+    /// Waits until a handshake is over, until `deadline_ns` at most; `None` then, or when `wake` can
+    /// be read.
+    pub fn greet(&mut self, wake: &mut PipeReader, deadline_ns: Option<u64>) -> Option<Greeted> {
+        loop {
+            let (comes, woken, over) = self.wait(wake, deadline_ns);
+            if woken {
+                let _ = wake.read(&mut [0; 64]);
+                return None;
+            }
+            if over {
+                if let Some(greeted) = self.take() {
+                    return Some(greeted);
+                }
+            }
+            if let Some((stream, _)) = comes.then(|| self.listener.accept().ok()).flatten() {
+                self.let_in(stream);
+            }
+            if deadline_ns.is_some_and(|d| now_ns() >= d) {
+                return None;
+            }
+        }
+    }
+
+    /// What can be read: the listening socket, `wake`, the bell.
+    fn wait(&self, wake: &PipeReader, deadline_ns: Option<u64>) -> (bool, bool, bool) {
+        let timeout = match deadline_ns {
+            None => PollTimeout::NONE,
+            Some(deadline) => {
+                // Rounded up, so that it does not spin in the last millisecond.
+                let ms = deadline.saturating_sub(now_ns()).div_ceil(1_000_000);
+                PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
+            }
+        };
+        let mut descriptors = [
+            PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
+            PollFd::new(wake.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.bell.0.as_fd(), PollFlags::POLLIN),
+        ];
+        let _ = poll(&mut descriptors, timeout);
+        let [comes, woken, over] = descriptors.map(|d| d.any() == Some(true));
+        (comes, woken, over)
+    }
+
+    /// The next result of somebody who was not sent away.
+    fn take(&mut self) -> Option<Greeted> {
+        let _ = self.bell.0.read(&mut [0]);
+        let (number, greeted) = self.results.1.try_recv().ok()?;
+        let at = self.guests.iter().position(|g| g.number == number)?;
+        let guest = self.guests.remove(at)?;
+        let _ = guest.thread.join();
+        Some(greeted)
+    }
+
+    fn let_in(&mut self, stream: TcpStream) {
+        if self.guests.len() == PLACES {
+            if let Some(longest) = self.guests.pop_front() {
+                let _ = longest.stream.shutdown(Shutdown::Both);
+            }
+        }
+        let (key, hello, number) = (self.key.clone(), self.hello, self.next);
+        let tell = self.results.0.clone();
+        let (Ok(kept), Ok(mut ring)) = (stream.try_clone(), self.bell.1.try_clone()) else {
+            return;
+        };
+        let run = move || {
+            let agreed = dial::shake_listening(&stream, &key, hello);
+            let _ = tell.send((number, agreed.map(|agreed| (stream, agreed))));
+            let _ = ring.write(&[0]);
+        };
+        let thread = std::thread::Builder::new().name("link-greet".into());
+        if let Ok(thread) = thread.spawn(run) {
+            self.next += 1;
+            self.guests.push_back(Guest {
+                number,
+                stream: kept,
+                thread,
+            });
+        }
+    }
+}
+
+impl Drop for Door<'_> {
+    fn drop(&mut self) {
+        for guest in self.guests.drain(..) {
+            let _ = guest.stream.shutdown(Shutdown::Both);
+            let _ = guest.thread.join();
+        }
+    }
+}

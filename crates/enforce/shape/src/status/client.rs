@@ -1,6 +1,7 @@
 //! Asks the sessions of this machine.
 
-use super::service::{is_trusted, within, PREFIX, SUFFIX};
+use super::service::is_trusted;
+use super::sockets::{is_gone, sockets, within};
 use onbeat_files::Directory;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -36,28 +37,12 @@ pub fn ask(
         _ => {}
     }
     let directory = Directory::private(dir)?;
-    let pid_of = |name: &str| -> Option<u32> {
-        name.strip_prefix(PREFIX)?
-            .strip_suffix(SUFFIX)?
-            .parse()
-            .ok()
-    };
-    let names = directory
-        .names()?
-        .into_iter()
-        .filter_map(|n| n.into_string().ok());
     let mut answers = Vec::new();
-    for name in names {
-        let Some(pid) = pid_of(&name).filter(|pid| only.is_none_or(|only| only == *pid)) else {
+    for (name, pid) in sockets(&directory)? {
+        if only.is_some_and(|only| only != pid) {
             continue;
-        };
+        }
         let text = talk(&within(&directory, &name), request, patience);
-        let is_gone = |e: &io::Error| {
-            matches!(
-                e.kind(),
-                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
-            )
-        };
         if !text.as_ref().is_err_and(is_gone) {
             answers.push(Answer { pid, text });
         }

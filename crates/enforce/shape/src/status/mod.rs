@@ -17,6 +17,7 @@ mod diagnostics;
 mod metrics;
 mod reload;
 mod service;
+mod sockets;
 mod tally;
 
 pub use board::Board;

@@ -4,12 +4,12 @@
 //! well. Clients cost little whatever they do: so many at a time, so many bytes of a request, so long; none is
 //! waited for. The session is never waited for either.
 
+use super::sockets::{self, within};
 use super::{Board, Status};
 use onbeat_files::Directory;
 use onbeat_plan::Plan;
 use rustix::event::{poll, PollFd, PollFlags};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -17,11 +17,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thiserror::Error;
-
-/// Begins the name of a socket, before the session's process id.
-pub(super) const PREFIX: &str = "status-";
-/// Ends it.
-pub(super) const SUFFIX: &str = ".sock";
 
 /// Clients at a time. Others wait in the kernel until one of these is done.
 const CLIENTS: usize = 8;
@@ -84,12 +79,13 @@ impl Service {
 
     fn listen(dir: &Path, board: Arc<Board>, duties: Duties) -> io::Result<Service> {
         let directory = Directory::private(dir)?;
-        let name = format!("{PREFIX}{}{SUFFIX}", std::process::id());
+        let name = sockets::name(std::process::id());
         // One that an earlier process with this id has left; a link is removed itself.
         match directory.remove(&name) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
         }
+        sockets::clear(&directory)?;
         let listener = UnixListener::bind(within(&directory, &name))?;
         listener.set_nonblocking(true)?;
         let (wake, woken) = UnixStream::pair()?;
@@ -120,12 +116,6 @@ impl Drop for Service {
         }
         let _ = self.directory.remove(&self.name);
     }
-}
-
-/// The path of a name in a directory that is held open: no other directory can be put in its place.
-pub(super) fn within(directory: &Directory, name: &str) -> PathBuf {
-    let held = directory.as_fd().as_raw_fd();
-    format!("/proc/self/fd/{held}/{name}").into()
 }
 
 /// Whether the process at the other end is root's or this user's.

@@ -39,7 +39,7 @@ impl Scene {
     }
 
     fn connect(&self) -> UnixStream {
-        let name = format!("{PREFIX}{}{SUFFIX}", std::process::id());
+        let name = sockets::name(std::process::id());
         UnixStream::connect(self.dir.path().join(name)).expect("it listens")
     }
 }
@@ -94,6 +94,13 @@ fn clients_that_do_not_behave_change_nothing() {
     drop((silent, deaf));
 }
 
+/// The id of a process that has ended.
+fn last_process_id() -> u32 {
+    let mut child = std::process::Command::new("true").spawn().expect("started");
+    child.wait().expect("ended");
+    child.id()
+}
+
 #[test]
 fn the_socket_is_this_users_and_goes_with_the_session() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -110,7 +117,7 @@ fn the_socket_is_this_users_and_goes_with_the_session() {
     fs::set_permissions(&own, mode(0o700)).expect("chmod");
     let victim = dir.path().join("victim");
     fs::write(&victim, "kept").expect("written");
-    let socket = own.join(format!("{PREFIX}{}{SUFFIX}", std::process::id()));
+    let socket = own.join(sockets::name(std::process::id()));
     std::os::unix::fs::symlink(&victim, &socket).expect("linked");
     let service = Service::start(&own, Arc::default(), Duties::default()).expect("it listens");
     assert_eq!(fs::read(&victim).expect("it is there"), b"kept");
@@ -122,6 +129,17 @@ fn the_socket_is_this_users_and_goes_with_the_session() {
     drop(UnixListener::bind(own.join("status-1.sock")).expect("bound"));
     let none = ask(&own, None, b"status", Duration::from_secs(60)).expect("it is ours");
     assert!(none.is_empty(), "{none:?}");
+    // The next session removes it, but not the socket of one that lives, nor what is none.
+    let gone = last_process_id();
+    let dead = own.join(sockets::name(gone));
+    drop(UnixListener::bind(&dead).expect("bound"));
+    let ours = own.join(sockets::name(1));
+    let other = own.join("ledger-1");
+    fs::write(&other, "kept").expect("written");
+    let _service = Service::start(&own, Arc::default(), Duties::default()).expect("it listens");
+    assert!(!dead.exists());
+    assert!(ours.exists(), "process 1 lives");
+    assert!(other.exists());
 }
 
 #[test]

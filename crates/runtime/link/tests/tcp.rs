@@ -223,6 +223,73 @@ fn a_peer_is_served_beside_strangers() -> bool {
     })
 }
 
+/// A process that listens and has no descriptors left, until its standard input ends.
+#[test]
+#[ignore = "the other side of out_of_descriptors_an_end_waits_for_them"]
+fn out_of_descriptors() {
+    let first = listening(1);
+    println!("\n{}", first.address());
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| first.initialize(SIZES, Memory::Allot, watchdog()));
+        // Whoever is refused has been heard: it has what it needs to listen.
+        let mut stranger = TcpStream::connect(first.address()).unwrap();
+        stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        let _ = stranger.read_to_end(&mut Vec::new());
+        let limit = |now: u64, most: u64| libc::rlimit {
+            rlim_cur: now,
+            rlim_max: most,
+        };
+        // SAFETY: a limit of this process, read and set from values on the stack.
+        let set = |to: libc::rlimit| unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &to) };
+        // As many as can be waited for at once.
+        assert_eq!(set(limit(3, 1000)), 0);
+        println!("out");
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        assert_eq!(set(limit(1000, 1000)), 0);
+        waiting.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn out_of_descriptors_an_end_waits_for_them() {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "out_of_descriptors", "--nocapture", "--ignored"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let address = lines.by_ref().find_map(|l| l.unwrap().parse().ok());
+    assert!(lines.any(|l| l.unwrap() == "out"));
+    // Ten milliseconds each, in the kernel and out of it.
+    let stat = format!("/proc/{}/stat", child.id());
+    let ticks = || -> u64 {
+        let stat = std::fs::read_to_string(&stat).unwrap();
+        let after_name = stat.rsplit(") ").next().unwrap().split(' ');
+        after_name
+            .skip(11)
+            .take(2)
+            .map(|n| n.parse::<u64>().unwrap())
+            .sum()
+    };
+    let comes = Tcp::connect(address.unwrap(), key(1)).chunk_bytes(backends::CHUNK);
+    thread::scope(|scope| {
+        let before = ticks();
+        let mine = scope.spawn(|| comes.initialize(SIZES, Memory::Allot, watchdog()));
+        thread::sleep(std::time::Duration::from_secs(1));
+        let used = ticks() - before;
+        drop(child.stdin.take());
+        assert!(mine.join().unwrap().is_ok());
+        assert!(
+            used < 20,
+            "{used} ticks in a second in which it could not do anything"
+        );
+    });
+    assert!(child.wait().unwrap().success());
+}
+
 /// A recorded handshake, sent again: the link keeps its connection.
 #[test]
 fn a_replayed_handshake_changes_nothing() {

@@ -19,6 +19,9 @@ use std::thread::JoinHandle;
 /// Handshakes at once.
 const PLACES: usize = 8;
 
+/// After a connection that could not be accepted, milliseconds.
+const PAUSE_MS: u8 = 50;
+
 /// A peer, or why somebody is none.
 pub type Greeted = std::result::Result<(TcpStream, Agreed), Failed>;
 
@@ -75,8 +78,14 @@ impl<'l> Door<'l> {
                     return Some(greeted);
                 }
             }
-            if let Some((stream, _)) = comes.then(|| self.listener.accept().ok()).flatten() {
-                self.let_in(stream);
+            match comes.then(|| self.listener.accept()) {
+                Some(Ok((stream, _))) => self.let_in(stream),
+                // Out of descriptors, say: who comes goes on waiting, and so would we, at full speed.
+                Some(Err(_)) => drop(poll(
+                    &mut [PollFd::new(wake.as_fd(), PollFlags::POLLIN)],
+                    PAUSE_MS,
+                )),
+                None => {}
             }
             if deadline_ns.is_some_and(|d| now_ns() >= d) {
                 return None;

@@ -21,9 +21,22 @@ fn shm(side: fn(&str) -> Shm) -> Maker {
     })
 }
 
-fn tcp(port: u16, listens: bool) -> Maker {
+/// An address that stays free until it is used: no port that the kernel gives to others (these begin
+/// at 32768), and other runs of these tests begin elsewhere.
+fn free_address() -> std::net::SocketAddr {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let next = std::process::id() * 16 + NEXT.fetch_add(1, Ordering::Relaxed);
+        let address = ([127, 0, 0, 1], 16_384 + (next % 16_384) as u16).into();
+        if std::net::TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
+}
+
+fn tcp(address: std::net::SocketAddr, listens: bool) -> Maker {
     let key = Key::from_bytes([9; 32]);
-    let address = ([127, 0, 0, 1], port).into();
     Box::new(move |series| {
         let end = match listens {
             true => Tcp::listen(address, key.clone())?,
@@ -75,9 +88,6 @@ fn a_series_runs_in_shared_memory() {
 
 #[test]
 fn a_series_runs_over_tcp_sealed_and_in_clear_through_one_port() {
-    // A port that was free a moment ago; nobody else takes it soon.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = free.local_addr().expect("bound").port();
-    drop(free);
-    check(tcp(port, true), tcp(port, false));
+    let address = free_address();
+    check(tcp(address, true), tcp(address, false));
 }

@@ -290,6 +290,42 @@ fn out_of_descriptors_an_end_waits_for_them() {
     assert!(child.wait().unwrap().success());
 }
 
+/// An end that closes needs its peer no more: it does not connect to it once again, which took the
+/// two seconds of a handshake that nobody answers.
+#[test]
+fn an_end_that_closes_does_not_connect_again() {
+    // Two threads had to meet for it.
+    (0..30).for_each(|_| an_end_closes());
+}
+
+fn an_end_closes() {
+    let first = listening(1);
+    let to = first.address();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let way = listener.local_addr().unwrap();
+    let network = thread::spawn(move || {
+        let (near, _) = listener.accept().unwrap();
+        let far = TcpStream::connect(to).unwrap();
+        let (near_too, far_too) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+        thread::spawn(move || pass_on(near, far, usize::MAX));
+        pass_on(far_too, near_too, usize::MAX);
+        listener
+    });
+    let pair = backends::Pair {
+        first: Box::new(first),
+        second: Box::new(Tcp::connect(way, key(1)).chunk_bytes(backends::CHUNK)),
+        for_child: String::new(),
+    };
+    let ((mut a, from_b), closing) = backends::connect(&pair, SIZES);
+    send(&mut *a, 0, 5000).unwrap();
+    drop(closing);
+    let listener = network.join().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let again = listener.accept().map(|_| ()).map_err(|e| e.kind());
+    assert_eq!(again, Err(std::io::ErrorKind::WouldBlock));
+    drop((a, from_b));
+}
+
 /// A recorded handshake, sent again: the link keeps its connection.
 #[test]
 fn a_replayed_handshake_changes_nothing() {

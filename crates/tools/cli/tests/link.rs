@@ -211,13 +211,25 @@ fn listening(dir: &Path, words: &[&str]) -> Ended {
     child
 }
 
+/// An address that stays free until it is used: no port that the kernel gives to others (these begin
+/// at 32768), and other runs of these tests begin elsewhere.
+fn free_address() -> std::net::SocketAddr {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let next = std::process::id() * 16 + NEXT.fetch_add(1, Ordering::Relaxed);
+        let address = ([127, 0, 0, 1], 16_384 + (next % 16_384) as u16).into();
+        if std::net::TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
+}
+
 #[test]
 fn a_bench_runs_between_two_processes_sealed_in_clear_and_in_shared_memory() {
     let dir = TempDir::new().expect("a directory");
     run(dir.path(), &["key", "link.key"], 0);
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let tcp = free.local_addr().expect("bound").to_string();
-    drop(free);
+    let tcp = free_address().to_string();
     let shm = format!("shm:test-{}", std::process::id());
     let how = [
         "--sizes", "1K,100K", "--runs", "20", "--time", "60s", "--json",
@@ -271,9 +283,7 @@ fn another_key_is_refused_with_the_reason() {
     for name in ["a.key", "b.key"] {
         run(dir.path(), &["key", name], 0);
     }
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = free.local_addr().expect("bound").to_string();
-    drop(free);
+    let address = free_address().to_string();
     let _listener = listening(
         dir.path(),
         &["bench", "--listen", &address, "--key", "a.key"],

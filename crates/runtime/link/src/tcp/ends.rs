@@ -85,12 +85,15 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         self.linger(LINGER_NS, State::is_told);
-        if let Some(connection) = &self.shared.lock().link.connection {
+        let mut state = self.shared.lock();
+        // First: that the connection ends now is no reason to connect again.
+        state.stopping = true;
+        if let Some(connection) = &state.link.connection {
             let _ = connection.stream.shutdown(Shutdown::Write);
         }
+        drop(state);
         self.linger(FAREWELL_NS, |state| state.link.connection.is_none());
         let mut state = self.shared.lock();
-        state.stopping = true;
         state.leave();
         drop(state);
         self.shared.notify_all();

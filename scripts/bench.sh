@@ -101,6 +101,12 @@ case $name in
     need_compiler
     ./dev ros-env kilted >/dev/null
     want_packages rt-tests ;;
+  link)
+    want_packages iproute2
+    echo "-- building the peers in Rust" >&2
+    CARGO_TARGET_DIR="$ONBEAT_CACHE/peers" cargo build --release --locked --bin peer-link \
+      --manifest-path crates/tools/lab/peers/rust/Cargo.toml
+    build_venv link eclipse-zenoh==1.10.2 ;;
   transport)
     need_compiler
     ./dev ros-env kilted >/dev/null || echo "bench: no ROS 2: the comparison with it will be skipped" >&2

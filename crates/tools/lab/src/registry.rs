@@ -13,6 +13,7 @@ pub fn registry() -> Vec<Box<dyn Experiment>> {
         Box::new(experiments::queues::Queues),
         Box::new(experiments::planner::Planner),
         Box::new(experiments::shaping::Shaping),
+        Box::new(experiments::link::Link),
     ]
 }
 

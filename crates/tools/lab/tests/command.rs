@@ -49,6 +49,7 @@ fn experiments_are_listed_and_wrong_words_are_named() {
         "queues",
         "planner",
         "shaping",
+        "link",
     ] {
         assert!(list.lines().any(|l| l.starts_with(name)), "{name}: {list}");
     }

@@ -1,4 +1,5 @@
 //! The experiments, one module each.
+pub mod link;
 pub mod model;
 pub mod parking;
 pub mod planner;

@@ -1,6 +1,8 @@
 //! Clocks, sleeping, CPUs and what the process used: the only place of the peers with unsafe code.
 #![allow(clippy::useless_conversion)]
 
+use std::os::fd::{AsFd, AsRawFd};
+
 fn timespec(ns: i64) -> libc::timespec {
     libc::timespec {
         tv_sec: (ns / 1_000_000_000) as libc::time_t,
@@ -47,6 +49,24 @@ pub fn pin(cpu: usize) {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+    }
+}
+
+/// Sets `SO_PRIORITY`, by which `tc prio` sorts packets.
+pub fn set_priority(socket: &impl AsFd, priority: i32) -> Result<(), String> {
+    // SAFETY: the pointer is to a live integer, whose size is given; the descriptor is borrowed.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PRIORITY,
+            (&raw const priority).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        )
+    };
+    match set {
+        0 => Ok(()),
+        _ => Err(format!("SO_PRIORITY: {}", std::io::Error::last_os_error())),
     }
 }
 

@@ -1,0 +1,103 @@
+//! What the command line says.
+
+use onbeat_peers::protocol::Words;
+use std::net::SocketAddr;
+
+/// A stream of messages: `PRIORITY,BYTES,PERIOD_NS,COUNT,OFFSET_NS`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stream {
+    pub id: u32,
+    /// 0 (least urgent) to 2.
+    pub priority: u8,
+    pub bytes: usize,
+    /// Between two messages; 0: each as soon as the one before was taken.
+    pub period_ns: i64,
+    /// How many; 0: until the run is stopped.
+    pub count: u64,
+    /// First message, after the run's begin.
+    pub offset_ns: i64,
+}
+
+impl Stream {
+    fn parse(id: u32, text: &str) -> Option<Stream> {
+        let mut parts = text.split(',');
+        let mut next = || parts.next()?.parse::<i64>().ok();
+        let stream = Stream {
+            id,
+            priority: u8::try_from(next()?).ok()?,
+            bytes: usize::try_from(next()?).ok()?,
+            period_ns: next()?,
+            count: u64::try_from(next()?).ok()?,
+            offset_ns: next()?,
+        };
+        let whole = stream.bytes >= 48 && stream.bytes.is_multiple_of(16);
+        (whole && parts.next().is_none()).then_some(stream)
+    }
+}
+
+/// All that a process is told.
+#[derive(Debug)]
+pub struct Settings {
+    pub words: Words,
+    pub sends: bool,
+    /// The streams that this process has.
+    pub streams: Vec<Stream>,
+    pub host: std::net::IpAddr,
+    pub first_port: u16,
+    pub credits: usize,
+    /// Messages that a stream sends at its turn; `None`: streams do not wait for each other.
+    pub turn: Option<u64>,
+    /// The two networks of Figure 5.15 run before sending and after receiving.
+    pub network: bool,
+}
+
+impl Settings {
+    /// Of the command line.
+    pub fn read() -> Result<Settings, String> {
+        let words = Words::of_command_line();
+        let ids = words.text("streams")?.split(',');
+        let stream = |id: &str| {
+            let number = id.parse().map_err(|_| format!("no stream '{id}'"))?;
+            let text = words.text(&format!("s{id}"))?;
+            Stream::parse(number, text).ok_or_else(|| format!("s{id}={text} is no stream"))
+        };
+        let streams = ids.map(stream).collect::<Result<Vec<_>, String>>()?;
+        let host = words.text("host")?;
+        Ok(Settings {
+            sends: words.text("side")? == "send",
+            streams,
+            host: host.parse().map_err(|_| format!("no address '{host}'"))?,
+            first_port: words.number("port")?,
+            credits: words.number("credits").unwrap_or(4),
+            turn: words.number("turn").ok(),
+            network: words.text("network").is_ok(),
+            words,
+        })
+    }
+
+    /// Where a stream's receiver listens.
+    pub fn address(&self, stream: &Stream) -> SocketAddr {
+        SocketAddr::new(self.host, self.first_port + stream.id as u16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_read_and_nonsense_is_refused() {
+        let stream = Stream::parse(1, "2,1024,1000000,50,7").unwrap();
+        assert_eq!((stream.priority, stream.bytes), (2, 1024));
+        assert_eq!((stream.count, stream.offset_ns), (50, 7));
+        for wrong in [
+            "",
+            "2,1024,1,1",
+            "2,1000,1,1,1",
+            "2,16,1,1,1",
+            "2,64,1,1,1,1",
+        ] {
+            assert_eq!(Stream::parse(0, wrong), None, "{wrong}");
+        }
+    }
+}

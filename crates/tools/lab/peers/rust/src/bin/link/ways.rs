@@ -1,0 +1,157 @@
+//! How messages get from one host to the other: plain TCP, and onbeat's links.
+
+use crate::settings::{Settings, Stream};
+use onbeat_link::interface::{Backend, Halves, Incoming, Memory, Outgoing, Sizes};
+use onbeat_link::{Key, Tcp};
+use onbeat_peers::{now_ns, set_priority};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+/// How long an end waits for the other one, ns.
+const CONNECT_NS: u64 = 20_000_000_000;
+
+/// Sends messages of one stream; `fill` writes each where it leaves from.
+pub trait Send: std::marker::Send {
+    /// Returns once the way has taken the message. `false` when the other end is gone.
+    fn send(&mut self, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool;
+}
+
+/// Receives messages of one stream.
+pub trait Receive: std::marker::Send {
+    /// `false` when the other end is gone.
+    fn receive(&mut self, take: &mut dyn FnMut(&[u8])) -> bool;
+}
+
+/// A connection and the application's buffer.
+struct Plain {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Plain {
+    fn of(stream: TcpStream, bytes: usize) -> Result<Plain, String> {
+        let set = stream.set_nodelay(true);
+        set.map_err(|e| format!("TCP_NODELAY: {e}"))?;
+        let buffer = vec![0; bytes];
+        Ok(Plain { stream, buffer })
+    }
+}
+
+impl Send for Plain {
+    fn send(&mut self, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
+        fill(&mut self.buffer[..bytes]);
+        self.stream.write_all(&self.buffer[..bytes]).is_ok()
+    }
+}
+
+impl Receive for Plain {
+    fn receive(&mut self, take: &mut dyn FnMut(&[u8])) -> bool {
+        let whole = self.stream.read_exact(&mut self.buffer).is_ok();
+        if whole {
+            take(&self.buffer);
+        }
+        whole
+    }
+}
+
+struct LinkOut(Box<dyn Outgoing>);
+
+impl Send for LinkOut {
+    fn send(&mut self, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
+        self.0.send(bytes, None, fill).is_ok()
+    }
+}
+
+/// The other half of the end stays, since it tells the peer that this one still receives.
+struct LinkIn {
+    incoming: Box<dyn Incoming>,
+    _outgoing: Box<dyn Outgoing>,
+}
+
+impl Receive for LinkIn {
+    fn receive(&mut self, take: &mut dyn FnMut(&[u8])) -> bool {
+        let mut take = |_, message: &[u8]| take(message);
+        matches!(self.incoming.receive(None, &mut take), Ok(true))
+    }
+}
+
+/// `SO_PRIORITY` of a priority, so that `tc prio` has the most urgent in its first band.
+fn socket_priority(priority: u8) -> i32 {
+    match priority {
+        0 => 2,
+        1 => 0,
+        _ => 6,
+    }
+}
+
+fn dial(settings: &Settings, stream: &Stream) -> Result<TcpStream, String> {
+    let until = now_ns() + CONNECT_NS as i64;
+    loop {
+        match TcpStream::connect(settings.address(stream)) {
+            Ok(connected) => return Ok(connected),
+            Err(e) if now_ns() > until => return Err(format!("connecting: {e}")),
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+fn tcp(settings: &Settings, stream: &Stream) -> Result<Tcp, String> {
+    let key = settings.words.text("key")?;
+    let key = Key::read_file(Path::new(key)).map_err(|e| e.to_string())?;
+    let address = settings.address(stream);
+    let tcp = if settings.sends {
+        Tcp::connect(address, key)
+    } else {
+        Tcp::listen(address, key).map_err(|e| e.to_string())?
+    };
+    let sealed = settings.words.text("arm")? == "sealed";
+    Ok(if sealed { tcp } else { tcp.in_clear() })
+}
+
+fn link(settings: &Settings, stream: &Stream) -> Result<Halves, String> {
+    let sizes = Sizes {
+        credits: settings.credits,
+        message_bytes: stream.bytes,
+        value_bytes: 0,
+    };
+    let until = now_ns() as u64 + CONNECT_NS;
+    let ends = tcp(settings, stream)?.initialize(sizes, Memory::Allot, Some(until));
+    ends.map_err(|e| e.to_string())
+}
+
+/// The sending end of a stream, connected.
+pub fn sender(settings: &Settings, stream: &Stream) -> Result<Box<dyn Send>, String> {
+    match settings.words.text("arm")? {
+        arm @ ("tcp" | "prio") => {
+            let connected = dial(settings, stream)?;
+            if arm == "prio" {
+                set_priority(&connected, socket_priority(stream.priority))?;
+            }
+            Ok(Box::new(Plain::of(connected, stream.bytes)?))
+        }
+        "interface" | "sealed" => Ok(Box::new(LinkOut(link(settings, stream)?.0))),
+        arm => Err(format!("no arm '{arm}'")),
+    }
+}
+
+/// The receiving end of a stream, connected.
+pub fn receiver(settings: &Settings, stream: &Stream) -> Result<Box<dyn Receive>, String> {
+    match settings.words.text("arm")? {
+        "tcp" | "prio" => {
+            let listener = TcpListener::bind(settings.address(stream));
+            let listener = listener.map_err(|e| format!("listening: {e}"))?;
+            let accepted = listener.accept().map_err(|e| format!("accepting: {e}"))?;
+            Ok(Box::new(Plain::of(accepted.0, stream.bytes)?))
+        }
+        "interface" | "sealed" => {
+            let (_outgoing, incoming) = link(settings, stream)?;
+            Ok(Box::new(LinkIn {
+                incoming,
+                _outgoing,
+            }))
+        }
+        arm => Err(format!("no arm '{arm}'")),
+    }
+}

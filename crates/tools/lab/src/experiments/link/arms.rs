@@ -1,0 +1,213 @@
+//! What is compared, and what each needs.
+
+use super::hosts::{Host, Limit};
+use crate::frame::report::Report;
+use crate::frame::{cache_dir, Context, LabError};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Rate of the limited link.
+pub const RATE: u64 = 1_000_000_000;
+
+/// A program behind arms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Program {
+    /// `peer-link`.
+    Link,
+    /// `zenoh.py`, in an environment with zenoh.
+    Zenoh,
+}
+
+/// What is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arm {
+    /// Its name in tables and plots.
+    pub name: &'static str,
+    /// As its program knows it, and as a part of names of figures.
+    pub id: &'static str,
+    /// Number of its colour.
+    pub colour: usize,
+    program: Program,
+    /// It sets `SO_PRIORITY`, and needs `tc prio` on the link.
+    sorted: bool,
+    /// What it sends can be told on the wire.
+    pub in_clear: bool,
+}
+
+const fn arm(name: &'static str, id: &'static str, colour: usize) -> Arm {
+    Arm {
+        name,
+        id,
+        colour,
+        program: Program::Link,
+        sorted: false,
+        in_clear: true,
+    }
+}
+
+/// A TCP connection for each stream.
+pub const TCP: Arm = arm("plain TCP", "tcp", 0);
+/// The same, sorted by the sender's kernel.
+pub const PRIO: Arm = Arm {
+    sorted: true,
+    ..arm("TCP, tc prio", "prio", 1)
+};
+/// A link for each stream, without flow control between them.
+pub const INTERFACE: Arm = arm("interface layer", "interface", 2);
+/// The same, encrypted.
+pub const SEALED: Arm = Arm {
+    in_clear: false,
+    ..arm("interface, sealed", "sealed", 3)
+};
+/// zenoh with priorities.
+pub const ZENOH: Arm = Arm {
+    program: Program::Zenoh,
+    ..arm("zenoh", "zenoh", 4)
+};
+
+/// The same as the interface layer, with flow control over all streams of the host.
+pub const OURS: Arm = arm("ours", "ours", 5);
+/// All of them.
+pub const ALL: [Arm; 6] = [TCP, PRIO, INTERFACE, SEALED, OURS, ZENOH];
+
+/// The arms that can be measured here.
+pub struct Arms {
+    there: Vec<Arm>,
+    link: PathBuf,
+    zenoh: PathBuf,
+    key: PathBuf,
+}
+
+impl Arms {
+    /// Looks for the programs; those that are not there are skipped with the reason.
+    pub fn prepare(context: &Context, report: &mut Report) -> Result<Arms, LabError> {
+        let link = cache_dir().join("peers/release/peer-link");
+        if !link.is_file() {
+            return Err(LabError::Missing {
+                what: link.display().to_string(),
+                fix: "run `./dev bench link`, which builds it".into(),
+            });
+        }
+        let key = context.dir().join("link.key");
+        let _ = std::fs::remove_file(&key);
+        write_key(&key)?;
+        let mut arms = Arms {
+            there: vec![TCP, PRIO, INTERFACE, SEALED],
+            link,
+            zenoh: cache_dir().join("lab/link/venv/bin/python"),
+            key,
+        };
+        if arms.zenoh.is_file() {
+            arms.there.push(ZENOH);
+        } else {
+            report.skip(
+                ZENOH.name,
+                "its Python package could not be set up: run `./dev bench link` with a network",
+            );
+        }
+        for (name, why) in NOT_HAD {
+            report.skip(name, why);
+        }
+        Ok(arms)
+    }
+
+    /// Those of the arms that can be measured.
+    pub fn of(&self, wanted: &[Arm]) -> Vec<Arm> {
+        let mut wanted = wanted.to_vec();
+        wanted.retain(|arm| self.there.contains(arm));
+        wanted
+    }
+
+    /// All whose messages can be told on the wire.
+    pub fn in_clear(&self) -> Vec<Arm> {
+        let mut all = self.of(&ALL);
+        all.retain(|arm| arm.in_clear);
+        all
+    }
+
+    /// The command of an arm's process of a host, without its streams.
+    pub fn command(&self, context: &Context, arm: &Arm, host: Host) -> Result<Command, LabError> {
+        let mut command = match arm.program {
+            Program::Link => Command::new(&self.link),
+            Program::Zenoh => {
+                let mut python = Command::new(&self.zenoh);
+                python
+                    .arg("-B")
+                    .arg(context.source("crates/tools/lab/peers/link/zenoh_peer.py")?);
+                python
+            }
+        };
+        let side = match host {
+            Host::Sender => "send",
+            Host::Receiver => "receive",
+        };
+        command
+            .arg(format!("side={side}"))
+            .arg(format!("arm={}", arm.id))
+            .arg(format!("host={}", Host::Receiver.address()))
+            .arg(format!("key={}", self.key.display()));
+        Ok(command)
+    }
+}
+
+impl Drop for Arms {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.key);
+    }
+}
+
+impl Arm {
+    /// Whether others make it: its failure is not the experiment's.
+    pub fn foreign(&self) -> bool {
+        self.program != Program::Link
+    }
+
+    /// Whether it is what this project makes: targets are for it.
+    pub fn ours(&self) -> bool {
+        *self == OURS
+    }
+
+    /// The link that it needs, limited or not.
+    pub fn limit(&self, limited: bool) -> Limit {
+        match (limited, self.sorted) {
+            (false, _) => Limit::None,
+            (true, false) => Limit::Rate {
+                bits_per_second: RATE,
+            },
+            (true, true) => Limit::Sorted {
+                bits_per_second: RATE,
+            },
+        }
+    }
+}
+
+/// Arms that are wanted and that nothing measures here yet.
+const NOT_HAD: [(&str, &str); 2] = [
+    (
+        OURS.name,
+        "links are not scheduled over all streams of a host yet: the interface layer alone is measured",
+    ),
+    (
+    "verbs, and libfabric over verbs",
+    "this kernel has no rdma_rxe; in the guest time is emulated: `./dev test link-verbs` shows function there",
+    ),
+];
+
+/// A key for this run alone.
+fn write_key(path: &Path) -> Result<(), LabError> {
+    use std::io::{Read, Write};
+    use std::os::unix::fs::OpenOptionsExt;
+    let failed = |e| LabError::file("writing", path)(e);
+    let mut random = [0u8; 32];
+    let source = std::fs::File::open("/dev/urandom");
+    source
+        .and_then(|mut s| s.read_exact(&mut random))
+        .map_err(failed)?;
+    let text: String = random.iter().map(|b| format!("{b:02x}")).collect();
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    file.and_then(|mut f| writeln!(f, "{text}")).map_err(failed)
+}

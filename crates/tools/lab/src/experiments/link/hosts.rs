@@ -1,0 +1,242 @@
+//! Two hosts: network namespaces with a veth pair between them, and a link of a given rate.
+//!
+//! **What they leave behind.** Nothing. The namespaces have no name: they live in descriptors of this
+//! process and in the programs that run in them, which cannot outlive it. With the last of them the
+//! kernel removes the interfaces and what is configured on them.
+
+use crate::frame::LabError;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+/// The interface of each host.
+pub const INTERFACE: &str = "link0";
+/// Bytes that the limited link may send at once: what 0.13 ms hold at 1 Gbit/s.
+const BURST: u32 = 16 << 10;
+
+/// One of the two hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Host {
+    /// The one that sends.
+    Sender,
+    /// The one that receives.
+    Receiver,
+}
+
+impl Host {
+    /// Its address.
+    pub fn address(self) -> &'static str {
+        match self {
+            Host::Sender => "10.77.0.1",
+            Host::Receiver => "10.77.0.2",
+        }
+    }
+}
+
+/// How the link between the hosts is limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// Not at all.
+    None,
+    /// To a rate, first come first served.
+    Rate {
+        /// bits/s
+        bits_per_second: u64,
+    },
+    /// To a rate, with `SO_PRIORITY` sorting before it: `pfifo_fast`, which is `tc prio` with three
+    /// bands and its usual map, and is in every kernel.
+    Sorted {
+        /// bits/s
+        bits_per_second: u64,
+    },
+}
+
+/// Two hosts and the link between them.
+pub struct Hosts {
+    sender: File,
+    receiver: File,
+}
+
+impl Hosts {
+    /// Makes them. Needs root.
+    pub fn new() -> Result<Hosts, LabError> {
+        let hosts = Hosts {
+            sender: namespace()?,
+            receiver: namespace()?,
+        };
+        // A descriptor of the other namespace, which `ip` finds under its own number.
+        let there = format!(
+            "/proc/{}/fd/{}",
+            std::process::id(),
+            hosts.receiver.as_raw_fd()
+        );
+        let pair = [
+            "link", "add", INTERFACE, "type", "veth", "peer", "name", INTERFACE,
+        ];
+        hosts.ip(Host::Sender, &[&pair[..], &["netns", &there]].concat())?;
+        for host in [Host::Sender, Host::Receiver] {
+            let address = format!("{}/24", host.address());
+            hosts.ip(host, &["address", "add", &address, "dev", INTERFACE])?;
+            hosts.ip(host, &["link", "set", "lo", "up"])?;
+            hosts.ip(host, &["link", "set", INTERFACE, "up"])?;
+        }
+        Ok(hosts)
+    }
+
+    /// A command that runs on a host.
+    pub fn command(&self, host: Host, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        self.enter(host, &mut command);
+        command
+    }
+
+    /// Has a command run on a host.
+    pub fn enter(&self, host: Host, command: &mut Command) {
+        let namespace = self.of(host).as_raw_fd();
+        // SAFETY: setns is a plain system call, async-signal-safe; the descriptor is open until the
+        // child has replaced itself.
+        unsafe {
+            command.pre_exec(move || match libc::setns(namespace, libc::CLONE_NEWNET) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            });
+        }
+    }
+
+    /// Runs something on a thread of its own that is on a host.
+    pub fn run_on<T: Send + 'static>(
+        &self,
+        host: Host,
+        run: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let namespace = self.of(host).try_clone()?;
+        let thread = std::thread::spawn(move || {
+            // SAFETY: setns takes a live descriptor and changes this thread alone.
+            match unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) } {
+                0 => run(),
+                _ => Err(io::Error::last_os_error()),
+            }
+        });
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("it panicked")))
+    }
+
+    /// Limits the link, both ways.
+    pub fn limit(&self, limit: Limit) -> Result<(), LabError> {
+        for host in [Host::Sender, Host::Receiver] {
+            // What is not there cannot be removed.
+            let _ = self.tc(host, &["qdisc", "del", "dev", INTERFACE, "root"]);
+            let (rate, sorted) = match limit {
+                Limit::None => continue,
+                Limit::Rate { bits_per_second } => (bits_per_second, false),
+                Limit::Sorted { bits_per_second } => (bits_per_second, true),
+            };
+            let (rate, burst) = (format!("{rate}bit"), BURST.to_string());
+            let mut tbf = vec![
+                "qdisc", "add", "dev", INTERFACE, "root", "handle", "1:", "tbf",
+            ];
+            tbf.extend(["rate", &rate, "burst", &burst, "limit", "16mb"]);
+            self.tc(host, &tbf)?;
+            if sorted {
+                let mut bands = vec!["qdisc", "add", "dev", INTERFACE, "parent", "1:1"];
+                bands.extend(["handle", "10:", "pfifo_fast"]);
+                self.tc(host, &bands)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that a host has sent over the link so far.
+    pub fn sent_bytes(&self, host: Host) -> Result<u64, LabError> {
+        let counted = self.run_on(host, || {
+            let text = std::fs::read_to_string("/proc/thread-self/net/dev")?;
+            let line = text.lines().find(|l| l.trim_start().starts_with(INTERFACE));
+            let number = line.and_then(|l| l.split_whitespace().nth(9)?.parse().ok());
+            number.ok_or_else(|| io::Error::other("no such interface"))
+        });
+        counted.map_err(|e| LabError::program("counting bytes of the link", e))
+    }
+
+    fn of(&self, host: Host) -> &File {
+        match host {
+            Host::Sender => &self.sender,
+            Host::Receiver => &self.receiver,
+        }
+    }
+
+    fn ip(&self, host: Host, words: &[&str]) -> Result<(), LabError> {
+        succeed(self.command(host, "ip"), "ip", words)
+    }
+
+    fn tc(&self, host: Host, words: &[&str]) -> Result<(), LabError> {
+        succeed(self.command(host, "tc"), "tc", words)
+    }
+}
+
+fn succeed(mut command: Command, name: &str, words: &[&str]) -> Result<(), LabError> {
+    let output = command.args(words).stdin(Stdio::null()).output();
+    let output = output.map_err(|e| LabError::program(name, format!("{e}; install iproute2")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let why = said.lines().next().unwrap_or("no message");
+    Err(LabError::program(
+        name,
+        format!("{}: {why}", words.join(" ")),
+    ))
+}
+
+/// A network namespace that lives as long as its descriptor.
+fn namespace() -> Result<File, LabError> {
+    let made = std::thread::spawn(|| {
+        // SAFETY: unshare takes a plain number and changes this thread alone.
+        match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
+            0 => File::open("/proc/thread-self/ns/net"),
+            _ => Err(io::Error::last_os_error()),
+        }
+    });
+    let made = made.join();
+    made.unwrap_or_else(|_| Err(io::Error::other("it panicked")))
+        .map_err(|source| LabError::Kernel {
+            action: "making a network namespace".into(),
+            source,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_reach_each_other_and_are_gone_with_their_descriptors() {
+        let hosts = match Hosts::new() {
+            Ok(hosts) => hosts,
+            Err(e) => return eprintln!("SKIPPED: {e}"),
+        };
+        for limit in [
+            Limit::Sorted {
+                bits_per_second: 1_000_000_000,
+            },
+            Limit::None,
+        ] {
+            if let Err(e) = hosts.limit(limit) {
+                return eprintln!("SKIPPED: {e}");
+            }
+        }
+        let bind = || std::net::TcpListener::bind((Host::Receiver.address(), 0));
+        let listener = hosts.run_on(Host::Receiver, bind).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let connect = move || std::net::TcpStream::connect((Host::Receiver.address(), port));
+        let connected = hosts.run_on(Host::Sender, connect).unwrap();
+        assert!(hosts.sent_bytes(Host::Sender).unwrap() > 0);
+        // A socket keeps its namespace too.
+        drop((listener, connected));
+        let before = hosts.receiver.try_clone().unwrap();
+        drop(hosts);
+        drop(before);
+    }
+}

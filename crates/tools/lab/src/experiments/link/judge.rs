@@ -1,0 +1,166 @@
+//! What a capture shows: the order of messages on the wire, and what went ahead of an urgent one.
+
+use super::capture::Packet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The messages of each experiment in the order of their first packets on the wire, as places in the
+/// order in which they were sent (0 is the experiment's first). An experiment is so many messages,
+/// numbered over all streams.
+pub fn wire_orders(packets: &[Packet], per_experiment: u64) -> Vec<Vec<Seen>> {
+    let (mut seen, mut orders) = (BTreeSet::new(), BTreeMap::<u64, Vec<Seen>>::new());
+    for mark in packets.iter().flat_map(|p| &p.marks) {
+        if seen.insert(mark.number) {
+            orders
+                .entry(mark.number / per_experiment)
+                .or_default()
+                .push(Seen {
+                    place: mark.number % per_experiment,
+                    stream: mark.stream,
+                });
+        }
+    }
+    orders.into_values().collect()
+}
+
+/// A message on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// Its place in the order in which the messages were sent.
+    pub place: u64,
+    /// Its stream.
+    pub stream: u32,
+}
+
+/// Share of the messages that are in their place on the wire, of the first so many of each
+/// experiment, %. With `of` only those of that stream count.
+pub fn in_place(orders: &[Vec<Seen>], first: usize, of: Option<u32>) -> f64 {
+    let (mut right, mut all) = (0u64, 0u64);
+    for order in orders {
+        for (at, seen) in order.iter().take(first).enumerate() {
+            if of.is_none_or(|stream| stream == seen.stream) {
+                all += 1;
+                right += u64::from(seen.place == at as u64);
+            }
+        }
+    }
+    100.0 * right as f64 / all.max(1) as f64
+}
+
+/// How many of the experiments have the stream's message as their n-th on the wire, for each n.
+pub fn times_at(orders: &[Vec<Seen>], first: usize, stream: u32) -> Vec<u64> {
+    let mut times = vec![0; first];
+    for order in orders {
+        for (at, seen) in order.iter().take(first).enumerate() {
+            times[at] += u64::from(seen.stream == stream);
+        }
+    }
+    times
+}
+
+/// Bytes of packets of other streams that left between each push of `stream` and its first packet.
+/// `pushes` are numbers with the time at which the message was complete, ascending; one whose
+/// packet was not seen is left out.
+pub fn bytes_ahead(packets: &[Packet], stream: u32, pushes: &[(u64, i64)]) -> Vec<u64> {
+    let mut first = BTreeMap::new();
+    // Bytes of others before each packet.
+    let (mut before, mut others) = (Vec::with_capacity(packets.len() + 1), 0);
+    for (at, packet) in packets.iter().enumerate() {
+        before.push(others);
+        let mut foreign = true;
+        for mark in packet.marks.iter().filter(|m| m.stream == stream) {
+            first.entry(mark.number).or_insert(at);
+            foreign = false;
+        }
+        others += if foreign { u64::from(packet.bytes) } else { 0 };
+    }
+    let ahead = |&(number, pushed_ns): &(u64, i64)| {
+        let at = *first.get(&number)?;
+        let from = packets.partition_point(|p| p.at_ns < pushed_ns);
+        Some(before[at].saturating_sub(before[from.min(at)]))
+    };
+    pushes.iter().filter_map(ahead).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::capture::{marks, Mark};
+    use super::*;
+
+    /// A packet as the wire has it: heads, then units of a message.
+    fn packet(at_ns: i64, messages: &[(u32, u64)]) -> Packet {
+        let mut wire = vec![0xaa; 54];
+        for &(stream, number) in messages {
+            let unit = [
+                &0x6f6e_6274u32.to_le_bytes()[..],
+                &stream.to_le_bytes(),
+                &number.to_le_bytes(),
+            ];
+            for _ in 0..4 {
+                wire.extend(unit.concat());
+            }
+        }
+        let bytes = wire.len() as u32;
+        let marks = marks(&wire);
+        Packet {
+            at_ns,
+            bytes,
+            marks,
+        }
+    }
+
+    #[test]
+    fn the_order_on_the_wire_is_told_by_experiment() {
+        // Two experiments of four messages; the second one has two of them exchanged.
+        let wire = [
+            packet(1, &[(0, 0), (0, 1)]),
+            packet(2, &[(1, 2)]),
+            packet(3, &[(1, 2), (1, 3)]),
+            packet(4, &[(0, 4)]),
+            packet(5, &[(1, 6)]),
+            packet(6, &[(0, 5)]),
+            packet(7, &[(0, 4)]),
+            packet(8, &[(1, 7)]),
+        ];
+        let orders = wire_orders(&wire, 4);
+        let places: Vec<Vec<u64>> = orders
+            .iter()
+            .map(|o| o.iter().map(|s| s.place).collect())
+            .collect();
+        assert_eq!(places, [[0, 1, 2, 3], [0, 2, 1, 3]]);
+        assert_eq!(in_place(&orders, 4, None), 75.0);
+        assert_eq!(in_place(&orders, 4, Some(0)), 75.0);
+        assert_eq!(in_place(&orders, 2, Some(1)), 0.0);
+        assert_eq!(times_at(&orders, 4, 0), [2, 1, 1, 0]);
+    }
+
+    #[test]
+    fn bytes_ahead_are_those_of_others_after_the_push() {
+        let low = |at| packet(at, &[(1, 0)]);
+        let wire = [
+            low(10),
+            low(20),
+            packet(25, &[(0, 6)]),
+            low(30),
+            low(40),
+            packet(50, &[(0, 7)]),
+            low(60),
+            packet(70, &[(0, 7)]),
+        ];
+        let one = u64::from(low(0).bytes);
+        assert_eq!(
+            wire[0].marks,
+            [Mark {
+                stream: 1,
+                number: 0
+            }]
+        );
+        // Pushed after the first packet; and after the third of the others.
+        assert_eq!(
+            bytes_ahead(&wire, 0, &[(6, 15), (7, 35), (8, 36)]),
+            [one, one]
+        );
+        assert_eq!(bytes_ahead(&wire, 0, &[(7, 11)]), [3 * one]);
+        // Pushed, and gone before anything else was.
+        assert_eq!(bytes_ahead(&wire, 0, &[(7, 45)]), [0]);
+    }
+}

@@ -1,0 +1,75 @@
+//! `link`: what it costs and how long it takes to send a message to another host, ours beside its
+//! peers (chapter 5 of the thesis: Figures 5.6, 5.7 and 5.12 to 5.15, and section 5.1.1).
+
+mod arms;
+mod capture;
+mod cell;
+mod hosts;
+mod judge;
+mod order;
+mod priority;
+mod qperf;
+mod size;
+mod window;
+
+use crate::frame::report::Report;
+use crate::frame::{Context, Experiment, LabError};
+use arms::Arms;
+use cell::Field;
+use hosts::Hosts;
+
+/// The experiment.
+pub struct Link;
+
+impl Experiment for Link {
+    fn name(&self) -> &'static str {
+        "link"
+    }
+
+    fn about(&self) -> &'static str {
+        "latency, order, priority and CPU of messages between two hosts, onbeat beside its peers (thesis, Figures 5.6, 5.7, 5.12 to 5.15)"
+    }
+
+    fn parts(&self) -> &'static [&'static str] {
+        &[
+            "size-limited",
+            "size-unlimited",
+            "order",
+            "priority",
+            "large",
+            "window",
+        ]
+    }
+
+    fn takes_long(&self) -> bool {
+        true
+    }
+
+    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
+        let mut report = Report::new();
+        let arms = Arms::prepare(context, &mut report)?;
+        let field = Field::new(Hosts::new()?, arms);
+        type Part = fn(&mut Context, &mut Report, &Field) -> Result<(), LabError>;
+        let parts: [(&str, &str, Part); 6] = [
+            ("size-limited", "latency and CPU, 1 Gbit/s", size::limited),
+            ("size-unlimited", "latency and CPU, no limit", size::free),
+            ("order", "order on the wire", order::measure),
+            ("priority", "small urgent messages", priority::small),
+            ("large", "large urgent messages", priority::large),
+            ("window", "bytes ahead of an urgent push", window::measure),
+        ];
+        for (part, what, measure) in parts {
+            if !context.wants(part) {
+                continue;
+            }
+            // One part that fails does not take the others with it.
+            if let Err(e) = measure(context, &mut report, &field) {
+                report.skip(what, e);
+            }
+        }
+        for (arm, why) in field.failed() {
+            report.skip(arm, why);
+        }
+        Ok(report)
+    }
+}

@@ -1,0 +1,120 @@
+//! Figure 5.13: whether messages appear on the wire in the order in which they were sent.
+
+use super::arms;
+use super::cell::{Field, Plan, Stream};
+use super::judge::{in_place, times_at, wire_orders, Seen};
+use super::size::{id_of, name_of};
+use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::{Context, LabError};
+use crate::plot::{lines, Axes, Line};
+use std::time::Duration;
+
+/// Tasks that send in turns.
+const TASKS: u64 = 3;
+/// Messages of a task at its turn.
+const TURN: u64 = 4;
+/// Turns of each task in an experiment; as in the peers.
+const ROUNDS: u64 = 9;
+/// Messages of an experiment that are looked at, as in the thesis.
+const FIRST: usize = 100;
+/// In their place with standard Soft-RoCE in the thesis, %.
+const THESIS: f64 = 30.0;
+
+/// The measurement.
+pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+    let experiments = context.pick(100, 10);
+    let arms = field.arms.in_clear();
+    let mut table = Table::new(
+        format!("Messages in their place on the wire, % of the first {FIRST} of {experiments} experiments (Figure 5.13)"),
+        &["", "1 KB", "64 KB"],
+    );
+    let mut shown = vec![];
+    for arm in &arms {
+        let mut row = vec![arm.name.to_string()];
+        for bytes in [1 << 10, 64 << 10] {
+            context.step(
+                &format!("order on the wire: {}, {}", arm.name, name_of(bytes)),
+                Duration::from_secs(200),
+            );
+            let Some(orders) = orders_of(context, field, arm, bytes, experiments)? else {
+                row.push("-".into());
+                continue;
+            };
+            let share = in_place(&orders, FIRST, None);
+            let name = format!("order.{}.{}.in_place", id_of(bytes), arm.id);
+            let figure = Figure::new(name, share, "%").samples(experiments * FIRST as u64);
+            let figure = figure.baseline(THESIS, "thesis, standard Soft-RoCE");
+            report.figure(if arm.ours() {
+                figure.target(Target::AtLeast(100.0))
+            } else {
+                figure
+            });
+            row.push(number(share));
+            if bytes == 64 << 10 {
+                shown.push(line(arm.name, &orders));
+            }
+        }
+        table.row(row);
+    }
+    report.tables.push(table);
+    let axes = Axes {
+        x: "n-th message on the wire, 64 KB each",
+        y: "times it was the first task's",
+        log_x: false,
+        from_zero: true,
+        mark: None,
+    };
+    let svg = lines("Order on the wire (Figure 5.13)", axes, &shown)?;
+    context.plot("fig5.13.svg", &svg)?;
+    report.note(format!(
+        "order: {TASKS} tasks send {TURN} messages each in turns, all with the same priority, under 1 Gbit/s; a message's place on the wire is that of its first packet"
+    ));
+    Ok(())
+}
+
+fn line(name: &str, orders: &[Vec<Seen>]) -> Line {
+    let times = times_at(orders, FIRST, 0);
+    let points = times.iter().enumerate();
+    Line {
+        name: name.into(),
+        points: points.map(|(n, t)| (n as f64, *t as f64)).collect(),
+    }
+}
+
+fn orders_of(
+    context: &Context,
+    field: &Field,
+    arm: &arms::Arm,
+    bytes: usize,
+    experiments: u64,
+) -> Result<Option<Vec<Vec<Seen>>>, LabError> {
+    let per_experiment = TASKS * TURN * ROUNDS;
+    let wire_ns = per_experiment * bytes as u64 * 8 * 1_000_000_000 / arms::RATE;
+    let stream = Stream {
+        priority: 2,
+        bytes,
+        // Of experiments: that one is over before the next begins.
+        period_ns: wire_ns * 3 / 2 + 5_000_000,
+        count: experiments * TURN * ROUNDS,
+        offset_ns: 0,
+    };
+    let plan = Plan {
+        streams: vec![stream; TASKS as usize],
+        credits: 8,
+        turn: Some(TURN),
+        captured: true,
+        ..Plan::default()
+    };
+    let Some(outcome) = field.try_run(context, arm, true, &plan)? else {
+        return Ok(None);
+    };
+    let orders = wire_orders(&outcome.packets, per_experiment);
+    let whole = orders.iter().filter(|o| o.len() as u64 == per_experiment);
+    match whole.count() as u64 {
+        n if n == experiments => Ok(Some(orders)),
+        n => Err(LabError::unexpected(
+            "the capture",
+            format!("{n} of {experiments} experiments were seen whole"),
+        )),
+    }
+}

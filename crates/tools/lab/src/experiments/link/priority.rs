@@ -1,0 +1,247 @@
+//! Latency of what is urgent beside large transfers that are not: small messages by percentiles, and
+//! Figure 5.14.
+
+use super::arms::{self, Arm, RATE};
+use super::cell::{Field, Outcome, Plan, Stream};
+use super::size::{id_of, name_of, shown};
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, LabError};
+use crate::measure::stats::Sorted;
+use crate::plot::{curves, percentiles, Curve};
+use std::time::Duration;
+
+/// Bytes of the urgent message.
+const URGENT: usize = 1 << 10;
+/// Between two of them.
+const PERIOD_NS: u64 = 5_000_000;
+/// Bytes of the least urgent messages, one after the other without pause.
+const LARGE: usize = 4 << 20;
+/// Bytes of those between, and the time between two of them: less than half of the link.
+const MEDIUM: (usize, u64) = (1 << 20, 20_000_000);
+/// Least and greatest latency of 1 MB beside others with standard Soft-RoCE in the thesis, ms.
+const THESIS_1MB: (f64, f64) = (8.9, 20.6);
+
+fn flood(priority: u8, bytes: usize, period_ns: u64) -> Stream {
+    Stream {
+        priority,
+        bytes,
+        period_ns,
+        count: 0,
+        offset_ns: 0,
+    }
+}
+
+/// Small urgent messages beside the load, or without it.
+fn urgent_plan(count: u64, loaded: bool) -> Plan {
+    let mut streams = vec![Stream {
+        priority: 2,
+        bytes: URGENT,
+        period_ns: PERIOD_NS,
+        count,
+        // The load stands when the first one comes.
+        offset_ns: 200_000_000,
+    }];
+    if loaded {
+        streams.push(flood(0, LARGE, 0));
+        streams.push(flood(1, MEDIUM.0, MEDIUM.1));
+    }
+    Plan {
+        streams,
+        credits: 2,
+        apart: loaded,
+        ..Plan::default()
+    }
+}
+
+fn latencies(outcome: &Outcome) -> Sorted {
+    Sorted::new(outcome.of(0).map(|s| s.latency_us()))
+}
+
+/// Small urgent messages.
+pub fn small(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+    let count = context.pick_of_three(10_000, 1_500, 100);
+    let arms = field.arms.of(&arms::ALL);
+    let mut measured = vec![];
+    for arm in &arms {
+        let mut of = vec![];
+        for loaded in [false, true] {
+            let load = if loaded { "beside the load" } else { "alone" };
+            context.step(
+                &format!("urgent messages: {}, {load}", arm.name),
+                Duration::from_secs(300),
+            );
+            let plan = urgent_plan(count, loaded);
+            of.extend(
+                field
+                    .try_run(context, arm, true, &plan)?
+                    .map(|o| latencies(&o)),
+            );
+        }
+        if of.len() == 2 {
+            measured.push((arm, of));
+        }
+    }
+    let mut raw = context.raw("priority.csv", "arm,loaded,latency_us")?;
+    for (arm, of) in &measured {
+        for (loaded, sorted) in of.iter().enumerate() {
+            for value in sorted.values() {
+                raw.line(format_args!("{},{loaded},{value}", arm.id))?;
+            }
+        }
+    }
+    raw.finish()?;
+    small_report(report, &measured);
+    let series: Vec<(&str, Sorted)> = measured
+        .iter()
+        .map(|(arm, of)| (arm.name, of[1].clone()))
+        .collect();
+    let title = "Urgent messages of 1 KB beside large transfers, 1 Gbit/s";
+    let svg = percentiles(title, "us", &series)?;
+    context.plot("priority.svg", &svg)
+}
+
+fn small_report(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
+    let title = format!(
+        "Urgent messages of {} every {} ms, us: alone, and beside transfers of {} and {} of other processes",
+        name_of(URGENT),
+        PERIOD_NS / 1_000_000,
+        name_of(LARGE),
+        name_of(MEDIUM.0)
+    );
+    let head = [
+        "",
+        "alone p50",
+        "p99",
+        "p99.9",
+        "loaded p50",
+        "p99",
+        "p99.9",
+        "max",
+    ];
+    let mut table = Table::new(title, &head);
+    for (arm, of) in measured {
+        let mut row = vec![arm.name.to_string()];
+        row.extend([0.5, 0.99, 0.999].map(|q| number(of[0].quantile(q))));
+        row.extend([0.5, 0.99, 0.999, 1.0].map(|q| number(of[1].quantile(q))));
+        table.row(row);
+        let samples = of[1].values().len() as u64;
+        for (name, load, q) in [
+            ("alone.p50", 0, 0.5),
+            ("alone.p99_9", 0, 0.999),
+            ("loaded.p50", 1, 0.5),
+            ("loaded.p99", 1, 0.99),
+            ("loaded.p99_9", 1, 0.999),
+            ("loaded.max", 1, 1.0),
+        ] {
+            let name = format!("priority.{}.{name}", arm.id);
+            let figure = Figure::new(name, of[load].quantile(q), "us");
+            report.figure(figure.samples(samples));
+        }
+    }
+    report.tables.push(table);
+    report.note("urgent messages: from the time at which each was due (not when it could be sent) to its being readable");
+}
+
+/// Figure 5.14: large urgent messages beside two others of the same size.
+pub fn large(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+    let sizes = context.pick(vec![1, 4, 16, 32], vec![1, 4]);
+    let arms = field.arms.of(&arms::ALL);
+    let mut measured: Vec<(usize, Vec<Sorted>)> = vec![];
+    for bytes in sizes.into_iter().map(|mb: usize| mb << 20) {
+        let mut of = vec![];
+        for arm in &arms {
+            let what = format!("urgent {}: {}", name_of(bytes), arm.name);
+            context.step(&what, Duration::from_secs(300));
+            let plan = large_plan(context, bytes);
+            let outcome = field.try_run(context, arm, true, &plan)?;
+            let outcome = outcome.unwrap_or_default();
+            of.push(Sorted::new(outcome.of(0).map(|s| s.transfer_us() / 1000.0)));
+        }
+        measured.push((bytes, of));
+    }
+    large_report(report, &arms, &measured);
+    large_plots(context, &arms, &measured)
+}
+
+fn large_plan(context: &Context, bytes: usize) -> Plan {
+    let wire_ns = bytes as u64 * 8 * 1_000_000_000 / RATE;
+    let usual = (160_000_000 / wire_ns.max(1) + 6).min(40);
+    Plan {
+        streams: vec![
+            Stream {
+                priority: 2,
+                bytes,
+                period_ns: wire_ns * 2,
+                count: context.pick_of_three(100, usual, 4),
+                offset_ns: wire_ns / 2 + 50_000_000,
+            },
+            flood(1, bytes, 0),
+            flood(0, bytes, 0),
+        ],
+        credits: 2,
+        apart: true,
+        ..Plan::default()
+    }
+}
+
+fn large_report(report: &mut Report, arms: &[Arm], measured: &[(usize, Vec<Sorted>)]) {
+    let sizes: Vec<String> = measured.iter().map(|(b, _)| name_of(*b)).collect();
+    let head: Vec<&str> = [""].into_iter().chain(sizes.iter().map(|s| &**s)).collect();
+    let title =
+        "Urgent messages beside two streams of the same size, ms: least to greatest (Figure 5.14)";
+    let mut table = Table::new(title, &head);
+    for (i, arm) in arms.iter().enumerate() {
+        let mut row = vec![arm.name.to_string()];
+        for (bytes, of) in measured {
+            let ends = [0.0, 1.0].map(|q| shown(&of[i], q));
+            row.push(ends.join(" to "));
+            large_figures(report, *bytes, arm, &of[i]);
+        }
+        table.row(row);
+    }
+    report.tables.push(table);
+}
+
+fn large_figures(report: &mut Report, bytes: usize, arm: &Arm, sorted: &Sorted) {
+    if sorted.values().is_empty() {
+        return;
+    }
+    let thesis = [THESIS_1MB.0, THESIS_1MB.1];
+    for ((what, q), thesis) in [("min", 0.0), ("max", 1.0)].into_iter().zip(thesis) {
+        let name = format!("large.{}.{}.{what}", id_of(bytes), arm.id);
+        let mut figure = Figure::new(name, sorted.quantile(q), "ms");
+        if bytes == 1 << 20 && *arm == arms::INTERFACE {
+            figure = figure.baseline(thesis, "thesis, standard Soft-RoCE");
+        }
+        report.figure(figure.samples(sorted.values().len() as u64));
+    }
+}
+
+fn large_plots(
+    context: &mut Context,
+    arms: &[Arm],
+    measured: &[(usize, Vec<Sorted>)],
+) -> Result<(), LabError> {
+    let ticks: Vec<(f64, String)> = measured
+        .iter()
+        .map(|(b, _)| (*b as f64, name_of(*b)))
+        .collect();
+    let mut lines = vec![];
+    for (i, arm) in arms.iter().enumerate() {
+        for (what, q, dashed) in [("least", 0.0, true), ("greatest", 1.0, false)] {
+            let points = measured.iter();
+            lines.push(Curve {
+                name: format!("{}, {what}", arm.name),
+                colour: arm.colour,
+                dashed,
+                points: points
+                    .filter(|(_, of)| !of[i].values().is_empty())
+                    .map(|(b, of)| (*b as f64, of[i].quantile(q)))
+                    .collect(),
+            });
+        }
+    }
+    let title = "Urgent message beside two others of its size (Figure 5.14)";
+    let svg = curves(title, ("size", "ms"), &ticks, &lines)?;
+    context.plot("fig5.14.svg", &svg)
+}

@@ -1,0 +1,91 @@
+//! qperf, with which the thesis measured: half of a round trip over TCP.
+
+use super::cell::Field;
+use super::hosts::Host;
+use crate::frame::LabError;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Whether it is installed.
+pub fn there() -> bool {
+    let asked = Command::new("qperf").arg("--version").output();
+    asked.is_ok_and(|o| o.status.success())
+}
+
+/// The latency of a message of that size, us; `None` where there is no qperf.
+pub fn latency_us(field: &Field, limited: bool, bytes: usize) -> Result<Option<f64>, LabError> {
+    if !there() {
+        return Ok(None);
+    }
+    field.limit_plain(limited)?;
+    let failed = |e| LabError::program("qperf", e);
+    let mut server = field.hosts.command(Host::Receiver, "qperf");
+    let mut server = server
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(failed)?;
+    let asked = ask(field, bytes);
+    let _ = server.kill();
+    let _ = server.wait();
+    let said = asked?;
+    match microseconds(&said) {
+        Some(us) => Ok(Some(us)),
+        None => Err(LabError::unexpected("qperf", said.replace('\n', " "))),
+    }
+}
+
+fn ask(field: &Field, bytes: usize) -> Result<String, LabError> {
+    let address = Host::Receiver.address();
+    // Until the server listens.
+    for _ in 0..100 {
+        let mut client = field.hosts.command(Host::Sender, "qperf");
+        client.args([
+            "-t",
+            "1",
+            "-m",
+            &bytes.to_string(),
+            "-u",
+            address,
+            "tcp_lat",
+        ]);
+        let output = client.stdin(Stdio::null()).output();
+        let output = output.map_err(|e| LabError::program("qperf", e))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Err(LabError::program("qperf", "its server does not answer"))
+}
+
+/// The latency in what it says: `latency = 37.3 us`.
+fn microseconds(said: &str) -> Option<f64> {
+    let line = said
+        .lines()
+        .find(|l| l.trim_start().starts_with("latency"))?;
+    let mut words = line.split('=').nth(1)?.split_whitespace();
+    let value: f64 = words.next()?.parse().ok()?;
+    let scale = match words.next()? {
+        "ns" => 0.001,
+        "us" => 1.0,
+        "ms" => 1e3,
+        "sec" => 1e6,
+        _ => return None,
+    };
+    Some(value * scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_words_are_read() {
+        let say = |value: &str| format!("tcp_lat:\n    latency  =  {value}\n");
+        assert_eq!(microseconds(&say("37.5 ms")), Some(37_500.0));
+        assert_eq!(microseconds(&say("12 us")), Some(12.0));
+        assert_eq!(microseconds(&say("12 parsecs")), None);
+        assert_eq!(microseconds("tcp_lat:\n"), None);
+    }
+}

@@ -1,0 +1,91 @@
+//! What leaves between an urgent push and its first packet: bytes of less urgent messages.
+
+use super::arms;
+use super::cell::{Field, Plan, Stream};
+use super::judge::bytes_ahead;
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, LabError};
+use crate::measure::stats::Sorted;
+use crate::plot::percentiles;
+use std::time::Duration;
+
+/// Bytes of the urgent message.
+const URGENT: usize = 1 << 10;
+/// Between two of them.
+const PERIOD_NS: u64 = 1_500_000;
+/// Bytes of what another process sends without pause.
+const LARGE: usize = 4 << 20;
+
+/// The measurement.
+pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+    let count = context.pick(10_000, 500);
+    let urgent = Stream {
+        priority: 2,
+        bytes: URGENT,
+        period_ns: PERIOD_NS,
+        count,
+        offset_ns: 200_000_000,
+    };
+    let load = Stream {
+        priority: 0,
+        bytes: LARGE,
+        period_ns: 0,
+        count: 0,
+        offset_ns: 0,
+    };
+    let plan = Plan {
+        streams: vec![urgent, load],
+        credits: 4,
+        captured: true,
+        apart: true,
+        ..Plan::default()
+    };
+    let mut measured = vec![];
+    for arm in field.arms.in_clear() {
+        let what = format!("bytes ahead of an urgent push: {}", arm.name);
+        context.step(&what, Duration::from_secs(200));
+        let Some(outcome) = field.try_run(context, &arm, true, &plan)? else {
+            continue;
+        };
+        let pushes: Vec<(u64, i64)> = outcome.of(0).map(|s| (s.number, s.sent_ns)).collect();
+        let ahead = bytes_ahead(&outcome.packets, 0, &pushes);
+        if ahead.len() != pushes.len() {
+            let why = format!("{} of {} pushes were seen", ahead.len(), pushes.len());
+            return Err(LabError::unexpected("the capture", why));
+        }
+        measured.push((arm, Sorted::new(ahead.iter().map(|b| *b as f64))));
+    }
+    let mut raw = context.raw("window.csv", "arm,bytes")?;
+    for (arm, ahead) in &measured {
+        for value in ahead.values() {
+            raw.line(format_args!("{},{value}", arm.id))?;
+        }
+    }
+    raw.finish()?;
+    tell(report, &measured, count);
+    let series: Vec<(&str, Sorted)> = measured
+        .iter()
+        .map(|(arm, ahead)| (arm.name, ahead.clone()))
+        .collect();
+    let title = "Less urgent bytes on the wire between an urgent push and its first packet";
+    let svg = percentiles(title, "bytes", &series)?;
+    context.plot("window.svg", &svg)
+}
+
+fn tell(report: &mut Report, measured: &[(arms::Arm, Sorted)], count: u64) {
+    let title = format!(
+        "Less urgent bytes on the wire between an urgent push and its first packet, {count} pushes beside another process"
+    );
+    let mut table = Table::new(title, &["", "p50", "p99", "max"]);
+    for (arm, ahead) in measured {
+        let mut row = vec![arm.name.to_string()];
+        row.extend([0.5, 0.99, 1.0].map(|q| number(ahead.quantile(q))));
+        table.row(row);
+        for (name, q) in [("p50", 0.5), ("max", 1.0)] {
+            let name = format!("window.{}.{name}", arm.id);
+            let figure = Figure::new(name, ahead.quantile(q), "bytes");
+            report.figure(figure.samples(count));
+        }
+    }
+    report.tables.push(table);
+}

@@ -4,6 +4,7 @@
 #   miri      no undefined behaviour in the library's tests and the conformance suite (some minutes)
 #   miri-lib  the same without the conformance suite
 #   soak      10^8 items with credit, a tenth with each other policy: none lost, doubled or out of order
+#   wires     links on networks that harm packets below TCP, and with cables cut for up to 30 s (root; minutes)
 # Without a word: loom, miri, soak. ./dev test runs loom and miri-lib.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
@@ -40,11 +41,17 @@ soak() {
   ONBEAT_ITEMS=100000000 cargo test --locked --release -p onbeat-link --test soak -- --nocapture
 }
 
+wires() {
+  say "links on bad networks"
+  cargo test --locked --release -p onbeat-link --test bad_network -- --include-ignored --nocapture --test-threads=1
+}
+
 case ${1:-all} in
   loom) loom ;;
   miri) miri "${lib[@]}"; miri --test conforms ;;
   soak) soak ;;
+  wires) wires ;;
   miri-lib) miri "${lib[@]}" ;;
   all) loom; miri "${lib[@]}"; miri --test conforms; soak ;;
-  *) echo "usage: ./dev check [loom | miri | miri-lib | soak]" >&2; exit 2 ;;
+  *) echo "usage: ./dev check [loom | miri | miri-lib | soak | wires]" >&2; exit 2 ;;
 esac

@@ -46,7 +46,7 @@ build_peers() {
 # build_peer NAME COMMAND...: a program that an experiment measures. One that cannot be built is
 # skipped by the experiment, with what its log says went wrong as the reason.
 build_peer() {
-  local out="$ONBEAT_CACHE/lab/queues/$1" log="$ONBEAT_CACHE/lab/queues/$1.log"
+  local out="$ONBEAT_CACHE/lab/$name/$1" log="$ONBEAT_CACHE/lab/$name/$1.log"
   shift
   mkdir -p "$out"
   echo "-- building $(basename "$out"), to be compared" >&2
@@ -102,7 +102,10 @@ case $name in
     ./dev ros-env kilted >/dev/null
     want_packages rt-tests ;;
   link)
-    want_packages iproute2
+    want_packages iproute2 qperf g++ cyclonedds-dev cyclonedds-tools libfastrtps-dev
+    for peer in cyclonedds fastdds; do
+      build_peer $peer crates/tools/lab/peers/link/build.sh $peer "$ONBEAT_CACHE/lab/link/$peer"
+    done
     echo "-- building the peers in Rust" >&2
     CARGO_TARGET_DIR="$ONBEAT_CACHE/peers" cargo build --release --locked --bin peer-link \
       --manifest-path crates/tools/lab/peers/rust/Cargo.toml

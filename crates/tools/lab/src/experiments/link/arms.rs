@@ -14,8 +14,12 @@ pub const RATE: u64 = 1_000_000_000;
 enum Program {
     /// `peer-link`.
     Link,
-    /// `zenoh.py`, in an environment with zenoh.
+    /// `zenoh_peer.py`, in an environment with zenoh.
     Zenoh,
+    /// `cyclonedds.cpp`.
+    Cyclone,
+    /// `fastdds.cpp`.
+    Fast,
 }
 
 /// What is compared.
@@ -65,10 +69,27 @@ pub const ZENOH: Arm = Arm {
     ..arm("zenoh", "zenoh", 4)
 };
 
+/// Cyclone DDS, which has no priorities on the wire.
+pub const CYCLONE: Arm = Arm {
+    program: Program::Cyclone,
+    ..arm("Cyclone DDS", "cyclonedds", 6)
+};
+/// Fast DDS with a flow controller that sends the more urgent first.
+pub const FAST: Arm = Arm {
+    program: Program::Fast,
+    ..arm("Fast DDS", "fastdds", 7)
+};
 /// The same as the interface layer, with flow control over all streams of the host.
 pub const OURS: Arm = arm("ours", "ours", 5);
 /// All of them.
-pub const ALL: [Arm; 6] = [TCP, PRIO, INTERFACE, SEALED, OURS, ZENOH];
+pub const ALL: [Arm; 8] = [TCP, PRIO, INTERFACE, SEALED, OURS, ZENOH, CYCLONE, FAST];
+/// Cyclone DDS over the link's interface alone, with fragments as large as UDP takes, as its makers
+/// advise for large messages.
+const CYCLONE_URI: &str = r#"<CycloneDDS><Domain>
+<General><Interfaces><NetworkInterface name="link0"/></Interfaces>
+<MaxMessageSize>65500B</MaxMessageSize></General>
+<Internal><SocketReceiveBufferSize min="4MB"/></Internal>
+</Domain></CycloneDDS>"#;
 
 /// The arms that can be measured here.
 pub struct Arms {
@@ -105,6 +126,12 @@ impl Arms {
                 "its Python package could not be set up: run `./dev bench link` with a network",
             );
         }
+        for (arm, folder) in [(CYCLONE, "cyclonedds"), (FAST, "fastdds")] {
+            match built(folder) {
+                Ok(()) => arms.there.push(arm),
+                Err(why) => report.skip(arm.name, why),
+            }
+        }
         for (name, why) in NOT_HAD {
             report.skip(name, why);
         }
@@ -126,7 +153,13 @@ impl Arms {
     }
 
     /// The command of an arm's process of a host, without its streams.
-    pub fn command(&self, context: &Context, arm: &Arm, host: Host) -> Result<Command, LabError> {
+    pub fn command(
+        &self,
+        context: &Context,
+        arm: &Arm,
+        host: Host,
+        limited: bool,
+    ) -> Result<Command, LabError> {
         let mut command = match arm.program {
             Program::Link => Command::new(&self.link),
             Program::Zenoh => {
@@ -136,6 +169,12 @@ impl Arms {
                     .arg(context.source("crates/tools/lab/peers/link/zenoh_peer.py")?);
                 python
             }
+            Program::Cyclone => {
+                let mut cyclone = Command::new(cache_dir().join(CYCLONE_PEER));
+                cyclone.env("CYCLONEDDS_URI", CYCLONE_URI);
+                cyclone
+            }
+            Program::Fast => Command::new(cache_dir().join(FAST_PEER)),
         };
         let side = match host {
             Host::Sender => "send",
@@ -145,6 +184,7 @@ impl Arms {
             .arg(format!("side={side}"))
             .arg(format!("arm={}", arm.id))
             .arg(format!("host={}", Host::Receiver.address()))
+            .arg(format!("rate={}", if limited { RATE } else { 0 }))
             .arg(format!("key={}", self.key.display()));
         Ok(command)
     }
@@ -192,6 +232,22 @@ const NOT_HAD: [(&str, &str); 2] = [
     "this kernel has no rdma_rxe; in the guest time is emulated: `./dev test link-verbs` shows function there",
     ),
 ];
+
+const CYCLONE_PEER: &str = "lab/link/cyclonedds/peer";
+const FAST_PEER: &str = "lab/link/fastdds/peer";
+
+/// Whether `./dev bench link` has built the peer of that folder; else what went wrong.
+fn built(folder: &str) -> Result<(), String> {
+    let made = cache_dir().join("lab/link").join(folder);
+    if made.join("peer").is_file() {
+        return Ok(());
+    }
+    let log = std::fs::read_to_string(made.with_extension("log")).unwrap_or_default();
+    match log.lines().next() {
+        Some(why) => Err(format!("it could not be built: {why}")),
+        None => Err("it was not built: run `./dev bench link`".into()),
+    }
+}
 
 /// A key for this run alone.
 fn write_key(path: &Path) -> Result<(), LabError> {

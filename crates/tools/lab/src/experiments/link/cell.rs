@@ -3,6 +3,7 @@
 use super::arms::{Arm, Arms};
 use super::capture::{Capture, Packet};
 use super::hosts::{Host, Hosts, INTERFACE};
+use crate::frame::children;
 use crate::frame::{Context, LabError};
 use crate::measure::peer::{end_all, start_all, stop_all, Peer};
 use onbeat_proc::system::CpuTicks;
@@ -13,6 +14,9 @@ use std::time::Duration;
 
 /// From the start command to the begin of a run.
 const LEAD: Duration = Duration::from_millis(30);
+
+/// Of what is urgent, where something else is not.
+const REAL_TIME_PRIORITY: i32 = 20;
 
 /// A stream of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +46,7 @@ pub struct Plan {
     pub network: bool,
     /// What leaves the sender is captured.
     pub captured: bool,
-    /// Streams that flood are in processes of their own.
+    /// Streams that flood are in a process of their own. What is not is urgent: it runs in real time.
     pub apart: bool,
 }
 
@@ -175,7 +179,7 @@ impl Field {
         self.ports
             .set(if port > 60_000 { 10_000 } else { port + 8 });
         let file = context.dir().join("link.samples");
-        let mut peers = self.start(context, arm, plan, port, &file)?;
+        let mut peers = self.start(context, (arm, limited), plan, port, &file)?;
         let capture = plan.captured.then(|| self.capture()).transpose()?;
         for peer in &mut peers {
             peer.expect("ready")?;
@@ -208,7 +212,7 @@ impl Field {
     fn start(
         &self,
         context: &Context,
-        arm: &Arm,
+        (arm, limited): (&Arm, bool),
         plan: &Plan,
         port: u16,
         file: &std::path::Path,
@@ -217,13 +221,14 @@ impl Field {
         let (floods, timed) = all
             .iter()
             .partition(|i| plan.apart && plan.streams[**i].count == 0);
+        let floods: Vec<usize> = floods;
         let mut sides = vec![(Host::Receiver, all.clone()), (Host::Sender, timed)];
-        if plan.apart {
+        if !floods.is_empty() {
             sides.push((Host::Sender, floods));
         }
         let mut peers = vec![];
         for (host, streams) in sides {
-            let mut command = self.arms.command(context, arm, host)?;
+            let mut command = self.arms.command(context, arm, host, limited)?;
             let ids: Vec<String> = streams.iter().map(usize::to_string).collect();
             command.arg(format!("port={port}"));
             command.arg(format!("streams={}", ids.join(",")));
@@ -248,6 +253,11 @@ impl Field {
             }
             if host == Host::Receiver {
                 command.arg(format!("file={}", file.display()));
+            }
+            let floods = host == Host::Sender && plan.apart && peers.len() == 2;
+            if plan.apart && !floods {
+                // What is urgent, and the other host, do not wait for the load's processor.
+                children::real_time(&mut command, REAL_TIME_PRIORITY);
             }
             self.hosts.enter(host, &mut command);
             peers.push(Peer::start(context, &mut command, arm.name)?);

@@ -66,9 +66,9 @@ impl Experiment for Link {
             if let Err(e) = measure(context, &mut report, &field) {
                 report.skip(what, e);
             }
-        }
-        for (arm, why) in field.failed() {
-            report.skip(arm, why);
+            for (arm, why) in field.failed() {
+                report.skip(format!("{arm}, {part}"), why);
+            }
         }
         Ok(report)
     }

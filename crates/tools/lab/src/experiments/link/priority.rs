@@ -48,7 +48,7 @@ fn urgent_plan(count: u64, loaded: bool) -> Plan {
     Plan {
         streams,
         credits: 2,
-        apart: loaded,
+        apart: true,
         ..Plan::default()
     }
 }

@@ -84,6 +84,14 @@ pub type Halves = (Box<dyn Outgoing>, Box<dyn Incoming>);
 
 /// A way to connect two ends.
 pub trait Backend {
+    /// Bytes of memory that an end of these sizes needs.
+    ///
+    /// # Errors
+    /// A number is out of its range.
+    fn memory_bytes(&self, sizes: Sizes) -> Result<usize, SetupError> {
+        sizes.memory_bytes()
+    }
+
     /// Registers the memory, connects to the peer, and makes sure of it (*Initialize* of the
     /// thesis): key, version and sizes. Both ends call it; it waits for the other one until
     /// `deadline_ns`. Not real-time safe.
@@ -155,9 +163,38 @@ impl dyn Outgoing + '_ {
     }
 }
 
+/// A promise of quality that was broken ([`Qos`](crate::Qos)).
+#[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
+pub enum Breach {
+    /// The message or value is older than it may be.
+    #[error("the data is older than it may be")]
+    Stale,
+    /// A message or value is not what was sent.
+    #[error("what came is not what was sent")]
+    Corrupt,
+    /// Nothing was sent for longer than a period.
+    #[error("nothing was sent for longer than the deadline")]
+    SentLate,
+    /// Nothing was received for longer than a period.
+    #[error("nothing came for longer than the deadline")]
+    CameLate,
+    /// The peer has not confirmed a message, however often it was sent.
+    #[error("the peer has not acknowledged message {number}")]
+    Unacknowledged {
+        /// Its number.
+        number: u64,
+    },
+    /// The peer gives no sign of life.
+    #[error("the peer gives no sign of life")]
+    Silent,
+}
+
 /// Why a link has ended.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum End {
+    /// It has not: a promise was broken whose policy is to fail. The next call goes on.
+    #[error(transparent)]
+    Breach(#[from] Breach),
     /// The peer has closed its half.
     #[error("the peer has closed the link")]
     Closed,
@@ -192,6 +229,9 @@ pub enum SendError {
         /// Messages on their way.
         credits: usize,
     },
+    /// A promise was broken whose policy is to fail. The link stands.
+    #[error(transparent)]
+    Breach(#[from] Breach),
     /// The link has ended.
     #[error(transparent)]
     Ended(#[from] End),
@@ -222,6 +262,9 @@ pub enum Refusal {
     /// One end encrypts, the other does not; or their chunks differ in size.
     #[error("only one of the ends encrypts, or their chunks differ: give both the same options")]
     Options,
+    /// One end asks for quality that the other cannot give.
+    #[error("only one of the ends uses `Qos`, or acknowledges: give both the same settings")]
+    Quality,
     /// The end has a peer already.
     #[error("the other end has a peer already: give each pair a port of its own")]
     InUse,

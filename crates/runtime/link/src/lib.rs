@@ -43,6 +43,7 @@
 //! | [`resume`] | what two ends agree on after a broken connection |
 //! | [`tcp`] | the interface over TCP |
 //! | `verbs` | the interface over RDMA (feature `verbs`) |
+//! | [`qos`] | promises on messages over any of these, checked |
 //! | [`bound`] | the longest latency of channels that share a port |
 //! | [`wire`] | what a chunk takes on the wire beside its content |
 //! | [`bench`] | how fast a link is between two hosts |
@@ -52,6 +53,7 @@ mod error;
 pub mod interface;
 mod name;
 mod pi;
+pub mod qos;
 pub mod resume;
 mod shared;
 mod shm;
@@ -67,6 +69,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 pub use error::LinkError;
+pub use qos::Qos;
 pub use shm::Shm;
 pub use tcp::{Key, KeyError, Tcp};
 #[cfg(feature = "verbs")]

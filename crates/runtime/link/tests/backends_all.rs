@@ -4,14 +4,19 @@ mod backends;
 
 use backends::Pair;
 use onbeat_link::interface::Backend;
-use onbeat_link::{Key, Shm, Tcp};
+use onbeat_link::qos::OnBreach;
+use onbeat_link::{Key, Qos, Shm, Tcp};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-fn shm() -> Pair {
+fn fresh_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let name = format!("backend-{}-{number}", std::process::id());
+    format!("backend-{}-{number}", std::process::id())
+}
+
+fn shm() -> Pair {
+    let name = fresh_name();
     Pair {
         first: Box::new(Shm::listen(&name)),
         second: Box::new(Shm::connect(&name)),
@@ -51,6 +56,39 @@ backends::backends!(in_shared_memory, shm(), shm());
 backends::backends!(over_tcp, tcp(true, NEVER), tcp(true, SOON));
 backends::backends!(over_tcp_in_clear, tcp(false, NEVER), tcp(false, SOON));
 
+/// All promises, none of which is to be broken here.
+fn promised(backend: impl Backend + Send + 'static) -> Box<dyn Backend + Send> {
+    let qos = Qos::new()
+        .fresh_for(NEVER, OnBreach::Fail)
+        .checked(OnBreach::Fail)
+        .send_every(NEVER, OnBreach::Fail)
+        .receive_every(NEVER, OnBreach::Fail);
+    Box::new(qos.around(backend))
+}
+
+fn shm_promised() -> Pair {
+    let name = fresh_name();
+    Pair {
+        first: promised(Shm::listen(&name)),
+        second: promised(Shm::connect(&name)),
+        for_child: format!("shm {name} promised"),
+    }
+}
+
+fn tcp_promised(resume_within: Duration) -> Pair {
+    let first = Tcp::listen("127.0.0.1:0".parse().unwrap(), key()).unwrap();
+    let address = first.address();
+    let second = Tcp::connect(address, key());
+    Pair {
+        first: promised(options(first, true, resume_within)),
+        second: promised(options(second, true, resume_within)),
+        for_child: format!("tcp {address} true promised"),
+    }
+}
+
+backends::backends!(with_qos_in_shared_memory, shm_promised(), shm_promised());
+backends::backends!(with_qos_over_tcp, tcp_promised(NEVER), tcp_promised(SOON));
+
 /// Not a test: the other end for those that let a peer die.
 #[test]
 fn a_peer_in_a_process_of_its_own() {
@@ -58,12 +96,15 @@ fn a_peer_in_a_process_of_its_own() {
         return;
     };
     let words: Vec<_> = place.split(' ').collect();
+    let tcp = |address: &str, sealed| {
+        let tcp = Tcp::connect(address.parse().unwrap(), key());
+        options(tcp, sealed == "true", SOON)
+    };
     let backend: Box<dyn Backend> = match words[..] {
         ["shm", name] => Box::new(Shm::connect(name)),
-        ["tcp", address, sealed] => {
-            let tcp = Tcp::connect(address.parse().unwrap(), key());
-            Box::new(options(tcp, sealed == "true", SOON))
-        }
+        ["tcp", address, sealed] => Box::new(tcp(address, sealed)),
+        ["shm", name, "promised"] => promised(Shm::connect(name)),
+        ["tcp", address, sealed, "promised"] => promised(tcp(address, sealed)),
         _ => panic!("{place}"),
     };
     backends::child(&*backend, &std::env::var("ONBEAT_STEP").unwrap());

@@ -322,7 +322,7 @@ pub fn refusals(pair: Pair) {
 }
 
 pub fn own_memory(pair: Pair) {
-    let bytes = SIZES.memory_bytes().unwrap();
+    let bytes = pair.first.memory_bytes(SIZES).unwrap();
     let (mine, yours) = (
         vec![0; bytes].into_boxed_slice(),
         vec![0; bytes].into_boxed_slice(),

@@ -1,0 +1,218 @@
+//! The two halves of a link with promises: freshness, deadlines and signs of life are looked at here.
+//!
+//! Real-time: no allocation, no lock but the backend's.
+
+use super::counts::{Count, Counters};
+use super::head::{Head, Kind};
+use super::path::{Receives, Request, Sends};
+use super::Qos;
+use crate::interface::{Breach, End, Incoming, Outgoing, SendError, Sizes};
+use onbeat_flow::clock::now_ns;
+use std::sync::Arc;
+
+/// The half that sends.
+pub struct QosOutgoing {
+    pub(super) way: Box<dyn Sends>,
+    pub(super) qos: Qos,
+    pub(super) sizes: Sizes,
+    pub(super) counters: Arc<Counters>,
+    /// The last call has told that this end is late: this one goes on.
+    pub(super) is_told: bool,
+}
+
+/// The half that receives.
+pub struct QosIncoming {
+    pub(super) way: Box<dyn Receives>,
+    pub(super) qos: Qos,
+    pub(super) counters: Arc<Counters>,
+    pub(super) expires_ns: Option<u64>,
+    /// The last call has told that nothing came: this one takes what has come meanwhile.
+    pub(super) is_told: bool,
+}
+
+fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+fn fits(asked: usize, most: usize) -> Result<(), SendError> {
+    let error = SendError::TooLarge { asked, most };
+    (asked <= most).then_some(()).ok_or(error)
+}
+
+impl QosOutgoing {
+    /// As [`Outgoing::send`], for data that becomes stale at `expires_ns` of CLOCK_MONOTONIC: what a
+    /// hop that passes data on gives here is [`QosIncoming::expires_ns`], so that the time for which
+    /// it held the data is subtracted. The earlier of that and the link's own limit counts.
+    ///
+    /// # Errors
+    /// Those of [`Outgoing::send`]; [`Breach`] where the policy is to fail.
+    pub fn send_expiring(
+        &mut self,
+        bytes: usize,
+        expires_ns: Option<u64>,
+        deadline_ns: Option<u64>,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<u64, SendError> {
+        fits(bytes, self.sizes.message_bytes)?;
+        let counters = Arc::clone(&self.counters);
+        let pace = &counters.paces[0];
+        let fails_late = self.qos.fails(self.qos.send_every);
+        let is_told = std::mem::take(&mut self.is_told);
+        if pace.pass(now_ns()) > 0 && fails_late && !is_told {
+            self.is_told = true;
+            return Err(Breach::SentLate.into());
+        }
+        if self.counters.is_silent() && self.qos.fails(self.qos.alive_within) {
+            return Err(Breach::Silent.into());
+        }
+        let mut request = self.request(bytes, expires_ns)?;
+        let due_ns = pace.due_ns().filter(|_| fails_late);
+        request.deadline_ns = earlier(deadline_ns, due_ns);
+        let head = match self.way.send(request, fill) {
+            Err(SendError::NoCredit { .. }) if pace.pass(now_ns()) > 0 && fails_late => {
+                self.is_told = true;
+                return Err(Breach::SentLate.into());
+            }
+            other => other?,
+        };
+        self.judge(head)?;
+        self.counters.one(Count::Sent);
+        pace.happens(now_ns());
+        Ok(head.number)
+    }
+
+    /// The request, unless it is too old already.
+    fn request(&self, bytes: usize, expires_ns: Option<u64>) -> Result<Request, SendError> {
+        let now = now_ns();
+        let limit = self.qos.fresh_for.map(|p| now.saturating_add(p.value));
+        let expires_ns = earlier(expires_ns, limit);
+        let stale_may_leave = !self.qos.fails(self.qos.fresh_for);
+        if expires_ns.is_some_and(|e| now >= e) && !stale_may_leave {
+            self.counters.one(Count::SentStale);
+            return Err(Breach::Stale.into());
+        }
+        Ok(Request {
+            bytes,
+            deadline_ns: None,
+            expires_ns,
+            is_checked: self.qos.checked.is_some(),
+            stale_may_leave,
+        })
+    }
+
+    fn judge(&self, head: Head) -> Result<(), SendError> {
+        if head.remaining_ns == Some(0) {
+            self.counters.one(Count::SentStale);
+        }
+        match head.kind {
+            Kind::Void => Err(Breach::Stale.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Outgoing for QosOutgoing {
+    fn send(
+        &mut self,
+        bytes: usize,
+        deadline_ns: Option<u64>,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<u64, SendError> {
+        self.send_expiring(bytes, None, deadline_ns, fill)
+    }
+
+    fn publish(&mut self, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), SendError> {
+        fits(bytes, self.sizes.value_bytes)?;
+        let request = self.request(bytes, None)?;
+        let head = self.way.publish(request, fill)?;
+        self.judge(head)
+    }
+}
+
+impl QosIncoming {
+    /// When the data that was handed over last becomes stale, ns of CLOCK_MONOTONIC; `None` if it
+    /// does not age.
+    pub fn expires_ns(&self) -> Option<u64> {
+        self.expires_ns
+    }
+
+    fn check_before(&mut self, is_told: bool) -> Result<(), Breach> {
+        let fails_late = self.qos.fails(self.qos.receive_every);
+        if self.counters.paces[1].pass(now_ns()) > 0 && fails_late && !is_told {
+            self.is_told = true;
+            return Err(Breach::CameLate);
+        }
+        let fails_silent = self.qos.fails(self.qos.alive_within);
+        match self.counters.is_silent() && fails_silent {
+            true => Err(Breach::Silent),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes one message or value if it is fresh, or may be handed over nevertheless.
+    fn hand_over(
+        &mut self,
+        receive: impl FnOnce(
+            &mut dyn Receives,
+            &mut dyn FnMut(super::path::Arrived, &[u8]),
+        ) -> Result<bool, End>,
+        take: &mut dyn FnMut(u64, &[u8]),
+    ) -> Result<bool, End> {
+        let fails_stale = self.qos.fails(self.qos.fresh_for);
+        let (counters, expires_ns) = (&self.counters, &mut self.expires_ns);
+        let mut is_refused = false;
+        let any = receive(&mut *self.way, &mut |arrived, content| {
+            *expires_ns = arrived.expires_ns;
+            let is_stale = arrived.expires_ns.is_some_and(|e| now_ns() >= e);
+            if is_stale {
+                counters.one(Count::ReceivedStale);
+            }
+            is_refused = is_stale && fails_stale;
+            if !is_refused {
+                take(arrived.number, content);
+            }
+        })?;
+        match is_refused {
+            true => Err(Breach::Stale.into()),
+            false => Ok(any),
+        }
+    }
+}
+
+impl Incoming for QosIncoming {
+    fn receive(
+        &mut self,
+        deadline_ns: Option<u64>,
+        take: &mut dyn FnMut(u64, &[u8]),
+    ) -> Result<bool, End> {
+        let mut is_told = std::mem::take(&mut self.is_told);
+        loop {
+            self.check_before(std::mem::take(&mut is_told))?;
+            let until_ns = earlier(deadline_ns, self.counters.paces[1].due_ns());
+            let counters = Arc::clone(&self.counters);
+            let come = &mut |number, content: &[u8]| take(number, content);
+            let any = self.hand_over(
+                |way, hand| {
+                    way.receive(until_ns, &mut |arrived, content| {
+                        counters.paces[1].happens(now_ns());
+                        hand(arrived, content);
+                    })
+                },
+                come,
+            )?;
+            if any || deadline_ns.is_some_and(|d| now_ns() >= d) {
+                return Ok(any);
+            }
+        }
+    }
+
+    fn read(&mut self, deadline_ns: Option<u64>, take: &mut dyn FnMut(&[u8])) -> Result<bool, End> {
+        self.hand_over(
+            |way, hand| way.read(deadline_ns, hand),
+            &mut |_, content| take(content),
+        )
+    }
+}

@@ -1,0 +1,160 @@
+//! What stands before each message and value: who it is, how old, and whether it is intact.
+//!
+//! 48 bytes, little endian: kind (1), flags (1), two zeros, CRC32C of the content (4), number (8),
+//! when it left by the sender's clock (8), ns for which it stays fresh (8), oldest number that can
+//! still come (8), four zeros, CRC32C of these 44 bytes (4).
+
+/// Bytes of a head: a multiple of 16, so that content is aligned as in the slot.
+pub const HEAD_BYTES: usize = 48;
+
+/// What follows a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A message of the application.
+    Message = 1,
+    /// Nothing: it was too old before it could leave.
+    Void = 2,
+    /// What an end asks of the other.
+    Terms = 3,
+    /// A value of the application.
+    Value = 4,
+    /// How far an end is.
+    Status = 5,
+}
+
+const KINDS: [Kind; 5] = [
+    Kind::Message,
+    Kind::Void,
+    Kind::Terms,
+    Kind::Value,
+    Kind::Status,
+];
+const AGES: u8 = 1;
+const CHECKED: u8 = 2;
+
+/// A head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// What follows it.
+    pub kind: Kind,
+    /// The message's number.
+    pub number: u64,
+    /// When it left, ns of the sender's clock: differences count only.
+    pub sent_ns: u64,
+    /// For how long it stayed fresh when it left, ns; `None` if it does not age.
+    pub remaining_ns: Option<u64>,
+    /// The oldest message that can still come.
+    pub oldest: u64,
+    /// CRC32C of the content, if it is checked.
+    pub content: Option<u32>,
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or([0; 8]))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap_or([0; 4]))
+}
+
+impl Head {
+    /// A head of something that does not age and is not checked.
+    pub fn new(kind: Kind, number: u64, sent_ns: u64) -> Head {
+        Head {
+            kind,
+            number,
+            sent_ns,
+            remaining_ns: None,
+            oldest: 0,
+            content: None,
+        }
+    }
+
+    /// The head with the check sum of this content.
+    pub fn checking(mut self, content: &[u8]) -> Head {
+        self.content = Some(crc32c::crc32c(content));
+        self
+    }
+
+    /// As it is sent.
+    pub fn bytes(&self) -> [u8; HEAD_BYTES] {
+        let mut bytes = [0; HEAD_BYTES];
+        bytes[0] = self.kind as u8;
+        if let Some(ns) = self.remaining_ns {
+            bytes[1] |= AGES;
+            bytes[24..32].copy_from_slice(&ns.to_le_bytes());
+        }
+        if let Some(sum) = self.content {
+            bytes[1] |= CHECKED;
+            bytes[4..8].copy_from_slice(&sum.to_le_bytes());
+        }
+        bytes[8..16].copy_from_slice(&self.number.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.sent_ns.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.oldest.to_le_bytes());
+        let sum = crc32c::crc32c(&bytes[..44]);
+        bytes[44..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// The head of these bytes and the content after it; `None` if it is none, or either is not as
+    /// it was sent.
+    pub fn parse(bytes: &[u8]) -> Option<(Head, &[u8])> {
+        let (head, content) = bytes.split_at_checked(HEAD_BYTES)?;
+        let kind = *KINDS.iter().find(|kind| **kind as u8 == head[0])?;
+        let (flags, sum, remaining) = (head[1], u32_at(head, 4), u64_at(head, 24));
+        let (ages, checked) = (flags & AGES != 0, flags & CHECKED != 0);
+        let is_head = flags <= AGES | CHECKED
+            && u32_at(head, 44) == crc32c::crc32c(&head[..44])
+            && (checked || sum == 0)
+            && (ages || remaining == 0)
+            && [head[2], head[3]] == [0; 2]
+            && u32_at(head, 40) == 0;
+        let is_intact = is_head && (!checked || crc32c::crc32c(content) == sum);
+        is_intact.then_some(())?;
+        let head = Head {
+            kind,
+            number: u64_at(head, 8),
+            sent_ns: u64_at(head, 16),
+            remaining_ns: ages.then_some(remaining),
+            oldest: u64_at(head, 32),
+            content: checked.then_some(sum),
+        };
+        Some((head, content))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// RFC 3720, B.4.
+    #[test]
+    fn the_check_sum_is_crc32c() {
+        assert_eq!(crc32c::crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c::crc32c(&[0xff; 32]), 0x62a8_ab43);
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read_and_one_changed_bit_is_seen(
+            number: u64, sent_ns: u64, remaining_ns: Option<u64>, oldest: u64,
+            content in proptest::collection::vec(any::<u8>(), 0..200), at: prop::sample::Index,
+        ) {
+            let head = Head { remaining_ns, oldest, ..Head::new(Kind::Message, number, sent_ns) };
+            let head = head.checking(&content);
+            let mut bytes = [&head.bytes()[..], &content].concat();
+            prop_assert_eq!(Head::parse(&bytes), Some((head, &content[..])));
+            let bit = at.index(bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            prop_assert_eq!(Head::parse(&bytes), None);
+        }
+
+        #[test]
+        fn no_bytes_do_harm(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            if let Some((head, content)) = Head::parse(&bytes) {
+                prop_assert_eq!([&head.bytes()[..], content].concat(), bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What two ends tell each other before the first message: whether both keep the same promises, and
+//! how long a round trip takes ([`super::fresh`]).
+//!
+//! Four times each end sends its terms and takes the other's: head of 48 bytes, version (2), flags
+//! (1: acknowledges), five zeros, ns without a sign of life after which the other counts as silent
+//! (8; 0: never), when the last terms of the other had left by its clock (8), how long they were
+//! held here, ns (8).
+
+use super::counts::Counters;
+use super::fresh::Transit;
+use super::head::{Head, Kind, HEAD_BYTES};
+use crate::interface::{Halves, Refusal};
+use onbeat_flow::clock::now_ns;
+
+/// Bytes after the head.
+pub const TERMS_BYTES: usize = 32;
+const VERSION: u16 = 1;
+const ROUNDS: usize = 4;
+
+/// What an end asks of the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// It acknowledges, and wants that.
+    pub acknowledges: bool,
+    /// It wants a sign of life that often, ns; 0: never.
+    pub silence_ns: u64,
+}
+
+/// How a meeting went, if there was one.
+pub struct Met {
+    /// What the peer asks for; `None` if the link ended before it could say so.
+    pub theirs: Option<Terms>,
+    /// The least difference of the clocks so far.
+    pub transit: Transit,
+}
+
+/// Why there was none.
+pub enum NotMet {
+    /// The peer said nothing until the deadline.
+    Late,
+    /// The peer does not fit.
+    Refused(Refusal),
+}
+
+/// Terms of the peer, and what it says of ours.
+struct Heard {
+    terms: Terms,
+    sent_ns: u64,
+    echo_ns: u64,
+    held_ns: u64,
+}
+
+fn body(terms: Terms, echo_ns: u64, held_ns: u64) -> [u8; TERMS_BYTES] {
+    let mut body = [0; TERMS_BYTES];
+    body[..2].copy_from_slice(&VERSION.to_le_bytes());
+    body[2] = terms.acknowledges.into();
+    body[8..16].copy_from_slice(&terms.silence_ns.to_le_bytes());
+    body[16..24].copy_from_slice(&echo_ns.to_le_bytes());
+    body[24..].copy_from_slice(&held_ns.to_le_bytes());
+    body
+}
+
+fn hear(bytes: &[u8]) -> Result<Heard, Refusal> {
+    let (head, body) = Head::parse(bytes).ok_or(Refusal::Quality)?;
+    let body: &[u8; TERMS_BYTES] = body.try_into().map_err(|_| Refusal::Quality)?;
+    if head.kind != Kind::Terms {
+        return Err(Refusal::Quality);
+    }
+    let (ours, theirs) = (VERSION, u16::from_le_bytes([body[0], body[1]]));
+    if ours != theirs {
+        return Err(Refusal::Version { ours, theirs });
+    }
+    let number = |at: usize| u64::from_le_bytes(body[at..at + 8].try_into().unwrap_or([0; 8]));
+    Ok(Heard {
+        terms: Terms {
+            acknowledges: body[2] != 0,
+            silence_ns: number(8),
+        },
+        sent_ns: head.sent_ns,
+        echo_ns: number(16),
+        held_ns: number(24),
+    })
+}
+
+/// Meets the peer. An end of the link meanwhile is told by the first call after it.
+pub fn meet(
+    (outgoing, incoming): &mut Halves,
+    ours: Terms,
+    counters: &Counters,
+    deadline_ns: Option<u64>,
+) -> Result<Met, NotMet> {
+    let mut met = Met {
+        theirs: None,
+        transit: Transit::default(),
+    };
+    // When the peer's last terms left and came, and when ours left.
+    let (mut last, mut left) = ((0, now_ns()), 0);
+    for round in 0..ROUNDS {
+        let answered = std::mem::replace(&mut left, now_ns());
+        let content = body(ours, last.0, left - last.1);
+        let head = Head::new(Kind::Terms, round as u64, left).checking(&content);
+        // If the link has ended, what had come before is still received.
+        let _ = outgoing.send(HEAD_BYTES + TERMS_BYTES, deadline_ns, &mut |slot| {
+            slot[..HEAD_BYTES].copy_from_slice(&head.bytes());
+            slot[HEAD_BYTES..].copy_from_slice(&content);
+        });
+        let mut heard = None;
+        let received = incoming.receive(deadline_ns, &mut |_, bytes| heard = Some(hear(bytes)));
+        let (heard, now) = match (received, heard) {
+            (Err(_), _) => return Ok(met),
+            (Ok(_), None) => return Err(NotMet::Late),
+            (Ok(_), Some(heard)) => (heard.map_err(NotMet::Refused)?, now_ns()),
+        };
+        if heard.terms.acknowledges != ours.acknowledges {
+            return Err(NotMet::Refused(Refusal::Quality));
+        }
+        met.transit.held_ns(heard.sent_ns, now);
+        if round > 0 && heard.echo_ns == answered {
+            counters.round_trip((now - answered).saturating_sub(heard.held_ns));
+        }
+        met.theirs = Some(heard.terms);
+        last = (heard.sent_ns, now);
+    }
+    Ok(met)
+}

@@ -1,0 +1,304 @@
+//! Promises on messages over any backend, checked, counted, and failed on if wanted (thesis, 5.4.4).
+//!
+//! ```no_run
+//! use onbeat_link::interface::{Backend, Memory, Sizes};
+//! use onbeat_link::qos::OnBreach::{Fail, Warn};
+//! use onbeat_link::{Qos, Shm};
+//! use std::time::Duration;
+//!
+//! let ms = Duration::from_millis;
+//! let link = Qos::new()
+//!     .fresh_for(ms(50), Fail)         // no data older than 50 ms is handed over
+//!     .checked(Warn)                   // CRC32C
+//!     .receive_every(ms(20), Warn)     // deadline
+//!     .around(Shm::listen("scans"));
+//! let (mut outgoing, mut incoming) = link.initialize(Sizes::of_messages(1 << 20), Memory::Allot, None)?;
+//! println!("{:?}", link.counts());
+//! # Ok::<(), onbeat_link::interface::SetupError>(())
+//! ```
+//!
+//! | promise | broken when | counted as |
+//! |---|---|---|
+//! | [`Qos::fresh_for`] | data is older than it may be, before it leaves or when it is handed over | `stale` |
+//! | [`Qos::checked`] | what came is not what was sent; it is never handed over | `corrupt` |
+//! | [`Qos::send_every`] | nothing was sent for a period | `sent.late` |
+//! | [`Qos::receive_every`] | nothing came for a period | `received.late` |
+//!
+//! With [`OnBreach::Warn`] it is counted, and the message is handed over (but a corrupt one). With
+//! [`OnBreach::Fail`] the call returns [`Breach`](crate::interface::Breach) instead; the link stands.
+//!
+//! **Freshness without a common clock.** What remains of a message's age travels with it: each hop
+//! subtracts for how long it held the message. `fresh` says how, and how wrong it can be.
+//!
+//! Real-time: nothing is allocated after `initialize`.
+//!
+//! | module | job |
+//! |---|---|
+//! | `head` | what stands before each message |
+//! | [`fresh`] | how long a message was on its way |
+//! | `pace` | deadlines |
+//! | `counts` | what is counted |
+//! | `path` | between the promises and a backend |
+//! | `direct` | the way without acknowledgement |
+//! | `ends` | the two halves |
+//! | `meet` | what both ends tell each other first |
+
+mod counts;
+mod direct;
+mod ends;
+pub mod fresh;
+mod head;
+mod meet;
+mod pace;
+mod path;
+
+use crate::interface::{Backend, Halves, Memory, Refusal, SetupError, Sizes};
+use counts::Counters;
+use direct::{DirectIncoming, DirectOutgoing};
+use head::HEAD_BYTES;
+use meet::{meet, Met, NotMet, Terms, TERMS_BYTES};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+pub use counts::{Counts, ReceivedCounts, SentCounts};
+pub use ends::{QosIncoming, QosOutgoing};
+
+/// Bytes of a slot beside the message: each head, and terms where messages are small.
+const MORE_BYTES: usize = HEAD_BYTES + TERMS_BYTES;
+
+/// What happens when a promise is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnBreach {
+    /// It is counted.
+    Warn,
+    /// It is counted, and the call returns it.
+    Fail,
+}
+
+/// A promise: a time in ns, and what happens when it is broken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Promise {
+    value: u64,
+    on_breach: OnBreach,
+}
+
+/// The promises of a link. Both ends state their own.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Qos {
+    fresh_for: Option<Promise>,
+    checked: Option<OnBreach>,
+    send_every: Option<Promise>,
+    receive_every: Option<Promise>,
+    alive_within: Option<Promise>,
+}
+
+fn promise(time: Duration, on_breach: OnBreach) -> Option<Promise> {
+    let value = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
+    Some(Promise { value, on_breach })
+}
+
+impl Qos {
+    /// No promise.
+    pub fn new() -> Qos {
+        Qos::default()
+    }
+
+    /// Messages and values that this end sends are fresh for this long after the call that sends
+    /// them. What happens here when one is too old, sent or received. Stale values are looked at
+    /// when they are read.
+    pub fn fresh_for(mut self, time: Duration, on_breach: OnBreach) -> Qos {
+        self.fresh_for = promise(time, on_breach);
+        self
+    }
+
+    /// Messages and values carry a check sum (CRC32C). What comes corrupt is never handed over.
+    pub fn checked(mut self, on_breach: OnBreach) -> Qos {
+        self.checked = Some(on_breach);
+        self
+    }
+
+    /// This end sends a message at least once in every period of that length.
+    pub fn send_every(mut self, period: Duration, on_breach: OnBreach) -> Qos {
+        self.send_every = promise(period, on_breach);
+        self
+    }
+
+    /// A message comes at least once in every period of that length.
+    pub fn receive_every(mut self, period: Duration, on_breach: OnBreach) -> Qos {
+        self.receive_every = promise(period, on_breach);
+        self
+    }
+
+    /// These promises over a backend. The other end needs [`Qos`] too.
+    pub fn around<B: Backend>(self, backend: B) -> QosLink<B> {
+        QosLink {
+            backend,
+            qos: self,
+            counters: Mutex::default(),
+        }
+    }
+
+    fn fails(&self, promise: Option<Promise>) -> bool {
+        promise.is_some_and(|p| p.on_breach == OnBreach::Fail)
+    }
+
+    fn periods_ns(&self) -> [Option<u64>; 2] {
+        [self.send_every, self.receive_every].map(|p| p.map(|p| p.value))
+    }
+}
+
+/// A backend with promises.
+#[derive(Debug)]
+pub struct QosLink<B> {
+    backend: B,
+    qos: Qos,
+    counters: Mutex<Option<Arc<Counters>>>,
+}
+
+impl<B: Backend> QosLink<B> {
+    /// What was counted since the ends met last.
+    pub fn counts(&self) -> Counts {
+        let counters = self.counters.lock();
+        let counters = counters.unwrap_or_else(PoisonError::into_inner);
+        counters.as_ref().map(|c| c.read()).unwrap_or_default()
+    }
+
+    /// As [`Backend::initialize`], with halves that know when data becomes stale.
+    ///
+    /// # Errors
+    /// Those of [`Backend::initialize`].
+    pub fn connect(
+        &self,
+        sizes: Sizes,
+        memory: Memory,
+        deadline_ns: Option<u64>,
+    ) -> Result<(QosOutgoing, QosIncoming), SetupError> {
+        let inner = inner_sizes(sizes)?;
+        let halves = self.backend.initialize(inner, memory, deadline_ns);
+        let mut halves = halves.map_err(as_the_user_knows_it)?;
+        let counters = Arc::new(Counters::new(self.qos.periods_ns()));
+        let terms = Terms {
+            acknowledges: false,
+            silence_ns: 0,
+        };
+        let met = meet(&mut halves, terms, &counters, deadline_ns).map_err(not_met)?;
+        *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&counters));
+        Ok(self.direct(sizes, halves, met, counters))
+    }
+
+    fn direct(
+        &self,
+        sizes: Sizes,
+        (outgoing, incoming): Halves,
+        met: Met,
+        counters: Arc<Counters>,
+    ) -> (QosOutgoing, QosIncoming) {
+        let incoming = DirectIncoming {
+            inner: incoming,
+            next: 0,
+            transit: met.transit,
+            counters: Arc::clone(&counters),
+            on_corrupt: self.qos.checked.unwrap_or(OnBreach::Warn),
+        };
+        let outgoing = QosOutgoing {
+            way: Box::new(DirectOutgoing {
+                inner: outgoing,
+                next: 0,
+            }),
+            qos: self.qos,
+            sizes,
+            counters: Arc::clone(&counters),
+            is_told: false,
+        };
+        let incoming = QosIncoming {
+            way: Box::new(incoming),
+            qos: self.qos,
+            counters,
+            expires_ns: None,
+            is_told: false,
+        };
+        (outgoing, incoming)
+    }
+}
+
+/// Sizes of the link below, and back.
+fn inner_sizes(sizes: Sizes) -> Result<Sizes, SetupError> {
+    sizes.memory_bytes()?;
+    let most = (1 << 30) - MORE_BYTES;
+    for (what, value) in [
+        ("`message_bytes`", sizes.message_bytes),
+        ("`value_bytes`", sizes.value_bytes),
+    ] {
+        if value > most {
+            return Err(SetupError::Number { what, value, most });
+        }
+    }
+    let with_head = |bytes| if bytes == 0 { 0 } else { bytes + HEAD_BYTES };
+    Ok(Sizes {
+        credits: sizes.credits,
+        message_bytes: sizes.message_bytes + MORE_BYTES,
+        value_bytes: with_head(sizes.value_bytes),
+    })
+}
+
+fn outer_sizes(sizes: Sizes) -> Option<Sizes> {
+    let outer = Sizes {
+        credits: sizes.credits,
+        message_bytes: sizes.message_bytes.checked_sub(MORE_BYTES)?,
+        value_bytes: sizes.value_bytes.saturating_sub(HEAD_BYTES),
+    };
+    inner_sizes(outer)
+        .is_ok_and(|inner| inner == sizes)
+        .then_some(outer)
+}
+
+/// The backend's error with the sizes that the user gave.
+fn as_the_user_knows_it(error: SetupError) -> SetupError {
+    let told = |reason| match reason {
+        Refusal::Sizes { ours, theirs } => match (outer_sizes(ours), outer_sizes(theirs)) {
+            // The same sizes, but without the heads: the other end has no promises.
+            (Some(same), _) if same == theirs => Refusal::Quality,
+            (Some(ours), Some(theirs)) => Refusal::Sizes { ours, theirs },
+            _ => Refusal::Quality,
+        },
+        other => other,
+    };
+    match error {
+        SetupError::Refused { peer, reason } => SetupError::Refused {
+            peer,
+            reason: told(reason),
+        },
+        SetupError::NoPeer { peer, refused } => SetupError::NoPeer {
+            peer,
+            refused: refused.map(told),
+        },
+        other => other,
+    }
+}
+
+fn not_met(reason: NotMet) -> SetupError {
+    let peer = String::from("the other end");
+    match reason {
+        NotMet::Late => SetupError::NoPeer {
+            peer,
+            refused: None,
+        },
+        NotMet::Refused(reason) => SetupError::Refused { peer, reason },
+    }
+}
+
+impl<B: Backend> Backend for QosLink<B> {
+    fn memory_bytes(&self, sizes: Sizes) -> Result<usize, SetupError> {
+        self.backend.memory_bytes(inner_sizes(sizes)?)
+    }
+
+    fn initialize(
+        &self,
+        sizes: Sizes,
+        memory: Memory,
+        deadline_ns: Option<u64>,
+    ) -> Result<Halves, SetupError> {
+        let (outgoing, incoming) = self.connect(sizes, memory, deadline_ns)?;
+        Ok((Box::new(outgoing), Box::new(incoming)))
+    }
+}

@@ -36,6 +36,7 @@
 //! | `error` | why there is no channel |
 //! | `name` | finding channels by name |
 //! | `shared` | a channel's memory and its locks |
+//! | `quiet` | writing without SIGPIPE |
 //! | this one | channels across processes |
 //! | `pi` | a lock with priority inheritance |
 //! | [`interface`] | what every backend does |
@@ -54,6 +55,7 @@ pub mod interface;
 mod name;
 mod pi;
 pub mod qos;
+mod quiet;
 pub mod resume;
 mod shared;
 mod shm;

@@ -7,10 +7,11 @@
 use super::dial;
 use super::handshake::{Agreed, Failed, Hello};
 use super::key::Key;
+use crate::quiet::Waking;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use onbeat_flow::clock::now_ns;
 use std::collections::VecDeque;
-use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::io::{PipeReader, Read};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::mpsc::{channel, Receiver, Sender};
@@ -44,7 +45,7 @@ pub struct Door<'l> {
     next: u64,
     results: (Sender<Result>, Receiver<Result>),
     /// A byte for each result.
-    bell: (PipeReader, PipeWriter),
+    bell: (PipeReader, Waking),
 }
 
 impl<'l> Door<'l> {
@@ -60,7 +61,7 @@ impl<'l> Door<'l> {
             guests: VecDeque::new(),
             next: 0,
             results: channel(),
-            bell: std::io::pipe()?,
+            bell: Waking::new()?,
         })
     }
 
@@ -131,13 +132,13 @@ impl<'l> Door<'l> {
         }
         let (key, hello, number) = (self.key.clone(), self.hello, self.next);
         let tell = self.results.0.clone();
-        let (Ok(kept), Ok(mut ring)) = (stream.try_clone(), self.bell.1.try_clone()) else {
+        let (Ok(kept), Ok(ring)) = (stream.try_clone(), self.bell.1.try_clone()) else {
             return;
         };
         let run = move || {
             let agreed = dial::shake_listening(&stream, &key, hello);
             let _ = tell.send((number, agreed.map(|agreed| (stream, agreed))));
-            let _ = ring.write(&[0]);
+            ring.ring();
         };
         let thread = std::thread::Builder::new().name("link-greet".into());
         if let Ok(thread) = thread.spawn(run) {

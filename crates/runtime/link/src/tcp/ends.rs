@@ -5,8 +5,9 @@ use super::supervise::{self, Terms, Way};
 use super::threads;
 use crate::interface::{End, Incoming, Outgoing, SendError};
 use crate::pi::Guard;
+use crate::quiet::Waking;
 use onbeat_flow::clock::now_ns;
-use std::io::{PipeReader, PipeWriter, Write};
+use std::io::PipeReader;
 use std::net::Shutdown;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -19,7 +20,7 @@ const FAREWELL_NS: u64 = 1_000_000_000;
 /// The threads of an end: a reader, a writer, and one that keeps it connected. They end with it.
 pub struct Threads {
     shared: Arc<Shared>,
-    wake: PipeWriter,
+    wake: Waking,
     running: Vec<JoinHandle<()>>,
 }
 
@@ -32,7 +33,7 @@ impl Threads {
         shared: Arc<Shared>,
         way: Way,
         terms: Terms,
-        (mut wake, waking): (PipeReader, PipeWriter),
+        (mut wake, waking): (PipeReader, Waking),
     ) -> std::io::Result<Arc<Threads>> {
         let mut threads = Threads {
             shared,
@@ -41,7 +42,7 @@ impl Threads {
         };
         threads.spawn("link-write", threads::write)?;
         threads.spawn("link-read", move |shared| {
-            threads::read(shared, || drop((&waking).write(&[0])))
+            threads::read(shared, || waking.ring())
         })?;
         threads.spawn("link-connect", move |shared| match way {
             Way::Connect(address) => supervise::connecting(shared, address, &terms),
@@ -97,7 +98,7 @@ impl Drop for Threads {
         state.leave();
         drop(state);
         self.shared.notify_all();
-        let _ = self.wake.write(&[0]);
+        self.wake.ring();
         for thread in self.running.drain(..) {
             let _ = thread.join();
         }

@@ -44,6 +44,7 @@ pub(crate) mod supervise;
 mod threads;
 
 use crate::interface::{Backend, Halves, Memory, Refusal, SetupError, Sizes};
+use crate::quiet::Waking;
 use door::Door;
 use ends::{TcpIncoming, TcpOutgoing, Threads};
 use handshake::{Agreed, Failed, Hello};
@@ -225,7 +226,7 @@ impl Backend for Tcp {
         };
         let address = self.address();
         let failed = |what| system(address, what);
-        let (mut wake, waking) = std::io::pipe().map_err(failed("make a pipe"))?;
+        let (mut wake, waking) = Waking::new().map_err(failed("make a pipe"))?;
         let (stream, agreed) = self.meet(&terms, &mut wake, deadline_ns)?;
         terms.hello.session = Some(agreed.session);
 

@@ -4,6 +4,7 @@ use super::frame::{self, Chunk, Head, Status, HEAD_BYTES};
 use super::state::{Connection, Shared, Value, Work};
 use super::stream::{FrameReader, FrameWriter};
 use crate::interface::End;
+use crate::quiet::Quiet;
 use crate::resume::Violation;
 use onbeat_flow::clock::now_ns;
 use std::io::{ErrorKind, Read, Write};
@@ -39,7 +40,7 @@ pub fn write(shared: &Shared) {
     while let Some(connection) = next_connection(shared, generation, &shared.work) {
         generation = connection.generation;
         let keys = connection.keys.as_ref();
-        let mut writer = FrameWriter::new(&connection.stream, keys);
+        let mut writer = FrameWriter::new(Quiet(&connection.stream), keys);
         while let Some(work) = next_work(shared, generation) {
             // A peer that has ended can have said so before: the reader finds out what came of
             // the connection, once it has read all that came through it.

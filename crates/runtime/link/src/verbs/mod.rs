@@ -223,7 +223,7 @@ impl Backend for Verbs {
     ) -> std::result::Result<Halves, SetupError> {
         let block = Block::new(sizes, memory)?;
         let mut terms = self.terms(sizes);
-        let (mut wake, waking) = std::io::pipe().map_err(self.error("make a pipe"))?;
+        let (mut wake, waking) = crate::quiet::Waking::new().map_err(self.error("make a pipe"))?;
         let (stream, agreed) = self.side.meet(&terms, &mut wake, deadline_ns)?;
         terms.hello.session = Some(agreed.session);
         let door = match &self.side.way {

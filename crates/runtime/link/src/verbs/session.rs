@@ -5,9 +5,10 @@ use super::device::{Pair, Queue};
 use super::memory::EndMemory;
 use super::wire::{self, Counter, Endpoint, Record};
 use crate::interface::{End, Sizes};
+use crate::quiet::Waking;
 use crate::tcp::{dial, supervise};
 use nix::sys::eventfd::EventFd;
-use std::io::{ErrorKind, PipeReader, PipeWriter, Write};
+use std::io::{ErrorKind, PipeReader};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -225,7 +226,7 @@ impl Door {
 /// A link's threads and queue pairs: they end with the second half.
 pub struct Session {
     pub shared: Arc<Shared>,
-    waking: PipeWriter,
+    waking: Waking,
     running: Vec<JoinHandle<()>>,
 }
 
@@ -238,7 +239,7 @@ impl Session {
         parts: Parts,
         received: Counter,
         door: Option<Door>,
-        waking: PipeWriter,
+        waking: Waking,
     ) -> std::io::Result<Session> {
         let mut session = Session {
             shared: Arc::new(Shared::new(parts)?),
@@ -275,7 +276,7 @@ impl Drop for Session {
         drop(waited);
         let _ = shared.side.stream.shutdown(Shutdown::Both);
         shared.finish(End::Closed);
-        let _ = self.waking.write(&[0]);
+        self.waking.ring();
         for thread in self.running.drain(..) {
             let _ = thread.join();
         }

@@ -1,0 +1,102 @@
+//! Pointers, texts and deadlines as they come from C: checked before anything is done with them.
+
+use crate::error::{Failure, OnbeatCode, Outcome};
+use std::ffi::{c_char, c_void, CStr};
+
+/// A deadline that never comes.
+pub const ONBEAT_FOREVER: u64 = u64::MAX;
+
+/// Writes a message where it stays. Must return, must not throw, and must not use the handle.
+pub type OnbeatFill =
+    Option<unsafe extern "C" fn(context: *mut c_void, bytes: *mut u8, length: usize)>;
+
+/// Now, in ns of CLOCK_MONOTONIC. A deadline is this plus a time.
+#[no_mangle]
+pub extern "C" fn onbeat_now_ns() -> u64 {
+    onbeat_flow::clock::now_ns()
+}
+
+pub(crate) fn deadline(deadline_ns: u64) -> Option<u64> {
+    (deadline_ns != ONBEAT_FOREVER).then_some(deadline_ns)
+}
+
+/// # Safety
+/// The pointer is null or leads to a text that ends with a 0.
+pub(crate) unsafe fn text<'c>(pointer: *const c_char) -> Outcome<&'c str> {
+    if pointer.is_null() {
+        return Err(Failure::null("a text is null"));
+    }
+    // SAFETY: not null, and the caller promises the rest.
+    let text = unsafe { CStr::from_ptr(pointer) }.to_str();
+    text.map_err(|_| Failure::plain(OnbeatCode::Argument, "a text is not UTF-8"))
+}
+
+/// Bytes to read; with length 0 the pointer may be null.
+///
+/// # Safety
+/// The pointer is null or leads to `length` bytes.
+pub(crate) unsafe fn bytes<'c>(pointer: *const c_void, length: usize) -> Outcome<&'c [u8]> {
+    match (pointer.is_null(), length) {
+        (_, 0) => Ok(&[]),
+        (true, _) => Err(Failure::null("the bytes are null")),
+        _ => {
+            check_length(length)?;
+            // SAFETY: not null, and the caller promises the rest.
+            Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), length) })
+        }
+    }
+}
+
+fn check_length(length: usize) -> Outcome {
+    let most = isize::MAX as usize;
+    let too_long = "a length is beyond all memory: is it negative?";
+    (length <= most)
+        .then_some(())
+        .ok_or(Failure::plain(OnbeatCode::Argument, too_long))
+}
+
+/// Where something that comes is copied to. It holds the largest that can come: so nothing is ever
+/// taken that does not fit.
+pub(crate) struct Buffer {
+    start: *mut u8,
+}
+
+impl Buffer {
+    /// # Safety
+    /// The pointer is null or leads to `capacity` bytes that can be written.
+    pub(crate) unsafe fn new(
+        pointer: *mut c_void,
+        capacity: usize,
+        most: usize,
+    ) -> Outcome<Buffer> {
+        let start = pointer.cast();
+        if pointer.is_null() && most > 0 {
+            return Err(Failure::null("the buffer is null"));
+        }
+        check_length(capacity)?;
+        if capacity < most {
+            let text = format!("the buffer has {capacity} bytes, and up to {most} may come");
+            return Err(Failure::new(OnbeatCode::TooSmall, text));
+        }
+        Ok(Buffer { start })
+    }
+
+    /// `content` is not longer than `most` was.
+    pub(crate) fn copy(&self, content: &[u8]) {
+        if !content.is_empty() {
+            // SAFETY: the buffer has so many bytes, and they are not what others lend us.
+            unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), self.start, content.len()) };
+        }
+    }
+}
+
+/// Writes a result where C wants it, if it does.
+///
+/// # Safety
+/// The place is null or can be written.
+pub(crate) unsafe fn put<T>(place: *mut T, value: T) {
+    if !place.is_null() {
+        // SAFETY: not null, and the caller promises the rest.
+        unsafe { place.write(value) };
+    }
+}

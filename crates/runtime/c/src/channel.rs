@@ -1,0 +1,220 @@
+//! Channels across processes, by name, or within one.
+
+use crate::arguments::text;
+use crate::error::{guarded, Failure, OnbeatCode, Outcome};
+use crate::handle::{give, opaque, take_back, Handle};
+use onbeat_flow::{Channel, OnDeath, OpenError, Options, Policy};
+use onbeat_link::LinkError;
+use std::ffi::c_char;
+
+/// What happens when a consumer is slower than the producer.
+#[repr(u32)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnbeatPolicy {
+    /// A consumer sees the newest complete value; nobody waits.
+    Latest = 0,
+    /// A new item replaces the oldest of `items`. Drops are counted.
+    DropOldest = 1,
+    /// The producer waits while a consumer has not consumed `items`. Nothing is lost.
+    Credit = 2,
+    /// Producer and consumer exchange buffers of `items`. Nothing is lost.
+    Swap = 3,
+}
+
+/// What happens when a participant in another process dies.
+#[repr(u32)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnbeatOnDeath {
+    /// The others continue.
+    Continue = 0,
+    /// The producer waits until as many consumers as expected are attached again.
+    Pause = 1,
+    /// Sending fails, and so does receiving once all items are received.
+    Fail = 2,
+}
+
+/// What a channel is created with: begin with onbeat_channel_options().
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct OnbeatChannelOptions {
+    /// One of OnbeatPolicy.
+    pub policy: u32,
+    /// Items of the policy; nothing for ONBEAT_POLICY_LATEST.
+    pub items: usize,
+    /// With ONBEAT_POLICY_SWAP: an idle consumer gets a buffer that is not full yet, too.
+    pub flush: bool,
+    /// Bytes of the largest payload.
+    pub payload_bytes: usize,
+    /// Limit of consumers, 1 to 64.
+    pub consumers: usize,
+    /// Limit of items that one consumer has at a time.
+    pub borrowed: usize,
+    /// Consumers that must attach before the first item is sent, so that none misses it.
+    pub expected: usize,
+    /// One of OnbeatOnDeath.
+    pub on_death: u32,
+}
+
+/// Options for four consumers, of which one is expected. `items` is nothing for
+/// ONBEAT_POLICY_LATEST.
+#[no_mangle]
+pub extern "C" fn onbeat_channel_options(
+    policy: u32,
+    items: usize,
+    payload_bytes: usize,
+) -> OnbeatChannelOptions {
+    let usual = Options::new(Policy::Latest, payload_bytes);
+    OnbeatChannelOptions {
+        policy,
+        items,
+        flush: false,
+        payload_bytes,
+        consumers: usual.consumers,
+        borrowed: usual.borrowed,
+        expected: usual.expected,
+        on_death: OnbeatOnDeath::Continue as u32,
+    }
+}
+
+impl OnbeatChannelOptions {
+    fn policy(&self) -> Outcome<Policy> {
+        let (items, flush) = (self.items, self.flush);
+        let of = |policy: OnbeatPolicy| policy as u32;
+        Ok(match self.policy {
+            p if p == of(OnbeatPolicy::Latest) => Policy::Latest,
+            p if p == of(OnbeatPolicy::DropOldest) => Policy::DropOldest { depth: items },
+            p if p == of(OnbeatPolicy::Credit) => Policy::Credit { credits: items },
+            p if p == of(OnbeatPolicy::Swap) => Policy::Swap {
+                length: items,
+                flush,
+            },
+            other => {
+                let text = format!("policy {other} is none of OnbeatPolicy");
+                return Err(Failure::new(OnbeatCode::Argument, text));
+            }
+        })
+    }
+
+    fn on_death(&self) -> Outcome<OnDeath> {
+        Ok(match self.on_death {
+            d if d == OnbeatOnDeath::Continue as u32 => OnDeath::Continue,
+            d if d == OnbeatOnDeath::Pause as u32 => OnDeath::Pause,
+            d if d == OnbeatOnDeath::Fail as u32 => OnDeath::Fail,
+            other => {
+                let text = format!("on_death {other} is none of OnbeatOnDeath");
+                return Err(Failure::new(OnbeatCode::Argument, text));
+            }
+        })
+    }
+
+    fn options(&self) -> Outcome<Options> {
+        Ok(Options {
+            consumers: self.consumers,
+            borrowed: self.borrowed,
+            expected: self.expected,
+            on_death: self.on_death()?,
+            ..Options::new(self.policy()?, self.payload_bytes)
+        })
+    }
+}
+
+/// A channel: one producer, some consumers.
+#[derive(Debug)]
+pub struct OnbeatChannel(Handle<Channel>);
+
+opaque!(OnbeatChannel, Channel);
+
+fn refused(error: LinkError) -> Failure {
+    let code = match &error {
+        LinkError::Name { .. } | LinkError::Create { .. } => OnbeatCode::Argument,
+        LinkError::NotThere { .. } => OnbeatCode::NotThere,
+        LinkError::Exists { .. } | LinkError::Several { .. } | LinkError::Busy { .. } => {
+            OnbeatCode::InUse
+        }
+        LinkError::Open {
+            reason: OpenError::Unfinished,
+            ..
+        } => OnbeatCode::NotThere,
+        LinkError::Open { .. } | LinkError::Unsealed { .. } => OnbeatCode::Mismatch,
+        LinkError::System { .. } => OnbeatCode::System,
+    };
+    Failure::new(code, error)
+}
+
+/// # Safety
+/// The pointer is null or leads to options.
+unsafe fn options_at(options: *const OnbeatChannelOptions) -> Outcome<Options> {
+    if options.is_null() {
+        return Err(Failure::null("the options are null"));
+    }
+    // SAFETY: not null, and the caller promises the rest.
+    unsafe { options.read() }.options()
+}
+
+/// The channel of that name, for processes of the same user. The first call creates it; later ones
+/// must have the same options. Searches all processes of the machine: not for a real-time thread.
+///
+/// # Safety
+/// `name` ends with 0, `options` and `channel` can be read and written; null is refused.
+#[no_mangle]
+pub unsafe extern "C" fn onbeat_channel_open(
+    name: *const c_char,
+    options: *const OnbeatChannelOptions,
+    channel: *mut *mut OnbeatChannel,
+) -> OnbeatCode {
+    // SAFETY: the caller promises it, here and below.
+    guarded(|| unsafe {
+        give(channel, || {
+            let (name, options) = (text(name)?, options_at(options)?);
+            let found = onbeat_link::channel(name, options).map_err(refused)?;
+            Ok(OnbeatChannel(Handle::from(found)))
+        })
+    })
+}
+
+/// The channel of that name, as it is; ONBEAT_CODE_NOT_THERE if there is none.
+///
+/// # Safety
+/// As for onbeat_channel_open().
+#[no_mangle]
+pub unsafe extern "C" fn onbeat_channel_attach(
+    name: *const c_char,
+    channel: *mut *mut OnbeatChannel,
+) -> OnbeatCode {
+    // SAFETY: the caller promises it.
+    guarded(|| unsafe {
+        give(channel, || {
+            let found = onbeat_link::attach(text(name)?, None).map_err(refused)?;
+            Ok(OnbeatChannel(Handle::from(found)))
+        })
+    })
+}
+
+/// A channel within this process.
+///
+/// # Safety
+/// As for onbeat_channel_open().
+#[no_mangle]
+pub unsafe extern "C" fn onbeat_channel_new(
+    options: *const OnbeatChannelOptions,
+    channel: *mut *mut OnbeatChannel,
+) -> OnbeatCode {
+    // SAFETY: the caller promises it.
+    guarded(|| unsafe {
+        give(channel, || {
+            let made = Channel::new(options_at(options)?);
+            let made = made.map_err(|e| Failure::new(OnbeatCode::Argument, e))?;
+            Ok(OnbeatChannel(Handle::from(made)))
+        })
+    })
+}
+
+/// Closes the handle; producers and consumers of the channel stay. Null is fine.
+///
+/// # Safety
+/// The handle is null, or open.
+#[no_mangle]
+pub unsafe extern "C" fn onbeat_channel_close(channel: *mut OnbeatChannel) -> OnbeatCode {
+    // SAFETY: the caller promises it.
+    guarded(|| unsafe { take_back(channel) })
+}

@@ -62,6 +62,11 @@ class Reader : public Receiver {
     dds_entity_t condition = checked(dds_create_readcondition(reader_, DDS_ANY_STATE), "read condition");
     checked(dds_waitset_attach(waitset_, condition, 0), "attaching");
   }
+  bool matched() override {
+    dds_subscription_matched_status_t status;
+    checked(dds_get_subscription_matched_status(reader_, &status), "matching");
+    return status.current_count > 0;
+  }
   void receive(const Take& take) override {
     for (;;) {
       void* loan = nullptr;

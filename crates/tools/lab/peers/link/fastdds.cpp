@@ -13,6 +13,7 @@
 #include <fastdds/dds/topic/TopicDataType.hpp>
 #include <fastdds/dds/topic/TypeSupport.hpp>
 #include <fastdds/rtps/flowcontrol/FlowControllerDescriptor.hpp>
+#include <fastrtps/utils/IPLocator.h>
 #include <fastdds/rtps/transport/UDPv4TransportDescriptor.h>
 
 using namespace eprosima::fastdds::dds;
@@ -85,6 +86,16 @@ DomainParticipant* participant(const Settings& settings) {
     udp->sendBufferSize = udp->receiveBufferSize = kSocketBytes;
     qos.transport().use_builtin_transports = false;
     qos.transport().user_transports.push_back(udp);
+    // Announcements to the other host, more often than usual: with few by multicast it was not found now and then.
+    auto& builtin = qos.wire_protocol().builtin;
+    builtin.discovery_config.initial_announcements.count = 50;
+    builtin.discovery_config.initial_announcements.period = eprosima::fastrtps::Duration_t(0, 100000000);
+    builtin.discovery_config.leaseDuration_announcementperiod = eprosima::fastrtps::Duration_t(0, 500000000);
+    if (settings.sends) {
+      eprosima::fastrtps::rtps::Locator_t there;
+      eprosima::fastrtps::rtps::IPLocator::setIPv4(there, settings.text("host"));
+      builtin.initialPeersList.push_back(there);
+    }
     qos.flow_controllers().push_back(std::shared_ptr<FlowControllerDescriptor>(
         controller(settings.rate), [](FlowControllerDescriptor*) {}));
     auto* made = DomainParticipantFactory::get_instance()->create_participant(kDomain, qos);
@@ -156,6 +167,11 @@ class Reader : public Receiver {
     reliable(qos);
     reader_ = subscriber ? subscriber->create_datareader(topic_of(settings, stream), qos) : nullptr;
     if (!reader_) peer_die("fastdds: no reader");
+  }
+  bool matched() override {
+    SubscriptionMatchedStatus status;
+    reader_->get_subscription_matched_status(status);
+    return status.current_count > 0;
   }
   void receive(const Take& take) override {
     SampleInfo info;

@@ -52,6 +52,7 @@ class Sender {
 class Receiver {
  public:
   virtual ~Receiver() = default;
+  virtual bool matched() = 0;
   // Waits for the next message.
   virtual void receive(const Take& take) = 0;
 };
@@ -66,7 +67,7 @@ struct Unit {
   uint64_t number;
 };
 constexpr uint32_t kMagic = 0x6f6e6274;
-constexpr int64_t kConnectNs = 20000000000;
+constexpr int64_t kConnectNs = 6000000000;
 
 inline void fill(uint8_t* message, const Stream& stream, uint64_t number, int64_t intended_ns) {
   const Unit unit = {kMagic, stream.id, number};
@@ -147,15 +148,21 @@ inline void finish() {
   _exit(0);
 }
 
-inline void send_all(const Settings& settings) {
-  Senders ways;
-  for (const Stream& stream : settings.streams) ways.push_back(sender(settings, stream));
+// What is sent before the other end is known is lost.
+template <typename Ways>
+void await_match(Ways& ways) {
   const int64_t until = peer_now() + kConnectNs;
   for (auto& way : ways)
     while (!way->matched()) {
-      if (peer_now() > until) peer_die("no receiver");
+      if (peer_now() > until) peer_die("the other end was not found");
       peer_sleep_until(peer_now() + 5000000);
     }
+}
+
+inline void send_all(const Settings& settings) {
+  Senders ways;
+  for (const Stream& stream : settings.streams) ways.push_back(sender(settings, stream));
+  await_match(ways);
   const int64_t start_ns = protocol_await_start();
   const peer_usage began = peer_used();
   static std::atomic<bool> stopped{false};
@@ -203,6 +210,7 @@ inline void receive_all(const Settings& settings) {
     if (stream.count == 0) thread.detach();
     else finite.push_back(std::move(thread));
   }
+  await_match(ways);
   protocol_await_start();
   const peer_usage began = peer_used();
   for (auto& thread : finite) thread.join();

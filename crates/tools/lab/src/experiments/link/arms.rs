@@ -152,6 +152,13 @@ impl Arms {
         all
     }
 
+    /// A program that loads the memory from a core.
+    pub fn hog(&self, cpu: usize) -> Command {
+        let mut command = Command::new(&self.link);
+        command.args(["side=hog".to_string(), format!("cpu={cpu}")]);
+        command
+    }
+
     /// The command of an arm's process of a host, without its streams.
     pub fn command(
         &self,

@@ -6,6 +6,7 @@ mod capture;
 mod cell;
 mod hosts;
 mod judge;
+mod network;
 mod order;
 mod priority;
 mod qperf;
@@ -38,6 +39,8 @@ impl Experiment for Link {
             "priority",
             "large",
             "window",
+            "network",
+            "contention",
         ]
     }
 
@@ -50,13 +53,15 @@ impl Experiment for Link {
         let arms = Arms::prepare(context, &mut report)?;
         let field = Field::new(Hosts::new()?, arms);
         type Part = fn(&mut Context, &mut Report, &Field) -> Result<(), LabError>;
-        let parts: [(&str, &str, Part); 6] = [
+        let parts: [(&str, &str, Part); 8] = [
             ("size-limited", "latency and CPU, 1 Gbit/s", size::limited),
             ("size-unlimited", "latency and CPU, no limit", size::free),
             ("order", "order on the wire", order::measure),
             ("priority", "small urgent messages", priority::small),
             ("large", "large urgent messages", priority::large),
             ("window", "bytes ahead of an urgent push", window::measure),
+            ("network", "a split network", network::split),
+            ("contention", "memory contention", network::contention),
         ];
         for (part, what, measure) in parts {
             if !context.wants(part) {

@@ -3,9 +3,11 @@
 //! ```text
 //! peer-link side=send|receive arm=ARM host=ADDRESS port=FIRST streams=0,1 s0=... s1=...
 //!           [key=FILE] [credits=N] [turn=N] [network=yes] [file=SAMPLES]
+//! peer-link side=hog cpu=N
 //! ```
 //! `../../../../README.md` describes the protocol; `settings.rs` the streams. The receiver's samples are
 //! lines `stream,number,intended_ns,sent_ns,received_ns,finished_ns`.
+mod hog;
 mod message;
 mod network;
 mod settings;
@@ -20,6 +22,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 fn main() {
+    if let Some(cpu) = hog::wanted() {
+        hog::load_memory(cpu);
+    }
     let settings = Arc::new(Settings::read().unwrap_or_else(|e| die(format!("peer-link: {e}"))));
     let fits = |s: &Stream| s.bytes == network::BYTES;
     if settings.network && !settings.streams.iter().all(fits) {

@@ -1,0 +1,182 @@
+//! A network split over two hosts (Figure 5.15), alone and beside programs that load the memory
+//! (section 5.1.1).
+
+use super::arms::{self, Arm};
+use super::cell::{Field, Plan, Sample, Stream};
+use crate::frame::children::Guarded;
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, LabError};
+use crate::measure::stats::Sorted;
+use crate::plot::{bars, Bar};
+use std::time::Duration;
+
+/// Bytes between the two parts: 76 x 76 x 256 numbers, as in the thesis.
+const BYTES: usize = 76 * 76 * 256 * 4;
+/// Between two inputs: the one before is through.
+const PERIOD_NS: u64 = 250_000_000;
+/// In the thesis, ms: both parts' computing, and communication over TCP and standard Soft-RoCE.
+const THESIS: [f64; 3] = [100.0, 65.0, 50.0];
+/// What memory contention added in the thesis, %: to what the CPU computes, and to accelerators.
+const THESIS_CONTENTION: (f64, f64) = (600.0, 100.0);
+
+/// Arms whose peer has the network.
+const ARMS: [Arm; 5] = [
+    arms::TCP,
+    arms::PRIO,
+    arms::INTERFACE,
+    arms::SEALED,
+    arms::OURS,
+];
+
+/// Times of the inputs of a run, ms.
+struct Times {
+    computing: Sorted,
+    communication: Sorted,
+    whole: Sorted,
+}
+
+impl Times {
+    fn of(samples: &[Sample]) -> Times {
+        let ms =
+            |of: &dyn Fn(&Sample) -> i64| Sorted::new(samples.iter().map(|s| of(s) as f64 / 1e6));
+        Times {
+            computing: ms(&|s| (s.sent_ns - s.intended_ns) + (s.finished_ns - s.received_ns)),
+            communication: ms(&|s| s.received_ns - s.sent_ns),
+            whole: ms(&|s| s.finished_ns - s.intended_ns),
+        }
+    }
+}
+
+fn times(context: &Context, field: &Field, arm: &Arm, limited: bool) -> Result<Times, LabError> {
+    let stream = Stream {
+        priority: 2,
+        bytes: BYTES,
+        period_ns: PERIOD_NS,
+        count: context.pick_of_three(100, 30, 5),
+        offset_ns: 0,
+    };
+    let plan = Plan {
+        streams: vec![stream],
+        credits: 2,
+        network: true,
+        apart: true,
+        ..Plan::default()
+    };
+    Ok(Times::of(&field.run(context, arm, limited, &plan)?.samples))
+}
+
+/// Figure 5.15.
+pub fn split(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+    let title = "A network split over two hosts, ms: medians (Figure 5.15)";
+    let mut table = Table::new(title, &["", "computing", "communication", "whole", "p99"]);
+    let thesis = |name: &str, communication: f64| {
+        let whole = number(THESIS[0] + communication);
+        [
+            name.into(),
+            number(THESIS[0]),
+            number(communication),
+            whole,
+            "-".into(),
+        ]
+    };
+    let mut raw = context.raw("network.csv", "arm,whole_ms")?;
+    for arm in field.arms.of(&ARMS) {
+        context.step(
+            &format!("split network: {}", arm.name),
+            Duration::from_secs(120),
+        );
+        let times = times(context, field, &arm, true)?;
+        let middle = |of: &Sorted| of.quantile(0.5);
+        table.row([
+            arm.name.into(),
+            number(middle(&times.computing)),
+            number(middle(&times.communication)),
+            number(middle(&times.whole)),
+            number(times.whole.quantile(0.99)),
+        ]);
+        let samples = times.whole.values().len() as u64;
+        let name = format!("network.{}", arm.id);
+        let figure = Figure::new(
+            format!("{name}.communication"),
+            middle(&times.communication),
+            "ms",
+        );
+        report.figure(match arm {
+            arms::TCP => figure.baseline(THESIS[1], "thesis, TCP"),
+            _ => figure.baseline(THESIS[2], "thesis, standard Soft-RoCE"),
+        });
+        let figure = Figure::new(format!("{name}.whole"), middle(&times.whole), "ms");
+        report.figure(figure.samples(samples));
+        for value in times.whole.values() {
+            raw.line(format_args!("{},{value}", arm.id))?;
+        }
+    }
+    raw.finish()?;
+    table.row(thesis("thesis, TCP", THESIS[1]));
+    table.row(thesis("thesis, standard Soft-RoCE", THESIS[2]));
+    report.tables.push(table);
+    report.note(format!(
+        "split network: two parts with seeded weights and {BYTES} bytes between them; each input is computed, sent, and computed on"
+    ));
+    Ok(())
+}
+
+/// Section 5.1.1.
+pub fn contention(
+    context: &mut Context,
+    report: &mut Report,
+    field: &Field,
+) -> Result<(), LabError> {
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let mut head = vec!["".to_string()];
+    head.extend((0..=cores).map(|n| format!("{n} programs")));
+    let head: Vec<&str> = head.iter().map(|h| &**h).collect();
+    let title =
+        "Beside programs that load the memory, ms: computing + communication (section 5.1.1)";
+    let mut table = Table::new(title, &head);
+    let mut series: Vec<(String, Vec<Bar>)> =
+        head[1..].iter().map(|h| (h.to_string(), vec![])).collect();
+    let arms = field.arms.of(&[arms::TCP, arms::INTERFACE, arms::OURS]);
+    for arm in &arms {
+        let (mut row, mut alone) = (vec![arm.name.to_string()], None);
+        for (hogs, bars) in series.iter_mut().enumerate() {
+            let what = format!("{}, {hogs} programs that load the memory", arm.name);
+            context.step(&what, Duration::from_secs(120));
+            let running = hog(context, field, hogs)?;
+            let times = times(context, field, arm, false)?;
+            drop(running);
+            let middle = [&times.computing, &times.communication].map(|t| t.quantile(0.5));
+            row.push(middle.map(number).join(" + "));
+            bars.1.push(Bar::plain(times.whole.quantile(0.5)));
+            let alone = *alone.get_or_insert(middle);
+            if hogs == cores {
+                added(report, arm, middle[0] / alone[0], middle[1] / alone[1]);
+            }
+        }
+        table.row(row);
+    }
+    report.tables.push(table);
+    report.note(
+        "contention: the link has no limit; each program writes through 256 MB on a core of its own; what is measured runs before them in real time, so that it \
+         loses the memory to them and not the processor",
+    );
+    let names: Vec<String> = arms.iter().map(|a| a.name.to_string()).collect();
+    let title = "A split network beside programs that load the memory (5.1.1)";
+    let svg = bars(title, "ms, median", &names, &series, None)?;
+    context.plot("contention.svg", &svg)
+}
+
+fn added(report: &mut Report, arm: &Arm, computing: f64, communication: f64) {
+    let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+    let name = format!("contention.{}", arm.id);
+    let figure = Figure::new(format!("{name}.computing"), percent(computing), "%");
+    report.figure(figure.baseline(THESIS_CONTENTION.0, "thesis, on the CPU"));
+    let figure = Figure::new(format!("{name}.communication"), percent(communication), "%");
+    report.figure(figure.baseline(THESIS_CONTENTION.1, "thesis, accelerators"));
+}
+
+/// So many programs that load the memory, each on a core.
+fn hog(context: &Context, field: &Field, count: usize) -> Result<Vec<Guarded>, LabError> {
+    let start = |cpu: usize| context.spawn(&mut field.arms.hog(cpu));
+    (0..count).map(start).collect()
+}

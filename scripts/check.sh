@@ -5,6 +5,7 @@
 #   miri-lib  the same without the conformance suite
 #   soak      10^8 items with credit, a tenth with each other policy: none lost, doubled or out of order
 #   wires     links on networks that harm packets below TCP, and with cables cut for up to 30 s (root; minutes)
+#   messages  10^8 messages over each link between two ends (shm, TCP in clear and sealed), and 3 x 500 killed peers
 # Without a word: loom, miri, soak. ./dev test runs loom and miri-lib.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
@@ -46,12 +47,19 @@ wires() {
   cargo test --locked --release -p onbeat-link --test bad_network -- --include-ignored --nocapture --test-threads=1
 }
 
+messages() {
+  say "10^8 messages over links"
+  ONBEAT_ITEMS=100000000 cargo test --locked --release -p onbeat-link --test many_messages -- --nocapture
+  ONBEAT_ROUNDS=500 cargo test --locked --release -p onbeat-link --test killed -- --nocapture
+}
+
 case ${1:-all} in
   loom) loom ;;
   miri) miri "${lib[@]}"; miri --test conforms ;;
   soak) soak ;;
   wires) wires ;;
+  messages) messages ;;
   miri-lib) miri "${lib[@]}" ;;
   all) loom; miri "${lib[@]}"; miri --test conforms; soak ;;
-  *) echo "usage: ./dev check [loom | miri | miri-lib | soak | wires]" >&2; exit 2 ;;
+  *) echo "usage: ./dev check [loom | miri | miri-lib | soak | wires | messages]" >&2; exit 2 ;;
 esac

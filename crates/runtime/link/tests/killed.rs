@@ -1,0 +1,183 @@
+//! A peer's process is killed in the middle of sending and receiving, at points that a seed chooses:
+//! what has come is complete and in order, both halves say that the peer is gone, and nothing of
+//! the link is left in this process.
+//!
+//! `ONBEAT_ROUNDS` is the number of kills for each backend, `ONBEAT_SEED` the first seed.
+
+#[allow(dead_code, unused_imports, unused_macros)]
+mod backends;
+#[allow(dead_code)]
+mod wires;
+
+use backends::watchdog;
+use onbeat_flow::clock::now_ns;
+use onbeat_link::interface::{Backend, End, Incoming, Memory, Outgoing, SendError};
+use onbeat_link::{Key, Shm, Tcp};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+use wires::Dice;
+
+fn from_environment(name: &str, otherwise: u64) -> u64 {
+    let given = std::env::var(name).ok();
+    given.map_or(otherwise, |n| n.parse().expect("a number"))
+}
+
+fn options(tcp: Tcp, sealed: bool) -> Tcp {
+    // Of no use here: who was killed does not come back.
+    let tcp = tcp
+        .chunk_bytes(backends::CHUNK)
+        .resume_within(Duration::from_millis(50));
+    if sealed {
+        tcp
+    } else {
+        tcp.in_clear()
+    }
+}
+
+fn key() -> Key {
+    Key::from_bytes([7; 32])
+}
+
+/// The first end, and what the child needs to be the second one.
+fn first(kind: &str, round: u64) -> (Box<dyn Backend>, String) {
+    if kind == "shm" {
+        let name = format!("killed-{}-{round}", std::process::id());
+        return (Box::new(Shm::listen(&name)), format!("shm {name}"));
+    }
+    let tcp = Tcp::listen("127.0.0.1:0".parse().unwrap(), key()).unwrap();
+    let place = format!("{kind} {}", tcp.address());
+    (Box::new(options(tcp, kind == "tcp")), place)
+}
+
+/// Most messages are small; each seventh takes many chunks.
+fn length(number: u64) -> usize {
+    if number % 7 == 6 {
+        8_000
+    } else {
+        (number as usize * 997) % (3 * backends::CHUNK)
+    }
+}
+
+/// Sends until the link ends.
+fn send_on(out: &mut dyn Outgoing) -> End {
+    let mut number = 0;
+    loop {
+        match backends::send(out, number, length(number)) {
+            Ok(_) => number += 1,
+            Err(SendError::Ended(end)) => return end,
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// Receives until the link ends, and counts.
+fn receive_on(incoming: &mut dyn Incoming, count: &AtomicU64) -> End {
+    let mut next = 0;
+    loop {
+        match backends::receive(incoming) {
+            Ok(got) => assert_eq!(got, (next, length(next)), "complete and in order"),
+            Err(end) => return end,
+        }
+        next += 1;
+        count.store(next, Ordering::Relaxed);
+    }
+}
+
+/// Not a test: the other end.
+#[test]
+fn a_peer_in_a_process_of_its_own() {
+    let Ok(place) = std::env::var("ONBEAT_PEER") else {
+        return;
+    };
+    // SAFETY: it does not outlive the test.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let (kind, place) = place.split_once(' ').unwrap();
+    let backend: Box<dyn Backend> = match kind {
+        "shm" => Box::new(Shm::connect(place)),
+        _ => Box::new(options(
+            Tcp::connect(place.parse().unwrap(), key()),
+            kind == "tcp",
+        )),
+    };
+    let link = backend.initialize(backends::SIZES, Memory::Allot, watchdog());
+    let (mut out, mut incoming) = link.unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| send_on(&mut *out));
+        receive_on(&mut *incoming, &AtomicU64::new(0));
+    });
+}
+
+fn spawn(place: &str) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_peer_in_a_process_of_its_own", "--nocapture"])
+        .env("ONBEAT_PEER", place)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Descriptors and threads of this process.
+fn held() -> (usize, usize) {
+    let count = |what: &str| {
+        std::fs::read_dir(format!("/proc/self/{what}"))
+            .unwrap()
+            .count()
+    };
+    (count("fd"), count("task"))
+}
+
+fn round(kind: &str, number: u64, dice: &mut Dice) -> u64 {
+    let before = held();
+    let (backend, place) = first(kind, number);
+    let mut child = spawn(&place);
+    let link = backend.initialize(backends::SIZES, Memory::Allot, watchdog());
+    let (mut out, mut incoming) = link.unwrap();
+    let received = AtomicU64::new(0);
+    let (after, pause_ns) = (dice.next() % 60, dice.next() % 1_000_000);
+    let ends = thread::scope(|scope| {
+        let sender = scope.spawn(|| send_on(&mut *out));
+        let receiver = scope.spawn(|| receive_on(&mut *incoming, &received));
+        while received.load(Ordering::Relaxed) < after && !receiver.is_finished() {
+            thread::sleep(Duration::from_micros(50));
+        }
+        let until = now_ns() + pause_ns;
+        while now_ns() < until {
+            std::hint::spin_loop();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        [sender.join().unwrap(), receiver.join().unwrap()]
+    });
+    let is_gone = |end: &End| matches!(end, End::Gone { .. });
+    assert!(ends.iter().all(is_gone), "{kind}, round {number}: {ends:?}");
+    drop((out, incoming, backend));
+    let patience = watchdog().unwrap();
+    while held() > before {
+        assert!(
+            now_ns() < patience,
+            "{kind}: {:?} of {before:?} stay",
+            held()
+        );
+        thread::sleep(Duration::from_millis(1));
+    }
+    received.into_inner()
+}
+
+#[test]
+fn a_peer_killed_anywhere_is_gone_and_leaves_nothing() {
+    let (rounds, seed) = (
+        from_environment("ONBEAT_ROUNDS", 10),
+        from_environment("ONBEAT_SEED", 1),
+    );
+    for kind in ["shm", "tcp", "clear"] {
+        let mut dice = Dice(seed);
+        let mut received = 0;
+        for number in 0..rounds {
+            received += round(kind, number, &mut dice);
+        }
+        println!("{kind}: {rounds} peers killed, after {received} messages in all");
+        assert!(received > rounds, "{kind}: nobody was killed while sending");
+    }
+}

@@ -326,6 +326,9 @@ pub enum SetupError {
         /// The kernel's error.
         source: std::io::Error,
     },
+    /// The port takes no more transfers.
+    #[error(transparent)]
+    Port(#[from] crate::port::PortError),
     /// There is no channel in shared memory.
     #[error(transparent)]
     Channel(#[from] crate::LinkError),

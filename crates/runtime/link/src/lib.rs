@@ -42,6 +42,7 @@
 //! | [`interface`] | what every backend does |
 //! | `shm` | the interface over channels in shared memory |
 //! | [`resume`] | what two ends agree on after a broken connection |
+//! | [`port`] | who sends next of all that share a network interface |
 //! | [`tcp`] | the interface over TCP |
 //! | `verbs` | the interface over RDMA (feature `verbs`) |
 //! | [`qos`] | promises on messages over any of these, checked |
@@ -54,6 +55,7 @@ mod error;
 pub mod interface;
 mod name;
 mod pi;
+pub mod port;
 pub mod qos;
 mod quiet;
 pub mod resume;

@@ -1,7 +1,7 @@
 //! What a chunk takes on an Ethernet beside its content, when it goes over TCP.
 
-use crate::tcp::frame::HEAD_BYTES;
-
+/// Bytes of every frame's head.
+pub const HEAD_BYTES: usize = 24;
 /// Ethernet's head, check sum, preamble and gap.
 const ETHERNET: usize = 14 + 4 + 8 + 12;
 /// Heads of IPv6 (longer than IPv4's) and TCP with time stamps.

@@ -4,6 +4,7 @@ mod backends;
 
 use backends::Pair;
 use onbeat_link::interface::Backend;
+use onbeat_link::port::{Port, Settings};
 use onbeat_link::qos::OnBreach;
 use onbeat_link::{Key, Qos, Shm, Tcp};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,6 +53,23 @@ fn tcp(sealed: bool, resume_within: Duration) -> Pair {
     }
 }
 
+/// Both ends on a port each.
+fn tcp_on_ports(sealed: bool, resume_within: Duration) -> Pair {
+    let port = || {
+        let settings = Settings::of_rate(100_000_000_000).chunk_bytes(backends::CHUNK);
+        Port::alone(settings).unwrap()
+    };
+    let first = Tcp::listen("127.0.0.1:0".parse().unwrap(), key()).unwrap();
+    let address = first.address();
+    let first = options(first, sealed, resume_within).on_port(&port(), 1);
+    let second = options(Tcp::connect(address, key()), sealed, resume_within).on_port(&port(), 1);
+    Pair {
+        first: Box::new(first),
+        second: Box::new(second),
+        for_child: format!("tcp {address} {sealed}"),
+    }
+}
+
 backends::backends!(in_shared_memory, shm(), shm());
 backends::backends!(over_tcp, tcp(true, NEVER), tcp(true, SOON));
 backends::backends!(over_tcp_in_clear, tcp(false, NEVER), tcp(false, SOON));
@@ -89,6 +107,11 @@ fn tcp_promised(resume_within: Duration) -> Pair {
 backends::backends!(with_qos_in_shared_memory, shm_promised(), shm_promised());
 backends::backends!(with_qos_over_tcp, tcp_promised(NEVER), tcp_promised(SOON));
 
+backends::backends!(
+    over_tcp_on_ports,
+    tcp_on_ports(true, NEVER),
+    tcp_on_ports(true, SOON)
+);
 /// Not a test: the other end for those that let a peer die.
 #[test]
 fn a_peer_in_a_process_of_its_own() {

@@ -1,6 +1,6 @@
 //! The two halves of an end, and its threads.
 
-use super::state::{Shared, State, Value};
+use super::state::{Posted, Shared, State, Value};
 use super::supervise::{self, Terms, Way};
 use super::threads;
 use crate::interface::{End, Incoming, Outgoing, SendError};
@@ -142,22 +142,31 @@ impl Outgoing for TcpOutgoing {
         let shared = &*self.shared;
         fits(bytes, shared.sizes.message_bytes)?;
         let mut state = not_ended(shared.lock())?;
+        let mut waits_since = None;
         let number = loop {
             if let Some(number) = state.sender.may_post() {
                 break number;
             }
+            waits_since.get_or_insert_with(now_ns);
             let credits = shared.sizes.credits;
             let waited = shared.wait(&shared.progress, state, deadline_ns);
             state = not_ended(waited.ok_or(SendError::NoCredit { credits })?)?;
         };
         drop(state);
+        if let (Some(since), Some(seat)) = (waits_since, &shared.seat) {
+            seat.waited_for_credit(now_ns().saturating_sub(since));
+        }
         let place = shared.place(number);
         fill(&mut shared.slots.out[place].lock()[..bytes]);
         let mut state = not_ended(shared.lock())?;
-        state.lengths[0][place] = bytes;
+        state.messages.out[place] = Posted {
+            number,
+            bytes,
+            since_ns: now_ns(),
+        };
         state.sender.post();
         drop(state);
-        shared.work.ring();
+        shared.call_writer();
         Ok(number)
     }
 
@@ -189,7 +198,7 @@ impl Drop for TcpOutgoing {
         state.ours.0 = true;
         state.status_due = true;
         drop(state);
-        self.shared.work.ring();
+        self.shared.call_writer();
     }
 }
 
@@ -217,14 +226,14 @@ impl Incoming for TcpIncoming {
             }
         };
         let place = shared.place(number);
-        let bytes = state.lengths[1][place];
+        let bytes = state.messages.incoming[place];
         drop(state);
         take(number, &shared.slots.incoming[place].lock()[..bytes]);
         let mut state = shared.lock();
         state.receiver.consume();
         state.status_due = true;
         drop(state);
-        shared.work.ring();
+        shared.call_writer();
         Ok(true)
     }
 
@@ -233,7 +242,7 @@ impl Incoming for TcpIncoming {
         let mut state = shared.lock();
         state.questions.wanted += 1;
         let number = state.questions.wanted;
-        shared.work.ring();
+        shared.call_writer();
         while state.questions.answered < number {
             if state.peer.sends_no_more.is_some() {
                 return Err(End::Closed);
@@ -265,6 +274,6 @@ impl Drop for TcpIncoming {
         }
         state.status_due = true;
         drop(state);
-        self.shared.work.ring();
+        self.shared.call_writer();
     }
 }

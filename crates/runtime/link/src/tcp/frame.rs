@@ -13,8 +13,7 @@
 
 use crate::resume::Progress;
 
-/// Bytes of a head.
-pub const HEAD_BYTES: usize = 24;
+pub use crate::wire::HEAD_BYTES;
 /// Bytes of a head and a status.
 pub const STATUS_BYTES: usize = HEAD_BYTES + 16;
 

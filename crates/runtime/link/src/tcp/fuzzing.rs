@@ -13,7 +13,7 @@ pub fn frames(mut bytes: &[u8], sizes: Sizes, chunk: usize) -> u64 {
     let Ok(slots) = Slots::new(sizes, Memory::Allot) else {
         return 0;
     };
-    let shared = Shared::new(sizes, chunk, slots);
+    let shared = Shared::new(sizes, chunk, slots, None);
     // A question is open, so that values are read too.
     let mut state = shared.lock();
     (state.questions.wanted, state.questions.asked) = (1, 1);

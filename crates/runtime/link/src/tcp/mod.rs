@@ -44,6 +44,7 @@ pub(crate) mod supervise;
 mod threads;
 
 use crate::interface::{Backend, Halves, Memory, Refusal, SetupError, Sizes};
+use crate::port::Port;
 use crate::quiet::Waking;
 use door::Door;
 use ends::{TcpIncoming, TcpOutgoing, Threads};
@@ -67,6 +68,7 @@ pub struct Tcp {
     chunk: usize,
     sealed: bool,
     resume_within: Duration,
+    port: Option<(Port, u8)>,
 }
 
 /// The end's own address, or the peer's.
@@ -100,7 +102,18 @@ impl Tcp {
             chunk: 64 << 10,
             sealed: true,
             resume_within: Duration::from_secs(30),
+            port: None,
         }
+    }
+
+    /// Sends through a port: between chunks the most urgent of all its transfers goes first. Larger
+    /// priorities are more urgent; all messages of a link have the same. Chunks are the port's from
+    /// now on: the other end needs [`Tcp::chunk_bytes`] with
+    /// [`Settings::chunk`](crate::port::Settings::chunk), if it is on no such port.
+    pub fn on_port(mut self, port: &Port, priority: u8) -> Tcp {
+        self.chunk = port.settings().chunk();
+        self.port = Some((port.clone(), priority));
+        self
     }
 
     /// Bytes of a chunk, between which what is more urgent goes first; 64 KiB by default. Both ends
@@ -133,10 +146,14 @@ impl Tcp {
         }
     }
 
-    /// Bytes of less urgent data that may leave this end before what is more urgent: the chunk that
-    /// is being written, and what the kernel holds (SO_SNDBUF, which it doubles).
+    /// Bytes of less urgent data that may leave before what is more urgent. On a port its window,
+    /// over all connections. Without one the chunk that this end is writing, and what the kernel
+    /// holds for it (SO_SNDBUF, which it doubles).
     pub fn bytes_ahead(&self) -> usize {
-        self.chunk + 2 * dial::SOCKET_BYTES
+        match &self.port {
+            Some((port, _)) => port.settings().window_bytes() as usize,
+            None => self.chunk + 2 * dial::SOCKET_BYTES,
+        }
     }
 
     /// How long these delay it, in ns, on a link of that rate.
@@ -224,13 +241,15 @@ impl Backend for Tcp {
             },
             resume_within_ns: u64::try_from(self.resume_within.as_nanos()).unwrap_or(u64::MAX),
         };
+        let seat = |(port, priority): &(Port, u8)| port.seat(*priority, &self.peer());
+        let seat = self.port.as_ref().map(seat).transpose()?;
         let address = self.address();
         let failed = |what| system(address, what);
         let (mut wake, waking) = Waking::new().map_err(failed("make a pipe"))?;
         let (stream, agreed) = self.meet(&terms, &mut wake, deadline_ns)?;
         terms.hello.session = Some(agreed.session);
 
-        let shared = Arc::new(Shared::new(sizes, self.chunk, slots));
+        let shared = Arc::new(Shared::new(sizes, self.chunk, slots, seat));
         shared.install(stream, self.sealed.then_some(agreed.keys));
         let way = match &self.way {
             Place::Connect(address) => Way::Connect(*address),

@@ -4,6 +4,7 @@ use super::frame::{Chunk, Limits, Status};
 use super::slots::Slots;
 use crate::interface::{End, Sizes};
 use crate::pi::{Bell, Guard, Lock};
+use crate::port::{acknowledge_now, Seated};
 use crate::resume::{Receiver, Sender, Violation};
 use onbeat_flow::clock::now_ns;
 use snow::StatelessTransportState;
@@ -57,12 +58,27 @@ pub struct Questions {
     pub bytes: Option<usize>,
 }
 
+/// A message to the peer.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Posted {
+    pub number: u64,
+    pub bytes: usize,
+    /// Since when it waits, ns.
+    pub since_ns: u64,
+}
+
+/// The messages in the slots.
+pub struct Messages {
+    pub out: Vec<Posted>,
+    /// Their lengths.
+    pub incoming: Vec<usize>,
+}
+
 /// What an end shares under its lock.
 pub struct State {
     pub sender: Sender,
     pub receiver: Receiver,
-    /// Lengths of the messages in the slots to the peer, and from it.
-    pub lengths: [Vec<usize>; 2],
+    pub messages: Messages,
     pub values: Values,
     pub questions: Questions,
     /// This end sends, or receives, no more.
@@ -82,6 +98,8 @@ pub struct Shared {
     pub sizes: Sizes,
     pub chunk: usize,
     pub slots: Slots,
+    /// Its place on a port, if it is on one.
+    pub seat: Option<Seated>,
     state: Lock<State>,
     /// For the application.
     pub progress: Bell,
@@ -94,7 +112,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(sizes: Sizes, chunk: usize, slots: Slots) -> Shared {
+    pub fn new(sizes: Sizes, chunk: usize, slots: Slots, seat: Option<Seated>) -> Shared {
         let credits = sizes.credits as u64;
         let link = Link {
             connection: None,
@@ -106,7 +124,10 @@ impl Shared {
         let state = State {
             sender: Sender::new(credits),
             receiver: Receiver::new(credits),
-            lengths: [vec![0; sizes.credits], vec![0; sizes.credits]],
+            messages: Messages {
+                out: vec![Posted::default(); sizes.credits],
+                incoming: vec![0; sizes.credits],
+            },
             values: Values::default(),
             questions: Questions::default(),
             ours: (false, false),
@@ -121,6 +142,7 @@ impl Shared {
             sizes,
             chunk,
             slots,
+            seat,
             state: Lock::new(state),
             progress: Bell::new(),
             work: Bell::new(),
@@ -166,9 +188,26 @@ impl Shared {
         self.chunks.load(Ordering::Relaxed)
     }
 
+    /// There is something for the writer, which waits for work or for the port.
+    pub fn call_writer(&self) {
+        self.work.ring();
+        if let Some(seat) = &self.seat {
+            seat.ring();
+        }
+    }
+
+    /// The peer's window may wait for what has arrived of a message. After its last chunk counts go
+    /// at once anyway.
+    pub fn acknowledge_now(&self, generation: u64) {
+        let connection = self.lock().link.connection.clone();
+        if let Some(connection) = connection.filter(|c| c.generation == generation) {
+            acknowledge_now(&connection.stream);
+        }
+    }
+
     pub fn notify_all(&self) {
         self.progress.ring();
-        self.work.ring();
+        self.call_writer();
         self.connecting.ring();
     }
 
@@ -224,7 +263,7 @@ pub enum Work {
     Status(Status),
     Ask,
     Value(Option<Value>),
-    Message(u64, usize),
+    Message(Posted),
 }
 
 impl State {
@@ -285,8 +324,8 @@ impl State {
         if self.peer.receives_no_more {
             return None;
         }
-        let place = number % self.lengths[0].len() as u64;
-        Some(Work::Message(number, self.lengths[0][place as usize]))
+        let place = number % self.messages.out.len() as u64;
+        Some(Work::Message(self.messages.out[place as usize]))
     }
 
     /// A status of the peer has come through the present connection.
@@ -315,8 +354,8 @@ impl State {
             return Err(Violation::Turn);
         }
         self.receiver.on_message(chunk.number)?;
-        let place = chunk.number % self.lengths[1].len() as u64;
-        self.lengths[1][place as usize] = chunk.total;
+        let place = chunk.number % self.messages.incoming.len() as u64;
+        self.messages.incoming[place as usize] = chunk.total;
         if self.ours.1 {
             self.receiver.consume();
         }

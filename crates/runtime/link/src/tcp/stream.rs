@@ -33,6 +33,11 @@ impl<'c, W: Write> FrameWriter<'c, W> {
         }
     }
 
+    /// What it writes into.
+    pub fn stream(&mut self) -> &mut W {
+        &mut self.stream
+    }
+
     /// Writes a frame of a head and a body. In clear there is no copy.
     pub fn write(&mut self, head: &[u8], body: &[u8]) -> Result<()> {
         if self.keys.is_none() {

@@ -1,13 +1,13 @@
 //! The two threads at a connection: one writes what is most urgent, the other reads.
 
 use super::frame::{self, Chunk, Head, Status, HEAD_BYTES};
-use super::state::{Connection, Shared, Value, Work};
+use super::state::{Connection, Posted, Shared, Value, Work};
 use super::stream::{FrameReader, FrameWriter};
 use crate::interface::End;
-use crate::quiet::Quiet;
+use crate::port::{Counted, Go, Turn};
 use crate::resume::Violation;
 use onbeat_flow::clock::now_ns;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,14 +39,27 @@ pub fn write(shared: &Shared) {
     let mut generation = 0;
     while let Some(connection) = next_connection(shared, generation, &shared.work) {
         generation = connection.generation;
+        let seat = shared.seat.as_ref();
+        if seat.is_some_and(|seat| seat.begin(&connection.stream).is_err()) {
+            shared.broken(generation, "the port cannot watch it".into());
+            continue;
+        }
         let keys = connection.keys.as_ref();
-        let mut writer = FrameWriter::new(Quiet(&connection.stream), keys);
+        let counted = Counted {
+            stream: &connection.stream,
+            transfer: seat,
+            marked: false,
+        };
+        let mut writer = FrameWriter::new(counted, keys);
         while let Some(work) = next_work(shared, generation) {
             // A peer that has ended can have said so before: the reader finds out what came of
             // the connection, once it has read all that came through it.
             if perform(shared, generation, &mut writer, work).is_err() {
                 break;
             }
+        }
+        if let Some(seat) = seat {
+            seat.end();
         }
     }
 }
@@ -73,50 +86,107 @@ fn next_work(shared: &Shared, generation: u64) -> Option<Work> {
     }
 }
 
-fn perform<W: Write>(
+/// Frames into the present connection.
+type Frames<'c> = FrameWriter<'c, Counted<'c>>;
+
+fn perform(
     shared: &Shared,
     generation: u64,
-    writer: &mut FrameWriter<'_, W>,
+    writer: &mut Frames<'_>,
     work: Work,
 ) -> std::io::Result<()> {
     match work {
         Work::Status(status) => write_status(shared, generation, writer, status),
         Work::Ask => writer.write(&frame::ask(), &[]),
         Work::Value(value) => write_value(shared, generation, writer, value),
-        Work::Message(number, total) => {
-            let slot = &shared.slots.out[shared.place(number)];
-            let mut offset = 0;
-            loop {
-                let bytes = shared.chunk.min(total - offset);
-                let chunk = Chunk {
-                    number,
-                    offset,
-                    bytes,
-                    total,
-                };
-                let message = slot.lock();
-                writer.write(&chunk.message_head(), &message[offset..offset + bytes])?;
-                drop(message);
-                shared.chunk_written();
-                offset += bytes;
-                if chunk.is_last() {
-                    break;
-                }
-                write_urgent(shared, generation, writer)?;
-            }
-            let mut state = shared.lock();
-            if state.is_present(generation) {
-                state.sender.transmitted();
-            }
-            Ok(())
-        }
+        Work::Message(message) => write_message(shared, generation, writer, message),
     }
 }
 
-fn write_status<W: Write>(
+/// Waits until the port lets a chunk go; counts that are due go meanwhile.
+fn admit(
     shared: &Shared,
     generation: u64,
-    writer: &mut FrameWriter<'_, W>,
+    writer: &mut Frames<'_>,
+    (bytes, since_ns): (usize, u64),
+) -> std::io::Result<Turn> {
+    let mut turn = Turn::default();
+    let Some(seat) = &shared.seat else {
+        return Ok(turn);
+    };
+    let mut beat_ns = now_ns() + BEAT_NS;
+    loop {
+        let bell = seat.bell();
+        let Go::Later(until_ns) = seat.ask(bytes, since_ns, &mut turn) else {
+            return Ok(turn);
+        };
+        if now_ns() >= beat_ns {
+            beat_ns = now_ns() + BEAT_NS;
+            shared.lock().status_due = true;
+        }
+        write_urgent(shared, generation, writer)?;
+        seat.sleep(bell, until_ns.min(beat_ns));
+    }
+}
+
+/// Writes a chunk that the port lets go.
+fn write_chunk(
+    shared: &Shared,
+    writer: &mut Frames<'_>,
+    (head, body): (&[u8], &[u8]),
+    chunk: &Chunk,
+    turn: &Turn,
+) -> std::io::Result<()> {
+    writer.stream().marked = true;
+    let written = writer.write(head, body);
+    writer.stream().marked = false;
+    written?;
+    if let Some(seat) = &shared.seat {
+        seat.wrote(chunk.bytes, chunk.offset, chunk.is_last(), turn);
+    }
+    Ok(())
+}
+
+fn write_message(
+    shared: &Shared,
+    generation: u64,
+    writer: &mut Frames<'_>,
+    message: Posted,
+) -> std::io::Result<()> {
+    let (number, total) = (message.number, message.bytes);
+    let slot = &shared.slots.out[shared.place(number)];
+    let mut offset = 0;
+    loop {
+        let bytes = shared.chunk.min(total - offset);
+        let chunk = Chunk {
+            number,
+            offset,
+            bytes,
+            total,
+        };
+        let turn = admit(shared, generation, writer, (bytes, message.since_ns))?;
+        let content = slot.lock();
+        let frame: (&[u8], &[u8]) = (&chunk.message_head(), &content[offset..offset + bytes]);
+        write_chunk(shared, writer, frame, &chunk, &turn)?;
+        drop(content);
+        shared.chunk_written();
+        offset += bytes;
+        if chunk.is_last() {
+            break;
+        }
+        write_urgent(shared, generation, writer)?;
+    }
+    let mut state = shared.lock();
+    if state.is_present(generation) {
+        state.sender.transmitted();
+    }
+    Ok(())
+}
+
+fn write_status(
+    shared: &Shared,
+    generation: u64,
+    writer: &mut Frames<'_>,
     status: Status,
 ) -> std::io::Result<()> {
     writer.write(&status.bytes(), &[])?;
@@ -131,11 +201,7 @@ fn write_status<W: Write>(
 }
 
 /// Between two chunks: counts that are due, since the peer may wait for them.
-fn write_urgent<W: Write>(
-    shared: &Shared,
-    generation: u64,
-    writer: &mut FrameWriter<'_, W>,
-) -> std::io::Result<()> {
+fn write_urgent(shared: &Shared, generation: u64, writer: &mut Frames<'_>) -> std::io::Result<()> {
     let mut state = shared.lock();
     if !state.is_present(generation) {
         return Err(ErrorKind::NotConnected.into());
@@ -152,10 +218,10 @@ fn write_urgent<W: Write>(
     }
 }
 
-fn write_value<W: Write>(
+fn write_value(
     shared: &Shared,
     generation: u64,
-    writer: &mut FrameWriter<'_, W>,
+    writer: &mut Frames<'_>,
     value: Option<Value>,
 ) -> std::io::Result<()> {
     let none = Value {
@@ -168,7 +234,7 @@ fn write_value<W: Write>(
         bytes: total,
         version: number,
     } = value.unwrap_or(none);
-    let mut offset = 0;
+    let (mut offset, since_ns) = (0, now_ns());
     loop {
         let bytes = shared.chunk.min(total - offset);
         let chunk = Chunk {
@@ -177,8 +243,10 @@ fn write_value<W: Write>(
             bytes,
             total,
         };
+        let turn = admit(shared, generation, writer, (bytes, since_ns))?;
         let value = shared.slots.values[slot].lock();
-        writer.write(&chunk.value_head(), &value[offset..offset + bytes])?;
+        let frame: (&[u8], &[u8]) = (&chunk.value_head(), &value[offset..offset + bytes]);
+        write_chunk(shared, writer, frame, &chunk, &turn)?;
         drop(value);
         offset += bytes;
         if chunk.is_last() {
@@ -287,6 +355,9 @@ fn read_frame<R: Read>(
             reader.read_exact(&mut slot[chunk.offset..chunk.offset + chunk.bytes])?;
             drop(slot);
             *of_message = (!chunk.is_last()).then_some(chunk);
+            if !chunk.is_last() {
+                shared.acknowledge_now(generation);
+            }
             if chunk.is_last() {
                 let mut state = shared.lock();
                 state
@@ -296,7 +367,7 @@ fn read_frame<R: Read>(
                 state.on_message(&chunk)?;
                 drop(state);
                 shared.progress.ring();
-                shared.work.ring();
+                shared.call_writer();
             }
         }
         Head::Status { flags, sent } => {
@@ -310,11 +381,11 @@ fn read_frame<R: Read>(
             state.on_status(Status::of(flags, sent, &body))?;
             drop(state);
             shared.progress.ring();
-            shared.work.ring();
+            shared.call_writer();
         }
         Head::Ask => {
             shared.lock().values.asked = true;
-            shared.work.ring();
+            shared.call_writer();
         }
         Head::Value(chunk) => read_value(shared, reader, of_value, chunk)?,
     }
@@ -342,7 +413,7 @@ fn read_value<R: Read>(
         state.questions.bytes = (chunk.number > 0).then_some(chunk.total);
         drop(state);
         shared.progress.ring();
-        shared.work.ring();
+        shared.call_writer();
     }
     Ok(())
 }

@@ -1,0 +1,199 @@
+//! What the transfers of a port share between processes: atomic words only, none of them trusted.
+
+use crate::error::LinkError;
+use crate::name;
+use crate::shared::SharedMemory;
+use onbeat_flow::region::Region;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Transfers that a port can have at once, over all processes. Each has a bit of a word.
+pub const SEATS: usize = 64;
+/// Shares of the window, at most.
+pub const SHARES: usize = 256;
+/// Words of a seat's label.
+const LABEL_WORDS: usize = 6;
+/// Begins every page: its format, with its version in the last byte.
+const MAGIC: u64 = u64::from_le_bytes(*b"onbport\x01");
+/// Words of the terms.
+pub const TERMS: usize = 5;
+
+/// A transfer's place. Its own process writes all of it, but `want` (which others withdraw when it
+/// stalls) and `bell`.
+#[repr(C, align(64))]
+pub struct Seat {
+    /// How urgent what it waits with is; larger is more urgent, 0 is nothing.
+    pub want: AtomicU64,
+    /// Shares that it needs for that.
+    pub need: AtomicU32,
+    /// Changes when its thread is to look again.
+    pub bell: AtomicU32,
+    /// Its thread sleeps, or is about to.
+    pub asleep: AtomicU32,
+    pub priority: AtomicU32,
+    pub pid: AtomicU32,
+    label_bytes: AtomicU32,
+    label: [AtomicU64; LABEL_WORDS],
+    pub counts: Counts,
+}
+
+/// What a transfer has done, for whoever looks.
+#[repr(C)]
+#[derive(Default)]
+pub struct Counts {
+    pub bytes: AtomicU64,
+    pub chunks: AtomicU64,
+    pub messages: AtomicU64,
+    pub wait_ns: AtomicU64,
+    pub longest_wait_ns: AtomicU64,
+    pub preemptions: AtomicU64,
+    pub passed_over: AtomicU64,
+    pub expired: AtomicU64,
+    pub credit_wait_ns: AtomicU64,
+}
+
+/// The whole.
+#[repr(C)]
+pub struct Page {
+    magic: AtomicU64,
+    terms: [AtomicU64; TERMS],
+    /// Chunks that were granted, of all transfers.
+    pub granted: AtomicU64,
+    pub seats: [Seat; SEATS],
+    /// Shares of the window: 0 if free, or who has it and until when.
+    pub shares: [AtomicU64; SHARES],
+}
+
+impl Counts {
+    /// All back to 0, for the seat's next transfer.
+    fn clear(&self) {
+        let all = [
+            &self.bytes,
+            &self.chunks,
+            &self.messages,
+            &self.wait_ns,
+            &self.longest_wait_ns,
+            &self.preemptions,
+            &self.passed_over,
+            &self.expired,
+            &self.credit_wait_ns,
+        ];
+        all.iter().for_each(|c| c.store(0, Ordering::Relaxed));
+    }
+
+    /// Adds to a count: only the seat's owner does.
+    pub fn add(count: &AtomicU64, more: u64) {
+        count.fetch_add(more, Ordering::Relaxed);
+    }
+}
+
+impl Seat {
+    /// Takes the seat for a transfer.
+    fn begin(&self, priority: u8, label: &str) {
+        self.want.store(0, Ordering::SeqCst);
+        self.asleep.store(0, Ordering::SeqCst);
+        self.counts.clear();
+        self.priority.store(priority.into(), Ordering::Relaxed);
+        self.pid.store(std::process::id(), Ordering::Relaxed);
+        let mut bytes = [0; LABEL_WORDS * 8];
+        let length = label.len().min(bytes.len());
+        bytes[..length].copy_from_slice(&label.as_bytes()[..length]);
+        for (word, part) in self.label.iter().zip(bytes.chunks_exact(8)) {
+            let part = part.try_into().unwrap_or([0; 8]);
+            word.store(u64::from_le_bytes(part), Ordering::Relaxed);
+        }
+        self.label_bytes.store(length as u32, Ordering::Relaxed);
+    }
+
+    /// The label, whatever stands there: control characters are escaped.
+    pub fn label(&self) -> String {
+        let words = self.label.iter().map(|w| w.load(Ordering::Relaxed));
+        let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+        let length = self.label_bytes.load(Ordering::Relaxed) as usize;
+        let text = String::from_utf8_lossy(&bytes[..length.min(bytes.len())]).into_owned();
+        text.escape_debug().to_string()
+    }
+}
+
+/// The page in memory of its own, and the right to seats.
+pub struct Mapped {
+    memory: SharedMemory,
+}
+
+impl Mapped {
+    /// A page that no other process looks for.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn alone(name: &str, terms: [u64; TERMS]) -> Result<Mapped, LinkError> {
+        let memory = SharedMemory::create(name, size_of::<Page>())?;
+        let mapped = Mapped { memory };
+        mapped.begin(terms);
+        Ok(mapped)
+    }
+
+    /// The page of that name; `None` if there is none, or it is no page of a port.
+    ///
+    /// # Errors
+    /// It cannot be looked for, or mapped.
+    pub fn find(name: &str) -> Result<Option<(Mapped, [u64; TERMS])>, LinkError> {
+        let Some(found) = name::find(name)? else {
+            return Ok(None);
+        };
+        let size = size_of::<Page>();
+        let memory = SharedMemory::open(name, found.file.as_fd(), Some(size))?;
+        if memory.size() != size {
+            return Ok(None);
+        }
+        let mapped = Mapped { memory };
+        let page = mapped.page();
+        let is_page = page.magic.load(Ordering::Acquire) == MAGIC;
+        let terms = std::array::from_fn(|at| page.terms[at].load(Ordering::Relaxed));
+        Ok(is_page.then_some((mapped, terms)))
+    }
+
+    /// The page of that name, made with these terms if there is none yet; with the terms that it
+    /// has.
+    ///
+    /// # Errors
+    /// As [`Mapped::find`], or another process is making it and does not finish.
+    pub fn shared(name: &str, terms: [u64; TERMS]) -> Result<(Mapped, [u64; TERMS]), LinkError> {
+        let creation = name::Creation::begin(name)?;
+        if let Some(found) = Mapped::find(name)? {
+            return Ok(found);
+        }
+        Ok((Mapped::alone(creation.name(), terms)?, terms))
+    }
+
+    fn begin(&self, terms: [u64; TERMS]) {
+        let page = self.page();
+        for (word, term) in page.terms.iter().zip(terms) {
+            word.store(term, Ordering::Relaxed);
+        }
+        page.magic.store(MAGIC, Ordering::Release);
+    }
+
+    pub fn page(&self) -> &Page {
+        // SAFETY: page-aligned memory of at least this size, which lives as long as `self` and
+        // cannot shrink; every bit pattern is a `Page`, and all of it is atomic.
+        unsafe { self.memory.base().cast::<Page>().as_ref() }
+    }
+
+    /// Takes a free seat; `None` if there is none.
+    pub fn sit(&self, priority: u8, label: &str) -> Option<usize> {
+        let seat = (0..SEATS).find(|&seat| self.memory.claim(seat))?;
+        self.page().seats[seat].begin(priority, label);
+        Some(seat)
+    }
+
+    /// Gives a seat up.
+    pub fn leave(&self, seat: usize) {
+        self.page().seats[seat].want.store(0, Ordering::SeqCst);
+        self.memory.release(seat);
+    }
+
+    /// Whether a living process has this seat.
+    pub fn is_taken(&self, seat: usize) -> bool {
+        self.memory.is_claimed(seat)
+    }
+}

@@ -1,0 +1,246 @@
+//! What a port is made for: its rate, and what follows from it.
+
+use super::arbiter::Rules;
+use super::page::{SHARES, TERMS};
+use crate::{bound, wire};
+use std::time::Duration;
+use thiserror::Error;
+
+/// Shares of the window that a full chunk takes. A smaller one takes fewer.
+const CHUNK_SHARES: u64 = 16;
+/// Packets of the network are at least as large: with smaller ones, heads take more.
+const MTU: usize = 1500;
+/// Chunks are between these.
+const LEAST_CHUNK: u64 = 1 << 10;
+const MOST_CHUNK: u64 = 1 << 20;
+const MOST_RATE: u64 = 10_000_000_000_000;
+const MOST_NS: u64 = 10_000_000_000;
+
+/// A port's rate, chunks, window and limits. All processes that share a port give the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    bits_per_second: u64,
+    chunk_bytes: u64,
+    window_chunks: u64,
+    slack_ns: u64,
+    patience_ns: u64,
+}
+
+/// Why there can be no port with these settings.
+#[derive(Debug, Error)]
+pub enum SettingsError {
+    /// A number is out of its range.
+    #[error("{what} is {value}: give {least} to {most}")]
+    Number {
+        /// The number's name.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+        /// The smallest that is possible.
+        least: u64,
+        /// The largest that is possible.
+        most: u64,
+    },
+    /// The interface does not tell its rate.
+    #[error("interface '{}' does not tell its rate: give it (Settings::of_rate)", name.escape_debug())]
+    NoRate {
+        /// The interface's name; untrusted.
+        name: String,
+    },
+}
+
+/// How long that many bytes take, ns, rounded up.
+fn wire_ns(bytes: u64, bits_per_second: u64) -> u64 {
+    let ns = (u128::from(bytes) * 8 * 1_000_000_000).div_ceil(bits_per_second.max(1).into());
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}
+
+/// Bytes on the wire of a chunk with that many bytes of content, at most: sealed, and with the
+/// heads of all layers.
+pub(super) fn on_wire(chunk: u64) -> u64 {
+    // Settings are not checked yet when they are changed: none that is allowed is as large.
+    let content = chunk.min(1 << 40) as usize;
+    chunk.saturating_add(wire::overhead_bytes(content, MTU, true) as u64)
+}
+
+impl Settings {
+    /// A port whose wire has this rate: chunks so large that what is more urgent waits 1 ms at most
+    /// for what is less, a window of two chunks, 20 ms of slack and of patience.
+    pub fn of_rate(bits_per_second: u64) -> Settings {
+        let settings = Settings {
+            bits_per_second,
+            chunk_bytes: 0,
+            window_chunks: 2,
+            slack_ns: 20_000_000,
+            patience_ns: 20_000_000,
+        };
+        settings.blocking(Duration::from_millis(1))
+    }
+
+    /// A port with the rate that a network interface tells (its link's, whatever the path beyond it
+    /// has).
+    ///
+    /// # Errors
+    /// There is no such interface, or it tells none: it is down, or not a wire.
+    pub fn of_interface(name: &str) -> Result<Settings, SettingsError> {
+        let is_name = !name.is_empty() && name.len() < 16 && !name.contains('/') && name != "..";
+        let read = || std::fs::read_to_string(format!("/sys/class/net/{name}/speed")).ok();
+        let megabits = is_name.then(read).flatten();
+        let megabits = megabits.and_then(|text| text.trim().parse::<u64>().ok());
+        match megabits.filter(|n| *n > 0) {
+            Some(megabits) => Ok(Settings::of_rate(megabits.saturating_mul(1_000_000))),
+            None => Err(SettingsError::NoRate { name: name.into() }),
+        }
+    }
+
+    /// How long what is less urgent may delay what is more: the window's chunks are as large as
+    /// that allows, but between 1 KiB and 1 MiB. Call it after [`Settings::window_chunks`].
+    pub fn blocking(mut self, most: Duration) -> Settings {
+        let most_ns = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+        let fits = |chunk: &u64| {
+            let bytes = on_wire(*chunk).saturating_mul(self.window_chunks);
+            wire_ns(bytes, self.bits_per_second) <= most_ns
+        };
+        let chunks = (LEAST_CHUNK..=MOST_CHUNK).rev().step_by(1 << 10);
+        self.chunk_bytes = chunks.into_iter().find(fits).unwrap_or(LEAST_CHUNK);
+        self
+    }
+
+    /// Bytes of a chunk's content.
+    pub fn chunk_bytes(mut self, bytes: usize) -> Settings {
+        self.chunk_bytes = bytes as u64;
+        self
+    }
+
+    /// Chunks that may be posted and not acknowledged, over all connections: 1 to 16; 2 by default,
+    /// so that the wire does not wait for the next one.
+    pub fn window_chunks(mut self, chunks: usize) -> Settings {
+        self.window_chunks = chunks as u64;
+        self
+    }
+
+    /// How much longer than twice the window's time on the wire a chunk counts as posted, if nobody
+    /// acknowledges it: more than the way there and back.
+    pub fn slack(mut self, time: Duration) -> Settings {
+        self.slack_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self
+    }
+
+    /// How long others wait for the most urgent transfer when it could go and does not: its process
+    /// is stopped, dead, or kept from the processor.
+    pub fn patience(mut self, time: Duration) -> Settings {
+        self.patience_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self
+    }
+
+    /// The rate.
+    pub fn bits_per_second(&self) -> u64 {
+        self.bits_per_second
+    }
+
+    /// Bytes of a chunk's content. Both ends of a connection need the same
+    /// ([`Tcp::chunk_bytes`](crate::Tcp::chunk_bytes)).
+    pub fn chunk(&self) -> usize {
+        self.chunk_bytes as usize
+    }
+
+    /// Bytes on the wire that a share of the window stands for.
+    pub(super) fn share_bytes(&self) -> u64 {
+        on_wire(self.chunk_bytes).div_ceil(CHUNK_SHARES)
+    }
+
+    /// Bytes on the wire that may be posted and not acknowledged, over all connections.
+    pub fn window_bytes(&self) -> u64 {
+        self.share_bytes() * CHUNK_SHARES * self.window_chunks
+    }
+
+    /// For how long a chunk counts as posted if nobody acknowledges it, ns: twice the window's time
+    /// on the wire, and the slack.
+    pub fn lease_ns(&self) -> u64 {
+        let window_ns = wire_ns(self.window_bytes(), self.bits_per_second);
+        (2 * window_ns).saturating_add(self.slack_ns)
+    }
+
+    /// The longest time that dead, stopped or stalled transfers keep the others waiting, ns: until
+    /// their last lease ends, and until they are passed over.
+    pub fn stall_ns(&self) -> u64 {
+        self.lease_ns() + self.patience_ns
+    }
+
+    /// The port as the analysis of its latencies sees it; `way_ns` from the last byte's leaving
+    /// until the message is handed out. Chunks are counted with their heads of all layers.
+    pub fn model(&self, way_ns: u64) -> bound::Port {
+        let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        bound::Port {
+            bits_per_second: self.bits_per_second,
+            chunk_bytes: self.chunk(),
+            window_bytes: bytes(self.window_bytes()),
+            overhead_bytes: bytes(on_wire(self.chunk_bytes) - self.chunk_bytes),
+            way_ns,
+        }
+    }
+
+    pub(super) fn rules(&self) -> Rules {
+        Rules {
+            shares: (CHUNK_SHARES * self.window_chunks) as usize,
+            lease_ns: self.lease_ns(),
+            patience_ns: self.patience_ns,
+        }
+    }
+
+    pub(super) fn check(self) -> Result<Settings, SettingsError> {
+        let most_window = SHARES as u64 / CHUNK_SHARES;
+        let numbers = [
+            ("the rate (bit/s)", self.bits_per_second, 1000, MOST_RATE),
+            ("the chunk (bytes)", self.chunk_bytes, 1, MOST_CHUNK),
+            ("the window (chunks)", self.window_chunks, 1, most_window),
+            ("the slack (ns)", self.slack_ns, 0, MOST_NS),
+            ("the patience (ns)", self.patience_ns, 1_000_000, MOST_NS),
+        ];
+        for (what, value, least, most) in numbers {
+            if !(least..=most).contains(&value) {
+                return Err(SettingsError::Number {
+                    what,
+                    value,
+                    least,
+                    most,
+                });
+            }
+        }
+        Ok(self)
+    }
+
+    /// As they stand in the page.
+    pub(super) fn terms(&self) -> [u64; TERMS] {
+        [
+            self.bits_per_second,
+            self.chunk_bytes,
+            self.window_chunks,
+            self.slack_ns,
+            self.patience_ns,
+        ]
+    }
+
+    /// From the page; not checked yet.
+    pub(super) fn of_terms(terms: [u64; TERMS]) -> Settings {
+        let [bits_per_second, chunk_bytes, window_chunks, slack_ns, patience_ns] = terms;
+        Settings {
+            bits_per_second,
+            chunk_bytes,
+            window_chunks,
+            slack_ns,
+            patience_ns,
+        }
+    }
+}
+
+impl std::fmt::Display for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (slack_us, patience_us) = (self.slack_ns / 1000, self.patience_ns / 1000);
+        write!(
+            f,
+            "{} bit/s, chunks of {} bytes, {} in the window, slack {slack_us} us, patience {patience_us} us",
+            self.bits_per_second, self.chunk_bytes, self.window_chunks
+        )
+    }
+}

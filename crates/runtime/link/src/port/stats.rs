@@ -1,0 +1,89 @@
+//! What the transfers of a port have done, over all processes.
+
+use super::page::Mapped;
+use super::page::SEATS;
+use super::settings::Settings;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A port's transfers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortStats {
+    /// What it was made for.
+    pub settings: Settings,
+    /// Chunks that it has let go, of all transfers that there ever were.
+    pub granted: u64,
+    /// The transfers that there are now, by seat.
+    pub transfers: Vec<TransferStats>,
+}
+
+/// A transfer: the sending side of a connection. Its counts come from its own process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransferStats {
+    /// Its process.
+    pub pid: u32,
+    /// Its peer, escaped.
+    pub label: String,
+    /// Larger is more urgent.
+    pub priority: u8,
+    /// It waits for the port now.
+    pub waits: bool,
+    /// What it has sent: bytes of content, chunks, complete messages.
+    pub sent: Sent,
+    /// How long its chunks have waited for the port, ns, in all.
+    pub wait_ns: u64,
+    /// The longest of these, ns.
+    pub longest_wait_ns: u64,
+    /// How long its application has waited for credits, ns.
+    pub credit_wait_ns: u64,
+    /// Chunks within a message that more urgent ones went before.
+    pub preemptions: u64,
+    /// How often it could go and did not, so that others went.
+    pub passed_over: u64,
+    /// Shares of the window that were lent to others before its peer had acknowledged.
+    pub expired: u64,
+}
+
+/// What a transfer has sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sent {
+    /// Bytes of content.
+    pub bytes: u64,
+    /// Chunks.
+    pub chunks: u64,
+    /// Messages and values, completely.
+    pub messages: u64,
+}
+
+/// Reads the counts. Not real-time safe.
+pub fn of(mapped: &Mapped, settings: Settings) -> PortStats {
+    let page = mapped.page();
+    let taken = (0..SEATS).filter(|&seat| mapped.is_taken(seat));
+    let transfers = taken.map(|seat| transfer(mapped, seat)).collect();
+    PortStats {
+        settings,
+        granted: page.granted.load(Relaxed),
+        transfers,
+    }
+}
+
+fn transfer(mapped: &Mapped, seat: usize) -> TransferStats {
+    let seat = &mapped.page().seats[seat];
+    let counts = &seat.counts;
+    TransferStats {
+        pid: seat.pid.load(Relaxed),
+        label: seat.label(),
+        priority: seat.priority.load(Relaxed) as u8,
+        waits: seat.want.load(Relaxed) != 0,
+        sent: Sent {
+            bytes: counts.bytes.load(Relaxed),
+            chunks: counts.chunks.load(Relaxed),
+            messages: counts.messages.load(Relaxed),
+        },
+        wait_ns: counts.wait_ns.load(Relaxed),
+        longest_wait_ns: counts.longest_wait_ns.load(Relaxed),
+        credit_wait_ns: counts.credit_wait_ns.load(Relaxed),
+        preemptions: counts.preemptions.load(Relaxed),
+        passed_over: counts.passed_over.load(Relaxed),
+        expired: counts.expired.load(Relaxed),
+    }
+}

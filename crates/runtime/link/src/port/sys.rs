@@ -1,0 +1,117 @@
+//! The kernel's calls that no library has: sleeping on a shared word, and what a peer acknowledged.
+
+use nix::libc;
+use std::io::{Error, IoSlice, Result};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::AtomicU32;
+
+/// `linux/net_tstamp.h`: tell when everything of a write was acknowledged, without its content.
+const TX_ACK: u32 = 1 << 9;
+const REPORT: u32 = 1 << 4 | 1 << 7 | 1 << 11;
+
+/// Sleeps while the word is `seen`, until `until_ns` (CLOCK_MONOTONIC) at most. Other processes may
+/// wake it.
+pub fn wait(word: &AtomicU32, seen: u32, until_ns: u64) {
+    let until = libc::timespec {
+        tv_sec: (until_ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (until_ns % 1_000_000_000) as libc::c_long,
+    };
+    // SAFETY: the word and the instant live throughout the call.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT_BITSET,
+            seen,
+            &raw const until,
+            std::ptr::null::<u32>(),
+            libc::FUTEX_BITSET_MATCH_ANY,
+        );
+    }
+}
+
+/// Wakes whoever sleeps on the word.
+pub fn wake(word: &AtomicU32) {
+    // SAFETY: the word lives throughout the call.
+    unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX);
+    }
+}
+
+/// Bytes that were written into a TCP socket and that its peer has not acknowledged.
+pub fn unacknowledged(socket: BorrowedFd<'_>) -> Result<u64> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: SIOCOUTQ (the same number as TIOCOUTQ) writes one int.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result < 0 {
+        return Err(Error::last_os_error());
+    }
+    Ok(u64::try_from(bytes).unwrap_or(0))
+}
+
+/// Lets a socket report acknowledgements of [`write_marked`] in its error queue.
+pub fn report_acknowledgements(socket: BorrowedFd<'_>) -> Result<()> {
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_TIMESTAMPING);
+    let flags = REPORT;
+    let value = &raw const flags;
+    let length = size_of::<u32>() as libc::socklen_t;
+    // SAFETY: reads one int.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.cast(), length) };
+    (result == 0).then_some(()).ok_or_else(Error::last_os_error)
+}
+
+/// The receiver's kernel acknowledges at once what it has.
+pub fn acknowledge_now(socket: BorrowedFd<'_>) {
+    let one: libc::c_int = 1;
+    let length = size_of::<libc::c_int>() as libc::socklen_t;
+    let (level, name) = (libc::IPPROTO_TCP, libc::TCP_QUICKACK);
+    let value = &raw const one;
+    // SAFETY: reads one int. Without it acknowledgements come later.
+    unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.cast(), length) };
+}
+
+/// A control message with one word.
+#[repr(C, align(8))]
+struct Control {
+    head: libc::cmsghdr,
+    flags: u32,
+}
+
+/// Writes; once its last byte is acknowledged, the socket has an event.
+pub fn write_marked(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> Result<usize> {
+    let head = libc::cmsghdr {
+        cmsg_len: size_of::<libc::cmsghdr>() + size_of::<u32>(),
+        cmsg_level: libc::SOL_SOCKET,
+        cmsg_type: libc::SO_TIMESTAMPING,
+    };
+    let flags = TX_ACK;
+    let mut control = Control { head, flags };
+    // SAFETY: all zeros are an empty message.
+    let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    // `IoSlice` is an `iovec` by its documentation; the kernel only reads them.
+    message.msg_iov = parts.as_ptr().cast_mut().cast();
+    message.msg_iovlen = parts.len();
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of::<Control>();
+    let flags = libc::MSG_NOSIGNAL;
+    // SAFETY: everything that the message points to lives throughout the call.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
+    usize::try_from(sent).map_err(|_| Error::last_os_error())
+}
+
+/// Takes the reports out of a socket's error queue: at most so many, so that nobody keeps it busy.
+pub fn take_reports(socket: BorrowedFd<'_>) {
+    for _ in 0..1024 {
+        let mut control = [0_u64; 32];
+        // SAFETY: all zeros are an empty message.
+        let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control);
+        let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+        // SAFETY: the buffer lives throughout the call and has the length given.
+        if unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) } < 0 {
+            return;
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! The sending side of a connection on a port: what it has posted, and what is acknowledged of it.
+
+use super::arbiter::{Answer, Arbiter, Lent, Patience, Rules, Urgency};
+use super::page::{Counts, Mapped, Seat, SHARES};
+use super::settings::on_wire;
+use super::sys;
+use crate::pi::{Guard, Lock};
+use crate::quiet::Quiet;
+use onbeat_flow::clock::now_ns;
+use std::collections::VecDeque;
+use std::io::{IoSlice, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
+
+/// A chunk is posted only while at least this part of its lease is left: its thread may have been
+/// kept from the processor since it got it.
+const LEAST_LEFT: u64 = 2;
+
+/// A chunk that may not have left yet.
+struct Posted {
+    lent: Lent,
+    need: usize,
+    /// Bytes of the connection up to its end; none while it is being written.
+    end: Option<u64>,
+}
+
+/// The present connection.
+#[derive(Default)]
+struct Way {
+    stream: Option<TcpStream>,
+    posted: VecDeque<Posted>,
+}
+
+/// The sending side of a connection on a port. One thread posts; others may ring.
+pub struct Transfer {
+    mapped: Arc<Mapped>,
+    rules: Rules,
+    share_bytes: u64,
+    seat: usize,
+    priority: u8,
+    way: Lock<Way>,
+    /// Bytes written into the present connection.
+    written: AtomicU64,
+}
+
+/// A chunk on its way to be posted.
+#[derive(Default)]
+pub struct Turn {
+    patience: Patience,
+    since_ns: Option<u64>,
+    /// Something more urgent waited too.
+    behind: bool,
+}
+
+/// Whether a chunk may go.
+pub enum Go {
+    /// Write it, and call [`Transfer::wrote`].
+    Now,
+    /// Look again when the bell rings, or at this instant (ns).
+    Later(u64),
+}
+
+impl Transfer {
+    pub(super) fn new(
+        mapped: Arc<Mapped>,
+        rules: Rules,
+        share_bytes: u64,
+        seat: usize,
+        priority: u8,
+    ) -> Transfer {
+        let way = Way {
+            stream: None,
+            // Each has a share at least, so it never grows.
+            posted: VecDeque::with_capacity(SHARES + 1),
+        };
+        Transfer {
+            mapped,
+            rules,
+            share_bytes,
+            seat,
+            priority,
+            way: Lock::new(way),
+            written: AtomicU64::new(0),
+        }
+    }
+
+    fn arbiter(&self) -> Arbiter<'_> {
+        let (page, rules, clock) = (self.mapped.page(), self.rules, now_ns as fn() -> u64);
+        Arbiter { page, rules, clock }
+    }
+
+    fn own(&self) -> &Seat {
+        &self.mapped.page().seats[self.seat]
+    }
+
+    fn way(&self) -> Guard<'_, Way> {
+        self.way.lock()
+    }
+
+    /// The seat, which names it among the port's.
+    pub(super) fn seat(&self) -> usize {
+        self.seat
+    }
+
+    /// From now on it sends through this connection. What was posted through the one before counts
+    /// until its lease ends.
+    pub(super) fn begin(&self, stream: TcpStream) {
+        // Without reports leases end, and the next chunk looks.
+        let _ = sys::report_acknowledgements(stream.as_fd());
+        let mut way = self.way();
+        way.posted.clear();
+        way.stream = Some(stream);
+        self.written.store(0, Relaxed);
+    }
+
+    /// The connection has ended; returns it.
+    pub(super) fn end(&self) -> Option<TcpStream> {
+        self.arbiter().withdraw(self.seat);
+        let mut way = self.way();
+        way.posted.clear();
+        way.stream.take()
+    }
+
+    /// Shares of a chunk with that many bytes of content.
+    fn need(&self, bytes: usize) -> usize {
+        let shares = on_wire(bytes as u64).div_ceil(self.share_bytes);
+        usize::try_from(shares).map_or(self.rules.shares, |n| n.clamp(1, self.rules.shares))
+    }
+
+    /// Asks whether a chunk with that many bytes of content may go. It belongs to a message that
+    /// waits since `message_ns`. Allocates nothing, and does not wait.
+    pub fn ask(&self, bytes: usize, message_ns: u64, turn: &mut Turn) -> Go {
+        let now = now_ns();
+        let first_ns = *turn.since_ns.get_or_insert(now);
+        let need = self.need(bytes);
+        self.settle(false);
+        let mut way = self.way();
+        let own: usize = way.posted.iter().map(|p| p.need).sum();
+        // A peer that does not acknowledge keeps its own transfer, even if leases end.
+        if own + need > self.rules.shares {
+            let until = now + self.rules.patience_ns;
+            drop(way);
+            self.arbiter().withdraw(self.seat);
+            return Go::Later(until);
+        }
+        let urgency = Urgency::new(self.priority, message_ns);
+        let answer = self
+            .arbiter()
+            .ask(self.seat, urgency, need, &mut turn.patience, now);
+        let lent = match answer {
+            Answer::Granted(lent) => lent,
+            Answer::Wait { until_ns, behind } => {
+                turn.behind |= behind;
+                return Go::Later(until_ns);
+            }
+        };
+        let end = None;
+        way.posted.push_back(Posted { lent, need, end });
+        drop(way);
+        let now = now_ns();
+        if lent.until_ns.saturating_sub(now) < self.rules.lease_ns / LEAST_LEFT {
+            self.take_back();
+            return Go::Later(now);
+        }
+        self.count_wait(now - first_ns.min(now));
+        Go::Now
+    }
+
+    /// The last chunk was not written.
+    fn take_back(&self) {
+        let last = self.way().posted.pop_back();
+        if let Some(posted) = last {
+            let lost = self.arbiter().give_back(self.seat, &posted.lent);
+            Counts::add(&self.own().counts.expired, lost);
+            self.arbiter().wake_first();
+        }
+    }
+
+    fn count_wait(&self, wait_ns: u64) {
+        let counts = &self.own().counts;
+        Counts::add(&counts.wait_ns, wait_ns);
+        counts.longest_wait_ns.fetch_max(wait_ns, Relaxed);
+    }
+
+    /// A chunk of a message, which may go, was written. `offset`: where in its message it begins.
+    pub fn wrote(&self, bytes: usize, offset: usize, is_last: bool, turn: &Turn) {
+        let counts = &self.own().counts;
+        Counts::add(&counts.bytes, bytes as u64);
+        Counts::add(&counts.chunks, 1);
+        Counts::add(&counts.messages, u64::from(is_last));
+        Counts::add(&counts.preemptions, u64::from(offset > 0 && turn.behind));
+        let mut way = self.way();
+        let written = self.written.load(Relaxed);
+        if let Some(posted) = way.posted.back_mut() {
+            posted.end.get_or_insert(written);
+        }
+        drop(way);
+        // It may be acknowledged already.
+        self.settle(false);
+    }
+
+    /// Gives back the shares of what the peer has acknowledged. `reported`: by an event of the
+    /// socket.
+    pub(super) fn settle(&self, reported: bool) {
+        let mut way = self.way();
+        let way = &mut *way;
+        let Some(stream) = &way.stream else {
+            return;
+        };
+        if reported {
+            sys::take_reports(stream.as_fd());
+        }
+        if way.posted.is_empty() {
+            return;
+        }
+        // Read before the count: so at most what is acknowledged counts as such.
+        let written = self.written.load(Relaxed);
+        let Ok(left) = sys::unacknowledged(stream.as_fd()) else {
+            return;
+        };
+        let acknowledged = written.saturating_sub(left);
+        let mut is_freed = false;
+        while let Some(first) = way.posted.front() {
+            if first.end.is_none_or(|end| end > acknowledged) {
+                break;
+            }
+            let lost = self.arbiter().give_back(self.seat, &first.lent);
+            Counts::add(&self.own().counts.expired, lost);
+            way.posted.pop_front();
+            is_freed = true;
+        }
+        if is_freed {
+            self.arbiter().wake_first();
+            if reported {
+                self.ring();
+            }
+        }
+    }
+
+    /// Waits for the bell, until that instant (ns) at most.
+    pub fn sleep(&self, bell: u32, until_ns: u64) {
+        self.arbiter().sleep(self.seat, bell, until_ns);
+    }
+
+    /// The bell, to be read before the questions whose answers let it sleep.
+    pub fn bell(&self) -> u32 {
+        self.arbiter().bell(self.seat)
+    }
+
+    /// Lets the posting thread look again.
+    pub fn ring(&self) {
+        self.arbiter().ring(self.seat);
+    }
+
+    /// The application has waited for a credit.
+    pub fn waited_for_credit(&self, ns: u64) {
+        Counts::add(&self.own().counts.credit_wait_ns, ns);
+    }
+
+    /// Writes into the connection, and counts. With `marked` the port hears when it is
+    /// acknowledged.
+    pub fn write(
+        &self,
+        stream: &TcpStream,
+        parts: &[IoSlice<'_>],
+        marked: bool,
+    ) -> std::io::Result<usize> {
+        let written = if marked {
+            sys::write_marked(stream.as_fd(), parts)
+        } else {
+            Quiet(stream).write_vectored(parts)
+        }?;
+        self.written.fetch_add(written as u64, Relaxed);
+        Ok(written)
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        self.arbiter().withdraw(self.seat);
+        self.mapped.leave(self.seat);
+    }
+}

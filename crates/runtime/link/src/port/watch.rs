@@ -1,0 +1,105 @@
+//! The thread that hears what peers have acknowledged, for all connections of a process on a port.
+
+use super::page::SEATS;
+use super::transfer::Transfer;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::io::Result;
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::thread::JoinHandle;
+
+/// The event that ends the thread.
+const STOP: u64 = u64::MAX;
+
+/// What the thread watches.
+pub struct Watched {
+    epoll: Epoll,
+    stop: EventFd,
+    transfers: Mutex<[Weak<Transfer>; SEATS]>,
+}
+
+/// The thread; ends with this value.
+pub struct Watch {
+    watched: Arc<Watched>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watched {
+    fn transfers(&self) -> MutexGuard<'_, [Weak<Transfer>; SEATS]> {
+        self.transfers.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn run(&self) {
+        let mut events = [EpollEvent::empty(); SEATS];
+        loop {
+            // Interrupted: nothing is lost.
+            let count = self
+                .epoll
+                .wait(&mut events, EpollTimeout::NONE)
+                .unwrap_or(0);
+            for event in &events[..count] {
+                if event.data() == STOP {
+                    return;
+                }
+                let seat = event.data() as usize % SEATS;
+                let transfer = self.transfers()[seat].upgrade();
+                if let Some(transfer) = transfer {
+                    transfer.settle(true);
+                }
+            }
+        }
+    }
+
+    /// From now on the transfer's connection is this one.
+    pub fn begin(&self, transfer: &Arc<Transfer>, stream: &TcpStream) -> Result<()> {
+        self.end(transfer);
+        self.transfers()[transfer.seat()] = Arc::downgrade(transfer);
+        transfer.begin(stream.try_clone()?);
+        // Errors and reports are told without being asked for; each once.
+        let event = EpollEvent::new(EpollFlags::EPOLLET, transfer.seat() as u64);
+        Ok(self.epoll.add(stream, event)?)
+    }
+
+    /// The transfer has no connection any more.
+    pub fn end(&self, transfer: &Transfer) {
+        if let Some(stream) = transfer.end() {
+            // Not there if it could not be added.
+            let _ = self.epoll.delete(stream);
+        }
+    }
+}
+
+impl Watch {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The kernel gives no thread or descriptor.
+    pub fn start() -> Result<Watch> {
+        let watched = Watched {
+            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            stop: EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?,
+            transfers: Mutex::new([const { Weak::new() }; SEATS]),
+        };
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, STOP);
+        watched.epoll.add(&watched.stop, event)?;
+        let watched = Arc::new(watched);
+        let its = Arc::clone(&watched);
+        let builder = std::thread::Builder::new().name("link-port".into());
+        let thread = Some(builder.spawn(move || its.run())?);
+        Ok(Watch { watched, thread })
+    }
+
+    pub fn watched(&self) -> Arc<Watched> {
+        Arc::clone(&self.watched)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = self.watched.stop.write(1);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

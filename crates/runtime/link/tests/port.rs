@@ -1,0 +1,337 @@
+//! The port: who sends next, over connections and processes, also when one dies or is stopped.
+//!
+//! The other process is this test program again, with a role; see `child`.
+#![allow(clippy::undocumented_unsafe_blocks)]
+
+use onbeat_flow::clock::now_ns;
+use onbeat_link::interface::{Backend, Halves, Memory, Sizes};
+use onbeat_link::port::{Port, PortError, PortStats, Sent, Settings};
+use onbeat_link::{Key, Tcp};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+const ROLE: &str = "ONBEAT_PORT_ROLE";
+const MESSAGE: usize = 256 << 10;
+const CHUNK: usize = 16 << 10;
+
+fn settings() -> Settings {
+    Settings::of_rate(1_000_000_000).chunk_bytes(CHUNK)
+}
+
+fn key() -> Key {
+    Key::from_bytes([9; 32])
+}
+
+fn fresh_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("test-{}-{number}", std::process::id())
+}
+
+/// The test does not hang for ever.
+fn watchdog() -> Option<u64> {
+    Some(now_ns() + 120_000_000_000)
+}
+
+/// A receiving end on no port, and where it listens.
+fn receiver() -> (Tcp, SocketAddr) {
+    let tcp = Tcp::listen("127.0.0.1:0".parse().unwrap(), key()).unwrap();
+    let address = tcp.address();
+    (tcp.chunk_bytes(CHUNK).in_clear(), address)
+}
+
+fn sizes() -> Sizes {
+    Sizes {
+        credits: 4,
+        message_bytes: MESSAGE,
+        value_bytes: 0,
+    }
+}
+
+fn connect(receiver: &Tcp, sender: Tcp) -> (Halves, Halves) {
+    thread::scope(|scope| {
+        let far = scope.spawn(|| receiver.initialize(sizes(), Memory::Allot, watchdog()));
+        let near = sender.initialize(sizes(), Memory::Allot, watchdog());
+        (near.unwrap(), far.join().unwrap().unwrap())
+    })
+}
+
+fn pair(port: &Port, priority: u8) -> (Halves, Halves) {
+    let (receiver, address) = receiver();
+    connect(
+        &receiver,
+        Tcp::connect(address, key())
+            .in_clear()
+            .on_port(port, priority),
+    )
+}
+
+/// Waits until a count has the wanted value.
+fn until(what: &str, port: &Port, holds: impl Fn(&PortStats) -> bool) -> PortStats {
+    let deadline = watchdog().unwrap();
+    loop {
+        let stats = port.stats();
+        if holds(&stats) {
+            return stats;
+        }
+        assert!(now_ns() < deadline, "{what}: {stats:?}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn all_messages_arrive_and_are_counted() {
+    let port = Port::alone(settings()).unwrap();
+    let ((mut out, _near), (_far, mut incoming)) = pair(&port, 7);
+    let taking = thread::spawn(move || {
+        for expected in 0..20_u8 {
+            let come = incoming.receive(watchdog(), &mut |number, message| {
+                assert_eq!(number, u64::from(expected));
+                assert!(message.len() == MESSAGE && message.iter().all(|b| *b == expected));
+            });
+            assert_eq!(come, Ok(true));
+        }
+    });
+    for number in 0..20_u8 {
+        out.send(MESSAGE, watchdog(), &mut |slot| slot.fill(number))
+            .unwrap();
+    }
+    taking.join().unwrap();
+    let stats = until("messages", &port, |s| s.transfers[0].sent.messages == 20);
+    let transfer = &stats.transfers[0];
+    assert_eq!(stats.transfers.len(), 1);
+    assert_eq!(
+        (transfer.priority, transfer.pid),
+        (7, std::process::id()),
+        "{transfer:?}"
+    );
+    assert_eq!(transfer.sent.bytes, 20 * MESSAGE as u64);
+    assert_eq!(transfer.sent.chunks, 20 * (MESSAGE / CHUNK) as u64);
+    // Chunks that were granted and came too late for their lease are granted again.
+    assert!(stats.granted >= transfer.sent.chunks);
+}
+
+/// The seat is free again, and the counts begin anew.
+#[test]
+fn a_link_that_ends_leaves_the_port() {
+    let port = Port::alone(settings()).unwrap();
+    for _ in 0..3 {
+        let (receiver, address) = receiver();
+        let sender = Tcp::connect(address, key()).in_clear().on_port(&port, 1);
+        let (mut near, mut far) = connect(&receiver, sender);
+        assert_eq!(port.stats().transfers[0].sent, Sent::default());
+        near.0.send_copy(&[1; 10]).unwrap();
+        assert_eq!(far.1.receive(watchdog(), &mut |_, _| ()), Ok(true));
+        until("counts", &port, |s| s.transfers[0].sent.messages == 1);
+        let away = thread::spawn(move || drop(far));
+        drop(near);
+        away.join().unwrap();
+    }
+    until("no transfers", &port, |s| s.transfers.is_empty());
+}
+
+#[test]
+fn what_more_urgent_transfers_send_goes_between_two_chunks() {
+    let port = Port::alone(settings()).unwrap();
+    let ((mut low, _a), (_b, mut low_in)) = pair(&port, 1);
+    let ((mut high, _c), (_d, mut high_in)) = pair(&port, 2);
+    let lows = thread::spawn(move || {
+        for _ in 0..200 {
+            assert_eq!(low_in.receive(watchdog(), &mut |_, _| ()), Ok(true));
+        }
+    });
+    let highs = thread::spawn(move || {
+        for _ in 0..200 {
+            assert_eq!(high_in.receive(watchdog(), &mut |_, _| ()), Ok(true));
+        }
+    });
+    let sending = thread::spawn(move || {
+        for _ in 0..200 {
+            low.send(MESSAGE, watchdog(), &mut |_| ()).unwrap();
+        }
+        low
+    });
+    for _ in 0..200 {
+        high.send(MESSAGE, watchdog(), &mut |_| ()).unwrap();
+    }
+    lows.join().unwrap();
+    highs.join().unwrap();
+    let _low = sending.join().unwrap();
+    let stats = port.stats();
+    let by = |priority| stats.transfers.iter().find(|t| t.priority == priority);
+    assert!(by(1).unwrap().preemptions > 0, "{stats:?}");
+    assert_eq!(by(2).unwrap().preemptions, 0, "{stats:?}");
+}
+
+#[test]
+fn all_processes_give_a_port_the_same_settings() {
+    let name = fresh_name();
+    let port = Port::shared(&name, settings()).unwrap();
+    assert!(Port::shared(&name, settings()).is_ok());
+    let other = Port::shared(&name, settings().window_chunks(3));
+    assert!(matches!(other, Err(PortError::Differs { .. })), "{other:?}");
+    assert_eq!(Port::look(&name).unwrap().settings, port.settings());
+    drop(port);
+    assert!(matches!(Port::look(&name), Err(PortError::NotThere { .. })));
+    for impossible in [
+        settings().chunk_bytes(0),
+        settings().window_chunks(0),
+        settings().window_chunks(17),
+        Settings::of_rate(0),
+    ] {
+        let refused = Port::alone(impossible);
+        assert!(matches!(refused, Err(PortError::Settings(_))));
+    }
+    assert!(Settings::of_interface("no such").is_err());
+    assert!(Settings::of_interface("../net").is_err());
+}
+
+/// The chunk follows from the rate and from how long what is urgent may wait.
+#[test]
+fn the_window_takes_no_longer_than_it_may() {
+    for rate in [100_000_000, 1_000_000_000, 10_000_000_000] {
+        for us in [300, 1000, 3000] {
+            let settings = Settings::of_rate(rate).blocking(Duration::from_micros(us));
+            let window = settings.model(0).window_bytes as u64;
+            let is_least = settings.chunk() == 1 << 10;
+            assert!(
+                is_least || window * 8 * 1_000_000 <= us * rate,
+                "{settings}"
+            );
+            let is_most = settings.chunk() > 1 << 19 || is_least;
+            let used = settings.window_bytes() * 10 * 8 * 1_000_000;
+            assert!(is_most || used >= us * rate * 6, "{settings}");
+        }
+    }
+}
+
+/// Another process that sends, and never stops by itself.
+struct Other {
+    process: Child,
+    _says: BufReader<ChildStdout>,
+}
+
+impl Other {
+    /// Starts it, and waits until it has sent something.
+    fn start(port: &str, to: SocketAddr, priority: u8) -> Other {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .env(ROLE, format!("{port} {to} {priority}"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut says = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("sending") {
+            line.clear();
+            assert_ne!(says.read_line(&mut line).unwrap(), 0, "it has ended");
+        }
+        Other {
+            process,
+            _says: says,
+        }
+    }
+
+    fn signal(&self, signal: i32) {
+        let pid = self.process.id() as libc::pid_t;
+        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let status = self.process.wait().unwrap();
+        assert_eq!(status.signal(), Some(libc::SIGKILL), "{status}");
+    }
+}
+
+/// The other process's program. Does nothing when it runs as a test.
+#[test]
+fn child() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    // Does not outlive the test.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let words: Vec<_> = role.split(' ').collect();
+    let port = Port::shared(words[0], settings()).unwrap();
+    let tcp = Tcp::connect(words[1].parse().unwrap(), key())
+        .in_clear()
+        .on_port(&port, words[2].parse().unwrap());
+    let (mut out, _incoming) = tcp.initialize(sizes(), Memory::Allot, watchdog()).unwrap();
+    out.send(MESSAGE, None, &mut |_| ()).unwrap();
+    println!("sending");
+    loop {
+        out.send(MESSAGE, None, &mut |_| ()).unwrap();
+    }
+}
+
+/// What another process sends on the port, taken as fast as it comes.
+fn taken() -> SocketAddr {
+    let (receiver, address) = receiver();
+    thread::spawn(move || {
+        let (_out, mut incoming) = receiver
+            .initialize(sizes(), Memory::Allot, watchdog())
+            .unwrap();
+        while let Ok(true) = incoming.receive(None, &mut |_, _| ()) {}
+    });
+    address
+}
+
+/// A more urgent process is killed or stopped wherever it is, again and again: the less urgent one
+/// always goes on.
+fn goes_on_beside_one_that(stops: bool) {
+    let name = fresh_name();
+    let port = Port::shared(&name, settings()).unwrap();
+    let ((mut out, _near), (_far, mut incoming)) = pair(&port, 1);
+    thread::spawn(move || while let Ok(true) = incoming.receive(None, &mut |_, _| ()) {});
+    let mut passed = 0;
+    for round in 0..12_u64 {
+        let other = Other::start(&name, taken(), 200);
+        // Anywhere in what it does: at no instant that the test chooses.
+        thread::sleep(Duration::from_micros(round * 7919 % 3000));
+        other.signal(if stops { libc::SIGSTOP } else { libc::SIGKILL });
+        for _ in 0..8 {
+            out.send(MESSAGE, watchdog(), &mut |_| ()).unwrap();
+        }
+        let sent = |s: &PortStats| {
+            s.transfers
+                .iter()
+                .find(|t| t.priority == 1)
+                .map(|t| t.sent.messages)
+        };
+        let want = Some((round + 1) * 8);
+        let stats = until("it goes on", &port, |s| sent(s) == want);
+        if stops {
+            let theirs = stats.transfers.iter().find(|t| t.priority == 200).unwrap();
+            passed += theirs.passed_over + theirs.expired;
+            // It goes on where it was.
+            let before = theirs.sent.messages;
+            other.signal(libc::SIGCONT);
+            until("it goes on too", &port, |s| {
+                s.transfers
+                    .iter()
+                    .any(|t| t.priority == 200 && t.sent.messages > before)
+            });
+        }
+        drop(other);
+        until("its seat is free", &port, |s| s.transfers.len() == 1);
+    }
+    println!("stopped while the others waited: {passed} times");
+}
+
+#[test]
+fn nobody_waits_for_one_that_is_killed() {
+    goes_on_beside_one_that(false);
+}
+
+#[test]
+fn nobody_waits_for_one_that_is_stopped() {
+    goes_on_beside_one_that(true);
+}

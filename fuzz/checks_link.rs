@@ -21,3 +21,12 @@ pub fn handshake(data: &[u8]) {
     );
     assert!(fuzzing::hello(data), "a hello changes when it is written");
 }
+
+/// What the ends of a link over RDMA tell each other, and what an end offers that takes the best way: whatever
+/// is read is written as it came.
+pub fn records(data: &[u8]) {
+    assert!(
+        onbeat_link::fuzzing::records(data),
+        "a record changes when it is written"
+    );
+}

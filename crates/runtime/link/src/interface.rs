@@ -271,6 +271,12 @@ pub enum Refusal {
     /// What came was no handshake.
     #[error("no handshake came: is the other end an onbeat link?")]
     Garbage,
+    /// One end has a better way than the other, and one of them refuses to do without.
+    #[error("falling back is refused: {what}")]
+    FallBack {
+        /// The way that would be used, and what is missing for the better one.
+        what: String,
+    },
     /// The handshake was not finished in time.
     #[error("the other end did not finish the handshake in time")]
     Silent,

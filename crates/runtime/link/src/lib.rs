@@ -43,15 +43,20 @@
 //! | `shm` | the interface over channels in shared memory |
 //! | [`resume`] | what two ends agree on after a broken connection |
 //! | [`port`] | who sends next of all that share a network interface |
+//! | `sealed` | small records through a connection |
 //! | [`tcp`] | the interface over TCP |
 //! | `verbs` | the interface over RDMA (feature `verbs`) |
+//! | [`auto`] | the best way that both ends have |
 //! | [`qos`] | promises on messages over any of these, checked |
 //! | [`bound`] | the longest latency of channels that share a port |
 //! | [`wire`] | what a chunk takes on the wire beside its content |
 //! | [`bench`] | how fast a link is between two hosts |
+pub mod auto;
 pub mod bench;
 pub mod bound;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod interface;
 mod name;
 mod pi;
@@ -59,11 +64,15 @@ pub mod port;
 pub mod qos;
 mod quiet;
 pub mod resume;
+mod sealed;
 mod shared;
 mod shm;
 pub mod tcp;
 #[cfg(feature = "verbs")]
 pub mod verbs;
+#[cfg_attr(not(feature = "verbs"), allow(dead_code))]
+#[path = "verbs/wire.rs"]
+mod verbs_wire;
 pub mod wire;
 
 use onbeat_flow::region::Region;
@@ -72,6 +81,7 @@ use shared::SharedMemory;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+pub use auto::Auto;
 pub use error::LinkError;
 pub use qos::Qos;
 pub use shm::Shm;

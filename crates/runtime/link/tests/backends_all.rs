@@ -6,7 +6,7 @@ use backends::Pair;
 use onbeat_link::interface::Backend;
 use onbeat_link::port::{Port, Settings};
 use onbeat_link::qos::OnBreach;
-use onbeat_link::{Key, Qos, Shm, Tcp};
+use onbeat_link::{Auto, Key, Qos, Shm, Tcp};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -112,6 +112,20 @@ backends::backends!(
     tcp_on_ports(true, NEVER),
     tcp_on_ports(true, SOON)
 );
+
+fn auto() -> Pair {
+    let first = Auto::listen("127.0.0.1:0".parse().unwrap(), key()).unwrap();
+    let address = first.address();
+    Pair {
+        first: Box::new(first),
+        second: Box::new(Auto::connect(address, key())),
+        for_child: format!("auto {address}"),
+    }
+}
+
+// In shared memory, but for memory of the application.
+backends::backends!(by_the_best_way, auto(), auto());
+
 /// Not a test: the other end for those that let a peer die.
 #[test]
 fn a_peer_in_a_process_of_its_own() {
@@ -126,6 +140,7 @@ fn a_peer_in_a_process_of_its_own() {
     let backend: Box<dyn Backend> = match words[..] {
         ["shm", name] => Box::new(Shm::connect(name)),
         ["tcp", address, sealed] => Box::new(tcp(address, sealed)),
+        ["auto", address] => Box::new(Auto::connect(address.parse().unwrap(), key())),
         ["shm", name, "promised"] => promised(Shm::connect(name)),
         ["tcp", address, sealed, "promised"] => promised(tcp(address, sealed)),
         _ => panic!("{place}"),

@@ -25,3 +25,8 @@ fn frames() {
 fn handshakes() {
     replay("link_handshake", checks::handshake);
 }
+
+#[test]
+fn records() {
+    replay("link_records", checks::records);
+}

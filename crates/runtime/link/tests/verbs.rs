@@ -6,9 +6,9 @@
 
 mod backends;
 
-use backends::Pair;
+use backends::{watchdog, Pair};
 use onbeat_link::interface::{Backend, Halves, Memory, SetupError, Sizes};
-use onbeat_link::{Key, Verbs};
+use onbeat_link::{Auto, Key, Verbs};
 use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
@@ -122,6 +122,26 @@ fn by_polling_a_credit_comes_back_on_consumption() {
 #[test]
 fn by_polling_what_was_sent_before_the_end_arrives() {
     backends::close(pair(true));
+}
+
+/// Two network namespaces, each with a device: no shared memory, and RDMA before TCP.
+#[test]
+fn the_best_way_between_devices_is_rdma() {
+    let [first, second] = places();
+    let listening = first.within(|| Auto::listen(SocketAddr::new(first.address, 0), key()));
+    let listening = listening.unwrap();
+    let connecting = Auto::connect(listening.address(), key());
+    let initialize = |end: &Auto| end.initialize(backends::SIZES, Memory::Allot, watchdog());
+    std::thread::scope(|scope| {
+        let a = scope.spawn(|| first.within(|| initialize(&listening)));
+        let (_b, mut from_a) = second.within(|| initialize(&connecting)).unwrap();
+        let (mut a, _from_b) = a.join().unwrap().unwrap();
+        backends::send(&mut *a, 0, 5000).unwrap();
+        assert_eq!(backends::receive(&mut *from_a), Ok((0, 5000)));
+    });
+    for end in [&listening, &connecting] {
+        assert_eq!(end.chosen().unwrap().way, onbeat_link::auto::Way::Verbs);
+    }
 }
 
 /// Not a test: the other end for those that let a peer die.

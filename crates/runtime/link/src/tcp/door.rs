@@ -14,7 +14,9 @@ use std::collections::VecDeque;
 use std::io::{PipeReader, Read};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, Receiver, Sender};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// Handshakes at once.
@@ -157,6 +159,55 @@ impl Drop for Door<'_> {
         for guest in self.guests.drain(..) {
             let _ = guest.stream.shutdown(Shutdown::Both);
             let _ = guest.thread.join();
+        }
+    }
+}
+
+/// Refuses whoever else comes to an end whose link needs no connection; ends with the link.
+pub struct Keeper {
+    stop: Arc<AtomicBool>,
+    waking: Waking,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Begins to refuse. `hello` names the session that the end has.
+    ///
+    /// # Errors
+    /// The kernel gives no thread or descriptor.
+    pub fn start(listener: &TcpListener, key: &Key, hello: Hello) -> std::io::Result<Keeper> {
+        let (listener, key) = (listener.try_clone()?, key.clone());
+        let (wake, waking) = Waking::new()?;
+        let stop = Arc::<AtomicBool>::default();
+        let stopping = Arc::clone(&stop);
+        let run = move || keep(&listener, &key, hello, wake, &stopping);
+        let thread = std::thread::Builder::new().name("link-door".into());
+        let thread = Some(thread.spawn(run)?);
+        Ok(Keeper {
+            stop,
+            waking,
+            thread,
+        })
+    }
+}
+
+fn keep(listener: &TcpListener, key: &Key, hello: Hello, mut wake: PipeReader, stop: &AtomicBool) {
+    // Without a pipe nobody is answered, and the link is none the worse.
+    let Ok(mut door) = Door::new(listener, key, hello) else {
+        return;
+    };
+    while !stop.load(Ordering::Acquire) {
+        // There is a peer already: nobody is taken.
+        drop(door.greet(&mut wake, None));
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.waking.ring();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
     }
 }

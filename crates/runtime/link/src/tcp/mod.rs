@@ -30,7 +30,7 @@
 //! [`End::Gone`]: crate::interface::End::Gone
 
 pub(crate) mod dial;
-mod door;
+pub(crate) mod door;
 mod ends;
 pub mod frame;
 #[doc(hidden)]
@@ -64,7 +64,7 @@ pub use key::{Key, KeyError};
 #[derive(Debug)]
 pub struct Tcp {
     pub(crate) way: Place,
-    key: Key,
+    pub(crate) key: Key,
     chunk: usize,
     sealed: bool,
     resume_within: Duration,
@@ -163,11 +163,32 @@ impl Tcp {
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
+    /// The socket of an end that listens.
+    pub(crate) fn listener(&self) -> Option<&TcpListener> {
+        match &self.way {
+            Place::Connect(_) => None,
+            Place::Listen(listener) => Some(listener),
+        }
+    }
+
+    /// The same end with the same options.
+    pub(crate) fn again(&self) -> std::io::Result<Tcp> {
+        Ok(Tcp {
+            way: match &self.way {
+                Place::Connect(address) => Place::Connect(*address),
+                Place::Listen(listener) => Place::Listen(listener.try_clone()?),
+            },
+            key: self.key.clone(),
+            port: self.port.clone(),
+            ..*self
+        })
+    }
+
     fn peer(&self) -> String {
         self.address().to_string()
     }
 
-    fn refused(&self, reason: Refusal) -> SetupError {
+    pub(crate) fn refused(&self, reason: Refusal) -> SetupError {
         let peer = self.peer();
         SetupError::Refused { peer, reason }
     }
@@ -215,7 +236,10 @@ impl Tcp {
     }
 }
 
-fn system(peer: SocketAddr, what: &'static str) -> impl FnOnce(std::io::Error) -> SetupError {
+pub(crate) fn system(
+    peer: SocketAddr,
+    what: &'static str,
+) -> impl FnOnce(std::io::Error) -> SetupError {
     move |source| SetupError::System {
         peer: peer.to_string(),
         what,

@@ -2,7 +2,7 @@
 //! `sideway`; its posting allocates, and its set-up does not know completion events, so these few
 //! calls are made by its bindings.
 
-use super::wire::{Endpoint, Lane};
+use crate::verbs_wire::{Endpoint, Lane};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use onbeat_flow::clock::now_ns;
 use rdma_mummy_sys as sys;

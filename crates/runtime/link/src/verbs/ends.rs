@@ -5,8 +5,8 @@ use super::device::{Done, Kind, Queue, Request};
 use super::memory::{InMemory, OutMemory};
 use super::session::{Half, Session, Shared};
 use super::value::{fetch_newest, Heads, Publisher, Remote};
-use super::wire::Record;
 use crate::interface::{End, Incoming, Outgoing, SendError};
+use crate::verbs_wire::Record;
 use onbeat_flow::clock::now_ns;
 use std::sync::Arc;
 

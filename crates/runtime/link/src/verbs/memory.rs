@@ -3,8 +3,8 @@
 
 use super::device::Transfer;
 use super::value::{HeadWords, SLOTS};
-use super::wire::{Endpoint, Window};
 use crate::interface::{Memory, SetupError, Sizes};
+use crate::verbs_wire::{Endpoint, Window};
 use sideway::ibverbs::memory_region::MemoryRegion;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::AccessFlags;

@@ -24,7 +24,6 @@
 //!
 //! | module | job |
 //! |---|---|
-//! | `wire` | what the ends tell each other |
 //! | `value` | fetching the newest value |
 //! | `device` | devices and queue pairs |
 //! | `memory` | slots, and who may reach them |
@@ -36,22 +35,23 @@ mod ends;
 mod memory;
 mod session;
 mod value;
-mod wire;
 
 use crate::interface::{Backend, Halves, Memory, SetupError, Sizes};
+use crate::sealed::{self, Counter};
+use crate::tcp::door::Keeper;
 use crate::tcp::handshake::{Agreed, Hello};
 use crate::tcp::supervise::Terms;
-use crate::tcp::{Key, Place, Tcp};
+use crate::tcp::{Key, Tcp};
+use crate::verbs_wire::{Endpoint, Lane, Record};
 use device::{Device, Queue};
 use ends::{VerbsIncoming, VerbsOutgoing};
 use memory::{Block, EndMemory};
-use session::{Door, Parts, Session, Side};
+use session::{Parts, Session, Side};
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{Error, Result};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use wire::{Counter, Endpoint, Lane, Record};
 
 /// Links between machines over RDMA.
 #[derive(Debug)]
@@ -79,6 +79,12 @@ impl Verbs {
     /// The end that connects. Its side of the way must be an address that an RDMA device has.
     pub fn connect(address: SocketAddr, key: Key) -> Verbs {
         Verbs::new(Tcp::connect(address, key.clone()), key)
+    }
+
+    /// The end that meets its peer as that one does.
+    pub(crate) fn over(side: Tcp) -> Verbs {
+        let key = side.key.clone();
+        Verbs::new(side, key)
     }
 
     fn new(side: Tcp, key: Key) -> Verbs {
@@ -126,6 +132,11 @@ impl Verbs {
             resume_within_ns: 0,
         }
     }
+}
+
+/// Whether an RDMA device has that address.
+pub(crate) fn is_on(address: std::net::IpAddr) -> bool {
+    Device::of(address).is_ok()
 }
 
 /// The queue pairs of an end.
@@ -180,7 +191,7 @@ fn join(
         ..Endpoint::default()
     });
     side.tell(Record::Endpoint(ours))?;
-    let mut next = || wire::receive(&mut &side.stream, &side.keys, received);
+    let mut next = || sealed::receive(&mut &side.stream, &side.keys, received, Record::parse);
     let theirs = match next()? {
         Record::Endpoint(theirs) => theirs,
         Record::NoDevice => {
@@ -223,20 +234,18 @@ impl Backend for Verbs {
     ) -> std::result::Result<Halves, SetupError> {
         let block = Block::new(sizes, memory)?;
         let mut terms = self.terms(sizes);
-        let (mut wake, waking) = crate::quiet::Waking::new().map_err(self.error("make a pipe"))?;
+        let (mut wake, _waking) = crate::quiet::Waking::new().map_err(self.error("make a pipe"))?;
         let (stream, agreed) = self.side.meet(&terms, &mut wake, deadline_ns)?;
         terms.hello.session = Some(agreed.session);
-        let door = match &self.side.way {
-            Place::Connect(_) => None,
-            Place::Listen(listener) => Some(Door {
-                listener: listener.try_clone().map_err(self.error("use the socket"))?,
-                terms,
-                wake,
-            }),
-        };
+        let keeper = self
+            .side
+            .listener()
+            .map(|listener| Keeper::start(listener, &self.key, terms.hello))
+            .transpose()
+            .map_err(self.error("start threads"))?;
         let timed = stream.set_read_timeout(Some(SETUP_LIMIT));
         timed.map_err(self.error("use the socket"))?;
-        let psn = first_packets(&agreed, door.is_some());
+        let psn = first_packets(&agreed, keeper.is_some());
         let (side, mut received) = (
             Side {
                 stream,
@@ -267,7 +276,7 @@ impl Backend for Verbs {
             pairs,
             memory,
         };
-        let session = Session::start(parts, received, door, waking);
+        let session = Session::start(parts, received, keeper);
         let session = Arc::new(session.map_err(self.error("start threads"))?);
         let outgoing = VerbsOutgoing::new(Arc::clone(&session), queues.out, out_memory);
         let incoming = VerbsIncoming::new(session, queues.incoming, in_memory);

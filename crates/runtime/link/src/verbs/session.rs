@@ -3,13 +3,13 @@
 
 use super::device::{Pair, Queue};
 use super::memory::EndMemory;
-use super::wire::{self, Counter, Endpoint, Record};
 use crate::interface::{End, Sizes};
-use crate::quiet::Waking;
-use crate::tcp::{dial, supervise};
+use crate::sealed::{self, Counter};
+use crate::tcp::door::Keeper;
+use crate::verbs_wire::{Endpoint, Record};
 use nix::sys::eventfd::EventFd;
-use std::io::{ErrorKind, PipeReader};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::io::ErrorKind;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -44,7 +44,7 @@ impl Side {
     /// Sends a record. A broken connection is found by who reads it.
     pub fn tell(&self, record: Record) -> std::io::Result<()> {
         let mut sent = lock(&self.sent);
-        wire::send(&mut &self.stream, &self.keys, &mut sent, record)
+        sealed::send(&mut &self.stream, &self.keys, &mut sent, &record.bytes())
     }
 }
 
@@ -173,7 +173,8 @@ impl Shared {
     /// Reads the side channel until its end.
     fn watch(&self, mut received: Counter) {
         let end = loop {
-            match wire::receive(&mut &self.side.stream, &self.side.keys, &mut received) {
+            let (stream, keys) = (&self.side.stream, &self.side.keys);
+            match sealed::receive(&mut &*stream, keys, &mut received, Record::parse) {
                 Ok(Record::SendsNoMore(count)) => self.sent_by_peer.store(count, Ordering::Release),
                 Ok(Record::ReceivesNoMore) => {
                     self.flags.fetch_or(PEER_RECEIVES_NO_MORE, Ordering::AcqRel);
@@ -204,64 +205,33 @@ fn wrong(what: &'static str) -> End {
     End::Protocol { what }
 }
 
-/// Refuses whoever else comes to a listening end.
-pub struct Door {
-    pub listener: TcpListener,
-    pub terms: supervise::Terms,
-    pub wake: PipeReader,
-}
-
-impl Door {
-    fn keep(mut self, shared: &Shared) {
-        while shared.flags.load(Ordering::Acquire) & ENDED == 0 {
-            if let Some(stream) = supervise::accept(&self.listener, &mut self.wake, None) {
-                let terms = &self.terms;
-                // A session of verbs is not resumed: nobody is taken.
-                drop(dial::shake_listening(&stream, &terms.key, terms.hello));
-            }
-        }
-    }
-}
-
 /// A link's threads and queue pairs: they end with the second half.
 pub struct Session {
     pub shared: Arc<Shared>,
-    waking: Waking,
-    running: Vec<JoinHandle<()>>,
+    watching: Option<JoinHandle<()>>,
+    /// At a listening end.
+    _keeper: Option<Keeper>,
 }
 
 impl Session {
-    /// Starts the thread that watches the peer, and at a listening end the one at the door.
+    /// Starts the thread that watches the peer. `keeper` refuses others at a listening end.
     ///
     /// # Errors
     /// The kernel gives no thread or descriptor.
     pub fn start(
         parts: Parts,
         received: Counter,
-        door: Option<Door>,
-        waking: Waking,
+        keeper: Option<Keeper>,
     ) -> std::io::Result<Session> {
-        let mut session = Session {
-            shared: Arc::new(Shared::new(parts)?),
-            waking,
-            running: Vec::new(),
-        };
-        session.spawn("link-watch", move |shared| shared.watch(received))?;
-        if let Some(door) = door {
-            session.spawn("link-door", move |shared| door.keep(shared))?;
-        }
-        Ok(session)
-    }
-
-    fn spawn(
-        &mut self,
-        name: &str,
-        run: impl FnOnce(&Shared) + Send + 'static,
-    ) -> std::io::Result<()> {
-        let shared = Arc::clone(&self.shared);
-        let builder = std::thread::Builder::new().name(name.into());
-        self.running.push(builder.spawn(move || run(&shared))?);
-        Ok(())
+        let shared = Arc::new(Shared::new(parts)?);
+        let watched = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("link-watch".into());
+        let watching = Some(thread.spawn(move || watched.watch(received))?);
+        Ok(Session {
+            shared,
+            watching,
+            _keeper: keeper,
+        })
     }
 }
 
@@ -276,8 +246,7 @@ impl Drop for Session {
         drop(waited);
         let _ = shared.side.stream.shutdown(Shutdown::Both);
         shared.finish(End::Closed);
-        self.waking.ring();
-        for thread in self.running.drain(..) {
+        if let Some(thread) = self.watching.take() {
             let _ = thread.join();
         }
     }

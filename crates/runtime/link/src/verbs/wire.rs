@@ -1,11 +1,7 @@
 //! What two ends tell each other by the side channel, sealed: their addresses and keys, and when
 //! they close.
-
-use std::io::{Error, ErrorKind, Read, Result, Write};
-
-/// Bytes of the largest record, without its tag.
-const MOST: usize = 192;
-const TAG_BYTES: usize = 16;
+//!
+//! Compiled without the feature `verbs` too: it reads bytes of the network, and is tested and fuzzed.
 
 /// A queue pair's number, and the number of its first packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -121,6 +117,13 @@ impl Reader<'_> {
 }
 
 impl Record {
+    /// As it travels.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(crate::sealed::MOST);
+        self.write(&mut bytes);
+        bytes
+    }
+
     fn write(&self, bytes: &mut Vec<u8>) {
         match self {
             Record::Endpoint(e) => {
@@ -159,66 +162,10 @@ impl Record {
     }
 }
 
-/// One direction of the side channel's records: counted, so that none can be repeated.
-pub struct Counter(u64);
-
-impl Counter {
-    /// Before the first record.
-    pub fn new() -> Counter {
-        Counter(0)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 += 1;
-        self.0 - 1
-    }
-}
-
-type Keys = snow::StatelessTransportState;
-
-/// Seals a record and sends it.
-///
-/// # Errors
-/// The connection is broken.
-pub fn send(to: &mut impl Write, keys: &Keys, at: &mut Counter, record: Record) -> Result<()> {
-    let mut clear = Vec::with_capacity(MOST);
-    record.write(&mut clear);
-    let mut sealed = [0; 2 + MOST + TAG_BYTES];
-    let length = keys
-        .write_message(at.next(), &clear, &mut sealed[2..])
-        .map_err(Error::other)?;
-    sealed[..2].copy_from_slice(&(length as u16).to_le_bytes());
-    to.write_all(&sealed[..2 + length])
-}
-
-/// Receives a record.
-///
-/// # Errors
-/// The connection is broken, or (`InvalidData`) it is no record of the peer's.
-pub fn receive(from: &mut impl Read, keys: &Keys, at: &mut Counter) -> Result<Record> {
-    let mut length = [0; 2];
-    from.read_exact(&mut length)?;
-    let length = usize::from(u16::from_le_bytes(length));
-    let mut sealed = [0; MOST + TAG_BYTES];
-    let wrong = || Error::from(ErrorKind::InvalidData);
-    let sealed = sealed.get_mut(..length).ok_or_else(wrong)?;
-    from.read_exact(sealed)?;
-    let mut clear = [0; MOST + TAG_BYTES];
-    let length = keys.read_message(at.next(), sealed, &mut clear);
-    let length = length.map_err(|_| wrong())?;
-    Record::parse(&clear[..length]).ok_or_else(wrong)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    fn bytes(record: Record) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        record.write(&mut bytes);
-        bytes
-    }
 
     proptest! {
         #[test]
@@ -231,19 +178,19 @@ mod tests {
                 gid, mtu, out: lane(0), incoming: lane(2), ring: window(0), values: window(1),
                 heads: window(2), reading: window(3),
             };
-            prop_assert!(bytes(Record::Endpoint(endpoint)).len() <= MOST);
+            prop_assert!(Record::Endpoint(endpoint).bytes().len() <= crate::sealed::MOST);
             for record in [
                 Record::Endpoint(endpoint), Record::NoDevice, Record::Ready,
                 Record::SendsNoMore(count), Record::ReceivesNoMore,
             ] {
-                prop_assert_eq!(Record::parse(&bytes(record)), Some(record));
+                prop_assert_eq!(Record::parse(&record.bytes()), Some(record));
             }
         }
 
         #[test]
         fn what_is_no_record_is_refused(garbage in proptest::collection::vec(any::<u8>(), 0..100)) {
             if let Some(record) = Record::parse(&garbage) {
-                prop_assert_eq!(bytes(record), garbage);
+                prop_assert_eq!(record.bytes(), garbage);
             }
         }
     }

@@ -1,0 +1,355 @@
+//! The best way that both ends have: shared memory on one machine, RDMA where both have a device,
+//! TCP everywhere.
+//!
+//! The ends meet over TCP, by the handshake of [`crate::tcp`], and tell each other, sealed, what they
+//! have. Both choose by the same function. Then they link by that way. The address is one of TCP,
+//! whatever is chosen.
+//!
+//! **Nobody falls back in silence.** Where one end has a better way than the other, both know it:
+//! each says so on its standard error, or is told to accept or to refuse it ([`OnFallBack`]); if
+//! one refuses, both get [`Refusal::FallBack`]. [`Auto::chosen`] tells a program. A way that fails
+//! after it was chosen is an error, and no other is tried.
+//!
+//! Not real-time safe. What is returned is the chosen backend's, with its promises.
+
+mod offer;
+
+pub use offer::{choose, Choice, End, Lack, Offer, Passed, Place, Way};
+
+use crate::interface::{
+    Backend, Halves, Incoming, Memory, Outgoing, Refusal, SendError, SetupError, Sizes,
+};
+use crate::quiet::Waking;
+use crate::sealed::{self, Counter};
+use crate::tcp::door::Keeper;
+use crate::tcp::handshake::{Agreed, Hello};
+use crate::tcp::supervise::Terms;
+use crate::tcp::{self, Key, Tcp};
+use crate::Shm;
+use onbeat_flow::clock::now_ns;
+use std::io::{Error, ErrorKind};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What a hello says in place of the size of chunks: larger than any.
+const ANY_WAY: usize = u32::MAX as usize;
+/// Time for each record of the choice.
+const RECORD_LIMIT: Duration = Duration::from_secs(5);
+/// After so long without the peer, ns, the ends meet anew: one may have missed the last record.
+const MEETING_NS: u64 = 10_000_000_000;
+
+/// So often it does so after a refusal.
+const MISSES: u32 = 3;
+
+/// What an end does where one of the two has a better way, and the other has not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnFallBack {
+    /// Says so on its standard error, and goes on.
+    Say,
+    /// Goes on; [`Auto::chosen`] tells.
+    Accept,
+    /// Refuses: both ends are told.
+    Refuse,
+}
+
+/// Links by the best way that both ends have.
+#[derive(Debug)]
+pub struct Auto {
+    tcp: Tcp,
+    on_fall_back: OnFallBack,
+    chosen: Mutex<Option<Choice>>,
+}
+
+impl Auto {
+    /// The end to which another one connects.
+    ///
+    /// # Errors
+    /// The address is in use or not this machine's.
+    pub fn listen(address: SocketAddr, key: Key) -> Result<Auto, SetupError> {
+        Ok(Auto::of(Tcp::listen(address, key)?))
+    }
+
+    /// The end that connects.
+    pub fn connect(address: SocketAddr, key: Key) -> Auto {
+        Auto::of(Tcp::connect(address, key))
+    }
+
+    /// With these options if it is TCP.
+    pub fn of(tcp: Tcp) -> Auto {
+        Auto {
+            tcp,
+            on_fall_back: OnFallBack::Say,
+            chosen: Mutex::new(None),
+        }
+    }
+
+    /// What it does where one end has a better way; [`OnFallBack::Say`] by default.
+    pub fn on_fall_back(mut self, what: OnFallBack) -> Auto {
+        self.on_fall_back = what;
+        self
+    }
+
+    /// The address at which it listens, or to which it connects.
+    pub fn address(&self) -> SocketAddr {
+        self.tcp.address()
+    }
+
+    /// What was chosen the last time; `None` before.
+    pub fn chosen(&self) -> Option<Choice> {
+        self.chosen
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .clone()
+    }
+
+    fn error(&self, what: &'static str) -> impl FnOnce(Error) -> SetupError {
+        tcp::system(self.address(), what)
+    }
+
+    /// Meets the peer, and chooses with it.
+    fn agree(
+        &self,
+        sizes: Sizes,
+        own_memory: bool,
+        deadline_ns: Option<u64>,
+    ) -> Result<(Choice, Hello), SetupError> {
+        let mut terms = Terms {
+            key: self.tcp.key.clone(),
+            hello: Hello {
+                sizes,
+                chunk: ANY_WAY,
+                sealed: true,
+                session: None,
+            },
+            resume_within_ns: 0,
+        };
+        let (mut wake, _waking) = Waking::new().map_err(self.error("make a pipe"))?;
+        loop {
+            let (stream, agreed) = self.tcp.meet(&terms, &mut wake, deadline_ns)?;
+            let met = self.exchange(&stream, &agreed, own_memory);
+            let (choice, refused) = match met {
+                Ok(met) => met,
+                Err(e) if e.kind() == ErrorKind::InvalidData => {
+                    return Err(self.tcp.refused(Refusal::Garbage))
+                }
+                // It was cut: the peer comes again, if it is there.
+                Err(_) if deadline_ns.is_none_or(|d| now_ns() < d) => continue,
+                Err(e) => return Err(self.error("choose a way")(e)),
+            };
+            if refused {
+                let what = choice.to_string();
+                return Err(self.tcp.refused(Refusal::FallBack { what }));
+            }
+            terms.hello.session = Some(agreed.session);
+            return Ok((choice, terms.hello));
+        }
+    }
+
+    /// Tells the peer what this end has, and hears what it has. Whether one of them refuses.
+    fn exchange(
+        &self,
+        stream: &TcpStream,
+        agreed: &Agreed,
+        own_memory: bool,
+    ) -> std::io::Result<(Choice, bool)> {
+        stream.set_read_timeout(Some(RECORD_LIMIT))?;
+        let ours = offer(stream, own_memory, self.on_fall_back == OnFallBack::Refuse)?;
+        let (mut sent, mut received) = (Counter::new(), Counter::new());
+        sealed::send(&mut &*stream, &agreed.keys, &mut sent, &ours.bytes())?;
+        let theirs = sealed::receive(&mut &*stream, &agreed.keys, &mut received, Offer::parse)?;
+        let choice = match self.tcp.listener() {
+            Some(_) => choose(&ours, &theirs),
+            None => choose(&theirs, &ours),
+        };
+        let refuses = ours.refuses || theirs.refuses;
+        let refused = refuses && !choice.passed.is_empty();
+        Ok((choice, refused))
+    }
+
+    /// The backend of the chosen way. `name` is of this session alone.
+    fn backend(&self, way: Way, name: &str) -> Result<Box<dyn Backend>, SetupError> {
+        let again = || self.tcp.again().map_err(self.error("use the socket"));
+        Ok(match way {
+            Way::Shm if self.tcp.listener().is_some() => Box::new(Shm::listen(name)),
+            Way::Shm => Box::new(Shm::connect(name)),
+            #[cfg(feature = "verbs")]
+            Way::Verbs => Box::new(crate::Verbs::over(again()?)),
+            // Never chosen without the feature.
+            #[cfg(not(feature = "verbs"))]
+            Way::Verbs => Box::new(again()?),
+            Way::Tcp => Box::new(again()?),
+        })
+    }
+
+    fn note(&self, choice: Choice) {
+        if self.on_fall_back == OnFallBack::Say && !choice.passed.is_empty() {
+            eprintln!("onbeat: link {}: {choice}", self.address());
+        }
+        *self.chosen.lock().unwrap_or_else(|e| e.into_inner()) = Some(choice);
+    }
+}
+
+/// Where this thread is, as other processes see it.
+fn place() -> Option<Place> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let digits: String = boot.trim().split('-').collect();
+    let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
+    let capabilities = status.lines().find_map(|l| l.strip_prefix("CapPrm:"))?;
+    let inode = |kind: &str| {
+        let path = format!("/proc/thread-self/ns/{kind}");
+        std::fs::metadata(path).ok().map(|found| found.ino())
+    };
+    Some(Place {
+        boot: u128::from_str_radix(&digits, 16).ok()?.to_be_bytes(),
+        user: nix::unistd::geteuid().as_raw(),
+        namespaces: [inode("pid")?, inode("net")?, inode("user")?],
+        capabilities: u64::from_str_radix(capabilities.trim(), 16).ok()?,
+    })
+}
+
+/// Whether processes of the same user may find this one's memory.
+fn is_open() -> bool {
+    // SAFETY: asks for a flag.
+    unsafe { nix::libc::prctl(nix::libc::PR_GET_DUMPABLE) == 1 }
+}
+
+#[cfg(feature = "verbs")]
+fn no_verbs(stream: &TcpStream) -> std::io::Result<Option<Lack>> {
+    let address = stream.local_addr()?.ip().to_canonical();
+    Ok((!crate::verbs::is_on(address)).then_some(Lack::Device))
+}
+
+#[cfg(not(feature = "verbs"))]
+fn no_verbs(_: &TcpStream) -> std::io::Result<Option<Lack>> {
+    Ok(Some(Lack::Feature))
+}
+
+fn offer(stream: &TcpStream, own_memory: bool, refuses: bool) -> std::io::Result<Offer> {
+    let place = place();
+    let no_shm = match place {
+        _ if own_memory => Some(Lack::OwnMemory),
+        Some(_) if is_open() => None,
+        _ => Some(Lack::Hidden),
+    };
+    Ok(Offer {
+        place: place.unwrap_or_default(),
+        no_shm,
+        no_verbs: no_verbs(stream)?,
+        refuses,
+    })
+}
+
+/// The name of a session's memory: nobody without the key can know it.
+fn name(hello: &Hello) -> String {
+    let session = hello.session.map(|s| *s.bytes()).unwrap_or_default();
+    let digits = session[..16].iter().map(|b| format!("{b:02x}"));
+    format!("auto/{}", digits.collect::<String>())
+}
+
+fn check(sizes: Sizes, memory: &Memory) -> Result<(), SetupError> {
+    let needed = sizes.memory_bytes()?;
+    let given = match memory {
+        Memory::Allot => return Ok(()),
+        Memory::Given(block) => block.len(),
+        Memory::Mapped(block) => block.len(),
+    };
+    let error = SetupError::Memory { needed, given };
+    (given >= needed).then_some(()).ok_or(error)
+}
+
+impl Backend for Auto {
+    fn initialize(
+        &self,
+        sizes: Sizes,
+        memory: Memory,
+        deadline_ns: Option<u64>,
+    ) -> Result<Halves, SetupError> {
+        check(sizes, &memory)?;
+        let own_memory = !matches!(memory, Memory::Allot);
+        let (mut memory, mut missed) = (Some(memory), 0);
+        loop {
+            let (choice, hello) = self.agree(sizes, own_memory, deadline_ns)?;
+            let again_ns = now_ns() + MEETING_NS;
+            // Memory is handed over once.
+            let until = match deadline_ns {
+                other if own_memory => other,
+                Some(deadline) => Some(deadline.min(again_ns)),
+                None => Some(again_ns),
+            };
+            let backend = self.backend(choice.way, &name(&hello))?;
+            let memory = memory.take().unwrap_or(Memory::Allot);
+            let is_late = || deadline_ns.is_some_and(|d| now_ns() >= d);
+            match backend.initialize(sizes, memory, until) {
+                Err(SetupError::NoPeer { .. }) if !own_memory && !is_late() => {}
+                // It missed what was chosen, and meets others still.
+                Err(SetupError::Refused { reason, .. })
+                    if reason == Refusal::Options && !own_memory && missed < MISSES =>
+                {
+                    missed += 1;
+                }
+                Err(other) => return Err(other),
+                Ok(halves) => {
+                    let in_memory = choice.way == Way::Shm;
+                    self.note(choice);
+                    return match self.tcp.listener() {
+                        Some(listener) if in_memory => {
+                            let keeper = Keeper::start(listener, &self.tcp.key, hello);
+                            let keeper = keeper.map_err(self.error("start threads"))?;
+                            Ok(kept(halves, Arc::new(keeper)))
+                        }
+                        _ => Ok(halves),
+                    };
+                }
+            }
+        }
+    }
+}
+
+/// A half, and who keeps its door.
+struct Kept<H: ?Sized> {
+    half: Box<H>,
+    _keeper: Arc<Keeper>,
+}
+
+fn kept((outgoing, incoming): Halves, keeper: Arc<Keeper>) -> Halves {
+    let _keeper = Arc::clone(&keeper);
+    let half = outgoing;
+    let outgoing = Box::new(Kept { half, _keeper });
+    let (half, _keeper) = (incoming, keeper);
+    (outgoing, Box::new(Kept { half, _keeper }))
+}
+
+impl Outgoing for Kept<dyn Outgoing> {
+    fn send(
+        &mut self,
+        bytes: usize,
+        deadline_ns: Option<u64>,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<u64, SendError> {
+        self.half.send(bytes, deadline_ns, fill)
+    }
+
+    fn publish(&mut self, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), SendError> {
+        self.half.publish(bytes, fill)
+    }
+}
+
+impl Incoming for Kept<dyn Incoming> {
+    fn receive(
+        &mut self,
+        deadline_ns: Option<u64>,
+        take: &mut dyn FnMut(u64, &[u8]),
+    ) -> Result<bool, crate::interface::End> {
+        self.half.receive(deadline_ns, take)
+    }
+
+    fn read(
+        &mut self,
+        deadline_ns: Option<u64>,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, crate::interface::End> {
+        self.half.read(deadline_ns, take)
+    }
+}

@@ -1,0 +1,332 @@
+//! What an end has, what two ends choose from it, and what each of them would have had. Pure: the
+//! same function runs at both ends, over the same two offers.
+
+use std::fmt;
+
+/// A way between two ends. The later one is the better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// Over TCP.
+    Tcp,
+    /// Over RDMA.
+    Verbs,
+    /// In shared memory.
+    Shm,
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Way::Tcp => "TCP",
+            Way::Verbs => "RDMA",
+            Way::Shm => "shared memory",
+        })
+    }
+}
+
+/// Why an end does not have a way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// It was built without the feature `verbs`.
+    Feature = 1,
+    /// No RDMA device of its machine has the connection's address.
+    Device,
+    /// The application has brought its own memory.
+    OwnMemory,
+    /// Others may not look at its process (it was started with more rights than its user's).
+    Hidden,
+    /// The end has it, but not the application's user, namespaces or capabilities of the other.
+    Apart,
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Lack::Feature => "it was built without the feature `verbs`",
+            Lack::Device => "no RDMA device has the connection's address",
+            Lack::OwnMemory => "the application brings its own memory",
+            Lack::Hidden => "its process hides from others",
+            Lack::Apart => "users, namespaces or capabilities differ",
+        })
+    }
+}
+
+/// One of the two ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The end that listens.
+    Listening,
+    /// The end that connects.
+    Connecting,
+    /// Each of them.
+    Both,
+}
+
+/// A better way that is not used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Passed {
+    /// The way.
+    pub way: Way,
+    /// Who lacks it.
+    pub end: End,
+    /// Why.
+    pub lack: Lack,
+}
+
+impl fmt::Display for Passed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = match self.end {
+            End::Listening => "the listening end",
+            End::Connecting => "the connecting end",
+            End::Both => "the two ends",
+        };
+        write!(f, "no {} ({end}: {})", self.way, self.lack)
+    }
+}
+
+/// What the ends have chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// The way that is used.
+    pub way: Way,
+    /// Better ways that one of the ends has, and the other has not. A way that neither has is not
+    /// named, nor shared memory between machines.
+    pub passed: Vec<Passed>,
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "over {}", self.way)?;
+        self.passed.iter().try_for_each(|p| write!(f, "; {p}"))
+    }
+}
+
+/// Who can find a process's memory: all that must be the same at both ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Place {
+    /// The run of the machine's kernel.
+    pub boot: [u8; 16],
+    /// Effective user.
+    pub user: u32,
+    /// Inodes of the namespaces of process ids, of the network and of users.
+    pub namespaces: [u64; 3],
+    /// Permitted capabilities.
+    pub capabilities: u64,
+}
+
+/// What an end has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offer {
+    /// Where its process is.
+    pub place: Place,
+    /// Why it cannot share memory, if so.
+    pub no_shm: Option<Lack>,
+    /// Why it has no RDMA, if so.
+    pub no_verbs: Option<Lack>,
+    /// It refuses a way for which one end would have a better one.
+    pub refuses: bool,
+}
+
+const VERSION: u8 = 1;
+/// Bytes of an offer.
+const BYTES: usize = 1 + 16 + 4 + 3 * 8 + 8 + 3;
+
+fn lack(code: u8) -> Option<Option<Lack>> {
+    Some(match code {
+        0 => None,
+        1 => Some(Lack::Feature),
+        2 => Some(Lack::Device),
+        3 => Some(Lack::OwnMemory),
+        4 => Some(Lack::Hidden),
+        _ => return None,
+    })
+}
+
+impl Offer {
+    /// As it travels.
+    pub fn bytes(&self) -> Vec<u8> {
+        let code = |lack: Option<Lack>| lack.map_or(0, |lack| lack as u8);
+        let mut bytes = Vec::with_capacity(BYTES);
+        bytes.push(VERSION);
+        bytes.extend(self.place.boot);
+        bytes.extend(self.place.user.to_le_bytes());
+        for inode in self.place.namespaces {
+            bytes.extend(inode.to_le_bytes());
+        }
+        bytes.extend(self.place.capabilities.to_le_bytes());
+        bytes.extend([
+            code(self.no_shm),
+            code(self.no_verbs),
+            u8::from(self.refuses),
+        ]);
+        bytes
+    }
+
+    /// Reads a peer's; `None` if it cannot be one.
+    pub fn parse(bytes: &[u8]) -> Option<Offer> {
+        let bytes: &[u8; BYTES] = bytes.try_into().ok()?;
+        let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
+        let refuses = match bytes[BYTES - 1] {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        if bytes[0] != VERSION {
+            return None;
+        }
+        Some(Offer {
+            place: Place {
+                boot: bytes[1..17].try_into().ok()?,
+                user: u32::from_le_bytes(bytes[17..21].try_into().ok()?),
+                namespaces: [word(21)?, word(29)?, word(37)?],
+                capabilities: word(45)?,
+            },
+            no_shm: lack(bytes[BYTES - 3])?,
+            no_verbs: lack(bytes[BYTES - 2])?,
+            refuses,
+        })
+    }
+}
+
+/// Who lacks a way, of which each end says whether it does.
+fn lacking(listening: Option<Lack>, connecting: Option<Lack>) -> Option<(End, Lack)> {
+    match (listening, connecting) {
+        (None, None) => None,
+        (Some(lack), None) => Some((End::Listening, lack)),
+        (None, Some(lack)) => Some((End::Connecting, lack)),
+        (Some(lack), Some(_)) => Some((End::Both, lack)),
+    }
+}
+
+/// The best way that both ends have.
+pub fn choose(listening: &Offer, connecting: &Offer) -> Choice {
+    let mut passed = Vec::new();
+    let mut pass = |way, (end, lack)| passed.push(Passed { way, end, lack });
+    // Between machines nobody expects shared memory.
+    if listening.place.boot == connecting.place.boot {
+        let is_apart = listening.place != connecting.place;
+        let apart = is_apart.then_some((End::Both, Lack::Apart));
+        match lacking(listening.no_shm, connecting.no_shm).or(apart) {
+            None => {
+                return Choice {
+                    way: Way::Shm,
+                    passed,
+                }
+            }
+            Some(who) => pass(Way::Shm, who),
+        }
+    }
+    let way = match lacking(listening.no_verbs, connecting.no_verbs) {
+        None => Way::Verbs,
+        // What neither has is not missed.
+        Some((End::Both, _)) => Way::Tcp,
+        Some(who) => {
+            pass(Way::Verbs, who);
+            Way::Tcp
+        }
+    };
+    Choice { way, passed }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const HERE: Place = Place {
+        boot: [1; 16],
+        user: 1000,
+        namespaces: [1, 2, 3],
+        capabilities: 0,
+    };
+    const ALL: Offer = Offer {
+        place: HERE,
+        no_shm: None,
+        no_verbs: None,
+        refuses: false,
+    };
+
+    fn elsewhere(offer: Offer) -> Offer {
+        let place = Place {
+            boot: [2; 16],
+            ..HERE
+        };
+        Offer { place, ..offer }
+    }
+
+    fn without(lack: Lack) -> Offer {
+        Offer {
+            no_verbs: Some(lack),
+            ..ALL
+        }
+    }
+
+    #[test]
+    fn the_best_way_that_both_have_is_taken_and_what_one_lacks_is_named() {
+        assert_eq!(choose(&ALL, &ALL).to_string(), "over shared memory");
+        assert_eq!(choose(&ALL, &elsewhere(ALL)).to_string(), "over RDMA");
+        let deviceless = elsewhere(without(Lack::Device));
+        assert_eq!(
+            choose(&ALL, &deviceless).to_string(),
+            "over TCP; no RDMA (the connecting end: no RDMA device has the connection's address)"
+        );
+        assert_eq!(
+            choose(&without(Lack::Feature), &elsewhere(ALL)).to_string(),
+            "over TCP; no RDMA (the listening end: it was built without the feature `verbs`)"
+        );
+        // Neither has it: nobody falls back.
+        assert_eq!(choose(&without(Lack::Feature), &deviceless).passed, []);
+        let own_memory = Offer {
+            no_shm: Some(Lack::OwnMemory),
+            ..ALL
+        };
+        assert_eq!(
+            choose(&own_memory, &ALL).to_string(),
+            "over RDMA; no shared memory (the listening end: the application brings its own memory)"
+        );
+    }
+
+    #[test]
+    fn processes_that_could_not_find_each_other_do_not_try_shared_memory() {
+        for place in [
+            Place { user: 0, ..HERE },
+            Place {
+                capabilities: 1 << 23,
+                ..HERE
+            },
+            Place {
+                namespaces: [9, 2, 3],
+                ..HERE
+            },
+            Place {
+                namespaces: [1, 9, 3],
+                ..HERE
+            },
+            Place {
+                namespaces: [1, 2, 9],
+                ..HERE
+            },
+        ] {
+            let choice = choose(&ALL, &Offer { place, ..ALL });
+            assert_eq!(choice.way, Way::Verbs, "{place:?}");
+            assert_eq!(choice.passed[0].lack, Lack::Apart);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_offer_is_read_as_it_was_written(
+            boot: [u8; 16], user: u32, namespaces: [u64; 3], capabilities: u64,
+            codes in [0u8..5, 0u8..5], refuses: bool
+        ) {
+            let offer = Offer {
+                place: Place { boot, user, namespaces, capabilities },
+                no_shm: lack(codes[0]).unwrap(),
+                no_verbs: lack(codes[1]).unwrap(),
+                refuses,
+            };
+            prop_assert_eq!(Offer::parse(&offer.bytes()), Some(offer));
+            prop_assert_eq!(Offer::parse(&offer.bytes()[1..]), None);
+        }
+    }
+}

@@ -254,7 +254,16 @@ impl Incoming for ShmIncoming {
         deadline_ns: Option<u64>,
         take: &mut dyn FnMut(u64, &[u8]),
     ) -> Result<bool, End> {
-        match self.messages.receive_until(deadline_ns) {
+        let mut received = self.messages.receive_until(deadline_ns);
+        if matches!(received, Ok(None)) && self.messages.is_orphaned() {
+            // Who waits for less than the channel's own check would never learn of a death. It may
+            // have sent before it died.
+            received = self.messages.receive_until(Some(now_ns()));
+            if matches!(received, Ok(None)) {
+                return Err(died());
+            }
+        }
+        match received {
             Ok(Some(item)) => {
                 take(item.sequence(), &item);
                 Ok(true)

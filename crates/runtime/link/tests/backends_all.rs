@@ -84,6 +84,39 @@ fn promised(backend: impl Backend + Send + 'static) -> Box<dyn Backend + Send> {
     Box::new(qos.around(backend))
 }
 
+/// These, and acknowledgement and signs of life.
+fn assured(backend: impl Backend + Send + 'static) -> Box<dyn Backend + Send> {
+    let qos = Qos::new()
+        .fresh_for(NEVER, OnBreach::Fail)
+        .checked(OnBreach::Fail)
+        .acknowledged(Duration::from_secs(20), 3, OnBreach::Fail)
+        .alive_within(NEVER, OnBreach::Fail);
+    Box::new(qos.around(backend))
+}
+
+fn shm_assured() -> Pair {
+    let name = fresh_name();
+    Pair {
+        first: assured(Shm::listen(&name)),
+        second: assured(Shm::connect(&name)),
+        for_child: format!("shm {name} assured"),
+    }
+}
+
+fn tcp_assured(resume_within: Duration) -> Pair {
+    let first = Tcp::listen("127.0.0.1:0".parse().unwrap(), key()).unwrap();
+    let address = first.address();
+    let second = Tcp::connect(address, key());
+    Pair {
+        first: assured(options(first, false, resume_within)),
+        second: assured(options(second, false, resume_within)),
+        for_child: format!("tcp {address} false assured"),
+    }
+}
+
+backends::backends!(assured_in_shared_memory, shm_assured(), shm_assured());
+backends::backends!(assured_over_tcp, tcp_assured(NEVER), tcp_assured(SOON));
+
 fn shm_promised() -> Pair {
     let name = fresh_name();
     Pair {
@@ -98,9 +131,9 @@ fn tcp_promised(resume_within: Duration) -> Pair {
     let address = first.address();
     let second = Tcp::connect(address, key());
     Pair {
-        first: promised(options(first, true, resume_within)),
-        second: promised(options(second, true, resume_within)),
-        for_child: format!("tcp {address} true promised"),
+        first: promised(options(first, false, resume_within)),
+        second: promised(options(second, false, resume_within)),
+        for_child: format!("tcp {address} false promised"),
     }
 }
 
@@ -143,6 +176,8 @@ fn a_peer_in_a_process_of_its_own() {
         ["auto", address] => Box::new(Auto::connect(address.parse().unwrap(), key())),
         ["shm", name, "promised"] => promised(Shm::connect(name)),
         ["tcp", address, sealed, "promised"] => promised(tcp(address, sealed)),
+        ["shm", name, "assured"] => assured(Shm::connect(name)),
+        ["tcp", address, sealed, "assured"] => assured(tcp(address, sealed)),
         _ => panic!("{place}"),
     };
     backends::child(&*backend, &std::env::var("ONBEAT_STEP").unwrap());

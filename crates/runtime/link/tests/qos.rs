@@ -6,12 +6,12 @@ mod backends;
 mod noisy;
 
 use backends::{receive, send, watchdog, SIZES};
-use noisy::{Noise, Noisy};
+use noisy::{Harm, Noise, Noisy};
 use onbeat_flow::clock::now_ns;
 use onbeat_link::interface::{
     Backend, Breach, End, Incoming, Memory, Outgoing, Refusal, SendError, SetupError, Sizes,
 };
-use onbeat_link::qos::OnBreach::{Fail, Warn};
+use onbeat_link::qos::OnBreach::{self, Fail, Warn};
 use onbeat_link::qos::{QosIncoming, QosLink, QosOutgoing};
 use onbeat_link::{Key, Qos, Shm, Tcp};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,9 +35,15 @@ type Both = (
 
 /// Two ends with promises of their own; what the first one sends goes through `noise`.
 fn connected(first: Qos, second: Qos, noise: Noise) -> Both {
+    connected_through(first, second, [noise, Noise::default()])
+}
+
+/// And what the second one sends through another.
+fn connected_through(first: Qos, second: Qos, noise: [Noise; 2]) -> Both {
     let name = fresh_name();
-    let first = first.around(Noisy::new(Shm::listen(&name), noise));
-    let second = second.around(Noisy::new(Shm::connect(&name), Noise::default()));
+    let [forth, back] = noise;
+    let first = first.around(Noisy::new(Shm::listen(&name), forth));
+    let second = second.around(Noisy::new(Shm::connect(&name), back));
     let (a, b) = thread::scope(|scope| {
         let b = scope.spawn(|| second.connect(SIZES, Memory::Allot, watchdog()).unwrap());
         let a = first.connect(SIZES, Memory::Allot, watchdog()).unwrap();
@@ -46,7 +52,7 @@ fn connected(first: Qos, second: Qos, noise: Noise) -> Both {
     ((first, second), a, b)
 }
 
-fn wait_until(is_there: impl Fn() -> bool) {
+fn wait_until(mut is_there: impl FnMut() -> bool) {
     let watchdog = watchdog().unwrap();
     while !is_there() {
         assert!(now_ns() < watchdog, "it never comes about");
@@ -153,7 +159,8 @@ fn corrupt_messages_are_never_handed_over() {
     for policy in [Warn, Fail] {
         let qos = Qos::new().checked(policy);
         // The second message and the fourth: in the content, and in the head.
-        let noise = Noise::default().flip(1, 60).flip(3, 9);
+        let noise = Noise::default();
+        let noise = noise.harm(1, Harm::Flip(60), 1).harm(3, Harm::Flip(9), 1);
         let (links, (mut a, _x), (_y, mut b)) = connected(qos, qos, noise);
         let mut got = Vec::new();
         for number in 0..4 {
@@ -248,6 +255,97 @@ fn stale_and_corrupt_values_are_not_read() {
     assert_eq!(stale, Err(End::Breach(Breach::Stale)));
     assert_eq!(links.1.counts().received.corrupt, 1);
     assert!(links_too.1.counts().received.stale >= 2);
+}
+
+/// A way on which messages are changed, lost and doubled, and acknowledgements changed.
+#[test]
+fn what_is_not_acknowledged_is_sent_again_and_taken_once() {
+    const COUNT: u64 = 60;
+    let qos = Qos::new().checked(Warn).acknowledged(SHORT * 5, 1000, Fail);
+    let mut noise = Noise::default();
+    for number in (0..COUNT).filter(|n| n % 2 == 0) {
+        let harm = [Harm::Flip(60), Harm::Lose, Harm::Double, Harm::Flip(9)];
+        let times = 1 + number as usize % 3;
+        noise = noise.harm(number, harm[number as usize / 2 % 4], times);
+    }
+    let back = Noise::default().harm_statuses(15);
+    let (links, (mut a, _x), (_y, mut b)) = connected_through(qos, qos, [noise, back]);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..COUNT {
+                assert_eq!(send(&mut a, number, 100), Ok(number));
+            }
+        });
+        for number in 0..COUNT {
+            assert_eq!(receive(&mut b), Ok((number, 100)));
+        }
+    });
+    let (sent, received) = (links.0.counts().sent, links.1.counts().received);
+    assert_eq!((received.messages, received.lost), (COUNT, 0));
+    assert_eq!((sent.messages, sent.unacknowledged), (COUNT, 0));
+    // Flips of 15 numbers, losses of 8, once to three times each.
+    let is_harmed = |k: u64| (0..COUNT).filter(move |n| n % 2 == 0 && n / 2 % 4 == k);
+    let times = |k| is_harmed(k).map(|n| 1 + n % 3).sum::<u64>();
+    assert_eq!(received.corrupt, times(0) + times(3));
+    assert!(sent.resent >= times(0) + times(1) + times(3), "{sent:?}");
+    assert!(
+        received.doubled >= is_harmed(2).count() as u64,
+        "{received:?}"
+    );
+    assert_eq!(links.0.counts().received.corrupt, 15);
+}
+
+#[test]
+fn what_is_never_acknowledged_is_given_up_and_skipped() {
+    thread::scope(|scope| {
+        scope.spawn(|| give_up(Warn));
+        give_up(Fail);
+    });
+}
+
+fn give_up(policy: OnBreach) {
+    // Long enough for the others to be acknowledged on any machine.
+    let qos = Qos::new()
+        .checked(Warn)
+        .acknowledged(Duration::from_millis(500), 2, policy);
+    let noise = Noise::default().harm(1, Harm::Lose, usize::MAX);
+    let (links, (mut a, _x), (_y, mut b)) = connected(qos, qos, noise);
+    for number in 0..3 {
+        send(&mut a, number, 100).unwrap();
+    }
+    // The third has come long before the second is given up.
+    assert_eq!(receive(&mut b), Ok((0, 100)));
+    assert_eq!(receive(&mut b), Ok((2, 100)));
+    wait_until(|| links.0.counts().sent.unacknowledged == 1);
+    assert_eq!(links.1.counts().received.lost, 1);
+    if policy == Fail {
+        let number = 1;
+        let told = send(&mut a, 3, 100);
+        assert_eq!(told, Err(Breach::Unacknowledged { number }.into()));
+    }
+    send(&mut a, 3, 100).unwrap();
+    assert_eq!(receive(&mut b), Ok((3, 100)), "{policy:?}");
+    assert_eq!(links.0.counts().sent.resent, 2);
+}
+
+#[test]
+fn a_peer_without_a_sign_of_life_is_silent_until_it_gives_one() {
+    let qos = |policy| Qos::new().alive_within(Duration::from_millis(300), policy);
+    let back = Noise::default();
+    let mute = std::sync::Arc::clone(&back.is_mute);
+    let noise = [Noise::default(), back];
+    let (links, (mut a, mut from_b), (mut b, _y)) = connected_through(qos(Fail), qos(Warn), noise);
+    mute.store(true, Ordering::Relaxed);
+    let silent = from_b.receive(None, &mut |_, _| panic!("nothing was sent"));
+    assert_eq!(silent, Err(End::Breach(Breach::Silent)));
+    wait_until(|| links.0.counts().is_silent);
+    assert!(links.0.counts().silences >= 1);
+    let refused = a.send(1, watchdog(), &mut |_| panic!("the peer is silent"));
+    assert_eq!(refused, Err(SendError::Breach(Breach::Silent)));
+    mute.store(false, Ordering::Relaxed);
+    wait_until(|| a.send(1, watchdog(), &mut |_| {}).is_ok());
+    wait_until(|| b.send(1, watchdog(), &mut |_| {}).is_ok());
+    wait_until(|| from_b.receive(watchdog(), &mut |_, _| {}) == Ok(true));
 }
 
 /// Only one of the ends keeps promises; and sizes are told as the user gave them.

@@ -6,22 +6,19 @@ use onbeat_link::interface::{Incoming, Memory, Outgoing, Sizes};
 use onbeat_link::qos::OnBreach::Warn;
 use onbeat_link::{Qos, Shm};
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-thread_local! {
-    /// This thread's allocations count.
-    static WATCHED: Cell<bool> = const { Cell::new(false) };
-}
+/// Allocations count, of every thread.
+static WATCHED: AtomicBool = AtomicBool::new(false);
 
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if WATCHED.try_with(Cell::get).unwrap_or(false) {
+        if WATCHED.load(Ordering::SeqCst) {
             ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         }
         unsafe { System.alloc(layout) }
@@ -35,6 +32,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// One test: another one's allocations would count.
 #[test]
 fn nothing_is_allocated_after_the_ends_have_met() {
     let long = Duration::from_secs(1000);
@@ -43,7 +41,20 @@ fn nothing_is_allocated_after_the_ends_have_met() {
         .checked(Warn)
         .send_every(long, Warn)
         .receive_every(long, Warn);
-    let name = format!("qos-steady-{}", std::process::id());
+    steady("direct", qos);
+    steady(
+        "assured",
+        qos.acknowledged(long, 3, Warn).alive_within(long, Warn),
+    );
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    WATCHED.store(true, Ordering::SeqCst);
+    drop(std::hint::black_box(Box::new(1)));
+    WATCHED.store(false, Ordering::SeqCst);
+    assert!(ALLOCATIONS.load(Ordering::Relaxed) > before, "it counts");
+}
+
+fn steady(way: &str, qos: Qos) {
+    let name = format!("qos-steady-{}-{way}", std::process::id());
     let sizes = Sizes::of_messages(1000);
     let watchdog = Some(now_ns() + 100_000_000_000);
     let peer = name.clone();
@@ -64,12 +75,8 @@ fn nothing_is_allocated_after_the_ends_have_met() {
         assert_eq!(from_a.read(watchdog, &mut |_| {}), Ok(true));
     };
     round(0);
-    WATCHED.set(true);
+    WATCHED.store(true, Ordering::SeqCst);
     (1..1000).for_each(&mut round);
-    WATCHED.set(false);
-    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 0);
-    WATCHED.set(true);
-    drop(std::hint::black_box(Box::new(1)));
-    WATCHED.set(false);
-    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 1, "it counts");
+    WATCHED.store(false, Ordering::SeqCst);
+    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 0, "{way}");
 }

@@ -103,7 +103,6 @@ impl Counters {
     }
 
     /// The peer is silent, or is no longer.
-    #[allow(dead_code)]
     pub fn set_silent(&self, is_silent: bool) {
         let before = self.is_silent.swap(is_silent.into(), Ordering::Relaxed);
         if is_silent && before == 0 {

@@ -23,12 +23,20 @@
 //! | [`Qos::checked`] | what came is not what was sent; it is never handed over | `corrupt` |
 //! | [`Qos::send_every`] | nothing was sent for a period | `sent.late` |
 //! | [`Qos::receive_every`] | nothing came for a period | `received.late` |
+//! | [`Qos::acknowledged`] | the peer has not confirmed a message, however often it was sent | `unacknowledged` |
+//! | [`Qos::alive_within`] | the peer gives no sign of life | `silences` |
 //!
 //! With [`OnBreach::Warn`] it is counted, and the message is handed over (but a corrupt one). With
 //! [`OnBreach::Fail`] the call returns [`Breach`](crate::interface::Breach) instead; the link stands.
 //!
 //! **Freshness without a common clock.** What remains of a message's age travels with it: each hop
 //! subtracts for how long it held the message. `fresh` says how, and how wrong it can be.
+//!
+//! **Acknowledgement.** The peer confirms what arrived intact; a message without that is sent again,
+//! and the peer takes it once. Then given up: the message may have arrived nevertheless, it is not
+//! known. With this, or signs of life, an end has a thread, messages are copied once where they
+//! arrive (and kept where they left, if they may be sent again), and the backend below needs twice
+//! the credits and four more.
 //!
 //! Real-time: nothing is allocated after `initialize`.
 //!
@@ -42,7 +50,13 @@
 //! | `direct` | the way without acknowledgement |
 //! | `ends` | the two halves |
 //! | `meet` | what both ends tell each other first |
+//! | [`window`] | what is sent again, and taken once |
+//! | `status` | how far an end is |
+//! | `shared` | what the halves and the thread share |
+//! | `pump` | the thread |
+//! | `assured` | the way with acknowledgement |
 
+mod assured;
 mod counts;
 mod direct;
 mod ends;
@@ -51,17 +65,29 @@ mod head;
 mod meet;
 mod pace;
 mod path;
+mod pump;
+mod shared;
+mod status;
+pub mod window;
 
 use crate::interface::{Backend, Halves, Memory, Refusal, SetupError, Sizes};
+use assured::{AssuredIncoming, AssuredOutgoing, Thread};
 use counts::Counters;
 use direct::{DirectIncoming, DirectOutgoing};
 use head::HEAD_BYTES;
 use meet::{meet, Met, NotMet, Terms, TERMS_BYTES};
+use path::{Receives, Sends};
+use pump::Rhythm;
+use shared::Shared;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 pub use counts::{Counts, ReceivedCounts, SentCounts};
 pub use ends::{QosIncoming, QosOutgoing};
+use window::{Outbox, Retry, MOST_CREDITS};
+
+/// To the peer, and from it.
+type Ways = (Box<dyn Sends>, Box<dyn Receives>);
 
 /// Bytes of a slot beside the message: each head, and terms where messages are small.
 const MORE_BYTES: usize = HEAD_BYTES + TERMS_BYTES;
@@ -90,6 +116,7 @@ pub struct Qos {
     send_every: Option<Promise>,
     receive_every: Option<Promise>,
     alive_within: Option<Promise>,
+    acknowledged: Option<(Promise, u32)>,
 }
 
 fn promise(time: Duration, on_breach: OnBreach) -> Option<Promise> {
@@ -129,6 +156,27 @@ impl Qos {
         self
     }
 
+    /// The peer acknowledges each message within this time, or it is sent again (at the latest after
+    /// half as much more), that many times. With [`OnBreach::Fail`] the send after the one that was
+    /// given up returns it. Both ends must acknowledge; 64 credits at most.
+    pub fn acknowledged(mut self, within: Duration, retries: u32, on_breach: OnBreach) -> Qos {
+        self.acknowledged = promise(within, on_breach).map(|p| (p, retries));
+        self
+    }
+
+    /// The peer gives a sign of life within this time. With [`OnBreach::Fail`] sends fail as long as
+    /// it is silent, and one receive says so each time that it falls silent. Both ends must ask for
+    /// signs of life or acknowledge; 64 credits at most.
+    pub fn alive_within(mut self, time: Duration, on_breach: OnBreach) -> Qos {
+        self.alive_within = promise(time, on_breach);
+        self
+    }
+
+    /// Whether the ends answer each other.
+    fn answers(&self) -> bool {
+        self.acknowledged.is_some() || self.alive_within.is_some()
+    }
+
     /// These promises over a backend. The other end needs [`Qos`] too.
     pub fn around<B: Backend>(self, backend: B) -> QosLink<B> {
         QosLink {
@@ -140,6 +188,10 @@ impl Qos {
 
     fn fails(&self, promise: Option<Promise>) -> bool {
         promise.is_some_and(|p| p.on_breach == OnBreach::Fail)
+    }
+
+    fn on_corrupt(&self) -> OnBreach {
+        self.checked.unwrap_or(OnBreach::Warn)
     }
 
     fn periods_ns(&self) -> [Option<u64>; 2] {
@@ -173,106 +225,162 @@ impl<B: Backend> QosLink<B> {
         memory: Memory,
         deadline_ns: Option<u64>,
     ) -> Result<(QosOutgoing, QosIncoming), SetupError> {
-        let inner = inner_sizes(sizes)?;
+        let inner = self.inner_sizes(sizes)?;
         let halves = self.backend.initialize(inner, memory, deadline_ns);
-        let mut halves = halves.map_err(as_the_user_knows_it)?;
+        let mut halves = halves.map_err(|e| self.as_the_user_knows_it(e))?;
         let counters = Arc::new(Counters::new(self.qos.periods_ns()));
         let terms = Terms {
-            acknowledges: false,
-            silence_ns: 0,
+            acknowledges: self.qos.answers(),
+            silence_ns: self.qos.alive_within.map_or(0, |p| p.value),
         };
         let met = meet(&mut halves, terms, &counters, deadline_ns).map_err(not_met)?;
-        *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&counters));
-        Ok(self.direct(sizes, halves, met, counters))
-    }
-
-    fn direct(
-        &self,
-        sizes: Sizes,
-        (outgoing, incoming): Halves,
-        met: Met,
-        counters: Arc<Counters>,
-    ) -> (QosOutgoing, QosIncoming) {
-        let incoming = DirectIncoming {
-            inner: incoming,
-            next: 0,
-            transit: met.transit,
-            counters: Arc::clone(&counters),
-            on_corrupt: self.qos.checked.unwrap_or(OnBreach::Warn),
+        let (outgoing, incoming) = match self.qos.answers() {
+            false => self.direct(halves, met, &counters),
+            true => self.assured(sizes, halves, met, &counters)?,
         };
+        let ours = self.counters.lock();
+        *ours.unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&counters));
         let outgoing = QosOutgoing {
-            way: Box::new(DirectOutgoing {
-                inner: outgoing,
-                next: 0,
-            }),
+            way: outgoing,
             qos: self.qos,
             sizes,
             counters: Arc::clone(&counters),
             is_told: false,
         };
         let incoming = QosIncoming {
-            way: Box::new(incoming),
+            way: incoming,
             qos: self.qos,
             counters,
             expires_ns: None,
             is_told: false,
         };
-        (outgoing, incoming)
+        Ok((outgoing, incoming))
     }
-}
 
-/// Sizes of the link below, and back.
-fn inner_sizes(sizes: Sizes) -> Result<Sizes, SetupError> {
-    sizes.memory_bytes()?;
-    let most = (1 << 30) - MORE_BYTES;
-    for (what, value) in [
-        ("`message_bytes`", sizes.message_bytes),
-        ("`value_bytes`", sizes.value_bytes),
-    ] {
-        if value > most {
-            return Err(SetupError::Number { what, value, most });
+    fn direct(&self, (outgoing, incoming): Halves, met: Met, counters: &Arc<Counters>) -> Ways {
+        let incoming = DirectIncoming {
+            inner: incoming,
+            next: 0,
+            transit: met.transit,
+            counters: Arc::clone(counters),
+            on_corrupt: self.qos.on_corrupt(),
+        };
+        let outgoing = DirectOutgoing {
+            inner: outgoing,
+            next: 0,
+        };
+        (Box::new(outgoing), Box::new(incoming))
+    }
+
+    fn assured(
+        &self,
+        sizes: Sizes,
+        halves: Halves,
+        met: Met,
+        counters: &Arc<Counters>,
+    ) -> Result<Ways, SetupError> {
+        let (promise, times) = self.qos.acknowledged.unzip();
+        let retry = Retry {
+            timeout_ns: promise.map(|p| p.value),
+            times: times.unwrap_or(0),
+        };
+        let silence = met.theirs.map_or(0, |t| t.silence_ns);
+        let rhythm = Rhythm {
+            timeout_ns: retry.timeout_ns,
+            beat_ns: (silence > 0).then_some(silence / 2),
+            silence_ns: self.qos.alive_within.map(|p| p.value),
+        };
+        let (outbox, keeps) = (Outbox::new(sizes.credits, retry), retry.times > 0);
+        let counters = Arc::clone(counters);
+        let shared = Shared::new(sizes, counters, halves, outbox, met.transit, keeps);
+        let shared = Arc::new(shared);
+        let thread = Thread::start(Arc::clone(&shared), rhythm);
+        let thread = thread.map_err(|source| SetupError::System {
+            peer: "this end".into(),
+            what: "start a thread",
+            source,
+        })?;
+        let outgoing = AssuredOutgoing {
+            shared: Arc::clone(&shared),
+            fails_unacknowledged: self.qos.fails(promise),
+            _thread: Arc::clone(&thread),
+        };
+        let incoming = AssuredIncoming {
+            shared,
+            on_corrupt: self.qos.on_corrupt(),
+            fails_silent: self.qos.fails(self.qos.alive_within),
+            _thread: thread,
+        };
+        Ok((Box::new(outgoing), Box::new(incoming)))
+    }
+
+    /// Sizes of the link below.
+    fn inner_sizes(&self, sizes: Sizes) -> Result<Sizes, SetupError> {
+        sizes.memory_bytes()?;
+        let most = (1 << 30) - MORE_BYTES;
+        let credits = if self.qos.answers() {
+            MOST_CREDITS
+        } else {
+            1024
+        };
+        for (what, value, most) in [
+            ("`credits`", sizes.credits, credits),
+            ("`message_bytes`", sizes.message_bytes, most),
+            ("`value_bytes`", sizes.value_bytes, most),
+        ] {
+            if value > most {
+                return Err(SetupError::Number { what, value, most });
+            }
         }
+        let with_head = |bytes| if bytes == 0 { 0 } else { bytes + HEAD_BYTES };
+        Ok(Sizes {
+            credits: match self.qos.answers() {
+                false => sizes.credits,
+                true => 2 * sizes.credits + 4,
+            },
+            message_bytes: sizes.message_bytes + MORE_BYTES,
+            value_bytes: with_head(sizes.value_bytes),
+        })
     }
-    let with_head = |bytes| if bytes == 0 { 0 } else { bytes + HEAD_BYTES };
-    Ok(Sizes {
-        credits: sizes.credits,
-        message_bytes: sizes.message_bytes + MORE_BYTES,
-        value_bytes: with_head(sizes.value_bytes),
-    })
-}
 
-fn outer_sizes(sizes: Sizes) -> Option<Sizes> {
-    let outer = Sizes {
-        credits: sizes.credits,
-        message_bytes: sizes.message_bytes.checked_sub(MORE_BYTES)?,
-        value_bytes: sizes.value_bytes.saturating_sub(HEAD_BYTES),
-    };
-    inner_sizes(outer)
-        .is_ok_and(|inner| inner == sizes)
-        .then_some(outer)
-}
+    /// And back; `None` if no link has these sizes below.
+    fn outer_sizes(&self, sizes: Sizes) -> Option<Sizes> {
+        let outer = Sizes {
+            credits: match self.qos.answers() {
+                false => sizes.credits,
+                true => sizes.credits.checked_sub(4)? / 2,
+            },
+            message_bytes: sizes.message_bytes.checked_sub(MORE_BYTES)?,
+            value_bytes: sizes.value_bytes.saturating_sub(HEAD_BYTES),
+        };
+        let is_one = self.inner_sizes(outer).is_ok_and(|inner| inner == sizes);
+        is_one.then_some(outer)
+    }
 
-/// The backend's error with the sizes that the user gave.
-fn as_the_user_knows_it(error: SetupError) -> SetupError {
-    let told = |reason| match reason {
-        Refusal::Sizes { ours, theirs } => match (outer_sizes(ours), outer_sizes(theirs)) {
-            // The same sizes, but without the heads: the other end has no promises.
-            (Some(same), _) if same == theirs => Refusal::Quality,
-            (Some(ours), Some(theirs)) => Refusal::Sizes { ours, theirs },
-            _ => Refusal::Quality,
-        },
-        other => other,
-    };
-    match error {
-        SetupError::Refused { peer, reason } => SetupError::Refused {
-            peer,
-            reason: told(reason),
-        },
-        SetupError::NoPeer { peer, refused } => SetupError::NoPeer {
-            peer,
-            refused: refused.map(told),
-        },
-        other => other,
+    /// The backend's error with the sizes that the user gave.
+    fn as_the_user_knows_it(&self, error: SetupError) -> SetupError {
+        let told = |reason| match reason {
+            Refusal::Sizes { ours, theirs } => {
+                match (self.outer_sizes(ours), self.outer_sizes(theirs)) {
+                    // The same sizes, but without the heads: the other end has no promises.
+                    (Some(same), _) if same == theirs => Refusal::Quality,
+                    (Some(ours), Some(theirs)) => Refusal::Sizes { ours, theirs },
+                    _ => Refusal::Quality,
+                }
+            }
+            other => other,
+        };
+        match error {
+            SetupError::Refused { peer, reason } => SetupError::Refused {
+                peer,
+                reason: told(reason),
+            },
+            SetupError::NoPeer { peer, refused } => SetupError::NoPeer {
+                peer,
+                refused: refused.map(told),
+            },
+            other => other,
+        }
     }
 }
 
@@ -289,7 +397,7 @@ fn not_met(reason: NotMet) -> SetupError {
 
 impl<B: Backend> Backend for QosLink<B> {
     fn memory_bytes(&self, sizes: Sizes) -> Result<usize, SetupError> {
-        self.backend.memory_bytes(inner_sizes(sizes)?)
+        self.backend.memory_bytes(self.inner_sizes(sizes)?)
     }
 
     fn initialize(

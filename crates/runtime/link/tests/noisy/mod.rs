@@ -1,23 +1,45 @@
-//! A backend that changes, loses or doubles what it is given, as told.
+//! A backend that changes, loses or doubles what is sent, as told.
 #![allow(dead_code)]
 
 use onbeat_link::interface::{Backend, Halves, Memory, Outgoing, SendError, SetupError, Sizes};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
-/// Messages before the application's: those in which the ends meet.
-const MEETING: u64 = 4;
+/// What happens to a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Harm {
+    /// A bit of this byte changes.
+    Flip(usize),
+    Lose,
+    Double,
+}
 
-/// What happens to what is sent: by number, counted from the first after the ends have met.
+/// Kinds of frames, as their first byte says.
+const MESSAGE: u8 = 1;
+const STATUS: u8 = 5;
+
+/// What happens to what is sent.
 #[derive(Debug, Default, Clone)]
 pub struct Noise {
-    flips: Vec<(u64, usize)>,
+    /// To a message of that number, so many times.
+    messages: Vec<(u64, Harm, usize)>,
+    /// To so many of the first statuses.
+    statuses: usize,
     values: bool,
+    /// Everything is lost while this is set.
+    pub is_mute: Arc<AtomicBool>,
 }
 
 impl Noise {
-    /// Changes a byte of a message.
-    pub fn flip(mut self, number: u64, byte: usize) -> Noise {
-        self.flips.push((number, byte));
+    /// Harms a message, so many times.
+    pub fn harm(mut self, number: u64, harm: Harm, times: usize) -> Noise {
+        self.messages.push((number, harm, times));
+        self
+    }
+
+    /// Changes the first statuses.
+    pub fn harm_statuses(mut self, count: usize) -> Noise {
+        self.statuses = count;
         self
     }
 
@@ -25,6 +47,19 @@ impl Noise {
     pub fn flip_values(mut self) -> Noise {
         self.values = true;
         self
+    }
+
+    fn next(&mut self, slot: &[u8]) -> Option<Harm> {
+        let number = u64::from_le_bytes(slot[8..16].try_into().unwrap());
+        if slot[0] == STATUS && self.statuses > 0 {
+            self.statuses -= 1;
+            return Some(Harm::Flip(50));
+        }
+        let planned = self.messages.iter_mut();
+        let mut planned = planned.filter(|m| slot[0] == MESSAGE && m.0 == number && m.2 > 0);
+        let (_, harm, times) = planned.next()?;
+        *times -= 1;
+        Some(*harm)
     }
 }
 
@@ -53,6 +88,7 @@ impl<B: Backend> Backend for Noisy<B> {
         let outgoing = NoisyOutgoing {
             inner,
             noise: self.noise.lock().unwrap().clone(),
+            slot: vec![0; sizes.message_bytes],
             sent: 0,
         };
         Ok((Box::new(outgoing), incoming))
@@ -62,7 +98,16 @@ impl<B: Backend> Backend for Noisy<B> {
 struct NoisyOutgoing {
     inner: Box<dyn Outgoing>,
     noise: Noise,
+    slot: Vec<u8>,
     sent: u64,
+}
+
+impl NoisyOutgoing {
+    fn pass(&mut self, bytes: usize, deadline_ns: Option<u64>) -> Result<(), SendError> {
+        let slot = &self.slot[..bytes];
+        let copy = &mut |to: &mut [u8]| to.copy_from_slice(slot);
+        self.inner.send(bytes, deadline_ns, copy).map(|_| ())
+    }
 }
 
 impl Outgoing for NoisyOutgoing {
@@ -72,16 +117,25 @@ impl Outgoing for NoisyOutgoing {
         deadline_ns: Option<u64>,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<u64, SendError> {
-        let number = self.sent.checked_sub(MEETING);
-        let flips = &self.noise.flips;
-        let sent = self.inner.send(bytes, deadline_ns, &mut |slot| {
-            fill(slot);
-            for (_, at) in flips.iter().filter(|(n, _)| Some(*n) == number) {
-                slot[*at] ^= 0x10;
+        fill(&mut self.slot[..bytes]);
+        let mut plan = self.noise.clone();
+        match plan.next(&self.slot[..bytes]) {
+            _ if self.noise.is_mute.load(Ordering::Relaxed) => {}
+            Some(Harm::Lose) => {}
+            Some(Harm::Flip(at)) => {
+                self.slot[at] ^= 0x10;
+                self.pass(bytes, deadline_ns)?;
             }
-        })?;
+            Some(Harm::Double) => {
+                self.pass(bytes, deadline_ns)?;
+                self.pass(bytes, None)?;
+            }
+            None => self.pass(bytes, deadline_ns)?,
+        }
+        // Only what has left was harmed.
+        self.noise = plan;
         self.sent += 1;
-        Ok(sent)
+        Ok(self.sent - 1)
     }
 
     fn publish(&mut self, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), SendError> {

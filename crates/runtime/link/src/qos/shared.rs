@@ -1,0 +1,208 @@
+//! What the halves and the thread of a link with acknowledgement share.
+//!
+//! The halves take the lock for some dozen instructions; it inherits priority. `out` is held while
+//! something is written into a slot, for a millisecond at most while there is none. Order of locks:
+//! `out`, a slot, the state.
+
+use super::counts::Counters;
+use super::fresh::Transit;
+use super::head::{Head, Kind, HEAD_BYTES};
+use super::path::Arrived;
+use super::status::{Status, STATUS_BYTES};
+use super::window::{Inbox, Outbox};
+use crate::interface::{End, Halves, Incoming, Outgoing, SendError, Sizes};
+use crate::pi::{Bell, Lock};
+use onbeat_flow::clock::now_ns;
+use std::sync::Arc;
+
+/// Who waits for a slot of the backend tries for this long at a time, and lets others meanwhile.
+pub const SLICE_NS: u64 = 1_000_000;
+
+/// A message that came, in its slot.
+#[derive(Debug, Clone, Copy)]
+pub struct Got {
+    pub bytes: usize,
+    pub arrived: Arrived,
+}
+
+/// A message that left, in its slot.
+#[derive(Debug, Clone, Copy)]
+pub struct Kept {
+    pub bytes: usize,
+    pub content: Option<u32>,
+    pub expires_ns: Option<u64>,
+}
+
+/// Who has the receiving half of the backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hand {
+    /// The thread.
+    Thread,
+    /// The thread, and the application waits for it.
+    Wanted,
+    /// The application.
+    Application,
+}
+
+/// What was told and is to be told of the ends.
+#[derive(Debug, Default)]
+pub struct Ends {
+    /// This end sends, or receives, no more.
+    pub ours: (bool, bool),
+    /// Messages that the peer has sent, if it sends no more.
+    pub last: Option<u64>,
+    pub peer_receives_no_more: bool,
+    pub end: Option<End>,
+    pub stopping: bool,
+}
+
+/// What an end tells its application once.
+#[derive(Debug, Default)]
+pub struct News {
+    pub unacknowledged: Option<u64>,
+    pub corrupt: bool,
+    pub silent: bool,
+}
+
+/// Under the lock.
+#[derive(Debug)]
+pub struct State {
+    pub outbox: Outbox,
+    pub inbox: Inbox,
+    pub got: Vec<Option<Got>>,
+    pub kept: Vec<Option<Kept>>,
+    pub transit: Transit,
+    pub ends: Ends,
+    pub news: News,
+    pub hand: Hand,
+    pub status_due: bool,
+    pub asks: bool,
+    /// When a status has left last.
+    pub told_ns: u64,
+}
+
+/// An end.
+pub struct Shared {
+    pub sizes: Sizes,
+    pub counters: Arc<Counters>,
+    state: Lock<State>,
+    pub bell: Bell,
+    pub out: Lock<Box<dyn Outgoing>>,
+    pub incoming: Lock<Box<dyn Incoming>>,
+    /// Messages that came, by number.
+    pub got: Vec<Lock<Box<[u8]>>>,
+    /// Messages that left and may have to leave again; empty if none does.
+    pub kept: Vec<Lock<Box<[u8]>>>,
+}
+
+fn slots(count: usize, bytes: usize) -> Vec<Lock<Box<[u8]>>> {
+    let slot = |_| Lock::new(vec![0; bytes].into_boxed_slice());
+    (0..count).map(slot).collect()
+}
+
+impl Shared {
+    pub fn new(
+        sizes: Sizes,
+        counters: Arc<Counters>,
+        (outgoing, incoming): Halves,
+        outbox: Outbox,
+        transit: Transit,
+        keeps: bool,
+    ) -> Shared {
+        let (credits, bytes) = (sizes.credits, sizes.message_bytes);
+        let state = State {
+            outbox,
+            inbox: Inbox::new(credits),
+            got: vec![None; credits],
+            kept: vec![None; credits],
+            transit,
+            ends: Ends::default(),
+            news: News::default(),
+            hand: Hand::Thread,
+            status_due: true,
+            asks: false,
+            told_ns: now_ns(),
+        };
+        Shared {
+            sizes,
+            counters,
+            state: Lock::new(state),
+            bell: Bell::new(),
+            out: Lock::new(outgoing),
+            incoming: Lock::new(incoming),
+            got: slots(credits, bytes),
+            kept: slots(if keeps { credits } else { 0 }, bytes),
+        }
+    }
+
+    pub fn lock(&self) -> crate::pi::Guard<'_, State> {
+        self.state.lock()
+    }
+
+    pub fn place(&self, number: u64) -> usize {
+        (number % self.sizes.credits as u64) as usize
+    }
+
+    /// Tells the peer how far this end is. Without a slot of the backend the thread does it later.
+    pub fn tell(&self) {
+        let mut out = self.out.lock();
+        let mut state = self.lock();
+        state.status_due = false;
+        let (consumed, arrived) = state.inbox.progress();
+        let status = Status {
+            consumed,
+            arrived,
+            last: state.ends.ours.0.then_some(state.outbox.next()),
+            receives_no_more: state.ends.ours.1,
+            asks: std::mem::take(&mut state.asks),
+        };
+        let oldest = state.outbox.oldest();
+        drop(state);
+        let until = now_ns() + SLICE_NS;
+        let bytes = HEAD_BYTES + STATUS_BYTES;
+        let sent = out.send(bytes, Some(until), &mut |slot| {
+            let content = status.bytes();
+            let mut head = Head::new(Kind::Status, 0, now_ns()).checking(&content);
+            head.oldest = oldest;
+            slot[..HEAD_BYTES].copy_from_slice(&head.bytes());
+            slot[HEAD_BYTES..].copy_from_slice(&content);
+        });
+        drop(out);
+        let mut state = self.lock();
+        match sent {
+            Ok(_) => state.told_ns = now_ns(),
+            Err(SendError::NoCredit { .. }) => {
+                state.status_due = true;
+                state.asks |= status.asks;
+            }
+            // The thread finds out how the link has ended.
+            Err(_) => {}
+        }
+    }
+
+    /// The link has ended.
+    pub fn ended(&self, end: End) {
+        self.lock().ends.end.get_or_insert(end);
+        self.bell.ring();
+    }
+}
+
+impl State {
+    /// How the link has ended for whoever sends.
+    pub fn end_of_sending(&self) -> Option<End> {
+        let closed = self.ends.peer_receives_no_more.then_some(End::Closed);
+        self.ends.end.clone().or(closed)
+    }
+
+    /// How it has ended for whoever receives, and has everything that came.
+    pub fn end_of_receiving(&self) -> Option<End> {
+        let is_over = self.ends.last == Some(self.inbox.progress().0);
+        is_over.then_some(End::Closed).or(self.ends.end.clone())
+    }
+
+    /// Whether the peer knows everything that it is to know.
+    pub fn is_settled(&self) -> bool {
+        let is_done = self.outbox.is_done() || self.ends.peer_receives_no_more;
+        self.ends.end.is_some() || is_done && !self.status_due
+    }
+}

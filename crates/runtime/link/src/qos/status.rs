@@ -1,0 +1,75 @@
+//! How far an end is, as it tells the other: 32 bytes after a head.
+//!
+//! Little endian: consumed (8), which ones beyond these have arrived (8), messages that this end has
+//! sent when it sends no more, or 2^64 - 1 (8), flags (1: receives no more, 2: an answer is wanted),
+//! seven zeros.
+
+use super::meet::TERMS_BYTES;
+
+/// Bytes after the head: those of terms.
+pub const STATUS_BYTES: usize = TERMS_BYTES;
+
+/// How far an end is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Status {
+    /// Messages that its application has consumed.
+    pub consumed: u64,
+    /// Bit by bit, which ones beyond these have arrived.
+    pub arrived: u64,
+    /// Messages that it has sent, if it sends no more.
+    pub last: Option<u64>,
+    /// It receives no more.
+    pub receives_no_more: bool,
+    /// It wants an answer at once.
+    pub asks: bool,
+}
+
+impl Status {
+    /// As it is sent.
+    pub fn bytes(&self) -> [u8; STATUS_BYTES] {
+        let mut bytes = [0; STATUS_BYTES];
+        bytes[..8].copy_from_slice(&self.consumed.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.arrived.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.last.unwrap_or(u64::MAX).to_le_bytes());
+        bytes[24] = u8::from(self.receives_no_more) | u8::from(self.asks) << 1;
+        bytes
+    }
+
+    /// The status of these bytes; `None` if they are none.
+    pub fn parse(bytes: &[u8]) -> Option<Status> {
+        let bytes: &[u8; STATUS_BYTES] = bytes.try_into().ok()?;
+        let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or([0; 8]));
+        let is_status = bytes[24] <= 3 && bytes[25..] == [0; 7];
+        is_status.then_some(Status {
+            consumed: number(0),
+            arrived: number(8),
+            last: Some(number(16)).filter(|n| *n != u64::MAX),
+            receives_no_more: bytes[24] & 1 != 0,
+            asks: bytes[24] & 2 != 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read(
+            consumed: u64, arrived: u64, last in proptest::option::of(0..u64::MAX),
+            receives_no_more: bool, asks: bool,
+        ) {
+            let status = Status { consumed, arrived, last, receives_no_more, asks };
+            prop_assert_eq!(Status::parse(&status.bytes()), Some(status));
+        }
+
+        #[test]
+        fn no_bytes_do_harm(bytes in proptest::collection::vec(any::<u8>(), 0..50)) {
+            if let Some(status) = Status::parse(&bytes) {
+                prop_assert_eq!(status.bytes().to_vec(), bytes);
+            }
+        }
+    }
+}

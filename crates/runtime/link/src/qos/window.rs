@@ -1,0 +1,400 @@
+//! Acknowledgement: what was sent and not confirmed is sent again, a bounded number of times, and
+//! the receiver takes every message once.
+//!
+//! Messages are numbered from 0. The receiver tells how many its application has *consumed* (a
+//! credit comes back with each), and which ones beyond these have *arrived*. The sender tells the
+//! *oldest* message that can still come: the receiver skips what was given up. Counts only grow, so
+//! that any of these may be lost, doubled or late.
+//!
+//! Pure: no clock, no thread. No allocation after `new`; loops are bounded by the credits, 64 at most.
+
+use crate::resume::Violation;
+
+/// Most messages on their way: a bit for each.
+pub const MOST_CREDITS: usize = 64;
+
+/// When a message is sent again.
+#[derive(Debug, Clone, Copy)]
+pub struct Retry {
+    /// Time for the acknowledgement, ns; `None`: for good.
+    pub timeout_ns: Option<u64>,
+    /// How often it is sent again.
+    pub times: u32,
+}
+
+/// A message on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Open {
+    /// It arrived, or was given up.
+    Done,
+    /// It is being written.
+    Writing,
+    /// It was sent: how often it may be sent again, and when that is due.
+    Sent { more: u32, due_ns: u64 },
+}
+
+/// What is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// Send it again.
+    Again(u64),
+    /// It was given up.
+    GivenUp(u64),
+}
+
+/// The sending side.
+#[derive(Debug)]
+pub struct Outbox {
+    retry: Retry,
+    next: u64,
+    consumed: u64,
+    /// By number modulo credits.
+    open: Vec<Open>,
+}
+
+impl Outbox {
+    /// Nothing was sent yet.
+    pub fn new(credits: usize, retry: Retry) -> Outbox {
+        Outbox {
+            retry,
+            next: 0,
+            consumed: 0,
+            open: vec![Open::Done; credits],
+        }
+    }
+
+    fn at(&mut self, number: u64) -> &mut Open {
+        let place = number % self.open.len() as u64;
+        &mut self.open[place as usize]
+    }
+
+    /// Numbers that have a place.
+    fn numbers(&self) -> std::ops::Range<u64> {
+        self.consumed..self.next
+    }
+
+    fn is_open(&self, number: u64) -> bool {
+        self.open[(number % self.open.len() as u64) as usize] != Open::Done
+    }
+
+    /// Begins the next message; `None` without a credit.
+    pub fn begin(&mut self) -> Option<u64> {
+        let number = self.next;
+        if number - self.consumed >= self.open.len() as u64 {
+            return None;
+        }
+        self.next += 1;
+        *self.at(number) = Open::Writing;
+        Some(number)
+    }
+
+    /// The message that was begun last did not leave: its number is free again.
+    pub fn undo(&mut self, number: u64) {
+        self.next = number;
+        *self.at(number) = Open::Done;
+    }
+
+    /// The message that was begun last has left.
+    pub fn sent(&mut self, number: u64, now_ns: u64) {
+        let (more, timeout) = (self.retry.times, self.retry.timeout_ns);
+        let due_ns = timeout.map_or(u64::MAX, |t| now_ns.saturating_add(t));
+        if number >= self.consumed && *self.at(number) == Open::Writing {
+            *self.at(number) = Open::Sent { more, due_ns };
+        }
+    }
+
+    /// Numbers of messages sent or begun.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The oldest message that can still come.
+    pub fn oldest(&self) -> u64 {
+        self.numbers()
+            .find(|n| self.is_open(*n))
+            .unwrap_or(self.next)
+    }
+
+    /// Whether each message has arrived, or was given up.
+    pub fn is_done(&self) -> bool {
+        self.oldest() == self.next
+    }
+
+    /// The receiver tells how far it is. Old news changes nothing.
+    ///
+    /// # Errors
+    /// It cannot be there.
+    pub fn on_status(&mut self, consumed: u64, arrived: u64) -> Result<(), Violation> {
+        let highest = u64::from(64 - arrived.leading_zeros());
+        let end = consumed.checked_add(highest);
+        if end.is_none_or(|end| end > self.next) {
+            return Err(Violation::Progress);
+        }
+        for number in self.numbers() {
+            let bit = number.checked_sub(consumed);
+            let is_there = bit.is_none_or(|bit| bit < 64 && arrived >> bit & 1 != 0);
+            if is_there {
+                *self.at(number) = Open::Done;
+            }
+        }
+        self.consumed = self.consumed.max(consumed);
+        Ok(())
+    }
+
+    /// What is due now, one at a time.
+    pub fn due(&mut self, now_ns: u64) -> Option<Due> {
+        let again_ns = now_ns.saturating_add(self.retry.timeout_ns.unwrap_or(u64::MAX));
+        for number in self.numbers() {
+            let Open::Sent { more, due_ns } = *self.at(number) else {
+                continue;
+            };
+            if now_ns < due_ns {
+                continue;
+            }
+            let Some(more) = more.checked_sub(1) else {
+                *self.at(number) = Open::Done;
+                return Some(Due::GivenUp(number));
+            };
+            let due_ns = again_ns;
+            *self.at(number) = Open::Sent { more, due_ns };
+            return Some(Due::Again(number));
+        }
+        None
+    }
+}
+
+/// What a message that came is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Came {
+    /// New: it has a place.
+    New,
+    /// It came before.
+    Again,
+}
+
+/// The receiving side.
+#[derive(Debug)]
+pub struct Inbox {
+    credits: u64,
+    consumed: u64,
+    /// Which ones beyond `consumed` have arrived.
+    arrived: u64,
+    /// The oldest one that can still come.
+    oldest: u64,
+}
+
+impl Inbox {
+    /// Nothing has come yet.
+    pub fn new(credits: usize) -> Inbox {
+        Inbox {
+            credits: credits as u64,
+            consumed: 0,
+            arrived: 0,
+            oldest: 0,
+        }
+    }
+
+    /// What the message of that number is.
+    ///
+    /// # Errors
+    /// There is no place for it: the peer has no credit.
+    pub fn judge(&self, number: u64) -> Result<Came, Violation> {
+        match number.checked_sub(self.consumed) {
+            None => Ok(Came::Again),
+            Some(bit) if bit >= self.credits => Err(Violation::Credits),
+            Some(bit) if self.arrived >> bit & 1 != 0 => Ok(Came::Again),
+            Some(_) => Ok(Came::New),
+        }
+    }
+
+    /// It is in its place.
+    pub fn came(&mut self, number: u64) {
+        if self.judge(number) == Ok(Came::New) {
+            self.arrived |= 1 << (number - self.consumed);
+        }
+    }
+
+    /// The sender tells the oldest message that can still come.
+    pub fn on_oldest(&mut self, oldest: u64) {
+        self.oldest = self.oldest.max(oldest);
+    }
+
+    /// Skips what never comes. Returns how many that are, and the message that the application
+    /// consumes next, if it is there.
+    pub fn to_consume(&mut self) -> (u64, Option<u64>) {
+        let mut lost = 0;
+        while self.arrived & 1 == 0 && self.consumed < self.oldest && lost < self.credits {
+            self.advance();
+            lost += 1;
+        }
+        (lost, (self.arrived & 1 != 0).then_some(self.consumed))
+    }
+
+    /// The application has consumed the message of [`Inbox::to_consume`].
+    pub fn consume(&mut self) {
+        debug_assert!(self.arrived & 1 != 0);
+        self.advance();
+    }
+
+    fn advance(&mut self) {
+        self.consumed += 1;
+        self.arrived >>= 1;
+    }
+
+    /// What to tell the sender: how many are consumed, and which ones beyond have arrived.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.consumed, self.arrived)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    const RETRY: Retry = Retry {
+        timeout_ns: Some(10),
+        times: 2,
+    };
+
+    #[test]
+    fn a_message_is_sent_again_as_often_as_wanted_and_then_given_up() {
+        let mut out = Outbox::new(2, RETRY);
+        assert_eq!(
+            (out.begin(), out.begin(), out.begin()),
+            (Some(0), Some(1), None)
+        );
+        out.sent(0, 100);
+        out.sent(1, 105);
+        assert_eq!(
+            (out.due(109), out.due(110), out.due(110)),
+            (None, Some(Due::Again(0)), None)
+        );
+        assert_eq!(
+            (out.due(115), out.due(120)),
+            (Some(Due::Again(1)), Some(Due::Again(0)))
+        );
+        out.on_status(0, 0b10).unwrap();
+        assert_eq!((out.due(129), out.oldest()), (None, 0));
+        assert_eq!((out.due(130), out.oldest()), (Some(Due::GivenUp(0)), 2));
+        assert!(out.is_done() && out.due(u64::MAX).is_none());
+        assert_eq!(out.begin(), None, "a credit comes back on consumption");
+
+        let mut inbox = Inbox::new(2);
+        inbox.came(1);
+        assert_eq!(inbox.to_consume(), (0, None));
+        inbox.on_oldest(2);
+        assert_eq!(inbox.to_consume(), (1, Some(1)));
+        inbox.consume();
+        let (consumed, arrived) = inbox.progress();
+        out.on_status(consumed, arrived).unwrap();
+        assert_eq!(out.begin(), Some(2));
+    }
+
+    #[test]
+    fn impossible_counts_are_refused() {
+        let mut out = Outbox::new(64, RETRY);
+        out.begin();
+        for (consumed, arrived) in [(2, 0), (0, 0b10), (1, 1), (u64::MAX, 1), (0, 1 << 63)] {
+            assert_eq!(out.on_status(consumed, arrived), Err(Violation::Progress));
+        }
+        let inbox = Inbox::new(3);
+        assert_eq!(inbox.judge(3), Err(Violation::Credits));
+        assert_eq!(inbox.judge(u64::MAX), Err(Violation::Credits));
+    }
+
+    /// What runs between two ends.
+    #[derive(Debug, Clone, Copy)]
+    enum Frame {
+        Message { number: u64, oldest: u64 },
+        Status { consumed: u64, arrived: u64 },
+    }
+
+    proptest! {
+        /// A network that loses, doubles, delays and reorders: each message is consumed once, in
+        /// order, or was given up; and in the end everything is settled.
+        #[test]
+        fn nothing_is_doubled_and_what_is_lost_was_given_up(
+            credits in 1usize..6,
+            times in 0u32..4,
+            steps in proptest::collection::vec((0u8..10, any::<prop::sample::Index>()), 0..400),
+        ) {
+            let mut out = Outbox::new(credits, Retry { timeout_ns: Some(5), times });
+            let mut inbox = Inbox::new(credits);
+            let mut wires: [VecDeque<Frame>; 2] = Default::default();
+            let (mut now, mut given_up, mut taken, mut lost) = (0, vec![], vec![], 0);
+            // Then a network without faults, until nothing is open.
+            let calm = (0..2000).map(|n| ([0, 1, 2, 3, 4, 5][n % 6], None));
+            let steps: Vec<_> = steps.into_iter().map(|(s, i)| (s, Some(i))).collect();
+            let noisy = steps.len();
+            for (at, (step, index)) in steps.into_iter().chain(calm).enumerate() {
+                now += 1;
+                let pick = |wire: &VecDeque<Frame>| index.map_or(0, |i| i.index(wire.len()));
+                let status = |inbox: &Inbox| {
+                    let (consumed, arrived) = inbox.progress();
+                    Frame::Status { consumed, arrived }
+                };
+                match step {
+                    0 if at < noisy => {
+                        if let Some(number) = out.begin() {
+                            out.sent(number, now);
+                            wires[0].push_back(Frame::Message { number, oldest: out.oldest() });
+                        }
+                    }
+                    1 => match out.due(now) {
+                        Some(Due::Again(number)) => {
+                            wires[0].push_back(Frame::Message { number, oldest: out.oldest() })
+                        }
+                        Some(Due::GivenUp(number)) => given_up.push(number),
+                        None => {}
+                    },
+                    2 | 3 if !wires[usize::from(step - 2)].is_empty() => {
+                        let wire = usize::from(step - 2);
+                        let at = pick(&wires[wire]);
+                        match wires[wire].remove(at).unwrap() {
+                            Frame::Message { number, oldest } => {
+                                inbox.on_oldest(oldest);
+                                prop_assert!(inbox.judge(number).is_ok());
+                                inbox.came(number);
+                                wires[1].push_back(status(&inbox));
+                            }
+                            Frame::Status { consumed, arrived } => {
+                                prop_assert!(out.on_status(consumed, arrived).is_ok());
+                            }
+                        }
+                    }
+                    4 => {
+                        let (skipped, number) = inbox.to_consume();
+                        lost += skipped;
+                        if let Some(number) = number {
+                            taken.push(number);
+                            inbox.consume();
+                        }
+                        wires[1].push_back(status(&inbox));
+                    }
+                    // What is told of itself now and then.
+                    5 => inbox.on_oldest(out.oldest()),
+                    6 | 7 if !wires[usize::from(step - 6)].is_empty() => {
+                        let wire = usize::from(step - 6);
+                        let at = pick(&wires[wire]);
+                        wires[wire].remove(at);
+                    }
+                    8 | 9 if !wires[usize::from(step - 8)].is_empty() => {
+                        let wire = usize::from(step - 8);
+                        let frame = wires[wire][pick(&wires[wire])];
+                        wires[wire].push_back(frame);
+                    }
+                    _ => {}
+                }
+            }
+            prop_assert!(taken.is_sorted_by(|a, b| a < b), "{taken:?}");
+            prop_assert!(out.is_done());
+            prop_assert_eq!(taken.len() as u64 + lost, out.next());
+            prop_assert_eq!(inbox.progress(), (out.next(), 0));
+            for number in (0..out.next()).filter(|n| !taken.contains(n)) {
+                prop_assert!(given_up.contains(&number), "{number} is gone");
+            }
+        }
+    }
+}

@@ -194,16 +194,22 @@ fn lost(socket: &OwnedFd) -> io::Result<u32> {
     checked(got).map(|_| counts[1])
 }
 
-/// The messages of which a packet has at least a whole unit, in their order.
+/// The messages that a packet carries, in their order. A unit counts if the next one is the same, or
+/// the one after the times that follow a message's first: what a middleware's heads cut a unit with
+/// would be read as another message.
 pub fn marks(packet: &[u8]) -> Vec<Mark> {
     let mut found: VecDeque<Mark> = VecDeque::new();
     let mut at = 0;
     while at + UNIT <= packet.len() {
-        if packet[at..at + 4] != MAGIC {
+        let unit = &packet[at..at + UNIT];
+        let again = |units: usize| {
+            let from = at + units * UNIT;
+            packet.get(from..from + UNIT) == Some(unit)
+        };
+        if unit[..4] != MAGIC || !(again(1) || again(2)) {
             at += 1;
             continue;
         }
-        let unit = &packet[at..at + UNIT];
         let number = |from: usize| u64::from_le_bytes(unit[from..from + 8].try_into().expect("8"));
         let mark = Mark {
             stream: (number(0) >> 32) as u32,
@@ -233,10 +239,14 @@ mod tests {
             packet.extend(unit(1, 7));
         }
         packet.extend([0; 13]);
-        packet.extend(unit(2, 8));
+        // The first units of a message, with its times between them.
+        packet.extend([unit(2, 8), vec![1; UNIT], unit(2, 8)].concat());
         packet.extend(&unit(2, 8)[..11]);
         let mark = |stream, number| Mark { stream, number };
         assert_eq!(marks(&packet), [mark(1, 7), mark(2, 8)]);
         assert_eq!(marks(&packet[..20]), []);
+        // Cut by a head: it looks like another message.
+        let cut = [&unit(1, 7)[..9], &[9; 20], &unit(1, 7)[9..], &unit(1, 7)];
+        assert_eq!(marks(&cut.concat()), []);
     }
 }

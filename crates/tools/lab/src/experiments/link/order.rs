@@ -111,7 +111,7 @@ fn orders_of(
     let orders = wire_orders(&outcome.packets, per_experiment);
     let whole = orders.iter().filter(|o| o.len() as u64 == per_experiment);
     match whole.count() as u64 {
-        n if n == experiments => Ok(Some(orders)),
+        n if n == experiments && orders.len() as u64 == n => Ok(Some(orders)),
         n => Err(LabError::unexpected(
             "the capture",
             format!("{n} of {experiments} experiments were seen whole"),

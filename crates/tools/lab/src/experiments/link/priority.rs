@@ -4,7 +4,7 @@
 use super::arms::{self, Arm, RATE};
 use super::cell::{Field, Outcome, Plan, Stream};
 use super::size::{id_of, name_of, shown};
-use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::report::{number, Figure, Report, Table, Target};
 use crate::frame::{Context, LabError};
 use crate::measure::stats::Sorted;
 use crate::plot::{curves, percentiles, Curve};
@@ -91,6 +91,7 @@ pub fn small(context: &mut Context, report: &mut Report, field: &Field) -> Resul
     }
     raw.finish()?;
     small_report(report, &measured);
+    small_targets(report, &measured);
     let series: Vec<(&str, Sorted)> = measured
         .iter()
         .map(|(arm, of)| (arm.name, of[1].clone()))
@@ -140,6 +141,26 @@ fn small_report(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
     }
     report.tables.push(table);
     report.note("urgent messages: from the time at which each was due (not when it could be sent) to its being readable");
+}
+
+/// Ours against its unloaded latency and a window, and against the others.
+fn small_targets(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
+    let Some((_, ours)) = measured.iter().find(|(arm, _)| arm.ours()) else {
+        return;
+    };
+    let [alone, loaded] = [0, 1].map(|i| ours[i].quantile(0.999));
+    let window_us = arms::WINDOW_NS as f64 / 1000.0;
+    let figure = Figure::new(
+        "urgent.ours.beyond_alone_and_window",
+        loaded - 1.05 * alone,
+        "us",
+    );
+    report.figure(figure.target(Target::AtMost(window_us)));
+    for (arm, of) in measured.iter().filter(|(arm, _)| !arm.ours()) {
+        let name = format!("urgent.ours_over.{}", arm.id);
+        let figure = Figure::new(name, loaded / of[1].quantile(0.999), "1");
+        report.figure(figure.target(Target::AtMost(1.0)));
+    }
 }
 
 /// Figure 5.14: large urgent messages beside two others of the same size.

@@ -7,7 +7,7 @@ use crate::frame::report::{number, Figure, Report, Table, Target};
 use crate::frame::{Context, LabError};
 use crate::measure::arms::{interleave, schedule, ArmSamples};
 use crate::measure::stats::Sorted;
-use crate::plot::{curves, Curve};
+use crate::plot::{self, curves, Axes, Curve, Line};
 use std::time::Duration;
 
 /// Transfers of each size in the thesis.
@@ -243,9 +243,22 @@ impl Part<'_> {
         let title = format!("Latency against size, {link} (Figure 5.6)");
         let svg = curves(&title, ("size", "ms, median"), &ticks, &latency)?;
         context.plot(&format!("fig5.6.{link}.svg"), &svg)?;
-        let cpu = lines(&|o| &o.cpu, 1.0, 1.0);
+        let cpu: Vec<Line> = lines(&|o| &o.cpu, 1.0, 1.0)
+            .into_iter()
+            .map(|c| Line {
+                name: c.name,
+                points: c.points.iter().map(|p| (p.0 / 1024.0, p.1)).collect(),
+            })
+            .collect();
         let title = format!("Use of all CPUs, {link} (Figure 5.7)");
-        let svg = curves(&title, ("size", "%, highest of the rounds"), &ticks, &cpu)?;
+        let axes = Axes {
+            x: "KB",
+            y: "%, highest of the rounds",
+            log_x: true,
+            from_zero: true,
+            mark: None,
+        };
+        let svg = plot::lines(&title, axes, &cpu)?;
         context.plot(&format!("fig5.7.{link}.svg"), &svg)
     }
 

@@ -3,7 +3,7 @@
 use super::arms;
 use super::cell::{Field, Plan, Stream};
 use super::judge::bytes_ahead;
-use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::report::{number, Figure, Report, Table, Target};
 use crate::frame::{Context, LabError};
 use crate::measure::stats::Sorted;
 use crate::plot::percentiles;
@@ -65,7 +65,11 @@ pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Res
     tell(report, &measured, count);
     let series: Vec<(&str, Sorted)> = measured
         .iter()
-        .map(|(arm, ahead)| (arm.name, ahead.clone()))
+        .map(|(arm, ahead)| {
+            // A logarithmic axis has no place for none.
+            let bytes = ahead.values().iter().map(|b| b.max(1.0));
+            (arm.name, Sorted::new(bytes))
+        })
         .collect();
     let title = "Less urgent bytes on the wire between an urgent push and its first packet";
     let svg = percentiles(title, "bytes", &series)?;
@@ -83,7 +87,11 @@ fn tell(report: &mut Report, measured: &[(arms::Arm, Sorted)], count: u64) {
         table.row(row);
         for (name, q) in [("p50", 0.5), ("max", 1.0)] {
             let name = format!("window.{}.{name}", arm.id);
-            let figure = Figure::new(name, ahead.quantile(q), "bytes");
+            let mut figure = Figure::new(name, ahead.quantile(q), "bytes");
+            if arm.ours() && q == 1.0 {
+                let window = arms::RATE / 8 * arms::WINDOW_NS / 1_000_000_000;
+                figure = figure.target(Target::AtMost((window + arms::SEGMENT) as f64));
+            }
             report.figure(figure.samples(count));
         }
     }

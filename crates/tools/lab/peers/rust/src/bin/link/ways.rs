@@ -2,6 +2,7 @@
 
 use crate::settings::{Settings, Stream};
 use onbeat_link::interface::{Backend, Halves, Incoming, Memory, Outgoing, Sizes};
+use onbeat_link::port::{self, Port};
 use onbeat_link::{Key, Tcp};
 use onbeat_peers::{now_ns, set_priority};
 use std::io::{Read, Write};
@@ -97,6 +98,24 @@ fn dial(settings: &Settings, stream: &Stream) -> Result<TcpStream, String> {
     }
 }
 
+/// Rate of a link without limit, bits/s: what its virtual interfaces tell.
+const UNLIMITED: u64 = 10_000_000_000;
+
+/// What the port of the sending host is made for.
+fn port_settings(settings: &Settings) -> Result<port::Settings, String> {
+    let rate = match settings.words.number("rate")? {
+        0 => UNLIMITED,
+        rate => rate,
+    };
+    Ok(port::Settings::of_rate(rate))
+}
+
+/// The port of the sending host, which all its processes of a run share.
+fn port(settings: &Settings) -> Result<Port, String> {
+    let name = format!("bench/{}", settings.first_port);
+    Port::shared(&name, port_settings(settings)?).map_err(|e| e.to_string())
+}
+
 fn tcp(settings: &Settings, stream: &Stream) -> Result<Tcp, String> {
     let key = settings.words.text("key")?;
     let key = Key::read_file(Path::new(key)).map_err(|e| e.to_string())?;
@@ -106,8 +125,13 @@ fn tcp(settings: &Settings, stream: &Stream) -> Result<Tcp, String> {
     } else {
         Tcp::listen(address, key).map_err(|e| e.to_string())?
     };
-    let sealed = settings.words.text("arm")? == "sealed";
-    Ok(if sealed { tcp } else { tcp.in_clear() })
+    let tcp = match settings.words.text("arm")? {
+        "sealed" => return Ok(tcp),
+        "ours" if settings.sends => tcp.on_port(&port(settings)?, 100 * stream.priority),
+        "ours" => tcp.chunk_bytes(port_settings(settings)?.chunk()),
+        _ => tcp,
+    };
+    Ok(tcp.in_clear())
 }
 
 fn link(settings: &Settings, stream: &Stream) -> Result<Halves, String> {
@@ -131,7 +155,7 @@ pub fn sender(settings: &Settings, stream: &Stream) -> Result<Box<dyn Send>, Str
             }
             Ok(Box::new(Plain::of(connected, stream.bytes)?))
         }
-        "interface" | "sealed" => Ok(Box::new(LinkOut(link(settings, stream)?.0))),
+        "interface" | "sealed" | "ours" => Ok(Box::new(LinkOut(link(settings, stream)?.0))),
         arm => Err(format!("no arm '{arm}'")),
     }
 }
@@ -145,7 +169,7 @@ pub fn receiver(settings: &Settings, stream: &Stream) -> Result<Box<dyn Receive>
             let accepted = listener.accept().map_err(|e| format!("accepting: {e}"))?;
             Ok(Box::new(Plain::of(accepted.0, stream.bytes)?))
         }
-        "interface" | "sealed" => {
+        "interface" | "sealed" | "ours" => {
             let (_outgoing, incoming) = link(settings, stream)?;
             Ok(Box::new(LinkIn {
                 incoming,

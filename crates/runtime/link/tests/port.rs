@@ -5,7 +5,7 @@
 
 use onbeat_flow::clock::now_ns;
 use onbeat_link::interface::{Backend, Halves, Memory, Sizes};
-use onbeat_link::port::{Port, PortError, PortStats, Sent, Settings};
+use onbeat_link::port::{Port, PortError, PortStats, Sent, Settings, TransferStats};
 use onbeat_link::{Key, Tcp};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -197,7 +197,7 @@ fn the_window_takes_no_longer_than_it_may() {
     for rate in [100_000_000, 1_000_000_000, 10_000_000_000] {
         for us in [300, 1000, 3000] {
             let settings = Settings::of_rate(rate).blocking(Duration::from_micros(us));
-            let window = settings.model(0).window_bytes as u64;
+            let window = settings.model(1500, true, 0).window_bytes as u64;
             let is_least = settings.chunk() == 1 << 10;
             assert!(
                 is_least || window * 8 * 1_000_000 <= us * rate,
@@ -208,6 +208,71 @@ fn the_window_takes_no_longer_than_it_may() {
             assert!(is_most || used >= us * rate * 6, "{settings}");
         }
     }
+}
+
+/// What the bound of a port's latencies takes for granted, on real connections: while a chunk of
+/// the most urgent transfer waits, each other transfer sends what it had decided on, and no more.
+#[test]
+fn a_mix_keeps_to_the_blocking_of_its_bound() {
+    // Neither a lease ends nor is anybody passed over, however slow the machine is.
+    let long = Duration::from_secs(10);
+    let port = Port::alone(settings().slack(long).patience(long)).unwrap();
+    let ((mut urgent, _a), (_b, mut urgent_in)) = pair(&port, 9);
+    let lows: Vec<_> = [1, 2, 2].map(|priority| pair(&port, priority)).into();
+    let ends = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for ((mut out, _near), (_far, mut incoming)) in lows {
+            let ends = &ends;
+            scope.spawn(move || {
+                while ends.load(Ordering::Relaxed) == 0 {
+                    out.send(MESSAGE, watchdog(), &mut |_| ()).unwrap();
+                }
+                drop((out, _near));
+            });
+            scope.spawn(move || {
+                while let Ok(true) = incoming.receive(watchdog(), &mut |_, _| ()) {}
+                drop(_far);
+            });
+        }
+        let mut seed = 7_u64;
+        for _ in 0..400 {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1);
+            let bytes = 1 + (seed >> 33) as usize % (3 * CHUNK);
+            urgent.send(bytes, watchdog(), &mut |_| ()).unwrap();
+            let mut take = |_, message: &[u8]| assert_eq!(message.len(), bytes);
+            assert_eq!(urgent_in.receive(watchdog(), &mut take), Ok(true));
+        }
+        let stats = until("counts", &port, |s| by(s, 9).sent.messages == 400);
+        ends.store(1, Ordering::Relaxed);
+        assert!(by(&stats, 9).most_before <= 3, "{stats:?}");
+        assert!(
+            stats
+                .transfers
+                .iter()
+                .all(|t| t.expired + t.passed_over == 0),
+            "{stats:?}"
+        );
+    });
+}
+
+/// The window of the model is what its shares can stand for, for chunks of whatever sizes.
+#[test]
+fn the_models_window_is_that_of_the_port() {
+    for (mtu, sealed) in [(1500, true), (1500, false), (9000, false), (576, true)] {
+        let port = settings();
+        let model = port.model(mtu, sealed, 0);
+        let full = CHUNK + model.overhead_bytes;
+        assert!(model.window_bytes >= 2 * full, "{model:?}");
+        // Smaller chunks have more heads, and are counted so.
+        assert!(model.window_bytes <= 2 * full + full / 5, "{model:?}");
+    }
+    let model = settings().model(1500, true, 0);
+    assert!(model.window_bytes as u64 <= settings().window_bytes());
+}
+
+fn by(stats: &PortStats, priority: u8) -> &TransferStats {
+    let mut found = stats.transfers.iter().filter(|t| t.priority == priority);
+    found.next().expect("the transfer is there")
 }
 
 /// Another process that sends, and never stops by itself.

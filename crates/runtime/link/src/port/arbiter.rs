@@ -84,6 +84,16 @@ pub struct Patience {
     granted: u64,
     /// Seats that are not waited for any more, by bit.
     passed: u64,
+    /// Chunks that had been granted, of all, once its want was published, and before its own was.
+    counted: Option<(u64, u64)>,
+}
+
+impl Patience {
+    /// Chunks that were granted to others between its first question and its grant.
+    pub fn others(&self) -> u64 {
+        self.counted
+            .map_or(0, |(first, own)| own.wrapping_sub(first))
+    }
 }
 
 /// A page with its rules.
@@ -203,6 +213,11 @@ impl<'p> Arbiter<'p> {
         let need = need.clamp(1, self.rules.shares);
         own.need.store(need as u32, Relaxed);
         own.want.store(urgency.0, SeqCst);
+        let granted = &self.page.granted;
+        let counted = patience
+            .counted
+            .get_or_insert_with(|| (granted.load(SeqCst), 0));
+        let first_granted = counted.0;
         if !self.is_first(seat, urgency.0, patience.passed) {
             return self.behind(seat, urgency.0, patience, now_ns);
         }
@@ -221,7 +236,7 @@ impl<'p> Arbiter<'p> {
             return self.behind(seat, urgency.0, patience, now_ns);
         }
         own.want.store(0, SeqCst);
-        self.page.granted.fetch_add(1, SeqCst);
+        patience.counted = Some((first_granted, granted.fetch_add(1, SeqCst)));
         // The next one may fit too.
         if self.free(now_ns).0 > 0 {
             self.wake_first();

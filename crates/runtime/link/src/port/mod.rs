@@ -195,9 +195,8 @@ impl Port {
     /// A transfer of its own.
     pub(crate) fn seat(&self, priority: u8, label: &str) -> Result<Seated, PortError> {
         let seat = self.mapped.sit(priority, label).ok_or(PortError::Full)?;
-        let (mapped, rules) = (Arc::clone(&self.mapped), self.settings.rules());
-        let share = self.settings.share_bytes();
-        let transfer = Transfer::new(mapped, rules, share, seat, priority);
+        let mapped = Arc::clone(&self.mapped);
+        let transfer = Transfer::new(mapped, self.settings, seat, priority);
         Ok(Seated {
             transfer: Arc::new(transfer),
             watched: self.watch.watched(),

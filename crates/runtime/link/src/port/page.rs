@@ -14,7 +14,7 @@ pub const SHARES: usize = 256;
 /// Words of a seat's label.
 const LABEL_WORDS: usize = 6;
 /// Begins every page: its format, with its version in the last byte.
-const MAGIC: u64 = u64::from_le_bytes(*b"onbport\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"onbport\x02");
 /// Words of the terms.
 pub const TERMS: usize = 5;
 
@@ -46,6 +46,7 @@ pub struct Counts {
     pub messages: AtomicU64,
     pub wait_ns: AtomicU64,
     pub longest_wait_ns: AtomicU64,
+    pub most_before: AtomicU64,
     pub preemptions: AtomicU64,
     pub passed_over: AtomicU64,
     pub expired: AtomicU64,
@@ -73,6 +74,7 @@ impl Counts {
             &self.messages,
             &self.wait_ns,
             &self.longest_wait_ns,
+            &self.most_before,
             &self.preemptions,
             &self.passed_over,
             &self.expired,

@@ -57,7 +57,7 @@ fn wire_ns(bytes: u64, bits_per_second: u64) -> u64 {
 
 /// Bytes on the wire of a chunk with that many bytes of content, at most: sealed, and with the
 /// heads of all layers.
-pub(super) fn on_wire(chunk: u64) -> u64 {
+fn on_wire(chunk: u64) -> u64 {
     // Settings are not checked yet when they are changed: none that is allowed is as large.
     let content = chunk.min(1 << 40) as usize;
     chunk.saturating_add(wire::overhead_bytes(content, MTU, true) as u64)
@@ -145,7 +145,7 @@ impl Settings {
     }
 
     /// Bytes on the wire that a share of the window stands for.
-    pub(super) fn share_bytes(&self) -> u64 {
+    fn share_bytes(&self) -> u64 {
         on_wire(self.chunk_bytes).div_ceil(CHUNK_SHARES)
     }
 
@@ -167,17 +167,48 @@ impl Settings {
         self.lease_ns() + self.patience_ns
     }
 
-    /// The port as the analysis of its latencies sees it; `way_ns` from the last byte's leaving
-    /// until the message is handed out. Chunks are counted with their heads of all layers.
-    pub fn model(&self, way_ns: u64) -> bound::Port {
-        let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    /// The port as the analysis of its latencies sees it, where packets have `mtu` bytes; `way_ns`
+    /// from the last byte's leaving until the message is handed out.
+    pub fn model(&self, mtu: usize, sealed: bool, way_ns: u64) -> bound::Port {
         bound::Port {
             bits_per_second: self.bits_per_second,
             chunk_bytes: self.chunk(),
-            window_bytes: bytes(self.window_bytes()),
-            overhead_bytes: bytes(on_wire(self.chunk_bytes) - self.chunk_bytes),
+            window_bytes: self.window_on(mtu, sealed),
+            overhead_bytes: wire::overhead_bytes(self.chunk(), mtu, sealed),
             way_ns,
         }
+    }
+
+    /// Bytes on the wire that the whole window can stand for, whatever the sizes of the chunks in it.
+    fn window_on(&self, mtu: usize, sealed: bool) -> usize {
+        let shares = self.rules().shares;
+        let window = |need: u64| {
+            let most = self.most_content(need);
+            let bytes = most + wire::overhead_bytes(most, mtu, sealed);
+            (shares * bytes).div_ceil(need as usize)
+        };
+        // Fewer shares than even an empty chunk needs are not given.
+        let needs = self.shares_of(0)..=CHUNK_SHARES;
+        needs.map(window).max().unwrap_or(0)
+    }
+
+    /// The largest content of a chunk that needs no more than so many shares.
+    fn most_content(&self, need: u64) -> usize {
+        let (mut fits, mut too_large) = (0, self.chunk_bytes + 1);
+        while fits + 1 < too_large {
+            let middle = fits + (too_large - fits) / 2;
+            if self.shares_of(middle) <= need {
+                fits = middle;
+            } else {
+                too_large = middle;
+            }
+        }
+        fits as usize
+    }
+
+    /// Shares that a chunk with that many bytes of content needs.
+    pub(super) fn shares_of(&self, content: u64) -> u64 {
+        on_wire(content).div_ceil(self.share_bytes()).max(1)
     }
 
     pub(super) fn rules(&self) -> Rules {

@@ -33,6 +33,9 @@ pub struct TransferStats {
     pub wait_ns: u64,
     /// The longest of these, ns.
     pub longest_wait_ns: u64,
+    /// The most chunks of others that were let go while one of its own waited. Of the most urgent
+    /// transfer: one for each other transfer at most, unless it was passed over.
+    pub most_before: u64,
     /// How long its application has waited for credits, ns.
     pub credit_wait_ns: u64,
     /// Chunks within a message that more urgent ones went before.
@@ -81,6 +84,7 @@ fn transfer(mapped: &Mapped, seat: usize) -> TransferStats {
         },
         wait_ns: counts.wait_ns.load(Relaxed),
         longest_wait_ns: counts.longest_wait_ns.load(Relaxed),
+        most_before: counts.most_before.load(Relaxed),
         credit_wait_ns: counts.credit_wait_ns.load(Relaxed),
         preemptions: counts.preemptions.load(Relaxed),
         passed_over: counts.passed_over.load(Relaxed),

@@ -2,7 +2,7 @@
 
 use super::arbiter::{Answer, Arbiter, Lent, Patience, Rules, Urgency};
 use super::page::{Counts, Mapped, Seat, SHARES};
-use super::settings::on_wire;
+use super::settings::Settings;
 use super::sys;
 use crate::pi::{Guard, Lock};
 use crate::quiet::Quiet;
@@ -37,7 +37,7 @@ struct Way {
 pub struct Transfer {
     mapped: Arc<Mapped>,
     rules: Rules,
-    share_bytes: u64,
+    settings: Settings,
     seat: usize,
     priority: u8,
     way: Lock<Way>,
@@ -65,8 +65,7 @@ pub enum Go {
 impl Transfer {
     pub(super) fn new(
         mapped: Arc<Mapped>,
-        rules: Rules,
-        share_bytes: u64,
+        settings: Settings,
         seat: usize,
         priority: u8,
     ) -> Transfer {
@@ -77,8 +76,8 @@ impl Transfer {
         };
         Transfer {
             mapped,
-            rules,
-            share_bytes,
+            rules: settings.rules(),
+            settings,
             seat,
             priority,
             way: Lock::new(way),
@@ -125,8 +124,8 @@ impl Transfer {
 
     /// Shares of a chunk with that many bytes of content.
     fn need(&self, bytes: usize) -> usize {
-        let shares = on_wire(bytes as u64).div_ceil(self.share_bytes);
-        usize::try_from(shares).map_or(self.rules.shares, |n| n.clamp(1, self.rules.shares))
+        let shares = self.settings.shares_of(bytes as u64);
+        usize::try_from(shares).map_or(self.rules.shares, |n| n.min(self.rules.shares))
     }
 
     /// Asks whether a chunk with that many bytes of content may go. It belongs to a message that
@@ -143,6 +142,7 @@ impl Transfer {
             let until = now + self.rules.patience_ns;
             drop(way);
             self.arbiter().withdraw(self.seat);
+            turn.patience = Patience::default();
             return Go::Later(until);
         }
         let urgency = Urgency::new(self.priority, message_ns);
@@ -165,6 +165,8 @@ impl Transfer {
             return Go::Later(now);
         }
         self.count_wait(now - first_ns.min(now));
+        let before = turn.patience.others();
+        self.own().counts.most_before.fetch_max(before, Relaxed);
         Go::Now
     }
 

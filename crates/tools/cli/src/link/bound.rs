@@ -5,7 +5,7 @@ use crate::term::{self, Align, Screen, Table};
 use crate::units::{parse_duration, parse_rate, parse_size};
 use crate::{files, ExitStatus};
 use onbeat_link::bound::{Load, NoBound, Port};
-use onbeat_link::wire;
+use onbeat_link::port::Settings;
 use onbeat_model::text::duration;
 use serde::Deserialize;
 use serde_json::{json, Value};
@@ -52,10 +52,10 @@ pub struct Args {
 /// What a port is by options. Those of the file count where there are none.
 #[derive(clap::Args)]
 struct PortArgs {
-    /// Bytes of a chunk [default: 64K]
+    /// Bytes of a chunk [default: as a port of that rate: two take 1 ms]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     chunk: Option<u64>,
-    /// Bytes on the wire that may be posted at once [default: two chunks]
+    /// Bytes on the wire that may be posted at once [default: a port's, two chunks]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     window: Option<u64>,
     /// Largest packet of the network [default: 1500]
@@ -201,20 +201,17 @@ fn ns(time: Duration) -> u64 {
 
 impl Description {
     fn port(&self) -> Port {
-        let chunk_bytes = usize::try_from(self.chunk.unwrap_or(64 << 10)).unwrap_or(usize::MAX);
-        let chunk_bytes = chunk_bytes.min(1 << 30);
-        let mtu = usize::try_from(self.mtu.unwrap_or(1500)).unwrap_or(usize::MAX);
-        let overhead_bytes = wire::overhead_bytes(chunk_bytes, mtu, !self.in_clear);
-        let two = 2 * (chunk_bytes + overhead_bytes);
-        let window = self
-            .window
-            .map(|w| usize::try_from(w).unwrap_or(usize::MAX));
+        let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).min(1 << 30);
+        let settings = Settings::of_rate(self.rate);
+        let settings = match self.chunk {
+            Some(chunk) => settings.chunk_bytes(bytes(chunk)),
+            None => settings,
+        };
+        let mtu = bytes(self.mtu.unwrap_or(1500));
+        let port = settings.model(mtu, !self.in_clear, ns(self.way.unwrap_or_default()));
         Port {
-            bits_per_second: self.rate,
-            chunk_bytes,
-            window_bytes: window.unwrap_or(two),
-            overhead_bytes,
-            way_ns: ns(self.way.unwrap_or_default()),
+            window_bytes: self.window.map_or(port.window_bytes, bytes),
+            ..port
         }
     }
 
@@ -254,8 +251,9 @@ impl Description {
 fn assumptions(port: &Port) -> Vec<String> {
     vec![
         "the sender's port is the bottleneck, and nothing else sends through it".into(),
-        "all channels of a host go through one window, the most urgent chunk first".into(),
-        "a port that sends so: links over TCP have a window each, and do not yet".into(),
+        "each channel is a TCP link, all of a host's on one port with this chunk (Tcp::on_port)"
+            .into(),
+        "answers to what comes the other way (40 bytes each) are few: they are not modelled".into(),
         "a channel sends no more, and no larger messages, than is said here".into(),
         "the next chunk is posted before the window is empty: the sender's threads run in time"
             .into(),

@@ -30,3 +30,19 @@ pub fn records(data: &[u8]) {
         "a record changes when it is written"
     );
 }
+
+/// Whatever another process has left in its page is read without harm.
+pub fn status(data: &[u8]) {
+    use onbeat_link::status::parse;
+    assert!(parse(data).is_none_or(|_| data.len() == 4096));
+    // With a head, so that what follows is looked at.
+    let mut page = vec![0; 4096];
+    let length = data.len().min(4080);
+    page[16..16 + length].copy_from_slice(&data[..length]);
+    page[..8].copy_from_slice(b"onbeatLS");
+    page[8] = 1;
+    if let Some(status) = parse(&page) {
+        assert!(status.name.chars().count() <= 254 && status.peer.chars().count() <= 254);
+        assert!(status.qos.is_none_or(|qos| qos.named().count() == 10));
+    }
+}

@@ -128,6 +128,21 @@ pub trait Outgoing: Send {
     /// # Errors
     /// The value is larger than agreed, or the link has ended.
     fn publish(&mut self, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), SendError>;
+
+    /// Where the end counts ([`crate::status`]), for what is around it.
+    #[doc(hidden)]
+    fn page(&self) -> Option<std::sync::Arc<dyn Shown>> {
+        None
+    }
+}
+
+/// Where promises on a link are counted for others to see ([`crate::status`]). Real-time safe.
+#[doc(hidden)]
+pub trait Shown: Send + Sync + std::fmt::Debug {
+    /// There are promises.
+    fn has_promises(&self);
+    /// More of one of the numbers.
+    fn add(&self, number: usize, more: u64);
 }
 
 /// The half of an end that receives. Dropping it makes the peer's sends fail.

@@ -40,6 +40,7 @@
 //! | this one | channels across processes |
 //! | `pi` | a lock with priority inheritance |
 //! | [`interface`] | what every backend does |
+//! | [`status`] | what links are doing, for `onbeat link status` |
 //! | `shm` | the interface over channels in shared memory |
 //! | [`resume`] | what two ends agree on after a broken connection |
 //! | [`port`] | who sends next of all that share a network interface |
@@ -67,6 +68,7 @@ pub mod resume;
 mod sealed;
 mod shared;
 mod shm;
+pub mod status;
 pub mod tcp;
 #[cfg(feature = "verbs")]
 pub mod verbs;

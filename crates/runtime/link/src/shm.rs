@@ -6,6 +6,7 @@
 use crate::interface::{
     Backend, End, Halves, Incoming, Memory, Outgoing, Refusal, SendError, SetupError, Sizes,
 };
+use crate::status::{self, counted, Page};
 use crate::{attach, channel, LinkError};
 use onbeat_flow::clock::now_ns;
 use onbeat_flow::{
@@ -139,6 +140,8 @@ impl Backend for Shm {
         deadline_ns: Option<u64>,
     ) -> Result<Halves, SetupError> {
         sizes.memory_bytes()?;
+        let listens = matches!(self.side, Side::Listening);
+        let page = Page::new(status::Backend::Shm, listens, &self.name, sizes);
         if !matches!(memory, Memory::Allot) {
             return Err(SetupError::OwnMemory);
         }
@@ -165,10 +168,8 @@ impl Backend for Shm {
             next: 0,
         };
         let messages = incoming;
-        Ok((
-            Box::new(outgoing),
-            Box::new(ShmIncoming { messages, values }),
-        ))
+        let incoming = ShmIncoming { messages, values };
+        Ok(counted(page, (Box::new(outgoing), Box::new(incoming))))
     }
 }
 

@@ -30,3 +30,8 @@ fn handshakes() {
 fn records() {
     replay("link_records", checks::records);
 }
+
+#[test]
+fn pages() {
+    replay("link_status", checks::status);
+}

@@ -1,13 +1,14 @@
-//! `onbeat link`: links between processes and machines: keys, bounds, benches.
+//! `onbeat link`: links between processes and machines: keys, bounds, benches, status.
 
 mod bench;
 mod bound;
 mod key;
+mod status;
 
 use crate::error::CliError;
 use crate::ExitStatus;
 
-/// Links between processes and machines: make a key, compute bounds, measure.
+/// Links between processes and machines: make a key, compute bounds, measure, look on.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -15,6 +16,7 @@ Examples:
   onbeat link bench --listen 0.0.0.0:7400 --key link.key    on one machine
   onbeat link bench --connect 10.0.0.2:7400 --key link.key  on the other
   onbeat link bound --rate 1G --channel stop=9,1K,10ms --channel scans=1,4M,100ms
+  onbeat link status                                        what links on this machine do
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 5 a channel has no bound, or misses its deadline.")]
 pub struct Args {
@@ -27,6 +29,7 @@ enum What {
     Key(key::Args),
     Bound(bound::Args),
     Bench(bench::Args),
+    Status(status::Args),
 }
 
 /// Runs the command.
@@ -35,5 +38,6 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         What::Key(args) => key::run(args),
         What::Bound(args) => bound::run(args),
         What::Bench(args) => bench::run(args),
+        What::Status(args) => status::run(args),
     }
 }

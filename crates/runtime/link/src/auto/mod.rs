@@ -124,6 +124,8 @@ impl Auto {
                 session: None,
             },
             resume_within_ns: 0,
+            // The way that is chosen has a page of its own.
+            page: None,
         };
         let (mut wake, _waking) = Waking::new().map_err(self.error("make a pipe"))?;
         loop {

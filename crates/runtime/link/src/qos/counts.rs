@@ -1,8 +1,10 @@
 //! What was counted of a link with [`Qos`](super::Qos).
 
 use super::pace::Pace;
+use crate::interface::Shown;
 use onbeat_flow::clock::now_ns;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
 /// Of what an end has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -73,17 +75,23 @@ pub struct Counters {
     counts: [AtomicU64; 10],
     is_silent: AtomicU64,
     round_trip_ns: AtomicU64,
+    /// Where others see it too.
+    page: Option<Arc<dyn Shown>>,
     /// Of sending, and of receiving.
     pub paces: [Pace; 2],
 }
 
 impl Counters {
     /// Nothing was counted yet.
-    pub fn new(periods_ns: [Option<u64>; 2]) -> Counters {
+    pub fn new(periods_ns: [Option<u64>; 2], page: Option<Arc<dyn Shown>>) -> Counters {
+        if let Some(page) = &page {
+            page.has_promises();
+        }
         Counters {
             counts: Default::default(),
             is_silent: AtomicU64::new(0),
             round_trip_ns: AtomicU64::new(u64::MAX),
+            page,
             paces: periods_ns.map(|period| Pace::new(period, now_ns())),
         }
     }
@@ -91,6 +99,9 @@ impl Counters {
     /// More of one of them.
     pub fn add(&self, count: Count, more: u64) {
         self.counts[count as usize].fetch_add(more, Ordering::Relaxed);
+        if let Some(page) = &self.page {
+            page.add(count as usize, more);
+        }
     }
 
     /// One more.

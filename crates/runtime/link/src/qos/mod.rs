@@ -228,7 +228,7 @@ impl<B: Backend> QosLink<B> {
         let inner = self.inner_sizes(sizes)?;
         let halves = self.backend.initialize(inner, memory, deadline_ns);
         let mut halves = halves.map_err(|e| self.as_the_user_knows_it(e))?;
-        let counters = Arc::new(Counters::new(self.qos.periods_ns()));
+        let counters = Arc::new(Counters::new(self.qos.periods_ns(), halves.0.page()));
         let terms = Terms {
             acknowledges: self.qos.answers(),
             silence_ns: self.qos.alive_within.map_or(0, |p| p.value),

@@ -165,6 +165,7 @@ impl Outgoing for TcpOutgoing {
             since_ns: now_ns(),
         };
         state.sender.post();
+        shared.show_in_flight(&state);
         drop(state);
         shared.call_writer();
         Ok(number)

@@ -46,6 +46,7 @@ mod threads;
 use crate::interface::{Backend, Halves, Memory, Refusal, SetupError, Sizes};
 use crate::port::Port;
 use crate::quiet::Waking;
+use crate::status::{self, counted, Page};
 use door::Door;
 use ends::{TcpIncoming, TcpOutgoing, Threads};
 use handshake::{Agreed, Failed, Hello};
@@ -193,6 +194,12 @@ impl Tcp {
         SetupError::Refused { peer, reason }
     }
 
+    /// The page of an end that waits for its peer.
+    pub(crate) fn page(&self, backend: status::Backend, sizes: Sizes) -> Option<Arc<Page>> {
+        let listens = matches!(self.way, Place::Listen(_));
+        Page::new(backend, listens, &self.peer(), sizes)
+    }
+
     /// The first connection of a session.
     pub(crate) fn meet(
         &self,
@@ -215,9 +222,13 @@ impl Tcp {
                     .unwrap_or_else(|| Err(Failed::Broken(std::io::ErrorKind::TimedOut.into()))),
             };
             let failed = match met {
-                Ok(met) => return Ok(met),
+                Ok(met) => {
+                    terms.met(&met.0);
+                    return Ok(met);
+                }
                 Err(failed) => failed,
             };
+            terms.not_met(&failed);
             let listens = matches!(self.way, Place::Listen(_));
             let last = supervise::is_final(&failed) && !listens;
             match failed {
@@ -255,7 +266,9 @@ impl Backend for Tcp {
         deadline_ns: Option<u64>,
     ) -> Result<Halves, SetupError> {
         let slots = Slots::new(sizes, memory)?;
+        let page = self.page(status::Backend::Tcp, sizes);
         let mut terms = Terms {
+            page: page.clone(),
             key: self.key.clone(),
             hello: Hello {
                 sizes,
@@ -273,7 +286,8 @@ impl Backend for Tcp {
         let (stream, agreed) = self.meet(&terms, &mut wake, deadline_ns)?;
         terms.hello.session = Some(agreed.session);
 
-        let shared = Arc::new(Shared::new(sizes, self.chunk, slots, seat));
+        let shared = Shared::new(sizes, self.chunk, slots, seat).counting_in(page.clone());
+        let shared = Arc::new(shared);
         shared.install(stream, self.sealed.then_some(agreed.keys));
         let way = match &self.way {
             Place::Connect(address) => Way::Connect(*address),
@@ -288,12 +302,10 @@ impl Backend for Tcp {
             shared: Arc::clone(&shared),
             _threads: Arc::clone(&threads),
         };
-        Ok((
-            Box::new(outgoing),
-            Box::new(TcpIncoming {
-                shared,
-                _threads: threads,
-            }),
-        ))
+        let incoming = TcpIncoming {
+            shared,
+            _threads: threads,
+        };
+        Ok(counted(page, (Box::new(outgoing), Box::new(incoming))))
     }
 }

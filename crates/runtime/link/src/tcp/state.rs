@@ -6,6 +6,7 @@ use crate::interface::{End, Sizes};
 use crate::pi::{Bell, Guard, Lock};
 use crate::port::{acknowledge_now, Seated};
 use crate::resume::{Receiver, Sender, Violation};
+use crate::status::{self, Page, Word};
 use onbeat_flow::clock::now_ns;
 use snow::StatelessTransportState;
 use std::net::{Shutdown, TcpStream};
@@ -109,6 +110,8 @@ pub struct Shared {
     pub connecting: Bell,
     /// Chunks of messages that have left: a message can take longer than a closing end waits.
     chunks: AtomicU64,
+    /// Where the end counts.
+    page: Option<Arc<Page>>,
 }
 
 impl Shared {
@@ -148,6 +151,27 @@ impl Shared {
             work: Bell::new(),
             connecting: Bell::new(),
             chunks: AtomicU64::new(0),
+            page: None,
+        }
+    }
+
+    /// The same, with a page that shows it.
+    pub fn counting_in(self, page: Option<Arc<Page>>) -> Shared {
+        Shared { page, ..self }
+    }
+
+    fn show(&self, state: status::State) {
+        if let Some(page) = &self.page {
+            page.set_state(state);
+        }
+    }
+
+    /// Shows how many messages the peer has not consumed. Real-time safe.
+    pub fn show_in_flight(&self, state: &State) {
+        if let Some(page) = &self.page {
+            let consumed = state.sender.progress().consumed;
+            let in_flight = state.sender.posted().saturating_sub(consumed);
+            page.set(Word::InFlight, in_flight.saturating_add(1));
         }
     }
 
@@ -229,6 +253,7 @@ impl Shared {
         state.values.sending = None;
         state.questions.asked = state.questions.answered;
         drop(state);
+        self.show(status::State::Connected);
         self.notify_all();
     }
 
@@ -245,6 +270,7 @@ impl Shared {
             state.end.get_or_insert(End::Closed);
         }
         drop(state);
+        self.show(status::State::Broken);
         self.notify_all();
     }
 
@@ -254,6 +280,7 @@ impl Shared {
         state.leave();
         state.end.get_or_insert(end);
         drop(state);
+        self.show(status::State::Ended);
         self.notify_all();
     }
 }

@@ -6,9 +6,11 @@ use super::handshake::{Agreed, Failed, Hello};
 use super::key::Key;
 use super::state::Shared;
 use crate::interface::{End, Refusal};
+use crate::status::{Page, Word};
 use onbeat_flow::clock::now_ns;
 use std::io::PipeReader;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How an end comes to connections.
@@ -22,6 +24,24 @@ pub struct Terms {
     pub key: Key,
     pub hello: Hello,
     pub resume_within_ns: u64,
+    /// Where the end counts.
+    pub page: Option<Arc<Page>>,
+}
+
+impl Terms {
+    /// The peer is there.
+    pub fn met(&self, stream: &TcpStream) {
+        if let (Some(page), Ok(peer)) = (&self.page, stream.peer_addr()) {
+            page.set_peer(&peer.to_string());
+        }
+    }
+
+    /// Who came was sent away, or the peer has sent this end away.
+    pub fn not_met(&self, failed: &Failed) {
+        if let (Some(page), Failed::Refused(_)) = (&self.page, failed) {
+            page.count(Word::Refused, 1);
+        }
+    }
 }
 
 /// Pause before the next attempt to connect: doubled after each, up to `MOST_PAUSE`.
@@ -45,6 +65,10 @@ pub fn is_final(failed: &Failed) -> bool {
 }
 
 fn install(shared: &Shared, terms: &Terms, stream: TcpStream, agreed: Agreed) {
+    terms.met(&stream);
+    if let Some(page) = &terms.page {
+        page.count(Word::Resumed, 1);
+    }
     shared.install(stream, terms.hello.sealed.then_some(agreed.keys));
 }
 
@@ -109,8 +133,10 @@ pub fn listening(shared: &Shared, listener: &TcpListener, wake: &mut PipeReader,
             shared.ended(End::Gone { reason });
             return;
         }
-        if let Some(Ok((stream, agreed))) = door.greet(wake, is_broken.then_some(deadline)) {
-            install(shared, terms, stream, agreed);
+        match door.greet(wake, is_broken.then_some(deadline)) {
+            Some(Ok((stream, agreed))) => install(shared, terms, stream, agreed),
+            Some(Err(failed)) => terms.not_met(&failed),
+            None => {}
         }
     }
 }

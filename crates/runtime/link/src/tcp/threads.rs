@@ -379,6 +379,7 @@ fn read_frame<R: Read>(
                 .then_some(())
                 .ok_or_else(left)?;
             state.on_status(Status::of(flags, sent, &body))?;
+            shared.show_in_flight(&state);
             drop(state);
             shared.progress.ring();
             shared.call_writer();

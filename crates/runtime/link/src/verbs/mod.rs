@@ -38,6 +38,7 @@ mod value;
 
 use crate::interface::{Backend, Halves, Memory, SetupError, Sizes};
 use crate::sealed::{self, Counter};
+use crate::status::{self, counted};
 use crate::tcp::door::Keeper;
 use crate::tcp::handshake::{Agreed, Hello};
 use crate::tcp::supervise::Terms;
@@ -130,6 +131,7 @@ impl Verbs {
                 session: None,
             },
             resume_within_ns: 0,
+            page: self.side.page(status::Backend::Verbs, sizes),
         }
     }
 }
@@ -234,6 +236,7 @@ impl Backend for Verbs {
     ) -> std::result::Result<Halves, SetupError> {
         let block = Block::new(sizes, memory)?;
         let mut terms = self.terms(sizes);
+        let page = terms.page.clone();
         let (mut wake, _waking) = crate::quiet::Waking::new().map_err(self.error("make a pipe"))?;
         let (stream, agreed) = self.side.meet(&terms, &mut wake, deadline_ns)?;
         terms.hello.session = Some(agreed.session);
@@ -280,6 +283,6 @@ impl Backend for Verbs {
         let session = Arc::new(session.map_err(self.error("start threads"))?);
         let outgoing = VerbsOutgoing::new(Arc::clone(&session), queues.out, out_memory);
         let incoming = VerbsIncoming::new(session, queues.incoming, in_memory);
-        Ok((Box::new(outgoing), Box::new(incoming)))
+        Ok(counted(page, (Box::new(outgoing), Box::new(incoming))))
     }
 }

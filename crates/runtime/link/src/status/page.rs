@@ -1,0 +1,145 @@
+//! The page of an end: memory that it counts in.
+
+use super::layout::{Backend, State, Text, Word, HEAD, PAGE_BYTES, TEXT_BYTES};
+use crate::interface::{Shown, Sizes};
+use nix::fcntl::{self, FcntlArg, SealFlag};
+use nix::sys::memfd::{memfd_create, MFdFlags};
+use nix::sys::mman::{mmap, munmap, MapFlags, ProtFlags};
+use onbeat_flow::clock::now_ns;
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+use std::sync::Arc;
+
+/// What the name of a page's memory is.
+pub(super) const NAME: &str = "onbeat-link-status";
+const SIZE: NonZeroUsize = NonZeroUsize::new(PAGE_BYTES).unwrap();
+
+/// A page, and the descriptor by which others find it.
+#[derive(Debug)]
+pub(crate) struct Page {
+    base: NonNull<u8>,
+    _file: OwnedFd,
+}
+
+// SAFETY: the mapping is owned, and used through atomics alone.
+unsafe impl Send for Page {}
+// SAFETY: as above.
+unsafe impl Sync for Page {}
+
+impl Page {
+    /// A page of an end that waits for its peer. `None` where the kernel gives no memory or
+    /// descriptor: then the end works on, unseen. Not real-time safe.
+    pub(crate) fn new(
+        backend: Backend,
+        listens: bool,
+        name: &str,
+        sizes: Sizes,
+    ) -> Option<Arc<Page>> {
+        let page = Page::map()?;
+        let now = now_ns();
+        let numbers = [
+            (Word::Backend, backend as u64),
+            (Word::Listens, listens.into()),
+            (Word::State, State::Waiting as u64),
+            (Word::BegunNs, now),
+            (Word::ChangedNs, now),
+            (Word::Credits, sizes.credits as u64),
+            (Word::MessageBytes, sizes.message_bytes as u64),
+            (Word::ValueBytes, sizes.value_bytes as u64),
+        ];
+        page.write(Text::Name, name);
+        // The head comes last: whoever reads it reads the rest.
+        for (word, value) in numbers.into_iter().chain(HEAD.into_iter().rev()) {
+            page.word(word as usize).store(value, Ordering::Release);
+        }
+        Some(Arc::new(page))
+    }
+
+    fn map() -> Option<Page> {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let file = memfd_create(NAME, flags).ok()?;
+        nix::unistd::ftruncate(&file, PAGE_BYTES as nix::libc::off_t).ok()?;
+        // So that nobody can shorten it under us.
+        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+        fcntl::fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).ok()?;
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
+        // SAFETY: a new mapping, at an address that the kernel chooses; the file cannot shrink.
+        let base = unsafe { mmap(None, SIZE, access, flags, &file, 0) }.ok()?;
+        Some(Page {
+            base: base.cast(),
+            _file: file,
+        })
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < PAGE_BYTES / 8);
+        // SAFETY: within the mapping, aligned, and lives as long as it; only used as an atomic.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().cast::<u64>().add(index)) }
+    }
+
+    fn byte(&self, index: usize) -> &AtomicU8 {
+        assert!(index < PAGE_BYTES);
+        // SAFETY: as for `word`.
+        unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(index)) }
+    }
+
+    fn write(&self, place: Text, text: &str) {
+        // Readers replace half a character.
+        let bytes = &text.as_bytes()[..text.len().min(TEXT_BYTES)];
+        let length = bytes.len() as u16;
+        for (n, byte) in bytes.iter().chain([&0]).take(TEXT_BYTES).enumerate() {
+            self.byte(place as usize + 2 + n)
+                .store(*byte, Ordering::Relaxed);
+        }
+        for (n, byte) in length.to_le_bytes().into_iter().enumerate() {
+            self.byte(place as usize + n).store(byte, Ordering::Release);
+        }
+    }
+
+    /// Who the peer is.
+    pub(crate) fn set_peer(&self, name: &str) {
+        self.write(Text::Peer, name);
+    }
+
+    /// How the link is from now on. What has ended stays so.
+    pub(crate) fn set_state(&self, state: State) {
+        let word = self.word(Word::State as usize);
+        let before = word.load(Ordering::Relaxed);
+        if before != State::Ended as u64 && before != state as u64 {
+            word.store(state as u64, Ordering::Relaxed);
+            self.set(Word::ChangedNs, now_ns());
+        }
+    }
+
+    /// Real-time safe, as those that follow: one instruction.
+    pub(crate) fn set(&self, word: Word, value: u64) {
+        self.word(word as usize).store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count(&self, word: Word, more: u64) {
+        self.word(word as usize).fetch_add(more, Ordering::Relaxed);
+    }
+}
+
+impl Shown for Page {
+    fn has_promises(&self) {
+        self.set(Word::HasQos, 1);
+    }
+
+    fn add(&self, number: usize, more: u64) {
+        if number < super::layout::QOS_WORDS {
+            self.word(Word::Qos as usize + number)
+                .fetch_add(more, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this size, and no reference is left.
+        let _ = unsafe { munmap(self.base.cast(), PAGE_BYTES) };
+    }
+}

@@ -1,0 +1,115 @@
+//! The pages of this machine's processes, found through their descriptors.
+
+use super::layout::{parse, LinkStatus, PAGE_BYTES};
+use super::page::NAME;
+use nix::libc;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Descriptors of one process that are looked at, at most: a process may have a million.
+const MOST_DESCRIPTORS: usize = 65_536;
+
+/// A link's end, and whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Its process.
+    pub pid: u32,
+    /// User id of the page's owner.
+    pub uid: u32,
+    /// The process's name; untrusted.
+    pub program: String,
+    /// What its page says; untrusted.
+    pub status: LinkStatus,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// Ends, by process.
+    pub links: Vec<Found>,
+    /// Processes that this one may not look into: of other users, or with more rights.
+    pub hidden: usize,
+    /// Pages that are none of this version.
+    pub foreign: usize,
+}
+
+/// Looks through all processes that this one may look into. Not real-time safe.
+pub fn survey() -> Survey {
+    let mut found = Survey::default();
+    let mut seen = Vec::new();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
+    let mut pids: Vec<u32> = processes.filter_map(pid).collect();
+    pids.sort_unstable();
+    for pid in pids {
+        look_into(pid, &mut found, &mut seen);
+    }
+    found
+}
+
+fn look_into(pid: u32, found: &mut Survey, seen: &mut Vec<(u64, u64)>) {
+    let process = Path::new("/proc").join(pid.to_string());
+    let links = match fs::read_dir(process.join("fd")) {
+        Ok(links) => links,
+        Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+            found.hidden += 1;
+            return;
+        }
+        // It has ended.
+        Err(_) => return,
+    };
+    for link in links.flatten().take(MOST_DESCRIPTORS) {
+        let Some(file) = open(&link.path()) else {
+            continue;
+        };
+        let Ok(about) = file.metadata() else {
+            continue;
+        };
+        let inode = (about.dev(), about.ino());
+        if !about.is_file() || seen.contains(&inode) {
+            continue;
+        }
+        seen.push(inode);
+        match content(&file).as_deref().and_then(parse) {
+            Some(status) => found.links.push(Found {
+                pid,
+                uid: about.uid(),
+                program: program(&process),
+                status,
+            }),
+            None => found.foreign += 1,
+        }
+    }
+}
+
+/// Opens a descriptor whose target has the name of our pages. It may be another's memory of that
+/// name: what it says is read, never mapped, and changes nothing here.
+fn open(path: &Path) -> Option<File> {
+    let target = format!("/memfd:{NAME} (deleted)");
+    if fs::read_link(path).ok()?.as_os_str() != target.as_str() {
+        return None;
+    }
+    // What it links to may be another by now: a pipe or a terminal.
+    let mut options = File::options();
+    options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    options.open(path).ok()
+}
+
+/// The page, copied: its owner may write on.
+fn content(file: &File) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; PAGE_BYTES];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    Some(bytes)
+}
+
+fn program(process: &Path) -> String {
+    let mut name = Vec::new();
+    let file = File::open(process.join("comm"));
+    let read = file.and_then(|file| file.take(64).read_to_end(&mut name));
+    let name = String::from_utf8_lossy(if read.is_ok() { &name } else { b"?" });
+    name.trim_end().to_string()
+}

@@ -4,9 +4,9 @@ use crate::check::validate;
 use crate::fault::{name, PlanFault};
 use crate::schema::{Ms, Plan};
 use onbeat_model::text::{shorten, visible};
+use onbeat_yaml::YamlError;
 
-/// Longest file that is read. A plan of a large system has a hundredth of it.
-pub const MAX_BYTES: usize = 1 << 20;
+pub use onbeat_yaml::MAX_BYTES;
 
 /// Why a text is not a usable plan.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -57,67 +57,25 @@ fn line(at: Option<u64>) -> String {
 
 /// Reads and checks the text of a plan file.
 pub fn read(bytes: &[u8]) -> Result<Plan, PlanFileError> {
-    if bytes.len() > MAX_BYTES {
-        return Err(PlanFileError::TooLong { bytes: bytes.len() });
-    }
-    let text = std::str::from_utf8(bytes).map_err(|e| PlanFileError::NotText {
-        at: e.valid_up_to(),
-    })?;
-    if text
-        .lines()
-        .map(str::trim)
-        .all(|l| l.is_empty() || l.starts_with('#'))
-    {
-        return Err(PlanFileError::Empty);
-    }
-    let options = serde_saphyr::options! {
-        with_snippet: false,
-        duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::Error,
-        budget: serde_saphyr::budget! {
-            max_depth: 16,
-            flow_nesting_limit: 16,
-            max_documents: 1,
-            max_nodes: 100_000,
-            max_events: 300_000,
-            // Plans have no anchors, so that no input can grow by them.
-            max_anchors: 0,
-            max_aliases: 0,
-            max_merge_keys: 0,
-        },
-    };
-    let plan: Plan = serde_saphyr::from_str_with_options(text, options).map_err(|e| {
-        let at = e.location().map(|l| l.line()).filter(|&l| l > 0);
-        let options = serde_saphyr::render_options! {
-            snippets: serde_saphyr::SnippetMode::Off
-        };
-        let said = one_line(&e.without_snippet().render_with_options(options));
-        let there = at.and_then(|at| text.lines().nth(usize::try_from(at - 1).ok()?));
-        PlanFileError::Yaml {
-            at,
-            what: match there.map(str::trim).filter(|l| !l.is_empty()) {
-                Some(there) => format!(
-                    "{} in '{}'",
-                    shorten(&said, 120),
-                    shorten(&visible(there), 60)
-                ),
-                None => shorten(&said, 120),
-            },
+    let plan: Plan = onbeat_yaml::read(bytes).map_err(|e| match e {
+        YamlError::Empty => PlanFileError::Empty,
+        YamlError::TooLong { bytes } => PlanFileError::TooLong { bytes },
+        YamlError::NotText { at } => PlanFileError::NotText { at },
+        YamlError::Content { at, said, there } => {
+            let said = shorten(&visible(&said), 120);
+            let what = match there {
+                Some(there) => format!("{said} in '{}'", shorten(&visible(&there), 60)),
+                None => said,
+            };
+            PlanFileError::Yaml { at, what }
         }
     })?;
+    let text = String::from_utf8_lossy(bytes);
     validate(&plan).map_err(|fault| PlanFileError::Fault {
-        at: fault.near().and_then(|word| find(text, word)),
+        at: fault.near().and_then(|word| find(&text, word)),
         fault,
     })?;
     Ok(plan)
-}
-
-/// The reader's message without the position that it appends.
-fn one_line(said: &str) -> String {
-    let said = visible(&said.split_whitespace().collect::<Vec<_>>().join(" "));
-    match said.rfind(" at line ") {
-        Some(end) => said[..end].to_string(),
-        None => said,
-    }
 }
 
 /// The line of a name: where a server of that name begins, or where the name first occurs.
@@ -138,13 +96,8 @@ fn find(text: &str, word: &str) -> Option<u64> {
 
 /// The plan as text: comments that explain it, then the plan.
 pub fn write(plan: &Plan) -> Result<String, PlanFileError> {
-    let options = serde_saphyr::ser_options! {
-        prefer_block_scalars: false,
-    };
     let yaml =
-        serde_saphyr::to_string_with_options(plan, options).map_err(|e| PlanFileError::Write {
-            what: name(&one_line(&e.to_string())),
-        })?;
+        onbeat_yaml::write(plan).map_err(|what| PlanFileError::Write { what: name(&what) })?;
     Ok(head(plan) + &yaml)
 }
 

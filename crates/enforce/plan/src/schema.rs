@@ -277,7 +277,7 @@ impl Serialize for Ms {
 impl Serialize for Slot {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         // On one line in YAML; other formats do not notice.
-        serde_saphyr::FlowSeq((self.0, self.1)).serialize(serializer)
+        onbeat_yaml::FlowSeq((self.0, self.1)).serialize(serializer)
     }
 }
 

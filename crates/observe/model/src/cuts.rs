@@ -211,6 +211,28 @@ impl<'m> Lines<'m> {
         }
     }
 
+    /// Whether a chain passes these points one after the other.
+    fn passes_in_order(&self, chain: &Chain, points: &[Point]) -> bool {
+        // What the first callback takes, then each callback with the topic behind it.
+        let first = chain
+            .callbacks
+            .first()
+            .and_then(|id| self.0.get(id.as_str()));
+        let mut elements = vec![(None, first.map(|c| c.input.as_str()))];
+        for (i, id) in chain.callbacks.iter().enumerate() {
+            elements.push((Some(id.as_str()), None));
+            elements.push((None, chain.topics.get(i).map(String::as_str)));
+        }
+        let mut rest = elements.into_iter();
+        points.iter().all(|point| {
+            rest.any(|(callback, topic)| match point {
+                Point::Callback(asked) => callback == Some(asked),
+                Point::Node(node) => callback.is_some_and(|id| self.node(id) == Some(node)),
+                Point::Topic(asked) => topic == Some(asked),
+            })
+        })
+    }
+
     /// Why no chain leads from one point to another: the nodes that chains pass after the first,
     /// and before the second.
     fn nothing_between<'c>(
@@ -233,6 +255,20 @@ impl<'m> Lines<'m> {
             before: before.into_iter().collect(),
         }
     }
+}
+
+/// The model's chains that pass all of these, in this order: callbacks, nodes and topics, named as ends are.
+///
+/// # Errors
+/// A name that is none, or that fits several.
+pub fn passing<'m>(model: &'m Model, names: &[String]) -> Result<Vec<&'m Chain>, CutError> {
+    let points = names.iter().map(|n| names::point(model, "path", n));
+    let points = points.collect::<Result<Vec<Point>, _>>()?;
+    let lines = Lines::of(model);
+    let whole = model.chains.iter().filter(|c| !c.cut);
+    Ok(whole
+        .filter(|c| lines.passes_in_order(c, &points))
+        .collect())
 }
 
 /// The callbacks that take what a chain publishes at its end.

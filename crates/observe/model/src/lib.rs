@@ -17,6 +17,7 @@ pub mod schema;
 pub mod stated;
 pub mod synth;
 pub mod text;
+pub mod titles;
 
 pub use dist::Dist;
 pub use links::Link;

@@ -46,6 +46,23 @@ pub struct Model {
     pub evidence: serde_json::Value,
 }
 
+impl Model {
+    /// The figures of a mode: of all runs without one, or if all runs have it. None where the mode has none.
+    pub fn figures_of<'a, F>(
+        &self,
+        mode: Option<&str>,
+        all: &'a F,
+        modes: &'a BTreeMap<String, F>,
+    ) -> Option<&'a F> {
+        match mode {
+            None => Some(all),
+            Some(mode) => modes
+                .get(mode)
+                .or_else(|| self.runs.iter().all(|r| r.mode == mode).then_some(all)),
+        }
+    }
+}
+
 /// One recording that the model was made of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {

@@ -5,6 +5,7 @@ use crate::term::{self, fit, Screen};
 use crate::{files, mode, ExitStatus};
 use onbeat_model::schema::{Chain, ChainFigures, Share};
 use onbeat_model::text::{duration, percent};
+use onbeat_model::titles::titles;
 use serde_json::json;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -41,7 +42,8 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let mut chains: Vec<_> = model
         .chains
         .iter()
-        .filter_map(|c| Some((c, mode::figures(&model, &c.figures, &c.modes, mode)?)))
+        .zip(titles(&model))
+        .filter_map(|(c, title)| Some((c, model.figures_of(mode, &c.figures, &c.modes)?, title)))
         .collect();
     let status = if chains.is_empty() {
         ExitStatus::NothingFound
@@ -50,11 +52,11 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     };
     let mut out = BufWriter::new(io::stdout().lock());
     if args.json {
-        let value = json!({ "mode": mode, "chains": chains.iter().map(|(c, f)| {
+        let value = json!({ "mode": mode, "chains": chains.iter().map(|(c, f, title)| {
             let mut c = (*c).clone();
             c.figures = (*f).clone();
             c.modes.clear();
-            c
+            Titled { title, chain: c }
         }).collect::<Vec<_>>() });
         term::write_json(&mut out, &value)?;
         return Ok(status);
@@ -70,14 +72,22 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
             .cmp(&a.1.latency_ns.max())
             .then(a.0.id.cmp(&b.0.id))
     });
-    for (i, (chain, figures)) in chains.iter().enumerate() {
+    for (i, (chain, figures, title)) in chains.iter().enumerate() {
         if i > 0 {
             writeln!(out).map_err(CliError::Stdout)?;
         }
-        write_chain(&mut out, &screen, chain, figures).map_err(CliError::Stdout)?;
+        write_chain(&mut out, &screen, (chain, title), figures).map_err(CliError::Stdout)?;
     }
     out.flush().map_err(CliError::Stdout)?;
     Ok(status)
+}
+
+/// A chain with its readable name.
+#[derive(serde::Serialize)]
+struct Titled<'a> {
+    title: &'a str,
+    #[serde(flatten)]
+    chain: Chain,
 }
 
 /// The blocks of the share bar, one letter per element.
@@ -86,7 +96,7 @@ const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz";
 fn write_chain(
     out: &mut dyn Write,
     screen: &Screen,
-    chain: &Chain,
+    (chain, title): (&Chain, &str),
     f: &ChainFigures,
 ) -> io::Result<()> {
     let mut assumed = match chain.cut {
@@ -101,6 +111,7 @@ fn write_chain(
         "{}{assumed}",
         screen.bold(&fit(&chain.id, screen.width - 16))
     )?;
+    writeln!(out, "  {}", fit(title, screen.width - 2))?;
     for (i, id) in chain.callbacks.iter().enumerate() {
         let arrow = if i == 0 { "  " } else { "→ " };
         writeln!(out, "  {arrow}{}", fit(id, screen.width - 4))?;

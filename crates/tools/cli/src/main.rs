@@ -1,6 +1,7 @@
 //! The `onbeat` command: reads the command line, prints, shows progress. Every decision is made in
 //! a crate below.
 mod chains;
+mod check;
 mod date;
 mod diagnostics;
 mod error;
@@ -43,6 +44,7 @@ Examples:
   sudo onbeat record -o trace -- ros2 launch my_robot all.launch.py
   onbeat model trace -o model.json
   onbeat chains model.json
+  onbeat check model.json requirements.yaml
   onbeat report model.json -o report.html
   onbeat plan model.json --bands auto -o plan.yaml
   sudo onbeat shape plan.yaml --verify 60s -- ros2 launch my_robot all.launch.py
@@ -53,7 +55,9 @@ Exit codes:
   2  the command line is wrong
   3  done, but empty: no callback in the trace, no chain in the model
   4  this kernel or user may not record or shape; recover: a session lives
-  5  a promise of the plan was broken (shape --verify); no bound (link bound)"
+  5  a promise of the plan was broken (shape --verify); no bound (link
+     bound); a requirement was violated (check)
+  6  the model does not tell of a requirement (check)"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -67,6 +71,7 @@ enum Command {
     Merge(merge::Args),
     Show(show::Args),
     Chains(chains::Args),
+    Check(check::Args),
     Export(export::Args),
     Report(report::Args),
     Plan(plan::Args),
@@ -86,8 +91,10 @@ enum ExitStatus {
     Success,
     /// Exit code 3: there was nothing in the trace or the model.
     NothingFound,
-    /// Exit code 5: a promise of the plan was broken.
+    /// Exit code 5: a promise of the plan was broken, or a requirement violated.
     PromiseBroken,
+    /// Exit code 6: the model does not tell of a requirement.
+    NotKnown,
     /// The exit code of the command that was recorded or shaped.
     Command(i32),
 }
@@ -110,6 +117,7 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
         Command::Merge(args) => merge::run(args),
         Command::Show(args) => show::run(args),
         Command::Chains(args) => chains::run(args),
+        Command::Check(args) => check::run(args),
         Command::Export(args) => export::run(args),
         Command::Report(args) => report::run(args),
         Command::Plan(args) => plan::run(args),
@@ -167,6 +175,7 @@ fn main() -> ExitCode {
         Ok(ExitStatus::Success) => ExitCode::SUCCESS,
         Ok(ExitStatus::NothingFound) => ExitCode::from(3),
         Ok(ExitStatus::PromiseBroken) => ExitCode::from(5),
+        Ok(ExitStatus::NotKnown) => ExitCode::from(6),
         Ok(ExitStatus::Command(code)) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         // The reader of the output went away (`onbeat show | head`): no failure of this command.
         Err(e) if e.is_broken_pipe() => ExitCode::SUCCESS,

@@ -95,12 +95,12 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let callbacks: Callbacks<'_> = model
         .callbacks
         .iter()
-        .filter_map(|c| Some((c, mode::figures(&model, &c.figures, &c.modes, mode)?)))
+        .filter_map(|c| Some((c, model.figures_of(mode, &c.figures, &c.modes)?)))
         .collect();
     let edges: Edges<'_> = model
         .edges
         .iter()
-        .filter_map(|e| Some((e, mode::figures(&model, &e.figures, &e.modes, mode)?)))
+        .filter_map(|e| Some((e, model.figures_of(mode, &e.figures, &e.modes)?)))
         .collect();
     let mut out = BufWriter::new(io::stdout().lock());
     if args.json {
@@ -300,7 +300,7 @@ fn edge_table(model: &Model, rows: &Edges<'_>) -> Table {
 /// The actions, with the figures of one mode.
 fn actions(model: &Model, mode: Option<&str>) -> Vec<Action> {
     let of_mode = |a: &Action| {
-        let figures = mode::figures(model, &a.figures, &a.modes, mode)?.clone();
+        let figures = model.figures_of(mode, &a.figures, &a.modes)?.clone();
         Some(Action {
             figures,
             modes: Default::default(),

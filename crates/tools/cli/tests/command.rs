@@ -491,6 +491,59 @@ fn the_text_of_a_trace_is_the_trace() {
 }
 
 #[test]
+fn a_model_is_held_against_requirements() {
+    let dir = TempDir::new().unwrap();
+    let here = dir.path();
+    let trace = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../demos/recorded/parking"
+    );
+    good(here, &["model", trace, "-o", "parking.json"], 0);
+    good(here, &["check", "parking.json", "--init", "wanted.yaml"], 0);
+    let text = good(here, &["check", "parking.json", "wanted.yaml", "--all"], 0);
+    assert!(text.contains("lidar_rear") && text.contains(" passed, 0 not known, 0 violated"));
+    for line in text.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+    // 200 executions show neither that 99.9 % keep a limit, nor that the mean does not break this one.
+    let own = "chains:\n  - from: lidar_rear\n    latency: {p50: 1s, p99.9: 1s}\n    loss: 5%\n";
+    fs::write(here.join("own.yaml"), own).unwrap();
+    let text = good(here, &["check", "parking.json", "own.yaml"], 6);
+    assert!(
+        text.contains("not known") && text.contains("2995 have to"),
+        "{text}"
+    );
+    fs::write(here.join("own.yaml"), own.replace("p50: 1s", "p50: 1ms")).unwrap();
+    let args = [
+        "check",
+        "parking.json",
+        "own.yaml",
+        "--json",
+        "--junit",
+        "j.xml",
+        "--sarif",
+        "s.json",
+    ];
+    let json: serde_json::Value = serde_json::from_str(&good(here, &args, 5)).unwrap();
+    assert_eq!(
+        (&json["violated"], &json["not_known"]),
+        (&1.into(), &1.into())
+    );
+    let xml = fs::read_to_string(here.join("j.xml")).unwrap();
+    assert!(xml.contains("failures=\"1\" errors=\"1\""), "{xml}");
+    let sarif: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(here.join("s.json")).unwrap()).unwrap();
+    assert_eq!(sarif["runs"][0]["results"].as_array().unwrap().len(), 2);
+    fs::write(here.join("own.yaml"), own.replace("1s", "1")).unwrap();
+    let line = fails(here, &["check", "parking.json", "own.yaml"], 1);
+    assert!(
+        line.contains("own.yaml: line 3") && line.contains("unit"),
+        "{line}"
+    );
+    assert!(fails(here, &["check", "parking.json", "none.yaml"], 1).contains("no such file"));
+}
+
+#[test]
 fn plans_are_made_compared_and_checked() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();

@@ -1,6 +1,5 @@
 //! Judgement of a session: its executions, and what was measured compared with the plan's promises.
 
-mod chance;
 mod deliveries;
 mod follow;
 mod isolation;
@@ -419,7 +418,7 @@ impl Chain<'_> {
             share >= least,
         );
         let all = self.judgements.len() as u64;
-        let most = chance::most(all - inside as u64, all);
+        let most = onbeat_stats::share_at_most(all - inside as u64, all, 0.95);
         let name = self.name("outputs outside a slot: at most, with 95 % confidence");
         verdict.measured(name, "%", most * 100.0);
     }

@@ -1,0 +1,93 @@
+//! The chains and callbacks of a model that a rule is about.
+
+use crate::requirements::{CallbackRule, ChainRule};
+use onbeat_model::cuts::{ways, Ends};
+use onbeat_model::schema::{Callback, Chain};
+use onbeat_model::titles::titles;
+use onbeat_model::Model;
+
+/// A part of a model.
+#[derive(Debug, Clone)]
+pub struct Chosen {
+    /// Readable (untrusted).
+    pub title: String,
+    /// Its id.
+    pub id: String,
+}
+
+impl Chosen {
+    /// A callback.
+    pub fn of(callback: &Callback) -> Chosen {
+        Chosen {
+            title: callback.id.clone(),
+            id: callback.id.clone(),
+        }
+    }
+}
+
+/// A chain, or a part of one whose latency was not measured.
+type Found<'m> = (Chosen, Option<&'m Chain>);
+
+/// The chains that a rule is about: at least one.
+///
+/// # Errors
+/// The name that was given, and why it leads to none.
+pub fn chains<'m>(model: &'m Model, rule: &ChainRule) -> Result<Vec<Found<'m>>, (String, String)> {
+    let titles = titles(model);
+    let known = |i: usize| {
+        let chain = &model.chains[i];
+        let chosen = Chosen {
+            title: titles[i].clone(),
+            id: chain.id.clone(),
+        };
+        (chosen, Some(chain))
+    };
+    if let Some(id) = &rule.chain {
+        let bare = id.trim_start_matches("chain-");
+        let is_meant = |c: &Chain| c.id.trim_start_matches("chain-").starts_with(bare);
+        let found: Vec<Found<'_>> = (0..model.chains.len())
+            .filter(|&i| is_meant(&model.chains[i]))
+            .map(known)
+            .collect();
+        return match found.len() {
+            0 => Err((id.clone(), "the model has no such chain".into())),
+            1 => Ok(found),
+            n => Err((id.clone(), format!("{n} chains begin so"))),
+        };
+    }
+    let ends = Ends {
+        from: rule.from.clone(),
+        to: rule.to.clone(),
+        through: rule.through.clone(),
+    };
+    let end = |name: &Option<String>| name.clone().unwrap_or_else(|| "...".into());
+    let asked = format!("{} -> {}", end(&ends.from), end(&ends.to));
+    let ways = ways(model, &ends).map_err(|e| (asked.clone(), e.to_string()))?;
+    let found = ways.iter().map(|way| {
+        let at = model.chains.iter().position(|c| way.is(c));
+        let unmeasured = || {
+            let chosen = Chosen {
+                title: asked.clone(),
+                id: String::new(),
+            };
+            (chosen, None)
+        };
+        at.map_or_else(unmeasured, known)
+    });
+    Ok(found.collect())
+}
+
+/// The callbacks that a rule is about.
+pub fn callbacks<'m>(model: &'m Model, rule: &CallbackRule) -> Vec<&'m Callback> {
+    let is_meant = |c: &&Callback| match (&rule.callback, &rule.node) {
+        (Some(id), _) => c.id == *id || c.id.ends_with(&format!("/{}", id.trim_start_matches('/'))),
+        (None, Some(node)) => is_named(&c.node, node),
+        (None, None) => false,
+    };
+    model.callbacks.iter().filter(is_meant).collect()
+}
+
+/// Whether a node is meant: its full name, or its end from a slash on.
+pub fn is_named(node: &str, asked: &str) -> bool {
+    node == asked || node.ends_with(&format!("/{}", asked.trim_start_matches('/')))
+}

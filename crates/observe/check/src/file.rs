@@ -1,0 +1,185 @@
+//! Reads a requirements file; a fault is one line that names the place and the way out.
+
+use crate::requirements::{CallbackRule, ChainRule, Requirements};
+use onbeat_model::text::{shorten, visible};
+use onbeat_yaml::YamlError;
+
+/// Why a text is no requirements file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequirementsError {
+    /// Not YAML, or a wrong key or value.
+    #[error("{}{said}", at.map_or(String::new(), |at| format!("line {at}: ")))]
+    Yaml {
+        /// Line.
+        at: Option<u64>,
+        /// What is wrong.
+        said: String,
+    },
+    /// A rule that says nothing, or too much.
+    #[error("{place}: {said}")]
+    Rule {
+        /// `chains[0]`.
+        place: String,
+        /// What is wrong, and what to do.
+        said: &'static str,
+    },
+}
+
+/// Reads and checks the text of a requirements file.
+///
+/// # Errors
+/// [`RequirementsError`].
+pub fn read(bytes: &[u8]) -> Result<Requirements, RequirementsError> {
+    let requirements: Requirements = onbeat_yaml::read(bytes).map_err(|e| match e {
+        YamlError::Content { at, said, there } => {
+            let said = shorten(&visible(&said), 160);
+            let there = there.map(|l| format!(" in '{}'", shorten(&visible(&l), 60)));
+            RequirementsError::Yaml {
+                at,
+                said: said + &there.unwrap_or_default(),
+            }
+        }
+        YamlError::Empty => RequirementsError::Yaml {
+            at: None,
+            said: "the requirements file is empty: write one with `onbeat check MODEL --init FILE`"
+                .into(),
+        },
+        other => RequirementsError::Yaml {
+            at: None,
+            said: other.to_string(),
+        },
+    })?;
+    validate(&requirements)?;
+    Ok(requirements)
+}
+
+fn validate(all: &Requirements) -> Result<(), RequirementsError> {
+    let fault = |place: String, said| Err(RequirementsError::Rule { place, said });
+    let sure = all.confidence();
+    if !(0.5..1.0).contains(&sure) {
+        return fault("confidence".into(), "write 0.5 to less than 1, like 0.95");
+    }
+    let miss = all.miss();
+    if !(miss > 0.0 && miss < 1.0) {
+        return fault(
+            "miss".into(),
+            "write more than 0% and less than 100%, like 1%",
+        );
+    }
+    for (i, rule) in all.chains.iter().enumerate() {
+        if let Some(said) = chain(rule) {
+            return fault(format!("chains[{i}]"), said);
+        }
+    }
+    for (i, rule) in all.callbacks.iter().enumerate() {
+        if let Some(said) = callback(rule) {
+            return fault(format!("callbacks[{i}]"), said);
+        }
+    }
+    for (i, rule) in all.topics.iter().enumerate() {
+        let names_only = crate::requirements::TopicRule {
+            topic: rule.topic.clone(),
+            to: rule.to.clone(),
+            ..Default::default()
+        };
+        if rule.topic.is_empty() {
+            return fault(format!("topics[{i}]"), "name a topic: `topic: /scan`");
+        }
+        if *rule == names_only {
+            return fault(format!("topics[{i}]"), LIMITS_NOTHING);
+        }
+    }
+    for (name, paths) in [
+        ("paths", &all.structure.paths),
+        ("no_paths", &all.structure.no_paths),
+    ] {
+        if let Some(i) = paths.iter().position(Vec::is_empty) {
+            return fault(
+                format!("structure.{name}[{i}]"),
+                "name what the path passes: [/lidar, /brake]",
+            );
+        }
+    }
+    Ok(())
+}
+
+const LIMITS_NOTHING: &str = "it limits nothing: give it a figure, or take it out";
+
+fn chain(rule: &ChainRule) -> Option<&'static str> {
+    let by_ends = rule.from.is_some() || rule.to.is_some() || !rule.through.is_empty();
+    let names_only = ChainRule {
+        chain: rule.chain.clone(),
+        from: rule.from.clone(),
+        to: rule.to.clone(),
+        through: rule.through.clone(),
+        ..ChainRule::default()
+    };
+    match (rule.chain.is_some(), by_ends) {
+        (true, true) => {
+            Some("name a chain by `chain`, or by `from`, `to` and `through`, not by both")
+        }
+        (false, false) => {
+            Some("name a chain: by `chain` (its id), or by `from`, `to` and `through`")
+        }
+        _ => (*rule == names_only).then_some(LIMITS_NOTHING),
+    }
+}
+
+fn callback(rule: &CallbackRule) -> Option<&'static str> {
+    let names_only = CallbackRule {
+        callback: rule.callback.clone(),
+        node: rule.node.clone(),
+        ..CallbackRule::default()
+    };
+    match (&rule.callback, &rule.node) {
+        (Some(_), Some(_)) => Some("name a callback by `callback`, or all of a `node`, not both"),
+        (None, None) => Some("name a `callback` by its id, or a `node`"),
+        _ => (*rule == names_only).then_some(LIMITS_NOTHING),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_is_named_with_its_place() {
+        for (text, said) in [
+            ("", "--init"),
+            ("chains:\n  - from: /a\n", "chains[0]: it limits nothing"),
+            (
+                "chains:\n  - latency: {max: 5ms}\n",
+                "chains[0]: name a chain",
+            ),
+            (
+                "chains:\n  - chain: ab\n    from: /a\n    jitter: 1ms\n",
+                "not by both",
+            ),
+            (
+                "chains:\n  - chain: ab\n    latency: {max: 5}\n",
+                "line 3: '5' is not a time with a unit",
+            ),
+            (
+                "chains:\n  - chain: ab\n    latency: {median: 5ms}\n",
+                "'median' is no figure",
+            ),
+            ("chains:\n  - chain: ab\n    latncy: {max: 5ms}\n", "latncy"),
+            (
+                "callbacks:\n  - load: 10%\n",
+                "callbacks[0]: name a `callback`",
+            ),
+            (
+                "topics:\n  - topic: /scan\n",
+                "topics[0]: it limits nothing",
+            ),
+            ("topics:\n  - rate: 9Hz..\n", "topics[0]: name a topic"),
+            ("confidence: 2\n", "confidence: write 0.5"),
+            ("miss: 0%\n", "miss: write more"),
+            ("structure:\n  paths: [[]]\n", "structure.paths[0]: name"),
+        ] {
+            let error = read(text.as_bytes()).expect_err(text).to_string();
+            assert!(error.contains(said), "{text}: {error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+}

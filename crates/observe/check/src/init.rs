@@ -1,0 +1,141 @@
+//! Requirements from a model: today's behaviour with a margin, to be edited.
+
+use crate::limit::{Limit, Rate, Share, Statistic};
+use crate::requirements::{CallbackRule, ChainRule, Requirements, TopicRule};
+use onbeat_model::schema::CallbackType;
+use onbeat_model::titles::titles;
+use onbeat_model::{Dist, Model};
+use onbeat_stats::enough;
+use std::collections::BTreeMap;
+
+const HEAD: &str = "\
+# Requirements for `onbeat check` (docs/requirements-format.md), written from a model: what it
+# showed, with a margin. Keep what the system must keep, and set its real limits.
+";
+
+/// The text of a requirements file that this model keeps. `margin` is the share beyond what was measured
+/// that is allowed, 0.2 for a fifth. Quantiles are those that the model has the executions for.
+///
+/// # Errors
+/// The writer's message, on one line.
+pub fn write(model: &Model, margin: f64) -> Result<String, String> {
+    let names = titles(model);
+    let bar = Requirements::default();
+    let times = |dist: &Dist| {
+        let mut limits = BTreeMap::new();
+        let mut add = |of: Statistic, value: u64| {
+            // A limit of nothing would be broken by the first nanosecond.
+            let most = (value.max(1) as f64) * (1.0 + margin);
+            limits.insert(of, Limit::at_most(rounded(most, 1)));
+        };
+        for q in [0.5, 0.95, 0.99, 0.999] {
+            if dist.count() >= enough(1.0 - q, bar.confidence()) {
+                add(Statistic::Quantile(q), dist.quantile(q));
+            }
+        }
+        if dist.count() >= enough(bar.miss(), bar.confidence()) {
+            add(Statistic::Max, dist.max());
+        }
+        limits
+    };
+    let loss = |lost: u64, all: u64| {
+        let limit = match lost {
+            0 if all >= enough(bar.miss(), bar.confidence()) => Limit::<Share>::at_most(0.0),
+            0 => return None,
+            _ => {
+                let most = onbeat_stats::share_at_most(lost, all, bar.confidence());
+                Limit::at_most(rounded(most * (1.0 + margin), 1).min(1.0))
+            }
+        };
+        Some(limit)
+    };
+    let mut wanted = Requirements::default();
+    for chain in &model.chains {
+        let f = &chain.figures;
+        let rule = ChainRule {
+            chain: Some(chain.id.clone()),
+            latency: times(&f.latency_ns),
+            loss: loss(f.lost, f.lost + f.executions),
+            ..ChainRule::default()
+        };
+        // A rule that limits nothing would be none.
+        if !rule.latency.is_empty() || rule.loss.is_some() {
+            wanted.chains.push(rule);
+        }
+        wanted.structure.paths.push(chain.callbacks.clone());
+    }
+    for callback in &model.callbacks {
+        let rule = CallbackRule {
+            callback: Some(callback.id.clone()),
+            execution: times(&callback.figures.exec_ns),
+            ..CallbackRule::default()
+        };
+        if !rule.execution.is_empty() {
+            wanted.callbacks.push(rule);
+        }
+    }
+    for (topic, rate) in rates(model) {
+        let (least, most) = (
+            rounded(rate / (1.0 + margin), -1),
+            rounded(rate * (1.0 + margin), 1),
+        );
+        wanted.topics.push(TopicRule {
+            topic: topic.into(),
+            rate: Some(Limit::<Rate>::between(Some(least), Some(most))),
+            ..TopicRule::default()
+        });
+    }
+    let yaml = onbeat_yaml::write(&wanted)?;
+    Ok(format!("{HEAD}{}", with_titles(&yaml, model, &names)))
+}
+
+/// Topics that are taken at one rate by all who take them, with that rate.
+fn rates(model: &Model) -> BTreeMap<&str, f64> {
+    let mut by_topic: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for callback in model
+        .callbacks
+        .iter()
+        .filter(|c| c.kind == CallbackType::Subscription)
+    {
+        let between = &callback.figures.interarrival_ns;
+        let is_read = model
+            .edges
+            .iter()
+            .any(|e| e.to == callback.id && e.topic == callback.input);
+        if is_read && between.count() >= 30 && between.sum() > 0 {
+            let rates = by_topic.entry(&callback.input).or_default();
+            rates.push(1e9 / between.mean());
+        }
+    }
+    let alike = |rates: &[f64]| rates.iter().all(|r| (r / rates[0] - 1.0).abs() < 0.05);
+    let same = by_topic.into_iter().filter(|(_, rates)| alike(rates));
+    same.map(|(topic, rates)| (topic, rates[0])).collect()
+}
+
+/// The next number of three digits, above (1) or below (-1).
+fn rounded(value: f64, towards: i32) -> f64 {
+    if value <= 0.0 || !value.is_finite() {
+        return value;
+    }
+    let digit = 10f64.powi(value.log10().floor() as i32 - 2);
+    match towards > 0 {
+        true => (value / digit - 1e-9).ceil() * digit,
+        false => (value / digit + 1e-9).floor() * digit,
+    }
+}
+
+/// A chain's readable name beside its id.
+fn with_titles(yaml: &str, model: &Model, names: &[String]) -> String {
+    let mut out = String::with_capacity(yaml.len());
+    for line in yaml.lines() {
+        out += line;
+        let named = model.chains.iter().zip(names).find(|(c, _)| {
+            line.trim_start().starts_with("- chain:") && line.trim_end().ends_with(c.id.as_str())
+        });
+        if let Some((_, name)) = named {
+            out += &format!("  # {}", onbeat_model::text::visible(name));
+        }
+        out.push('\n');
+    }
+    out
+}

@@ -1,0 +1,408 @@
+//! A figure against its limit: kept, broken, or not to be told from so few executions.
+//!
+//! A sample of n executions says about all others only what its size allows: that a share of them is beyond
+//! a limit is told by Clopper and Pearson's limits of a share, for the mean by the normal distribution.
+//! A value in a bucket of a distribution lies anywhere in it: a limit is kept if it is with all of the bucket
+//! beyond it, and broken only if it is with none.
+
+use crate::limit::{Limit, Rate, Share, Statistic, Time};
+use onbeat_model::text::{duration, percent, significant};
+use onbeat_model::Dist;
+use onbeat_stats::{enough, mean_within, share_at_least, share_at_most};
+use serde::Serialize;
+
+/// What came of a requirement, the worst last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It is kept, as sure as was asked.
+    Passed,
+    /// The model does not tell.
+    NotKnown,
+    /// It is broken.
+    Violated,
+}
+
+impl Verdict {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Verdict::Passed => "passed",
+            Verdict::NotKnown => "not known",
+            Verdict::Violated => "violated",
+        }
+    }
+}
+
+/// What came of one requirement for one chain, callback, topic or CPU.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    /// Its place in the file: `chains[0].latency.p99`.
+    pub requirement: String,
+    /// What it is about, readable (untrusted).
+    pub subject: String,
+    /// Its id in the model; empty where it is not there.
+    pub id: String,
+    /// The limit in words.
+    pub limit: String,
+    /// What was measured, in words; empty where nothing was.
+    pub measured: String,
+    /// What came of it.
+    pub verdict: Verdict,
+    /// Why, in words; empty where it says itself.
+    pub why: String,
+}
+
+/// How sure verdicts are.
+#[derive(Debug, Clone, Copy)]
+pub struct Bar {
+    /// 0.5 to 1.
+    pub confidence: f64,
+    /// The share of executions beyond an extreme that the sample must be able to show.
+    pub miss: f64,
+}
+
+/// A verdict with its reasons.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// What came of it.
+    pub verdict: Verdict,
+    /// What was measured.
+    pub measured: String,
+    /// Why.
+    pub why: String,
+}
+
+impl Outcome {
+    /// Without a measurement.
+    pub fn not_known(why: impl Into<String>) -> Outcome {
+        Outcome {
+            verdict: Verdict::NotKnown,
+            measured: String::new(),
+            why: why.into(),
+        }
+    }
+
+    fn of((verdict, why): (Verdict, String), measured: String) -> Outcome {
+        Outcome {
+            verdict,
+            measured,
+            why,
+        }
+    }
+}
+
+type Judged = (Verdict, String);
+
+/// The worse of two, with its reason.
+fn worse(a: Judged, b: Judged) -> Judged {
+    match b.0 > a.0 {
+        true => b,
+        false => a,
+    }
+}
+
+impl Bar {
+    /// A figure of a sample of times.
+    pub fn times(&self, dist: &Dist, of: Statistic, limit: &Limit<Time>) -> Outcome {
+        if dist.count() == 0 {
+            return Outcome::not_known("no execution");
+        }
+        let (limit, measured) = match of {
+            Statistic::Min => (limit.of_smallest(), dist.min() as f64),
+            Statistic::Mean => (*limit, dist.mean()),
+            Statistic::Quantile(q) => (*limit, dist.quantile(q) as f64),
+            Statistic::Max => (*limit, dist.max() as f64),
+        };
+        let most = limit.most.map(|most| match of {
+            Statistic::Max => self.extreme(dist.max() as f64 <= most, dist.count()),
+            Statistic::Min => point(dist.min() as f64 <= most),
+            Statistic::Quantile(q) => {
+                let beyond = (above(dist, most, true), above(dist, most, false));
+                self.share_beyond(beyond, dist.count(), 1.0 - q, "above")
+            }
+            Statistic::Mean => self.mean(dist, |mean| mean - most),
+        });
+        let least = limit.least.map(|least| match of {
+            Statistic::Min => self.extreme(dist.min() as f64 >= least, dist.count()),
+            Statistic::Max => point(dist.max() as f64 >= least),
+            Statistic::Quantile(q) => {
+                let beyond = (below(dist, least, true), below(dist, least, false));
+                self.share_beyond(beyond, dist.count(), q, "below")
+            }
+            Statistic::Mean => self.mean(dist, |mean| least - mean),
+        });
+        let kept = (Verdict::Passed, String::new());
+        let judged = worse(
+            worse(kept, most.unwrap_or_else(passed)),
+            least.unwrap_or_else(passed),
+        );
+        Outcome::of(judged, duration(measured))
+    }
+
+    /// A value that every execution keeps, as a largest or smallest one.
+    fn extreme(&self, is_kept: bool, count: u64) -> Judged {
+        let needed = enough(self.miss, self.confidence);
+        match (is_kept, count >= needed) {
+            (false, _) => (Verdict::Violated, String::new()),
+            (true, true) => passed(),
+            (true, false) => (
+                Verdict::NotKnown,
+                format!("{count} executions kept it, {needed} have to"),
+            ),
+        }
+    }
+
+    /// So many executions, at least and at most, are beyond a limit, and this share may be.
+    fn share_beyond(
+        &self,
+        (least, most): (u64, u64),
+        count: u64,
+        allowed: f64,
+        side: &str,
+    ) -> Judged {
+        let low = share_at_least(least, count, self.confidence);
+        let high = share_at_most(most, count, self.confidence);
+        let share = percent;
+        if low > allowed {
+            let why = format!("{least} of {count} are {side}, {} may be", share(allowed));
+            (Verdict::Violated, why)
+        } else if high <= allowed {
+            passed()
+        } else if most == 0 {
+            let needed = enough(allowed, self.confidence);
+            let why = format!("{count} executions kept it, {needed} have to");
+            (Verdict::NotKnown, why)
+        } else {
+            let why = format!(
+                "{most} of {count} are {side}: {} to {} of all, {} may be",
+                share(low),
+                share(high),
+                share(allowed)
+            );
+            (Verdict::NotKnown, why)
+        }
+    }
+
+    /// The mean, by how far it is over its limit.
+    fn mean(&self, dist: &Dist, over: impl Fn(f64) -> f64) -> Judged {
+        let over = over(dist.mean());
+        let Some(within) = mean_within(deviation(dist), dist.count(), self.confidence) else {
+            let why = format!("{} executions, a mean needs 30", dist.count());
+            return (Verdict::NotKnown, why);
+        };
+        if over > within {
+            (Verdict::Violated, String::new())
+        } else if over <= -within {
+            passed()
+        } else {
+            let why = format!("the mean of all is within {} of it", duration(within));
+            (Verdict::NotKnown, why)
+        }
+    }
+
+    /// A value that extremes of a sample give.
+    pub fn spread(&self, value_ns: u64, count: u64, limit: &Limit<Time>) -> Outcome {
+        if count == 0 {
+            return Outcome::not_known("no execution");
+        }
+        let judged = self.extreme(limit.holds(value_ns as f64), count);
+        Outcome::of(judged, duration(value_ns as f64))
+    }
+
+    /// A share of items.
+    pub fn share(&self, hits: u64, all: u64, limit: &Limit<Share>) -> Outcome {
+        if all == 0 {
+            return Outcome::not_known("no item");
+        }
+        let measured = format!("{hits} of {all}");
+        let most = limit.most.map(|most| match most > 0.0 {
+            true => self.share_beyond((hits, hits), all, most, "lost"),
+            false => self.extreme(hits == 0, all),
+        });
+        let least = limit
+            .least
+            .map(|least| point(hits as f64 >= least * all as f64));
+        let judged = worse(most.unwrap_or_else(passed), least.unwrap_or_else(passed));
+        Outcome::of(judged, measured)
+    }
+
+    /// Logical execution time: each value is a whole number of periods, at least one, and no more than
+    /// `limit` beside it.
+    pub fn logical(&self, dist: &Dist, period_ns: u64, limit: &Limit<Time>) -> Outcome {
+        let beside_most = limit.most.unwrap_or(f64::INFINITY);
+        let period = period_ns as f64;
+        let beside = |value: f64| (value - (value / period).round().max(1.0) * period).abs();
+        let (mut surely, mut maybe, mut furthest) = (0, 0, 0.0f64);
+        for (lowest, width, count) in dist.buckets() {
+            let (low, high) = (lowest as f64, (lowest + width.max(1) - 1) as f64);
+            let off = (beside(low), beside(high));
+            furthest = furthest.max(off.0.min(off.1));
+            if off.0 > beside_most || off.1 > beside_most {
+                maybe += count;
+                // A whole number of periods may lie between the ends of a wide bucket.
+                let holds_one = (low / period).ceil() <= (high / period).floor();
+                if off.0 > beside_most && off.1 > beside_most && !holds_one {
+                    surely += count;
+                }
+            }
+        }
+        let measured = format!("up to {} beside", duration(furthest));
+        match (surely, maybe) {
+            (0, 0) => Outcome::of(self.extreme(true, dist.count()), measured),
+            (0, _) => Outcome::of(
+                (
+                    Verdict::NotKnown,
+                    "the model's buckets are wider than the limit".into(),
+                ),
+                measured,
+            ),
+            (surely, _) => Outcome::of(
+                (
+                    Verdict::Violated,
+                    format!("{surely} of {} outputs left at another time", dist.count()),
+                ),
+                measured,
+            ),
+        }
+    }
+}
+
+fn passed() -> Judged {
+    (Verdict::Passed, String::new())
+}
+
+/// What one value decides.
+fn point(is_kept: bool) -> Judged {
+    match is_kept {
+        true => passed(),
+        false => (Verdict::Violated, String::new()),
+    }
+}
+
+/// A rate as it is, against its limit.
+pub fn plain(value: f64, limit: &Limit<Rate>) -> Outcome {
+    Outcome::of(
+        point(limit.holds(value)),
+        format!("{} Hz", significant(value)),
+    )
+}
+
+/// Values above a limit: `surely`, or perhaps.
+fn above(dist: &Dist, limit: f64, surely: bool) -> u64 {
+    let value = |lowest: u64, width: u64| match surely {
+        true => lowest.max(dist.min()),
+        false => (lowest + width.max(1) - 1).min(dist.max()),
+    };
+    let beyond = dist
+        .buckets()
+        .filter(|&(lowest, width, _)| value(lowest, width) as f64 > limit);
+    beyond.map(|(_, _, count)| count).sum()
+}
+
+/// Values below a limit: `surely`, or perhaps.
+fn below(dist: &Dist, limit: f64, surely: bool) -> u64 {
+    let value = |lowest: u64, width: u64| match surely {
+        true => (lowest + width.max(1) - 1).min(dist.max()),
+        false => lowest.max(dist.min()),
+    };
+    let beyond = dist
+        .buckets()
+        .filter(|&(lowest, width, _)| (value(lowest, width) as f64) < limit);
+    beyond.map(|(_, _, count)| count).sum()
+}
+
+/// The sample's standard deviation, by the middles of its buckets.
+fn deviation(dist: &Dist) -> f64 {
+    let mean = dist.mean();
+    let square = |(lowest, width, count): (u64, u64, u64)| {
+        let off = lowest as f64 + width as f64 / 2.0 - mean;
+        off * off * count as f64
+    };
+    let sum: f64 = dist.buckets().map(square).sum();
+    (sum / (dist.count().max(2) - 1) as f64).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BAR: Bar = Bar {
+        confidence: 0.95,
+        miss: 0.01,
+    };
+
+    fn dist(values: impl IntoIterator<Item = u64>) -> Dist {
+        let mut dist = Dist::new();
+        values.into_iter().for_each(|v| dist.record(v));
+        dist
+    }
+
+    fn verdict(dist: &Dist, of: &str, limit: &str) -> Verdict {
+        BAR.times(dist, of.parse().unwrap(), &limit.parse().unwrap())
+            .verdict
+    }
+
+    #[test]
+    fn a_sample_says_no_more_than_its_size_allows() {
+        use Verdict::{NotKnown, Passed, Violated};
+        let ms = |n: u64| n * 1_000_000;
+        // 299 executions of 10 ms: at most 1 % are longer, with 95 % confidence.
+        let enough = dist((0..299).map(|_| ms(10)));
+        assert_eq!(verdict(&enough, "max", "20ms"), Passed);
+        assert_eq!(verdict(&enough, "max", "9ms"), Violated);
+        let few = dist((0..298).map(|_| ms(10)));
+        assert_eq!(verdict(&few, "max", "20ms"), NotKnown);
+        assert_eq!(verdict(&few, "p99", "20ms"), NotKnown);
+        assert_eq!(verdict(&few, "p95", "20ms"), Passed);
+        assert_eq!(verdict(&few, "min", "5ms"), NotKnown);
+        assert_eq!(verdict(&enough, "min", "5ms"), Passed);
+        assert_eq!(verdict(&enough, "min", "11ms"), Violated);
+        assert_eq!(verdict(&dist([]), "max", "1s"), NotKnown);
+        // 12 of 1000 are long: 0.7 to 1.9 %, so that nobody knows whether 99 % are short.
+        let edge = dist((0..1000).map(|i| if i < 12 { ms(50) } else { ms(10) }));
+        assert_eq!(verdict(&edge, "p99", "20ms"), NotKnown);
+        assert_eq!(verdict(&edge, "p98", "20ms"), Passed);
+        assert_eq!(verdict(&edge, "p99.5", "20ms"), Violated);
+        assert_eq!(verdict(&edge, "p50", "9ms..11ms"), Passed);
+        assert_eq!(verdict(&edge, "p50", "11ms..12ms"), Violated);
+        // The mean of 10.48 ms is known to a quarter of a ms.
+        assert_eq!(verdict(&edge, "mean", "11ms"), Passed);
+        assert_eq!(verdict(&edge, "mean", "10.1ms"), Violated);
+        assert_eq!(verdict(&edge, "mean", "10.5ms"), NotKnown);
+    }
+
+    #[test]
+    fn a_loss_of_none_needs_as_many_items_as_would_show_one() {
+        let none = "0%".parse().unwrap();
+        let said = |hits, all, limit| BAR.share(hits, all, limit).verdict;
+        assert_eq!(said(0, 298, &none), Verdict::NotKnown);
+        assert_eq!(said(0, 299, &none), Verdict::Passed);
+        assert_eq!(said(1, 1_000_000, &none), Verdict::Violated);
+        let some = "1%".parse().unwrap();
+        assert_eq!(said(0, 299, &some), Verdict::Passed);
+        assert_eq!(said(30, 1000, &some), Verdict::Violated);
+        assert_eq!(said(10, 1000, &some), Verdict::NotKnown);
+    }
+
+    #[test]
+    fn logical_execution_time_is_whole_periods() {
+        let ms = |n: f64| (n * 1e6) as u64;
+        let limit = "1ms".parse().unwrap();
+        let held = dist((0..300).map(|i| ms(100.0 * f64::from(1 + i % 2) + 0.2)));
+        assert_eq!(
+            BAR.logical(&held, ms(100.0), &limit).verdict,
+            Verdict::Passed
+        );
+        let early = dist((0..300).map(|i| if i == 7 { ms(60.0) } else { ms(100.0) }));
+        assert_eq!(
+            BAR.logical(&early, ms(100.0), &limit).verdict,
+            Verdict::Violated
+        );
+        let at_once = dist((0..300).map(|_| ms(0.1)));
+        assert_eq!(
+            BAR.logical(&at_once, ms(100.0), &limit).verdict,
+            Verdict::Violated
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! Findings for other programs: JSON, JUnit XML for the test reports of a build server, SARIF for its
+//! code view.
+
+use crate::judge::{Finding, Verdict};
+use onbeat_model::text::{visible, xml};
+use serde_json::{json, Value};
+
+/// How many of each verdict: passed, not known, violated.
+fn counts(findings: &[Finding]) -> [usize; 3] {
+    [Verdict::Passed, Verdict::NotKnown, Verdict::Violated]
+        .map(|v| findings.iter().filter(|f| f.verdict == v).count())
+}
+
+/// All findings, with their counts and the worst of them.
+pub fn json(findings: &[Finding]) -> Value {
+    let [passed, not_known, violated] = counts(findings);
+    json!({
+        "verdict": crate::verdict(findings),
+        "passed": passed,
+        "not_known": not_known,
+        "violated": violated,
+        "findings": findings,
+    })
+}
+
+/// What came of a requirement, in a sentence.
+fn sentence(f: &Finding) -> String {
+    let mut text = format!("{}: {}", f.subject, f.verdict.text());
+    if !f.limit.is_empty() {
+        text += &format!(", required {}", f.limit);
+    }
+    if !f.measured.is_empty() {
+        text += &format!(", measured {}", f.measured);
+    }
+    if !f.why.is_empty() {
+        text += &format!(" ({})", f.why);
+    }
+    visible(&text)
+}
+
+/// JUnit XML: a test case for each finding. *Violated* is a failure, *not known* an error: both turn a build
+/// red.
+pub fn junit(findings: &[Finding], name: &str) -> String {
+    let [_, not_known, violated] = counts(findings);
+    let mut out = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <testsuites>\n<testsuite name=\"{}\" tests=\"{}\" failures=\"{violated}\" errors=\"{not_known}\">\n",
+        xml(name),
+        findings.len()
+    );
+    for f in findings {
+        let (class, case) = (xml(&f.subject), xml(&f.requirement));
+        out += &format!("<testcase classname=\"{class}\" name=\"{case}\"");
+        let said = xml(&sentence(f));
+        out += &match f.verdict {
+            Verdict::Passed => "/>\n".to_string(),
+            Verdict::NotKnown => format!("><error message=\"{said}\"/></testcase>\n"),
+            Verdict::Violated => format!("><failure message=\"{said}\"/></testcase>\n"),
+        };
+    }
+    out + "</testsuite>\n</testsuites>\n"
+}
+
+/// SARIF 2.1.0: a result for each requirement that was not kept, at its place in the requirements file.
+pub fn sarif(findings: &[Finding], file: &str) -> Value {
+    let open = findings.iter().filter(|f| f.verdict != Verdict::Passed);
+    let results: Vec<Value> = open
+        .map(|f| {
+            json!({
+                "ruleId": visible(&f.requirement),
+                "level": if f.verdict == Verdict::Violated { "error" } else { "warning" },
+                "message": { "text": sentence(f) },
+                "locations": [{
+                    "physicalLocation": { "artifactLocation": { "uri": file } },
+                    "logicalLocations": [{ "fullyQualifiedName": visible(&f.subject) }],
+                }],
+            })
+        })
+        .collect();
+    json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": { "driver": { "name": "onbeat check", "version": env!("CARGO_PKG_VERSION") } },
+            "results": results,
+        }],
+    })
+}

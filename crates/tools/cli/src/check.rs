@@ -1,0 +1,147 @@
+//! `onbeat check`: a model against requirements.
+
+use crate::error::CliError;
+use crate::term::{self, Align, Screen, Table};
+use crate::{files, mode, ExitStatus};
+use onbeat_check::{Finding, Verdict};
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+
+/// Hold a model against requirements: figures, structure, and whether the sample suffices.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  onbeat check model.json requirements.yaml
+  onbeat check model.json requirements.yaml --junit check.xml --sarif check.sarif
+  onbeat check model.json --init requirements.yaml --margin 30%
+
+A requirement is *passed* or *violated* only where the model has the executions to tell, with 95 %
+confidence; else it is *not known*, with what is missing. docs/how-to/check.md says how to write them.
+
+Exit codes: 0 all passed; 1 failed; 2 wrong command line; 5 one violated; 6 none violated, one not known.")]
+pub struct Args {
+    /// Model file
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    /// Requirements file
+    #[arg(value_name = "REQUIREMENTS", required_unless_present = "init")]
+    requirements: Option<PathBuf>,
+    /// Write requirements that this model keeps, to be edited
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["requirements", "json", "junit", "sarif", "all"])]
+    init: Option<PathBuf>,
+    /// How much beyond what was measured they allow
+    #[arg(long, value_name = "SHARE", requires = "init", value_parser = parse_margin, default_value = "20%")]
+    margin: f64,
+    /// List what passed, too
+    #[arg(long)]
+    all: bool,
+    /// Print JSON, for programs
+    #[arg(long, conflicts_with = "all")]
+    json: bool,
+    /// Write the findings as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Write what was not kept as SARIF
+    #[arg(long, value_name = "FILE")]
+    sarif: Option<PathBuf>,
+}
+
+fn parse_margin(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').and_then(|t| t.trim().parse().ok());
+    number
+        .map(|percent: f64| percent / 100.0)
+        .filter(|share| (0.0..=100.0).contains(share))
+        .ok_or_else(|| String::from("write per cent, like 20%"))
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitStatus, CliError> {
+    let model = files::load_model(&args.model, "`onbeat check`")?;
+    if let Some(path) = &args.init {
+        let text =
+            onbeat_check::initial(&model, args.margin).map_err(|what| CliError::Requirements {
+                path: path.clone(),
+                what,
+            })?;
+        files::write_whole(path, |out| out.write_all(text.as_bytes()))?;
+        return Ok(ExitStatus::of_model(&model));
+    }
+    let path = args.requirements.unwrap_or_default();
+    let bytes = files::read_at_most(&path, onbeat_check::MAX_BYTES)?;
+    let requirements = onbeat_check::read(&bytes).map_err(|e| CliError::Requirements {
+        path: path.clone(),
+        what: e.to_string(),
+    })?;
+    mode::check(&model, requirements.mode.as_deref(), &args.model)?;
+    let findings = onbeat_check::check(&model, &requirements);
+    if let Some(file) = &args.junit {
+        let text = onbeat_check::junit(&findings, &args.model.display().to_string());
+        files::write_whole(file, |out| out.write_all(text.as_bytes()))?;
+    }
+    if let Some(file) = &args.sarif {
+        let value = onbeat_check::sarif(&findings, &path.display().to_string());
+        files::write_whole(file, |out| {
+            serde_json::to_writer_pretty(&mut *out, &value)?;
+            out.write_all(b"\n")
+        })?;
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    match args.json {
+        true => term::write_json(&mut out, &onbeat_check::json(&findings))?,
+        false => write(&mut out, &findings, args.all)?,
+    }
+    out.flush().map_err(CliError::Stdout)?;
+    Ok(match onbeat_check::verdict(&findings) {
+        Verdict::Passed => ExitStatus::Success,
+        Verdict::NotKnown => ExitStatus::NotKnown,
+        Verdict::Violated => ExitStatus::PromiseBroken,
+    })
+}
+
+/// The findings that are not as they should be, the worst first, and how many there are of each verdict.
+fn write(out: &mut dyn Write, findings: &[Finding], all: bool) -> Result<(), CliError> {
+    let screen = Screen::of_stdout();
+    let mut shown: Vec<&Finding> = findings.iter().collect();
+    shown.retain(|f| all || f.verdict != Verdict::Passed);
+    shown.sort_by_key(|f| std::cmp::Reverse(f.verdict));
+    if !shown.is_empty() {
+        let mut table = Table::new()
+            .column("verdict", Align::Left)
+            .names("requirement", 3)
+            .names("of", 3)
+            .names("limit", 2)
+            .names("measured", 2);
+        for f in &shown {
+            table.row(vec![
+                f.verdict.text().into(),
+                f.requirement.clone(),
+                f.subject.clone(),
+                f.limit.clone(),
+                if f.measured.is_empty() {
+                    "-".into()
+                } else {
+                    f.measured.clone()
+                },
+            ]);
+        }
+        table.write(out, &screen)?;
+        writeln!(out).map_err(CliError::Stdout)?;
+    }
+    for f in shown.iter().filter(|f| !f.why.is_empty()) {
+        let line = format!("{}, {}: {}", f.requirement, f.subject, f.why);
+        writeln!(out, "{}", term::one_line(&line)).map_err(CliError::Stdout)?;
+    }
+    let count = |verdict| findings.iter().filter(|f| f.verdict == verdict).count();
+    let (passed, open, broken) = (
+        count(Verdict::Passed),
+        count(Verdict::NotKnown),
+        count(Verdict::Violated),
+    );
+    let text = format!("{passed} passed, {open} not known, {broken} violated");
+    let text = if open + broken > 0 {
+        screen.warn(&text)
+    } else {
+        text
+    };
+    writeln!(out, "{text}").map_err(CliError::Stdout)
+}

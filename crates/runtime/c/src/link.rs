@@ -274,7 +274,7 @@ fn no_link(error: SetupError) -> Failure {
         }
         SetupError::Refused { .. } => OnbeatCode::Refused,
         SetupError::NoPeer { .. } => OnbeatCode::NoPeer,
-        SetupError::System { .. } => OnbeatCode::System,
+        SetupError::System { .. } | SetupError::Port(_) => OnbeatCode::System,
         SetupError::Channel(onbeat_link::LinkError::Name { .. }) => OnbeatCode::Argument,
         SetupError::Channel(_) => OnbeatCode::Mismatch,
         SetupError::Attach { .. } => OnbeatCode::InUse,

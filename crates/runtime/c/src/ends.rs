@@ -69,7 +69,7 @@ fn not_sent(reason: SendError) -> Failure {
     match reason {
         SendError::NotStarted { .. } => OnbeatCode::NotStarted,
         SendError::NoCredit { .. } => OnbeatCode::NoCredit,
-        SendError::ConsumerDied => OnbeatCode::Gone,
+        SendError::ConsumerDied | SendError::Severed => OnbeatCode::Gone,
     }
     .into()
 }
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn onbeat_consumer_payload_bytes(consumer: *mut OnbeatCons
 
 fn not_received(error: ReceiveError) -> Failure {
     match error {
-        ReceiveError::ProducerDied => OnbeatCode::Gone.into(),
+        ReceiveError::ProducerDied | ReceiveError::Severed => OnbeatCode::Gone.into(),
         other => Failure::new(OnbeatCode::InUse, other),
     }
 }

@@ -49,7 +49,7 @@ pub use wait::clock;
 
 pub use channel::{
     AttachError, Channel, Consumer, ConsumerStats, CreateError, Item, ItemType, Loan, LoanError,
-    OnDeath, OpenError, Options, Policy, Producer, ProducerStats, ReceiveError, Refused,
+    OnDeath, OpenError, Options, Policy, Producer, ProducerStats, Progress, ReceiveError, Refused,
     SendCopyError, SendError,
 };
 pub use exec::{Panicked, Running, TaskId};

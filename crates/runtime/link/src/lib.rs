@@ -49,12 +49,14 @@
 //! | `verbs` | the interface over RDMA (feature `verbs`) |
 //! | [`auto`] | the best way that both ends have |
 //! | [`qos`] | promises on messages over any of these, checked |
+//! | [`channels`] | channels of `onbeat-flow` between hosts |
 //! | [`bound`] | the longest latency of channels that share a port |
 //! | [`wire`] | what a chunk takes on the wire beside its content |
 //! | [`bench`] | how fast a link is between two hosts |
 pub mod auto;
 pub mod bench;
 pub mod bound;
+pub mod channels;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -84,6 +86,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 pub use auto::Auto;
+pub use channels::{Links, LinksError};
 pub use error::LinkError;
 pub use qos::Qos;
 pub use shm::Shm;

@@ -270,6 +270,8 @@ impl Incoming for ShmIncoming {
                 Ok(true)
             }
             Ok(None) if self.messages.is_over() => Err(End::Closed),
+            // Who waits for less than the channel's own check would never learn of a death.
+            Ok(None) if self.messages.is_orphaned() && self.messages.waiting() == 0 => Err(died()),
             Ok(None) => Ok(false),
             Err(ReceiveError::ProducerDied) => Err(died()),
             Err(_) => Err(End::Protocol {

@@ -6,6 +6,7 @@ use super::description::{self, OpenError};
 use super::layout::head;
 use super::options::{CreateError, Options};
 use super::producer::Producer;
+use super::progress::CLOSED;
 use super::reclaim::{self, POLLS};
 use super::ring::{CONSUMER, FREE, OBSERVER};
 use super::state::ChannelState;
@@ -98,6 +99,10 @@ impl Channel {
         })
     }
 
+    pub(crate) fn state(&self) -> &Arc<ChannelState> {
+        &self.state
+    }
+
     /// Compares these options with those of the channel; the error names the first difference.
     pub fn check(&self, options: &Options) -> Result<(), OpenError> {
         description::compare(options, self.state.memory())
@@ -122,7 +127,9 @@ impl Channel {
         }
         state.producer_signal().reset();
         recover(state);
-        state.closed().store(0, Ordering::Release);
+        // A channel that was severed stays so.
+        let order = (Ordering::AcqRel, Ordering::Relaxed);
+        let _ = state.closed().compare_exchange(CLOSED, 0, order.0, order.1);
         state.producers().fetch_add(1, Ordering::AcqRel);
         Ok(Producer::new(Arc::clone(state)))
     }

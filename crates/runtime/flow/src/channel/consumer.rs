@@ -2,6 +2,7 @@
 
 use super::delivery;
 use super::options::OnDeath;
+use super::progress::{CLOSED, SEVERED};
 use super::reclaim::{self, LIVENESS_NS};
 use super::ring::{before, Ring};
 use super::state::ChannelState;
@@ -30,6 +31,9 @@ pub enum ReceiveError {
     /// that it borrows: the policy exchanges buffers only when the consumer's is empty.
     #[error("more items come only after the items in use are dropped: drop them")]
     BufferInUse,
+    /// What connects the channel to its producer has broken, and all items that came are received.
+    #[error("the link to the producer has broken: connect anew")]
+    Severed,
     /// The item is not a value of the channel's type.
     #[error("an item of {bytes} bytes is not of the channel's type: what sends it?")]
     NotOfType {
@@ -164,6 +168,7 @@ impl Consumer {
     /// - The producer is gone, and its last items come only after the consumer has dropped the
     ///   items that it borrows ([`Policy::Swap`](crate::Policy::Swap)).
     /// - The producer died, and the channel's [`OnDeath`] is `Fail`.
+    /// - The channel was severed: [`ReceiveError::Severed`].
     pub fn receive_until(
         &self,
         deadline_ns: Option<u64>,
@@ -179,6 +184,9 @@ impl Consumer {
             let is_blocked = ring.waiting() > 0 && self.borrowed.get() > 0;
             match wait {
                 Wait::Expired => return Ok(None),
+                Wait::Closed if !is_blocked && self.is_severed() => {
+                    return Err(ReceiveError::Severed)
+                }
                 Wait::Closed if !is_blocked => return Ok(None),
                 Wait::Again if !reclaim::is_orphaned(state) => continue,
                 _ => {}
@@ -249,8 +257,14 @@ impl Consumer {
 
     /// Whether the producer has announced its end, and all items are received.
     pub fn is_over(&self) -> bool {
-        let is_closed = self.state.closed().load(Ordering::Acquire) != 0;
+        let is_closed = self.state.closed().load(Ordering::Acquire) == CLOSED;
         is_closed && self.ahead.count.get() == 0 && self.ring().waiting() == 0
+    }
+
+    /// Whether what connects the channel to its producer has broken; items that came before may
+    /// still wait. Real-time safe.
+    pub fn is_severed(&self) -> bool {
+        self.state.closed().load(Ordering::Acquire) == SEVERED
     }
 
     /// Whether the producer, in another process, died without announcing its end. A system call.

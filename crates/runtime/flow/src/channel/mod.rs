@@ -40,6 +40,7 @@
 //! | `reclaim` | payloads of consumers that left or died |
 //! | `producer`, `consumer` | the two sides |
 //! | `attach` | [`Channel`]: create, open, attach |
+//! | `progress` | how far consumers are, for relays between hosts |
 //! | `medium` | channels by name |
 //! | `typed` | channels of Rust types |
 
@@ -52,6 +53,7 @@ pub mod medium;
 mod options;
 mod pool;
 mod producer;
+mod progress;
 mod reclaim;
 mod ring;
 mod state;
@@ -63,4 +65,5 @@ pub use consumer::{Consumer, Item, ReceiveError};
 pub use description::OpenError;
 pub use options::{CreateError, ItemType, OnDeath, Options, Policy};
 pub use producer::{Loan, LoanError, Producer, Refused, SendCopyError, SendError};
+pub use progress::Progress;
 pub use stats::{ConsumerStats, ProducerStats};

@@ -2,6 +2,7 @@
 
 use super::delivery;
 use super::options::OnDeath;
+use super::progress::{CLOSED, SEVERED};
 use super::reclaim::{self, Search, LIVENESS_NS};
 use super::ring::CONSUMER;
 use super::state::ChannelState;
@@ -53,6 +54,9 @@ pub enum SendError {
     /// A consumer died, and the channel's [`OnDeath`] is `Fail`.
     #[error("a consumer died: call `resume` to go on without it")]
     ConsumerDied,
+    /// What connects the channel to its consumers has broken.
+    #[error("the link to the consumers has broken: connect anew")]
+    Severed,
 }
 
 /// Why a copy of some bytes was not sent.
@@ -189,6 +193,34 @@ impl Producer {
         self.failed.store(false, Relaxed);
     }
 
+    /// Gives the next item this number, if it is larger than its own would be: those between were
+    /// lost before they came to this producer, a relay's. Real-time safe.
+    pub fn skip_to(&mut self, sequence: u64) {
+        self.state.sent().fetch_max(sequence, Ordering::Release);
+    }
+
+    /// Tells consumers that no more items come, as dropping this producer would.
+    pub fn end(&mut self) {
+        let closed = self.state.closed();
+        // A channel that was severed stays so.
+        let ended = closed.compare_exchange(0, CLOSED, Ordering::AcqRel, Ordering::Relaxed);
+        if ended.is_ok() {
+            delivery::notify_all(&self.state, |_| ());
+        }
+    }
+
+    /// Takes [`Producer::end`] back: a successor would, too.
+    pub fn go_on(&mut self) {
+        let closed = self.state.closed();
+        let _ = closed.compare_exchange(CLOSED, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Ends, as one that does not know whether more would have come: consumers get
+    /// [`ReceiveError::Severed`](crate::ReceiveError::Severed) after the last item.
+    pub fn sever(self) {
+        self.state.closed().store(SEVERED, Ordering::Release);
+    }
+
     /// Number of consumers that are attached; one that died counts until that is found out.
     /// Real-time safe.
     pub fn consumers(&self) -> usize {
@@ -205,6 +237,9 @@ impl Producer {
         let state = &self.state;
         if self.failed.load(Relaxed) {
             return Some(SendError::ConsumerDied);
+        }
+        if state.closed().load(Ordering::Acquire) == SEVERED {
+            return Some(SendError::Severed);
         }
         if state.started().load(Ordering::Relaxed) == 0 {
             let (attached, expected) = (stats::attached(state), state.options.expected);
@@ -238,7 +273,10 @@ impl Producer {
             let check = state.memory().is_shared().then(|| now_ns() + LIVENESS_NS);
             let until = [deadline_ns, check].into_iter().flatten().min();
             let ready = state.producer_signal().wait(until, || {
-                matches!(self.obstacle(), None | Some(SendError::ConsumerDied))
+                matches!(
+                    self.obstacle(),
+                    None | Some(SendError::ConsumerDied | SendError::Severed)
+                )
             });
             let expired = deadline_ns.is_some_and(|d| now_ns() >= d);
             if ready || expired {
@@ -255,7 +293,9 @@ impl Producer {
 impl Drop for Producer {
     fn drop(&mut self) {
         reclaim::reap(&self.state, Search::Left);
-        self.state.closed().store(1, Ordering::Release);
+        let closed = self.state.closed();
+        // A channel that was severed stays so.
+        let _ = closed.compare_exchange(0, CLOSED, Ordering::AcqRel, Ordering::Relaxed);
         delivery::notify_all(&self.state, |_| ());
         self.state.region().release(PRODUCER);
     }

@@ -99,7 +99,7 @@ impl ChannelState {
         self.memory.u32(head::STARTED)
     }
 
-    /// Not 0 once the producer has announced its end.
+    /// Not 0 once the producer has announced its end, or the channel was severed: see `progress`.
     #[inline]
     pub(crate) fn closed(&self) -> &AtomicU32 {
         self.memory.u32(head::CLOSED)

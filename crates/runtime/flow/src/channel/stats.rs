@@ -51,6 +51,13 @@ pub(crate) fn of_consumer(ring: &Ring<'_>) -> ConsumerStats {
     }
 }
 
+/// Items that the slowest consumer has not consumed, observers not included.
+pub(crate) fn most_in_flight(state: &ChannelState) -> u64 {
+    let consumers = |r: &Ring<'_>| r.state().load(Ordering::Acquire) == CONSUMER;
+    let most = state.rings().filter(consumers).map(|r| r.in_flight()).max();
+    u64::from(most.unwrap_or(0))
+}
+
 /// Number of consumers that are attached, observers not included.
 pub(crate) fn attached(state: &ChannelState) -> usize {
     state

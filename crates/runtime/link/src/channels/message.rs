@@ -1,0 +1,92 @@
+//! What a relay's messages mean. A message is a word of 64 bits for its kind, one for a number, and
+//! for an item its payload.
+
+/// Bytes before an item's payload.
+pub(super) const HEAD: usize = 16;
+
+/// A message between relays.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Message<'a> {
+    /// As many consumers as expected have attached: items may come.
+    Ready,
+    /// The item of this number.
+    Item(u64, &'a [u8]),
+    /// All consumers have consumed all items with smaller numbers.
+    Consumed(u64),
+    /// The producer has left. Another one may follow.
+    Left,
+}
+
+impl<'a> Message<'a> {
+    fn words(&self) -> (u64, u64) {
+        match self {
+            Message::Ready => (1, 0),
+            Message::Item(number, _) => (2, *number),
+            Message::Consumed(number) => (3, *number),
+            Message::Left => (4, 0),
+        }
+    }
+
+    fn payload(&self) -> &[u8] {
+        match self {
+            Message::Item(_, payload) => payload,
+            _ => &[],
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        HEAD + self.payload().len()
+    }
+
+    /// Writes it into a slot of that size.
+    pub(super) fn write(&self, slot: &mut [u8]) {
+        let (kind, number) = self.words();
+        slot[..8].copy_from_slice(&kind.to_le_bytes());
+        slot[8..HEAD].copy_from_slice(&number.to_le_bytes());
+        slot[HEAD..].copy_from_slice(self.payload());
+    }
+
+    /// Reads what another host has sent; `None` if it is no message.
+    pub(super) fn read(bytes: &'a [u8]) -> Option<Message<'a>> {
+        let (head, payload) = bytes.split_at_checked(HEAD)?;
+        let word = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
+        let (kind, number) = (word(0)?, word(8)?);
+        match (kind, number, payload) {
+            (1, 0, []) => Some(Message::Ready),
+            (2, number, payload) => Some(Message::Item(number, payload)),
+            (3, number, []) => Some(Message::Consumed(number)),
+            (4, 0, []) => Some(Message::Left),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(number: u64, payload: Vec<u8>, which in 0..4) {
+            let message = match which {
+                0 => Message::Ready,
+                1 => Message::Item(number, &payload),
+                2 => Message::Consumed(number),
+                _ => Message::Left,
+            };
+            let mut slot = vec![0; message.bytes()];
+            message.write(&mut slot);
+            prop_assert_eq!(Message::read(&slot), Some(message));
+        }
+
+        #[test]
+        fn any_bytes_are_a_message_that_says_the_same_or_none(bytes: Vec<u8>) {
+            if let Some(message) = Message::read(&bytes) {
+                let mut slot = vec![0; message.bytes()];
+                message.write(&mut slot);
+                prop_assert_eq!(slot, bytes);
+            }
+        }
+    }
+}

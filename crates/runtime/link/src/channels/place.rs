@@ -1,0 +1,185 @@
+//! Where the other host is, as one line of text.
+
+use super::error::LinksError;
+use super::terms::Direction;
+use crate::interface::Backend;
+use crate::tcp::{Key, KeyError, Tcp};
+use crate::Machine;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// Where the two hosts of [`Links`](super::Links) meet.
+///
+/// | text | what connects the hosts |
+/// |---|---|
+/// | `shm://car` | nothing: they are processes of one machine, and use one channel in shared memory |
+/// | `tcp://10.0.0.2:7400?key=link.key` | TCP, encrypted; the address is the sending host's |
+/// | `verbs://10.0.0.2:7400?key=link.key` | RDMA (feature `verbs`), **not** encrypted |
+///
+/// The first channel has this port, the next one the port after it, and so on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Processes of this machine, by a name that the channels' names begin with.
+    Shm(String),
+    /// Hosts that TCP connects.
+    Tcp(SocketAddr, PathBuf),
+    /// Hosts that RDMA connects.
+    Verbs(SocketAddr, PathBuf),
+}
+
+/// Why a place cannot be used.
+#[derive(Debug, Error)]
+pub enum PlaceError {
+    /// The text is no place.
+    #[error("'{}' is no place of a link: write shm://NAME, tcp://IP:PORT?key=FILE or verbs://IP:PORT?key=FILE", .0.escape_debug())]
+    Text(String),
+    /// Peers without a key would not know each other.
+    #[error("'{}' names no key: add ?key=FILE (onbeat link key FILE makes one)", .0.escape_debug())]
+    NoKey(String),
+    /// The key file cannot be used.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The program was built without RDMA.
+    #[error("verbs:// needs onbeat-link with the feature `verbs`")]
+    NoVerbs,
+    /// There is no port of that number.
+    #[error("port {first} + {number} does not exist: begin with a smaller one")]
+    Port {
+        /// Port of the first channel.
+        first: u16,
+        /// Number of the channel.
+        number: u16,
+    },
+}
+
+impl FromStr for Place {
+    type Err = PlaceError;
+
+    fn from_str(text: &str) -> Result<Place, PlaceError> {
+        let wrong = || PlaceError::Text(text.into());
+        let (kind, rest) = text.split_once("://").ok_or_else(wrong)?;
+        if kind == "shm" {
+            let usable = !rest.is_empty() && !rest.contains('?');
+            return usable.then(|| Place::Shm(rest.into())).ok_or_else(wrong);
+        }
+        let (address, key) = match rest.split_once('?') {
+            None => (rest, None),
+            Some((address, query)) => {
+                (address, Some(query.strip_prefix("key=").ok_or_else(wrong)?))
+            }
+        };
+        let address = address.parse().map_err(|_| wrong())?;
+        let key = key.filter(|k| !k.is_empty());
+        let key = || key.ok_or_else(|| PlaceError::NoKey(text.into()));
+        match kind {
+            "tcp" => Ok(Place::Tcp(address, key()?.into())),
+            "verbs" => Ok(Place::Verbs(address, key()?.into())),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// Makes the backends of a place's channels.
+pub(super) struct Ends {
+    place: Place,
+    direction: Direction,
+    /// None where no key is needed.
+    key: Option<Key>,
+}
+
+impl Place {
+    /// The medium that needs no relays.
+    pub(super) fn machine(&self) -> Option<Machine> {
+        match self {
+            Place::Shm(name) => Some(Machine::new(name)),
+            _ => None,
+        }
+    }
+
+    /// Reads the key file.
+    pub(super) fn ends(self, direction: Direction) -> Result<Ends, PlaceError> {
+        let key = match &self {
+            Place::Shm(_) => None,
+            Place::Verbs(..) if !cfg!(feature = "verbs") => return Err(PlaceError::NoVerbs),
+            Place::Tcp(_, file) | Place::Verbs(_, file) => Some(Key::read_file(file)?),
+        };
+        Ok(Ends {
+            place: self,
+            direction,
+            key,
+        })
+    }
+}
+
+fn port(mut first: SocketAddr, number: u16) -> Result<SocketAddr, PlaceError> {
+    let port = first.port().checked_add(number);
+    let first_port = first.port();
+    first.set_port(port.ok_or(PlaceError::Port {
+        first: first_port,
+        number,
+    })?);
+    Ok(first)
+}
+
+impl Ends {
+    /// This host's end of the channel of that number.
+    pub(super) fn backend(&self, number: u16) -> Result<Box<dyn Backend>, LinksError> {
+        let listens = self.direction == Direction::Sending;
+        match (&self.place, self.key.clone()) {
+            (Place::Tcp(first, _), Some(key)) => {
+                let address = port(*first, number)?;
+                Ok(Box::new(if listens {
+                    Tcp::listen(address, key)?
+                } else {
+                    Tcp::connect(address, key)
+                }))
+            }
+            #[cfg(feature = "verbs")]
+            (Place::Verbs(first, _), Some(key)) => {
+                let address = port(*first, number)?;
+                Ok(Box::new(if listens {
+                    crate::Verbs::listen(address, key)?
+                } else {
+                    crate::Verbs::connect(address, key)
+                }))
+            }
+            // Shared memory needs no ends, and every other place has a key.
+            (place, _) => Err(PlaceError::Text(format!("{place:?}")).into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read_and_wrong_ones_refused_with_a_way_out() {
+        let address = "10.0.0.2:7400".parse().unwrap();
+        let read = |text: &str| text.parse::<Place>().map_err(|e| e.to_string());
+        assert_eq!(read("shm://car"), Ok(Place::Shm("car".into())));
+        let tcp = Place::Tcp(address, "link.key".into());
+        assert_eq!(read("tcp://10.0.0.2:7400?key=link.key"), Ok(tcp));
+        let verbs = Place::Verbs(address, "/a b".into());
+        assert_eq!(read("verbs://10.0.0.2:7400?key=/a b"), Ok(verbs));
+        let no_key = read("tcp://10.0.0.2:7400").unwrap_err();
+        assert!(no_key.contains("onbeat link key"), "{no_key}");
+        assert_eq!(read("tcp://10.0.0.2:7400?key=").unwrap_err(), {
+            PlaceError::NoKey("tcp://10.0.0.2:7400?key=".into()).to_string()
+        });
+        for wrong in [
+            "",
+            "car",
+            "shm://",
+            "tcp://host",
+            "udp://1.2.3.4:5?key=k",
+            "tcp://1.2.3.4:5?k",
+        ] {
+            let error = read(wrong).unwrap_err();
+            assert!(error.contains("write shm://NAME"), "{error}");
+        }
+        assert!(port("1.2.3.4:65535".parse().unwrap(), 1).is_err());
+    }
+}

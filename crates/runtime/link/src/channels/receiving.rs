@@ -1,0 +1,108 @@
+//! A relay's threads on the host that receives: one puts items into the channel, the other one tells
+//! what consumers have consumed.
+
+use super::control::Control;
+use super::message::Message;
+use super::sending::send;
+use super::terms::credits;
+use crate::interface::{End, Incoming, Outgoing};
+use onbeat_flow::{Channel, Producer};
+
+/// Puts items into the channel until the relay stops or the link ends. No allocation while it runs.
+pub(super) fn put(producer: Producer, mut incoming: Box<dyn Incoming>, control: &Control) {
+    let mut put = Put {
+        control,
+        producer,
+        has_left: false,
+        next: 0,
+    };
+    while !control.is_over() && !control.is_stopping() {
+        let mut wrong = None;
+        let came = incoming.receive(Some(control.look_again_ns()), &mut |_, bytes| {
+            wrong = put.take(bytes).err();
+        });
+        let wrong = wrong.map(|what| End::Protocol { what });
+        if let Some(end) = came.err().or(wrong) {
+            control.end(Some(&end));
+        }
+    }
+    if control.is_broken() && !put.has_left {
+        put.producer.sever();
+    }
+    control.end(None);
+}
+
+/// The channel's producer in the other host's place.
+struct Put<'a> {
+    control: &'a Control,
+    producer: Producer,
+    /// The other host's producer has left, and no other one has come.
+    has_left: bool,
+    /// The smallest number that the next item may have.
+    next: u64,
+}
+
+impl Put<'_> {
+    /// Does what a message says; the error says what is wrong with it.
+    fn take(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
+        match Message::read(bytes) {
+            Some(Message::Item(number, payload)) => self.put(number, payload),
+            Some(Message::Left) => {
+                self.has_left = true;
+                self.producer.end();
+                Ok(())
+            }
+            _ => Err("messages that a sending relay does not send"),
+        }
+    }
+
+    fn put(&mut self, number: u64, payload: &[u8]) -> Result<(), &'static str> {
+        if number < self.next || number == u64::MAX {
+            return Err("items that come out of order");
+        }
+        self.next = number + 1;
+        let producer = &mut self.producer;
+        if std::mem::take(&mut self.has_left) {
+            producer.go_on();
+        }
+        producer.skip_to(number);
+        let loan = producer.loan(payload.len());
+        let mut loan = loan.map_err(|_| "items that are larger than agreed, or too many")?;
+        loan.copy_from_slice(payload);
+        // Within its credits, the other host never has to wait here. Consumers that have left before
+        // the first item came can make it wait.
+        while let Err(refused) = loan.send_until(self.control.look_again_ns()) {
+            if self.control.is_stopping() || self.control.is_over() {
+                break;
+            }
+            loan = refused.loan;
+        }
+        // What was consumed cannot be told during a delivery.
+        self.control.progress.wake();
+        Ok(())
+    }
+}
+
+/// Tells the other host that consumers are there, and what they have consumed.
+pub(super) fn tell(channel: &Channel, mut out: Box<dyn Outgoing>, control: &Control) {
+    let (progress, options) = (&control.progress, channel.options());
+    let is_done = || control.is_stopping() || control.is_over();
+    progress.wait(None, || {
+        is_done() || progress.consumers() >= options.expected
+    });
+    let mut end = if is_done() {
+        Err(None)
+    } else {
+        send(&mut *out, &Message::Ready, control)
+    };
+    let (counts, mut told) = (credits(options.policy).is_some(), 0);
+    while end.is_ok() {
+        progress.wait(None, || is_done() || (counts && progress.consumed() > told));
+        if is_done() {
+            break;
+        }
+        told = progress.consumed();
+        end = send(&mut *out, &Message::Consumed(told), control);
+    }
+    // What ends the link is for the other thread to say: it may still have items to put.
+}

@@ -1,0 +1,81 @@
+//! A relay between a channel of this host and one of another host.
+
+use super::control::Control;
+use super::error::LinksError;
+use super::terms::{Direction, Terms};
+use super::{receiving, sending};
+use crate::interface::{Backend, Memory};
+use onbeat_flow::Channel;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+/// A relay between a channel of this host and one of another host. It ends when it is dropped: what
+/// was sent still leaves, for as long as the other host takes it, and 10 s at most.
+#[derive(Debug)]
+pub struct Relay {
+    control: Arc<Control>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Relay {
+    /// Connects the two hosts, makes sure that both want the same, and starts the threads.
+    pub(super) fn start(
+        backend: &dyn Backend,
+        channel: &Channel,
+        terms: &Terms,
+        deadline_ns: u64,
+    ) -> Result<Relay, LinksError> {
+        let setup = |reason| LinksError::Setup {
+            channel: terms.name.clone(),
+            reason,
+        };
+        let failed = |reason: String| LinksError::Relay {
+            channel: terms.name.clone(),
+            reason,
+        };
+        let halves = backend.initialize(terms.sizes(), Memory::Allot, Some(deadline_ns));
+        let mut halves = halves.map_err(setup)?;
+        terms.agree(&mut halves, deadline_ns)?;
+        let control = Arc::new(Control::new(channel.progress()));
+        let mut relay = Relay {
+            control,
+            threads: Vec::new(),
+        };
+        let (out, incoming) = halves;
+        let outer = channel.clone();
+        match terms.direction {
+            Direction::Sending => relay
+                .run("link-out", move |c| sending::pass_on(&outer, out, c))
+                .and_then(|()| relay.run("link-in", move |c| sending::learn(incoming, c))),
+            Direction::Receiving => {
+                let producer = channel.producer().map_err(|e| failed(e.to_string()))?;
+                relay
+                    .run("link-in", move |c| receiving::put(producer, incoming, c))
+                    .and_then(|()| relay.run("link-out", move |c| receiving::tell(&outer, out, c)))
+            }
+        }
+        .map_err(|e| failed(e.to_string()))?;
+        Ok(relay)
+    }
+
+    fn run(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&Control) + Send + 'static,
+    ) -> std::io::Result<()> {
+        let control = Arc::clone(&self.control);
+        let thread = Builder::new().name(name.into());
+        self.threads.push(thread.spawn(move || work(&control))?);
+        Ok(())
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.control.stop();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has nothing more to do.
+            let _ = thread.join();
+        }
+    }
+}

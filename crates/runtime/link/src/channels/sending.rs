@@ -1,0 +1,135 @@
+//! A relay's threads on the host that sends: one passes items on, the other one learns what was
+//! consumed.
+
+use super::control::Control;
+use super::message::Message;
+use super::terms::credits;
+use crate::interface::{End, Incoming, Outgoing, SendError};
+use onbeat_flow::{Channel, Consumer, Item};
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+/// Passes items on until the relay stops or the link ends. No allocation while it runs.
+pub(super) fn pass_on(channel: &Channel, mut out: Box<dyn Outgoing>, control: &Control) {
+    let may_begin = || control.ready.load(Ordering::Acquire) || is_done(control);
+    control.waker.wait(None, may_begin);
+    if !control.ready.load(Ordering::Acquire) {
+        // Nothing was sent yet.
+        if control.is_broken() {
+            control.progress.sever();
+        }
+        return control.end(None);
+    }
+    // From here on items may be sent, and leave also if the relay is asked to stop.
+    let consumer = channel.consumer_on(&control.waker);
+    let end = match &consumer {
+        Ok(consumer) => pass_items(channel, consumer, &mut *out, control),
+        Err(_) => Some(End::Protocol {
+            what: "consumers that took the relay's place",
+        }),
+    };
+    control.end(end.as_ref());
+    // Before the consumer goes and with it the need for its credits.
+    if control.is_broken() {
+        control.progress.sever();
+    }
+}
+
+fn is_done(control: &Control) -> bool {
+    control.is_stopping() || control.is_over()
+}
+
+/// Why the link ended, if it did.
+fn pass_items(
+    channel: &Channel,
+    consumer: &Consumer,
+    out: &mut dyn Outgoing,
+    control: &Control,
+) -> Option<End> {
+    let credits = credits(channel.options().policy);
+    // Items that the other host has not consumed.
+    let mut kept: VecDeque<Item<'_>> = VecDeque::with_capacity(credits.unwrap_or(0));
+    let mut said_left = false;
+    loop {
+        let first = kept.front().map(Item::sequence);
+        let is_consumed = || first.is_some_and(|f| f < control.consumed.load(Ordering::Acquire));
+        let may_send = kept.len() < credits.unwrap_or(usize::MAX);
+        let has_item = || may_send && consumer.waiting() > 0;
+        let has_left = || !said_left && consumer.is_over();
+        control.waker.wait(None, || {
+            is_done(control) || is_consumed() || has_item() || has_left()
+        });
+        if control.is_over() {
+            return None;
+        }
+        if is_consumed() {
+            kept.pop_front();
+        } else if let Some(item) = may_send.then(|| consumer.receive()).flatten() {
+            said_left = false;
+            let message = Message::Item(item.sequence(), &item);
+            if let Err(end) = send(out, &message, control) {
+                return end;
+            }
+            if credits.is_some() {
+                kept.push_back(item);
+            }
+        } else if has_left() {
+            said_left = true;
+            if let Err(end) = send(out, &Message::Left, control) {
+                return end;
+            }
+        } else if control.is_stopping() {
+            return None;
+        }
+    }
+}
+
+/// Sends a message, for as long as the relay and the link last.
+pub(super) fn send(
+    out: &mut dyn Outgoing,
+    message: &Message<'_>,
+    control: &Control,
+) -> Result<(), Option<End>> {
+    loop {
+        let again = Some(control.look_again_ns());
+        match out.send(message.bytes(), again, &mut |slot| message.write(slot)) {
+            Ok(_) => return Ok(()),
+            Err(SendError::Ended(end)) => return Err(Some(end)),
+            Err(SendError::NoCredit { .. }) if control.is_over() || control.is_late() => {
+                return Err(None)
+            }
+            Err(SendError::NoCredit { .. }) => {}
+            // Relays promise nothing (`qos`), and items fit.
+            Err(SendError::TooLarge { .. } | SendError::Breach(_)) => {
+                return Err(Some(End::Protocol {
+                    what: "items that the link does not take",
+                }))
+            }
+        }
+    }
+}
+
+/// Notes what the other host says until the relay stops or the link ends.
+pub(super) fn learn(mut incoming: Box<dyn Incoming>, control: &Control) {
+    let mut is_nonsense = false;
+    while !control.is_over() && !is_nonsense {
+        let came = incoming.receive(Some(control.look_again_ns()), &mut |_, bytes| {
+            match Message::read(bytes) {
+                Some(Message::Ready) => control.ready.store(true, Ordering::Release),
+                Some(Message::Consumed(number)) => {
+                    control.consumed.fetch_max(number, Ordering::AcqRel);
+                }
+                _ => is_nonsense = true,
+            }
+            control.waker.wake();
+        });
+        if let Err(end) = came {
+            control.end(Some(&end));
+        }
+    }
+    if is_nonsense {
+        control.end(Some(&End::Protocol {
+            what: "messages that a receiving relay does not send",
+        }));
+    }
+}

@@ -1,0 +1,158 @@
+//! What both hosts of a channel must agree on, and the channels that each gets.
+
+use super::error::LinksError;
+use super::message::HEAD;
+use crate::interface::{Halves, Sizes};
+use onbeat_flow::{Channel, Options, Policy};
+
+/// Where a channel's producer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// On this host.
+    Sending,
+    /// On the other host.
+    Receiving,
+}
+
+impl std::fmt::Display for Direction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Direction::Sending => "sending",
+            Direction::Receiving => "receiving",
+        })
+    }
+}
+
+impl Direction {
+    fn other(self) -> Direction {
+        match self {
+            Direction::Sending => Direction::Receiving,
+            Direction::Receiving => Direction::Sending,
+        }
+    }
+
+    /// This host's channel.
+    pub(super) fn local(self, name: &str, options: Options) -> Result<Channel, LinksError> {
+        let channel = name.to_string();
+        if matches!(options.policy, Policy::Swap { .. }) {
+            return Err(LinksError::Swap { channel });
+        }
+        let options = match self {
+            Direction::Receiving => options,
+            // The relay is one consumer more, which has in use what the other host has not consumed.
+            Direction::Sending => Options {
+                consumers: options.consumers + 1,
+                expected: options.expected.min(1),
+                borrowed: options.borrowed.max(credits(options.policy).unwrap_or(1)),
+                ..options
+            },
+        };
+        Channel::new(options).map_err(|reason| LinksError::Create { channel, reason })
+    }
+}
+
+/// Items that may be on their way; `None` if the producer does not wait for consumers.
+pub(super) fn credits(policy: Policy) -> Option<usize> {
+    match policy {
+        Policy::Credit { credits } => Some(credits),
+        _ => None,
+    }
+}
+
+/// Bytes in which both hosts can say what they want.
+const LEAST_BYTES: usize = 1024;
+/// Messages on their way in each direction: more only keep a newer item waiting.
+const MOST_MESSAGES: usize = 4;
+
+/// What a host wants of a channel.
+#[derive(Debug, Clone)]
+pub(super) struct Terms {
+    pub(super) name: String,
+    pub(super) direction: Direction,
+    pub(super) options: Options,
+}
+
+impl Terms {
+    pub(super) fn new(name: &str, direction: Direction, options: Options) -> Terms {
+        let name = name.into();
+        Terms {
+            name,
+            direction,
+            options,
+        }
+    }
+
+    /// Sizes of the link. One message more than items, for what is said between them.
+    pub(super) fn sizes(&self) -> Sizes {
+        let messages = match self.options.policy {
+            Policy::Credit { credits } => credits.min(MOST_MESSAGES),
+            _ => 1,
+        };
+        Sizes {
+            credits: messages + 1,
+            message_bytes: (self.options.payload_bytes + HEAD).max(LEAST_BYTES),
+            value_bytes: 0,
+        }
+    }
+
+    /// What is to be the same on both hosts, line by line.
+    fn lines(&self, direction: Direction) -> String {
+        let Options {
+            policy,
+            payload_bytes,
+            expected,
+            item,
+            ..
+        } = self.options;
+        let text = format!(
+            "onbeat channels 1\nchannel {}\n{direction}\n{policy:?}\n\
+             payloads of {payload_bytes} bytes\nitems of {item}\n{expected} consumers expected",
+            self.name
+        );
+        // Cut in the same way on both sides.
+        text.chars().take(LEAST_BYTES / 4).collect()
+    }
+
+    /// Tells the other host what this one wants, and compares.
+    pub(super) fn agree(&self, halves: &mut Halves, deadline_ns: u64) -> Result<(), LinksError> {
+        let silent = |reason| LinksError::Silent {
+            channel: self.name.clone(),
+            reason,
+        };
+        let ours = self.lines(self.direction);
+        let fill = &mut |slot: &mut [u8]| slot.copy_from_slice(ours.as_bytes());
+        let sent = halves.0.send(ours.len(), Some(deadline_ns), fill);
+        sent.map_err(|e| match e {
+            crate::interface::SendError::Ended(end) => silent(Some(end)),
+            _ => silent(None),
+        })?;
+        let mut theirs: Option<String> = None;
+        let take = &mut |_, bytes: &[u8]| {
+            theirs = Some(String::from_utf8_lossy(&bytes[..bytes.len().min(LEAST_BYTES)]).into());
+        };
+        let came = halves.1.receive(Some(deadline_ns), take);
+        came.map_err(|end| silent(Some(end)))?;
+        self.compare(&theirs.ok_or(silent(None))?)
+    }
+
+    fn compare(&self, theirs: &str) -> Result<(), LinksError> {
+        let expected = self.lines(self.direction.other());
+        if theirs == expected {
+            return Ok(());
+        }
+        let mut pairs = expected.lines().zip(theirs.lines());
+        let (ours, theirs) = pairs
+            .find(|(a, b)| a != b)
+            .unwrap_or(("a channel", "no channel"));
+        let both = ours == self.direction.other().to_string();
+        Err(LinksError::Differs {
+            channel: self.name.clone(),
+            ours: if both {
+                self.direction.to_string()
+            } else {
+                ours.into()
+            },
+            theirs: theirs.escape_default().to_string(),
+        })
+    }
+}

@@ -1,0 +1,83 @@
+//! The example `hosts`: sensors in one process, fusion in another, over shared memory and TCP by one
+//! changed word. Over RDMA it is built here and needs a device to run.
+
+use onbeat_link::Key;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+fn start(part: &str, place: &str) -> Child {
+    // Cargo builds examples next to its tests.
+    let tests = std::env::current_exe().unwrap();
+    let hosts: PathBuf = tests.ancestors().nth(2).unwrap().join("examples/hosts");
+    let mut command = Command::new(hosts);
+    let command = command.args([part, place]).stdout(Stdio::piped());
+    command.stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn run(place: &str) -> (Output, Output) {
+    let (sense, fuse) = (start("sense", place), start("fuse", place));
+    let fuse = fuse.wait_with_output().unwrap();
+    (sense.wait_with_output().unwrap(), fuse)
+}
+
+fn check(output: &Output) {
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let sums: Vec<f64> = lines
+        .lines()
+        .map(|line| line.strip_prefix("Some(").unwrap().trim_end_matches(')'))
+        .map(|sum| sum.parse().unwrap())
+        .collect();
+    assert_eq!(sums.len(), 50, "{lines}{errors}");
+    let wrong = |(step, sum): (usize, &f64)| (sum - step as f64 * 1.01).abs() > 0.006;
+    assert!(!sums.iter().enumerate().any(wrong), "{lines}");
+}
+
+#[test]
+fn one_line_says_what_connects_the_hosts() {
+    let (sense, fuse) = run(&format!("shm://hosts-{}", std::process::id()));
+    check(&fuse);
+    assert!(sense.status.success());
+
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("link.key");
+    Key::generate().create_file(&key).unwrap();
+    // Another program may take a port meanwhile: then others are tried.
+    for attempt in 0.. {
+        let free = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        if free.port() == u16::MAX {
+            continue;
+        }
+        let (sense, fuse) = run(&format!("tcp://{free}?key={}", key.display()));
+        let errors = String::from_utf8_lossy(&sense.stderr);
+        if errors.contains("AddrInUse") && attempt < 10 {
+            continue;
+        }
+        assert!(sense.status.success(), "{errors}");
+        check(&fuse);
+        return;
+    }
+}
+
+#[test]
+fn the_example_has_60_lines() {
+    let source = include_str!("../examples/hosts.rs");
+    assert!(source.lines().count() <= 66, "{}", source.lines().count());
+}
+
+#[test]
+fn a_wrong_place_is_refused_with_the_way_out() {
+    let output = start("sense", "tcp://127.0.0.1:1")
+        .wait_with_output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && errors.contains("NoKey"),
+        "{errors}"
+    );
+}

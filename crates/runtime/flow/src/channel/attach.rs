@@ -6,10 +6,10 @@ use super::description::{self, OpenError};
 use super::layout::head;
 use super::options::{CreateError, Options};
 use super::producer::Producer;
-use super::progress::CLOSED;
+use super::progress::Progress;
 use super::reclaim::{self, POLLS};
 use super::ring::{CONSUMER, FREE, OBSERVER};
-use super::state::ChannelState;
+use super::state::{ChannelState, CLOSED, SEVERED};
 use super::stats::{self, ConsumerStats, ProducerStats};
 use crate::memory::atomics::Ordering;
 use crate::memory::region::{Heap, Region, PRODUCER};
@@ -99,8 +99,14 @@ impl Channel {
         })
     }
 
-    pub(crate) fn state(&self) -> &Arc<ChannelState> {
-        &self.state
+    /// How far the consumers are.
+    pub fn progress(&self) -> Progress {
+        Progress::new(Arc::clone(&self.state))
+    }
+
+    /// Whether the channel was severed: see [`Progress::sever`].
+    pub fn is_severed(&self) -> bool {
+        self.state.closed().load(Ordering::Acquire) == SEVERED
     }
 
     /// Compares these options with those of the channel; the error names the first difference.

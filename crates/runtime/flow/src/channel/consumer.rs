@@ -2,10 +2,9 @@
 
 use super::delivery;
 use super::options::OnDeath;
-use super::progress::{CLOSED, SEVERED};
 use super::reclaim::{self, LIVENESS_NS};
 use super::ring::{before, Ring};
-use super::state::ChannelState;
+use super::state::{ChannelState, CLOSED, SEVERED};
 use super::stats::{self, ConsumerStats, ProducerStats};
 use crate::memory::atomics::Ordering;
 use crate::testing::point;

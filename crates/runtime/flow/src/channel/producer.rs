@@ -2,10 +2,9 @@
 
 use super::delivery;
 use super::options::OnDeath;
-use super::progress::{CLOSED, SEVERED};
 use super::reclaim::{self, Search, LIVENESS_NS};
 use super::ring::CONSUMER;
-use super::state::ChannelState;
+use super::state::{ChannelState, CLOSED, SEVERED};
 use super::stats::{self, ProducerStats};
 use crate::memory::atomics::Ordering;
 use crate::memory::region::PRODUCER;

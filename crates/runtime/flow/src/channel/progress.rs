@@ -1,16 +1,10 @@
 //! What a relay needs to know, which carries a channel's items between hosts: how far consumers are,
 //! and an end that is none.
 
-use super::attach::Channel;
-use super::state::ChannelState;
+use super::state::{ChannelState, SEVERED};
 use super::stats;
 use crate::memory::atomics::Ordering;
 use std::sync::Arc;
-
-/// The producer announced its end.
-pub(crate) const CLOSED: u32 = 1;
-/// What connects producer and consumers has broken.
-pub(crate) const SEVERED: u32 = 2;
 
 /// How far a channel's consumers are, for a thread that is not the producer's.
 #[derive(Clone)]
@@ -24,20 +18,11 @@ impl std::fmt::Debug for Progress {
     }
 }
 
-impl Channel {
-    /// How far the consumers are.
-    pub fn progress(&self) -> Progress {
-        let state = Arc::clone(self.state());
+impl Progress {
+    pub(crate) fn new(state: Arc<ChannelState>) -> Progress {
         Progress { state }
     }
 
-    /// Whether the channel was severed: see [`Progress::sever`].
-    pub fn is_severed(&self) -> bool {
-        self.state().closed().load(Ordering::Acquire) == SEVERED
-    }
-}
-
-impl Progress {
     /// Number of consumers that are attached, observers not included. Real-time safe.
     pub fn consumers(&self) -> usize {
         stats::attached(&self.state)

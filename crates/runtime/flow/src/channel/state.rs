@@ -11,6 +11,11 @@ use crate::wait::{Signal, Waker, WakerWords};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::Arc;
 
+/// The producer announced its end.
+pub(crate) const CLOSED: u32 = 1;
+/// What connects producer and consumers has broken.
+pub(crate) const SEVERED: u32 = 2;
+
 /// A channel as all its participants in this process have it.
 pub(crate) struct ChannelState {
     /// Known to this process and never read from the memory again, which is not trusted.
@@ -99,7 +104,7 @@ impl ChannelState {
         self.memory.u32(head::STARTED)
     }
 
-    /// Not 0 once the producer has announced its end, or the channel was severed: see `progress`.
+    /// Not 0 once the producer has announced its end, or the channel was severed.
     #[inline]
     pub(crate) fn closed(&self) -> &AtomicU32 {
         self.memory.u32(head::CLOSED)

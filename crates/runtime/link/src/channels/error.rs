@@ -1,10 +1,35 @@
 //! Why there is no channel between hosts.
 
-use super::place::PlaceError;
 use crate::interface::{End, SetupError};
+use crate::tcp::KeyError;
 use crate::LinkError;
 use onbeat_flow::{CreateError, Options};
 use thiserror::Error;
+
+/// Why a place cannot be used.
+#[derive(Debug, Error)]
+pub enum PlaceError {
+    /// The text is no place.
+    #[error("'{}' is no place of a link: write shm://NAME, tcp://IP:PORT?key=FILE or verbs://IP:PORT?key=FILE", .0.escape_debug())]
+    Text(String),
+    /// Peers without a key would not know each other.
+    #[error("'{}' names no key: add ?key=FILE (onbeat link key FILE makes one)", .0.escape_debug())]
+    NoKey(String),
+    /// The key file cannot be used.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The program was built without RDMA.
+    #[error("verbs:// needs onbeat-link with the feature `verbs`")]
+    NoVerbs,
+    /// There is no port of that number.
+    #[error("port {first} + {number} does not exist: begin with a smaller one")]
+    Port {
+        /// Port of the first channel.
+        first: u16,
+        /// Number of the channel.
+        number: u16,
+    },
+}
 
 /// Why there is no channel between hosts.
 #[derive(Debug, Error)]

@@ -53,8 +53,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-pub use error::LinksError;
-pub use place::{Place, PlaceError};
+pub use error::{LinksError, PlaceError};
+pub use place::Place;
 pub use relay::Relay;
 pub use terms::Direction;
 

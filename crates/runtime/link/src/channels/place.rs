@@ -1,14 +1,13 @@
 //! Where the other host is, as one line of text.
 
-use super::error::LinksError;
+use super::error::{LinksError, PlaceError};
 use super::terms::Direction;
 use crate::interface::Backend;
-use crate::tcp::{Key, KeyError, Tcp};
+use crate::tcp::{Key, Tcp};
 use crate::Machine;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
-use thiserror::Error;
 
 /// Where the two hosts of [`Links`](super::Links) meet.
 ///
@@ -27,31 +26,6 @@ pub enum Place {
     Tcp(SocketAddr, PathBuf),
     /// Hosts that RDMA connects.
     Verbs(SocketAddr, PathBuf),
-}
-
-/// Why a place cannot be used.
-#[derive(Debug, Error)]
-pub enum PlaceError {
-    /// The text is no place.
-    #[error("'{}' is no place of a link: write shm://NAME, tcp://IP:PORT?key=FILE or verbs://IP:PORT?key=FILE", .0.escape_debug())]
-    Text(String),
-    /// Peers without a key would not know each other.
-    #[error("'{}' names no key: add ?key=FILE (onbeat link key FILE makes one)", .0.escape_debug())]
-    NoKey(String),
-    /// The key file cannot be used.
-    #[error(transparent)]
-    Key(#[from] KeyError),
-    /// The program was built without RDMA.
-    #[error("verbs:// needs onbeat-link with the feature `verbs`")]
-    NoVerbs,
-    /// There is no port of that number.
-    #[error("port {first} + {number} does not exist: begin with a smaller one")]
-    Port {
-        /// Port of the first channel.
-        first: u16,
-        /// Number of the channel.
-        number: u16,
-    },
 }
 
 impl FromStr for Place {

@@ -28,8 +28,13 @@ pub(super) fn pass_on(channel: &Channel, mut out: Box<dyn Outgoing>, control: &C
             what: "consumers that took the relay's place",
         }),
     };
-    control.end(end.as_ref());
-    // Before the consumer goes and with it the need for its credits.
+    finish(control, end.as_ref());
+}
+
+/// Severs a link that broke: before items that the other host has not consumed give their credits
+/// back.
+fn finish(control: &Control, end: Option<&End>) {
+    control.end(end);
     if control.is_broken() {
         control.progress.sever();
     }
@@ -50,7 +55,7 @@ fn pass_items(
     // Items that the other host has not consumed.
     let mut kept: VecDeque<Item<'_>> = VecDeque::with_capacity(credits.unwrap_or(0));
     let mut said_left = false;
-    loop {
+    let end = loop {
         let first = kept.front().map(Item::sequence);
         let is_consumed = || first.is_some_and(|f| f < control.consumed.load(Ordering::Acquire));
         let may_send = kept.len() < credits.unwrap_or(usize::MAX);
@@ -60,7 +65,7 @@ fn pass_items(
             is_done(control) || is_consumed() || has_item() || has_left()
         });
         if control.is_over() {
-            return None;
+            break None;
         }
         if is_consumed() {
             kept.pop_front();
@@ -68,7 +73,7 @@ fn pass_items(
             said_left = false;
             let message = Message::Item(item.sequence(), &item);
             if let Err(end) = send(out, &message, control) {
-                return end;
+                break end;
             }
             if credits.is_some() {
                 kept.push_back(item);
@@ -76,12 +81,14 @@ fn pass_items(
         } else if has_left() {
             said_left = true;
             if let Err(end) = send(out, &Message::Left, control) {
-                return end;
+                break end;
             }
         } else if control.is_stopping() {
-            return None;
+            break None;
         }
-    }
+    };
+    finish(control, end.as_ref());
+    end
 }
 
 /// Sends a message, for as long as the relay and the link last.

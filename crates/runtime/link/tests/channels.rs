@@ -1,9 +1,9 @@
 //! Channels of `onbeat-flow` between hosts, over shared memory and TCP.
 //!
-//! Of flow's own conformance suite, these laws hold here as they are, and its tests run:
+//! Of flow's own conformance suite, these laws hold here too, restated with receives that wait:
 //! `between_threads_no_item_is_torn_and_all_losses_are_counted` (below, with losses of both hosts
 //! added), `payloads_have_any_size_up_to_the_channels_limit` and
-//! `one_thread_can_wait_for_several_channels_and_a_deadline` (below, with receives that wait). The
+//! `one_thread_can_wait_for_several_channels_and_a_deadline`. The
 //! others look into the one memory that both sides share in a process: how many payloads a consumer
 //! that left has given back, which consumer a producer is refused for, an exchange of buffers. Each
 //! host's channel is such a memory, for which flow's own tests hold.
@@ -247,8 +247,7 @@ fn payloads_have_any_size_up_to_the_limit_and_the_next_producer_goes_on() {
         };
         let (sending, receiving) = pair(&hosts, "c", options);
         let consumer = receiving.consumer().unwrap();
-        let mut next = 0;
-        for size in [0, 1, 64, 1538, 4096, 1 << 20, most] {
+        for (next, size) in (0..).zip([0, 1, 64, 1538, 4096, 1 << 20, most]) {
             let mut producer = sending.producer().unwrap();
             let mut loan = producer.loan(size).unwrap();
             loan.iter_mut()
@@ -271,7 +270,6 @@ fn payloads_have_any_size_up_to_the_limit_and_the_next_producer_goes_on() {
                 item.iter().enumerate().all(|(i, b)| *b == i as u8 ^ 0x5a),
                 "{size}"
             );
-            next += 1;
         }
     }
 }

@@ -2,3 +2,4 @@
 //! Figure 1). Sources in, sinks out; the buffer between them is sized by network calculus.
 
 pub mod item;
+pub mod source;

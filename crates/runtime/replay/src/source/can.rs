@@ -1,0 +1,37 @@
+//! CAN frames as Linux lays them out: `struct can_frame` (16 bytes) and `struct canfd_frame` (72 bytes).
+
+/// 29 bits of identifier.
+pub const EXTENDED: u32 = 0x8000_0000;
+/// A request for data.
+pub const REMOTE: u32 = 0x4000_0000;
+/// A message of the controller about an error.
+pub const ERROR: u32 = 0x2000_0000;
+/// Most bytes of data of a frame.
+pub const DATA: usize = 8;
+/// Most bytes of data of a CAN FD frame.
+pub const FD_DATA: usize = 64;
+
+/// Puts a `struct can_frame` into `payload`. At most [`DATA`] bytes; `length` is what the frame says.
+pub fn classic(id: u32, data: &[u8], length: u8, raw_length: u8, payload: &mut Vec<u8>) {
+    payload.clear();
+    payload.extend_from_slice(&id.to_ne_bytes());
+    payload.extend_from_slice(&[length, 0, 0, raw_length]);
+    payload.extend_from_slice(&data[..data.len().min(DATA)]);
+    payload.resize(16, 0);
+}
+
+/// Puts a `struct canfd_frame` into `payload`. At most [`FD_DATA`] bytes; their number is rounded up to one that
+/// CAN FD has.
+pub fn fd(id: u32, flags: u8, data: &[u8], payload: &mut Vec<u8>) {
+    let data = &data[..data.len().min(FD_DATA)];
+    let length = FD_LENGTHS
+        .into_iter()
+        .find(|&length| usize::from(length) >= data.len());
+    payload.clear();
+    payload.extend_from_slice(&id.to_ne_bytes());
+    payload.extend_from_slice(&[length.unwrap_or(64), flags, 0, 0]);
+    payload.extend_from_slice(data);
+    payload.resize(72, 0);
+}
+
+const FD_LENGTHS: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 48, 64];

@@ -1,0 +1,89 @@
+use super::*;
+use std::io::Cursor;
+
+/// Time, interface, bytes.
+type Item = (i64, String, Vec<u8>);
+
+/// All items, and the damage.
+fn items(text: &str) -> (Vec<Item>, Vec<String>) {
+    let mut source = read("log", Cursor::new(text.as_bytes().to_vec())).expect("a log");
+    let mut payload = Vec::new();
+    let mut all = Vec::new();
+    while let Some(stamp) = source.next(&mut payload).expect("readable") {
+        let name = source.streams()[stamp.stream.0 as usize].name.clone();
+        all.push((stamp.time_ns, name, payload.clone()));
+    }
+    (all, source.damage().to_vec())
+}
+
+fn frame(id: u32, rest: &[u8], size: usize) -> Vec<u8> {
+    let mut bytes = id.to_ne_bytes().to_vec();
+    bytes.extend_from_slice(rest);
+    bytes.resize(size, 0);
+    bytes
+}
+
+#[test]
+fn every_form_of_a_frame_becomes_the_kernels_struct() {
+    let log = "(1436509052.249713) vcan0 044#2A366C2BBA\n\
+               (1436509052.249714) vcan1 12345678#11.22 R\n\
+               (1436509052.249715001) vcan0 7FF#R8_C\n\
+               (1436509052.249716) vcan0 123##1AABBCCDDEEFF00112233\r\n\
+               (1436509052.249717) vcan0 20000080#0000000000000000\n\
+               (1436509052.249718) vcan0 123#1122334455667788_F\n\
+               (1436509052.249719) vcan0 5AA#";
+    let (items, damage) = items(log);
+    assert!(damage.is_empty(), "{damage:?}");
+    let bytes: Vec<_> = items.iter().map(|(_, _, bytes)| bytes.clone()).collect();
+    let fd = [&[
+        12, 1, 0, 0, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff, 0, 0x11, 0x22, 0x33,
+    ][..]]
+    .concat();
+    assert_eq!(
+        bytes,
+        [
+            frame(0x44, &[5, 0, 0, 0, 0x2a, 0x36, 0x6c, 0x2b, 0xba], 16),
+            frame(0x1234_5678 | 0x8000_0000, &[2, 0, 0, 0, 0x11, 0x22], 16),
+            frame(0x7ff | 0x4000_0000, &[8, 0, 0, 12], 16),
+            frame(0x123, &fd, 72),
+            frame(0x2000_0080, &[8], 16),
+            frame(
+                0x123,
+                &[8, 0, 0, 15, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88],
+                16
+            ),
+            frame(0x5aa, &[0], 16),
+        ]
+    );
+    assert_eq!(items[0].0, 1_436_509_052_249_713_000);
+    assert_eq!(items[2].0, 1_436_509_052_249_715_001);
+    assert_eq!(
+        (items[0].1.as_str(), items[1].1.as_str()),
+        ("vcan0", "vcan1")
+    );
+}
+
+#[test]
+fn damaged_lines_are_counted_and_the_others_are_read() {
+    let log =
+        "torn 044#2A\n(1.0) can0 044#2\n(1.1) can0 044#22\n(1.2) can0 12345#81:00:11223344#AA\n\
+               (x) can0 1#2\n(1.3) can0 044#R9\n";
+    let (items, damage) = items(&format!("{log}{}\n(1.4) can0 1", "x".repeat(9000)));
+    assert_eq!(items.len(), 1);
+    assert_eq!(
+        damage,
+        [
+            "lines not of the form (SECONDS.FRACTION) INTERFACE ID#DATA: 3 (the first: line 1)",
+            "lines without a frame of the form ID#DATA, ID##FLAGSDATA or ID#R: 2 (the first: line 2)",
+            "CAN XL frames, which are not read: 1 (the first: line 4)",
+            "lines too long for a frame: 1 (the first: line 7)",
+        ]
+    );
+}
+
+#[test]
+fn lines_out_of_order_are_put_in_order_and_equal_times_keep_theirs() {
+    let log = "(2.0) a 001#\n(1.0) b 002#\n(3.0) a 003#\n(2.0) a 004#\n(2.5) b 005#\n";
+    let ids: Vec<u8> = items(log).0.iter().map(|(_, _, bytes)| bytes[0]).collect();
+    assert_eq!(ids, [2, 1, 4, 5, 3]);
+}

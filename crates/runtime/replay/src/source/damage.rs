@@ -1,0 +1,74 @@
+//! What a reader skipped: counted per kind, each kind one sentence with its first place.
+
+/// Faults of a recording. Their number of kinds is bounded by the readers, not by the file.
+#[derive(Debug, Default)]
+pub struct Damage {
+    faults: Vec<Fault>,
+    sentences: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Fault {
+    what: &'static str,
+    count: u64,
+    first: String,
+}
+
+impl Damage {
+    /// One more of `what` ("lines too long for a frame"); `place` names where the first is.
+    pub fn add(&mut self, what: &'static str, place: impl FnOnce() -> String) {
+        self.add_many(what, 1, place);
+    }
+
+    /// `count` more of `what`.
+    pub fn add_many(&mut self, what: &'static str, count: u64, place: impl FnOnce() -> String) {
+        let at = match self.faults.iter().position(|fault| fault.what == what) {
+            Some(at) => at,
+            None => {
+                let first = printable(&place());
+                self.faults.push(Fault {
+                    what,
+                    count: 0,
+                    first,
+                });
+                self.sentences.push(String::new());
+                self.faults.len() - 1
+            }
+        };
+        let fault = &mut self.faults[at];
+        fault.count = fault.count.saturating_add(count);
+        self.sentences[at] = if fault.first.is_empty() {
+            format!("{}: {}", fault.what, fault.count)
+        } else {
+            format!(
+                "{}: {} (the first: {})",
+                fault.what, fault.count, fault.first
+            )
+        };
+    }
+
+    /// One sentence each.
+    pub fn sentences(&self) -> &[String] {
+        &self.sentences
+    }
+}
+
+/// Text of a file, fit for one line of a terminal.
+pub fn printable(text: &str) -> String {
+    const LONGEST: usize = 200;
+    let mut shown = String::new();
+    for c in text.chars().take(LONGEST) {
+        if c.is_control()
+            || ('\u{202a}'..='\u{202e}').contains(&c)
+            || ('\u{2066}'..='\u{2069}').contains(&c)
+        {
+            shown.extend(c.escape_unicode());
+        } else {
+            shown.push(c);
+        }
+    }
+    if text.chars().nth(LONGEST).is_some() {
+        shown.push_str("...");
+    }
+    shown
+}

@@ -1,0 +1,132 @@
+//! Puts items in the order of time, with bounded memory: a window over a source that is nearly in order.
+
+use super::damage::Damage;
+use crate::item::{Source, SourceError, Stamp, Stream};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// How much a window may hold. Later items are given late, and said.
+pub const MOST_BYTES: usize = 64 << 20;
+/// How many items a window may hold.
+const MOST_ITEMS: usize = 1 << 20;
+
+/// Gives a source's items in the order of time: holds those of the last `span_ns`.
+pub struct Ordered<S> {
+    inner: S,
+    /// The longest way back that an item has to go.
+    span_ns: u64,
+    /// Held items: time, number in the file, stream, place in `slots`. The earliest first.
+    heap: BinaryHeap<Reverse<(i64, u64, u32, usize)>>,
+    slots: Vec<Vec<u8>>,
+    free: Vec<usize>,
+    bytes: usize,
+    number: u64,
+    newest_ns: i64,
+    given_ns: i64,
+    ended: Option<Result<(), SourceError>>,
+    damage: Damage,
+    sentences: Vec<String>,
+}
+
+impl<S: Source> Ordered<S> {
+    /// No item of `inner` comes more than `span_ns` after a later one.
+    pub fn new(inner: S, span_ns: u64) -> Ordered<S> {
+        Ordered {
+            inner,
+            span_ns,
+            heap: BinaryHeap::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            bytes: 0,
+            number: 0,
+            newest_ns: i64::MIN,
+            given_ns: i64::MIN,
+            ended: None,
+            damage: Damage::default(),
+            sentences: Vec::new(),
+        }
+    }
+
+    fn ripe(&self) -> bool {
+        let Some(Reverse((earliest, ..))) = self.heap.peek() else {
+            return false;
+        };
+        self.ended.is_some()
+            || self.newest_ns.abs_diff(*earliest) >= self.span_ns
+            || self.bytes >= MOST_BYTES
+            || self.heap.len() >= MOST_ITEMS
+    }
+
+    fn hold(&mut self) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Vec::new());
+            self.slots.len() - 1
+        });
+        match self.inner.next(&mut self.slots[slot]) {
+            Ok(Some(stamp)) => {
+                self.bytes += self.slots[slot].len();
+                self.newest_ns = self.newest_ns.max(stamp.time_ns);
+                self.heap
+                    .push(Reverse((stamp.time_ns, self.number, stamp.stream.0, slot)));
+                self.number += 1;
+            }
+            Ok(None) => self.end(Ok(())),
+            Err(error) => self.end(Err(error)),
+        }
+    }
+
+    fn end(&mut self, how: Result<(), SourceError>) {
+        self.ended = Some(how);
+        self.say();
+    }
+
+    fn say(&mut self) {
+        self.sentences = self.inner.damage().to_vec();
+        self.sentences.extend_from_slice(self.damage.sentences());
+    }
+
+    fn give(&mut self, payload: &mut Vec<u8>) -> Option<Stamp> {
+        let Reverse((time_ns, _, stream, slot)) = self.heap.pop()?;
+        self.bytes -= self.slots[slot].len();
+        std::mem::swap(payload, &mut self.slots[slot]);
+        self.free.push(slot);
+        let ordered_ns = time_ns.max(self.given_ns);
+        if ordered_ns != time_ns {
+            self.damage.add(
+                "items too late in the file to be put in order, given late",
+                || format!("by {} ns", ordered_ns.abs_diff(time_ns)),
+            );
+            self.say();
+        }
+        self.given_ns = ordered_ns;
+        Some(Stamp {
+            time_ns: ordered_ns,
+            stream: crate::item::StreamId(stream),
+        })
+    }
+}
+
+impl<S: Source> Source for Ordered<S> {
+    fn streams(&self) -> &[Stream] {
+        self.inner.streams()
+    }
+
+    fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError> {
+        payload.clear();
+        while self.ended.is_none() && !self.ripe() {
+            self.hold();
+        }
+        match self.give(payload) {
+            Some(stamp) => Ok(Some(stamp)),
+            None => self.ended.replace(Ok(())).unwrap_or(Ok(())).map(|()| None),
+        }
+    }
+
+    fn damage(&self) -> &[String] {
+        if self.sentences.is_empty() {
+            self.inner.damage()
+        } else {
+            &self.sentences
+        }
+    }
+}

@@ -1,5 +1,43 @@
 //! Recorded traffic, played again: nothing is lost, and every item leaves at its time (HIL paper,
 //! Figure 1). Sources in, sinks out; the buffer between them is sized by network calculus.
+//!
+//! ```text
+//! Source -> Chain -> loader thread -> buffer (credits) -> player thread -> Sink
+//!           filters  time-sharing     locked memory       SCHED_FIFO       device under test
+//! ```
+//!
+//! | module | job |
+//! |---|---|
+//! | [`item`] | streams, items, the trait of sources |
+//! | [`source`] | readers of recordings |
+//! | [`chain`] | which items, under which names, how often |
+//! | [`sink`] | the trait of sinks, and those of the kernel's devices |
+//! | [`route`] | which sink plays which stream |
+//! | [`control`] | requests to a running replay, and how far it is |
+//! | `memory` | memory that stays in memory |
+//! | `buffer` | the playback buffer: blocks of a channel |
+//! | `loader`, `player` | its two ends |
+//! | `pace` | the axis of time, sleeping |
+//! | [`ledger`] | lateness of every output |
+//! | [`session`] | the threads, from start to figures |
+//! | [`picture`] | lateness over time as SVG and HTML |
 
+mod buffer;
+pub mod chain;
+pub mod control;
 pub mod item;
+pub mod ledger;
+mod loader;
+mod memory;
+mod pace;
+pub mod picture;
+mod player;
+pub mod route;
+pub mod session;
+pub mod sink;
 pub mod source;
+#[cfg(test)]
+mod testing;
+
+pub use buffer::LEAST_BYTES;
+pub use player::Pace;

@@ -84,6 +84,9 @@ pub enum CliError {
     /// There is no key, no link or no bound.
     #[error("{0}")]
     Link(String),
+    /// A recording could not be played, or not to its end.
+    #[error("{0}")]
+    Replay(String),
     /// Options that exclude each other.
     #[error("{0}")]
     Usage(String),

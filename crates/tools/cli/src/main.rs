@@ -18,6 +18,7 @@ mod plan;
 mod progress;
 mod record;
 mod recover;
+mod replay;
 mod report;
 mod shape;
 mod shaper;
@@ -56,7 +57,8 @@ Exit codes:
   3  done, but empty: no callback in the trace, no chain in the model
   4  this kernel or user may not record or shape; recover: a session lives
   5  a promise of the plan was broken (shape --verify); no bound (link
-     bound); a requirement was violated (check)
+     bound); a requirement was violated (check); an item left too late
+     (replay --max-late)
   6  the model does not tell of a requirement (check)"
 )]
 struct Cli {
@@ -78,6 +80,7 @@ enum Command {
     Shape(shape::Args),
     Recover(recover::Args),
     Link(link::Args),
+    Replay(replay::Args),
     #[command(hide = true)]
     Shaper(shaper::Args),
     #[command(hide = true)]
@@ -124,6 +127,7 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
         Command::Shape(args) => shape::run(args),
         Command::Recover(args) => recover::run(args),
         Command::Link(args) => link::run(args),
+        Command::Replay(args) => replay::run(args),
         Command::Shaper(args) => shaper::run(args),
         Command::Diagnostics(args) => diagnostics::run(args),
     }
@@ -142,6 +146,12 @@ fn confine() -> std::io::Result<()> {
         Some("recover") if !onbeat_rights::is_elevated() => {
             onbeat_rights::limit_to(onbeat_shape::RECOVER_RIGHTS)?
         }
+        // A root's player is to be on time, and its raw packets leave.
+        Some("replay") => onbeat_rights::give_up(&[
+            Capability::CAP_SYS_NICE,
+            Capability::CAP_IPC_LOCK,
+            Capability::CAP_NET_RAW,
+        ])?,
         // Of a root's application: in a container root may have no right to raise its limits.
         Some("shaper") => {
             onbeat_rights::give_up(&[Capability::CAP_SYS_NICE, Capability::CAP_IPC_LOCK])?

@@ -1,0 +1,314 @@
+//! The playback buffer: items in blocks of a lossless channel, in memory of a fixed size that is locked.
+//!
+//! The loader writes items into loaned blocks, the player reads them where they are. Whoever is
+//! faster waits: at no credit the loader is slowed down, and nothing is dropped (HIL paper, concept
+//! 3). An item that spans blocks is gathered into memory that was set aside for it.
+
+use crate::item::{Stamp, StreamId};
+use crate::memory::LockedMemory;
+use onbeat_flow::{Channel, CreateError, Options, Policy};
+
+/// Bytes of a block. A block waits for no more than [`SPAN_NS`], so a small one wastes little.
+const BLOCK: usize = 16 << 10;
+/// Recorded time that a block spans at most, in ns: so much may wait for a source that stalls.
+pub(crate) const SPAN_NS: i64 = 10_000_000;
+/// Before the bytes of an item, or of a piece: time, stream, length of the item, length here.
+const HEAD: usize = 24;
+/// Before the first item: how many bytes of the block are used.
+const USED: usize = 8;
+/// The smallest buffer.
+pub const LEAST_BYTES: usize = 512 << 10;
+
+/// Why there is no buffer.
+#[derive(Debug, thiserror::Error)]
+pub enum BufferError {
+    /// It would hold next to nothing.
+    #[error("a buffer of {asked} bytes is too small: give at least {LEAST_BYTES}")]
+    TooSmall {
+        /// Bytes asked for.
+        asked: usize,
+    },
+    /// There is no memory of that size.
+    #[error("no memory for a buffer of {bytes} bytes: {reason}: give a smaller one")]
+    Memory {
+        /// Bytes of the channel or of the room for large items.
+        bytes: usize,
+        /// The system's error.
+        reason: std::io::Error,
+    },
+    /// The channel refuses its sizes.
+    #[error("the buffer cannot be made: {0}")]
+    Channel(#[from] CreateError),
+}
+
+/// A buffer that was made, before its ends are taken.
+pub(crate) struct Buffer {
+    pub(crate) channel: Channel,
+    /// Blocks that it has.
+    pub(crate) blocks: u64,
+    /// Room for the largest item.
+    pub(crate) gather: Box<[u8]>,
+    /// Why the memory could not be locked.
+    pub(crate) unlocked: Option<std::io::Error>,
+}
+
+impl Buffer {
+    /// A buffer that takes no more than `bytes` of memory, a quarter of it for the largest item.
+    pub(crate) fn new(bytes: usize) -> Result<Buffer, BufferError> {
+        if bytes < LEAST_BYTES {
+            return Err(BufferError::TooSmall { asked: bytes });
+        }
+        let room = bytes / 4;
+        let mut options = Options {
+            consumers: 1,
+            borrowed: 1,
+            ..Options::new(Policy::Credit { credits: 1 }, BLOCK)
+        };
+        let fixed = options.memory_bytes()?;
+        options.policy = Policy::Credit { credits: 2 };
+        let each = options.memory_bytes()? - fixed;
+        // Entries of the ring are few bytes; they come in powers of two.
+        let credits = ((bytes - room - fixed) / (each + 16)).min(1 << 20);
+        options.policy = Policy::Credit { credits };
+        let size = options.memory_bytes()?;
+        let memory = |reason| BufferError::Memory {
+            bytes: size,
+            reason,
+        };
+        let (region, channel_lock) = LockedMemory::new(size, 2).map_err(memory)?;
+        let channel = Channel::format(Box::new(region), options)?;
+        let gather = vec![0; room].into_boxed_slice();
+        let gather_lock = crate::memory::lock(gather.as_ptr(), gather.len());
+        Ok(Buffer {
+            channel,
+            blocks: credits as u64,
+            gather,
+            unlocked: channel_lock.err().or(gather_lock.err()),
+        })
+    }
+}
+
+/// A block that is being filled.
+pub(crate) struct Filling<'b> {
+    block: &'b mut [u8],
+    used: usize,
+    /// Time of the first item.
+    since: Option<i64>,
+}
+
+impl<'b> Filling<'b> {
+    pub(crate) fn new(block: &'b mut [u8]) -> Filling<'b> {
+        Filling {
+            block,
+            used: USED,
+            since: None,
+        }
+    }
+
+    /// Bytes that a loan of a block has.
+    pub(crate) const BYTES: usize = BLOCK;
+
+    /// Appends the item from `offset` on, as far as there is room. Returns how many bytes, or `None`
+    /// if the block is full.
+    pub(crate) fn append(&mut self, stamp: Stamp, item: &[u8], offset: usize) -> Option<usize> {
+        let room = self.block.len().checked_sub(self.used + HEAD)?;
+        let here = room.min(item.len() - offset);
+        if here == 0 && !item.is_empty() {
+            return None;
+        }
+        let head = &mut self.block[self.used..self.used + HEAD];
+        head[..8].copy_from_slice(&stamp.time_ns.to_ne_bytes());
+        head[8..12].copy_from_slice(&stamp.stream.0.to_ne_bytes());
+        head[12..16].copy_from_slice(&(item.len() as u32).to_ne_bytes());
+        head[16..20].copy_from_slice(&(here as u32).to_ne_bytes());
+        head[20..24].copy_from_slice(&(offset as u32).to_ne_bytes());
+        let at = self.used + HEAD;
+        self.block[at..at + here].copy_from_slice(&item[offset..offset + here]);
+        self.used = (at + here).next_multiple_of(8).min(self.block.len());
+        self.since.get_or_insert(stamp.time_ns);
+        Some(here)
+    }
+
+    /// Whether it spans as much recorded time as it may.
+    pub(crate) fn is_old(&self, time_ns: i64) -> bool {
+        self.since
+            .is_some_and(|since| time_ns.saturating_sub(since) >= SPAN_NS)
+    }
+
+    /// Whether there is nothing in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.since.is_none()
+    }
+
+    /// Notes how much is used. The block can be sent then.
+    pub(crate) fn finish(self) {
+        self.block[..USED].copy_from_slice(&(self.used as u64).to_ne_bytes());
+    }
+}
+
+/// An item or a piece of one in a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece<'b> {
+    pub(crate) stamp: Stamp,
+    /// Bytes of the whole item.
+    pub(crate) total: usize,
+    /// Where the piece begins in the item.
+    pub(crate) offset: usize,
+    pub(crate) bytes: &'b [u8],
+}
+
+/// The pieces of a block, in order. Real-time safe.
+pub(crate) struct Pieces<'b> {
+    block: &'b [u8],
+    at: usize,
+}
+
+impl<'b> Pieces<'b> {
+    pub(crate) fn of(block: &'b [u8]) -> Pieces<'b> {
+        let used = number(block, 0, 8).unwrap_or(0) as usize;
+        Pieces {
+            block: &block[..used.min(block.len())],
+            at: USED,
+        }
+    }
+}
+
+/// An unsigned number of up to 8 bytes.
+fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
+    let mut word = [0; 8];
+    let found = bytes.get(at..at + length)?;
+    // Pieces are read by who wrote them: only the order of bytes matters.
+    match cfg!(target_endian = "little") {
+        true => word[..length].copy_from_slice(found),
+        false => word[8 - length..].copy_from_slice(found),
+    }
+    Some(u64::from_ne_bytes(word))
+}
+
+impl<'b> Iterator for Pieces<'b> {
+    type Item = Piece<'b>;
+
+    fn next(&mut self) -> Option<Piece<'b>> {
+        let at = self.at;
+        let here = number(self.block, at + 16, 4)? as usize;
+        let start = at + HEAD;
+        let bytes = self.block.get(start..start + here)?;
+        self.at = (start + here).next_multiple_of(8);
+        Some(Piece {
+            stamp: Stamp {
+                time_ns: number(self.block, at, 8)? as i64,
+                stream: StreamId(number(self.block, at + 8, 4)? as u32),
+            },
+            total: number(self.block, at + 12, 4)? as usize,
+            offset: number(self.block, at + 20, 4)? as usize,
+            bytes,
+        })
+    }
+}
+
+/// Puts pieces together. Real-time safe: copies into memory that is there.
+pub(crate) struct Gather {
+    room: Box<[u8]>,
+    have: usize,
+}
+
+impl Gather {
+    pub(crate) fn new(room: Box<[u8]>) -> Gather {
+        Gather { room, have: 0 }
+    }
+
+    /// The whole item if this piece completes it.
+    pub(crate) fn add<'g>(&'g mut self, piece: &Piece<'g>) -> Option<&'g [u8]> {
+        if piece.bytes.len() == piece.total {
+            return Some(piece.bytes);
+        }
+        if piece.offset == 0 {
+            self.have = 0;
+        }
+        let end = self.have + piece.bytes.len();
+        // The writer refuses what has no room.
+        self.room
+            .get_mut(self.have..end)?
+            .copy_from_slice(piece.bytes);
+        self.have = end;
+        (end == piece.total).then(|| &self.room[..end])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Writes items into blocks and reads them back.
+    fn through(items: &[(Stamp, Vec<u8>)], room: usize) -> Vec<(Stamp, Vec<u8>)> {
+        let mut blocks: Vec<Vec<u8>> = Vec::new();
+        let mut block = vec![0xaa; BLOCK];
+        let mut filling = Filling::new(&mut block);
+        for (stamp, item) in items {
+            let mut offset = 0;
+            loop {
+                match filling.append(*stamp, item, offset) {
+                    Some(here) => offset += here,
+                    None => {
+                        filling.finish();
+                        blocks.push(block.clone());
+                        filling = Filling::new(&mut block);
+                        continue;
+                    }
+                }
+                if offset == item.len() {
+                    break;
+                }
+            }
+        }
+        filling.finish();
+        blocks.push(block.clone());
+        let mut gather = Gather::new(vec![0; room].into_boxed_slice());
+        let mut out = Vec::new();
+        for block in &blocks {
+            for piece in Pieces::of(block) {
+                if let Some(whole) = gather.add(&piece) {
+                    out.push((piece.stamp, whole.to_vec()));
+                }
+            }
+        }
+        out
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn items_of_any_length_come_out_as_they_went_in(
+            lengths in proptest::collection::vec(
+                prop_oneof![0usize..64, BLOCK - 64..BLOCK + 64, 0usize..5 * BLOCK], 0..40)
+        ) {
+            let items: Vec<_> = lengths.iter().enumerate().map(|(n, &length)| {
+                let stamp = Stamp { time_ns: -7 * n as i64, stream: StreamId(n as u32 % 5) };
+                (stamp, (0..length).map(|i| (i + n) as u8).collect::<Vec<u8>>())
+            }).collect();
+            prop_assert_eq!(through(&items, 5 * BLOCK), items);
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut gather = Gather::new(vec![0; 64].into_boxed_slice());
+            for piece in Pieces::of(&bytes) {
+                gather.add(&piece);
+            }
+        }
+    }
+
+    #[test]
+    fn a_buffer_takes_no_more_memory_than_was_asked_for() {
+        for bytes in [LEAST_BYTES, 1 << 20, 5_000_000, 64 << 20] {
+            let buffer = Buffer::new(bytes).unwrap();
+            let taken = buffer.channel.options().memory_bytes().unwrap() + buffer.gather.len();
+            assert!(
+                taken <= bytes && taken > bytes * 9 / 10,
+                "{taken} of {bytes}"
+            );
+        }
+        assert!(Buffer::new(LEAST_BYTES - 1).is_err());
+    }
+}

@@ -1,0 +1,287 @@
+//! The processing chain between loader and buffer: which streams and ids, under which names, from
+//! when on, how often.
+
+use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
+use std::ops::RangeInclusive;
+
+/// Opens the recording; called once for each loop.
+pub type Open = Box<dyn FnMut() -> Result<Box<dyn Source>, SourceError> + Send>;
+
+/// What the chain does.
+#[derive(Debug, Clone, Default)]
+pub struct Choice {
+    /// Patterns of streams to play. None: all.
+    pub only: Vec<String>,
+    /// Patterns of streams to leave out.
+    pub without: Vec<String>,
+    /// Names and what replaces them.
+    pub rename: Vec<(String, String)>,
+    /// CAN identifiers to play. None: all.
+    pub ids: Vec<RangeInclusive<u32>>,
+    /// Recorded time to skip at the beginning, in ns.
+    pub start_ns: i64,
+    /// How often the recording is played, 1 or more.
+    pub times: u32,
+}
+
+/// Whether a name fits a pattern, in which `*` stands for any characters.
+pub fn fits(pattern: &str, name: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else {
+        return pattern == name;
+    };
+    let Some(mut left) = name.strip_prefix(first) else {
+        return false;
+    };
+    // Each part is taken as early as possible; the last one must end the name.
+    let mut parts = rest.split('*').peekable();
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return left.ends_with(part);
+        }
+        match left.find(part) {
+            Some(at) => left = &left[at + part.len()..],
+            None => return false,
+        }
+    }
+    true
+}
+
+/// A source that plays what was chosen of another.
+pub struct Chain {
+    open: Open,
+    source: Box<dyn Source>,
+    choice: Choice,
+    streams: Vec<Stream>,
+    /// For each stream of the source: its number here.
+    numbers: Vec<Option<StreamId>>,
+    times_left: u32,
+    span: Span,
+    /// What was damaged in loops before this one.
+    damage: Vec<String>,
+}
+
+/// From when to when the recording goes, and where it lies on the axis of time.
+#[derive(Debug, Default)]
+struct Span {
+    first_ns: Option<i64>,
+    last_ns: i64,
+    items: i64,
+    shift_ns: i64,
+}
+
+impl Span {
+    /// Where the next loop begins: after the mean distance of items.
+    fn next(&self) -> Span {
+        let first = self.first_ns.unwrap_or(0);
+        let length = self.last_ns.saturating_sub(first);
+        let gap = length / (self.items - 1).max(1);
+        Span {
+            shift_ns: self.shift_ns.saturating_add(length).saturating_add(gap),
+            ..Span::default()
+        }
+    }
+}
+
+impl Chain {
+    /// Opens the recording and chooses its streams.
+    ///
+    /// # Errors
+    /// The recording cannot be opened, or a pattern fits none of its streams.
+    pub fn new(mut open: Open, choice: Choice) -> Result<Chain, SourceError> {
+        let source = open()?;
+        let (streams, numbers) = choose(source.streams(), &choice)?;
+        Ok(Chain {
+            open,
+            source,
+            times_left: choice.times.max(1),
+            choice,
+            streams,
+            numbers,
+            span: Span::default(),
+            damage: Vec::new(),
+        })
+    }
+
+    /// Whether an item of that stream is played, and under which number.
+    fn number(&self, stamp: Stamp, payload: &[u8]) -> Option<StreamId> {
+        let stream = (*self.numbers.get(stamp.stream.0 as usize)?)?;
+        let is_can = matches!(self.streams[stream.0 as usize].kind, Kind::Can);
+        if is_can && !self.choice.ids.is_empty() {
+            let id = can_id(payload)?;
+            self.choice.ids.iter().find(|ids| ids.contains(&id))?;
+        }
+        Some(stream)
+    }
+
+    /// Begins anew. False: it was the last time, or there is nothing to repeat.
+    fn again(&mut self) -> Result<bool, SourceError> {
+        self.times_left -= 1;
+        if self.times_left == 0 || self.span.first_ns.is_none() {
+            self.times_left = 1;
+            return Ok(false);
+        }
+        self.damage.extend_from_slice(self.source.damage());
+        self.damage.dedup();
+        let source = (self.open)()?;
+        if source.streams() != self.source.streams() {
+            return Err(SourceError {
+                file: "the recording".into(),
+                fault: "it has changed between two loops: leave it as it is while it is played"
+                    .into(),
+            });
+        }
+        self.source = source;
+        self.span = self.span.next();
+        Ok(true)
+    }
+}
+
+/// The identifier of a CAN frame, without its flags.
+fn can_id(frame: &[u8]) -> Option<u32> {
+    let word = u32::from_ne_bytes(frame.get(..4)?.try_into().ok()?);
+    Some(word & 0x1fff_ffff)
+}
+
+/// The streams that are played, and their numbers.
+#[allow(clippy::type_complexity)]
+fn choose(
+    all: &[Stream],
+    choice: &Choice,
+) -> Result<(Vec<Stream>, Vec<Option<StreamId>>), SourceError> {
+    let names = choice.rename.iter().map(|(from, _)| from);
+    for pattern in choice.only.iter().chain(&choice.without).chain(names) {
+        if !all.iter().any(|s| fits(pattern, &s.name)) {
+            let known: Vec<&str> = all.iter().take(20).map(|s| s.name.as_str()).collect();
+            return Err(SourceError {
+                file: format!("'{pattern}'"),
+                fault: format!("no stream has this name: there are {}", known.join(", ")),
+            });
+        }
+    }
+    let mut streams = Vec::new();
+    let numbers = all.iter().map(|stream| {
+        let named = |patterns: &[String]| patterns.iter().any(|p| fits(p, &stream.name));
+        if named(&choice.without) || !(choice.only.is_empty() || named(&choice.only)) {
+            return None;
+        }
+        let rename = choice.rename.iter().find(|(from, _)| *from == stream.name);
+        streams.push(Stream {
+            name: rename.map_or(&stream.name, |(_, to)| to).clone(),
+            kind: stream.kind.clone(),
+        });
+        Some(StreamId(streams.len() as u32 - 1))
+    });
+    let numbers = numbers.collect();
+    if streams.is_empty() {
+        return Err(SourceError {
+            file: "the recording".into(),
+            fault: "no stream is left to be played: choose fewer with --exclude".into(),
+        });
+    }
+    Ok((streams, numbers))
+}
+
+impl Source for Chain {
+    fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError> {
+        loop {
+            let Some(stamp) = self.source.next(payload)? else {
+                match self.again()? {
+                    true => continue,
+                    false => return Ok(None),
+                }
+            };
+            let span = &mut self.span;
+            let first = *span.first_ns.get_or_insert(stamp.time_ns);
+            span.last_ns = span.last_ns.max(stamp.time_ns);
+            span.items += 1;
+            if stamp.time_ns.saturating_sub(first) < self.choice.start_ns {
+                continue;
+            }
+            if let Some(stream) = self.number(stamp, payload) {
+                let time_ns = stamp.time_ns.saturating_add(self.span.shift_ns);
+                return Ok(Some(Stamp { time_ns, stream }));
+            }
+        }
+    }
+
+    fn damage(&self) -> &[String] {
+        if self.damage.is_empty() {
+            self.source.damage()
+        } else {
+            &self.damage
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{stream, Listed};
+
+    fn played(choice: Choice) -> Result<Vec<(i64, String, u8)>, SourceError> {
+        let open = || {
+            let mut listed = Listed::new(vec![stream("/a"), stream("/b/x"), stream("/b/y")]);
+            (0..6u8).for_each(|n| listed.push(1000 + 10 * i64::from(n), u32::from(n) % 3, &[n]));
+            Ok(Box::new(listed) as Box<dyn Source>)
+        };
+        let mut chain = Chain::new(Box::new(open), choice)?;
+        let (mut out, mut payload) = (Vec::new(), Vec::new());
+        while let Some(stamp) = chain.next(&mut payload)? {
+            let name = chain.streams()[stamp.stream.0 as usize].name.clone();
+            out.push((stamp.time_ns, name, payload[0]));
+        }
+        Ok(out)
+    }
+
+    #[test]
+    fn streams_are_chosen_renamed_and_repeated() {
+        let choice = Choice {
+            only: vec!["/b/*".into(), "/a".into()],
+            without: vec!["*/y".into()],
+            rename: vec![("/a".into(), "/z".into())],
+            start_ns: 10,
+            times: 2,
+            ..Choice::default()
+        };
+        let one = [(1010, "/b/x", 1), (1030, "/z", 3), (1040, "/b/x", 4)];
+        let mut expected = Vec::new();
+        for shift in [0, 60] {
+            expected.extend(one.map(|(t, name, n)| (t + shift, name.to_string(), n)));
+        }
+        assert_eq!(played(choice).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_pattern_that_fits_nothing_is_named() {
+        let choice = Choice {
+            only: vec!["/c".into()],
+            ..Choice::default()
+        };
+        let error = played(choice).unwrap_err().to_string();
+        assert!(error.contains("'/c'") && error.contains("/b/x"), "{error}");
+        let choice = Choice {
+            without: vec!["*".into()],
+            ..Choice::default()
+        };
+        assert!(played(choice).is_err());
+    }
+
+    #[test]
+    fn patterns() {
+        for (pattern, name) in [
+            ("/a", "/a"),
+            ("*", ""),
+            ("/*/c", "/a/b/c"),
+            ("a*b*b", "axbb"),
+        ] {
+            assert!(fits(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [("/a", "/ab"), ("/*/c", "/a/b"), ("a*b*b", "ab"), ("", "a")] {
+            assert!(!fits(pattern, name), "{pattern} {name}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What the threads of a replay share with who watches it: requests one way, figures the other.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Requests to a running replay, and how far it is. Atomics only.
+#[derive(Debug, Default)]
+pub struct Control {
+    stop: AtomicBool,
+    paused: AtomicBool,
+    steps: AtomicU32,
+    /// The buffer is full, or the source has ended: playing can begin.
+    pub(crate) loaded: AtomicBool,
+    pub(crate) began: AtomicBool,
+    pub(crate) read: AtomicU64,
+    pub(crate) played: AtomicU64,
+    pub(crate) starved: AtomicU64,
+    pub(crate) max_late_ns: AtomicU64,
+    pub(crate) fill: AtomicU32,
+    /// Recorded times: of the first item, of the one that left last, of the one that was read last.
+    pub(crate) first_ns: AtomicI64,
+    pub(crate) position_ns: AtomicI64,
+    pub(crate) loaded_ns: AtomicI64,
+}
+
+/// How far a replay is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct State {
+    /// Items read from the source.
+    pub read: u64,
+    /// Items that left.
+    pub played: u64,
+    /// Items that were not in the buffer when they were due.
+    pub starved: u64,
+    /// The largest lateness, in ns.
+    pub max_late_ns: u64,
+    /// Fill level of the buffer, in thousandths.
+    pub fill: u32,
+    /// Recorded time since the first item, in ns.
+    pub position_ns: i64,
+    /// Recorded time that is in the buffer, in ns.
+    pub ahead_ns: i64,
+    /// It waits for [`Control::go_on`].
+    pub paused: bool,
+    /// The first item was due.
+    pub began: bool,
+}
+
+impl Control {
+    /// Ends the replay: what is in the buffer does not leave any more.
+    pub fn stop(&self) {
+        self.stop.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+
+    /// Holds the next items back.
+    pub fn pause(&self) {
+        self.paused.store(true, Relaxed);
+    }
+
+    /// Goes on after [`Control::pause`]: the distances of items are as recorded.
+    pub fn go_on(&self) {
+        self.steps.store(0, Relaxed);
+        self.paused.store(false, Relaxed);
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.load(Relaxed)
+    }
+
+    /// Lets one item go while it is paused.
+    pub fn step(&self) {
+        self.steps.fetch_add(1, Relaxed);
+    }
+
+    /// Takes a step, if there is one.
+    pub(crate) fn take_step(&self) -> bool {
+        self.steps
+            .fetch_update(Relaxed, Relaxed, |steps| steps.checked_sub(1))
+            .is_ok()
+    }
+
+    /// How far it is.
+    pub fn state(&self) -> State {
+        let began = self.began.load(Relaxed);
+        let (first, position) = (self.first_ns.load(Relaxed), self.position_ns.load(Relaxed));
+        State {
+            read: self.read.load(Relaxed),
+            played: self.played.load(Relaxed),
+            starved: self.starved.load(Relaxed),
+            max_late_ns: self.max_late_ns.load(Relaxed),
+            fill: self.fill.load(Relaxed),
+            position_ns: position.saturating_sub(first),
+            ahead_ns: match began {
+                true => self.loaded_ns.load(Relaxed).saturating_sub(position),
+                false => 0,
+            },
+            paused: self.is_paused(),
+            began,
+        }
+    }
+}

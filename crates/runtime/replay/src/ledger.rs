@@ -1,0 +1,382 @@
+//! What the player notes of every output: lateness, sizes, distances, over time. Its memory is there
+//! before the first item.
+
+use crate::item::Stamp;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// Largest lateness that a histogram tells, in ns: an hour.
+const MOST_NS: u64 = 3_600_000_000_000;
+/// Slots of time in the picture.
+const SLOTS: usize = 512;
+/// Width of a slot in the beginning, in ns.
+const SLOT_NS: u64 = 10_000_000;
+
+/// Smallest, mean and largest of a series of numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Extent {
+    /// How many there were.
+    pub count: u64,
+    /// The smallest.
+    pub min: u64,
+    /// The mean.
+    pub mean: f64,
+    /// The largest.
+    pub max: u64,
+    #[serde(skip)]
+    sum: u128,
+}
+
+impl Extent {
+    fn add(&mut self, value: u64) {
+        self.min = match self.count {
+            0 => value,
+            _ => self.min.min(value),
+        };
+        self.max = self.max.max(value);
+        self.count += 1;
+        self.sum += u128::from(value);
+        self.mean = self.sum as f64 / self.count as f64;
+    }
+}
+
+/// A distribution of lateness, in ns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Lateness {
+    /// Median. Percentiles are exact to one per cent, and there is none that so few items cannot tell.
+    pub p50: Option<u64>,
+    /// 90th percentile.
+    pub p90: Option<u64>,
+    /// 99th percentile.
+    pub p99: Option<u64>,
+    /// 99.9th percentile.
+    pub p999: Option<u64>,
+    /// 99.99th percentile.
+    pub p9999: Option<u64>,
+    /// Smallest, mean and largest, exact.
+    pub extent: Extent,
+}
+
+/// What was seen of one stream.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct StreamFigures {
+    /// Its name.
+    pub name: String,
+    /// The sink that played it.
+    pub sink: String,
+    /// Items that were read from the source.
+    pub read: u64,
+    /// Items that left.
+    pub played: u64,
+    /// Items that the sink cannot play.
+    pub unsuitable: u64,
+    /// Items that were read and have not left, because the replay was ended.
+    pub not_played: u64,
+    /// Size of items in bytes (Table I of the HIL paper).
+    pub bytes: Extent,
+    /// Distance of two items as recorded, in ns (Table I: cycle time).
+    pub recorded_cycle_ns: Extent,
+    /// Distance of two items as played, in ns.
+    pub played_cycle_ns: Extent,
+    /// How much later than its time an item had left, in ns. Its mean is the paper's delay (Table III).
+    pub lateness_ns: Lateness,
+    /// Largest minus smallest deviation of the output from the recording, in ns (jitter, Table III).
+    pub jitter_ns: u64,
+}
+
+/// What happened within a slot of time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Slot {
+    /// Items that left.
+    pub items: u64,
+    /// Sum of their lateness, in ns.
+    pub sum_ns: u64,
+    /// The largest lateness, in ns.
+    pub max_ns: u64,
+    /// The lowest fill level of the buffer, in thousandths.
+    pub least_fill: u16,
+    /// The highest.
+    pub most_fill: u16,
+}
+
+impl Slot {
+    fn add(&mut self, late_ns: u64, fill: u16) {
+        let only = Slot {
+            items: 1,
+            sum_ns: late_ns,
+            max_ns: late_ns,
+            least_fill: fill,
+            most_fill: fill,
+        };
+        *self = self.with(&only);
+    }
+
+    fn with(&self, other: &Slot) -> Slot {
+        if self.items == 0 || other.items == 0 {
+            return if self.items == 0 { *other } else { *self };
+        }
+        Slot {
+            items: self.items + other.items,
+            sum_ns: self.sum_ns.saturating_add(other.sum_ns),
+            max_ns: self.max_ns.max(other.max_ns),
+            least_fill: self.least_fill.min(other.least_fill),
+            most_fill: self.most_fill.max(other.most_fill),
+        }
+    }
+}
+
+/// A fixed number of slots that become wider as time goes on.
+#[derive(Debug)]
+struct OverTime {
+    slots: Vec<Slot>,
+    width_ns: u64,
+}
+
+impl OverTime {
+    /// Real-time safe: at most 64 times over the slots, once for each doubling of the time.
+    fn add(&mut self, since_ns: u64, late_ns: u64, fill: u16) {
+        while since_ns / self.width_ns >= SLOTS as u64 {
+            for n in 0..SLOTS / 2 {
+                self.slots[n] = self.slots[2 * n].with(&self.slots[2 * n + 1]);
+            }
+            self.slots[SLOTS / 2..].fill(Slot::default());
+            self.width_ns = self.width_ns.saturating_mul(2);
+        }
+        self.slots[(since_ns / self.width_ns) as usize].add(late_ns, fill);
+    }
+}
+
+/// What is noted of one stream.
+struct Row {
+    figures: StreamFigures,
+    lateness: Histogram<u64>,
+    last: Option<(i64, u64)>,
+}
+
+/// What is noted of all outputs.
+pub(crate) struct Ledger {
+    rows: Vec<Row>,
+    all: Histogram<u64>,
+    extent: Extent,
+    over_time: OverTime,
+}
+
+/// An output: the item, when it was due, and when it had left.
+pub(crate) struct Output {
+    pub(crate) stamp: Stamp,
+    pub(crate) bytes: usize,
+    pub(crate) due_ns: u64,
+    pub(crate) left_ns: u64,
+    /// Since the replay began.
+    pub(crate) since_ns: u64,
+    /// Fill level of the buffer, in thousandths.
+    pub(crate) fill: u16,
+}
+
+fn histogram() -> Histogram<u64> {
+    // The bounds are fine: see the documentation of the crate.
+    Histogram::new_with_bounds(1, MOST_NS, 2).expect("valid bounds")
+}
+
+impl Ledger {
+    /// For streams of these names, with their sinks.
+    pub(crate) fn new(streams: impl Iterator<Item = (String, String)>) -> Ledger {
+        let row = |(name, sink)| Row {
+            figures: StreamFigures {
+                name,
+                sink,
+                ..StreamFigures::default()
+            },
+            lateness: histogram(),
+            last: None,
+        };
+        Ledger {
+            rows: streams.map(row).collect(),
+            all: histogram(),
+            extent: Extent::default(),
+            over_time: OverTime {
+                slots: vec![Slot::default(); SLOTS],
+                width_ns: SLOT_NS,
+            },
+        }
+    }
+
+    /// Notes an output; returns its lateness in ns. Real-time safe.
+    pub(crate) fn played(&mut self, output: &Output) -> u64 {
+        let late_ns = output.left_ns.saturating_sub(output.due_ns);
+        self.all.saturating_record(late_ns);
+        self.extent.add(late_ns);
+        self.over_time.add(output.since_ns, late_ns, output.fill);
+        let Some(row) = self.rows.get_mut(output.stamp.stream.0 as usize) else {
+            return late_ns;
+        };
+        row.lateness.saturating_record(late_ns);
+        let f = &mut row.figures;
+        f.played += 1;
+        f.lateness_ns.extent.add(late_ns);
+        f.bytes.add(output.bytes as u64);
+        if let Some((recorded, left)) = row.last {
+            let cycle = output.stamp.time_ns.saturating_sub(recorded).max(0);
+            f.recorded_cycle_ns.add(cycle as u64);
+            f.played_cycle_ns.add(output.left_ns.saturating_sub(left));
+        }
+        row.last = Some((output.stamp.time_ns, output.left_ns));
+        late_ns
+    }
+
+    /// Notes an item that its sink cannot play.
+    pub(crate) fn unsuitable(&mut self, stamp: Stamp) {
+        if let Some(row) = self.rows.get_mut(stamp.stream.0 as usize) {
+            row.figures.unsuitable += 1;
+        }
+    }
+
+    /// The figures, for a source of which so many items of each stream were read.
+    pub(crate) fn close(self, read: &[u64]) -> Figures {
+        let rows = self
+            .rows
+            .into_iter()
+            .zip(read.iter().chain(std::iter::repeat(&0)));
+        let streams = rows.map(|(row, &read)| {
+            let mut f = row.figures;
+            f.read = read;
+            f.not_played = read.saturating_sub(f.played + f.unsuitable);
+            f.lateness_ns = lateness(&row.lateness, f.lateness_ns.extent);
+            f.jitter_ns = f.lateness_ns.extent.max - f.lateness_ns.extent.min;
+            f
+        });
+        let used = self.over_time.slots.iter().rposition(|s| s.items > 0);
+        let mut slots = self.over_time.slots;
+        slots.truncate(used.map_or(0, |last| last + 1));
+        Figures {
+            lateness_ns: lateness(&self.all, self.extent),
+            streams: streams.collect(),
+            over_time: slots,
+            slot_ns: self.over_time.width_ns,
+        }
+    }
+}
+
+/// The percentiles that so many values tell.
+fn lateness(histogram: &Histogram<u64>, extent: Extent) -> Lateness {
+    let at = |share: f64| {
+        // With fewer values the percentile would be the largest one.
+        let tells = extent.count as f64 * (1.0 - share) >= 1.0 - 1e-9;
+        // The upper end of its class: never better than it was, and not beyond what was seen.
+        tells.then(|| {
+            histogram
+                .value_at_quantile(share)
+                .clamp(extent.min, extent.max)
+        })
+    };
+    Lateness {
+        p50: at(0.5),
+        p90: at(0.9),
+        p99: at(0.99),
+        p999: at(0.999),
+        p9999: at(0.9999),
+        extent,
+    }
+}
+
+/// What was seen of all outputs.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Figures {
+    /// Lateness of all items.
+    pub lateness_ns: Lateness,
+    /// Each stream.
+    pub streams: Vec<StreamFigures>,
+    /// Slots of time since the first item was due, none left out.
+    pub over_time: Vec<Slot>,
+    /// Their width in ns.
+    pub slot_ns: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::item::StreamId;
+
+    fn output(n: u64, late_ns: u64) -> Output {
+        Output {
+            stamp: Stamp {
+                time_ns: 1000 * n as i64,
+                stream: StreamId(0),
+            },
+            bytes: 10 + n as usize % 2,
+            due_ns: 5000 + 1000 * n,
+            left_ns: 5000 + 1000 * n + late_ns,
+            since_ns: 1000 * n,
+            fill: n as u16,
+        }
+    }
+
+    #[test]
+    fn lateness_is_that_of_the_outputs() {
+        let mut ledger = Ledger::new([("/a".into(), "udp".into())].into_iter());
+        for n in 0..1000 {
+            assert_eq!(ledger.played(&output(n, n + 1)), n + 1);
+        }
+        ledger.unsuitable(output(0, 0).stamp);
+        let figures = ledger.close(&[1003]);
+        let stream = &figures.streams[0];
+        let counts = (
+            stream.read,
+            stream.played,
+            stream.unsuitable,
+            stream.not_played,
+        );
+        assert_eq!(counts, (1003, 1000, 1, 2));
+        let close_to = |found: Option<u64>, exact: u64| {
+            let found = found.expect("enough items");
+            assert!(
+                found >= exact && found <= exact + exact / 50,
+                "{found} {exact}"
+            );
+        };
+        for lateness in [figures.lateness_ns, stream.lateness_ns] {
+            close_to(lateness.p50, 500);
+            close_to(lateness.p99, 990);
+            close_to(lateness.p999, 999);
+            assert_eq!(lateness.p9999, None, "1000 items do not tell");
+            assert_eq!((lateness.extent.min, lateness.extent.max), (1, 1000));
+            assert_eq!(lateness.extent.mean, 500.5);
+        }
+        assert_eq!(stream.jitter_ns, 999);
+        let cycle = stream.recorded_cycle_ns;
+        assert_eq!((cycle.count, cycle.min, cycle.max), (999, 1000, 1000));
+        assert_eq!(stream.played_cycle_ns.mean, 1001.0);
+        assert_eq!(
+            (stream.bytes.min, stream.bytes.mean, stream.bytes.max),
+            (10, 10.5, 11)
+        );
+    }
+
+    #[test]
+    fn the_picture_covers_all_time_in_few_slots() {
+        let mut ledger = Ledger::new([("/a".into(), "udp".into())].into_iter());
+        for n in 0..10_000u64 {
+            let mut output = output(n, 7);
+            output.since_ns = n * SLOT_NS / 2;
+            output.due_ns = 0;
+            output.left_ns = n;
+            ledger.played(&output);
+        }
+        let figures = ledger.close(&[]);
+        assert_eq!(figures.slot_ns, 16 * SLOT_NS);
+        let items: u64 = figures.over_time.iter().map(|s| s.items).sum();
+        assert_eq!(items, 10_000);
+        assert_eq!(figures.over_time[0].items, 32);
+        assert_eq!(
+            (figures.over_time[1].max_ns, figures.over_time[1].sum_ns),
+            (63, 1520)
+        );
+        assert_eq!(
+            (
+                figures.over_time[1].least_fill,
+                figures.over_time[1].most_fill
+            ),
+            (32, 63)
+        );
+    }
+}

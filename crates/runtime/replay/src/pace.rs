@@ -1,0 +1,119 @@
+//! When items leave: the axis of recorded time on the monotonic clock, and sleeping to a point of it.
+
+use onbeat_time::clock::monotonic_ns;
+
+/// Recorded time on the monotonic clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Axis {
+    /// Recorded time of the origin, in ns.
+    first_ns: i64,
+    /// The origin on the monotonic clock, in ns.
+    origin_ns: u64,
+    /// Recorded time per time.
+    rate: f64,
+}
+
+impl Axis {
+    pub(crate) fn new(first_ns: i64, origin_ns: u64, rate: f64) -> Axis {
+        Axis {
+            first_ns,
+            origin_ns,
+            rate,
+        }
+    }
+
+    /// When what was recorded then is due. What was recorded before the first item is due at once.
+    pub(crate) fn due_ns(&self, time_ns: i64) -> u64 {
+        let since = time_ns.saturating_sub(self.first_ns).max(0);
+        let scaled = match self.rate == 1.0 {
+            true => since as u64,
+            false => (since as f64 / self.rate) as u64,
+        };
+        self.origin_ns.saturating_add(scaled)
+    }
+
+    /// The recorded time at that time.
+    pub(crate) fn recorded_ns(&self, now_ns: u64) -> i64 {
+        let since = now_ns.saturating_sub(self.origin_ns);
+        let scaled = match self.rate == 1.0 {
+            true => since as i64,
+            false => (since as f64 * self.rate) as i64,
+        };
+        self.first_ns.saturating_add(scaled)
+    }
+
+    /// Everything is due so much later.
+    pub(crate) fn delay(&mut self, by_ns: u64) {
+        self.origin_ns = self.origin_ns.saturating_add(by_ns);
+    }
+
+    /// What is due at `due_ns` is due now.
+    pub(crate) fn move_to(&mut self, due_ns: u64, now_ns: u64) {
+        self.origin_ns = match now_ns >= due_ns {
+            true => self.origin_ns.saturating_add(now_ns - due_ns),
+            false => self.origin_ns.saturating_sub(due_ns - now_ns),
+        };
+    }
+}
+
+/// Sleeps until `until_ns`, the last `spin_ns` of it awake. Never returns before, unless a signal
+/// came. Real-time safe: one system call.
+pub(crate) fn sleep_until(until_ns: u64, spin_ns: u64) {
+    let wake_ns = until_ns.saturating_sub(spin_ns);
+    if monotonic_ns() < wake_ns {
+        let time = libc::timespec {
+            tv_sec: (wake_ns / 1_000_000_000) as libc::time_t,
+            tv_nsec: (wake_ns % 1_000_000_000) as libc::c_long,
+        };
+        let flags = libc::TIMER_ABSTIME;
+        // SAFETY: the time is there for the call.
+        unsafe { libc::clock_nanosleep(libc::CLOCK_MONOTONIC, flags, &time, std::ptr::null_mut()) };
+    }
+    if spin_ns > 0 {
+        while monotonic_ns() < until_ns {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Timers of this thread are not late on purpose. Without effect on real-time policies, which never
+/// are.
+pub(crate) fn no_slack() {
+    // SAFETY: only changes this thread's timers.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recorded_times_lie_on_the_axis_at_any_rate() {
+        let second = 1_000_000_000;
+        for (rate, due) in [(1.0, 2 * second), (2.0, second), (0.5, 4 * second)] {
+            let axis = Axis::new(-5, 100, rate);
+            assert_eq!(axis.due_ns(-5), 100);
+            assert_eq!(axis.due_ns(2 * second as i64 - 5), 100 + due);
+            assert_eq!(axis.recorded_ns(100 + due), 2 * second as i64 - 5);
+            assert_eq!(axis.due_ns(i64::MIN), 100, "before the first");
+            assert!(axis.due_ns(i64::MAX) > 100);
+        }
+        let mut axis = Axis::new(0, 100, 1.0);
+        axis.delay(50);
+        assert_eq!(axis.due_ns(10), 160);
+        axis.move_to(160, 1000);
+        assert_eq!((axis.due_ns(10), axis.due_ns(30)), (1000, 1020));
+        axis.move_to(1020, 1005);
+        assert_eq!(axis.due_ns(30), 1005);
+    }
+
+    #[test]
+    fn nobody_wakes_too_early() {
+        for spin_ns in [0, 50_000] {
+            let until = monotonic_ns() + 2_000_000;
+            sleep_until(until, spin_ns);
+            assert!(monotonic_ns() >= until);
+            sleep_until(until, spin_ns);
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The player: lets every item leave at its time. One thread with a real-time priority; after its
+//! start it allocates nothing, takes no lock and writes no log (sinks: see [`crate::sink::Sink`]).
+
+use crate::buffer::{Gather, Pieces};
+use crate::control::Control;
+use crate::item::{Stamp, StreamId};
+use crate::ledger::{Ledger, Output};
+use crate::pace::{sleep_until, Axis};
+use crate::sink::{Put, Refused, Sink};
+use onbeat_flow::Consumer;
+use onbeat_time::clock::monotonic_ns;
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// How long it sleeps at most before it looks for requests.
+const HOP_NS: u64 = 20_000_000;
+/// How long it waits before it tries a busy sink again.
+const RETRY_NS: u64 = 50_000;
+
+/// When items leave.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Pace {
+    /// At their recorded times, this many times as fast.
+    Recorded(f64),
+    /// As soon as the consumer has consumed enough.
+    Consumed,
+}
+
+/// `/clock`: recorded time, published by a sink.
+pub(crate) struct Ticker {
+    pub(crate) sink: usize,
+    pub(crate) stream: StreamId,
+    pub(crate) period_ns: u64,
+    /// When the next one is due: on the monotonic clock, or on the recorded one without a pace.
+    pub(crate) next: Option<i128>,
+}
+
+/// Why the player ended before the last item.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// It was asked to.
+    Stopped,
+    /// A sink failed.
+    Failed(usize, io::Error),
+}
+
+/// The player's end of the buffer.
+pub(crate) struct Player<'c> {
+    pub(crate) consumer: Consumer,
+    pub(crate) gather: Gather,
+    pub(crate) stage: Stage<'c>,
+}
+
+/// Everything around the buffer.
+pub(crate) struct Stage<'c> {
+    pub(crate) sinks: Vec<Box<dyn Sink>>,
+    /// For each stream: its sink.
+    pub(crate) routes: Vec<usize>,
+    pub(crate) pace: Pace,
+    pub(crate) spin_ns: u64,
+    pub(crate) ticker: Option<Ticker>,
+    pub(crate) control: &'c Control,
+    pub(crate) ledger: Ledger,
+    pub(crate) blocks: u64,
+    pub(crate) timeline: Timeline,
+}
+
+/// Where the player is.
+#[derive(Default)]
+pub(crate) struct Timeline {
+    axis: Option<Axis>,
+    /// When the first item was due.
+    began_ns: Option<u64>,
+    /// The buffer was empty, and the player has not caught up since.
+    starving: bool,
+    /// How often a sink was busy.
+    pub(crate) retries: u64,
+    /// Fill level of the buffer, in thousandths.
+    fill: u16,
+}
+
+impl Player<'_> {
+    /// Plays until the loader has ended and all has left. Returns the stage for its figures.
+    pub(crate) fn run(self) -> (Rest, Result<(), Ended>) {
+        let Player {
+            consumer,
+            mut gather,
+            mut stage,
+        } = self;
+        let mut result = Ok(());
+        while result.is_ok() {
+            let block = match consumer.receive() {
+                Some(block) => block,
+                None if consumer.is_over() => break,
+                None => {
+                    stage.starve();
+                    // An error is none of this: nothing is borrowed.
+                    match consumer.receive_until(Some(monotonic_ns() + HOP_NS)) {
+                        Ok(Some(block)) => block,
+                        _ if stage.control.is_stopping() => {
+                            result = Err(Ended::Stopped);
+                            break;
+                        }
+                        _ => continue,
+                    }
+                }
+            };
+            stage.filled(&consumer);
+            for piece in Pieces::of(&block) {
+                if let Some(item) = gather.add(&piece) {
+                    result = stage.play(piece.stamp, item);
+                    if result.is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+        let Stage {
+            sinks,
+            ledger,
+            timeline,
+            ..
+        } = stage;
+        let rest = Rest {
+            sinks,
+            ledger,
+            timeline,
+        };
+        (rest, result)
+    }
+}
+
+/// What is left of a stage when its player has ended.
+pub(crate) struct Rest {
+    pub(crate) sinks: Vec<Box<dyn Sink>>,
+    pub(crate) ledger: Ledger,
+    pub(crate) timeline: Timeline,
+}
+
+impl Stage<'_> {
+    /// There is nothing to play.
+    fn starve(&mut self) {
+        self.timeline.starving |= self.timeline.axis.is_some();
+        self.note_fill(0);
+    }
+
+    fn filled(&mut self, consumer: &Consumer) {
+        let waiting = u64::from(consumer.waiting()) + 1;
+        self.note_fill((waiting * 1000 / self.blocks.max(1)).min(1000) as u16);
+    }
+
+    fn note_fill(&mut self, fill: u16) {
+        self.timeline.fill = fill;
+        self.control.fill.store(fill.into(), Relaxed);
+    }
+
+    /// Waits for an item's time and puts it into its sink.
+    fn play(&mut self, stamp: Stamp, item: &[u8]) -> Result<(), Ended> {
+        let due_ns = self.wait_for(stamp.time_ns)?;
+        let Some(&sink) = self.routes.get(stamp.stream.0 as usize) else {
+            return Ok(());
+        };
+        match self.put(sink, stamp.stream, item)? {
+            Put::Unsuitable => self.ledger.unsuitable(stamp),
+            Put::Left => self.left(stamp, item.len(), due_ns),
+        }
+        Ok(())
+    }
+
+    fn left(&mut self, stamp: Stamp, bytes: usize, due_ns: u64) {
+        let left_ns = monotonic_ns();
+        let began_ns = self.timeline.began_ns.unwrap_or(due_ns);
+        let late_ns = self.ledger.played(&Output {
+            stamp,
+            bytes,
+            due_ns,
+            left_ns,
+            since_ns: left_ns.saturating_sub(began_ns),
+            fill: self.timeline.fill,
+        });
+        let control = self.control;
+        // This thread is the only one that writes them.
+        control
+            .played
+            .store(control.played.load(Relaxed) + 1, Relaxed);
+        if late_ns > control.max_late_ns.load(Relaxed) {
+            control.max_late_ns.store(late_ns, Relaxed);
+        }
+        control.position_ns.store(stamp.time_ns, Relaxed);
+    }
+
+    /// Waits until an item of that recorded time is due, and tells when that was.
+    fn wait_for(&mut self, time_ns: i64) -> Result<u64, Ended> {
+        if self.timeline.axis.is_none() {
+            self.begin(time_ns);
+        }
+        loop {
+            if self.control.is_stopping() {
+                return Err(Ended::Stopped);
+            }
+            if self.control.is_paused() && !self.pause(time_ns)? {
+                continue;
+            }
+            let now_ns = monotonic_ns();
+            let due_ns = self.due(time_ns, now_ns);
+            let tick_ns = self.tick(time_ns, now_ns)?;
+            if due_ns <= now_ns {
+                self.caught_up(now_ns, due_ns);
+                return Ok(due_ns);
+            }
+            self.timeline.starving = false;
+            let until = due_ns.min(tick_ns);
+            let hop = now_ns + HOP_NS;
+            match until > hop + self.spin_ns {
+                true => sleep_until(hop, 0),
+                false => sleep_until(until, self.spin_ns),
+            }
+        }
+    }
+
+    /// Counts an item that was not there at its time.
+    fn caught_up(&mut self, now_ns: u64, due_ns: u64) {
+        if self.timeline.starving && due_ns < now_ns {
+            let starved = &self.control.starved;
+            starved.store(starved.load(Relaxed) + 1, Relaxed);
+        }
+    }
+
+    fn due(&self, time_ns: i64, now_ns: u64) -> u64 {
+        match (self.pace, &self.timeline.axis) {
+            (Pace::Recorded(_), Some(axis)) => axis.due_ns(time_ns),
+            _ => now_ns,
+        }
+    }
+
+    /// The first item is due now.
+    fn begin(&mut self, time_ns: i64) {
+        let now_ns = monotonic_ns();
+        let rate = match self.pace {
+            Pace::Recorded(rate) => rate,
+            Pace::Consumed => 1.0,
+        };
+        self.timeline.axis = Some(Axis::new(time_ns, now_ns, rate));
+        self.timeline.began_ns = Some(now_ns);
+        self.control.first_ns.store(time_ns, Relaxed);
+        self.control.position_ns.store(time_ns, Relaxed);
+        self.control.began.store(true, Relaxed);
+    }
+
+    /// Waits while it is paused. Returns true if a single item may leave, which is due then.
+    fn pause(&mut self, time_ns: i64) -> Result<bool, Ended> {
+        let since_ns = monotonic_ns();
+        while self.control.is_paused() {
+            if self.control.is_stopping() {
+                return Err(Ended::Stopped);
+            }
+            if self.control.take_step() {
+                let now_ns = monotonic_ns();
+                if let Some(axis) = &mut self.timeline.axis {
+                    axis.move_to(axis.due_ns(time_ns), now_ns);
+                }
+                return Ok(true);
+            }
+            sleep_until(monotonic_ns() + RETRY_NS * 40, 0);
+        }
+        if let Some(axis) = &mut self.timeline.axis {
+            axis.delay(monotonic_ns() - since_ns);
+        }
+        Ok(false)
+    }
+
+    /// Puts an item until the sink takes it: nothing is dropped.
+    fn put(&mut self, sink: usize, stream: StreamId, item: &[u8]) -> Result<Put, Ended> {
+        loop {
+            match self.sinks[sink].put(stream, item) {
+                Ok(put) => return Ok(put),
+                Err(Refused::Failed(error)) => return Err(Ended::Failed(sink, error)),
+                Err(Refused::Busy) if self.control.is_stopping() => return Err(Ended::Stopped),
+                Err(Refused::Busy) => {
+                    self.timeline.retries += 1;
+                    sleep_until(monotonic_ns() + RETRY_NS, 0);
+                }
+            }
+        }
+    }
+
+    /// Publishes `/clock` if it is due; when it is due next, on the monotonic clock.
+    fn tick(&mut self, time_ns: i64, now_ns: u64) -> Result<u64, Ended> {
+        let (Some(ticker), Some(axis)) = (&mut self.ticker, &self.timeline.axis) else {
+            return Ok(u64::MAX);
+        };
+        let (at, recorded_ns) = match self.pace {
+            Pace::Recorded(_) => (i128::from(now_ns), axis.recorded_ns(now_ns).min(time_ns)),
+            Pace::Consumed => (i128::from(time_ns), time_ns),
+        };
+        let period = i128::from(ticker.period_ns.max(1));
+        let next = ticker.next.unwrap_or(at);
+        let mut due = next;
+        if next <= at {
+            // Those that were missed are not caught up.
+            due = next + ((at - next) / period + 1) * period;
+            ticker.next = Some(due);
+            let (sink, stream) = (ticker.sink, ticker.stream);
+            self.put(sink, stream, &clock_message(recorded_ns))?;
+        }
+        Ok(match self.pace {
+            Pace::Recorded(_) => u64::try_from(due).unwrap_or(u64::MAX),
+            Pace::Consumed => u64::MAX,
+        })
+    }
+}
+
+/// A serialised `rosgraph_msgs/msg/Clock`: encapsulation (CDR, little endian), seconds, nanoseconds.
+pub(crate) fn clock_message(time_ns: i64) -> [u8; 12] {
+    let (seconds, ns) = (
+        time_ns.div_euclid(1_000_000_000),
+        time_ns.rem_euclid(1_000_000_000),
+    );
+    let mut bytes = [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let seconds = seconds.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
+    bytes[4..8].copy_from_slice(&seconds.to_le_bytes());
+    bytes[8..].copy_from_slice(&(ns as u32).to_le_bytes());
+    bytes
+}

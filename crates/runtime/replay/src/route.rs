@@ -1,0 +1,182 @@
+//! Which sink plays which stream: by kind, or as it is asked for.
+
+use crate::item::{Kind, Stream, StreamId};
+use crate::sink::{Can, Ethernet, Sink, SinkError, Udp};
+use std::fmt;
+use std::str::FromStr;
+
+/// Sinks, and which stream goes where.
+pub struct Outputs {
+    /// The sinks.
+    pub sinks: Vec<Box<dyn Sink>>,
+    /// For each stream: the number of its sink.
+    pub routes: Vec<usize>,
+    /// Who publishes `/clock`: the sink, and the stream that it publishes it as.
+    pub clock: Option<(usize, StreamId)>,
+}
+
+/// Where items go.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// ROS 2 topics.
+    Ros,
+    /// Datagrams to `HOST:PORT`.
+    Udp(String),
+    /// A CAN interface.
+    Can(String),
+    /// An Ethernet interface.
+    Ethernet(String),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Ros => write!(f, "ros"),
+            Target::Udp(to) => write!(f, "udp:{to}"),
+            Target::Can(name) => write!(f, "can:{name}"),
+            Target::Ethernet(name) => write!(f, "eth:{name}"),
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Target, String> {
+        let (word, rest) = text.split_once(':').unwrap_or((text, ""));
+        match (word, rest) {
+            ("ros", "") => Ok(Target::Ros),
+            ("udp", to) if to.contains(':') => Ok(Target::Udp(to.into())),
+            ("can", name) if !name.is_empty() => Ok(Target::Can(name.into())),
+            ("eth", name) if !name.is_empty() => Ok(Target::Ethernet(name.into())),
+            _ => Err(
+                "write ros, udp:HOST:PORT, can:INTERFACE, eth:INTERFACE or link:HOST:PORT".into(),
+            ),
+        }
+    }
+}
+
+impl Target {
+    /// How well it suits streams of a kind: 2 as recorded, 1 as bytes, 0 not.
+    fn suits(&self, kind: &Kind) -> u8 {
+        match (self, kind) {
+            (Target::Ros, Kind::Ros { .. })
+            | (Target::Can(_), Kind::Can)
+            | (Target::Ethernet(_) | Target::Udp(_), Kind::Packets { .. }) => 2,
+            (Target::Udp(_), _) => 1,
+            _ => 0,
+        }
+    }
+}
+
+/// The target of each stream: the first of those named that suits it best; with none named, the one
+/// of its kind.
+///
+/// # Errors
+/// A stream has none.
+pub fn targets(streams: &[Stream], named: &[Target]) -> Result<Vec<Target>, SinkError> {
+    let of = |stream: &Stream| {
+        // The last of equals wins `max_by_key`: the first named is to.
+        let best = named.iter().rev().max_by_key(|t| t.suits(&stream.kind));
+        if let Some(best) = best.filter(|t| t.suits(&stream.kind) > 0) {
+            return Ok(best.clone());
+        }
+        let failed = |fault: &str| SinkError::new(format!("stream {}", stream.name), fault);
+        match &stream.kind {
+            _ if !named.is_empty() => Err(failed(
+                "no --to suits it: add one that does, or leave it out with --exclude",
+            )),
+            Kind::Ros { .. } => Ok(Target::Ros),
+            Kind::Can => Ok(Target::Can(stream.name.clone())),
+            Kind::Packets { .. } => Err(failed(
+                "packets need an address or an interface: add --to udp:HOST:PORT or --to eth:INTERFACE",
+            )),
+        }
+    };
+    streams.iter().map(of).collect()
+}
+
+/// Opens the sinks of targets; `ros` opens the one of ROS 2 for all streams that go there.
+///
+/// # Errors
+/// A sink cannot be opened.
+pub fn open(
+    streams: &[Stream],
+    targets: &[Target],
+    ros: impl FnOnce(&[(StreamId, Stream)]) -> Result<Box<dyn Sink>, SinkError>,
+) -> Result<Outputs, SinkError> {
+    let mut kinds: Vec<&Target> = Vec::new();
+    let routes = targets.iter().map(|target| {
+        kinds.iter().position(|k| *k == target).unwrap_or_else(|| {
+            kinds.push(target);
+            kinds.len() - 1
+        })
+    });
+    let routes: Vec<usize> = routes.collect();
+    let mut ros = Some(ros);
+    let sinks = kinds.iter().enumerate().map(|(number, target)| {
+        Ok::<Box<dyn Sink>, SinkError>(match target {
+            Target::Udp(to) => Box::new(Udp::new(to, streams)?),
+            Target::Can(name) => Box::new(Can::new(name)?),
+            Target::Ethernet(name) => Box::new(Ethernet::new(name, streams)?),
+            Target::Ros => {
+                let own = streams.iter().zip(&routes).enumerate();
+                let own = own.filter(|(_, (_, &route))| route == number);
+                let own: Vec<_> = own
+                    .map(|(n, (s, _))| (StreamId(n as u32), s.clone()))
+                    .collect();
+                // Equal targets are one: this is called once.
+                let open = ros.take().expect("one target of ROS");
+                open(&own)?
+            }
+        })
+    });
+    let sinks = sinks.collect::<Result<_, _>>()?;
+    Ok(Outputs {
+        sinks,
+        routes,
+        clock: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(kind: Kind) -> Stream {
+        Stream {
+            name: "/s".into(),
+            kind,
+        }
+    }
+
+    #[test]
+    fn a_stream_goes_where_it_suits_best() {
+        let ros = stream(Kind::Ros {
+            type_name: "a/msg/B".into(),
+            qos: None,
+        });
+        let streams = [
+            ros,
+            stream(Kind::Can),
+            stream(Kind::Packets { link_type: 1 }),
+        ];
+        let named =
+            |texts: &[&str]| -> Vec<Target> { texts.iter().map(|t| t.parse().unwrap()).collect() };
+        let text = |named: &[Target], of: &[Stream]| -> Result<Vec<String>, String> {
+            let found = targets(of, named).map_err(|e| e.to_string())?;
+            Ok(found.iter().map(Target::to_string).collect())
+        };
+        let all = named(&["udp:a:1", "eth:e", "ros", "can:c", "udp:b:2"]);
+        assert_eq!(text(&all, &streams).unwrap(), ["ros", "can:c", "udp:a:1"]);
+        let udp = named(&["udp:a:1"]);
+        assert_eq!(text(&udp, &streams).unwrap(), ["udp:a:1"; 3]);
+        assert_eq!(text(&[], &streams[..2]).unwrap(), ["ros", "can:/s"]);
+        assert!(text(&[], &streams).unwrap_err().contains("udp:HOST:PORT"));
+        let error = text(&named(&["ros"]), &streams).unwrap_err();
+        assert!(error.contains("--exclude"), "{error}");
+        for wrong in ["", "udp:7", "can:", "ros:x", "tcp:a:1"] {
+            assert!(wrong.parse::<Target>().is_err(), "{wrong}");
+        }
+    }
+}

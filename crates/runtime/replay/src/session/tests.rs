@@ -1,0 +1,354 @@
+//! Whole replays from a recording in memory to sinks of the tests' own.
+
+use super::*;
+use crate::item::StreamId;
+use crate::sink::{Put, Refused, Sink};
+use crate::testing::{stream, Listed};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Mutex;
+
+thread_local! {
+    static COUNTED: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// The system's allocator, which counts on threads that ask for it.
+struct Counting;
+
+// SAFETY: passes everything on.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = COUNTED.try_with(|c| c.set(c.get().map(|n| n + 1)));
+        // SAFETY: the caller's.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        let _ = COUNTED.try_with(|c| c.set(c.get().map(|n| n + 1)));
+        // SAFETY: the caller's.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What a [`Catch`] has seen.
+#[derive(Default)]
+struct Seen {
+    items: Vec<(u32, Vec<u8>)>,
+    at_ns: Vec<u64>,
+    allocations: u64,
+}
+
+/// A sink that keeps everything in memory that is there before, and is busy now and then.
+struct Catch {
+    seen: Arc<Mutex<Seen>>,
+    bytes: Vec<u8>,
+    ends: Vec<(u32, usize, u64)>,
+    busy_every: u64,
+    calls: u64,
+    nap_ns: u64,
+    fails_at: Option<usize>,
+}
+
+impl Catch {
+    fn new(busy_every: u64, nap_ns: u64) -> (Catch, Arc<Mutex<Seen>>) {
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let catch = Catch {
+            seen: seen.clone(),
+            bytes: Vec::with_capacity(64 << 20),
+            ends: Vec::with_capacity(1 << 17),
+            busy_every,
+            calls: 0,
+            nap_ns,
+            fails_at: None,
+        };
+        (catch, seen)
+    }
+}
+
+impl Sink for Catch {
+    fn name(&self) -> String {
+        "catch".into()
+    }
+
+    fn put(&mut self, stream: StreamId, bytes: &[u8]) -> Result<Put, Refused> {
+        self.calls += 1;
+        if self.busy_every > 0 && self.calls.is_multiple_of(self.busy_every) {
+            return Err(Refused::Busy);
+        }
+        if self.fails_at == Some(self.ends.len()) {
+            return Err(Refused::Failed(io::Error::from_raw_os_error(libc::ENODEV)));
+        }
+        if self.nap_ns > 0 {
+            sleep_until(monotonic_ns() + self.nap_ns, 0);
+        }
+        // From the first item on, on the player's thread.
+        COUNTED.with(|c| c.set(c.get().or(Some(0))));
+        self.bytes.extend_from_slice(bytes);
+        self.ends.push((stream.0, self.bytes.len(), monotonic_ns()));
+        Ok(Put::Left)
+    }
+
+    fn settle(&mut self, _: u64) {
+        let mut seen = self.seen.lock().unwrap();
+        let mut start = 0;
+        for &(stream, end, at_ns) in &self.ends {
+            seen.items.push((stream, self.bytes[start..end].to_vec()));
+            seen.at_ns.push(at_ns);
+            start = end;
+        }
+    }
+
+    fn gives_credit(&self) -> bool {
+        self.busy_every > 0
+    }
+}
+
+/// At the player's end: what it has allocated since its first item.
+struct Witness(Arc<Mutex<Seen>>);
+
+impl Sink for Witness {
+    fn name(&self) -> String {
+        "witness".into()
+    }
+    fn put(&mut self, _: StreamId, _: &[u8]) -> Result<Put, Refused> {
+        let counted = COUNTED.with(Cell::get).unwrap_or(u64::MAX);
+        self.0.lock().unwrap().allocations = counted;
+        Ok(Put::Left)
+    }
+}
+
+fn settings(pace: Pace) -> Settings {
+    Settings {
+        buffer_bytes: crate::LEAST_BYTES,
+        pace,
+        priority: None,
+        cpu: None,
+        spin_ns: 0,
+        clock_ns: None,
+    }
+}
+
+fn outputs(sinks: Vec<Box<dyn Sink>>, routes: Vec<usize>) -> Outputs {
+    Outputs {
+        sinks,
+        routes,
+        clock: None,
+    }
+}
+
+fn play(source: Listed, outputs: Outputs, settings: &Settings) -> Played {
+    let control = Arc::new(Control::default());
+    let session = Session::start(Box::new(source), outputs, settings, control).unwrap();
+    session.finish().unwrap()
+}
+
+/// Items of all lengths, more than the buffer holds.
+fn many(count: u32, distance_ns: i64) -> (Listed, Vec<(u32, Vec<u8>)>) {
+    let mut source = Listed::new(vec![stream("/a"), stream("/b")]);
+    let mut items = Vec::new();
+    for n in 0..count {
+        let length = match n % 50 {
+            0 => 60_000,
+            _ => n as usize % 90,
+        };
+        let bytes: Vec<u8> = (0..length).map(|i| (i as u32 + n) as u8).collect();
+        source.push(i64::from(n) * distance_ns, n % 2, &bytes);
+        items.push((n % 2, bytes));
+    }
+    (source, items)
+}
+
+#[test]
+fn a_slow_consumer_gets_everything_in_order_and_the_player_does_not_allocate() {
+    let (mut source, expected) = many(3000, 1000);
+    let (catch, seen) = Catch::new(3, 20_000);
+    let last = 3000 * 1000;
+    source.push(last, 2, b"");
+    source.streams_mut().push(stream("/end"));
+    let sinks: Vec<Box<dyn Sink>> = vec![Box::new(catch), Box::new(Witness(seen.clone()))];
+    let played = play(
+        source,
+        outputs(sinks, vec![0, 0, 1]),
+        &settings(Pace::Recorded(1.0)),
+    );
+    let seen = seen.lock().unwrap();
+    assert!(seen.items == expected, "same bytes, same order");
+    assert_eq!(seen.allocations, 0, "allocations of the player's thread");
+    let items = played.items;
+    assert_eq!((items.read, items.played, items.lost), (3001, 3001, 0));
+    assert!(
+        items.retries >= 1000 && played.machine.loader_stalls > 0,
+        "{items:?}"
+    );
+    // Each item takes longer than it may: the last one is late by what all take, and it is told.
+    let late = played.figures.lateness_ns.extent;
+    assert!(late.max >= 3000 * 19_000, "{late:?}");
+    assert!(played.failed.is_none() && !played.stopped);
+}
+
+#[test]
+fn nothing_leaves_before_its_time_at_any_rate() {
+    for rate in [1.0, 4.0] {
+        let (source, expected) = many(200, 400_000);
+        let (catch, seen) = Catch::new(0, 0);
+        let played = play(
+            source,
+            outputs(vec![Box::new(catch)], vec![0, 0]),
+            &settings(Pace::Recorded(rate)),
+        );
+        let seen = seen.lock().unwrap();
+        assert!(seen.items == expected);
+        let first = seen.at_ns[0];
+        // The first leaves after it is due, so that later ones may seem early by its lateness.
+        let first_late = played.figures.lateness_ns.extent.max;
+        for (n, at_ns) in seen.at_ns.iter().enumerate() {
+            let due = first + (n as f64 * 400_000.0 / rate) as u64;
+            assert!(at_ns + first_late >= due, "item {n} at rate {rate}");
+        }
+        let wall = (199.0 * 400_000.0 / rate) as u64;
+        assert!(played.machine.wall_ns >= wall);
+    }
+}
+
+#[test]
+fn a_source_that_breaks_is_played_to_where_it_broke() {
+    let (mut source, expected) = many(100, 1000);
+    source.breaks = Some("it broke".into());
+    let (catch, seen) = Catch::new(0, 0);
+    let played = play(
+        source,
+        outputs(vec![Box::new(catch)], vec![0, 0]),
+        &settings(Pace::Recorded(1.0)),
+    );
+    assert!(seen.lock().unwrap().items == expected);
+    assert_eq!(played.failed.as_deref(), Some("listed: it broke"));
+    assert_eq!(played.items.played, 100);
+}
+
+#[test]
+fn hostile_times_streams_and_lengths_do_no_harm() {
+    let mut source = Listed::new(vec![stream("/a")]);
+    source.push(0, 0, b"first");
+    source.push(i64::MIN, 0, b"long ago");
+    source.push(-1, 77, b"no such stream");
+    source.push(1, 0, b"last");
+    source.push(2, 0, &vec![0; crate::LEAST_BYTES]);
+    let (catch, seen) = Catch::new(0, 0);
+    let played = play(
+        source,
+        outputs(vec![Box::new(catch)], vec![0]),
+        &settings(Pace::Recorded(1.0)),
+    );
+    let texts: Vec<_> = seen
+        .lock()
+        .unwrap()
+        .items
+        .iter()
+        .map(|i| i.1.clone())
+        .collect();
+    assert_eq!(texts, [&b"first"[..], b"long ago", b"last"]);
+    let failed = played.failed.unwrap();
+    assert!(failed.contains("--buffer"), "{failed}");
+    // An item of the far future is waited for, and the wait can be ended.
+    let mut source = Listed::new(vec![stream("/a")]);
+    source.push(i64::MIN, 0, b"first");
+    source.push(i64::MAX, 0, b"never");
+    let (catch, _) = Catch::new(0, 0);
+    let control = Arc::new(Control::default());
+    let outputs = outputs(vec![Box::new(catch)], vec![0]);
+    let session = Session::start(
+        Box::new(source),
+        outputs,
+        &settings(Pace::Recorded(1.0)),
+        control.clone(),
+    );
+    let session = session.unwrap();
+    while control.state().played == 0 {
+        std::thread::yield_now();
+    }
+    control.stop();
+    let played = session.finish().unwrap();
+    assert!(played.stopped);
+    assert_eq!(
+        (
+            played.items.played,
+            played.items.not_played,
+            played.items.lost
+        ),
+        (1, 1, 0)
+    );
+}
+
+#[test]
+fn a_sink_that_fails_ends_the_replay_and_is_named() {
+    let (source, _) = many(1000, 0);
+    let (mut catch, seen) = Catch::new(0, 0);
+    catch.fails_at = Some(10);
+    let played = play(
+        source,
+        outputs(vec![Box::new(catch)], vec![0, 0]),
+        &settings(Pace::Recorded(1.0)),
+    );
+    assert_eq!(seen.lock().unwrap().items.len(), 10);
+    assert!(played.failed.unwrap().starts_with("catch: "));
+    assert_eq!(played.items.played, 10);
+    assert_eq!(
+        played.items.played + played.items.not_played,
+        played.items.read
+    );
+}
+
+#[test]
+fn paused_it_waits_and_steps_one_by_one() {
+    let (source, expected) = many(50, 1000);
+    let (catch, seen) = Catch::new(0, 0);
+    let control = Arc::new(Control::default());
+    control.pause();
+    let outputs = outputs(vec![Box::new(catch)], vec![0, 0]);
+    let session = Session::start(
+        Box::new(source),
+        outputs,
+        &settings(Pace::Recorded(1.0)),
+        control.clone(),
+    );
+    let session = session.unwrap();
+    for n in 1..=3 {
+        control.step();
+        while control.state().played < n {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert_eq!(control.state().played, n, "one at a time");
+    }
+    control.go_on();
+    let played = session.finish().unwrap();
+    assert!(seen.lock().unwrap().items == expected);
+    assert_eq!(played.items.played, 50);
+}
+
+#[test]
+fn only_a_consumer_that_gives_credit_can_pace_the_replay() {
+    let (source, expected) = many(300, 1_000_000_000);
+    let (catch, seen) = Catch::new(2, 0);
+    let played = play(
+        source,
+        outputs(vec![Box::new(catch)], vec![0, 0]),
+        &settings(Pace::Consumed),
+    );
+    assert!(
+        seen.lock().unwrap().items == expected,
+        "without waiting for five minutes"
+    );
+    assert!(played.items.retries >= 299);
+    let (source, _) = many(1, 0);
+    let (deaf, _) = Catch::new(0, 0);
+    let refused = Session::start(
+        Box::new(source),
+        outputs(vec![Box::new(deaf)], vec![0, 0]),
+        &settings(Pace::Consumed),
+        Arc::default(),
+    );
+    assert!(matches!(refused, Err(ReplayError::NoCredit(_))));
+}

@@ -1,0 +1,99 @@
+//! CAN frames through SocketCAN (a raw CAN socket, classic and FD).
+
+use super::{interface, Put, Refused, Sink, SinkError};
+use crate::item::StreamId;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Bytes of `struct can_frame` and `struct canfd_frame`.
+const FRAMES: [usize; 2] = [16, 72];
+
+/// A CAN interface.
+pub struct Can {
+    interface: String,
+    socket: OwnedFd,
+}
+
+impl Can {
+    /// Sends through that interface.
+    ///
+    /// # Errors
+    /// There is no such interface, or the kernel has no CAN.
+    pub fn new(name: &str) -> Result<Can, SinkError> {
+        let failed = |how: &str, e: std::io::Error| {
+            SinkError::new(format!("can:{name}"), format!("{e}: {how}"))
+        };
+        let socket = interface::socket(libc::AF_CAN, libc::CAN_RAW)
+            .map_err(|e| failed("this kernel has no CAN (modules can, can_raw)", e))?;
+        let index = interface::index(name).map_err(|e| {
+            failed(
+                "make one with `ip link add NAME type vcan`, or name another",
+                e,
+            )
+        })?;
+        // Without FD classic frames still go.
+        let _ = interface::enable(socket.as_fd(), libc::SOL_CAN_RAW, libc::CAN_RAW_FD_FRAMES);
+        // SAFETY: zero bits are a valid address.
+        let mut address: libc::sockaddr_can = unsafe { std::mem::zeroed() };
+        address.can_family = libc::AF_CAN as u16;
+        address.can_ifindex = index;
+        interface::bind(socket.as_fd(), &address)
+            .map_err(|e| failed("is it a CAN interface?", e))?;
+        Ok(Can::over(name, socket))
+    }
+
+    /// Over a socket that takes frames as messages.
+    fn over(name: &str, socket: OwnedFd) -> Can {
+        Can {
+            interface: name.into(),
+            socket,
+        }
+    }
+}
+
+impl Sink for Can {
+    fn name(&self) -> String {
+        format!("can:{}", self.interface)
+    }
+
+    fn put(&mut self, _stream: StreamId, bytes: &[u8]) -> Result<Put, Refused> {
+        if !FRAMES.contains(&bytes.len()) {
+            return Ok(Put::Unsuitable);
+        }
+        match interface::send(self.socket.as_fd(), bytes) {
+            Ok(()) => Ok(Put::Left),
+            // A frame that the interface does not take: FD on a classic one.
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(Put::Unsuitable),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixDatagram;
+
+    /// The bytes of frames, not a device: that needs a kernel with CAN.
+    #[test]
+    fn a_frame_leaves_as_it_is_and_a_full_queue_is_waited_for() {
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut can = Can::over("pair", ours.into());
+        let frame: [u8; 16] = std::array::from_fn(|i| i as u8);
+        assert_eq!(can.put(StreamId(0), &frame).unwrap(), Put::Left);
+        let mut received = [0; 72];
+        let mut read = std::fs::File::from(OwnedFd::from(theirs));
+        assert_eq!(read.read(&mut received).unwrap(), 16);
+        assert_eq!(received[..16], frame);
+        assert_eq!(can.put(StreamId(0), &frame[..15]).unwrap(), Put::Unsuitable);
+        let mut left = 0;
+        while can.put(StreamId(0), &[7; 72]).is_ok() {
+            left += 1;
+            assert!(left < 1_000_000, "the queue never filled");
+        }
+        assert!(matches!(can.put(StreamId(0), &[7; 72]), Err(Refused::Busy)));
+        assert_eq!(read.read(&mut received).unwrap(), 72);
+        assert_eq!(can.put(StreamId(0), &[7; 72]).unwrap(), Put::Left);
+    }
+}

@@ -1,0 +1,65 @@
+//! A recording in memory, for tests.
+
+use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
+use std::collections::VecDeque;
+
+/// A stream of CAN's kind, whose items are sent as they are.
+pub(crate) fn stream(name: &str) -> Stream {
+    Stream {
+        name: name.into(),
+        kind: Kind::Can,
+    }
+}
+
+/// A recording in memory, which may break at its end.
+pub(crate) struct Listed {
+    streams: Vec<Stream>,
+    items: VecDeque<(Stamp, Vec<u8>)>,
+    pub(crate) breaks: Option<String>,
+}
+
+impl Listed {
+    pub(crate) fn new(streams: Vec<Stream>) -> Listed {
+        Listed {
+            streams,
+            items: VecDeque::new(),
+            breaks: None,
+        }
+    }
+
+    pub(crate) fn streams_mut(&mut self) -> &mut Vec<Stream> {
+        &mut self.streams
+    }
+
+    pub(crate) fn push(&mut self, time_ns: i64, stream: u32, bytes: &[u8]) {
+        let stream = StreamId(stream);
+        self.items
+            .push_back((Stamp { time_ns, stream }, bytes.to_vec()));
+    }
+}
+
+impl Source for Listed {
+    fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError> {
+        payload.clear();
+        match (self.items.pop_front(), self.breaks.take()) {
+            (Some((stamp, bytes)), breaks) => {
+                self.breaks = breaks;
+                payload.extend_from_slice(&bytes);
+                Ok(Some(stamp))
+            }
+            (None, None) => Ok(None),
+            (None, Some(fault)) => Err(SourceError {
+                file: "listed".into(),
+                fault,
+            }),
+        }
+    }
+
+    fn damage(&self) -> &[String] {
+        &[]
+    }
+}

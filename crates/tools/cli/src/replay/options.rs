@@ -1,0 +1,197 @@
+//! The words of `onbeat replay`.
+
+use super::Report;
+use crate::error::CliError;
+use crate::units::{parse_duration, parse_size};
+use onbeat_replay::chain::Choice;
+use onbeat_replay::route::Target;
+use onbeat_replay::session::Settings;
+use onbeat_replay::Pace;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Play recorded traffic again: nothing is lost, and every item leaves at its time.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  onbeat replay can.log --to can:vcan0
+  onbeat replay can.log --to udp:10.0.0.2:7400 --rate 0.5
+  onbeat replay can.log --to udp:127.0.0.1:7400 --report replay.html
+  onbeat replay can.log --ids 123,200-2ff --loop 10 --max-late 1ms
+
+A loader reads ahead into the playback buffer and waits when it is full. The player lets each item
+leave at its time: a thread under SCHED_FIFO, with its memory locked, as far as that is permitted
+(the report says what it got). An item that was not in the buffer at its time leaves late, is counted
+and is told. Without --to, CAN frames go to the interface of their stream's name. On a terminal,
+space pauses and goes on, s plays one item, q ends.
+
+Exit codes: 0 all played, or ended by q or Ctrl-C; 1 failed, or the recording could not be read to its
+end; 2 wrong command line; 3 nothing to play; 5 something left later than --max-late.")]
+pub struct Args {
+    /// Recording: a log of candump -l
+    #[arg(value_name = "RECORDING")]
+    pub source: PathBuf,
+    /// Where to: udp:HOST:PORT, can:INTERFACE, eth:INTERFACE; several: the one that suits
+    #[arg(long, value_name = "WHERE")]
+    pub to: Vec<Target>,
+    #[command(flatten)]
+    what: What,
+    #[command(flatten)]
+    how: How,
+    /// Begin paused: for stepping through it
+    #[arg(long)]
+    pub paused: bool,
+    /// Fail with exit code 5 if an item left later than this
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub max_late: Option<Duration>,
+    /// Write figures to FILE.json, a page with a picture to FILE.html, a picture to FILE.svg
+    #[arg(long, value_name = "FILE")]
+    report: Vec<PathBuf>,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(clap::Args)]
+struct What {
+    /// Play these streams only; * stands for any characters
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    topics: Vec<String>,
+    /// Leave these streams out; * stands for any characters
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    exclude: Vec<String>,
+    /// Play CAN frames with these identifiers only, in hexadecimal digits
+    #[arg(long, value_name = "ID,FROM-TO,...", value_delimiter = ',', value_parser = parse_ids)]
+    ids: Vec<RangeInclusive<u32>>,
+    /// Play stream A under the name B
+    #[arg(long, value_name = "A:=B", value_parser = parse_remap)]
+    remap: Vec<(String, String)>,
+    /// Begin so much after the recording's beginning
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
+    start: Duration,
+    /// Play it so many times
+    #[arg(long = "loop", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    times: u32,
+}
+
+#[derive(clap::Args)]
+struct How {
+    /// So many times as fast as recorded
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_factor)]
+    rate: f64,
+    /// Memory of the playback buffer; a quarter of it is room for the largest item
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
+    buffer: u64,
+    /// Priority of the player under SCHED_FIFO; 0: time-sharing
+    #[arg(long, value_name = "1-99", default_value_t = 80, value_parser = clap::value_parser!(u8).range(0..=99))]
+    priority: u8,
+    /// CPU of the player
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<usize>,
+    /// Stay awake for so long before each item: less late, at the cost of CPU
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
+    spin: Duration,
+}
+
+fn parse_remap(text: &str) -> Result<(String, String), String> {
+    match text.split_once(":=") {
+        Some((from, to)) if !from.is_empty() && !to.is_empty() => Ok((from.into(), to.into())),
+        _ => Err("write OLD:=NEW, as /scan:=/front/scan".into()),
+    }
+}
+
+fn parse_ids(text: &str) -> Result<RangeInclusive<u32>, String> {
+    let number = |digits: &str| u32::from_str_radix(digits.trim_start_matches("0x"), 16);
+    let (from, to) = text.split_once('-').unwrap_or((text, text));
+    match (number(from), number(to)) {
+        (Ok(from), Ok(to)) if from <= to && to <= 0x1fff_ffff => Ok(from..=to),
+        _ => Err("write hexadecimal identifiers, as 123 or 200-2ff".into()),
+    }
+}
+
+fn parse_factor(text: &str) -> Result<f64, String> {
+    let factor: Option<f64> = text.parse().ok();
+    factor
+        .filter(|f| (1e-6..=1e6).contains(f))
+        .ok_or_else(|| String::from("write a number above 0, like 0.5 or 2"))
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Args {
+    /// What is played.
+    pub fn choice(&self) -> Choice {
+        Choice {
+            only: self.what.topics.clone(),
+            without: self.what.exclude.clone(),
+            rename: self.what.remap.clone(),
+            ids: self.what.ids.clone(),
+            start_ns: i64::try_from(self.what.start.as_nanos()).unwrap_or(i64::MAX),
+            times: self.what.times,
+        }
+    }
+
+    /// How it is played.
+    pub fn settings(&self) -> Result<Settings, CliError> {
+        let how = &self.how;
+        let least = onbeat_replay::LEAST_BYTES;
+        let buffer_bytes = usize::try_from(how.buffer).unwrap_or(usize::MAX);
+        if buffer_bytes < least {
+            return Err(CliError::Usage(format!(
+                "--buffer {} is too small: give at least {}K",
+                how.buffer,
+                least >> 10
+            )));
+        }
+        Ok(Settings {
+            buffer_bytes,
+            pace: Pace::Recorded(how.rate),
+            priority: Some(how.priority).filter(|&p| p > 0),
+            cpu: how.cpu,
+            spin_ns: ns(how.spin),
+            clock_ns: None,
+        })
+    }
+
+    /// Where reports go, and in which form.
+    pub(super) fn reports(&self) -> Result<Vec<(PathBuf, Report)>, CliError> {
+        let of = |path: &PathBuf| {
+            let ending = path.extension().and_then(|e| e.to_str());
+            let kind = match ending {
+                Some("json") => Report::Json,
+                Some("html") => Report::Html,
+                Some("svg") => Report::Svg,
+                _ => {
+                    return Err(CliError::Usage(format!(
+                        "--report {}: end its name in .json, .html or .svg",
+                        path.display()
+                    )))
+                }
+            };
+            Ok((path.clone(), kind))
+        };
+        self.report.iter().map(of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_as_they_are_meant() {
+        assert_eq!(parse_ids("200-2ff"), Ok(0x200..=0x2ff));
+        assert_eq!(parse_ids("0x7"), Ok(7..=7));
+        for wrong in ["", "xyz", "3-2", "20000000"] {
+            assert!(parse_ids(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(parse_remap("/a:=/b"), Ok(("/a".into(), "/b".into())));
+        assert!(parse_remap("/a=/b").is_err() && parse_remap(":=/b").is_err());
+        for wrong in ["0", "-1", "NaN", "inf", "fast"] {
+            assert!(parse_factor(wrong).is_err(), "{wrong}");
+        }
+    }
+}

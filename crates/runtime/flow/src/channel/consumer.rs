@@ -254,6 +254,22 @@ impl Consumer {
         }
     }
 
+    /// When the item that [`Consumer::receive`] would return was sent, in ns (CLOCK_MONOTONIC); `None`
+    /// if none waits. Of an item that a newer one replaces meanwhile, it may be the newer one's time.
+    /// Real-time safe.
+    pub fn next_sent_ns(&self) -> Option<u64> {
+        let (state, ring) = (&self.state, self.ring());
+        let slot = if self.ahead.count.get() > 0 {
+            self.ahead.at(0).get()
+        } else {
+            let head = ring.head().number();
+            before(head, delivery::end(state, &ring)).then(|| ring.slot(head))?
+        };
+        // A number from another process may be nonsense.
+        let is_slot = (slot as usize) < state.layout.slots;
+        is_slot.then(|| state.slot(slot as usize).time_ns().load(Ordering::Relaxed))
+    }
+
     /// Whether the producer has announced its end, and all items are received.
     pub fn is_over(&self) -> bool {
         let is_closed = self.state.closed().load(Ordering::Acquire) == CLOSED;

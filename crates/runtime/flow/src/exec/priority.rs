@@ -8,7 +8,8 @@
 //!
 //! A task becomes ready with the last item that it needs, or with its release. Items of a feed
 //! count from the time when the thread polls the feed, which it does after each execution. A task
-//! that is still ready after its execution comes behind its equals.
+//! that is still ready after its execution comes behind its equals. Receive tasks
+//! ([`Priorities::receive`]) are ready since their next item came.
 //!
 //! ```
 //! use onbeat_flow::activation::{Input, Schedule};
@@ -46,9 +47,10 @@ use super::dot::{dot, Group};
 use super::options::TaskError;
 use super::pool::{self, Running};
 use super::program::{Program, TaskId};
-use super::task::Task;
+use super::task::{Task, TaskResult};
 use super::thread::{ThreadError, ThreadOptions};
 use super::worker::Worker;
+use crate::channel::{AttachError, Channel, Item};
 use crate::wait::Waker;
 use thiserror::Error;
 
@@ -72,6 +74,14 @@ pub enum PriorityError {
         thread: usize,
         /// Number of threads.
         threads: usize,
+    },
+    /// A receive task cannot get items of its channel.
+    #[error("task '{task}' cannot receive: {reason}")]
+    Attach {
+        /// Name of the task.
+        task: String,
+        /// Why.
+        reason: AttachError,
     },
 }
 
@@ -114,6 +124,35 @@ impl Priorities {
         self.priorities.push(priority);
         self.threads.push(thread);
         Ok(self.program.add(task))
+    }
+
+    /// Adds a receive task ([`Task::receiving`]) to a thread: `take` gets each item of the channel, in
+    /// the order of priorities among all of the thread's tasks. Of equal ones, the item that came
+    /// first is next. Attaches a consumer now: what comes from now on waits for the thread's start.
+    ///
+    /// # Errors
+    /// There is no such thread, or the channel has as many consumers as it can.
+    pub fn receive(
+        &mut self,
+        thread: usize,
+        priority: u32,
+        name: &str,
+        channel: &Channel,
+        take: impl FnMut(&Item<'_>) -> TaskResult + Send + 'static,
+    ) -> Result<TaskId, PriorityError> {
+        let Some(waker) = self.program.wakers.get(thread) else {
+            return Err(PriorityError::NoThread {
+                task: name.into(),
+                thread,
+                threads: self.program.threads.len(),
+            });
+        };
+        let consumer = channel.consumer_on(waker);
+        let consumer = consumer.map_err(|reason| PriorityError::Attach {
+            task: name.into(),
+            reason,
+        })?;
+        self.task(thread, priority, Task::receiving(name, consumer, take))
     }
 
     /// Connects one task's output to an input of another task or of itself. An output may have

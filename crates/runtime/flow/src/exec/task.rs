@@ -1,12 +1,15 @@
 //! Tasks: their options and counters, and for executors with several threads their code and state.
 
+use super::activation::Input;
 use super::execution::TaskCore;
+use crate::channel::{Consumer, Item};
 
 pub use super::options::{Overrun, TaskError, TaskOptions, TaskResult, TaskStats};
 
 type Run<S> = Box<dyn FnMut(&mut S) -> TaskResult + Send>;
 type Poll<S> = Box<dyn FnMut(&mut S) -> u32 + Send>;
 type Contents<S> = Box<dyn FnMut(&mut S) -> bool + Send>;
+type Since<S> = Box<dyn FnMut(&mut S) -> Option<u64> + Send>;
 
 /// A task for an executor with several threads. It owns its state, and receives and sends data
 /// through channels in that state.
@@ -35,6 +38,7 @@ pub struct Task<S> {
     run: Run<S>,
     feeds: Vec<(usize, Poll<S>)>,
     contents: Option<Contents<S>>,
+    since: Option<Since<S>>,
     cost_ns: u64,
     thread: Option<usize>,
 }
@@ -54,6 +58,7 @@ impl<S: Send + 'static> Task<S> {
             run: Box::new(run),
             feeds: Vec::new(),
             contents: None,
+            since: None,
             cost_ns: 1,
             thread: None,
         }
@@ -76,6 +81,17 @@ impl<S: Send + 'static> Task<S> {
     /// [`Consumer::peek`](crate::Consumer::peek), without taking them. It must be short and bounded.
     pub fn only_if(mut self, is_fulfilled: impl FnMut(&mut S) -> bool + Send + 'static) -> Task<S> {
         self.contents = Some(Box::new(is_fulfilled));
+        self
+    }
+
+    /// Since when the next item of a feed waits, ns of CLOCK_MONOTONIC: by priority, equal tasks then
+    /// run in the order in which their items came, whenever the thread has seen them. `None`: since
+    /// the thread saw it.
+    pub fn waiting_since(
+        mut self,
+        since_ns: impl FnMut(&mut S) -> Option<u64> + Send + 'static,
+    ) -> Task<S> {
+        self.since = Some(Box::new(since_ns));
         self
     }
 
@@ -111,10 +127,34 @@ impl<S: Send + 'static> Task<S> {
                 run: self.run,
                 feeds,
                 contents: self.contents,
+                since: self.since,
             }),
             cost_ns: self.cost_ns,
             thread: self.thread,
         })
+    }
+}
+
+impl Task<Consumer> {
+    /// A receive task (thesis, 5.4.2, steps 6 to 8): runs once for each item that has come, which it
+    /// borrows. By priority, equal receive tasks run in the order in which their items were sent into
+    /// the channel; for a channel from another host, that is when they came to this one.
+    pub fn receiving(
+        name: &str,
+        consumer: Consumer,
+        mut take: impl FnMut(&Item<'_>) -> TaskResult + Send + 'static,
+    ) -> Task<Consumer> {
+        let options = TaskOptions {
+            inputs: vec![Input::EACH],
+            ..TaskOptions::default()
+        };
+        let run = move |consumer: &mut Consumer| {
+            let item = consumer.receive();
+            item.map_or(TaskResult::Nothing, |item| take(&item))
+        };
+        Task::new(name, options, consumer, run)
+            .feed(0, |consumer| consumer.waiting())
+            .waiting_since(|consumer| consumer.next_sent_ns())
     }
 }
 
@@ -136,6 +176,8 @@ pub(crate) trait TaskCode: Send {
     fn poll(&mut self, core: &mut TaskCore) -> bool;
     /// Whether what waits fulfils the condition on contents, if there is one.
     fn is_fulfilled(&mut self) -> bool;
+    /// Since when its feeds' next item waits, ns, if it says so.
+    fn since_ns(&mut self) -> Option<u64>;
     fn run(&mut self) -> TaskResult;
 }
 
@@ -145,6 +187,7 @@ struct StatefulCode<S> {
     /// Number of each feed's source, and the feed.
     feeds: Vec<(usize, Poll<S>)>,
     contents: Option<Contents<S>>,
+    since: Option<Since<S>>,
 }
 
 impl<S: Send> TaskCode for StatefulCode<S> {
@@ -161,6 +204,10 @@ impl<S: Send> TaskCode for StatefulCode<S> {
             return true;
         };
         contents(&mut self.state)
+    }
+
+    fn since_ns(&mut self) -> Option<u64> {
+        self.since.as_mut()?(&mut self.state)
     }
 
     fn run(&mut self) -> TaskResult {

@@ -172,8 +172,10 @@ impl Worker {
         for i in 0..self.polled.len() {
             let task = self.polled[i];
             let new = self.poll_feeds(task);
-            let released_ns = self.tasks[task].core.activation.released_ns(now_ns);
-            let since_ns = released_ns.filter(|_| !new).unwrap_or(now_ns);
+            let it = &mut self.tasks[task];
+            let released_ns = it.core.activation.released_ns(now_ns);
+            let seen_ns = released_ns.filter(|_| !new).unwrap_or(now_ns);
+            let since_ns = it.code.since_ns().map_or(seen_ns, |ns| ns.min(now_ns));
             self.update_ready(task, now_ns, since_ns);
         }
     }

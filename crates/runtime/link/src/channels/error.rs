@@ -21,6 +21,9 @@ pub enum PlaceError {
     /// The program was built without RDMA.
     #[error("verbs:// needs onbeat-link with the feature `verbs`")]
     NoVerbs,
+    /// What connects the hosts does not cut messages into chunks.
+    #[error("only channels over tcp:// go through a port in chunks: leave out `on_port` and `chunk_bytes`")]
+    NoPort,
     /// There is no port of that number.
     #[error("port {first} + {number} does not exist: begin with a smaller one")]
     Port {

@@ -6,6 +6,32 @@
 //! task receives what came over a link like any other input: as data, in its slots, by *all* or
 //! *any*, on the thread and with the priority that its executor gives it.
 //!
+//! **Priorities.** A channel's priority ([`Links::priority`]) holds at both ends. At the sending host
+//! it is the connection's on a port ([`Links::on_port`]): between chunks the most urgent goes first.
+//! At the receiving host it is that of the channel's receive tasks
+//! ([`Priorities::receive`](onbeat_flow::priority::Priorities::receive)): items that have come are
+//! handed over one by one, the most urgent first, and among equals the one that came first. The
+//! relays' own threads only put items where they are read; which of them wakes first decides nothing.
+//!
+//! ```no_run
+//! # use onbeat_flow::{priority::Priorities, task::TaskResult, thread::ThreadOptions};
+//! # use onbeat_flow::{Medium, Options, Policy};
+//! # use onbeat_link::Links;
+//! let links = Links::receiving("tcp://10.0.0.2:7400?key=link.key")?.priority("stop", 200);
+//! let options = Options::new(Policy::Credit { credits: 4 }, 64);
+//! let mut tasks = Priorities::new("fusion", vec![ThreadOptions::new("receive")]);
+//! for name in ["scans", "stop"] {
+//!     let channel = links.channel(name, options)?;
+//!     tasks.receive(0, links.priority_of(name).into(), name, &channel, move |item| {
+//!         println!("{name}: {} bytes", item.len());
+//!         TaskResult::Nothing
+//!     })?;
+//! }
+//! let mut running = tasks.start()?;
+//! # running.stop()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! **Credits** are end to end. With [`Policy::Credit`] the relay keeps an item at the sending host
 //! until all consumers of the receiving host have *consumed* it, so that the producer there waits
 //! for the slowest consumer here. With the other policies nobody waits: an item takes the link when
@@ -47,11 +73,14 @@ mod sending;
 mod terms;
 
 use crate::interface::Backend;
+use crate::port::Port;
 use onbeat_flow::clock::now_ns;
 use onbeat_flow::{Channel, Medium, Options};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
+
+use place::{Egress, Ends};
 
 pub use error::{LinksError, PlaceError};
 pub use place::Place;
@@ -60,6 +89,27 @@ pub use terms::Direction;
 
 /// What makes the backend of the channel of this name, which is the so-manyth one.
 type Connector = Box<dyn Fn(&str, u16) -> Result<Box<dyn Backend>, LinksError> + Send + Sync>;
+
+/// How a host is reached.
+enum Way {
+    Place(Ends),
+    Own(Connector),
+}
+
+impl Way {
+    fn backend(
+        &self,
+        name: &str,
+        number: u16,
+        egress: Egress<'_>,
+    ) -> Result<Box<dyn Backend>, LinksError> {
+        match self {
+            Way::Place(ends) => ends.backend(number, egress),
+            Way::Own(_) if egress.needs_tcp() => Err(PlaceError::NoPort.into()),
+            Way::Own(connector) => connector(name, number),
+        }
+    }
+}
 
 /// A channel that was asked for.
 struct Opened {
@@ -76,7 +126,10 @@ struct Opened {
 /// what was sent still leaves, if the other host takes it.
 pub struct Links {
     direction: Direction,
-    connector: Connector,
+    way: Way,
+    priorities: HashMap<String, u8>,
+    port: Option<Port>,
+    chunk: Option<usize>,
     /// The processes of one machine need no relays.
     machine: Option<crate::Machine>,
     within: Duration,
@@ -114,13 +167,48 @@ impl Links {
         direction: Direction,
         connector: impl Fn(&str, u16) -> Result<Box<dyn Backend>, LinksError> + Send + Sync + 'static,
     ) -> Links {
+        Links::of(direction, Way::Own(Box::new(connector)))
+    }
+
+    fn of(direction: Direction, way: Way) -> Links {
         Links {
             direction,
-            connector: Box::new(connector),
+            way,
+            priorities: HashMap::new(),
+            port: None,
+            chunk: None,
             machine: None,
             within: Duration::from_secs(30),
             opened: Mutex::default(),
         }
+    }
+
+    /// The priority of the channel of that name, 0 by default; larger is more urgent. Both hosts give
+    /// the same. The sending host's port lets its chunks go by it, and it is what the receiving
+    /// host's tasks are to have ([`Links::priority_of`]).
+    pub fn priority(mut self, channel: &str, priority: u8) -> Links {
+        self.priorities.insert(channel.into(), priority);
+        self
+    }
+
+    /// The priority of the channel of that name. For a receive task:
+    /// [`Priorities::receive`](onbeat_flow::priority::Priorities::receive).
+    pub fn priority_of(&self, channel: &str) -> u8 {
+        self.priorities.get(channel).copied().unwrap_or(0)
+    }
+
+    /// Channels over `tcp://` leave through this port, each with its priority. The other host needs
+    /// a port with chunks of the same size, or [`Links::chunk_bytes`].
+    pub fn on_port(mut self, port: &Port) -> Links {
+        self.port = Some(port.clone());
+        self
+    }
+
+    /// Bytes of a chunk of channels over `tcp://`, for a host on no port: those of the other host's
+    /// port ([`Settings::chunk`](crate::port::Settings::chunk)).
+    pub fn chunk_bytes(mut self, bytes: usize) -> Links {
+        self.chunk = Some(bytes);
+        self
     }
 
     /// How long [`Medium::channel`] waits for the other host to ask for the same channel; 30 s by
@@ -134,7 +222,7 @@ impl Links {
         let place: Place = place.parse()?;
         let machine = place.machine();
         let ends = place.ends(direction)?;
-        let links = Links::over(direction, move |_, number| ends.backend(number));
+        let links = Links::of(direction, Way::Place(ends));
         Ok(Links { machine, ..links })
     }
 
@@ -143,7 +231,16 @@ impl Links {
     }
 
     fn open(&self, name: &str, number: usize, options: Options) -> Result<Opened, LinksError> {
+        let priority = self.priority_of(name);
+        let egress = Egress {
+            priority,
+            port: self.port.as_ref(),
+            chunk: self.chunk,
+        };
         if let Some(machine) = &self.machine {
+            if egress.needs_tcp() {
+                return Err(PlaceError::NoPort.into());
+            }
             let channel = machine.channel(name, options)?;
             return Ok(Opened {
                 options,
@@ -153,9 +250,9 @@ impl Links {
         }
         let number = u16::try_from(number).map_err(|_| LinksError::TooMany)?;
         let channel = self.direction.local(name, options)?;
-        let backend = (self.connector)(name, number)?;
+        let backend = self.way.backend(name, number, egress)?;
         let deadline_ns = now_ns().saturating_add(self.within.as_nanos() as u64);
-        let terms = terms::Terms::new(name, self.direction, options);
+        let terms = terms::Terms::new(name, self.direction, priority, options);
         let relay = Relay::start(&*backend, &channel, &terms, deadline_ns)?;
         Ok(Opened {
             options,

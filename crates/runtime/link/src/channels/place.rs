@@ -3,6 +3,7 @@
 use super::error::{LinksError, PlaceError};
 use super::terms::Direction;
 use crate::interface::Backend;
+use crate::port::Port;
 use crate::tcp::{Key, Tcp};
 use crate::Machine;
 use std::net::SocketAddr;
@@ -55,6 +56,31 @@ impl FromStr for Place {
     }
 }
 
+/// How a channel's messages leave this host.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Egress<'p> {
+    /// Larger is more urgent.
+    pub(super) priority: u8,
+    pub(super) port: Option<&'p Port>,
+    /// Bytes of a chunk, where there is no port.
+    pub(super) chunk: Option<usize>,
+}
+
+impl Egress<'_> {
+    /// Whether only TCP can do that.
+    pub(super) fn needs_tcp(&self) -> bool {
+        self.port.is_some() || self.chunk.is_some()
+    }
+
+    fn of_tcp(&self, tcp: Tcp) -> Tcp {
+        match (self.port, self.chunk) {
+            (Some(port), _) => tcp.on_port(port, self.priority),
+            (None, Some(bytes)) => tcp.chunk_bytes(bytes),
+            (None, None) => tcp,
+        }
+    }
+}
+
 /// Makes the backends of a place's channels.
 pub(super) struct Ends {
     place: Place,
@@ -99,16 +125,23 @@ fn port(mut first: SocketAddr, number: u16) -> Result<SocketAddr, PlaceError> {
 
 impl Ends {
     /// This host's end of the channel of that number.
-    pub(super) fn backend(&self, number: u16) -> Result<Box<dyn Backend>, LinksError> {
+    pub(super) fn backend(
+        &self,
+        number: u16,
+        egress: Egress<'_>,
+    ) -> Result<Box<dyn Backend>, LinksError> {
         let listens = self.direction == Direction::Sending;
         match (&self.place, self.key.clone()) {
             (Place::Tcp(first, _), Some(key)) => {
                 let address = port(*first, number)?;
-                Ok(Box::new(if listens {
+                Ok(Box::new(egress.of_tcp(if listens {
                     Tcp::listen(address, key)?
                 } else {
                     Tcp::connect(address, key)
-                }))
+                })))
+            }
+            (Place::Verbs(..) | Place::Shm(_), _) if egress.needs_tcp() => {
+                Err(PlaceError::NoPort.into())
             }
             #[cfg(feature = "verbs")]
             (Place::Verbs(first, _), Some(key)) => {

@@ -69,15 +69,17 @@ const MOST_MESSAGES: usize = 4;
 pub(super) struct Terms {
     pub(super) name: String,
     pub(super) direction: Direction,
+    pub(super) priority: u8,
     pub(super) options: Options,
 }
 
 impl Terms {
-    pub(super) fn new(name: &str, direction: Direction, options: Options) -> Terms {
+    pub(super) fn new(name: &str, direction: Direction, priority: u8, options: Options) -> Terms {
         let name = name.into();
         Terms {
             name,
             direction,
+            priority,
             options,
         }
     }
@@ -105,9 +107,9 @@ impl Terms {
             ..
         } = self.options;
         let text = format!(
-            "onbeat channels 1\nchannel {}\n{direction}\n{policy:?}\n\
+            "onbeat channels 2\nchannel {}\n{direction}\npriority {}\n{policy:?}\n\
              payloads of {payload_bytes} bytes\nitems of {item}\n{expected} consumers expected",
-            self.name
+            self.name, self.priority
         );
         // Cut in the same way on both sides.
         text.chars().take(LEAST_BYTES / 4).collect()

@@ -3,7 +3,11 @@
 mod can;
 pub mod candump;
 mod damage;
+pub mod mcap;
+mod merge;
 mod order;
+
+pub use merge::merged;
 
 use crate::item::{Source, SourceError};
 use std::fs::File;
@@ -14,7 +18,7 @@ use std::path::Path;
 pub trait Bytes: Read + Seek + Send {}
 impl<T: Read + Seek + Send> Bytes for T {}
 
-/// Opens a recording: a `candump -l` log.
+/// Opens a recording: an MCAP file, or a `candump -l` log.
 ///
 /// Items come in the order of time, with a bounded memory. What is damaged is skipped, and
 /// [`Source::damage`] says so.
@@ -34,12 +38,15 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>, SourceError> {
         .read_to_end(&mut head)
         .map_err(io)?;
     file.rewind().map_err(io)?;
+    if head.starts_with(mcap::MAGIC) {
+        return mcap::read(&name, file);
+    }
     if candump::begins(&head) {
         return candump::read(&name, file);
     }
     Err(fault(
         &name,
-        "not a recording that is known: candump -l logs are",
+        "not a recording that is known: MCAP files and candump -l logs are",
     ))
 }
 
@@ -53,3 +60,6 @@ fn fault(file: &str, what: impl std::fmt::Display) -> SourceError {
         fault: damage::printable(&what.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests;

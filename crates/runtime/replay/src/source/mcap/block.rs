@@ -1,0 +1,153 @@
+//! The messages of one chunk, or of a run outside of chunks, in memory and in the order of time.
+
+use super::channels::Channels;
+use super::survey::{log_time, Block, MESSAGE_HEADER};
+use crate::source::damage::Damage;
+use mcap::records::op;
+use mcap::sans_io::linear_reader::{LinearReadEvent, LinearReader, LinearReaderOptions};
+use mcap::McapError;
+use std::io::{Read, Seek, SeekFrom};
+
+/// Most bytes of one block: a chunk that unpacks to more is used up to there.
+const MOST_BYTES: usize = 512 << 20;
+/// Bytes that are read at once.
+const READ: usize = 256 << 10;
+
+/// One message.
+#[derive(Clone, Copy, Debug)]
+pub struct Message {
+    pub time_ns: u64,
+    pub stream: u32,
+    at: usize,
+    length: usize,
+}
+
+/// A block in memory.
+#[derive(Default)]
+pub struct Loaded {
+    /// Where it begins in the file.
+    pub starts_at: u64,
+    payloads: Vec<u8>,
+    messages: Vec<Message>,
+    given: usize,
+}
+
+impl Loaded {
+    /// The next message.
+    pub fn head(&self) -> Option<&Message> {
+        self.messages.get(self.given)
+    }
+
+    /// Bytes of payloads that it holds.
+    pub fn bytes(&self) -> usize {
+        self.payloads.len()
+    }
+
+    /// Gives the next message.
+    pub fn take(&mut self, payload: &mut Vec<u8>) -> Option<Message> {
+        let message = *self.messages.get(self.given)?;
+        self.given += 1;
+        payload.clear();
+        payload.extend_from_slice(&self.payloads[message.at..message.at + message.length]);
+        Some(message)
+    }
+
+    /// Loads a block; what it held before is forgotten. Also declares the channels within.
+    ///
+    /// # Errors
+    /// The file cannot be read. Damage of the block is no error: what comes before it is there.
+    pub fn load<R: Read + Seek>(
+        &mut self,
+        bytes: &mut R,
+        block: Block,
+        channels: &mut Channels,
+        damage: &mut Damage,
+    ) -> std::io::Result<()> {
+        self.starts_at = block.at;
+        self.given = 0;
+        self.payloads.clear();
+        self.messages.clear();
+        bytes.seek(SeekFrom::Start(block.at))?;
+        let mut left = block.length;
+        let mut reader = LinearReader::new_with_options(
+            LinearReaderOptions::default()
+                .with_skip_start_magic(true)
+                .with_skip_end_magic(true)
+                .with_validate_chunk_crcs(true)
+                .with_record_length_limit(MOST_BYTES),
+        );
+        while let Some(event) = reader.next_event() {
+            match event {
+                Ok(LinearReadEvent::ReadRequest(need)) => {
+                    let wanted = (need.max(READ) as u64).min(left) as usize;
+                    let read = if wanted == 0 {
+                        0
+                    } else {
+                        bytes.read(reader.insert(wanted))?
+                    };
+                    left -= read as u64;
+                    reader.notify_read(read);
+                }
+                Ok(LinearReadEvent::Record {
+                    opcode: op::MESSAGE,
+                    data,
+                }) => {
+                    if self.payloads.len() + data.len() > MOST_BYTES {
+                        damage.add("chunks of more than 512 MiB, used up to there", || {
+                            at(block)
+                        });
+                        break;
+                    }
+                    self.message(data, channels, damage);
+                }
+                Ok(LinearReadEvent::Record { opcode, data }) => {
+                    channels.declare(opcode, data, damage)
+                }
+                Err(error) => {
+                    damage.add(name(&error), || format!("{}: {error}", at(block)));
+                    break;
+                }
+            }
+        }
+        if !self.messages.is_sorted_by_key(|message| message.time_ns) {
+            self.messages.sort_by_key(|message| message.time_ns);
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, record: &[u8], channels: &Channels, damage: &mut Damage) {
+        let Some((header, data)) = record.split_first_chunk::<MESSAGE_HEADER>() else {
+            damage.add("messages shorter than their header", String::new);
+            return;
+        };
+        let channel = u16::from_le_bytes([header[0], header[1]]);
+        match channels.stream(channel) {
+            Some(Some(stream)) => {
+                let at = self.payloads.len();
+                self.payloads.extend_from_slice(data);
+                self.messages.push(Message {
+                    time_ns: log_time(header),
+                    stream,
+                    at,
+                    length: data.len(),
+                });
+            }
+            Some(None) => damage.add("messages that are not CDR, not replayed", String::new),
+            None => damage.add("messages of channels that are declared nowhere", || {
+                format!("channel {channel}")
+            }),
+        }
+    }
+}
+
+fn at(block: Block) -> String {
+    format!("byte {}", block.at)
+}
+
+fn name(error: &McapError) -> &'static str {
+    match error {
+        McapError::BadChunkCrc { .. } => "chunks with a wrong checksum, used as they are",
+        McapError::UnexpectedEof => "chunks that the file ends within, used up to there",
+        _ => "chunks that are damaged, used up to there",
+    }
+}

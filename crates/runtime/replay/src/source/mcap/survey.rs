@@ -1,0 +1,203 @@
+//! Walks the records at the top of an MCAP file: where its messages are, from when, and its channels.
+
+use super::channels::Channels;
+use super::{Loaded, MAGIC};
+use crate::source::damage::Damage;
+use mcap::records::op;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+
+/// A chunk, or a run of messages outside of chunks.
+#[derive(Clone, Copy, Debug)]
+pub struct Block {
+    /// First byte of its first record.
+    pub at: u64,
+    /// Bytes of its records, as far as the file goes.
+    pub length: u64,
+    /// Time of its earliest message.
+    pub first_ns: u64,
+}
+
+/// What a file has.
+pub struct Survey {
+    /// In the order of their earliest message.
+    pub blocks: Vec<Block>,
+    /// All channels.
+    pub channels: Channels,
+}
+
+/// Opcode and length of a record.
+const RECORD: u64 = 9;
+/// Channel, number, two times.
+pub const MESSAGE_HEADER: usize = 22;
+/// Runs of messages outside of chunks are cut at this size.
+const RUN: u64 = 1 << 20;
+/// Longest schema or channel that is read.
+const MOST_DECLARED: u64 = 16 << 20;
+
+impl Survey {
+    /// Surveys a file.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn of<R: Read + Seek>(
+        bytes: &mut BufReader<R>,
+        damage: &mut Damage,
+    ) -> std::io::Result<Survey> {
+        let mut walk = Walk {
+            end: bytes.seek(SeekFrom::End(0))?,
+            at: MAGIC.len() as u64,
+            bytes,
+            found: Survey {
+                blocks: Vec::new(),
+                channels: Channels::default(),
+            },
+            run: None,
+            data_ended: false,
+            summarised: false,
+            body: Vec::new(),
+        };
+        walk.bytes.seek(SeekFrom::Start(walk.at))?;
+        while walk.record(damage)? {}
+        let Walk {
+            bytes,
+            mut found,
+            summarised,
+            ..
+        } = walk;
+        if !summarised {
+            let mut scratch = Loaded::default();
+            // What is damaged is said when it is read for its messages.
+            let mut unsaid = Damage::default();
+            for &block in &found.blocks {
+                scratch.load(bytes, block, &mut found.channels, &mut unsaid)?;
+            }
+        }
+        found.channels.seal();
+        found.blocks.sort_by_key(|block| block.first_ns);
+        Ok(found)
+    }
+}
+
+struct Walk<'a, R> {
+    bytes: &'a mut BufReader<R>,
+    /// Size of the file.
+    end: u64,
+    at: u64,
+    found: Survey,
+    /// Place of the run of messages that may grow.
+    run: Option<usize>,
+    /// The records that follow are a summary.
+    data_ended: bool,
+    /// The summary names the channels.
+    summarised: bool,
+    body: Vec<u8>,
+}
+
+impl<R: Read + Seek> Walk<'_, R> {
+    /// One record. `false`: it was the last.
+    fn record(&mut self, damage: &mut Damage) -> std::io::Result<bool> {
+        if self.end.saturating_sub(self.at) < RECORD {
+            let at = self.at;
+            damage.add(
+                "ends of the file without a footer (its recorder was stopped): used up to there",
+                || format!("byte {at}"),
+            );
+            return Ok(false);
+        }
+        let mut head = [0; RECORD as usize];
+        self.bytes.read_exact(&mut head)?;
+        let opcode = head[0];
+        let length = u64::from_le_bytes(head[1..].try_into().expect("eight bytes"));
+        let there = self.end - self.at - RECORD;
+        let whole = length <= there;
+        let used = self.content(opcode, length.min(there), whole, damage)?;
+        if !whole {
+            let at = self.at;
+            damage.add(
+                "records that the file ends within: used up to there",
+                || format!("byte {at}"),
+            );
+            return Ok(false);
+        }
+        self.at += RECORD + length;
+        let rest = length - used;
+        match i64::try_from(rest) {
+            Ok(rest) => self.bytes.seek_relative(rest)?,
+            Err(_) => return Ok(false),
+        }
+        Ok(opcode != op::FOOTER)
+    }
+
+    /// Takes a record's content: how many of its bytes were read. `there` is what the file has of it.
+    fn content(
+        &mut self,
+        opcode: u8,
+        there: u64,
+        whole: bool,
+        damage: &mut Damage,
+    ) -> std::io::Result<u64> {
+        let block = Block {
+            at: self.at,
+            length: RECORD + there,
+            first_ns: 0,
+        };
+        if opcode != op::MESSAGE {
+            self.run = None;
+        }
+        match opcode {
+            op::CHUNK if there >= 8 => {
+                let first_ns = self.number()?;
+                self.found.blocks.push(Block { first_ns, ..block });
+                Ok(8)
+            }
+            op::MESSAGE if whole && there >= MESSAGE_HEADER as u64 => {
+                let mut header = [0; MESSAGE_HEADER];
+                self.bytes.read_exact(&mut header)?;
+                self.message(Block {
+                    first_ns: log_time(&header),
+                    ..block
+                });
+                Ok(MESSAGE_HEADER as u64)
+            }
+            op::SCHEMA | op::CHANNEL if whole && there <= MOST_DECLARED => {
+                self.body.resize(there as usize, 0);
+                self.bytes.read_exact(&mut self.body)?;
+                self.found.channels.declare(opcode, &self.body, damage);
+                self.summarised |= opcode == op::CHANNEL && self.data_ended;
+                Ok(there)
+            }
+            op::DATA_END => {
+                self.data_ended = true;
+                Ok(0)
+            }
+            _ => Ok(0),
+        }
+    }
+
+    /// A message outside of chunks joins the run before it.
+    fn message(&mut self, block: Block) {
+        let blocks = &mut self.found.blocks;
+        if let Some(run) = self
+            .run
+            .map(|at| &mut blocks[at])
+            .filter(|run| run.length < RUN)
+        {
+            run.length += block.length;
+            run.first_ns = run.first_ns.min(block.first_ns);
+        } else {
+            self.run = Some(blocks.len());
+            blocks.push(block);
+        }
+    }
+
+    fn number(&mut self) -> std::io::Result<u64> {
+        let mut number = [0; 8];
+        self.bytes.read_exact(&mut number)?;
+        Ok(u64::from_le_bytes(number))
+    }
+}
+
+/// When a message was recorded, of its header.
+pub fn log_time(header: &[u8; MESSAGE_HEADER]) -> u64 {
+    u64::from_le_bytes(header[6..14].try_into().expect("eight bytes"))
+}

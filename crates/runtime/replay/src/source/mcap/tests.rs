@@ -1,0 +1,188 @@
+use super::*;
+use crate::item::Kind;
+use ::mcap::records::MessageHeader;
+use ::mcap::{Compression, WriteOptions, Writer};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::io::Cursor;
+
+/// Time, stream, bytes.
+type Item = (u64, u32, Vec<u8>);
+
+/// How a file is written.
+#[derive(Clone, Copy, Debug)]
+struct Form {
+    compression: Option<Compression>,
+    chunk_bytes: Option<u64>,
+    /// Without a summary no channel is named after the data.
+    summary: bool,
+}
+
+fn file(form: Form, items: &[Item]) -> Vec<u8> {
+    let options = WriteOptions::new()
+        .compression(form.compression)
+        .chunk_size(form.chunk_bytes)
+        .use_chunks(form.chunk_bytes.is_some())
+        .emit_summary_records(form.summary)
+        .emit_summary_offsets(form.summary)
+        .emit_message_indexes(form.summary);
+    let mut bytes = Cursor::new(Vec::new());
+    let mut writer = Writer::with_options(&mut bytes, options).expect("a writer");
+    let schema = writer
+        .add_schema("std_msgs/msg/String", "ros2msg", b"string data")
+        .expect("a schema");
+    let qos = BTreeMap::from([("offered_qos_profiles".to_owned(), "- depth: 1".to_owned())]);
+    let channels: Vec<u16> = (0..3)
+        .map(|number| {
+            writer
+                .add_channel(schema, &format!("/t{number}"), "cdr", &qos)
+                .expect("a channel")
+        })
+        .collect();
+    for (time_ns, stream, payload) in items {
+        let header = MessageHeader {
+            channel_id: channels[*stream as usize],
+            sequence: 0,
+            log_time: *time_ns,
+            publish_time: 0,
+        };
+        writer
+            .write_to_known_channel(&header, payload)
+            .expect("written");
+    }
+    writer.finish().expect("finished");
+    drop(writer);
+    bytes.into_inner()
+}
+
+/// All items, with the number that the stream's topic has, and the damage.
+fn items(bytes: Vec<u8>) -> (Vec<Item>, Vec<String>) {
+    let mut source = read("file", Cursor::new(bytes)).expect("surveyed");
+    let mut payload = Vec::new();
+    let mut all = Vec::new();
+    while let Some(stamp) = source.next(&mut payload).expect("readable") {
+        let stream = &source.streams()[stamp.stream.0 as usize];
+        let Kind::Ros { type_name, qos } = &stream.kind else {
+            panic!("{stream:?}")
+        };
+        assert_eq!(
+            (type_name.as_str(), qos.as_deref()),
+            ("std_msgs/msg/String", Some("- depth: 1"))
+        );
+        let number = stream
+            .name
+            .strip_prefix("/t")
+            .and_then(|number| number.parse().ok());
+        all.push((
+            u64::try_from(stamp.time_ns).expect("after 1970"),
+            number.expect("a topic"),
+            payload.clone(),
+        ));
+    }
+    (all, source.damage().to_vec())
+}
+
+fn forms() -> impl Strategy<Value = Form> {
+    let compression = prop_oneof![
+        Just(None),
+        Just(Some(Compression::Zstd)),
+        Just(Some(Compression::Lz4))
+    ];
+    let chunk_bytes = prop_oneof![Just(None), (20u64..2000).prop_map(Some)];
+    (compression, chunk_bytes, any::<bool>()).prop_map(|(compression, chunk_bytes, summary)| Form {
+        compression,
+        chunk_bytes,
+        summary,
+    })
+}
+
+fn some_items() -> impl Strategy<Value = Vec<Item>> {
+    let payload = prop::collection::vec(any::<u8>(), 0..80);
+    prop::collection::vec((0u64..500, 0u32..3, payload), 0..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Whatever is written comes back, in the order of time, and messages of one time in that of the file.
+    #[test]
+    fn what_is_written_is_read_in_the_order_of_time(form in forms(), items_in in some_items()) {
+        let (read, damage) = items(file(form, &items_in));
+        let mut wanted = items_in;
+        wanted.sort_by_key(|item| item.0);
+        prop_assert_eq!(read, wanted);
+        prop_assert!(damage.is_empty(), "{:?}", damage);
+    }
+
+    /// A file that was cut off: a part of the items, each as it was written, and a sentence.
+    #[test]
+    fn a_torn_file_gives_what_is_there(form in forms(), items_in in some_items(), share in 0.0..1.0f64) {
+        let whole = file(form, &items_in);
+        // The magic at its end says nothing: without it nothing is missing.
+        let cut = MAGIC.len() + ((whole.len() - 2 * MAGIC.len()) as f64 * share) as usize;
+        let (read, damage) = items(whole[..cut].to_vec());
+        let mut left = items_in;
+        for item in read {
+            let at = left.iter().position(|written| *written == item);
+            prop_assert!(at.is_some(), "{:?} was not written", item);
+            at.map(|at| left.remove(at));
+        }
+        prop_assert!(!damage.is_empty());
+    }
+}
+
+#[test]
+fn messages_before_the_tear_are_all_there() {
+    let form = Form {
+        compression: Some(Compression::Zstd),
+        chunk_bytes: Some(300),
+        summary: true,
+    };
+    let written: Vec<Item> = (0..50).map(|n| (n, 0, vec![n as u8; 40])).collect();
+    let whole = file(form, &written);
+    let all = survey_chunks(&whole);
+    let cut = all[all.len() - 1].at as usize + 3;
+    let (read, damage) = items(whole[..cut].to_vec());
+    // Chunks hold five messages or six; the last one is lost.
+    assert!(
+        read.len() >= 40 && read[..] == written[..read.len()],
+        "{}",
+        read.len()
+    );
+    assert_eq!(damage, [format!("ends of the file without a footer (its recorder was stopped): used up to there: 1 (the first: byte {})", cut - 3)]);
+}
+
+#[test]
+fn a_damaged_chunk_costs_no_other() {
+    let form = Form {
+        compression: None,
+        chunk_bytes: Some(300),
+        summary: true,
+    };
+    let written: Vec<Item> = (0..50).map(|n| (n, 0, vec![n as u8; 40])).collect();
+    let mut whole = file(form, &written);
+    let chunk = survey_chunks(&whole)[3];
+    // A byte of the last message in it.
+    let last = (chunk.at + chunk.length - 1) as usize;
+    whole[last] ^= 0xff;
+    let (read, damage) = items(whole);
+    assert_eq!(read.len(), 50);
+    assert_eq!(
+        read.iter()
+            .zip(&written)
+            .filter(|(read, written)| read != written)
+            .count(),
+        1
+    );
+    assert!(
+        damage[0].starts_with("chunks with a wrong checksum, used as they are: 1"),
+        "{damage:?}"
+    );
+}
+
+fn survey_chunks(bytes: &[u8]) -> Vec<Block> {
+    let mut reader = BufReader::new(Cursor::new(bytes));
+    Survey::of(&mut reader, &mut Damage::default())
+        .expect("surveyed")
+        .blocks
+}

@@ -141,6 +141,8 @@ pub trait Outgoing: Send {
 pub trait Shown: Send + Sync + std::fmt::Debug {
     /// There are promises.
     fn has_promises(&self);
+    /// It is a channel's: so many items were replaced before they left.
+    fn set_lost(&self, items: u64);
     /// More of one of the numbers.
     fn add(&self, number: usize, more: u64);
 }

@@ -24,6 +24,9 @@ pub enum PlaceError {
     /// What connects the hosts does not cut messages into chunks.
     #[error("only channels over tcp:// go through a port in chunks: leave out `on_port` and `chunk_bytes`")]
     NoPort,
+    /// Only what is sent can go to several hosts.
+    #[error("only a host that sends, not over shm://, has several others: `and_to` is for Links::sending with tcp:// or verbs://")]
+    SecondHost,
     /// There is no port of that number.
     #[error("port {first} + {number} does not exist: begin with a smaller one")]
     Port {

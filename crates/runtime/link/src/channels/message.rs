@@ -1,16 +1,25 @@
-//! What a relay's messages mean. A message is a word of 64 bits for its kind, one for a number, and
+//! What a relay's messages mean. A message is a word of 64 bits for its kind, two for numbers, and
 //! for an item its payload.
 
 /// Bytes before an item's payload.
-pub(super) const HEAD: usize = 16;
+pub(super) const HEAD: usize = 24;
+
+/// An item on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Passed<'a> {
+    /// Its number in its channel.
+    pub(super) number: u64,
+    /// Items that newer ones replaced before they left, up to now.
+    pub(super) lost: u64,
+    pub(super) payload: &'a [u8],
+}
 
 /// A message between relays.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message<'a> {
     /// As many consumers as expected have attached: items may come.
     Ready,
-    /// The item of this number.
-    Item(u64, &'a [u8]),
+    Item(Passed<'a>),
     /// All consumers have consumed all items with smaller numbers.
     Consumed(u64),
     /// The producer has left. Another one may follow.
@@ -18,18 +27,18 @@ pub(super) enum Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    fn words(&self) -> (u64, u64) {
+    fn words(&self) -> [u64; 3] {
         match self {
-            Message::Ready => (1, 0),
-            Message::Item(number, _) => (2, *number),
-            Message::Consumed(number) => (3, *number),
-            Message::Left => (4, 0),
+            Message::Ready => [1, 0, 0],
+            Message::Item(item) => [2, item.number, item.lost],
+            Message::Consumed(number) => [3, *number, 0],
+            Message::Left => [4, 0, 0],
         }
     }
 
     fn payload(&self) -> &[u8] {
         match self {
-            Message::Item(_, payload) => payload,
+            Message::Item(item) => item.payload,
             _ => &[],
         }
     }
@@ -40,9 +49,9 @@ impl<'a> Message<'a> {
 
     /// Writes it into a slot of that size.
     pub(super) fn write(&self, slot: &mut [u8]) {
-        let (kind, number) = self.words();
-        slot[..8].copy_from_slice(&kind.to_le_bytes());
-        slot[8..HEAD].copy_from_slice(&number.to_le_bytes());
+        for (place, word) in slot.chunks_exact_mut(8).zip(self.words()) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
         slot[HEAD..].copy_from_slice(self.payload());
     }
 
@@ -50,12 +59,16 @@ impl<'a> Message<'a> {
     pub(super) fn read(bytes: &'a [u8]) -> Option<Message<'a>> {
         let (head, payload) = bytes.split_at_checked(HEAD)?;
         let word = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
-        let (kind, number) = (word(0)?, word(8)?);
-        match (kind, number, payload) {
-            (1, 0, []) => Some(Message::Ready),
-            (2, number, payload) => Some(Message::Item(number, payload)),
-            (3, number, []) => Some(Message::Consumed(number)),
-            (4, 0, []) => Some(Message::Left),
+        let (kind, number, lost) = (word(0)?, word(8)?, word(16)?);
+        match (kind, number, lost, payload) {
+            (1, 0, 0, []) => Some(Message::Ready),
+            (2, number, lost, payload) => Some(Message::Item(Passed {
+                number,
+                lost,
+                payload,
+            })),
+            (3, number, 0, []) => Some(Message::Consumed(number)),
+            (4, 0, 0, []) => Some(Message::Left),
             _ => None,
         }
     }
@@ -68,10 +81,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(number: u64, payload: Vec<u8>, which in 0..4) {
+        fn what_is_written_is_read(number: u64, lost: u64, payload: Vec<u8>, which in 0..4) {
+            let payload = &payload[..];
             let message = match which {
                 0 => Message::Ready,
-                1 => Message::Item(number, &payload),
+                1 => Message::Item(Passed { number, lost, payload }),
                 2 => Message::Consumed(number),
                 _ => Message::Left,
             };

@@ -38,6 +38,14 @@
 //! the link has room, and what was replaced meanwhile is a gap in the numbers of the items.
 //! [`Policy::Swap`] is refused.
 //!
+//! **Several receiving hosts** ([`Links::and_to`]): one transfer to each, and relays of their own. The
+//! slowest host sets the pace of a lossless channel. A host whose link broke holds nobody up any more;
+//! the producer's channel is severed with the last one. [`Links::hosts`] says how each is.
+//!
+//! **Lost items** of the policies where nobody waits are counted where they are replaced: at the
+//! sending host before they leave ([`HostStatus::lost`], at both hosts, and in `onbeat link status`),
+//! and at the receiving host by each consumer. The sum is the gaps in the numbers that it receives.
+//!
 //! **When the link ends.** A peer that closes is a regular end of its producer or consumers. A link
 //! that broke, or was not resumed in time, *severs* both channels: receiving returns
 //! [`onbeat_flow::ReceiveError::Severed`] after the last item, and sending
@@ -80,8 +88,10 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use control::Hosts;
 use place::{Egress, Ends};
 
+pub use control::HostState;
 pub use error::{LinksError, PlaceError};
 pub use place::Place;
 pub use relay::Relay;
@@ -116,8 +126,19 @@ struct Opened {
     /// The options as they were given.
     options: Options,
     channel: Channel,
-    /// None if the channel itself reaches the other host.
-    _relay: Option<Relay>,
+    /// To each other host; none if the channel itself reaches the other process.
+    relays: Vec<Relay>,
+}
+
+/// A channel's way to another host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostStatus {
+    /// How it is.
+    pub state: HostState,
+    /// Items that newer ones replaced before they left the sending host, by the channel's policy.
+    /// Those that a consumer at the receiving host was too slow for are its own count
+    /// ([`onbeat_flow::ConsumerStats::dropped`]): the two are the gaps that it sees.
+    pub lost: u64,
 }
 
 /// Channels from this host to another, or from another to this one.
@@ -126,7 +147,8 @@ struct Opened {
 /// what was sent still leaves, if the other host takes it.
 pub struct Links {
     direction: Direction,
-    way: Way,
+    /// One for each other host.
+    ways: Vec<Way>,
     priorities: HashMap<String, u8>,
     port: Option<Port>,
     chunk: Option<usize>,
@@ -173,7 +195,7 @@ impl Links {
     fn of(direction: Direction, way: Way) -> Links {
         Links {
             direction,
-            way,
+            ways: vec![way],
             priorities: HashMap::new(),
             port: None,
             chunk: None,
@@ -211,6 +233,49 @@ impl Links {
         self
     }
 
+    /// The same channels go to one host more, which connects to `place`, an address of this host with
+    /// ports of its own. Each item is one transfer to each host, however many consumers it has there.
+    ///
+    /// # Errors
+    /// The place is none, or its key file cannot be read; this host receives; or one of the places is
+    /// `shm://`, which reaches all processes of this machine anyway.
+    pub fn and_to(mut self, place: &str) -> Result<Links, LinksError> {
+        let place: Place = place.parse()?;
+        let is_machine = self.machine.is_some() || place.machine().is_some();
+        if self.direction == Direction::Receiving || is_machine {
+            return Err(PlaceError::SecondHost.into());
+        }
+        self.ways.push(Way::Place(place.ends(self.direction)?));
+        Ok(self)
+    }
+
+    /// As [`Links::and_to`], over backends of your own making ([`Links::over`]).
+    ///
+    /// # Errors
+    /// As [`Links::and_to`].
+    pub fn and_over(
+        mut self,
+        connector: impl Fn(&str, u16) -> Result<Box<dyn Backend>, LinksError> + Send + Sync + 'static,
+    ) -> Result<Links, LinksError> {
+        if self.direction == Direction::Receiving || self.machine.is_some() {
+            return Err(PlaceError::SecondHost.into());
+        }
+        self.ways.push(Way::Own(Box::new(connector)));
+        Ok(self)
+    }
+
+    /// The ways of an open channel to the other hosts, in the order in which these were named; none
+    /// over `shm://`.
+    pub fn hosts(&self, channel: &str) -> Vec<HostStatus> {
+        let opened = self.lock();
+        let relays = opened.get(channel).into_iter().flat_map(|o| &o.relays);
+        let status = |relay: &Relay| HostStatus {
+            state: relay.state(),
+            lost: relay.lost(),
+        };
+        relays.map(status).collect()
+    }
+
     /// How long [`Medium::channel`] waits for the other host to ask for the same channel; 30 s by
     /// default.
     pub fn wait_for_peer(mut self, time: Duration) -> Links {
@@ -245,19 +310,26 @@ impl Links {
             return Ok(Opened {
                 options,
                 channel,
-                _relay: None,
+                relays: Vec::new(),
             });
         }
         let number = u16::try_from(number).map_err(|_| LinksError::TooMany)?;
-        let channel = self.direction.local(name, options)?;
-        let backend = self.way.backend(name, number, egress)?;
+        let channel = self.direction.local(name, options, self.ways.len())?;
+        // All listen before one is waited for.
+        let backends = self.ways.iter();
+        let backends = backends.map(|way| way.backend(name, number, egress));
+        let backends = backends.collect::<Result<Vec<_>, _>>()?;
         let deadline_ns = now_ns().saturating_add(self.within.as_nanos() as u64);
         let terms = terms::Terms::new(name, self.direction, priority, options);
-        let relay = Relay::start(&*backend, &channel, &terms, deadline_ns)?;
+        let hosts = Hosts::new(backends.len());
+        let relays = backends.iter();
+        let relays =
+            relays.map(|backend| Relay::start(&**backend, &channel, &terms, &hosts, deadline_ns));
+        let relays = relays.collect::<Result<Vec<_>, _>>()?;
         Ok(Opened {
             options,
             channel,
-            _relay: Some(relay),
+            relays,
         })
     }
 }
@@ -265,8 +337,8 @@ impl Links {
 impl Medium for Links {
     type Error = LinksError;
 
-    /// The channel of that name; waits until the other host has asked for it too. `expected` counts
-    /// consumers at the receiving host.
+    /// The channel of that name; waits until the other hosts have asked for it too. `expected` counts
+    /// consumers at each receiving host.
     fn channel(&self, name: &str, options: Options) -> Result<Channel, LinksError> {
         let mut opened = self.lock();
         if let Some(before) = opened.get(name) {

@@ -2,11 +2,12 @@
 //! what consumers have consumed.
 
 use super::control::Control;
-use super::message::Message;
+use super::message::{Message, Passed};
 use super::sending::send;
 use super::terms::credits;
 use crate::interface::{End, Incoming, Outgoing};
 use onbeat_flow::{Channel, Producer};
+use std::sync::atomic::Ordering;
 
 /// Puts items into the channel until the relay stops or the link ends. No allocation while it runs.
 pub(super) fn put(producer: Producer, mut incoming: Box<dyn Incoming>, control: &Control) {
@@ -46,7 +47,7 @@ impl Put<'_> {
     /// Does what a message says; the error says what is wrong with it.
     fn take(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
         match Message::read(bytes) {
-            Some(Message::Item(number, payload)) => self.put(number, payload),
+            Some(Message::Item(item)) => self.put(&item),
             Some(Message::Left) => {
                 self.has_left = true;
                 self.producer.end();
@@ -56,10 +57,16 @@ impl Put<'_> {
         }
     }
 
-    fn put(&mut self, number: u64, payload: &[u8]) -> Result<(), &'static str> {
-        if number < self.next || number == u64::MAX {
+    fn put(&mut self, item: &Passed<'_>) -> Result<(), &'static str> {
+        let Passed {
+            number,
+            lost,
+            payload,
+        } = *item;
+        if number < self.next || number == u64::MAX || lost < self.control.lost() {
             return Err("items that come out of order");
         }
+        self.control.set_lost(lost);
         self.next = number + 1;
         let producer = &mut self.producer;
         if std::mem::take(&mut self.has_left) {
@@ -93,6 +100,7 @@ pub(super) fn tell(channel: &Channel, mut out: Box<dyn Outgoing>, control: &Cont
     let mut end = if is_done() {
         Err(None)
     } else {
+        control.ready.store(true, Ordering::Release);
         send(&mut *out, &Message::Ready, control)
     };
     let (counts, mut told) = (credits(options.policy).is_some(), 0);

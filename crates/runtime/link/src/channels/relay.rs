@@ -1,6 +1,6 @@
 //! A relay between a channel of this host and one of another host.
 
-use super::control::Control;
+use super::control::{Control, HostState, Hosts};
 use super::error::LinksError;
 use super::terms::{Direction, Terms};
 use super::{receiving, sending};
@@ -23,6 +23,7 @@ impl Relay {
         backend: &dyn Backend,
         channel: &Channel,
         terms: &Terms,
+        hosts: &Arc<Hosts>,
         deadline_ns: u64,
     ) -> Result<Relay, LinksError> {
         let setup = |reason| LinksError::Setup {
@@ -36,7 +37,8 @@ impl Relay {
         let halves = backend.initialize(terms.sizes(), Memory::Allot, Some(deadline_ns));
         let mut halves = halves.map_err(setup)?;
         terms.agree(&mut halves, deadline_ns)?;
-        let control = Arc::new(Control::new(channel.progress()));
+        let page = halves.0.page();
+        let control = Arc::new(Control::new(channel.progress(), Arc::clone(hosts), page));
         let mut relay = Relay {
             control,
             threads: Vec::new(),
@@ -56,6 +58,14 @@ impl Relay {
         }
         .map_err(|e| failed(e.to_string()))?;
         Ok(relay)
+    }
+
+    pub(super) fn state(&self) -> HostState {
+        self.control.state()
+    }
+
+    pub(super) fn lost(&self) -> u64 {
+        self.control.lost()
     }
 
     fn run(

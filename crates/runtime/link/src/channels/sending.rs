@@ -2,7 +2,7 @@
 //! consumed.
 
 use super::control::Control;
-use super::message::Message;
+use super::message::{Message, Passed};
 use super::terms::credits;
 use crate::interface::{End, Incoming, Outgoing, SendError};
 use onbeat_flow::{Channel, Consumer, Item};
@@ -15,10 +15,9 @@ pub(super) fn pass_on(channel: &Channel, mut out: Box<dyn Outgoing>, control: &C
     control.waker.wait(None, may_begin);
     if !control.ready.load(Ordering::Acquire) {
         // Nothing was sent yet.
-        if control.is_broken() {
-            control.progress.sever();
-        }
-        return control.end(None);
+        control.leave();
+        control.end(None);
+        return stand_in(channel, control);
     }
     // From here on items may be sent, and leave also if the relay is asked to stop.
     let consumer = channel.consumer_on(&control.waker);
@@ -31,12 +30,22 @@ pub(super) fn pass_on(channel: &Channel, mut out: Box<dyn Outgoing>, control: &C
     finish(control, end.as_ref());
 }
 
-/// Severs a link that broke: before items that the other host has not consumed give their credits
+/// A link that broke severs before items that the other host has not consumed give their credits
 /// back.
 fn finish(control: &Control, end: Option<&End>) {
     control.end(end);
-    if control.is_broken() {
-        control.progress.sever();
+    control.leave();
+}
+
+/// In place of a host that left before items came: the producer waits for one consumer of each, and
+/// is not to wait for this one.
+fn stand_in(channel: &Channel, control: &Control) {
+    if !control.hosts.is_any_left() {
+        return;
+    }
+    if let Ok(consumer) = channel.consumer_on(&control.waker) {
+        let waker = &control.waker;
+        waker.wait(None, || control.is_stopping() || consumer.waiting() > 0);
     }
 }
 
@@ -71,7 +80,13 @@ fn pass_items(
             kept.pop_front();
         } else if let Some(item) = may_send.then(|| consumer.receive()).flatten() {
             said_left = false;
-            let message = Message::Item(item.sequence(), &item);
+            // Those that newer ones than this replaced are lost too.
+            control.set_lost(consumer.stats().dropped);
+            let message = Message::Item(Passed {
+                number: item.sequence(),
+                lost: control.lost(),
+                payload: &item,
+            });
             if let Err(end) = send(out, &message, control) {
                 break end;
             }

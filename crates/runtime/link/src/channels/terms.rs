@@ -31,18 +31,23 @@ impl Direction {
         }
     }
 
-    /// This host's channel.
-    pub(super) fn local(self, name: &str, options: Options) -> Result<Channel, LinksError> {
+    /// This host's channel, connected to so many others.
+    pub(super) fn local(
+        self,
+        name: &str,
+        options: Options,
+        hosts: usize,
+    ) -> Result<Channel, LinksError> {
         let channel = name.to_string();
         if matches!(options.policy, Policy::Swap { .. }) {
             return Err(LinksError::Swap { channel });
         }
         let options = match self {
             Direction::Receiving => options,
-            // The relay is one consumer more, which has in use what the other host has not consumed.
+            // A relay is one consumer more, which has in use what its host has not consumed.
             Direction::Sending => Options {
-                consumers: options.consumers + 1,
-                expected: options.expected.min(1),
+                consumers: options.consumers + hosts,
+                expected: options.expected.min(1) * hosts,
                 borrowed: options.borrowed.max(credits(options.policy).unwrap_or(1)),
                 ..options
             },

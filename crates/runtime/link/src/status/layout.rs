@@ -42,6 +42,8 @@ pub(crate) enum Word {
     Refused,
     /// Not 0 if the numbers of `qos` count.
     HasQos,
+    /// Items of a channel that newer ones replaced before they left, plus 1; 0 if it is no channel's.
+    Lost,
     /// The first of the numbers of `qos`.
     Qos = 32,
 }
@@ -181,6 +183,8 @@ pub struct LinkStatus {
     pub credit: (Option<u64>, u64),
     /// Connections after the first, and handshakes that were refused.
     pub resumed_refused: [u64; 2],
+    /// Of a channel between hosts: items that newer ones replaced before they left the sending host.
+    pub lost: Option<u64>,
     /// Of the link's promises, if there are any.
     pub qos: Option<QosStatus>,
 }
@@ -231,6 +235,7 @@ pub fn parse(bytes: &[u8]) -> Option<LinkStatus> {
         ],
         credit: (word(Word::InFlight).checked_sub(1), word(Word::NoCredit)),
         resumed_refused: [word(Word::Resumed), word(Word::Refused)],
+        lost: word(Word::Lost).checked_sub(1),
         qos: (word(Word::HasQos) != 0).then(|| QosStatus {
             counts: std::array::from_fn(|n| at(Word::Qos as usize + n)),
         }),

@@ -129,6 +129,10 @@ impl Shown for Page {
         self.set(Word::HasQos, 1);
     }
 
+    fn set_lost(&self, items: u64) {
+        self.set(Word::Lost, items.saturating_add(1));
+    }
+
     fn add(&self, number: usize, more: u64) {
         if number < super::layout::QOS_WORDS {
             self.word(Word::Qos as usize + number)

@@ -102,6 +102,7 @@ fn as_json(found: &Survey, now_ns: u64) -> Value {
             "received": passed(&status.passed[1]),
             "resumed": status.resumed_refused[0],
             "refused": status.resumed_refused[1],
+            "items_lost": status.lost,
             "qos": qos,
         })
     };
@@ -138,6 +139,7 @@ fn notes(found: &Found) -> Vec<String> {
         (resumed, "times resumed"),
         (refused, "handshakes refused"),
         (status.credit.1, "sends without credit"),
+        (status.lost.unwrap_or(0), "items replaced before they left"),
     ];
     let spare = ["sent", "received"];
     let qos = status.qos.iter().flat_map(|qos| qos.named());

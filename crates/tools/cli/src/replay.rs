@@ -9,11 +9,15 @@ use crate::live::LiveLine;
 use crate::term;
 use crate::{files, ExitStatus};
 use keys::{Key, Keys};
+use onbeat_model::text::duration;
 use onbeat_replay::chain::Chain;
 use onbeat_replay::control::Control;
-use onbeat_replay::item::Source;
+use onbeat_replay::item::{Source, Stream, StreamId};
+use onbeat_replay::route::{Outputs, Target};
 use onbeat_replay::session::{Played, Session};
+use onbeat_replay::sink::{Sink, SinkError};
 use onbeat_replay::{picture, route, source};
+use onbeat_ros::replay::{Plan, Topics};
 pub use options::Args;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -36,14 +40,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let reports = args.reports()?;
     let chain = Chain::new(opener(args.source.clone()), args.choice()).map_err(failed)?;
     let streams = chain.streams().to_vec();
-    let targets = route::targets(&streams, &args.to).map_err(failed)?;
-    let outputs = route::open(&streams, &targets, |_| {
-        Err(onbeat_replay::sink::SinkError {
-            sink: "ros".into(),
-            fault: "not built in: use --to udp:HOST:PORT".into(),
-        })
-    });
-    let outputs = outputs.map_err(failed)?;
+    let outputs = outputs(&args, &streams)?;
     let control = Arc::new(Control::default());
     if args.paused {
         control.pause();
@@ -66,7 +63,45 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     verdict(&args, &played)
 }
 
-/// Opens the recording, as often as it is played.
+/// Opens the sinks. ROS 2 is looked for only if something goes there.
+fn outputs(args: &Args, streams: &[Stream]) -> Result<Outputs, CliError> {
+    let targets = route::targets(streams, &args.to).map_err(failed)?;
+    let clock = args.clock_ns().map(|_| StreamId(streams.len() as u32));
+    if clock.is_some() && streams.iter().any(|s| s.name == "/clock") {
+        let how =
+            "the recording has a /clock of its own: add --exclude /clock, or leave --clock out";
+        return Err(failed(how));
+    }
+    let wait = args.wait;
+    let ros = |streams: &[(StreamId, Stream)]| -> Result<Box<dyn Sink>, SinkError> {
+        let plan = Plan {
+            streams,
+            clock,
+            wait,
+        };
+        let (topics, unheard) = Topics::open(&plan)?;
+        for topic in unheard {
+            let topic = term::one_line(&topic);
+            let within = duration(wait.as_nanos() as f64);
+            eprintln!("onbeat: nobody has subscribed to {topic} within {within} (--wait)");
+        }
+        Ok(Box::new(topics))
+    };
+    let mut outputs = route::open(streams, &targets, ros).map_err(failed)?;
+    if let Some(stream) = clock {
+        let sink = match targets.iter().position(|t| *t == Target::Ros) {
+            Some(stream) => outputs.routes[stream],
+            None => {
+                outputs.sinks.push(ros(&[]).map_err(failed)?);
+                outputs.sinks.len() - 1
+            }
+        };
+        outputs.clock = Some((sink, stream));
+    }
+    Ok(outputs)
+}
+
+/// Opens the recordings on one axis of time, as often as it is played.
 fn opener(path: PathBuf) -> onbeat_replay::chain::Open {
     Box::new(move || source::open(&path))
 }

@@ -194,6 +194,8 @@ functions! {
     publisher_fini = "rcl_publisher_fini": fn(*mut Handle, *mut Handle) -> c_int;
     publish = "rcl_publish_serialized_message":
         fn(*const Handle, *const Bytes, *mut c_void) -> c_int;
+    subscriptions = "rcl_publisher_get_subscription_count":
+        fn(*const Handle, *mut usize) -> c_int;
     wait_acked = "rcl_publisher_wait_for_all_acked": fn(*const Handle, i64) -> c_int;
     subscription_options = "rcl_subscription_get_default_options": fn() -> Options;
     subscription_init = "rcl_subscription_init":

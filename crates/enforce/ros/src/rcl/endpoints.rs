@@ -76,6 +76,39 @@ impl Publisher {
         }
     }
 
+    /// Publishes serialised bytes where they are. Nothing is allocated here; the middleware may.
+    /// `Err` is rcl's code.
+    pub fn publish_bytes(&self, serialised: &[u8]) -> Result<(), i32> {
+        let f = &self.node.rcl.f;
+        let bytes = Bytes {
+            // Only read: the call takes a pointer to const.
+            buffer: serialised.as_ptr().cast_mut(),
+            length: serialised.len(),
+            capacity: serialised.len(),
+            // SAFETY: returns a value.
+            allocator: unsafe { (f.allocator)() },
+        };
+        // SAFETY: handle and bytes are valid for the call, which keeps neither.
+        match unsafe { (f.publish)(&*self.handle, &bytes, ptr::null_mut()) } {
+            abi::OK => Ok(()),
+            code => {
+                // SAFETY: forgets the message of this thread.
+                unsafe { (f.reset_error)() };
+                Err(code)
+            }
+        }
+    }
+
+    /// Number of subscriptions that match; 0 if that cannot be told.
+    pub fn subscriptions(&self) -> usize {
+        let mut count = 0;
+        // SAFETY: all pointers are valid for the call.
+        match unsafe { (self.node.rcl.f.subscriptions)(&*self.handle, &mut count) } {
+            abi::OK => count,
+            _ => 0,
+        }
+    }
+
     /// Waits until reliable readers have everything, but no longer than that.
     pub fn settle(&self, at_most_ns: i64) {
         // SAFETY: an initialised handle.

@@ -20,6 +20,8 @@ use thiserror::Error;
 
 /// `keep last`.
 pub const KEEP_LAST: i32 = 1;
+/// `keep all`.
+pub const KEEP_ALL: i32 = 2;
 /// `reliable`.
 pub const RELIABLE: i32 = 1;
 /// `best effort`.

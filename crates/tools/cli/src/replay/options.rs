@@ -39,6 +39,9 @@ pub struct Args {
     what: What,
     #[command(flatten)]
     how: How,
+    /// Wait for a subscriber of each topic, but no longer than this
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
+    pub wait: Duration,
     /// Begin paused: for stepping through it
     #[arg(long)]
     pub paused: bool,
@@ -89,6 +92,9 @@ struct How {
     /// CPU of the player
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
+    /// Publish recorded time on /clock, so many times a second
+    #[arg(long, value_name = "HZ", num_args = 0..=1, default_missing_value = "100", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    clock: Option<u32>,
     /// Stay awake for so long before each item: less late, at the cost of CPU
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
     spin: Duration,
@@ -152,8 +158,13 @@ impl Args {
             priority: Some(how.priority).filter(|&p| p > 0),
             cpu: how.cpu,
             spin_ns: ns(how.spin),
-            clock_ns: None,
+            clock_ns: self.clock_ns(),
         })
+    }
+
+    /// Period of `/clock`.
+    pub fn clock_ns(&self) -> Option<u64> {
+        self.how.clock.map(|hz| 1_000_000_000 / u64::from(hz))
     }
 
     /// Where reports go, and in which form.

@@ -1,0 +1,222 @@
+"""Replay: what was recorded arrives byte for byte and in order while a neighbour takes the CPU.
+
+Recordings are written here by hand, so that the truth is known. Devices under test are a UDP socket and
+an rclpy node that keeps every serialised message.
+"""
+
+import contextlib
+import glob
+import hashlib
+import json
+import os
+import random
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+from harness import ONBEAT
+from registry import PLACES, Mismatch, need, test
+
+# No step of a test takes that long.
+WATCHDOG_S = 120
+RELIABLE = ("- history: 3\n  depth: 0\n  reliability: 1\n  durability: 2\n  deadline:\n    sec: 9223372036\n"
+            "    nsec: 854775807\n  liveliness: 1\n")
+# Prints "ready", then a line for each message: topic and hash of its serialised bytes.
+NODE = """
+import hashlib, sys, rclpy
+from rclpy.qos import QoSProfile, HistoryPolicy, ReliabilityPolicy
+from std_msgs.msg import String
+rclpy.init()
+node = rclpy.create_node("under_test")
+qos = QoSProfile(history=HistoryPolicy.KEEP_ALL, reliability=ReliabilityPolicy.RELIABLE)
+left = int(sys.argv[1])
+def take(topic):
+    def taken(data):
+        global left
+        left -= 1
+        print(topic, hashlib.sha1(data).hexdigest(), flush=True)
+    return taken
+subs = [node.create_subscription(String, t, take(t), qos, raw=True) for t in sys.argv[2:]]
+print("ready", flush=True)
+while left > 0:
+    rclpy.spin_once(node)
+"""
+
+
+@contextlib.contextmanager
+def busy_neighbours():
+    """One program on each CPU that takes what it gets."""
+    words = [sys.executable, "-c", "while True: pass"]
+    children = [subprocess.Popen(words) for _ in range(os.cpu_count())]
+    try:
+        yield
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+
+
+class Device:
+    """A UDP socket that keeps what it gets."""
+
+    def __init__(self):
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        # Beyond the limit of the system, as root.
+        self.socket.setsockopt(socket.SOL_SOCKET, 33, 32 << 20)
+        self.socket.bind(("127.0.0.1", 0))
+        self.socket.settimeout(0.2)
+        self.got, self.over = [], False
+        self.thread = threading.Thread(target=self.read, daemon=True)
+        self.thread.start()
+
+    def read(self):
+        """Reads until it is over and nothing comes any more."""
+        while True:
+            try:
+                self.got.append(self.socket.recv(65536))
+            except TimeoutError:
+                if self.over:
+                    return
+
+    def close(self):
+        """What came."""
+        self.over = True
+        self.thread.join(WATCHDOG_S)
+        self.socket.close()
+        return self.got
+
+    @property
+    def address(self):
+        """Where it listens."""
+        return f"udp:127.0.0.1:{self.socket.getsockname()[1]}"
+
+
+def compare(what, got, sent):
+    """All of it, in order, the same bytes."""
+    first = next((i for i, (a, b) in enumerate(zip(got, sent)) if a != b), "the end")
+    need(got == sent, f"{what}: {len(sent)} recorded, {len(got)} arrived, first difference at {first}")
+
+
+def replay(harness, name, words, **options):
+    """Runs the command; what its report says."""
+    report = harness.new_file(name + ".json")
+    done = subprocess.run([ONBEAT, "replay", *words, "--report", report], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=WATCHDOG_S, check=False, **options)
+    need(done.returncode == 0, f"exit code {done.returncode}: {done.stderr}")
+    with open(report, encoding="utf-8") as file:
+        seen = json.load(file)
+    late, items = seen["lateness_ns"], seen["items"]
+    harness.figures.append(f"{items['played']} items, late p99 {(late['p99'] or 0) / 1000:.0f} us, "
+                           f"max {late['extent']['max'] / 1000:.0f} us")
+    need(items["lost"] == items["not_played"] == items["unsuitable"] == 0, f"{items}")
+    return seen
+
+
+def times(count, mean_s):
+    """Times of a recording that begins in 2023, in ns."""
+    spread, now = random.Random(7), 1_700_000_000_000_000_000
+    for _ in range(count):
+        now += int(spread.expovariate(1 / mean_s) * 1e9) // 1000 * 1000
+        yield now
+
+
+def candump(path, count):
+    """A log of two interfaces; the frames as Linux has them."""
+    frames = []
+    with open(path, "w", encoding="ascii") as file:
+        for n, now in enumerate(times(count, 0.0005)):
+            identifier, data = n % 0x7FF, struct.pack(">Q", n)[: n % 9]
+            file.write(f"({now // 10**9}.{now % 10**9 // 1000:06}) can{n % 2} {identifier:03X}#"
+                       f"{data.hex().upper()}\n")
+            frames.append(struct.pack("=IB3x8s", identifier, len(data), data))
+    return frames
+
+
+def mcap(path, items, topics):
+    """An MCAP file of std_msgs/String: items are (time, topic's number, serialised message)."""
+    def text(value):
+        return struct.pack("<I", len(value)) + value.encode()
+
+    def record(kind, content):
+        return struct.pack("<BQ", kind, len(content)) + content
+
+    schema = text("string data\n")
+    out = [b"\x89MCAP0\r\n", record(1, text("ros2") + text("test")),
+           record(3, struct.pack("<H", 1) + text("std_msgs/msg/String") + text("ros2msg") + schema)]
+    for number, topic in enumerate(topics):
+        metadata = text("offered_qos_profiles") + text(RELIABLE)
+        out.append(record(4, struct.pack("<HH", number, 1) + text(topic) + text("cdr")
+                          + struct.pack("<I", len(metadata)) + metadata))
+    for number, (now, topic, data) in enumerate(items):
+        out.append(record(5, struct.pack("<HIQQ", topic, number, now, now) + data))
+    out += [record(15, bytes(4)), record(2, bytes(20)), b"\x89MCAP0\r\n"]
+    with open(path, "wb") as file:
+        file.write(b"".join(out))
+
+
+def ros_variables(harness, distro):
+    """The environment in which ROS 2 is found."""
+    env = harness.env(distro)
+    folders = [env + "/lib", *glob.glob(env + "/lib/python3*/site-packages/ros_*.libs")]
+    return dict(os.environ, LD_LIBRARY_PATH=":".join(folders), AMENT_PREFIX_PATH=env)
+
+
+@test(places=PLACES)
+def replay_candump_to_udp(harness):
+    """CAN frames arrive by UDP, all and in order, beside busy neighbours, and never early"""
+    path, device = harness.file("replay.log"), Device()
+    frames = candump(path, 4000)
+    with busy_neighbours():
+        seen = replay(harness, "candump", [path, "--to", device.address])
+    compare("frames", device.close(), frames)
+    recorded = list(times(4000, 0.0005))
+    need(seen["machine"]["wall_ns"] >= recorded[-1] - recorded[0], "it ended before its time")
+    need([s["played"] for s in seen["streams"]] == [2000, 2000], "streams are mixed up")
+
+
+@test(places=PLACES)
+def replay_bag_to_ros(harness):
+    """A bag's messages arrive at an rclpy node, byte for byte and in order, beside busy neighbours"""
+    topics = [f"{harness.namespace}/a", f"{harness.namespace}/b"]
+    items = []
+    for n, now in enumerate(times(1500, 0.002)):
+        content = str(n).encode() * (20_000 if n % 100 == 0 else 1 + n % 70) + b"\0"
+        data = b"\0\1\0\0" + struct.pack("<I", len(content)) + content
+        items.append((now, n % 2, data))
+    path = harness.file("replay.mcap")
+    mcap(path, items, topics)
+    words = [harness.python("kilted"), "-c", NODE, str(len(items)), *topics]
+    node = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        need(node.stdout.readline().strip() == "ready", "the node did not start")
+        with busy_neighbours():
+            replay(harness, "bag", [path, "--wait", "60s"], env=ros_variables(harness, "kilted"))
+            lines = read_lines(node, len(items))
+    finally:
+        node.kill()
+        node.wait()
+    for number, topic in enumerate(topics):
+        got = [line.split()[1] for line in lines if line.split()[0] == topic]
+        sent = [hashlib.sha1(data).hexdigest() for _, to, data in items if to == number]
+        compare(topic, got, sent)
+
+
+def read_lines(process, count):
+    """So many lines of a program."""
+    lines, end = [], time.monotonic() + WATCHDOG_S
+
+    def read():
+        for line in process.stdout:
+            lines.append(line)
+            if len(lines) == count:
+                return
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    while thread.is_alive() and time.monotonic() < end:
+        thread.join(0.1)
+    if thread.is_alive():
+        raise Mismatch(f"{len(lines)} of {count} messages arrived")
+    return lines

@@ -38,7 +38,8 @@ fn failed(error: impl std::fmt::Display) -> CliError {
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let settings = args.settings()?;
     let reports = args.reports()?;
-    let chain = Chain::new(opener(args.source.clone()), args.choice()).map_err(failed)?;
+    let chain =
+        Chain::new(opener(args.sources.clone(), args.align), args.choice()).map_err(failed)?;
     let streams = chain.streams().to_vec();
     let outputs = outputs(&args, &streams)?;
     let control = Arc::new(Control::default());
@@ -101,9 +102,18 @@ fn outputs(args: &Args, streams: &[Stream]) -> Result<Outputs, CliError> {
     Ok(outputs)
 }
 
-/// Opens the recordings on one axis of time, as often as it is played.
-fn opener(path: PathBuf) -> onbeat_replay::chain::Open {
-    Box::new(move || source::open(&path))
+/// Opens the recordings on one axis of time, as often as they are played.
+fn opener(paths: Vec<PathBuf>, align: bool) -> onbeat_replay::chain::Open {
+    Box::new(move || {
+        let mut opened = Vec::with_capacity(paths.len());
+        for path in &paths {
+            opened.push(source::open(path)?);
+        }
+        match opened.len() {
+            1 => Ok(opened.remove(0)),
+            _ => source::merged(opened, align),
+        }
+    })
 }
 
 /// Shows how far it is, and passes keys and signals on, until it is over.

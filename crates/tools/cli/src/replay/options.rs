@@ -15,6 +15,8 @@ use std::time::Duration;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
+  onbeat replay drive.mcap                        its topics into ROS 2, at their times
+  onbeat replay drive.mcap can.log --topics '/front/*,can0' --clock --rate 0.5
   onbeat replay can.log --to can:vcan0
   onbeat replay can.log --to udp:10.0.0.2:7400 --rate 0.5
   onbeat replay can.log --to udp:127.0.0.1:7400 --report replay.html
@@ -23,16 +25,19 @@ Examples:
 A loader reads ahead into the playback buffer and waits when it is full. The player lets each item
 leave at its time: a thread under SCHED_FIFO, with its memory locked, as far as that is permitted
 (the report says what it got). An item that was not in the buffer at its time leaves late, is counted
-and is told. Without --to, CAN frames go to the interface of their stream's name. On a terminal,
-space pauses and goes on, s plays one item, q ends.
+and is told. Without --to, ROS 2 messages are published on their topics, in the ROS 2 that LD_LIBRARY_PATH
+names, and CAN frames go to the interface of their stream's name. On a terminal, space pauses and goes on, s plays one item, q ends.
 
 Exit codes: 0 all played, or ended by q or Ctrl-C; 1 failed, or the recording could not be read to its
 end; 2 wrong command line; 3 nothing to play; 5 something left later than --max-late.")]
 pub struct Args {
-    /// Recording: a log of candump -l
-    #[arg(value_name = "RECORDING")]
-    pub source: PathBuf,
-    /// Where to: udp:HOST:PORT, can:INTERFACE, eth:INTERFACE; several: the one that suits
+    /// Recordings: MCAP files, logs of candump -l; several share one axis of time
+    #[arg(value_name = "RECORDING", required = true)]
+    pub sources: Vec<PathBuf>,
+    /// Several recordings of different times: all begin at once
+    #[arg(long)]
+    pub align: bool,
+    /// Where to: ros, udp:HOST:PORT, can:INTERFACE, eth:INTERFACE; several: the one that suits
     #[arg(long, value_name = "WHERE")]
     pub to: Vec<Target>,
     #[command(flatten)]

@@ -6,6 +6,7 @@ mod damage;
 pub mod mcap;
 mod merge;
 mod order;
+pub mod pcap;
 
 pub use merge::merged;
 
@@ -18,7 +19,7 @@ use std::path::Path;
 pub trait Bytes: Read + Seek + Send {}
 impl<T: Read + Seek + Send> Bytes for T {}
 
-/// Opens a recording: an MCAP file, or a `candump -l` log.
+/// Opens a recording: an MCAP file, a `candump -l` log, a pcap or pcapng file.
 ///
 /// Items come in the order of time, with a bounded memory. What is damaged is skipped, and
 /// [`Source::damage`] says so.
@@ -41,12 +42,15 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>, SourceError> {
     if head.starts_with(mcap::MAGIC) {
         return mcap::read(&name, file);
     }
+    if pcap::begins(&head) {
+        return pcap::read(&name, file);
+    }
     if candump::begins(&head) {
         return candump::read(&name, file);
     }
     Err(fault(
         &name,
-        "not a recording that is known: MCAP files and candump -l logs are",
+        "not a recording that is known: MCAP files, candump -l logs, pcap and pcapng files are",
     ))
 }
 

@@ -1,0 +1,114 @@
+//! Reads pcap and pcapng files: packets of one or several interfaces, and CAN frames as SocketCAN captures them.
+
+use super::damage::Damage;
+use super::order::Ordered;
+use super::{fault, Bytes};
+use crate::item::{Source, SourceError, Stamp, Stream};
+use interfaces::Interfaces;
+use packets::{Packet, Packets};
+use std::io::SeekFrom;
+
+mod interfaces;
+mod packets;
+
+/// Whether a file's beginning is that of a pcap or pcapng file, of either byte order.
+pub fn begins(head: &[u8]) -> bool {
+    const MAGICS: [[u8; 4]; 6] = [
+        [0xa1, 0xb2, 0xc3, 0xd4],
+        [0xd4, 0xc3, 0xb2, 0xa1],
+        [0xa1, 0xb2, 0x3c, 0x4d],
+        [0x4d, 0x3c, 0xb2, 0xa1],
+        [0x34, 0xcd, 0xb2, 0xa1],
+        PCAPNG,
+    ];
+    head.first_chunk()
+        .is_some_and(|magic| MAGICS.contains(magic))
+}
+
+/// How a pcapng file begins.
+const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+
+/// Reads a capture. It is read twice: first for its interfaces, and for how far it is from the order of time.
+///
+/// # Errors
+/// The file cannot be read, or is no capture.
+pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>, SourceError> {
+    let mut survey = Capture::new(name, bytes);
+    let mut payload = Vec::new();
+    let (mut newest, mut back_ns) = (i64::MIN, 0);
+    while let Some(stamp) = survey.next(&mut payload)? {
+        if stamp.time_ns < newest {
+            back_ns = newest.abs_diff(stamp.time_ns).max(back_ns);
+        }
+        newest = newest.max(stamp.time_ns);
+    }
+    let streams = survey.interfaces.streams().to_vec();
+    let mut bytes = survey.packets.into_bytes();
+    bytes
+        .seek(SeekFrom::Start(0))
+        .map_err(|error| fault(name, error))?;
+    let capture = Capture {
+        streams,
+        ..Capture::new(name, bytes)
+    };
+    Ok(match back_ns {
+        0 => Box::new(capture),
+        back_ns => Box::new(Ordered::new(capture, back_ns)),
+    })
+}
+
+struct Capture<R> {
+    name: String,
+    packets: Packets<R>,
+    interfaces: Interfaces,
+    /// All streams of the file.
+    streams: Vec<Stream>,
+    damage: Damage,
+    ended: bool,
+}
+
+impl<R: Bytes> Capture<R> {
+    fn new(name: &str, bytes: R) -> Capture<R> {
+        Capture {
+            name: name.to_owned(),
+            packets: Packets::new(bytes),
+            interfaces: Interfaces::default(),
+            streams: Vec::new(),
+            damage: Damage::default(),
+            ended: false,
+        }
+    }
+}
+
+impl<R: Bytes> Source for Capture<R> {
+    fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError> {
+        payload.clear();
+        while !self.ended {
+            match self
+                .packets
+                .next(&mut self.interfaces, payload, &mut self.damage)
+            {
+                Ok(Packet::Of(stamp)) => return Ok(Some(stamp)),
+                Ok(Packet::None) => {}
+                Ok(Packet::End) => self.ended = true,
+                Err(error) => {
+                    self.ended = true;
+                    return Err(fault(&self.name, error));
+                }
+            }
+        }
+        payload.clear();
+        Ok(None)
+    }
+
+    fn damage(&self) -> &[String] {
+        self.damage.sentences()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,309 @@
+//! The packets of a capture, block by block. `pcap-parser` reads the blocks, this keeps the bytes that it reads.
+
+use super::interfaces::{Clock, Interfaces};
+use super::PCAPNG;
+use crate::item::Stamp;
+use crate::source::damage::Damage;
+use nom::Needed;
+use pcap_parser::nom;
+use pcap_parser::pcapng::{parse_block_be, parse_block_le, Block, InterfaceDescriptionBlock};
+use pcap_parser::traits::PcapNGPacketBlock;
+use pcap_parser::{
+    parse_pcap_frame, parse_pcap_frame_be, parse_pcap_frame_modified, parse_pcap_header,
+    LegacyPcapBlock, PcapError, PcapHeader,
+};
+use std::io::{Read, Result};
+
+/// Longest block: longer ones are damage.
+const LONGEST: usize = 64 << 20;
+/// Bytes that are read at once.
+const READ: usize = 256 << 10;
+
+/// What one step found.
+pub enum Packet {
+    /// A packet; its bytes are in the payload.
+    Of(Stamp),
+    /// Something else, or a packet that is skipped.
+    None,
+    /// The capture's end.
+    End,
+}
+
+/// What a parser says of the bytes at hand.
+enum Parsed<T> {
+    Is(T),
+    More,
+    Wrong,
+}
+
+/// The blocks of a capture.
+pub struct Packets<R> {
+    bytes: R,
+    /// What was read and not used: `start..end`.
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    at_eof: bool,
+    /// Bytes used since the file's beginning.
+    at: u64,
+    form: Form,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Unknown,
+    Old { frame: Frame, clock: Clock },
+    Next { is_big: bool },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Frame {
+    Little,
+    Big,
+    Modified,
+}
+
+impl<R: Read> Packets<R> {
+    /// From the file's beginning on.
+    pub fn new(bytes: R) -> Packets<R> {
+        Packets {
+            bytes,
+            buffer: vec![0; READ],
+            start: 0,
+            end: 0,
+            at_eof: false,
+            at: 0,
+            form: Form::Unknown,
+        }
+    }
+
+    /// The file.
+    pub fn into_bytes(self) -> R {
+        self.bytes
+    }
+
+    /// The next block.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn next(
+        &mut self,
+        known: &mut Interfaces,
+        payload: &mut Vec<u8>,
+        damage: &mut Damage,
+    ) -> Result<Packet> {
+        loop {
+            let there = &self.buffer[self.start..self.end];
+            if there.is_empty() && self.at_eof {
+                return Ok(Packet::End);
+            }
+            let parsed = match self.form {
+                Form::Unknown => {
+                    begin(there, &mut self.form, known, damage).map(|used| (used, None))
+                }
+                Form::Old { frame, clock } => old(there, frame, clock, known, payload, damage),
+                Form::Next { ref mut is_big } => next(there, is_big, known, payload, damage),
+            };
+            match parsed {
+                Parsed::Is((used, stamp)) => {
+                    self.start += used;
+                    self.at += used as u64;
+                    return Ok(stamp.map_or(Packet::None, Packet::Of));
+                }
+                Parsed::More if self.at_eof => {
+                    let at = self.at;
+                    damage.add("blocks that the file ends within: used up to there", || {
+                        format!("byte {at}")
+                    });
+                    return Ok(Packet::End);
+                }
+                Parsed::More if there.len() < LONGEST => self.fill()?,
+                Parsed::More | Parsed::Wrong => {
+                    let at = self.at;
+                    damage.add("blocks that cannot be: used up to there", || {
+                        format!("byte {at}")
+                    });
+                    return Ok(Packet::End);
+                }
+            }
+        }
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        if self.end + READ / 2 > self.buffer.len() {
+            self.buffer.resize(self.buffer.len() * 2, 0);
+        }
+        let read = self.bytes.read(&mut self.buffer[self.end..])?;
+        self.end += read;
+        self.at_eof = read == 0;
+        Ok(())
+    }
+}
+
+impl<T> Parsed<T> {
+    fn of<'a>(
+        result: nom::IResult<&'a [u8], T, PcapError<&'a [u8]>>,
+        all: &[u8],
+    ) -> Parsed<(usize, T)> {
+        match result {
+            Ok((rest, value)) => Parsed::Is((all.len() - rest.len(), value)),
+            Err(nom::Err::Incomplete(Needed::Size(size))) if size.get() > LONGEST => Parsed::Wrong,
+            Err(nom::Err::Incomplete(_)) => Parsed::More,
+            Err(_) => Parsed::Wrong,
+        }
+    }
+
+    fn map<U>(self, change: impl FnOnce(T) -> U) -> Parsed<U> {
+        match self {
+            Parsed::Is(value) => Parsed::Is(change(value)),
+            Parsed::More => Parsed::More,
+            Parsed::Wrong => Parsed::Wrong,
+        }
+    }
+}
+
+/// The header of a pcap file, or nothing of a pcapng file. Gives the bytes used.
+fn begin(
+    there: &[u8],
+    form: &mut Form,
+    known: &mut Interfaces,
+    damage: &mut Damage,
+) -> Parsed<usize> {
+    if there.len() < PCAPNG.len() {
+        return Parsed::More;
+    }
+    if there.starts_with(&PCAPNG) {
+        *form = Form::Next { is_big: false };
+        return Parsed::Is(0);
+    }
+    Parsed::of(parse_pcap_header(there), there).map(|(used, header)| {
+        let clock = Clock {
+            per_second: if header.is_nanosecond_precision() {
+                1_000_000_000
+            } else {
+                1_000_000
+            },
+            offset_s: 0,
+        };
+        *form = Form::Old {
+            frame: frame(&header),
+            clock,
+        };
+        // The upper bits say whether packets end in a checksum.
+        known.add(
+            None,
+            header.network.0 as u32 & 0x03ff_ffff,
+            Some(clock),
+            damage,
+        );
+        used
+    })
+}
+
+fn frame(header: &PcapHeader) -> Frame {
+    match (header.is_modified_format(), header.is_bigendian()) {
+        (true, _) => Frame::Modified,
+        (false, true) => Frame::Big,
+        (false, false) => Frame::Little,
+    }
+}
+
+fn old(
+    there: &[u8],
+    frame: Frame,
+    clock: Clock,
+    known: &Interfaces,
+    payload: &mut Vec<u8>,
+    damage: &mut Damage,
+) -> Parsed<(usize, Option<Stamp>)> {
+    let parsed = match frame {
+        Frame::Little => parse_pcap_frame(there),
+        Frame::Big => parse_pcap_frame_be(there),
+        Frame::Modified => parse_pcap_frame_modified(there),
+    };
+    Parsed::of(parsed, there).map(
+        |(
+            used,
+            LegacyPcapBlock {
+                ts_sec,
+                ts_usec,
+                origlen,
+                data,
+                ..
+            },
+        )| {
+            let units = u64::from(ts_sec) * clock.per_second + u64::from(ts_usec);
+            (
+                used,
+                known.packet(0, units, (data, origlen), payload, damage),
+            )
+        },
+    )
+}
+
+fn next(
+    there: &[u8],
+    is_big: &mut bool,
+    known: &mut Interfaces,
+    payload: &mut Vec<u8>,
+    damage: &mut Damage,
+) -> Parsed<(usize, Option<Stamp>)> {
+    let parsed = if *is_big {
+        parse_block_be(there)
+    } else {
+        parse_block_le(there)
+    };
+    Parsed::of(parsed, there).map(|(used, block)| {
+        let stamp = match block {
+            Block::SectionHeader(section) => {
+                *is_big = section.big_endian();
+                known.section();
+                None
+            }
+            Block::InterfaceDescription(about) => {
+                let name = about
+                    .if_name()
+                    .and_then(std::result::Result::ok)
+                    .filter(|name| !name.is_empty());
+                known.add(name, about.linktype.0 as u32, clock(&about), damage);
+                None
+            }
+            Block::EnhancedPacket(packet) => {
+                let units = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
+                known.packet(
+                    packet.if_id,
+                    units,
+                    (packet.packet_data(), packet.origlen),
+                    payload,
+                    damage,
+                )
+            }
+            Block::SimplePacket(_) => {
+                damage.add("packets without a time, not replayed", String::new);
+                None
+            }
+            Block::Unknown(block) if block.block_type == OBSOLETE_PACKET => {
+                damage.add("packets of the obsolete form, not replayed", String::new);
+                None
+            }
+            _ => None,
+        };
+        (used, stamp)
+    })
+}
+
+/// Packet blocks as they were before the Enhanced Packet Block.
+const OBSOLETE_PACKET: u32 = 2;
+
+/// The clock of an interface (option `if_tsresol`: a power of 10, or of 2 with the highest bit set).
+fn clock(about: &InterfaceDescriptionBlock) -> Option<Clock> {
+    let power = u32::from(about.if_tsresol & 0x7f);
+    let base: u64 = if about.if_tsresol & 0x80 == 0 { 10 } else { 2 };
+    Some(Clock {
+        per_second: base.checked_pow(power)?,
+        offset_s: about.if_tsoffset,
+    })
+}

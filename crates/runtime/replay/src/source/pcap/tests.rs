@@ -1,0 +1,218 @@
+use super::*;
+use crate::item::Kind;
+use proptest::prelude::*;
+use std::io::Cursor;
+
+/// Time, stream, bytes.
+type Item = (i64, u32, Vec<u8>);
+
+fn items(bytes: Vec<u8>) -> (Vec<Stream>, Vec<Item>, Vec<String>) {
+    let mut source = read("capture", Cursor::new(bytes)).expect("a capture");
+    let mut payload = Vec::new();
+    let mut all = Vec::new();
+    while let Some(stamp) = source.next(&mut payload).expect("readable") {
+        all.push((stamp.time_ns, stamp.stream.0, payload.clone()));
+    }
+    (source.streams().to_vec(), all, source.damage().to_vec())
+}
+
+/// Writes numbers in the byte order of a file.
+struct Writer {
+    big: bool,
+    bytes: Vec<u8>,
+}
+
+impl Writer {
+    fn u16(&mut self, number: u16) {
+        self.bytes.extend(if self.big {
+            number.to_be_bytes()
+        } else {
+            number.to_le_bytes()
+        });
+    }
+
+    fn u32(&mut self, number: u32) {
+        self.bytes.extend(if self.big {
+            number.to_be_bytes()
+        } else {
+            number.to_le_bytes()
+        });
+    }
+
+    /// A block of pcapng: type, length, content, length.
+    fn block(&mut self, kind: u32, content: impl FnOnce(&mut Writer)) {
+        let mut inner = Writer {
+            big: self.big,
+            bytes: Vec::new(),
+        };
+        content(&mut inner);
+        inner.pad();
+        let length = inner.bytes.len() as u32 + 12;
+        self.u32(kind);
+        self.u32(length);
+        self.bytes.extend(inner.bytes);
+        self.u32(length);
+    }
+
+    fn option(&mut self, code: u16, value: &[u8]) {
+        self.u16(code);
+        self.u16(value.len() as u16);
+        self.bytes.extend(value);
+        self.pad();
+    }
+
+    fn pad(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+
+    fn section(&mut self) {
+        self.block(0x0a0d_0d0a, |block| {
+            block.u32(0x1a2b_3c4d);
+            block.u16(1);
+            block.u16(0);
+            block.u32(u32::MAX);
+            block.u32(u32::MAX);
+        });
+    }
+
+    fn interface(&mut self, name: &str, link_type: u16, resolution: u8) {
+        self.block(1, |block| {
+            block.u16(link_type);
+            block.u16(0);
+            block.u32(0);
+            block.option(2, name.as_bytes());
+            block.option(9, &[resolution]);
+            block.option(0, &[]);
+        });
+    }
+
+    fn packet(&mut self, interface: u32, units: u64, data: &[u8]) {
+        self.block(6, |block| {
+            block.u32(interface);
+            block.u32((units >> 32) as u32);
+            block.u32(units as u32);
+            block.u32(data.len() as u32);
+            block.u32(data.len() as u32);
+            block.bytes.extend(data);
+        });
+    }
+}
+
+/// A pcapng file of two interfaces with clocks of their own: nanoseconds, and 2^-20 s.
+fn pcapng(big: bool, items: &[Item]) -> Vec<u8> {
+    let mut file = Writer {
+        big,
+        bytes: Vec::new(),
+    };
+    file.section();
+    file.interface("eth0", 1, 9);
+    file.interface("eth1", 1, 0x80 | 20);
+    for (time_ns, stream, data) in items {
+        let units = if *stream == 0 {
+            *time_ns as u64
+        } else {
+            (*time_ns as u64 / 1_000_000_000) << 20
+        };
+        file.packet(*stream, units, data);
+    }
+    file.bytes
+}
+
+fn pcap(big: bool, nanoseconds: bool, items: &[Item]) -> Vec<u8> {
+    let mut file = Writer {
+        big,
+        bytes: Vec::new(),
+    };
+    file.u32(if nanoseconds {
+        0xa1b2_3c4d
+    } else {
+        0xa1b2_c3d4
+    });
+    file.u16(2);
+    file.u16(4);
+    for number in [0, 0, 65535, 1] {
+        file.u32(number);
+    }
+    for (time_ns, _, data) in items {
+        let part = (*time_ns % 1_000_000_000) as u32;
+        file.u32((*time_ns / 1_000_000_000) as u32);
+        file.u32(if nanoseconds { part } else { part / 1000 });
+        file.u32(data.len() as u32);
+        file.u32(data.len() as u32);
+        file.bytes.extend(data);
+    }
+    file.bytes
+}
+
+fn some_items() -> impl Strategy<Value = Vec<Item>> {
+    let item = (
+        0i64..100,
+        0u32..2,
+        prop::collection::vec(any::<u8>(), 0..40),
+    );
+    let whole_seconds =
+        item.prop_map(|(second, stream, data)| (second * 1_000_000_000, stream, data));
+    prop::collection::vec(whole_seconds, 0..30)
+}
+
+proptest! {
+    #[test]
+    fn what_is_captured_is_read_in_the_order_of_time(all in some_items(), big in any::<bool>()) {
+        let mut wanted = all.clone();
+        wanted.sort_by_key(|item| item.0);
+        let (streams, read, damage) = items(pcapng(big, &all));
+        prop_assert_eq!(&read, &wanted);
+        prop_assert!(damage.is_empty(), "{:?}", damage);
+        let names: Vec<_> = streams.iter().map(|stream| stream.name.as_str()).collect();
+        prop_assert_eq!(names, ["eth0", "eth1"]);
+    }
+
+    #[test]
+    fn old_captures_are_read_in_both_orders_and_units(
+        all in some_items(), part in 0i64..1_000_000, big in any::<bool>(), ns in any::<bool>(),
+    ) {
+        let part = part * if ns { 1 } else { 1000 };
+        let all: Vec<Item> = all.into_iter().map(|(time, _, data)| (time + part, 0, data)).collect();
+        let mut wanted = all.clone();
+        wanted.sort_by_key(|item| item.0);
+        prop_assert_eq!(items(pcap(big, ns, &all)).1, wanted);
+    }
+
+    #[test]
+    fn torn_captures_give_what_is_there(all in some_items(), share in 0.0..1.0f64, old in any::<bool>()) {
+        let whole = if old { pcap(false, true, &all) } else { pcapng(true, &all) };
+        let cut = 4 + ((whole.len() - 4) as f64 * share) as usize;
+        let mut wanted = all;
+        if old {
+            wanted.iter_mut().for_each(|item| item.1 = 0);
+        }
+        let (_, read, _) = items(whole[..cut].to_vec());
+        wanted.truncate(read.len());
+        wanted.sort_by_key(|item| item.0);
+        prop_assert_eq!(read, wanted);
+    }
+}
+
+#[test]
+fn frames_of_socketcan_become_the_kernels_structs() {
+    let mut file = Writer {
+        big: false,
+        bytes: Vec::new(),
+    };
+    file.section();
+    file.interface("vcan0", 227, 6);
+    file.packet(0, 1, &[0, 0, 1, 0x23, 2, 0, 0, 0, 0xaa, 0xbb]);
+    file.packet(
+        0,
+        2,
+        &[&[0x80, 0, 0, 1, 12, 0x05, 0, 0][..], &[7; 12]].concat(),
+    );
+    file.packet(0, 3, &[0, 0, 1, 0x23, 8, 0, 0, 0, 0xaa]);
+    let (streams, read, damage) = items(file.bytes);
+    assert_eq!(streams[0].kind, Kind::Can);
+    let mut classic = 0x123u32.to_ne_bytes().to_vec();
+    classic.extend([2, 0, 0, 0, 0xaa, 0xbb, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(read[0], (1000, 0, classic));
+    assert_eq!((&read[1].2[4..6], read[1].2.len()), (&[12, 5][..], 72));
+    assert_eq!((read.len(), damage.len()), (2, 1));
+}

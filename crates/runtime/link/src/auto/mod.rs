@@ -122,6 +122,7 @@ impl Auto {
                 chunk: ANY_WAY,
                 sealed: true,
                 session: None,
+                is_unheard: false,
             },
             resume_within_ns: 0,
             // The way that is chosen has a page of its own.

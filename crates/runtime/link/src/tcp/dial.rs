@@ -119,7 +119,7 @@ pub fn shake_listening(
     ours: Hello,
 ) -> std::result::Result<Agreed, Failed> {
     let answer = |theirs: &Hello| {
-        let refusal = (theirs.session != ours.session).then_some(Refusal::InUse);
+        let refusal = (!ours.takes(theirs)).then_some(Refusal::InUse);
         (ours, refusal)
     };
     within_limit(stream, ours.chunk, |s| handshake::accept(s, key, answer))

@@ -57,6 +57,7 @@ pub fn handshake(bytes: &[u8], key: [u8; 32]) -> bool {
         chunk: 16,
         sealed: true,
         session: None,
+        is_unheard: false,
     };
     let accepted = handshake::accept(&mut Stranger(bytes), &key, |_| (ours, None));
     let connected = handshake::connect(&mut Stranger(bytes), &key, ours);

@@ -12,7 +12,9 @@
 //! | 3 | connecting | nothing, under the keys of this session: now the listening end trusts it |
 //!
 //! Step 1 alone can be replayed, so the listening end changes nothing before step 3: a session that
-//! stands keeps its connection until then. Each step has a
+//! stands keeps its connection until then. When the connection breaks in step 3, one end has a
+//! session and the other none: the connecting end says that it has heard nothing in its session
+//! yet, and a listening end without one takes it up. Each step has a
 //! head in clear (magic, version, step, length), which is bound to the session through the
 //! prologue. At most 256 bytes are read per step.
 
@@ -42,6 +44,9 @@ pub struct Hello {
     pub sealed: bool,
     /// The session to be resumed; `None` for a new one.
     pub session: Option<Session>,
+    /// The peer has told nothing in that session yet, so this end has sent nothing: an end without
+    /// a session may take it up.
+    pub is_unheard: bool,
 }
 
 /// Names a session: the hash of its first handshake.
@@ -59,7 +64,7 @@ impl Session {
 pub struct Agreed {
     /// What the peer has told.
     pub peer: Hello,
-    /// Names the session, if it is a new one.
+    /// Names the session: a new one, or the peer's at the listening end.
     pub session: Session,
     /// The keys of this connection.
     pub keys: StatelessTransportState,
@@ -92,7 +97,10 @@ impl Hello {
         if let Some(session) = self.session {
             bytes[28..60].copy_from_slice(&session.0);
         }
-        bytes[60] = u8::from(self.sealed) | u8::from(self.session.is_some()) << 1;
+        let flags = [self.sealed, self.session.is_some(), self.is_unheard];
+        for (at, flag) in flags.into_iter().enumerate() {
+            bytes[60] |= u8::from(flag) << at;
+        }
         bytes
     }
 
@@ -101,7 +109,7 @@ impl Hello {
         let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or([0; 8]));
         let size = |at| usize::try_from(number(at)).ok();
         let (chunk, flags) = (bytes[24..28].try_into().ok()?, bytes[60]);
-        if flags > 3 {
+        if flags > 7 {
             return None;
         }
         let session = Session(bytes[28..60].try_into().ok()?);
@@ -114,7 +122,14 @@ impl Hello {
             chunk: u32::from_le_bytes(chunk) as usize,
             sealed: flags & 1 != 0,
             session: (flags & 2 != 0).then_some(session),
+            is_unheard: flags & 4 != 0,
         })
+    }
+
+    /// Whether an end with this hello takes up the session of the other.
+    pub fn takes(&self, theirs: &Hello) -> bool {
+        let is_first = self.session.is_none() && theirs.is_unheard;
+        is_first || self.session == theirs.session
     }
 
     /// Whether the two ends fit.
@@ -283,7 +298,8 @@ pub fn accept<S: Read + Write>(
     if let Some(reason) = refusal {
         return Err(reason.into());
     }
-    let agreed = agreed(noise, peer)?;
+    let mut agreed = agreed(noise, peer)?;
+    agreed.session = peer.session.unwrap_or(agreed.session);
     let length = read_step(stream, Step::Proof, &mut body)?;
     let proof = agreed
         .keys

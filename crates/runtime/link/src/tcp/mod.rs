@@ -216,7 +216,7 @@ impl Tcp {
         };
         loop {
             let met = match &mut door {
-                None => supervise::dial(self.address(), terms),
+                None => supervise::dial(self.address(), &terms.key, terms.hello),
                 Some(door) => door
                     .greet(wake, deadline_ns)
                     .unwrap_or_else(|| Err(Failed::Broken(std::io::ErrorKind::TimedOut.into()))),
@@ -275,6 +275,7 @@ impl Backend for Tcp {
                 chunk: self.chunk,
                 sealed: self.sealed,
                 session: None,
+                is_unheard: false,
             },
             resume_within_ns: u64::try_from(self.resume_within.as_nanos()).unwrap_or(u64::MAX),
         };

@@ -27,6 +27,8 @@ pub struct Link {
     generation: u64,
     /// The peer has told its counts through this connection: messages may go.
     resumed: bool,
+    /// The peer has told its counts once: it has this session too.
+    pub is_heard: bool,
     /// Since when there is none.
     pub broken_ns: u64,
     pub reason: String,
@@ -121,6 +123,7 @@ impl Shared {
             connection: None,
             generation: 0,
             resumed: false,
+            is_heard: false,
             broken_ns: now_ns(),
             reason: "it has not come yet".into(),
         };
@@ -369,7 +372,7 @@ impl State {
             self.sender.on_progress(status.progress)?;
         } else {
             self.sender.on_resumed(status.progress)?;
-            self.link.resumed = true;
+            (self.link.resumed, self.link.is_heard) = (true, true);
         }
         self.peer = status;
         Ok(())

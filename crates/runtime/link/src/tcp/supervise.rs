@@ -49,9 +49,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const MOST_PAUSE: Duration = Duration::from_millis(200);
 
 /// One attempt at a connection: a stream and what was agreed.
-pub fn dial(address: SocketAddr, terms: &Terms) -> Result<(TcpStream, Agreed), Failed> {
+pub fn dial(address: SocketAddr, key: &Key, hello: Hello) -> Result<(TcpStream, Agreed), Failed> {
     let stream = dial::connect(address)?;
-    let agreed = dial::shake_connecting(&stream, &terms.key, terms.hello)?;
+    let agreed = dial::shake_connecting(&stream, key, hello)?;
     Ok((stream, agreed))
 }
 
@@ -89,8 +89,12 @@ pub fn connecting(shared: &Shared, address: SocketAddr, terms: &Terms) {
         }
         let deadline = state.link.broken_ns.saturating_add(terms.resume_within_ns);
         let mut reason = state.link.reason.clone();
+        let hello = Hello {
+            is_unheard: !state.link.is_heard,
+            ..terms.hello
+        };
         drop(state);
-        match dial(address, terms) {
+        match dial(address, &terms.key, hello) {
             Ok((stream, agreed)) => {
                 install(shared, terms, stream, agreed);
                 continue;

@@ -129,6 +129,7 @@ impl Verbs {
                 chunk: NO_CHUNKS,
                 sealed: true,
                 session: None,
+                is_unheard: false,
             },
             resume_within_ns: 0,
             page: self.side.page(status::Backend::Verbs, sizes),

@@ -53,7 +53,7 @@ build_peer() {
   if ! "$@" >"$log" 2>&1; then
     rm -rf "$out"
     # What went wrong, rather than what the compiler says at its end.
-    { grep -m1 -E 'error|missing' "$log" || tail -n 1 "$log"; } >"$log.new"
+    { grep -m1 -wE 'error|missing' "$log" || tail -n 1 "$log"; } >"$log.new"
     mv "$log.new" "$log"
     echo "bench: $(cat "$log"): the comparison with it will be skipped" >&2
   fi

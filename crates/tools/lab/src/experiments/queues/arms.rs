@@ -77,7 +77,7 @@ const fn peer(
 }
 
 /// All of them.
-pub const ARMS: [Arm; 14] = [
+pub const ARMS: [Arm; 16] = [
     ours(
         "drop-processes",
         "concept 1: drop-oldest, two processes",
@@ -144,6 +144,18 @@ pub const ARMS: [Arm; 14] = [
         "ROS 1 nodelets (concept 2 as it was)",
         Program::Nodelets,
         "topic",
+    ),
+    peer(
+        "ros1-token",
+        "ROS 1 nodelets with tokens (concept 3 as it was)",
+        Program::Nodelets,
+        "token",
+    ),
+    peer(
+        "ros1-service",
+        "ROS 1 nodelets with a service (concept 4 as it was)",
+        Program::Nodelets,
+        "service",
     ),
     peer(
         "ros2-keep-last",
@@ -296,6 +308,7 @@ impl Programs {
         let mut load = self.command(arm)?;
         load.args(words).args([
             "role=load".into(),
+            format!("policy={}", arm.policy),
             format!("count={streams}"),
             format!("manager={name}"),
         ]);

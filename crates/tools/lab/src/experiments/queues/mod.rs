@@ -35,7 +35,15 @@ pub const COUNTS: [usize; 5] = [1, 2, 4, 8, 10];
 pub const SLOWED: u64 = 15;
 
 /// Arms that are measured in every round: the figures compare them. The others are in the first.
-const EVERY_ROUND: [&str; 4] = ["drop", "credit", "drop-processes", "credit-processes"];
+const EVERY_ROUND: [&str; 7] = [
+    "drop",
+    "credit",
+    "drop-processes",
+    "credit-processes",
+    "ros1-nodelets",
+    "ros1-token",
+    "ros1-service",
+];
 
 /// The same with ten streams, for what they cost beyond their processing.
 const EVERY_ROUND_OF_TEN: [&str; 3] = ["credit-shared", "credit-chain", "bare"];
@@ -91,8 +99,7 @@ fn plans(context: &Context, work: &Path) -> Result<Vec<Plan>, LabError> {
         Some(path) => Some(Arrivals::read(path, length_ns)?),
         None => None,
     };
-    // The counts of the paper for radar, as in its tables; CAN, which it calls comparable, at both
-    // ends.
+    // The counts of the paper, for radar as in its tables and for CAN, which it calls comparable.
     let radar = match &recorded {
         Some(arrivals) => kind_of(arrivals),
         None => RADAR,
@@ -107,7 +114,7 @@ fn plans(context: &Context, work: &Path) -> Result<Vec<Plan>, LabError> {
         ("bottleneck", radar, context.pick(&COUNTS, &[1, 10]), 1),
     ];
     if recorded.is_none() {
-        wanted.push(("standard", CAN, context.pick(&[1, 10], &[1]), 1));
+        wanted.push(("standard", CAN, context.pick(&COUNTS, &[1]), 1));
     }
     let mut plans = vec![];
     for (scenario, kind, counts, rounds) in wanted {

@@ -229,6 +229,7 @@ fn differences(report: &mut Report, results: &QueueResults, kind: &str) {
             "Concept 3 against concept 2 (paper, Table V)",
             &TABLE_5,
             &[
+                ("ros1-nodelets", "ros1-token", "ROS 1"),
                 ("drop", "credit", "onbeat, one process"),
                 (
                     "drop-processes",
@@ -241,6 +242,7 @@ fn differences(report: &mut Report, results: &QueueResults, kind: &str) {
             "Concept 4 against concept 2 (paper, Table VI)",
             &TABLE_6,
             &[
+                ("ros1-nodelets", "ros1-service", "ROS 1"),
                 ("drop", "swap", "onbeat"),
                 ("drop", "swap-flush", "onbeat, with flush"),
             ],

@@ -122,7 +122,7 @@ fn send(producer: &mut Producer, sequence: u64, content: &[u8]) -> Result<bool> 
 fn still(reason: SendError, loan: Loan<'_>) -> Result<Loan<'_>> {
     match reason {
         SendError::NoCredit { .. } | SendError::NotStarted { .. } => Ok(loan),
-        SendError::ConsumerDied => Err(reason.to_string()),
+        SendError::ConsumerDied | SendError::Severed => Err(reason.to_string()),
     }
 }
 

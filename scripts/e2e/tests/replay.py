@@ -59,6 +59,28 @@ def busy_neighbours():
             child.wait()
 
 
+# Takes 5 ms for each message, keeps only the last one that waits, and answers each on another topic.
+SLOW = """
+import hashlib, sys, time, rclpy
+from rclpy.qos import QoSProfile
+from std_msgs.msg import String
+rclpy.init()
+node = rclpy.create_node("slow")
+answer = node.create_publisher(String, sys.argv[3], QoSProfile(depth=100))
+left = int(sys.argv[1])
+def take(data):
+    global left
+    left -= 1
+    time.sleep(0.005)
+    print(sys.argv[2], hashlib.sha1(data).hexdigest(), flush=True)
+    answer.publish(String())
+sub = node.create_subscription(String, sys.argv[2], take, QoSProfile(depth=1), raw=True)
+print("ready", flush=True)
+while left > 0:
+    rclpy.spin_once(node)
+"""
+
+
 class Device:
     """A UDP socket that keeps what it gets."""
 
@@ -203,6 +225,28 @@ def replay_bag_to_ros(harness):
         got = [line.split()[1] for line in lines if line.split()[0] == topic]
         sent = [hashlib.sha1(data).hexdigest() for _, to, data in items if to == number]
         compare(topic, got, sent)
+
+
+@test(places=PLACES)
+def replay_as_fast_as_consumed(harness):
+    """A node 15 times slower than the recording, with a queue of one, gets everything if it sets the pace"""
+    topics = [f"{harness.namespace}/scan", f"{harness.namespace}/cmd"]
+    items = []
+    for n, now in enumerate(times(400, 0.0003)):
+        items.append((now, 0, b"\0\1\0\0" + struct.pack("<I4s", 4, f"{n:03}\0".encode())))
+    path = harness.file("fast.mcap")
+    mcap(path, items, topics[:1])
+    words = [harness.python("kilted"), "-c", SLOW, str(len(items)), *topics]
+    node = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        need(node.stdout.readline().strip() == "ready", "the node did not start")
+        replay(harness, "fast", [path, "--wait", "60s", "--as-fast-as-consumed", "--answer", "=".join(topics)],
+               env=ros_variables(harness, "kilted"))
+        lines = read_lines(node, len(items))
+    finally:
+        node.kill()
+        node.wait()
+    compare("messages", [line.split()[1] for line in lines], [hashlib.sha1(i[2]).hexdigest() for i in items])
 
 
 def read_lines(process, count):

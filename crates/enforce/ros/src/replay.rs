@@ -1,6 +1,6 @@
 //! Recorded messages on ROS 2 topics: the sink of `onbeat replay`.
 
-use crate::rcl::{self, Node, Publisher, Qos, Rcl, RclError, Time};
+use crate::rcl::{self, Item, Node, Publisher, Qos, Rcl, RclError, Subscription, Time};
 use onbeat_replay::item::{Kind, Stream, StreamId};
 use onbeat_replay::sink::{Put, Refused, Sink, SinkError};
 use onbeat_time::clock::monotonic_ns;
@@ -27,8 +27,42 @@ pub struct Topics {
     /// By stream; those of other sinks have none.
     publishers: Vec<Option<Publisher>>,
     names: Vec<String>,
-    /// Since when the middleware refuses the message.
+    /// Since when the message is not taken.
     refused_since: Option<u64>,
+    answers: Option<Answers>,
+}
+
+/// The application answers each message of one topic by one of another: its credit.
+struct Answers {
+    asked: StreamId,
+    topic: String,
+    subscription: Subscription,
+    /// Where an answer's bytes go; nobody looks at them.
+    item: Item,
+    credits: u64,
+    sent: u64,
+    answered: u64,
+}
+
+impl Answers {
+    /// Whether the application has answered enough for one more message.
+    fn has_credit(&mut self) -> Result<bool, RclError> {
+        while self.subscription.take(&mut self.item)? {
+            self.answered += 1;
+        }
+        Ok(self.sent.saturating_sub(self.answered) < self.credits)
+    }
+}
+
+/// Which topic the application answers, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The topic that is played.
+    pub asked: String,
+    /// The topic on which the application publishes one message for each of these.
+    pub answered: String,
+    /// Messages that may wait for their answer.
+    pub credits: u64,
 }
 
 /// What is published.
@@ -37,6 +71,8 @@ pub struct Plan<'p> {
     pub streams: &'p [(StreamId, Stream)],
     /// Publish `/clock` too, as this stream.
     pub clock: Option<StreamId>,
+    /// What paces the replay, if the application does.
+    pub answer: Option<&'p Answer>,
     /// How long to wait until each topic has a subscriber.
     pub wait: Duration,
 }
@@ -58,6 +94,7 @@ impl Topics {
             publishers: Vec::new(),
             names: Vec::new(),
             refused_since: None,
+            answers: None,
         };
         for (id, stream) in plan.streams {
             let Kind::Ros { type_name, qos } = &stream.kind else {
@@ -72,6 +109,9 @@ impl Topics {
             topics
                 .add(&node, id, ("/clock", CLOCK), &offered(""))
                 .map_err(failed)?;
+        }
+        if let Some(answer) = plan.answer {
+            topics.answers = Some(listen(&node, plan, answer)?);
         }
         let unheard = topics.wait_for_subscribers(plan.wait);
         Ok((topics, unheard))
@@ -112,6 +152,50 @@ impl Topics {
     }
 }
 
+/// Subscribes to the answers, as whoever publishes them offers.
+fn listen(node: &Arc<Node>, plan: &Plan<'_>, answer: &Answer) -> Result<Answers, SinkError> {
+    let failed = |fault: String| SinkError {
+        sink: "ros".into(),
+        fault,
+    };
+    let ros = |e: RclError| failed(e.to_string());
+    let asked = plan.streams.iter().find(|(_, s)| s.name == answer.asked);
+    let (asked, _) = asked.ok_or_else(|| {
+        failed(format!(
+            "no topic {} is played: name one that is in --answer",
+            answer.asked
+        ))
+    })?;
+    let until = monotonic_ns().saturating_add(plan.wait.as_nanos() as u64);
+    let offered = loop {
+        if let Some(found) = node.announced(&answer.answered).map_err(ros)?.pop() {
+            break found;
+        }
+        if monotonic_ns() >= until {
+            let how = "start the application first, or wait longer (--wait)";
+            return Err(failed(format!(
+                "nobody publishes {}: {how}",
+                answer.answered
+            )));
+        }
+        std::thread::sleep(LOOK);
+    };
+    let qos = Qos {
+        history: rcl::KEEP_ALL,
+        ..offered.qos
+    };
+    let subscription = node.subscription(&answer.answered, &offered.type_name, &qos);
+    Ok(Answers {
+        asked: *asked,
+        topic: answer.answered.clone(),
+        subscription: subscription.map_err(ros)?,
+        item: node.item(64 << 10).map_err(ros)?,
+        credits: answer.credits.max(1),
+        sent: 0,
+        answered: 0,
+    })
+}
+
 impl Sink for Topics {
     fn name(&self) -> String {
         "ros".into()
@@ -127,19 +211,39 @@ impl Sink for Topics {
         if bytes.len() < ENCAPSULATION {
             return Ok(Put::Unsuitable);
         }
-        let Err(code) = publisher.publish_bytes(bytes) else {
-            self.refused_since = None;
-            return Ok(Put::Left);
+        let mut answers = self.answers.as_mut().filter(|a| a.asked == stream);
+        let has_credit = match &mut answers {
+            Some(answers) => answers.has_credit().map_err(hung)?,
+            None => true,
         };
+        let mut code = None;
+        if has_credit {
+            code = publisher.publish_bytes(bytes).err();
+            if code.is_none() {
+                self.refused_since = None;
+                answers.into_iter().for_each(|a| a.sent += 1);
+                return Ok(Put::Left);
+            }
+        }
         let since = *self.refused_since.get_or_insert_with(monotonic_ns);
         if monotonic_ns().saturating_sub(since) < PATIENCE_NS {
             return Err(Refused::Busy);
         }
-        let name = &self.names[stream.0 as usize];
-        Err(Refused::Failed(io::Error::other(format!(
-            "{name} could not be published for {} s (code {code}): does a subscriber hang?",
-            PATIENCE_NS / 1_000_000_000
-        ))))
+        let seconds = PATIENCE_NS / 1_000_000_000;
+        let (name, topic) = (&self.names[stream.0 as usize], answers.map(|a| &a.topic));
+        Err(hung(match (code, topic) {
+            (None, Some(topic)) => {
+                format!("no answer on {topic} to a message on {name} for {seconds} s: does the application hang?")
+            }
+            (code, _) => format!(
+                "{name} could not be published for {seconds} s (code {}): does a subscriber hang?",
+                code.unwrap_or(0)
+            ),
+        }))
+    }
+
+    fn gives_credit(&self) -> bool {
+        self.answers.is_some()
     }
 
     fn settle(&mut self, deadline_ns: u64) {
@@ -148,6 +252,11 @@ impl Sink for Topics {
             publisher.settle(left as i64);
         }
     }
+}
+
+/// A failure that trying again does not end.
+fn hung(why: impl ToString) -> Refused {
+    Refused::Failed(io::Error::other(why.to_string()))
 }
 
 /// What is offered for a topic whose recorded publishers offered this (a bag's YAML): the strongest

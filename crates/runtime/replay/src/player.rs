@@ -160,7 +160,13 @@ impl Stage<'_> {
         let Some(&sink) = self.routes.get(stamp.stream.0 as usize) else {
             return Ok(());
         };
-        match self.put(sink, stamp.stream, item)? {
+        let (put, tried_ns) = self.put(sink, stamp.stream, item)?;
+        let due_ns = match self.pace {
+            Pace::Recorded(_) => due_ns,
+            // Due once the consumer was ready.
+            Pace::Consumed => tried_ns,
+        };
+        match put {
             Put::Unsuitable => self.ledger.unsuitable(stamp),
             Put::Left => self.left(stamp, item.len(), due_ns),
         }
@@ -269,11 +275,12 @@ impl Stage<'_> {
         Ok(false)
     }
 
-    /// Puts an item until the sink takes it: nothing is dropped.
-    fn put(&mut self, sink: usize, stream: StreamId, item: &[u8]) -> Result<Put, Ended> {
+    /// Puts an item until the sink takes it: nothing is dropped. Also returns when the last attempt began.
+    fn put(&mut self, sink: usize, stream: StreamId, item: &[u8]) -> Result<(Put, u64), Ended> {
         loop {
+            let tried_ns = monotonic_ns();
             match self.sinks[sink].put(stream, item) {
-                Ok(put) => return Ok(put),
+                Ok(put) => return Ok((put, tried_ns)),
                 Err(Refused::Failed(error)) => return Err(Ended::Failed(sink, error)),
                 Err(Refused::Busy) if self.control.is_stopping() => return Err(Ended::Stopped),
                 Err(Refused::Busy) => {

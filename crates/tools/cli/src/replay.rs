@@ -78,6 +78,7 @@ fn outputs(args: &Args, streams: &[Stream]) -> Result<Outputs, CliError> {
         let plan = Plan {
             streams,
             clock,
+            answer: args.answer(),
             wait,
         };
         let (topics, unheard) = Topics::open(&plan)?;

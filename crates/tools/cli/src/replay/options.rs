@@ -7,6 +7,7 @@ use onbeat_replay::chain::Choice;
 use onbeat_replay::route::Target;
 use onbeat_replay::session::Settings;
 use onbeat_replay::Pace;
+use onbeat_ros::replay::Answer;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use std::time::Duration;
 Examples:
   onbeat replay drive.mcap                        its topics into ROS 2, at their times
   onbeat replay drive.mcap can.log --topics '/front/*,can0' --clock --rate 0.5
+  onbeat replay drive.mcap --as-fast-as-consumed --answer /scan=/cmd
   onbeat replay can.log --to can:vcan0
   onbeat replay can.log --to udp:10.0.0.2:7400 --rate 0.5
   onbeat replay can.log --to udp:127.0.0.1:7400 --report replay.html
@@ -88,6 +90,12 @@ struct How {
     /// So many times as fast as recorded
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_factor)]
     rate: f64,
+    /// Leave recorded times out: the next item leaves once the consumer has consumed enough
+    #[arg(long, conflicts_with = "rate", requires = "answer")]
+    as_fast_as_consumed: bool,
+    /// With --as-fast-as-consumed: the application answers each message on IN by one on OUT
+    #[arg(long, value_name = "IN=OUT", requires = "as_fast_as_consumed", value_parser = parse_answer)]
+    answer: Option<Answer>,
     /// Memory of the playback buffer; a quarter of it is room for the largest item
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
     buffer: u64,
@@ -109,6 +117,17 @@ fn parse_remap(text: &str) -> Result<(String, String), String> {
     match text.split_once(":=") {
         Some((from, to)) if !from.is_empty() && !to.is_empty() => Ok((from.into(), to.into())),
         _ => Err("write OLD:=NEW, as /scan:=/front/scan".into()),
+    }
+}
+
+fn parse_answer(text: &str) -> Result<Answer, String> {
+    match text.split_once('=') {
+        Some((asked, answered)) if !asked.is_empty() && !answered.is_empty() => Ok(Answer {
+            asked: asked.into(),
+            answered: answered.into(),
+            credits: 1,
+        }),
+        _ => Err("write IN=OUT, as /scan=/cmd".into()),
     }
 }
 
@@ -159,12 +178,20 @@ impl Args {
         }
         Ok(Settings {
             buffer_bytes,
-            pace: Pace::Recorded(how.rate),
+            pace: match how.as_fast_as_consumed {
+                true => Pace::Consumed,
+                false => Pace::Recorded(how.rate),
+            },
             priority: Some(how.priority).filter(|&p| p > 0),
             cpu: how.cpu,
             spin_ns: ns(how.spin),
             clock_ns: self.clock_ns(),
         })
+    }
+
+    /// What the application answers.
+    pub fn answer(&self) -> Option<&Answer> {
+        self.how.answer.as_ref()
     }
 
     /// Period of `/clock`.

@@ -11,6 +11,7 @@
 //! | [`item`] | streams, items, the trait of sources |
 //! | [`source`] | readers of recordings |
 //! | [`chain`] | which items, under which names, how often |
+//! | [`curves`] | bounds of buffers by network calculus |
 //! | [`sink`] | the trait of sinks, and those of the kernel's devices |
 //! | [`route`] | which sink plays which stream |
 //! | [`control`] | requests to a running replay, and how far it is |
@@ -25,6 +26,7 @@
 mod buffer;
 pub mod chain;
 pub mod control;
+pub mod curves;
 pub mod item;
 pub mod ledger;
 mod loader;

@@ -1,0 +1,230 @@
+//! Envelopes: concave upper curves (minimum of leaky buckets) and rate-latency lower curves, and the distances
+//! between them.
+
+/// A rate: so many units in so many nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Items or bytes.
+    pub units: u64,
+    /// Nanoseconds; 0 counts as 1.
+    pub ns: u64,
+}
+
+impl Rate {
+    /// Units per second.
+    pub fn per_second(self) -> f64 {
+        self.units as f64 * 1e9 / self.ns.max(1) as f64
+    }
+
+    /// Whether it is not lower than another.
+    pub fn at_least(self, other: Rate) -> bool {
+        wide(self.units, other.ns.max(1)) >= wide(other.units, self.ns.max(1))
+    }
+
+    /// Units within a time, rounded down.
+    pub fn within(self, time_ns: u64) -> u64 {
+        narrow(wide(self.units, time_ns) / u128::from(self.ns.max(1)))
+    }
+
+    /// Nanoseconds for so many units, rounded down and up. At rate 0: for ever.
+    fn time_for(self, units: u64) -> (u64, u64) {
+        match (units, self.units) {
+            (0, _) => (0, 0),
+            (_, 0) => (u64::MAX, u64::MAX),
+            (_, rate) => {
+                let (time, rate) = (wide(units, self.ns.max(1)), u128::from(rate));
+                (narrow(time / rate), narrow(time.div_ceil(rate)))
+            }
+        }
+    }
+}
+
+fn wide(a: u64, b: u64) -> u128 {
+    u128::from(a) * u128::from(b)
+}
+
+fn narrow(number: u128) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+/// Service: nothing for `latency_ns` at most, then `rate` at least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLatency {
+    /// Longest time without anything.
+    pub latency_ns: u64,
+    /// What comes after it.
+    pub rate: Rate,
+}
+
+impl RateLatency {
+    /// Units within any stretch of that length, at least.
+    pub fn at(self, time_ns: u64) -> u64 {
+        self.rate.within(time_ns.saturating_sub(self.latency_ns))
+    }
+
+    /// When so many units have come at the latest.
+    fn reached(self, units: u64) -> u64 {
+        match units {
+            0 => 0,
+            units => self.latency_ns.saturating_add(self.rate.time_for(units).1),
+        }
+    }
+}
+
+/// A concave curve: within any closed stretch of length `d` no more than `at(d)` units.
+///
+/// A polygon through `points`, a ray of `rate` after the last: the minimum of as many leaky buckets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upper {
+    /// Length in ns and units. The first is at 0; lengths and units rise, slopes fall, none is below `rate`.
+    points: Vec<(u64, u64)>,
+    rate: Rate,
+}
+
+impl Upper {
+    /// A leaky bucket: `burst` at once, `rate` in the long run.
+    pub fn leaky_bucket(burst: u64, rate: Rate) -> Upper {
+        Upper {
+            points: vec![(0, burst)],
+            rate,
+        }
+    }
+
+    /// The smallest concave curve above all points (length, units; lengths do not fall), with a ray of `rate` that is above them as well.
+    pub fn covering(corners: &[(u64, u64)], rate: Rate) -> Upper {
+        let mut points: Vec<(u64, u64)> = Vec::new();
+        let start = (
+            0,
+            corners
+                .iter()
+                .filter(|corner| corner.0 == 0)
+                .map(|corner| corner.1)
+                .max()
+                .unwrap_or(0),
+        );
+        for &corner in std::iter::once(&start).chain(corners) {
+            let last = points.last().copied();
+            if last.is_some_and(|last| corner.1 <= last.1) {
+                continue;
+            }
+            if last.is_some_and(|last| corner.0 <= last.0) {
+                points.pop();
+            }
+            while let [.., before, last] = points[..] {
+                if !below(before, last, corner) {
+                    break;
+                }
+                points.pop();
+            }
+            points.push(corner);
+        }
+        // Where the polygon rises slower than the ray, the ray takes over.
+        while let [.., before, last] = points[..] {
+            let slope = Rate {
+                units: last.1 - before.1,
+                ns: last.0 - before.0,
+            };
+            if slope.at_least(rate) {
+                break;
+            }
+            points.pop();
+        }
+        Upper { points, rate }
+    }
+
+    /// Units per time in the long run.
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Its leaky buckets as (length at which it begins to count, units there, rate).
+    pub fn buckets(&self) -> impl ExactSizeIterator<Item = (u64, u64, Rate)> + '_ {
+        self.points.iter().enumerate().map(|(at, &(ns, units))| {
+            let rate = match self.points.get(at + 1) {
+                Some(next) => Rate {
+                    units: next.1 - units,
+                    ns: next.0 - ns,
+                },
+                None => self.rate,
+            };
+            (ns, units, rate)
+        })
+    }
+
+    /// Units within any stretch of that length, at most.
+    pub fn at(&self, time_ns: u64) -> u64 {
+        let bucket = self
+            .buckets()
+            .take_while(|bucket| bucket.0 <= time_ns)
+            .last();
+        let (ns, units, rate) = bucket.unwrap_or((0, 0, self.rate));
+        units.saturating_add(rate.within(time_ns - ns))
+    }
+
+    /// The shortest stretch in which there can be so many units, rounded down. `None`: there are never so many.
+    fn shortest(&self, units: u64) -> Option<u64> {
+        let bucket = self.buckets().take_while(|bucket| bucket.1 < units).last();
+        let (ns, there, rate) = match bucket {
+            Some(bucket) => bucket,
+            None => return Some(0),
+        };
+        (rate.units > 0).then(|| ns.saturating_add(rate.time_for(units - there).0))
+    }
+
+    /// The same traffic, played so many times as fast. Beyond the limits of sense, `times` is limited.
+    pub fn faster(&self, times: f64) -> Upper {
+        let times = if times.is_finite() {
+            times.clamp(1e-6, 1e6)
+        } else {
+            1.0
+        };
+        let shorter = |ns: u64| (ns as f64 / times * (1.0 - 1e-12)).floor() as u64;
+        let corners: Vec<_> = self
+            .points
+            .iter()
+            .map(|&(ns, units)| (shorter(ns), units))
+            .collect();
+        // Rounded up, with nine digits.
+        let rate = Rate {
+            units: narrow(
+                (u128::from(self.rate.units) * (times * 1e9).ceil() as u128).div_ceil(1000),
+            ),
+            ns: self.rate.ns.max(1).saturating_mul(1_000_000),
+        };
+        let first = corners
+            .iter()
+            .filter(|corner| corner.0 == 0)
+            .map(|corner| corner.1)
+            .max();
+        Upper::covering(&[&[(0, first.unwrap_or(0))], &corners[..]].concat(), rate)
+    }
+
+    /// The largest backlog behind that service: the vertical distance. For a service that is not slower.
+    ///
+    /// The unit `k` of a burst comes `shortest(k)` after its begin at the earliest, and needs `k - b(shortest(k))`
+    /// units to be there. This is concave in `k`, so its maximum is beside a corner of one of the curves.
+    pub(super) fn backlog(&self, service: RateLatency) -> u64 {
+        let corners = self
+            .points
+            .iter()
+            .map(|point| point.1)
+            .chain([self.at(service.latency_ns)]);
+        let units = corners.flat_map(|corner| [corner, corner.saturating_add(1)]);
+        let needed =
+            units.filter_map(|units| Some(units.saturating_sub(service.at(self.shortest(units)?))));
+        needed.max().unwrap_or(0)
+    }
+
+    /// The longest delay behind that service: the horizontal distance. For a service that is not slower.
+    pub(super) fn delay_ns(&self, service: RateLatency) -> u64 {
+        let units = self.points.iter().map(|point| point.1).chain([1]);
+        let delays = units
+            .filter_map(|units| Some(service.reached(units).saturating_sub(self.shortest(units)?)));
+        delays.max().unwrap_or(0)
+    }
+}
+
+/// Whether `b` is below the line from `a` to `c`, or on it.
+fn below(a: (u64, u64), b: (u64, u64), c: (u64, u64)) -> bool {
+    wide(b.1 - a.1, c.0 - b.0) <= wide(c.1 - b.1, b.0 - a.0)
+}

@@ -1,0 +1,130 @@
+//! Network calculus of recordings: arrival and service curves, and the buffers that they need (HIL paper,
+//! section II, references 2 and 3).
+//!
+//! Amounts are items or bytes. Rounding is on the safe side: an upper curve is never too low, a lower one never
+//! too high. Pure: values in, values out.
+//!
+//! The loader puts items into the buffer as long as it has room (credits); playback takes each at its time. Let
+//! `a` be the upper arrival curve of playback and `b` the loader's service curve, and the buffer be full when playback
+//! begins. The buffer never runs empty exactly when it has room for the vertical distance of `a` and `b`:
+//! since the last moment `s` at which it was full, playback took at most `a(t - s)`, and the loader brought at least
+//! `b(t - s)`. It never runs over, because of the credits.
+
+mod envelope;
+mod measure;
+mod monitor;
+
+pub use envelope::{Rate, RateLatency, Upper};
+pub use measure::{measure, ArrivalMeter, Arrivals, ServiceMeter};
+pub use monitor::{Left, Monitor};
+
+/// What playback takes within any stretch of time, at most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// In items.
+    pub items: Upper,
+    /// In bytes.
+    pub bytes: Upper,
+    /// The largest item.
+    pub largest_bytes: u64,
+}
+
+/// What a loader brings within any stretch of time in which it is not held up, at least: each bound holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// In items.
+    pub items: Vec<RateLatency>,
+    /// In bytes.
+    pub bytes: Vec<RateLatency>,
+}
+
+impl Service {
+    /// A loader that brings nothing for `latency_ns` at most, then so many items and bytes per second at least.
+    pub fn rate_latency(latency_ns: u64, items_per_s: u64, bytes_per_s: u64) -> Service {
+        let of = |units| {
+            vec![RateLatency {
+                latency_ns,
+                rate: Rate {
+                    units,
+                    ns: 1_000_000_000,
+                },
+            }]
+        };
+        Service {
+            items: of(items_per_s),
+            bytes: of(bytes_per_s),
+        }
+    }
+}
+
+/// The smallest playback buffer that neither over- nor underflows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Room in items.
+    pub buffer_items: u64,
+    /// Room in bytes. With room for one item more than is needed, because the loader waits until a whole item fits.
+    pub buffer_bytes: u64,
+    /// Items in the buffer before the first leaves. A buffer that has no room for them may begin when it is full.
+    pub preload_items: u64,
+    /// Bytes in the buffer before the first item leaves, likewise.
+    pub preload_bytes: u64,
+    /// Longest time from an item's leaving to when the loader has replaced it.
+    pub delay_ns: u64,
+}
+
+/// No buffer is large enough: the loader is slower than playback in the long run.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error(
+    "the loader brings {service_per_s:.0} {what}/s, and playback takes {arrival_per_s:.0} {what}/s in the long run: \
+     play slower, or load all before the start"
+)]
+pub struct TooSlow {
+    /// `items` or `bytes`.
+    pub what: &'static str,
+    /// What playback takes.
+    pub arrival_per_s: f64,
+    /// What the loader brings.
+    pub service_per_s: f64,
+}
+
+/// The smallest buffer and pre-load for a playback and its loader.
+///
+/// # Errors
+/// [`TooSlow`].
+pub fn size(arrival: &Arrival, service: &Service) -> Result<Sizes, TooSlow> {
+    let (items, items_delay_ns) = distance("items", &arrival.items, &service.items)?;
+    let (bytes, bytes_delay_ns) = distance("bytes", &arrival.bytes, &service.bytes)?;
+    Ok(Sizes {
+        buffer_items: items.max(1),
+        buffer_bytes: bytes.saturating_add(arrival.largest_bytes),
+        preload_items: items,
+        preload_bytes: bytes,
+        delay_ns: items_delay_ns.max(bytes_delay_ns),
+    })
+}
+
+/// Backlog and delay: each the least that one of the bounds gives.
+fn distance(
+    what: &'static str,
+    arrival: &Upper,
+    service: &[RateLatency],
+) -> Result<(u64, u64), TooSlow> {
+    let enough = || {
+        service
+            .iter()
+            .filter(|bound| bound.rate.at_least(arrival.rate()))
+    };
+    let backlog = enough().map(|bound| arrival.backlog(*bound)).min();
+    let delay_ns = enough().map(|bound| arrival.delay_ns(*bound)).min();
+    backlog.zip(delay_ns).ok_or_else(|| TooSlow {
+        what,
+        arrival_per_s: arrival.rate().per_second(),
+        service_per_s: service
+            .iter()
+            .map(|bound| bound.rate.per_second())
+            .fold(0.0, f64::max),
+    })
+}
+
+#[cfg(test)]
+mod tests;

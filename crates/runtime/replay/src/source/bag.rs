@@ -1,0 +1,208 @@
+//! Reads bags of rosbag2: a directory with metadata.yaml and files, which follow one another in time.
+
+use super::damage::Damage;
+use super::{fault, part};
+use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
+use std::path::{Path, PathBuf};
+use tempfile::TempPath;
+
+mod metadata;
+
+/// Opens a bag's directory. All files are opened once for their topics and their beginning, then one after the other as
+/// their time comes: the memory that it takes does not depend on their number.
+///
+/// # Errors
+/// No bag, or none of its files can be read.
+pub fn open(directory: &Path) -> Result<Box<dyn Source>, SourceError> {
+    let name = directory.display().to_string();
+    let mut damage = Damage::default();
+    let files = metadata::files(directory, &mut damage).map_err(|what| fault(&name, what))?;
+    let mut bag = Bag {
+        streams: Vec::new(),
+        waiting: Vec::new(),
+        open: Vec::new(),
+        sentences: Vec::new(),
+    };
+    let mut refused = None;
+    for path in files {
+        if let Err(error) = bag.survey(&path) {
+            damage.add("files of the bag that cannot be read, left out", || {
+                error.to_string()
+            });
+            refused = Some(error);
+        }
+    }
+    if let Some(error) = refused.filter(|_| bag.waiting.is_empty()) {
+        return Err(error);
+    }
+    // The next one is at the end.
+    bag.waiting
+        .sort_by_key(|file| std::cmp::Reverse(file.first_ns));
+    bag.sentences.extend_from_slice(damage.sentences());
+    Ok(Box::new(bag))
+}
+
+struct Bag {
+    streams: Vec<Stream>,
+    /// Files whose time has not come; the latest first.
+    waiting: Vec<Waiting>,
+    open: Vec<Open>,
+    /// Damage of files that were read.
+    sentences: Vec<String>,
+}
+
+struct Waiting {
+    path: PathBuf,
+    /// Of a compressed file: what it was unpacked to.
+    unpacked: Option<TempPath>,
+    first_ns: i64,
+    /// Our number of each of its streams.
+    numbers: Vec<StreamId>,
+}
+
+struct Open {
+    source: Box<dyn Source>,
+    numbers: Vec<StreamId>,
+    head: Option<Stamp>,
+    payload: Vec<u8>,
+    /// Removed with it.
+    _unpacked: Option<TempPath>,
+}
+
+/// More sentences of damage are not kept.
+const MOST_SENTENCES: usize = 1000;
+
+impl Bag {
+    fn survey(&mut self, path: &Path) -> Result<(), SourceError> {
+        let unpacked = part::unpack(path)?;
+        let mut source = part::open(unpacked.as_deref().unwrap_or(path), path)?;
+        let numbers = source
+            .streams()
+            .iter()
+            .map(|stream| self.number(stream))
+            .collect();
+        match source.next(&mut Vec::new())? {
+            Some(first) => {
+                let first_ns = first.time_ns;
+                self.waiting.push(Waiting {
+                    path: path.to_owned(),
+                    unpacked,
+                    first_ns,
+                    numbers,
+                });
+            }
+            None => self.keep(source.damage()),
+        }
+        Ok(())
+    }
+
+    /// Topics of several files are one stream.
+    fn number(&mut self, stream: &Stream) -> StreamId {
+        let same =
+            |known: &Stream| known.name == stream.name && type_name(known) == type_name(stream);
+        let at = self.streams.iter().position(same).unwrap_or_else(|| {
+            self.streams.push(stream.clone());
+            self.streams.len() - 1
+        });
+        StreamId(at as u32)
+    }
+
+    /// Opens the files that begin before the earliest item at hand, or the next one.
+    fn open_due(&mut self) -> Result<(), SourceError> {
+        loop {
+            let earliest = self
+                .open
+                .iter()
+                .filter_map(|file| Some(file.head?.time_ns))
+                .min();
+            let is_due =
+                |file: &mut Waiting| earliest.is_none_or(|earliest| file.first_ns <= earliest);
+            let Some(file) = self.waiting.pop_if(is_due) else {
+                return Ok(());
+            };
+            let source = part::open(file.unpacked.as_deref().unwrap_or(&file.path), &file.path)?;
+            let Waiting {
+                numbers, unpacked, ..
+            } = file;
+            let mut file = Open {
+                source,
+                numbers,
+                head: None,
+                payload: Vec::new(),
+                _unpacked: unpacked,
+            };
+            file.head = file.source.next(&mut file.payload)?;
+            self.open.push(file);
+        }
+    }
+
+    /// Reads on in files whose item was given; closes those that have ended.
+    fn refill(&mut self) -> Result<(), SourceError> {
+        let mut at = 0;
+        while let Some(file) = self.open.get_mut(at) {
+            if file.head.is_none() {
+                let next = file.source.next(&mut file.payload);
+                file.head = *next.as_ref().unwrap_or(&None);
+                if file.head.is_none() {
+                    let ended = self.open.remove(at);
+                    self.keep(ended.source.damage());
+                    next?;
+                    continue;
+                }
+            }
+            at += 1;
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, damage: &[String]) {
+        let room = MOST_SENTENCES.saturating_sub(self.sentences.len());
+        self.sentences.extend(damage.iter().take(room).cloned());
+    }
+}
+
+fn type_name(stream: &Stream) -> &str {
+    match &stream.kind {
+        Kind::Ros { type_name, .. } => type_name,
+        Kind::Can | Kind::Packets { .. } => "",
+    }
+}
+
+impl Source for Bag {
+    fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError> {
+        payload.clear();
+        self.refill()?;
+        self.open_due()?;
+        let heads = self
+            .open
+            .iter_mut()
+            .filter_map(|file| Some((file.head?, file)));
+        let Some((stamp, file)) = heads.min_by_key(|(head, _)| head.time_ns) else {
+            return Ok(None);
+        };
+        std::mem::swap(payload, &mut file.payload);
+        file.head = None;
+        // A file's streams are those that it had when it was surveyed, unless somebody changed it since.
+        let stream = file
+            .numbers
+            .get(stamp.stream.0 as usize)
+            .copied()
+            .unwrap_or(StreamId(0));
+        Ok(Some(Stamp {
+            time_ns: stamp.time_ns,
+            stream,
+        }))
+    }
+
+    /// Of files that have been read to their end.
+    fn damage(&self) -> &[String] {
+        &self.sentences
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! Which files a bag has: from its metadata.yaml, or from its directory where there is none.
+
+use crate::source::damage::Damage;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// More files than a bag is split into; a damaged directory does not make more.
+const MOST_FILES: usize = 10_000;
+
+#[derive(Deserialize)]
+struct File {
+    rosbag2_bagfile_information: Bag,
+}
+
+/// What is needed of it; it is the same in all versions of rosbag2 (1 to 9).
+#[derive(Deserialize)]
+struct Bag {
+    relative_file_paths: Vec<String>,
+}
+
+/// The bag's files.
+///
+/// # Errors
+/// Why the directory is no bag.
+pub fn files(directory: &Path, damage: &mut Damage) -> Result<Vec<PathBuf>, String> {
+    let files = match named(directory) {
+        Ok(files) => files,
+        Err(what) => {
+            let files = found(directory)?;
+            if !files.is_empty() {
+                damage.add("bags whose files were looked for in the directory", || what);
+            }
+            files
+        }
+    };
+    match files.is_empty() {
+        true => {
+            Err("no bag: neither a metadata.yaml that names files, nor .mcap or .db3 files".into())
+        }
+        false => Ok(files),
+    }
+}
+
+/// Only names within the directory are taken: a bag names no file elsewhere. (Up to version 3 they began with the
+/// directory's own name.)
+fn named(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let bytes = std::fs::read(directory.join("metadata.yaml"))
+        .map_err(|error| format!("metadata.yaml: {error}"))?;
+    let file: File =
+        onbeat_yaml::read(&bytes).map_err(|error| format!("metadata.yaml: {error}"))?;
+    let names = file.rosbag2_bagfile_information.relative_file_paths;
+    let paths = names
+        .iter()
+        .take(MOST_FILES)
+        .filter_map(|name| Path::new(name).file_name());
+    Ok(paths.map(|name| directory.join(name)).collect())
+}
+
+/// Files of bags by their endings, in the order of their numbers: `bag_2` before `bag_10`.
+fn found(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = std::fs::read_dir(directory).map_err(|error| error.to_string())?;
+    let mut names: Vec<String> = entries
+        .take(MOST_FILES)
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| {
+            let name = name.strip_suffix(".zstd").unwrap_or(name);
+            name.ends_with(".db3") || name.ends_with(".mcap")
+        })
+        .collect();
+    names.sort_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
+    // An unpacked file beside its packed one is the same file.
+    let unpacked = names.clone();
+    names.retain(|name| {
+        name.strip_suffix(".zstd")
+            .is_none_or(|bare| !unpacked.iter().any(|name| name == bare))
+    });
+    Ok(names.into_iter().map(|name| directory.join(name)).collect())
+}

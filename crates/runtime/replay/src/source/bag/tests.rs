@@ -1,0 +1,233 @@
+use crate::item::Kind;
+use crate::source::open;
+use rusqlite::Connection;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// Time, topic, bytes.
+type Item = (i64, String, Vec<u8>);
+
+/// The tables of rosbag2 (schema version 4).
+const TABLES: &str = "CREATE TABLE schema(schema_version INTEGER PRIMARY KEY,ros_distro TEXT NOT NULL);
+    CREATE TABLE metadata(id INTEGER PRIMARY KEY,metadata_version INTEGER NOT NULL,metadata TEXT NOT NULL);
+    CREATE TABLE topics(id INTEGER PRIMARY KEY,name TEXT NOT NULL,type TEXT NOT NULL,serialization_format TEXT NOT NULL,
+                        offered_qos_profiles TEXT NOT NULL,type_description_hash TEXT NOT NULL);
+    CREATE TABLE messages(id INTEGER PRIMARY KEY,topic_id INTEGER NOT NULL,timestamp INTEGER NOT NULL, data BLOB NOT NULL);";
+const INDEX: &str = "CREATE INDEX timestamp_idx ON messages (timestamp ASC);";
+
+fn items() -> Vec<Item> {
+    // Times go back and forth, payloads have pages of their own now and then.
+    (0..3000i64)
+        .map(|n| {
+            let payload = [&[0, 1, 0, 0][..], &vec![n as u8; (n as usize * 37) % 6000]].concat();
+            (
+                1000 + n * 10 - (n % 7) * 25,
+                format!("/t{}", n % 3),
+                payload,
+            )
+        })
+        .collect()
+}
+
+fn in_order(mut items: Vec<Item>) -> Vec<Item> {
+    items.sort_by_key(|item| item.0);
+    items
+}
+
+/// Writes a file; `pack` is done to every message.
+fn write(path: &Path, items: &[Item], with_index: bool, pack: impl Fn(&[u8]) -> Vec<u8>) {
+    let mut database = Connection::open(path).expect("a file");
+    database.execute_batch(TABLES).expect("tables");
+    if with_index {
+        database.execute_batch(INDEX).expect("an index");
+    }
+    let all = database.transaction().expect("a transaction");
+    for topic in 0..3 {
+        let sql =
+            "INSERT INTO topics VALUES (?1, ?2, 'std_msgs/msg/String', 'cdr', '- depth: 10', '')";
+        all.execute(sql, (topic + 1, format!("/t{topic}")))
+            .expect("a topic");
+    }
+    for (time_ns, topic, payload) in items {
+        let id: i64 = topic[2..].parse::<i64>().expect("a number") + 1;
+        let sql = "INSERT INTO messages (topic_id, timestamp, data) VALUES (?1, ?2, ?3)";
+        all.execute(sql, (id, time_ns, pack(payload)))
+            .expect("a message");
+    }
+    all.commit().expect("written");
+}
+
+fn read(path: &Path) -> (Vec<Item>, Vec<String>) {
+    let mut source = open(path).expect("a recording");
+    let mut payload = Vec::new();
+    let mut all = Vec::new();
+    while let Some(stamp) = source.next(&mut payload).expect("readable") {
+        let stream = &source.streams()[stamp.stream.0 as usize];
+        let ros = Kind::Ros {
+            type_name: "std_msgs/msg/String".into(),
+            qos: Some("- depth: 10".into()),
+        };
+        assert_eq!(stream.kind, ros);
+        all.push((stamp.time_ns, stream.name.clone(), payload.clone()));
+    }
+    (all, source.damage().to_vec())
+}
+
+fn plain(bytes: &[u8]) -> Vec<u8> {
+    bytes.to_vec()
+}
+
+fn packed(bytes: &[u8]) -> Vec<u8> {
+    zstd::bulk::compress(bytes, 1).expect("packed")
+}
+
+fn place() -> (TempDir, PathBuf) {
+    let place = TempDir::new().expect("a directory");
+    let path = place.path().join("bag_0.db3");
+    (place, path)
+}
+
+/// A file of three parts that overlap in time, with a metadata.yaml of rosbag2's (`version`: 3 names the directory too).
+fn split(place: &Path, pack_files: bool, prefix: &str) {
+    let all = items();
+    let mut names = String::new();
+    for (number, part) in all.chunks(1000).enumerate() {
+        let path = place.join(format!("bag_{number}.db3"));
+        write(&path, part, true, packed);
+        let mut name = format!("bag_{number}.db3");
+        if pack_files {
+            name.push_str(".zstd");
+            std::fs::write(
+                place.join(&name),
+                packed(&std::fs::read(&path).expect("read")),
+            )
+            .expect("written");
+            std::fs::remove_file(&path).expect("removed");
+        }
+        names.push_str(&format!("    - {prefix}{name}\n"));
+    }
+    let metadata =
+        format!("rosbag2_bagfile_information:\n  version: 4\n  relative_file_paths:\n{names}");
+    std::fs::write(place.join("metadata.yaml"), metadata).expect("written");
+}
+
+#[test]
+fn a_file_is_read_in_the_order_of_time_with_and_without_its_index() {
+    for with_index in [true, false] {
+        let (_place, path) = place();
+        write(&path, &items(), with_index, plain);
+        assert_eq!(
+            read(&path),
+            (in_order(items()), vec![]),
+            "index: {with_index}"
+        );
+    }
+}
+
+#[test]
+fn a_split_bag_is_one_recording() {
+    for (pack_files, prefix) in [(false, ""), (true, ""), (false, "old/")] {
+        let place = TempDir::new().expect("a directory");
+        split(place.path(), pack_files, prefix);
+        assert_eq!(
+            read(place.path()),
+            (in_order(items()), vec![]),
+            "{pack_files} {prefix}"
+        );
+    }
+}
+
+#[test]
+fn a_bag_without_metadata_or_with_a_missing_file_gives_the_rest() {
+    let place = TempDir::new().expect("a directory");
+    split(place.path(), false, "");
+    std::fs::remove_file(place.path().join("bag_1.db3")).expect("removed");
+    let rest = in_order([&items()[..1000], &items()[2000..]].concat());
+    let (read_items, damage) = read(place.path());
+    assert_eq!(read_items, rest);
+    assert!(damage[0].contains("bag_1.db3"), "{damage:?}");
+    std::fs::write(
+        place.path().join("metadata.yaml"),
+        "rosbag2_bagfile_information: [",
+    )
+    .expect("written");
+    let (read_items, damage) = read(place.path());
+    assert_eq!(read_items, rest);
+    assert!(
+        damage[0].starts_with("bags whose files were looked for in the directory: 1"),
+        "{damage:?}"
+    );
+}
+
+#[test]
+fn a_torn_file_gives_what_is_there() {
+    let (_place, path) = place();
+    write(&path, &items(), true, plain);
+    let whole = std::fs::read(&path).expect("read");
+    // At 0.3 the upper pages of the table's tree are gone.
+    for (share, least) in [(0.3, 0), (0.6, 1000), (0.95, 2000)] {
+        std::fs::write(&path, &whole[..(whole.len() as f64 * share) as usize]).expect("written");
+        let (read_items, damage) = read(&path);
+        let written = in_order(items());
+        assert!(read_items.iter().all(|item| written.contains(item)));
+        assert!(read_items.is_sorted_by_key(|item| item.0));
+        assert!(
+            read_items.len() >= least,
+            "{} of {share}: {damage:?}",
+            read_items.len()
+        );
+        assert!(!damage.is_empty());
+    }
+}
+
+#[test]
+fn a_log_that_was_not_written_back_is_read() {
+    let (_place, path) = place();
+    write(&path, &items()[..10], true, plain);
+    let other = Connection::open(&path).expect("opened");
+    other
+        .execute_batch("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0;")
+        .expect("a log");
+    other
+        .execute(
+            "INSERT INTO messages (topic_id, timestamp, data) VALUES (1, 5, x'00010000')",
+            [],
+        )
+        .expect("one more");
+    // Still open: the log is beside the file, as after a recorder was killed.
+    let (read_items, damage) = read(&path);
+    assert_eq!(
+        (read_items.len(), &read_items[0], damage.len()),
+        (11, &(5, "/t0".into(), vec![0, 1, 0, 0]), 0)
+    );
+}
+
+#[test]
+fn what_is_no_bag_is_refused_in_one_line() {
+    let place = TempDir::new().expect("a directory");
+    let refused = |path: &Path| open(path).err().expect("refused").to_string();
+    let empty = refused(place.path());
+    assert!(
+        empty
+            .ends_with("no bag: neither a metadata.yaml that names files, nor .mcap or .db3 files"),
+        "{empty}"
+    );
+    let view = place.path().join("view.db3");
+    let sql = "CREATE TABLE topics(id); CREATE VIEW messages AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) \
+               SELECT i AS id, i AS topic_id, i AS timestamp, i AS data FROM n;";
+    Connection::open(&view)
+        .expect("a file")
+        .execute_batch(sql)
+        .expect("a view");
+    assert!(refused(&view).ends_with("it has no table 'messages'"));
+    let text = place.path().join("text");
+    std::fs::write(&text, "no\nrecording").expect("written");
+    for said in [
+        refused(&view),
+        refused(&text),
+        refused(Path::new("/dev/null")),
+        refused(&place.path().join("x\ny")),
+    ] {
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}

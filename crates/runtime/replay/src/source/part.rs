@@ -1,0 +1,183 @@
+//! One file of a bag: sqlite3 or MCAP, its messages or the whole of it compressed with zstd.
+
+use super::damage::Damage;
+use super::{fault, head, mcap, sqlite};
+use crate::item::{Kind, Source, SourceError, Stamp, Stream};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+use tempfile::TempPath;
+use zstd::bulk::Decompressor;
+
+/// How zstd's frames begin. A serialised message begins with 0.
+pub const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+/// Longest message that is unpacked.
+const LONGEST: usize = 512 << 20;
+/// A file is unpacked up to so many times its size, and a gibibyte: more is no recording.
+const MOST_TIMES: u64 = 200;
+
+/// Opens a file of a bag; `shown` is how it is called in errors.
+///
+/// # Errors
+/// It cannot be read, or is none.
+pub fn open(path: &Path, shown: &Path) -> Result<Box<dyn Source>, SourceError> {
+    let name = shown.display().to_string();
+    let mut file = File::open(path).map_err(|error| fault(&name, error))?;
+    let head = head(&mut file).map_err(|error| fault(&name, error))?;
+    let source = if head.starts_with(mcap::MAGIC) {
+        mcap::read(&name, file)?
+    } else if head.starts_with(sqlite::MAGIC) {
+        sqlite::read(path, &name)?
+    } else {
+        return Err(fault(&name, "neither an MCAP file nor an sqlite3 file"));
+    };
+    Ok(Box::new(Unpacked {
+        inner: source,
+        unpacker: Decompressor::new().map_err(|error| fault(&name, error))?,
+        packed: Vec::new(),
+        damage: Damage::default(),
+        sentences: Vec::new(),
+    }))
+}
+
+/// Unpacks a file that is compressed as a whole to a temporary file (in `TMPDIR`, or `/var/tmp`, which is a disk).
+/// `None`: it is not compressed. A file that ends too early is unpacked as far as it goes.
+///
+/// # Errors
+/// It cannot be read, or there is no room.
+pub fn unpack(path: &Path) -> Result<Option<TempPath>, SourceError> {
+    let name = path.display().to_string();
+    let mut file = File::open(path).map_err(|error| fault(&name, error))?;
+    let head = head(&mut file).map_err(|error| fault(&name, error))?;
+    if !head.starts_with(ZSTD) {
+        return Ok(None);
+    }
+    let room = std::env::var_os("TMPDIR").unwrap_or_else(|| "/var/tmp".into());
+    let told = |error: std::io::Error| {
+        fault(
+            &name,
+            format!("unpacking it to {}: {error}", room.display()),
+        )
+    };
+    let mut unpacked = tempfile::Builder::new()
+        .prefix("onbeat-")
+        .tempfile_in(&room)
+        .map_err(told)?;
+    let most = file
+        .metadata()
+        .map_err(told)?
+        .len()
+        .saturating_mul(MOST_TIMES)
+        .saturating_add(1 << 30);
+    let mut reader = zstd::stream::read::Decoder::new(file)
+        .map_err(told)?
+        .take(most);
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match reader.read(&mut buffer) {
+            // Damage: what was unpacked is read, and what is missing there is said by its reader.
+            Ok(0) | Err(_) => break,
+            Ok(read) => unpacked.write_all(&buffer[..read]).map_err(told)?,
+        }
+    }
+    Ok(Some(unpacked.into_temp_path()))
+}
+
+/// Opens a bag's file that was unpacked; removes it when it is dropped.
+///
+/// # Errors
+/// As [`open`] and [`unpack`].
+pub fn open_packed(path: &Path) -> Result<Box<dyn Source>, SourceError> {
+    let unpacked = unpack(path)?;
+    let source = open(unpacked.as_deref().unwrap_or(path), path)?;
+    Ok(Box::new(Kept {
+        source,
+        _unpacked: unpacked,
+    }))
+}
+
+struct Kept {
+    source: Box<dyn Source>,
+    _unpacked: Option<TempPath>,
+}
+
+impl Source for Kept {
+    fn streams(&self) -> &[Stream] {
+        self.source.streams()
+    }
+
+    fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError> {
+        self.source.next(payload)
+    }
+
+    fn damage(&self) -> &[String] {
+        self.source.damage()
+    }
+}
+
+/// Unpacks messages that are compressed one by one.
+struct Unpacked {
+    inner: Box<dyn Source>,
+    unpacker: Decompressor<'static>,
+    packed: Vec<u8>,
+    damage: Damage,
+    sentences: Vec<String>,
+}
+
+impl Unpacked {
+    /// From `packed` to `payload`. `false`: it cannot be.
+    fn unpack(&mut self, payload: &mut Vec<u8>) -> bool {
+        let size = zstd::zstd_safe::get_frame_content_size(&self.packed)
+            .ok()
+            .flatten();
+        let Some(size) = size
+            .and_then(|size| usize::try_from(size).ok())
+            .filter(|&size| size <= LONGEST)
+        else {
+            return false;
+        };
+        payload.clear();
+        payload.reserve(size);
+        self.unpacker
+            .decompress_to_buffer(&self.packed, payload)
+            .is_ok()
+    }
+}
+
+impl Source for Unpacked {
+    fn streams(&self) -> &[Stream] {
+        self.inner.streams()
+    }
+
+    fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError> {
+        while let Some(stamp) = self.inner.next(payload)? {
+            if !payload.starts_with(ZSTD) || !self.is_ros(stamp) {
+                return Ok(Some(stamp));
+            }
+            std::mem::swap(payload, &mut self.packed);
+            if self.unpack(payload) {
+                return Ok(Some(stamp));
+            }
+            self.damage
+                .add("messages that cannot be unpacked", String::new);
+        }
+        payload.clear();
+        self.sentences = [self.inner.damage(), self.damage.sentences()].concat();
+        Ok(None)
+    }
+
+    fn damage(&self) -> &[String] {
+        if self.sentences.is_empty() {
+            self.inner.damage()
+        } else {
+            &self.sentences
+        }
+    }
+}
+
+impl Unpacked {
+    fn is_ros(&self, stamp: Stamp) -> bool {
+        let stream = self.streams().get(stamp.stream.0 as usize);
+        stream.is_some_and(|stream| matches!(stream.kind, Kind::Ros { .. }))
+    }
+}

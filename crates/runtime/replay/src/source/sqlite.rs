@@ -1,0 +1,311 @@
+//! Reads the sqlite3 files of rosbag2, message by message in the order of time.
+
+use super::damage::Damage;
+use super::fault;
+use super::order::Ordered;
+use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::path::Path;
+
+/// How every sqlite3 file begins.
+pub const MAGIC: &[u8] = b"SQLite format 3\0";
+/// So many messages are looked up at once.
+const PAGE: i64 = 1024;
+/// More topics than a system has.
+const MOST_TOPICS: i64 = 100_000;
+
+/// Opens a file; `shown` is how it is called in errors.
+///
+/// Messages are found by their index of times. Without one, or in a torn file, they are read as they were written, and put
+/// in order. Of a torn file that is what its table's tree still leads to: nothing, where the tree's upper pages are gone
+/// (they are never at the beginning; a recorder that is killed leaves no torn file).
+///
+/// # Errors
+/// It cannot be read, or is no bag.
+pub fn read(path: &Path, shown: &str) -> Result<Box<dyn Source>, SourceError> {
+    let mut damage = Damage::default();
+    let told = |error: rusqlite::Error| fault(shown, error);
+    let is_torn = is_torn(path).map_err(|error| fault(shown, error))?;
+    if is_torn {
+        damage.add(
+            "databases that end too early: used as far as they go",
+            || shown.to_owned(),
+        );
+    }
+    let database = connect(path, is_torn).map_err(told)?;
+    check(&database).map_err(|what| fault(shown, what))?;
+    let (streams, places) = topics(&database, &mut damage).map_err(told)?;
+    let by_time = !is_torn && has_index(&database).map_err(told)?;
+    let mut rows = Rows {
+        name: shown.to_owned(),
+        database,
+        streams,
+        places,
+        by_time,
+        page: VecDeque::new(),
+        last: None,
+        ended: false,
+        damage,
+    };
+    if by_time {
+        return Ok(Box::new(rows));
+    }
+    let back_ns = rows.survey();
+    Ok(Box::new(Ordered::new(rows, back_ns)))
+}
+
+/// Whether the file is shorter than its header says.
+fn is_torn(path: &Path) -> std::io::Result<bool> {
+    let mut head = [0; 100];
+    let mut file = std::fs::File::open(path)?;
+    let length = file.metadata()?.len();
+    std::io::Read::read_exact(&mut file, &mut head)?;
+    let number =
+        |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let page = match u16::from_be_bytes([head[16], head[17]]) {
+        1 => 65536,
+        size => u64::from(size),
+    };
+    // The number of pages counts when both change counters are the same.
+    Ok(number(24) == number(92) && u64::from(number(28)) * page > length)
+}
+
+/// Read-only. A write-ahead log beside the file is read too; without one nothing is written beside it.
+fn connect(path: &Path, is_torn: bool) -> rusqlite::Result<Connection> {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let has_log = std::fs::metadata(&log).is_ok_and(|log| log.len() > 0);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let database = if has_log {
+        Connection::open_with_flags(path, flags)?
+    } else {
+        Connection::open_with_flags(uri(path), flags | OpenFlags::SQLITE_OPEN_URI)?
+    };
+    // The file is somebody else's: its schema runs no functions. A torn file is read with this only.
+    let torn = if is_torn {
+        "PRAGMA writable_schema = ON;"
+    } else {
+        ""
+    };
+    database.execute_batch(&format!(
+        "{torn} PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; \
+         PRAGMA cache_size = -16384; PRAGMA mmap_size = 0;"
+    ))?;
+    Ok(database)
+}
+
+/// The file as a URI that tells sqlite to write nothing beside it.
+fn uri(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    let mut uri = String::from("file:");
+    for &byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/._-".contains(&byte) {
+            uri.push(char::from(byte));
+        } else {
+            uri.push_str(&format!("%{byte:02x}"));
+        }
+    }
+    uri.push_str("?immutable=1");
+    uri
+}
+
+/// The two tables must be tables: a view could be any query.
+fn check(database: &Connection) -> Result<(), String> {
+    for table in ["topics", "messages"] {
+        let found = database
+            .query_row(
+                "SELECT type, sql FROM sqlite_master WHERE name = ?1",
+                [table],
+                |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)),
+            )
+            .optional()
+            .map_err(|error| error.to_string())?;
+        match found {
+            Some((kind, sql)) if kind == "table" && sql.starts_with("CREATE TABLE") => {}
+            _ => {
+                return Err(format!(
+                    "an sqlite3 file, and no bag: it has no table '{table}'"
+                ))
+            }
+        }
+    }
+    Ok(())
+}
+
+fn has_index(database: &Connection) -> rusqlite::Result<bool> {
+    let sql = "SELECT count(*) FROM sqlite_master, pragma_index_info(sqlite_master.name) AS part \
+               WHERE sqlite_master.type = 'index' AND tbl_name = 'messages' AND part.seqno = 0 AND part.name = 'timestamp'";
+    database
+        .query_row(sql, [], |row| row.get::<_, i64>(0))
+        .map(|count| count > 0)
+}
+
+type Places = HashMap<i64, Option<StreamId>>;
+
+fn topics(database: &Connection, damage: &mut Damage) -> rusqlite::Result<(Vec<Stream>, Places)> {
+    let has_qos =
+        "SELECT count(*) FROM pragma_table_info('topics') WHERE name = 'offered_qos_profiles'";
+    let has_qos = database.query_row(has_qos, [], |row| row.get::<_, i64>(0))? > 0;
+    let qos = if has_qos {
+        "offered_qos_profiles"
+    } else {
+        "''"
+    };
+    let sql = format!("SELECT id, name, type, serialization_format, {qos} FROM topics ORDER BY id LIMIT {MOST_TOPICS}");
+    let mut statement = database.prepare(&sql)?;
+    let mut rows = statement.query([])?;
+    let (mut streams, mut places) = (Vec::new(), Places::new());
+    while let Some(row) = rows.next()? {
+        let (name, format): (String, String) = (row.get(1)?, row.get(3)?);
+        if format != "cdr" {
+            damage.add("topics whose messages are not CDR, not replayed", || {
+                format!("{name}: {format}")
+            });
+            places.insert(row.get(0)?, None);
+            continue;
+        }
+        places.insert(row.get(0)?, Some(StreamId(streams.len() as u32)));
+        let qos = row
+            .get::<_, Option<String>>(4)?
+            .filter(|qos| !qos.is_empty());
+        streams.push(Stream {
+            name,
+            kind: Kind::Ros {
+                type_name: row.get(2)?,
+                qos,
+            },
+        });
+    }
+    Ok((streams, places))
+}
+
+struct Rows {
+    name: String,
+    database: Connection,
+    streams: Vec<Stream>,
+    places: Places,
+    by_time: bool,
+    /// Time and id of the next messages.
+    page: VecDeque<(i64, i64)>,
+    /// The last of the pages before.
+    last: Option<(i64, i64)>,
+    ended: bool,
+    damage: Damage,
+}
+
+impl Rows {
+    /// How far a message is behind an earlier one, at most, in the order of writing.
+    fn survey(&mut self) -> u64 {
+        let (mut newest, mut back_ns) = (i64::MIN, 0);
+        let mut unsaid = Damage::default();
+        std::mem::swap(&mut self.damage, &mut unsaid);
+        loop {
+            self.look_up();
+            if self.page.is_empty() {
+                break;
+            }
+            for (time_ns, _) in self.page.drain(..) {
+                if time_ns < newest {
+                    back_ns = newest.abs_diff(time_ns).max(back_ns);
+                }
+                newest = newest.max(time_ns);
+            }
+        }
+        (self.damage, self.last, self.ended) = (unsaid, None, false);
+        back_ns
+    }
+
+    /// Finds the next messages. What cannot be found ends the recording.
+    fn look_up(&mut self) {
+        if self.ended {
+            return;
+        }
+        if let Err(error) = self.try_look_up() {
+            self.damage.add(
+                "places where the database is damaged: used up to there",
+                || error.to_string(),
+            );
+            self.ended = true;
+        }
+        self.ended |= (self.page.len() as i64) < PAGE;
+        self.last = self.page.back().copied().or(self.last);
+    }
+
+    fn try_look_up(&mut self) -> rusqlite::Result<()> {
+        let sql = match (self.by_time, self.last) {
+            (true, None) => "SELECT timestamp, id FROM messages ORDER BY timestamp, id LIMIT ?3",
+            (true, Some(_)) => {
+                "SELECT timestamp, id FROM messages WHERE (timestamp, id) > (?1, ?2) ORDER BY timestamp, id LIMIT ?3"
+            }
+            (false, None) => "SELECT timestamp, id FROM messages NOT INDEXED ORDER BY id LIMIT ?3",
+            (false, Some(_)) => "SELECT timestamp, id FROM messages NOT INDEXED WHERE id > ?2 ORDER BY id LIMIT ?3",
+        };
+        let (time_ns, id) = self.last.unwrap_or((0, 0));
+        let mut statement = self.database.prepare_cached(sql)?;
+        let mut rows = statement.query([time_ns, id, PAGE])?;
+        while let Some(row) = rows.next()? {
+            self.page.push_back((row.get(0)?, row.get(1)?));
+        }
+        Ok(())
+    }
+
+    /// Puts a message into the payload and gives its topic's id.
+    fn fetch(&self, id: i64, payload: &mut Vec<u8>) -> rusqlite::Result<i64> {
+        let mut statement = self
+            .database
+            .prepare_cached("SELECT topic_id, data FROM messages WHERE id = ?1")?;
+        statement.query_row([id], |row| {
+            payload.clear();
+            payload.extend_from_slice(row.get_ref(1)?.as_blob()?);
+            row.get(0)
+        })
+    }
+}
+
+impl Source for Rows {
+    fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError> {
+        loop {
+            if self.page.is_empty() {
+                self.look_up();
+            }
+            let Some((time_ns, id)) = self.page.pop_front() else {
+                payload.clear();
+                return Ok(None);
+            };
+            let name = &self.name;
+            match self
+                .fetch(id, payload)
+                .map(|topic| (topic, self.places.get(&topic)))
+            {
+                Ok((_, Some(Some(stream)))) => {
+                    return Ok(Some(Stamp {
+                        time_ns,
+                        stream: *stream,
+                    }))
+                }
+                Ok((_, Some(None))) => self
+                    .damage
+                    .add("messages that are not CDR, not replayed", String::new),
+                Ok((topic, None)) => {
+                    self.damage
+                        .add("messages of a topic that is not in the file", || {
+                            format!("topic {topic}")
+                        });
+                }
+                Err(error) => self.damage.add("messages that cannot be read", || {
+                    format!("{name}: {error}")
+                }),
+            }
+        }
+    }
+
+    fn damage(&self) -> &[String] {
+        self.damage.sentences()
+    }
+}

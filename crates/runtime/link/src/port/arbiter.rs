@@ -1,10 +1,12 @@
 //! Who may post the next chunk: the most urgent transfer, as far as the window has room.
 //!
-//! No lock. A transfer publishes how urgent it is, and takes shares of the window one by one; it
-//! posts when it has all that it needs *and* is still the most urgent one that was published. So
-//! what was published before that instant goes first, and what is on its way ahead of it is in the
-//! window. Each share is lent until an instant: nobody needs to give it back. Who is the most
-//! urgent but does not take what is free is passed over after a time.
+//! No lock. What a transfer wants is published when its message is pushed, before its thread wakes
+//! up, and stands until the message's last chunk is posted: between two chunks too, and while one is
+//! written. So grants follow the order of pushes, and what is written follows the grants. A transfer
+//! takes shares of the window one by one; it posts when it has all that it needs *and* is still the
+//! most urgent one that was published. What is on its way ahead of it is in the window. Each share
+//! is lent until an instant: nobody needs to give it back. Who is the most urgent but does not take
+//! what is free is passed over after a time.
 //!
 //! Nothing allocates, waits or calls the kernel but [`Arbiter::sleep`] and a wake-up. Loops go over
 //! all seats and shares.
@@ -71,8 +73,6 @@ pub enum Answer {
     Wait {
         /// The instant.
         until_ns: u64,
-        /// Something more urgent waits too.
-        behind: bool,
     },
 }
 
@@ -89,7 +89,16 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Chunks that were granted to others between its first question and its grant.
+    /// Of a want that was published when so many chunks had been granted, of all.
+    pub fn since(granted: u64) -> Patience {
+        let counted = Some((granted, 0));
+        Patience {
+            counted,
+            ..Patience::default()
+        }
+    }
+
+    /// Chunks that were granted to others between its want and its grant.
     pub fn others(&self) -> u64 {
         self.counted
             .map_or(0, |(first, own)| own.wrapping_sub(first))
@@ -199,8 +208,22 @@ impl<'p> Arbiter<'p> {
         lost
     }
 
+    /// Publishes what a seat wants next; `None` is nothing. Returns how many chunks had been granted
+    /// then, of all. Wakes nobody: if it wants less than before, call [`Arbiter::wake_next`].
+    pub fn publish(&self, seat: usize, next: Option<(Urgency, usize)>) -> u64 {
+        let own = self.seat(seat);
+        if let Some((_, need)) = next {
+            own.need.store(need as u32, Relaxed);
+        }
+        let want = next.map_or(0, |(urgency, _)| urgency.0);
+        own.want.store(want, SeqCst);
+        self.page.granted.load(SeqCst)
+    }
+
     /// Asks for `need` shares for a chunk of this urgency. Call it again when the bell has rung, or
-    /// at the latest at the instant of the answer, or else [`Arbiter::withdraw`].
+    /// at the latest at the instant of the answer, or else [`Arbiter::withdraw`]. The want stands
+    /// also when it is granted: until the chunk is posted, so that nobody who is behind overtakes it
+    /// on the way. Then [`Arbiter::publish`] what is next.
     pub fn ask(
         &self,
         seat: usize,
@@ -209,15 +232,10 @@ impl<'p> Arbiter<'p> {
         patience: &mut Patience,
         now_ns: u64,
     ) -> Answer {
-        let own = self.seat(seat);
         let need = need.clamp(1, self.rules.shares);
-        own.need.store(need as u32, Relaxed);
-        own.want.store(urgency.0, SeqCst);
-        let granted = &self.page.granted;
-        let counted = patience
-            .counted
-            .get_or_insert_with(|| (granted.load(SeqCst), 0));
-        let first_granted = counted.0;
+        // It may have been withdrawn.
+        let now_granted = self.publish(seat, Some((urgency, need)));
+        let first_granted = patience.counted.get_or_insert((now_granted, 0)).0;
         if !self.is_first(seat, urgency.0, patience.passed) {
             return self.behind(seat, urgency.0, patience, now_ns);
         }
@@ -226,8 +244,7 @@ impl<'p> Arbiter<'p> {
         let lent = (free >= need).then(|| self.take(seat, need, now_ns));
         let Some(lent) = lent.flatten() else {
             let until_ns = next_ns.min(now_ns + self.rules.patience_ns);
-            let behind = false;
-            return Answer::Wait { until_ns, behind };
+            return Answer::Wait { until_ns };
         };
         // Something more urgent may have come meanwhile: that one goes first.
         if !self.is_first(seat, urgency.0, patience.passed) {
@@ -235,12 +252,9 @@ impl<'p> Arbiter<'p> {
             self.wake_first();
             return self.behind(seat, urgency.0, patience, now_ns);
         }
-        own.want.store(0, SeqCst);
-        patience.counted = Some((first_granted, granted.fetch_add(1, SeqCst)));
-        // The next one may fit too.
-        if self.free(now_ns).0 > 0 {
-            self.wake_first();
-        }
+        self.seat(seat).counts.granted.fetch_add(1, SeqCst);
+        let granted = self.page.granted.fetch_add(1, SeqCst);
+        patience.counted = Some((first_granted, granted));
         Answer::Granted(lent)
     }
 
@@ -255,10 +269,7 @@ impl<'p> Arbiter<'p> {
             patience.since_ns = None;
         }
         patience.granted = granted;
-        let wait = |until_ns| Answer::Wait {
-            until_ns,
-            behind: true,
-        };
+        let wait = |until_ns| Answer::Wait { until_ns };
         if !could_go {
             return wait(next_ns.min(now_ns + self.rules.patience_ns));
         }
@@ -288,6 +299,23 @@ impl<'p> Arbiter<'p> {
     /// Wants nothing any more.
     pub fn withdraw(&self, seat: usize) {
         if self.seat(seat).want.swap(0, SeqCst) != 0 {
+            self.wake_first();
+        }
+    }
+
+    /// Chunks that were granted to transfers of greater priority. A seat that was taken anew begins
+    /// at 0.
+    pub fn granted_above(&self, priority: u8) -> u64 {
+        let above = |seat: &&Seat| seat.priority.load(Relaxed) > u32::from(priority);
+        let seats = self.page.seats.iter().filter(above);
+        seats.fold(0, |sum: u64, seat| {
+            sum.wrapping_add(seat.counts.granted.load(SeqCst))
+        })
+    }
+
+    /// A chunk was posted, and what its seat wants next is published: another may fit too.
+    pub fn wake_next(&self, now_ns: u64) {
+        if self.free(now_ns).0 > 0 {
             self.wake_first();
         }
     }
@@ -429,9 +457,8 @@ mod tests {
                 went.push((seat, need));
                 let chunks = message.chunks - 1;
                 waiting[seat] = (chunks > 0).then_some(Message { chunks, ..message });
-                // The next chunk of the message waits at once.
-                if waiting[seat].is_some() {
-                    page.seats[seat].want.store(urgency.0, SeqCst);
+                if chunks == 0 {
+                    arbiter(page).publish(seat, None);
                 }
             }
         }
@@ -491,7 +518,7 @@ mod tests {
                 CLOCK.set(now);
                 match arbiter(&page).ask(63, urgency, 32, &mut patience, now) {
                     Answer::Granted(_) => break,
-                    Answer::Wait { until_ns, .. } => now = now.max(until_ns),
+                    Answer::Wait { until_ns } => now = now.max(until_ns),
                 }
                 prop_assert!(now <= NOW + RULES.lease_ns + RULES.patience_ns, "{}", now - NOW);
             }
@@ -522,11 +549,13 @@ mod tests {
                     let bell = arbiter.bell(seat);
                     match arbiter.ask(seat, urgency, need, &mut patience, now_ns()) {
                         Answer::Granted(lent) => break lent,
-                        Answer::Wait { until_ns, .. } => arbiter.sleep(seat, bell, until_ns),
+                        Answer::Wait { until_ns } => arbiter.sleep(seat, bell, until_ns),
                     }
                 };
                 let posted = used.fetch_add(need, SeqCst) + need;
                 assert!(posted <= RULES.shares, "{posted} shares are posted");
+                arbiter.publish(seat, None);
+                arbiter.wake_next(now_ns());
                 used.fetch_sub(need, SeqCst);
                 assert_eq!(arbiter.give_back(seat, &lent), 0);
                 arbiter.wake_first();
@@ -550,11 +579,9 @@ mod tests {
         let mut patience = Patience::default();
         let low = Urgency::new(1, NOW);
         let answer = arbiter(page).ask(0, low, RULES.shares, &mut patience, NOW);
-        assert!(
-            matches!(answer, Answer::Wait { behind: true, .. }),
-            "{answer:?}"
-        );
+        assert!(matches!(answer, Answer::Wait { .. }), "{answer:?}");
         assert_eq!(arbiter(page).free(NOW).0, RULES.shares);
+        assert_eq!(page.granted.load(SeqCst), 0);
     }
 
     /// A thread that was kept from the processor after it read the clock takes nothing from those
@@ -586,13 +613,36 @@ mod tests {
         let Answer::Granted(first) = ask(0, NOW) else {
             panic!("nobody else is there");
         };
+        arbiter(&page).publish(0, None);
         let end = NOW + RULES.lease_ns;
-        assert!(matches!(ask(1, end - 1), Answer::Wait { until_ns, .. } if until_ns == end));
+        assert!(matches!(ask(1, end - 1), Answer::Wait { until_ns } if until_ns == end));
         let Answer::Granted(second) = ask(1, end) else {
             panic!("the lease is over");
         };
         assert_eq!(arbiter(&page).give_back(0, &first), 32);
         assert_eq!(arbiter(&page).give_back(1, &second), 0);
+    }
+
+    /// What was pushed first goes first, although the thread of another comes earlier: before the
+    /// first chunk, while it is written, between two chunks. What is more urgent waits for none of it.
+    #[test]
+    fn a_message_has_its_place_until_its_last_chunk_is_posted() {
+        let page = page();
+        let (first, second) = (Urgency::new(1, NOW), Urgency::new(1, NOW + 1));
+        arbiter(&page).publish(0, Some((first, 4)));
+        let goes = |seat, urgency| {
+            let answer = arbiter(&page).ask(seat, urgency, 4, &mut Patience::default(), NOW);
+            matches!(answer, Answer::Granted(_))
+        };
+        assert!(!goes(1, second), "before the first one's thread comes");
+        assert!(goes(0, first));
+        assert!(!goes(1, second), "while it is written");
+        assert!(goes(0, first));
+        assert!(goes(2, Urgency::new(9, NOW + 2)));
+        arbiter(&page).publish(2, None);
+        arbiter(&page).publish(0, Some((Urgency::new(1, NOW + 2), 4)));
+        assert!(goes(1, second), "before the first one's next message");
+        assert!(!goes(0, Urgency::new(1, NOW + 2)));
     }
 
     /// The most urgent one that does not take what is free is passed over, and is the first again
@@ -606,11 +656,10 @@ mod tests {
         let until = NOW + RULES.patience_ns;
         for now in [NOW, until - 1] {
             let answer = arbiter(&page).ask(1, low, 8, &mut own, now);
-            let (until_ns, behind) = (until, true);
-            assert_eq!(answer, Answer::Wait { until_ns, behind });
+            assert_eq!(answer, Answer::Wait { until_ns: until });
         }
         let passing = arbiter(&page).ask(1, low, 8, &mut own, until);
-        assert!(matches!(passing, Answer::Wait { until_ns, .. } if until_ns == until));
+        assert!(matches!(passing, Answer::Wait { until_ns } if until_ns == until));
         let went = arbiter(&page).ask(1, low, 8, &mut own, until);
         assert!(matches!(went, Answer::Granted(_)));
         assert_eq!(page.seats[0].counts.passed_over.load(SeqCst), 1);

@@ -14,12 +14,12 @@ pub const SHARES: usize = 256;
 /// Words of a seat's label.
 const LABEL_WORDS: usize = 6;
 /// Begins every page: its format, with its version in the last byte.
-const MAGIC: u64 = u64::from_le_bytes(*b"onbport\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"onbport\x03");
 /// Words of the terms.
 pub const TERMS: usize = 5;
 
 /// A transfer's place. Its own process writes all of it, but `want` (which others withdraw when it
-/// stalls) and `bell`.
+/// stalls), `bell` and how often it was passed over.
 #[repr(C, align(64))]
 pub struct Seat {
     /// How urgent what it waits with is; larger is more urgent, 0 is nothing.
@@ -41,6 +41,8 @@ pub struct Seat {
 #[repr(C)]
 #[derive(Default)]
 pub struct Counts {
+    /// Chunks that it was let go with.
+    pub granted: AtomicU64,
     pub bytes: AtomicU64,
     pub chunks: AtomicU64,
     pub messages: AtomicU64,
@@ -69,6 +71,7 @@ impl Counts {
     /// All back to 0, for the seat's next transfer.
     fn clear(&self) {
         let all = [
+            &self.granted,
             &self.bytes,
             &self.chunks,
             &self.messages,

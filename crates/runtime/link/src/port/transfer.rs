@@ -43,15 +43,19 @@ pub struct Transfer {
     way: Lock<Way>,
     /// Bytes written into the present connection.
     written: AtomicU64,
+    /// Chunks of all that had been granted once the present want was published.
+    published: AtomicU64,
+    /// Chunks of more urgent transfers that had been granted at its own last grant.
+    urgent: AtomicU64,
 }
 
 /// A chunk on its way to be posted.
 #[derive(Default)]
 pub struct Turn {
-    patience: Patience,
+    patience: Option<Patience>,
     since_ns: Option<u64>,
-    /// Something more urgent waited too.
-    behind: bool,
+    /// Something more urgent went between the chunk before and this one.
+    preempted: bool,
 }
 
 /// Whether a chunk may go.
@@ -82,6 +86,8 @@ impl Transfer {
             priority,
             way: Lock::new(way),
             written: AtomicU64::new(0),
+            published: AtomicU64::new(0),
+            urgent: AtomicU64::new(0),
         }
     }
 
@@ -128,6 +134,21 @@ impl Transfer {
         usize::try_from(shares).map_or(self.rules.shares, |n| n.min(self.rules.shares))
     }
 
+    /// Publishes which message is next: how many bytes its next chunk has, and since when it waits;
+    /// or that there is none. So it has its place before its thread wakes up. Real-time safe: some
+    /// stores. If it replaces a message that is more urgent, call [`Transfer::pass_on`].
+    pub fn publish(&self, next: Option<(usize, u64)>) {
+        let urgency = |since_ns| Urgency::new(self.priority, since_ns);
+        let next = next.map(|(bytes, since_ns)| (urgency(since_ns), self.need(bytes)));
+        let granted = self.arbiter().publish(self.seat, next);
+        self.published.store(granted, Relaxed);
+    }
+
+    /// Lets whoever is next now look. Allocates nothing, and does not wait.
+    pub fn pass_on(&self) {
+        self.arbiter().wake_next(now_ns());
+    }
+
     /// Asks whether a chunk with that many bytes of content may go. It belongs to a message that
     /// waits since `message_ns`. Allocates nothing, and does not wait.
     pub fn ask(&self, bytes: usize, message_ns: u64, turn: &mut Turn) -> Go {
@@ -136,26 +157,19 @@ impl Transfer {
         let need = self.need(bytes);
         self.settle(false);
         let mut way = self.way();
-        let own: usize = way.posted.iter().map(|p| p.need).sum();
-        // A peer that does not acknowledge keeps its own transfer, even if leases end.
-        if own + need > self.rules.shares {
-            let until = now + self.rules.patience_ns;
-            drop(way);
-            self.arbiter().withdraw(self.seat);
-            turn.patience = Patience::default();
-            return Go::Later(until);
+        if let Some(until_ns) = self.own_window(&way, need, message_ns, turn, now) {
+            return Go::Later(until_ns);
         }
         let urgency = Urgency::new(self.priority, message_ns);
-        let answer = self
-            .arbiter()
-            .ask(self.seat, urgency, need, &mut turn.patience, now);
+        let patience = turn
+            .patience
+            .get_or_insert_with(|| Patience::since(self.published.load(Relaxed)));
+        let answer = self.arbiter().ask(self.seat, urgency, need, patience, now);
         let lent = match answer {
             Answer::Granted(lent) => lent,
-            Answer::Wait { until_ns, behind } => {
-                turn.behind |= behind;
-                return Go::Later(until_ns);
-            }
+            Answer::Wait { until_ns } => return Go::Later(until_ns),
         };
+        let before = patience.others();
         let end = None;
         way.posted.push_back(Posted { lent, need, end });
         drop(way);
@@ -165,9 +179,39 @@ impl Transfer {
             return Go::Later(now);
         }
         self.count_wait(now - first_ns.min(now));
-        let before = turn.patience.others();
         self.own().counts.most_before.fetch_max(before, Relaxed);
+        // From now on the next chunk waits.
+        let granted = self.mapped.page().granted.load(Relaxed);
+        self.published.store(granted, Relaxed);
+        let urgent = self.arbiter().granted_above(self.priority);
+        turn.preempted = urgent > self.urgent.swap(urgent, Relaxed);
         Go::Now
+    }
+
+    /// Until when a chunk has to wait because its own connection has the window. It keeps its place
+    /// while the peer may still acknowledge; a peer that does not keeps its own transfer, even if
+    /// leases end.
+    fn own_window(
+        &self,
+        way: &Way,
+        need: usize,
+        message_ns: u64,
+        turn: &mut Turn,
+        now: u64,
+    ) -> Option<u64> {
+        let own: usize = way.posted.iter().map(|p| p.need).sum();
+        if own + need <= self.rules.shares {
+            return None;
+        }
+        let lent_until = way.posted.front().map_or(0, |first| first.lent.until_ns);
+        if now < lent_until {
+            let urgency = Urgency::new(self.priority, message_ns);
+            self.arbiter().publish(self.seat, Some((urgency, need)));
+            return Some(lent_until);
+        }
+        self.arbiter().withdraw(self.seat);
+        turn.patience = Some(Patience::default());
+        Some(now + self.rules.patience_ns)
     }
 
     /// The last chunk was not written.
@@ -192,7 +236,7 @@ impl Transfer {
         Counts::add(&counts.bytes, bytes as u64);
         Counts::add(&counts.chunks, 1);
         Counts::add(&counts.messages, u64::from(is_last));
-        Counts::add(&counts.preemptions, u64::from(offset > 0 && turn.behind));
+        Counts::add(&counts.preemptions, u64::from(offset > 0 && turn.preempted));
         let mut way = self.way();
         let written = self.written.load(Relaxed);
         if let Some(posted) = way.posted.back_mut() {

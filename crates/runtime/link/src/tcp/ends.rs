@@ -165,6 +165,10 @@ impl Outgoing for TcpOutgoing {
             since_ns: now_ns(),
         };
         state.sender.post();
+        // One that comes before it goes first, and is known to the port.
+        if state.sender.to_transmit() == Some(number) {
+            shared.tell_port(&state);
+        }
         shared.show_in_flight(&state);
         drop(state);
         shared.call_writer();

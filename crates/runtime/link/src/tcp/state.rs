@@ -215,6 +215,22 @@ impl Shared {
         self.chunks.load(Ordering::Relaxed)
     }
 
+    /// Tells the port which message is next, or that none is: after each change of that, under the
+    /// same lock. So a message has its place among those of other links once it is pushed.
+    pub fn tell_port(&self, state: &State) {
+        if let Some(seat) = &self.seat {
+            let next = state.next_message();
+            seat.publish(next.map(|m| (m.bytes.min(self.chunk), m.since_ns)));
+        }
+    }
+
+    /// Lets other links of the port go, if they are next now.
+    pub fn pass_on(&self) {
+        if let Some(seat) = &self.seat {
+            seat.pass_on();
+        }
+    }
+
     /// There is something for the writer, which waits for work or for the port.
     pub fn call_writer(&self) {
         self.work.ring();
@@ -350,12 +366,18 @@ impl State {
             self.values.sending = self.values.published.map(|v| v.slot);
             return Some(Work::Value(self.values.published));
         }
-        let number = self.sender.to_transmit().filter(|_| self.link.resumed)?;
+        self.next_message().map(Work::Message)
+    }
+
+    /// The message that is to be written next, or is being written, if messages may go.
+    pub fn next_message(&self) -> Option<Posted> {
+        let may_go = self.link.connection.is_some() && self.link.resumed;
+        let number = self.sender.to_transmit().filter(|_| may_go)?;
         if self.peer.receives_no_more {
             return None;
         }
         let place = number % self.messages.out.len() as u64;
-        Some(Work::Message(self.messages.out[place as usize]))
+        Some(self.messages.out[place as usize])
     }
 
     /// A status of the peer has come through the present connection.

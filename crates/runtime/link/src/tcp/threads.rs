@@ -179,7 +179,10 @@ fn write_message(
     let mut state = shared.lock();
     if state.is_present(generation) {
         state.sender.transmitted();
+        shared.tell_port(&state);
     }
+    drop(state);
+    shared.pass_on();
     Ok(())
 }
 
@@ -234,7 +237,11 @@ fn write_value(
         bytes: total,
         version: number,
     } = value.unwrap_or(none);
-    let (mut offset, since_ns) = (0, now_ns());
+    let (mut offset, mut since_ns) = (0, now_ns());
+    // It goes in the place of a message that waits already.
+    if let Some(message) = shared.lock().next_message() {
+        since_ns = since_ns.min(message.since_ns);
+    }
     loop {
         let bytes = shared.chunk.min(total - offset);
         let chunk = Chunk {
@@ -257,7 +264,10 @@ fn write_value(
     let mut state = shared.lock();
     if state.is_present(generation) {
         state.values.sending = None;
+        shared.tell_port(&state);
     }
+    drop(state);
+    shared.pass_on();
     Ok(())
 }
 
@@ -378,9 +388,17 @@ fn read_frame<R: Read>(
                 .is_present(generation)
                 .then_some(())
                 .ok_or_else(left)?;
+            let could_go = state.next_message().is_some();
             state.on_status(Status::of(flags, sent, &body))?;
+            let changes = could_go != state.next_message().is_some();
+            if changes {
+                shared.tell_port(&state);
+            }
             shared.show_in_flight(&state);
             drop(state);
+            if changes {
+                shared.pass_on();
+            }
             shared.progress.ring();
             shared.call_writer();
         }

@@ -6,7 +6,8 @@
 //! *Controller Area Network (CAN) schedulability analysis*, 2007, with chunks in the place of frames).
 //!
 //! Assumed: the sender's egress is the bottleneck; nobody else sends through the port; the next chunk is posted
-//! before the window is empty. Receivers that several senders share (incast) are not modelled.
+//! before the window is empty, also where another link has to be woken for it. A message counts from its push: from
+//! then on nothing less urgent is let go. Receivers that several senders share (incast) are not modelled.
 
 use thiserror::Error;
 

@@ -16,8 +16,11 @@
 //! **Fixed-point preemption.** All messages and values are cut into chunks. Over all connections of
 //! the port, the bytes that are posted and not acknowledged stay within a window. Between chunks
 //! the most urgent transfer goes first: by static priority, and among equals the message that came
-//! first. *Acknowledged* is what the peer's kernel has: so it has left this machine, whatever
-//! queues it has.
+//! first. A message has its place from its push until its last chunk is written: so what is pushed
+//! first leaves first, over all links of one priority, and what is more urgent holds back the rest
+//! before its thread wakes up. Written is what TCP has: it may keep a part back until the peer
+//! acknowledges (its congestion window), and the next link's chunk can overtake that part.
+//! *Acknowledged* is what the peer's kernel has: so it has left this machine, whatever queues it has.
 //!
 //! **Not in the window:** counts (40 bytes each) and questions for values; handshakes; what a
 //! connection sends again.

@@ -14,7 +14,7 @@ use std::io::{Error, Read, Result, Write};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 /// A host: its network namespace, and the device that leads to the wire.
@@ -152,9 +152,21 @@ pub struct Done {
     pub lost: AtomicU64,
     pub doubled: AtomicU64,
     pub overtaken: AtomicU64,
+    /// Numbers behind a [`MARK`], in the order in which they came onto the wire, if that is wanted.
+    pub marks: Option<Mutex<Vec<u64>>>,
 }
 
+/// Before a number that is to be seen on the wire.
+pub const MARK: [u8; 8] = *b"on wire:";
+
 impl Done {
+    fn look(&self, packet: &[u8]) {
+        let Some(marks) = &self.marks else { return };
+        let marked = packet.windows(16).filter(|part| part.starts_with(&MARK));
+        let numbers = marked.map(|part| u64::from_le_bytes(part[8..].try_into().unwrap()));
+        marks.lock().unwrap().extend(numbers);
+    }
+
     pub fn of(count: &AtomicU64) -> u64 {
         count.load(Ordering::Relaxed)
     }
@@ -214,6 +226,7 @@ impl Direction {
         while !self.stop.load(Ordering::Relaxed) {
             while let Ok(length @ 1..) = (&self.hosts[0].device).read(&mut packet) {
                 number += 1;
+                self.done.look(&packet[..length]);
                 self.take(number, &packet[..length], &mut way);
             }
             while way.peek().is_some_and(|next| next.0 .0 <= now_ns()) {
@@ -248,6 +261,20 @@ pub struct Wire {
 impl Wire {
     /// Two hosts and a wire; `None` and a printed reason where there can be none.
     pub fn new(harm: Harm, seed: u64) -> Option<Wire> {
+        Wire::with(harm, seed, Done::default())
+    }
+
+    /// The same without harm, and what is marked is seen.
+    pub fn seen() -> Option<Wire> {
+        let marks = Some(Mutex::default());
+        let done = Done {
+            marks,
+            ..Done::default()
+        };
+        Wire::with(Harm::default(), 1, done)
+    }
+
+    fn with(harm: Harm, seed: u64, done: Done) -> Option<Wire> {
         let host = |last| Host::new(Ipv4Addr::new(10, 77, 0, last)).map(Arc::new);
         let hosts = match (host(1), host(2)) {
             (Ok(first), Ok(second)) => [first, second],
@@ -256,7 +283,7 @@ impl Wire {
                 return None;
             }
         };
-        let (done, stop) = (Arc::<Done>::default(), Arc::<AtomicBool>::default());
+        let (done, stop) = (Arc::new(done), Arc::<AtomicBool>::default());
         let mut dice = Dice(seed);
         let mut carrier = |from: usize| {
             let direction = Direction {

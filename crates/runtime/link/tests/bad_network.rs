@@ -5,6 +5,7 @@
 
 #[allow(dead_code, unused_imports, unused_macros)]
 mod backends;
+#[allow(dead_code)]
 mod wires;
 
 use backends::{receive, send, Pair};

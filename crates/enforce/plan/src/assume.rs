@@ -7,7 +7,7 @@ use crate::request::Request;
 use crate::schema::{Hold, Miss, Ms, Overshoot, Plan};
 use crate::scope::Scope;
 use onbeat_model::cuts;
-use onbeat_model::schema::{Chain, JunctionKind};
+use onbeat_model::schema::{Callback, Chain, JunctionKind};
 use onbeat_model::text::visible;
 use std::collections::BTreeSet;
 
@@ -34,6 +34,7 @@ pub(crate) fn sentences(
 ) -> Vec<String> {
     let mut said = measured(scope, plan.promises.miss);
     said.extend(scope.chains.iter().filter(|c| c.cut).map(|c| cut(scope, c)));
+    said.extend(redacted(scope));
     said.extend(joined(scope));
     said.extend(sharing::sentences(scope, request, plan, times));
     if times.output_ns > 0 {
@@ -155,6 +156,31 @@ fn joined(scope: &Scope<'_>) -> Vec<String> {
         }
     }
     said
+}
+
+/// What a plan from a redacted model cannot know: its parts stand for callbacks whose times are not in it.
+fn redacted(scope: &Scope<'_>) -> Option<String> {
+    let ours: BTreeSet<&str> = scope
+        .chains
+        .iter()
+        .flat_map(|c| c.callbacks.iter().map(String::as_str))
+        .collect();
+    let is_part = |c: &&Callback| {
+        let f = &c.figures;
+        ours.contains(c.id.as_str()) && f.exec_ns.count() == 0 && f.load > 0.0
+    };
+    let parts: Vec<&Callback> = scope.model.callbacks.iter().filter(is_part).collect();
+    let names: Vec<String> = parts.iter().map(|c| visible(&c.id)).collect();
+    let load: f64 = parts.iter().map(|c| c.figures.load).sum();
+    (!names.is_empty()).then(|| {
+        format!(
+            "The model is redacted: {} stands for hidden callbacks, which used {:.1} % of a CPU; the plan's shares \
+             of CPUs leave them out, and its servers do not hold them. Its bands are those of the whole chain; a \
+             plan to be run needs the whole model.",
+            names.join(", "),
+            load * 100.0
+        )
+    })
 }
 
 /// Assumptions about outputs that are held back.

@@ -4,7 +4,7 @@
 //! A model is taken back to its evidence, evidence is added up, and the conclusions are drawn anew
 //! (see `conclude`), so the order of merging does not matter.
 
-pub use crate::conclude::RecoverError;
+pub use crate::conclude::{RecoverError, REDACTED};
 
 use crate::conclude::{conclude, recover};
 use crate::evidence::{add_all, total, unite_threads, Evidence, Figures, Note, SyncEvidence};

@@ -50,6 +50,9 @@ pub enum CliError {
     /// A file is no requirements file, or cannot become one.
     #[error("{}: {what}", path.display())]
     Requirements { path: PathBuf, what: String },
+    /// A name that is to be hidden would stay.
+    #[error("{0}")]
+    Redact(String),
     /// A directory was given where a model is needed.
     #[error("{p} is a directory, and {command} needs a model file: if it is a trace, make one with `onbeat model {p}`", p = path.display())]
     TraceForModel { path: PathBuf, command: String },

@@ -18,6 +18,7 @@ mod plan;
 mod progress;
 mod record;
 mod recover;
+mod redact;
 mod replay;
 mod report;
 mod shape;
@@ -71,6 +72,7 @@ enum Command {
     Record(record::Args),
     Model(model::Args),
     Merge(merge::Args),
+    Redact(redact::Args),
     Show(show::Args),
     Chains(chains::Args),
     Check(check::Args),
@@ -118,6 +120,7 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
         Command::Record(args) => record::run(args),
         Command::Model(args) => model::run(args),
         Command::Merge(args) => merge::run(args),
+        Command::Redact(args) => redact::run(args),
         Command::Show(args) => show::run(args),
         Command::Chains(args) => chains::run(args),
         Command::Check(args) => check::run(args),

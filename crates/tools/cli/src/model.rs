@@ -29,6 +29,7 @@ Examples:
   onbeat model trace --normalise '/worker_[0-9]+=/worker'
   onbeat model trace --input /lidar/points           chains begin at the filter, not at the driver
   onbeat model trace --from /lidar --to /objects     a part of a chain as a chain of its own
+  onbeat model trace --policy policy.yaml            parts that `onbeat redact` hides, measured
 
 A link says that data passes through a node's memory from one callback to another. A trace does not
 show that, so the model marks everything that depends on it as assumed.
@@ -65,6 +66,9 @@ pub struct Args {
     /// End that part with what this callback, the last of this node, publishes, or with this topic
     #[arg(long, value_name = "NAME")]
     pub to: Option<String>,
+    /// Measure the parts of chains that `onbeat redact` hides by this policy
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "to"])]
+    pub policy: Option<PathBuf>,
     /// Topics that make no chains, in place of /bond,/clock,/diagnostics,/tf,/tf_static ('': none)
     #[arg(long, value_name = "TOPIC,TOPIC")]
     pub ignore: Option<String>,
@@ -115,9 +119,11 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         }
         options
     };
+    let policy = args.policy.as_deref().map(crate::redact::read_policy);
+    let policy = policy.transpose()?;
     let mut models = Vec::new();
     for path in &args.traces {
-        models.push(of_trace(path, &args, &options)?);
+        models.push(of_trace(path, &args, policy.as_ref(), &options)?);
     }
     let model = onbeat_model::merge::merge(models)?;
     files::write_model(&args.output, &model)?;
@@ -159,6 +165,7 @@ pub fn run_of(reader: &Reader, mode: Option<&str>) -> Run {
 fn of_trace(
     path: &Path,
     args: &Args,
+    policy: Option<&onbeat_redact::Policy>,
     options: &impl Fn(Run) -> SynthOptions,
 ) -> Result<Model, CliError> {
     let hint = "; merge models with `onbeat merge`";
@@ -171,12 +178,15 @@ fn of_trace(
         to: args.to.clone(),
         through: Vec::new(),
     };
-    if !options.links.is_empty() || !ends.is_empty() {
+    if !options.links.is_empty() || !ends.is_empty() || policy.is_some() {
         // Links and cuts name callbacks by ids that are known only after all events.
         let first = pass(&mut reader, options.clone(), "first pass");
         if !ends.is_empty() {
             let model = first.clone().finish();
             options.cuts = cuts_of(path, &model, &ends)?;
+        }
+        if let Some(policy) = policy {
+            options.cuts = onbeat_redact::cuts(&first.clone().finish(), policy);
         }
         options.ids = first.into_ids();
     }

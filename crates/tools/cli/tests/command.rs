@@ -51,7 +51,7 @@ fn fails(dir: &Path, args: &[&str], code: i32) -> String {
 fn every_command_explains_itself_with_examples() {
     let dir = TempDir::new().unwrap();
     for command in [
-        "record", "model", "merge", "show", "chains", "export", "report", "plan", "shape",
+        "record", "model", "merge", "redact", "show", "chains", "export", "report", "plan", "shape",
     ] {
         let text = good(dir.path(), &[command, "--help"], 0);
         assert!(
@@ -645,4 +645,99 @@ fn a_reader_that_leaves_early_is_no_error() {
         assert_eq!(String::from_utf8_lossy(&out.stderr), "", "{command:?}");
         assert_eq!(out.status.code(), Some(0), "{command:?}");
     }
+}
+
+/// The recorded parking demo, redacted: every reader reads it, and its interface answers as before.
+#[test]
+fn a_redacted_model_is_read_by_all_and_tells_nothing() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    let trace = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../demos/recorded/parking"
+    );
+    let policy =
+        "visible:\n  topics: [/lidar_front/points_raw, /lidar_rear/points_raw, /localization/ndt_pose]\n";
+    fs::write(d.join("policy.yaml"), policy).unwrap();
+    fs::write(d.join("key"), [42; 32]).unwrap();
+    fs::write(d.join("short"), "1234").unwrap();
+    let limits = "chains:\n  - {to: /localization/ndt_pose, latency: {p50: 200ms, max: 1ms}}\n\
+        topics:\n  - {topic: /lidar_front/points_raw, rate: 5Hz.., latency: {p50: 50ms}, loss: 50%}\n";
+    fs::write(d.join("limits.yaml"), limits).unwrap();
+    good(d, &["model", trace, "--policy", "policy.yaml"], 0);
+    let redact = [
+        "redact",
+        "model.json",
+        "--policy",
+        "policy.yaml",
+        "-o",
+        "out.json",
+    ];
+    let said = good(d, &[&redact[..], &["--key", "key"]].concat(), 0);
+    assert!(!said.contains("no distribution"), "{said}");
+    let text = fs::read_to_string(d.join("out.json")).unwrap();
+    for word in [
+        "filter_transform",
+        "voxel",
+        "fusion",
+        "p2d",
+        "downsampled",
+        "python",
+    ] {
+        assert!(!text.contains(word), "{word}");
+    }
+    let verdicts = |model: &str| {
+        let out = onbeat(d, &["check", model, "limits.yaml", "--json"]);
+        let found: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        let all = found["findings"].as_array().unwrap().clone();
+        let mut all: Vec<String> = all
+            .iter()
+            .map(|f| format!("{} {} {}", f["requirement"], f["verdict"], f["measured"]))
+            .collect();
+        all.sort();
+        (out.status.code(), all)
+    };
+    assert_eq!(verdicts("out.json"), verdicts("model.json"));
+    assert!(verdicts("out.json").1.len() >= 5);
+    good(d, &["show", "out.json", "--edges"], 0);
+    good(d, &["chains", "out.json"], 0);
+    good(d, &["report", "out.json", "-o", "out.html"], 0);
+    let model: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let whole = model["chains"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|c| c["cut"].is_null() && c["topics"][0] == "/lidar_rear/points_raw");
+    let chain = whole.unwrap()["id"].as_str().unwrap();
+    let plan = ["plan", "out.json", "--chain", chain, "-o", "plan.yaml"];
+    let plan = good(d, &plan, 0);
+    assert!(plan.contains("The model is redacted"), "{plan}");
+    for format in ["dot", "csv", "parquet", "caret"] {
+        let _ = onbeat(d, &["export", "out.json", "--to", format, "-o", format]);
+    }
+    // The same key gives the same bytes, another one other names.
+    good(
+        d,
+        &[
+            "redact",
+            "model.json",
+            "--policy",
+            "policy.yaml",
+            "-o",
+            "again.json",
+            "--key",
+            "key",
+        ],
+        0,
+    );
+    assert_eq!(fs::read_to_string(d.join("again.json")).unwrap(), text);
+    good(d, &redact, 0);
+    assert_ne!(fs::read_to_string(d.join("out.json")).unwrap(), text);
+    let fault = fails(d, &[&redact[..], &["--key", "short"]].concat(), 1);
+    assert!(fault.contains("short: the key has 4 bytes"), "{fault}");
+    let fault = fails(d, &["merge", "out.json"], 1);
+    assert!(fault.contains("redacted"), "{fault}");
+    fs::write(d.join("policy.yaml"), "visibel: {}\n").unwrap();
+    let fault = fails(d, &redact, 1);
+    assert!(fault.contains("policy.yaml: line 1"), "{fault}");
 }

@@ -15,7 +15,7 @@ mod sentences;
 pub(crate) mod testing;
 
 pub(crate) use recover::recover;
-pub use recover::RecoverError;
+pub use recover::{RecoverError, REDACTED};
 
 use crate::evidence::{Evidence, Hidden};
 use crate::schema::{Model, Run, SCHEMA};

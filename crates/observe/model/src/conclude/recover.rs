@@ -15,15 +15,24 @@ pub enum RecoverError {
         "the model's field 'evidence' cannot be used ({0}): make the model again from its trace"
     )]
     Evidence(String),
+    /// The evidence was taken away on purpose.
+    #[error("the model is redacted, and has no evidence left to add to: merge the whole models, then redact the result")]
+    Redacted,
     /// The model's fields contradict one another.
     #[error("the model contradicts itself ({0}): make it again from its trace")]
     Inconsistent(String),
 }
 
+/// The only field of the evidence of a redacted model.
+pub const REDACTED: &str = "redacted";
+
 /// The evidence of which a model was concluded.
 pub(crate) fn recover(model: Model) -> Result<Evidence, RecoverError> {
     let hidden: Hidden = match model.evidence {
         serde_json::Value::Null => Hidden::default(),
+        serde_json::Value::Object(fields) if fields.contains_key(REDACTED) => {
+            return Err(RecoverError::Redacted)
+        }
         value => {
             serde_json::from_value(value).map_err(|e| RecoverError::Evidence(e.to_string()))?
         }

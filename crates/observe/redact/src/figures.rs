@@ -1,0 +1,89 @@
+//! Figures of what became one: sums where they add up, nothing where the parts do not tell the whole.
+
+use onbeat_model::schema::{CallbackFigures, ChainFigures, EdgeFigures, Share};
+use std::collections::BTreeMap;
+
+/// Items of one topic between the same two: as if one edge had been seen.
+pub(crate) fn add_edge(all: &mut EdgeFigures, more: &EdgeFigures) {
+    all.latency_ns.merge(&more.latency_ns);
+    all.transport_ns.merge(&more.transport_ns);
+    all.waiting_ns.merge(&more.waiting_ns);
+    for (sum, more) in [
+        (&mut all.published, more.published),
+        (&mut all.taken, more.taken),
+        (&mut all.lost, more.lost),
+        (&mut all.overwritten, more.overwritten),
+        (&mut all.unselected, more.unselected),
+    ] {
+        *sum = sum.saturating_add(more);
+    }
+}
+
+/// The figures of a collapsed part: its head's starts, and the load of all. Which executions of its callbacks
+/// belong together does not show, so that there are no distributions of their times.
+pub(crate) fn of_part<'f>(
+    head: &CallbackFigures,
+    all: impl Iterator<Item = &'f CallbackFigures>,
+) -> CallbackFigures {
+    let mut part = CallbackFigures {
+        interarrival_ns: head.interarrival_ns.clone(),
+        release_jitter_ns: head.release_jitter_ns.clone(),
+        ..CallbackFigures::default()
+    };
+    for f in all {
+        part.load += f.load;
+        part.preemptions = part.preemptions.saturating_add(f.preemptions);
+        part.blockings = part.blockings.saturating_add(f.blockings);
+        part.observed_ns = part.observed_ns.max(f.observed_ns);
+    }
+    part
+}
+
+/// The same by mode: a mode that the head did not run in has its load only.
+pub(crate) fn of_modes(
+    head: &BTreeMap<String, CallbackFigures>,
+    members: &[&BTreeMap<String, CallbackFigures>],
+) -> BTreeMap<String, CallbackFigures> {
+    let mut modes: Vec<&String> = members.iter().flat_map(|m| m.keys()).collect();
+    modes.sort();
+    modes.dedup();
+    let none = CallbackFigures::default();
+    let of = |mode: &String| {
+        let all = members.iter().filter_map(|m| m.get(mode));
+        of_part(head.get(mode).unwrap_or(&none), all)
+    };
+    modes.into_iter().map(|m| (m.clone(), of(m))).collect()
+}
+
+/// A chain's figures with other names for its shares, where those of each stretch are one.
+///
+/// `names` are those of the callbacks and of the topics between them, in turn, for each share.
+pub(crate) fn of_chain(
+    figures: &ChainFigures,
+    parts: &[(usize, usize)],
+    names: &[String],
+) -> ChainFigures {
+    let mut shares: Vec<Share> = Vec::new();
+    for (i, (share, name)) in figures.shares.iter().zip(names).enumerate() {
+        // Share 2i is callback i's, share 2i + 1 that of the edge behind it.
+        let within = |(first, last): &&(usize, usize)| (2 * first + 1..=2 * last).contains(&i);
+        match (parts.iter().find(within), shares.last_mut()) {
+            (Some(_), Some(part)) => add_share(part, share),
+            _ => shares.push(Share {
+                name: name.clone(),
+                ..share.clone()
+            }),
+        }
+    }
+    ChainFigures {
+        shares,
+        ..figures.clone()
+    }
+}
+
+fn add_share(all: &mut Share, more: &Share) {
+    let number = |share: &Share| share.sum_ns.parse::<u128>().unwrap_or(0);
+    all.sum_ns = number(all).saturating_add(number(more)).to_string();
+    all.mean_ns += more.mean_ns;
+    all.fraction += more.fraction;
+}

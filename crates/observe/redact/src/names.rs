@@ -1,0 +1,252 @@
+//! Names for names: keyed, so that the same name gets the same one under the same key, and nobody without
+//! the key can try out what a name was.
+
+use crate::policy::{is_any, stem, Policy};
+use blake2::digest::consts::U16;
+use blake2::digest::Mac;
+use blake2::{Blake2bMac, Blake2s256, Digest};
+use onbeat_model::schema::{Callback, CallbackType, Model};
+use std::collections::BTreeSet;
+
+/// Fewest bytes of a key.
+pub const LEAST_KEY: usize = 16;
+
+/// What makes the new names.
+pub struct Key([u8; 32]);
+
+/// A key that would be guessed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the key has {0} bytes, and needs {LEAST_KEY} random ones: make it with `head -c 32 /dev/urandom > redact.key`")]
+pub struct KeyError(usize);
+
+impl Key {
+    /// A key of all these bytes.
+    ///
+    /// # Errors
+    /// Fewer than [`LEAST_KEY`].
+    pub fn new(bytes: &[u8]) -> Result<Key, KeyError> {
+        match bytes.len() < LEAST_KEY {
+            true => Err(KeyError(bytes.len())),
+            false => Ok(Key(Blake2s256::digest(bytes).into())),
+        }
+    }
+}
+
+/// What a name is of: the same text as a node's and as a topic's name gets two others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Node,
+    Topic,
+    Thread,
+    Symbol,
+    Mode,
+    Run,
+    Host,
+    Boot,
+    Chain,
+    Id,
+}
+
+impl Kind {
+    fn word(self) -> &'static str {
+        match self {
+            Kind::Node => "node",
+            Kind::Topic => "topic",
+            Kind::Thread => "thread",
+            Kind::Symbol => "symbol",
+            Kind::Mode => "mode",
+            Kind::Run => "run",
+            Kind::Host => "host",
+            Kind::Boot => "boot",
+            Kind::Chain => "chain",
+            Kind::Id => "id",
+        }
+    }
+}
+
+/// Letters of new names: consonants make no words.
+const LETTERS: &[u8; 20] = b"bcdfghjkmnpqrstvwxyz";
+/// Letters of a new name: among ten thousand names two are the same in one of 80 million cases.
+const LENGTH: usize = 12;
+
+/// Says which names stay, and makes the new ones.
+pub(crate) struct Names<'a> {
+    policy: &'a Policy,
+    key: &'a Key,
+    /// Nodes and inputs of callbacks that stay.
+    nodes: BTreeSet<String>,
+    topics: BTreeSet<String>,
+}
+
+impl<'a> Names<'a> {
+    pub(crate) fn new(model: &Model, policy: &'a Policy, key: &'a Key) -> Self {
+        let shown = |c: &&Callback| policy.visible.callbacks.contains(&c.id);
+        let shown: Vec<&Callback> = model.callbacks.iter().filter(shown).collect();
+        let nodes = shown
+            .iter()
+            .flat_map(|c| [Some(&c.node), c.caller.as_ref()]);
+        Names {
+            policy,
+            key,
+            nodes: nodes.flatten().cloned().collect(),
+            topics: shown.iter().map(|c| c.input.clone()).collect(),
+        }
+    }
+
+    /// Whether a callback stays as it is.
+    pub(crate) fn shows(&self, c: &Callback) -> bool {
+        let v = &self.policy.visible;
+        v.callbacks.contains(&c.id) || is_any(&v.nodes, &c.node)
+    }
+
+    pub(crate) fn shows_node(&self, name: &str) -> bool {
+        is_any(&self.policy.visible.nodes, name) || self.nodes.contains(name)
+    }
+
+    pub(crate) fn shows_topic(&self, name: &str) -> bool {
+        let topics = &self.policy.visible.topics;
+        let is = |name: &str| is_any(topics, name) || self.topics.contains(name);
+        !name.is_empty() && (is(name) || is(stem(name).0))
+    }
+
+    /// A name of a kind that the policy does not list, or does not show.
+    pub(crate) fn hide(&self, kind: Kind, name: &str) -> String {
+        if name.is_empty() {
+            return String::new();
+        }
+        let slash = match kind {
+            Kind::Node | Kind::Topic => "/",
+            _ => "",
+        };
+        let joint = if kind == Kind::Chain { '-' } else { '_' };
+        format!("{slash}{}{joint}{}", kind.word(), self.letters(kind, name))
+    }
+
+    fn letters(&self, kind: Kind, name: &str) -> String {
+        let mut mac = Blake2bMac::<U16>::new_from_slice(&self.key.0).expect("32 bytes fit");
+        Mac::update(&mut mac, kind.word().as_bytes());
+        Mac::update(&mut mac, &[0]);
+        Mac::update(&mut mac, name.as_bytes());
+        let bytes: [u8; 16] = mac.finalize().into_bytes().into();
+        let mut number = u128::from_le_bytes(bytes);
+        let mut letter = || {
+            let at = (number % LETTERS.len() as u128) as usize;
+            number /= LETTERS.len() as u128;
+            char::from(LETTERS[at])
+        };
+        (0..LENGTH).map(|_| letter()).collect()
+    }
+
+    pub(crate) fn node(&self, name: &str) -> String {
+        match self.shows_node(name) {
+            true => name.into(),
+            false => self.hide(Kind::Node, name),
+        }
+    }
+
+    pub(crate) fn topic(&self, name: &str) -> String {
+        // The edge that a link makes has no topic.
+        if name == "(memory)" || self.shows_topic(name) {
+            return name.into();
+        }
+        let (base, end) = stem(name);
+        self.hide(Kind::Topic, base) + end
+    }
+
+    fn listed(&self, list: &[String], kind: Kind, name: &str) -> String {
+        match list.iter().any(|l| l == name) {
+            true => name.into(),
+            false => self.hide(kind, name),
+        }
+    }
+
+    pub(crate) fn thread(&self, name: &str) -> String {
+        self.listed(&self.policy.visible.threads, Kind::Thread, name)
+    }
+
+    pub(crate) fn host(&self, name: &str) -> String {
+        self.listed(&self.policy.visible.hosts, Kind::Host, name)
+    }
+
+    pub(crate) fn mode(&self, name: &str) -> String {
+        match name == onbeat_model::schema::DEFAULT_MODE {
+            true => name.into(),
+            false => self.listed(&self.policy.visible.modes, Kind::Mode, name),
+        }
+    }
+
+    /// The id of a callback: made of the same parts, each as the policy says.
+    pub(crate) fn id(&self, c: &Callback) -> String {
+        if self.policy.visible.callbacks.contains(&c.id) {
+            return c.id.clone();
+        }
+        let parts = Parts::of(c);
+        let node = self.node(&c.node);
+        let kind = type_name(c.kind);
+        let Some(parts) = parts else {
+            return format!("{node}:{kind}({})", self.hide(Kind::Id, &c.id));
+        };
+        let what = match c.kind {
+            CallbackType::Timer if is_period(parts.what) => parts.what.to_string(),
+            CallbackType::Timer => self.hide(Kind::Id, parts.what),
+            _ => self.topic(parts.what),
+        };
+        let caller = parts.caller.map(|c| format!("@{}", self.node(c)));
+        let ordinal = parts.ordinal.map(|n| format!("#{n}"));
+        let (caller, ordinal) = (caller.unwrap_or_default(), ordinal.unwrap_or_default());
+        format!("{node}:{kind}({what}){caller}{ordinal}")
+    }
+}
+
+/// The parts of an id, `{node}:{type}({what})@{caller}#{ordinal}`.
+struct Parts<'c> {
+    what: &'c str,
+    caller: Option<&'c str>,
+    ordinal: Option<u32>,
+}
+
+impl<'c> Parts<'c> {
+    fn of(c: &'c Callback) -> Option<Self> {
+        let rest = c.id.strip_prefix(c.node.as_str())?.strip_prefix(':')?;
+        let rest = rest.strip_prefix(type_name(c.kind))?.strip_prefix('(')?;
+        let (what, end) = rest.split_at(rest.rfind(')')?);
+        let end = &end[1..];
+        let caller = match &c.caller {
+            Some(caller) if end.starts_with('@') => Some(caller.as_str()),
+            _ => None,
+        };
+        let end = match caller {
+            Some(caller) => end[1..].strip_prefix(caller)?,
+            None => end,
+        };
+        let ordinal = match end.strip_prefix('#') {
+            Some(n) => Some(n.parse().ok()?),
+            None if end.is_empty() => None,
+            None => return None,
+        };
+        Some(Parts {
+            what,
+            caller,
+            ordinal,
+        })
+    }
+}
+
+/// The type as ids have it.
+pub(crate) fn type_name(kind: CallbackType) -> &'static str {
+    match kind {
+        CallbackType::Timer => "timer",
+        CallbackType::Subscription => "subscription",
+        CallbackType::Service => "service",
+        CallbackType::Client => "client",
+        CallbackType::Task => "task",
+        CallbackType::Sync => "sync",
+        CallbackType::Thread => "thread",
+    }
+}
+
+/// Whether it is a period as ids have it.
+fn is_period(text: &str) -> bool {
+    let digits = |t: &str| !t.is_empty() && t.chars().all(|c| c.is_ascii_digit() || c == '.');
+    text == "?" || text.strip_suffix("ms").is_some_and(digits)
+}

@@ -1,0 +1,260 @@
+//! The policy: which names a redacted model shows. A fault is one line that names the place and the way out.
+
+use onbeat_model::text::{shorten, visible};
+use onbeat_model::Model;
+use onbeat_yaml::YamlError;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// What a redacted model shows (docs/policy-format.md). What it does not name is hidden.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Policy {
+    /// The interface.
+    pub visible: Visible,
+    /// Hidden callbacks become parts with the timing of what they hold. Else all of them stay, with other
+    /// names.
+    pub collapse: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Policy {
+            visible: Visible::default(),
+            collapse: true,
+        }
+    }
+}
+
+/// Names that stay. One that ends in `/**` is for all below it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Visible {
+    /// Topics, services and actions.
+    pub topics: Vec<String>,
+    /// Nodes, with all of their callbacks.
+    pub nodes: Vec<String>,
+    /// Ids of callbacks. Their nodes' and inputs' names stay with them.
+    pub callbacks: Vec<String>,
+    /// Threads.
+    pub threads: Vec<String>,
+    /// Modes.
+    pub modes: Vec<String>,
+    /// Hosts.
+    pub hosts: Vec<String>,
+}
+
+/// Why a text is no policy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// Not YAML, or a wrong key or value.
+    #[error("{}{said}", at.map_or(String::new(), |at| format!("line {at}: ")))]
+    Yaml {
+        /// Line.
+        at: Option<u64>,
+        /// What is wrong.
+        said: String,
+    },
+    /// A name that is no name.
+    #[error("visible.{list}[{at}]: '{name}' {said}")]
+    Name {
+        /// `topics`.
+        list: &'static str,
+        /// Place in the list.
+        at: usize,
+        /// As it stands there.
+        name: String,
+        /// What is wrong, and what to do.
+        said: &'static str,
+    },
+}
+
+/// Reads and checks the text of a policy.
+///
+/// # Errors
+/// [`PolicyError`].
+pub fn read(bytes: &[u8]) -> Result<Policy, PolicyError> {
+    let policy: Policy = onbeat_yaml::read(bytes).map_err(|e| match e {
+        YamlError::Content { at, said, there } => {
+            let said = shorten(&visible(&said), 160);
+            let there = there.map(|l| format!(" in '{}'", shorten(&visible(&l), 60)));
+            let said = said + &there.unwrap_or_default();
+            PolicyError::Yaml { at, said }
+        }
+        YamlError::Empty => PolicyError::Yaml {
+            at: None,
+            said: "the policy is empty: name what stays, like `visible: {topics: [/scan]}`".into(),
+        },
+        other => PolicyError::Yaml {
+            at: None,
+            said: other.to_string(),
+        },
+    })?;
+    policy.validate()?;
+    Ok(policy)
+}
+
+impl Policy {
+    fn validate(&self) -> Result<(), PolicyError> {
+        let v = &self.visible;
+        let with_slash = [("topics", &v.topics), ("nodes", &v.nodes)];
+        for (list, names) in with_slash {
+            for (at, name) in names.iter().enumerate() {
+                let fault = |said| PolicyError::Name {
+                    list,
+                    at,
+                    name: shorten(&visible(name), 60),
+                    said,
+                };
+                let stem = name.strip_suffix("/**").unwrap_or(name);
+                if !name.starts_with('/') {
+                    return Err(fault("is no full name: begin it with a slash"));
+                }
+                if stem.contains('*') {
+                    return Err(fault(
+                        "has a star within: only `/**` at the end is for more than one",
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Names of the policy that nothing in the model has: slips, or parts of another build.
+    pub fn unknown(&self, model: &Model) -> Vec<String> {
+        let mut topics: BTreeSet<&str> = BTreeSet::new();
+        let (mut nodes, mut ids, mut threads) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        for c in &model.callbacks {
+            nodes.extend(
+                [Some(c.node.as_str()), c.caller.as_deref()]
+                    .into_iter()
+                    .flatten(),
+            );
+            ids.insert(c.id.as_str());
+            threads.extend(c.threads.iter().map(|t| t.comm.as_str()));
+            topics.insert(&c.input);
+            topics.extend(c.outputs.iter().map(String::as_str));
+        }
+        topics.extend(model.edges.iter().map(|e| e.topic.as_str()));
+        topics.extend(model.actions.iter().map(|a| a.name.as_str()));
+        let modes = model.runs.iter().map(|r| r.mode.as_str()).collect();
+        let hosts = model.runs.iter().map(|r| r.host.as_str()).collect();
+        let v = &self.visible;
+        let mut unknown = Vec::new();
+        for (asked, known) in [
+            (&v.topics, &topics),
+            (&v.nodes, &nodes),
+            (&v.callbacks, &ids),
+            (&v.threads, &threads),
+            (&v.modes, &modes),
+            (&v.hosts, &hosts),
+        ] {
+            let is_known = |a: &&String| {
+                let mut known = known.iter();
+                known.any(|k| is_one(a, k) || is_one(a, stem(k).0))
+            };
+            unknown.extend(asked.iter().filter(|a| !is_known(a)).cloned());
+        }
+        unknown
+    }
+}
+
+/// Whether a name is meant.
+fn is_one(asked: &str, name: &str) -> bool {
+    match asked.strip_suffix("/**") {
+        Some(above) => name
+            .strip_prefix(above)
+            .is_some_and(|rest| rest.starts_with('/')),
+        None => asked == name,
+    }
+}
+
+/// Whether one of these names, or one above it, is meant.
+pub(crate) fn is_any(asked: &[String], name: &str) -> bool {
+    asked.iter().any(|a| is_one(a, name))
+}
+
+/// A name without what ROS 2 appends to the names of actions and services, and that.
+pub(crate) fn stem(name: &str) -> (&str, &str) {
+    const SUFFIXES: [&str; 8] = [
+        "send_goal/request",
+        "send_goal/response",
+        "cancel_goal/request",
+        "cancel_goal/response",
+        "get_result/request",
+        "get_result/response",
+        "feedback",
+        "status",
+    ];
+    if let Some(at) = name.find("/_action/") {
+        let rest = &name[at + "/_action/".len()..];
+        let bare = |s: &&str| s.split('/').next() == Some(rest);
+        if SUFFIXES.contains(&rest) || SUFFIXES.iter().any(bare) {
+            return name.split_at(at);
+        }
+    }
+    let service = ["/request", "/response"].into_iter();
+    let mut cut = service.filter_map(|end| name.strip_suffix(end));
+    match cut.next() {
+        Some(base) if !base.is_empty() => name.split_at(base.len()),
+        _ => (name, ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ros_appends_is_no_part_of_a_name() {
+        for (name, parts) in [
+            ("/scan", ("/scan", "")),
+            ("/sv1/request", ("/sv1", "/request")),
+            ("/arm/_action/feedback", ("/arm", "/_action/feedback")),
+            (
+                "/arm/_action/send_goal/response",
+                ("/arm", "/_action/send_goal/response"),
+            ),
+            ("/arm/_action/get_result", ("/arm", "/_action/get_result")),
+            ("/arm/_action/secret", ("/arm/_action/secret", "")),
+            ("/request", ("/request", "")),
+        ] {
+            assert_eq!(stem(name), parts);
+        }
+    }
+
+    #[test]
+    fn names_below_another_are_meant_with_two_stars() {
+        let asked = ["/lidar/**".to_string(), "/cmd".into()];
+        for (name, is_meant) in [
+            ("/lidar/front/points", true),
+            ("/lidar", false),
+            ("/lidars/front", false),
+            ("/cmd", true),
+            ("/cmd/raw", false),
+        ] {
+            assert_eq!(is_any(&asked, name), is_meant, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_slip_is_named_with_its_place() {
+        for (text, said) in [
+            ("", "name what stays"),
+            ("visible: {topic: [/a]}\n", "topic"),
+            (
+                "visible:\n  topics: [scan]\n",
+                "visible.topics[0]: 'scan' is no full name",
+            ),
+            (
+                "visible:\n  nodes: [/a, '/b*']\n",
+                "visible.nodes[1]: '/b*' has a star",
+            ),
+            ("collapse: perhaps\n", "line 1"),
+        ] {
+            let error = read(text.as_bytes()).expect_err(text).to_string();
+            assert!(error.contains(said), "{text}: {error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+}

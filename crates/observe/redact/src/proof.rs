@@ -1,0 +1,79 @@
+//! A last look at the result: no word of a hidden name is in it.
+
+use crate::sentences::words;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// A word of a hidden name was about to be written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{word}' would stay in '{text}', and is a part of a hidden name: make the name that has it visible too, or hide both (nothing was written)")]
+pub struct Leak {
+    /// The word.
+    pub word: String,
+    /// The text that has it.
+    pub text: String,
+}
+
+/// Words of the format itself.
+const OURS: &str = "and callback chain client data deadline decided default distribution domain edge fifo filters flow handed \
+    host humble iron jazzy kilted lyrical memory message mode node over rolling made other publishers request \
+    response rest run service several stated subscription sync task thread timer topic unknown waited action idle \
+    batch known guessed exact inferred ambiguous nearest feedback status send goal get result cancel onbeat model \
+    outside interface redacted callbacks hidden parts stand for them each such part has the load of all starts first cpus any \
+    ways through only mean latency share their chains was not with policy assumptions limits recordings name what left out \
+    within touch nothing";
+
+/// Letters of the shortest word that is looked for.
+const SHORTEST: usize = 3;
+
+/// Refuses a result that has a word of a hidden name, but for words that a visible name has too, and those of
+/// the format.
+pub(crate) fn prove<'n>(
+    value: &Value,
+    hidden: impl Iterator<Item = &'n str>,
+    shown: impl Iterator<Item = &'n str>,
+) -> Result<(), Leak> {
+    let mut secret: BTreeSet<String> = hidden.flat_map(parts).collect();
+    for name in shown {
+        parts(name).for_each(|word| {
+            secret.remove(&word);
+        });
+    }
+    let ours = OURS.split_whitespace().chain(words());
+    ours.for_each(|word| {
+        secret.remove(word);
+    });
+    secret.retain(|w| w.len() >= SHORTEST && !w.chars().all(|c| c.is_ascii_digit()));
+    look(value, &secret)
+}
+
+fn look(value: &Value, secret: &BTreeSet<String>) -> Result<(), Leak> {
+    match value {
+        Value::String(text) => find(text, secret),
+        Value::Array(all) => all.iter().try_for_each(|v| look(v, secret)),
+        Value::Object(all) => all.iter().try_for_each(|(key, v)| {
+            // Keys of the format are words too; those of maps by name have a digit, a slash or a joint.
+            look(v, secret)?;
+            match v.is_object() {
+                true => find(key, secret),
+                false => Ok(()),
+            }
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn find(text: &str, secret: &BTreeSet<String>) -> Result<(), Leak> {
+    match parts(text).find(|word| secret.contains(word)) {
+        Some(word) => Err(Leak {
+            word,
+            text: onbeat_model::text::shorten(&onbeat_model::text::visible(text), 60),
+        }),
+        None => Ok(()),
+    }
+}
+
+fn parts(name: &str) -> impl Iterator<Item = String> + '_ {
+    let words = name.split(|c: char| !c.is_alphanumeric());
+    words.filter(|w| !w.is_empty()).map(str::to_lowercase)
+}

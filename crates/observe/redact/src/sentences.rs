@@ -1,0 +1,86 @@
+//! A model's sentences: those that stay are made of words of our own, numbers, and names that stay or have
+//! been replaced. All others are left out, and counted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The words of the sentences that the model makes. One that is missing here costs a sentence, no secret.
+const WORDS: &str = include_str!("words.txt");
+
+/// What names became.
+pub(crate) struct Speech<'a> {
+    words: BTreeSet<&'static str>,
+    /// By name, also those that stay.
+    pub(crate) names: BTreeMap<&'a str, String>,
+}
+
+impl<'a> Speech<'a> {
+    pub(crate) fn new() -> Self {
+        Speech {
+            words: words(),
+            names: BTreeMap::new(),
+        }
+    }
+
+    /// The sentences that can be said, and how many cannot.
+    pub(crate) fn of(&self, sentences: &[String]) -> (BTreeSet<String>, usize) {
+        let said: BTreeSet<String> = sentences.iter().filter_map(|s| self.one(s)).collect();
+        let left_out = sentences.iter().filter(|s| self.one(s).is_none()).count();
+        (said, left_out)
+    }
+
+    fn one(&self, sentence: &str) -> Option<String> {
+        let words: Option<Vec<String>> = sentence.split(' ').map(|w| self.word(w)).collect();
+        words.map(|w| w.join(" "))
+    }
+
+    fn word(&self, word: &str) -> Option<String> {
+        // A name may end in a bracket or begin with one: ids do.
+        for around in [
+            &[] as &[char],
+            &[',', ';', ':', '.'],
+            &['\'', ',', '.', ';', ':'],
+        ] {
+            let bare = word.trim_matches(around);
+            if let Some(name) = self.names.get(bare) {
+                return Some(word.replace(bare, name));
+            }
+        }
+        let plain = |c: char| !c.is_alphanumeric();
+        let bare = word.trim_matches(plain);
+        let is_number = |t: &str| t.chars().all(|c| c.is_ascii_digit() || c == '.');
+        let is_event = || onbeat_trace::table::by_name(bare).is_some();
+        let is_said = |part: &str| self.words.contains(part.to_lowercase().as_str());
+        let ours =
+            is_number(bare) || is_event() || bare.split(['-', '\'']).all(is_said) || is_said(bare);
+        // A slash begins a name.
+        (ours && !word.contains('/')).then(|| word.into())
+    }
+}
+
+/// Words that are said of every system.
+pub(crate) fn words() -> BTreeSet<&'static str> {
+    WORDS.split_whitespace().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_stays_if_each_word_of_it_may() {
+        let mut speech = Speech::new();
+        speech
+            .names
+            .insert("/spy:timer(10ms)", "/node_x:timer(10ms)".into());
+        let said = [
+            "The period of /spy:timer(10ms) is measured: its timer was made before the recording.",
+            "A scheduler event was missing 3 times; execution times near it are off.",
+            "The node /spy is named after its process: its own name was not recorded.",
+            "spyware was published outside of callbacks once.",
+        ];
+        let (said, left_out) = speech.of(&said.map(String::from));
+        let said: Vec<String> = said.into_iter().collect();
+        assert_eq!(said[1], "The period of /node_x:timer(10ms) is measured: its timer was made before the recording.");
+        assert_eq!((said.len(), left_out), (2, 2));
+    }
+}

@@ -1,0 +1,127 @@
+//! `onbeat redact`: a model without the names and the structure that its owner keeps.
+
+use crate::error::CliError;
+use crate::{files, term, ExitStatus};
+use onbeat_redact::{Key, Policy, Redacted};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// Hide names and structure of a model, but for an interface.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  head -c 32 /dev/urandom > redact.key
+  onbeat model trace --policy policy.yaml -o model.json      measures the hidden parts, too
+  onbeat redact model.json --policy policy.yaml --key redact.key -o out.json
+  onbeat check out.json requirements.yaml
+
+policy.yaml:
+  visible:
+    topics: [/points, /trajectory]
+    nodes: [/driver]
+
+Whatever the policy does not name is hidden: names are replaced, and hidden callbacks between visible
+topics become parts with their timing. Under one key a name always becomes the same name. Keep the key:
+who has it can try out names. docs/how-to/redact.md says what is left of a model.
+
+Exit codes: 0 done; 1 failed, nothing was written; 2 wrong command line; 3 done, but nothing is left.")]
+pub struct Args {
+    /// Model file
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    /// What stays visible
+    #[arg(long, value_name = "FILE")]
+    policy: PathBuf,
+    /// Key of the new names, 16 bytes or more; without it a new one, which nobody keeps
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// File to write ('-': standard output)
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+/// Most bytes of a key.
+const MOST_KEY: usize = 4096;
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitStatus, CliError> {
+    let model = files::load_model(&args.model, "`onbeat redact`")?;
+    let policy = read_policy(&args.policy)?;
+    let key = key(args.key.as_deref())?;
+    let redacted = onbeat_redact::redact(&model, &policy, &key)
+        .map_err(|e| CliError::Redact(e.to_string()))?;
+    for name in &redacted.unknown {
+        let line = format!(
+            "{}: nothing in the model is called '{name}'",
+            args.policy.display()
+        );
+        let _ = writeln!(io::stderr(), "onbeat: warning: {}", term::one_line(&line));
+    }
+    files::write_model(&args.output, &redacted.model)?;
+    let said = said(&args, &model, &redacted);
+    match args.output.as_os_str() == "-" {
+        true => io::stderr().write_all(said.as_bytes()),
+        false => io::stdout().write_all(said.as_bytes()),
+    }
+    .map_err(CliError::Stdout)?;
+    Ok(ExitStatus::of_model(&redacted.model))
+}
+
+/// Reads a policy.
+pub fn read_policy(path: &Path) -> Result<Policy, CliError> {
+    let bytes = files::read_at_most(path, onbeat_redact::MAX_BYTES)?;
+    onbeat_redact::read(&bytes).map_err(|e| CliError::Requirements {
+        path: path.into(),
+        what: e.to_string(),
+    })
+}
+
+fn key(path: Option<&Path>) -> Result<Key, CliError> {
+    let (path, bytes) = match path {
+        Some(path) => (path, files::read_at_most(path, MOST_KEY)?),
+        None => {
+            let path = Path::new("/dev/urandom");
+            let mut bytes = vec![0; 32];
+            let read = File::open(path).and_then(|mut f| f.read_exact(&mut bytes));
+            read.map_err(|source| CliError::Read {
+                path: path.into(),
+                source,
+            })?;
+            (path, bytes)
+        }
+    };
+    let fault = |what: String| CliError::Requirements {
+        path: path.into(),
+        what,
+    };
+    if bytes.len() > MOST_KEY {
+        return Err(fault(format!("a key has at most {MOST_KEY} bytes")));
+    }
+    Key::new(&bytes).map_err(|e| fault(e.to_string()))
+}
+
+fn said(args: &Args, model: &onbeat_model::Model, redacted: &Redacted) -> String {
+    let name = |path: &Path| term::one_line(&path.display().to_string());
+    let mut said = format!(
+        "{}: {} of {} callbacks hidden, {} left; {} of {} chains left\n",
+        name(&args.output),
+        redacted.hidden,
+        model.callbacks.len(),
+        redacted.model.callbacks.len(),
+        redacted.model.chains.len(),
+        model.chains.len()
+    );
+    if redacted.unmeasured > 0 {
+        said += &format!(
+            "{} ways through hidden parts have no distribution of their latency: `onbeat model TRACE --policy {}` measures it\n",
+            redacted.unmeasured,
+            name(&args.policy)
+        );
+    }
+    if args.key.is_none() {
+        said +=
+            "Names are of a new key, which is gone now: give --key for models that are to agree.\n";
+    }
+    said
+}

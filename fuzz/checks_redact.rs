@@ -1,0 +1,25 @@
+//! What must hold for any bytes given as a policy: shared by the fuzz target and the test that replays its
+//! corpus.
+use onbeat_redact::{cuts, read, redact, Key};
+
+/// A policy of any bytes: refused in one line, or one that a model can be redacted by.
+pub fn policy(data: &[u8]) {
+    match read(data) {
+        Ok(policy) => {
+            let model: onbeat_model::Model = serde_json::from_str(MODEL).expect("a model");
+            let key = Key::new(&[7; 32]).expect("long enough");
+            assert!(cuts(&model, &policy).is_empty());
+            let redacted = redact(&model, &policy, &key).expect("no name, no leak");
+            assert!(redacted.model.callbacks.is_empty());
+        }
+        Err(error) => {
+            let text = error.to_string();
+            assert_eq!(text.lines().count(), 1, "{text}");
+            assert!(!text.chars().any(char::is_control), "{text:?}");
+        }
+    }
+}
+
+/// A model of nothing.
+const MODEL: &str =
+    r#"{"schema":"onbeat-model/1","runs":[],"callbacks":[],"edges":[],"junctions":[],"chains":[]}"#;

@@ -179,6 +179,21 @@ def mcap(path, items, topics):
         file.write(b"".join(out))
 
 
+def pcap(path, count):
+    """A capture of UDP packets (Ethernet, IPv4); their payloads."""
+    payloads, out = [], [struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)]
+    for n, now in enumerate(times(count, 0.001)):
+        payload = struct.pack(">I", n) + bytes([n % 256]) * (n % 1400)
+        udp = struct.pack(">HHHH", 7, 8, 8 + len(payload), 0) + payload
+        ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), n, 0, 64, 17, 0, bytes(4), bytes(4))
+        frame = bytes(12) + b"\x08\0" + ip + udp
+        out += [struct.pack("<IIII", now // 10**9, now % 10**9 // 1000, len(frame), len(frame)), frame]
+        payloads.append(payload)
+    with open(path, "wb") as file:
+        file.write(b"".join(out))
+    return payloads
+
+
 def ros_variables(harness, distro):
     """The environment in which ROS 2 is found."""
     env = harness.env(distro)
@@ -197,6 +212,35 @@ def replay_candump_to_udp(harness):
     recorded = list(times(4000, 0.0005))
     need(seen["machine"]["wall_ns"] >= recorded[-1] - recorded[0], "it ended before its time")
     need([s["played"] for s in seen["streams"]] == [2000, 2000], "streams are mixed up")
+
+
+@test(places=PLACES)
+def replay_three_kinds_at_once(harness):
+    """A bag, a candump and a capture on one axis: into ROS 2 and by UDP, each whole and in order"""
+    topic, count = f"{harness.namespace}/both", 800
+    items = [(now, 0, b"\0\1\0\0" + struct.pack("<I8s", 8, f"{n:07}\0".encode()))
+             for n, now in enumerate(times(count, 0.002))]
+    paths = [harness.file(f"kinds.{ending}") for ending in ("mcap", "log", "pcap")]
+    mcap(paths[0], items, [topic])
+    frames, payloads = candump(paths[1], count), pcap(paths[2], count)
+    device = Device()
+    words = [harness.python("kilted"), "-c", NODE, str(count), topic]
+    node = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        need(node.stdout.readline().strip() == "ready", "the node did not start")
+        with busy_neighbours():
+            seen = replay(harness, "kinds", [*paths, "--wait", "60s", "--to", "ros", "--to", device.address],
+                          env=ros_variables(harness, "kilted"))
+            lines = read_lines(node, count)
+    finally:
+        node.kill()
+        node.wait()
+    need(seen["items"]["played"] == 3 * count, f"{seen['items']}")
+    compare("messages", [line.split()[1] for line in lines], [hashlib.sha1(i[2]).hexdigest() for i in items])
+    # Both came through one socket; their bytes tell them apart.
+    got = device.close()
+    compare("frames", [g for g in got if g in set(frames)], frames)
+    compare("payloads", [g for g in got if g not in set(frames)], payloads)
 
 
 @test(places=PLACES)

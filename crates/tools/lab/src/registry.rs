@@ -14,6 +14,7 @@ pub fn registry() -> Vec<Box<dyn Experiment>> {
         Box::new(experiments::planner::Planner),
         Box::new(experiments::shaping::Shaping),
         Box::new(experiments::link::Link),
+        Box::new(experiments::replay::Replay),
     ]
 }
 

@@ -20,7 +20,7 @@ Examples:
   onbeat replay drive.mcap can.log --topics '/front/*,can0' --clock --rate 0.5
   onbeat replay drive.mcap --as-fast-as-consumed --answer /scan=/cmd
   onbeat replay can.log --to can:vcan0
-  onbeat replay can.log --to udp:10.0.0.2:7400 --rate 0.5
+  onbeat replay capture.pcap --to eth:veth0 --rate 0.5
   onbeat replay can.log --to udp:127.0.0.1:7400 --report replay.html
   onbeat replay can.log --ids 123,200-2ff --loop 10 --max-late 1ms
 
@@ -33,7 +33,7 @@ names, and CAN frames go to the interface of their stream's name. On a terminal,
 Exit codes: 0 all played, or ended by q or Ctrl-C; 1 failed, or the recording could not be read to its
 end; 2 wrong command line; 3 nothing to play; 5 something left later than --max-late.")]
 pub struct Args {
-    /// Recordings: MCAP files, logs of candump -l; several share one axis of time
+    /// Recordings: MCAP files, logs of candump -l, pcap and pcapng captures; several share one axis of time
     #[arg(value_name = "RECORDING", required = true)]
     pub sources: Vec<PathBuf>,
     /// Several recordings of different times: all begin at once

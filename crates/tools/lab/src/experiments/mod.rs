@@ -4,6 +4,7 @@ pub mod model;
 pub mod parking;
 pub mod planner;
 pub mod queues;
+pub mod replay;
 pub mod shaping;
 pub mod tracing;
 pub mod transport;

@@ -35,7 +35,16 @@ pub struct Packet {
     pub marks: Vec<Mark>,
 }
 
-/// Packets that leave an interface of this thread's network namespace, until it is stopped.
+/// Which packets of an interface are seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    /// Those that leave.
+    Leaving,
+    /// Those that arrive.
+    Arriving,
+}
+
+/// Packets of an interface of this thread's network namespace, until it is stopped.
 pub struct Capture {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<io::Result<Vec<Packet>>>,
@@ -43,11 +52,11 @@ pub struct Capture {
 
 impl Capture {
     /// Begins; call it on a thread of the host.
-    pub fn start(interface: &str) -> io::Result<Capture> {
+    pub fn start(interface: &str, seen: Seen) -> io::Result<Capture> {
         let socket = open(interface)?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || read(&socket, &stopped));
+        let thread = std::thread::spawn(move || read(&socket, seen, &stopped));
         Ok(Capture { stop, thread })
     }
 
@@ -115,11 +124,11 @@ fn behind_ns() -> i64 {
     now(libc::CLOCK_REALTIME) - now(libc::CLOCK_MONOTONIC)
 }
 
-fn read(socket: &OwnedFd, stop: &AtomicBool) -> io::Result<Vec<Packet>> {
+fn read(socket: &OwnedFd, seen: Seen, stop: &AtomicBool) -> io::Result<Vec<Packet>> {
     let behind = behind_ns();
     let (mut packets, mut look) = (Vec::with_capacity(1 << 18), [0u8; LOOK]);
     loop {
-        match receive(socket, &mut look) {
+        match receive(socket, seen, &mut look) {
             Ok(Some((bytes, at_ns))) => {
                 let marks = marks(&look[..bytes.min(LOOK)]);
                 if !marks.is_empty() {
@@ -146,8 +155,8 @@ fn read(socket: &OwnedFd, stop: &AtomicBool) -> io::Result<Vec<Packet>> {
     }
 }
 
-/// The next packet that leaves: its length, and its time in ns of CLOCK_REALTIME.
-fn receive(socket: &OwnedFd, look: &mut [u8]) -> io::Result<Option<(usize, i64)>> {
+/// The next packet, if it is to be seen: its length, and its time in ns of CLOCK_REALTIME.
+fn receive(socket: &OwnedFd, seen: Seen, look: &mut [u8]) -> io::Result<Option<(usize, i64)>> {
     // SAFETY: all-zero values of plain C structs are valid.
     let (mut from, mut header): (libc::sockaddr_ll, libc::msghdr) = unsafe { std::mem::zeroed() };
     let mut part = libc::iovec {
@@ -166,7 +175,7 @@ fn receive(socket: &OwnedFd, look: &mut [u8]) -> io::Result<Option<(usize, i64)>
     if bytes < 0 {
         return Err(io::Error::last_os_error());
     }
-    if from.sll_pkttype != libc::PACKET_OUTGOING {
+    if (from.sll_pkttype == libc::PACKET_OUTGOING) != (seen == Seen::Leaving) {
         return Ok(None);
     }
     // SAFETY: the kernel has filled the header; the first control message is the time that was

@@ -1,7 +1,7 @@
 //! One run: programs on both hosts, what they measured, and what it cost all CPUs.
 
 use super::arms::{Arm, Arms};
-use super::capture::{Capture, Packet};
+use super::capture::{Capture, Packet, Seen};
 use super::hosts::{Host, Hosts, INTERFACE};
 use crate::frame::children;
 use crate::frame::{Context, LabError};
@@ -279,7 +279,7 @@ impl Field {
     fn capture(&self) -> Result<Capture, LabError> {
         let started = self
             .hosts
-            .run_on(Host::Sender, || Capture::start(INTERFACE));
+            .run_on(Host::Sender, || Capture::start(INTERFACE, Seen::Leaving));
         started.map_err(captured)
     }
 }

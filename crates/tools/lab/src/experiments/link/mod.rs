@@ -2,9 +2,9 @@
 //! peers (chapter 5 of the thesis: Figures 5.6, 5.7 and 5.12 to 5.15, and section 5.1.1).
 
 mod arms;
-mod capture;
+pub mod capture;
 mod cell;
-mod hosts;
+pub mod hosts;
 mod judge;
 mod network;
 mod order;

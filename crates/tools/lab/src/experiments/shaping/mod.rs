@@ -8,7 +8,7 @@
 mod app;
 mod arm;
 mod figures;
-mod floor;
+pub(super) mod floor;
 mod listener;
 mod parking;
 mod results;

@@ -1,0 +1,149 @@
+//! Figures, tables and plots of what arrived.
+
+use super::{Arm, Run, ARMS};
+use crate::experiments::shaping::floor::Floor;
+use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::{Context, LabError};
+use crate::measure::stats::Sorted;
+use crate::plot::percentiles;
+
+/// How much later than cyclictest's p99.9 ours may be.
+const TIMES_FLOOR: f64 = 2.0;
+/// Ours against the best peer's p99 under load.
+const OF_BEST_PEER: f64 = 0.1;
+
+/// Puts everything into the report.
+pub(super) fn judge(
+    context: &mut Context,
+    report: &mut Report,
+    runs: &[Run],
+    floors: &[Floor],
+) -> Result<(), LabError> {
+    raw(context, runs)?;
+    for (busy, floor) in [false, true].into_iter().zip(floors) {
+        let load = if busy { "busy" } else { "idle" };
+        report.tables.push(table(runs, busy));
+        figures(report, runs, busy, load, floor);
+        let series: Vec<(&str, Sorted)> = ARMS
+            .into_iter()
+            .map(|arm| (arm.name(), all(runs, arm, busy)))
+            .filter(|(_, s)| !s.values().is_empty())
+            .collect();
+        let title = match busy {
+            true => "Lateness at the receiver, busy neighbours",
+            false => "Lateness at the receiver, idle",
+        };
+        let svg = percentiles(title, "us", &series)?;
+        context.plot(&format!("replay-{load}.svg"), &svg)?;
+    }
+    Ok(())
+}
+
+fn of(runs: &[Run], arm: Arm, busy: bool) -> impl Iterator<Item = &Run> {
+    runs.iter().filter(move |r| r.arm == arm && r.busy == busy)
+}
+
+/// Lateness in all runs of an arm.
+fn all(runs: &[Run], arm: Arm, busy: bool) -> Sorted {
+    let runs = of(runs, arm, busy);
+    Sorted::new(runs.flat_map(|r| r.late_us.values().iter().copied()))
+}
+
+fn figures(report: &mut Report, runs: &[Run], busy: bool, load: &str, floor: &Floor) {
+    let floor_us = floor.quantile_ms(0.999).map(|ms| ms * 1000.0);
+    if let Some(us) = floor_us {
+        let figure = Figure::new(format!("cyclictest.p999.{load}"), us, "us");
+        report.figure(figure.samples(floor.count()));
+    } else {
+        report.skip(
+            "cyclictest",
+            "it is not installed: apt-get install rt-tests",
+        );
+    }
+    let p99 = |arm| {
+        let late = all(runs, arm, busy);
+        (!late.values().is_empty()).then(|| late.quantile(0.99))
+    };
+    let peers = [Arm::Tcpreplay, Arm::TcpreplayFifo]
+        .into_iter()
+        .filter_map(p99);
+    let best = peers.min_by(f64::total_cmp);
+    for arm in ARMS {
+        let late = all(runs, arm, busy);
+        if late.values().is_empty() {
+            continue;
+        }
+        let word = match arm {
+            Arm::Onbeat => "onbeat",
+            Arm::Tcpreplay => "tcpreplay",
+            Arm::TcpreplayFifo => "tcpreplay_fifo",
+        };
+        let samples = late.values().len() as u64;
+        let figure = |what: &str, value, unit: &str| {
+            Figure::new(format!("{word}.{what}.{load}"), value, unit).samples(samples)
+        };
+        let wrong: usize = of(runs, arm, busy).map(|r| r.lost + r.misplaced).sum();
+        let mut wrong = figure("lost_or_misplaced", wrong as f64, "1");
+        let mut p50 = figure("p50", late.quantile(0.5), "us");
+        let mut p99 = figure("p99", late.quantile(0.99), "us");
+        let mut p999 = figure("p999", late.quantile(0.999), "us");
+        if arm == Arm::Onbeat {
+            wrong = wrong.target(Target::AtMost(0.0));
+            if let Some(us) = floor_us {
+                p999 = p999.target(Target::AtMost(TIMES_FLOOR * us));
+            }
+            if let Some(best) = best {
+                p99 = p99.baseline(best, "the best peer");
+                if busy {
+                    p99 = p99.target(Target::AtMost(OF_BEST_PEER * best));
+                }
+            }
+        }
+        p50 = p50.samples(samples);
+        [wrong, p50, p99, p999]
+            .into_iter()
+            .for_each(|f| report.figure(f));
+    }
+}
+
+fn table(runs: &[Run], busy: bool) -> Table {
+    let load = if busy {
+        "a busy program on each CPU"
+    } else {
+        "idle"
+    };
+    let title = format!("Lateness at the receiver, us; radar streams of Table I; {load}");
+    let head = [
+        "arm",
+        "streams",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+        "lost",
+        "misplaced",
+        "CPU",
+    ];
+    let mut table = Table::new(title, &head);
+    for run in runs.iter().filter(|r| r.busy == busy) {
+        let late = &run.late_us;
+        let quantiles = [0.5, 0.99, 0.999, 1.0].map(|q| number(late.quantile(q)));
+        let mut cells = vec![run.arm.name().to_string(), run.streams.to_string()];
+        cells.extend(quantiles);
+        cells.extend([run.lost.to_string(), run.misplaced.to_string()]);
+        cells.push(format!("{:.1} %", run.cpu));
+        table.row(cells);
+    }
+    table
+}
+
+fn raw(context: &mut Context, runs: &[Run]) -> Result<(), LabError> {
+    let mut raw = context.raw("replay.csv", "arm,streams,busy,late_us")?;
+    for run in runs {
+        let (arm, streams, busy) = (run.arm.name(), run.streams, u8::from(run.busy));
+        for late in run.late_us.values() {
+            raw.line(format_args!("{arm},{streams},{busy},{late}"))?;
+        }
+    }
+    raw.finish()
+}

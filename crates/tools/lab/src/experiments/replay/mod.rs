@@ -1,0 +1,271 @@
+//! `replay`: how late recorded packets arrive that are played again: `onbeat replay` beside
+//! tcpreplay, with streams of Table I of the HIL paper, idle and beside busy neighbours.
+//!
+//! Packets go from one network namespace to another. A packet's lateness is what the kernel's time
+//! stamp at the receiver says, less its recorded time, less the smallest such difference of the run:
+//! so no arm is asked for its own figures.
+
+mod judge;
+mod rate;
+mod recording;
+
+use super::link::capture::{Capture, Packet, Seen};
+use super::link::hosts::{Host, Hosts, INTERFACE};
+use super::queues::streams::RADAR;
+use super::shaping::floor::{Beside, Floor};
+use crate::frame::children::{real_time, Guarded};
+use crate::frame::report::Report;
+use crate::frame::{Context, Experiment, LabError};
+use crate::measure::stats::Sorted;
+use recording::Recording;
+use std::io;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Numbers of streams (HIL paper, II.D).
+const COUNTS: &[usize] = &[1, 2, 4, 8, 10];
+/// Priority of what plays, where an arm has one: onbeat's default.
+const PRIORITY: i32 = 80;
+/// Room for Table I's packets on the link.
+const MTU: &str = "2000";
+
+/// The experiment.
+pub struct Replay;
+
+/// Who plays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arm {
+    /// `onbeat replay` as it is.
+    Onbeat,
+    /// `tcpreplay` as it is.
+    Tcpreplay,
+    /// `tcpreplay` under the same policy as ours.
+    TcpreplayFifo,
+}
+
+const ARMS: [Arm; 3] = [Arm::Onbeat, Arm::Tcpreplay, Arm::TcpreplayFifo];
+
+impl Arm {
+    fn name(self) -> &'static str {
+        match self {
+            Arm::Onbeat => "onbeat",
+            Arm::Tcpreplay => "tcpreplay",
+            Arm::TcpreplayFifo => "tcpreplay (FIFO)",
+        }
+    }
+
+    fn command(self, hosts: &Hosts, context: &Context, recording: &Recording) -> Command {
+        let path = &recording.path;
+        let mut command = match self {
+            Arm::Onbeat => {
+                let mut command = hosts.command(Host::Sender, context.onbeat());
+                command.arg("replay").arg(path);
+                command.args(["--to", &format!("eth:{INTERFACE}")]);
+                command
+            }
+            _ => {
+                let mut command = hosts.command(Host::Sender, "tcpreplay");
+                command.args(["-q", "-i", INTERFACE]).arg(path);
+                command
+            }
+        };
+        if self == Arm::TcpreplayFifo {
+            real_time(&mut command, PRIORITY);
+        }
+        let command_io = command.stdin(Stdio::null()).stdout(Stdio::null());
+        command_io.stderr(Stdio::null());
+        command
+    }
+}
+
+/// What a run of an arm has shown.
+struct Run {
+    arm: Arm,
+    streams: usize,
+    busy: bool,
+    /// Lateness of what arrived, us.
+    late_us: Sorted,
+    lost: usize,
+    /// Packets that arrived after one that was recorded later.
+    misplaced: usize,
+    /// CPU time of the arm for each second of the recording, %.
+    cpu: f64,
+}
+
+impl Experiment for Replay {
+    fn name(&self) -> &'static str {
+        "replay"
+    }
+
+    fn about(&self) -> &'static str {
+        "lateness of packets that are played again, beside tcpreplay and cyclictest (HIL paper, Table I)"
+    }
+
+    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
+        let mut report = Report::new();
+        report.skip(
+            "canplayer",
+            "it needs a CAN interface, and this kernel has no CAN",
+        );
+        let no_wheel = "no package index of this platform has it: its issues 1254, 1963 and 2091 say how it loses pace and messages";
+        report.skip("rosbag2's player", no_wheel);
+        let arms = available(&mut report);
+        let hosts = Hosts::new()?;
+        for host in [Host::Sender, Host::Receiver] {
+            widen(&hosts, host)?;
+        }
+        let messages = context.pick_of_three(6000, 1500, 200);
+        let counts = context.pick(COUNTS, &[1, 10]);
+        let mut rng = context.rng("arrivals");
+        let mut runs = Vec::new();
+        let mut floors = Vec::new();
+        for busy in [false, true] {
+            let mut floor = Floor::default();
+            for &streams in counts {
+                let recording = Recording::write(context, &RADAR, streams, messages, &mut rng)?;
+                for &arm in &arms {
+                    let run = play(context, &hosts, arm, &recording, busy, &mut floor)?;
+                    runs.push(run);
+                }
+            }
+            floors.push(floor);
+        }
+        judge::judge(context, &mut report, &runs, &floors)?;
+        rate::measure(context, &mut report)?;
+        Ok(report)
+    }
+}
+
+/// The arms that can run here.
+fn available(report: &mut Report) -> Vec<Arm> {
+    let there = Command::new("tcpreplay").arg("--version").output().is_ok();
+    if there {
+        return ARMS.to_vec();
+    }
+    report.skip(
+        "tcpreplay",
+        "it is not installed: apt-get install tcpreplay",
+    );
+    vec![Arm::Onbeat]
+}
+
+/// Room for packets of Table I on a host's end of the link.
+fn widen(hosts: &Hosts, host: Host) -> Result<(), LabError> {
+    let mut command = hosts.command(host, "ip");
+    command.args(["link", "set", "dev", INTERFACE, "mtu", MTU]);
+    let status = command.status().map_err(|e| LabError::program("ip", e))?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(LabError::program("ip", "the link's MTU cannot be set")),
+    }
+}
+
+/// A program on each CPU that takes what it gets.
+fn neighbours(context: &Context) -> Result<Vec<Guarded>, LabError> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let busy = |_| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "while :; do :; done"]);
+        context.spawn(&mut command)
+    };
+    (0..cpus).map(busy).collect()
+}
+
+/// One run of an arm: plays, and looks at what arrives.
+fn play(
+    context: &Context,
+    hosts: &Hosts,
+    arm: Arm,
+    recording: &Recording,
+    busy: bool,
+    floor: &mut Floor,
+) -> Result<Run, LabError> {
+    let load = if busy { "busy neighbours" } else { "idle" };
+    let what = format!("{} streams, {load}: {}", recording.streams, arm.name());
+    context.step(&what, Duration::from_secs(120));
+    let _busy = if busy { neighbours(context)? } else { vec![] };
+    let failed = |e: io::Error| LabError::unexpected("the capture", e);
+    let capture = hosts.run_on(Host::Receiver, || Capture::start(INTERFACE, Seen::Arriving));
+    let capture = capture.map_err(failed)?;
+    let beside = Beside::start(context);
+    let mut player = context.spawn(&mut arm.command(hosts, context, recording))?;
+    let limit = Duration::from_nanos(3 * recording.length_ns()) + Duration::from_secs(20);
+    let ended = player
+        .wait(limit)
+        .map_err(|e| LabError::program(arm.name(), e))?;
+    if let Some(beside) = beside {
+        beside.end(floor);
+    }
+    let packets = capture.stop().map_err(failed)?;
+    let ended = ended.ok_or_else(|| LabError::program(arm.name(), "it does not end"))?;
+    if !ended.status.success() {
+        return Err(LabError::program(arm.name(), ended.status));
+    }
+    let cpu = 100e9 * ended.cpu_s() / recording.length_ns().max(1) as f64;
+    Ok(Run {
+        arm,
+        streams: recording.streams,
+        busy,
+        cpu,
+        ..compare(recording, &packets, arm)
+    })
+}
+
+/// Which packets arrived, how late and in which order.
+fn compare(recording: &Recording, packets: &[Packet], arm: Arm) -> Run {
+    let mut seen = vec![false; recording.due_ns.len()];
+    let (mut late, mut misplaced, mut last) = (Vec::new(), 0, None);
+    for packet in packets {
+        let Some(mark) = packet.marks.first() else {
+            continue;
+        };
+        let number = mark.number as usize;
+        let Some(&due_ns) = recording.due_ns.get(number) else {
+            continue;
+        };
+        misplaced += usize::from(last.is_some_and(|last| number <= last));
+        last = Some(number);
+        seen[number] = true;
+        late.push(packet.at_ns - due_ns as i64);
+    }
+    let least = late.iter().copied().min().unwrap_or(0);
+    Run {
+        arm,
+        streams: recording.streams,
+        busy: false,
+        late_us: Sorted::new(late.iter().map(|ns| (ns - least) as f64 / 1000.0)),
+        lost: seen.iter().filter(|s| !**s).count(),
+        misplaced,
+        cpu: 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::link::capture::Mark;
+    use super::*;
+
+    #[test]
+    fn lost_misplaced_and_late_packets_are_told() {
+        let recording = Recording {
+            path: Default::default(),
+            streams: 1,
+            due_ns: vec![0, 1000, 2000, 3000],
+        };
+        let packet = |number, at_ns| Packet {
+            at_ns,
+            bytes: 60,
+            marks: vec![Mark { stream: 0, number }],
+        };
+        // The offset of the clocks is 500; number 3 came before 2, and 1 never.
+        let packets = [
+            packet(0, 500),
+            packet(3, 3500),
+            packet(2, 9500),
+            packet(7, 1),
+        ];
+        let run = compare(&recording, &packets, Arm::Onbeat);
+        assert_eq!((run.lost, run.misplaced), (1, 1));
+        assert_eq!(run.late_us.values(), [0.0, 0.0, 7.0]);
+    }
+}

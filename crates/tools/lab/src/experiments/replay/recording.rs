@@ -1,0 +1,135 @@
+//! The recording that all arms play: a capture of UDP packets with marks.
+
+use super::super::queues::streams::{Arrivals, Kind};
+use crate::frame::rng::Rng;
+use crate::frame::{Context, LabError};
+use std::path::{Path, PathBuf};
+
+/// Ethernet, IP and UDP before the payload.
+const HEADS: usize = 14 + 20 + 8;
+/// What a capture is looked through for (`link/capture.rs`).
+const MAGIC: u32 = 0x6f6e_6274;
+/// When recordings begin, s since 1970.
+const BEGIN_S: u64 = 1_700_000_000;
+
+/// A capture file, and when its packets are due.
+pub(super) struct Recording {
+    /// The file.
+    pub path: PathBuf,
+    /// Streams in it.
+    pub streams: usize,
+    /// When each packet is due after the first, ns.
+    pub due_ns: Vec<u64>,
+}
+
+impl Recording {
+    /// Writes a capture of so many streams of a kind, each of so many messages.
+    pub fn write(
+        context: &Context,
+        kind: &Kind,
+        streams: usize,
+        messages: usize,
+        rng: &mut Rng,
+    ) -> Result<Recording, LabError> {
+        let mut due = Vec::new();
+        for stream in 0..streams as u32 {
+            let arrivals = Arrivals::generate(kind, messages, rng)?;
+            // A capture has microseconds.
+            due.extend(arrivals.due_ns.iter().map(|ns| (ns / 1000 * 1000, stream)));
+        }
+        due.sort_unstable();
+        let path = context.dir().join("recording.pcap");
+        capture(&path, due.iter().copied(), kind.bytes)?;
+        let first = due.first().map_or(0, |d| d.0);
+        Ok(Recording {
+            path,
+            streams,
+            due_ns: due.iter().map(|(ns, _)| ns - first).collect(),
+        })
+    }
+
+    /// From the first packet to the last, ns.
+    pub fn length_ns(&self) -> u64 {
+        self.due_ns.last().copied().unwrap_or(0)
+    }
+}
+
+/// Writes a capture: packets of `bytes` bytes at these times, of these streams.
+pub(super) fn capture(
+    path: &Path,
+    packets: impl Iterator<Item = (u64, u32)>,
+    bytes: usize,
+) -> Result<(), LabError> {
+    let mut out = Vec::new();
+    // Magic (microseconds), version 2.4, zone, accuracy, length limit, Ethernet.
+    out.extend(0xa1b2_c3d4u32.to_le_bytes());
+    out.extend([2, 0, 4, 0]);
+    out.extend([0; 8]);
+    out.extend((256u32 << 10).to_le_bytes());
+    out.extend(1u32.to_le_bytes());
+    for (number, (ns, stream)) in packets.enumerate() {
+        for word in [
+            (BEGIN_S + ns / 1_000_000_000) as u32,
+            (ns % 1_000_000_000 / 1000) as u32,
+            bytes as u32,
+            bytes as u32,
+        ] {
+            out.extend(word.to_le_bytes());
+        }
+        packet(&mut out, bytes, stream, number as u64);
+    }
+    std::fs::write(path, out).map_err(LabError::file("writing", path))
+}
+
+/// A UDP packet whose payload is its mark, again and again.
+fn packet(out: &mut Vec<u8>, bytes: usize, stream: u32, number: u64) {
+    let payload = bytes.saturating_sub(HEADS);
+    let end = out.len() + HEADS + payload;
+    out.extend([0xff; 6]);
+    out.extend([2, 0, 0, 0, 0, 1, 8, 0]);
+    let mut ip = [0u8; 20];
+    ip[0] = 0x45;
+    ip[2..4].copy_from_slice(&((20 + 8 + payload) as u16).to_be_bytes());
+    (ip[8], ip[9]) = (64, 17);
+    ip[12..16].copy_from_slice(&[10, 77, 0, 1]);
+    ip[16..20].copy_from_slice(&[10, 77, 0, 2]);
+    let sum: u32 = ip
+        .chunks(2)
+        .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])))
+        .sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    ip[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    out.extend(ip);
+    out.extend(7400u16.to_be_bytes());
+    out.extend(7400u16.to_be_bytes());
+    out.extend(((8 + payload) as u16).to_be_bytes());
+    // No checksum.
+    out.extend([0, 0]);
+    while out.len() < end {
+        out.extend(MAGIC.to_le_bytes());
+        out.extend(stream.to_le_bytes());
+        out.extend(number.to_le_bytes());
+    }
+    out.truncate(end);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::link::capture::marks;
+    use super::*;
+
+    #[test]
+    fn a_packet_carries_its_mark_where_the_capture_looks() {
+        let mut bytes = Vec::new();
+        packet(&mut bytes, 1538, 3, 77);
+        assert_eq!(bytes.len(), 1538);
+        let found = marks(&bytes);
+        assert_eq!((found[0].stream, found[0].number), (3, 77));
+        // The checksum of a right head is right.
+        let sum: u32 = bytes[14..34]
+            .chunks(2)
+            .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])))
+            .sum();
+        assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
+    }
+}

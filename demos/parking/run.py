@@ -38,9 +38,10 @@ class Stopped(Exception):
 class Processes:
     """The nodes' processes."""
 
-    def __init__(self, ros_args=()):
+    def __init__(self, ros_args=(), slow=None):
         self.running = {}
         self.ros_args = list(ros_args)
+        self.slow = slow or {}
 
     def start(self, program, name, namespace="/", **parameters):
         """Starts a node under a name, with parameters."""
@@ -50,7 +51,8 @@ class Processes:
             command += ["-p", f"{key}:={value}"]
         command += self.ros_args
         # One thread for each node, as on a car where cores are shared out.
-        env = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+        env = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1",
+                   PARKING_SLOW=str(self.slow.get(name, 0)))
         self.running[name] = subprocess.Popen(command, env=env)
 
     def dead(self):
@@ -84,12 +86,13 @@ def sleep_watching(processes, seconds):
         time.sleep(0.1)
 
 
-def wait_until_connected(processes):
-    """Waits until every topic has its publisher and its subscriber."""
+def wait_until_connected(processes, watched=None):
+    """Waits until every topic has its publisher and its subscriber; `watched` has two of them."""
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     watcher = rclpy.create_node("parking_launcher")
     deadline = time.monotonic() + 60
-    while not all(watcher.count_publishers(t) and watcher.count_subscribers(t) for t in TOPICS):
+    while not all(watcher.count_publishers(t)
+                  and watcher.count_subscribers(t) > (t == watched) for t in TOPICS):
         if time.monotonic() > deadline:
             raise RuntimeError("the nodes were not connected after 60 s")
         sleep_watching(processes, 0.1)
@@ -102,7 +105,7 @@ def drive(args, log, work):
     map_file = os.path.join(work, "map.npy")
     np.save(map_file, scene.survey(scene.boxes()))
     start_pose = scene.Drive(args.duration).pose(0)
-    processes = Processes(args.ros_args)
+    processes = Processes(args.ros_args, dict(args.slow))
     try:
         processes.start("p2d_ndt_localizer", "p2d_ndt_localizer_node", map=map_file,
                         latency_log=log, initial_pose=f"[{start_pose.x}, {start_pose.y}, 0.0]")
@@ -117,7 +120,9 @@ def drive(args, log, work):
             processes.start("lidar", f"lidar_{side}", namespace=f"/lidar_{side}", side=side,
                             columns=columns, seed=args.seed, duration=float(args.duration),
                             trigger=trigger)
-        wait_until_connected(processes)
+        if args.monitor:
+            processes.start("monitor", "monitor")
+        wait_until_connected(processes, TOPICS[-1] if args.monitor else None)
         start = time.time() + 1.0
         with open(trigger + ".tmp", "w", encoding="utf-8") as file:
             file.write(repr(start))
@@ -149,6 +154,12 @@ def judge(log, start, duration):
     return len(errors) > 5 * duration and max(errors) < 0.5 and max(turns) < 5
 
 
+def slow_node(text):
+    """A node's name and by which share its callback is slowed down, from NODE=PERCENT."""
+    name, _, percent = text.partition("=")
+    return name, float(percent) / 100
+
+
 def main():
     """Runs what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__,
@@ -157,6 +168,10 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="of the lidars' noise")
     parser.add_argument("--columns", type=int, default=1200,
                         help="points per ring of the front lidar (the rear one has two thirds)")
+    parser.add_argument("--slow", metavar="NODE=PERCENT", type=slow_node, action="append",
+                        default=[], help="slow a node's callback down, as a change would")
+    parser.add_argument("--monitor", action="store_true",
+                        help="add a node that subscribes to the thinned-out clouds")
     parser.add_argument("--latency-log", metavar="FILE",
                         help="keep the localiser's log of poses and latencies (CSV)")
     parser.add_argument("--plot", metavar="FILE",

@@ -54,6 +54,44 @@ pub fn mean_within(deviation: f64, count: u64, confidence: f64) -> Option<f64> {
     (count >= 30).then(|| normal_quantile(confidence) * deviation / (count as f64).sqrt())
 }
 
+/// The chance that a standard normal value is beyond `z`, on one side.
+pub fn normal_beyond(z: f64) -> f64 {
+    statrs::function::erf::erfc(z / std::f64::consts::SQRT_2) / 2.0
+}
+
+/// The chance that a value of Student's distribution is beyond `t`, on one side; `t` is not negative.
+pub fn student_beyond(t: f64, freedom: f64) -> f64 {
+    let part = freedom / (freedom + t * t);
+    checked_beta_reg(freedom / 2.0, 0.5, part).unwrap_or(1.0) / 2.0
+}
+
+/// The value below which a share (a half or more) of Student's distribution lies.
+pub fn student_quantile(share: f64, freedom: f64) -> f64 {
+    let (mut low, mut high) = (0.0, 1e6);
+    for _ in 0..100 {
+        let middle = (low + high) / 2.0;
+        match student_beyond(middle, freedom) > 1.0 - share {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    high
+}
+
+/// The chance that of `all` hits, shared out by chance, so few or so many fall to the second of two samples,
+/// which has this share of all trials: both sides together.
+pub fn split_by_chance(second: u64, all: u64, share: f64) -> f64 {
+    let few = |hits: u64, p: f64| {
+        if hits >= all {
+            1.0
+        } else {
+            so_few(hits, all, p)
+        }
+    };
+    let (least, most) = (few(second, share), few(all - second.min(all), 1.0 - share));
+    (2.0 * least.min(most)).min(1.0)
+}
+
 /// The value below which a share of the standard normal distribution lies.
 fn normal_quantile(share: f64) -> f64 {
     -std::f64::consts::SQRT_2 * statrs::function::erf::erfc_inv(2.0 * share)
@@ -98,6 +136,32 @@ mod tests {
         assert_eq!(mean_within(1.0, 29, 0.95), None);
         let half = mean_within(10.0, 100, 0.95).unwrap();
         assert!((half - 1.6449).abs() < 1e-3, "{half}");
+    }
+
+    /// Values from tables.
+    #[test]
+    fn chances_are_those_of_the_normal_and_of_students_distribution() {
+        for (t, freedom, expected) in [
+            (2.228, 10.0, 0.025),
+            (4.604, 4.0, 0.005),
+            (1.0, 1.0, 0.25),
+            (0.0, 3.0, 0.5),
+            (1.96, 1e6, 0.025),
+        ] {
+            let p = student_beyond(t, freedom);
+            assert!((p - expected).abs() < 1e-4, "{t} {freedom}: {p}");
+        }
+        assert!((student_quantile(0.975, 4.0) - 2.7764).abs() < 1e-3);
+        assert!((normal_beyond(1.6449) - 0.05).abs() < 1e-4);
+    }
+
+    #[test]
+    fn hits_are_shared_out_by_chance_or_not() {
+        // All ten in one of two halves: 2 of 1024.
+        assert!((split_by_chance(10, 10, 0.5) - 2.0 / 1024.0).abs() < 1e-9);
+        assert!((split_by_chance(0, 10, 0.5) - 2.0 / 1024.0).abs() < 1e-9);
+        assert_eq!(split_by_chance(5, 10, 0.5), 1.0);
+        assert_eq!(split_by_chance(0, 0, 0.5), 1.0);
     }
 
     proptest! {

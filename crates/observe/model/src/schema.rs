@@ -265,6 +265,32 @@ pub struct RunExtremes {
     pub mean_ns: f64,
     /// Measured worst-case execution time (mWCET).
     pub max_ns: u64,
+    /// What is typical of the run. None in models of versions that did not keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub typical: Option<RunTypical>,
+}
+
+/// What is typical of a callback's figures in one run: what runs are compared by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RunTypical {
+    /// Of the execution time.
+    pub exec_ns: Typical,
+    /// Of the response time.
+    pub response_ns: Typical,
+    /// Of the time from start to start.
+    pub interarrival_ns: Typical,
+}
+
+/// What is typical of a figure in one run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Typical {
+    /// Values.
+    pub count: u64,
+    /// Their median.
+    pub median_ns: u64,
+    /// How many independent values they are worth: neighbours in time resemble one another. Zero where
+    /// they are too few to tell.
+    pub effective: u64,
 }
 
 /// A thread that ran a callback. Runs are compared by its name, policy and priority, not its id.

@@ -2,6 +2,7 @@
 
 use crate::error::CliError;
 use crate::term::{self, Align, Screen, Table};
+use crate::units::parse_share;
 use crate::{files, mode, ExitStatus};
 use onbeat_check::{Finding, Verdict};
 use std::io::{self, BufWriter, Write};
@@ -30,7 +31,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["requirements", "json", "junit", "sarif", "all"])]
     init: Option<PathBuf>,
     /// How much beyond what was measured they allow
-    #[arg(long, value_name = "SHARE", requires = "init", value_parser = parse_margin, default_value = "20%")]
+    #[arg(long, value_name = "SHARE", requires = "init", value_parser = parse_share, default_value = "20%")]
     margin: f64,
     /// List what passed, too
     #[arg(long)]
@@ -44,14 +45,6 @@ pub struct Args {
     /// Write what was not kept as SARIF
     #[arg(long, value_name = "FILE")]
     sarif: Option<PathBuf>,
-}
-
-fn parse_margin(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').and_then(|t| t.trim().parse().ok());
-    number
-        .map(|percent: f64| percent / 100.0)
-        .filter(|share| (0.0..=100.0).contains(share))
-        .ok_or_else(|| String::from("write per cent, like 20%"))
 }
 
 /// Runs the command.

@@ -4,6 +4,7 @@ mod chains;
 mod check;
 mod date;
 mod diagnostics;
+mod diff;
 mod error;
 mod export;
 mod files;
@@ -47,6 +48,7 @@ Examples:
   onbeat model trace -o model.json
   onbeat chains model.json
   onbeat check model.json requirements.yaml
+  onbeat diff before.json after.json
   onbeat report model.json -o report.html
   onbeat plan model.json --bands auto -o plan.yaml
   sudo onbeat shape plan.yaml --verify 60s -- ros2 launch my_robot all.launch.py
@@ -60,7 +62,9 @@ Exit codes:
   5  a promise of the plan was broken (shape --verify); no bound (link
      bound); a requirement was violated (check); an item left too late
      (replay --max-late)
-  6  the model does not tell of a requirement (check)"
+  6  the model does not tell of a requirement (check); nothing could be
+     compared (diff)
+  7  something changed (diff)"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -76,6 +80,7 @@ enum Command {
     Show(show::Args),
     Chains(chains::Args),
     Check(check::Args),
+    Diff(diff::Args),
     Export(export::Args),
     Report(report::Args),
     Plan(plan::Args),
@@ -98,8 +103,10 @@ enum ExitStatus {
     NothingFound,
     /// Exit code 5: a promise of the plan was broken, or a requirement violated.
     PromiseBroken,
-    /// Exit code 6: the model does not tell of a requirement.
+    /// Exit code 6: the model does not tell of a requirement; two models tell nothing of a change.
     NotKnown,
+    /// Exit code 7: two models differ.
+    Changed,
     /// The exit code of the command that was recorded or shaped.
     Command(i32),
 }
@@ -124,6 +131,7 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
         Command::Show(args) => show::run(args),
         Command::Chains(args) => chains::run(args),
         Command::Check(args) => check::run(args),
+        Command::Diff(args) => diff::run(args),
         Command::Export(args) => export::run(args),
         Command::Report(args) => report::run(args),
         Command::Plan(args) => plan::run(args),
@@ -189,6 +197,7 @@ fn main() -> ExitCode {
         Ok(ExitStatus::NothingFound) => ExitCode::from(3),
         Ok(ExitStatus::PromiseBroken) => ExitCode::from(5),
         Ok(ExitStatus::NotKnown) => ExitCode::from(6),
+        Ok(ExitStatus::Changed) => ExitCode::from(7),
         Ok(ExitStatus::Command(code)) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         // The reader of the output went away (`onbeat show | head`): no failure of this command.
         Err(e) if e.is_broken_pipe() => ExitCode::SUCCESS,

@@ -44,6 +44,15 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| String::from("out of range"))
 }
 
+/// `20%`, `0.5%`: a share.
+pub fn parse_share(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').and_then(|t| t.trim().parse().ok());
+    number
+        .map(|percent: f64| percent / 100.0)
+        .filter(|share| (0.0..=100.0).contains(share))
+        .ok_or_else(|| String::from("write per cent, like 20%"))
+}
+
 /// Bits per second: `800K`, `100M`, `1G`, `2.5G` (powers of 1000).
 pub fn parse_rate(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

@@ -544,6 +544,41 @@ fn a_model_is_held_against_requirements() {
 }
 
 #[test]
+fn two_models_are_compared_and_the_exit_code_says_whether_they_differ() {
+    let dir = TempDir::new().unwrap();
+    let here = dir.path();
+    let trace = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../demos/recorded/parking"
+    );
+    good(here, &["model", trace, "-o", "a.json"], 0);
+    let text = good(here, &["diff", "a.json", "a.json"], 0);
+    assert!(text.contains("nothing changed; 2"), "{text}");
+    let text = fs::read_to_string(here.join("a.json")).unwrap();
+    let mut model: serde_json::Value = serde_json::from_str(&text).unwrap();
+    model["edges"].as_array_mut().unwrap().pop();
+    fs::write(here.join("b.json"), model.to_string()).unwrap();
+    let text = good(here, &["diff", "a.json", "b.json", "--html", "d.html"], 7);
+    assert!(
+        text.contains("edge removed") && text.contains("1 change;"),
+        "{text}"
+    );
+    for line in text
+        .lines()
+        .filter(|l| !l.starts_with("note") && !l.starts_with("1 change"))
+    {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+    assert!(fs::read_to_string(here.join("d.html"))
+        .unwrap()
+        .contains("<td>edge removed</td>"));
+    let json = good(here, &["diff", "a.json", "b.json", "--json"], 7);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["causes"], 1);
+    assert!(fails(here, &["diff", "a.json", "none.json"], 1).contains("no such file"));
+}
+
+#[test]
 fn plans_are_made_compared_and_checked() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();

@@ -164,6 +164,7 @@ impl Builder {
                 min_ns: d.min(),
                 mean_ns: d.mean(),
                 max_ns: d.max(),
+                typical: None,
             };
             per_run.insert(run.id.clone(), extremes);
             exec.merge(&d);

@@ -35,9 +35,10 @@ pub struct Recordings<'a> {
     pub process_names: ProcessNames,
 }
 
-/// The page under a title.
-pub fn html(model: &Model, title: &str, recordings: Recordings) -> String {
-    let mut out = String::with_capacity(1 << 18);
+pub use charts::pair;
+
+/// Begins a page under a title, a report or another of `kind`, with styles of its own.
+pub fn begin(out: &mut String, title: &str, kind: &str, style: &str) {
     let title = xml(&shorten(title, 200));
     // Nothing may be loaded and no script may run, whatever slipped into the text.
     let _ = write!(
@@ -45,12 +46,28 @@ pub fn html(model: &Model, title: &str, recordings: Recordings) -> String {
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{title} – onbeat report</title>\n<style>\n{}{}{}</style>\n</head>\n<body>\n<main>\n\
+         <title>{title} – onbeat {kind}</title>\n<style>\n{}{style}</style>\n</head>\n<body>\n<main>\n\
          <h1>{title}</h1>\n",
         include_str!("style.css"),
-        svg::STYLE,
-        graph::pick_style(model),
     );
+}
+
+/// Ends a page.
+pub fn end(out: &mut String, schema: &str) {
+    let _ = write!(
+        out,
+        "<footer>Made by onbeat {} from a model of schema {}. Times are measured, not proven: the \
+         worst case seen is not the worst case there is.</footer>\n</main>\n</body>\n</html>\n",
+        env!("CARGO_PKG_VERSION"),
+        xml(schema)
+    );
+}
+
+/// The page under a title.
+pub fn html(model: &Model, title: &str, recordings: Recordings) -> String {
+    let mut out = String::with_capacity(1 << 18);
+    let style = format!("{}{}", svg::STYLE, graph::pick_style(model));
+    begin(&mut out, title, "report", &style);
     header::header(&mut out, model);
     if model.callbacks.is_empty() {
         out.push_str("<h2>Nothing ran</h2>\n<p>No callback was executed in this recording.</p>\n");
@@ -69,12 +86,6 @@ pub fn html(model: &Model, title: &str, recordings: Recordings) -> String {
     for recording in recordings.manifests {
         coverage::recorder(&mut out, recording, recordings.process_names);
     }
-    let _ = write!(
-        out,
-        "<footer>Made by onbeat {} from a model of schema {}. Times are measured, not proven: the \
-         worst case seen is not the worst case there is.</footer>\n</main>\n</body>\n</html>\n",
-        env!("CARGO_PKG_VERSION"),
-        xml(&model.schema)
-    );
+    end(&mut out, &model.schema);
     out
 }

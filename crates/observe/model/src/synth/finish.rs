@@ -1,16 +1,18 @@
 //! The end of a pass: what the trackers found becomes evidence, with ids for indices.
 
-use super::flow::{EdgeData, Group, Ids, Member, Output, Part, Route, Use, Vertex};
+use super::course::Course;
+use super::flow::{Courses, EdgeData, Group, Ids, Member, Output, Part, Route, Use, Vertex};
 use super::ids::NodeId;
 use super::values::ThreadId;
 use super::Synth;
 use crate::chains::{PathNode, Terminal, Via};
 use crate::conclude::conclude;
+use crate::dist::Dist;
 use crate::evidence::{unite_threads, EdgeKey, Evidence, Figures, MemberEvidence, Note};
 use crate::evidence::{PathEvidence, PathFigures, PathKey, SyncEvidence, Together};
 use crate::index::{NameId, PathId, VertexId};
 use crate::schema::{Assumed, Bracket, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures};
-use crate::schema::{Identity, Model, Run, RunExtremes, ThreadUse};
+use crate::schema::{Identity, Model, Run, RunExtremes, RunTypical, ThreadUse, Typical};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// From so many items on, of which none was taken, a subscription is reported to get nothing.
@@ -161,13 +163,17 @@ impl<'a> Finish<'a> {
             },
             symbol: v.symbol.map(|s| self.name(s)),
             figures: CallbackFigures::default(),
-            per_run: self.extremes(&figures),
+            per_run: self.extremes(&figures, &v.runs.courses),
             modes: BTreeMap::from([(self.run.mode.clone(), figures)]),
             threads: unite_threads(v.runs.uses.iter().map(|u| self.thread_use(u))),
         }
     }
 
-    fn extremes(&self, figures: &CallbackFigures) -> BTreeMap<String, RunExtremes> {
+    fn extremes(
+        &self,
+        figures: &CallbackFigures,
+        courses: &Courses,
+    ) -> BTreeMap<String, RunExtremes> {
         let exec = &figures.exec_ns;
         if exec.count() == 0 {
             return BTreeMap::new();
@@ -178,6 +184,11 @@ impl<'a> Finish<'a> {
             min_ns: exec.min(),
             mean_ns: exec.mean(),
             max_ns: exec.max(),
+            typical: Some(RunTypical {
+                exec_ns: typical(exec, &courses.exec),
+                response_ns: typical(&figures.response_ns, &courses.response),
+                interarrival_ns: typical(&figures.interarrival_ns, &courses.interarrival),
+            }),
         };
         BTreeMap::from([(self.run.id.clone(), extremes)])
     }
@@ -462,5 +473,14 @@ fn policy_name(policy: u8) -> &'static str {
         6 => "deadline",
         7 => "ext",
         _ => "unknown",
+    }
+}
+
+/// What is typical of one run's values.
+fn typical(dist: &Dist, course: &Course) -> Typical {
+    Typical {
+        count: dist.count(),
+        median_ns: dist.quantile(0.5),
+        effective: course.effective(),
     }
 }

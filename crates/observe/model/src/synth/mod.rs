@@ -13,6 +13,7 @@
 //! `spans` does not know `flow`, and `flow` does not know threads. [`finish`] makes evidence, and
 //! with it the model, of what they found.
 
+mod course;
 mod dispatch;
 mod entities;
 mod events;

@@ -354,6 +354,7 @@ mod tests {
             min_ns: min * 1_000_000,
             mean_ns: mean * MS,
             max_ns: max * 1_000_000,
+            typical: None,
         };
         c.per_run.insert("later".into(), run(20, 10, 1, 4.0, 5));
         c.per_run.insert("z-earlier".into(), run(10, 30, 2, 8.0, 9));

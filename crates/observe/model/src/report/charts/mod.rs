@@ -3,11 +3,13 @@
 mod boxes;
 mod growth;
 mod histogram;
+mod pair;
 mod shares;
 
 pub(super) use boxes::{box_plots, Named};
 pub(super) use growth::growth;
 pub(super) use histogram::histogram;
+pub use pair::pair;
 pub(super) use shares::{share_bar, share_classes};
 
 use crate::text::duration;

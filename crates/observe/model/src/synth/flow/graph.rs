@@ -4,6 +4,7 @@ use super::Flow;
 use crate::evidence::Figures;
 use crate::index::{NameId, VertexId};
 use crate::schema::{CallbackFigures, CallbackType, EdgeFigures};
+use crate::synth::course::Course;
 use crate::synth::entities::{EntityKind, Slot};
 use crate::synth::ids::{EdgeId, EntityId, NodeId};
 use crate::synth::running_median::RunningMedian;
@@ -85,6 +86,15 @@ pub(in crate::synth) struct Executions {
     /// Which threads ran it, [`THREADS_MAX`] at most.
     pub(in crate::synth) threads: Vec<ThreadId>,
     pub(super) last_start: u64,
+    pub(in crate::synth) courses: Courses,
+}
+
+/// The order in which the executions' figures came.
+#[derive(Debug, Clone, Default)]
+pub(in crate::synth) struct Courses {
+    pub(in crate::synth) exec: Course,
+    pub(in crate::synth) response: Course,
+    pub(in crate::synth) interarrival: Course,
 }
 
 /// What the user stated of a vertex: the links, by number, that start and end at it, and a cut.

@@ -122,6 +122,7 @@ impl Flow {
         if runs.count > 0 {
             let interval = start.saturating_sub(runs.last_start);
             runs.figures.interarrival_ns.record(interval);
+            runs.courses.interarrival.record(interval);
         }
         runs.count += 1;
         runs.last_start = start;
@@ -267,8 +268,11 @@ impl Flow {
         if end.how.is_timed() {
             let figures = &mut runs.figures;
             figures.exec_ns.record(end.spent.exec_ns);
+            runs.courses.exec.record(end.spent.exec_ns);
             if let Some(ready) = it.ready {
-                figures.response_ns.record(end.time.saturating_sub(ready));
+                let response = end.time.saturating_sub(ready);
+                figures.response_ns.record(response);
+                runs.courses.response.record(response);
             }
             figures.preempted_ns.record(end.spent.preempted_ns);
             figures.blocked_ns.record(end.spent.blocked_ns);

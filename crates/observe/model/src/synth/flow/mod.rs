@@ -18,7 +18,7 @@ mod services;
 mod synchronisers;
 mod topics;
 
-pub(in crate::synth) use graph::{EdgeData, Graph, Route, Use, Vertex};
+pub(in crate::synth) use graph::{Courses, EdgeData, Graph, Route, Use, Vertex};
 pub(in crate::synth) use instances::Instance;
 pub(in crate::synth) use lineage::Lineage;
 pub(in crate::synth) use naming::Ids;

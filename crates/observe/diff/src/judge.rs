@@ -1,0 +1,342 @@
+//! All changes of two models: corrected for how many figures were compared, those that matter, and the one
+//! that matters most for a chain first.
+
+use crate::compare::{change, welch, Change, Method};
+use crate::rows::{rows, Figure, Row};
+use crate::speed::{median, Speed};
+use crate::structure::{self, Difference};
+use crate::Options;
+use onbeat_model::schema::{Chain, Model, Share};
+use onbeat_stats::{normal_beyond, split_by_chance, student_beyond, student_quantile};
+use serde::Serialize;
+
+/// A figure that changed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Found {
+    /// `execution_time` and so on, or `speed` of all callbacks, or `loss` of an edge's items.
+    pub figure: String,
+    /// Id of the callback, the chain or the edge (untrusted); empty for all callbacks.
+    pub id: String,
+    /// Readable (untrusted).
+    pub title: String,
+    /// Median of the first model, ns; for losses the share.
+    pub a: f64,
+    /// Median of the second one.
+    pub b: f64,
+    /// How much it changed.
+    pub change: Change,
+    /// The chance, corrected for all comparisons (Holm).
+    pub p_corrected: f64,
+    /// The largest part of a chain's latency that the shift makes up, and the chain's readable name.
+    pub of_chain: Option<(f64, String)>,
+    /// The id of the callback whose execution time explains it.
+    pub follows: Option<String>,
+    /// Where most of a chain's shift is.
+    pub mostly: Option<String>,
+}
+
+/// What changed between two models.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Report {
+    /// Structure, causes first.
+    pub structure: Vec<Difference>,
+    /// Figures: causes before what follows from them, then by what they mean for chains.
+    pub figures: Vec<Found>,
+    /// Figures that were compared.
+    pub compared: usize,
+    /// Of these, significant ones that are too small to matter.
+    pub small: usize,
+    /// Figures of both models of which too little is known to compare them.
+    pub open: usize,
+    /// How fast the machine was in each run, where that was taken out.
+    pub speed: Option<Speed>,
+    /// The smallest change that shows: the median over execution times, as a share.
+    pub resolution: Option<f64>,
+    /// Runs of each model.
+    pub runs: (usize, usize),
+    /// What the comparison assumes and what it leaves out, in sentences.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// Whether anything changed.
+    pub fn is_empty(&self) -> bool {
+        self.structure.is_empty() && self.figures.is_empty()
+    }
+
+    /// Changes that do not follow from others.
+    pub fn causes(&self) -> usize {
+        let structure = self.structure.iter().filter(|d| d.follows.is_none());
+        let figures = self.figures.iter().filter(|f| f.follows.is_none());
+        structure.count() + figures.count()
+    }
+}
+
+/// Compares two models.
+pub fn diff(a: &Model, b: &Model, options: &Options) -> Report {
+    let rows = rows(a, b);
+    let speed = (!options.absolute).then(|| Speed::of(&rows)).flatten();
+    let mut tested: Vec<Found> = Vec::new();
+    let mut open = 0;
+    for row in &rows {
+        match change(row, speed.as_ref(), options) {
+            Some(change) => tested.push(found(row, change, a)),
+            None => open += 1,
+        }
+    }
+    tested.extend(speed.as_ref().map(|s| of_speed(s, options)));
+    tested.extend(losses(a, b));
+    correct(&mut tested);
+    let compared = tested.len();
+    let resolution = resolution(&tested, options.alpha);
+    let methods: Vec<Method> = tested.iter().map(|f| f.change.method).collect();
+    tested.retain(|f| f.p_corrected < options.alpha);
+    let significant = tested.len();
+    tested.retain(|f| matters(f, options));
+    let small = significant - tested.len();
+    explain(&mut tested, a, b);
+    tested.sort_by(|x, y| {
+        let weight = |f: &Found| f.of_chain.as_ref().map_or(0.0, |(share, _)| share.abs());
+        let key = x.follows.is_some().cmp(&y.follows.is_some());
+        key.then(weight(y).total_cmp(&weight(x)))
+            .then(x.id.cmp(&y.id))
+    });
+    let (structure, mut notes) = structure::compare(a, b);
+    assumptions(&mut notes, &methods, open, speed.is_some(), options);
+    Report {
+        structure,
+        figures: tested,
+        compared,
+        small,
+        open,
+        speed,
+        resolution,
+        runs: (a.runs.len(), b.runs.len()),
+        notes,
+    }
+}
+
+fn assumptions(
+    notes: &mut Vec<String>,
+    methods: &[Method],
+    open: usize,
+    relative: bool,
+    options: &Options,
+) {
+    let single = methods.iter().filter(|m| **m == Method::Executions).count();
+    if single > 0 {
+        let spread = options.run_spread * 100.0;
+        notes.push(format!(
+            "{single} figures are of one run in one of the models: by how much runs of the same program differ does not show, and is taken to be {spread:.0} % (--run-spread), {} times as much for times with waiting in them. Record several runs of each, in turn, and merge them.",
+            crate::WAITING
+        ));
+    }
+    if open > 0 {
+        notes.push(format!(
+            "{open} figures have too few executions, or are of models that do not keep each run's median: they were not compared."
+        ));
+    }
+    if relative {
+        notes.push(
+            "Changes are relative to how fast the machine was in each run: the median over all callbacks (--absolute takes times as they are)."
+                .into(),
+        );
+    }
+    notes.push("Medians are compared: a change of rare long executions alone does not show. Of QoS, models keep nothing.".into());
+}
+
+fn found(row: &Row<'_>, change: Change, model: &Model) -> Found {
+    let (a, b) = (
+        row.a.dist.quantile(0.5) as f64,
+        row.b.dist.quantile(0.5) as f64,
+    );
+    let shift = a * change.shift;
+    let of_chain = match row.figure {
+        Figure::Latency => Some((change.shift, row.title.clone())),
+        Figure::Period => None,
+        _ => heaviest(model, &row.id, shift),
+    };
+    Found {
+        figure: row.figure.text().into(),
+        id: row.id.clone(),
+        title: row.title.clone(),
+        a,
+        b,
+        change,
+        p_corrected: change.p,
+        of_chain,
+        follows: None,
+        mostly: None,
+    }
+}
+
+/// The chain of a callback of whose latency the shift is the largest part.
+fn heaviest(model: &Model, id: &str, shift_ns: f64) -> Option<(f64, String)> {
+    let passes = |c: &&Chain| c.callbacks.iter().any(|other| other == id);
+    let latency = |c: &Chain| c.figures.latency_ns.quantile(0.5) as f64;
+    let of = model
+        .chains
+        .iter()
+        .filter(passes)
+        .filter(|c| latency(c) > 0.0);
+    let chain = of.min_by(|x, y| latency(x).total_cmp(&latency(y)))?;
+    let at = model.chains.iter().position(|c| c.id == chain.id)?;
+    let title = onbeat_model::titles::titles(model).swap_remove(at);
+    Some((shift_ns / latency(chain), title))
+}
+
+/// The speed of the machine in the first model's runs and in the second one's.
+fn of_speed(speed: &Speed, options: &Options) -> Found {
+    let logs = |of: &[(String, f64)]| of.iter().map(|(_, log)| *log).collect::<Vec<f64>>();
+    let (a, b) = (logs(&speed.a), logs(&speed.b));
+    let runs = a.len() > 1 && b.len() > 1;
+    let (shift, error, freedom) = match runs {
+        true => welch(&a, &b),
+        false => {
+            let error = options.run_spread * (1.0 / a.len() as f64 + 1.0 / b.len() as f64).sqrt();
+            (median(b.clone()) - median(a.clone()), error, 1e6)
+        }
+    };
+    let wide = student_quantile(0.975, freedom) * error;
+    let p = match runs {
+        true => student_beyond(shift.abs() / error, freedom),
+        false => normal_beyond(shift.abs() / error),
+    };
+    let change = Change {
+        shift: shift.exp_m1(),
+        low: (shift - wide).exp_m1(),
+        high: (shift + wide).exp_m1(),
+        p: (2.0 * p).min(1.0),
+        delta: 0.0,
+        error: (error, freedom),
+        method: if runs {
+            Method::Runs
+        } else {
+            Method::Executions
+        },
+    };
+    Found {
+        figure: "speed".into(),
+        id: String::new(),
+        title: "all callbacks: execution time".into(),
+        a: median(a).exp(),
+        b: median(b).exp(),
+        change,
+        p_corrected: change.p,
+        of_chain: Some((change.shift, "all chains".into())),
+        follows: None,
+        mostly: None,
+    }
+}
+
+/// Items that did not arrive, of edges that both models have.
+fn losses(a: &Model, b: &Model) -> Vec<Found> {
+    let mut found = Vec::new();
+    for edge in &a.edges {
+        let id = structure::edge_id(edge);
+        let Some(other) = b.edges.iter().find(|e| structure::edge_id(e) == id) else {
+            continue;
+        };
+        let of = |e: &onbeat_model::schema::Edge| {
+            (e.figures.lost + e.figures.overwritten, e.figures.published)
+        };
+        let ((lost, sent), (lost_b, sent_b)) = (of(edge), of(other));
+        if lost + lost_b == 0 || sent == 0 || sent_b == 0 {
+            continue;
+        }
+        let (a, b) = (lost as f64 / sent as f64, lost_b as f64 / sent_b as f64);
+        let share = sent_b as f64 / (sent as f64 + sent_b as f64);
+        let p = split_by_chance(lost_b, lost + lost_b, share);
+        let change = Change {
+            shift: b - a,
+            low: b - a,
+            high: b - a,
+            p,
+            delta: b - a,
+            error: (0.0, 1.0),
+            method: Method::Executions,
+        };
+        found.push(Found {
+            figure: "loss".into(),
+            title: id.clone(),
+            id,
+            a,
+            b,
+            change,
+            p_corrected: p,
+            of_chain: None,
+            follows: None,
+            mostly: None,
+        });
+    }
+    found
+}
+
+/// Holm's correction: the chance to find any change where there is none stays below the one that is asked.
+fn correct(tested: &mut [Found]) {
+    let mut order: Vec<usize> = (0..tested.len()).collect();
+    order.sort_by(|&x, &y| tested[x].change.p.total_cmp(&tested[y].change.p));
+    let mut most = 0.0f64;
+    for (rank, &i) in order.iter().enumerate() {
+        most = most
+            .max(tested[i].change.p * (order.len() - rank) as f64)
+            .min(1.0);
+        tested[i].p_corrected = most;
+    }
+}
+
+/// The smallest significant change of an execution time, in the median.
+fn resolution(tested: &[Found], alpha: f64) -> Option<f64> {
+    let each = alpha / tested.len().max(1) as f64;
+    let times = tested
+        .iter()
+        .filter(|f| f.figure == Figure::Execution.text());
+    let least: Vec<f64> = times.map(|f| f.change.resolution(each)).collect();
+    (!least.is_empty()).then(|| median(least))
+}
+
+fn matters(f: &Found, options: &Options) -> bool {
+    let large = f.change.shift.abs() >= options.min_effect;
+    match f.figure.as_str() {
+        "speed" => large,
+        // Of all items that were sent.
+        "loss" => f.change.shift.abs() >= options.min_effect / 10.0,
+        _ => large && (f.a * f.change.shift).abs() >= options.min_time_ns,
+    }
+}
+
+/// Says which changes follow from a callback's execution time, and where a chain's shift is.
+fn explain(found: &mut [Found], a: &Model, b: &Model) {
+    // (id, low, high) of shifts in ns, as wide as they can be told.
+    let of = |f: &Found| (f.a * f.change.low, f.a * f.change.high);
+    let slower: Vec<(String, f64, f64)> = found
+        .iter()
+        .filter(|f| f.figure == Figure::Execution.text())
+        .map(|f| (f.id.clone(), of(f).0, of(f).1))
+        .collect();
+    for f in found.iter_mut() {
+        let (low, high) = of(f);
+        let explains = |(_, least, most): &&(String, f64, f64)| *least <= high && low <= *most;
+        if f.figure == Figure::Response.text() {
+            let own = slower.iter().filter(|(id, ..)| *id == f.id);
+            f.follows = own.into_iter().find(explains).map(|(id, ..)| id.clone());
+        } else if f.figure == Figure::Latency.text() {
+            let chain = a.chains.iter().find(|c| c.id == f.id);
+            let passes = |id: &String| chain.is_some_and(|c| c.callbacks.contains(id));
+            let on_it = slower.iter().filter(|(id, ..)| passes(id));
+            f.follows = on_it.into_iter().find(explains).map(|(id, ..)| id.clone());
+            f.mostly = chain.and_then(|c| mostly(c, b));
+        }
+    }
+}
+
+/// The part of a chain whose mean changed most.
+fn mostly(chain: &Chain, b: &Model) -> Option<String> {
+    let other = b.chains.iter().find(|o| crate::rows::is_same(chain, o))?;
+    let pairs = chain.figures.shares.iter().zip(&other.figures.shares);
+    let shift = |(a, b): &(&Share, &Share)| (b.mean_ns - a.mean_ns).abs();
+    let (a, b) = pairs.max_by(|x, y| shift(x).total_cmp(&shift(y)))?;
+    let over = if a.element == "edge" { "over " } else { "" };
+    let by = onbeat_model::text::duration(b.mean_ns - a.mean_ns);
+    Some(format!("{over}{}: {by} in the mean", a.name))
+}

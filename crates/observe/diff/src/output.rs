@@ -1,0 +1,25 @@
+//! Changes for other programs: JSON.
+
+use crate::judge::Report;
+use serde_json::{json, Value};
+
+/// All changes, and what the comparison stands on.
+pub fn json(report: &Report) -> Value {
+    let speed = report.speed.as_ref().map(|s| {
+        let (least, most) = s.extremes();
+        json!({ "fastest": least, "slowest": most })
+    });
+    json!({
+        "changed": !report.is_empty(),
+        "causes": report.causes(),
+        "structure": report.structure,
+        "figures": report.figures,
+        "compared": report.compared,
+        "significant_but_small": report.small,
+        "not_compared": report.open,
+        "runs": { "a": report.runs.0, "b": report.runs.1 },
+        "run_time_factor": speed,
+        "resolution": report.resolution,
+        "notes": report.notes,
+    })
+}

@@ -1,0 +1,146 @@
+//! Mann and Whitney's test on binned values: which of two samples lies higher, and by which factor.
+
+use onbeat_model::Dist;
+
+/// Values in ascending order with their shares of the sample.
+pub struct Sample {
+    values: Vec<(f64, f64)>,
+    /// How many independent values it is worth.
+    worth: f64,
+}
+
+/// A factor with its interval (95 %).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ratio {
+    /// By which one sample has to be multiplied to lie where the other one does (Hodges and Lehmann).
+    pub value: f64,
+    /// The interval's ends.
+    pub low: f64,
+    /// The interval's ends.
+    pub high: f64,
+}
+
+impl Sample {
+    /// Of a distribution with at least one value.
+    pub fn of(dist: &Dist, worth: u64) -> Sample {
+        let all = dist.count() as f64;
+        let middle = |low: u64, width: u64| {
+            let middle = low + (width - 1) / 2;
+            middle.clamp(dist.min(), dist.max()).max(1) as f64
+        };
+        let buckets = dist.buckets();
+        Sample {
+            values: buckets
+                .map(|(low, width, n)| (middle(low, width), n as f64 / all))
+                .collect(),
+            worth: worth.max(1) as f64,
+        }
+    }
+}
+
+/// Cliff's delta, -1 to 1: how much more often a value of `b`, times `factor`, is above one of `a` than
+/// below. With it how much of the sample is tied, as far as the test's variance is concerned.
+fn dominance(a: &Sample, b: &Sample, factor: f64) -> (f64, f64) {
+    let share = a.worth / (a.worth + b.worth);
+    let (mut above, mut tied) = (0.0, 0.0);
+    // Shares of `a` below the present value of `b`.
+    let (mut i, mut below) = (0, 0.0);
+    for &(value, weight) in &b.values {
+        let value = value * factor;
+        while i < a.values.len() && a.values[i].0 < value {
+            below += a.values[i].1;
+            i += 1;
+        }
+        let same = match a.values.get(i) {
+            Some(&(v, w)) if v == value => w,
+            _ => 0.0,
+        };
+        above += weight * (below - (1.0 - below - same));
+        tied += (share * same + (1.0 - share) * weight).powi(3);
+    }
+    (above, tied)
+}
+
+/// Cliff's delta of `b` over `a`.
+pub fn delta(a: &Sample, b: &Sample) -> f64 {
+    dominance(a, b, 1.0).0
+}
+
+/// By which factor `b` is larger than `a`.
+pub fn ratio(a: &Sample, b: &Sample) -> Ratio {
+    let (n, m) = (a.worth, b.worth);
+    let (_, tied) = dominance(a, b, 1.0);
+    let variance = (n + m + 1.0) / (3.0 * n * m) * (1.0 - tied).max(0.0);
+    let wide = 1.96 * variance.sqrt();
+    // The more `b` is scaled down, the less it dominates.
+    let at = |target: f64| {
+        let (mut low, mut high) = (-30.0f64, 30.0f64);
+        for _ in 0..60 {
+            let middle = (low + high) / 2.0;
+            match dominance(a, b, (-middle).exp()).0 > target {
+                true => low = middle,
+                false => high = middle,
+            }
+        }
+        ((low + high) / 2.0).exp()
+    };
+    Ratio {
+        // Where it steps from above to below, both of its ends are as good.
+        value: (at(1e-9) * at(-1e-9)).sqrt(),
+        low: at(wide.min(1.0 - 1e-9)),
+        high: at(-wide.min(1.0 - 1e-9)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dist(values: impl Iterator<Item = u64>) -> Dist {
+        let mut dist = Dist::new();
+        values.for_each(|v| dist.record(v));
+        dist
+    }
+
+    #[test]
+    fn the_delta_is_that_of_all_pairs() {
+        let (a, b) = ([10u64, 20, 20, 50], [20u64, 30, 5, 60, 61]);
+        let mut pairs = 0i32;
+        for x in a {
+            pairs += b
+                .iter()
+                .map(|&y| (y > x) as i32 - (y < x) as i32)
+                .sum::<i32>();
+        }
+        let (a, b) = (dist(a.into_iter()), dist(b.into_iter()));
+        let delta = delta(&Sample::of(&a, 4), &Sample::of(&b, 5));
+        assert!((delta - f64::from(pairs) / 20.0).abs() < 1e-12, "{delta}");
+    }
+
+    #[test]
+    fn a_factor_is_found_under_a_heavy_tail_and_no_factor_where_there_is_none() {
+        let long = |i: u64| if i.is_multiple_of(20) { 40 } else { 1 };
+        let of =
+            |times: u64| dist((0..400).map(move |i| (10_000 + i * 37 % 3000) * times * long(i)));
+        let found = ratio(&Sample::of(&of(100), 400), &Sample::of(&of(110), 400));
+        assert!((found.value - 1.1).abs() < 0.01, "{found:?}");
+        assert!(1.05 < found.low && found.high < 1.15, "{found:?}");
+        let none = ratio(&Sample::of(&of(100), 400), &Sample::of(&of(100), 400));
+        assert!(
+            (none.value - 1.0).abs() < 1e-3 && none.low < 1.0 && none.high > 1.0,
+            "{none:?}"
+        );
+        // Fewer independent values, wider intervals.
+        let few = ratio(&Sample::of(&of(100), 6), &Sample::of(&of(110), 6));
+        assert!(few.low < 1.0 && few.high > 1.2, "{few:?}");
+    }
+
+    #[test]
+    fn samples_that_do_not_touch_have_a_finite_factor() {
+        let far = ratio(
+            &Sample::of(&dist([1000].into_iter()), 1),
+            &Sample::of(&dist([0].into_iter()), 1),
+        );
+        assert!(far.value > 0.0 && far.value.is_finite(), "{far:?}");
+    }
+}

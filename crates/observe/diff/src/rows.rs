@@ -1,0 +1,207 @@
+//! What is compared: each figure that both models have, with its values in each run.
+
+use onbeat_model::schema::{Callback, Chain, Model, RunExtremes, RunTypical, Typical};
+use onbeat_model::titles::titles;
+use onbeat_model::Dist;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A figure of a callback or a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figure {
+    /// A chain's latency.
+    Latency,
+    /// A callback's execution time.
+    Execution,
+    /// A callback's response time.
+    Response,
+    /// The time from start to start.
+    Period,
+}
+
+impl Figure {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Figure::Latency => "latency",
+            Figure::Execution => "execution time",
+            Figure::Response => "response time",
+            Figure::Period => "period",
+        }
+    }
+
+    /// Whether it has waiting in it.
+    pub fn waits(self) -> bool {
+        matches!(self, Figure::Latency | Figure::Response)
+    }
+}
+
+/// One run's values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunValue {
+    /// The run's id.
+    pub id: String,
+    /// Their median, ns.
+    pub median_ns: u64,
+}
+
+impl RunValue {
+    /// The median's logarithm.
+    pub fn log(&self) -> f64 {
+        (self.median_ns.max(1) as f64).ln()
+    }
+}
+
+/// A figure in one model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Side<'m> {
+    /// All values.
+    pub dist: &'m Dist,
+    /// By run id. Empty where the model does not keep them.
+    pub runs: Vec<RunValue>,
+    /// How many independent values they are worth; 0 where that is not known.
+    pub worth: u64,
+}
+
+impl Side<'_> {
+    /// The logarithms of the runs' medians.
+    pub fn logs(&self) -> Vec<f64> {
+        self.runs.iter().map(RunValue::log).collect()
+    }
+}
+
+/// A figure of both models.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row<'m> {
+    /// Which one.
+    pub figure: Figure,
+    /// Id of the callback or chain (untrusted).
+    pub id: String,
+    /// Readable (untrusted).
+    pub title: String,
+    /// In the first model.
+    pub a: Side<'m>,
+    /// In the second one.
+    pub b: Side<'m>,
+}
+
+/// All figures that both models have values of.
+pub fn rows<'m>(a: &'m Model, b: &'m Model) -> Vec<Row<'m>> {
+    let mut rows = chains(a, b);
+    let others: BTreeMap<&str, &Callback> =
+        b.callbacks.iter().map(|c| (c.id.as_str(), c)).collect();
+    for c in &a.callbacks {
+        let Some(other) = others.get(c.id.as_str()) else {
+            continue;
+        };
+        for figure in [Figure::Execution, Figure::Response, Figure::Period] {
+            let (a, b) = (side(c, figure), side(other, figure));
+            if a.dist.count() > 0 && b.dist.count() > 0 {
+                rows.push(Row {
+                    figure,
+                    id: c.id.clone(),
+                    title: c.id.clone(),
+                    a,
+                    b,
+                });
+            }
+        }
+    }
+    rows
+}
+
+fn side(c: &Callback, figure: Figure) -> Side<'_> {
+    let dist = match figure {
+        Figure::Response => &c.figures.response_ns,
+        Figure::Period => &c.figures.interarrival_ns,
+        _ => &c.figures.exec_ns,
+    };
+    let of =
+        |(id, run): (&String, &RunExtremes)| Some((id.clone(), typical(&run.typical?, figure)));
+    let known: Vec<(String, Typical)> = c.per_run.iter().filter_map(of).collect();
+    let known: Vec<_> = known.into_iter().filter(|(_, t)| t.count > 0).collect();
+    let whole = known.iter().map(|(_, t)| t.count).sum::<u64>() == dist.count();
+    let told = known.iter().all(|(_, t)| t.effective > 0);
+    Side {
+        dist,
+        worth: match whole && told {
+            true => known.iter().map(|(_, t)| t.effective).sum(),
+            false => 0,
+        },
+        runs: match whole {
+            true => known.into_iter().map(run_value).collect(),
+            false => Vec::new(),
+        },
+    }
+}
+
+fn typical(of: &RunTypical, figure: Figure) -> Typical {
+    match figure {
+        Figure::Response => of.response_ns,
+        Figure::Period => of.interarrival_ns,
+        _ => of.exec_ns,
+    }
+}
+
+fn run_value((id, typical): (String, Typical)) -> RunValue {
+    RunValue {
+        id,
+        median_ns: typical.median_ns,
+    }
+}
+
+fn chains<'m>(a: &'m Model, b: &'m Model) -> Vec<Row<'m>> {
+    let titles = titles(a);
+    let mut rows = Vec::new();
+    for (chain, title) in a.chains.iter().zip(titles) {
+        let Some(other) = b.chains.iter().find(|o| is_same(chain, o)) else {
+            continue;
+        };
+        let has = |c: &Chain| c.figures.latency_ns.count() > 0;
+        if has(chain) && has(other) {
+            rows.push(Row {
+                figure: Figure::Latency,
+                id: chain.id.clone(),
+                title,
+                a: latency(a, chain),
+                b: latency(b, other),
+            });
+        }
+    }
+    rows
+}
+
+/// Whether two models' chains are the same way.
+pub fn is_same(a: &Chain, b: &Chain) -> bool {
+    (&a.callbacks, &a.topics, a.cut, a.from_input) == (&b.callbacks, &b.topics, b.cut, b.from_input)
+}
+
+/// A chain's executions are taken to resemble one another as much as those of its callbacks that do most.
+fn latency<'m>(model: &'m Model, chain: &'m Chain) -> Side<'m> {
+    let dist = &chain.figures.latency_ns;
+    let mut worth = Some(1.0f64);
+    for c in model
+        .callbacks
+        .iter()
+        .filter(|c| chain.callbacks.contains(&c.id))
+    {
+        let side = side(c, Figure::Execution);
+        if side.dist.count() > 0 {
+            let known = (side.worth > 0).then(|| side.worth as f64 / side.dist.count() as f64);
+            worth = worth.zip(known).map(|(a, b)| a.min(b));
+        }
+    }
+    let runs = chain.latency_per_run(&model.runs).unwrap_or_default();
+    let runs = runs.into_iter().filter(|(_, d)| d.count() > 0);
+    Side {
+        dist,
+        worth: worth.map_or(0, |w| ((w * dist.count() as f64) as u64).max(1)),
+        runs: runs
+            .map(|(id, d)| RunValue {
+                id: id.into(),
+                median_ns: d.quantile(0.5),
+            })
+            .collect(),
+    }
+}

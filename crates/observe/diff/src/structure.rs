@@ -1,0 +1,344 @@
+//! What was added, removed, or is of another kind: callbacks, edges, junctions, chains.
+
+use crate::rows::is_same;
+use onbeat_model::schema::{
+    Callback, Chain, Edge, Identity, Junction, JunctionKind, JunctionState, Model,
+};
+use onbeat_model::titles::titles;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A part of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// A callback.
+    Callback,
+    /// An edge.
+    Edge,
+    /// A junction.
+    Junction,
+    /// A chain.
+    Chain,
+}
+
+impl Part {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Part::Callback => "callback",
+            Part::Edge => "edge",
+            Part::Junction => "junction",
+            Part::Chain => "chain",
+        }
+    }
+}
+
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// Only in the second model.
+    Added,
+    /// Only in the first one.
+    Removed,
+    /// In both, of another kind.
+    Changed,
+}
+
+impl What {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            What::Added => "added",
+            What::Removed => "removed",
+            What::Changed => "changed",
+        }
+    }
+}
+
+/// A difference of structure.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Difference {
+    /// Of which part.
+    pub part: Part,
+    /// Which one.
+    pub what: What,
+    /// Its id, or its ends (untrusted).
+    pub id: String,
+    /// Readable (untrusted).
+    pub title: String,
+    /// What is different, in words; empty where it is all of it.
+    pub why: String,
+    /// Of an edge, a junction or a chain: the callback, or the edge, that was added or removed with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub follows: Option<String>,
+}
+
+/// Differences, causes before what follows from them; and what cannot be compared, in sentences.
+pub fn compare(a: &Model, b: &Model) -> (Vec<Difference>, Vec<String>) {
+    let mut found = Vec::new();
+    callbacks(a, b, &mut found);
+    let causes = Causes::of(&found);
+    edges(a, b, &causes, &mut found);
+    let causes = Causes::of(&found);
+    let open = junctions(a, b, &causes, &mut found);
+    chains(a, b, &causes, &mut found);
+    found.sort_by_key(|d| (d.follows.is_some(), d.part, d.what, d.id.clone()));
+    (found, notes(a, b, open))
+}
+
+fn notes(a: &Model, b: &Model, open: usize) -> Vec<String> {
+    let mut notes = Vec::new();
+    if open > 0 {
+        notes.push(format!(
+            "{open} junctions are ambiguous in one of the models, and were not compared."
+        ));
+    }
+    let guessed = |m: &Model| {
+        m.callbacks
+            .iter()
+            .filter(|c| c.identity == Identity::Guessed)
+            .count()
+    };
+    let guessed = guessed(a).max(guessed(b));
+    if guessed > 0 {
+        notes.push(format!(
+            "{guessed} callbacks are named after their process, not their node: they may be others in the other model."
+        ));
+    }
+    notes
+}
+
+/// Callbacks and edges that are in one model only.
+struct Causes {
+    ids: BTreeSet<String>,
+}
+
+impl Causes {
+    fn of(found: &[Difference]) -> Causes {
+        let ids = found
+            .iter()
+            .filter(|d| d.what != What::Changed)
+            .map(|d| d.id.clone());
+        Causes { ids: ids.collect() }
+    }
+
+    /// The first of these that is one.
+    fn among<'i>(&self, mut ids: impl Iterator<Item = &'i String>) -> Option<String> {
+        ids.find(|id| self.ids.contains(*id)).cloned()
+    }
+}
+
+/// What both have, and what only one has, by id.
+fn pair<'m, T>(
+    a: &'m [T],
+    b: &'m [T],
+    id: impl Fn(&T) -> String,
+) -> BTreeMap<String, (Option<&'m T>, Option<&'m T>)> {
+    let mut all: BTreeMap<String, (Option<&T>, Option<&T>)> = BTreeMap::new();
+    a.iter()
+        .for_each(|it| all.entry(id(it)).or_default().0 = Some(it));
+    b.iter()
+        .for_each(|it| all.entry(id(it)).or_default().1 = Some(it));
+    all
+}
+
+fn callbacks(a: &Model, b: &Model, found: &mut Vec<Difference>) {
+    for (id, both) in pair(&a.callbacks, &b.callbacks, |c| c.id.clone()) {
+        let difference = |what, why: String| Difference {
+            part: Part::Callback,
+            what,
+            title: id.clone(),
+            id: id.clone(),
+            why,
+            follows: None,
+        };
+        match both {
+            (Some(a), Some(b)) => {
+                let why = callback(a, b);
+                if !why.is_empty() {
+                    found.push(difference(What::Changed, why.join("; ")));
+                }
+            }
+            (Some(a), None) => found.push(difference(What::Removed, executions(a))),
+            (None, Some(b)) => found.push(difference(What::Added, executions(b))),
+            (None, None) => {}
+        }
+    }
+}
+
+fn executions(c: &Callback) -> String {
+    format!("{} executions", c.figures.exec_ns.count())
+}
+
+/// What is different of a callback in both models.
+fn callback(a: &Callback, b: &Callback) -> Vec<String> {
+    let mut why = Vec::new();
+    if a.kind != b.kind {
+        why.push("it is of another type".into());
+    }
+    let scheduled = |c: &Callback| -> BTreeSet<String> {
+        let policies = c.threads.iter().filter(|t| t.policy != "unknown");
+        policies
+            .map(|t| format!("{} {}", t.policy, t.priority))
+            .collect()
+    };
+    let (before, now) = (scheduled(a), scheduled(b));
+    if before != now && !before.is_empty() && !now.is_empty() {
+        why.push(format!(
+            "its threads run as {}, ran as {}",
+            list(&now),
+            list(&before)
+        ));
+    }
+    let ran = |c: &Callback| c.figures.exec_ns.count() > 0;
+    match (ran(a), ran(b)) {
+        (true, false) => why.push(format!("it did not run; before, {}", executions(a))),
+        (false, true) if a.kind == b.kind => why.push(format!("it runs: {}", executions(b))),
+        _ => {}
+    }
+    let outputs = |c: &Callback| c.outputs.iter().cloned().collect::<BTreeSet<String>>();
+    let (before, now) = (outputs(a), outputs(b));
+    let (new, gone) = (&now - &before, &before - &now);
+    if !new.is_empty() {
+        why.push(format!("it also publishes {}", list(&new)));
+    }
+    if !gone.is_empty() {
+        why.push(format!("it no longer publishes {}", list(&gone)));
+    }
+    why
+}
+
+fn list(names: &BTreeSet<String>) -> String {
+    names.iter().cloned().collect::<Vec<_>>().join(", ")
+}
+
+fn edges(a: &Model, b: &Model, causes: &Causes, found: &mut Vec<Difference>) {
+    for (id, both) in pair(&a.edges, &b.edges, edge_id) {
+        let difference = |e: &Edge, what, why: String| Difference {
+            part: Part::Edge,
+            what,
+            title: id.clone(),
+            id: id.clone(),
+            why,
+            follows: match what {
+                What::Changed => None,
+                _ => causes.among([&e.to, &e.from].into_iter()),
+            },
+        };
+        match both {
+            (Some(a), Some(b)) if a.intra_process != b.intra_process => {
+                let way = |e: &Edge| {
+                    if e.intra_process {
+                        "within the process"
+                    } else {
+                        "through the middleware"
+                    }
+                };
+                let why = format!("items pass {}, passed {}", way(b), way(a));
+                found.push(difference(b, What::Changed, why));
+            }
+            (Some(_), Some(_)) | (None, None) => {}
+            (Some(a), None) => found.push(difference(a, What::Removed, items(a))),
+            (None, Some(b)) => found.push(difference(b, What::Added, items(b))),
+        }
+    }
+}
+
+fn items(e: &Edge) -> String {
+    format!("{} items", e.figures.taken)
+}
+
+/// An edge by its ends and topic.
+pub fn edge_id(e: &Edge) -> String {
+    format!("{} -> {} over {}", e.from, e.to, e.topic)
+}
+
+/// Junctions that are decided in both models; how many are not.
+fn junctions(a: &Model, b: &Model, causes: &Causes, found: &mut Vec<Difference>) -> usize {
+    let kind = |j: &Junction| match j.kind {
+        JunctionKind::And => "AND",
+        JunctionKind::Or => "OR",
+    };
+    let mut open = 0;
+    for (id, both) in pair(&a.junctions, &b.junctions, |j| j.callback.clone()) {
+        let ambiguous = |j: &&Junction| j.state == JunctionState::Ambiguous;
+        if both.0.iter().chain(both.1.iter()).any(ambiguous) {
+            open += 1;
+            continue;
+        }
+        let (what, why, any) = match both {
+            (Some(a), Some(b)) if a.kind != b.kind => {
+                (What::Changed, format!("{}, was {}", kind(b), kind(a)), b)
+            }
+            (Some(a), Some(b)) if a.inputs != b.inputs => (
+                What::Changed,
+                format!("of {}, was of {}", b.inputs.join(", "), a.inputs.join(", ")),
+                b,
+            ),
+            (Some(a), None) => (
+                What::Removed,
+                format!("{} of {}", kind(a), a.inputs.join(", ")),
+                a,
+            ),
+            (None, Some(b)) => (
+                What::Added,
+                format!("{} of {}", kind(b), b.inputs.join(", ")),
+                b,
+            ),
+            _ => continue,
+        };
+        let mut others: Vec<&String> = vec![&any.callback];
+        for j in [both.0, both.1].into_iter().flatten() {
+            others.extend(&j.inputs);
+        }
+        let follows = causes.among(others.into_iter());
+        found.push(Difference {
+            part: Part::Junction,
+            what,
+            title: id.clone(),
+            id,
+            why,
+            follows,
+        });
+    }
+    open
+}
+
+fn chains(a: &Model, b: &Model, causes: &Causes, found: &mut Vec<Difference>) {
+    let mut only = |mine: &Model, other: &Model, what| {
+        for (chain, title) in mine.chains.iter().zip(titles(mine)) {
+            if other.chains.iter().any(|o| is_same(chain, o)) {
+                continue;
+            }
+            found.push(Difference {
+                part: Part::Chain,
+                what,
+                id: chain.id.clone(),
+                title,
+                why: format!("{} executions", chain.figures.executions),
+                follows: chain_cause(chain, causes),
+            });
+        }
+    };
+    only(a, b, What::Removed);
+    only(b, a, What::Added);
+}
+
+/// The callback or edge that a chain came or went with. One that a callback was put behind goes with it.
+fn chain_cause(chain: &Chain, causes: &Causes) -> Option<String> {
+    let edges = chain.callbacks.windows(2).zip(&chain.topics);
+    let edges: Vec<String> = edges
+        .map(|(pair, topic)| format!("{} -> {} over {topic}", pair[0], pair[1]))
+        .collect();
+    let own = causes.among(chain.callbacks.iter().chain(&edges));
+    own.or_else(|| {
+        let last = chain.callbacks.last()?;
+        let first = chain.callbacks.first()?;
+        let behind = |id: &&String| {
+            id.starts_with(&format!("{last} -> ")) || id.contains(&format!(" -> {first} over "))
+        };
+        causes.ids.iter().find(behind).cloned()
+    })
+}

@@ -1,0 +1,423 @@
+//! Pairs of models whose truth is known: what was changed is found, and nothing else.
+
+use onbeat_diff::{diff, html, json, Options, Report};
+use onbeat_model::schema::{
+    Bracket, Callback, CallbackFigures, CallbackType, Chain, ChainFigures, Edge, EdgeFigures,
+    Junction, JunctionKind, JunctionState, Matching, Model, Run, RunExtremes, RunTypical, Typical,
+    SCHEMA,
+};
+use onbeat_model::Dist;
+use std::collections::BTreeMap;
+
+/// A fixed pseudo-random sequence (xorshift64*).
+struct Random(u64);
+
+impl Random {
+    fn unit(&mut self) -> f64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// About normal: mean 0, deviation 1.
+    fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
+    }
+}
+
+/// How a program behaves.
+#[derive(Clone)]
+struct Program {
+    /// Execution times in ms, along the chain.
+    times: Vec<f64>,
+    /// How much all of it is slowed down.
+    all: f64,
+    monitor: bool,
+}
+
+fn usual() -> Program {
+    Program {
+        times: vec![10.0, 5.0, 2.0, 20.0, 0.5, 8.0],
+        all: 1.0,
+        monitor: false,
+    }
+}
+
+const EXECUTIONS: u64 = 120;
+
+/// Runs of a program: each slower or faster than others by 5 % in all and 2 % in each callback, with values
+/// that come in tens and a tail of one in thirty that takes three times as long.
+fn model(program: &Program, runs: usize, seed: u64) -> Model {
+    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let nodes = program.times.len();
+    let ids: Vec<String> = (0..nodes).map(id).collect();
+    let mut model = empty(runs, seed);
+    let mut execs = vec![(Dist::new(), BTreeMap::new()); nodes];
+    let (mut latency, mut per_run) = (Dist::new(), BTreeMap::new());
+    for run in &model.runs {
+        let speed = (0.05 * random.normal()).exp() * program.all;
+        let mut sums = vec![0.0; EXECUTIONS as usize];
+        for (i, ms) in program.times.iter().enumerate() {
+            let own = ms * speed * (0.02 * random.normal()).exp();
+            let mut exec = Dist::new();
+            let mut level = 0.0;
+            for (n, sum) in sums.iter_mut().enumerate() {
+                if n % 10 == 0 {
+                    level = 0.06 * random.normal();
+                }
+                let tail = if random.unit() < 0.03 { 3.0 } else { 1.0 };
+                let value = own * (level + 0.05 * random.normal()).exp() * tail;
+                exec.record((value * 1e6) as u64);
+                *sum += value;
+            }
+            execs[i].0.merge(&exec);
+            execs[i].1.insert(run.id.clone(), extremes(run, &exec));
+        }
+        let mut dist = Dist::new();
+        sums.iter().for_each(|ms| dist.record((ms * 1e6) as u64));
+        latency.merge(&dist);
+        per_run.insert(run.id.clone(), dist);
+    }
+    for (i, (exec, of_runs)) in execs.into_iter().enumerate() {
+        model.callbacks.push(callback(&ids[i], i, exec, of_runs));
+    }
+    let topics: Vec<String> = (0..nodes).map(|i| format!("/t{i}")).collect();
+    for i in 1..nodes {
+        model.edges.push(edge(&ids[i - 1], &ids[i], &topics[i - 1]));
+    }
+    model.chains.push(chain(
+        "chain-1",
+        ids.clone(),
+        topics.clone(),
+        latency.clone(),
+        per_run,
+    ));
+    if program.monitor {
+        let (exec, of_runs) = (Dist::new(), BTreeMap::new());
+        model
+            .callbacks
+            .push(callback("/monitor:subscription(/t2)", 3, exec, of_runs));
+        model
+            .edges
+            .push(edge(&ids[2], "/monitor:subscription(/t2)", "/t2"));
+        let mut way = ids[..3].to_vec();
+        way.push("/monitor:subscription(/t2)".into());
+        model.chains.push(chain(
+            "chain-2",
+            way,
+            topics[..3].to_vec(),
+            latency,
+            BTreeMap::new(),
+        ));
+    }
+    model
+}
+
+fn id(i: usize) -> String {
+    match i {
+        0 => "/n0:timer(100ms)".into(),
+        _ => format!("/n{i}:subscription(/t{})", i - 1),
+    }
+}
+
+fn empty(runs: usize, seed: u64) -> Model {
+    let run = |i| Run {
+        id: format!("{seed}-{i:02}"),
+        host: String::new(),
+        boot: String::new(),
+        mode: "default".into(),
+        distribution: vec![],
+        start: i as u64,
+        duration_ns: 12_000_000_000,
+        lost: BTreeMap::new(),
+        events: 1,
+    };
+    Model {
+        schema: SCHEMA.into(),
+        runs: (0..runs).map(run).collect(),
+        callbacks: vec![],
+        edges: vec![],
+        junctions: vec![],
+        chains: vec![],
+        actions: vec![],
+        executors: vec![],
+        assumptions: vec![],
+        coverage: vec![],
+        evidence: serde_json::Value::Null,
+    }
+}
+
+fn extremes(run: &Run, exec: &Dist) -> RunExtremes {
+    let typical = Typical {
+        count: exec.count(),
+        median_ns: exec.quantile(0.5),
+        effective: EXECUTIONS / 10,
+    };
+    RunExtremes {
+        start: run.start,
+        count: exec.count(),
+        min_ns: exec.min(),
+        mean_ns: exec.mean(),
+        max_ns: exec.max(),
+        typical: Some(RunTypical {
+            exec_ns: typical,
+            ..RunTypical::default()
+        }),
+    }
+}
+
+fn callback(id: &str, i: usize, exec_ns: Dist, per_run: BTreeMap<String, RunExtremes>) -> Callback {
+    Callback {
+        id: id.into(),
+        node: id.split(':').next().unwrap_or(id).into(),
+        kind: if i == 0 {
+            CallbackType::Timer
+        } else {
+            CallbackType::Subscription
+        },
+        input: String::new(),
+        caller: None,
+        period_ns: None,
+        outputs: vec![],
+        bracket: Bracket::Exact,
+        identity: Default::default(),
+        symbol: None,
+        figures: CallbackFigures {
+            exec_ns,
+            ..CallbackFigures::default()
+        },
+        modes: BTreeMap::new(),
+        threads: vec![],
+        per_run,
+    }
+}
+
+fn edge(from: &str, to: &str, topic: &str) -> Edge {
+    Edge {
+        from: from.into(),
+        to: to.into(),
+        topic: topic.into(),
+        assumed: None,
+        intra_process: false,
+        figures: EdgeFigures {
+            published: 1000,
+            taken: 1000,
+            ..EdgeFigures::default()
+        },
+        modes: BTreeMap::new(),
+    }
+}
+
+fn chain(
+    id: &str,
+    callbacks: Vec<String>,
+    topics: Vec<String>,
+    latency_ns: Dist,
+    per_run: BTreeMap<String, Dist>,
+) -> Chain {
+    Chain {
+        id: id.into(),
+        callbacks,
+        topics,
+        assumed: false,
+        ambiguous: false,
+        from_input: false,
+        cut: false,
+        figures: ChainFigures {
+            executions: latency_ns.count(),
+            latency_ns,
+            ..ChainFigures::default()
+        },
+        modes: BTreeMap::new(),
+        per_run,
+    }
+}
+
+fn compared(a: &Model, b: &Model) -> Report {
+    diff(a, b, &Options::default())
+}
+
+/// What was found, in short: `execution time /n3...` and `added /monitor...`; what follows in brackets.
+fn found(report: &Report) -> Vec<String> {
+    let follows = |text: String, f: &Option<String>| {
+        if f.is_some() {
+            format!("({text})")
+        } else {
+            text
+        }
+    };
+    let structure = report.structure.iter();
+    let structure = structure.map(|d| follows(format!("{} {}", d.what.text(), d.id), &d.follows));
+    let figures = report
+        .figures
+        .iter()
+        .map(|f| follows(format!("{} {}", f.figure, f.id), &f.follows));
+    structure.chain(figures).collect()
+}
+
+#[test]
+fn unchanged_programs_are_found_changed_no_more_often_than_is_asked() {
+    let pairs = (0..200u64).map(|i| (model(&usual(), 5, 2 * i + 1), model(&usual(), 5, 2 * i + 2)));
+    let wrong = pairs.filter(|(a, b)| !compared(a, b).is_empty()).count();
+    assert!(wrong <= 14, "{wrong} of 200");
+}
+
+#[test]
+fn one_slower_callback_and_one_more_subscriber_are_found_and_nothing_else() {
+    let mut after = usual();
+    after.times[3] *= 1.1;
+    after.monitor = true;
+    let wanted = [
+        "added /monitor:subscription(/t2)",
+        "execution time /n3:subscription(/t2)",
+    ];
+    let mut more = 0;
+    for seed in 0..40 {
+        let before = model(&usual(), 8, 1000 + seed);
+        let report = compared(&before, &model(&after, 8, 2000 + seed));
+        let all = found(&report);
+        let causes: Vec<&String> = all.iter().filter(|f| !f.starts_with('(')).collect();
+        assert!(
+            wanted.iter().all(|w| causes.iter().any(|c| c == w)),
+            "{causes:?}"
+        );
+        assert!(all.contains(&"(added chain-2)".into()), "{all:?}");
+        more += usize::from(causes.len() > 2);
+        let slower = report.figures.iter().find(|f| f.id == id(3)).unwrap();
+        let change = slower.change;
+        assert!(change.low < 0.13 && 0.07 < change.high, "{change:?}");
+    }
+    // One in twenty is what was asked for.
+    assert!(more <= 5, "{more} of 40");
+}
+
+#[test]
+fn a_slower_machine_is_one_change_unless_times_are_taken_as_they_are() {
+    let mut slower = usual();
+    slower.all = 1.5;
+    let (a, b) = (model(&usual(), 6, 31), model(&slower, 6, 32));
+    assert_eq!(found(&compared(&a, &b)), ["speed "]);
+    let absolute = Options {
+        absolute: true,
+        ..Options::default()
+    };
+    let report = diff(&a, &b, &absolute);
+    let times = report
+        .figures
+        .iter()
+        .filter(|f| f.figure == "execution time");
+    assert_eq!(times.count(), 6);
+}
+
+#[test]
+fn one_run_of_each_shows_large_changes_only_and_says_what_it_assumes() {
+    let mut after = usual();
+    after.times[3] *= 1.1;
+    let report = compared(&model(&usual(), 1, 7), &model(&after, 1, 8));
+    assert!(report.is_empty(), "{:?}", found(&report));
+    assert!(
+        report.notes.iter().any(|n| n.contains("--run-spread")),
+        "{:?}",
+        report.notes
+    );
+    after.times[3] *= 3.0;
+    let report = compared(&model(&usual(), 1, 7), &model(&after, 1, 8));
+    assert_eq!(
+        found(&report)[..1],
+        ["execution time /n3:subscription(/t2)"]
+    );
+}
+
+#[test]
+fn a_significant_change_that_is_too_small_is_counted_only() {
+    let mut after = usual();
+    after.times[3] *= 1.04;
+    let (a, b) = (model(&usual(), 40, 51), model(&after, 40, 52));
+    let report = compared(&a, &b);
+    assert!(report.is_empty() && report.small > 0, "{report:?}");
+    let finer = Options {
+        min_effect: 0.02,
+        ..Options::default()
+    };
+    assert_eq!(
+        found(&diff(&a, &b, &finer))[..1],
+        ["execution time /n3:subscription(/t2)"]
+    );
+}
+
+#[test]
+fn what_matters_more_for_the_chain_comes_first() {
+    let mut after = usual();
+    after.times[4] *= 1.5; // 0.25 ms
+    after.times[5] *= 1.3; // 2.4 ms
+    let report = compared(&model(&usual(), 8, 61), &model(&after, 8, 62));
+    let ids: Vec<&str> = report.figures.iter().map(|f| f.id.as_str()).collect();
+    assert_eq!(ids[..2], ["/n5:subscription(/t4)", "/n4:subscription(/t3)"]);
+}
+
+#[test]
+fn losses_and_kinds_of_junctions_and_routes_are_compared() {
+    let junction = |kind, state| Junction {
+        callback: id(1),
+        kind,
+        inputs: vec![id(0)],
+        criterion: "data_flow".into(),
+        confidence: 1.0,
+        state,
+        matching: Matching::InTurn,
+        readings: vec![],
+        settle: String::new(),
+    };
+    let (mut a, mut b) = (model(&usual(), 2, 71), model(&usual(), 2, 71));
+    a.junctions
+        .push(junction(JunctionKind::And, JunctionState::Decided));
+    b.junctions
+        .push(junction(JunctionKind::Or, JunctionState::Decided));
+    b.edges[1].intra_process = true;
+    b.edges[2].figures.lost = 30;
+    a.edges[3].figures.lost = 3;
+    let report = compared(&a, &b);
+    let over = format!("{} -> {} over /t1", id(1), id(2));
+    let lossy = format!("loss {} -> {} over /t2", id(2), id(3));
+    let expected = [
+        format!("changed {over}"),
+        format!("changed {}", id(1)),
+        lossy,
+    ];
+    assert_eq!(found(&report), expected);
+    // What the data do not decide is no change, and is said.
+    b.junctions[0].state = JunctionState::Ambiguous;
+    let report = compared(&a, &b);
+    assert_eq!(report.structure.len(), 1);
+    assert!(report.notes[0].contains("ambiguous"), "{:?}", report.notes);
+}
+
+#[test]
+fn models_without_medians_of_runs_are_not_compared_by_their_executions() {
+    let (mut a, b) = (model(&usual(), 1, 81), model(&usual(), 1, 82));
+    a.chains.clear();
+    for c in &mut a.callbacks {
+        c.per_run.values_mut().for_each(|r| r.typical = None);
+    }
+    let report = compared(&a, &b);
+    assert_eq!((report.compared, report.open), (0, 6));
+}
+
+#[test]
+fn names_can_do_nothing_to_the_page() {
+    let mut after = usual();
+    after.times[3] *= 2.0;
+    let (mut a, mut b) = (model(&usual(), 6, 91), model(&after, 6, 92));
+    let bad = "/n<script>\u{202e}&:timer(1ms)";
+    for m in [&mut a, &mut b] {
+        m.callbacks[3].id = bad.into();
+        m.chains[0].callbacks[3] = bad.into();
+    }
+    b.callbacks[1].id = "/<b>".into();
+    let report = compared(&a, &b);
+    let page = html(&report, &a, &b, "<x>");
+    assert!(page.contains("&lt;script&gt;") && !page.contains("<script") && !page.contains("<b>"));
+    assert!(!page.contains('\u{202e}'));
+    assert_eq!(json(&report)["changed"], true);
+}

@@ -1,0 +1,232 @@
+//! `onbeat diff`: what changed between two models.
+
+use crate::error::CliError;
+use crate::term::{self, Align, Screen, Table};
+use crate::units::parse_share;
+use crate::{files, mode, ExitStatus};
+use onbeat_diff::{Found, Options, Report};
+use onbeat_model::text::{duration, percent};
+use onbeat_model::Model;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// Show what changed between two models: structure and times, what matters for chains first.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  onbeat diff before.json after.json
+  onbeat merge old-*.json -o before.json; onbeat merge new-*.json -o after.json
+  onbeat diff before.json after.json --html diff.html
+  onbeat diff before.json after.json --min-effect 2% --json
+
+A change is shown if it is significant, with Holm's correction over all figures, and at least as
+large as --min-effect. Runs differ: record five and more of each, in turn, and merge their models.
+docs/how-to/diff.md says how changes are told.
+
+Exit codes: 0 nothing changed; 1 failed; 2 wrong command line; 6 nothing could be compared;
+7 something changed.")]
+pub struct Args {
+    /// Model before
+    #[arg(value_name = "A")]
+    a: PathBuf,
+    /// Model after
+    #[arg(value_name = "B")]
+    b: PathBuf,
+    /// Smallest change that matters
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "5%")]
+    min_effect: f64,
+    /// Smallest change of a time that matters, in microseconds
+    #[arg(long, value_name = "US", default_value_t = 20)]
+    min_us: u32,
+    /// By how much runs of one program differ, for models of one run
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "8%")]
+    run_spread: f64,
+    /// Take times as they are: not relative to how fast the machine was in each run
+    #[arg(long)]
+    absolute: bool,
+    /// Compare the runs of one mode only
+    #[arg(long, value_name = "MODE")]
+    mode: Option<String>,
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
+    /// Write a page with both distributions of each changed figure
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitStatus, CliError> {
+    let a = load(&args.a, args.mode.as_deref())?;
+    let b = load(&args.b, args.mode.as_deref())?;
+    let report = onbeat_diff::diff(
+        &a,
+        &b,
+        &Options {
+            min_effect: args.min_effect,
+            min_time_ns: f64::from(args.min_us) * 1e3,
+            run_spread: args.run_spread,
+            absolute: args.absolute,
+            ..Options::default()
+        },
+    );
+    if let Some(file) = &args.html {
+        let name = |path: &Path| {
+            path.file_stem()
+                .map_or("model".into(), |n| n.to_string_lossy().into_owned())
+        };
+        let title = format!("{} to {}", name(&args.a), name(&args.b));
+        let page = onbeat_diff::html(&report, &a, &b, &title);
+        files::write_whole(file, |out| out.write_all(page.as_bytes()))?;
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    match args.json {
+        true => term::write_json(&mut out, &onbeat_diff::json(&report))?,
+        false => write(&mut out, &report)?,
+    }
+    out.flush().map_err(CliError::Stdout)?;
+    Ok(match (report.is_empty(), report.compared) {
+        (false, _) => ExitStatus::Changed,
+        (true, 0) => ExitStatus::NotKnown,
+        (true, _) => ExitStatus::Success,
+    })
+}
+
+fn load(path: &Path, only: Option<&str>) -> Result<Model, CliError> {
+    let model = files::load_model(path, "`onbeat diff`")?;
+    let Some(only) = only else { return Ok(model) };
+    mode::check(&model, Some(only), path)?;
+    onbeat_model::merge::filter_mode(model, only).map_err(CliError::Merge)
+}
+
+fn write(out: &mut dyn Write, report: &Report) -> Result<(), CliError> {
+    let screen = Screen::of_stdout();
+    structure(out, report, &screen)?;
+    figures(out, report, &screen)?;
+    for note in &report.notes {
+        writeln!(out, "note: {}", term::one_line(note)).map_err(CliError::Stdout)?;
+    }
+    writeln!(out, "{}", summary(report, &screen)).map_err(CliError::Stdout)
+}
+
+fn structure(out: &mut dyn Write, report: &Report, screen: &Screen) -> Result<(), CliError> {
+    if report.structure.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new()
+        .column("structure", Align::Left)
+        .names("of", 4)
+        .names("what", 2)
+        .names("follows from", 1);
+    for d in &report.structure {
+        table.row(vec![
+            format!("{} {}", d.part.text(), d.what.text()),
+            d.title.clone(),
+            d.why.clone(),
+            d.follows.clone().unwrap_or_else(|| "-".into()),
+        ]);
+    }
+    table.write(out, screen)?;
+    writeln!(out).map_err(CliError::Stdout)
+}
+
+fn figures(out: &mut dyn Write, report: &Report, screen: &Screen) -> Result<(), CliError> {
+    if report.figures.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new()
+        .column("figure", Align::Left)
+        .names("of", 3)
+        .column("before", Align::Right)
+        .column("change", Align::Right)
+        .column("95 %", Align::Right)
+        .column("p", Align::Right)
+        .column("of chain", Align::Right)
+        .names("follows from", 1);
+    for f in &report.figures {
+        table.row(vec![
+            f.figure.clone(),
+            f.title.clone(),
+            before(f),
+            signed(f.change.shift),
+            interval(f),
+            chance(f.p_corrected),
+            f.of_chain
+                .as_ref()
+                .map_or("-".into(), |(share, _)| signed(*share)),
+            f.follows.clone().unwrap_or_else(|| "-".into()),
+        ]);
+    }
+    table.write(out, screen)?;
+    for f in &report.figures {
+        if let Some(mostly) = &f.mostly {
+            let line = format!("{}: mostly {mostly}", f.title);
+            writeln!(out, "{}", term::one_line(&line)).map_err(CliError::Stdout)?;
+        }
+    }
+    writeln!(out).map_err(CliError::Stdout)
+}
+
+fn before(f: &Found) -> String {
+    match f.figure.as_str() {
+        "speed" => "-".into(),
+        "loss" => percent(f.a),
+        _ => duration(f.a),
+    }
+}
+
+/// A share with its sign, as per cent.
+fn signed(share: f64) -> String {
+    let sign = if share < 0.0 { "-" } else { "+" };
+    format!("{sign}{}", percent(share.abs()))
+}
+
+fn interval(f: &Found) -> String {
+    match f.figure.as_str() {
+        "loss" => "-".into(),
+        _ => format!(
+            "{:+.0} to {:+.0} %",
+            f.change.low * 100.0,
+            f.change.high * 100.0
+        ),
+    }
+}
+
+/// A chance: `0.02`, `<1e-6`.
+fn chance(p: f64) -> String {
+    match p {
+        p if p < 1e-6 => "<1e-6".into(),
+        p if p < 1e-3 => format!("{p:.0e}"),
+        p => format!("{p:.3}"),
+    }
+}
+
+fn summary(report: &Report, screen: &Screen) -> String {
+    let (a, b) = report.runs;
+    let mut text = match report.causes() {
+        0 => String::from("nothing changed"),
+        1 => String::from("1 change"),
+        n => format!("{n} changes"),
+    };
+    let following = report.structure.len() + report.figures.len() - report.causes();
+    if following > 0 {
+        text += &format!(", {following} more that follow from these");
+    }
+    text += &format!("; {} figures of {a} and {b} runs compared", report.compared);
+    if report.small > 0 {
+        text += &format!(
+            "; {} significant changes are too small to matter",
+            report.small
+        );
+    }
+    if let Some(least) = report.resolution {
+        text += &format!(
+            "; execution times: changes from {} on show (median)",
+            percent(least)
+        );
+    }
+    match report.is_empty() {
+        true => text,
+        false => screen.warn(&text),
+    }
+}

@@ -9,6 +9,7 @@ use survey::{Block, Survey};
 
 mod block;
 mod channels;
+mod plain;
 mod survey;
 
 /// How every MCAP file begins.

@@ -46,6 +46,7 @@ pub fn read(path: &Path, shown: &str) -> Result<Box<dyn Source>, SourceError> {
         by_time,
         page: VecDeque::new(),
         last: None,
+        given_ns: i64::MIN,
         ended: false,
         damage,
     };
@@ -191,6 +192,7 @@ struct Rows {
     page: VecDeque<(i64, i64)>,
     /// The last of the pages before.
     last: Option<(i64, i64)>,
+    given_ns: i64,
     ended: bool,
     damage: Damage,
 }
@@ -251,6 +253,21 @@ impl Rows {
         Ok(())
     }
 
+    /// A damaged index can lead back in time.
+    fn in_order(&mut self, time_ns: i64) -> i64 {
+        if !self.by_time {
+            return time_ns;
+        }
+        if time_ns < self.given_ns {
+            self.damage.add(
+                "messages that a damaged index has in a wrong place, given late",
+                String::new,
+            );
+        }
+        self.given_ns = self.given_ns.max(time_ns);
+        self.given_ns
+    }
+
     /// Puts a message into the payload and gives its topic's id.
     fn fetch(&self, id: i64, payload: &mut Vec<u8>) -> rusqlite::Result<i64> {
         let mut statement = self
@@ -284,10 +301,9 @@ impl Source for Rows {
                 .map(|topic| (topic, self.places.get(&topic)))
             {
                 Ok((_, Some(Some(stream)))) => {
-                    return Ok(Some(Stamp {
-                        time_ns,
-                        stream: *stream,
-                    }))
+                    let stream = *stream;
+                    let time_ns = self.in_order(time_ns);
+                    return Ok(Some(Stamp { time_ns, stream }));
                 }
                 Ok((_, Some(None))) => self
                     .damage

@@ -1,6 +1,7 @@
 //! The messages of one chunk, or of a run outside of chunks, in memory and in the order of time.
 
 use super::channels::Channels;
+use super::plain;
 use super::survey::{log_time, Block, MESSAGE_HEADER};
 use crate::source::damage::Damage;
 use mcap::records::op;
@@ -67,7 +68,61 @@ impl Loaded {
         self.given = 0;
         self.payloads.clear();
         self.messages.clear();
-        bytes.seek(SeekFrom::Start(block.at))?;
+        match plain::chunk(bytes, block.at, block.length)? {
+            Some(chunk) => self.load_plain(bytes, block, chunk, channels, damage)?,
+            None => {
+                bytes.seek(SeekFrom::Start(block.at))?;
+                self.load_packed(bytes, block, channels, damage)?;
+            }
+        }
+        if !self.messages.is_sorted_by_key(|message| message.time_ns) {
+            self.messages.sort_by_key(|message| message.time_ns);
+        }
+        Ok(())
+    }
+
+    /// Records that are not compressed. (`LinearReader` of mcap 0.26 does not bear a record that is longer than its
+    /// chunk.)
+    fn load_plain<R: Read>(
+        &mut self,
+        bytes: &mut R,
+        block: Block,
+        chunk: plain::Chunk,
+        channels: &mut Channels,
+        damage: &mut Damage,
+    ) -> std::io::Result<()> {
+        let mut records = plain::Records::new(bytes, chunk);
+        while let Some((opcode, length)) = records.next()? {
+            if opcode == op::MESSAGE {
+                let from = self.payloads.len();
+                if from as u64 + length > MOST_BYTES as u64 {
+                    damage.add(TOO_MUCH, || at(block));
+                    return Ok(());
+                }
+                records.content(&mut self.payloads)?;
+                self.message(from, channels, damage);
+            } else if opcode == op::SCHEMA || opcode == op::CHANNEL {
+                let mut body = Vec::new();
+                records.content(&mut body)?;
+                channels.declare(opcode, &body, damage);
+            } else {
+                records.skip()?;
+            }
+        }
+        if let Some(what) = records.fault() {
+            damage.add(what, || at(block));
+        }
+        Ok(())
+    }
+
+    /// A chunk that is compressed.
+    fn load_packed<R: Read>(
+        &mut self,
+        bytes: &mut R,
+        block: Block,
+        channels: &mut Channels,
+        damage: &mut Damage,
+    ) -> std::io::Result<()> {
         let mut left = block.length;
         let mut reader = LinearReader::new_with_options(
             LinearReaderOptions::default()
@@ -92,13 +147,13 @@ impl Loaded {
                     opcode: op::MESSAGE,
                     data,
                 }) => {
-                    if self.payloads.len() + data.len() > MOST_BYTES {
-                        damage.add("chunks of more than 512 MiB, used up to there", || {
-                            at(block)
-                        });
+                    let from = self.payloads.len();
+                    if from + data.len() > MOST_BYTES {
+                        damage.add(TOO_MUCH, || at(block));
                         break;
                     }
-                    self.message(data, channels, damage);
+                    self.payloads.extend_from_slice(data);
+                    self.message(from, channels, damage);
                 }
                 Ok(LinearReadEvent::Record { opcode, data }) => {
                     channels.declare(opcode, data, damage)
@@ -109,36 +164,39 @@ impl Loaded {
                 }
             }
         }
-        if !self.messages.is_sorted_by_key(|message| message.time_ns) {
-            self.messages.sort_by_key(|message| message.time_ns);
-        }
         Ok(())
     }
 
-    fn message(&mut self, record: &[u8], channels: &Channels, damage: &mut Damage) {
-        let Some((header, data)) = record.split_first_chunk::<MESSAGE_HEADER>() else {
+    /// Takes the record that was appended to the payloads from there on. Its header stays before its payload.
+    fn message(&mut self, from: usize, channels: &Channels, damage: &mut Damage) {
+        let Some((header, data)) = self.payloads[from..].split_first_chunk::<MESSAGE_HEADER>()
+        else {
             damage.add("messages shorter than their header", String::new);
+            self.payloads.truncate(from);
             return;
         };
         let channel = u16::from_le_bytes([header[0], header[1]]);
+        let (time_ns, length) = (log_time(header), data.len());
         match channels.stream(channel) {
             Some(Some(stream)) => {
-                let at = self.payloads.len();
-                self.payloads.extend_from_slice(data);
                 self.messages.push(Message {
-                    time_ns: log_time(header),
+                    time_ns,
                     stream,
-                    at,
-                    length: data.len(),
+                    at: from + MESSAGE_HEADER,
+                    length,
                 });
+                return;
             }
             Some(None) => damage.add("messages that are not CDR, not replayed", String::new),
             None => damage.add("messages of channels that are declared nowhere", || {
                 format!("channel {channel}")
             }),
         }
+        self.payloads.truncate(from);
     }
 }
+
+const TOO_MUCH: &str = "chunks of more than 512 MiB, used up to there";
 
 fn at(block: Block) -> String {
     format!("byte {}", block.at)
@@ -146,8 +204,8 @@ fn at(block: Block) -> String {
 
 fn name(error: &McapError) -> &'static str {
     match error {
-        McapError::BadChunkCrc { .. } => "chunks with a wrong checksum, used as they are",
-        McapError::UnexpectedEof => "chunks that the file ends within, used up to there",
+        McapError::BadChunkCrc { .. } => plain::WRONG,
+        McapError::UnexpectedEof => plain::TORN,
         _ => "chunks that are damaged, used up to there",
     }
 }

@@ -130,6 +130,8 @@ impl Experiment for Replay {
             }
             floors.push(floor);
         }
+        // The seed makes it again.
+        let _ = std::fs::remove_file(recording::path(context));
         judge::judge(context, &mut report, &runs, &floors)?;
         rate::measure(context, &mut report)?;
         Ok(report)

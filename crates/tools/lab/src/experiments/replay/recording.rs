@@ -38,7 +38,7 @@ impl Recording {
             due.extend(arrivals.due_ns.iter().map(|ns| (ns / 1000 * 1000, stream)));
         }
         due.sort_unstable();
-        let path = context.dir().join("recording.pcap");
+        let path = path(context);
         capture(&path, due.iter().copied(), kind.bytes)?;
         let first = due.first().map_or(0, |d| d.0);
         Ok(Recording {
@@ -52,6 +52,11 @@ impl Recording {
     pub fn length_ns(&self) -> u64 {
         self.due_ns.last().copied().unwrap_or(0)
     }
+}
+
+/// Where recordings are, one after the other.
+pub(super) fn path(context: &Context) -> PathBuf {
+    context.dir().join("recording.pcap")
 }
 
 /// Writes a capture: packets of `bytes` bytes at these times, of these streams.

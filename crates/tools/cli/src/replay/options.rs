@@ -33,7 +33,8 @@ names, and CAN frames go to the interface of their stream's name. On a terminal,
 Exit codes: 0 all played, or ended by q or Ctrl-C; 1 failed, or the recording could not be read to its
 end; 2 wrong command line; 3 nothing to play; 5 something left later than --max-late.")]
 pub struct Args {
-    /// Recordings: MCAP files, logs of candump -l, pcap and pcapng captures; several share one axis of time
+    /// Recordings: bags of rosbag2, MCAP files, logs of candump -l, pcap and pcapng captures; several
+    /// share one axis of time
     #[arg(value_name = "RECORDING", required = true)]
     pub sources: Vec<PathBuf>,
     /// Several recordings of different times: all begin at once

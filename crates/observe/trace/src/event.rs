@@ -165,6 +165,17 @@ pub enum EventKind {
     /// clock of ROS time is simulated from now on.
     ClockOverride { clock: u64, active: bool },
 
+    /// `onbeat_link_init`: an end of a link of onbeat-link, or of a named channel of onbeat-flow.
+    /// `link` is the number by which all its ends know it, `depth` how many items wait before one
+    /// is replaced.
+    LinkInit {
+        end: u64,
+        link: u64,
+        depth: u64,
+        sends: bool,
+        name: Name,
+    },
+
     // ---- run time (ROS2-RT)
     /// `callback_start` (rclcpp): exact start of a callback.
     CallbackStart { callback: u64, intra_process: bool },
@@ -227,6 +238,10 @@ pub enum EventKind {
     SyncInput { filter: u64 },
     /// The same, of a synchroniser by approximate time: it publishes with the next input.
     SyncApproximate { filter: u64 },
+    /// `onbeat_link_send`: the item of this number is sent at this end, which nobody has received.
+    LinkSend { end: u64, number: u64 },
+    /// `onbeat_link_receive`: the item of this number was received at this end.
+    LinkReceive { end: u64, number: u64 },
     /// `rclcpp_executor_get_next_ready`
     ExecutorNextReady,
     /// `rclcpp_executor_wait_for_work`

@@ -308,6 +308,7 @@ kinds! {
     30 "timer_period" state TimerPeriod { timer: Handle, period_ns: Int }
     31 "clock_kind" state ClockKind { clock: Handle, time: Byte }
     32 "clock_override" state ClockOverride { clock: Handle, active: Flag }
+    33 "link_init" state LinkInit { end: Handle, link: Mask, depth: Uint, sends: Flag, name: Text }
 
     40 "callback_start" run CallbackStart { callback: Handle, intra_process: Flag }
     41 "callback_end" run CallbackEnd { callback: Handle }
@@ -336,6 +337,8 @@ kinds! {
     60 "wait_set_init" run WaitSetInit {}
     61 "wait" run Wait {}
     62 "guard_trigger" run GuardTrigger { guard: Handle }
+    63 "link_send" run LinkSend { end: Handle, number: Uint }
+    64 "link_receive" run LinkReceive { end: Handle, number: Uint }
     70 "sync_approximate" run SyncApproximate { filter: Handle }
 
     80 "switch_in" run SwitchIn { prev_tid: Tid, priority: Byte, policy: Byte }

@@ -30,6 +30,7 @@
 //!
 //! | folder | job |
 //! |---|---|
+//! | `watch` | what a recorder needs of a program |
 //! | `memory` | words and bytes that participants share |
 //! | `wait` | clock, futexes, and what threads sleep on |
 //! | `channel` | channels |
@@ -41,8 +42,9 @@ mod exec;
 mod memory;
 mod testing;
 mod wait;
+mod watch;
 
-pub use channel::{medium, typed};
+pub use channel::{events, medium, typed};
 pub use exec::{activation, chain, graph, priority, probe, task, thread};
 pub use memory::region;
 pub use wait::clock;

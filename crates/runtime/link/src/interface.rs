@@ -134,6 +134,13 @@ pub trait Outgoing: Send {
     fn page(&self) -> Option<std::sync::Arc<dyn Shown>> {
         None
     }
+
+    /// No recorder sees its messages from now on: they are items of something else that it sees.
+    /// What both ends know this direction of the link by, if they do.
+    #[doc(hidden)]
+    fn unseen(&mut self) -> Option<onbeat_flow::events::LinkId> {
+        None
+    }
 }
 
 /// Where promises on a link are counted for others to see ([`crate::status`]). Real-time safe.
@@ -166,6 +173,12 @@ pub trait Incoming: Send {
     /// # Errors
     /// The link has ended.
     fn read(&mut self, deadline_ns: Option<u64>, take: &mut dyn FnMut(&[u8])) -> Result<bool, End>;
+
+    /// See [`Outgoing::unseen`].
+    #[doc(hidden)]
+    fn unseen(&mut self) -> Option<onbeat_flow::events::LinkId> {
+        None
+    }
 }
 
 impl dyn Outgoing + '_ {

@@ -79,6 +79,7 @@ pub mod verbs;
 mod verbs_wire;
 pub mod wire;
 
+use onbeat_flow::events::LinkId;
 use onbeat_flow::region::Region;
 use onbeat_flow::{Channel, Medium, OpenError, Options};
 use shared::SharedMemory;
@@ -166,11 +167,13 @@ fn open_memory(
 ) -> Result<Channel, LinkError> {
     let expected = options.and_then(|o| o.memory_bytes().ok());
     let region = SharedMemory::open(name, descriptor, expected)?;
+    let link = LinkId::new(region.number(), name);
     let region: Box<dyn Region> = Box::new(region);
-    Channel::open(region, options).map_err(|reason| LinkError::Open {
+    let channel = Channel::open(region, options).map_err(|reason| LinkError::Open {
         name: name.into(),
         reason,
-    })
+    })?;
+    Ok(channel.known_as(link))
 }
 
 fn create_as(creation: &name::Creation, options: Options) -> Result<Channel, LinkError> {
@@ -180,7 +183,9 @@ fn create_as(creation: &name::Creation, options: Options) -> Result<Channel, Lin
     };
     let size = options.memory_bytes().map_err(refused)?;
     let region = SharedMemory::create(creation.name(), size)?;
-    Channel::format(Box::new(region), options).map_err(refused)
+    let link = LinkId::new(region.number(), creation.name());
+    let channel = Channel::format(Box::new(region), options).map_err(refused)?;
+    Ok(channel.known_as(link))
 }
 
 /// The processes of this machine as a [`Medium`]: [`channel`] with names that begin with the

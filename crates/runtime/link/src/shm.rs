@@ -9,6 +9,7 @@ use crate::interface::{
 use crate::status::{self, counted, Page};
 use crate::{attach, channel, LinkError};
 use onbeat_flow::clock::now_ns;
+use onbeat_flow::events::LinkId;
 use onbeat_flow::{
     AttachError, Channel, Consumer, LoanError, OnDeath, Options, Policy, Producer, ReceiveError,
 };
@@ -92,12 +93,20 @@ impl Shm {
 
     fn producer(&self, kind: Kind, sizes: Sizes) -> Result<Producer, SetupError> {
         let channel = self.channel(kind, true, sizes)?;
-        channel.producer().map_err(|e| self.not_attached(e))
+        let mut producer = channel.producer().map_err(|e| self.not_attached(e))?;
+        if matches!(kind, Kind::Values) {
+            producer.set_unseen();
+        }
+        Ok(producer)
     }
 
     fn consumer(&self, kind: Kind, sizes: Sizes) -> Result<Consumer, SetupError> {
         let channel = self.channel(kind, false, sizes)?;
-        channel.consumer().map_err(|e| self.not_attached(e))
+        let mut consumer = channel.consumer().map_err(|e| self.not_attached(e))?;
+        if matches!(kind, Kind::Values) {
+            consumer.set_unseen();
+        }
+        Ok(consumer)
     }
 }
 
@@ -169,7 +178,8 @@ impl Backend for Shm {
         };
         let messages = incoming;
         let incoming = ShmIncoming { messages, values };
-        Ok(counted(page, (Box::new(outgoing), Box::new(incoming))))
+        let halves: Halves = (Box::new(outgoing), Box::new(incoming));
+        Ok(counted(page, None, sizes.credits, halves))
     }
 }
 
@@ -242,6 +252,11 @@ impl Outgoing for ShmOutgoing {
         fill(&mut loan);
         loan.send().map_err(|e| not_sent(e, credits))
     }
+
+    fn unseen(&mut self) -> Option<LinkId> {
+        self.messages.set_unseen();
+        self.messages.link().cloned()
+    }
 }
 
 struct ShmIncoming {
@@ -295,5 +310,10 @@ impl Incoming for ShmIncoming {
             return Err(died());
         }
         Ok(values.newest().map(|item| take(&item)).is_some())
+    }
+
+    fn unseen(&mut self) -> Option<LinkId> {
+        self.messages.set_unseen();
+        self.messages.link().cloned()
     }
 }

@@ -189,6 +189,7 @@ impl Synth {
             | EventKind::ClientGid { .. }
             | EventKind::EndpointFound { .. }
             | EventKind::EndpointNode { .. }
+            | EventKind::LinkInit { .. }
             | EventKind::HandleFini { .. } => self.endpoint(event, at),
             EventKind::ClockInit { .. }
             | EventKind::ClockKind { .. }
@@ -227,6 +228,7 @@ impl Synth {
             | EventKind::RequestTake { .. }
             | EventKind::ResponseTake { .. }
             | EventKind::RingBufferDequeue { .. } => self.input(event, at),
+            EventKind::LinkSend { .. } | EventKind::LinkReceive { .. } => self.cross(event, at),
             EventKind::IntraPublish { .. }
             | EventKind::RingBufferEnqueue { .. }
             | EventKind::RingBufferClear { .. }
@@ -319,6 +321,13 @@ impl Synth {
                 rmw,
                 ref name,
             } => entities.endpoint_found(p, endpoint, [rcl, rmw], name),
+            EventKind::LinkInit {
+                end,
+                link,
+                depth,
+                sends,
+                ref name,
+            } => entities.link_init(p, end, (link, depth, sends), name),
             EventKind::HandleFini { handle } => entities.fini(p, handle),
             _ => {}
         }
@@ -603,6 +612,28 @@ impl Synth {
             }
             EventKind::SyncApproximate { filter } => {
                 self.spans.synchronise(&self.cx, ti, time, (filter, true));
+            }
+            _ => {}
+        }
+    }
+
+    /// An item goes into a link of onbeat-link, or comes out of one.
+    fn cross(&mut self, event: &Event, at: At) {
+        let (ti, time) = (at.thread, at.time);
+        match event.kind {
+            EventKind::LinkSend { end, number } => {
+                let end = self.handle(at, HandleKind::RmwPublisher, end);
+                if let Some(e) = self.kept(end) {
+                    let item = self.cx.entities.get(e).link_item(number);
+                    self.spans.publish(&mut self.cx, ti, time, e, Some(item));
+                }
+            }
+            EventKind::LinkReceive { end, number } => {
+                let end = self.handle(at, HandleKind::RmwSubscription, end);
+                if let Some(e) = self.kept(end) {
+                    let item = self.cx.entities.get(e).link_item(number);
+                    self.spans.receive(&self.cx, ti, time, e, item);
+                }
             }
             _ => {}
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 // Tasks of onbeat-flow (its module probe.rs): a task is reported as a node, its period as a timer,
 // its inputs as subscriptions. Names stand behind the handles, so that the recorder may come late.
+// Below them the ends of links and channels (its module channel/events.rs).
 #pragma once
 
 struct flow_task {
@@ -13,13 +14,18 @@ struct flow_task {
 struct flow_callback {
 	__u64 task;
 	__u64 source; // topic; 0: time
-	__u64 joined; // the task waits for other inputs too
+	__u64 kind; // FLOW_INPUT_*
 };
+
+// What an input is (InputKind of probe.rs).
+#define FLOW_INPUT_JOINED 1 // the task waits for other inputs too
+#define FLOW_INPUT_FED 2    // from outside: seen when the task receives it
 
 // What makes a task run.
 #define FLOW_DATA 1
 #define FLOW_TIME 2
 #define FLOW_JOINED 3
+#define FLOW_FED 4
 
 static __always_inline void flow_task_found(__u64 pid_tgid, __u64 handle, struct flow_task *task)
 {
@@ -112,7 +118,12 @@ __attribute__((noinline)) int flow_describe(__u64 pid_tgid, __u64 handle)
 		bpf_map_update_elem(&endpoints, &key, &value, BPF_ANY);
 		flow_task_found(pid_tgid, callback.task, &task);
 	}
-	value = !callback.source ? FLOW_TIME : callback.joined ? FLOW_JOINED : FLOW_DATA;
+	if (!callback.source)
+		value = FLOW_TIME;
+	else if (callback.kind == FLOW_INPUT_FED)
+		value = FLOW_FED;
+	else
+		value = callback.kind == FLOW_INPUT_JOINED ? FLOW_JOINED : FLOW_DATA;
 	key.handle = handle;
 	key.endpoint = ENDPOINT_FLOW_CALLBACK;
 	bpf_map_update_elem(&endpoints, &key, &value, BPF_ANY);
@@ -169,7 +180,7 @@ PROBE(on_flow_task_start)
 			t->timer = ARG1(ctx);
 			SUBMIT(t);
 		}
-	} else {
+	} else if (value != FLOW_FED) {
 		struct record_take *t = BEGIN(take, pid_tgid);
 		if (t) {
 			t->taken = 1;
@@ -214,6 +225,101 @@ PROBE(on_flow_publish)
 		r->rmw = ARG1(ctx);
 		r->message = 0;
 		r->source_ns = flow_stamp(pid_tgid, ARG2(ctx));
+		SUBMIT(r);
+	}
+	return 0;
+}
+
+struct link_end {
+	__u64 link;
+	__u64 name;
+	__u64 depth;
+	__u64 sends;
+};
+
+// Reports an end of a link. A function of its own, so that the verifier checks it once.
+__attribute__((noinline)) int link_describe(__u64 pid_tgid, __u64 handle)
+{
+	struct endpoint_key key = { .handle = handle, .tgid = pid_tgid >> 32,
+				    .endpoint = ENDPOINT_LINK };
+	struct link_end end = {};
+	__u8 value = OWNER_APPLICATION;
+
+	if (bpf_probe_read_user(&end, sizeof(end), (void *)handle))
+		return 0;
+	bpf_map_update_elem(&endpoints, &key, &value, BPF_ANY);
+	struct record_link_init *r = BEGIN(link_init, pid_tgid);
+	if (r) {
+		r->end = handle;
+		r->link = end.link;
+		r->depth = end.depth;
+		r->sends = end.sends & 1;
+		READ_TEXT(r->name, end.name);
+		SUBMIT(r);
+	}
+	return 1;
+}
+
+static __always_inline void link_find(__u64 pid_tgid, __u64 handle)
+{
+	struct endpoint_key key = { .handle = handle, .tgid = pid_tgid >> 32,
+				    .endpoint = ENDPOINT_LINK };
+
+	if (!bpf_map_lookup_elem(&endpoints, &key))
+		link_describe(pid_tgid, handle);
+}
+
+// onbeat_link_init(end): the address is in use anew.
+PROBE(on_link_init)
+{
+	ENTER();
+	count_hit(ctx);
+	link_describe(pid_tgid, ARG1(ctx));
+	return 0;
+}
+
+// onbeat_link_fini(end)
+PROBE(on_link_fini)
+{
+	ENTER();
+	struct endpoint_key key = { .handle = ARG1(ctx), .tgid = pid_tgid >> 32,
+				    .endpoint = ENDPOINT_LINK };
+
+	// An end whose beginning was not seen, and that did nothing, is none.
+	if (bpf_map_delete_elem(&endpoints, &key))
+		return 0;
+	struct record_handle_fini *r = BEGIN_HIT(handle_fini, pid_tgid);
+	if (r) {
+		r->handle = ARG1(ctx);
+		SUBMIT(r);
+	}
+	return 0;
+}
+
+// onbeat_link_send(end, number)
+PROBE(on_link_send)
+{
+	ENTER();
+	mark_thread(pid_tgid);
+	link_find(pid_tgid, ARG1(ctx));
+	struct record_link_send *r = BEGIN_HIT(link_send, pid_tgid);
+	if (r) {
+		r->end = ARG1(ctx);
+		r->number = ARG2(ctx);
+		SUBMIT(r);
+	}
+	return 0;
+}
+
+// onbeat_link_receive(end, number)
+PROBE(on_link_receive)
+{
+	ENTER();
+	link_find(pid_tgid, ARG1(ctx));
+	struct record_link_receive *r = BEGIN_HIT(link_receive, pid_tgid);
+	if (r) {
+		r->end = ARG1(ctx);
+		r->number = ARG2(ctx);
 		SUBMIT(r);
 	}
 	return 0;

@@ -128,6 +128,7 @@ struct endpoint_key {
 
 #define ENDPOINT_FLOW_CALLBACK 4
 #define ENDPOINT_FLOW_TASK 5
+#define ENDPOINT_LINK 6
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

@@ -549,6 +549,10 @@ impl Libraries {
             .take(if row.all { usize::MAX } else { 1 })
             .peekable();
         if functions.peek().is_none() {
+            if row.library == Library::Flow && symbols.get(FLOW_COUNTER).is_some() {
+                // The program has its symbols, and does not use this function.
+                return 0;
+            }
             let reason = match row.library {
                 Library::Flow => format!("{} was stripped of its symbols", file.path),
                 _ => format!("{} does not export it", file.path),

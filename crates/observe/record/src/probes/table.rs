@@ -491,6 +491,35 @@ pub const PROBES: &[Probe] = &[
         "on_flow_publish",
         NO_EDGE
     ),
+    // ---- items of onbeat-link, and of onbeat-flow's channels
+    row!(
+        "onbeat_link_init",
+        Flow,
+        ["onbeat_link_init"],
+        "on_link_init",
+        "ends of links made where others have gone have the others' names"
+    ),
+    row!(
+        "onbeat_link_fini",
+        Flow,
+        ["onbeat_link_fini"],
+        "on_link_fini",
+        "items count as lost at ends of links that are gone"
+    ),
+    row!(
+        "onbeat_link_send",
+        Flow,
+        ["onbeat_link_send"],
+        "on_link_send",
+        NO_EDGE
+    ),
+    row!(
+        "onbeat_link_receive",
+        Flow,
+        ["onbeat_link_receive"],
+        "on_link_receive",
+        NO_EDGE
+    ),
 ];
 
 /// Every program on a tracepoint of the kernel.

@@ -88,6 +88,7 @@ fn subject(event: &Event) -> (u64, u64) {
         | ServiceCallback { service: a, .. }
         | CallbackSymbol { callback: a, .. }
         | RingBufferInit { buffer: a, .. }
+        | LinkInit { end: a, .. }
         | RingBufferIntraBuffer { buffer: a, .. }
         | LifecycleInit { machine: a, .. }
         | LifecycleTransition { machine: a, .. } => (a, 0),
@@ -126,6 +127,7 @@ fn of_rcl(event: &Event) -> bool {
             | EventKind::TimerReset { .. }
             | EventKind::TimerCancel { .. }
             | EventKind::TimerPeriod { .. }
+            | EventKind::LinkInit { .. }
     )
 }
 

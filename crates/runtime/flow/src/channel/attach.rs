@@ -3,6 +3,7 @@
 use super::consumer::Consumer;
 use super::delivery::recover;
 use super::description::{self, OpenError};
+use super::events::LinkId;
 use super::layout::head;
 use super::options::{CreateError, Options};
 use super::producer::Producer;
@@ -97,6 +98,18 @@ impl Channel {
         Ok(Channel {
             state: ChannelState::new(options, layout, memory),
         })
+    }
+
+    /// Gives the channel a name, by which recordings know it. Producers and consumers that attach from
+    /// now on are seen there. A channel keeps its first name.
+    pub fn known_as(self, link: LinkId) -> Channel {
+        let _ = self.state.link.set(link);
+        self
+    }
+
+    /// The channel's name in recordings, if it has one.
+    pub fn link(&self) -> Option<&LinkId> {
+        self.state.link.get()
     }
 
     /// How far the consumers are.

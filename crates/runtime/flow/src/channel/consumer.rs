@@ -1,6 +1,7 @@
 //! The receiving side of a channel: items that are borrowed in place, and waiting for them.
 
 use super::delivery;
+use super::events::{EndEvents, LinkId};
 use super::options::OnDeath;
 use super::reclaim::{self, LIVENESS_NS};
 use super::ring::{before, Ring};
@@ -51,6 +52,7 @@ pub struct Consumer {
     /// Slot of the value that `newest` returned last.
     newest: Cell<Option<u32>>,
     ahead: Ahead,
+    events: EndEvents,
 }
 
 /// Slots of items that [`Consumer::peek`] has shown and nobody has received yet, oldest first. As
@@ -105,7 +107,10 @@ enum Wait {
 
 impl Consumer {
     pub(crate) fn new(state: Arc<ChannelState>, index: usize, waker: Option<Waker>) -> Consumer {
+        let depth = state.options.policy.depth();
+        let link = state.link.get();
         Consumer {
+            events: link.map_or_else(EndEvents::default, |l| EndEvents::receiving(l, depth)),
             ahead: Ahead::new(state.options.borrowed),
             state,
             index,
@@ -113,6 +118,16 @@ impl Consumer {
             borrowed: Cell::new(0),
             newest: Cell::new(None),
         }
+    }
+
+    /// The channel's name in recordings, if it has one.
+    pub fn link(&self) -> Option<&LinkId> {
+        self.state.link.get()
+    }
+
+    /// No recorder sees its items from now on: it passes them on.
+    pub fn set_unseen(&mut self) {
+        self.events = EndEvents::default();
     }
 
     fn ring(&self) -> Ring<'_> {
@@ -131,7 +146,9 @@ impl Consumer {
             return Ok(None);
         };
         self.borrowed.set(self.borrowed.get() + 1);
-        Ok(Some(self.item(slot, Use::Borrowed)))
+        let item = self.item(slot, Use::Borrowed);
+        self.events.received(item.sequence());
+        Ok(Some(item))
     }
 
     /// Shows a waiting item without receiving it: the next one is number 0. `None` if so many do not
@@ -230,8 +247,10 @@ impl Consumer {
     /// The newest complete value, even if it was returned before; `None` before the first. Skips
     /// older ones: at most as many as can wait at once.
     pub fn newest(&mut self) -> Option<Item<'_>> {
+        let mut is_new = false;
         for _ in 0..=self.state.options.policy.depth() + self.ahead.count.get() {
             let Some(slot) = self.take() else { break };
+            is_new = true;
             if let Some(old) = self.newest.replace(Some(slot)) {
                 self.state.release(old, self.index);
             }
@@ -239,7 +258,11 @@ impl Consumer {
             self.state.producer_signal().notify();
         }
         let slot = self.newest.get()?;
-        Some(self.item(slot, Use::Newest))
+        let item = self.item(slot, Use::Newest);
+        if is_new {
+            self.events.received(item.sequence());
+        }
+        Some(item)
     }
 
     /// Number of items that can be received now. Real-time safe.

@@ -7,6 +7,7 @@
 
 use super::attach::Channel;
 use super::description::OpenError;
+use super::events::LinkId;
 use super::options::{CreateError, Options};
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -72,6 +73,7 @@ impl Medium for InProcess {
             let name = name.into();
             InProcessError::Create { name, reason }
         })?;
+        let channel = channel.known_as(LinkId::within_process(name));
         channels.insert(name.into(), channel.clone());
         Ok(channel)
     }

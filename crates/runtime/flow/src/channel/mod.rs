@@ -29,6 +29,7 @@
 //!
 //! | module | job |
 //! |---|---|
+//! | `events` | what a recorder sees of items |
 //! | `layout` | offsets within the memory |
 //! | `options` | policy, sizes, type of the items |
 //! | `description` | the options in the memory |
@@ -48,6 +49,7 @@ mod attach;
 mod consumer;
 mod delivery;
 mod description;
+pub mod events;
 mod layout;
 pub mod medium;
 mod options;

@@ -1,6 +1,7 @@
 //! The sending side of a channel: loans of payloads, sending, waiting for consumers.
 
 use super::delivery;
+use super::events::{EndEvents, LinkId};
 use super::options::OnDeath;
 use super::reclaim::{self, Search, LIVENESS_NS};
 use super::ring::CONSUMER;
@@ -88,6 +89,7 @@ pub struct Producer {
     failed: AtomicBool,
     /// Consumers that had died at the last check.
     lost: AtomicU64,
+    events: EndEvents,
 }
 
 impl std::fmt::Debug for Producer {
@@ -99,12 +101,25 @@ impl std::fmt::Debug for Producer {
 impl Producer {
     pub(crate) fn new(state: Arc<ChannelState>) -> Producer {
         let lost = state.lost().load(Ordering::Relaxed);
+        let depth = state.options.policy.depth();
+        let link = state.link.get();
         Producer {
+            events: link.map_or_else(EndEvents::default, |l| EndEvents::sending(l, depth)),
             state,
             cursor: 0,
             failed: AtomicBool::new(false),
             lost: AtomicU64::new(lost),
         }
+    }
+
+    /// The channel's name in recordings, if it has one.
+    pub fn link(&self) -> Option<&LinkId> {
+        self.state.link.get()
+    }
+
+    /// No recorder sees its items from now on: it passes on what something else has sent.
+    pub fn set_unseen(&mut self) {
+        self.events = EndEvents::default();
     }
 
     /// Loans a payload of `bytes` bytes, to be written and sent; its old content is still there.
@@ -348,7 +363,11 @@ impl<'p> Loan<'p> {
     }
 
     fn deliver(&self) {
-        delivery::deliver(&self.producer.state, self.slot, self.bytes, now_ns());
+        let state = &self.producer.state;
+        self.producer
+            .events
+            .sent(state.sent().load(Ordering::Relaxed));
+        delivery::deliver(state, self.slot, self.bytes, now_ns());
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the participants of a channel share: its memory, and within a process their wakers.
 
+use super::events::LinkId;
 use super::layout::{head, MemoryLayout};
 use super::options::Options;
 use super::pool::Slot;
@@ -9,7 +10,7 @@ use crate::memory::region::Region;
 use crate::memory::Memory;
 use crate::wait::{Signal, Waker, WakerWords};
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The producer announced its end.
 pub(crate) const CLOSED: u32 = 1;
@@ -22,6 +23,8 @@ pub(crate) struct ChannelState {
     pub(crate) options: Options,
     pub(crate) layout: MemoryLayout,
     memory: Memory,
+    /// What a recorder knows the channel by, if it has a name.
+    pub(crate) link: OnceLock<LinkId>,
     /// For each consumer, where its thread sleeps, if not at its ring. Each is an `Arc` that lives
     /// until the ring is cleaned; by then no producer can be about to use it.
     wakers: Box<[AtomicPtr<WakerWords>]>,
@@ -33,6 +36,7 @@ impl ChannelState {
             options,
             layout,
             memory,
+            link: OnceLock::new(),
             wakers: (0..layout.consumers)
                 .map(|_| AtomicPtr::default())
                 .collect(),

@@ -171,7 +171,7 @@ impl<S> Chain<S> {
                 to: receiver.name.clone(),
             });
         }
-        let source = receiver.add_source(&self.name, &name, input);
+        let source = receiver.connect(&self.name, &name, input);
         self.tasks[from.0].outputs.push(Output {
             task: to.0,
             source,
@@ -212,8 +212,7 @@ impl<S> Chain<S> {
     ) -> Result<(), ChainError> {
         let core = &mut self.tasks[to.0].core;
         core.check_input(input)?;
-        let name = format!("{}/{input}", core.name);
-        let source = core.add_source(&self.name, &name, input);
+        let source = core.feed(&self.name, input);
         self.feeds.push(Feed {
             poll,
             counts,

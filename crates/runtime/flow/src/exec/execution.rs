@@ -2,7 +2,7 @@
 
 use super::activation::{Activation, Condition, Input, Surplus, TimeAndData};
 use super::options::{Overrun, TaskError, TaskOptions, TaskResult, TaskStats};
-use super::probe::{self, CallbackProbe, TaskProbe};
+use super::probe::{self, CallbackProbe, InputKind, TaskProbe};
 use super::schedule::Schedule;
 use crate::wait::clock;
 
@@ -17,8 +17,27 @@ struct Source {
     input: u32,
     /// The input's threshold.
     threshold: u32,
+    /// It brings items from outside of the executor.
+    is_fed: bool,
     /// Limit of items that an execution uses.
     used: u64,
+}
+
+/// The last item that an execution uses of a source, as a recorder sees it.
+struct Taken {
+    callback: u64,
+    sequence: u64,
+    is_fed: bool,
+}
+
+impl Taken {
+    /// Another input has activated the task.
+    fn report_stored(&self) {
+        if !self.is_fed {
+            probe::onbeat_flow_task_start(self.callback, self.sequence);
+            probe::onbeat_flow_task_end(self.callback);
+        }
+    }
 }
 
 impl Source {
@@ -188,18 +207,34 @@ impl TaskCore {
         }
     }
 
-    /// Connects a source of items to an input; returns the source's number. `name`: of the topic.
-    pub(crate) fn add_source(&mut self, executor: &str, name: &str, input: usize) -> usize {
+    /// Connects another task's output to an input; returns the source's number. `name`: of that task.
+    pub(crate) fn connect(&mut self, executor: &str, name: &str, input: usize) -> usize {
+        let inputs = &self.description.inputs;
+        let triggering = inputs.iter().filter(|i| i.threshold > 0).count();
+        let joins = self.description.joins && triggering > 1 && inputs[input].threshold > 0;
+        let kind = match joins {
+            true => InputKind::Joined,
+            false => InputKind::Alone,
+        };
+        self.add_source(executor, name, input, kind)
+    }
+
+    /// Has an input fed from outside of the executor; returns the source's number.
+    pub(crate) fn feed(&mut self, executor: &str, input: usize) -> usize {
+        let name = format!("{}/{input}", self.name);
+        self.add_source(executor, &name, input, InputKind::Fed)
+    }
+
+    fn add_source(&mut self, executor: &str, name: &str, input: usize, kind: InputKind) -> usize {
         let description = &mut *self.description;
         let Input {
             threshold, surplus, ..
         } = description.inputs[input];
-        let triggering = description.inputs.iter().filter(|i| i.threshold > 0);
-        let joined = description.joins && triggering.count() > 1 && threshold > 0;
         let topic = probe::topic(executor, name);
-        let callback = description.probe.subscription(&topic, joined);
+        let callback = description.probe.subscription(&topic, kind);
         self.sources.push(Source {
             callback: callback.handle(),
+            is_fed: kind == InputKind::Fed,
             arrived: 0,
             taken: 0,
             input: input as u32,
@@ -238,31 +273,35 @@ impl TaskCore {
     }
 
     /// Reports the start of an execution to a recorder; returns the callback that activated it.
-    /// With several inputs that is the last one that the task waits for. The others are reported as
-    /// subscriptions whose callbacks only stored their item; so are all where time alone has
-    /// activated it.
+    /// With several inputs that is the last one that the task waits for, another task's output if one
+    /// is. The other tasks' outputs are reported as subscriptions whose callbacks only stored their
+    /// item; so are all where time alone has activated it. What comes from outside of the executor is
+    /// reported when the task's code receives it.
     #[cold]
     fn report_start(&mut self, by_time: bool) -> u64 {
-        let mut last: Option<(u64, u64)> = None;
-        for is_triggering in [false, true] {
+        let mut last: Option<Taken> = None;
+        for pass in [(false, true), (false, false), (true, true), (true, false)] {
             for source in &mut self.sources {
-                if (source.threshold > 0) != is_triggering {
+                if (source.threshold > 0, source.is_fed) != pass {
                     continue;
                 }
                 let Some(sequence) = source.take() else {
                     continue;
                 };
-                if let Some((callback, sequence)) = last.replace((source.callback, sequence)) {
-                    probe::onbeat_flow_task_start(callback, sequence);
-                    probe::onbeat_flow_task_end(callback);
+                let taken = Taken {
+                    callback: source.callback,
+                    sequence,
+                    is_fed: source.is_fed,
+                };
+                if let Some(stored) = last.replace(taken) {
+                    stored.report_stored();
                 }
             }
         }
-        if let Some((callback, sequence)) = last.take_if(|_| by_time) {
-            probe::onbeat_flow_task_start(callback, sequence);
-            probe::onbeat_flow_task_end(callback);
+        if let Some(stored) = last.take_if(|_| by_time) {
+            stored.report_stored();
         }
-        let (callback, sequence) = last.unwrap_or((self.timer, 0));
+        let (callback, sequence) = last.map_or((self.timer, 0), |t| (t.callback, t.sequence));
         probe::onbeat_flow_task_start(callback, sequence);
         callback
     }
@@ -272,7 +311,7 @@ impl TaskCore {
     #[inline]
     pub(crate) fn execute(&mut self, now_ns: u64, run: impl FnOnce() -> TaskResult) -> Completion {
         let by_time = self.activation.begin(now_ns);
-        let reported = if probe::is_watched() {
+        let reported = if crate::watch::is_watched() {
             Some(self.report_start(by_time))
         } else {
             self.sources.iter_mut().for_each(|source| {

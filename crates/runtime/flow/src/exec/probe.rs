@@ -1,16 +1,16 @@
 //! Empty functions that `onbeat record` attaches probes to: a task starts, ends, publishes.
 //!
 //! They correspond to the calls of `libtracetools.so` in ROS 2. Each begins with a 5-byte nop
-//! and a short one, which the kernel emulates: there a probe costs little. They are
-//! called only while [`onbeat_flow_watched`] counts a probe. A recorder that attaches late finds
-//! the names through the arguments, which are addresses of structs that never move.
+//! and a short one, which the kernel emulates: there a probe costs little. They are called only while
+//! `onbeat_flow_watched` counts a probe. A recorder that attaches late finds the names through the
+//! arguments, which are addresses of structs that never move.
 //!
 //! A recorder sees a task as a ROS 2 node of its own in the namespace of its executor. The node has
 //! a timer, a subscription for each task or feed that the task receives from, and a topic for its
 //! output.
 
+use crate::watch::{self, address, c_string, probe};
 use std::ffi::CString;
-use std::sync::atomic::{AtomicU16, Ordering};
 
 /// What a recorder reads of a task. The names are addresses of zero-terminated strings, as numbers
 /// so that the struct may move to another thread.
@@ -30,39 +30,8 @@ struct CallbackRecord {
     task: u64,
     /// Address of the subscription's topic; 0 for the timer.
     source: u64,
-    /// 1: the task waits for items of other subscriptions too.
-    joined: u64,
-}
-
-macro_rules! probe {
-    ($(#[$doc:meta])* $name:ident($first:ident $(, $second:ident)?) = $number:literal) => {
-        $(#[$doc])*
-        #[no_mangle]
-        #[inline(never)]
-        pub extern "C" fn $name($first: u64 $(, $second: u64)?) {
-            // The number makes the functions differ: equal ones would be merged into one.
-            // SAFETY: the first instructions do nothing, and the last one writes a register that is
-            // declared as output. Naming the arguments keeps them in the registers of the calling
-            // convention.
-            #[cfg_attr(miri, allow(unused_unsafe))]
-            unsafe {
-                #[cfg(all(target_arch = "x86_64", not(miri)))]
-                std::arch::asm!(
-                    concat!(".byte 0x0f, 0x1f, 0x44, 0x00, 0x00; nop; mov eax, ", $number),
-                    in("rdi") $first, $(in("rsi") $second,)? out("rax") _,
-                    options(nostack, preserves_flags)
-                );
-                #[cfg(all(target_arch = "aarch64", not(miri)))]
-                std::arch::asm!(
-                    concat!("nop; mov w9, #", $number),
-                    in("x0") $first, $(in("x1") $second,)? out("x9") _,
-                    options(nostack, preserves_flags)
-                );
-            }
-            #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-            std::hint::black_box(($number, $first, $($second)?));
-        }
-    };
+    /// An `InputKind`.
+    kind: u64,
 }
 
 probe! {
@@ -82,78 +51,16 @@ probe! {
     onbeat_flow_publish(task, sequence) = 4
 }
 
-/// Number of probes on the functions above. The kernel counts them here for the recorder (a
-/// uprobe's reference counter, like the semaphores of SystemTap's markers), so that an unwatched
-/// program does not call the functions.
-#[no_mangle]
-#[allow(non_upper_case_globals)]
-#[cfg_attr(target_os = "linux", link_section = ".probes")]
-pub static onbeat_flow_watched: Counter = Counter {
-    probes: AtomicU16::new(0),
-    _rest: [0; PAGE_BYTES - 2],
-};
-
-/// A counter that is alone on its page of the file.
-///
-/// The kernel searches the counter by its offset in the file and takes the first writable mapping
-/// of that offset. A page where one segment ends and the next begins is mapped twice, and until the
-/// program is relocated both mappings are writable. The kernel would then count in the copy that
-/// the program does not read.
-#[cfg_attr(not(target_arch = "aarch64"), repr(C, align(4096)))]
-#[cfg_attr(target_arch = "aarch64", repr(C, align(65536)))]
-#[derive(Debug)]
-pub struct Counter {
-    probes: AtomicU16,
-    _rest: [u8; PAGE_BYTES - 2],
-}
-
-/// The largest page size of the architecture's kernels.
-const PAGE_BYTES: usize = if cfg!(target_arch = "aarch64") {
-    65536
-} else {
-    4096
-};
-
-/// Whether a recorder watches.
-#[inline]
-pub(crate) fn is_watched() -> bool {
-    onbeat_flow_watched.probes.load(Ordering::Relaxed) != 0
-}
-
-/// Marks programs that contain the functions above, so that a recorder need not read the symbols of
-/// every running program. A note as in the ELF specification, without contents.
-#[used]
-#[cfg_attr(target_os = "linux", link_section = ".note.onbeat")]
-static NOTE: [u32; 5] = [
-    7,
-    0,
-    1,
-    u32::from_le_bytes(*b"onbe"),
-    u32::from_le_bytes(*b"at\0\0"),
-];
-
-/// Keeps the linker from discarding the mark in programs that use an executor.
-pub(crate) fn mark() {
-    std::hint::black_box(&NOTE);
-}
-
-/// Limit of a name in the recorder's records.
-const NAME_BYTES: usize = 200;
-
-fn c_string(name: &str) -> CString {
-    let mut bytes: Vec<u8> = name.bytes().filter(|&b| b != 0).collect();
-    if bytes.len() > NAME_BYTES {
-        let mut end = NAME_BYTES;
-        while end > 0 && bytes[end] & 0xc0 == 0x80 {
-            end -= 1;
-        }
-        bytes.truncate(end);
-    }
-    CString::new(bytes).unwrap_or_default()
-}
-
-fn address<T: ?Sized>(at: &T) -> u64 {
-    std::ptr::from_ref(at).cast::<u8>() as u64
+/// What an input of a task is to a recorder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InputKind {
+    /// The output of another task, which alone activates this one.
+    Alone = 0,
+    /// The same, of a task that waits for items of other inputs too.
+    Joined = 1,
+    /// What comes from outside of the executor: the recorder sees it when the task receives it from a
+    /// link or a named channel.
+    Fed = 2,
 }
 
 /// A timer or subscription of a task, as a recorder sees it.
@@ -186,7 +93,7 @@ pub(crate) fn topic(executor: &str, task: &str) -> String {
 
 impl TaskProbe {
     pub(crate) fn new(executor: &str, name: &str, period_ns: u64) -> TaskProbe {
-        mark();
+        watch::mark();
         let texts = [
             c_string(name),
             c_string(executor),
@@ -199,7 +106,7 @@ impl TaskProbe {
             topic,
             period_ns,
         });
-        let timer = callback(&record, None, false);
+        let timer = callback(&record, None, InputKind::Alone);
         TaskProbe {
             record,
             _texts: texts,
@@ -212,9 +119,9 @@ impl TaskProbe {
         self.timer.handle()
     }
 
-    /// A subscription of the task. `joined`: it waits for items of other subscriptions too.
-    pub(crate) fn subscription(&self, topic: &str, joined: bool) -> CallbackProbe {
-        callback(&self.record, Some(c_string(topic)), joined)
+    /// A subscription of the task.
+    pub(crate) fn subscription(&self, topic: &str, kind: InputKind) -> CallbackProbe {
+        callback(&self.record, Some(c_string(topic)), kind)
     }
 
     /// Handle of the task.
@@ -223,65 +130,15 @@ impl TaskProbe {
     }
 }
 
-fn callback(task: &TaskRecord, source: Option<CString>, joined: bool) -> CallbackProbe {
+fn callback(task: &TaskRecord, source: Option<CString>, kind: InputKind) -> CallbackProbe {
     let record = Box::new(CallbackRecord {
         task: address(task),
         source: source.as_ref().map_or(0, |s| s.as_ptr() as u64),
-        joined: joined.into(),
+        kind: kind as u64,
     });
     onbeat_flow_task_init(address(&*record));
     CallbackProbe {
         record,
         _source: source,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    #[cfg_attr(miri, ignore = "Miri maps no file")]
-    fn the_counter_is_mapped_once() {
-        let at = address(&onbeat_flow_watched);
-        let maps = std::fs::read_to_string("/proc/self/maps").expect("own mappings");
-        let number = |text: &str| u64::from_str_radix(text, 16).expect("a number");
-        // First address, end, offset in the file, name of the file.
-        let files: Vec<(u64, u64, u64, &str)> = maps
-            .lines()
-            .filter_map(|line| {
-                let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-                let (first, end) = fields[0].split_once('-')?;
-                Some((
-                    number(first),
-                    number(end),
-                    number(fields[2]),
-                    *fields.get(5)?,
-                ))
-            })
-            .collect();
-        let own = files
-            .iter()
-            .find(|f| (f.0..f.1).contains(&at))
-            .expect("its mapping");
-        let offset = own.2 + at - own.0;
-        // Backtraces of other tests map the whole file too, at other addresses.
-        let near = |address: u64| address.abs_diff(own.0) < 1 << 28;
-        let contains = |f: &&(u64, u64, u64, &str)| {
-            f.3 == own.3 && near(f.0) && (f.2..f.2 + f.1 - f.0).contains(&offset)
-        };
-        assert_eq!(files.iter().filter(contains).count(), 1, "{maps}");
-        assert_eq!(at as usize % PAGE_BYTES, 0);
-    }
-
-    #[test]
-    fn any_name_becomes_a_terminated_string() {
-        assert_eq!(c_string("a\0b").as_bytes(), b"ab");
-        let long = c_string(&"ü".repeat(150));
-        assert_eq!(long.as_bytes().len(), 200);
-        assert_eq!(long.to_str().map(|t| t.chars().count()), Ok(100));
-        assert!(c_string(&("x".to_owned() + &"ü".repeat(150)))
-            .to_str()
-            .is_ok());
     }
 }

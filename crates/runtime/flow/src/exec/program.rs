@@ -55,7 +55,7 @@ impl Program {
         self.tasks[to.0].core.check_input(input)?;
         let name = self.tasks[from.0].core.name.clone();
         let receiver = &mut self.tasks[to.0].core;
-        let source = receiver.add_source(&self.name, &name, input);
+        let source = receiver.connect(&self.name, &name, input);
         self.connections.push(Connection {
             from: from.0,
             to: to.0,

@@ -112,8 +112,7 @@ impl<S: Send + 'static> Task<S> {
         let mut feeds = Vec::new();
         for (input, poll) in self.feeds {
             core.check_input(input)?;
-            let name = format!("{}/{input}", self.name);
-            feeds.push((core.add_source(executor, &name, input), poll));
+            feeds.push((core.feed(executor, input), poll));
         }
         if self.contents.is_some() {
             core.label_condition();

@@ -5,6 +5,7 @@ use super::error::LinksError;
 use super::terms::{Direction, Terms};
 use super::{receiving, sending};
 use crate::interface::{Backend, Memory};
+use onbeat_flow::events::LinkId;
 use onbeat_flow::Channel;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -36,6 +37,16 @@ impl Relay {
         };
         let halves = backend.initialize(terms.sizes(), Memory::Allot, Some(deadline_ns));
         let mut halves = halves.map_err(setup)?;
+        // The items are those of the channel, which both hosts know by the same number.
+        let (sent, received) = (halves.0.unseen(), halves.1.unseen());
+        let link = match terms.direction {
+            Direction::Sending => sent,
+            Direction::Receiving => received,
+        };
+        if let Some(link) = link {
+            let link = LinkId::new(link.number, &terms.name);
+            let _ = channel.clone().known_as(link);
+        }
         terms.agree(&mut halves, deadline_ns)?;
         let page = halves.0.page();
         let control = Arc::new(Control::new(channel.progress(), Arc::clone(hosts), page));
@@ -50,7 +61,8 @@ impl Relay {
                 .run("link-out", move |c| sending::pass_on(&outer, out, c))
                 .and_then(|()| relay.run("link-in", move |c| sending::learn(incoming, c))),
             Direction::Receiving => {
-                let producer = channel.producer().map_err(|e| failed(e.to_string()))?;
+                let mut producer = channel.producer().map_err(|e| failed(e.to_string()))?;
+                producer.set_unseen();
                 relay
                     .run("link-in", move |c| receiving::put(producer, incoming, c))
                     .and_then(|()| relay.run("link-out", move |c| receiving::tell(&outer, out, c)))

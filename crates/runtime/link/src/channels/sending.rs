@@ -20,7 +20,10 @@ pub(super) fn pass_on(channel: &Channel, mut out: Box<dyn Outgoing>, control: &C
         return stand_in(channel, control);
     }
     // From here on items may be sent, and leave also if the relay is asked to stop.
-    let consumer = channel.consumer_on(&control.waker);
+    let mut consumer = channel.consumer_on(&control.waker);
+    if let Ok(consumer) = &mut consumer {
+        consumer.set_unseen();
+    }
     let end = match &consumer {
         Ok(consumer) => pass_items(channel, consumer, &mut *out, control),
         Err(_) => Some(End::Protocol {

@@ -1,4 +1,4 @@
-//! Halves that count what passes, whatever the backend.
+//! Halves that count what passes, and show it to a recorder, whatever the backend.
 //!
 //! Real-time: some relaxed atomics and a look at the clock per message. No lock, no allocation.
 
@@ -6,28 +6,76 @@ use super::layout::{State, Word};
 use super::page::Page;
 use crate::interface::{End, Halves, Incoming, Outgoing, SendError, Shown};
 use onbeat_flow::clock::now_ns;
+use onbeat_flow::events::{EndEvents, LinkId};
 use std::sync::Arc;
 
-/// The same halves, counted in this page. The peer is there.
-pub(crate) fn counted(page: Option<Arc<Page>>, (out, incoming): Halves) -> Halves {
+/// What a recorder knows the two directions of a link by, at one of its ends.
+#[derive(Debug)]
+pub(crate) struct Directions {
+    pub(crate) out: LinkId,
+    pub(crate) incoming: LinkId,
+}
+
+impl Directions {
+    /// Of a link between machines: `session` names it at both ends, `place` is where one of them
+    /// listens.
+    pub(crate) fn between(session: &[u8; 32], place: &str, listens: bool) -> Directions {
+        let word = |at: usize| {
+            session[at..at + 8]
+                .iter()
+                .fold(0, |w, &b| w << 8 | u64::from(b))
+        };
+        let forth = LinkId::new(word(0), &format!("{place}/forth"));
+        let back = LinkId::new(word(8), &format!("{place}/back"));
+        let (out, incoming) = if listens {
+            (forth, back)
+        } else {
+            (back, forth)
+        };
+        Directions { out, incoming }
+    }
+}
+
+/// The same halves, counted in this page. The peer is there. Without `links` they show their messages
+/// to a recorder themselves.
+pub(crate) fn counted(
+    page: Option<Arc<Page>>,
+    links: Option<Directions>,
+    credits: usize,
+    (out, incoming): Halves,
+) -> Halves {
     let Some(page) = page else {
         return (out, incoming);
     };
     page.set_state(State::Connected);
+    let (out_link, in_link) = links.map(|l| (l.out, l.incoming)).unzip();
     let half = CountedOutgoing {
         half: out,
         page: Arc::clone(&page),
+        events: shown(&out_link, |l| EndEvents::sending(l, credits)),
+        link: out_link,
+        next: 0,
     };
     let incoming = CountedIncoming {
         half: incoming,
         page,
+        events: shown(&in_link, |l| EndEvents::receiving(l, credits)),
+        link: in_link,
     };
     (Box::new(half), Box::new(incoming))
+}
+
+fn shown(link: &Option<LinkId>, events: impl FnOnce(&LinkId) -> EndEvents) -> EndEvents {
+    link.as_ref().map(events).unwrap_or_default()
 }
 
 struct CountedOutgoing {
     half: Box<dyn Outgoing>,
     page: Arc<Page>,
+    events: EndEvents,
+    link: Option<LinkId>,
+    /// Number of the next message.
+    next: u64,
 }
 
 impl CountedOutgoing {
@@ -47,9 +95,15 @@ impl Outgoing for CountedOutgoing {
         deadline_ns: Option<u64>,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<u64, SendError> {
-        let sent = self.half.send(bytes, deadline_ns, fill);
+        let (events, next) = (&self.events, self.next);
+        let sent = self.half.send(bytes, deadline_ns, &mut |slot| {
+            fill(slot);
+            // It has its credit, and leaves now: later the peer could have received it already.
+            events.sent(next);
+        });
         match &sent {
-            Ok(_) => {
+            Ok(number) => {
+                self.next = number + 1;
                 self.page.count(Word::Sent, 1);
                 self.page.count(Word::SentBytes, bytes as u64);
                 self.page.set(Word::SentNs, now_ns());
@@ -71,11 +125,18 @@ impl Outgoing for CountedOutgoing {
     fn page(&self) -> Option<Arc<dyn Shown>> {
         Some(Arc::clone(&self.page) as Arc<dyn Shown>)
     }
+
+    fn unseen(&mut self) -> Option<LinkId> {
+        self.events = EndEvents::default();
+        self.half.unseen().or(self.link.clone())
+    }
 }
 
 struct CountedIncoming {
     half: Box<dyn Incoming>,
     page: Arc<Page>,
+    events: EndEvents,
+    link: Option<LinkId>,
 }
 
 impl CountedIncoming {
@@ -92,8 +153,9 @@ impl Incoming for CountedIncoming {
         deadline_ns: Option<u64>,
         take: &mut dyn FnMut(u64, &[u8]),
     ) -> Result<bool, End> {
-        let page = &self.page;
+        let (page, events) = (&self.page, &self.events);
         let came = self.half.receive(deadline_ns, &mut |number, message| {
+            events.received(number);
             page.count(Word::Received, 1);
             page.count(Word::ReceivedBytes, message.len() as u64);
             page.set(Word::ReceivedNs, now_ns());
@@ -111,5 +173,9 @@ impl Incoming for CountedIncoming {
         });
         self.look_at(&came);
         came
+    }
+    fn unseen(&mut self) -> Option<LinkId> {
+        self.events = EndEvents::default();
+        self.half.unseen().or(self.link.clone())
     }
 }

@@ -20,7 +20,7 @@ mod layout;
 mod page;
 mod read;
 
-pub(crate) use counted::counted;
+pub(crate) use counted::{counted, Directions};
 pub(crate) use layout::Word;
 pub use layout::{parse, Backend, LinkStatus, Passed, QosStatus, State};
 pub use onbeat_flow::clock::now_ns;

@@ -46,7 +46,7 @@ mod threads;
 use crate::interface::{Backend, Halves, Memory, Refusal, SetupError, Sizes};
 use crate::port::Port;
 use crate::quiet::Waking;
-use crate::status::{self, counted, Page};
+use crate::status::{self, counted, Directions, Page};
 use door::Door;
 use ends::{TcpIncoming, TcpOutgoing, Threads};
 use handshake::{Agreed, Failed, Hello};
@@ -200,6 +200,24 @@ impl Tcp {
         Page::new(backend, listens, &self.peer(), sizes)
     }
 
+    /// What recordings know the link by: its session, and the address that the connecting end has
+    /// used.
+    pub(crate) fn directions(
+        &self,
+        kind: &str,
+        stream: &TcpStream,
+        session: handshake::Session,
+    ) -> Directions {
+        let listens = matches!(self.way, Place::Listen(_));
+        let place = if listens {
+            stream.local_addr()
+        } else {
+            stream.peer_addr()
+        };
+        let place = place.unwrap_or_else(|_| self.address());
+        Directions::between(session.bytes(), &format!("{kind}/{place}"), listens)
+    }
+
     /// The first connection of a session.
     pub(crate) fn meet(
         &self,
@@ -285,6 +303,7 @@ impl Backend for Tcp {
         let failed = |what| system(address, what);
         let (mut wake, waking) = Waking::new().map_err(failed("make a pipe"))?;
         let (stream, agreed) = self.meet(&terms, &mut wake, deadline_ns)?;
+        let links = self.directions("tcp", &stream, agreed.session);
         terms.hello.session = Some(agreed.session);
 
         let shared = Shared::new(sizes, self.chunk, slots, seat).counting_in(page.clone());
@@ -307,6 +326,7 @@ impl Backend for Tcp {
             shared,
             _threads: threads,
         };
-        Ok(counted(page, (Box::new(outgoing), Box::new(incoming))))
+        let halves: Halves = (Box::new(outgoing), Box::new(incoming));
+        Ok(counted(page, Some(links), sizes.credits, halves))
     }
 }

@@ -240,6 +240,7 @@ impl Backend for Verbs {
         let page = terms.page.clone();
         let (mut wake, _waking) = crate::quiet::Waking::new().map_err(self.error("make a pipe"))?;
         let (stream, agreed) = self.side.meet(&terms, &mut wake, deadline_ns)?;
+        let links = self.side.directions("verbs", &stream, agreed.session);
         terms.hello.session = Some(agreed.session);
         let keeper = self
             .side
@@ -284,6 +285,7 @@ impl Backend for Verbs {
         let session = Arc::new(session.map_err(self.error("start threads"))?);
         let outgoing = VerbsOutgoing::new(Arc::clone(&session), queues.out, out_memory);
         let incoming = VerbsIncoming::new(session, queues.incoming, in_memory);
-        Ok(counted(page, (Box::new(outgoing), Box::new(incoming))))
+        let halves: Halves = (Box::new(outgoing), Box::new(incoming));
+        Ok(counted(page, Some(links), sizes.credits, halves))
     }
 }

@@ -83,6 +83,22 @@ impl Entities {
         )
     }
 
+    /// An end of a link of onbeat-link, as an endpoint of a topic.
+    pub(in crate::synth) fn link_init(
+        &mut self,
+        p: ProcessIndex,
+        end: u64,
+        (link, depth, sends): (u64, u64, bool),
+        name: &str,
+    ) {
+        let kind = match sends {
+            true => EndpointKind::Publisher,
+            false => EndpointKind::Subscription,
+        };
+        let e = self.endpoint_init(p, kind, [end, end, 0], name, depth);
+        self.get_mut(e).link = Some(link);
+    }
+
     /// Late attach: an endpoint that was there before.
     pub(in crate::synth) fn endpoint_found(
         &mut self,

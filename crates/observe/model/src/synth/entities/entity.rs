@@ -136,6 +136,8 @@ pub(in crate::synth) struct Entity {
     pub(in crate::synth) exact: bool,
     pub(in crate::synth) nests: Nests,
     pub(in crate::synth) live: bool,
+    /// Of an end of a link of onbeat-link: the number by which all its ends know it.
+    pub(in crate::synth) link: Option<u64>,
     /// Its number among those that looked alike when it was made.
     pub(in crate::synth) slot: Slot,
     /// The callback's symbol.
@@ -185,6 +187,12 @@ impl Entity {
             Role::Topic { depth } => depth,
             _ => 0,
         }
+    }
+
+    /// What stands for the source time stamp of a link's item: link and number, which are the same at
+    /// all ends.
+    pub(in crate::synth) fn link_item(&self, number: u64) -> i64 {
+        self.link.unwrap_or_default().wrapping_add(number) as i64
     }
 
     /// The topics of a service or client.

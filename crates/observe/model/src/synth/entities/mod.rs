@@ -117,6 +117,12 @@ impl Entities {
         self.get(e).infrastructure && !self.keep_infrastructure
     }
 
+    /// Whether a subscription of its topic gets a publisher's items: ends of links of one name may
+    /// belong to several links.
+    pub(in crate::synth) fn hears(&self, subscription: EntityId, publisher: EntityId) -> bool {
+        self.get(subscription).link == self.get(publisher).link
+    }
+
     /// The live endpoints of a topic or service.
     pub(in crate::synth) fn endpoints(&self, name: Option<NameId>) -> &Endpoints {
         const NOBODY: &Endpoints = &Endpoints {
@@ -252,6 +258,7 @@ impl Entities {
             process: p,
             role,
             action,
+            link: None,
             infrastructure: is_infrastructure(new.kind, new.name),
             exact: false,
             nests: Nests::default(),

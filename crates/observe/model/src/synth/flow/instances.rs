@@ -24,6 +24,8 @@ pub(in crate::synth) struct Instance {
     /// Since when its input waited for it; none where no time of the recording says so.
     ready: Option<u64>,
     pub(super) lineages: Lineages,
+    /// Its input was not seen, and it has received nothing from a link since.
+    pub(super) unseen: bool,
     /// Last publication: time and name.
     pub(super) output: Option<(u64, NameId)>,
     /// When the input went to a synchroniser, and to which.
@@ -115,9 +117,7 @@ impl Flow {
             }
         };
         let kind = self.graph.vertex(vertex).kind();
-        if begin.input == Input::Unknown && kind == CallbackType::Subscription {
-            cx.notes.count(Note::Unseen(vertex), 1);
-        }
+        let unseen = begin.input == Input::Unknown && kind == CallbackType::Subscription;
         let runs = &mut self.graph.vertex_mut(vertex).runs;
         if runs.count > 0 {
             let interval = start.saturating_sub(runs.last_start);
@@ -143,6 +143,7 @@ impl Flow {
             start,
             ready: ready.map(|ready| ready.min(start)),
             lineages,
+            unseen,
             output: None,
             synchronised: None,
             call: None,
@@ -244,6 +245,9 @@ impl Flow {
             Ending::Shared => cx.notes.count(Note::Shared(it.vertex), 1),
             Ending::Unshown => cx.notes.count(Note::Unshown(it.vertex), 1),
             _ => {}
+        }
+        if it.unseen {
+            cx.notes.count(Note::Unseen(it.vertex), 1);
         }
         if !end.scheduled {
             cx.notes.count(Note::Unscheduled(it.vertex), 1);

@@ -96,6 +96,9 @@ impl Flow {
             let latency = event.time.saturating_sub(incoming.time);
             figures.latency_ns.record(latency);
             let mut lineages = it.lineages;
+            if it.unseen && cx.entities.get(event.entity).link.is_some() {
+                self.unroot(event.instance, &mut lineages);
+            }
             if matches!(event.input, Input::Message { .. }) {
                 self.overtake(cx, event, &mut lineages);
             }
@@ -118,6 +121,27 @@ impl Flow {
             });
         }
         self.lineage.steps.release_all(&mut incoming.lineages);
+    }
+
+    /// An instance on an input that was not seen receives an item of a link: that is its input, and
+    /// no chain begins here.
+    fn unroot(&mut self, instance: InstanceId, lineages: &mut Lineages) {
+        let Some(it) = self.instances.get_mut(instance) else {
+            return;
+        };
+        it.unseen = false;
+        let runs = &mut self.graph.vertex_mut(it.vertex).runs;
+        runs.sourced = runs.sourced.saturating_sub(1);
+        let root = self.lineage.paths.root(it.vertex);
+        let mut kept = Lineages::default();
+        for &step in lineages.as_slice() {
+            if Some(self.lineage.steps.path(step)) == root {
+                self.lineage.steps.release(step);
+            } else {
+                kept.push(step);
+            }
+        }
+        *lineages = kept;
     }
 
     /// Where the items of a subscription go that a callback polls: to that callback, unless the

@@ -314,7 +314,10 @@ impl Topics {
     fn is_awaited(&self, entities: &Entities, name: NameId, (publisher, sequence): Place) -> bool {
         let awaits = |c: &Cursor| c.publisher == publisher && c.next <= sequence;
         let takers = &entities.endpoints(Some(name)).subscriptions;
-        takers.iter().any(|&s| self.cursors(s).iter().any(awaits))
+        let hears = |s| entities.hears(s, publisher);
+        takers
+            .iter()
+            .any(|&s| hears(s) && self.cursors(s).iter().any(awaits))
     }
 }
 
@@ -435,6 +438,9 @@ impl Flow {
         let takers = cx.entities.endpoints(Some(name)).subscriptions.len();
         for i in 0..takers {
             let s = cx.entities.endpoints(Some(name)).subscriptions[i];
+            if !cx.entities.hears(s, publisher) {
+                continue;
+            }
             deepest = deepest.max(match cx.entities.get(s).depth() {
                 0 => UNKNOWN_DEPTH,
                 depth => depth,
@@ -481,6 +487,9 @@ impl Flow {
         };
         for i in 0..takers {
             let s = cx.entities.endpoints(Some(name)).subscriptions[i];
+            if !cx.entities.hears(s, publisher) {
+                continue;
+            }
             let c = self.ways.topics.cursor(s, publisher, sequence + 1);
             if c.next > sequence {
                 continue;

@@ -8,7 +8,7 @@ use super::span::CallbackSpan;
 use super::{Spans, Why};
 use crate::synth::entities::EntityKind;
 use crate::synth::events::{Input, OwnInput, Owner, SpanEvent};
-use crate::synth::ids::ThreadIndex;
+use crate::synth::ids::{EntityId, ThreadIndex};
 use crate::synth::Context;
 
 /// Most callbacks that wait on a thread for what runs within them. Beyond, the outermost is taken
@@ -99,6 +99,31 @@ impl Spans {
                 }));
             }
             _ => self.discard(cx, read),
+        }
+    }
+
+    /// A thread receives an item of a link: an input of the callback that runs there, of one with an
+    /// end of its own. Else nothing ran on it.
+    pub(in crate::synth) fn receive(
+        &mut self,
+        cx: &Context,
+        ti: ThreadIndex,
+        time: u64,
+        entity: EntityId,
+        source_ns: i64,
+    ) {
+        let input = Input::Message { source_ns };
+        let span = self.threads[ti].span().filter(|span| span.is_exact());
+        match span.and_then(|span| span.instance) {
+            Some(instance) if !cx.entities.is_hidden(entity) => {
+                self.out.push(SpanEvent::OwnInput(OwnInput {
+                    instance,
+                    entity,
+                    input,
+                    time,
+                }));
+            }
+            _ => self.read_only(cx, entity, input),
         }
     }
 

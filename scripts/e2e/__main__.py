@@ -2,7 +2,7 @@
 
 usage: ./dev test e2e [--keep DIR] [--all] [--one-at-a-time] [--with-foreign] [NAME ...]
 
-NAME is a subject (observe, patterns, flow, late, shaper, shape, gate, faults, interrupted), a test's name or a part of
+NAME is a subject (observe, patterns, flow, link, late, shaper, shape, gate, faults, interrupted), a test's name or a part of
 it. Needs target/release/onbeat and the environments of ./dev ros-env. A test that needs what is not
 there is skipped and says why. Tests that mostly wait run side by side.
 """

@@ -151,12 +151,16 @@ class Harness:
 
     def pipeline(self):
         """The pipeline of onbeat-flow that knows its own timing."""
+        return self.example("onbeat-flow", "pipeline")
+
+    def example(self, crate, name):
+        """An example program of a crate."""
         def build(_):
-            subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", "-p",
-                            "onbeat-flow", "--example", "pipeline"], check=True, cwd=ROOT)
-        self.once("pipeline", build)
+            subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", "-p", crate,
+                            "--example", name], check=True, cwd=ROOT)
+        self.once(f"{crate}-{name}", build)
         target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
-        return os.path.join(target, "release/examples/pipeline")
+        return os.path.join(target, "release/examples", name)
 
     def privileged(self):
         """The words before a command that records."""

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// The titles of the model's chains, in their order: `FrontLidarDriver -> BehaviorPlanner via
 /// ParkingPlanner`. They hold as long as the graph of callbacks stays the same; two chains have the same
-/// one only if they pass the same callbacks.
+/// one only if they pass the same callbacks over the same topics.
 pub fn titles(model: &Model) -> Vec<String> {
     let namer = Namer::of(model);
     let ways: Vec<Way<'_>> = model.chains.iter().map(|c| namer.way(c)).collect();
@@ -23,8 +23,15 @@ pub fn titles(model: &Model) -> Vec<String> {
             titles[i] = match ways[i].distinction(&others) {
                 Some(via) if via.is_empty() => ends.clone(),
                 Some(via) => format!("{ends} via {}", via.join(", ")),
-                // Same nodes: callbacks tell them apart.
-                None => format!("{ends} by {}", model.chains[i].callbacks.join(", ")),
+                // Same nodes: callbacks tell them apart, or what goes between the same callbacks.
+                None => {
+                    let chain = &model.chains[i];
+                    let is_same = |&&o: &&usize| model.chains[o].callbacks == chain.callbacks;
+                    match group.iter().filter(is_same).count() {
+                        1 => format!("{ends} by {}", chain.callbacks.join(", ")),
+                        _ => format!("{ends} over {}", chain.topics.join(", ")),
+                    }
+                }
             };
         }
     }

@@ -27,6 +27,8 @@ pub(crate) enum Note<V = String, N = String> {
     Cut(String),
     /// An execution of this vertex was cut off by the end of its process.
     CutOff(V),
+    /// An item of the link of this name was received more than once at one end.
+    Doubled(N),
     /// A message of this topic came from outside of the recording.
     Foreign(N),
     /// Threads that run no callbacks and publish nothing used CPU time; counted in ns.
@@ -83,6 +85,8 @@ pub(crate) enum Note<V = String, N = String> {
     /// What a thread ran when the recorder came is not known.
     #[serde(with = "no_subject")]
     Unbegun,
+    /// An item of the link of this name was received where no callback ran.
+    Unclaimed(N),
     /// The callback or caller of an event was not decided in time.
     #[serde(with = "no_subject")]
     Undecided,
@@ -114,12 +118,13 @@ impl Note {
     /// What it is about, where the same can be said of others.
     pub(crate) fn subject(&self) -> Option<&str> {
         use Note::{Aborted, CallerGuess, CallerUnknown, Capped, CutOff, Foreign, Ignored};
+        use Note::{Doubled, RingName, Unclaimed, Unscheduled};
         use Note::{Outside, PeriodChanged, RingFound, Shared, Simulated, Starved, TimerNode};
-        use Note::{RingName, Unscheduled};
         match self {
             Aborted(s) | CallerGuess(s) | CallerUnknown(s) | Capped(s) | CutOff(s) | Foreign(s)
-            | Ignored(s) | Outside(s) | PeriodChanged(s) | RingFound(s) | RingName(s)
-            | Simulated(s) | Shared(s) | Starved(s) | TimerNode(s) | Unscheduled(s) => Some(s),
+            | Doubled(s) | Ignored(s) | Outside(s) | PeriodChanged(s) | RingFound(s)
+            | RingName(s) | Simulated(s) | Shared(s) | Starved(s) | TimerNode(s) | Unclaimed(s)
+            | Unscheduled(s) => Some(s),
             _ => None,
         }
     }
@@ -148,6 +153,7 @@ impl<V, N> Note<V, N> {
             Note::ClockStep => Note::ClockStep,
             Note::Cut(cut) => Note::Cut(cut),
             Note::CutOff(v) => Note::CutOff(vertex(v)?),
+            Note::Doubled(n) => Note::Doubled(name(n)),
             Note::Foreign(n) => Note::Foreign(name(n)),
             Note::HelperTime => Note::HelperTime,
             Note::Ignored(n) => Note::Ignored(name(n)),
@@ -173,6 +179,7 @@ impl<V, N> Note<V, N> {
             Note::TimerNode(v) => Note::TimerNode(vertex(v)?),
             Note::Unasked => Note::Unasked,
             Note::Unbegun => Note::Unbegun,
+            Note::Unclaimed(n) => Note::Unclaimed(name(n)),
             Note::Undecided => Note::Undecided,
             Note::UnknownCallback => Note::UnknownCallback,
             Note::UnknownGoal(n) => Note::UnknownGoal(name(n)),
@@ -222,6 +229,7 @@ mod tests {
             Note::ClockStep,
             Note::Cut(s()),
             Note::CutOff(s()),
+            Note::Doubled(s()),
             Note::Foreign(s()),
             Note::HelperTime,
             Note::Ignored(s()),
@@ -245,6 +253,7 @@ mod tests {
             Note::TimerNode(s()),
             Note::Unasked,
             Note::Unbegun,
+            Note::Unclaimed(s()),
             Note::Undecided,
             Note::UnknownCallback,
             Note::UnknownGoal(s()),

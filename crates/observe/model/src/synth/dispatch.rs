@@ -632,7 +632,7 @@ impl Synth {
                 let end = self.handle(at, HandleKind::RmwSubscription, end);
                 if let Some(e) = self.kept(end) {
                     let item = self.cx.entities.get(e).link_item(number);
-                    self.spans.receive(&self.cx, ti, time, e, item);
+                    self.spans.receive(&mut self.cx, ti, time, e, item);
                 }
             }
             _ => {}

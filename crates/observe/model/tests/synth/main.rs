@@ -8,6 +8,7 @@ mod cuts;
 mod events;
 mod junctions;
 mod late;
+mod links;
 mod naming;
 mod nesting;
 mod rclcpp;

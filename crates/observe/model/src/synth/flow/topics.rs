@@ -72,6 +72,8 @@ struct Take {
     again: Option<bool>,
     /// It is not one of those that the subscription had to take.
     latched: bool,
+    /// It was taken before.
+    doubled: bool,
     /// The pair's first take.
     first: bool,
     intra: bool,
@@ -291,6 +293,7 @@ impl Topics {
             passed: 0..0,
             again: None,
             latched: false,
+            doubled: false,
             first: !c.taken_any,
             intra: c.intra,
         };
@@ -306,6 +309,7 @@ impl Topics {
         } else {
             // From before it existed, or once more.
             take.latched = true;
+            take.doubled = sequence >= c.join;
         }
         take
     }
@@ -553,7 +557,10 @@ impl Flow {
             let overwritten = filled && !take.first;
             self.pass_over(subscription, (place.0, sequence), hop, overwritten);
         }
-        if let Some(vertex) = vertex {
+        if take.doubled && cx.entities.get(subscription).link.is_some() {
+            // Over a link an item comes once.
+            cx.notes.count(Note::Doubled(name), 1);
+        } else if let Some(vertex) = vertex {
             let figures = &mut self.graph.edge(vertex, hop).figures;
             figures.published += u64::from(take.latched);
             figures.taken += 1;

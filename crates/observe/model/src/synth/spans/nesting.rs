@@ -9,6 +9,7 @@ use super::{Spans, Why};
 use crate::synth::entities::EntityKind;
 use crate::synth::events::{Input, OwnInput, Owner, SpanEvent};
 use crate::synth::ids::{EntityId, ThreadIndex};
+use crate::synth::notes::Note;
 use crate::synth::Context;
 
 /// Most callbacks that wait on a thread for what runs within them. Beyond, the outermost is taken
@@ -106,7 +107,7 @@ impl Spans {
     /// end of its own. Else nothing ran on it.
     pub(in crate::synth) fn receive(
         &mut self,
-        cx: &Context,
+        cx: &mut Context,
         ti: ThreadIndex,
         time: u64,
         entity: EntityId,
@@ -123,7 +124,12 @@ impl Spans {
                     time,
                 }));
             }
-            _ => self.read_only(cx, entity, input),
+            _ => {
+                if let Some(name) = cx.entities.get(entity).name() {
+                    cx.notes.count(Note::Unclaimed(name), 1);
+                }
+                self.read_only(cx, entity, input);
+            }
         }
     }
 

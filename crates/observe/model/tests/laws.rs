@@ -484,6 +484,13 @@ fn found(which: u8, d: &Draw) -> EventKind {
             node: d.h,
             name: d.name.into(),
         },
+        19 if d.yes => EventKind::LinkInit {
+            end: d.h,
+            link: d.g,
+            depth: d.n as u64 % 8,
+            sends: d.b[2] % 2 == 0,
+            name: d.name.into(),
+        },
         19 => EventKind::HandleFini { handle: d.h },
         68 => EventKind::EndpointNode {
             endpoint: d.endpoint,
@@ -580,7 +587,15 @@ fn call(which: u8, d: &Draw) -> EventKind {
         49 => EventKind::ExecutorExecute { handle: d.h },
         50 => EventKind::ExecuteStart { execute: d.execute },
         51 => EventKind::ExecuteEnd { execute: d.execute },
+        52 if d.yes => EventKind::LinkSend {
+            end: d.h,
+            number: d.n as u64 % 16,
+        },
         52 => EventKind::WaitSetInit,
+        53 if d.yes => EventKind::LinkReceive {
+            end: d.h,
+            number: d.n as u64 % 16,
+        },
         53 => EventKind::Wait,
         _ => EventKind::GuardTrigger { guard: d.g + 1 },
     }

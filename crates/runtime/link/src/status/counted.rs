@@ -20,13 +20,8 @@ impl Directions {
     /// Of a link between machines: `session` names it at both ends, `place` is where one of them
     /// listens.
     pub(crate) fn between(session: &[u8; 32], place: &str, listens: bool) -> Directions {
-        let word = |at: usize| {
-            session[at..at + 8]
-                .iter()
-                .fold(0, |w, &b| w << 8 | u64::from(b))
-        };
-        let forth = LinkId::new(word(0), &format!("{place}/forth"));
-        let back = LinkId::new(word(8), &format!("{place}/back"));
+        let forth = LinkId::new(spread(session, 0), &format!("{place}/forth"));
+        let back = LinkId::new(spread(session, 1), &format!("{place}/back"));
         let (out, incoming) = if listens {
             (forth, back)
         } else {
@@ -34,6 +29,18 @@ impl Directions {
         };
         Directions { out, incoming }
     }
+}
+
+/// A number that stands for a session in recordings. None of the session's own bytes, which nobody
+/// without the key may know: FNV-1a, and the last step of splitmix64.
+fn spread(session: &[u8; 32], direction: u8) -> u64 {
+    let bytes = session.iter().chain([&direction]);
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ hash >> 31
 }
 
 /// The same halves, counted in this page. The peer is there. Without `links` they show their messages

@@ -113,16 +113,42 @@ fn lost_and_doubled_items_are_counted() {
     assert!(notes(&model).contains(said), "{}", notes(&model));
 }
 
+/// The same of a van, in processes 30 and 40, over links of the same names.
+fn of_a_van(trace: &str) -> String {
+    let pairs = [
+        ("10/10", "30/30"),
+        ("20/20", "40/40"),
+        ("link=1000", "link=5000"),
+        ("link=2000", "link=6000"),
+        ("namespace=car", "namespace=van"),
+        ("/car/", "/van/"),
+    ];
+    pairs.iter().fold(trace.into(), |s, (a, b)| s.replace(a, b))
+}
+
 #[test]
 fn ends_of_one_name_may_belong_to_several_links() {
-    // Another car's front, in process 30: what this one sends is not lost there.
-    let other = "2ms cpu1 30/30 link_init end=0x11 link=5000 depth=4 sends=no name=/front\n";
-    let trace = drive([(0, 0), (1, 1), (2, 2), (3, 3)]);
-    let end = "2000ms cpu0 10/10 exit\n";
-    let alone = model(&[trace.as_str(), end].concat());
-    let beside = model(&trace.replace(CAR, &[CAR, other].concat()));
-    assert_eq!(edges(&beside), edges(&alone));
-    assert_eq!(ids(&beside), ids(&alone));
+    let car = drive([(0, 0), (1, 1), (2, 2), (3, 3)]);
+    let both = car.clone() + &of_a_van(&car) + "2000ms cpu0 50/50 exec comm=later\n";
+    let mut events = text::parse(&both).unwrap_or_else(|e| panic!("{e}"));
+    events.sort_by_key(|e| e.time_ns);
+    let mut synth = Synth::new(SynthOptions::new(run("r1", DEFAULT_MODE)));
+    events.iter().for_each(|e| synth.push(e));
+    let model = synth.finish();
+    check(&model);
+    assert_eq!(model.edges.len(), 4, "{:?}", edges(&model));
+    for chain in &model.chains {
+        assert_eq!((chain.figures.executions, chain.figures.lost), (4, 0));
+    }
+    for edge in &model.edges {
+        assert_eq!(
+            edge.from[..5],
+            edge.to[..5],
+            "from one vehicle to the other"
+        );
+        let f = &edge.figures;
+        assert_eq!((f.published, f.taken, f.lost), (4, 4, 0));
+    }
 }
 
 #[test]

@@ -488,7 +488,7 @@ fn found(which: u8, d: &Draw) -> EventKind {
             end: d.h,
             link: d.g,
             depth: d.n as u64 % 8,
-            sends: d.b[2] % 2 == 0,
+            sends: d.b[2] < 128,
             name: d.name.into(),
         },
         19 => EventKind::HandleFini { handle: d.h },

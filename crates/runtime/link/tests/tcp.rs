@@ -158,13 +158,13 @@ fn another_key_another_version_and_strangers_are_refused_and_the_link_comes_abou
         let mut answer = Vec::new();
         newer.read_to_end(&mut answer).unwrap();
         assert_eq!(
-            answer, b"onbL\x01\x00\x04\x00\x00",
+            answer, b"onbL\x02\x00\x04\x00\x00",
             "refused, with our version"
         );
         for garbage in [
             &b"GET / HTTP/1.1\r\n\r\n"[..],
             b"onbL",
-            b"onbL\x01\x00\x01\xff\xff",
+            b"onbL\x02\x00\x01\xff\xff",
         ] {
             let mut stranger = TcpStream::connect(address).unwrap();
             let _ = stranger.write_all(garbage);
@@ -186,7 +186,7 @@ fn a_listening_end_of_a_later_version_is_named() {
     let refused = Tcp::connect(address, key(1)).initialize(SIZES, Memory::Allot, watchdog());
     let text = refused.err().unwrap().to_string();
     assert!(
-        text.contains("version 1") && text.contains("the other 7"),
+        text.contains("version 2") && text.contains("the other 7"),
         "{text}"
     );
     other.join().unwrap();

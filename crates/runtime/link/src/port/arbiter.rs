@@ -11,6 +11,7 @@
 //! Nothing allocates, waits or calls the kernel but [`Arbiter::sleep`] and a wake-up. Loops go over
 //! all seats and shares.
 
+use super::meter::Load;
 use super::page::{Page, Seat, SEATS, SHARES};
 use super::sys;
 use std::sync::atomic::{
@@ -317,6 +318,17 @@ impl<'p> Arbiter<'p> {
     pub fn wake_next(&self, now_ns: u64) {
         if self.free(now_ns).0 > 0 {
             self.wake_first();
+        }
+    }
+
+    /// Whether anybody waits; else whether anything is on its way.
+    pub fn load(&self, now_ns: u64) -> Load {
+        if self.first(0, None).is_some() {
+            Load::Waited
+        } else if self.free(now_ns).0 < self.rules.shares {
+            Load::Busy
+        } else {
+            Load::Idle
         }
     }
 

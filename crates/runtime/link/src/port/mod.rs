@@ -40,6 +40,7 @@
 //! | module | job |
 //! |---|---|
 //! | `sys` | the kernel's calls |
+//! | `meter` | the rate that it has in fact |
 //! | `page` | what transfers share |
 //! | `arbiter` | who goes |
 //! | `settings` | rate, chunk, window, limits |
@@ -48,6 +49,7 @@
 //! | `stats` | counts |
 
 mod arbiter;
+mod meter;
 mod page;
 mod settings;
 mod stats;

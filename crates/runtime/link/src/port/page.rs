@@ -1,5 +1,6 @@
 //! What the transfers of a port share between processes: atomic words only, none of them trusted.
 
+use super::meter::Meter;
 use crate::error::LinkError;
 use crate::name;
 use crate::shared::SharedMemory;
@@ -14,9 +15,9 @@ pub const SHARES: usize = 256;
 /// Words of a seat's label.
 const LABEL_WORDS: usize = 6;
 /// Begins every page: its format, with its version in the last byte.
-const MAGIC: u64 = u64::from_le_bytes(*b"onbport\x03");
+const MAGIC: u64 = u64::from_le_bytes(*b"onbport\x04");
 /// Words of the terms.
-pub const TERMS: usize = 5;
+pub const TERMS: usize = 6;
 
 /// A transfer's place. Its own process writes all of it, but `want` (which others withdraw when it
 /// stalls), `bell` and how often it was passed over.
@@ -62,6 +63,7 @@ pub struct Page {
     terms: [AtomicU64; TERMS],
     /// Chunks that were granted, of all transfers.
     pub granted: AtomicU64,
+    pub meter: Meter,
     pub seats: [Seat; SEATS],
     /// Shares of the window: 0 if free, or who has it and until when.
     pub shares: [AtomicU64; SHARES],

@@ -24,6 +24,16 @@ pub struct Settings {
     window_chunks: u64,
     slack_ns: u64,
     patience_ns: u64,
+    is_measured: bool,
+}
+
+/// What is in force at a rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct InForce {
+    /// Bytes of a chunk's content.
+    pub(super) chunk: usize,
+    /// Shares of the window.
+    pub(super) shares: usize,
 }
 
 /// Why there can be no port with these settings.
@@ -50,7 +60,7 @@ pub enum SettingsError {
 }
 
 /// How long that many bytes take, ns, rounded up.
-fn wire_ns(bytes: u64, bits_per_second: u64) -> u64 {
+pub(super) fn wire_ns(bytes: u64, bits_per_second: u64) -> u64 {
     let ns = (u128::from(bytes) * 8 * 1_000_000_000).div_ceil(bits_per_second.max(1).into());
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
@@ -64,8 +74,10 @@ fn on_wire(chunk: u64) -> u64 {
 }
 
 impl Settings {
-    /// A port whose wire has this rate: chunks so large that what is more urgent waits 1 ms at most
-    /// for what is less, a window of two chunks, 20 ms of slack and of patience.
+    /// A port whose wire has this rate, or less: chunks so large that what is more urgent waits 1 ms at most
+    /// for what is less, a window of two chunks, 20 ms of slack and of patience. The rate is measured
+    /// while transfers wait for the port. Chunks and the window shrink with it, to a sixteenth at
+    /// most, so that on a slower wire the 1 ms holds too.
     pub fn of_rate(bits_per_second: u64) -> Settings {
         let settings = Settings {
             bits_per_second,
@@ -73,6 +85,7 @@ impl Settings {
             window_chunks: 2,
             slack_ns: 20_000_000,
             patience_ns: 20_000_000,
+            is_measured: true,
         };
         settings.blocking(Duration::from_millis(1))
     }
@@ -106,9 +119,17 @@ impl Settings {
         self
     }
 
-    /// Bytes of a chunk's content.
+    /// Bytes of a chunk's content, whatever the rate is measured to be.
     pub fn chunk_bytes(mut self, bytes: usize) -> Settings {
         self.chunk_bytes = bytes as u64;
+        self.is_measured = false;
+        self
+    }
+
+    /// Whether chunks and window follow the rate that is measured. They do, unless
+    /// [`Settings::chunk_bytes`] says how large they are.
+    pub fn follow_measured_rate(mut self, follow: bool) -> Settings {
+        self.is_measured = follow;
         self
     }
 
@@ -206,6 +227,37 @@ impl Settings {
         fits as usize
     }
 
+    /// These at another rate: at most its own one, and at least a sixteenth of it.
+    pub(super) fn at_rate(&self, bits_per_second: u64) -> InForce {
+        if !self.is_measured || bits_per_second >= self.bits_per_second {
+            return InForce {
+                chunk: self.chunk(),
+                shares: self.rules().shares,
+            };
+        }
+        let part = u128::from(self.chunk_bytes) * u128::from(bits_per_second)
+            / u128::from(self.bits_per_second);
+        let least = self.chunk_bytes.min(LEAST_CHUNK);
+        let chunk = (part as u64).clamp(least, self.chunk_bytes);
+        let shares = self.shares_of(chunk) * self.window_chunks;
+        InForce {
+            chunk: chunk as usize,
+            shares: (shares as usize).min(self.rules().shares),
+        }
+    }
+
+    /// Bytes on the wire that so many shares stand for.
+    pub(super) fn bytes_of(&self, shares: usize) -> u64 {
+        self.share_bytes() * shares as u64
+    }
+
+    /// Bytes on the wire of so many bytes of a connection, in full chunks.
+    pub(super) fn carried(&self, bytes: u64) -> u64 {
+        let whole = on_wire(self.chunk_bytes);
+        let carried = u128::from(bytes) * u128::from(whole) / u128::from(self.chunk_bytes.max(1));
+        u64::try_from(carried).unwrap_or(u64::MAX)
+    }
+
     /// Shares that a chunk with that many bytes of content needs.
     pub(super) fn shares_of(&self, content: u64) -> u64 {
         on_wire(content).div_ceil(self.share_bytes()).max(1)
@@ -249,18 +301,20 @@ impl Settings {
             self.window_chunks,
             self.slack_ns,
             self.patience_ns,
+            self.is_measured.into(),
         ]
     }
 
     /// From the page; not checked yet.
     pub(super) fn of_terms(terms: [u64; TERMS]) -> Settings {
-        let [bits_per_second, chunk_bytes, window_chunks, slack_ns, patience_ns] = terms;
+        let [bits_per_second, chunk_bytes, window_chunks, slack_ns, patience_ns, measured] = terms;
         Settings {
             bits_per_second,
             chunk_bytes,
             window_chunks,
             slack_ns,
             patience_ns,
+            is_measured: measured != 0,
         }
     }
 }
@@ -272,6 +326,11 @@ impl std::fmt::Display for Settings {
             f,
             "{} bit/s, chunks of {} bytes, {} in the window, slack {slack_us} us, patience {patience_us} us",
             self.bits_per_second, self.chunk_bytes, self.window_chunks
-        )
+        )?;
+        f.write_str(if self.is_measured {
+            ", or smaller by measurement"
+        } else {
+            ""
+        })
     }
 }

@@ -10,6 +10,11 @@ use std::sync::atomic::Ordering::Relaxed;
 pub struct PortStats {
     /// What it was made for.
     pub settings: Settings,
+    /// The rate that was measured, bit/s; `None` if it was never found to be another than given. At
+    /// least a sixteenth of the given one.
+    pub measured_bits_per_second: Option<u64>,
+    /// Bytes of a chunk's content that are in force now.
+    pub chunk_bytes: usize,
     /// Chunks that it has let go, of all transfers that there ever were.
     pub granted: u64,
     /// The transfers that there are now, by seat.
@@ -62,8 +67,11 @@ pub fn of(mapped: &Mapped, settings: Settings) -> PortStats {
     let page = mapped.page();
     let taken = (0..SEATS).filter(|&seat| mapped.is_taken(seat));
     let transfers = taken.map(|seat| transfer(mapped, seat)).collect();
+    let given = settings.bits_per_second();
     PortStats {
         settings,
+        measured_bits_per_second: page.meter.measured(given),
+        chunk_bytes: settings.at_rate(page.meter.rate(given)).chunk,
         granted: page.granted.load(Relaxed),
         transfers,
     }

@@ -50,6 +50,25 @@ pub fn unacknowledged(socket: BorrowedFd<'_>) -> Result<u64> {
     Ok(u64::try_from(bytes).unwrap_or(0))
 }
 
+/// The shortest way to the peer and back that the kernel has seen, ns; `None` if it has seen none.
+pub fn shortest_way_ns(socket: BorrowedFd<'_>) -> Option<u64> {
+    /// `tcp_info` up to `tcpi_min_rtt` (us), its last word here; Linux 4.6 and newer.
+    const WORDS: usize = 38;
+    let mut info = [0_u32; WORDS];
+    let mut length = size_of_val(&info) as libc::socklen_t;
+    let (level, name) = (libc::IPPROTO_TCP, libc::TCP_INFO);
+    let value = (&raw mut info).cast();
+    // SAFETY: writes as many bytes as `length` says, or fewer.
+    let result =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, value, &raw mut length) };
+    let is_there = result == 0 && length as usize == size_of_val(&info);
+    // All bits set: none was seen.
+    let us = is_there
+        .then(|| info[WORDS - 1])
+        .filter(|us| *us != u32::MAX)?;
+    Some(u64::from(us) * 1000)
+}
+
 /// Lets a socket report acknowledgements of [`write_marked`] in its error queue.
 pub fn report_acknowledgements(socket: BorrowedFd<'_>) -> Result<()> {
     let (level, name) = (libc::SOL_SOCKET, libc::SO_TIMESTAMPING);

@@ -1,8 +1,9 @@
 //! The sending side of a connection on a port: what it has posted, and what is acknowledged of it.
 
 use super::arbiter::{Answer, Arbiter, Lent, Patience, Rules, Urgency};
+use super::meter::Sample;
 use super::page::{Counts, Mapped, Seat, SHARES};
-use super::settings::Settings;
+use super::settings::{wire_ns, InForce, Settings};
 use super::sys;
 use crate::pi::{Guard, Lock};
 use crate::quiet::Quiet;
@@ -31,6 +32,8 @@ struct Posted {
 struct Way {
     stream: Option<TcpStream>,
     posted: VecDeque<Posted>,
+    /// Bytes of the connection that were acknowledged, and counted.
+    counted: u64,
 }
 
 /// The sending side of a connection on a port. One thread posts; others may ring.
@@ -77,6 +80,7 @@ impl Transfer {
             stream: None,
             // Each has a share at least, so it never grows.
             posted: VecDeque::with_capacity(SHARES + 1),
+            counted: 0,
         };
         Transfer {
             mapped,
@@ -92,8 +96,54 @@ impl Transfer {
     }
 
     fn arbiter(&self) -> Arbiter<'_> {
-        let (page, rules, clock) = (self.mapped.page(), self.rules, now_ns as fn() -> u64);
+        let (page, clock) = (self.mapped.page(), now_ns as fn() -> u64);
+        let shares = self.in_force().shares;
+        let rules = Rules {
+            shares,
+            ..self.rules
+        };
         Arbiter { page, rules, clock }
+    }
+
+    fn in_force(&self) -> InForce {
+        let given = self.settings.bits_per_second();
+        self.settings.at_rate(self.mapped.page().meter.rate(given))
+    }
+
+    /// The port's rate as it was given, and as it was measured, bit/s.
+    pub fn rates(&self) -> (u64, Option<u64>) {
+        let given = self.settings.bits_per_second();
+        (given, self.mapped.page().meter.measured(given))
+    }
+
+    /// Bytes of a chunk's content now: what was agreed, or less on a wire that is slower than given.
+    pub fn chunk(&self) -> usize {
+        self.in_force().chunk
+    }
+
+    /// So many bytes more were acknowledged: what that says of the rate.
+    fn measure(&self, bytes: u64, stream: &TcpStream) {
+        let (arbiter, settings) = (self.arbiter(), &self.settings);
+        let window_bytes = settings.bytes_of(arbiter.rules.shares);
+        let (meter, given) = (&arbiter.page.meter, settings.bits_per_second());
+        let now = now_ns();
+        let load = arbiter.load(now);
+        let wire = settings.carried(bytes);
+        let over = meter.acknowledged(wire, load, window_bytes, now);
+        let Some((sent, took_ns)) = over else {
+            return;
+        };
+        let Some(way_ns) = sys::shortest_way_ns(stream.as_fd()) else {
+            return;
+        };
+        let bits_per_second = Sample::rate(sent, took_ns);
+        let window_ns = wire_ns(window_bytes, bits_per_second);
+        let sample = Sample {
+            bits_per_second,
+            window_ns,
+            way_ns,
+        };
+        meter.judge(given, &sample);
     }
 
     fn own(&self) -> &Seat {
@@ -116,6 +166,7 @@ impl Transfer {
         let _ = sys::report_acknowledgements(stream.as_fd());
         let mut way = self.way();
         way.posted.clear();
+        way.counted = 0;
         way.stream = Some(stream);
         self.written.store(0, Relaxed);
     }
@@ -200,7 +251,8 @@ impl Transfer {
         now: u64,
     ) -> Option<u64> {
         let own: usize = way.posted.iter().map(|p| p.need).sum();
-        if own + need <= self.rules.shares {
+        let shares = self.in_force().shares;
+        if own + need.min(shares) <= shares {
             return None;
         }
         let lent_until = way.posted.front().map_or(0, |first| first.lent.until_ns);
@@ -278,6 +330,8 @@ impl Transfer {
             is_freed = true;
         }
         if is_freed {
+            let before = std::mem::replace(&mut way.counted, acknowledged);
+            self.measure(acknowledged.saturating_sub(before), stream);
             self.arbiter().wake_first();
             if reported {
                 self.ring();

@@ -44,6 +44,11 @@ pub(crate) enum Word {
     HasQos,
     /// Items of a channel that newer ones replaced before they left, plus 1; 0 if it is no channel's.
     Lost,
+    /// Of a port: the rate that it was given, that which was measured (0: none but that), bit/s; and
+    /// bytes of a chunk. 0 if the end is on no port.
+    PortGiven,
+    PortMeasured,
+    PortChunk,
     /// The first of the numbers of `qos`.
     Qos = 32,
 }
@@ -159,6 +164,17 @@ impl QosStatus {
     }
 }
 
+/// What was in force on an end's port when its last message left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortStatus {
+    /// The rate that the port was given, bit/s.
+    pub given_bits_per_second: u64,
+    /// The rate that was measured, bit/s, if it was found to be another one.
+    pub measured_bits_per_second: Option<u64>,
+    /// Bytes of a chunk's content.
+    pub chunk_bytes: u64,
+}
+
 /// What a page says. Everything in it is what another process has written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkStatus {
@@ -185,6 +201,8 @@ pub struct LinkStatus {
     pub resumed_refused: [u64; 2],
     /// Of a channel between hosts: items that newer ones replaced before they left the sending host.
     pub lost: Option<u64>,
+    /// Of the end's port, if it is on one and has sent.
+    pub port: Option<PortStatus>,
     /// Of the link's promises, if there are any.
     pub qos: Option<QosStatus>,
 }
@@ -235,6 +253,11 @@ pub fn parse(bytes: &[u8]) -> Option<LinkStatus> {
         ],
         credit: (word(Word::InFlight).checked_sub(1), word(Word::NoCredit)),
         resumed_refused: [word(Word::Resumed), word(Word::Refused)],
+        port: (word(Word::PortGiven) != 0).then(|| PortStatus {
+            given_bits_per_second: word(Word::PortGiven),
+            measured_bits_per_second: Some(word(Word::PortMeasured)).filter(|rate| *rate > 0),
+            chunk_bytes: word(Word::PortChunk),
+        }),
         lost: word(Word::Lost).checked_sub(1),
         qos: (word(Word::HasQos) != 0).then(|| QosStatus {
             counts: std::array::from_fn(|n| at(Word::Qos as usize + n)),

@@ -22,7 +22,7 @@ mod read;
 
 pub(crate) use counted::{counted, Directions};
 pub(crate) use layout::Word;
-pub use layout::{parse, Backend, LinkStatus, Passed, QosStatus, State};
+pub use layout::{parse, Backend, LinkStatus, Passed, PortStatus, QosStatus, State};
 pub use onbeat_flow::clock::now_ns;
 pub(crate) use page::Page;
 pub use read::{survey, Found, Survey};

@@ -112,10 +112,12 @@ impl Chunk {
         self.offset + self.bytes == self.total
     }
 
-    /// Whether it is as it must be: full unless it is the last, within the whole and the limits.
+    /// Whether it is as it must be: not empty unless the whole is, within the whole and the limits.
     fn is_possible(&self, chunk: usize, whole: usize) -> bool {
         let rest = self.total.checked_sub(self.offset);
-        self.total <= whole && rest.is_some_and(|rest| self.bytes == rest.min(chunk))
+        let fits =
+            |rest: usize| self.bytes <= rest.min(chunk) && (self.bytes > 0 || self.total == 0);
+        self.total <= whole && rest.is_some_and(fits)
     }
 }
 

@@ -25,7 +25,7 @@ use std::io::{ErrorKind, Read, Write};
 use thiserror::Error;
 
 /// Version of the protocol.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 const MAGIC: [u8; 4] = *b"onbL";
 /// Bytes of a step's head.
 const HEAD_BYTES: usize = 9;

@@ -178,6 +178,22 @@ impl Shared {
         }
     }
 
+    /// Shows what is in force on the port. Real-time safe: some atomics.
+    pub fn show_port(&self) {
+        if let (Some(page), Some(seat)) = (&self.page, &self.seat) {
+            let (given, measured) = seat.rates();
+            page.set(Word::PortMeasured, measured.unwrap_or(0));
+            page.set(Word::PortChunk, self.chunk_now() as u64);
+            page.set(Word::PortGiven, given);
+        }
+    }
+
+    /// Bytes of a chunk now: what was agreed, or less if the port is slower than it was given.
+    pub fn chunk_now(&self) -> usize {
+        let seat = self.seat.as_ref();
+        seat.map_or(self.chunk, |seat| seat.chunk().clamp(1, self.chunk.max(1)))
+    }
+
     pub fn limits(&self) -> Limits {
         Limits {
             chunk: self.chunk,
@@ -220,7 +236,7 @@ impl Shared {
     pub fn tell_port(&self, state: &State) {
         if let Some(seat) = &self.seat {
             let next = state.next_message();
-            seat.publish(next.map(|m| (m.bytes.min(self.chunk), m.since_ns)));
+            seat.publish(next.map(|m| (m.bytes.min(self.chunk_now()), m.since_ns)));
         }
     }
 

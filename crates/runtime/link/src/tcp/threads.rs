@@ -157,7 +157,7 @@ fn write_message(
     let slot = &shared.slots.out[shared.place(number)];
     let mut offset = 0;
     loop {
-        let bytes = shared.chunk.min(total - offset);
+        let bytes = shared.chunk_now().min(total - offset);
         let chunk = Chunk {
             number,
             offset,
@@ -176,6 +176,7 @@ fn write_message(
         }
         write_urgent(shared, generation, writer)?;
     }
+    shared.show_port();
     let mut state = shared.lock();
     if state.is_present(generation) {
         state.sender.transmitted();
@@ -243,7 +244,7 @@ fn write_value(
         since_ns = since_ns.min(message.since_ns);
     }
     loop {
-        let bytes = shared.chunk.min(total - offset);
+        let bytes = shared.chunk_now().min(total - offset);
         let chunk = Chunk {
             number,
             offset,

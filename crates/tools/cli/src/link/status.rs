@@ -3,7 +3,7 @@
 use crate::error::CliError;
 use crate::term::{self, Align, Screen, Table};
 use crate::ExitStatus;
-use onbeat_link::status::{survey, Found, Passed, Survey};
+use onbeat_link::status::{survey, Found, Passed, PortStatus, Survey};
 use onbeat_model::text::duration;
 use serde_json::{json, Value};
 use std::io::{self, Write};
@@ -82,6 +82,13 @@ fn as_json(found: &Survey, now_ns: u64) -> Value {
             let named = qos.named().map(|(name, n)| (name.to_string(), n.into()));
             Value::Object(named.collect())
         });
+        let port = status.port.map(|port| {
+            json!({
+                "given_bits_per_second": port.given_bits_per_second,
+                "measured_bits_per_second": port.measured_bits_per_second,
+                "chunk_bytes": port.chunk_bytes,
+            })
+        });
         json!({
             "pid": found.pid,
             "uid": found.uid,
@@ -103,6 +110,7 @@ fn as_json(found: &Survey, now_ns: u64) -> Value {
             "resumed": status.resumed_refused[0],
             "refused": status.resumed_refused[1],
             "items_lost": status.lost,
+            "port": port,
             "qos": qos,
         })
     };
@@ -148,9 +156,20 @@ fn notes(found: &Found) -> Vec<String> {
             .map(|(name, n)| (n, name)),
     );
     said.retain(|(n, _)| *n > 0);
-    said.into_iter()
-        .map(|(n, what)| format!("{n} {}", what.replace('_', " ")))
-        .collect()
+    let said = said.into_iter();
+    let said = said.map(|(n, what)| format!("{n} {}", what.replace('_', " ")));
+    said.chain(status.port.as_ref().and_then(port)).collect()
+}
+
+/// What is in force on a port that is slower than it was given.
+fn port(port: &PortStatus) -> Option<String> {
+    let megabits = |bits: u64| format!("{:.0} Mbit/s", bits as f64 / 1e6);
+    let measured = port.measured_bits_per_second?;
+    let (given, measured) = (megabits(port.given_bits_per_second), megabits(measured));
+    let chunk = port.chunk_bytes;
+    Some(format!(
+        "port at {measured} measured ({given} given), chunks of {chunk} bytes"
+    ))
 }
 
 fn print(out: &mut dyn Write, found: &Survey, now_ns: u64) -> Result<(), CliError> {

@@ -1,0 +1,232 @@
+//! The rate that a port has in fact: what peers acknowledge while transfers wait for the port.
+//!
+//! The rate in force is between a sixteenth of the given one and the given one. The window in force
+//! is its share of the given window, so that it takes as long on the wire as was promised, on a link
+//! that is slower than was said too. A rate counts only if two intervals in a row show it, and it is
+//! an eighth away from the one in force.
+//!
+//! A window can also come back slowly because the way there and back is long: less in the window
+//! would not come back sooner. So the rate in force goes down only if the window takes twice as long
+//! as the shortest way there and back that the kernel has seen.
+//!
+//! Real-time: some atomics for each acknowledgement, one system call in an interval. No lock: the
+//! processes of the port count together, and one of them ends an interval.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// An interval takes at least this long.
+const INTERVAL_NS: u64 = 50_000_000;
+/// And as many windows.
+const WINDOWS: u64 = 8;
+/// The least part of the given rate.
+const LEAST_PART: u64 = 16;
+
+/// What the port's processes count. Untrusted.
+#[repr(C)]
+#[derive(Default)]
+pub struct Meter {
+    /// Bytes that were acknowledged.
+    bytes: AtomicU64,
+    /// When the interval began, ns; 0 if there is none.
+    begun_ns: AtomicU64,
+    /// Bytes at its beginning.
+    begun_bytes: AtomicU64,
+    /// Bytes that were acknowledged while a transfer waited; and at the interval's beginning.
+    waited: AtomicU64,
+    begun_waited: AtomicU64,
+    /// What the interval before has shown, bit/s; 0 if nothing.
+    before: AtomicU64,
+    /// The rate in force, bit/s; 0 as it was given.
+    rate: AtomicU64,
+}
+
+/// How the port was when bytes were acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// A transfer waited for room in the window.
+    Waited,
+    /// Nobody waited just then, but more was on its way.
+    Busy,
+    /// Nothing more was on its way.
+    Idle,
+}
+
+/// What an interval has shown.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    pub bits_per_second: u64,
+    /// How long the window in force takes at that rate, ns.
+    pub window_ns: u64,
+    /// The shortest way there and back, ns.
+    pub way_ns: u64,
+}
+
+impl Sample {
+    /// Bit/s of so many bytes in that time.
+    pub fn rate(bytes: u64, took_ns: u64) -> u64 {
+        let rate = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(took_ns.max(1));
+        u64::try_from(rate).unwrap_or(u64::MAX)
+    }
+}
+
+/// The rate that this sample asks for: up or down, if it asks for another one.
+fn asks(in_force: u64, sample: &Sample) -> Option<u64> {
+    let rate = sample.bits_per_second;
+    let is_queue = sample.window_ns >= 2 * sample.way_ns;
+    let up = rate > in_force + in_force / 8;
+    let down = rate < in_force - in_force / 8 && is_queue;
+    (up || down).then_some(rate)
+}
+
+impl Meter {
+    /// The rate in force, of a port that was given this one.
+    pub fn rate(&self, given: u64) -> u64 {
+        match self.rate.load(Relaxed) {
+            0 => given,
+            rate => rate.clamp((given / LEAST_PART).max(1), given),
+        }
+    }
+
+    /// The rate that was measured last; `None` before two intervals have shown another than given.
+    pub fn measured(&self, given: u64) -> Option<u64> {
+        (self.rate.load(Relaxed) != 0).then(|| self.rate(given))
+    }
+
+    /// So many bytes were acknowledged. An interval has ended if it returns its bytes and its length
+    /// in ns: the caller gives [`Meter::judge`] the sample. Intervals in which the port was idle, or
+    /// nobody waited for a quarter of the bytes, show nothing.
+    pub fn acknowledged(
+        &self,
+        more: u64,
+        load: Load,
+        window_bytes: u64,
+        now_ns: u64,
+    ) -> Option<(u64, u64)> {
+        let bytes = self.bytes.fetch_add(more, Relaxed).wrapping_add(more);
+        let new = if load == Load::Waited { more } else { 0 };
+        let waited = self.waited.fetch_add(new, Relaxed).wrapping_add(new);
+        let begun_ns = self.begun_ns.load(Relaxed);
+        if load == Load::Idle {
+            self.begun_ns.store(0, Relaxed);
+            return None;
+        }
+        let took_ns = now_ns.saturating_sub(begun_ns);
+        let sent = bytes.wrapping_sub(self.begun_bytes.load(Relaxed));
+        let is_over = begun_ns != 0 && took_ns >= INTERVAL_NS && sent >= WINDOWS * window_bytes;
+        if begun_ns != 0 && !is_over {
+            return None;
+        }
+        // One of those who see the end begins the next.
+        let begins = self
+            .begun_ns
+            .compare_exchange(begun_ns, now_ns.max(1), Relaxed, Relaxed);
+        begins.ok()?;
+        self.begun_bytes.store(bytes, Relaxed);
+        let waited = waited.wrapping_sub(self.begun_waited.swap(waited, Relaxed));
+        let is_full = waited >= sent - sent / 4;
+        (is_over && is_full).then_some((sent, took_ns))
+    }
+
+    /// Judges what an interval has shown, of a port that was given this rate.
+    pub fn judge(&self, given: u64, sample: &Sample) {
+        let in_force = self.rate(given);
+        let before = self.before.swap(sample.bits_per_second.max(1), Relaxed);
+        let Some(rate) = asks(in_force, sample).filter(|_| before != 0) else {
+            return;
+        };
+        // The one of the two that changes less.
+        let next = if rate > in_force {
+            rate.min(before).max(in_force)
+        } else {
+            rate.max(before).min(in_force)
+        };
+        let next = next.clamp((given / LEAST_PART).max(1), given);
+        if next.abs_diff(in_force) > in_force / 8 {
+            self.rate.store(next, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIVEN: u64 = 1_000_000_000;
+    /// The window of the given rate: 1 ms.
+    const WINDOW: u64 = GIVEN / 8 / 1000;
+
+    /// A link with this rate and way, on which transfers always wait: rates in force, by interval.
+    fn on_a_link(meter: &Meter, rate: u64, way_ns: u64, intervals: usize) -> Vec<u64> {
+        let mut now_ns = 1 + meter.begun_ns.load(Relaxed);
+        let mut rates = Vec::new();
+        while rates.len() < intervals {
+            let in_force = meter.rate(GIVEN);
+            let window = WINDOW * in_force / GIVEN;
+            let half = window / 2;
+            let wire_ns = |bytes: u64| bytes * 8 * 1_000_000_000 / rate;
+            // A half comes back each half of the way with a half on the wire, or as the wire is free.
+            now_ns += wire_ns(half).max((way_ns + wire_ns(half)) / 2);
+            let over = meter.acknowledged(half, Load::Waited, window, now_ns);
+            if let Some((bytes, took_ns)) = over {
+                let bits_per_second = bytes * 8 * 1_000_000_000 / took_ns;
+                let window_ns = window * 8 * 1_000_000_000 / bits_per_second;
+                let sample = Sample {
+                    bits_per_second,
+                    window_ns,
+                    way_ns,
+                };
+                meter.judge(GIVEN, &sample);
+                rates.push(meter.rate(GIVEN));
+            }
+        }
+        rates
+    }
+
+    fn is_near(rate: u64, truth: u64) -> bool {
+        rate.abs_diff(truth) <= truth / 8
+    }
+
+    #[test]
+    fn the_rate_of_a_slower_link_is_found_and_stays() {
+        for truth in [100_000_000, 300_000_000, 700_000_000] {
+            let meter = Meter::default();
+            let rates = on_a_link(&meter, truth, 100_000, 12);
+            assert_eq!(rates[0], GIVEN, "one interval shows nothing");
+            assert!(rates[4..].iter().all(|r| is_near(*r, truth)), "{rates:?}");
+            assert!(rates[5..].iter().all(|r| *r == rates[4]), "{rates:?}");
+            // A link that is as fast as given again.
+            let rates = on_a_link(&meter, GIVEN, 100_000, 30);
+            assert!(is_near(rates[29], GIVEN), "{rates:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_way_is_no_slow_link_and_a_rate_has_its_limits() {
+        let rates = on_a_link(&Meter::default(), GIVEN, 20_000_000, 12);
+        assert_eq!(rates, [GIVEN; 12]);
+        let rates = on_a_link(&Meter::default(), GIVEN / 100, 100_000, 12);
+        assert_eq!(rates[11], GIVEN / LEAST_PART);
+        let rates = on_a_link(&Meter::default(), 4 * GIVEN, 100_000, 12);
+        assert_eq!(rates, [GIVEN; 12]);
+    }
+
+    #[test]
+    fn what_nobody_waited_for_and_what_one_interval_shows_change_nothing() {
+        let meter = Meter::default();
+        for ms in 1..1000 {
+            let load = [Load::Waited, Load::Idle, Load::Busy][ms as usize / 3 % 3];
+            let over = meter.acknowledged(WINDOW / 2, load, WINDOW, ms * 1_000_000);
+            assert_eq!(over, None);
+        }
+        let sample = |bits_per_second| Sample {
+            bits_per_second,
+            window_ns: 10_000_000,
+            way_ns: 0,
+        };
+        for rate in [GIVEN, GIVEN / 10, GIVEN, GIVEN / 10, GIVEN] {
+            meter.judge(GIVEN, &sample(rate));
+            assert_eq!(meter.rate(GIVEN), GIVEN);
+        }
+        assert_eq!(meter.measured(GIVEN), None);
+    }
+}

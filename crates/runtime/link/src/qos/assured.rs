@@ -72,6 +72,7 @@ impl Drop for Thread {
 pub struct AssuredOutgoing {
     pub shared: Arc<Shared>,
     pub fails_unacknowledged: bool,
+    pub fails_silent: bool,
     pub _thread: Arc<Thread>,
 }
 
@@ -84,14 +85,23 @@ pub struct AssuredIncoming {
 }
 
 impl AssuredOutgoing {
+    /// Why a call that waits for the peer is over.
+    fn over(&self, state: &State) -> Result<(), SendError> {
+        if let Some(end) = state.end_of_sending() {
+            return Err(end.into());
+        }
+        if self.fails_silent && self.shared.counters.is_silent() {
+            return Err(Breach::Silent.into());
+        }
+        Ok(())
+    }
+
     /// A number for the next message, as soon as there is a credit.
     fn begin(&self, deadline_ns: Option<u64>) -> Result<(u64, u64), SendError> {
         let shared = &*self.shared;
         let mut state = shared.lock();
         loop {
-            if let Some(end) = state.end_of_sending() {
-                return Err(end.into());
-            }
+            self.over(&state)?;
             if let Some(number) = state.news.unacknowledged.take() {
                 if self.fails_unacknowledged {
                     return Err(Breach::Unacknowledged { number }.into());
@@ -134,9 +144,7 @@ impl AssuredOutgoing {
                 }
                 Err(other) => return Err(other),
             }
-            if let Some(end) = shared.lock().end_of_sending() {
-                return Err(end.into());
-            }
+            self.over(&shared.lock())?;
         }
     }
 }

@@ -303,6 +303,7 @@ impl<B: Backend> QosLink<B> {
         let outgoing = AssuredOutgoing {
             shared: Arc::clone(&shared),
             fails_unacknowledged: self.qos.fails(promise),
+            fails_silent: self.qos.fails(self.qos.alive_within),
             _thread: Arc::clone(&thread),
         };
         let incoming = AssuredIncoming {

@@ -1,5 +1,5 @@
 //! Two hosts, and the wire between them: it loses, delays, doubles and reorders packets below TCP,
-//! and it can be cut.
+//! it can be cut, and it can swallow all or some packets while both hosts believe it stands.
 //!
 //! A host is a network namespace without a name, with a TUN device in it. This program carries the
 //! packets from one device to the other. So nothing is left behind, however it ends. What happens
@@ -154,6 +154,30 @@ pub struct Done {
     pub overtaken: AtomicU64,
     /// Numbers behind a [`MARK`], in the order in which they came onto the wire, if that is wanted.
     pub marks: Option<Mutex<Vec<u64>>>,
+    /// Attempts to connect.
+    pub dialled: AtomicU64,
+}
+
+/// What a wire swallows while it is told to; no host's device notices.
+#[derive(Debug, Default)]
+pub struct Swallows {
+    /// Everything from the first host, and from the second.
+    pub all_from: [AtomicBool; 2],
+    /// Every packet by which a TCP connection ends.
+    pub ends: AtomicBool,
+}
+
+/// Bits of TCP's flags.
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const ACK: u8 = 16;
+
+/// The flags of a packet, if it is one of TCP over IPv4.
+fn tcp_flags(packet: &[u8]) -> u8 {
+    let is_tcp = packet.len() > 20 && packet[0] >> 4 == 4 && packet[9] == 6;
+    let head = 4 * usize::from(packet[0] & 15);
+    packet.get(head + 13).filter(|_| is_tcp).map_or(0, |f| *f)
 }
 
 /// Before a number that is to be seen on the wire.
@@ -197,15 +221,29 @@ type OnTheWay = std::cmp::Reverse<(u64, u64, Vec<u8>)>;
 
 /// One direction of a wire.
 struct Direction {
+    from: usize,
     hosts: [Arc<Host>; 2],
     harm: Harm,
+    swallows: Arc<Swallows>,
     dice: Dice,
     done: Arc<Done>,
     stop: Arc<AtomicBool>,
 }
 
 impl Direction {
+    fn is_swallowed(&self, flags: u8) -> bool {
+        let ends = flags & (FIN | RST) != 0 && self.swallows.ends.load(Ordering::Relaxed);
+        ends || self.swallows.all_from[self.from].load(Ordering::Relaxed)
+    }
+
     fn take(&mut self, number: u64, packet: &[u8], way: &mut BinaryHeap<OnTheWay>) {
+        let flags = tcp_flags(packet);
+        if flags & (SYN | ACK) == SYN {
+            count(&self.done.dialled);
+        }
+        if self.is_swallowed(flags) {
+            return;
+        }
         if self.dice.hits(self.harm.lost) {
             return count(&self.done.lost);
         }
@@ -254,6 +292,7 @@ impl Direction {
 pub struct Wire {
     pub hosts: [Arc<Host>; 2],
     pub done: Arc<Done>,
+    pub swallows: Arc<Swallows>,
     stop: Arc<AtomicBool>,
     carriers: Vec<JoinHandle<()>>,
 }
@@ -284,9 +323,12 @@ impl Wire {
             }
         };
         let (done, stop) = (Arc::new(done), Arc::<AtomicBool>::default());
+        let swallows = Arc::<Swallows>::default();
         let mut dice = Dice(seed);
         let mut carrier = |from: usize| {
             let direction = Direction {
+                from,
+                swallows: Arc::clone(&swallows),
                 hosts: [Arc::clone(&hosts[from]), Arc::clone(&hosts[1 - from])],
                 harm,
                 dice: Dice(dice.next()),
@@ -299,6 +341,7 @@ impl Wire {
         Some(Wire {
             hosts,
             done,
+            swallows,
             stop,
             carriers,
         })

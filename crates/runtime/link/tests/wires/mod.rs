@@ -163,6 +163,9 @@ pub struct Done {
 pub struct Swallows {
     /// Everything from the first host, and from the second.
     pub all_from: [AtomicBool; 2],
+    /// What carries bytes of a TCP connection from the first host, and from the second: what the
+    /// other host says is acknowledged all the same.
+    pub content_from: [AtomicBool; 2],
     /// Every packet by which a TCP connection ends.
     pub ends: AtomicBool,
 }
@@ -173,11 +176,24 @@ const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
 
-/// The flags of a packet, if it is one of TCP over IPv4.
-fn tcp_flags(packet: &[u8]) -> u8 {
-    let is_tcp = packet.len() > 20 && packet[0] >> 4 == 4 && packet[9] == 6;
-    let head = 4 * usize::from(packet[0] & 15);
-    packet.get(head + 13).filter(|_| is_tcp).map_or(0, |f| *f)
+/// What a wire looks at in a packet of TCP.
+#[derive(Debug, Clone, Copy, Default)]
+struct Head {
+    flags: u8,
+    has_content: bool,
+}
+
+/// The head of a packet; an empty one if it is none of TCP over IPv4.
+fn head(packet: &[u8]) -> Head {
+    let is_tcp = packet.len() >= 40 && packet[0] >> 4 == 4 && packet[9] == 6;
+    let at = 4 * usize::from(packet[0] & 15);
+    match packet.get(at + 12..at + 14) {
+        Some(&[offset, flags]) if is_tcp => Head {
+            flags,
+            has_content: packet.len() > at + 4 * usize::from(offset >> 4),
+        },
+        _ => Head::default(),
+    }
 }
 
 /// Before a number that is to be seen on the wire.
@@ -231,17 +247,20 @@ struct Direction {
 }
 
 impl Direction {
-    fn is_swallowed(&self, flags: u8) -> bool {
-        let ends = flags & (FIN | RST) != 0 && self.swallows.ends.load(Ordering::Relaxed);
-        ends || self.swallows.all_from[self.from].load(Ordering::Relaxed)
+    fn is_swallowed(&self, head: Head) -> bool {
+        let is_told = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        let swallows = &*self.swallows;
+        is_told(&swallows.all_from[self.from])
+            || head.has_content && is_told(&swallows.content_from[self.from])
+            || head.flags & (FIN | RST) != 0 && is_told(&swallows.ends)
     }
 
     fn take(&mut self, number: u64, packet: &[u8], way: &mut BinaryHeap<OnTheWay>) {
-        let flags = tcp_flags(packet);
-        if flags & (SYN | ACK) == SYN {
+        let head = head(packet);
+        if head.flags & (SYN | ACK) == SYN {
             count(&self.done.dialled);
         }
-        if self.is_swallowed(flags) {
+        if self.is_swallowed(head) {
             return;
         }
         if self.dice.hits(self.harm.lost) {

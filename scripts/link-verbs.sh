@@ -29,14 +29,19 @@ guest_packages "${missing[@]}"
 
 shared="$guest/verbs"
 rm -rf "$shared"; mkdir -p "$shared"
-# The unit tests (lib) and the suite (verbs).
-cargo test --locked -q -p onbeat-link --features verbs --no-run --lib --test verbs --message-format=json |
-  python3 -c '
+# The unit tests (lib), the suite (verbs), allocations (verbs_steady), and the example that the suite starts.
+programs=(lib verbs verbs_steady)
+{
+  cargo test --locked -q -p onbeat-link --features verbs --no-run --lib --test verbs --test verbs_steady \
+    --message-format=json
+  cargo build --locked -q -p onbeat-link --features verbs --example hosts --message-format=json
+} | python3 -c '
 import json, shutil, sys
 for line in sys.stdin:
     message = json.loads(line)
     if message.get("executable"):
-        name = "verbs" if message["target"]["name"] == "verbs" else "lib"
+        target = message["target"]
+        name = "lib" if "lib" in target["kind"] else target["name"]
         shutil.copy(message["executable"], sys.argv[1] + "/" + name)' "$shared"
 
 cat > "$shared/run" <<END
@@ -55,7 +60,7 @@ for n in a b; do ip -n \$n link set lo up; ip -n \$n link set v\$n up; done
 for n in a b; do nsenter --net=/run/netns/\$n rdma link add rxe_\$n type rxe netdev v\$n; done
 rdma link
 export ONBEAT_RDMA="10.9.0.1 /run/netns/a 10.9.0.2 /run/netns/b"
-for program in lib verbs; do
+for program in ${programs[*]}; do
   filter="${ONBEAT_FILTER:-}"
   [ \$program != lib ] || filter="\${filter:-verbs::}"
   PROPTEST_FAILURE_PERSISTENCE=off timeout -s KILL 400 ./\$program --test-threads=1 --show-output \$filter > \$program.out 2>&1
@@ -66,7 +71,7 @@ sync
 END
 guest_run "$shared" "$limit_s"
 failed=0
-for program in lib verbs; do
+for program in "${programs[@]}"; do
   cat "$shared/$program.out"
   [ "$(cat "$shared/$program.code" 2>/dev/null)" = 0 ] || { failed=1; echo "$program failed in the guest ($shared)"; }
 done

@@ -1,55 +1,18 @@
 //! The conformance suite of the interface layer over RDMA.
 //!
-//! It needs two addresses that RDMA devices have, each in a network namespace or `-`:
-//! `ONBEAT_RDMA="10.9.0.1 /run/netns/a 10.9.0.2 /run/netns/b"`. `./dev test link-verbs` boots a
-//! guest that has them.
+//! It needs RDMA devices: see `places`.
 
 mod backends;
+mod places;
+mod sums;
 
 use backends::{watchdog, Pair};
 use onbeat_link::interface::{Backend, Halves, Memory, SetupError, Sizes};
 use onbeat_link::{Auto, Key, Verbs};
-use std::fs::File;
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsRawFd;
+use places::{places, Place};
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
 use std::time::Duration;
-
-/// An address, and the namespace that has it.
-#[derive(Clone)]
-struct Place {
-    address: IpAddr,
-    namespace: String,
-}
-
-fn places() -> [Place; 2] {
-    let text = std::env::var("ONBEAT_RDMA").expect("no RDMA devices: run ./dev test link-verbs");
-    let words: Vec<_> = text.split(' ').collect();
-    let place = |at: usize| Place {
-        address: words[at].parse().unwrap(),
-        namespace: words[at + 1].into(),
-    };
-    [place(0), place(2)]
-}
-
-fn enter(namespace: &File) {
-    // SAFETY: a call for this thread alone.
-    let code = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) };
-    assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
-}
-
-impl Place {
-    /// Runs in the namespace. Threads that begin meanwhile stay there.
-    fn within<T>(&self, run: impl FnOnce() -> T) -> T {
-        if self.namespace == "-" {
-            return run();
-        }
-        let here = File::open("/proc/thread-self/ns/net").unwrap();
-        enter(&File::open(&self.namespace).unwrap());
-        let done = run();
-        enter(&here);
-        done
-    }
-}
 
 /// An end in its namespace.
 struct Placed {
@@ -142,6 +105,33 @@ fn the_best_way_between_devices_is_rdma() {
     for end in [&listening, &connecting] {
         assert_eq!(end.chosen().unwrap().way, onbeat_link::auto::Way::Verbs);
     }
+}
+
+/// The example `hosts`, with another word for its place. It lies beside this program, or where Cargo
+/// builds it.
+#[test]
+fn the_example_runs_over_rdma() {
+    let here = std::env::current_exe().unwrap();
+    let beside = here.with_file_name("hosts");
+    let built = here.ancestors().nth(2).unwrap().join("examples/hosts");
+    let hosts = if beside.exists() { beside } else { built };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("link.key");
+    Key::generate().create_file(&file).unwrap();
+    let [first, second] = places();
+    let at = format!("verbs://{}:7400?key={}", first.address, file.display());
+    let start = |part: &str, place: &Place| {
+        let mut command = Command::new(&hosts);
+        let command = command.args([part, &at]);
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        // A process begins in the namespace of the thread that starts it.
+        place.within(|| command.spawn()).unwrap()
+    };
+    let (fuse, sense) = (start("fuse", &second), start("sense", &first));
+    let fuse = fuse.wait_with_output().unwrap();
+    let sense = sense.wait_with_output().unwrap();
+    assert!(sense.status.success(), "{sense:?}");
+    sums::check(&fuse);
 }
 
 /// Not a test: the other end for those that let a peer die.

@@ -225,6 +225,12 @@ impl EndMemory {
         }
     }
 
+    /// So many bytes from the begin of what is sent, to no place yet.
+    #[cfg(test)]
+    pub fn to_any(&self, bytes: usize) -> Transfer {
+        self.keys.out.to(0, bytes, Window::default(), 0)
+    }
+
     /// Ends the registrations: no key is of any use from then on.
     pub fn revoke(&self) {
         self.regions

@@ -32,7 +32,12 @@
 
 mod device;
 mod ends;
+#[cfg(test)]
+mod hostile;
 mod memory;
+#[cfg(test)]
+#[path = "../../tests/places/mod.rs"]
+mod places;
 mod session;
 mod value;
 
@@ -228,16 +233,26 @@ fn keep_alive(stream: &TcpStream, gone_after: Duration) -> Result<()> {
     socket.set_tcp_user_timeout(Some(gone_after.max(Duration::from_secs(1))))
 }
 
-impl Backend for Verbs {
-    fn initialize(
+/// An end whose queue pairs are joined to its peer's.
+struct Joined {
+    queues: Queues,
+    memory: EndMemory,
+    side: Side,
+    /// Of the side channel's records.
+    received: Counter,
+    peer: Endpoint,
+    /// At a listening end.
+    keeper: Option<Keeper>,
+}
+
+impl Verbs {
+    /// Meets the peer, registers the memory and joins the queue pairs.
+    fn joined(
         &self,
-        sizes: Sizes,
-        memory: Memory,
+        (sizes, block): (Sizes, Block),
+        mut terms: Terms,
         deadline_ns: Option<u64>,
-    ) -> std::result::Result<Halves, SetupError> {
-        let block = Block::new(sizes, memory)?;
-        let mut terms = self.terms(sizes);
-        let page = terms.page.clone();
+    ) -> std::result::Result<Joined, SetupError> {
         let (mut wake, _waking) = crate::quiet::Waking::new().map_err(self.error("make a pipe"))?;
         let (stream, agreed) = self.side.meet(&terms, &mut wake, deadline_ns)?;
         let links = self.side.directions("verbs", &stream, agreed.session);
@@ -270,18 +285,40 @@ impl Backend for Verbs {
         let ready = side.stream.set_read_timeout(None);
         let ready = ready.and_then(|()| keep_alive(&side.stream, self.gone_after));
         ready.map_err(self.error("use the socket"))?;
+        Ok(Joined {
+            queues,
+            memory,
+            side,
+            received,
+            peer,
+            keeper,
+        })
+    }
+}
 
+impl Backend for Verbs {
+    fn initialize(
+        &self,
+        sizes: Sizes,
+        memory: Memory,
+        deadline_ns: Option<u64>,
+    ) -> std::result::Result<Halves, SetupError> {
+        let block = Block::new(sizes, memory)?;
+        let terms = self.terms(sizes);
+        let page = terms.page.clone();
+        let joined = self.joined((sizes, block), terms, deadline_ns)?;
+        let queues = joined.queues;
         let pairs = [queues.out.pair(), queues.incoming.pair()];
-        let (out_memory, in_memory, memory) = memory.halves();
+        let (out_memory, in_memory, memory) = joined.memory.halves();
         let parts = Parts {
             sizes,
-            peer,
+            peer: joined.peer,
             polling: self.polling,
-            side,
+            side: joined.side,
             pairs,
             memory,
         };
-        let session = Session::start(parts, received, keeper);
+        let session = Session::start(parts, joined.received, joined.keeper);
         let session = Arc::new(session.map_err(self.error("start threads"))?);
         let outgoing = VerbsOutgoing::new(Arc::clone(&session), queues.out, out_memory);
         let incoming = VerbsIncoming::new(session, queues.incoming, in_memory);

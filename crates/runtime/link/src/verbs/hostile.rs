@@ -1,0 +1,262 @@
+//! Tests: a peer that has the key and lies, by its device and by the side channel. What it does is
+//! refused with the reason, and changes no memory but its own slots.
+
+use super::device::{Done, Kind, Queue, Request, Transfer};
+use super::memory::Block;
+use super::places::places;
+use super::{Joined, Verbs};
+use crate::interface::{Backend, End, Halves, Memory, Sizes};
+use crate::sealed;
+use crate::verbs_wire::{Record, Window};
+use crate::Key;
+use onbeat_flow::clock::now_ns;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const SIZES: Sizes = Sizes {
+    credits: 2,
+    message_bytes: 64,
+    value_bytes: 32,
+};
+/// The ring of both directions.
+const RING: usize = 2 * 64;
+
+fn watchdog() -> Option<u64> {
+    Some(now_ns() + 100_000_000_000)
+}
+
+/// Two ends that are to meet; the second one connects.
+fn ends() -> [Verbs; 2] {
+    let key = || Key::from_bytes([3; 32]);
+    let [first, _] = places();
+    let address = SocketAddr::new(first.address, 0);
+    let listening = first.within(|| Verbs::listen(address, key())).unwrap();
+    let connecting = Verbs::connect(listening.address(), key());
+    [listening, connecting].map(|end| end.gone_after(Duration::from_secs(20)))
+}
+
+fn joined(end: &Verbs, memory: Memory) -> Joined {
+    let block = Block::new(SIZES, memory).unwrap();
+    end.joined((SIZES, block), end.terms(SIZES), watchdog())
+        .unwrap()
+}
+
+/// An honest end with its memory, and a liar that is joined to it.
+fn honest_and_liar() -> (Halves, Joined, *const u8) {
+    let [listening, connecting] = ends();
+    let [first, second] = places();
+    let memory = Box::leak(vec![0xA5; SIZES.memory_bytes().unwrap()].into_boxed_slice());
+    let base = memory.as_ptr();
+    std::thread::scope(|scope| {
+        let liar = scope.spawn(|| second.within(|| joined(&connecting, Memory::Allot)));
+        let (end, given) = (&listening, Memory::Mapped(memory));
+        let honest = first.within(move || end.initialize(SIZES, given, watchdog()));
+        (honest.unwrap(), liar.join().unwrap(), base)
+    })
+}
+
+/// Posts a request and waits for it until then: done, or why not; `None` if it stays open.
+fn post(queue: &mut Queue, request: Request, until_ns: u64) -> Option<Result<(), String>> {
+    // SAFETY: the liar's memory stays registered until the test ends.
+    unsafe { queue.post(request, Kind::Message) }.unwrap();
+    while now_ns() < until_ns {
+        match queue.next_done() {
+            Ok(Some(Done::Sent(_))) => return Some(Ok(())),
+            Ok(_) => {}
+            Err(error) => return Some(Err(error.to_string())),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    None
+}
+
+/// Posts a request and waits for it; why it failed, if it did.
+fn perform(queue: &mut Queue, request: Request) -> Option<String> {
+    let done = post(queue, request, watchdog().unwrap());
+    done.expect("it is done at some time").err()
+}
+
+/// So many bytes of the liar's, to that place of the peer's ring.
+fn write(liar: &Joined, bytes: usize, at: isize) -> Transfer {
+    let ring = liar.peer.ring;
+    let remote = ring.address.wrapping_add_signed(at as i64);
+    let ours = liar.memory.to_any(bytes);
+    Transfer {
+        remote,
+        remote_key: ring.key,
+        ..ours
+    }
+}
+
+fn next(halves: &mut Halves) -> Result<(), End> {
+    let taken = halves.1.receive(watchdog(), &mut |_, _| {})?;
+    assert!(taken, "nothing came");
+    Ok(())
+}
+
+fn protocol(what: &'static str) -> Result<(), End> {
+    Err(End::Protocol { what })
+}
+
+/// What an honest end says of messages that a liar writes, with those tags.
+fn told(messages: &[(usize, isize, u32)]) -> Result<(), End> {
+    let (mut honest, mut liar, _) = honest_and_liar();
+    for (bytes, at, tag) in messages {
+        let request = Request::WriteWithTag(write(&liar, *bytes, *at), *tag);
+        // A link that has ended may refuse what comes after.
+        let _ = perform(&mut liar.queues.out, request);
+    }
+    let mut last = Ok(());
+    for _ in messages {
+        last = next(&mut honest);
+        if last.is_err() {
+            break;
+        }
+    }
+    last
+}
+
+#[test]
+fn messages_too_long_out_of_turn_or_without_credit_end_the_link() {
+    assert_eq!(told(&[(64, 0, 0), (64, 64, 1)]), Ok(()), "as agreed");
+    // It fits into the ring, not into its slot.
+    let larger = protocol("a message larger than agreed");
+    assert_eq!(told(&[(65, 0, 0)]), larger);
+    let out_of_turn = protocol("a message out of turn");
+    for tag in [1, 7, u32::MAX] {
+        assert_eq!(told(&[(8, 0, tag)]), out_of_turn, "{tag}");
+    }
+    assert_eq!(told(&[(8, 0, 0), (8, 64, 0)]), out_of_turn, "twice");
+    let many = protocol("more messages than it has credits");
+    assert_eq!(told(&[(8, 0, 0), (8, 64, 1), (8, 0, 2)]), many);
+}
+
+/// What the honest end has in memory: messages to the peer, its ring, then values.
+fn memory(base: *const u8) -> Vec<u8> {
+    let bytes = SIZES.memory_bytes().unwrap();
+    // SAFETY: leaked, and the ends that wrote there are gone.
+    unsafe { std::slice::from_raw_parts(base, bytes) }.to_vec()
+}
+
+#[test]
+fn writes_outside_of_the_ring_are_refused_by_the_device_and_change_nothing() {
+    for (bytes, at) in [
+        (16, RING as isize - 8),
+        (8, RING as isize),
+        (8, -8),
+        (8, 1 << 40),
+    ] {
+        let (mut honest, mut liar, base) = honest_and_liar();
+        let request = Request::Write(write(&liar, bytes, at));
+        let refused = perform(&mut liar.queues.out, request);
+        assert_eq!(
+            refused.as_deref(),
+            Some("remote access error"),
+            "{bytes} at {at}"
+        );
+        drop(liar);
+        let end = next(&mut honest);
+        assert!(matches!(end, Err(End::Gone { .. })), "{end:?}");
+        drop(honest);
+        assert!(memory(base).iter().all(|b| *b == 0xA5), "{bytes} at {at}");
+    }
+    // Another key, and a write where reading alone is allowed.
+    for what in [
+        |w: Window, _| (w.address, w.key ^ 0x100),
+        |_, v: Window| (v.address, v.key),
+    ] {
+        let (honest, mut liar, base) = honest_and_liar();
+        let (remote, remote_key) = what(liar.peer.ring, liar.peer.values);
+        let transfer = Transfer {
+            remote,
+            remote_key,
+            ..write(&liar, 8, 0)
+        };
+        let refused = perform(&mut liar.queues.out, Request::Write(transfer));
+        assert_eq!(refused.as_deref(), Some("remote access error"));
+        drop((honest, liar));
+        assert!(memory(base).iter().all(|b| *b == 0xA5));
+    }
+}
+
+/// With the queue pair of the other end alive, so that the key alone is tried.
+#[test]
+fn a_revoked_key_is_refused() {
+    let [listening, connecting] = ends();
+    let [first, second] = places();
+    std::thread::scope(|scope| {
+        let liar = scope.spawn(|| second.within(|| joined(&connecting, Memory::Allot)));
+        let other = first.within(|| joined(&listening, Memory::Allot));
+        let mut liar = liar.join().unwrap();
+        let request = Request::Write(write(&liar, 8, 0));
+        assert_eq!(perform(&mut liar.queues.out, request), None);
+        other.memory.revoke();
+        let refused = perform(&mut liar.queues.out, request);
+        assert_eq!(refused.as_deref(), Some("remote access error"));
+    });
+}
+
+#[test]
+fn who_writes_on_after_the_end_of_a_link_changes_nothing() {
+    let (honest, mut liar, base) = honest_and_liar();
+    let request = Request::Write(write(&liar, 8, 0));
+    assert_eq!(perform(&mut liar.queues.out, request), None);
+    drop(honest);
+    let before = memory(base);
+    assert_ne!(before[RING..RING + 8], [0xA5; 8], "it could write");
+    // There is nobody who answers: it may stay open.
+    let more = Request::Write(write(&liar, 64, 64));
+    let done = post(&mut liar.queues.out, more, now_ns() + 5_000_000_000);
+    assert_ne!(done, Some(Ok(())), "it is still served");
+    assert_eq!(memory(base), before);
+}
+
+#[test]
+fn impossible_counts_records_and_heads_end_the_link() {
+    // Nothing was sent that could be consumed.
+    let (mut honest, mut liar, _) = honest_and_liar();
+    let _ = perform(&mut liar.queues.incoming, Request::Tag(1));
+    let end = loop {
+        if let Err(error) = honest.0.send(1, watchdog(), &mut |_| {}) {
+            break error;
+        }
+    };
+    let what = "an impossible count of messages";
+    assert_eq!(end, End::Protocol { what }.into());
+
+    // A message by the way of counts, and a count by that of messages.
+    let (mut honest, mut liar, _) = honest_and_liar();
+    let request = Request::WriteWithTag(write(&liar, 8, 0), 0);
+    let _ = perform(&mut liar.queues.incoming, request);
+    let end = loop {
+        if let Err(error) = honest.0.send(1, watchdog(), &mut |_| {}) {
+            break error;
+        }
+    };
+    let what = "a message out of turn";
+    assert_eq!(end, End::Protocol { what }.into());
+    let (mut honest, mut liar, _) = honest_and_liar();
+    let _ = perform(&mut liar.queues.out, Request::Tag(1));
+    assert_eq!(next(&mut honest), protocol("a count out of turn"));
+
+    let (mut honest, liar, _) = honest_and_liar();
+    liar.side.tell(Record::Ready).unwrap();
+    assert_eq!(next(&mut honest), protocol("a record out of turn"));
+    let (mut honest, liar, _) = honest_and_liar();
+    let mut sent = liar.side.sent.lock().unwrap();
+    sealed::send(&mut &liar.side.stream, &liar.side.keys, &mut sent, &[99]).unwrap();
+    assert_eq!(next(&mut honest), protocol("an unknown record"));
+
+    // Its value is in a slot that there is not, or longer than agreed.
+    for words in [[1 << 2 | 3, 1, 8], [1 << 2, 1, 33], [1 << 2, 1, u64::MAX]] {
+        let (mut honest, liar, _) = honest_and_liar();
+        let (out, _in, _memory) = liar.memory.halves();
+        let (heads, _) = out.heads();
+        let set = heads.iter().zip(words);
+        set.for_each(|(head, word)| head.store(word, Ordering::SeqCst));
+        let read = honest.1.read(watchdog(), &mut |_| panic!("it is none"));
+        let what = "impossible heads of values";
+        assert_eq!(read, Err(End::Protocol { what }), "{words:?}");
+    }
+}

@@ -1,0 +1,44 @@
+//! Where the ends of tests over RDMA are: two addresses that RDMA devices have, each in a network
+//! namespace or `-`: `ONBEAT_RDMA="10.9.0.1 /run/netns/a 10.9.0.2 /run/netns/b"`.
+//! `./dev test link-verbs` boots a guest that has them.
+
+use std::fs::File;
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+
+/// An address, and the namespace that has it.
+#[derive(Clone)]
+pub struct Place {
+    pub address: IpAddr,
+    namespace: String,
+}
+
+pub fn places() -> [Place; 2] {
+    let text = std::env::var("ONBEAT_RDMA").expect("no RDMA devices: run ./dev test link-verbs");
+    let words: Vec<_> = text.split(' ').collect();
+    let place = |at: usize| Place {
+        address: words[at].parse().unwrap(),
+        namespace: words[at + 1].into(),
+    };
+    [place(0), place(2)]
+}
+
+fn enter(namespace: &File) {
+    // SAFETY: a call for this thread alone.
+    let code = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) };
+    assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+}
+
+impl Place {
+    /// Runs in the namespace. Threads that begin meanwhile stay there.
+    pub fn within<T>(&self, run: impl FnOnce() -> T) -> T {
+        if self.namespace == "-" {
+            return run();
+        }
+        let here = File::open("/proc/thread-self/ns/net").unwrap();
+        enter(&File::open(&self.namespace).unwrap());
+        let done = run();
+        enter(&here);
+        done
+    }
+}

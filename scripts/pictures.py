@@ -90,13 +90,17 @@ def reduced(crates):
 
 
 # Where a crate's box stands: column (130 wide) and row, top to bottom.
-PLACES = {"cli": (3, 0), "lab": (1.2, 0), "shape": (3, 1), "plan": (2, 2), "reserve": (3.1, 2.5),
-          "ros": (4.2, 2), "record": (1, 2.75), "redact": (1, 1.95), "model": (0, 2.75), "trace": (0.5, 4), "flow": (5.6, 4),
-          "link": (5.6, 2.75), "c": (5.6, 1.5), "replay": (6.6, 2.75), "check": (0, 1.95), "diff": (-0.95, 1.95), "yaml": (0, 5.4), "stats": (1, 5.4),
-          "files": (2, 5.4), "time": (3, 5.4), "proc": (4, 5.4), "rights": (5, 5.4)}
-FRAMES = {"tools": (1.05, -0.35, 3.0, 0.95), "observe": (-1.1, 1.65, 3.05, 3.05),
-          "enforce": (1.95, 0.68, 3.35, 2.55), "runtime": (5.45, 1.15, 2.2, 3.55),
-          "base": (-0.15, 5.05, 6.15, 0.95)}
+PLACES = {
+    "cli": (4, 0), "lab": (2.2, 0),
+    "diff": (0.05, 1.95), "check": (1, 1.95), "redact": (2, 1.95), "model": (1, 2.75), "record": (2, 2.75),
+    "trace": (1.5, 4),
+    "shape": (4, 1), "plan": (3, 2), "reserve": (4.1, 2.5), "ros": (5.2, 2),
+    "c": (6.6, 1.5), "link": (6.6, 2.75), "replay": (7.6, 2.75), "flow": (6.6, 4),
+    "yaml": (1, 5.4), "stats": (2, 5.4), "files": (3, 5.4), "time": (4, 5.4), "proc": (5, 5.4),
+    "rights": (6, 5.4)}
+FRAMES = {"tools": (2.05, -0.35, 3.0, 0.95), "observe": (-0.1, 1.6, 3.05, 3.1),
+          "enforce": (2.97, 0.68, 3.33, 2.55), "runtime": (6.45, 1.15, 2.2, 3.55),
+          "base": (0.85, 5.05, 6.15, 0.95)}
 
 
 def place(column, row):
@@ -107,7 +111,7 @@ def place(column, row):
 def draw_crates():
     """Crates in their folders, and who depends on whom."""
     crates = manifests()
-    picture = Picture(1060, 560, "Crates of onbeat and their dependencies")
+    picture = Picture(1190, 560, "Crates of onbeat and their dependencies")
     for name, (column, row, width, height) in FRAMES.items():
         x, y = place(column, row)
         picture.group(x, y, width * 130, height * 78, "crates/" + name)

@@ -4,6 +4,7 @@
 mod sums;
 
 use onbeat_link::Key;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -51,6 +52,29 @@ fn one_line_says_what_connects_the_hosts() {
         check(&fuse);
         return;
     }
+}
+
+/// The fusion ends with a reason when the sensors' process is killed in the middle.
+#[test]
+fn a_host_that_dies_is_told() {
+    let place = format!("shm://hosts-killed-{}", std::process::id());
+    let (mut sense, mut fuse) = (start("sense", &place), start("fuse", &place));
+    let pid = fuse.id() as libc::pid_t;
+    std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_secs(60));
+        // SAFETY: a call; the test has not ended, so it still waits for this process.
+        unsafe { libc::kill(pid, libc::SIGKILL) }
+    });
+    let mut sums = BufReader::new(fuse.stdout.take().unwrap()).lines();
+    assert!(sums.next().unwrap().unwrap().starts_with("Some("));
+    sense.kill().unwrap();
+    sense.wait().unwrap();
+    let output = fuse.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && errors.contains("is gone"),
+        "{errors}"
+    );
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn assumptions(
                 .into(),
         );
     }
-    notes.push("Medians are compared: a change of rare long executions alone does not show. Of QoS, models keep nothing.".into());
+    notes.push("Medians are compared: a change of rare long executions alone does not show. Models keep no QoS settings: these are not compared.".into());
 }
 
 fn found(row: &Row<'_>, change: Change, model: &Model) -> Found {

@@ -4,6 +4,8 @@ use super::charts;
 use super::html::{grouped, in_words};
 use crate::schema::{CallbackType, Chain, Model};
 use crate::text::{duration, percent, shorten, xml};
+use crate::titles::titles;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Chains that are shown at once; the rest can be unfolded.
@@ -19,9 +21,10 @@ pub(super) fn chains(out: &mut String, model: &Model) {
          its largest minus its smallest value. The slowest chain comes first.</p>\n",
     );
     let sorted = by_latency(model);
+    let names = names(model);
     let shown = sorted.len().min(CHAINS_SHOWN);
     for chain in &sorted[..shown] {
-        card(out, model, chain);
+        card(out, model, chain, &names[chain.id.as_str()]);
     }
     if sorted.len() > shown {
         let _ = write!(
@@ -30,23 +33,16 @@ pub(super) fn chains(out: &mut String, model: &Model) {
             sorted.len() - shown
         );
         for chain in &sorted[shown..] {
-            card(out, model, chain);
+            card(out, model, chain, &names[chain.id.as_str()]);
         }
         out.push_str("</details>\n");
     }
 }
 
-/// The nodes at a chain's ends.
-pub(super) fn ends(model: &Model, chain: &Chain) -> String {
-    let node = |id: Option<&String>| {
-        let callback = model.callbacks.iter().find(|c| Some(&c.id) == id);
-        shorten(callback.map_or("?", |c| c.node.as_str()), 60)
-    };
-    format!(
-        "{} → {}",
-        node(chain.callbacks.first()),
-        node(chain.callbacks.last())
-    )
+/// Readable names of the model's chains, by id.
+pub(super) fn names(model: &Model) -> BTreeMap<&str, String> {
+    let ids = model.chains.iter().map(|c| c.id.as_str());
+    ids.zip(titles(model)).collect()
 }
 
 /// The slowest first.
@@ -59,14 +55,14 @@ pub(super) fn by_latency(model: &Model) -> Vec<&Chain> {
     sorted
 }
 
-fn card(out: &mut String, model: &Model, chain: &Chain) {
+fn card(out: &mut String, model: &Model, chain: &Chain, name: &str) {
     let f = &chain.figures;
     let l = &f.latency_ns;
     let _ = write!(
         out,
         "<section class=\"chain\"><header><h3>{}{} <small>{}</small></h3>\
          <p>{}, <span{}>{} lost on the way</span></p></header>",
-        xml(&ends(model, chain)),
+        xml(&shorten(name, 200)),
         if chain.assumed {
             " <span class=\"bad\">(stands on an assumed link)</span>"
         } else {

@@ -1,6 +1,6 @@
 //! The graph, its legend, and the choice of a chain to show in it.
 
-use super::chains::{by_latency, ends};
+use super::chains::{by_latency, names};
 use crate::export::svg::{self, type_name};
 use crate::layout;
 use crate::schema::{Chain, JunctionKind, Model};
@@ -69,13 +69,13 @@ fn pick(out: &mut String, model: &Model) {
         "<fieldset class=\"pick chains\"><span>Show in the graph:</span>\
          <input type=\"radio\" name=\"pick\" id=\"k-all\" checked><label for=\"k-all\">everything</label>",
     );
+    let names = names(model);
     for (k, chain) in by_latency(model).into_iter().enumerate() {
         let _ = write!(
             out,
             "<input type=\"radio\" name=\"pick\" id=\"k{k}\"><label for=\"k{k}\" title=\"{}\">{}</label>",
             xml(&shorten(&chain.callbacks.join(" → "), 600)),
-            // Many chains have the same ends: then only ids tell them apart.
-            xml(&if model.chains.len() <= 6 { ends(model, chain) } else { shorten(&chain.id, 40) })
+            xml(&shorten(&names[chain.id.as_str()], 80))
         );
     }
     out.push_str("</fieldset>\n");

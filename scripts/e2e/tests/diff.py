@@ -1,0 +1,53 @@
+"""Two models of one application: what was changed is found, and nothing where nothing was."""
+
+import json
+import os
+
+from harness import ROOT
+from registry import PLACES, expect, test
+
+PARKING = os.path.join(ROOT, "demos/parking/run.py")
+SLOWED = "/p2d_ndt_localizer_node:subscription(/lidars/points_fused_downsampled)"
+MONITOR = "/monitor:subscription(/lidars/points_fused_downsampled)"
+RUNS = 5
+
+
+def compare(harness, a, b):
+    """What `onbeat diff` finds that does not follow from something else."""
+    found = json.loads(harness.onbeat("diff", a, b, "--json", accept=(0, 7)))
+    structure = [(d["part"] + " " + d["what"], d["id"]) for d in found["structure"]
+                 if not d.get("follows")]
+    return structure + [(f["figure"], f["id"]) for f in found["figures"] if not f["follows"]]
+
+
+def merged(harness, name, models):
+    """The model of several."""
+    path = harness.file(name + ".json")
+    harness.onbeat("merge", *models, "-o", path)
+    return path
+
+
+@test(places=PLACES)
+def diff_parking(harness):
+    """One callback slowed down by a fifth and one more subscriber: both found, nothing else, and nothing
+    between unchanged runs."""
+    models = {"before": [], "after": []}
+    # In turn: the machine changes, too.
+    for i in range(RUNS):
+        for which, words in (("before", []),
+                             ("after", ["--slow", "p2d_ndt_localizer_node=20", "--monitor"])):
+            name = f"diff-{which}-{i}"
+            trace = harness.record(name, [harness.python("kilted"), PARKING, "--duration", "7",
+                                          *words])
+            harness.model(name, trace)
+            models[which].append(harness.file(name + ".json"))
+    before, after = (merged(harness, "diff-" + which, models[which]) for which in models)
+    wrong = []
+    found = compare(harness, before, after)
+    if sorted(found) != [("callback added", MONITOR), ("execution time", SLOWED)]:
+        wrong.append(f"one callback was slowed down and one added; found: {found}")
+    for a, b in zip(models["before"], models["before"][1:]):
+        found = compare(harness, a, b)
+        if found:
+            wrong.append(f"nothing was changed between {a} and {b}; found: {found}")
+    expect(wrong)

@@ -1,6 +1,6 @@
 //! Keys on a terminal, and the signals that end a command: both ask, nothing is interrupted.
 
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -81,11 +81,13 @@ impl Keys {
         };
         // SAFETY: one entry, which lives while the call lasts.
         let ready = unsafe { libc::poll(&mut ask, 1, at_most.as_millis() as libc::c_int) };
-        let mut byte = [0];
-        if ready <= 0 || io::stdin().read(&mut byte).ok()? == 0 {
+        let mut byte = 0u8;
+        // Not through the standard library, which would read keys ahead that poll then does not see.
+        // SAFETY: room for one byte.
+        if ready <= 0 || unsafe { libc::read(ask.fd, (&raw mut byte).cast(), 1) } != 1 {
             return None;
         }
-        match byte[0] {
+        match byte {
             b' ' => Some(Key::Pause),
             b's' => Some(Key::Step),
             b'q' => Some(Key::End),

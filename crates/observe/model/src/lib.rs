@@ -7,6 +7,7 @@ pub mod dist;
 mod evidence;
 pub mod export;
 pub mod file;
+pub mod hosts;
 mod index;
 pub mod layout;
 pub mod links;

@@ -21,7 +21,7 @@ pub enum ModelMergeError {
     #[error("run '{0}' is in more than one of the models: merge each run once")]
     SameRun(String),
     /// Runs of two hosts: the same names there are other callbacks, and their clocks differ.
-    #[error("the runs are of two hosts, '{0}' and '{1}': a model is of one; make one for each")]
+    #[error("the runs are of two hosts, '{0}' and '{1}': if they were recorded at one time, join them with `onbeat model --join`; else make a model for each")]
     Hosts(String, String),
     /// Two runs at one time on two boots: no machine has two at once, whatever its name.
     #[error("the runs '{0}' and '{1}' were recorded at one time, after two different boots, so by two machines of one name: a model is of one; make one for each (if it is one machine whose clock was set back, remove `boot` of one run)")]

@@ -50,6 +50,9 @@ pub enum CliError {
     /// A file is no requirements file, or cannot become one.
     #[error("{}: {what}", path.display())]
     Requirements { path: PathBuf, what: String },
+    /// Hosts cannot be joined.
+    #[error(transparent)]
+    Hosts(#[from] onbeat_model::hosts::HostsError),
     /// A name that is to be hidden would stay.
     #[error("{0}")]
     Redact(String),

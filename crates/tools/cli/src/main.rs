@@ -8,6 +8,7 @@ mod diff;
 mod error;
 mod export;
 mod files;
+mod hosts;
 mod limits;
 mod link;
 mod live;

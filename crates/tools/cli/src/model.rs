@@ -28,6 +28,7 @@ Examples:
   onbeat model trace --ignore /tf,/clock             chains pass /diagnostics, /bond and /tf_static too
   onbeat model trace --normalise '/worker_[0-9]+=/worker'
   onbeat model trace --input /lidar/points           chains begin at the filter, not at the driver
+  onbeat model front arm --join                      two hosts, recorded at one time
   onbeat model trace --from /lidar --to /objects     a part of a chain as a chain of its own
   onbeat model trace --policy policy.yaml            parts that `onbeat redact` hides, measured
 
@@ -66,6 +67,10 @@ pub struct Args {
     /// End that part with what this callback, the last of this node, publishes, or with this topic
     #[arg(long, value_name = "NAME")]
     pub to: Option<String>,
+    /// The traces are of several hosts that were recorded at one time: one run. The messages between
+    /// them tell how far their clocks are apart
+    #[arg(long, conflicts_with_all = ["link", "from", "to", "policy"])]
+    pub join: bool,
     /// Measure the parts of chains that `onbeat redact` hides by this policy
     #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "to"])]
     pub policy: Option<PathBuf>,
@@ -122,7 +127,11 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let policy = args.policy.as_deref().map(crate::redact::read_policy);
     let policy = policy.transpose()?;
     let mut models = Vec::new();
-    for path in &args.traces {
+    if args.join {
+        let mode = args.mode.as_deref();
+        models.push(crate::hosts::model(&args.traces, mode, &options)?);
+    }
+    for path in args.traces.iter().filter(|_| !args.join) {
         models.push(of_trace(path, &args, policy.as_ref(), &options)?);
     }
     let model = onbeat_model::merge::merge(models)?;

@@ -117,7 +117,7 @@ fn of_trace(args: &Args, input: &Path) -> Result<ExitStatus, CliError> {
         Format::Executions => executions(&mut reader, input, output_or_stdout(args))?,
         _ => timeline(&mut reader, input, output_or_stdout(args))?,
     };
-    crate::model::warn(input, reader.warnings());
+    crate::traces::warn(input, reader.warnings());
     Ok(if exported == 0 {
         ExitStatus::NothingFound
     } else {
@@ -148,7 +148,7 @@ fn first_pass(reader: &mut Reader, input: &Path) -> Names {
         reader.manifest().written.events,
         reader.manifest().written.bytes,
     );
-    let run = crate::model::run_of(reader, None);
+    let run = crate::traces::run_of(reader, None);
     let mut progress = Progress::new(format!("{}, first pass", input.display()));
     let all = reader.events().enumerate().map(|(i, event)| {
         if i % 8192 == 0 {
@@ -181,7 +181,7 @@ fn second_pass(
 
 /// Writes the timeline. Returns the number of slices.
 fn timeline(reader: &mut Reader, input: &Path, output: &Path) -> Result<u64, CliError> {
-    let run = crate::model::run_of(reader, None);
+    let run = crate::traces::run_of(reader, None);
     let names = first_pass(reader, input);
     let mut slices = 0;
     files::write_whole(output, |out| {
@@ -195,7 +195,7 @@ fn timeline(reader: &mut Reader, input: &Path, output: &Path) -> Result<u64, Cli
 
 /// Writes the table of executions. Returns their number.
 fn executions(reader: &mut Reader, input: &Path, output: &Path) -> Result<u64, CliError> {
-    let run = crate::model::run_of(reader, None);
+    let run = crate::traces::run_of(reader, None);
     let names = first_pass(reader, input);
     let mut rows = 0;
     files::write_whole(output, |out| {

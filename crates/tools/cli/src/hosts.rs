@@ -2,8 +2,8 @@
 
 use crate::error::CliError;
 use crate::files;
-use crate::model::{run_of, warn};
 use crate::progress::Progress;
+use crate::traces::{run_of, warn};
 use onbeat_model::hosts::{clocks, Clock, Exchange};
 use onbeat_model::schema::Run;
 use onbeat_model::synth::{Synth, SynthOptions};

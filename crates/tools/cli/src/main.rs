@@ -28,6 +28,7 @@ mod shaper;
 mod show;
 mod summary;
 mod term;
+mod traces;
 mod units;
 
 use clap::{Parser, Subcommand};

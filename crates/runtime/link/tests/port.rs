@@ -156,6 +156,12 @@ fn what_more_urgent_transfers_send_goes_between_two_chunks() {
         }
         low
     });
+    // There is something to preempt.
+    until("the first chunk", &port, |s| {
+        s.transfers
+            .iter()
+            .any(|t| t.priority == 1 && t.sent.chunks > 0)
+    });
     for _ in 0..200 {
         high.send(MESSAGE, watchdog(), &mut |_| ()).unwrap();
     }

@@ -33,7 +33,7 @@ fn watchdog() -> Option<u64> {
     Some(now_ns() + 120_000_000_000)
 }
 
-/// Sends and receives; the first messages let every thread set itself up.
+/// Allocations while messages are sent and received; the first let every thread set itself up.
 fn allocations(sealed: bool) -> u64 {
     let key = || Key::from_bytes([9; 32]);
     let settings = Settings::of_rate(10_000_000_000).chunk_bytes(16 << 10);
@@ -57,13 +57,17 @@ fn allocations(sealed: bool) -> u64 {
         }
     };
     exchange(5);
-    let before = ALLOCATIONS.load(Ordering::SeqCst);
-    exchange(if sealed { 10 } else { 100 });
-    let counted = ALLOCATIONS.load(Ordering::SeqCst) - before;
+    let mut counted = || {
+        let before = ALLOCATIONS.load(Ordering::SeqCst);
+        exchange(if sealed { 10 } else { 100 });
+        ALLOCATIONS.load(Ordering::SeqCst) - before
+    };
+    // A thread that sets itself up late, on a busy machine, is in one round only.
+    let least = [counted(), counted(), counted()].into_iter().min();
     let away = thread::spawn(move || drop((far_out, incoming)));
     drop((out, near_in));
     away.join().unwrap();
-    counted
+    least.unwrap_or(u64::MAX)
 }
 
 #[test]

@@ -82,6 +82,21 @@ while left > 0:
 """
 
 
+# Prints "ready", then what /clock says and when it came, until it is killed.
+CLOCK = """
+import time, rclpy
+from rclpy.qos import QoSProfile
+from rosgraph_msgs.msg import Clock
+rclpy.init()
+node = rclpy.create_node("clock_reader")
+def read(clock):
+    print(clock.clock.sec * 10**9 + clock.clock.nanosec, time.monotonic_ns(), flush=True)
+sub = node.create_subscription(Clock, "/clock", read, QoSProfile(depth=1000))
+print("ready", flush=True)
+rclpy.spin(node)
+"""
+
+
 class Device:
     """A UDP socket that keeps what it gets."""
 
@@ -270,6 +285,39 @@ def replay_bag_to_ros(harness):
         got = [line.split()[1] for line in lines if line.split()[0] == topic]
         sent = [hashlib.sha1(data).hexdigest() for _, to, data in items if to == number]
         compare(topic, got, sent)
+
+
+@test(places=PLACES)
+def replay_tells_recorded_time(harness):
+    """/clock goes through the recorded times, half as fast at half the rate"""
+    count, topic = 500, f"{harness.namespace}/data"
+    recorded = list(times(count, 0.002))
+    path = harness.file("clock.mcap")
+    mcap(path, [(now, 0, b"\0\1\0\0" + struct.pack("<I4s", 2, b"x\0")) for now in recorded], [topic])
+    # /clock has one name for everybody: a domain of its own.
+    domain = {"ROS_DOMAIN_ID": str(1 + os.getpid() % 100)}
+    words = [harness.python("kilted"), "-c", CLOCK]
+    node = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, **domain})
+    try:
+        need(node.stdout.readline().strip() == "ready", "the node did not start")
+        replay(harness, "clock", [path, "--wait", "3s", "--clock", "100", "--rate", "0.5"],
+               env={**ros_variables(harness, "kilted"), **domain})
+        # What was sent last is still on its way.
+        time.sleep(1)
+    finally:
+        node.kill()
+        node.wait()
+    read = [[int(word) for word in line.split()] for line in node.stdout]
+    said = [time_ns for time_ns, _ in read]
+    need(said == sorted(said), "it went back")
+    wanted = (recorded[-1] - recorded[0]) * 2 // 10_000_000
+    need(0.8 * wanted <= len(said) <= wanted + 2, f"{len(said)} times for {wanted} periods")
+    need(recorded[0] - 10_000_000 <= said[0] and said[-1] <= recorded[-1] + 10_000_000,
+         f"from {said[0] - recorded[0]} ns on, to {said[-1] - recorded[-1]} ns after the end")
+    half = len(read) // 2
+    pace = sorted((b[0] - a[0]) / (b[1] - a[1]) for a, b in zip(read, read[half:]))[half // 2]
+    harness.figures.append(f"{len(said)} times, pace {pace:.3f}")
+    need(0.4 < pace < 0.6, f"recorded time went {pace:.3f} times as fast")
 
 
 @test(places=PLACES)

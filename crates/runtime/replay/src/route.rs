@@ -49,9 +49,7 @@ impl FromStr for Target {
             ("udp", to) if to.contains(':') => Ok(Target::Udp(to.into())),
             ("can", name) if !name.is_empty() => Ok(Target::Can(name.into())),
             ("eth", name) if !name.is_empty() => Ok(Target::Ethernet(name.into())),
-            _ => Err(
-                "write ros, udp:HOST:PORT, can:INTERFACE, eth:INTERFACE or link:HOST:PORT".into(),
-            ),
+            _ => Err("write ros, udp:HOST:PORT, can:INTERFACE or eth:INTERFACE".into()),
         }
     }
 }

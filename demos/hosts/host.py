@@ -3,7 +3,10 @@
 The driver publishes the time, the worker computes for 3 ms and publishes on. It writes how long ago the driver's time is when it
 publishes, which is right where both have one clock (CLOCK_MONOTONIC): network namespaces of one machine.
 """
-import sys, time, rclpy
+import sys
+import time
+
+import rclpy
 from std_msgs.msg import Int64
 role, seconds, out = sys.argv[1], float(sys.argv[2]), open(sys.argv[3], "w")
 now = time.monotonic_ns

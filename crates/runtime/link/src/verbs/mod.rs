@@ -43,7 +43,7 @@ mod value;
 
 use crate::interface::{Backend, Halves, Memory, SetupError, Sizes};
 use crate::sealed::{self, Counter};
-use crate::status::{self, counted};
+use crate::status::{self, counted, Directions};
 use crate::tcp::door::Keeper;
 use crate::tcp::handshake::{Agreed, Hello};
 use crate::tcp::supervise::Terms;
@@ -241,6 +241,8 @@ struct Joined {
     /// Of the side channel's records.
     received: Counter,
     peer: Endpoint,
+    /// What recordings call both directions.
+    links: Directions,
     /// At a listening end.
     keeper: Option<Keeper>,
 }
@@ -291,6 +293,7 @@ impl Verbs {
             side,
             received,
             peer,
+            links,
             keeper,
         })
     }
@@ -323,6 +326,6 @@ impl Backend for Verbs {
         let outgoing = VerbsOutgoing::new(Arc::clone(&session), queues.out, out_memory);
         let incoming = VerbsIncoming::new(session, queues.incoming, in_memory);
         let halves: Halves = (Box::new(outgoing), Box::new(incoming));
-        Ok(counted(page, Some(links), sizes.credits, halves))
+        Ok(counted(page, Some(joined.links), sizes.credits, halves))
     }
 }

@@ -63,14 +63,25 @@ pub fn markdown(runs: &[Results]) -> String {
         let skipped = run.report.skipped.iter();
         let skipped = skipped.map(|s| format!("skipped: {}: {}", s.what, s.why));
         let lines: Vec<String> = run.report.notes.iter().cloned().chain(skipped).collect();
-        if !lines.is_empty() {
-            let _ = writeln!(out, "\nTold in run {}:\n", i + 1);
-        }
-        for line in lines {
-            let _ = writeln!(out, "- {}", line.trim());
-        }
+        told(&lines, i + 1, &mut out);
     }
     out
+}
+
+/// What a run said beside its figures, folded: it is long, and read when a figure makes one ask.
+fn told(lines: &[String], run: usize, out: &mut String) {
+    if lines.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "\n<details>\n<summary>Told in run {run}: {} lines</summary>\n",
+        lines.len()
+    );
+    for line in lines {
+        let _ = writeln!(out, "- {}", line.trim());
+    }
+    let _ = writeln!(out, "\n</details>");
 }
 
 fn table(runs: &[Results], out: &mut String) {

@@ -17,9 +17,10 @@ Examples:
   onbeat check model.json --init requirements.yaml --margin 30%
 
 A requirement is *passed* or *violated* only where the model has the executions to tell, with 95 %
-confidence; else it is *not known*, with what is missing. docs/how-to/check.md says how to write them.
+confidence; else it is *not known*, with what is missing. How to write them: docs/how-to/check.md.
 
-Exit codes: 0 all passed; 1 failed; 2 wrong command line; 5 one violated; 6 none violated, one not known.")]
+Exit codes: 0 all passed; 1 failed; 2 wrong command line; 5 one violated; 6 none violated, one not
+known.")]
 pub struct Args {
     /// Model file
     #[arg(value_name = "MODEL")]

@@ -18,7 +18,8 @@ Examples:
   onbeat link bound --rate 1G --channel stop=9,1K,10ms --channel scans=1,4M,100ms
   onbeat link status                                        what links on this machine do
 
-Exit codes: 0 done; 1 failed; 2 wrong command line; 5 a channel has no bound, or misses its deadline.")]
+Exit codes: 0 done; 1 failed; 2 wrong command line; 5 a channel has no bound, or misses its
+deadline.")]
 pub struct Args {
     #[command(subcommand)]
     what: What,

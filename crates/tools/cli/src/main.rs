@@ -213,3 +213,35 @@ fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Cli;
+    use clap::CommandFactory as _;
+
+    fn texts(command: &clap::Command, path: &str, found: &mut Vec<(String, String)>) {
+        let path = format!("{path} {}", command.get_name());
+        if let Some(text) = command.get_after_help() {
+            found.push((path.clone(), text.to_string()));
+        }
+        for inner in command.get_subcommands() {
+            texts(inner, &path, found);
+        }
+    }
+
+    /// Examples and explanations are broken by hand: a line that is too long leaves a word alone on the next.
+    #[test]
+    fn help_fits_the_width_of_tables() {
+        let mut found = Vec::new();
+        texts(&Cli::command(), "", &mut found);
+        assert!(
+            found.len() > 15,
+            "not all commands have examples: {found:?}"
+        );
+        for (command, text) in found {
+            for line in text.lines() {
+                assert!(line.chars().count() <= 100, "{command} --help: {line}");
+            }
+        }
+    }
+}

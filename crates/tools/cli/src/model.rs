@@ -24,7 +24,7 @@ Examples:
   onbeat model urban1 --mode urban -o urban1.json
   onbeat model trace --link '/filter:subscription(/in) -> /filter:timer(100ms)'
   onbeat model trace --junction '/fusion -> /fused = and'
-  onbeat model trace --ignore /tf,/clock             chains pass /diagnostics, /bond and /tf_static too
+  onbeat model trace --ignore /tf,/clock             chains pass /diagnostics and /bond, too
   onbeat model trace --normalise '/worker_[0-9]+=/worker'
   onbeat model trace --input /lidar/points           chains begin at the filter, not at the driver
   onbeat model front arm --join                      two hosts, recorded at one time

@@ -18,8 +18,8 @@ Examples:
   ExecStopPost=onbeat recover --leave-living         in a unit of systemd
 
 Whenever `onbeat shape` ends, or is killed, it or its guard puts back policies, priorities, CPUs and
-cgroups of threads. Only if both are killed something is left: this command puts it back, and so does
-the next `onbeat shape`. It may be repeated, and does nothing where there is nothing to do.
+cgroups of threads. Only if both are killed something is left: this command puts it back, and so
+does the next `onbeat shape`. It may be repeated, and does nothing where there is nothing to do.
 
 What a session that lives has changed is left alone; end that session instead (kill PID). Nothing
 but cgroups named onbeat-... is thawed, emptied and removed.

@@ -21,11 +21,12 @@ policy.yaml:
     topics: [/points, /trajectory]
     nodes: [/driver]
 
-Whatever the policy does not name is hidden: names are replaced, and hidden callbacks between visible
-topics become parts with their timing. Under one key a name always becomes the same name. Keep the key:
-who has it can try out names. docs/how-to/redact.md says what is left of a model.
+Whatever the policy does not name is hidden: names are replaced, and hidden callbacks between
+visible topics become parts with their timing. Under one key a name always becomes the same name.
+Keep the key: who has it can try out names. docs/how-to/redact.md says what is left of a model.
 
-Exit codes: 0 done; 1 failed, nothing was written; 2 wrong command line; 3 done, but nothing is left.")]
+Exit codes: 0 done; 1 failed, nothing was written; 2 wrong command line; 3 done, but nothing is
+left.")]
 pub struct Args {
     /// Model file
     #[arg(value_name = "MODEL")]

@@ -13,8 +13,8 @@ Examples:
   onbeat link key link.key
   scp -p link.key robot2:             to the other machine; -p keeps its mode
 
-The file has 32 random bytes as hexadecimal digits, and mode 0600. Whoever has it can take either end.
-A file that is there already is left as it is: delete it first.
+The file has 32 random bytes as hexadecimal digits, and mode 0600. Whoever has it can take either
+end. A file that is there already is left as it is: delete it first.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line.")]
 pub struct Args {

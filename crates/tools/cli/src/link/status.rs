@@ -20,8 +20,8 @@ Examples:
 
 LINK is the name in shared memory, or the address that one end listens at. USED is how many of the
 credits are in use: messages that the peer has not consumed; - where the backend does not tell.
-LAST is how long ago the last message passed, in either direction. Numbers count from the beginning of
-the end. Ends of processes that have ended are not there: their pages end with them.
+LAST is how long ago the last message passed, in either direction. Numbers count from the beginning
+of the end. Ends of processes that have ended are not there: their pages end with them.
 
 Exit codes: 0 done, also without any link; 1 failed; 2 wrong command line.")]
 pub struct Args {

@@ -26,12 +26,13 @@ Examples:
 
 A loader reads ahead into the playback buffer and waits when it is full. The player lets each item
 leave at its time: a thread under SCHED_FIFO, with its memory locked, as far as that is permitted
-(the report says what it got). An item that was not in the buffer at its time leaves late, is counted
-and is told. Without --to, ROS 2 messages are published on their topics, in the ROS 2 that LD_LIBRARY_PATH
-names, and CAN frames go to the interface of their stream's name. On a terminal, space pauses and goes on, s plays one item, q ends.
+(the report says what it got). An item that was not in the buffer at its time leaves late, is
+counted and is told. Without --to, ROS 2 messages are published on their topics, in the ROS 2 that
+LD_LIBRARY_PATH names, and CAN frames go to the interface of their stream's name. On a terminal,
+space pauses and goes on, s plays one item, q ends.
 
-Exit codes: 0 all played, or ended by q or Ctrl-C; 1 failed, or the recording could not be read to its
-end; 2 wrong command line; 3 nothing to play; 5 something left later than --max-late.")]
+Exit codes: 0 all played, or ended by q or Ctrl-C; 1 failed, or the recording could not be read to
+its end; 2 wrong command line; 3 nothing to play; 5 something left later than --max-late.")]
 pub struct Args {
     /// Recordings: bags of rosbag2, MCAP files, logs of candump -l, pcap and pcapng captures; several
     /// share one axis of time

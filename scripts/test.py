@@ -41,7 +41,7 @@ CARGO_TEST = ["cargo", "test", "--locked", "--workspace"]
 # How many programs the line on the slowest names.
 SLOWEST = 8
 # Parts that run side by side.
-LANES = 2
+LANES = 3
 # Crates whose tests run alone: their real-time threads would stop others, and their times count.
 ALONE = ("reserve",)
 # Test programs that take longest; they begin first.
@@ -173,9 +173,10 @@ def beside(*parts, lanes=LANES):
 
 
 def build():
-    """The release binary and the pipeline that end-to-end tests record."""
-    return Part("build", ["bash", "-c", f"'{DEV}' build && cargo build --release --locked --quiet"
-                          " -p onbeat-flow --example pipeline"])
+    """The release binary and the examples that end-to-end tests record."""
+    examples = "cargo build --release --locked --quiet -p onbeat-flow --example pipeline" \
+               " && cargo build --release --locked --quiet -p onbeat-link --example crossing"
+    return Part("build", ["bash", "-c", f"'{DEV}' build && {examples}"])
 
 
 def environment(distro):

@@ -98,6 +98,18 @@ fn chunks_follow_the_rate_of_the_wire() {
         });
         println!("{slow:?}");
         assert!(slow.chunk_bytes <= settings.chunk() / 7, "{slow:?}");
+        // What a bound rests on is no more than the wire has.
+        let sure = until("a rate that the wire has", &port, |stats| {
+            stats
+                .sure_bits_per_second()
+                .is_some_and(|rate| rate <= SLOW)
+        });
+        let model = sure.model(1500, false, 0).unwrap();
+        assert!(model.chunk_bytes <= settings.chunk() / 7, "{model:?}");
+        assert!(
+            model.window_bytes as u64 <= settings.window_bytes() / 4,
+            "{model:?}"
+        );
         // It is shown once a message has left with it.
         let deadline = watchdog().unwrap();
         let shown = |measured: u64| {

@@ -149,8 +149,8 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
 /// Before anything else is read or loaded: gives up what the subcommand does not need. `record` and
 /// `shape` set aside what they need, and use it once they have read what their caller names.
 fn confine() -> std::io::Result<()> {
-    let word = std::env::args_os().nth(1).unwrap_or_default();
-    match word.to_str() {
+    let word = |at| std::env::args_os().nth(at).unwrap_or_default();
+    match word(1).to_str() {
         Some("record") => onbeat_rights::limit_to(onbeat_record::AT_START)?,
         // With rights of its file it refuses.
         Some("shape") if !onbeat_rights::is_elevated() => {
@@ -165,6 +165,10 @@ fn confine() -> std::io::Result<()> {
             Capability::CAP_IPC_LOCK,
             Capability::CAP_NET_RAW,
         ])?,
+        // What they read is found through descriptors of processes that may have more rights.
+        Some("link") if ["status", "bound"].iter().any(|what| word(2) == *what) => {
+            onbeat_rights::give_up(&[Capability::CAP_SYS_PTRACE])?
+        }
         // Of a root's application: in a container root may have no right to raise its limits.
         Some("shaper") => {
             onbeat_rights::give_up(&[Capability::CAP_SYS_NICE, Capability::CAP_IPC_LOCK])?

@@ -1,5 +1,8 @@
 //! `onbeat link`: keys, bounds and benches as a person uses them, with real processes.
 
+use onbeat_link::interface::{Backend, Memory, Sizes};
+use onbeat_link::port::{Port, Settings};
+use onbeat_link::{Key, Tcp};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -102,6 +105,91 @@ fn a_bound_is_what_a_hand_computes() {
     let (text, _) = run(dir.path(), &two, 0);
     assert_eq!(bound(&text, 0), Some(3 * wire * 8_000 + 1_000_000));
     assert!(text.contains("assumptions"), "{text}");
+}
+
+/// A wire of 100 Mbit/s for this thread and those that it starts; `false` if there can be none.
+fn on_a_slow_wire() -> bool {
+    let run = |command: &str| {
+        let words: Vec<&str> = command.split(' ').collect();
+        let done = Command::new(words[0]).args(&words[1..]).output();
+        done.is_ok_and(|output| output.status.success())
+    };
+    // SAFETY: changes this thread's network namespace, nothing else.
+    let is_alone = unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0;
+    is_alone
+        && run("ip link set lo mtu 1500 up")
+        && run("tc qdisc add dev lo root tbf rate 100mbit burst 16kb latency 500ms")
+}
+
+/// Sends over the port until it has measured a rate that holds, and then `seen`.
+fn measured(port: &Port, seen: impl FnOnce()) {
+    let key = || Key::from_bytes([5; 32]);
+    let deadline = Some(onbeat_link::status::now_ns() + 120_000_000_000);
+    let sizes = Sizes {
+        credits: 4,
+        message_bytes: 256 << 10,
+        value_bytes: 0,
+    };
+    let listening =
+        Tcp::listen("127.0.0.1:0".parse().expect("an address"), key()).expect("listens");
+    // In clear: a test's encryption is slower than the wire, and nobody would wait for the port.
+    let sender = Tcp::connect(listening.address(), key()).in_clear();
+    let sender = sender.on_port(port, 1);
+    let listening = listening.chunk_bytes(port.settings().chunk()).in_clear();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let halves = listening.initialize(sizes, Memory::Allot, deadline);
+            let (_out, mut incoming) = halves.expect("a peer");
+            while let Ok(true) = incoming.receive(deadline, &mut |_, _| {}) {}
+        });
+        let halves = sender.initialize(sizes, Memory::Allot, deadline);
+        let (mut out, _incoming) = halves.expect("a peer");
+        let is_slow = |rate: Option<u64>| rate.is_some_and(|rate| rate <= 100_000_000);
+        while !is_slow(port.stats().sure_bits_per_second()) {
+            out.send(256 << 10, deadline, &mut |_| {}).expect("sent");
+        }
+        seen();
+    });
+}
+
+#[test]
+fn a_bound_rests_on_the_rate_that_a_port_has_measured() {
+    let dir = TempDir::new().expect("a directory");
+    let name = format!("bound-{}", std::process::id());
+    let bound = ["bound", "--port", &name, "--channel", "a=1,100K,1s"];
+    refused(dir.path(), &bound, 1, &["no port", &name]);
+    let port = Port::shared(&name, Settings::of_rate(1_000_000_000)).expect("a port");
+    let longest = |words: &[&str]| {
+        let (text, _) = run(dir.path(), &[words, &["--json"]].concat(), 0);
+        let value: Value = serde_json::from_str(&text).expect("JSON");
+        value["channels"][0]["bound_ns"].as_u64().expect("a bound")
+    };
+    let given = ["bound", "--rate", "1G", "--channel", "a=1,100K,1s"];
+    assert_eq!(longest(&bound), longest(&given));
+    let (text, _) = run(dir.path(), &bound, 0);
+    assert!(text.contains("has measured no lower rate"), "{text}");
+    let other = [&bound[..], &["--rate", "2G"]].concat();
+    refused(dir.path(), &other, 1, &["1000000000", "2000000000", &name]);
+
+    if !on_a_slow_wire() {
+        eprintln!("skipped: no network namespace with a limit can be made (root, tc)");
+        return;
+    }
+    measured(&port, || {
+        let (text, _) = run(dir.path(), &bound, 0);
+        let says = format!("port '{name}' has measured");
+        assert!(
+            text.contains(&says) && text.contains("given 1000 Mbit/s"),
+            "{text}"
+        );
+        assert!(text.lines().all(|l| l.chars().count() <= 100), "{text}");
+        // Ten times as long on a tenth of the rate, and an eighth for what is not noticed.
+        let (measured, given) = (longest(&bound), longest(&given));
+        assert!(
+            measured > 10 * given && measured < 16 * given,
+            "{measured} {given}"
+        );
+    });
 }
 
 #[test]

@@ -78,12 +78,17 @@ fn asks(in_force: u64, sample: &Sample) -> Option<u64> {
     (up || down).then_some(rate)
 }
 
+/// The least rate that is measured, of a port that was given this one.
+pub fn least(given: u64) -> u64 {
+    (given / LEAST_PART).max(1)
+}
+
 impl Meter {
     /// The rate in force, of a port that was given this one.
     pub fn rate(&self, given: u64) -> u64 {
         match self.rate.load(Relaxed) {
             0 => given,
-            rate => rate.clamp((given / LEAST_PART).max(1), given),
+            rate => rate.clamp(least(given), given),
         }
     }
 
@@ -140,7 +145,7 @@ impl Meter {
         } else {
             rate.max(before).min(in_force)
         };
-        let next = next.clamp((given / LEAST_PART).max(1), given);
+        let next = next.clamp(least(given), given);
         if next.abs_diff(in_force) > in_force / 8 {
             self.rate.store(next, Relaxed);
         }

@@ -191,31 +191,43 @@ impl Settings {
     /// The port as the analysis of its latencies sees it, where packets have `mtu` bytes; `way_ns`
     /// from the last byte's leaving until the message is handed out.
     pub fn model(&self, mtu: usize, sealed: bool, way_ns: u64) -> bound::Port {
+        self.model_at(self.bits_per_second, mtu, sealed, way_ns)
+    }
+
+    /// The same on a wire that has only this rate: with the chunk and the window that are in force
+    /// once it is measured. Meanwhile those of the given rate are.
+    pub(super) fn model_at(
+        &self,
+        bits_per_second: u64,
+        mtu: usize,
+        sealed: bool,
+        way_ns: u64,
+    ) -> bound::Port {
+        let in_force = self.at_rate(bits_per_second);
         bound::Port {
-            bits_per_second: self.bits_per_second,
-            chunk_bytes: self.chunk(),
-            window_bytes: self.window_on(mtu, sealed),
-            overhead_bytes: wire::overhead_bytes(self.chunk(), mtu, sealed),
+            bits_per_second,
+            chunk_bytes: in_force.chunk,
+            window_bytes: self.window_of(in_force, mtu, sealed),
+            overhead_bytes: wire::overhead_bytes(in_force.chunk, mtu, sealed),
             way_ns,
         }
     }
 
-    /// Bytes on the wire that the whole window can stand for, whatever the sizes of the chunks in it.
-    fn window_on(&self, mtu: usize, sealed: bool) -> usize {
-        let shares = self.rules().shares;
+    /// Bytes on the wire that this whole window can stand for, whatever the sizes of the chunks in it.
+    fn window_of(&self, in_force: InForce, mtu: usize, sealed: bool) -> usize {
         let window = |need: u64| {
-            let most = self.most_content(need);
+            let most = self.most_content(need, in_force.chunk);
             let bytes = most + wire::overhead_bytes(most, mtu, sealed);
-            (shares * bytes).div_ceil(need as usize)
+            (in_force.shares * bytes).div_ceil(need as usize)
         };
         // Fewer shares than even an empty chunk needs are not given.
-        let needs = self.shares_of(0)..=CHUNK_SHARES;
+        let needs = self.shares_of(0)..=self.shares_of(in_force.chunk as u64);
         needs.map(window).max().unwrap_or(0)
     }
 
-    /// The largest content of a chunk that needs no more than so many shares.
-    fn most_content(&self, need: u64) -> usize {
-        let (mut fits, mut too_large) = (0, self.chunk_bytes + 1);
+    /// The largest content of a chunk of at most this size that needs no more than so many shares.
+    fn most_content(&self, need: u64, chunk: usize) -> usize {
+        let (mut fits, mut too_large) = (0, chunk as u64 + 1);
         while fits + 1 < too_large {
             let middle = fits + (too_large - fits) / 2;
             if self.shares_of(middle) <= need {

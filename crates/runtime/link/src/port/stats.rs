@@ -1,8 +1,10 @@
 //! What the transfers of a port have done, over all processes.
 
+use super::meter;
 use super::page::Mapped;
 use super::page::SEATS;
 use super::settings::Settings;
+use crate::bound;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A port's transfers.
@@ -60,6 +62,33 @@ pub struct Sent {
     pub chunks: u64,
     /// Messages and values, completely.
     pub messages: u64,
+}
+
+impl PortStats {
+    /// A rate that the wire has at least, bit/s: the measured one and an eighth less, as much as
+    /// another rate must differ to count; or the given one, if none was measured. `None` if the
+    /// measured one is the least that is measured: the wire may be slower still.
+    pub fn sure_bits_per_second(&self) -> Option<u64> {
+        let given = self.settings.bits_per_second();
+        match self.measured_bits_per_second {
+            None => Some(given),
+            Some(measured) if measured <= meter::least(given) => None,
+            Some(measured) => Some(measured - measured / 8),
+        }
+    }
+
+    /// The port as the analysis of its latencies sees it ([`Settings::model`]), at the rate that it is
+    /// sure to have now ([`PortStats::sure_bits_per_second`]), with the chunk and the window that are
+    /// in force. `None` if there is no such rate.
+    pub fn model(&self, mtu: usize, sealed: bool, way_ns: u64) -> Option<bound::Port> {
+        let sure = self.sure_bits_per_second()?;
+        let in_force = self.measured_bits_per_second;
+        let rate = in_force.unwrap_or(self.settings.bits_per_second());
+        Some(bound::Port {
+            bits_per_second: sure,
+            ..self.settings.model_at(rate, mtu, sealed, way_ns)
+        })
+    }
 }
 
 /// Reads the counts. Not real-time safe.

@@ -5,7 +5,7 @@ use crate::term::{self, Align, Screen, Table};
 use crate::units::{parse_duration, parse_rate, parse_size};
 use crate::{files, ExitStatus};
 use onbeat_link::bound::{Load, NoBound, Port};
-use onbeat_link::port::Settings;
+use onbeat_link::port::{self, PortStats, Settings};
 use onbeat_model::text::duration;
 use serde::Deserialize;
 use serde_json::{json, Value};
@@ -20,7 +20,12 @@ use std::time::Duration;
 Examples:
   onbeat link bound --rate 1G --channel stop=9,1K,10ms --channel scans=1,4M,100ms
   onbeat link bound --rate 1G --chunk 16K --way 50us --channel scans=1,4M,100ms,2ms,80ms
+  onbeat link bound --port eth0 --channel scans=1,4M,100ms
   onbeat link bound channels.json --json
+
+--port takes rate, chunk and window from a port that processes of this user have now
+(Port::shared). If it has measured a lower rate than it was given, the bounds are for that rate
+less an eighth (a smaller difference is not noticed), with the chunk and window that are in force.
 
 A file has what the options say, and may name hosts:
   {\"rate\": \"1G\", \"chunk\": \"64K\", \"window\": \"128K\", \"mtu\": 1500, \"way\": \"50us\", \"channels\": [
@@ -37,13 +42,16 @@ pub struct Args {
     #[arg(value_name = "FILE", conflicts_with_all = ["rate", "channel"], required_unless_present = "channel")]
     pub file: Option<PathBuf>,
     /// Rate of the wire in bits per second: 100M, 1G, 10G
-    #[arg(long, value_name = "RATE", value_parser = parse_rate, required_unless_present = "file")]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, required_unless_present_any = ["file", "port"])]
     pub rate: Option<u64>,
+    /// A running port: its rate as measured, its chunk and window
+    #[arg(long = "port", id = "port", value_name = "NAME", conflicts_with_all = ["chunk", "window"])]
+    pub running: Option<String>,
     /// A channel; a larger priority is more urgent [repeatable]
     #[arg(long, value_name = "NAME=PRIORITY,SIZE,PERIOD[,JITTER[,DEADLINE]]", value_parser = parse_channel)]
     pub channel: Vec<Channel>,
     #[command(flatten)]
-    port: PortArgs,
+    wire: PortArgs,
     /// Print JSON, for programs
     #[arg(long)]
     pub json: bool,
@@ -93,8 +101,9 @@ pub struct Channel {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Description {
-    #[serde(deserialize_with = "rate")]
-    rate: u64,
+    /// A running port has one of its own.
+    #[serde(default, deserialize_with = "some_rate")]
+    rate: Option<u64>,
     #[serde(default, deserialize_with = "some_size")]
     chunk: Option<u64>,
     #[serde(default, deserialize_with = "some_size")]
@@ -126,8 +135,8 @@ fn some_size<'d, D: serde::Deserializer<'d>>(from: D) -> Result<Option<u64>, D::
     size(from).map(Some)
 }
 
-fn rate<'d, D: serde::Deserializer<'d>>(from: D) -> Result<u64, D::Error> {
-    parsed(from, parse_rate)
+fn some_rate<'d, D: serde::Deserializer<'d>>(from: D) -> Result<Option<u64>, D::Error> {
+    parsed(from, parse_rate).map(Some)
 }
 
 fn time<'d, D: serde::Deserializer<'d>>(from: D) -> Result<Duration, D::Error> {
@@ -177,7 +186,7 @@ impl Args {
         let mut found = match &self.file {
             Some(path) => read(path)?,
             None => Description {
-                rate: self.rate.unwrap_or(0),
+                rate: self.rate,
                 chunk: None,
                 window: None,
                 mtu: None,
@@ -186,11 +195,11 @@ impl Args {
                 channels: self.channel.clone(),
             },
         };
-        found.chunk = self.port.chunk.or(found.chunk);
-        found.window = self.port.window.or(found.window);
-        found.mtu = self.port.mtu.or(found.mtu);
-        found.way = self.port.way.or(found.way);
-        found.in_clear |= self.port.in_clear;
+        found.chunk = self.wire.chunk.or(found.chunk);
+        found.window = self.wire.window.or(found.window);
+        found.mtu = self.wire.mtu.or(found.mtu);
+        found.way = self.wire.way.or(found.way);
+        found.in_clear |= self.wire.in_clear;
         Ok(found)
     }
 }
@@ -200,9 +209,52 @@ fn ns(time: Duration) -> u64 {
 }
 
 impl Description {
-    fn port(&self) -> Port {
+    /// The port, and its rates if it is a running one.
+    fn port(&self, running: Option<&str>) -> Result<(Port, Option<Rates>), CliError> {
+        if let Some(name) = running {
+            let stats = port::Port::look(name).map_err(|e| CliError::Link(e.to_string()))?;
+            let rates = Rates::of(name, &stats);
+            return Ok((self.as_running(&rates, &stats)?, Some(rates)));
+        }
+        let none = || CliError::Link("no rate: give \"rate\" in the file, or --port".into());
+        Ok((self.planned(self.rate.ok_or_else(none)?), None))
+    }
+
+    /// A port that runs, as it is now. What the description says of it must be true.
+    fn as_running(&self, rates: &Rates, stats: &PortStats) -> Result<Port, CliError> {
+        let Rates { name, given, .. } = rates;
+        let differs = |what: &str, said: u64, is: u64| {
+            CliError::Link(format!(
+                "port '{name}' has a {what} of {is}, but {said} is given: leave it out, or leave --port out"
+            ))
+        };
+        let settings = stats.settings;
+        let own = [
+            ("rate (bit/s)", self.rate, *given),
+            ("chunk (bytes)", self.chunk, settings.chunk() as u64),
+            ("window (bytes)", self.window, settings.window_bytes()),
+        ];
+        for (what, said, is) in own {
+            if let Some(said) = said.filter(|said| *said != is) {
+                return Err(differs(what, said, is));
+            }
+        }
+        let (mtu, way) = (self.mtu.unwrap_or(1500), self.way.unwrap_or_default());
+        let model = stats.model(mtu as usize, !self.in_clear, ns(way));
+        model.ok_or_else(|| {
+            let measured = megabits(rates.measured.unwrap_or(0));
+            CliError::Link(format!(
+                "port '{name}' was given {}, and has measured {measured} or less, as little as it can: no bound \
+                 is known; make the port with the rate that the wire has",
+                megabits(*given)
+            ))
+        })
+    }
+
+    /// A port that is to be made with this rate.
+    fn planned(&self, rate: u64) -> Port {
         let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).min(1 << 30);
-        let settings = Settings::of_rate(self.rate);
+        let settings = Settings::of_rate(rate);
         let settings = match self.chunk {
             Some(chunk) => settings.chunk_bytes(bytes(chunk)),
             None => settings,
@@ -248,8 +300,60 @@ impl Description {
     }
 }
 
-fn assumptions(port: &Port) -> Vec<String> {
+/// The rates of a running port, bit/s.
+struct Rates {
+    name: String,
+    given: u64,
+    /// If it was found to be another one.
+    measured: Option<u64>,
+}
+
+fn megabits(bits_per_second: u64) -> String {
+    let megabits = format!("{:.1}", bits_per_second as f64 / 1e6);
+    format!("{} Mbit/s", megabits.trim_end_matches(".0"))
+}
+
+impl Rates {
+    fn of(name: &str, stats: &PortStats) -> Rates {
+        Rates {
+            name: name.into(),
+            given: stats.settings.bits_per_second(),
+            measured: stats.measured_bits_per_second,
+        }
+    }
+
+    /// What a person has to know of them, in lines.
+    fn said(&self, used: u64) -> [String; 2] {
+        let (name, given) = (term::fit(&self.name, 30), megabits(self.given));
+        match self.measured {
+            Some(measured) if measured < self.given => [
+                format!(
+                    "port '{name}' has measured {}, but was given {given}:",
+                    megabits(measured)
+                ),
+                format!(
+                    "  the bounds are for {}, an eighth less than measured.",
+                    megabits(used)
+                ),
+            ],
+            _ => [
+                format!("port '{name}' was given {given}, and has measured no lower rate:"),
+                "  an eighth less would be noticed, while links wait for it.".into(),
+            ],
+        }
+    }
+}
+
+fn assumptions(port: &Port, rates: Option<&Rates>) -> Vec<String> {
+    let rate = match rates {
+        None => "the wire has this rate: a port measures it (--port)".into(),
+        Some(rates) if rates.measured.is_some() => String::from(
+            "the wire keeps this rate: after a change, chunks are larger until it is measured",
+        ),
+        Some(_) => "the wire has the rate that the port was given".into(),
+    };
     vec![
+        rate,
         "the sender's port is the bottleneck, and nothing else sends through it".into(),
         "each channel is a TCP link, all of a host's on one port with this chunk (Tcp::on_port)"
             .into(),
@@ -279,7 +383,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     if let Some(why) = described.incast() {
         return Err(CliError::Link(why));
     }
-    let port = described.port();
+    let (port, rates) = described.port(args.running.as_deref())?;
     let bounds = described.bounds(&port);
     let late = |c: &Channel, b: &Result<u64, NoBound>| match (b, c.deadline) {
         (Ok(bound), deadline) => deadline.is_some_and(|d| *bound > ns(d)),
@@ -291,17 +395,20 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     if args.json {
         let channels: Vec<Value> = rows.iter().map(|(c, b)| as_json(c, b)).collect();
         let text = json!({
+            "port": rates.as_ref().map(|r| &r.name),
+            "given_bits_per_second": rates.as_ref().map(|r| r.given),
+            "measured_bits_per_second": rates.as_ref().and_then(|r| r.measured),
             "rate_bits_per_second": port.bits_per_second,
             "chunk_bytes": port.chunk_bytes,
             "window_bytes": port.window_bytes,
             "overhead_bytes": port.overhead_bytes,
             "way_ns": port.way_ns,
             "channels": channels,
-            "assumptions": assumptions(&port),
+            "assumptions": assumptions(&port, rates.as_ref()),
         });
         term::write_json(&mut out, &text)?;
     } else {
-        print(&mut out, &port, &rows)?;
+        print(&mut out, (&port, rates.as_ref()), &rows)?;
     }
     Ok(match is_kept {
         true => ExitStatus::Success,
@@ -326,7 +433,7 @@ fn as_json(channel: &Channel, bound: &Result<u64, NoBound>) -> Value {
 
 fn print(
     out: &mut dyn io::Write,
-    port: &Port,
+    (port, rates): (&Port, Option<&Rates>),
     rows: &[(&Channel, &Result<u64, NoBound>)],
 ) -> Result<(), CliError> {
     let screen = Screen::of_stdout();
@@ -365,11 +472,16 @@ fn print(
             say(&format!("{}: {reason}", channel.name))?;
         }
     }
+    if let Some(rates) = rates {
+        for line in rates.said(port.bits_per_second) {
+            say(&line)?;
+        }
+    }
     say(&format!(
         "Chunks of {} bytes ({} more on the wire), a window of {}.",
         port.chunk_bytes, port.overhead_bytes, port.window_bytes
     ))?;
-    for line in assumptions(port) {
+    for line in assumptions(port, rates) {
         say(&format!("assumed: {line}"))?;
     }
     Ok(())

@@ -4,11 +4,14 @@
 //! A model is taken back to its evidence, evidence is added up, and the conclusions are drawn anew
 //! (see `conclude`), so the order of merging does not matter.
 
+mod machines;
+
 pub use crate::conclude::{RecoverError, REDACTED};
 
 use crate::conclude::{conclude, recover};
 use crate::evidence::{add_all, total, unite_threads, Evidence, Figures, Note, SyncEvidence};
-use crate::schema::{Bracket, Callback, Edge, Model, Run};
+use crate::schema::{Bracket, Callback, Edge, Model};
+use machines::Machines;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Why models cannot be merged.
@@ -44,12 +47,60 @@ pub enum ModelMergeError {
 
 /// Merges models. The result does not depend on their order.
 pub fn merge(models: Vec<Model>) -> Result<Model, ModelMergeError> {
-    let mut models = models.into_iter();
-    let mut all = recover(models.next().ok_or(ModelMergeError::Empty)?)?;
+    let mut merger = Merger::default();
     for model in models {
-        add(&mut all, recover(model)?)?;
+        merger.add(model)?;
     }
-    Ok(conclude(all))
+    merger.finish()
+}
+
+/// A merge that takes one model after the other: it keeps what they have shown together, none of
+/// them. The result does not depend on their order, nor on which of them were merged before.
+#[derive(Default)]
+pub struct Merger {
+    all: Option<Evidence>,
+    machines: Machines,
+}
+
+impl Merger {
+    /// Adds a model. One that is refused leaves everything as it was.
+    pub fn add(&mut self, model: Model) -> Result<(), ModelMergeError> {
+        self.add_evidence(recover(model)?)
+    }
+
+    /// The model of all that was added; an error if that is nothing.
+    pub fn finish(self) -> Result<Model, ModelMergeError> {
+        self.all.map(conclude).ok_or(ModelMergeError::Empty)
+    }
+
+    fn add_evidence(&mut self, other: Evidence) -> Result<(), ModelMergeError> {
+        if let Some(all) = &self.all {
+            self.compare(all, &other)?;
+        }
+        other.runs.values().for_each(|run| self.machines.add(run));
+        match &mut self.all {
+            Some(all) => add(all, other),
+            None => self.all = Some(other),
+        }
+        Ok(())
+    }
+
+    /// Why these do not go together.
+    fn compare(&self, all: &Evidence, other: &Evidence) -> Result<(), ModelMergeError> {
+        for run in other.runs.values() {
+            if let Some(error) = self.machines.conflict(&all.runs, run) {
+                return Err(error);
+            }
+        }
+        let (mine, others) = (name_rules(all), name_rules(other));
+        if mine != others {
+            return Err(ModelMergeError::NameRules(mine, others));
+        }
+        match other.runs.keys().find(|id| all.runs.contains_key(*id)) {
+            Some(id) => Err(ModelMergeError::SameRun(id.clone())),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The part of a model that its runs of one mode show.
@@ -111,30 +162,6 @@ pub fn set_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
     Ok(conclude(evidence))
 }
 
-/// The error of two runs that are of two hosts. Those of which it is not known are of any; those of
-/// one boot are of one machine, whatever it was called.
-fn two_hosts(a: &Run, b: &Run) -> Option<ModelMergeError> {
-    let known = |of: fn(&Run) -> &String| !of(a).is_empty() && !of(b).is_empty();
-    let boots = known(|r| &r.boot);
-    if boots && a.boot == b.boot {
-        return None;
-    }
-    if known(|r| &r.host) && a.host != b.host {
-        let (a, b) = (
-            a.host.clone().min(b.host.clone()),
-            a.host.clone().max(b.host.clone()),
-        );
-        return Some(ModelMergeError::Hosts(a, b));
-    }
-    let until = |r: &Run| r.start.saturating_add(r.duration_ns);
-    let at_once = a.start < until(b) && b.start < until(a);
-    let (a, b) = (
-        a.id.clone().min(b.id.clone()),
-        a.id.clone().max(b.id.clone()),
-    );
-    (boots && at_once).then_some(ModelMergeError::Boots(a, b))
-}
-
 /// The user's rules for node names, as a text.
 fn name_rules(evidence: &Evidence) -> String {
     let rules = evidence.notes.keys().filter_map(|note| match note {
@@ -149,22 +176,8 @@ fn name_rules(evidence: &Evidence) -> String {
 }
 
 /// Adds what other runs have shown.
-fn add(all: &mut Evidence, other: Evidence) -> Result<(), ModelMergeError> {
-    for run in all.runs.values() {
-        if let Some(error) = other.runs.values().find_map(|o| two_hosts(run, o)) {
-            return Err(error);
-        }
-    }
-    let (mine, others) = (name_rules(all), name_rules(&other));
-    if mine != others {
-        return Err(ModelMergeError::NameRules(mine, others));
-    }
-    for (id, run) in other.runs {
-        if all.runs.contains_key(&id) {
-            return Err(ModelMergeError::SameRun(id));
-        }
-        all.runs.insert(id, run);
-    }
+fn add(all: &mut Evidence, other: Evidence) {
+    all.runs.extend(other.runs);
     // A period that one run has seen holds for all.
     all.unknown_periods.extend(other.unknown_periods);
     let known = |callbacks: &BTreeMap<String, Callback>, id: &String| {
@@ -194,7 +207,6 @@ fn add(all: &mut Evidence, other: Evidence) -> Result<(), ModelMergeError> {
     add_all(&mut all.sourced, &other.sourced);
     all.together.extend(other.together);
     add_all(&mut all.notes, &other.notes);
-    Ok(())
 }
 
 fn add_or_insert<K: Ord, V>(
@@ -250,6 +262,12 @@ mod tests {
     use crate::conclude::testing::run;
     use crate::evidence::Note;
 
+    fn merger(evidence: Evidence) -> Merger {
+        let mut merger = Merger::default();
+        merger.add_evidence(evidence).unwrap();
+        merger
+    }
+
     #[test]
     fn a_period_that_one_run_has_seen_holds_for_all() {
         let timer = "/a:timer(10ms)";
@@ -258,7 +276,7 @@ mod tests {
         unseen.unknown_periods.insert(timer.into());
         let seen = run("r2").with_callback(timer, 2);
         for (mut all, other) in [(unseen.clone(), seen.clone()), (seen, unseen)] {
-            add(&mut all, other).unwrap();
+            add(&mut all, other);
             assert_eq!(all.unknown_periods, BTreeSet::new());
             assert_eq!(all.callbacks[timer].period_ns, Some(10));
             assert_eq!(all.callbacks[timer].modes["urban"].exec_ns.count(), 5);
@@ -272,14 +290,14 @@ mod tests {
             run.runs.get_mut(id).unwrap().host = host.into();
             run
         };
-        let mut all = of("r1", "front");
+        let mut all = merger(of("r1", "front"));
         // Older recordings do not say.
-        add(&mut all, of("r2", "")).unwrap();
-        add(&mut all, of("r3", "front")).unwrap();
-        let refused = add(&mut all, of("r4", "arm"));
+        all.add_evidence(of("r2", "")).unwrap();
+        all.add_evidence(of("r3", "front")).unwrap();
+        let refused = all.add_evidence(of("r4", "arm"));
         let hosts = ModelMergeError::Hosts("arm".into(), "front".into());
         assert_eq!(refused, Err(hosts));
-        assert_eq!(all.runs.len(), 3);
+        assert_eq!(all.all.unwrap().runs.len(), 3);
     }
 
     #[test]
@@ -292,12 +310,12 @@ mod tests {
             (frame.start, frame.duration_ns) = (start, duration_ns);
             run
         };
-        let mut all = of("r1", "b1", 1000, 100);
+        let mut all = merger(of("r1", "b1", 1000, 100));
         // Started anew since; the same boot; not known.
-        add(&mut all, of("r2", "b2", 1100, 100)).unwrap();
-        add(&mut all, of("r3", "b1", 1020, 70)).unwrap();
-        add(&mut all, of("r4", "", 1050, 100)).unwrap();
-        let refused = add(&mut all, of("r5", "b3", 1099, 100));
+        all.add_evidence(of("r2", "b2", 1100, 100)).unwrap();
+        all.add_evidence(of("r3", "b1", 1020, 70)).unwrap();
+        all.add_evidence(of("r4", "", 1050, 100)).unwrap();
+        let refused = all.add_evidence(of("r5", "b3", 1099, 100));
         let boots = ModelMergeError::Boots("r1".into(), "r5".into());
         assert_eq!(refused, Err(boots));
     }
@@ -310,24 +328,25 @@ mod tests {
             (frame.host, frame.boot) = (host.into(), "b1".into());
             run
         };
-        let mut all = of("r1", "front");
-        add(&mut all, of("r2", "container")).unwrap();
-        assert_eq!(all.runs.len(), 2);
+        let mut all = merger(of("r1", "front"));
+        all.add_evidence(of("r2", "container")).unwrap();
+        assert_eq!(all.all.unwrap().runs.len(), 2);
     }
 
     #[test]
     fn notes_add_up_and_runs_stay_apart() {
-        let mut all = run("r1");
-        all.note(Note::UnknownHandle, 2);
+        let mut first = run("r1");
+        first.note(Note::UnknownHandle, 2);
+        let mut all = merger(first);
         let mut other = run("r2");
         other.note(Note::UnknownHandle, u64::MAX);
-        add(&mut all, other).unwrap();
+        all.add_evidence(other).unwrap();
         assert_eq!(
-            all.notes[&Note::UnknownHandle],
+            all.all.as_ref().unwrap().notes[&Note::UnknownHandle],
             u64::MAX,
             "as far as it counts"
         );
-        let again = add(&mut all, run("r2"));
+        let again = all.add_evidence(run("r2"));
         assert_eq!(again, Err(ModelMergeError::SameRun("r2".into())));
     }
 }

@@ -6,6 +6,7 @@ use onbeat_model::schema::{JunctionKind, Run};
 use onbeat_model::{Model, Synth, SynthOptions};
 use onbeat_trace::{EndpointKind, Event, EventKind, ExecuteKind};
 use proptest::prelude::*;
+use std::ops::Range;
 
 fn run(id: u32, mode: &str) -> Run {
     Run {
@@ -217,9 +218,9 @@ fn play(events: &mut Events, r: &Round, kind: u8) {
     }
 }
 
-fn models() -> impl Strategy<Value = Vec<Model>> {
+fn models(number: Range<usize>) -> impl Strategy<Value = Vec<Model>> {
     let one = (prop::collection::vec(round(), 0..12), 0u8..2, any::<bool>());
-    prop::collection::vec(one, 2..5).prop_map(|runs| {
+    prop::collection::vec(one, number).prop_map(|runs| {
         runs.into_iter()
             .enumerate()
             .map(|(i, (rounds, kind, urban))| {
@@ -244,7 +245,7 @@ proptest! {
     })]
 
     #[test]
-    fn merging_is_associative_and_commutative(models in models()) {
+    fn merging_is_associative_and_commutative(models in models(2..5)) {
         let all = merge(models.clone()).unwrap();
         let mut backwards = models.clone();
         backwards.reverse();
@@ -279,6 +280,28 @@ proptest! {
         }
         let united = set_mode(all.clone(), "any").unwrap();
         prop_assert!(united.callbacks.iter().all(|c| c.modes.is_empty()));
+    }
+
+    /// What engines rely on that merge parts of a fleet's models beside one another.
+    #[test]
+    fn any_tree_of_merges_gives_the_same_bytes(
+        models in models(2..10),
+        picks in prop::collection::vec((any::<usize>(), 1usize..5), 20),
+    ) {
+        let bytes = |model: &Model| serde_json::to_vec_pretty(model).unwrap();
+        let all = bytes(&merge(models.clone()).unwrap());
+        // Groups of any size, of any models, as files, until one is left.
+        let mut parts: Vec<Vec<u8>> = models.iter().map(bytes).collect();
+        let mut picks = picks.into_iter().cycle();
+        while parts.len() > 1 {
+            let mut group = Vec::new();
+            for _ in 0..picks.next().unwrap().1.min(parts.len()) {
+                let part = parts.swap_remove(picks.next().unwrap().0 % parts.len());
+                group.push(onbeat_model::file::read(&part).unwrap());
+            }
+            parts.push(bytes(&merge(group).unwrap()));
+        }
+        prop_assert!(parts[0] == all);
     }
 
     #[test]

@@ -72,6 +72,12 @@ pub enum CliError {
     /// Models cannot be merged.
     #[error(transparent)]
     Merge(#[from] onbeat_model::merge::ModelMergeError),
+    /// One of many models cannot be merged with those before it.
+    #[error("{}: {source}", path.display())]
+    MergeOf {
+        path: PathBuf,
+        source: onbeat_model::merge::ModelMergeError,
+    },
     /// A trace cannot be exported.
     #[error(transparent)]
     Export(#[from] onbeat_trace::export::ExportError),

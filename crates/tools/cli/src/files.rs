@@ -3,9 +3,11 @@
 use crate::error::CliError;
 use onbeat_model::Model;
 use onbeat_trace::Reader;
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// What is at a path, as far as its metadata show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +60,25 @@ pub fn load_model(path: &Path, command: &str) -> Result<Model, CliError> {
         path: path.into(),
         source,
     })
+}
+
+/// Longest list of paths, bytes.
+const MOST_OF_LIST: usize = 256 << 20;
+
+/// Reads paths, one a line, from a file or (`-`) the standard input. Empty lines are left out.
+pub fn read_list(path: &Path) -> Result<Vec<PathBuf>, CliError> {
+    let name = if path == Path::new("-") {
+        Path::new("/dev/stdin")
+    } else {
+        path
+    };
+    let bytes = read_at_most(name, MOST_OF_LIST)?;
+    if bytes.len() > MOST_OF_LIST {
+        let source = io::Error::other("it is longer than 256 MiB: is it a list of paths?");
+        return Err(read_error(path, source));
+    }
+    let lines = bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty());
+    Ok(lines.map(|l| OsStr::from_bytes(l).into()).collect())
 }
 
 /// Reads a file, but no more than one byte beyond `limit`: which shows that it is too long.

@@ -1,7 +1,9 @@
 //! `onbeat merge`: one model from the models of several runs.
 
 use crate::error::CliError;
+use crate::progress::Progress;
 use crate::{files, summary, ExitStatus};
+use onbeat_model::merge::Merger;
 use std::path::PathBuf;
 
 /// Merge the models of several runs.
@@ -11,14 +13,19 @@ Examples:
   onbeat merge run1.json run2.json -o all.json
   onbeat merge urban*.json highway*.json -o all.json   modes stay apart inside the model
   onbeat merge all.json --only-mode urban -o urban.json
+  find fleet -name '*.json' | onbeat merge --list - -o all.json
 
-The result is that of one `onbeat model` over all traces, in any order.
+The result is that of one `onbeat model` over all traces: the same bytes in any order, and if some of the
+models were merged before. One model is read at a time.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model has no callback.")]
 pub struct Args {
     /// Model files
-    #[arg(required = true, value_name = "MODEL")]
+    #[arg(required_unless_present = "list", value_name = "MODEL")]
     pub models: Vec<PathBuf>,
+    /// File that names more of them, one a line ('-': standard input)
+    #[arg(long, value_name = "FILE")]
+    pub list: Option<PathBuf>,
     /// File to write ('-': standard output)
     #[arg(short, long, default_value = "merged.json", value_name = "FILE")]
     pub output: PathBuf,
@@ -32,11 +39,21 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
-    let mut models = Vec::new();
-    for path in &args.models {
-        models.push(files::load_model(path, "`onbeat merge`")?);
+    let mut models = args.models.clone();
+    if let Some(list) = &args.list {
+        models.extend(files::read_list(list)?);
     }
-    let mut model = onbeat_model::merge::merge(models)?;
+    let mut merger = Merger::default();
+    let mut progress = Progress::new("onbeat merge");
+    for (done, path) in models.iter().enumerate() {
+        let model = files::load_model(path, "`onbeat merge`")?;
+        merger.add(model).map_err(|source| CliError::MergeOf {
+            path: path.clone(),
+            source,
+        })?;
+        progress.count(done + 1, models.len(), "models");
+    }
+    let mut model = merger.finish()?;
     if let Some(mode) = &args.only_mode {
         model = onbeat_model::merge::filter_mode(model, mode)?;
     }

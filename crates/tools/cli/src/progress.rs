@@ -28,13 +28,9 @@ impl Progress {
     /// Shows that `events` of `total` (0 if unknown) were read; all of them take `bytes`.
     /// Cheap enough to call every few thousand events.
     pub fn update(&mut self, events: u64, total: u64, bytes: u64) {
-        let elapsed = self.started.elapsed();
-        // A terminal's line is rewritten; a log gets one line in ten seconds.
-        let pause = Duration::from_millis(if self.terminal { 200 } else { 10_000 });
-        if elapsed < PATIENCE || self.shown.is_some_and(|t| t.elapsed() < pause) {
+        let Some(elapsed) = self.due() else {
             return;
-        }
-        self.shown = Some(Instant::now());
+        };
         let rate = events as f64 / elapsed.as_secs_f64() / 1e6;
         let done = if total > 0 {
             let share = (events as f64 / total as f64).min(1.0);
@@ -47,8 +43,31 @@ impl Progress {
         } else {
             format!("{:.1} million events", events as f64 / 1e6)
         };
+        self.show(&format!("{done}, {rate:.2} million events/s"));
+    }
+
+    /// Shows that `done` of `total` things were read.
+    pub fn count(&mut self, done: usize, total: usize, things: &str) {
+        if self.due().is_some() {
+            self.show(&format!("{done} of {total} {things}"));
+        }
+    }
+
+    /// The time since the start, if it is time for a line.
+    fn due(&mut self) -> Option<Duration> {
+        let elapsed = self.started.elapsed();
+        // A terminal's line is rewritten; a log gets one line in ten seconds.
+        let pause = Duration::from_millis(if self.terminal { 200 } else { 10_000 });
+        if elapsed < PATIENCE || self.shown.is_some_and(|t| t.elapsed() < pause) {
+            return None;
+        }
+        self.shown = Some(Instant::now());
+        Some(elapsed)
+    }
+
+    fn show(&self, done: &str) {
         let what = onbeat_model::text::shorten(&onbeat_model::text::visible(&self.what), 40);
-        let line = format!("{what}: {done}, {rate:.2} million events/s");
+        let line = format!("{what}: {done}");
         let mut err = io::stderr();
         let _ = if self.terminal {
             write!(err, "\r\x1b[K{line}")

@@ -1,7 +1,7 @@
 """The tests, a module for each subject; importing them registers them in this order."""
 
 from tests import (observe, patterns, actions, late, flow, link, shaper, shape, gate, container, faults,
-                   interrupted, replay, diff, hosts)
+                   interrupted, replay, diff, hosts, engines)
 
 __all__ = ["observe", "patterns", "actions", "late", "flow", "link", "shaper", "shape", "gate", "container",
-           "faults", "interrupted", "replay", "diff", "hosts"]
+           "faults", "interrupted", "replay", "diff", "hosts", "engines"]

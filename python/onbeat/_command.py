@@ -1,0 +1,92 @@
+"""Runs the `onbeat` command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+
+StrPath = str | os.PathLike[str]
+
+# Exit code of a model without a callback: made, but empty.
+_EMPTY = 3
+
+
+class OnbeatError(RuntimeError):
+    """The command failed; the text is the line that it printed."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message, exit_code)
+        self.message = message
+        self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def command() -> str:
+    """The command's path: `$ONBEAT`, else that of this package, else the one on the search path."""
+    if named := os.environ.get("ONBEAT"):
+        return named
+    own = os.path.join(sysconfig.get_path("scripts"), "onbeat")
+    found = own if os.access(own, os.X_OK) else shutil.which("onbeat")
+    if found is None:
+        raise OnbeatError("the command onbeat is not installed: install this package's wheel, or set ONBEAT to its path")
+    return found
+
+
+def run(*words: StrPath, stdin: bytes | None = None, accept: Iterable[int] = (0,)) -> bytes:
+    """Runs `onbeat WORDS`; what it prints. An exit code that is not in `accept` raises OnbeatError."""
+    line = [command(), *map(os.fspath, words)]
+    given = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
+    try:
+        done = subprocess.run(line, capture_output=True, check=False, **given)
+    except OSError as error:
+        raise OnbeatError(f"cannot run {line[0]}: {error.strerror}") from error
+    if done.returncode not in accept:
+        said = done.stderr.decode(errors="replace").strip()
+        ended = f"onbeat {line[1] if line[1:] else ''} ended with {done.returncode}"
+        raise OnbeatError(said.splitlines()[-1] if said else ended, done.returncode)
+    return done.stdout
+
+
+def model(traces: StrPath | Iterable[StrPath], output: StrPath = "model.json", *options: str) -> Path:
+    """Makes the model of one or more traces with `onbeat model`; the model's path.
+
+    `options` are those of the command: `"--mode", "urban"`.
+    """
+    many = [traces] if isinstance(traces, (str, os.PathLike)) else traces
+    run("model", "-o", _as_file(output), *options, "--", *map(_as_file, many), accept=(0, _EMPTY))
+    return Path(output)
+
+
+def merge(paths: Iterable[StrPath], output: StrPath = "merged.json") -> Path:
+    """Merges models in one process, one after the other; the merged model's path.
+
+    It is written under another name and then renamed: there is never half a file.
+    """
+    run("merge", "-o", _as_file(output), "--list", "-", stdin=as_list(paths), accept=(0, _EMPTY))
+    return Path(output)
+
+
+def merged(paths: Iterable[StrPath]) -> bytes:
+    """The merged model itself."""
+    return run("merge", "-o", "-", "--list", "-", stdin=as_list(paths), accept=(0, _EMPTY))
+
+
+def as_list(paths: Iterable[StrPath]) -> bytes:
+    """Paths as `onbeat merge --list` reads them."""
+    names = [os.fsencode(path) for path in paths]
+    for name in names:
+        if b"\n" in name or not name:
+            raise OnbeatError(f"{os.fsdecode(name)!r} is no path of a model: it is empty, or has a line break")
+    return b"".join(name + b"\n" for name in names)
+
+
+def _as_file(path: StrPath) -> str:
+    """A path that no command takes for an option or for its standard output."""
+    text = os.fspath(path)
+    return os.path.join(".", text) if text.startswith("-") else text

@@ -1,0 +1,84 @@
+"""Merging as a tree of tasks: what a task does, and what an engine is given to do.
+
+A task merges up to `fan_in` parts. A part is a path, a URL or the bytes of a model that was merged already. A task
+has no effect but its result, which depends on its parts alone: an engine may run it again, or twice at once.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from onbeat._command import OnbeatError, StrPath, merged
+
+FAN_IN = 32
+Result = bytes | OnbeatError
+
+
+def groups(things: Sequence, fan_in: int) -> list[list]:
+    """As few groups of at most `fan_in` as there can be, of sizes as equal as possible, in order."""
+    count = -(-len(things) // fan_in)
+    ends = [len(things) * i // count for i in range(count + 1)]
+    return [list(things[a:b]) for a, b in zip(ends, ends[1:])]
+
+
+def first_parts(paths: Iterable[StrPath], fan_in: int) -> list[list[str]]:
+    """Groups of models for the first tasks; paths are made absolute, since workers may run elsewhere."""
+    if fan_in < 2:
+        raise ValueError(f"fan_in is {fan_in}: a task merges two models or more")
+    names = [os.fspath(path) for path in paths]
+    if not names:
+        raise OnbeatError("there is no model to merge: name at least one")
+    return groups([name if "://" in name else os.path.abspath(name) for name in names], fan_in)
+
+
+def task(*parts: str | Result) -> Result:
+    """Merges parts; the bytes of the model. What cannot be merged is a result too: trying again would not help."""
+    failed = next((part for part in parts if isinstance(part, OnbeatError)), None)
+    if failed is not None:
+        return failed
+    with tempfile.TemporaryDirectory(prefix="onbeat-") as scratch:
+        try:
+            return merged([_as_path(part, number, scratch) for number, part in enumerate(parts)])
+        except OnbeatError as error:
+            # Killed by a signal: another attempt may end well.
+            if error.exit_code < 0:
+                raise
+            return error
+
+
+def _as_path(part: str | bytes, number: int, scratch: str) -> str:
+    """The path of a part; what is no local file is put beside the task's others."""
+    if isinstance(part, str) and "://" not in part:
+        return part
+    path = os.path.join(scratch, f"{number}.json")
+    with open(path, "wb") as file:
+        file.write(part if isinstance(part, bytes) else _fetch(part))
+    return path
+
+
+def _fetch(url: str) -> bytes:
+    import fsspec
+
+    with fsspec.open(url, "rb") as file:
+        return file.read()
+
+
+def write(result: Result, output: StrPath) -> Path:
+    """Writes the model under another name, then renames it; raises what a task could not do."""
+    if isinstance(result, OnbeatError):
+        raise result
+    path = Path(output)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with open(beside, "xb") as file:
+            file.write(result)
+        os.replace(beside, path)
+    except OSError as error:
+        raise OnbeatError(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        beside.unlink(missing_ok=True)
+    return path

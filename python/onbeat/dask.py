@@ -1,0 +1,26 @@
+"""Merging on Dask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import dask
+
+from onbeat import _tree
+from onbeat._command import StrPath
+
+
+def merge(
+    paths: Iterable[StrPath], output: StrPath = "merged.json", *, fan_in: int = _tree.FAN_IN, **options: Any
+) -> Path:
+    """Merges models that all workers can read; the merged model's path, on this machine.
+
+    Runs on the active `distributed.Client`, else on Dask's own threads. `options` go to `dask.compute`.
+    """
+    task = dask.delayed(_tree.task, pure=False, traverse=False)
+    parts = [task(*group) for group in _tree.first_parts(paths, fan_in)]
+    while len(parts) > 1:
+        parts = [task(*group) for group in _tree.groups(parts, fan_in)]
+    return _tree.write(dask.compute(parts[0], **options)[0], output)

@@ -1,0 +1,26 @@
+"""Merging on Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from onbeat import _tree
+from onbeat._command import StrPath
+
+
+def merge(
+    paths: Iterable[StrPath], output: StrPath = "merged.json", *, fan_in: int = _tree.FAN_IN, **options: Any
+) -> Path:
+    """Merges models that all workers can read; the merged model's path, on this machine.
+
+    Runs on the Ray that was initialised, else starts a local one. `options` are those of `ray.remote`.
+    """
+    task = ray.remote(**options)(_tree.task) if options else ray.remote(_tree.task)
+    parts = [task.remote(*group) for group in _tree.first_parts(paths, fan_in)]
+    while len(parts) > 1:
+        parts = [task.remote(*group) for group in _tree.groups(parts, fan_in)]
+    return _tree.write(ray.get(parts[0]), output)

@@ -1,0 +1,38 @@
+"""Merging on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pyspark import SparkContext
+
+from onbeat import _tree
+from onbeat._command import StrPath
+
+
+def _merge_group(numbered: tuple[int, Iterable]) -> tuple[int, _tree.Result]:
+    number, parts = numbered
+    return number, _tree.task(*parts)
+
+
+def merge(
+    paths: Iterable[StrPath],
+    output: StrPath = "merged.json",
+    *,
+    fan_in: int = _tree.FAN_IN,
+    context: SparkContext | None = None,
+) -> Path:
+    """Merges models that all executors can read; the merged model's path, on this machine.
+
+    Runs on `context`, else on the active one, else on a new one. Parts stay with the executors until one is left.
+    """
+    context = context or SparkContext.getOrCreate()
+    first = _tree.first_parts(paths, fan_in)
+    count = len(first)
+    parts = context.parallelize(list(enumerate(first)), count).map(_merge_group)
+    while count > 1:
+        parts = parts.map(lambda part: (part[0] // fan_in, part[1]))
+        count = -(-count // fan_in)
+        parts = parts.groupByKey(count).map(_merge_group)
+    return _tree.write(parts.collect()[0][1], output)

@@ -92,13 +92,13 @@ def reduced(crates):
 # Where a crate's box stands: column (130 wide) and row, top to bottom.
 PLACES = {
     "cli": (4, 0), "lab": (2.2, 0),
-    "diff": (0.05, 1.95), "check": (1, 1.95), "redact": (2, 1.95), "model": (1, 2.75), "record": (2, 2.75),
+    "diff": (0.05, 1.95), "check": (1, 1.95), "redact": (2, 1.95), "store": (0.2, 1.2), "model": (1, 2.75), "record": (2, 2.75),
     "trace": (1.5, 4),
     "shape": (4, 1), "plan": (3, 2), "reserve": (4.1, 2.5), "ros": (5.2, 2),
     "c": (6.6, 1.5), "link": (6.6, 2.75), "replay": (7.6, 2.75), "flow": (6.6, 4),
     "yaml": (1, 5.4), "stats": (2, 5.4), "files": (3, 5.4), "time": (4, 5.4), "proc": (5, 5.4),
     "rights": (6, 5.4)}
-FRAMES = {"tools": (2.05, -0.35, 3.0, 0.95), "observe": (-0.1, 1.6, 3.05, 3.1),
+FRAMES = {"tools": (2.05, -0.35, 3.0, 0.95), "observe": (-0.1, 0.85, 3.05, 3.85),
           "enforce": (2.97, 0.68, 3.33, 2.55), "runtime": (6.45, 1.15, 2.2, 3.55),
           "base": (0.85, 5.05, 6.15, 0.95)}
 

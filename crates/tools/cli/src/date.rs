@@ -1,4 +1,4 @@
-//! Names of trace directories, from the date.
+//! Dates in UTC: of trace directories' names, of stores.
 
 use std::path::PathBuf;
 
@@ -30,6 +30,46 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
+/// Day counted from 1970 of a date; None if there is no such date, or it lies before.
+fn day(year: u64, month: u64, day: u64) -> Option<u64> {
+    // At most 366 days a year: a few steps from a guess that is never too late.
+    let guess = year.checked_sub(1970)? * 365;
+    (guess..guess + 2500).find(|d| civil(*d) == (year, month, day))
+}
+
+/// `2026-11-24`, `2026-11-24T15:00`, `2026-11-24T15:00:30`, also with `Z`: ns since 1970, UTC.
+pub fn parse(text: &str) -> Result<u64, String> {
+    let fault = || "write a time in UTC like 2026-11-24 or 2026-11-24T15:00".to_string();
+    let text = text.strip_suffix('Z').unwrap_or(text);
+    let (date, time) = text.split_once('T').unwrap_or((text, "0:0"));
+    let numbers = |text: &str, between: char| -> Option<Vec<u64>> {
+        let number = |n: &str| {
+            n.bytes()
+                .all(|b| b.is_ascii_digit())
+                .then(|| n.parse().ok())
+        };
+        text.split(between).map(|n| number(n)?).collect()
+    };
+    let days = match numbers(date, '-').as_deref() {
+        Some(&[y, m, d]) if y < 2262 => day(y, m, d).ok_or_else(fault)?,
+        _ => return Err(fault()),
+    };
+    let seconds = match numbers(time, ':').as_deref() {
+        Some(&[h, m]) if h < 24 && m < 60 => h * 3600 + m * 60,
+        Some(&[h, m, s]) if h < 24 && m < 60 && s < 60 => h * 3600 + m * 60 + s,
+        _ => return Err(fault()),
+    };
+    Ok((days * 86_400 + seconds) * 1_000_000_000)
+}
+
+/// `2026-11-24 15:00`, of ns since 1970.
+pub fn minute(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    let (year, month, day) = civil(seconds / 86_400);
+    let (hour, minute) = (seconds / 3600 % 24, seconds / 60 % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,5 +79,23 @@ mod tests {
         assert_eq!(civil(0), (1970, 1, 1));
         assert_eq!(civil(19_782), (2024, 2, 29));
         assert_eq!(civil(20_454), (2026, 1, 1));
+        for (text, shown) in [
+            ("2024-02-29", "2024-02-29 00:00"),
+            ("2026-11-24T15:07Z", "2026-11-24 15:07"),
+            ("2261-12-31T23:59:59", "2261-12-31 23:59"),
+        ] {
+            assert_eq!(parse(text).map(minute), Ok(shown.to_string()));
+        }
+        for wrong in [
+            "",
+            "now",
+            "2025-02-29",
+            "1969-12-31",
+            "2026-01-01T24:00",
+            "2026-1",
+            "9999-01-01",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
     }
 }

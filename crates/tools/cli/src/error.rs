@@ -99,6 +99,12 @@ pub enum CliError {
     /// A recording could not be played, or not to its end.
     #[error("{0}")]
     Replay(String),
+    /// A store cannot do what was asked of it.
+    #[error(transparent)]
+    Store(#[from] onbeat_store::StoreError),
+    /// Files of a store are damaged.
+    #[error("{count} damaged in {place}: put what they were made of again, or use the rest: other commands leave them out")]
+    Damage { place: String, count: usize },
     /// Options that exclude each other.
     #[error("{0}")]
     Usage(String),

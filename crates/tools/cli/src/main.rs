@@ -26,6 +26,7 @@ mod report;
 mod shape;
 mod shaper;
 mod show;
+mod store;
 mod summary;
 mod term;
 mod traces;
@@ -90,6 +91,7 @@ enum Command {
     Recover(recover::Args),
     Link(link::Args),
     Replay(replay::Args),
+    Store(store::Args),
     #[command(hide = true)]
     Shaper(shaper::Args),
     #[command(hide = true)]
@@ -141,6 +143,7 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
         Command::Recover(args) => recover::run(args),
         Command::Link(args) => link::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Store(args) => store::run(args),
         Command::Shaper(args) => shaper::run(args),
         Command::Diagnostics(args) => diagnostics::run(args),
     }

@@ -1,0 +1,252 @@
+//! Rows as Parquet and back: columns of few types, each of which may lack cells; what is read is checked.
+
+use crate::guard;
+use bytes::Bytes;
+use parquet::basic::{Compression, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel};
+use parquet::column::reader::get_typed_column_reader;
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::Type;
+use std::sync::Arc;
+
+/// Most rows of a file that is read.
+pub(crate) const MAX_ROWS: i64 = 4_000_000;
+/// Most bytes of a file that is read.
+pub(crate) const MAX_BYTES: u64 = 256 << 20;
+/// Most bytes of a column's pages once they are unpacked, of a file that is read.
+const MAX_UNPACKED: i64 = 512 << 20;
+
+/// What a column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// UTF-8.
+    Text,
+    /// Whole numbers.
+    Int,
+    /// Instants: ns since 1970, UTC.
+    Time,
+    /// Numbers.
+    Real,
+}
+
+/// One cell. Numbers above `i64::MAX` are kept as that.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Cell {
+    None,
+    Text(String),
+    Int(u64),
+    Real(f64),
+}
+
+/// Name and content of a column.
+pub(crate) type Column = (String, Holds);
+
+impl Holds {
+    fn schema(self, name: &str) -> Result<Type, ParquetError> {
+        let (physical, logical) = match self {
+            Holds::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+            Holds::Int => (Physical::INT64, None),
+            Holds::Time => (
+                Physical::INT64,
+                Some(LogicalType::timestamp(true, TimeUnit::NANOS)),
+            ),
+            Holds::Real => (Physical::DOUBLE, None),
+        };
+        Type::primitive_type_builder(name, physical)
+            .with_logical_type(logical)
+            .with_repetition(Repetition::OPTIONAL)
+            .build()
+    }
+}
+
+/// A Parquet file of these rows, each as long as `columns`. The same rows make the same bytes.
+pub(crate) fn write(columns: &[Column], rows: &[Vec<Cell>]) -> Result<Vec<u8>, ParquetError> {
+    let fields: Result<Vec<_>, _> = columns
+        .iter()
+        .map(|(name, holds)| holds.schema(name).map(Arc::new))
+        .collect();
+    let schema = Type::group_type_builder("onbeat")
+        .with_fields(fields?)
+        .build()?;
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
+        .set_created_by("onbeat".into())
+        .build();
+    let mut bytes = Vec::new();
+    let mut file = SerializedFileWriter::new(&mut bytes, Arc::new(schema), Arc::new(properties))?;
+    let mut group = file.next_row_group()?;
+    for (at, (_, holds)) in columns.iter().enumerate() {
+        let mut column = group
+            .next_column()?
+            .ok_or_else(|| ParquetError::General("a column is missing".into()))?;
+        let cells = rows.iter().map(|row| &row[at]);
+        let present: Vec<i16> = cells.clone().map(|c| i16::from(*c != Cell::None)).collect();
+        match holds {
+            Holds::Text => {
+                let cells: Vec<ByteArray> = cells.filter_map(text).collect();
+                let out = column.typed::<ByteArrayType>();
+                out.write_batch(&cells, Some(&present), None)?;
+            }
+            Holds::Int | Holds::Time => {
+                let cells: Vec<i64> = cells.filter_map(int).collect();
+                let out = column.typed::<Int64Type>();
+                out.write_batch(&cells, Some(&present), None)?;
+            }
+            Holds::Real => {
+                let cells: Vec<f64> = cells.filter_map(real).collect();
+                let out = column.typed::<DoubleType>();
+                out.write_batch(&cells, Some(&present), None)?;
+            }
+        }
+        column.close()?;
+    }
+    group.close()?;
+    file.close()?;
+    Ok(bytes)
+}
+
+fn text(cell: &Cell) -> Option<ByteArray> {
+    match cell {
+        Cell::Text(text) => Some(ByteArray::from(text.as_str())),
+        _ => None,
+    }
+}
+
+fn int(cell: &Cell) -> Option<i64> {
+    match cell {
+        Cell::Int(n) => Some(i64::try_from(*n).unwrap_or(i64::MAX)),
+        _ => None,
+    }
+}
+
+fn real(cell: &Cell) -> Option<f64> {
+    match cell {
+        Cell::Real(n) => Some(*n),
+        _ => None,
+    }
+}
+
+/// The rows of a Parquet file that has these columns, and perhaps others. The bytes are untrusted.
+///
+/// # Errors
+///
+/// One line: it is no Parquet, is damaged, lacks a column, or is larger than any that is written.
+pub(crate) fn read(bytes: &[u8], columns: &[Column]) -> Result<Vec<Vec<Cell>>, String> {
+    // The library panics at some files that contradict themselves. What it has built is dropped.
+    let read = guard::quietly(|| read_rows(bytes, columns));
+    read.unwrap_or_else(|| Err("it contradicts itself".into()))
+}
+
+fn read_rows(bytes: &[u8], columns: &[Column]) -> Result<Vec<Vec<Cell>>, String> {
+    let one_line = |e: ParquetError| {
+        let text = onbeat_model::text::visible(&e.to_string());
+        onbeat_model::text::shorten(&text, 200)
+    };
+    let file = SerializedFileReader::new(Bytes::copy_from_slice(bytes)).map_err(one_line)?;
+    let metadata = file.metadata();
+    let schema = metadata.file_metadata().schema_descr();
+    let mut places = Vec::new();
+    for (name, holds) in columns {
+        let wanted = holds.schema(name).map_err(one_line)?.get_physical_type();
+        let place = schema.columns().iter().position(|c| {
+            c.path().parts() == [name.clone()]
+                && c.physical_type() == wanted
+                && c.max_rep_level() == 0
+                && c.max_def_level() <= 1
+        });
+        places
+            .push(place.ok_or_else(|| format!("it has no column '{name}' as it is written here"))?);
+    }
+    let mut rows = Vec::new();
+    for at in 0..file.num_row_groups() {
+        let group = file.get_row_group(at).map_err(one_line)?;
+        let count = group.metadata().num_rows();
+        if !(0..=MAX_ROWS - rows.len() as i64).contains(&count) {
+            return Err(format!("it says that it has {count} rows more"));
+        }
+        let count = count as usize;
+        let mut read: Vec<Vec<Cell>> = Vec::new();
+        for (place, (name, holds)) in places.iter().zip(columns) {
+            let cells = column(&*group, *place, *holds, count).map_err(one_line)?;
+            if cells.len() != count {
+                return Err(format!("its column '{name}' is shorter than others"));
+            }
+            read.push(cells);
+        }
+        let mut read: Vec<_> = read.into_iter().map(Vec::into_iter).collect();
+        rows.extend((0..count).map(|_| {
+            let cells = read.iter_mut().map(|c| c.next().unwrap_or(Cell::None));
+            cells.collect::<Vec<Cell>>()
+        }));
+    }
+    Ok(rows)
+}
+
+/// The cells of a column of a row group that has `count` rows.
+fn column(
+    group: &dyn RowGroupReader,
+    place: usize,
+    holds: Holds,
+    count: usize,
+) -> Result<Vec<Cell>, ParquetError> {
+    let chunk = group.metadata().column(place);
+    let first = chunk.dictionary_page_offset().unwrap_or(0);
+    if first < 0 || chunk.data_page_offset() < 0 || chunk.compressed_size() < 0 {
+        return Err(ParquetError::General("a column has no place".into()));
+    }
+    if !(0..=MAX_UNPACKED).contains(&chunk.uncompressed_size()) {
+        return Err(ParquetError::General("a column is too large".into()));
+    }
+    match holds {
+        Holds::Text => cells::<ByteArrayType>(group, place, count, |bytes| {
+            let text = std::str::from_utf8(bytes.data())
+                .map_err(|_| ParquetError::General("a text is not UTF-8".into()))?;
+            Ok(Cell::Text(text.to_string()))
+        }),
+        Holds::Int | Holds::Time => cells::<Int64Type>(group, place, count, |n| {
+            u64::try_from(n)
+                .map(Cell::Int)
+                .map_err(|_| ParquetError::General("a count is negative".into()))
+        }),
+        Holds::Real => cells::<DoubleType>(group, place, count, |n| Ok(Cell::Real(n))),
+    }
+}
+
+fn cells<T: DataType>(
+    group: &dyn RowGroupReader,
+    place: usize,
+    count: usize,
+    cell: impl Fn(T::T) -> Result<Cell, ParquetError>,
+) -> Result<Vec<Cell>, ParquetError> {
+    let optional = group
+        .metadata()
+        .column(place)
+        .column_descr()
+        .max_def_level()
+        == 1;
+    let mut reader = get_typed_column_reader::<T>(group.get_column_reader(place)?);
+    let (mut values, mut present) = (Vec::new(), Vec::new());
+    let mut rows = 0;
+    while rows < count {
+        let levels = optional.then_some(&mut present);
+        let (read, _, _) = reader.read_records(count - rows, levels, None, &mut values)?;
+        if read == 0 {
+            break;
+        }
+        rows += read;
+    }
+    let mut values = values.into_iter().map(cell);
+    if !optional {
+        return values.collect();
+    }
+    let cells = present.iter().map(|level| match level {
+        0 => Ok(Cell::None),
+        _ => values
+            .next()
+            .unwrap_or_else(|| Err(ParquetError::General("a column lacks cells".into()))),
+    });
+    cells.collect()
+}

@@ -1,0 +1,144 @@
+//! Gets models and traces out of a store: the files as they were put.
+
+use crate::error::StoreError;
+use crate::id::Id;
+use crate::index::Kind;
+use crate::store::Store;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Value of `schema` of a list of files.
+const SCHEMA: &str = "onbeat-trace-files/1";
+
+/// The object of a trace: its files.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Listing {
+    schema: String,
+    /// Sorted by name.
+    pub files: Vec<Listed>,
+}
+
+/// A file of a trace.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Listed {
+    /// Within the trace.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// The name of its content.
+    pub object: String,
+}
+
+impl Listing {
+    pub(crate) fn of(files: Vec<Listed>) -> Listing {
+        Listing {
+            schema: SCHEMA.into(),
+            files,
+        }
+    }
+
+    /// Whether a file of a trace can have this name.
+    pub(crate) fn is_name(name: &str) -> bool {
+        let number = name
+            .strip_prefix("segment-")
+            .and_then(|n| n.strip_suffix(".obt"));
+        name == onbeat_trace::manifest::FILE
+            || number.is_some_and(|n| {
+                (6..=10).contains(&n.len()) && n.bytes().all(|b| b.is_ascii_digit())
+            })
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = serde_json::to_vec_pretty(self).unwrap_or_default();
+        bytes.push(b'\n');
+        bytes
+    }
+
+    /// From untrusted bytes: files that cannot be a trace's, or stand in it twice, are refused.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Listing, String> {
+        let listing: Listing =
+            serde_json::from_slice(bytes).map_err(|e| format!("it is no list of files: {e}"))?;
+        let named = |f: &Listed| Self::is_name(&f.name) && Id::parse(&f.object).is_some();
+        let sorted = listing.files.windows(2).all(|f| f[0].name < f[1].name);
+        match listing.schema == SCHEMA && sorted && listing.files.iter().all(named) {
+            true => Ok(listing),
+            false => Err("it is no list of a trace's files".into()),
+        }
+    }
+}
+
+/// What was got.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Got {
+    /// Its name.
+    pub object: Id,
+    /// What it is.
+    pub kind: Kind,
+    /// Files written.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Writes a model to the file `output`, or a trace into the directory `output`, which must not be there yet.
+///
+/// # Errors
+///
+/// What is damaged is named, and nothing of it is left at `output`.
+pub fn get(store: &Store, object: Id, kind: Kind, output: &Path) -> Result<Got, StoreError> {
+    let fault = |e: std::io::Error| StoreError::Input {
+        path: output.into(),
+        what: onbeat_model::text::visible(&e.to_string()),
+    };
+    let content = store.object(object)?;
+    let mut got = Got {
+        object,
+        kind,
+        files: 1,
+        bytes: content.len() as u64,
+    };
+    if kind == Kind::Model {
+        use std::io::Write as _;
+        onbeat_files::replace(output, |file| file.write_all(&content)).map_err(fault)?;
+        return Ok(got);
+    }
+    let listing =
+        Listing::read(&content).map_err(|what| store.damaged(&object.key("objects"), what))?;
+    // Beside its place, so that a trace is there whole or not at all.
+    let mut beside = output.as_os_str().to_owned();
+    beside.push(format!(".{}.part", std::process::id()));
+    let beside = Path::new(&beside);
+    if output.exists() {
+        return Err(fault(std::io::ErrorKind::AlreadyExists.into()));
+    }
+    std::fs::create_dir(beside).map_err(fault)?;
+    let copied = copy_files(store, &listing, beside, &mut got);
+    let done = copied.and_then(|()| std::fs::rename(beside, output).map_err(fault));
+    if done.is_err() {
+        let _ = std::fs::remove_dir_all(beside);
+    }
+    done.map(|()| got)
+}
+
+fn copy_files(
+    store: &Store,
+    listing: &Listing,
+    into: &Path,
+    got: &mut Got,
+) -> Result<(), StoreError> {
+    (got.files, got.bytes) = (0, 0);
+    for file in &listing.files {
+        let path = into.join(&file.name);
+        let fault = |e: std::io::Error| StoreError::Input {
+            path: path.clone(),
+            what: onbeat_model::text::visible(&e.to_string()),
+        };
+        let Some(id) = Id::parse(&file.object) else {
+            continue;
+        };
+        let mut out = std::fs::File::create_new(&path).map_err(fault)?;
+        got.bytes += store.copy_object(id, &mut out)?;
+        got.files += 1;
+    }
+    Ok(())
+}

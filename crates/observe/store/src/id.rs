@@ -1,0 +1,121 @@
+//! Names of contents: the SHA-256 of their bytes.
+
+use serde::{Serialize, Serializer};
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::io::{self, Read};
+
+/// The SHA-256 of a content, which is its name.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id(pub(crate) [u8; 32]);
+
+impl Id {
+    /// The name of these bytes.
+    pub fn of(bytes: &[u8]) -> Id {
+        Id(Sha256::digest(bytes).into())
+    }
+
+    /// The name of what a reader gives, and how many bytes that is.
+    pub(crate) fn of_reader(from: &mut dyn Read) -> io::Result<(Id, u64)> {
+        let mut hashing = Hashing::new(io::sink());
+        let bytes = io::copy(from, &mut hashing)?;
+        Ok((hashing.id(), bytes))
+    }
+
+    /// From its 64 hexadecimal digits, as they are written: in lower case.
+    pub fn parse(text: &str) -> Option<Id> {
+        let digits = text.as_bytes();
+        let lower = |d: &u8| d.is_ascii_digit() || (b'a'..=b'f').contains(d);
+        if digits.len() != 64 || !digits.iter().all(lower) {
+            return None;
+        }
+        let mut id = [0; 32];
+        for (byte, pair) in id.iter_mut().zip(text.as_bytes().chunks(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(Id(id))
+    }
+
+    /// Its first twelve digits, for tables.
+    pub fn short(&self) -> String {
+        self.to_string()[..12].to_string()
+    }
+
+    /// `PLACE/ab/ab12...`
+    pub(crate) fn key(&self, place: &str) -> String {
+        let name = self.to_string();
+        format!("{place}/{}/{name}", &name[..2])
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|b| write!(out, "{b:02x}"))
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, out)
+    }
+}
+
+impl Serialize for Id {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(self)
+    }
+}
+
+/// Passes on what is read or written through it, and knows the name of all that went by.
+pub(crate) struct Hashing<T> {
+    inner: T,
+    digest: Sha256,
+}
+
+impl<T> Hashing<T> {
+    pub(crate) fn new(inner: T) -> Hashing<T> {
+        Hashing {
+            inner,
+            digest: Sha256::new(),
+        }
+    }
+
+    pub(crate) fn id(self) -> Id {
+        Id(self.digest.finalize().into())
+    }
+}
+
+impl<T: Read> Read for Hashing<T> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(into)?;
+        self.digest.update(&into[..read]);
+        Ok(read)
+    }
+}
+
+impl<T: io::Write> io::Write for Hashing<T> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.digest.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_read_as_it_is_written_and_nothing_else_is_a_name() {
+        let id = Id::of(b"a");
+        assert_eq!(Id::parse(&id.to_string()), Some(id));
+        let upper = id.to_string().to_uppercase();
+        for wrong in ["", "ab", "../../etc/passwd", &upper, &"é".repeat(32)] {
+            assert_eq!(Id::parse(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Puts models and traces into a store: objects first, then figures, then the row by which they are found.
+//!
+//! A writer that is killed leaves objects that nothing names; putting the same again uses them.
+
+use crate::error::StoreError;
+use crate::files::{Listed, Listing};
+use crate::id::{Hashing, Id};
+use crate::index::{Kind, Row};
+use crate::store::Store;
+use crate::tables;
+use onbeat_model::schema::Run;
+use onbeat_model::Model;
+use serde::Serialize;
+use std::fs::{self, File};
+use std::io::{self, Seek};
+use std::path::Path;
+
+/// What was put.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Put {
+    /// Its name in the store.
+    pub object: Id,
+    /// What it is.
+    pub kind: Kind,
+    /// Runs of it.
+    pub runs: usize,
+    /// Bytes of the file, or of all files of the trace.
+    pub bytes: u64,
+    /// Whether the store had it before, under the same build.
+    pub known: bool,
+}
+
+/// Puts model files and trace directories, all as of one build. They are found by queries once this returns,
+/// and if it fails, those before the one that failed.
+///
+/// # Errors
+///
+/// An input is none of ours or cannot be read, or the store cannot be written.
+pub fn put(
+    store: &Store,
+    paths: &[&Path],
+    build: &str,
+    mut done: impl FnMut(&Put),
+) -> Result<Vec<Put>, StoreError> {
+    let held = store.backend().hold(false);
+    let _held = held.map_err(|e| store.access("lock", "lock", &e))?;
+    let known = store.index()?.rows;
+    let (mut all, mut rows) = (Vec::new(), Vec::new());
+    let mut failed = None;
+    for path in paths {
+        match one(store, path, build, &known) {
+            Ok((put, new)) => {
+                done(&put);
+                all.push(put);
+                rows.extend(new);
+            }
+            Err(e) => {
+                failed = Some(e);
+                break;
+            }
+        }
+    }
+    if !rows.is_empty() {
+        store.add(&rows)?;
+    }
+    failed.map_or(Ok(all), Err)
+}
+
+/// Puts one, and gives the rows that the index lacks.
+fn one(
+    store: &Store,
+    path: &Path,
+    build: &str,
+    known: &[Row],
+) -> Result<(Put, Vec<Row>), StoreError> {
+    let meta = fs::metadata(path).map_err(|e| fault(path, e))?;
+    let object = match meta.is_dir() {
+        true => Object::of_trace(path)?,
+        false => Object::of_model(path)?,
+    };
+    let row = |run: &Run| object.row(run, build);
+    let mut rows: Vec<Row> = object.runs.iter().map(row).collect();
+    rows.retain(|row| known.binary_search(row).is_err());
+    let put = Put {
+        object: object.id,
+        kind: object.kind,
+        runs: object.runs.len(),
+        bytes: object.bytes,
+        known: rows.is_empty(),
+    };
+    // An object that a row names is there, and one that none names may be removed at any time.
+    let named = known.iter().any(|row| row.object == object.id);
+    if !named {
+        object.store(store, path)?;
+    }
+    Ok((put, rows))
+}
+
+fn fault(path: &Path, what: impl ToString) -> StoreError {
+    StoreError::Input {
+        path: path.into(),
+        what: onbeat_model::text::visible(&what.to_string()),
+    }
+}
+
+/// What is to be put.
+struct Object {
+    id: Id,
+    kind: Kind,
+    runs: Vec<Run>,
+    /// Bytes of all files.
+    bytes: u64,
+    /// The object's own bytes: the model, or the list of files.
+    content: Vec<u8>,
+    of: Of,
+}
+
+enum Of {
+    Model(Box<Model>),
+    Trace(Listing),
+}
+
+impl Object {
+    fn of_model(path: &Path) -> Result<Object, StoreError> {
+        let content = fs::read(path).map_err(|e| fault(path, e))?;
+        let model = onbeat_model::file::read(&content).map_err(|e| fault(path, e))?;
+        if model.runs.is_empty() {
+            return Err(fault(path, "the model is of no run: nothing would find it"));
+        }
+        Ok(Object {
+            id: Id::of(&content),
+            kind: Kind::Model,
+            runs: model.runs.clone(),
+            bytes: content.len() as u64,
+            content,
+            of: Of::Model(Box::new(model)),
+        })
+    }
+
+    fn of_trace(path: &Path) -> Result<Object, StoreError> {
+        let reader = onbeat_trace::Reader::open(path).map_err(|e| fault(path, e))?;
+        let manifest = reader.manifest();
+        let lost = manifest.lost.values().flat_map(|cpus| cpus.values());
+        let run = Run {
+            id: manifest.id.clone(),
+            host: manifest.machine.hostname.clone(),
+            boot: String::new(),
+            mode: match manifest.mode.is_empty() {
+                true => onbeat_model::schema::DEFAULT_MODE.into(),
+                false => manifest.mode.clone(),
+            },
+            distribution: manifest.observed.distributions.clone(),
+            start: manifest.span.start_realtime_ns,
+            duration_ns: manifest.span.duration_ns,
+            lost: [("all".into(), lost.fold(0u64, |a, n| a.saturating_add(*n)))].into(),
+            events: manifest.written.events,
+        };
+        let listing = listing(path)?;
+        let content = listing.to_bytes();
+        Ok(Object {
+            id: Id::of(&content),
+            kind: Kind::Trace,
+            runs: vec![run],
+            bytes: listing.files.iter().map(|f| f.bytes).sum(),
+            content,
+            of: Of::Trace(listing),
+        })
+    }
+
+    fn row(&self, run: &Run, build: &str) -> Row {
+        // Parquet's numbers end there.
+        let within = |n: u64| n.min(i64::MAX as u64);
+        Row {
+            object: self.id,
+            kind: self.kind,
+            run: run.id.clone(),
+            build: build.into(),
+            mode: run.mode.clone(),
+            host: run.host.clone(),
+            distribution: run.distribution.join(","),
+            start_ns: within(run.start),
+            duration_ns: within(run.duration_ns),
+            events: within(run.events),
+            lost: within(run.lost.values().fold(0, |a, n| a.saturating_add(*n))),
+            bytes: within(self.bytes),
+        }
+    }
+
+    /// Writes its objects and figures.
+    fn store(&self, store: &Store, path: &Path) -> Result<(), StoreError> {
+        match &self.of {
+            Of::Model(model) => {
+                for (name, bytes) in tables::of(self.id, model) {
+                    let bytes = bytes.map_err(|e| fault(path, e))?;
+                    store.write(&tables::key(name, self.id), &bytes)?;
+                }
+            }
+            Of::Trace(listing) => {
+                for file in &listing.files {
+                    put_file(store, path, file)?;
+                }
+            }
+        }
+        store.put_object(self.id, &mut &self.content[..], self.content.len() as u64)
+    }
+}
+
+/// Files of a trace directory, with the names of their contents.
+fn listing(path: &Path) -> Result<Listing, StoreError> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path).map_err(|e| fault(path, e))? {
+        let entry = entry.map_err(|e| fault(path, e))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // Others are none of the trace's.
+        if !Listing::is_name(&name) {
+            continue;
+        }
+        let of = entry.path();
+        let (object, bytes) = File::open(&of)
+            .and_then(|mut f| Id::of_reader(&mut f))
+            .map_err(|e| fault(&of, e))?;
+        files.push(Listed {
+            name,
+            bytes,
+            object: object.to_string(),
+        });
+    }
+    files.sort();
+    Ok(Listing::of(files))
+}
+
+fn put_file(store: &Store, folder: &Path, file: &Listed) -> Result<(), StoreError> {
+    let path = folder.join(&file.name);
+    let changed = || {
+        fault(
+            &path,
+            "it changes while it is read: put it when its recording has ended",
+        )
+    };
+    let id = Id::parse(&file.object).ok_or_else(changed)?;
+    let mut from = File::open(&path).map_err(|e| fault(&path, e))?;
+    // Seen before a byte is sent, and while it is sent: a name must not stand for other bytes.
+    let mut hashing = Hashing::new(&mut from);
+    if io::copy(&mut hashing, &mut io::sink()).map_err(|e| fault(&path, e))? != file.bytes
+        || hashing.id() != id
+    {
+        return Err(changed());
+    }
+    from.rewind().map_err(|e| fault(&path, e))?;
+    store.put_object(id, &mut from, file.bytes)
+}

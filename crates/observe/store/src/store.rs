@@ -1,0 +1,271 @@
+//! A store: its place, its index, its objects. What is read is compared with its name.
+
+use crate::backend::{Backend, Entry, Local};
+use crate::columns;
+use crate::error::StoreError;
+use crate::id::{Hashing, Id};
+use crate::index::{self, Row};
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+/// Value of `schema` in [`MARK`].
+pub(crate) const FORM: &str = "onbeat-store/1";
+
+/// The file by which a store is known.
+const MARK: &str = "onbeat-store.json";
+
+/// Most bytes of a model, or of a list of files.
+const MOST_MODEL: u64 = 1 << 30;
+
+/// How often the index is read anew because somebody has just written its parts anew as one.
+const ATTEMPTS: usize = 5;
+
+/// An open store.
+pub struct Store {
+    backend: Box<dyn Backend>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Mark {
+    schema: String,
+}
+
+/// The index as it was read.
+#[derive(Debug, Default)]
+pub struct Index {
+    /// What is in the store, each row once, sorted.
+    pub rows: Vec<Row>,
+    /// Parts that were read.
+    pub(crate) parts: Vec<String>,
+    /// Parts that could not be used, in a line each.
+    pub damaged: Vec<String>,
+}
+
+/// Takes at most so many bytes.
+struct Limited {
+    bytes: Vec<u8>,
+    most: u64,
+}
+
+impl Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if (self.bytes.len() + bytes.len()) as u64 > self.most {
+            let most = self.most >> 20;
+            return Err(io::Error::other(format!("it has more than {most} MiB")));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn backend(place: &str) -> Result<Box<dyn Backend>, StoreError> {
+    let fault = |what: &str| StoreError::Place {
+        place: onbeat_model::text::visible(place),
+        what: what.into(),
+    };
+    match place.split_once("://") {
+        None if place.is_empty() => Err(fault("name a directory")),
+        None => Ok(Box::new(Local::new(Path::new(place)))),
+        Some(_) => Err(fault("name a directory")),
+    }
+}
+
+impl Store {
+    /// Opens a store.
+    pub fn open(place: &str) -> Result<Store, StoreError> {
+        let store = Store {
+            backend: backend(place)?,
+        };
+        let mark = store.read(MARK, 4096)?;
+        let mark = mark.ok_or_else(|| StoreError::NoStore(store.place().into()))?;
+        let mark: Mark =
+            serde_json::from_slice(&mark).map_err(|_| StoreError::NoStore(store.place().into()))?;
+        match mark.schema == FORM {
+            true => Ok(store),
+            false => Err(StoreError::Form {
+                place: store.place().into(),
+                form: onbeat_model::text::visible(&mark.schema),
+                own: FORM,
+            }),
+        }
+    }
+
+    /// Makes a store at an empty place, or leaves the one that is there. True if it was made.
+    pub fn init(place: &str) -> Result<bool, StoreError> {
+        let backend = backend(place)?;
+        let store = Store { backend };
+        let made = store.backend.make();
+        made.map_err(|e| store.access("make", "the place", &e))?;
+        if store.read(MARK, 4096)?.is_some() {
+            return Store::open(place).map(|_| false);
+        }
+        let others = store.backend.list("");
+        if !others
+            .map_err(|e| store.access("list", "files", &e))?
+            .is_empty()
+        {
+            return Err(StoreError::Occupied(store.place().into()));
+        }
+        let mark = format!("{{\"schema\": \"{FORM}\"}}\n");
+        store.write(MARK, mark.as_bytes())?;
+        Ok(true)
+    }
+
+    /// Where it is, as its user names it.
+    pub fn place(&self) -> &str {
+        self.backend.place()
+    }
+
+    pub(crate) fn backend(&self) -> &dyn Backend {
+        &*self.backend
+    }
+
+    pub(crate) fn access(&self, action: &'static str, key: &str, error: &io::Error) -> StoreError {
+        StoreError::Access {
+            action,
+            place: self.place().into(),
+            key: key.into(),
+            what: onbeat_model::text::visible(&error.to_string()),
+        }
+    }
+
+    pub(crate) fn damaged(&self, key: &str, what: impl Into<String>) -> StoreError {
+        StoreError::Damaged {
+            place: self.place().into(),
+            key: key.into(),
+            what: what.into(),
+        }
+    }
+
+    /// A file, whole.
+    pub(crate) fn read(&self, key: &str, most: u64) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut out = Limited {
+            bytes: Vec::new(),
+            most,
+        };
+        match self.backend.copy(key, &mut out) {
+            Ok(found) => Ok(found.map(|_| out.bytes)),
+            Err(e) => Err(self.access("read", key, &e)),
+        }
+    }
+
+    pub(crate) fn write(&self, key: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        let written = self.backend.write(key, &mut &bytes[..], bytes.len() as u64);
+        written.map_err(|e| self.access("write", key, &e))
+    }
+
+    pub(crate) fn list(&self, place: &str) -> Result<Vec<Entry>, StoreError> {
+        let listed = self.backend.list(place);
+        listed.map_err(|e| self.access("list", place, &e))
+    }
+
+    /// Makes an object of `bytes` bytes, which must have that name.
+    pub(crate) fn put_object(
+        &self,
+        id: Id,
+        from: &mut dyn Read,
+        bytes: u64,
+    ) -> Result<(), StoreError> {
+        let key = id.key("objects");
+        let written = self.backend.write(&key, from, bytes);
+        written.map_err(|e| self.access("write", &key, &e))
+    }
+
+    /// A model, or a list of files: small objects.
+    pub(crate) fn object(&self, id: Id) -> Result<Vec<u8>, StoreError> {
+        let key = id.key("objects");
+        let bytes = self.read(&key, MOST_MODEL)?;
+        let bytes = bytes.ok_or_else(|| self.damaged(&key, "it is gone"))?;
+        match Id::of(&bytes) == id {
+            true => Ok(bytes),
+            false => Err(self.damaged(&key, "its content does not fit its name")),
+        }
+    }
+
+    /// Copies an object of any size; what was written counts only if there is no error.
+    pub(crate) fn copy_object(&self, id: Id, out: &mut dyn Write) -> Result<u64, StoreError> {
+        let key = id.key("objects");
+        let mut hashing = Hashing::new(out);
+        let copied = self.backend.copy(&key, &mut hashing);
+        let bytes = copied
+            .map_err(|e| self.access("read", &key, &e))?
+            .ok_or_else(|| self.damaged(&key, "it is gone"))?;
+        match hashing.id() == id {
+            true => Ok(bytes),
+            false => Err(self.damaged(&key, "its content does not fit its name")),
+        }
+    }
+
+    /// What is in the store. Parts that are damaged are named, and the others used.
+    pub fn index(&self) -> Result<Index, StoreError> {
+        'again: for _ in 0..ATTEMPTS {
+            let mut index = Index::default();
+            for entry in self.list("index")? {
+                match self.part(&entry.key) {
+                    Ok(Some(rows)) => {
+                        index.rows.extend(rows);
+                        index.parts.push(entry.key);
+                    }
+                    // Written anew as one with others since the list was made.
+                    Ok(None) => continue 'again,
+                    Err(e) if e.is_damage() => index.damaged.push(e.to_string()),
+                    Err(e) => return Err(e),
+                }
+            }
+            index.rows.sort();
+            index.rows.dedup();
+            return Ok(index);
+        }
+        let error = io::Error::other("its parts change all the time: try again");
+        Err(self.access("read", "index", &error))
+    }
+
+    /// The rows of a part, if it is still there.
+    fn part(&self, key: &str) -> Result<Option<Vec<Row>>, StoreError> {
+        let damaged = |what: &str| self.damaged(&onbeat_model::text::visible(key), what);
+        let name = key
+            .strip_prefix("index/")
+            .and_then(|n| n.strip_suffix(".parquet"));
+        let id = name.and_then(Id::parse);
+        let id = id.ok_or_else(|| damaged("no part of the index has such a name"))?;
+        let Some(bytes) = self.read(key, columns::MAX_BYTES)? else {
+            return Ok(None);
+        };
+        if Id::of(&bytes) != id {
+            return Err(damaged("its content does not fit its name"));
+        }
+        index::decode(&bytes)
+            .map(Some)
+            .map_err(|what| damaged(&what))
+    }
+
+    /// Adds rows to the index: after their objects, which are found from now on.
+    pub(crate) fn add(&self, rows: &[Row]) -> Result<String, StoreError> {
+        let encoded = index::encode(rows);
+        let bytes = encoded.map_err(|e| self.access("write", "index", &io::Error::other(e)))?;
+        let key = format!("index/{}.parquet", Id::of(&bytes));
+        self.write(&key, &bytes)?;
+        Ok(key)
+    }
+
+    /// The object whose name begins with these digits.
+    pub fn find(&self, index: &Index, begin: &str) -> Result<Id, StoreError> {
+        let fault = |what| StoreError::Name {
+            place: self.place().into(),
+            name: begin.into(),
+            what,
+        };
+        let mut fit = index.rows.iter().map(|r| r.object);
+        let mut fit = fit.by_ref().filter(|id| id.to_string().starts_with(begin));
+        let first = fit.next().ok_or_else(|| fault("no object begins with"))?;
+        match fit.all(|other| other == first) {
+            true => Ok(first),
+            false => Err(fault("several objects begin with")),
+        }
+    }
+}

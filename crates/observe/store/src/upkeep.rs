@@ -1,0 +1,201 @@
+//! Upkeep of a store: what nothing leads to is removed, small parts of the index become one; all of it is checked.
+
+use crate::error::StoreError;
+use crate::files::Listing;
+use crate::id::Id;
+use crate::index::Kind;
+use crate::store::Store;
+use crate::tables;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::time::Duration;
+
+/// What younger writers may still be at work on.
+const GRACE: Duration = Duration::from_secs(3600);
+
+/// What was tidied.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Tidied {
+    /// Parts of the index before.
+    pub parts_before: usize,
+    /// Parts after.
+    pub parts_after: usize,
+    /// Objects and tables that nothing named, and halves of files, removed.
+    pub removed: u64,
+    /// Kept merges removed.
+    pub merges_removed: u64,
+    /// Bytes of what was removed.
+    pub bytes: u64,
+    /// What is damaged, a line each. It stays where it is.
+    pub damaged: Vec<String>,
+}
+
+/// Writes the index anew as one part, and removes what nothing leads to: leftovers of killed writers older
+/// than an hour, merges that were made longer ago than `keep`. Nothing that was put is removed, and while a part of
+/// the index or a trace's list is damaged, no object is.
+pub fn tidy(store: &Store, keep: Duration) -> Result<Tidied, StoreError> {
+    let held = store.backend().hold(true);
+    let _held = held.map_err(|e| store.access("lock", "lock", &e))?;
+    let index = store.index()?;
+    let mut tidied = Tidied {
+        parts_before: index.parts.len(),
+        parts_after: index.parts.len(),
+        damaged: index.damaged.clone(),
+        ..Tidied::default()
+    };
+    if index.parts.len() > 1 {
+        let whole = store.add(&index.rows)?;
+        for part in index.parts.iter().filter(|part| **part != whole) {
+            remove(store, part)?;
+        }
+        tidied.parts_after = 1;
+    }
+    let mut named: BTreeSet<String> = BTreeSet::new();
+    for (id, kind) in index
+        .rows
+        .iter()
+        .map(|r| (r.object, r.kind))
+        .collect::<BTreeSet<_>>()
+    {
+        named.insert(id.key("objects"));
+        match kind {
+            Kind::Model => named.extend(tables::NAMES.map(|name| tables::key(name, id))),
+            Kind::Trace => match listing(store, id) {
+                Ok(listing) => named.extend(listing.iter().map(|(id, _)| id.key("objects"))),
+                Err(e) => tidied.damaged.push(e.to_string()),
+            },
+        }
+    }
+    if tidied.damaged.is_empty() {
+        for place in ["objects", "tables"] {
+            for entry in store.list(place)? {
+                if !named.contains(&entry.key) && entry.age >= GRACE {
+                    remove(store, &entry.key)?;
+                    tidied.removed += 1;
+                    tidied.bytes += entry.bytes;
+                }
+            }
+        }
+    }
+    for entry in store.list("merges")?.iter().filter(|e| e.age >= keep) {
+        remove(store, &entry.key)?;
+        tidied.merges_removed += 1;
+        tidied.bytes += entry.bytes;
+    }
+    let left = store.backend().remove_leftovers(GRACE);
+    tidied.removed += left.map_err(|e| store.access("list", "leftovers", &e))?;
+    Ok(tidied)
+}
+
+fn remove(store: &Store, key: &str) -> Result<(), StoreError> {
+    let removed = store.backend().remove(key);
+    removed.map_err(|e| store.access("remove", key, &e))
+}
+
+/// Contents of the files of a trace, with their sizes.
+fn listing(store: &Store, id: Id) -> Result<Vec<(Id, u64)>, StoreError> {
+    let listing = Listing::read(&store.object(id)?);
+    let listing = listing.map_err(|what| store.damaged(&id.key("objects"), what))?;
+    let files = listing.files.iter();
+    Ok(files
+        .filter_map(|f| Some((Id::parse(&f.object)?, f.bytes)))
+        .collect())
+}
+
+/// What a check found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Checked {
+    /// Rows of the index.
+    pub rows: usize,
+    /// Models, each once.
+    pub models: usize,
+    /// Traces, each once.
+    pub traces: usize,
+    /// Objects that were read and compared with their names.
+    pub objects: usize,
+    /// What is damaged, a line each.
+    pub damaged: Vec<String>,
+}
+
+/// Reads everything that the index names and compares it with its name; models with their rows and tables.
+pub fn check(store: &Store) -> Result<Checked, StoreError> {
+    let index = store.index()?;
+    let mut checked = Checked {
+        rows: index.rows.len(),
+        damaged: index.damaged,
+        ..Checked::default()
+    };
+    let mut objects: BTreeMap<(Id, Kind), BTreeSet<&str>> = BTreeMap::new();
+    for row in &index.rows {
+        let runs = objects.entry((row.object, row.kind)).or_default();
+        runs.insert(&row.run);
+    }
+    let mut seen = BTreeSet::new();
+    for ((id, kind), runs) in objects {
+        let found = match kind {
+            Kind::Model => {
+                checked.models += 1;
+                checked.objects += 1;
+                check_model(store, id, &runs)
+            }
+            Kind::Trace => {
+                checked.traces += 1;
+                check_trace(store, id, &mut seen, &mut checked.objects)
+            }
+        };
+        match found {
+            Ok(damaged) => checked.damaged.extend(damaged),
+            Err(e) if e.is_damage() => checked.damaged.push(e.to_string()),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(checked)
+}
+
+fn check_model(store: &Store, id: Id, runs: &BTreeSet<&str>) -> Result<Vec<String>, StoreError> {
+    let key = id.key("objects");
+    let model = onbeat_model::file::read(&store.object(id)?);
+    let model = model.map_err(|e| store.damaged(&key, e.to_string()))?;
+    let mut damaged = Vec::new();
+    if *runs != model.runs.iter().map(|r| r.id.as_str()).collect() {
+        let line = store.damaged(&key, "the index names other runs of it");
+        damaged.push(line.to_string());
+    }
+    for (name, bytes) in tables::of(id, &model) {
+        let key = tables::key(name, id);
+        let found = store.read(&key, crate::columns::MAX_BYTES)?;
+        if found.is_none() || bytes.ok() != found {
+            let line = store.damaged(&key, "it is not the table of its model");
+            damaged.push(line.to_string());
+        }
+    }
+    Ok(damaged)
+}
+
+fn check_trace(
+    store: &Store,
+    id: Id,
+    seen: &mut BTreeSet<Id>,
+    objects: &mut usize,
+) -> Result<Vec<String>, StoreError> {
+    let mut damaged = Vec::new();
+    *objects += 1;
+    for (file, bytes) in listing(store, id)? {
+        if !seen.insert(file) {
+            continue;
+        }
+        *objects += 1;
+        match store.copy_object(file, &mut io::sink()) {
+            Ok(read) if read == bytes => {}
+            Ok(_) => damaged.push(
+                store
+                    .damaged(&id.key("objects"), "it names a wrong size")
+                    .to_string(),
+            ),
+            Err(e) if e.is_damage() => damaged.push(e.to_string()),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(damaged)
+}

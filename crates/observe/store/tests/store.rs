@@ -1,0 +1,490 @@
+//! A store on a disk: what is put is found, merges are those of all at once, damage costs what is damaged.
+
+use onbeat_model::schema::Run;
+use onbeat_model::{Model, Synth, SynthOptions};
+use onbeat_store::{encode, Id, Kind, Query, Row, Store, StoreError};
+use proptest::prelude::*;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use tempfile::TempDir;
+
+/// A talker with a timer and a listener, by rclcpp's events.
+const BEGINNING: &str = "
+1ms cpu0 10/10 process command=/opt/talker distribution=kilted rmw=rmw_fastrtps_cpp
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=talker namespace=/
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/chatter
+1ms cpu0 10/10 timer_init timer=0x50 period_ns=100ms
+1ms cpu0 10/10 timer_callback timer=0x50 callback=0x60
+1ms cpu0 10/10 timer_node timer=0x50 node=0x1
+2ms cpu1 20/20 process command=/opt/listener distribution=kilted rmw=rmw_fastrtps_cpp
+2ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=listener namespace=/
+2ms cpu1 20/20 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/chatter
+2ms cpu1 20/20 subscription_object subscription=0x20 object=0x25
+2ms cpu1 20/20 subscription_callback object=0x25 callback=0x60
+";
+
+/// The text of the model of a run whose callbacks took such times, in us.
+fn model(run: &str, mode: &str, start: u64, times: &[u16]) -> String {
+    let mut trace = BEGINNING.to_string();
+    for (i, time) in times.iter().enumerate() {
+        let t = 100_000 * (i as u64 + 1);
+        let (p, e) = (t + 10 + u64::from(*time), t + 20 + u64::from(*time));
+        trace += &format!(
+            "{t}us cpu0 10/10 timer_call timer=0x50
+{t}us cpu0 10/10 callback_start callback=0x60
+{p}us cpu0 10/10 rcl_publish publisher=0x10 message=0x99
+{p}us cpu0 10/10 publish rmw=0x1010 message=0x99 source_ns={p}us
+{e}us cpu0 10/10 callback_end callback=0x60
+{}us cpu1 20/20 take rmw=0x1020 source_ns={p}us
+{}us cpu1 20/20 callback_start callback=0x60
+{}us cpu1 20/20 callback_end callback=0x60
+",
+            e + 10,
+            e + 11,
+            e + 12 + u64::from(*time) / 3,
+        );
+    }
+    let run = Run {
+        host: "robot".into(),
+        boot: String::new(),
+        id: run.into(),
+        mode: mode.into(),
+        distribution: vec!["kilted".into()],
+        start,
+        duration_ns: 1_000,
+        lost: Default::default(),
+        events: 0,
+    };
+    let mut synth = Synth::new(SynthOptions::new(run));
+    for event in &onbeat_trace::text::parse(&trace).expect(&trace) {
+        synth.push(event);
+    }
+    let model = synth.finish();
+    assert_eq!((model.callbacks.len(), model.edges.len()), (2, 1));
+    text(&model)
+}
+
+/// As the command writes it.
+fn text(model: &Model) -> String {
+    serde_json::to_string_pretty(model).expect("a model") + "\n"
+}
+
+struct Place {
+    dir: TempDir,
+    store: Store,
+}
+
+impl Place {
+    fn new() -> Place {
+        let dir = TempDir::new().expect("a directory");
+        let at = dir.path().join("store");
+        let place = at.to_str().expect("UTF-8");
+        assert!(Store::init(place).expect("made"));
+        let store = Store::open(place).expect("a store");
+        Place { dir, store }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.dir.path().join("store")
+    }
+
+    fn put(&self, texts: &[String], build: &str) -> Vec<Id> {
+        let mut paths = Vec::new();
+        for text in texts {
+            paths.push(self.dir.path().join(Id::of(text.as_bytes()).short()));
+            fs::write(paths.last().expect("one"), text).expect("written");
+        }
+        let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+        let put = onbeat_store::put(&self.store, &paths, build, |_| {}).expect("put");
+        put.iter().map(|p| p.object).collect()
+    }
+
+    fn merge(&self, query: &Query) -> onbeat_store::Merged {
+        let found = query.of(&self.store.index().expect("an index").rows);
+        onbeat_store::merge(&self.store, &found).expect("merged")
+    }
+
+    /// Files of the store below a folder, sorted.
+    fn files(&self, below: &str) -> Vec<PathBuf> {
+        fn walk(at: &Path, all: &mut Vec<PathBuf>) {
+            for entry in fs::read_dir(at).into_iter().flatten() {
+                let path = entry.expect("an entry").path();
+                match path.is_dir() {
+                    true => walk(&path, all),
+                    false => all.push(path),
+                }
+            }
+        }
+        let mut all = Vec::new();
+        walk(&self.root().join(below), &mut all);
+        all.sort();
+        all
+    }
+
+    fn object(&self, id: Id) -> PathBuf {
+        let name = id.to_string();
+        self.root().join("objects").join(&name[..2]).join(&name)
+    }
+}
+
+fn at_once(texts: &[String]) -> String {
+    let read = |text: &String| onbeat_model::file::read(text.as_bytes()).expect("a model");
+    text(&onbeat_model::merge(texts.iter().map(read).collect()).expect("merged"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// However models come into a store, their merge is that of all at once, byte for byte, also where it
+    /// stands on merges of before.
+    #[test]
+    fn a_merge_is_that_of_all_models_at_once(
+        runs in prop::collection::vec((prop::collection::vec(1u16..5000, 1..6), any::<bool>()), 1..20),
+        steps in prop::collection::vec(1usize..8, 1..20),
+    ) {
+        let texts: Vec<String> = runs.iter().enumerate().map(|(i, (times, urban))| {
+            let mode = if *urban { "urban" } else { "highway" };
+            model(&format!("run{i}"), mode, i as u64, times)
+        }).collect();
+        let place = Place::new();
+        let mut there = 0;
+        for step in steps {
+            let until = (there + step).min(texts.len());
+            place.put(&texts[there..until], "1");
+            there = until;
+            let merged = place.merge(&Query::default());
+            prop_assert_eq!(merged.models, there);
+            prop_assert_eq!(text(&merged.model.expect("a model")), at_once(&texts[..there]));
+        }
+        let again = place.merge(&Query::default());
+        prop_assert_eq!(again.models_read + again.merges_read, 1);
+        // Of one mode: another set, which shares what it can.
+        let urban: Vec<String> = texts[..there].iter().zip(&runs)
+            .filter(|(_, (_, urban))| *urban).map(|(text, _)| text.clone()).collect();
+        let query = Query { modes: vec!["urban".into()], ..Query::default() };
+        let merged = place.merge(&query);
+        prop_assert_eq!(merged.models, urban.len());
+        if let Some(model) = merged.model {
+            prop_assert_eq!(text(&model), at_once(&urban));
+        }
+    }
+}
+
+/// 256 models, then one more: with it, what lies beside its way to the root is read, and nothing else.
+#[test]
+fn a_new_model_costs_the_logarithm_of_their_number() {
+    let texts: Vec<String> = (0..257)
+        .map(|i| model(&format!("run{i}"), "default", i, &[i as u16 + 1]))
+        .collect();
+    let place = Place::new();
+    place.put(&texts[..256], "1");
+    let first = place.merge(&Query::default());
+    assert_eq!((first.models_read, first.merges_read), (256, 0));
+    place.put(&texts[256..], "1");
+    let next = place.merge(&Query::default());
+    // Three beside it at each of four levels, itself, and what two names that begin alike add.
+    let read = next.models_read + next.merges_read;
+    assert!(
+        next.models_read >= 1 && read <= 3 * 4 + 1 + 8,
+        "{read} read"
+    );
+    assert_eq!(text(&next.model.expect("a model")), at_once(&texts));
+}
+
+/// The same twice is once, under two builds it is found by both, and a model fits only with all its runs.
+#[test]
+fn queries_find_what_fits_and_nothing_else() {
+    let place = Place::new();
+    let urban = model("a", "urban", 100, &[5]);
+    let both = at_once(&[
+        model("b", "urban", 200, &[6]),
+        model("c", "highway", 300, &[7]),
+    ]);
+    let [urban, both] = place.put(&[urban.clone(), both.clone()], "1")[..] else {
+        panic!("two")
+    };
+    let parts = place.files("index");
+    let texts = [urban, both].map(|id| fs::read_to_string(place.object(id)).expect("there"));
+    place.put(&texts, "1");
+    assert_eq!(place.files("index"), parts);
+    place.put(&texts[..1], "2");
+    let rows = place.store.index().expect("an index").rows;
+    assert_eq!(rows.len(), 4);
+    let found = |query: Query| {
+        let found = query.of(&rows);
+        (
+            found.objects().into_iter().collect::<Vec<_>>(),
+            found.partly.len(),
+        )
+    };
+    let of = |words: &[&str]| words.iter().map(|w| w.to_string()).collect::<Vec<_>>();
+    let mut all = vec![urban, both];
+    all.sort();
+    assert_eq!(found(Query::default()), (all, 0));
+    assert_eq!(
+        found(Query {
+            builds: of(&["2", "3"]),
+            ..Query::default()
+        }),
+        (vec![urban], 0)
+    );
+    assert_eq!(
+        found(Query {
+            modes: of(&["urban"]),
+            ..Query::default()
+        }),
+        (vec![urban], 1)
+    );
+    assert_eq!(
+        found(Query {
+            hosts: of(&["other"]),
+            ..Query::default()
+        }),
+        (vec![], 0)
+    );
+    assert_eq!(
+        found(Query {
+            kind: Some(Kind::Trace),
+            ..Query::default()
+        }),
+        (vec![], 0)
+    );
+    let within = |from, to| Query {
+        from_ns: Some(from),
+        to_ns: Some(to),
+        ..Query::default()
+    };
+    assert_eq!(found(within(100, 200)), (vec![urban], 0));
+    assert_eq!(found(within(101, 301)), (vec![both], 0));
+    assert_eq!(found(within(101, 300)), (vec![], 1));
+    assert_eq!(
+        found(Query {
+            without: vec![urban],
+            ..Query::default()
+        }),
+        (vec![both], 0)
+    );
+}
+
+/// A run that would count twice is refused by name, and the refusal's way out works.
+#[test]
+fn a_run_counts_once() {
+    let place = Place::new();
+    let (a, b) = (
+        model("a", "default", 1, &[5]),
+        model("b", "default", 2, &[6]),
+    );
+    place.put(&[a.clone(), at_once(&[a, b])], "1");
+    let rows = place.store.index().expect("an index").rows;
+    let refused = onbeat_store::merge(&place.store, &Query::default().of(&rows));
+    let Err(StoreError::SameRun { run, a, .. }) = refused else {
+        panic!("{refused:?}")
+    };
+    assert_eq!(run, "a");
+    let query = Query {
+        without: vec![a],
+        ..Query::default()
+    };
+    assert_eq!(place.merge(&query).models, 1);
+}
+
+fn cut(path: &Path) {
+    let bytes = fs::read(path).expect("there");
+    fs::write(path, &bytes[..bytes.len() / 2]).expect("cut");
+}
+
+/// Whatever is damaged is named in one line, and the rest is used.
+#[test]
+fn damage_costs_what_is_damaged() {
+    let place = Place::new();
+    let texts: Vec<String> = (0..6)
+        .map(|i| model(&format!("run{i}"), "default", i, &[i as u16 + 1]))
+        .collect();
+    let ids = place.put(&texts[..5], "1");
+    place.put(&texts[5..], "1");
+    place.merge(&Query::default());
+    // A kept merge that is cut, or of other models, is made anew.
+    let kept = place.files("merges");
+    assert!(kept.len() > 1);
+    kept.iter().for_each(|path| cut(path));
+    assert_eq!(place.merge(&Query::default()).models_read, 6);
+    fs::copy(&kept[0], &kept[1]).expect("copied");
+    fs::copy(&kept[1], &kept[0]).expect("copied");
+    let merged = place.merge(&Query::default());
+    assert_eq!(text(&merged.model.expect("a model")), at_once(&texts));
+    // A model that is cut is left out.
+    place
+        .files("merges")
+        .iter()
+        .for_each(|p| fs::remove_file(p).expect("removed"));
+    cut(&place.object(ids[2]));
+    let merged = place.merge(&Query::default());
+    assert_eq!((merged.models, merged.damaged.len()), (5, 1));
+    assert!(
+        merged.damaged[0].contains(&ids[2].to_string()),
+        "{:?}",
+        merged.damaged
+    );
+    let rest: Vec<String> = texts
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| *i != 2)
+        .map(|(_, t)| t.clone())
+        .collect();
+    assert_eq!(text(&merged.model.expect("a model")), at_once(&rest));
+    // A table that is not its model's, a part that is cut, one that is no Parquet, one of another schema.
+    let tables = place.files("tables/edges");
+    fs::copy(&tables[0], &tables[1]).expect("copied");
+    let parts = place.files("index");
+    let columns = fs::read(&tables[0]).expect("there");
+    cut(&parts[0]);
+    for bytes in [&columns[..], b"PAR1 nothing PAR1"] {
+        fs::write(
+            place
+                .root()
+                .join(format!("index/{}.parquet", Id::of(bytes))),
+            bytes,
+        )
+        .expect("written");
+    }
+    fs::write(place.root().join("index/evil\n.parquet"), "x").expect("written");
+    let index = place.store.index().expect("an index");
+    assert_eq!((index.damaged.len(), index.rows.is_empty()), (4, false));
+    let checked = onbeat_store::check(&place.store).expect("checked");
+    for line in checked.damaged.iter().chain(&index.damaged) {
+        assert!(
+            !line.chars().any(char::is_control) && line.contains("damaged"),
+            "{line:?}"
+        );
+    }
+    assert!(checked.damaged.len() > 4, "{:?}", checked.damaged);
+    // While it cannot be known what is needed, tidying removes no object.
+    let objects = place.files("objects");
+    make_old(&objects);
+    let tidied = onbeat_store::tidy(&place.store, Duration::ZERO).expect("tidied");
+    assert_eq!((tidied.removed, place.files("objects")), (0, objects));
+}
+
+fn make_old(paths: &[PathBuf]) {
+    for path in paths {
+        let file = fs::File::options().append(true).open(path).expect("there");
+        let old = SystemTime::now() - Duration::from_secs(7200);
+        file.set_modified(old).expect("set");
+    }
+}
+
+/// Tidying removes what nothing leads to and what is old, and changes nothing that can be asked for.
+#[test]
+fn tidying_removes_only_what_nothing_leads_to() {
+    let place = Place::new();
+    for i in 0..5 {
+        let text = model(&format!("run{i}"), "default", i, &[i as u16 + 1]);
+        place.put(&[text], "1");
+    }
+    let trace = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../demos/recorded/parking"
+    );
+    onbeat_store::put(&place.store, &[Path::new(trace)], "1", |_| {}).expect("put");
+    place.merge(&Query::default());
+    let rows = place.store.index().expect("an index").rows;
+    let needed = place.files("objects");
+    let left = [
+        place.object(Id::of(b"of a killed writer")),
+        place.root().join("objects/.half.0123456789abcdef.tmp"),
+        place.object(Id::of(b"of one at work")),
+    ];
+    for path in &left {
+        fs::create_dir_all(path.parent().expect("one")).expect("made");
+        fs::write(path, "x").expect("written");
+    }
+    make_old(&left[..2]);
+    make_old(&needed);
+    let tidied = onbeat_store::tidy(&place.store, Duration::from_secs(3600)).expect("tidied");
+    assert_eq!((tidied.parts_before, tidied.parts_after), (6, 1));
+    assert_eq!((tidied.removed, tidied.merges_removed), (2, 0));
+    assert_eq!(place.store.index().expect("an index").rows, rows);
+    assert!(left[2].exists() && needed.iter().all(|p| p.exists()));
+    let tidied = onbeat_store::tidy(&place.store, Duration::ZERO).expect("tidied");
+    assert!(tidied.merges_removed > 0 && place.files("merges").is_empty());
+    assert_eq!(
+        onbeat_store::check(&place.store).expect("checked").damaged,
+        Vec::<String>::new()
+    );
+}
+
+/// What recordings and users call things becomes no path, in the store and out of it.
+#[test]
+fn no_name_becomes_a_path() {
+    let place = Place::new();
+    let evil = "../../evil\n\u{1b}[31m";
+    place.put(&[model(evil, evil, 1, &[5])], evil);
+    for path in place.files("") {
+        let name = path
+            .strip_prefix(place.root())
+            .expect("within")
+            .to_str()
+            .expect("UTF-8");
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "/.-".contains(c);
+        assert!(name.chars().all(plain) && !name.contains(".."), "{name}");
+    }
+    let rows = place.store.index().expect("an index").rows;
+    assert_eq!(
+        (&rows[0].run[..], &rows[0].mode[..], &rows[0].build[..]),
+        (evil, evil, evil)
+    );
+    // A list of files that leads out of its directory.
+    let inner = Id::of(b"x");
+    let list = |name: &str| {
+        format!(
+            r#"{{"schema":"onbeat-trace-files/1","files":[{{"name":"{name}","bytes":1,"object":"{inner}"}}]}}"#
+        )
+    };
+    fs::create_dir_all(place.object(inner).parent().expect("one")).expect("made");
+    fs::write(place.object(inner), "x").expect("written");
+    for (name, good) in [
+        ("../evil", false),
+        ("/etc/evil", false),
+        ("segment-../../1.obt", false),
+        ("manifest.json", true),
+    ] {
+        let content = list(name);
+        let id = Id::of(content.as_bytes());
+        fs::create_dir_all(place.object(id).parent().expect("one")).expect("made");
+        fs::write(place.object(id), &content).expect("written");
+        let out = place.dir.path().join("out");
+        let got = onbeat_store::get(&place.store, id, Kind::Trace, &out);
+        assert_eq!((got.is_ok(), out.exists()), (good, good), "{name}: {got:?}");
+    }
+    assert!(!place.dir.path().join("evil").exists());
+}
+
+/// Rows as the index writes and reads them, whatever their texts say.
+#[test]
+fn rows_come_back_as_they_were() {
+    let row = |n: u64, text: &str| Row {
+        object: Id::of(text.as_bytes()),
+        kind: if n < 50 { Kind::Model } else { Kind::Trace },
+        run: text.into(),
+        build: text.repeat(2),
+        mode: String::new(),
+        host: "ö\0".into(),
+        distribution: "jazzy,kilted".into(),
+        start_ns: n,
+        duration_ns: i64::MAX as u64,
+        events: n * 2,
+        lost: 0,
+        bytes: 1,
+    };
+    let mut rows: Vec<Row> = (0..100).map(|n| row(n, &format!("r{n}\n"))).collect();
+    rows.sort();
+    let bytes = encode(&rows).expect("encoded");
+    assert_eq!(onbeat_store::decode(&bytes), Ok(rows.clone()));
+    rows.reverse();
+    assert_eq!(encode(&rows), Ok(bytes));
+    assert_eq!(
+        encode(&[]).map(|b| onbeat_store::decode(&b)),
+        Ok(Ok(vec![]))
+    );
+}

@@ -92,7 +92,8 @@ def reduced(crates):
 # Where a crate's box stands: column (130 wide) and row, top to bottom.
 PLACES = {
     "cli": (4, 0), "lab": (2.2, 0),
-    "diff": (0.05, 1.95), "check": (1, 1.95), "redact": (2, 1.95), "store": (0.2, 1.2), "model": (1, 2.75), "record": (2, 2.75),
+    "diff": (0.05, 1.95), "check": (1, 1.95), "redact": (2, 1.95), "store": (0.2, 1.2), "advise": (1.25, 1.2),
+    "model": (1, 2.75), "record": (2, 2.75),
     "trace": (1.5, 4),
     "shape": (4, 1), "plan": (3, 2), "reserve": (4.1, 2.5), "ros": (5.2, 2),
     "c": (6.6, 1.5), "link": (6.6, 2.75), "replay": (7.6, 2.75), "flow": (6.6, 4),

@@ -1,5 +1,6 @@
 //! The `onbeat` command: reads the command line, prints, shows progress. Every decision is made in
 //! a crate below.
+mod advise;
 mod chains;
 mod check;
 mod date;
@@ -52,6 +53,7 @@ Examples:
   onbeat chains model.json
   onbeat check model.json requirements.yaml
   onbeat diff before.json after.json
+  onbeat advise model.json
   onbeat report model.json -o report.html
   onbeat plan model.json --bands auto -o plan.yaml
   sudo onbeat shape plan.yaml --verify 60s -- ros2 launch my_robot all.launch.py
@@ -84,6 +86,7 @@ enum Command {
     Chains(chains::Args),
     Check(check::Args),
     Diff(diff::Args),
+    Advise(advise::Args),
     Export(export::Args),
     Report(report::Args),
     Plan(plan::Args),
@@ -136,6 +139,7 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
         Command::Chains(args) => chains::run(args),
         Command::Check(args) => check::run(args),
         Command::Diff(args) => diff::run(args),
+        Command::Advise(args) => advise::run(args),
         Command::Export(args) => export::run(args),
         Command::Report(args) => report::run(args),
         Command::Plan(args) => plan::run(args),

@@ -1,0 +1,69 @@
+//! Priorities as a configuration of the Callback Isolated Executor.
+
+use crate::Priorities;
+use onbeat_model::schema::CallbackType;
+use onbeat_model::Model;
+use std::fmt;
+use std::fmt::Write as _;
+
+/// Why there is no configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IsolatedError {
+    /// No callback of a chain can be named in it.
+    Empty,
+}
+
+impl fmt::Display for IsolatedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IsolatedError::Empty => {
+                f.write_str("no chain of the model has a timer, subscription, service or client")
+            }
+        }
+    }
+}
+
+impl std::error::Error for IsolatedError {}
+
+/// The YAML file: an entry for each callback, as if each had a callback group of its own; a group's name
+/// there lists its callbacks, and a model does not know groups.
+///
+/// # Errors
+///
+/// There is nothing to put into it.
+pub fn isolated(model: &Model, priorities: &Priorities) -> Result<String, IsolatedError> {
+    let mut out = String::from(
+        "# Priorities by `onbeat advise`: each callback as if it had a callback group of its own. The id of a\n\
+         # group with several callbacks has all of them (NODE@Timer(..)@Subscription(..)): compare with the\n\
+         # template that the configurator writes.\n\
+         callback_groups:\n",
+    );
+    let mut written = 0;
+    for assigned in &priorities.assigned {
+        let Some(callback) = model.callbacks.iter().find(|c| c.id == assigned.callback) else {
+            continue;
+        };
+        let entry = match callback.kind {
+            CallbackType::Timer => callback.period_ns.map(|p| format!("Timer({p})")),
+            CallbackType::Subscription => Some(format!("Subscription({})", callback.input)),
+            CallbackType::Service => Some(format!("Service({})", callback.input)),
+            CallbackType::Client => Some(format!("Client({})", callback.input)),
+            CallbackType::Task | CallbackType::Sync | CallbackType::Thread => None,
+        };
+        let Some(entry) = entry else { continue };
+        written += 1;
+        let cpus: Vec<String> = assigned.cpus.iter().map(u16::to_string).collect();
+        let id = serde_json::Value::from(format!("{}@{entry}", callback.node));
+        // A JSON string is a YAML string: names are untrusted.
+        let _ = write!(
+            out,
+            "  - id: {id}\n    affinity: [{}]\n    policy: SCHED_FIFO\n    priority: {}\n",
+            cpus.join(", "),
+            assigned.priority
+        );
+    }
+    match written {
+        0 => Err(IsolatedError::Empty),
+        _ => Ok(out),
+    }
+}

@@ -1,0 +1,32 @@
+//! A report as JSON.
+
+use crate::{Priorities, Report};
+use onbeat_model::Model;
+use serde_json::{json, Value};
+
+/// The report, and the priorities that follow from its order of chains.
+pub fn json(model: &Model, report: &Report, priorities: &Priorities) -> Value {
+    let titles = onbeat_model::titles::titles(model);
+    let chain = |i: usize| json!({"id": model.chains[i].id, "title": titles[i]});
+    let advices = report.advices.iter().map(|a| {
+        let evidence = a.evidence.iter().map(
+            |e| json!({"figure": e.figure, "of": e.of, "value": e.value, "samples": e.samples}),
+        );
+        json!({
+            "rule": a.rule.name(), "chain": a.chain.map(chain), "subject": a.subject,
+            "cost_ns": a.cost_ns, "share": a.share, "finding": a.finding, "remedy": a.remedy,
+            "evidence": evidence.collect::<Vec<_>>(),
+        })
+    });
+    let assigned = priorities.assigned.iter().map(|p| {
+        json!({"callback": p.callback, "policy": "fifo", "priority": p.priority, "before": p.before,
+               "cpus": p.cpus, "shared": p.shared})
+    });
+    json!({
+        "schema": "onbeat-advice/1",
+        "chains": report.order.iter().map(|&i| chain(i)).collect::<Vec<_>>(),
+        "advices": advices.collect::<Vec<_>>(),
+        "priorities": assigned.collect::<Vec<_>>(),
+        "not_judged": report.not_judged,
+    })
+}

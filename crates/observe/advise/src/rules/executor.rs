@@ -1,0 +1,59 @@
+//! What is urgent waits for other callbacks of its executor.
+
+use super::{mean, number, some, OnChain};
+use crate::view::Step;
+use crate::{Advice, Rule};
+use onbeat_model::text::duration;
+
+/// An item waits in a thread's queue while the thread runs others. A single-threaded executor runs what
+/// is ready one after another and without preemption, so the longest of the others is what may come
+/// before it (Casini et al., ECRTS 2019, section 3).
+pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
+    let (edge, part_ns) = step.from?;
+    let waiting = &edge.figures.waiting_ns;
+    let cost_ns = waiting.mean().min(part_ns);
+    let share = on.matters(cost_ns)?;
+    let others = on.view.beside(step.callback);
+    // What runs for a shorter time than the wait did not cause it alone; what never runs long did not at all.
+    let longest_ns = others.first()?.figures.exec_ns.max();
+    if (longest_ns as f64) < on.options.min_time_ns {
+        return None;
+    }
+    let id = &step.callback.id;
+    let named: Vec<String> = others
+        .iter()
+        .map(|c| {
+            let longest = duration(c.figures.exec_ns.max() as f64);
+            format!("{} (longest {longest})", c.id)
+        })
+        .collect();
+    let mut evidence = vec![
+        mean("waiting_ns", &edge.topic, waiting),
+        number(
+            "waiting_ns.p99",
+            &edge.topic,
+            waiting.quantile(0.99) as f64,
+            waiting.count(),
+        ),
+    ];
+    evidence.extend(others.iter().map(|c| {
+        let exec = &c.figures.exec_ns;
+        number("exec_ns.max", &c.id, exec.max() as f64, exec.count())
+    }));
+    Some(Advice {
+        rule: Rule::Executor,
+        chain: Some(on.place),
+        subject: id.clone(),
+        cost_ns: Some(cost_ns),
+        share,
+        finding: format!(
+            "{id} waits {} for its thread (p99 {}), which also runs {}",
+            duration(waiting.mean()),
+            duration(waiting.quantile(0.99) as f64),
+            some(&named)
+        ),
+        remedy: "give it a callback group and an executor of its own, whose thread has the higher priority"
+            .to_owned(),
+        evidence,
+    })
+}

@@ -1,0 +1,133 @@
+//! The rules: each looks for one kind of cost.
+
+mod blocking;
+mod executor;
+mod load;
+mod priority;
+mod queue;
+mod release;
+mod synchroniser;
+
+use crate::view::View;
+use crate::{Advice, Evidence, Options};
+use onbeat_model::Dist;
+
+/// A kind of cost, and of remedy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// What is urgent waits for other callbacks of its executor.
+    Executor,
+    /// A callback is preempted by what is less important, or by anything at all.
+    Priority,
+    /// A callback sleeps while it has an item in hand.
+    Blocking,
+    /// A queue drops items of a chain.
+    Queue,
+    /// A chain's timer starts late.
+    Release,
+    /// Items wait at a synchroniser for those of its other inputs.
+    Synchroniser,
+    /// A CPU, or an executor's threads, have no room left.
+    Load,
+}
+
+impl Rule {
+    /// Its name on the command line and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Rule::Executor => "executor",
+            Rule::Priority => "priority",
+            Rule::Blocking => "blocking",
+            Rule::Queue => "queue",
+            Rule::Release => "release",
+            Rule::Synchroniser => "synchroniser",
+            Rule::Load => "load",
+        }
+    }
+}
+
+/// What all rules find.
+pub(crate) fn all(view: &View<'_>, options: &Options) -> Vec<Advice> {
+    let mut found = Vec::new();
+    for (place, chain) in view.chains() {
+        let latency_ns = chain.figures.latency_ns.mean();
+        let on = OnChain {
+            view,
+            options,
+            place,
+            chain,
+            latency_ns,
+        };
+        found.extend(synchroniser::find(&on));
+        for step in view.steps(chain) {
+            found.extend(executor::find(&on, &step));
+            found.extend(priority::find(&on, &step));
+            found.extend(blocking::find(&on, &step));
+            found.extend(queue::find(&on, &step));
+            found.extend(release::find(&on, &step));
+        }
+    }
+    found.extend(load::find(view, options));
+    once(found)
+}
+
+/// A chain that is looked at.
+pub(crate) struct OnChain<'a, 'm> {
+    pub(crate) view: &'a View<'m>,
+    pub(crate) options: &'a Options,
+    pub(crate) place: usize,
+    pub(crate) chain: &'m onbeat_model::schema::Chain,
+    pub(crate) latency_ns: f64,
+}
+
+impl OnChain<'_, '_> {
+    /// The part of the latency that a time is, if it is worth an advice.
+    pub(crate) fn matters(&self, ns: f64) -> Option<f64> {
+        let share = ns / self.latency_ns;
+        let is_large = ns >= self.options.min_time_ns && share >= self.options.min_share;
+        (self.latency_ns > 0.0 && is_large).then_some(share)
+    }
+}
+
+/// The mean of a distribution as evidence.
+pub(crate) fn mean(figure: &str, of: &str, dist: &Dist) -> Evidence {
+    Evidence {
+        figure: format!("{figure}.mean"),
+        of: of.to_owned(),
+        value: dist.mean(),
+        samples: dist.count(),
+    }
+}
+
+/// A number as evidence.
+pub(crate) fn number(figure: &str, of: &str, value: f64, samples: u64) -> Evidence {
+    Evidence {
+        figure: figure.to_owned(),
+        of: of.to_owned(),
+        value,
+        samples,
+    }
+}
+
+/// Up to three names, and how many more there are.
+pub(crate) fn some(names: &[String]) -> String {
+    const SHOWN: usize = 3;
+    let shown = names[..names.len().min(SHOWN)].join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// Chains share callbacks: an advice on one of them is given once, for the chain that it costs most.
+fn once(mut found: Vec<Advice>) -> Vec<Advice> {
+    found.sort_by(|a, b| b.share.total_cmp(&a.share).then(a.chain.cmp(&b.chain)));
+    let mut kept: Vec<Advice> = Vec::new();
+    for advice in found {
+        let is_new = |k: &Advice| (k.rule, &k.subject) != (advice.rule, &advice.subject);
+        if kept.iter().all(is_new) {
+            kept.push(advice);
+        }
+    }
+    kept
+}

@@ -1,0 +1,159 @@
+//! A callback of a chain is preempted, or waits for a CPU: by what is less important, or by anything.
+
+use super::{mean, number, some, OnChain};
+use crate::view::{cpus, real_time, Step};
+use crate::{Advice, Rule};
+use onbeat_model::schema::Callback;
+use onbeat_model::text::{duration, percent};
+
+/// A thread of a more important chain should have the higher priority (PiCAS: Choi, Xiang, Kim, RTAS 2021,
+/// section 4).
+pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
+    let callback = step.callback;
+    let preempted = &callback.figures.preempted_ns;
+    let waits_ns = alone(on, step).unwrap_or(0.0);
+    let cost_ns = preempted.mean().min(step.own_ns) + waits_ns;
+    let share = on.matters(cost_ns)?;
+    let own = real_time(callback);
+    let above = above(on, callback, own);
+    if gives_way(on, callback) {
+        return None;
+    }
+    let mut evidence = vec![
+        mean("preempted_ns", &callback.id, preempted),
+        number(
+            "preemptions",
+            &callback.id,
+            callback.figures.preemptions as f64,
+            preempted.count(),
+        ),
+    ];
+    if let Some((edge, _)) = step.from.filter(|_| waits_ns > 0.0) {
+        evidence.push(mean("waiting_ns", &edge.topic, &edge.figures.waiting_ns));
+    }
+    evidence.extend(
+        above
+            .iter()
+            .map(|c| number("load", &c.id, c.figures.load, c.figures.exec_ns.count())),
+    );
+    Some(Advice {
+        rule: Rule::Priority,
+        chain: Some(on.place),
+        subject: callback.id.clone(),
+        cost_ns: Some(cost_ns),
+        share,
+        finding: finding(on, callback, own, &above, (preempted.mean(), waits_ns)),
+        remedy: remedy(own, &above),
+        evidence,
+    })
+}
+
+/// Whether only what is more important goes before it: as it should be.
+pub(super) fn gives_way(on: &OnChain<'_, '_>, callback: &Callback) -> bool {
+    let own = real_time(callback);
+    let others = on.view.on_its_cpus(callback);
+    own.is_some()
+        && above(on, callback, own).is_empty()
+        && others.iter().any(|c| real_time(c) > own)
+}
+
+/// How long its items wait though its thread runs nothing else: the thread waits for a CPU. Mean, ns.
+fn alone(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<f64> {
+    let (edge, part_ns) = step.from?;
+    // A callback that is behind its input waits for itself.
+    let exec = &step.callback.figures.exec_ns;
+    let gap_ns = step.callback.figures.interarrival_ns.quantile(0.01);
+    let is_alone = on.view.beside(step.callback).is_empty() && exec.max() < gap_ns;
+    is_alone.then(|| edge.figures.waiting_ns.mean().min(part_ns))
+}
+
+/// What goes before a callback and should not: of higher real-time priority on one of its CPUs, and of no
+/// chain that is as important.
+fn above<'m>(on: &OnChain<'_, 'm>, callback: &Callback, own: Option<u8>) -> Vec<&'m Callback> {
+    let own_place = on.view.importance(callback);
+    let mut found = on.view.on_its_cpus(callback);
+    found.retain(|other| {
+        let is_less = match (on.view.importance(other), own_place) {
+            (None, _) => true,
+            (Some(theirs), Some(ours)) => theirs > ours,
+            (Some(_), None) => false,
+        };
+        is_less && real_time(other) > own
+    });
+    found
+}
+
+fn finding(
+    on: &OnChain<'_, '_>,
+    callback: &Callback,
+    own: Option<u8>,
+    above: &[&Callback],
+    (preempted_ns, waits_ns): (f64, f64),
+) -> String {
+    let mut costs = Vec::new();
+    if preempted_ns >= on.options.min_time_ns {
+        costs.push(format!(
+            "is preempted for {} in an execution",
+            duration(preempted_ns)
+        ));
+    }
+    if waits_ns >= on.options.min_time_ns {
+        costs.push(format!(
+            "waits {} for a CPU before it starts",
+            duration(waits_ns)
+        ));
+    }
+    let how = match own {
+        None => "at a normal priority".to_owned(),
+        Some(priority) => format!("at real-time priority {priority}"),
+    };
+    let cpus: Vec<String> = cpus(callback).iter().map(u16::to_string).collect();
+    let named: Vec<String> = above
+        .iter()
+        .map(|c| {
+            let priority = real_time(c).map_or("normal".into(), |p| p.to_string());
+            format!(
+                "{} (priority {priority}, {} of a CPU)",
+                c.id,
+                percent(c.figures.load)
+            )
+        })
+        .collect();
+    let who = match (above.is_empty(), own) {
+        (false, _) => format!("; less important, and before it: {}", some(&named)),
+        (true, None) => {
+            let load: f64 = on
+                .view
+                .on_its_cpus(callback)
+                .iter()
+                .map(|c| c.figures.load)
+                .sum();
+            format!("; other callbacks take {} of these CPUs", percent(load))
+        }
+        (true, Some(_)) => {
+            "; by no callback of the model: by other threads, or the host".to_owned()
+        }
+    };
+    format!(
+        "{} {} ({how}, CPU {}){who}",
+        callback.id,
+        costs.join(" and "),
+        cpus.join(", ")
+    )
+}
+
+fn remedy(own: Option<u8>, above: &[&Callback]) -> String {
+    let highest = above.iter().filter_map(|c| real_time(c)).max();
+    match (own, highest) {
+        (_, Some(highest)) => {
+            format!(
+                "give its thread a real-time priority above {highest}, or the others a lower one"
+            )
+        }
+        (None, None) => "give its thread a real-time priority (SCHED_FIFO)".to_owned(),
+        (Some(_), None) => {
+            "keep other real-time threads off its CPU: `onbeat record` with all threads shows which"
+                .to_owned()
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! A queue drops items of a chain.
+
+use super::{number, OnChain};
+use crate::view::Step;
+use crate::{Advice, Rule};
+use onbeat_model::text::{duration, percent};
+
+pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
+    let (edge, _) = step.from?;
+    let figures = &edge.figures;
+    let gone = figures.overwritten + figures.lost;
+    let share = gone as f64 / figures.published.max(1) as f64;
+    if gone == 0 || share < on.options.min_loss {
+        return None;
+    }
+    let callback = step.callback;
+    let exec = &callback.figures.exec_ns;
+    let gap_ns = callback.figures.interarrival_ns.quantile(0.5);
+    let is_slow = figures.overwritten > 0 && exec.mean() > 0.9 * gap_ns as f64;
+    let remedy = match (figures.overwritten > figures.lost, is_slow) {
+        (true, true) => format!(
+            "make it faster (it runs for {} of each {}), or take fewer items: a deeper queue only makes them older",
+            duration(exec.mean()),
+            duration(gap_ns as f64)
+        ),
+        (true, false) => "give its subscription a deeper queue, or a thread that is free when items come".to_owned(),
+        (false, _) => "look at its QoS: best effort loses what the middleware has no room for".to_owned(),
+    };
+    let counts = [
+        ("overwritten", figures.overwritten),
+        ("lost", figures.lost),
+        ("published", figures.published),
+    ];
+    Some(Advice {
+        rule: Rule::Queue,
+        chain: Some(on.place),
+        subject: callback.id.clone(),
+        cost_ns: None,
+        share,
+        finding: format!(
+            "{} never takes {} of the {} items on {}: {} gave way to later ones, {} were lost otherwise",
+            callback.id,
+            percent(share),
+            figures.published,
+            edge.topic,
+            figures.overwritten,
+            figures.lost
+        ),
+        remedy,
+        evidence: counts
+            .map(|(name, count)| number(name, &edge.topic, count as f64, figures.published))
+            .to_vec(),
+    })
+}

@@ -1,0 +1,61 @@
+//! A chain's timer starts late.
+
+use super::priority::gives_way;
+use super::{mean, number, some, OnChain};
+use crate::view::Step;
+use crate::{Advice, Rule};
+use onbeat_model::schema::CallbackType;
+use onbeat_model::text::{duration, percent};
+
+/// Part of the period that a start may be late by, 99 times of 100.
+const MAX_LATE: f64 = 0.1;
+
+pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
+    let callback = step.callback;
+    if callback.kind != CallbackType::Timer || step.from.is_some() {
+        return None;
+    }
+    let period_ns = callback.period_ns.filter(|&p| p > 0)? as f64;
+    let late = &callback.figures.release_jitter_ns;
+    let p99_ns = late.quantile(0.99) as f64;
+    if late.count() == 0 || p99_ns < MAX_LATE * period_ns || p99_ns < on.options.min_time_ns {
+        return None;
+    }
+    if on.view.beside(callback).is_empty() && gives_way(on, callback) {
+        return None;
+    }
+    let beside: Vec<String> = on
+        .view
+        .beside(callback)
+        .iter()
+        .map(|c| c.id.clone())
+        .collect();
+    let (why, remedy) = match beside.is_empty() {
+        false => (
+            format!("; its thread also runs {}", some(&beside)),
+            "give it a callback group and an executor of its own",
+        ),
+        true => (
+            String::new(),
+            "give its thread a real-time priority, or move what runs before it to another CPU",
+        ),
+    };
+    Some(Advice {
+        rule: Rule::Release,
+        chain: Some(on.place),
+        subject: callback.id.clone(),
+        cost_ns: None,
+        share: p99_ns / period_ns,
+        finding: format!(
+            "{} starts {} after it was due, one time in a hundred ({} of its period){why}",
+            callback.id,
+            duration(p99_ns),
+            percent(p99_ns / period_ns)
+        ),
+        remedy: remedy.to_owned(),
+        evidence: vec![
+            mean("release_jitter_ns", &callback.id, late),
+            number("release_jitter_ns.p99", &callback.id, p99_ns, late.count()),
+        ],
+    })
+}

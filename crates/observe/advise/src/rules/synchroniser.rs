@@ -1,0 +1,55 @@
+//! Items wait at a synchroniser for those of its other inputs.
+
+use super::{number, OnChain};
+use crate::view::{part_ns, Part};
+use crate::{Advice, Rule};
+use onbeat_model::schema::CallbackType;
+use onbeat_model::text::duration;
+
+/// What a chain waits for at its synchronisers. Their edges have no queue: an item is there, and waits until
+/// the last of its partners is.
+pub(super) fn find(on: &OnChain<'_, '_>) -> Vec<Advice> {
+    let mut found = Vec::new();
+    for (i, id) in on.chain.callbacks.iter().enumerate().skip(1) {
+        let Some(sync) = on
+            .view
+            .callback(id)
+            .filter(|c| c.kind == CallbackType::Sync)
+        else {
+            continue;
+        };
+        let (from, topic) = (&on.chain.callbacks[i - 1], &on.chain.topics[i - 1]);
+        let cost_ns = part_ns(on.chain, Part::Into(i));
+        let Some(share) = on.matters(cost_ns) else {
+            continue;
+        };
+        let edges = on.view.model.edges.iter();
+        let partners: Vec<String> = edges
+            .filter(|e| e.to == sync.id && e.from != *from)
+            .map(|e| e.from.clone())
+            .collect();
+        found.push(Advice {
+            rule: Rule::Synchroniser,
+            chain: Some(on.place),
+            subject: format!("{from} into {id}"),
+            cost_ns: Some(cost_ns),
+            share,
+            finding: format!(
+                "what {from} brings waits {} at the synchroniser of {} for {}",
+                duration(cost_ns),
+                sync.node,
+                super::some(&partners)
+            ),
+            remedy: "let the sources of these inputs begin so much apart that their items meet: a timer's \
+                     phase, or a sensor's trigger; else speed up the slower way"
+                .to_owned(),
+            evidence: vec![number(
+                "shares.mean_ns",
+                topic,
+                cost_ns,
+                on.chain.figures.executions,
+            )],
+        });
+    }
+    found
+}

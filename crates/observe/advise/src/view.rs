@@ -1,0 +1,149 @@
+//! A model with its callbacks, executors and competitors at hand.
+
+use onbeat_model::schema::{Callback, CallbackType, Chain, Edge};
+use onbeat_model::Model;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Kernel priorities below this one are real-time.
+const NORMAL: u8 = 100;
+
+/// The model, and what is looked up in it again and again.
+pub(crate) struct View<'m> {
+    pub(crate) model: &'m Model,
+    /// Chains, the most important first.
+    pub(crate) order: &'m [usize],
+    callbacks: BTreeMap<&'m str, &'m Callback>,
+    executors: BTreeMap<&'m str, usize>,
+}
+
+/// A step of a chain: a callback, and how it is reached.
+pub(crate) struct Step<'m> {
+    pub(crate) callback: &'m Callback,
+    /// Part of the chain's latency between its start and its publication, mean.
+    pub(crate) own_ns: f64,
+    /// The edge from the callback before, and its part of the latency, mean.
+    pub(crate) from: Option<(&'m Edge, f64)>,
+}
+
+impl<'m> View<'m> {
+    pub(crate) fn of(model: &'m Model, order: &'m [usize]) -> Self {
+        let mut executors = BTreeMap::new();
+        for (i, executor) in model.executors.iter().enumerate() {
+            for id in &executor.callbacks {
+                executors.insert(id.as_str(), i);
+            }
+        }
+        View {
+            model,
+            order,
+            callbacks: model.callbacks.iter().map(|c| (c.id.as_str(), c)).collect(),
+            executors,
+        }
+    }
+
+    pub(crate) fn callback(&self, id: &str) -> Option<&'m Callback> {
+        self.callbacks.get(id).copied()
+    }
+
+    /// Chains, the most important first.
+    pub(crate) fn chains(&self) -> impl Iterator<Item = (usize, &'m Chain)> + '_ {
+        self.order.iter().map(|&i| (i, &self.model.chains[i]))
+    }
+
+    /// The steps of a chain that ran: synchronisers have no executions of their own.
+    pub(crate) fn steps(&self, chain: &'m Chain) -> Vec<Step<'m>> {
+        let mut steps = Vec::new();
+        for (i, id) in chain.callbacks.iter().enumerate() {
+            let Some(callback) = self.callback(id) else {
+                continue;
+            };
+            let from = (i > 0).then(|| (&chain.callbacks[i - 1], &chain.topics[i - 1]));
+            let from = from.and_then(|(before, topic)| {
+                let mut edges = self.model.edges.iter();
+                let edge = edges.find(|e| e.from == *before && e.to == *id && e.topic == *topic)?;
+                Some((edge, part_ns(chain, Part::Into(i))))
+            });
+            if callback.kind != CallbackType::Sync {
+                let own_ns = part_ns(chain, Part::Own(i));
+                steps.push(Step {
+                    callback,
+                    own_ns,
+                    from,
+                });
+            }
+        }
+        steps
+    }
+
+    /// The executor of a callback, by its place in the model.
+    pub(crate) fn executor(&self, callback: &Callback) -> Option<usize> {
+        self.executors.get(callback.id.as_str()).copied()
+    }
+
+    /// Other callbacks on its executor's threads, the longest first.
+    pub(crate) fn beside(&self, callback: &Callback) -> Vec<&'m Callback> {
+        let Some(executor) = self.executor(callback) else {
+            return vec![];
+        };
+        let ids = self.model.executors[executor].callbacks.iter();
+        let others = ids.filter(|id| **id != callback.id);
+        let mut found: Vec<&Callback> = others.filter_map(|id| self.callback(id)).collect();
+        found.retain(|c| c.figures.exec_ns.count() > 0);
+        found.sort_by_key(|c| std::cmp::Reverse(c.figures.exec_ns.max()));
+        found
+    }
+
+    /// Callbacks of other executors that ran on any of its CPUs, those with the most load first.
+    pub(crate) fn on_its_cpus(&self, callback: &Callback) -> Vec<&'m Callback> {
+        let cpus = cpus(callback);
+        let executor = self.executor(callback);
+        let mut found: Vec<&Callback> = self.model.callbacks.iter().collect();
+        found.retain(|c| {
+            let is_elsewhere =
+                c.id != callback.id && (executor.is_none() || self.executor(c) != executor);
+            is_elsewhere && !cpus.is_disjoint(&self::cpus(c)) && c.figures.load > 0.0
+        });
+        found.sort_by(|a, b| b.figures.load.total_cmp(&a.figures.load));
+        found
+    }
+
+    /// How important a callback is: the place in the order of the first chain that has it.
+    pub(crate) fn importance(&self, callback: &Callback) -> Option<usize> {
+        let mut chains = self.chains();
+        chains.position(|(_, chain)| chain.callbacks.contains(&callback.id))
+    }
+}
+
+/// A part of a chain's latency.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Part {
+    /// Of its callback at this place.
+    Own(usize),
+    /// Of the edge into its callback at this place, which is not the first.
+    Into(usize),
+}
+
+/// The mean of a part, ns: shares stand in the order of the chain, edges between callbacks.
+pub(crate) fn part_ns(chain: &Chain, part: Part) -> f64 {
+    let (place, element) = match part {
+        Part::Own(i) => (2 * i, "callback"),
+        Part::Into(i) => (2 * i - 1, "edge"),
+    };
+    let share = chain.figures.shares.get(place);
+    let share = share.filter(|s| s.element == element);
+    share.map_or(0.0, |s| s.mean_ns)
+}
+
+/// CPUs that a callback's threads were seen on.
+pub(crate) fn cpus(callback: &Callback) -> BTreeSet<u16> {
+    let threads = callback.threads.iter();
+    threads.flat_map(|t| t.cpus.iter().copied()).collect()
+}
+
+/// The real-time priority that users set, of its lowest thread; None: one of its threads has none.
+pub(crate) fn real_time(callback: &Callback) -> Option<u8> {
+    let threads = callback.threads.iter();
+    let of_threads = threads.map(|t| (t.priority < NORMAL).then(|| NORMAL - 1 - t.priority));
+    let all: Option<Vec<u8>> = of_threads.collect();
+    all?.into_iter().min()
+}

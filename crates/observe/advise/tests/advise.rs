@@ -1,0 +1,384 @@
+//! Advice on small models: each rule finds what was planted, and nothing where nothing was.
+
+use onbeat_advise::{advise, isolated, json, Advice, Options, Priorities, Rule, HIGHEST};
+use onbeat_model::schema::{
+    Bracket, Callback, CallbackFigures, CallbackType, Chain, ChainFigures, Edge, EdgeFigures,
+    Executor, Model, Run, Share, ThreadUse, SCHEMA,
+};
+use onbeat_model::Dist;
+use std::collections::BTreeMap;
+
+const MS: u64 = 1_000_000;
+const COUNT: u64 = 200;
+
+fn dist(ns: u64) -> Dist {
+    let mut dist = Dist::new();
+    (0..COUNT).for_each(|_| dist.record(ns));
+    dist
+}
+
+/// A callback of 5 ms every 100 ms, on a thread of its own on CPU 1.
+fn callback(node: &str, input: &str, output: &str) -> Callback {
+    let (kind, id) = match input {
+        "" => (CallbackType::Timer, format!("{node}:timer(100ms)")),
+        _ => (
+            CallbackType::Subscription,
+            format!("{node}:subscription({input})"),
+        ),
+    };
+    Callback {
+        id,
+        node: node.into(),
+        identity: Default::default(),
+        kind,
+        input: input.into(),
+        caller: None,
+        period_ns: Some(100 * MS),
+        outputs: vec![output.into()],
+        bracket: Bracket::Exact,
+        symbol: None,
+        figures: CallbackFigures {
+            exec_ns: dist(5 * MS),
+            interarrival_ns: dist(100 * MS),
+            preempted_ns: dist(0),
+            blocked_ns: dist(0),
+            release_jitter_ns: dist(0),
+            load: 0.05,
+            observed_ns: COUNT * 100 * MS,
+            ..CallbackFigures::default()
+        },
+        modes: BTreeMap::new(),
+        threads: vec![thread(Some(10), &[1])],
+        per_run: BTreeMap::new(),
+    }
+}
+
+/// A thread with this real-time priority, as users set it.
+fn thread(priority: Option<u8>, cpus: &[u16]) -> ThreadUse {
+    ThreadUse {
+        comm: "node".into(),
+        policy: if priority.is_some() { "fifo" } else { "other" }.into(),
+        priority: priority.map_or(120, |p| 99 - p),
+        cpus: cpus.to_vec(),
+    }
+}
+
+fn edge(from: &str, to: &str, topic: &str) -> Edge {
+    Edge {
+        from: from.into(),
+        to: to.into(),
+        topic: topic.into(),
+        assumed: None,
+        intra_process: false,
+        figures: EdgeFigures {
+            latency_ns: dist(MS / 10),
+            transport_ns: dist(MS / 10),
+            waiting_ns: dist(0),
+            published: COUNT,
+            taken: COUNT,
+            ..EdgeFigures::default()
+        },
+        modes: BTreeMap::new(),
+    }
+}
+
+fn share(element: &str, name: &str, mean_ns: u64, of: u64) -> Share {
+    Share {
+        element: element.into(),
+        name: name.into(),
+        sum_ns: (mean_ns * COUNT).to_string(),
+        mean_ns: mean_ns as f64,
+        fraction: mean_ns as f64 / of as f64,
+    }
+}
+
+const SENSE: &str = "/sense:timer(100ms)";
+const DRIVE: &str = "/drive:subscription(/scan)";
+
+/// `/sense` to `/drive` over `/scan`: 5 ms, 0.1 ms and 5 ms; and what a test plants.
+fn model(plant: impl FnOnce(&mut Model)) -> Model {
+    let latency = 10 * MS + MS / 10;
+    let chain = Chain {
+        id: "chain-1".into(),
+        callbacks: vec![SENSE.into(), DRIVE.into()],
+        topics: vec!["/scan".into(), "/cmd".into()],
+        assumed: false,
+        ambiguous: false,
+        from_input: false,
+        cut: false,
+        figures: ChainFigures {
+            executions: COUNT,
+            latency_ns: dist(latency),
+            shares: vec![
+                share("callback", SENSE, 5 * MS, latency),
+                share("edge", "/scan", MS / 10, latency),
+                share("callback", DRIVE, 5 * MS, latency),
+            ],
+            ..ChainFigures::default()
+        },
+        modes: BTreeMap::new(),
+        per_run: BTreeMap::new(),
+    };
+    let mut model = Model {
+        schema: SCHEMA.into(),
+        runs: vec![Run {
+            id: "r".into(),
+            host: String::new(),
+            boot: String::new(),
+            mode: "default".into(),
+            distribution: vec![],
+            start: 0,
+            duration_ns: COUNT * 100 * MS,
+            lost: BTreeMap::new(),
+            events: 1,
+        }],
+        callbacks: vec![
+            callback("/drive", "/scan", "/cmd"),
+            callback("/sense", "", "/scan"),
+        ],
+        edges: vec![edge(SENSE, DRIVE, "/scan")],
+        junctions: vec![],
+        chains: vec![chain],
+        actions: vec![],
+        executors: vec![alone(DRIVE), alone(SENSE)],
+        assumptions: vec![],
+        coverage: vec![],
+        evidence: serde_json::Value::Null,
+    };
+    plant(&mut model);
+    model
+}
+
+fn alone(id: &str) -> Executor {
+    Executor {
+        callbacks: vec![id.into()],
+        threads: 1,
+    }
+}
+
+/// The chain's latency grows by this, in this part.
+fn longer(model: &mut Model, part: usize, ns: u64) {
+    let figures = &mut model.chains[0].figures;
+    let mean = figures.latency_ns.mean() as u64 + ns;
+    figures.latency_ns = dist(mean);
+    figures.shares[part].mean_ns += ns as f64;
+}
+
+fn found(model: &Model) -> Vec<Advice> {
+    advise(model, &Options::default()).advices
+}
+
+/// The one advice on a model.
+fn only(model: &Model) -> Advice {
+    let mut found = found(model);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    found.remove(0)
+}
+
+#[test]
+fn a_chain_without_costs_needs_no_advice() {
+    assert_eq!(found(&model(|_| ())), vec![]);
+}
+
+#[test]
+fn what_waits_for_others_of_its_executor_is_found_with_these() {
+    let wait = |other_ms: u64| {
+        model(|m| {
+            let mut other = callback("/drive", "/map", "/grid");
+            other.figures.exec_ns = dist(other_ms * MS);
+            m.executors[0].callbacks.push(other.id.clone());
+            m.callbacks.push(other);
+            m.edges[0].figures.waiting_ns = dist(4 * MS);
+            longer(m, 1, 4 * MS);
+        })
+    };
+    let advice = only(&wait(30));
+    assert_eq!(
+        (advice.rule, advice.subject.as_str()),
+        (Rule::Executor, DRIVE)
+    );
+    assert_eq!(advice.cost_ns, Some(4.0 * MS as f64));
+    assert!((advice.share - 4.0 / 14.1).abs() < 1e-9, "{advice:?}");
+    assert!(advice
+        .finding
+        .contains("/drive:subscription(/map) (longest 30 ms)"));
+    // Others that are never long cannot be the reason.
+    assert_eq!(found(&wait(0)), vec![]);
+}
+
+#[test]
+fn what_is_less_important_and_goes_first_is_named() {
+    let inverted = |priority: u8| {
+        model(|m| {
+            let mut other = callback("/log", "/tick", "/line");
+            other.threads = vec![thread(Some(priority), &[0, 1])];
+            m.executors.push(alone(&other.id));
+            m.callbacks.push(other);
+            m.callbacks[0].figures.preempted_ns = dist(3 * MS);
+            m.callbacks[0].figures.preemptions = COUNT;
+            longer(m, 2, 3 * MS);
+        })
+    };
+    let advice = only(&inverted(30));
+    assert_eq!(
+        (advice.rule, advice.subject.as_str()),
+        (Rule::Priority, DRIVE)
+    );
+    assert!(advice
+        .finding
+        .contains("before it: /log:subscription(/tick) (priority 30"));
+    assert!(advice.remedy.contains("above 30"), "{advice:?}");
+    // One below it is not to blame.
+    let advice = only(&inverted(5));
+    assert!(
+        advice.finding.contains("by no callback of the model"),
+        "{advice:?}"
+    );
+}
+
+#[test]
+fn a_more_important_chain_may_go_first() {
+    let two = model(|m| {
+        let mut other = callback("/brake", "/stop", "/halt");
+        other.threads = vec![thread(Some(30), &[1])];
+        let mut chain = m.chains[0].clone();
+        chain.id = "chain-2".into();
+        chain.callbacks = vec![other.id.clone()];
+        chain.topics = vec!["/halt".into()];
+        chain.figures.shares = vec![share("callback", &other.id, 5 * MS, 5 * MS)];
+        chain.figures.latency_ns = dist(5 * MS);
+        m.executors.push(alone(&other.id));
+        m.callbacks.push(other);
+        m.chains.push(chain);
+        m.callbacks[0].figures.preempted_ns = dist(3 * MS);
+        longer(m, 2, 3 * MS);
+    });
+    let in_order = |order: Vec<usize>| {
+        let options = Options {
+            order,
+            ..Options::default()
+        };
+        advise(&two, &options)
+    };
+    assert_eq!(in_order(vec![1, 0]).advices, vec![]);
+    let mut late = two.clone();
+    late.callbacks[1].figures.release_jitter_ns = dist(20 * MS);
+    let options = Options {
+        order: vec![1, 0],
+        ..Options::default()
+    };
+    assert_eq!(advise(&late, &options).advices, vec![]);
+    let advices = in_order(vec![0, 1]).advices;
+    assert_eq!(advices.len(), 1, "{advices:#?}");
+    assert!(advices[0].finding.contains("/brake:subscription(/stop)"));
+    // The more important chain's threads are above the other's, and its end above its beginning.
+    let priorities = |order: &[usize]| -> Vec<(String, u8)> {
+        let assigned = Priorities::of(&two, order).assigned;
+        assigned
+            .into_iter()
+            .map(|a| (a.callback, a.priority))
+            .collect()
+    };
+    let brake = "/brake:subscription(/stop)".to_owned();
+    assert_eq!(
+        priorities(&[1, 0]),
+        [
+            (brake.clone(), HIGHEST),
+            (DRIVE.into(), HIGHEST - 1),
+            (SENSE.into(), HIGHEST - 2)
+        ]
+    );
+    assert_eq!(priorities(&[0, 1]).last(), Some(&(brake, HIGHEST - 2)));
+}
+
+#[test]
+fn sleeping_callbacks_full_queues_and_late_timers_are_found() {
+    let advice = only(&model(|m| {
+        m.callbacks[0].figures.blocked_ns = dist(2 * MS);
+        longer(m, 2, 2 * MS);
+    }));
+    assert_eq!(
+        (advice.rule, advice.subject.as_str()),
+        (Rule::Blocking, DRIVE)
+    );
+
+    let advice = only(&model(|m| {
+        m.edges[0].figures.overwritten = 10;
+        m.edges[0].figures.taken -= 10;
+    }));
+    assert_eq!((advice.rule, advice.share), (Rule::Queue, 0.05));
+    assert!(advice.remedy.contains("deeper queue"));
+
+    let advice = only(&model(|m| {
+        m.callbacks[1].figures.release_jitter_ns = dist(20 * MS);
+    }));
+    assert_eq!(
+        (advice.rule, advice.subject.as_str()),
+        (Rule::Release, SENSE)
+    );
+}
+
+#[test]
+fn full_cpus_and_executors_are_found_once() {
+    let advices = found(&model(|m| m.callbacks[0].figures.load = 0.9));
+    let subjects: Vec<&str> = advices.iter().map(|a| a.subject.as_str()).collect();
+    assert_eq!(
+        subjects,
+        ["CPU 1", "executor of /drive:subscription(/scan)"]
+    );
+    assert!(advices
+        .iter()
+        .all(|a| a.rule == Rule::Load && a.chain.is_none()));
+}
+
+#[test]
+fn waiting_at_a_synchroniser_is_of_the_input_that_comes_first() {
+    let advice = only(&model(|m| {
+        let mut sync = callback("/drive", "", "/cmd");
+        sync.id = "/drive:sync(/cmd)".into();
+        sync.kind = CallbackType::Sync;
+        sync.figures = CallbackFigures::default();
+        sync.threads.clear();
+        let partner = callback("/drive", "/pose", "");
+        m.edges.push(edge(DRIVE, &sync.id, "/scan"));
+        m.edges.push(edge(&partner.id, &sync.id, "/pose"));
+        let chain = &mut m.chains[0];
+        chain.callbacks.push(sync.id.clone());
+        chain.topics.insert(1, "/scan".into());
+        chain.figures.shares.push(share("edge", "/scan", 0, MS));
+        chain
+            .figures
+            .shares
+            .push(share("callback", &sync.id, 0, MS));
+        m.callbacks.push(sync);
+        m.callbacks.push(partner);
+        longer(m, 3, 6 * MS);
+    }));
+    assert_eq!(
+        (advice.rule, advice.cost_ns),
+        (Rule::Synchroniser, Some(6.0 * MS as f64))
+    );
+    assert!(
+        advice.finding.contains("for /drive:subscription(/pose)"),
+        "{advice:?}"
+    );
+}
+
+#[test]
+fn configurations_name_callbacks_as_their_reader_does() {
+    let named = model(|m| m.callbacks[0].node = "/dri\"ve".into());
+    let priorities = Priorities::of(&named, &[0]);
+    let text = isolated(&named, &priorities).unwrap();
+    assert!(
+        text.contains("  - id: \"/sense@Timer(100000000)\"\n    affinity: [1]\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("  - id: \"/dri\\\"ve@Subscription(/scan)\"\n"),
+        "{text}"
+    );
+    assert!(isolated(&named, &Priorities::default()).is_err());
+    let value = json(&named, &advise(&named, &Options::default()), &priorities);
+    assert_eq!(value["priorities"][0]["priority"], HIGHEST);
+    assert_eq!(value["chains"][0]["id"], "chain-1");
+}

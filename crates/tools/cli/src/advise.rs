@@ -1,0 +1,226 @@
+//! `onbeat advise`: what costs chains their time, and what to do.
+
+use crate::error::CliError;
+use crate::term::{self, fit, Align, Screen, Table};
+use crate::units::parse_share;
+use crate::{files, ExitStatus};
+use onbeat_advise::{Advice, Options, Priorities, Report};
+use onbeat_model::text::{duration, percent};
+use onbeat_model::titles::titles;
+use onbeat_model::Model;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// Show what costs chains their time, the evidence, and what to do.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  onbeat advise
+  onbeat advise model.json --chain 664e --chain d060     the first one is the most important
+  onbeat advise model.json --priorities                  and priorities for the chains' threads
+  onbeat advise model.json --isolated threads.yaml       these, for the Callback Isolated Executor
+  onbeat plan model.json --chain 664e --strategy fifo    these, for `onbeat shape`
+
+What is shown costs a chain at least --min-share of its mean latency and 0.1 ms, or one in 200
+items, or fills a CPU or an executor to more than 80 %. Costs are upper limits, and may overlap.
+docs/how-to/advise.md says how each rule tells.
+
+Exit codes: 0 done, with or without advice; 1 failed; 2 wrong command line; 3 no chain has an
+execution.")]
+pub struct Args {
+    /// Model file
+    #[arg(value_name = "MODEL", default_value = "model.json")]
+    model: PathBuf,
+    /// A chain, by its id or the id's beginning; several: the most important first
+    #[arg(long = "chain", value_name = "ID")]
+    chains: Vec<String>,
+    /// Smallest part of a chain's mean latency that matters
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "5%")]
+    min_share: f64,
+    /// Show priorities for the threads of all chains, too
+    #[arg(long)]
+    priorities: bool,
+    /// Write these priorities as a configuration of the Callback Isolated Executor
+    #[arg(long, value_name = "FILE")]
+    isolated: Option<PathBuf>,
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<ExitStatus, CliError> {
+    let model = files::load_model(&args.model, "`onbeat advise`")?;
+    let order = args.chains.iter().map(|c| place(&model, c, &args.model));
+    let options = Options {
+        order: order.collect::<Result<_, _>>()?,
+        min_share: args.min_share,
+        ..Options::default()
+    };
+    let report = onbeat_advise::advise(&model, &options);
+    let priorities = Priorities::of(&model, &report.order);
+    if let Some(file) = &args.isolated {
+        let text = onbeat_advise::isolated(&model, &priorities)
+            .map_err(|why| CliError::Refused(format!("{}: {why}", args.model.display())))?;
+        files::write_whole(file, |out| out.write_all(text.as_bytes()))?;
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    if args.json {
+        term::write_json(&mut out, &onbeat_advise::json(&model, &report, &priorities))?;
+    } else {
+        write(&mut out, &model, &report)?;
+        if args.priorities {
+            write_priorities(&mut out, &priorities)?;
+        }
+    }
+    out.flush().map_err(CliError::Stdout)?;
+    Ok(match report.order.is_empty() {
+        true => ExitStatus::NothingFound,
+        false => ExitStatus::Success,
+    })
+}
+
+/// The one chain whose id is, or begins with, what was asked for.
+fn place(model: &Model, asked: &str, path: &Path) -> Result<usize, CliError> {
+    let fits = |id: &str| {
+        let short = id.strip_prefix("chain-").unwrap_or(id);
+        id.starts_with(asked) || short.starts_with(asked)
+    };
+    let all = model.chains.iter().enumerate();
+    let found: Vec<usize> = all.filter(|(_, c)| fits(&c.id)).map(|(i, _)| i).collect();
+    match found[..] {
+        [one] => Ok(one),
+        [] => Err(CliError::Refused(format!(
+            "{}: no chain '{}': `onbeat chains` lists them",
+            path.display(),
+            term::one_line(asked)
+        ))),
+        _ => Err(CliError::Refused(format!(
+            "{}: {} chains begin with '{}': write more of the id",
+            path.display(),
+            found.len(),
+            term::one_line(asked)
+        ))),
+    }
+}
+
+fn write(out: &mut dyn Write, model: &Model, report: &Report) -> Result<(), CliError> {
+    let screen = Screen::of_stdout();
+    let titles = titles(model);
+    let mut table = Table::new()
+        .column("", Align::Right)
+        .names("chain, most important first", 1)
+        .column("executions", Align::Right)
+        .column("mean", Align::Right)
+        .column("p99", Align::Right)
+        .column("callbacks", Align::Right);
+    for (n, &i) in report.order.iter().enumerate() {
+        let figures = &model.chains[i].figures;
+        let own = figures.shares.iter().filter(|s| s.element == "callback");
+        let own: f64 = own.map(|s| s.fraction).sum();
+        table.row(vec![
+            (n + 1).to_string(),
+            titles[i].clone(),
+            figures.executions.to_string(),
+            duration(figures.latency_ns.mean()),
+            duration(figures.latency_ns.quantile(0.99) as f64),
+            percent(own),
+        ]);
+    }
+    if report.order.is_empty() {
+        writeln!(out, "No chain was followed.").map_err(CliError::Stdout)?;
+    } else {
+        table.write(out, &screen)?;
+    }
+    for (n, advice) in report.advices.iter().enumerate() {
+        let chain = advice.chain.map(|i| titles[i].as_str());
+        block(out, &screen, n + 1, advice, chain).map_err(CliError::Stdout)?;
+    }
+    writeln!(out).map_err(CliError::Stdout)?;
+    for sentence in &report.not_judged {
+        writeln!(out, "not judged: {sentence}").map_err(CliError::Stdout)?;
+    }
+    let found = match report.advices.len() {
+        0 => "no advice".to_owned(),
+        1 => "1 advice".to_owned(),
+        n => format!("{n} advices"),
+    };
+    writeln!(out, "{}", screen.bold(&found)).map_err(CliError::Stdout)
+}
+
+/// An advice: what it costs, what was found, what to do.
+fn block(
+    out: &mut dyn Write,
+    screen: &Screen,
+    number: usize,
+    advice: &Advice,
+    chain: Option<&str>,
+) -> io::Result<()> {
+    let cost = match (advice.cost_ns, chain) {
+        (Some(ns), Some(chain)) => {
+            format!(
+                "up to {} ({}) of {chain}",
+                duration(ns),
+                percent(advice.share)
+            )
+        }
+        (None, Some(chain)) => format!("{} of {chain}", percent(advice.share)),
+        (_, None) => percent(advice.share),
+    };
+    let head = format!(
+        "{number}. {}: {}",
+        advice.rule.name(),
+        term::one_line(&cost)
+    );
+    writeln!(out, "\n{}", screen.bold(&fit(&head, screen.width)))?;
+    wrap(out, screen, &term::one_line(&advice.finding))?;
+    wrap(out, screen, &format!("To do: {}", advice.remedy))
+}
+
+/// Writes a sentence in lines that fit the screen. A name that is longer stands alone.
+fn wrap(out: &mut dyn Write, screen: &Screen, text: &str) -> io::Result<()> {
+    const INDENT: &str = "   ";
+    let room = screen.width.saturating_sub(INDENT.len()).max(20);
+    let mut line = String::new();
+    for word in text.split(' ') {
+        if !line.is_empty() && term::width(&line) + 1 + term::width(word) > room {
+            writeln!(out, "{INDENT}{line}")?;
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    writeln!(out, "{INDENT}{line}")
+}
+
+fn write_priorities(out: &mut dyn Write, priorities: &Priorities) -> Result<(), CliError> {
+    let screen = Screen::of_stdout();
+    let mut table = Table::new()
+        .column("priority", Align::Right)
+        .column("before", Align::Right)
+        .names("callback", 1)
+        .column("CPUs", Align::Left)
+        .column("thread", Align::Left);
+    for assigned in &priorities.assigned {
+        let cpus: Vec<String> = assigned.cpus.iter().map(u16::to_string).collect();
+        table.row(vec![
+            assigned.priority.to_string(),
+            assigned.before.map_or("normal".into(), |p| p.to_string()),
+            assigned.callback.clone(),
+            cpus.join(","),
+            if assigned.shared { "shared" } else { "its own" }.to_owned(),
+        ]);
+    }
+    writeln!(out).map_err(CliError::Stdout)?;
+    table.write(out, &screen)?;
+    if priorities.crowded {
+        writeln!(
+            out,
+            "note: there are more threads than priorities: the last ones share one"
+        )
+        .map_err(CliError::Stdout)?;
+    }
+    Ok(())
+}

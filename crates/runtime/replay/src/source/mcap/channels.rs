@@ -38,13 +38,17 @@ impl Channels {
         if opcode != op::SCHEMA && opcode != op::CHANNEL {
             return;
         }
-        match mcap::parse_record(opcode, body) {
-            Ok(Record::Schema { header, .. }) => {
+        let parsed = match lengths_fit(opcode, body) {
+            Some(()) => mcap::parse_record(opcode, body).ok(),
+            None => None,
+        };
+        match parsed {
+            Some(Record::Schema { header, .. }) => {
                 self.schemas.entry(header.id).or_insert(header.name);
             }
-            Ok(Record::Channel(channel)) => self.channel(channel, damage),
-            Ok(_) => {}
-            Err(_) => damage.add("schemas and channels that cannot be read", String::new),
+            Some(Record::Channel(channel)) => self.channel(channel, damage),
+            Some(_) => {}
+            None => damage.add("schemas and channels that cannot be read", String::new),
         }
     }
 
@@ -84,4 +88,23 @@ impl Channels {
         }
         self.places.insert(channel.id, Some(place));
     }
+}
+
+/// Whether every text of a schema or a channel is there. `mcap` 0.26 allocates what a text's length says, up to 4 GiB,
+/// before it looks.
+fn lengths_fit(opcode: u8, body: &[u8]) -> Option<()> {
+    fn text(body: &[u8]) -> Option<&[u8]> {
+        let (length, rest) = body.split_first_chunk()?;
+        rest.get(u32::from_le_bytes(*length) as usize..)
+    }
+    if opcode == op::SCHEMA {
+        return text(text(text(body.get(2..)?)?)?).map(|_| ());
+    }
+    let map = text(text(body.get(4..)?)?)?;
+    let (length, rest) = map.split_first_chunk()?;
+    let mut left = rest.get(..u32::from_le_bytes(*length) as usize)?;
+    while !left.is_empty() {
+        left = text(text(left)?)?;
+    }
+    Some(())
 }

@@ -6,7 +6,10 @@ use crate::item::Stamp;
 use crate::source::damage::Damage;
 use nom::Needed;
 use pcap_parser::nom;
-use pcap_parser::pcapng::{parse_block_be, parse_block_le, Block, InterfaceDescriptionBlock};
+use pcap_parser::pcapng::{
+    parse_block_be, parse_block_le, parse_unknownblock_be, parse_unknownblock_le, Block,
+    InterfaceDescriptionBlock,
+};
 use pcap_parser::traits::PcapNGPacketBlock;
 use pcap_parser::{
     parse_pcap_frame, parse_pcap_frame_be, parse_pcap_frame_modified, parse_pcap_header,
@@ -251,10 +254,17 @@ fn next(
     payload: &mut Vec<u8>,
     damage: &mut Damage,
 ) -> Parsed<(usize, Option<Stamp>)> {
-    let parsed = if *is_big {
-        parse_block_be(there)
-    } else {
-        parse_block_le(there)
+    let kind = there.first_chunk().map(|kind| match *is_big {
+        true => u32::from_be_bytes(*kind),
+        false => u32::from_le_bytes(*kind),
+    });
+    // Others are passed over: pcap-parser 0.17 does not bear every length of the kinds that it knows.
+    let is_read = kind.is_none_or(|kind| KINDS.contains(&kind));
+    let parsed = match (*is_big, is_read) {
+        (true, true) => parse_block_be(there),
+        (false, true) => parse_block_le(there),
+        (true, false) => parse_unknownblock_be(there).map(|(rest, b)| (rest, Block::Unknown(b))),
+        (false, false) => parse_unknownblock_le(there).map(|(rest, b)| (rest, Block::Unknown(b))),
     };
     Parsed::of(parsed, there).map(|(used, block)| {
         let stamp = match block {
@@ -294,6 +304,9 @@ fn next(
         (used, stamp)
     })
 }
+
+/// Kinds of blocks that are looked into: section, interface, simple and enhanced packet.
+const KINDS: [u32; 4] = [0x0a0d_0d0a, 1, 3, 6];
 
 /// Packet blocks as they were before the Enhanced Packet Block.
 const OBSOLETE_PACKET: u32 = 2;

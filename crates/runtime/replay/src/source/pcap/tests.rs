@@ -216,3 +216,20 @@ fn frames_of_socketcan_become_the_kernels_structs() {
     assert_eq!((&read[1].2[4..6], read[1].2.len()), (&[12, 5][..], 72));
     assert_eq!((read.len(), damage.len()), (2, 1));
 }
+
+#[test]
+fn a_block_that_is_shorter_than_its_frame_is_damage() {
+    for kind in [0x8000_0001u32, 9, 1] {
+        let mut file = Writer {
+            big: true,
+            bytes: Vec::new(),
+        };
+        file.section();
+        file.interface("eth0", 1, 6);
+        file.packet(0, 1, b"before");
+        file.bytes.extend(kind.to_be_bytes());
+        file.bytes.extend([0, 0, 0, 8, 0, 0, 0, 8]);
+        let (_, read, damage) = items(file.bytes);
+        assert_eq!((read.len(), damage.len()), (1, 1), "{damage:?}");
+    }
+}

@@ -16,6 +16,10 @@ pub(crate) const SPAN_NS: i64 = 10_000_000;
 const HEAD: usize = 24;
 /// Before the first item: how many bytes of the block are used.
 const USED: usize = 8;
+/// Bytes of a full block that are used, at least.
+const FULL_BYTES: u64 = (BLOCK - USED - HEAD - 8) as u64;
+/// The largest number of blocks.
+const MOST_BLOCKS: usize = 1 << 20;
 /// The smallest buffer.
 pub const LEAST_BYTES: usize = 512 << 10;
 
@@ -53,22 +57,15 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// A buffer that takes no more than `bytes` of memory, a quarter of it for the largest item.
-    pub(crate) fn new(bytes: usize) -> Result<Buffer, BufferError> {
-        if bytes < LEAST_BYTES {
+    /// A buffer that takes no more than `bytes` of memory: room for the largest item (`None`: a quarter of it), and
+    /// blocks.
+    pub(crate) fn new(bytes: usize, largest: Option<usize>) -> Result<Buffer, BufferError> {
+        let room = largest.unwrap_or(bytes / 4);
+        if bytes < LEAST_BYTES || room > bytes - LEAST_BYTES / 2 {
             return Err(BufferError::TooSmall { asked: bytes });
         }
-        let room = bytes / 4;
-        let mut options = Options {
-            consumers: 1,
-            borrowed: 1,
-            ..Options::new(Policy::Credit { credits: 1 }, BLOCK)
-        };
-        let fixed = options.memory_bytes()?;
-        options.policy = Policy::Credit { credits: 2 };
-        let each = options.memory_bytes()? - fixed;
-        // Entries of the ring are few bytes; they come in powers of two.
-        let credits = ((bytes - room - fixed) / (each + 16)).min(1 << 20);
+        let (mut options, fixed, each) = Buffer::costs()?;
+        let credits = ((bytes - room).saturating_sub(fixed) / each).clamp(2, MOST_BLOCKS);
         options.policy = Policy::Credit { credits };
         let size = options.memory_bytes()?;
         let memory = |reason| BufferError::Memory {
@@ -86,6 +83,58 @@ impl Buffer {
             unlocked: channel_lock.err().or(gather_lock.err()),
         })
     }
+
+    /// Options of a channel with one block, its bytes, and the bytes of each further block.
+    fn costs() -> Result<(Options, usize, usize), CreateError> {
+        let mut options = Options {
+            consumers: 1,
+            borrowed: 1,
+            ..Options::new(Policy::Credit { credits: 1 }, BLOCK)
+        };
+        let fixed = options.memory_bytes()?;
+        options.policy = Policy::Credit { credits: 2 };
+        let each = options.memory_bytes()? - fixed;
+        // Entries of the ring are few bytes; they come in powers of two.
+        Ok((options, fixed, each + 16))
+    }
+}
+
+/// Memory of a buffer of so many blocks with room for an item of `largest` bytes. Pure.
+pub(crate) fn bytes_for(blocks: u64, largest: u64) -> u64 {
+    let least = LEAST_BYTES as u64;
+    let bytes = channel_bytes(blocks).saturating_add(largest);
+    bytes.max(least).max(largest.saturating_add(least / 2))
+}
+
+/// As [`bytes_for`], of a buffer that keeps a quarter of its memory for the largest item.
+pub(crate) fn bytes_by_hand(blocks: u64, largest: u64) -> u64 {
+    let third = channel_bytes(blocks).div_ceil(3);
+    let bytes = third.saturating_mul(4).max(largest.saturating_mul(4));
+    bytes.max(LEAST_BYTES as u64)
+}
+
+fn channel_bytes(blocks: u64) -> u64 {
+    let (fixed, each) = Buffer::costs().map_or((0, BLOCK), |(_, fixed, each)| (fixed, each));
+    blocks
+        .saturating_mul(each as u64)
+        .saturating_add(fixed as u64)
+}
+
+/// Bytes that an item takes in blocks, at most: with its head, and one more for each block that it crosses.
+pub(crate) fn packed(bytes: u64) -> u64 {
+    let crossed = 1 + bytes / FULL_BYTES;
+    bytes.saturating_add(crossed * (HEAD as u64 + 8))
+}
+
+/// Blocks that hold so many packed bytes, or all items that are due within `recorded_ns`, or so many items: the least of
+/// these, whatever their distances and lengths are.
+///
+/// A block is sent when it is full or spans [`SPAN_NS`]. At most two are sent before, because the player is close
+/// behind. One is being played, one being filled, one waited for; and numbers are rounded up.
+pub(crate) fn blocks_for(packed_bytes: u64, recorded_ns: u64, items: u64) -> u64 {
+    let full = packed_bytes.div_ceil(FULL_BYTES);
+    let sparse = recorded_ns.div_ceil(SPAN_NS as u64).min(items);
+    full.saturating_add(sparse).saturating_add(8)
 }
 
 /// A block that is being filled.
@@ -302,13 +351,20 @@ mod tests {
     #[test]
     fn a_buffer_takes_no_more_memory_than_was_asked_for() {
         for bytes in [LEAST_BYTES, 1 << 20, 5_000_000, 64 << 20] {
-            let buffer = Buffer::new(bytes).unwrap();
+            let buffer = Buffer::new(bytes, None).unwrap();
             let taken = buffer.channel.options().memory_bytes().unwrap() + buffer.gather.len();
             assert!(
                 taken <= bytes && taken > bytes * 9 / 10,
                 "{taken} of {bytes}"
             );
         }
-        assert!(Buffer::new(LEAST_BYTES - 1).is_err());
+        assert!(Buffer::new(LEAST_BYTES - 1, None).is_err());
+        for (blocks, largest) in [(1000, 5), (20, 3 << 20), (1, 100)] {
+            let bytes = bytes_for(blocks, largest) as usize;
+            let buffer = Buffer::new(bytes, Some(largest as usize)).unwrap();
+            let taken = buffer.channel.options().memory_bytes().unwrap() + buffer.gather.len();
+            assert!(buffer.blocks >= blocks, "{} of {blocks}", buffer.blocks);
+            assert!(buffer.gather.len() as u64 >= largest && taken <= bytes);
+        }
     }
 }

@@ -16,6 +16,12 @@ pub struct Control {
     pub(crate) starved: AtomicU64,
     pub(crate) max_late_ns: AtomicU64,
     pub(crate) fill: AtomicU32,
+    /// Packed bytes that the loader has brought.
+    pub(crate) brought: AtomicU64,
+    /// How often the loader has begun or ended to wait for room: odd while it waits, or when it has ended.
+    pub(crate) holds: AtomicU64,
+    /// How far the loader is behind its curve, when it was so for the first time; 0: it never was.
+    pub(crate) behind_ns: AtomicU64,
     /// Recorded times: of the first item, of the one that left last, of the one that was read last.
     pub(crate) first_ns: AtomicI64,
     pub(crate) position_ns: AtomicI64,
@@ -39,6 +45,8 @@ pub struct State {
     pub position_ns: i64,
     /// Recorded time that is in the buffer, in ns.
     pub ahead_ns: i64,
+    /// By how much the loader was behind its curve when it left it, in ns; 0: it has not.
+    pub behind_ns: u64,
     /// It waits for [`Control::go_on`].
     pub paused: bool,
     /// The first item was due.
@@ -82,6 +90,11 @@ impl Control {
             .is_ok()
     }
 
+    /// The loader begins or ends to wait for room.
+    pub(crate) fn hold(&self) {
+        self.holds.fetch_add(1, Relaxed);
+    }
+
     /// How far it is.
     pub fn state(&self) -> State {
         let began = self.began.load(Relaxed);
@@ -97,6 +110,7 @@ impl Control {
                 true => self.loaded_ns.load(Relaxed).saturating_sub(position),
                 false => 0,
             },
+            behind_ns: self.behind_ns.load(Relaxed),
             paused: self.is_paused(),
             began,
         }

@@ -12,6 +12,7 @@
 //! | [`source`] | readers of recordings |
 //! | [`chain`] | which items, under which names, how often |
 //! | [`curves`] | bounds of buffers by network calculus |
+//! | [`sizing`] | the size of the buffer, from curves |
 //! | [`sink`] | the trait of sinks, and those of the kernel's devices |
 //! | [`route`] | which sink plays which stream |
 //! | [`control`] | requests to a running replay, and how far it is |
@@ -37,6 +38,7 @@ mod player;
 pub mod route;
 pub mod session;
 pub mod sink;
+pub mod sizing;
 pub mod source;
 #[cfg(test)]
 mod testing;

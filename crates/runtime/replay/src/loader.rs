@@ -1,6 +1,6 @@
 //! The loader: reads the source into the buffer, as far ahead as there is room. Time-sharing.
 
-use crate::buffer::Filling;
+use crate::buffer::{packed, Filling};
 use crate::control::Control;
 use crate::item::{Source, SourceError, Stamp};
 use onbeat_flow::clock::now_ns;
@@ -77,6 +77,8 @@ impl Loader<'_> {
         }
         loaded.damage = source.damage().to_vec();
         self.control.loaded.store(true, Relaxed);
+        // For good: it is not behind any more.
+        self.control.hold();
         loaded
     }
 
@@ -102,6 +104,8 @@ impl Loader<'_> {
                             *read += 1;
                         }
                         control.read.fetch_add(1, Relaxed);
+                        let bytes = packed(pending.item.len() as u64);
+                        control.brought.fetch_add(bytes, Relaxed);
                         if let Some(stamp) = pending.stamp {
                             control.loaded_ns.store(stamp.time_ns, Relaxed);
                         }
@@ -134,13 +138,20 @@ impl Loader<'_> {
             return result;
         }
         let mut next = loan.try_send();
+        if next.is_err() {
+            control.hold();
+        } else {
+            return result;
+        }
         while let Err(refused) = next {
             if control.is_stopping() || refused.reason == SendError::Severed {
+                control.hold();
                 return Ok(More::No);
             }
             control.loaded.store(true, Relaxed);
             next = refused.loan.send_until(now_ns() + STOP_PERIOD_NS);
         }
+        control.hold();
         result
     }
 }

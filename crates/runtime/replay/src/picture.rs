@@ -244,6 +244,8 @@ mod tests {
         assert!(!picture.contains("NaN") && !picture.contains("inf"));
         let page = html(&Played {
             figures,
+            sizing: None,
+            supply: Default::default(),
             items: Items::default(),
             machine: Machine::default(),
             damage: vec!["<b>".into()],

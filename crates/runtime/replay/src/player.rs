@@ -3,9 +3,11 @@
 
 use crate::buffer::{Gather, Pieces};
 use crate::control::Control;
+use crate::curves::{LoaderMonitor, Seen};
 use crate::item::{Stamp, StreamId};
 use crate::ledger::{Ledger, Output};
 use crate::pace::{sleep_until, Axis};
+use crate::session::Supply;
 use crate::sink::{Put, Refused, Sink};
 use onbeat_flow::Consumer;
 use onbeat_time::clock::monotonic_ns;
@@ -63,6 +65,8 @@ pub(crate) struct Stage<'c> {
     pub(crate) ledger: Ledger,
     pub(crate) blocks: u64,
     pub(crate) timeline: Timeline,
+    /// Watches the loader, if its curve is known.
+    pub(crate) monitor: Option<LoaderMonitor>,
 }
 
 /// Where the player is.
@@ -77,6 +81,8 @@ pub(crate) struct Timeline {
     pub(crate) retries: u64,
     /// Fill level of the buffer, in thousandths.
     fill: u16,
+    /// Whether the loader kept up.
+    pub(crate) supply: Supply,
 }
 
 impl Player<'_> {
@@ -140,6 +146,7 @@ pub(crate) struct Rest {
 impl Stage<'_> {
     /// There is nothing to play.
     fn starve(&mut self) {
+        self.watch(monotonic_ns());
         self.timeline.starving |= self.timeline.axis.is_some();
         self.note_fill(0);
     }
@@ -152,6 +159,24 @@ impl Stage<'_> {
     fn note_fill(&mut self, fill: u16) {
         self.timeline.fill = fill;
         self.control.fill.store(fill.into(), Relaxed);
+    }
+
+    /// Looks how the loader keeps up. Tells the first time that it leaves its curve. Real-time safe.
+    fn watch(&mut self, now_ns: u64) {
+        let (Some(monitor), Some(began_ns)) = (&mut self.monitor, self.timeline.began_ns) else {
+            return;
+        };
+        let seen = Seen {
+            time_ns: now_ns,
+            brought: self.control.brought.load(Relaxed),
+            holds: self.control.holds.load(Relaxed),
+        };
+        let supply = &mut self.timeline.supply;
+        if let (Some(behind_ns), None) = (monitor.observe(seen), supply.warned_after_ns) {
+            supply.warned_after_ns = Some(now_ns.saturating_sub(began_ns));
+            supply.behind_ns = behind_ns;
+            self.control.behind_ns.store(behind_ns.max(1), Relaxed);
+        }
     }
 
     /// Waits for an item's time and puts it into its sink.
@@ -208,6 +233,7 @@ impl Stage<'_> {
                 continue;
             }
             let now_ns = monotonic_ns();
+            self.watch(now_ns);
             let due_ns = self.due(time_ns, now_ns);
             let tick_ns = self.tick(time_ns, now_ns)?;
             if due_ns <= now_ns {
@@ -227,6 +253,11 @@ impl Stage<'_> {
     /// Counts an item that was not there at its time.
     fn caught_up(&mut self, now_ns: u64, due_ns: u64) {
         if self.timeline.starving && due_ns < now_ns {
+            let since_ns = now_ns.saturating_sub(self.timeline.began_ns.unwrap_or(now_ns));
+            self.timeline
+                .supply
+                .starved_after_ns
+                .get_or_insert(since_ns);
             let starved = &self.control.starved;
             starved.store(starved.load(Relaxed) + 1, Relaxed);
         }

@@ -2,6 +2,7 @@
 
 use crate::buffer::{Buffer, BufferError, Gather};
 use crate::control::Control;
+use crate::curves::{LoaderMonitor, RateLatency};
 use crate::item::{Source, Stream};
 use crate::ledger::{Figures, Ledger};
 use crate::loader::{LoadError, Loaded, Loader};
@@ -9,6 +10,7 @@ use crate::memory;
 use crate::pace::{no_slack, sleep_until};
 use crate::player::{Ended, Pace, Player, Rest, Stage, Ticker, Timeline};
 use crate::route::Outputs;
+use crate::sizing::Sizing;
 use onbeat_flow::thread::{self, Scheduling, ThreadOptions};
 use onbeat_time::clock::{monotonic_ns, process_cpu_ns, thread_cpu_ns};
 use serde::Serialize;
@@ -30,6 +32,10 @@ const SETTLE_NS: u64 = 5_000_000_000;
 pub struct Settings {
     /// Memory of the buffer, in bytes.
     pub buffer_bytes: usize,
+    /// Room for the largest item in it, in bytes. `None`: a quarter.
+    pub largest_bytes: Option<usize>,
+    /// The loader's curve, and how much later than it the loader may be before that is told, in ns.
+    pub watched: Option<(RateLatency, u64)>,
     /// When items leave.
     pub pace: Pace,
     /// Priority under SCHED_FIFO, 1 to 99. `None`: time-sharing.
@@ -70,6 +76,10 @@ pub struct Played {
     pub figures: Figures,
     /// What became of the items.
     pub items: Items,
+    /// How the buffer was sized, if the recording was measured before.
+    pub sizing: Option<Sizing>,
+    /// Whether the loader kept up.
+    pub supply: Supply,
     /// The machine's part.
     pub machine: Machine,
     /// What was damaged in the recording, one sentence each.
@@ -97,6 +107,18 @@ pub struct Items {
     pub starved: u64,
     /// How often a sink was busy and was tried again.
     pub retries: u64,
+}
+
+/// How the loader kept up, from the first item on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Supply {
+    /// When the loader left its curve by more than half of the reserve, in ns since the first item. `None`: never, or
+    /// its curve is not known.
+    pub warned_after_ns: Option<u64>,
+    /// How far it was behind its curve then, in ns.
+    pub behind_ns: u64,
+    /// When an item was not in the buffer at its time for the first time, in ns since the first item.
+    pub starved_after_ns: Option<u64>,
 }
 
 /// What the replay got from the machine, and took.
@@ -151,7 +173,7 @@ impl Session {
                 return Err(ReplayError::NoCredit(sink.name()));
             }
         }
-        let buffer = Buffer::new(settings.buffer_bytes)?;
+        let buffer = Buffer::new(settings.buffer_bytes, settings.largest_bytes)?;
         // Fresh channels have places for both.
         let attach = |_| ReplayError::Panicked;
         let producer = buffer.channel.producer().map_err(attach)?;
@@ -284,6 +306,9 @@ fn stage<'c>(
         control,
         blocks,
         timeline: Timeline::default(),
+        monitor: settings
+            .watched
+            .map(|(curve, reserve_ns)| LoaderMonitor::new(curve, reserve_ns)),
     }
 }
 
@@ -345,6 +370,8 @@ fn conclude(done: PlayerDone, loaded: Loaded, control: &Control) -> Played {
     Played {
         figures,
         items,
+        sizing: None,
+        supply: rest.timeline.supply,
         machine,
         damage: loaded.damage,
         failed,

@@ -3,6 +3,7 @@
 mod keys;
 mod options;
 mod show;
+mod size;
 
 use crate::error::CliError;
 use crate::live::LiveLine;
@@ -36,11 +37,22 @@ fn failed(error: impl std::fmt::Display) -> CliError {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
-    let settings = args.settings()?;
+    let mut settings = args.settings()?;
     let reports = args.reports()?;
     let chain =
         Chain::new(opener(args.sources.clone(), args.align), args.choice()).map_err(failed)?;
     let streams = chain.streams().to_vec();
+    let sizing = size::of(&args, || {
+        let choice = args.choice_measured();
+        Chain::new(opener(args.sources.clone(), args.align), choice)
+    })?;
+    if args.plan {
+        return size::show(sizing.as_ref(), args.json);
+    }
+    if let Some(sizing) = &sizing {
+        size::tell(sizing);
+        size::set(&mut settings, sizing);
+    }
     let outputs = outputs(&args, &streams)?;
     let control = Arc::new(Control::default());
     if args.paused {
@@ -51,7 +63,8 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let session = Session::start(Box::new(chain), outputs, &settings, control.clone());
     let session = session.map_err(failed)?;
     watch(&session, &control);
-    let played = session.finish().map_err(failed)?;
+    let mut played = session.finish().map_err(failed)?;
+    played.sizing = sizing;
     for (path, kind) in &reports {
         write_report(path, *kind, &played)?;
     }
@@ -125,6 +138,7 @@ fn watch(session: &Session, control: &Control) {
         line.print("Paused: space goes on, s plays one item, q ends.");
     }
     let (started, mut shown) = (Instant::now(), Instant::now());
+    let mut warned = false;
     while !session.is_over() {
         match Keys::wait(keys.as_ref(), LOOK) {
             Some(Key::Pause) if control.state().paused => control.go_on(),
@@ -135,6 +149,10 @@ fn watch(session: &Session, control: &Control) {
         }
         if keys::was_interrupted() {
             control.stop();
+        }
+        if !warned && control.state().behind_ns > 0 {
+            warned = true;
+            line.print(&size::warning(&control.state()));
         }
         if started.elapsed() > PATIENCE && shown.elapsed() > SHOW_EVERY {
             shown = Instant::now();

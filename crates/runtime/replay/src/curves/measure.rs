@@ -195,6 +195,14 @@ impl Default for ArrivalMeter {
 }
 
 impl ArrivalMeter {
+    /// Takes the memory of so many items at most: of more, its curve is on the safe side.
+    pub fn within(items: usize) -> ArrivalMeter {
+        ArrivalMeter {
+            trace: Trace::new(items),
+            largest_bytes: 0,
+        }
+    }
+
     /// One more item. Times do not go back.
     pub fn observe(&mut self, time_ns: i64, bytes: u64) {
         self.trace.add(time_ns, 1, bytes, false);
@@ -248,6 +256,14 @@ impl Default for ServiceMeter {
 }
 
 impl ServiceMeter {
+    /// Takes the memory of so many items at most: of more, its curve is on the safe side.
+    pub fn within(items: usize) -> ServiceMeter {
+        ServiceMeter {
+            trace: Trace::new(items),
+            resumed: true,
+        }
+    }
+
     /// The loader begins, or goes on after it was held up.
     pub fn resumed(&mut self, time_ns: i64) {
         self.trace.add(time_ns, 0, 0, true);

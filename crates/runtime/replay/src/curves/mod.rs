@@ -16,7 +16,7 @@ mod monitor;
 
 pub use envelope::{Rate, RateLatency, Upper};
 pub use measure::{measure, ArrivalMeter, Arrivals, ServiceMeter};
-pub use monitor::{Left, Monitor};
+pub use monitor::{Left, LoaderMonitor, Monitor, Seen};
 
 /// What playback takes within any stretch of time, at most.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +53,43 @@ impl Service {
         Service {
             items: of(items_per_s),
             bytes: of(bytes_per_s),
+        }
+    }
+
+    /// The same loader, which may stand still for so much longer.
+    pub fn later(&self, by_ns: u64) -> Service {
+        let later = |bounds: &[RateLatency]| {
+            let later = |bound: &RateLatency| RateLatency {
+                latency_ns: bound.latency_ns.saturating_add(by_ns),
+                ..*bound
+            };
+            bounds.iter().map(later).collect()
+        };
+        Service {
+            items: later(&self.items),
+            bytes: later(&self.bytes),
+        }
+    }
+
+    /// The bound on bytes that asks for the least buffer. `None`: none is fast enough.
+    pub fn best_for(&self, arrival: &Arrival) -> Option<RateLatency> {
+        let enough = self
+            .bytes
+            .iter()
+            .filter(|bound| bound.rate.at_least(arrival.bytes.rate()));
+        enough
+            .min_by_key(|bound| arrival.bytes.backlog(**bound))
+            .copied()
+    }
+}
+
+impl Arrival {
+    /// The same traffic, played so many times as fast; see [`Upper::faster`].
+    pub fn faster(&self, times: f64) -> Arrival {
+        Arrival {
+            items: self.items.faster(times),
+            bytes: self.bytes.faster(times),
+            largest_bytes: self.largest_bytes,
         }
     }
 }

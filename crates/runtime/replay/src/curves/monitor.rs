@@ -1,6 +1,6 @@
-//! Warns when traffic leaves its envelope, before the buffer that was sized by it runs empty.
+//! Warns when traffic or a loader leaves its envelope, before the buffer that was sized by it runs empty.
 
-use super::envelope::{Rate, Upper};
+use super::envelope::{Rate, RateLatency, Upper};
 
 /// So many leaky buckets are watched: the first, the last, and some between.
 const MOST: usize = 16;
@@ -110,5 +110,61 @@ impl Bucket {
             .saturating_add(u128::from(units) * u128::from(self.per_unit));
         let over = self.level.saturating_sub(self.limit);
         u64::try_from(over.div_ceil(u128::from(self.per_unit.max(1)))).unwrap_or(u64::MAX)
+    }
+}
+
+/// Watches a loader against a lower curve: what it brings while it has room to put it.
+///
+/// [`LoaderMonitor::observe`] neither allocates nor locks, and takes a few steps: it is fit for the thread that plays.
+#[derive(Clone, Debug)]
+pub struct LoaderMonitor {
+    bound: RateLatency,
+    reserve_ns: u64,
+    last: Option<Seen>,
+    /// What the rate promised since the loader was last held up, less what came: the most over all stretches that end
+    /// now. Nanoseconds times units of the rate.
+    missing: u128,
+}
+
+/// What was seen of a loader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// When, in ns of any clock.
+    pub time_ns: u64,
+    /// What it has brought since its begin.
+    pub brought: u64,
+    /// How often it began or ended to wait for room: odd while it waits.
+    pub holds: u64,
+}
+
+impl LoaderMonitor {
+    /// Watches a curve; warns once the loader is `reserve_ns` later than it promises.
+    pub fn new(bound: RateLatency, reserve_ns: u64) -> LoaderMonitor {
+        LoaderMonitor {
+            bound,
+            reserve_ns,
+            last: None,
+            missing: 0,
+        }
+    }
+
+    /// By how much the loader is later than its curve, if that is more than the reserve, in ns.
+    pub fn observe(&mut self, now: Seen) -> Option<u64> {
+        let last = self.last.replace(now)?;
+        if now.holds != last.holds || now.holds % 2 == 1 {
+            // The buffer was full meanwhile: from there on the curve begins anew.
+            self.missing = 0;
+            return None;
+        }
+        let rate = self.bound.rate;
+        let promised =
+            u128::from(now.time_ns.saturating_sub(last.time_ns)) * u128::from(rate.units);
+        let came =
+            u128::from(now.brought.saturating_sub(last.brought)) * u128::from(rate.ns.max(1));
+        self.missing = self.missing.saturating_add(promised).saturating_sub(came);
+        let late_ns = self.missing / u128::from(rate.units.max(1));
+        let late_ns = u64::try_from(late_ns).unwrap_or(u64::MAX);
+        let behind_ns = late_ns.saturating_sub(self.bound.latency_ns);
+        (behind_ns > self.reserve_ns).then_some(behind_ns)
     }
 }

@@ -1,8 +1,9 @@
 //! Whole replays from a recording in memory to sinks of the tests' own.
 
 use super::*;
-use crate::item::StreamId;
+use crate::item::{SourceError, Stamp, StreamId};
 use crate::sink::{Put, Refused, Sink};
+use crate::sizing::{measure, Wish};
 use crate::testing::{stream, Listed};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -122,6 +123,8 @@ impl Sink for Witness {
 fn settings(pace: Pace) -> Settings {
     Settings {
         buffer_bytes: crate::LEAST_BYTES,
+        largest_bytes: None,
+        watched: None,
         pace,
         priority: None,
         cpu: None,
@@ -351,4 +354,114 @@ fn only_a_consumer_that_gives_credit_can_pace_the_replay() {
         Arc::default(),
     );
     assert!(matches!(refused, Err(ReplayError::NoCredit(_))));
+}
+
+/// A source that stands still for `nap_ns` before each item from `from` on.
+struct Sluggish {
+    inner: Listed,
+    given: u32,
+    from: u32,
+    nap_ns: u64,
+}
+
+impl Source for Sluggish {
+    fn streams(&self) -> &[Stream] {
+        self.inner.streams()
+    }
+    fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError> {
+        self.given += 1;
+        if self.given > self.from {
+            sleep_until(monotonic_ns() + self.nap_ns, 0);
+        }
+        self.inner.next(payload)
+    }
+    fn damage(&self) -> &[String] {
+        &[]
+    }
+}
+
+/// 3000 items of 4 kB, 1000 in a second: 8 times as many as the smallest buffer holds.
+fn steady() -> Listed {
+    let mut source = Listed::new(vec![stream("/a")]);
+    for n in 0..3000 {
+        source.push(n * 1_000_000, 0, &[7; 4000]);
+    }
+    source
+}
+
+/// Plays [`steady`] from a buffer sized by its curves, the loader slowed down from an item on.
+fn sized(from: u32, nap_ns: u64) -> (Sizing, Played) {
+    let curves = measure(&mut steady(), &mut |_| {});
+    let wish = Wish {
+        rate: 4.0,
+        stall_ns: 200_000_000,
+        memory_bytes: 64 << 20,
+        by_hand: false,
+    };
+    let sizing = curves.sizing(&wish);
+    let half_ns = sizing.stall_ns.unwrap() / 2;
+    let mut settings = settings(Pace::Recorded(wish.rate));
+    settings.buffer_bytes = sizing.buffer_bytes as usize;
+    settings.largest_bytes = Some(sizing.largest_bytes as usize);
+    settings.watched = sizing.watched.map(|curve| (curve, half_ns));
+    let (catch, seen) = Catch::new(0, 0);
+    let source = Sluggish {
+        inner: steady(),
+        given: 0,
+        from,
+        nap_ns,
+    };
+    let control = Arc::new(Control::default());
+    let sinks = outputs(vec![Box::new(catch)], vec![0]);
+    let session = Session::start(Box::new(source), sinks, &settings, control).unwrap();
+    let played = session.finish().unwrap();
+    assert_eq!(seen.lock().unwrap().items.len(), 3000, "all, late or not");
+    (sizing, played)
+}
+
+#[test]
+fn a_buffer_sized_by_curves_is_enough_and_a_slow_loader_is_told_before_it_runs_empty() {
+    let (sizing, played) = sized(u32::MAX, 0);
+    assert!(!sizing.holds_all, "{sizing:?}");
+    assert!(sizing.buffer_bytes < 8 << 20, "{sizing:?}");
+    // Half of the reserve of 200 ms: a machine that keeps the loader from its CPU for that long spoils this.
+    assert_eq!(played.supply, Supply::default(), "{sizing:?}");
+    // A loader of a third of playback's pace.
+    let (_, played) = sized(1000, 750_000);
+    let supply = played.supply;
+    let (warned, starved) = (supply.warned_after_ns, supply.starved_after_ns);
+    let (warned, starved) = warned.zip(starved).expect("both happen");
+    assert!(warned < starved, "{supply:?}");
+    assert!(supply.behind_ns > 100_000_000, "{supply:?}");
+    assert!(played.items.starved > 0 && played.items.lost == 0);
+}
+
+#[test]
+fn a_buffer_that_is_too_small_is_known_before() {
+    let curves = measure(&mut steady(), &mut |_| {});
+    let by_hand = |memory_bytes, rate| {
+        curves.sizing(&Wish {
+            rate,
+            stall_ns: 100_000_000,
+            memory_bytes,
+            by_hand: true,
+        })
+    };
+    // 1000 items/s of 4 kB: 100 ms are 0.4 MB; a million times as fast no loader keeps up, and 12 MB hold all.
+    let enough = by_hand(4 << 20, 1.0);
+    assert_eq!(enough.stall_ns, Some(100_000_000), "{enough:?}");
+    let fast = by_hand(4 << 20, 1e6);
+    assert_eq!((fast.stall_ns, fast.least_bytes), (None, None), "{fast:?}");
+    let all = by_hand(40 << 20, 1e6);
+    assert!(
+        all.holds_all && all.stall_ns == Some(100_000_000),
+        "{all:?}"
+    );
+    let less = by_hand(1 << 20, 10.0);
+    assert!(less.stall_ns < Some(100_000_000), "{less:?}");
+    let wanted = less.wanted_bytes.unwrap();
+    assert!(wanted > 4 << 20, "{less:?}");
+    // What it asks for is enough, and not more than enough.
+    assert_eq!(by_hand(wanted, 10.0).stall_ns, Some(100_000_000));
+    assert!(by_hand(wanted - 1, 10.0).stall_ns < Some(100_000_000));
 }

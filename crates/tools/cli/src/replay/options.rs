@@ -6,6 +6,7 @@ use crate::units::{parse_duration, parse_size};
 use onbeat_replay::chain::Choice;
 use onbeat_replay::route::Target;
 use onbeat_replay::session::Settings;
+use onbeat_replay::sizing::Wish;
 use onbeat_replay::Pace;
 use onbeat_ros::replay::Answer;
 use std::ops::RangeInclusive;
@@ -19,12 +20,15 @@ Examples:
   onbeat replay drive.mcap                        its topics into ROS 2, at their times
   onbeat replay drive.mcap can.log --topics '/front/*,can0' --clock --rate 0.5
   onbeat replay drive.mcap --as-fast-as-consumed --answer /scan=/cmd
+  onbeat replay drive.mcap --plan --rate 4        the buffer that this needs; plays nothing
   onbeat replay can.log --to can:vcan0
   onbeat replay capture.pcap --to eth:veth0 --rate 0.5
   onbeat replay can.log --to udp:127.0.0.1:7400 --report replay.html
   onbeat replay can.log --ids 123,200-2ff --loop 10 --max-late 1ms
 
-A loader reads ahead into the playback buffer and waits when it is full. The player lets each item
+The recording is read once before: how fast it comes and how fast it is read give the smallest buffer that
+never runs empty (--memory, --stall). A loader reads ahead into it and waits when it is full; a warning
+says that it falls behind, before an item is late. The player lets each item
 leave at its time: a thread under SCHED_FIFO, with its memory locked, as far as that is permitted
 (the report says what it got). An item that was not in the buffer at its time leaves late, is
 counted and is told. Without --to, ROS 2 messages are published on their topics, in the ROS 2 that
@@ -48,6 +52,9 @@ pub struct Args {
     what: What,
     #[command(flatten)]
     how: How,
+    /// Play nothing: measure the recording, and say which buffer it needs at this --rate
+    #[arg(long)]
+    pub plan: bool,
     /// Wait for a subscriber of each topic, but no longer than this
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     pub wait: Duration,
@@ -98,9 +105,8 @@ struct How {
     /// With --as-fast-as-consumed: the application answers each message on IN by one on OUT
     #[arg(long, value_name = "IN=OUT", requires = "as_fast_as_consumed", value_parser = parse_answer)]
     answer: Option<Answer>,
-    /// Memory of the playback buffer; a quarter of it is room for the largest item
-    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
-    buffer: u64,
+    #[command(flatten)]
+    buffer: BufferArgs,
     /// Priority of the player under SCHED_FIFO; 0: time-sharing
     #[arg(long, value_name = "1-99", default_value_t = 80, value_parser = clap::value_parser!(u8).range(0..=99))]
     priority: u8,
@@ -113,6 +119,22 @@ struct How {
     /// Stay awake for so long before each item: less late, at the cost of CPU
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
     spin: Duration,
+}
+
+#[derive(clap::Args)]
+struct BufferArgs {
+    /// Most memory that the playback buffer takes, which is sized by what the recording needs
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
+    memory: u64,
+    /// Memory of the playback buffer by hand; a quarter of it is room for the largest item
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with = "memory")]
+    buffer: Option<u64>,
+    /// Size it for a loader that stands still for so much longer than it did when it was measured
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1s")]
+    stall: Duration,
+    /// Play at once, without reading the recording before: the buffer takes all of its memory, and nobody warns
+    #[arg(long, conflicts_with = "plan")]
+    unmeasured: bool,
 }
 
 fn parse_remap(text: &str) -> Result<(String, String), String> {
@@ -170,16 +192,18 @@ impl Args {
     pub fn settings(&self) -> Result<Settings, CliError> {
         let how = &self.how;
         let least = onbeat_replay::LEAST_BYTES;
-        let buffer_bytes = usize::try_from(how.buffer).unwrap_or(usize::MAX);
+        let memory = self.buffer_memory();
+        let buffer_bytes = usize::try_from(memory).unwrap_or(usize::MAX);
         if buffer_bytes < least {
             return Err(CliError::Usage(format!(
-                "--buffer {} is too small: give at least {}K",
-                how.buffer,
+                "a buffer of {memory} bytes (--buffer, --memory) is too small: give at least {}K",
                 least >> 10
             )));
         }
         Ok(Settings {
             buffer_bytes,
+            largest_bytes: None,
+            watched: None,
             pace: match how.as_fast_as_consumed {
                 true => Pace::Consumed,
                 false => Pace::Recorded(how.rate),
@@ -188,6 +212,35 @@ impl Args {
             cpu: how.cpu,
             spin_ns: ns(how.spin),
             clock_ns: self.clock_ns(),
+        })
+    }
+
+    /// What is measured of it: the seam of two loops stands for all.
+    pub fn choice_measured(&self) -> Choice {
+        Choice {
+            times: self.what.times.min(2),
+            ..self.choice()
+        }
+    }
+
+    /// Memory that the buffer may take.
+    fn buffer_memory(&self) -> u64 {
+        self.how.buffer.buffer.unwrap_or(self.how.buffer.memory)
+    }
+
+    /// Whether the buffer takes all of it.
+    fn buffer_by_hand(&self) -> bool {
+        self.how.buffer.buffer.is_some()
+    }
+
+    /// What is asked of the buffer. `None`: nothing is to be measured, or times do not count.
+    pub fn wish(&self) -> Option<Wish> {
+        let how = &self.how;
+        (!how.buffer.unmeasured && !how.as_fast_as_consumed).then(|| Wish {
+            rate: how.rate,
+            stall_ns: ns(how.buffer.stall),
+            memory_bytes: self.buffer_memory(),
+            by_hand: self.buffer_by_hand(),
         })
     }
 

@@ -110,6 +110,16 @@ fn notes(played: &Played) -> Vec<String> {
         machine.peak_memory_bytes as f64 / 1e6,
         machine.buffer_bytes as f64 / 1e6,
     )];
+    notes.extend(played.sizing.as_ref().map(super::size::sentence));
+    let supply = &played.supply;
+    if let Some(after_ns) = supply.warned_after_ns {
+        notes.push(format!(
+            "the loader was {} behind its measured curve after {}; the first item that was not there in time: {}",
+            duration(supply.behind_ns as f64),
+            duration(after_ns as f64),
+            supply.starved_after_ns.map_or("none".into(), |ns| format!("after {}", duration(ns as f64))),
+        ));
+    }
     let mut some = |n: u64, what: &str| {
         if n > 0 {
             notes.push(format!("{n} {what}"));
@@ -123,7 +133,7 @@ fn notes(played: &Played) -> Vec<String> {
         items.unsuitable,
         "not played: their sink cannot (no UDP payload, a fragment, a wrong length)",
     );
-    some(items.starved, "not in the buffer at their time: the recording is read too slowly; a larger --buffer helps");
+    some(items.starved, "not in the buffer at their time: the recording is read too slowly; a larger --stall or --memory helps");
     some(items.retries, "times a sink was busy and was tried again");
     notes.extend(played.damage.iter().cloned());
     for (what, fine) in [

@@ -93,6 +93,7 @@ fn play(context: &Context, path: &std::path::Path, to: &str) -> Result<Said, Lab
         RATE,
         "--buffer",
         &BUFFER.to_string(),
+        "--unmeasured",
         "--priority",
         "0",
     ]);

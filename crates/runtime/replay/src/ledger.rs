@@ -146,6 +146,18 @@ impl OverTime {
     }
 }
 
+/// How the loader kept up, from the first item on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Supply {
+    /// When the loader left its curve by more than half of the reserve, in ns since the first item. `None`: never, or
+    /// its curve is not known.
+    pub warned_after_ns: Option<u64>,
+    /// How far it was behind its curve then, in ns.
+    pub behind_ns: u64,
+    /// When an item was not in the buffer at its time for the first time, in ns since the first item.
+    pub starved_after_ns: Option<u64>,
+}
+
 /// What is noted of one stream.
 struct Row {
     figures: StreamFigures,

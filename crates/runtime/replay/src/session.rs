@@ -4,7 +4,7 @@ use crate::buffer::{Buffer, BufferError, Gather};
 use crate::control::Control;
 use crate::curves::{LoaderMonitor, RateLatency};
 use crate::item::{Source, Stream};
-use crate::ledger::{Figures, Ledger};
+use crate::ledger::{Figures, Ledger, Supply};
 use crate::loader::{LoadError, Loaded, Loader};
 use crate::memory;
 use crate::pace::{no_slack, sleep_until};
@@ -107,18 +107,6 @@ pub struct Items {
     pub starved: u64,
     /// How often a sink was busy and was tried again.
     pub retries: u64,
-}
-
-/// How the loader kept up, from the first item on.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Supply {
-    /// When the loader left its curve by more than half of the reserve, in ns since the first item. `None`: never, or
-    /// its curve is not known.
-    pub warned_after_ns: Option<u64>,
-    /// How far it was behind its curve then, in ns.
-    pub behind_ns: u64,
-    /// When an item was not in the buffer at its time for the first time, in ns since the first item.
-    pub starved_after_ns: Option<u64>,
 }
 
 /// What the replay got from the machine, and took.

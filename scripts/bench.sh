@@ -93,6 +93,11 @@ case $name in
     ./dev ros-env jazzy >/dev/null ;;
   model)
     want_packages babeltrace2 python3-bt2 ;;
+  fleet)
+    for engine in dask ray spark; do
+      ONBEAT=target/release/onbeat ./dev engine-env $engine >/dev/null ||
+        echo "bench: $engine could not be set up: the merge on it will be skipped" >&2
+    done ;;
   planner)
     build_venv planner pyswarms==1.3.0 ;;
   parking)
@@ -123,7 +128,7 @@ esac
 run=()
 if [ "$(id -u)" != 0 ] && [ "$name" = queues ] && ! command -v sudo >/dev/null; then
   echo "bench: without root the programs that are measured have no priority over others" >&2
-elif [ "$(id -u)" != 0 ] && [ "$name" != model ] && [ "$name" != planner ]; then
+elif [ "$(id -u)" != 0 ] && [ "$name" != model ] && [ "$name" != planner ] && [ "$name" != fleet ]; then
   command -v sudo >/dev/null || { echo "bench: probes need root, and there is no sudo: run as root" >&2; exit 1; }
   run=(sudo -E)
 fi

@@ -72,9 +72,10 @@ def merge(paths: Iterable[StrPath], output: StrPath = "merged.json") -> Path:
     return Path(output)
 
 
-def merged(paths: Iterable[StrPath]) -> bytes:
-    """The merged model itself."""
-    return run("merge", "-o", "-", "--list", "-", stdin=as_list(paths), accept=(0, _EMPTY))
+def merged(paths: Iterable[StrPath], compact: bool) -> bytes:
+    """The merged model itself; without white space if it is to be merged further."""
+    options = ["--compact"] if compact else []
+    return run("merge", "-o", "-", "--list", "-", *options, stdin=as_list(paths), accept=(0, _EMPTY))
 
 
 def as_list(paths: Iterable[StrPath]) -> bytes:

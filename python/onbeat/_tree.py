@@ -14,7 +14,7 @@ from pathlib import Path
 
 from onbeat._command import OnbeatError, StrPath, merged
 
-FAN_IN = 32
+FAN_IN = 64
 Result = bytes | OnbeatError
 
 
@@ -35,14 +35,14 @@ def first_parts(paths: Iterable[StrPath], fan_in: int) -> list[list[str]]:
     return groups([name if "://" in name else os.path.abspath(name) for name in names], fan_in)
 
 
-def task(*parts: str | Result) -> Result:
-    """Merges parts; the bytes of the model. What cannot be merged is a result too: trying again would not help."""
+def task(*parts: str | Result, last: bool) -> Result:
+    """Merges parts; the bytes of the model, or of a part of it unless it is the `last` task. What cannot be merged is a result too: trying again would not help."""
     failed = next((part for part in parts if isinstance(part, OnbeatError)), None)
     if failed is not None:
         return failed
     with tempfile.TemporaryDirectory(prefix="onbeat-") as scratch:
         try:
-            return merged([_as_path(part, number, scratch) for number, part in enumerate(parts)])
+            return merged([_as_path(part, number, scratch) for number, part in enumerate(parts)], compact=not last)
         except OnbeatError as error:
             # Killed by a signal: another attempt may end well.
             if error.exit_code < 0:

@@ -20,7 +20,7 @@ def merge(
     Runs on the active `distributed.Client`, else on Dask's own threads. `options` go to `dask.compute`.
     """
     task = dask.delayed(_tree.task, pure=False, traverse=False)
-    parts = [task(*group) for group in _tree.first_parts(paths, fan_in)]
-    while len(parts) > 1:
-        parts = [task(*group) for group in _tree.groups(parts, fan_in)]
-    return _tree.write(dask.compute(parts[0], **options)[0], output)
+    groups = _tree.first_parts(paths, fan_in)
+    while len(groups) > 1:
+        groups = _tree.groups([task(*group, last=False) for group in groups], fan_in)
+    return _tree.write(dask.compute(task(*groups[0], last=True), **options)[0], output)

@@ -20,7 +20,7 @@ def merge(
     Runs on the Ray that was initialised, else starts a local one. `options` are those of `ray.remote`.
     """
     task = ray.remote(**options)(_tree.task) if options else ray.remote(_tree.task)
-    parts = [task.remote(*group) for group in _tree.first_parts(paths, fan_in)]
-    while len(parts) > 1:
-        parts = [task.remote(*group) for group in _tree.groups(parts, fan_in)]
-    return _tree.write(ray.get(parts[0]), output)
+    groups = _tree.first_parts(paths, fan_in)
+    while len(groups) > 1:
+        groups = _tree.groups([task.remote(*group, last=False) for group in groups], fan_in)
+    return _tree.write(ray.get(task.remote(*groups[0], last=True)), output)

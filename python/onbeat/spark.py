@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from pyspark import SparkContext
@@ -11,9 +12,9 @@ from onbeat import _tree
 from onbeat._command import StrPath
 
 
-def _merge_group(numbered: tuple[int, Iterable]) -> tuple[int, _tree.Result]:
+def _merge_group(numbered: tuple[int, Iterable], last: bool) -> tuple[int, _tree.Result]:
     number, parts = numbered
-    return number, _tree.task(*parts)
+    return number, _tree.task(*parts, last=last)
 
 
 def merge(
@@ -30,9 +31,9 @@ def merge(
     context = context or SparkContext.getOrCreate()
     first = _tree.first_parts(paths, fan_in)
     count = len(first)
-    parts = context.parallelize(list(enumerate(first)), count).map(_merge_group)
+    groups = context.parallelize(list(enumerate(first)), count)
     while count > 1:
-        parts = parts.map(lambda part: (part[0] // fan_in, part[1]))
+        parts = groups.map(partial(_merge_group, last=False)).map(lambda part: (part[0] // fan_in, part[1]))
         count = -(-count // fan_in)
-        parts = parts.groupByKey(count).map(_merge_group)
-    return _tree.write(parts.collect()[0][1], output)
+        groups = parts.groupByKey(count)
+    return _tree.write(groups.map(partial(_merge_group, last=True)).collect()[0][1], output)

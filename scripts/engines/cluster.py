@@ -1,10 +1,12 @@
-"""Merges models on the local form of an engine: cluster.py ENGINE OUTPUT FAN_IN < list of models.
+"""Merges models on the local form of an engine: cluster.py ENGINE OUTPUT FAN_IN [NUMBER ...] < list of models.
 
-ENGINE: dask, ray or spark with two worker processes, or alone: one `onbeat merge`. Prints one JSON object: seconds
-and CPU seconds of the merge (of all processes of the engine), and the most memory that they had together.
+ENGINE: dask, ray or spark with two worker processes, or alone: one `onbeat merge`. Merges the first NUMBER models, one
+NUMBER after the other, or all. Prints a JSON object for each: seconds and CPU seconds of the merge (of all
+processes of the engine), the most memory that they had together, and the SHA-256 of the merged model.
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import sys
@@ -44,8 +46,10 @@ class Peak(threading.Thread):
         self.bytes, self.ended = 0, threading.Event()
 
     def run(self):
-        while not self.ended.wait(SAMPLE_S):
+        ended = False
+        while not ended:
             self.bytes = max(self.bytes, processes()[1])
+            ended = self.ended.wait(SAMPLE_S)
 
 
 @contextlib.contextmanager
@@ -104,19 +108,27 @@ def alone():
     yield lambda paths, output, fan_in: onbeat.merge(paths, output)
 
 
+def measured(merge, paths, output, fan_in):
+    """One merge, and what it took."""
+    peak = Peak()
+    peak.start()
+    before, began = processes()[0], time.monotonic()
+    merge(paths, output, fan_in=fan_in)
+    seconds, cpu = time.monotonic() - began, processes()[0] - before
+    peak.ended.set()
+    peak.join()
+    with open(output, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"models": len(paths), "seconds": seconds, "cpu_s": cpu, "peak_bytes": peak.bytes, "sha256": digest}
+
+
 def main():
     """Merges what the standard input lists."""
     engine, output, fan_in = sys.argv[1], sys.argv[2], int(sys.argv[3])
     paths = sys.stdin.read().split("\n")[:-1]
     with {"dask": dask, "ray": ray, "spark": spark, "alone": alone}[engine]() as merge:
-        peak = Peak()
-        peak.start()
-        before, began = processes()[0], time.monotonic()
-        merge(paths, output, fan_in=fan_in)
-        seconds, cpu = time.monotonic() - began, processes()[0] - before
-        peak.ended.set()
-        peak.join()
-    print(json.dumps({"seconds": seconds, "cpu_s": cpu, "peak_bytes": peak.bytes}))
+        for number in map(int, sys.argv[4:] or [len(paths)]):
+            print(json.dumps(measured(merge, paths[:number], output, fan_in)), flush=True)
 
 
 if __name__ == "__main__":

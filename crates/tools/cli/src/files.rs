@@ -155,6 +155,14 @@ fn is_written_into(path: &Path) -> bool {
     found.is_ok_and(|m| !m.is_file() && !m.is_dir() && !m.is_symlink())
 }
 
+/// Writes `model` as JSON without white space: a third of the size, for programs alone.
+pub fn write_part(path: &Path, model: &Model) -> Result<(), CliError> {
+    write_whole(path, |out| {
+        serde_json::to_writer(&mut *out, model)?;
+        out.write_all(b"\n")
+    })
+}
+
 /// Writes `model` as JSON.
 pub fn write_model(path: &Path, model: &Model) -> Result<(), CliError> {
     write_whole(path, |out| {

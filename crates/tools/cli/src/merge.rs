@@ -29,6 +29,9 @@ pub struct Args {
     /// File to write ('-': standard output)
     #[arg(short, long, default_value = "merged.json", value_name = "FILE")]
     pub output: PathBuf,
+    /// Write it without white space: a part that is to be merged further
+    #[arg(long)]
+    pub compact: bool,
     /// Mode of all runs
     #[arg(long, value_name = "NAME")]
     pub mode: Option<String>,
@@ -60,7 +63,11 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     if let Some(mode) = &args.mode {
         model = onbeat_model::merge::set_mode(model, mode)?;
     }
-    files::write_model(&args.output, &model)?;
+    if args.compact {
+        files::write_part(&args.output, &model)?;
+    } else {
+        files::write_model(&args.output, &model)?;
+    }
     summary::print(&args.output, &model)?;
     Ok(ExitStatus::of_model(&model))
 }

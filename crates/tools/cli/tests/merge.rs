@@ -55,7 +55,7 @@ fn parts_merged_in_any_order_give_the_same_file() {
     // A part of one, an output over an input, an unbalanced tree, and the last models first.
     merge(&["6.json", "2.json", "4.json"], "a.json");
     merge(&["5.json"], "b.json");
-    merge(&["1.json", "a.json"], "a.json");
+    merge(&["1.json", "a.json", "--compact"], "a.json");
     merge(&["b.json", "a.json", "3.json"], "c.json");
     assert!(merge(&["c.json", "0.json"], "tree.json") == all);
     // Names from a list, from a file or a pipe.

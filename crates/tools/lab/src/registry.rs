@@ -8,6 +8,7 @@ pub fn registry() -> Vec<Box<dyn Experiment>> {
     vec![
         Box::new(experiments::tracing::Tracing),
         Box::new(experiments::model::ModelSpeed),
+        Box::new(experiments::fleet::Fleet),
         Box::new(experiments::parking::Parking),
         Box::new(experiments::transport::Transport),
         Box::new(experiments::queues::Queues),

@@ -1,4 +1,5 @@
 //! The experiments, one module each.
+pub mod fleet;
 pub mod link;
 pub mod model;
 pub mod parking;

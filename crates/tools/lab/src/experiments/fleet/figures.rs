@@ -1,0 +1,123 @@
+//! Figures, table and plot of merging.
+
+use super::run::{Engine, Merged};
+use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::{Context, LabError};
+use crate::measure::stats::{bootstrap, fit_line, median};
+use crate::plot::{lines, Axes, Line};
+use std::collections::BTreeSet;
+
+/// Median of a figure of an engine's merges of so many models.
+fn middle(merges: &[Merged], engine: usize, models: usize, of: fn(&Merged) -> f64) -> f64 {
+    let these = merges
+        .iter()
+        .filter(|m| m.engine == engine && m.models == models);
+    median(&these.map(of).collect::<Vec<_>>())
+}
+
+/// What a further model costs in these rounds, in seconds, and the share of variance explained.
+fn line(merges: &[Merged], engine: usize, rounds: &[usize], of: fn(&Merged) -> f64) -> (f64, f64) {
+    let of_round = |round: usize| {
+        let these = merges.iter();
+        these.filter(move |m| m.engine == engine && m.round == round)
+    };
+    let points = rounds.iter().flat_map(|r| of_round(*r));
+    let points: Vec<(f64, f64)> = points.map(|m| (m.models as f64, of(m))).collect();
+    let (slope, _, fit) = fit_line(&points);
+    (slope, fit)
+}
+
+/// Bytes, cost per model, fit and memory; the table.
+pub fn add(
+    context: &Context,
+    report: &mut Report,
+    engines: &[Engine],
+    merges: &[Merged],
+    sizes: [usize; 3],
+) {
+    let kinds: BTreeSet<(usize, &str)> = merges
+        .iter()
+        .map(|m| (m.models, m.sha256.as_str()))
+        .collect();
+    let differing = kinds.len() as f64 - sizes.len() as f64;
+    report.figure(
+        Figure::new("fleet.other_bytes", differing, "files")
+            .target(Target::AtMost(0.0))
+            .samples(merges.len() as u64),
+    );
+    let rounds = merges.iter().map(|m| m.round + 1).max().unwrap_or(0);
+    for (engine, of) in engines.iter().enumerate() {
+        let name = of.name;
+        let all: Vec<usize> = (0..rounds).collect();
+        for (what, of) in [
+            ("cpu", (|m| m.cpu_s) as fn(&Merged) -> f64),
+            ("wall", |m| m.seconds),
+        ] {
+            let slope = bootstrap(rounds, 400, &mut context.rng("interval"), |pick| {
+                1e3 * line(merges, engine, pick, of).0
+            });
+            report.figure(
+                Figure::new(format!("fleet.{name}.{what}_per_model"), slope.value, "ms")
+                    .interval(slope.low, slope.high)
+                    .samples(rounds as u64),
+            );
+        }
+        let fit = line(merges, engine, &all, |m| m.cpu_s).1;
+        report.figure(
+            Figure::new(format!("fleet.{name}.linearity_r2"), fit, "1")
+                .target(Target::AtLeast(0.98)),
+        );
+        let peak = middle(merges, engine, sizes[2], |m| m.peak_mb);
+        report.figure(Figure::new(format!("fleet.{name}.peak"), peak, "MB"));
+    }
+    report.tables.push(table(engines, merges, &sizes));
+    report.note("CPU time and memory are of all processes of an engine; memory is sampled ten times a second, and pages that processes share count for each.");
+    report.note("An engine's start and a first merge of 128 models are left out. Engines have two workers; alone is one process.");
+}
+
+fn table(engines: &[Engine], merges: &[Merged], sizes: &[usize]) -> Table {
+    let mut table = Table::new(
+        "Models merged (medians of all rounds)",
+        &["engine", "models", "wall s", "CPU s", "peak MB"],
+    );
+    for (engine, of) in engines.iter().enumerate() {
+        for &models in sizes {
+            table.row([
+                of.name.to_string(),
+                models.to_string(),
+                number(middle(merges, engine, models, |m| m.seconds)),
+                number(middle(merges, engine, models, |m| m.cpu_s)),
+                number(middle(merges, engine, models, |m| m.peak_mb)),
+            ]);
+        }
+    }
+    table
+}
+
+/// CPU time over the number of models.
+pub fn plot(
+    context: &mut Context,
+    engines: &[Engine],
+    merges: &[Merged],
+    sizes: &[usize],
+) -> Result<(), LabError> {
+    let all: Vec<Line> = engines
+        .iter()
+        .enumerate()
+        .map(|(engine, of)| Line {
+            name: of.name.into(),
+            points: sizes
+                .iter()
+                .map(|&n| (n as f64, middle(merges, engine, n, |m| m.cpu_s)))
+                .collect(),
+        })
+        .collect();
+    let axes = Axes {
+        x: "models",
+        y: "CPU time of all processes, s",
+        log_x: false,
+        from_zero: true,
+        mark: None,
+    };
+    context.plot("merge.svg", &lines("Merging models", axes, &all)?)
+}

@@ -1,0 +1,129 @@
+//! Models of many runs that differ: the recorded parking demo, each time with other times.
+
+use crate::frame::rng::Rng;
+use crate::frame::{Context, LabError};
+use onbeat_model::schema::Run;
+use onbeat_model::{Model, Synth, SynthOptions};
+use onbeat_trace::{Event, Reader};
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const MODES: [&str; 3] = ["urban", "highway", "parking"];
+/// Time goes at one pace for so long.
+const WINDOW_NS: u64 = 20_000_000;
+/// A run begins so long after the one before.
+const APART_NS: u64 = 3_600_000_000_000;
+
+/// Writes so many models; their paths.
+pub fn write(context: &Context, dir: &Path, number: usize) -> Result<Vec<PathBuf>, LabError> {
+    context.step(
+        &format!("making {number} models"),
+        Duration::from_secs(3600),
+    );
+    std::fs::create_dir_all(dir).map_err(LabError::file("making", dir))?;
+    let trace = context.source("demos/recorded/parking")?;
+    let mut reader =
+        Reader::open(&trace).map_err(|e| LabError::unexpected("the recorded parking demo", e))?;
+    let events: Vec<Event> = reader.events().collect();
+    let manifest = reader.manifest();
+    let mut rng = context.rng("fleet");
+    let mut paths = Vec::new();
+    for i in 0..number {
+        let run = Run {
+            id: format!("run-{i:05}"),
+            host: manifest.machine.hostname.clone(),
+            boot: manifest.machine.boot_id.clone(),
+            mode: MODES[i % MODES.len()].into(),
+            distribution: manifest.observed.distributions.clone(),
+            start: manifest.span.start_realtime_ns + i as u64 * APART_NS,
+            duration_ns: 0,
+            lost: Default::default(),
+            events: 0,
+        };
+        let path = dir.join(format!("{i:05}.json"));
+        save(&path, &model(run, &events, &mut rng)).map_err(LabError::file("writing", &path))?;
+        paths.push(path);
+    }
+    Ok(paths)
+}
+
+fn save(path: &Path, model: &Model) -> std::io::Result<()> {
+    let mut out = BufWriter::new(File::create(path)?);
+    serde_json::to_writer_pretty(&mut out, model)?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+/// The model of the events, in the same order at other times.
+fn model(run: Run, events: &[Event], rng: &mut Rng) -> Model {
+    let pace = Pace::draw(events, rng);
+    let mut synth = Synth::new(SynthOptions::new(run));
+    for event in events {
+        let mut event = event.clone();
+        event.time_ns = pace.at(event.time_ns);
+        synth.push(&event);
+    }
+    synth.finish()
+}
+
+/// A time that goes faster and slower than the recorded one, never backwards.
+struct Pace {
+    begin_ns: u64,
+    /// For each window: when it begins, ns, and its pace in 1/1024.
+    windows: Vec<(u64, u64)>,
+}
+
+impl Pace {
+    /// Windows at 0.75 to 1.25 of the recorded pace.
+    fn draw(events: &[Event], rng: &mut Rng) -> Pace {
+        let begin_ns = events.first().map_or(0, |e| e.time_ns);
+        let end_ns = events.last().map_or(0, |e| e.time_ns);
+        let mut at = begin_ns;
+        let windows = (0..=end_ns.saturating_sub(begin_ns) / WINDOW_NS).map(|_| {
+            let window = (at, 768 + rng.below(513));
+            at += WINDOW_NS * window.1 / 1024;
+            window
+        });
+        Pace {
+            begin_ns,
+            windows: windows.collect(),
+        }
+    }
+
+    /// When something of this recorded time happens. What is before the recording stays where it is.
+    fn at(&self, time_ns: u64) -> u64 {
+        let Some(since) = time_ns.checked_sub(self.begin_ns) else {
+            return time_ns;
+        };
+        let last = self.windows.len() - 1;
+        let window = ((since / WINDOW_NS) as usize).min(last);
+        let (begins, pace) = self.windows[window];
+        begins + (since - window as u64 * WINDOW_NS) * pace / 1024
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onbeat_trace::EventKind;
+
+    #[test]
+    fn time_never_goes_backwards() {
+        let event = |time_ns| Event {
+            time_ns,
+            cpu: 0,
+            pid: 1,
+            tid: 1,
+            kind: EventKind::Wait,
+        };
+        let events = [event(1_000), event(1_000_000_000)];
+        let pace = Pace::draw(&events, &mut Rng::new(1));
+        let times: Vec<u64> = (0..2_000).map(|i| pace.at(i * 600_000)).collect();
+        assert!(times.windows(2).all(|w| w[0] <= w[1]));
+        let recorded = 2_000 * 600_000;
+        assert!(pace.at(recorded) > recorded * 3 / 4 && pace.at(recorded) < recorded * 5 / 4);
+        assert_ne!(pace.at(recorded), recorded);
+    }
+}

@@ -16,6 +16,8 @@ def main():
     parser.add_argument("--period", type=float, default=10, help="milliseconds")
     parser.add_argument("--busy", type=float, default=3, help="milliseconds of every period")
     parser.add_argument("--duration", type=float, default=0, help="seconds; 0: until stopped")
+    parser.add_argument("--log", metavar="FILE",
+                        help="keep when it was busy: begin and end (CLOCK_MONOTONIC, ns), CPU time")
     args = parser.parse_args()
     if not 0 <= args.busy < args.period:
         parser.error("--busy must be less than --period: a CPU that is always busy hangs others")
@@ -24,16 +26,29 @@ def main():
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(args.fifo))
     except OSError as error:
         sys.exit(f"burner: CPU {args.cpu} at SCHED_FIFO {args.fifo}: {error} (needs root)")
+    bursts = []
+
+    def stop(*_):
+        """Writes the log, and ends."""
+        if args.log:
+            with open(args.log, "w", encoding="utf-8") as log:
+                log.writelines(f"{begin},{end},{ran}\n" for begin, end, ran in bursts)
+        sys.exit(0)
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: sys.exit(0))
+        signal.signal(number, stop)
     begin = time.monotonic()
     release = begin
     while not args.duration or time.monotonic() - begin < args.duration:
-        until = time.thread_time() + args.busy / 1000
-        while time.thread_time() < until:
+        from_ns, cpu_ns = time.monotonic_ns(), time.thread_time_ns()
+        until = cpu_ns + args.busy * 1e6
+        while time.thread_time_ns() < until:
             pass
+        if args.log:
+            bursts.append((from_ns, time.monotonic_ns(), time.thread_time_ns() - cpu_ns))
         release += args.period / 1000
         time.sleep(max(0.0, release - time.monotonic()))
+    stop()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 //! ahead of A's at most, and each one back by how much at least: the fastest of both directions leave the
 //! smallest room, and the middle of it is the estimate, as in NTP. Half of the room is how far it can be off.
 
-use onbeat_trace::{Event, EventKind};
+use onbeat_trace::{Event, EventKind, UNTOLD};
 use rustc_hash::FxHashMap;
 
 /// Most hosts of one model.
@@ -147,6 +147,9 @@ impl Clock {
             // It tells when items without stamps were published: on the first host.
             EventKind::ClockOffset { .. } => return None,
             EventKind::SwitchIn { prev_tid, .. } => *prev_tid = id(*prev_tid),
+            EventKind::Occupied { prev_tid, .. } if *prev_tid != UNTOLD => {
+                *prev_tid = id(*prev_tid);
+            }
             EventKind::SwitchOut { next_tid, .. } => *next_tid = id(*next_tid),
             EventKind::Wake { waker_tid } => *waker_tid = id(*waker_tid),
             EventKind::Fork {

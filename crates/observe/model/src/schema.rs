@@ -4,6 +4,10 @@
 //! them, chains are paths from a source to a sink (thesis section 3.5). Figures come in
 //! *per-mode* sets, so that modes can be merged or kept apart.
 
+mod influence;
+
+pub use influence::{Cause, Component, ComponentKind};
+
 use crate::dist::Dist;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -246,6 +250,9 @@ pub struct CallbackFigures {
     pub preemptions: u64,
     /// Number of times it blocked.
     pub blockings: u64,
+    /// What made it wait, sorted by component. Empty where the recording does not say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<Cause>,
     /// Execution time over observed time: share of one CPU. `exec_ns.sum / observed_ns`.
     pub load: f64,
     /// Length of the runs that `load` refers to.

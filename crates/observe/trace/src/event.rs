@@ -24,6 +24,9 @@ pub struct Event {
     pub kind: EventKind,
 }
 
+/// In place of a thread id: which one is not told.
+pub const UNTOLD: u32 = u32::MAX;
+
 /// Which kind of endpoint a handle stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EndpointKind {
@@ -289,6 +292,18 @@ pub enum EventKind {
     /// In a virtual machine: the hypervisor had this thread's CPU for itself for so long since
     /// the thread got it, or since the last such event of the thread.
     Stolen { stolen_ns: u64 },
+    /// `sched_switch`: this thread gets the CPU while an observed one waits for it, and neither it nor
+    /// `prev_tid`, which leaves the CPU, is observed. `last`: the next such events of this wait are left
+    /// out. With `prev_tid` [`UNTOLD`]: this observed thread gets the CPU, and who had it while it waited
+    /// was not recorded.
+    Occupied { prev_tid: u32, last: bool },
+    /// The name of a thread that is not observed, and that of its process: it had a CPU for which an
+    /// observed one waited. Comes again every ten seconds, and when they change.
+    Bystander {
+        comm: Name,
+        process: Name,
+        kernel: bool,
+    },
 
     // ---- the recorder's own
     /// A process that is observed from here on.

@@ -13,7 +13,7 @@ pub mod table;
 pub mod text;
 pub mod writer;
 
-pub use event::{EndpointKind, Event, EventKind, ExecuteKind, Name};
+pub use event::{EndpointKind, Event, EventKind, ExecuteKind, Name, UNTOLD};
 pub use manifest::{Manifest, State};
 pub use reader::{Reader, TraceReadError};
 pub use writer::{TraceCreateError, TraceWriteError, Writer, WriterOptions};

@@ -349,6 +349,8 @@ kinds! {
     85 "exit" state Exit {}
     86 "stolen" run Stolen { stolen_ns: Uint }
     87 "woken" run Woken { ready_ns: Uint }
+    88 "occupied" run Occupied { prev_tid: Tid, last: Flag }
+    89 "bystander" run Bystander { comm: Text, process: Text, kernel: Flag }
 
     100 "process" state Process { command: Text, distribution: Text, rmw: Text, late: Flag }
     101 "thread" state Thread { comm: Text, policy: Byte, priority: Byte, cpus: Mask }

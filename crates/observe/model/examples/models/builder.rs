@@ -193,6 +193,7 @@ impl Builder {
             preempted_ns: dist(r, all, 0.02, 0.8, 0.05),
             blocked_ns: Dist::new(),
             preemptions: (all / 7) as u64,
+            causes: Vec::new(),
             blockings: 0,
             exec_ns: exec,
             observed_ns: observed,

@@ -2,7 +2,7 @@
 
 use super::{MemberEvidence, PathFigures};
 use crate::dist::Dist;
-use crate::schema::{ActionFigures, CallbackFigures, EdgeFigures};
+use crate::schema::{ActionFigures, CallbackFigures, Cause, Component, EdgeFigures};
 use std::collections::BTreeMap;
 
 /// Figures that add up. The default is zero.
@@ -22,6 +22,9 @@ impl Figures for CallbackFigures {
         self.preemptions.add(&other.preemptions);
         self.blockings.add(&other.blockings);
         self.observed_ns.add(&other.observed_ns);
+        if !other.causes.is_empty() {
+            add_causes(&mut self.causes, other.causes.iter().cloned());
+        }
         self.load = if self.observed_ns == 0 {
             0.0
         } else {
@@ -114,4 +117,24 @@ pub(crate) fn total<F: Figures>(modes: &BTreeMap<String, F>) -> F {
         all.add(figures);
     }
     all
+}
+
+/// Adds causes to others; each component is in the result once, in order.
+pub(crate) fn add_causes(to: &mut Vec<Cause>, more: impl Iterator<Item = Cause>) {
+    let old = std::mem::take(to);
+    let mut all: BTreeMap<Component, Cause> = BTreeMap::new();
+    for cause in old.into_iter().chain(more) {
+        match all.get_mut(&cause.by) {
+            None => drop(all.insert(cause.by.clone(), cause)),
+            Some(mine) => {
+                mine.preempted_ns.add(&cause.preempted_ns);
+                mine.preempted.add(&cause.preempted);
+                mine.delayed_ns.add(&cause.delayed_ns);
+                mine.delayed.add(&cause.delayed);
+                mine.blocked_ns.add(&cause.blocked_ns);
+                mine.blocked.add(&cause.blocked);
+            }
+        }
+    }
+    *to = all.into_values().collect();
 }

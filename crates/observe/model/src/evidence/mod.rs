@@ -6,7 +6,7 @@ mod hidden;
 mod note;
 mod together;
 
-pub(crate) use figures::{add_all, total, Figures};
+pub(crate) use figures::{add_all, add_causes, total, Figures};
 pub(crate) use hidden::{Hidden, HiddenPath};
 pub(crate) use note::Note;
 pub(crate) use together::Together;

@@ -5,7 +5,7 @@ use super::events::{Input, MadeBy, Response};
 use super::ids::{EntityId, ProcessIndex, ThreadIndex};
 use super::notes::Note;
 use super::Synth;
-use onbeat_trace::{EndpointKind, Event, EventKind, ExecuteKind};
+use onbeat_trace::{EndpointKind, Event, EventKind, ExecuteKind, UNTOLD};
 
 /// Where and when an event happened.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +41,25 @@ impl Synth {
             | EventKind::Exit
             | EventKind::Process { .. }
             | EventKind::Thread { .. } => self.life(event, time),
+            EventKind::Occupied { prev_tid, last } => {
+                let causes = &mut self.cx.causes;
+                let next = if last { UNTOLD } else { event.tid };
+                match prev_tid {
+                    UNTOLD => causes.blind(event.cpu, event.tid),
+                    _ => causes.switch(event.cpu, time, prev_tid, next),
+                }
+            }
+            EventKind::Bystander {
+                ref comm,
+                ref process,
+                kernel,
+            } => {
+                let entities = &mut self.cx.entities;
+                let names = (entities.names.intern(process), entities.names.intern(comm));
+                let known = entities.processes.known(event.pid).is_some();
+                let who = (event.pid, event.tid);
+                self.cx.causes.bystander(who, names, (kernel, known));
+            }
             EventKind::ClockOffset {
                 realtime_minus_monotonic_ns: offset,
             } => {
@@ -85,13 +104,18 @@ impl Synth {
         let ti = self.thread(event, time);
         match event.kind {
             EventKind::SwitchIn {
-                priority, policy, ..
+                prev_tid,
+                priority,
+                policy,
             } => {
                 let when = (time, event.cpu);
+                self.spans.waited(&mut self.cx, ti, when, prev_tid);
                 self.spans
                     .switch_in(&mut self.cx, ti, when, (priority, policy));
             }
-            EventKind::SwitchOut { state, .. } => {
+            EventKind::SwitchOut { state, next_tid } => {
+                let when = (time, event.cpu);
+                self.spans.leaves(&mut self.cx, ti, when, (state, next_tid));
                 self.spans.switch_out(&mut self.cx, ti, time, state == 0);
             }
             EventKind::Wake { waker_tid } => self.spans.wake(ti, time, waker_tid),
@@ -161,6 +185,7 @@ impl Synth {
         let comm = self.cx.entities.names.intern(comm);
         let ti = self.thread(event, time);
         self.spans.describe(ti, comm, scheduling);
+        self.cx.causes.name((event.pid, event.tid), comm);
         ti
     }
 
@@ -249,6 +274,8 @@ impl Synth {
             | EventKind::Exit
             | EventKind::Process { .. }
             | EventKind::Thread { .. }
+            | EventKind::Occupied { .. }
+            | EventKind::Bystander { .. }
             | EventKind::ClockOffset { .. }
             | EventKind::Lost { .. } => {}
         }

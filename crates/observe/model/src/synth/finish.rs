@@ -63,6 +63,20 @@ impl Synth {
     }
 }
 
+/// The nodes of each process whose callbacks ran.
+fn nodes(synth: &Synth) -> BTreeMap<u32, Vec<String>> {
+    let mut all: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
+    for v in &synth.flow.graph.vertices {
+        for thread in &v.runs.threads {
+            all.entry(thread.pid)
+                .or_default()
+                .insert(synth.ids().node(v));
+        }
+    }
+    let sorted = |(pid, nodes): (u32, BTreeSet<String>)| (pid, nodes.into_iter().collect());
+    all.into_iter().map(sorted).collect()
+}
+
 /// A pass whose events have ended.
 struct Finish<'a> {
     synth: &'a Synth,
@@ -71,6 +85,8 @@ struct Finish<'a> {
     ids: Vec<Option<String>>,
     /// By vertex of a group: those of the group from which its inputs descend.
     after: BTreeMap<VertexId, BTreeSet<VertexId>>,
+    /// Names of the nodes of each process, sorted.
+    nodes: BTreeMap<u32, Vec<String>>,
 }
 
 impl<'a> Finish<'a> {
@@ -80,6 +96,7 @@ impl<'a> Finish<'a> {
             run: synth.run(),
             ids: synth.callback_ids(),
             after: synth.flow.descents(),
+            nodes: nodes(synth),
         }
     }
 
@@ -139,6 +156,9 @@ impl<'a> Finish<'a> {
         outputs.sort();
         let mut figures = v.runs.figures.clone();
         figures.observed_ns = self.run.duration_ns;
+        let causes = &self.synth.cx.causes;
+        let nodes = |pid| self.nodes.get(&pid).cloned().unwrap_or_default();
+        figures.causes = causes.of(&v.runs.waits, nodes, |n| self.name(n));
         let sync = v.kind() == CallbackType::Sync;
         // What it is named after is its output.
         let triggered = !sync && v.kind() != CallbackType::Thread;

@@ -13,6 +13,7 @@
 //! `spans` does not know `flow`, and `flow` does not know threads. [`finish`] makes evidence, and
 //! with it the model, of what they found.
 
+mod causes;
 mod course;
 mod dispatch;
 mod entities;
@@ -34,6 +35,7 @@ pub use options::{SynthOptions, INFRASTRUCTURE};
 use crate::evidence::MEMORY;
 use crate::naming::NameRules;
 use crate::schema::Model;
+use causes::Causes;
 use entities::Entities;
 use events::SpanEvent;
 use flow::Flow;
@@ -47,6 +49,7 @@ use std::collections::BTreeMap;
 struct Context {
     entities: Entities,
     notes: Notes,
+    causes: Causes,
 }
 
 /// The recording so far.
@@ -132,6 +135,9 @@ impl Synth {
             return;
         }
         let mut events = self.spans.take_events(std::mem::take(&mut self.room));
+        for (instance, waits) in self.spans.take_waits() {
+            self.cx.causes.ended(instance, waits);
+        }
         for event in &events {
             self.flow.receive(&mut self.cx, event);
         }

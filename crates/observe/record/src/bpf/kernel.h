@@ -75,6 +75,9 @@ struct task_struct {
 	unsigned int policy;
 	int pid;
 	int tgid;
+	int wake_cpu;
+	unsigned int flags;
+	struct task_struct *group_leader;
 	char comm[16];
 	struct task_struct *real_parent;
 	struct signal_struct *signal;

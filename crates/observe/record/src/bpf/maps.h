@@ -99,7 +99,38 @@ static __always_inline __u8 *flag_of(void *map, __u32 id)
 struct watched {
 	__u64 run_delay; // of sched_info, when the thread went to sleep
 	__u64 wait_stack; // its stack pointer where it sleeps in rcl_wait
+	__u32 waits_on;   // the CPU whose waiters count it, plus 1; 0: it does not wait for a CPU
 };
+
+// Observed threads that wait for a CPU, by the CPU: while there are any, `occupied` shows who has it.
+struct waiters {
+	__u64 count;
+	__u64 left; // records that this wait may still make
+};
+
+#define CPUS_MAX 1024
+#define OCCUPIED_MAX 32 // so many: the volume stays within a multiple of that of the observed threads
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, CPUS_MAX);
+	__type(key, __u32);
+	__type(value, struct waiters);
+} waiters SEC(".maps");
+
+// The names of threads that are not observed, as they were reported last.
+struct bystander {
+	__u64 reported_ns;
+	__u64 comm[COMM_BYTES / 8]; // as words, which compare in two steps
+	__u64 tgid;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, __u32);
+	__type(value, struct bystander);
+} bystanders SEC(".maps");
 
 // An entry for each thread whose scheduler events are recorded. The scheduler's probes have the task_struct in
 // hand: its bpf_storage tells them without a lookup that a thread is not observed.

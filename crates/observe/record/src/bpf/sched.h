@@ -2,6 +2,8 @@
 // The kernel's own tracepoints: scheduling of observed threads, and the life of processes.
 #pragma once
 
+#include "waiting.h"
+
 #define TASK_INTERRUPTIBLE 1
 
 // Why `prev` leaves its CPU: its state, 0 when it stays runnable.
@@ -19,15 +21,13 @@ static __always_inline __u32 state_of(__u64 *ctx, struct task_struct *prev)
 
 // How long a thread that slept and gets its CPU now was ready. Time that it waited in another
 // CPU's queue is in run_delay already, and counts too.
-static __always_inline __u64 ready_ns(struct task_struct *next)
+static __always_inline __u64 ready_ns(struct task_struct *next, struct watched *before)
 {
 	struct cfs_rq *queue = next->se.cfs_rq;
 	__u64 queued = next->sched_info.last_queued, ready = 0;
-	struct watched *before;
 
 	if (queued && queue && queue->rq)
 		ready = queue->rq->clock - queued;
-	before = bpf_task_storage_get(&observed_tasks, next, 0, 0);
 	if (before)
 		ready += next->sched_info.run_delay - before->run_delay;
 	return ready;
@@ -90,9 +90,12 @@ static __always_inline void switch_out(__u64 *ctx, struct task_struct *prev, __u
 	__u32 state = state_of(ctx, prev);
 
 	report_stolen(who, stolen_so_far(prev), now);
+	watched = have_storage ? bpf_task_storage_get(&observed_tasks, prev, 0, 0) : 0;
+	stop_waiting(watched);
+	if (!state)
+		start_waiting(watched, bpf_get_smp_processor_id());
 	if (have_delays && state) {
 		*flags |= THREAD_ASLEEP;
-		watched = bpf_task_storage_get(&observed_tasks, prev, 0, 0);
 		if (watched) {
 			watched->run_delay = prev->sched_info.run_delay;
 			if (have_regs && (*flags & THREAD_IN_WAIT))
@@ -111,16 +114,24 @@ static __always_inline void switch_out(__u64 *ctx, struct task_struct *prev, __u
 static __always_inline void switch_in(struct task_struct *next, __u64 now, __u32 prev_tid,
 				      __u8 *flags)
 {
-	__u64 who = pid_tgid_of(next);
+	__u64 who = pid_tgid_of(next), ready;
+	struct watched *watched =
+		have_storage ? bpf_task_storage_get(&observed_tasks, next, 0, 0) : 0;
+	__u32 waited_on = watched ? watched->waits_on : 0;
 
+	stop_waiting(watched);
 	if (*flags & THREAD_WAITS)
 		*flags &= ~THREAD_WAITS;
 	report_stolen(who, stolen_so_far(next), 0);
 	if (*flags & THREAD_ASLEEP) {
 		*flags &= ~THREAD_ASLEEP;
+		ready = ready_ns(next, watched);
+		if (prev_tid && ready > UNTOLD_MIN_NS &&
+		    waited_on != bpf_get_smp_processor_id() + 1)
+			report_occupied(who, now, UNTOLD, false);
 		struct record_woken *w = BEGIN_AT(woken, who, now);
 		if (w) {
-			w->ready_ns = ready_ns(next);
+			w->ready_ns = ready;
 			SUBMIT(w);
 		}
 	}
@@ -140,9 +151,16 @@ int on_switch(__u64 *ctx)
 	__u8 *out = scheduled(prev), *in = scheduled(next);
 	__u64 now;
 
-	if (!out && !in)
+	if (!out && !in) {
+		occupied(prev, next);
 		return 0;
+	}
 	now = bpf_ktime_get_ns();
+	// Who takes the CPU from an observed thread, or keeps it from one.
+	if (!in)
+		name_bystander(next, now);
+	if (!out)
+		name_bystander(prev, now);
 	if (out)
 		switch_out(ctx, prev, now, next->pid, out);
 	if (in)
@@ -190,6 +208,12 @@ int on_waking(__u64 *ctx)
 
 	if (!scheduled(task))
 		return 0;
+	if (have_storage && bpf_core_field_exists(task->wake_cpu)) {
+		struct watched *watched = bpf_task_storage_get(&observed_tasks, task, 0, 0);
+
+		stop_waiting(watched);
+		start_waiting(watched, task->wake_cpu);
+	}
 	waker = waker_of(task);
 	if (!waker && have_delays)
 		return 0;
@@ -200,12 +224,6 @@ int on_waking(__u64 *ctx)
 	}
 	return 0;
 }
-
-#define READ_COMM(field, task)                                                                     \
-	do {                                                                                       \
-		(field)[0] = 0;                                                                    \
-		bpf_probe_read_kernel_str(field, sizeof(field), (task)->comm);                     \
-	} while (0)
 
 SEC("tp_btf/sched_process_fork")
 int on_fork(__u64 *ctx)

@@ -4,6 +4,7 @@ use super::Flow;
 use crate::evidence::Figures;
 use crate::index::{NameId, VertexId};
 use crate::schema::{CallbackFigures, CallbackType, EdgeFigures};
+use crate::synth::causes::Waits;
 use crate::synth::course::Course;
 use crate::synth::entities::{EntityKind, Slot};
 use crate::synth::ids::{EdgeId, EntityId, NodeId};
@@ -87,6 +88,7 @@ pub(in crate::synth) struct Executions {
     pub(in crate::synth) threads: Vec<ThreadId>,
     pub(super) last_start: u64,
     pub(in crate::synth) courses: Courses,
+    pub(in crate::synth) waits: Waits,
 }
 
 /// The order in which the executions' figures came.

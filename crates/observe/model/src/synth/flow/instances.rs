@@ -252,6 +252,9 @@ impl Flow {
         if !end.scheduled {
             cx.notes.count(Note::Unscheduled(it.vertex), 1);
         }
+        let start = end.how.is_timed().then_some(it.start);
+        let waits = &mut self.graph.vertex_mut(it.vertex).runs.waits;
+        cx.causes.add(end.instance, start, waits);
         self.count_end(&it, end);
         self.leave_node(end.instance, end.time);
         self.carry(&it, end.time);

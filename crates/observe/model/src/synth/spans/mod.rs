@@ -22,8 +22,10 @@ mod suspended;
 mod thread;
 mod together;
 mod unseen;
+mod waits;
 mod worker;
 
+use super::causes::Wait;
 use super::events::{Begin, End, Ending, Input, SpanEvent};
 use super::ids::{DecisionId, EntityId, HandId, InstanceId, ProcessIndex, ThreadIndex};
 use super::notes::Note;
@@ -97,6 +99,8 @@ pub(in crate::synth) struct Spans {
     without_own: bool,
     /// Events since the last [`Spans::take_events`].
     out: Vec<SpanEvent>,
+    /// What instances waited for that ended since.
+    waited: Vec<(InstanceId, Vec<Wait>)>,
 }
 
 /// Whether the model leaves out a span's callback, or does not know whose it is.
@@ -317,6 +321,7 @@ impl Spans {
     pub(in crate::synth) fn wake(&mut self, ti: ThreadIndex, time: u64, by: u32) {
         let thread = &mut self.threads[ti];
         if thread.account.wake(time) {
+            thread.waited.woken(time, by);
             thread.phase.set_woken(Some(time));
             thread.sleeps.wake(time);
             self.hand_over(ti, time, by);
@@ -325,7 +330,9 @@ impl Spans {
 
     /// The hypervisor took time from the thread's CPU.
     pub(in crate::synth) fn stolen(&mut self, ti: ThreadIndex, time: u64, stolen_ns: u64) {
-        self.threads[ti].account.stolen(time, stolen_ns);
+        let thread = &mut self.threads[ti];
+        thread.account.stolen(time, stolen_ns);
+        thread.waited.stolen(time, stolen_ns);
     }
 
     /// Every event that a thread causes itself.
@@ -590,6 +597,7 @@ impl Spans {
         };
         self.begin(cx, ti, &mut span);
         if let Some(instance) = span.instance {
+            self.within(ti, span.from.time);
             self.end(ti, instance, (to.time, span.spent(&to)), how, span.cpus);
         }
     }
@@ -631,6 +639,9 @@ impl Spans {
         cpus: Cpus,
     ) {
         let thread = &mut self.threads[ti];
+        if let Some(waits) = thread.waited.until(time) {
+            self.waited.push((instance, waits));
+        }
         thread.sleeps.busy_until = time;
         thread.rounds.ended_ns = thread.rounds.ended_ns.saturating_add(spent.exec_ns);
         self.out.push(SpanEvent::End(End {

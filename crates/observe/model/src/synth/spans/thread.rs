@@ -4,6 +4,7 @@ use super::account::{Account, Mark};
 use super::continuation::Continuation;
 use super::own::Own;
 use super::span::CallbackSpan;
+use super::waits::ThreadWaits;
 use super::worker::Sleeps;
 use crate::synth::entities::Creation;
 use crate::synth::ids::{EntityId, ProcessIndex, ThreadIndex};
@@ -71,6 +72,13 @@ pub(super) struct Stack {
     outer: Vec<CallbackSpan>,
     /// What it does if no executor runs on it.
     pub(super) own: Own,
+}
+
+impl Stack {
+    /// What runs innermost.
+    pub(super) fn top(&self) -> &Running {
+        &self.top
+    }
 }
 
 /// The client library of a thread, as far as known.
@@ -149,6 +157,7 @@ pub(in crate::synth) struct Thread {
     pub(super) phase: Phase,
     pub(super) running: Stack,
     pub(super) sleeps: Sleeps,
+    pub(super) waited: ThreadWaits,
     pub(super) rounds: Rounds,
     pub(super) calls: Calls,
 }
@@ -170,6 +179,7 @@ impl Thread {
             phase: Phase::Working { after: None },
             running: Stack::default(),
             sleeps: Sleeps::default(),
+            waited: ThreadWaits::default(),
             rounds: Rounds::default(),
             calls: Calls::default(),
         }

@@ -80,7 +80,13 @@ pub fn differences(running: &Plan, new: &Plan) -> Vec<Difference> {
     if running.origin != new.origin {
         found.push(Difference::Origin(new.origin.clone()));
     }
-    found.extend((running.chains != new.chains).then_some(Difference::Chains));
+    let same = running.chains.len() == new.chains.len()
+        && running
+            .chains
+            .iter()
+            .zip(&new.chains)
+            .all(|(a, b)| a.is_same(b));
+    found.extend((!same).then_some(Difference::Chains));
     found.extend(of_servers(&running.servers, &new.servers));
     let same = |a: &[Output], b: &[Output]| {
         a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same_output(a, b))

@@ -71,12 +71,23 @@ pub struct Plan {
 pub struct ChainRef {
     /// Id in the model.
     pub id: String,
+    /// Readable name in the model: *FrontLidarDriver -> BehaviorPlanner via ParkingPlanner*. For readers only;
+    /// empty in older files.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub title: String,
     /// Callbacks from source to sink, as the model names them.
     pub callbacks: Vec<String>,
     /// Topic whose publication by the last callback ends an execution; none where the sink
     /// publishes nothing, and the end of the last callback counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
+}
+
+impl ChainRef {
+    /// Whether another plan's chain is the same; what it is called does not matter.
+    pub fn is_same(&self, other: &ChainRef) -> bool {
+        (&self.id, &self.callbacks, &self.output) == (&other.id, &other.callbacks, &other.output)
+    }
 }
 
 /// What holds for one callback of a server.

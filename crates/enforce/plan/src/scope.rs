@@ -335,8 +335,11 @@ impl<'m> Scope<'m> {
 
     /// The chains for the plan.
     pub(crate) fn chain_refs(&self) -> Vec<ChainRef> {
+        let titles = onbeat_model::titles::titles(self.model);
+        let title = |id: &String| self.model.chains.iter().position(|c| c.id == *id);
         let of = |c: &&Chain| ChainRef {
             id: c.id.clone(),
+            title: title(&c.id).map_or_else(String::new, |i| titles[i].clone()),
             callbacks: c.callbacks.clone(),
             output: chains::output(c).map(str::to_string),
         };

@@ -247,6 +247,7 @@ impl Parts {
             strategy: names[0].clone(),
             chains: vec![ChainRef {
                 id: names[0].clone(),
+                title: names[1].clone(),
                 callbacks: vec![names[1].clone(), names[2].clone()],
                 output: self.flag.then(|| names[2].clone()),
             }],

@@ -81,6 +81,7 @@ fn plan(chain: &[&str], output: &str) -> Plan {
         strategy: "bands".into(),
         chains: vec![ChainRef {
             id: "chain-1".into(),
+            title: String::new(),
             callbacks: chain.iter().map(|c| (*c).to_owned()).collect(),
             output: Some(output.into()),
         }],

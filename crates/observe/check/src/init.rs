@@ -1,24 +1,33 @@
 //! Requirements from a model: today's behaviour with a margin, to be edited.
 
 use crate::limit::{Limit, Rate, Share, Statistic};
-use crate::requirements::{CallbackRule, ChainRule, Requirements, TopicRule};
-use onbeat_model::schema::CallbackType;
+use crate::requirements::{CallbackRule, ChainRule, Requirements, Structure, TopicRule};
+use onbeat_model::schema::{Callback, CallbackType};
 use onbeat_model::titles::titles;
 use onbeat_model::{Dist, Model};
 use onbeat_stats::enough;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const HEAD: &str = "\
 # Requirements for `onbeat check` (docs/requirements-format.md), written from a model: what it
 # showed, with a margin. Keep what the system must keep, and set its real limits.
 ";
 
+/// Which figures get limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limits {
+    /// All that the model has the executions for.
+    All,
+    /// Medians alone, which differ least from run to run: to compare builds.
+    Medians,
+}
+
 /// The text of a requirements file that this model keeps. `margin` is the share beyond what was measured
 /// that is allowed, 0.2 for a fifth. Quantiles are those that the model has the executions for.
 ///
 /// # Errors
 /// The writer's message, on one line.
-pub fn write(model: &Model, margin: f64) -> Result<String, String> {
+pub fn write(model: &Model, margin: f64, which: Limits) -> Result<String, String> {
     let names = titles(model);
     let bar = Requirements::default();
     let times = |dist: &Dist| {
@@ -28,12 +37,17 @@ pub fn write(model: &Model, margin: f64) -> Result<String, String> {
             let most = (value.max(1) as f64) * (1.0 + margin);
             limits.insert(of, Limit::at_most(rounded(most, 1)));
         };
-        for q in [0.5, 0.95, 0.99, 0.999] {
+        let quantiles: &[f64] = match which {
+            Limits::All => &[0.5, 0.95, 0.99, 0.999],
+            Limits::Medians => &[0.5],
+        };
+        for &q in quantiles {
             if dist.count() >= enough(1.0 - q, bar.confidence()) {
                 add(Statistic::Quantile(q), dist.quantile(q));
             }
         }
-        if dist.count() >= enough(bar.miss(), bar.confidence()) {
+        let many = dist.count() >= enough(bar.miss(), bar.confidence());
+        if many && which == Limits::All {
             add(Statistic::Max, dist.max());
         }
         limits
@@ -85,8 +99,28 @@ pub fn write(model: &Model, margin: f64) -> Result<String, String> {
             ..TopicRule::default()
         });
     }
+    endpoints(model, &mut wanted.structure);
     let yaml = onbeat_yaml::write(&wanted)?;
     Ok(format!("{HEAD}{}", with_titles(&yaml, model, &names)))
+}
+
+/// Nobody else takes a topic, and nobody else publishes it. Of topics whose publisher was seen.
+fn endpoints(model: &Model, structure: &mut Structure) {
+    let is_topic = |c: &&Callback| c.kind == CallbackType::Subscription && !c.input.is_empty();
+    let takers = model.callbacks.iter().filter(is_topic);
+    let mut readers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    takers.for_each(|c| drop(readers.entry(&c.input).or_default().insert(&c.node)));
+    for (topic, nodes) in readers {
+        let publishes = |c: &&Callback| c.outputs.iter().any(|o| o == topic);
+        let writers = model.callbacks.iter().filter(publishes);
+        let writers: BTreeSet<&str> = writers.map(|c| c.node.as_str()).collect();
+        if writers.is_empty() {
+            continue;
+        }
+        let names = |nodes: BTreeSet<&str>| nodes.into_iter().map(String::from).collect();
+        structure.readers.insert(topic.into(), names(nodes));
+        structure.writers.insert(topic.into(), names(writers));
+    }
 }
 
 /// Topics that are taken at one rate by all who take them, with that rate.

@@ -11,7 +11,7 @@ mod requirements;
 mod rules;
 
 pub use file::{read, RequirementsError};
-pub use init::write as initial;
+pub use init::{write as initial, Limits};
 pub use judge::{Finding, Verdict};
 pub use limit::{Limit, Statistic};
 pub use onbeat_yaml::MAX_BYTES;

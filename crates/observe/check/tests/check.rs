@@ -1,6 +1,6 @@
 //! Requirements against a small model: each kind of rule, kept, broken and not to be told.
 
-use onbeat_check::{check, initial, json, junit, read, sarif, verdict, Finding, Verdict};
+use onbeat_check::{check, initial, json, junit, read, sarif, verdict, Finding, Limits, Verdict};
 use onbeat_model::schema::{
     Bracket, Callback, CallbackFigures, CallbackType, Chain, ChainFigures, Edge, EdgeFigures,
     Model, Run, ThreadUse, SCHEMA,
@@ -274,7 +274,7 @@ fn other_programs_get_every_finding() {
 fn what_a_model_shows_can_be_required_of_it() {
     for count in [3, 200, 3000] {
         let model = model(count);
-        let text = initial(&model, 0.2).expect("written");
+        let text = initial(&model, 0.2, Limits::All).expect("written");
         let wanted = read(text.as_bytes()).expect(&text);
         let found = check(&model, &wanted);
         let bad: Vec<_> = found
@@ -289,7 +289,7 @@ fn what_a_model_shows_can_be_required_of_it() {
         );
     }
     // Slower by half, it no longer keeps them.
-    let text = initial(&model(3000), 0.2).expect("written");
+    let text = initial(&model(3000), 0.2, Limits::All).expect("written");
     let mut slow = model(3000);
     slow.callbacks[0].figures.exec_ns = dist(3000, 30 * MS);
     let found = check(&slow, &read(text.as_bytes()).expect("its own"));
@@ -298,6 +298,27 @@ fn what_a_model_shows_can_be_required_of_it() {
         .filter(|f| f.verdict == Verdict::Violated)
         .collect();
     assert!(!broken.is_empty() && broken.iter().all(|f| f.subject.starts_with("/filter")));
+}
+
+#[test]
+fn one_more_subscriber_breaks_what_was_written_of_a_model() {
+    let before = model(3000);
+    let text = initial(&before, 0.1, Limits::Medians).expect("written");
+    assert!(!text.contains("p99") && text.contains("p50"), "{text}");
+    let wanted = read(text.as_bytes()).expect("its own");
+    let mut after = model(3000);
+    let topic = after.callbacks[0].input.clone();
+    after
+        .callbacks
+        .push(callback("/monitor", &topic, &[], 1, 3000));
+    let found = check(&after, &wanted);
+    let broken: Vec<_> = found
+        .iter()
+        .filter(|f| f.verdict == Verdict::Violated)
+        .map(|f| (f.requirement.as_str(), f.why.as_str()))
+        .collect();
+    let readers = format!("structure.readers.{topic}");
+    assert_eq!(broken, [(readers.as_str(), "also /monitor")]);
 }
 
 proptest! {

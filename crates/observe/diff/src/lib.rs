@@ -6,6 +6,7 @@
 //! what is compared, each by its median: executions of one run resemble one another, runs need not.
 
 mod compare;
+mod influence;
 mod judge;
 mod output;
 mod page;
@@ -15,8 +16,9 @@ mod speed;
 mod structure;
 
 pub use compare::{Change, Method};
+pub use influence::{influence, tells, Cost, How, Influence, Influences};
 pub use judge::{diff, Found, Report};
-pub use output::json;
+pub use output::{influence_json, json};
 pub use page::html;
 pub use rows::{Figure, Row};
 pub use speed::Speed;

@@ -1,5 +1,6 @@
 //! Changes for other programs: JSON.
 
+use crate::influence::Influences;
 use crate::judge::Report;
 use serde_json::{json, Value};
 
@@ -20,6 +21,16 @@ pub fn json(report: &Report) -> Value {
         "runs": { "a": report.runs.0, "b": report.runs.1 },
         "run_time_factor": speed,
         "resolution": report.resolution,
+        "notes": report.notes,
+    })
+}
+
+/// What components cost chains.
+pub fn influence_json(report: &Influences) -> Value {
+    json!({
+        "changed": !report.found.is_empty(),
+        "influence": report.found,
+        "compared": report.compared,
         "notes": report.notes,
     })
 }

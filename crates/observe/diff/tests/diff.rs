@@ -1,10 +1,10 @@
 //! Pairs of models whose truth is known: what was changed is found, and nothing else.
 
-use onbeat_diff::{diff, html, json, Options, Report};
+use onbeat_diff::{diff, html, influence, json, How, Options, Report};
 use onbeat_model::schema::{
-    Bracket, Callback, CallbackFigures, CallbackType, Chain, ChainFigures, Edge, EdgeFigures,
-    Junction, JunctionKind, JunctionState, Matching, Model, Run, RunExtremes, RunTypical, Typical,
-    SCHEMA,
+    Bracket, Callback, CallbackFigures, CallbackType, Cause, Chain, ChainFigures, Component,
+    ComponentKind, Edge, EdgeFigures, Junction, JunctionKind, JunctionState, Matching, Model, Run,
+    RunExtremes, RunTypical, Typical, SCHEMA,
 };
 use onbeat_model::Dist;
 use std::collections::BTreeMap;
@@ -420,4 +420,81 @@ fn names_can_do_nothing_to_the_page() {
     assert!(page.contains("&lt;script&gt;") && !page.contains("<script") && !page.contains("<b>"));
     assert!(!page.contains('\u{202e}'));
     assert_eq!(json(&report)["changed"], true);
+}
+
+/// `by` had the CPU for so many us in all, in `times` waits, within the model's callback number `i`.
+fn costs(model: &mut Model, i: usize, by: (&str, &str), us: u64, times: u64) {
+    let figures = &mut model.callbacks[i].figures;
+    figures.causes.push(Cause {
+        by: Component {
+            process: by.0.into(),
+            thread: by.1.into(),
+            ..Component::of(ComponentKind::Thread)
+        },
+        preempted_ns: us * 1000,
+        preempted: times,
+        delayed_ns: us * 1000,
+        delayed: times,
+        blocked_ns: 0,
+        blocked: 0,
+    });
+}
+
+#[test]
+fn what_a_neighbour_costs_a_chain_is_said_and_chance_is_not() {
+    let with = |neighbour_us: u64, rare: bool| {
+        let mut model = model(&usual(), 2, 5);
+        for c in &mut model.callbacks {
+            let n = c.figures.exec_ns.count();
+            // Of 1 ms each, of which one tenth nobody is told for.
+            (0..n).for_each(|_| c.figures.preempted_ns.record(1_000_000));
+        }
+        for i in 0..2 {
+            costs(&mut model, i, ("kernel", "rcu"), 240 * 450, 900);
+            costs(&mut model, i, ("camera", "grab"), 240 * neighbour_us, 400);
+            costs(&mut model, i, ("camera", "encode"), 240 * neighbour_us, 400);
+        }
+        if rare {
+            // As much as the others, but three times in 240 executions.
+            costs(&mut model, 3, ("cron", "cron"), 240 * 2000, 3);
+        }
+        model
+    };
+    let options = Options {
+        min_effect: 0.01,
+        ..Options::default()
+    };
+    let same = influence(&with(100, false), &with(100, false), &options);
+    assert_eq!(same.found, []);
+    assert!(same.compared >= 2);
+    let report = influence(&with(100, false), &with(900, true), &options);
+    let found: Vec<_> = report.found.iter().collect();
+    let [camera] = found[..] else {
+        panic!("{:#?}", report.found)
+    };
+    assert_eq!(
+        (camera.component.as_str(), camera.how),
+        ("camera", How::HasCpu)
+    );
+    // Two threads, two callbacks; what is before the first one's start is before the latency.
+    assert!((camera.a.mean_ns - 600_000.0).abs() < 1.0, "{camera:?}");
+    assert!((camera.b.mean_ns - 5_400_000.0).abs() < 1.0, "{camera:?}");
+    assert_eq!((camera.b.executions, camera.b.times), (240, 2400));
+    assert_eq!(camera.mostly, id(1));
+    assert!(camera.of_latency > 0.05 && camera.of_latency < 0.2);
+    let said = report.notes.join(" ");
+    assert!(said.contains("Not told in the first model"), "{said}");
+    // Models that do not say it are not taken for models of nothing.
+    let mut silent = with(0, false);
+    silent
+        .callbacks
+        .iter_mut()
+        .for_each(|c| c.figures.causes.clear());
+    let report = influence(&silent, &silent, &options);
+    assert!(
+        report.notes[0].contains("says of no preemption"),
+        "{:?}",
+        report.notes
+    );
+    assert!(!onbeat_diff::tells(&silent));
 }

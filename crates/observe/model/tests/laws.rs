@@ -185,16 +185,24 @@ fn play(events: &mut Events, r: &Round, kind: u8) {
     events.at(1, EventKind::TimerCall { timer: 0x50 });
     events.start(1, 0x60);
     if r.preempted {
+        // Runs have different neighbours.
+        let by = 100 + u32::from(r.run[0] % 3);
+        let name = EventKind::Bystander {
+            comm: format!("thread {}", by % 2).into(),
+            process: format!("neighbour {by}").into(),
+            kernel: false,
+        };
         let out = EventKind::SwitchOut {
-            next_tid: 9,
+            next_tid: by,
             state: 0,
         };
         let back = EventKind::SwitchIn {
-            prev_tid: 9,
+            prev_tid: by,
             priority: 120,
             policy: 0,
         };
-        events.after(3, 1, out);
+        events.after(1, by, name);
+        events.after(2, 1, out);
         events.after(4, 1, back);
     }
     let s0 = events.publish(r.run[0], 1, 0x1010);
@@ -260,6 +268,14 @@ proptest! {
             prop_assert_eq!(c.figures.exec_ns.count(), sum);
             let load = c.figures.exec_ns.sum() as f64 / c.figures.observed_ns.max(1) as f64;
             prop_assert!((c.figures.load - load).abs() < 1e-12);
+            let mut told = std::collections::BTreeMap::new();
+            for cause in models.iter().flat_map(|m| &m.callbacks).filter(|o| o.id == c.id).flat_map(|o| &o.figures.causes) {
+                *told.entry(cause.by.clone()).or_insert(0) += cause.preempted_ns;
+            }
+            let merged: std::collections::BTreeMap<_, _> = c.figures.causes.iter().map(|cause| (cause.by.clone(), cause.preempted_ns)).collect();
+            prop_assert_eq!(merged.len(), c.figures.causes.len(), "each component once");
+            prop_assert_eq!(&merged, &told);
+            prop_assert_eq!(u128::from(told.values().sum::<u64>()), c.figures.preempted_ns.sum());
         }
         // Alone, a model is what it was.
         prop_assert!(merge(vec![models[0].clone()]).unwrap() == models[0]);
@@ -631,6 +647,15 @@ fn kernel(which: u8, d: &Draw) -> EventKind {
             prev_tid: 0,
             priority: d.b[1],
             policy: d.b[2],
+        },
+        57 if d.b[2] > 200 => EventKind::Occupied {
+            prev_tid: if d.yes { u32::MAX } else { d.b[3].into() },
+            last: d.b[4] > 128,
+        },
+        57 if d.b[2] > 150 => EventKind::Bystander {
+            comm: d.name.into(),
+            process: d.name.into(),
+            kernel: d.yes,
         },
         57 => EventKind::SwitchOut {
             next_tid: 0,

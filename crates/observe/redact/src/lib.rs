@@ -2,6 +2,7 @@
 //! stays, everything else gets a keyed name or is collapsed into its timing. Values in, values out: no clock,
 //! no file.
 
+mod causes;
 mod collapse;
 mod figures;
 mod names;

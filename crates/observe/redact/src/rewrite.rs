@@ -1,5 +1,6 @@
 //! A model, a policy and a key to a model that shows what the policy shows.
 
+use crate::causes;
 use crate::collapse::{heads, parts, way, Heads};
 use crate::figures;
 use crate::names::{Key, Kind, Names};
@@ -7,8 +8,8 @@ use crate::policy::Policy;
 use crate::proof::{prove, Leak};
 use crate::sentences::Speech;
 use onbeat_model::schema::{
-    Action, Bracket, Callback, CallbackType, Chain, Edge, Executor, Identity, Junction, Model,
-    Reading, Run, ThreadUse,
+    Action, Bracket, Callback, CallbackFigures, CallbackType, Chain, Edge, Executor, Identity,
+    Junction, Model, Reading, Run, ThreadUse,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,6 +66,9 @@ fn all_names(model: &Model) -> BTreeSet<(Kind, &str)> {
         all.extend(c.outputs.iter().map(|t| (Kind::Topic, t.as_str())));
         all.extend(c.symbol.iter().map(|s| (Kind::Symbol, s.as_str())));
         all.extend(c.threads.iter().map(|t| (Kind::Thread, t.comm.as_str())));
+        for figures in [&c.figures].into_iter().chain(c.modes.values()) {
+            all.extend(figures.causes.iter().flat_map(causes::names));
+        }
     }
     all.extend(model.edges.iter().map(|e| (Kind::Topic, e.topic.as_str())));
     all.extend(model.actions.iter().map(|a| (Kind::Topic, a.name.as_str())));
@@ -334,6 +338,14 @@ impl<'m, 'n> Rewrite<'m, 'n> {
             .collect()
     }
 
+    fn callback_modes(
+        &self,
+        modes: &BTreeMap<String, CallbackFigures>,
+    ) -> BTreeMap<String, CallbackFigures> {
+        let new = |(m, f): (&String, _)| (self.names.mode(m), causes::renamed(f, self.names));
+        modes.iter().map(new).collect()
+    }
+
     fn by_run<F: Clone>(&self, runs: &BTreeMap<String, F>) -> BTreeMap<String, F> {
         let run = |id: &String| self.names.hide(Kind::Run, id);
         runs.iter().map(|(id, f)| (run(id), f.clone())).collect()
@@ -390,7 +402,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
             caller: c.caller.as_ref().map(|n| self.names.node(n)),
             outputs: Vec::new(),
             symbol: symbol.map(|s| self.names.hide(Kind::Symbol, s)),
-            modes: self.by_mode(&c.modes),
+            figures: causes::renamed(&c.figures, self.names),
+            modes: self.callback_modes(&c.modes),
             threads: self.threads(&c.threads),
             per_run: self.by_run(&c.per_run),
             ..c.clone()
@@ -421,7 +434,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         let known = members.iter().all(|m| m.identity == Identity::Known);
         Callback {
             figures: figures::of_part(&head.figures, members.iter().map(|m| &m.figures)),
-            modes: self.by_mode(&figures::of_modes(&head.modes, &modes)),
+            modes: self.callback_modes(&figures::of_modes(&head.modes, &modes)),
             threads: self.threads(&threads),
             bracket: if exact {
                 Bracket::Exact

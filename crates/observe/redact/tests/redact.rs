@@ -4,7 +4,7 @@ mod generate;
 
 use generate::Random;
 use onbeat_check::check;
-use onbeat_model::schema::{CallbackType, Model};
+use onbeat_model::schema::{CallbackType, Cause, Component, ComponentKind, Model};
 use onbeat_redact::{cuts, read, redact, Key, Policy, Visible};
 use std::collections::BTreeSet;
 
@@ -192,6 +192,27 @@ fn nothing_of_a_hidden_name_is_in_any_byte() {
     fused.symbol = Some("zeppelin::Voxelizer<float>::on_cloud".into());
     fused.threads[0].comm = "weltraum".into();
     fused.outputs.push("/kartoffel/salat".into());
+    let cause = |nodes: &[&str], process: &str, thread: &str| Cause {
+        by: Component {
+            nodes: nodes.iter().map(|n| n.to_string()).collect(),
+            process: process.into(),
+            thread: thread.into(),
+            ..Component::of(ComponentKind::Thread)
+        },
+        preempted_ns: 7,
+        preempted: 1,
+        delayed_ns: 0,
+        delayed: 0,
+        blocked_ns: 0,
+        blocked: 0,
+    };
+    let causes = [
+        cause(&["/point_cloud_fusion", "/lidar_front"], "", "apfelstrudel"),
+        cause(&[], "zimtschnecke", "mohnkuchen"),
+    ];
+    for c in &mut model.callbacks {
+        c.figures.causes = causes.to_vec();
+    }
     let run = &mut model.runs[0];
     (run.host, run.boot, run.mode) = (
         "gurkenglas".into(),
@@ -244,6 +265,9 @@ fn nothing_of_a_hidden_name_is_in_any_byte() {
             "autobahn",
             "quarkstrudel",
             "pflaumenmus",
+            "apfelstrudel",
+            "zimtschnecke",
+            "mohnkuchen",
             r"\/voxel",
             r"\u0076oxel",
         ] {
@@ -252,6 +276,13 @@ fn nothing_of_a_hidden_name_is_in_any_byte() {
                 assert!(!exact.contains(&part), "{word} as {part}");
             }
         }
+        let front = redacted.model.callbacks.iter();
+        let front = front.clone().find(|c| c.node == "/lidar_front").unwrap();
+        let kept = &front.figures.causes;
+        assert_eq!(kept.iter().map(|c| c.preempted_ns).sum::<u64>(), 14);
+        assert!(kept
+            .iter()
+            .any(|c| c.by.nodes.contains(&"/lidar_front".to_string())));
         // The ids of chains are hashes of names without a key: they would show what a guess is worth.
         let known: BTreeSet<&String> = model.chains.iter().map(|c| &c.id).collect();
         assert!(redacted.model.chains.iter().all(|c| !known.contains(&c.id)));

@@ -34,6 +34,9 @@ pub struct Args {
     /// How much beyond what was measured they allow
     #[arg(long, value_name = "SHARE", requires = "init", value_parser = parse_share, default_value = "20%")]
     margin: f64,
+    /// Limit medians alone, which differ least from run to run: to compare builds
+    #[arg(long, requires = "init")]
+    medians: bool,
     /// List what passed, too
     #[arg(long)]
     all: bool,
@@ -52,11 +55,16 @@ pub struct Args {
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let model = files::load_model(&args.model, "`onbeat check`")?;
     if let Some(path) = &args.init {
-        let text =
-            onbeat_check::initial(&model, args.margin).map_err(|what| CliError::Requirements {
+        let limits = match args.medians {
+            true => onbeat_check::Limits::Medians,
+            false => onbeat_check::Limits::All,
+        };
+        let text = onbeat_check::initial(&model, args.margin, limits).map_err(|what| {
+            CliError::Requirements {
                 path: path.clone(),
                 what,
-            })?;
+            }
+        })?;
         files::write_whole(path, |out| out.write_all(text.as_bytes()))?;
         return Ok(ExitStatus::of_model(&model));
     }

@@ -4,7 +4,7 @@ use crate::error::CliError;
 use crate::term::{self, Align, Screen, Table};
 use crate::units::parse_share;
 use crate::{files, mode, ExitStatus};
-use onbeat_diff::{Found, Options, Report};
+use onbeat_diff::{Found, Influences, Options, Report};
 use onbeat_model::text::{duration, percent};
 use onbeat_model::Model;
 use std::io::{self, BufWriter, Write};
@@ -18,6 +18,7 @@ Examples:
   onbeat merge old-*.json -o before.json; onbeat merge new-*.json -o after.json
   onbeat diff before.json after.json --html diff.html
   onbeat diff before.json after.json --min-effect 2% --json
+  onbeat diff alone.json integrated.json --influence
 
 A change is shown if it is significant, with Holm's correction over all figures, and at least as
 large as --min-effect. Runs differ: record five and more of each, in turn, and merge their models.
@@ -47,6 +48,9 @@ pub struct Args {
     /// Compare the runs of one mode only
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
+    /// Show which component costs which chain how much, instead: preemption and sleep by cause
+    #[arg(long, conflicts_with_all = ["html", "absolute", "run_spread"])]
+    influence: bool,
     /// Print JSON, for programs
     #[arg(long)]
     json: bool,
@@ -59,17 +63,17 @@ pub struct Args {
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let a = load(&args.a, args.mode.as_deref())?;
     let b = load(&args.b, args.mode.as_deref())?;
-    let report = onbeat_diff::diff(
-        &a,
-        &b,
-        &Options {
-            min_effect: args.min_effect,
-            min_time_ns: f64::from(args.min_us) * 1e3,
-            run_spread: args.run_spread,
-            absolute: args.absolute,
-            ..Options::default()
-        },
-    );
+    let options = Options {
+        min_effect: args.min_effect,
+        min_time_ns: f64::from(args.min_us) * 1e3,
+        run_spread: args.run_spread,
+        absolute: args.absolute,
+        ..Options::default()
+    };
+    if args.influence {
+        return influence(&a, &b, &options, args.json);
+    }
+    let report = onbeat_diff::diff(&a, &b, &options);
     if let Some(file) = &args.html {
         let name = |path: &Path| {
             path.file_stem()
@@ -97,6 +101,66 @@ fn load(path: &Path, only: Option<&str>) -> Result<Model, CliError> {
     let Some(only) = only else { return Ok(model) };
     mode::check(&model, Some(only), path)?;
     onbeat_model::merge::filter_mode(model, only).map_err(CliError::Merge)
+}
+
+/// What components cost chains in both models.
+fn influence(a: &Model, b: &Model, options: &Options, json: bool) -> Result<ExitStatus, CliError> {
+    let report = onbeat_diff::influence(a, b, options);
+    let told = onbeat_diff::tells(a) && onbeat_diff::tells(b);
+    let mut out = BufWriter::new(io::stdout().lock());
+    match json {
+        true => term::write_json(&mut out, &onbeat_diff::influence_json(&report))?,
+        false => write_influence(&mut out, &report, told)?,
+    }
+    out.flush().map_err(CliError::Stdout)?;
+    Ok(match (report.found.is_empty(), told) {
+        (false, _) => ExitStatus::Changed,
+        (true, false) => ExitStatus::NotKnown,
+        (true, true) => ExitStatus::Success,
+    })
+}
+
+fn write_influence(out: &mut dyn Write, report: &Influences, told: bool) -> Result<(), CliError> {
+    if !report.found.is_empty() {
+        let mut table = Table::new()
+            .names("component", 2)
+            .column("how", Align::Left)
+            .names("costs", 3)
+            .column("before", Align::Right)
+            .column("after", Align::Right)
+            .column("of latency", Align::Right)
+            .column("times", Align::Right)
+            .column("executions", Align::Right);
+        for i in &report.found {
+            table.row(vec![
+                i.component.clone(),
+                i.how.text().into(),
+                i.title.clone(),
+                duration(i.a.mean_ns),
+                duration(i.b.mean_ns),
+                signed(i.of_latency),
+                format!("{}, {}", i.a.times, i.b.times),
+                format!("{}, {}", i.a.executions, i.b.executions),
+            ]);
+        }
+        table.write(out, &Screen::of_stdout())?;
+        for i in &report.found {
+            let line = format!("{} of {}: mostly {}", i.component, i.title, i.mostly);
+            writeln!(out, "{}", term::one_line(&line)).map_err(CliError::Stdout)?;
+        }
+        writeln!(out).map_err(CliError::Stdout)?;
+    }
+    for note in &report.notes {
+        writeln!(out, "note: {}", term::one_line(note)).map_err(CliError::Stdout)?;
+    }
+    let found = match (report.found.len(), told) {
+        (0, false) => "not known: the models do not say who made callbacks wait".into(),
+        (0, true) => "no component costs a chain more or less than before".into(),
+        (1, _) => "1 component costs a chain another amount than before".into(),
+        (n, _) => format!("{n} pairs of component and chain differ"),
+    };
+    let all = report.compared;
+    writeln!(out, "{found}; {all} pairs compared, means per execution").map_err(CliError::Stdout)
 }
 
 fn write(out: &mut dyn Write, report: &Report) -> Result<(), CliError> {

@@ -116,6 +116,7 @@ pub(super) fn plan() -> Plan {
         strategy: "server-per-chain".into(),
         chains: vec![ChainRef {
             id: "chain-1".into(),
+            title: String::new(),
             callbacks: vec![TIMER.into()],
             output: Some("/raw".into()),
         }],

@@ -6,6 +6,7 @@
 mod actions;
 mod cuts;
 mod events;
+mod influence;
 mod junctions;
 mod late;
 mod links;

@@ -32,6 +32,10 @@ pub fn plan(out: &mut dyn Write, plan: &Plan, for_programs: bool) -> Result<(), 
         plan.cycle_ms
     );
     writeln!(out, "{}", screen.bold(&fit(&head, screen.width))).map_err(CliError::Stdout)?;
+    for chain in plan.chains.iter().filter(|c| !c.title.is_empty()) {
+        let name = term::one_line(&format!("{}: {}", chain.id, chain.title));
+        writeln!(out, "{}", fit(&name, screen.width)).map_err(CliError::Stdout)?;
+    }
     servers(plan).write(out, &screen)?;
     for line in promises(plan) {
         writeln!(out, "{line}").map_err(CliError::Stdout)?;

@@ -1,0 +1,305 @@
+//! Which component costs which chain how much, in two models: alone and integrated (thesis section 3.8).
+//!
+//! A chain's cost is the sum over its callbacks of the mean time per execution in which a component had the
+//! CPU that the callback's thread was ready for: within the callback, or right before its start. Before the
+//! first callback's start no latency counts. Sleep within callbacks is told by who ended it.
+
+use crate::rows::is_same;
+use crate::Options;
+use onbeat_model::schema::{Callback, Cause, Chain, Component, ComponentKind, Model};
+use onbeat_model::titles::titles;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A cost is told apart from chance by so many standard errors: some hundred are compared.
+const ERRORS: f64 = 3.5;
+
+/// How a component makes a chain wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// It has the CPU.
+    HasCpu,
+    /// A callback sleeps until it wakes it up.
+    Wakes,
+}
+
+impl How {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            How::HasCpu => "has the CPU",
+            How::Wakes => "ends a sleep",
+        }
+    }
+}
+
+/// What a component costs a chain in one model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Cost {
+    /// Mean per execution of the chain, ns.
+    pub mean_ns: f64,
+    /// How often it was seen.
+    pub times: u64,
+    /// Executions of the callback that has fewest.
+    pub executions: u64,
+    #[serde(skip)]
+    variance: f64,
+}
+
+/// A component's cost for a chain in both models.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Influence {
+    /// The chain's id in the first model.
+    pub chain: String,
+    /// Its readable name (untrusted).
+    pub title: String,
+    /// The component: nodes or process, in words (untrusted).
+    pub component: String,
+    /// How it makes the chain wait.
+    pub how: How,
+    /// In the first model.
+    pub a: Cost,
+    /// In the second one.
+    pub b: Cost,
+    /// The difference as a share of the chain's mean latency in the first model.
+    pub of_latency: f64,
+    /// The callback with the most of it (untrusted).
+    pub mostly: String,
+}
+
+impl Influence {
+    /// What it costs more in the second model.
+    pub fn difference_ns(&self) -> f64 {
+        self.b.mean_ns - self.a.mean_ns
+    }
+}
+
+/// All that differs, the largest first, and what this stands on.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Influences {
+    /// Components whose cost differs.
+    pub found: Vec<Influence>,
+    /// Pairs of chain and component that were compared.
+    pub compared: usize,
+    /// What is not seen, in sentences.
+    pub notes: Vec<String>,
+}
+
+/// A component of a chain as it is compared: threads of one process are one.
+type Key = (String, How);
+
+#[derive(Debug, Clone, Default)]
+struct Costs {
+    of: BTreeMap<Key, Cost>,
+    /// By component and callback, ns per execution.
+    at: BTreeMap<(Key, String), f64>,
+    executions: u64,
+}
+
+/// Compares what components cost chains. `a` is before, or alone; `b` after, or integrated.
+pub fn influence(a: &Model, b: &Model, options: &Options) -> Influences {
+    let mut report = Influences::default();
+    let mut only = b.chains.len();
+    for (chain, title) in a.chains.iter().zip(titles(a)) {
+        let Some(other) = b.chains.iter().find(|o| is_same(chain, o)) else {
+            only += 1;
+            continue;
+        };
+        only -= 1;
+        compare(&mut report, (a, b), (chain, other), &title, options);
+    }
+    let size = |i: &Influence| i.difference_ns().abs();
+    report.found.sort_by(|x, y| {
+        let by_name = || (&x.title, &x.component).cmp(&(&y.title, &y.component));
+        size(y).total_cmp(&size(x)).then_with(by_name)
+    });
+    if only > 0 {
+        let text = "are in one of the models only: not compared.";
+        report.notes.push(format!("{only} chains {text}"));
+    }
+    for (model, which) in [(a, "first"), (b, "second")] {
+        report.notes.extend(unseen(model, which));
+    }
+    report.notes.push(
+        "Interrupts, and what threads of one's own wait for, do not show; caches and memory that components share show in execution times, which `onbeat diff` compares without --influence."
+            .into(),
+    );
+    report
+}
+
+fn compare(
+    report: &mut Influences,
+    (a, b): (&Model, &Model),
+    (chain, other): (&Chain, &Chain),
+    title: &str,
+    options: &Options,
+) {
+    let (before, after) = (costs(a, chain), costs(b, other));
+    let latency = chain.figures.latency_ns.mean();
+    if before.executions == 0 || after.executions == 0 {
+        return;
+    }
+    let mut keys: Vec<&Key> = before.of.keys().chain(after.of.keys()).collect();
+    keys.sort();
+    keys.dedup();
+    for key in keys {
+        report.compared += 1;
+        let cost = |of: &Costs| {
+            let none = Cost {
+                executions: of.executions,
+                ..Cost::default()
+            };
+            of.of.get(key).copied().unwrap_or(none)
+        };
+        let found = Influence {
+            chain: chain.id.clone(),
+            title: title.into(),
+            component: key.0.clone(),
+            how: key.1,
+            a: cost(&before),
+            b: cost(&after),
+            of_latency: 0.0,
+            mostly: mostly(key, chain, &before, &after),
+        };
+        let (by, error) = (
+            found.difference_ns().abs(),
+            (found.a.variance + found.b.variance).sqrt(),
+        );
+        let of_latency = found.difference_ns() / latency.max(1.0);
+        let matters = by >= options.min_time_ns && of_latency.abs() >= options.min_effect;
+        if matters && by > ERRORS * error {
+            report.found.push(Influence {
+                of_latency,
+                ..found
+            });
+        }
+    }
+}
+
+/// The callback at which the costs differ most.
+fn mostly(key: &Key, chain: &Chain, before: &Costs, after: &Costs) -> String {
+    let at = |of: &Costs, id: &String| {
+        let at = of.at.get(&(key.clone(), id.clone()));
+        at.copied().unwrap_or(0.0)
+    };
+    let by = |id: &&String| (at(after, id) - at(before, id)).abs();
+    let most = chain
+        .callbacks
+        .iter()
+        .max_by(|x, y| by(x).total_cmp(&by(y)));
+    most.cloned().unwrap_or_default()
+}
+
+/// The name under which threads of one component are summed up.
+fn name(by: &Component) -> String {
+    match by.kind {
+        ComponentKind::Thread if !by.nodes.is_empty() => by.nodes.join(" and "),
+        ComponentKind::Thread if !by.process.is_empty() => by.process.clone(),
+        ComponentKind::Unnamed | ComponentKind::Untold => {
+            Component::of(ComponentKind::Untold).title()
+        }
+        _ => by.title(),
+    }
+}
+
+fn costs(model: &Model, chain: &Chain) -> Costs {
+    let mut costs = Costs::default();
+    for (place, id) in chain.callbacks.iter().enumerate() {
+        let Some(callback) = model.callbacks.iter().find(|c| &c.id == id) else {
+            continue;
+        };
+        let n = callback.figures.preempted_ns.count();
+        if n == 0 {
+            continue;
+        }
+        costs.executions = match costs.executions {
+            0 => n,
+            least => least.min(n),
+        };
+        for cause in &callback.figures.causes {
+            let (mut ns, mut times) = (cause.preempted_ns, cause.preempted);
+            if place > 0 {
+                ns += cause.delayed_ns;
+                times += cause.delayed;
+            }
+            costs.add((name(&cause.by), How::HasCpu), id, (ns, times), n);
+            let woken = (cause.blocked_ns, cause.blocked);
+            costs.add((name(&cause.by), How::Wakes), id, woken, n);
+        }
+        let untold = Component::of(ComponentKind::Untold).title();
+        let (cpu, sleep) = missing(callback);
+        costs.add((untold.clone(), How::HasCpu), id, (cpu, 1), n);
+        costs.add((untold, How::Wakes), id, (sleep, 1), n);
+    }
+    let executions = costs.executions;
+    costs
+        .of
+        .values_mut()
+        .for_each(|c| c.executions = executions);
+    costs
+}
+
+impl Costs {
+    fn add(&mut self, key: Key, callback: &str, (ns, times): (u64, u64), executions: u64) {
+        if ns == 0 {
+            return;
+        }
+        let mean = ns as f64 / executions as f64;
+        let cost = self.of.entry(key.clone()).or_default();
+        cost.mean_ns += mean;
+        cost.times = cost.times.saturating_add(times);
+        // Waits that come by chance, whose lengths differ as much as they are long.
+        cost.variance += 2.0 * mean * mean / times.max(1) as f64;
+        *self.at.entry((key, callback.into())).or_default() += mean;
+    }
+}
+
+/// Preemption and sleep of a callback that no cause has.
+fn missing(c: &Callback) -> (u64, u64) {
+    let sum = |of: fn(&Cause) -> u64| -> u128 {
+        c.figures
+            .causes
+            .iter()
+            .map(|cause| u128::from(of(cause)))
+            .sum()
+    };
+    let rest = |all: u128, told: u128| u64::try_from(all.saturating_sub(told)).unwrap_or(u64::MAX);
+    (
+        rest(c.figures.preempted_ns.sum(), sum(|c| c.preempted_ns)),
+        rest(c.figures.blocked_ns.sum(), sum(|c| c.blocked_ns)),
+    )
+}
+
+/// How much of a model's preemption and sleep nobody is told for.
+fn unseen(model: &Model, which: &str) -> Option<String> {
+    let (mut all, mut told) = ((0u128, 0u128), (0u128, 0u128));
+    for c in &model.callbacks {
+        all.0 += c.figures.preempted_ns.sum();
+        all.1 += c.figures.blocked_ns.sum();
+        let named =
+            |c: &&Cause| !matches!(c.by.kind, ComponentKind::Untold | ComponentKind::Unnamed);
+        for cause in c.figures.causes.iter().filter(named) {
+            told.0 += u128::from(cause.preempted_ns);
+            told.1 += u128::from(cause.blocked_ns);
+        }
+    }
+    let ms = |ns: u128| ns as f64 / 1e6;
+    if all.0 + all.1 > 0 && told == (0, 0) {
+        return Some(format!(
+            "The {which} model says of no preemption who caused it: its recordings are of an older version, or of a Linux before 5.13."
+        ));
+    }
+    let rest = (all.0.saturating_sub(told.0), all.1.saturating_sub(told.1));
+    (rest != (0, 0)).then(|| {
+        format!(
+            "Not told in the {which} model: who caused {:.1} of {:.1} ms of preemption, and who ended {:.1} of {:.1} ms of sleep within callbacks (wake-ups by other processes, timers and interrupts are not recorded).",
+            ms(rest.0), ms(all.0), ms(rest.1), ms(all.1)
+        )
+    })
+}
+
+/// Whether a model says what made callbacks wait.
+pub fn tells(model: &Model) -> bool {
+    model.callbacks.iter().any(|c| !c.figures.causes.is_empty())
+}

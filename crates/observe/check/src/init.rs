@@ -109,7 +109,9 @@ fn endpoints(model: &Model, structure: &mut Structure) {
     let is_topic = |c: &&Callback| c.kind == CallbackType::Subscription && !c.input.is_empty();
     let takers = model.callbacks.iter().filter(is_topic);
     let mut readers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    takers.for_each(|c| drop(readers.entry(&c.input).or_default().insert(&c.node)));
+    for c in takers {
+        readers.entry(&c.input).or_default().insert(&c.node);
+    }
     for (topic, nodes) in readers {
         let publishes = |c: &&Callback| c.outputs.iter().any(|o| o == topic);
         let writers = model.callbacks.iter().filter(publishes);

@@ -142,17 +142,15 @@ fn assumptions(
                 .into(),
         );
     }
-    notes.push("Medians are compared: a change of rare long executions alone does not show. Models keep no QoS settings: these are not compared.".into());
+    notes.push("Medians are compared, and 99th percentiles where each model has three runs and more of 200 executions each: elsewhere a change of rare long executions alone does not show. Models keep no QoS settings: these are not compared.".into());
 }
 
 fn found(row: &Row<'_>, change: Change, model: &Model) -> Found {
-    let (a, b) = (
-        row.a.dist.quantile(0.5) as f64,
-        row.b.dist.quantile(0.5) as f64,
-    );
+    let q = row.figure.quantile();
+    let (a, b) = (row.a.dist.quantile(q) as f64, row.b.dist.quantile(q) as f64);
     let shift = a * change.shift;
     let of_chain = match row.figure {
-        Figure::Latency => Some((change.shift, row.title.clone())),
+        Figure::Latency | Figure::LatencyTail => Some((change.shift, row.title.clone())),
         Figure::Period => None,
         _ => heaviest(model, &row.id, shift),
     };
@@ -314,6 +312,16 @@ fn explain(found: &mut [Found], a: &Model, b: &Model) {
         .filter(|f| f.figure == Figure::Execution.text())
         .map(|f| (f.id.clone(), of(f).0, of(f).1))
         .collect();
+    // A tail follows from what moves all values, or from the tail of a callback.
+    let tails: Vec<(String, f64)> = found
+        .iter()
+        .filter(|f| {
+            [Figure::Execution, Figure::ExecutionTail]
+                .map(Figure::text)
+                .contains(&f.figure.as_str())
+        })
+        .map(|f| (f.id.clone(), f.change.shift))
+        .collect();
     for f in found.iter_mut() {
         let (low, high) = of(f);
         let explains = |(_, least, most): &&(String, f64, f64)| *least <= high && low <= *most;
@@ -326,6 +334,15 @@ fn explain(found: &mut [Found], a: &Model, b: &Model) {
             let on_it = slower.iter().filter(|(id, ..)| passes(id));
             f.follows = on_it.into_iter().find(explains).map(|(id, ..)| id.clone());
             f.mostly = chain.and_then(|c| mostly(c, b));
+        } else if f.figure == Figure::ExecutionTail.text() {
+            let own = slower.iter().find(|(id, ..)| *id == f.id);
+            f.follows = own.map(|(id, ..)| id.clone());
+        } else if f.figure == Figure::LatencyTail.text() {
+            let chain = a.chains.iter().find(|c| c.id == f.id);
+            let passes = |id: &String| chain.is_some_and(|c| c.callbacks.contains(id));
+            let way = |shift: f64| (shift > 0.0) == (f.change.shift > 0.0);
+            let same = tails.iter().find(|(id, shift)| passes(id) && way(*shift));
+            f.follows = same.map(|(id, _)| id.clone());
         }
     }
 }

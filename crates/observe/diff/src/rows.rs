@@ -18,6 +18,10 @@ pub enum Figure {
     Response,
     /// The time from start to start.
     Period,
+    /// A callback's execution time, 99th percentile.
+    ExecutionTail,
+    /// A chain's latency, 99th percentile.
+    LatencyTail,
 }
 
 impl Figure {
@@ -28,12 +32,25 @@ impl Figure {
             Figure::Execution => "execution time",
             Figure::Response => "response time",
             Figure::Period => "period",
+            Figure::ExecutionTail => "execution time, p99",
+            Figure::LatencyTail => "latency, p99",
+        }
+    }
+
+    /// The quantile that is compared.
+    pub fn quantile(self) -> f64 {
+        match self {
+            Figure::ExecutionTail | Figure::LatencyTail => 0.99,
+            _ => 0.5,
         }
     }
 
     /// Whether it has waiting in it.
     pub fn waits(self) -> bool {
-        matches!(self, Figure::Latency | Figure::Response)
+        matches!(
+            self,
+            Figure::Latency | Figure::LatencyTail | Figure::Response
+        )
     }
 }
 
@@ -42,7 +59,7 @@ impl Figure {
 pub struct RunValue {
     /// The run's id.
     pub id: String,
-    /// Their median, ns.
+    /// Their median, or their 99th percentile for a tail, ns.
     pub median_ns: u64,
 }
 
@@ -107,8 +124,50 @@ pub fn rows<'m>(a: &'m Model, b: &'m Model) -> Vec<Row<'m>> {
                 });
             }
         }
+        let tails = (execution_tail(c), execution_tail(other));
+        if let (Some(a), Some(b)) = tails {
+            rows.push(Row {
+                figure: Figure::ExecutionTail,
+                id: c.id.clone(),
+                title: c.id.clone(),
+                a,
+                b,
+            });
+        }
     }
     rows
+}
+
+/// Runs that a model needs for its tails to be compared: what runs differ by in their tails is theirs alone.
+const TAIL_RUNS: usize = 3;
+
+/// The 99th percentiles of runs. None where the model does not have one of each, or has too few runs.
+fn execution_tail(c: &Callback) -> Option<Side<'_>> {
+    let whole = side(c, Figure::Execution);
+    let p99 = |run: &RunValue| {
+        Some(RunValue {
+            id: run.id.clone(),
+            median_ns: c.per_run.get(&run.id)?.typical?.exec_ns.p99_ns?,
+        })
+    };
+    let runs: Vec<RunValue> = whole.runs.iter().map(p99).collect::<Option<_>>()?;
+    (runs.len() >= TAIL_RUNS).then_some(Side { runs, ..whole })
+}
+
+/// The same of a chain's latency.
+fn latency_tail<'m>(model: &'m Model, chain: &'m Chain) -> Option<Side<'m>> {
+    let of_runs = chain.latency_per_run(&model.runs)?;
+    let of_runs: Vec<_> = of_runs.into_iter().filter(|(_, d)| d.count() > 0).collect();
+    let enough = of_runs.iter().all(|(_, d)| d.count() >= Typical::TAIL);
+    let runs = of_runs.iter().map(|(id, d)| RunValue {
+        id: (*id).into(),
+        median_ns: d.quantile(0.99),
+    });
+    (enough && of_runs.len() >= TAIL_RUNS).then(|| Side {
+        dist: &chain.figures.latency_ns,
+        worth: 0,
+        runs: runs.collect(),
+    })
 }
 
 fn side(c: &Callback, figure: Figure) -> Side<'_> {
@@ -163,9 +222,18 @@ fn chains<'m>(a: &'m Model, b: &'m Model) -> Vec<Row<'m>> {
             rows.push(Row {
                 figure: Figure::Latency,
                 id: chain.id.clone(),
-                title,
+                title: title.clone(),
                 a: latency(a, chain),
                 b: latency(b, other),
+            });
+        }
+        if let (Some(a), Some(b)) = (latency_tail(a, chain), latency_tail(b, other)) {
+            rows.push(Row {
+                figure: Figure::LatencyTail,
+                id: chain.id.clone(),
+                title,
+                a,
+                b,
             });
         }
     }

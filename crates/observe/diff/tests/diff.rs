@@ -34,6 +34,9 @@ struct Program {
     /// How much all of it is slowed down.
     all: f64,
     monitor: bool,
+    /// How much longer one in thirty executions of the fourth callback takes.
+    tail: f64,
+    executions: usize,
 }
 
 fn usual() -> Program {
@@ -41,6 +44,8 @@ fn usual() -> Program {
         times: vec![10.0, 5.0, 2.0, 20.0, 0.5, 8.0],
         all: 1.0,
         monitor: false,
+        tail: 3.0,
+        executions: EXECUTIONS as usize,
     }
 }
 
@@ -57,7 +62,7 @@ fn model(program: &Program, runs: usize, seed: u64) -> Model {
     let (mut latency, mut per_run) = (Dist::new(), BTreeMap::new());
     for run in &model.runs {
         let speed = (0.05 * random.normal()).exp() * program.all;
-        let mut sums = vec![0.0; EXECUTIONS as usize];
+        let mut sums = vec![0.0; program.executions];
         for (i, ms) in program.times.iter().enumerate() {
             let own = ms * speed * (0.02 * random.normal()).exp();
             let mut exec = Dist::new();
@@ -66,7 +71,8 @@ fn model(program: &Program, runs: usize, seed: u64) -> Model {
                 if n % 10 == 0 {
                     level = 0.06 * random.normal();
                 }
-                let tail = if random.unit() < 0.03 { 3.0 } else { 1.0 };
+                let long = if i == 3 { program.tail } else { 3.0 };
+                let tail = if random.unit() < 0.03 { long } else { 1.0 };
                 let value = own * (level + 0.05 * random.normal()).exp() * tail;
                 exec.record((value * 1e6) as u64);
                 *sum += value;
@@ -152,6 +158,7 @@ fn extremes(run: &Run, exec: &Dist) -> RunExtremes {
     let typical = Typical {
         count: exec.count(),
         median_ns: exec.quantile(0.5),
+        p99_ns: (exec.count() >= Typical::TAIL).then(|| exec.quantile(0.99)),
         effective: EXECUTIONS / 10,
     };
     RunExtremes {
@@ -497,4 +504,41 @@ fn what_a_neighbour_costs_a_chain_is_said_and_chance_is_not() {
         report.notes
     );
     assert!(!onbeat_diff::tells(&silent));
+}
+
+#[test]
+fn a_longer_tail_alone_is_found_where_runs_have_the_executions() {
+    let many = Program {
+        executions: 600,
+        ..usual()
+    };
+    let longer = Program {
+        tail: 5.0,
+        ..many.clone()
+    };
+    let report = compared(&model(&many, 6, 101), &model(&longer, 6, 102));
+    let tail = format!("execution time, p99 {}", id(3));
+    assert_eq!(found(&report), [tail, "(latency, p99 chain-1)".to_string()]);
+    let shift = report.figures[0].change.shift;
+    assert!((0.5..0.85).contains(&shift), "{shift}, of 0.67");
+    assert!(report.figures[0].a > 1.5 * 20e6, "its 99th percentile");
+    // Unchanged: nothing, in nearly all pairs.
+    let pairs =
+        (0..40u64).map(|i| compared(&model(&many, 5, 2 * i + 201), &model(&many, 5, 2 * i + 202)));
+    let wrong = pairs.filter(|report| !report.is_empty()).count();
+    assert!(wrong <= 5, "{wrong} of 40 pairs");
+    // Too few executions, or runs: not compared.
+    let few = model(&usual(), 6, 103);
+    let report = compared(
+        &few,
+        &model(
+            &Program {
+                tail: 5.0,
+                ..usual()
+            },
+            6,
+            104,
+        ),
+    );
+    assert_eq!(found(&report), [""; 0]);
 }

@@ -295,9 +295,17 @@ pub struct Typical {
     pub count: u64,
     /// Their median.
     pub median_ns: u64,
+    /// Their 99th percentile, of [`Typical::TAIL`] values at least. None in older models too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_ns: Option<u64>,
     /// How many independent values they are worth: neighbours in time resemble one another. Zero where
     /// they are too few to tell.
     pub effective: u64,
+}
+
+impl Typical {
+    /// Fewest values of which a 99th percentile is kept: two are beyond it.
+    pub const TAIL: u64 = 200;
 }
 
 /// A thread that ran a callback. Runs are compared by its name, policy and priority, not its id.

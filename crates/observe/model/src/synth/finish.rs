@@ -501,6 +501,7 @@ fn typical(dist: &Dist, course: &Course) -> Typical {
     Typical {
         count: dist.count(),
         median_ns: dist.quantile(0.5),
+        p99_ns: (dist.count() >= Typical::TAIL).then(|| dist.quantile(0.99)),
         effective: course.effective(),
     }
 }

@@ -21,9 +21,9 @@ fn causes(model: &Model) -> Vec<(String, u64, u64, u64, u64)> {
 
 /// Process 10's thread 11 is one of the middleware; 30 is another program, 40 a thread of the kernel.
 const NAMES: &str = "
-3ms cpu0 10/11 bystander comm=dds.recv process=talker
-3ms cpu0 30/31 bystander comm=worker process=neighbour
-3ms cpu0 40/40 bystander comm=kworker/0:1-events process=kworker/0:1-events kernel=true
+3ms cpu0 10/11 bystander comm=dds.recv process=talker kernel=no
+3ms cpu0 30/31 bystander comm=worker process=neighbour kernel=no
+3ms cpu0 40/40 bystander comm=kworker/0:1-events process=kworker/0:1-events kernel=yes
 ";
 
 /// The talker sleeps in its executor from 9 ms on.
@@ -43,8 +43,8 @@ fn each_component_is_told_for_the_time_in_which_it_had_the_cpu() {
 10010us cpu0 10/10 timer_call timer=0x50
 10020us cpu0 10/10 callback_start callback=0x60
 11000us cpu0 10/10 switch_out next_tid=40 state=0
-11100us cpu0 30/31 occupied prev_tid=40
-11600us cpu0 10/11 occupied prev_tid=31
+11100us cpu0 30/31 occupied prev_tid=40 last=no
+11600us cpu0 10/11 occupied prev_tid=31 last=no
 11700us cpu0 10/10 switch_in prev_tid=11
 12000us cpu0 10/10 switch_out next_tid=0 state=1
 12500us cpu0 10/10 wake waker_tid=11

@@ -26,7 +26,7 @@ def record(harness, name, cpu):
 
 
 def influence(harness, a, b):
-    """What `onbeat diff --influence` finds: (component, how) and the row."""
+    """The rows that `onbeat diff --influence` finds."""
     found = json.loads(harness.onbeat("diff", a, b, "--influence", "--json", accept=(0, 7)))
     return found["influence"]
 

@@ -74,13 +74,6 @@ pub(super) struct Stack {
     pub(super) own: Own,
 }
 
-impl Stack {
-    /// What runs innermost.
-    pub(super) fn top(&self) -> &Running {
-        &self.top
-    }
-}
-
 /// The client library of a thread, as far as known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Library {
@@ -217,6 +210,11 @@ impl Thread {
 
     pub(super) fn put_span(&mut self, span: CallbackSpan) {
         self.running.top = Running::Callback(span);
+    }
+
+    /// Whether no callback is known to run or to wait on it.
+    pub(super) fn runs_nothing(&self) -> bool {
+        matches!(self.running.top, Running::Nothing) && self.running.outer.is_empty()
     }
 
     /// Callbacks within which the span runs, outermost first.

@@ -1,6 +1,5 @@
 //! When a thread did not run, though it could or had begun something, and who is why.
 
-use super::thread::Running;
 use super::Spans;
 use crate::synth::causes::{Wait, HOST};
 use crate::synth::ids::{InstanceId, ThreadIndex};
@@ -109,7 +108,7 @@ impl Spans {
         (state, next_tid): (u16, u32),
     ) {
         let thread = &mut self.threads[ti];
-        let idle = matches!(thread.running.top(), Running::Nothing) && thread.outer().is_empty();
+        let idle = thread.runs_nothing();
         let waits = &mut thread.waited;
         (waits.ready, waits.asleep) = (None, None);
         if state == 0 {

@@ -21,13 +21,14 @@ def free_port():
 
 def place(harness, backend, way):
     """Where the two processes meet, and what recordings call the link."""
+    end = "forth.value" if way == "values" else "forth"
     if backend == "shm":
         name = f"e2e-{way}-{os.getpid()}"
-        return f"shm://{name}", f"/{name}/" + ("scans" if way == "channel" else "forth")
+        return f"shm://{name}", f"/{name}/" + ("scans" if way == "channel" else end)
     address, key = f"127.0.0.1:{free_port()}", harness.new_file(f"link_{way}.key")
     harness.onbeat("link", "key", key)
     return (f"tcp://{address}?key={key}",
-            "/scans" if way == "channel" else f"/tcp/{address}/forth")
+            "/scans" if way == "channel" else f"/tcp/{address}/{end}")
 
 
 def truth_of(sensing, driving, way, topic):
@@ -50,17 +51,18 @@ def truth_of(sensing, driving, way, topic):
     }
 
 
-def crossed(model, topic):
-    """Complaints about the items of the link: each is sent and received once."""
+def crossed(model, topic, way, received):
+    """Complaints about the items of the link: each is sent and received once, unless a newer value replaced it."""
     figures = next((e for e in model["edges"] if e["topic"] == topic), {})
-    counts = [figures.get(name) for name in ("published", "taken", "lost")]
-    wanted = [EXECUTIONS, EXECUTIONS, 0]
-    return [] if counts == wanted else [f"items on {topic}: {counts} sent, received and lost, not"
-                                        f" {wanted}"]
+    counts = [figures.get(name) for name in ("published", "taken", "lost", "overwritten")]
+    replaced = EXECUTIONS - received if way == "values" else 0
+    wanted = [EXECUTIONS, EXECUTIONS - replaced, 0, replaced]
+    return [] if counts == wanted else [f"items on {topic}: {counts} sent, received, lost and replaced,"
+                                        f" not {wanted}"]
 
 
 def link_variant(backend, way):
-    """Makes a test of a link: of a channel of flow, or of messages."""
+    """Makes a test of a link: of a channel of flow, messages (with promises or without), or values."""
     def run(harness):
         name, program = f"link_{backend}_{way}", harness.example("onbeat-link", "crossing")
         where, topic = place(harness, backend, way)
@@ -72,13 +74,15 @@ def link_variant(backend, way):
         missing = [out for out in truths if not os.path.exists(out)]
         if missing:
             raise Mismatch(f"a process of the example failed: {missing} not written")
-        truth = truth_of(*map(load, truths), way, topic)
+        truths = [load(out) for out in truths]
+        truth = truth_of(*truths, way, topic)
         truth["stolen"], truth["busy"] = harness.stolen, harness.busy
         model = harness.model(name, trace)
         # The fusion that asks for messages is a timer: chains begin there as well.
         model["chains"] = [c for c in model["chains"] if c["callbacks"][0] == LIDAR]
         burnt = [c for c in truth["callbacks"] if way == "channel" or "timer(5ms)" not in c["id"]]
-        expect(lost(model), crossed(model, topic), compare_graph(truth, model),
+        expect(lost(model), crossed(model, topic, way, len(truths[1]["latency_ns"])),
+               compare_graph(truth, model),
                compare_executions({**truth, "callbacks": burnt}, model),
                compare_latencies(harness, truth, model))
 
@@ -87,5 +91,5 @@ def link_variant(backend, way):
 
 
 for _backend in ("shm", "tcp"):
-    for _way in ("channel", "messages"):
+    for _way in ("channel", "messages", "promises", "values"):
         link_variant(_backend, _way)

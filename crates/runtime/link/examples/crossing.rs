@@ -2,17 +2,18 @@
 //! test compares the model of the recording with the values that they write.
 //!
 //! A lidar in one process, fusion and brake in the other. With `channel` the link is a channel of flow,
-//! and an item activates the fusion; with `messages` it is the interface below, which the fusion asks
-//! every 5 ms.
+//! and an item activates the fusion. Else it is the interface below, which the fusion asks every 5 ms:
+//! for `messages`, for such with `promises` of quality, or for the newest of `values`.
 //!
-//! usage: crossing channel|messages sense|fuse PLACE EXECUTIONS TRUTH.json
+//! usage: crossing channel|messages|promises|values sense|fuse PLACE EXECUTIONS TRUTH.json
 
 use onbeat_flow::chain::{Chain, TaskId, TaskOptions, TaskResult};
 use onbeat_flow::clock::now_ns;
 use onbeat_flow::{Medium, Options, Policy, Typed, Waker};
 use onbeat_link::channels::Place;
-use onbeat_link::interface::{Backend, Halves, Memory, Sizes};
-use onbeat_link::{Key, Links, Shm, Tcp};
+use onbeat_link::interface::{Backend, End, Halves, Memory, Sizes};
+use onbeat_link::qos::OnBreach;
+use onbeat_link::{Key, Links, Qos, Shm, Tcp};
 use std::io::Write;
 use std::time::Duration;
 
@@ -54,16 +55,31 @@ impl Measured {
     }
 }
 
-fn end_of(place: &str, listens: bool) -> Result<Halves, Failure> {
-    let backend: Box<dyn Backend> = match (place.parse::<Place>()?, listens) {
-        (Place::Shm(name), true) => Box::new(Shm::listen(&name)),
-        (Place::Shm(name), false) => Box::new(Shm::connect(&name)),
-        (Place::Tcp(at, key), true) => Box::new(Tcp::listen(at, Key::read_file(&key)?)?),
-        (Place::Tcp(at, key), false) => Box::new(Tcp::connect(at, Key::read_file(&key)?)),
+/// The backend, with promises or without.
+fn promising(way: &str, backend: impl Backend + 'static) -> Box<dyn Backend> {
+    match way {
+        "promises" => {
+            let qos = Qos::new().acknowledged(Duration::from_millis(200), 3, OnBreach::Warn);
+            Box::new(qos.checked(OnBreach::Warn).around(backend))
+        }
+        _ => Box::new(backend),
+    }
+}
+
+fn end_of(way: &str, place: &str, listens: bool) -> Result<Halves, Failure> {
+    let backend = match (place.parse::<Place>()?, listens) {
+        (Place::Shm(name), true) => promising(way, Shm::listen(&name)),
+        (Place::Shm(name), false) => promising(way, Shm::connect(&name)),
+        (Place::Tcp(at, key), true) => promising(way, Tcp::listen(at, Key::read_file(&key)?)?),
+        (Place::Tcp(at, key), false) => promising(way, Tcp::connect(at, Key::read_file(&key)?)),
         _ => return Err("no such place".into()),
     };
+    let sizes = Sizes {
+        value_bytes: 8,
+        ..Sizes::of_messages(8)
+    };
     let deadline_ns = now_ns() + 30_000_000_000;
-    Ok(backend.initialize(Sizes::of_messages(8), Memory::Allot, Some(deadline_ns))?)
+    Ok(backend.initialize(sizes, Memory::Allot, Some(deadline_ns))?)
 }
 
 fn write(path: &str, tasks: &[(&str, &Measured)], latency_ns: &[u64]) -> Result<(), Failure> {
@@ -95,11 +111,17 @@ fn sense(way: &str, place: &str, executions: u64, path: &str) -> Result<(), Fail
         Box::new(move |start| scans.send(&start).expect("the fusion is there"))
     } else {
         // Both halves stay: a peer that is still connecting waits for each.
-        let (mut out, incoming) = end_of(place, true)?;
+        let (mut out, incoming) = end_of(way, place, true)?;
+        let is_value = way == "values";
         Box::new(move |start: u64| {
             let _ = &incoming;
-            out.send_copy(&start.to_ne_bytes())
-                .expect("the fusion is there");
+            let start = start.to_ne_bytes();
+            let sent = if is_value {
+                out.publish(8, &mut |slot| slot.copy_from_slice(&start))
+            } else {
+                out.send_copy(&start).map(|_| ())
+            };
+            sent.expect("the fusion is there");
         })
     };
     // The other process is ready to receive.
@@ -109,8 +131,9 @@ fn sense(way: &str, place: &str, executions: u64, path: &str) -> Result<(), Fail
     let lidar = chain.task("lidar", period, move |measured: &mut Measured| {
         let start = now_ns();
         measured.begin();
-        measured.end(1_000_000);
+        // Within what it measures: promises and encryption take their time.
         send(start);
+        measured.end(1_000_000);
         TaskResult::Nothing
     })?;
     let is_done = |chain: &Chain<Measured>| chain.stats(lidar).executions >= executions;
@@ -121,10 +144,14 @@ fn sense(way: &str, place: &str, executions: u64, path: &str) -> Result<(), Fail
     Ok(())
 }
 
+type Next = Box<dyn FnMut() -> Result<Option<u64>, End> + Send>;
+
 /// The state of the receiving process.
 struct Drive {
     /// The start of the lidar's execution that the fusion works on.
-    next: Box<dyn FnMut() -> Option<u64> + Send>,
+    next: Next,
+    /// The link has ended.
+    is_over: bool,
     waiting: Box<dyn Fn() -> u32 + Send>,
     start: u64,
     fuse: Measured,
@@ -134,7 +161,8 @@ struct Drive {
 
 fn receiving(way: &str, place: &str, waker: &Waker) -> Result<(Drive, Option<Links>), Failure> {
     let mut drive = Drive {
-        next: Box::new(|| None),
+        next: Box::new(|| Ok(None)),
+        is_over: false,
         waiting: Box::new(|| 0),
         start: 0,
         fuse: Measured::default(),
@@ -146,18 +174,27 @@ fn receiving(way: &str, place: &str, waker: &Waker) -> Result<(Drive, Option<Lin
         let scans = Typed::<u64>::over(links.channel("scans", options())?)?;
         let scans = std::sync::Arc::new(std::sync::Mutex::new(scans.consumer_on(waker)?));
         let waiting = std::sync::Arc::clone(&scans);
-        drive.next = Box::new(move || scans.lock().ok()?.take());
+        drive.next = Box::new(move || Ok(scans.lock().ok().and_then(|scans| scans.take())));
         drive.waiting = Box::new(move || waiting.lock().map_or(0, |scans| scans.waiting()));
         return Ok((drive, Some(links)));
     }
-    let (out, mut incoming) = end_of(place, false)?;
+    let (out, mut incoming) = end_of(way, place, false)?;
+    let is_value = way == "values";
+    let mut last = None;
     drive.next = Box::new(move || {
         let _ = &out;
         let mut start = None;
-        let take = &mut |_, bytes: &[u8]| start = bytes.try_into().ok().map(u64::from_ne_bytes);
-        // A link that has ended brings nothing more.
-        let _ = incoming.receive(Some(now_ns()), take);
-        start
+        let take = &mut |bytes: &[u8]| start = bytes.try_into().ok().map(u64::from_ne_bytes);
+        if is_value {
+            // Over TCP the answer takes a moment.
+            incoming.read(Some(now_ns() + 1_000_000_000), take)?;
+            // The newest is there until the next one is.
+            start = start.filter(|_| start != last);
+            last = start.or(last);
+        } else {
+            incoming.receive(Some(now_ns()), &mut |_, bytes| take(bytes))?;
+        }
+        Ok(start)
     });
     Ok((drive, None))
 }
@@ -169,8 +206,12 @@ fn build(chain: &mut Chain<Drive>, way: &str) -> Result<TaskId, Failure> {
     };
     let fuse = chain.task("fuse", activation, |drive: &mut Drive| {
         drive.fuse.begin();
-        let Some(start) = (drive.next)() else {
-            return TaskResult::Nothing;
+        let start = match (drive.next)() {
+            Ok(Some(start)) => start,
+            other => {
+                drive.is_over |= other.is_err();
+                return TaskResult::Nothing;
+            }
         };
         drive.start = start;
         drive.fuse.end(2_000_000);
@@ -194,7 +235,8 @@ fn fuse(way: &str, place: &str, executions: u64, path: &str) -> Result<(), Failu
     let (drive, _links) = receiving(way, place, &waker)?;
     let mut chain = Chain::named("drive", drive);
     let brake = build(&mut chain, way)?;
-    let is_done = |chain: &Chain<Drive>| chain.stats(brake).executions >= executions;
+    let is_done =
+        |chain: &Chain<Drive>| chain.state().is_over || chain.stats(brake).executions >= executions;
     run(&mut chain, &waker, is_done);
     let drive = chain.state();
     let tasks = [("fuse", &drive.fuse), ("brake", &drive.brake)];
@@ -206,6 +248,6 @@ fn main() -> Result<(), Failure> {
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [_, way, "sense", place, executions, path] => sense(way, place, executions.parse()?, path),
         [_, way, "fuse", place, executions, path] => fuse(way, place, executions.parse()?, path),
-        _ => Err("usage: crossing channel|messages sense|fuse PLACE EXECUTIONS TRUTH.json".into()),
+        _ => Err("usage: crossing channel|messages|promises|values sense|fuse PLACE EXECUTIONS TRUTH.json".into()),
     }
 }

@@ -174,6 +174,20 @@ pub trait Incoming: Send {
     /// The link has ended.
     fn read(&mut self, deadline_ns: Option<u64>, take: &mut dyn FnMut(&[u8])) -> Result<bool, End>;
 
+    /// As [`Incoming::read`], with how many values the peer had published before this one, if that is
+    /// known: by it a recorder knows a value at both ends.
+    ///
+    /// # Errors
+    /// Those of [`Incoming::read`].
+    #[doc(hidden)]
+    fn read_numbered(
+        &mut self,
+        deadline_ns: Option<u64>,
+        take: &mut dyn FnMut(Option<u64>, &[u8]),
+    ) -> Result<bool, End> {
+        self.read(deadline_ns, &mut |value| take(None, value))
+    }
+
     /// See [`Outgoing::unseen`].
     #[doc(hidden)]
     fn unseen(&mut self) -> Option<onbeat_flow::events::LinkId> {

@@ -93,20 +93,12 @@ impl Shm {
 
     fn producer(&self, kind: Kind, sizes: Sizes) -> Result<Producer, SetupError> {
         let channel = self.channel(kind, true, sizes)?;
-        let mut producer = channel.producer().map_err(|e| self.not_attached(e))?;
-        if matches!(kind, Kind::Values) {
-            producer.set_unseen();
-        }
-        Ok(producer)
+        channel.producer().map_err(|e| self.not_attached(e))
     }
 
     fn consumer(&self, kind: Kind, sizes: Sizes) -> Result<Consumer, SetupError> {
         let channel = self.channel(kind, false, sizes)?;
-        let mut consumer = channel.consumer().map_err(|e| self.not_attached(e))?;
-        if matches!(kind, Kind::Values) {
-            consumer.set_unseen();
-        }
-        Ok(consumer)
+        channel.consumer().map_err(|e| self.not_attached(e))
     }
 }
 
@@ -179,7 +171,7 @@ impl Backend for Shm {
         let messages = incoming;
         let incoming = ShmIncoming { messages, values };
         let halves: Halves = (Box::new(outgoing), Box::new(incoming));
-        Ok(counted(page, None, sizes.credits, halves))
+        Ok(counted(page, None, sizes, halves))
     }
 }
 

@@ -17,7 +17,7 @@ mod offer;
 pub use offer::{choose, Choice, End, Lack, Offer, Passed, Place, Way};
 
 use crate::interface::{
-    Backend, Halves, Incoming, Memory, Outgoing, Refusal, SendError, SetupError, Sizes,
+    Backend, Halves, Incoming, Memory, Outgoing, Refusal, SendError, SetupError, Shown, Sizes,
 };
 use crate::quiet::Waking;
 use crate::sealed::{self, Counter};
@@ -27,6 +27,7 @@ use crate::tcp::supervise::Terms;
 use crate::tcp::{self, Key, Tcp};
 use crate::Shm;
 use onbeat_flow::clock::now_ns;
+use onbeat_flow::events::LinkId;
 use std::io::{Error, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::MetadataExt;
@@ -337,6 +338,14 @@ impl Outgoing for Kept<dyn Outgoing> {
     fn publish(&mut self, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), SendError> {
         self.half.publish(bytes, fill)
     }
+
+    fn page(&self) -> Option<Arc<dyn Shown>> {
+        self.half.page()
+    }
+
+    fn unseen(&mut self) -> Option<LinkId> {
+        self.half.unseen()
+    }
 }
 
 impl Incoming for Kept<dyn Incoming> {
@@ -354,5 +363,9 @@ impl Incoming for Kept<dyn Incoming> {
         take: &mut dyn FnMut(&[u8]),
     ) -> Result<bool, crate::interface::End> {
         self.half.read(deadline_ns, take)
+    }
+
+    fn unseen(&mut self) -> Option<LinkId> {
+        self.half.unseen()
     }
 }

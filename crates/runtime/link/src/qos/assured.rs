@@ -11,6 +11,7 @@ use super::shared::{Hand, Kept, Shared, State, SLICE_NS};
 use super::OnBreach;
 use crate::interface::{Breach, End, SendError};
 use onbeat_flow::clock::now_ns;
+use onbeat_flow::events::EndEvents;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -71,6 +72,8 @@ impl Drop for Thread {
 /// To the peer.
 pub struct AssuredOutgoing {
     pub shared: Arc<Shared>,
+    /// What a recorder sees of messages.
+    pub events: EndEvents,
     pub fails_unacknowledged: bool,
     pub fails_silent: bool,
     pub _thread: Arc<Thread>,
@@ -132,6 +135,9 @@ impl AssuredOutgoing {
                 head = request.write(slot, head, fill);
                 if let Some(kept) = shared.kept.get(place) {
                     kept.lock()[..request.bytes].copy_from_slice(&slot[HEAD_BYTES..]);
+                }
+                if head.kind == Kind::Message {
+                    self.events.sent(head.number);
                 }
             });
             let is_late = request.deadline_ns.is_some_and(|d| now_ns() >= d);

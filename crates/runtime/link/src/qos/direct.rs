@@ -7,11 +7,14 @@ use super::path::{Arrived, Receives, Request, Sends};
 use super::OnBreach;
 use crate::interface::{Breach, End, Incoming, Outgoing, SendError};
 use onbeat_flow::clock::now_ns;
+use onbeat_flow::events::EndEvents;
 use std::sync::Arc;
 
 /// To the peer.
 pub struct DirectOutgoing {
     pub inner: Box<dyn Outgoing>,
+    /// What a recorder sees of messages.
+    pub events: EndEvents,
     /// Number of the next message.
     pub next: u64,
 }
@@ -27,6 +30,9 @@ impl Sends for DirectOutgoing {
         let bytes = HEAD_BYTES + request.bytes;
         self.inner.send(bytes, request.deadline_ns, &mut |slot| {
             head = request.write(slot, head, fill);
+            if head.kind == Kind::Message {
+                self.events.sent(head.number);
+            }
         })?;
         self.next += u64::from(head.kind == Kind::Message);
         Ok(head)

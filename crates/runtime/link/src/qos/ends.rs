@@ -8,6 +8,7 @@ use super::path::{Receives, Request, Sends};
 use super::Qos;
 use crate::interface::{Breach, End, Incoming, Outgoing, SendError, Sizes};
 use onbeat_flow::clock::now_ns;
+use onbeat_flow::events::EndEvents;
 use std::sync::Arc;
 
 /// The half that sends.
@@ -25,6 +26,8 @@ pub struct QosIncoming {
     pub(super) way: Box<dyn Receives>,
     pub(super) qos: Qos,
     pub(super) counters: Arc<Counters>,
+    /// What a recorder sees of messages.
+    pub(super) events: EndEvents,
     pub(super) expires_ns: Option<u64>,
     /// The last call has told that nothing came: this one takes what has come meanwhile.
     pub(super) is_told: bool,
@@ -151,6 +154,7 @@ impl QosIncoming {
     /// Takes one message or value if it is fresh, or may be handed over nevertheless.
     fn hand_over(
         &mut self,
+        is_message: bool,
         receive: impl FnOnce(
             &mut dyn Receives,
             &mut dyn FnMut(super::path::Arrived, &[u8]),
@@ -159,6 +163,8 @@ impl QosIncoming {
     ) -> Result<bool, End> {
         let fails_stale = self.qos.fails(self.qos.fresh_for);
         let (counters, expires_ns) = (&self.counters, &mut self.expires_ns);
+        // Values are seen below: by their own numbers.
+        let events = is_message.then_some(&self.events);
         let mut is_refused = false;
         let any = receive(&mut *self.way, &mut |arrived, content| {
             *expires_ns = arrived.expires_ns;
@@ -168,6 +174,9 @@ impl QosIncoming {
             }
             is_refused = is_stale && fails_stale;
             if !is_refused {
+                if let Some(events) = events {
+                    events.received(arrived.number);
+                }
                 take(arrived.number, content);
             }
         })?;
@@ -191,6 +200,7 @@ impl Incoming for QosIncoming {
             let counters = Arc::clone(&self.counters);
             let come = &mut |number, content: &[u8]| take(number, content);
             let any = self.hand_over(
+                true,
                 |way, hand| {
                     way.receive(until_ns, &mut |arrived, content| {
                         counters.paces[1].happens(now_ns());
@@ -207,6 +217,7 @@ impl Incoming for QosIncoming {
 
     fn read(&mut self, deadline_ns: Option<u64>, take: &mut dyn FnMut(&[u8])) -> Result<bool, End> {
         self.hand_over(
+            false,
             |way, hand| way.read(deadline_ns, hand),
             &mut |_, content| take(content),
         )

@@ -76,6 +76,7 @@ use counts::Counters;
 use direct::{DirectIncoming, DirectOutgoing};
 use head::HEAD_BYTES;
 use meet::{meet, Met, NotMet, Terms, TERMS_BYTES};
+use onbeat_flow::events::EndEvents;
 use path::{Receives, Sends};
 use pump::Rhythm;
 use shared::Shared;
@@ -233,10 +234,11 @@ impl<B: Backend> QosLink<B> {
             acknowledges: self.qos.answers(),
             silence_ns: self.qos.alive_within.map_or(0, |p| p.value),
         };
+        let (sending, receiving) = self.events(&mut halves, sizes);
         let met = meet(&mut halves, terms, &counters, deadline_ns).map_err(not_met)?;
         let (outgoing, incoming) = match self.qos.answers() {
-            false => self.direct(halves, met, &counters),
-            true => self.assured(sizes, halves, met, &counters)?,
+            false => self.direct(halves, met, &counters, sending),
+            true => self.assured(sizes, halves, met, &counters, sending)?,
         };
         let ours = self.counters.lock();
         *ours.unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&counters));
@@ -251,13 +253,29 @@ impl<B: Backend> QosLink<B> {
             way: incoming,
             qos: self.qos,
             counters,
+            events: receiving,
             expires_ns: None,
             is_told: false,
         };
         Ok((outgoing, incoming))
     }
 
-    fn direct(&self, (outgoing, incoming): Halves, met: Met, counters: &Arc<Counters>) -> Ways {
+    /// What a recorder sees of messages: those that the application passes, where it passes them. What
+    /// the ends tell each other, or send again, is none of it.
+    fn events(&self, halves: &mut Halves, sizes: Sizes) -> (EndEvents, EndEvents) {
+        let (out, incoming) = (halves.0.unseen(), halves.1.unseen());
+        let sending = out.map(|link| EndEvents::sending(&link, sizes.credits));
+        let receiving = incoming.map(|link| EndEvents::receiving(&link, sizes.credits));
+        (sending.unwrap_or_default(), receiving.unwrap_or_default())
+    }
+
+    fn direct(
+        &self,
+        (outgoing, incoming): Halves,
+        met: Met,
+        counters: &Arc<Counters>,
+        events: EndEvents,
+    ) -> Ways {
         let incoming = DirectIncoming {
             inner: incoming,
             next: 0,
@@ -267,6 +285,7 @@ impl<B: Backend> QosLink<B> {
         };
         let outgoing = DirectOutgoing {
             inner: outgoing,
+            events,
             next: 0,
         };
         (Box::new(outgoing), Box::new(incoming))
@@ -278,6 +297,7 @@ impl<B: Backend> QosLink<B> {
         halves: Halves,
         met: Met,
         counters: &Arc<Counters>,
+        events: EndEvents,
     ) -> Result<Ways, SetupError> {
         let (promise, times) = self.qos.acknowledged.unzip();
         let retry = Retry {
@@ -302,6 +322,7 @@ impl<B: Backend> QosLink<B> {
         })?;
         let outgoing = AssuredOutgoing {
             shared: Arc::clone(&shared),
+            events,
             fails_unacknowledged: self.qos.fails(promise),
             fails_silent: self.qos.fails(self.qos.alive_within),
             _thread: Arc::clone(&thread),

@@ -4,7 +4,7 @@
 
 use super::layout::{State, Word};
 use super::page::Page;
-use crate::interface::{End, Halves, Incoming, Outgoing, SendError, Shown};
+use crate::interface::{End, Halves, Incoming, Outgoing, SendError, Shown, Sizes};
 use onbeat_flow::clock::now_ns;
 use onbeat_flow::events::{EndEvents, LinkId};
 use std::sync::Arc;
@@ -12,16 +12,29 @@ use std::sync::Arc;
 /// What a recorder knows the two directions of a link by, at one of its ends.
 #[derive(Debug)]
 pub(crate) struct Directions {
-    pub(crate) out: LinkId,
-    pub(crate) incoming: LinkId,
+    out: Way,
+    incoming: Way,
+}
+
+/// One of them: its messages, and its values.
+#[derive(Debug)]
+struct Way {
+    messages: LinkId,
+    values: LinkId,
 }
 
 impl Directions {
     /// Of a link between machines: `session` names it at both ends, `place` is where one of them
     /// listens.
     pub(crate) fn between(session: &[u8; 32], place: &str, listens: bool) -> Directions {
-        let forth = LinkId::new(spread(session, 0), &format!("{place}/forth"));
-        let back = LinkId::new(spread(session, 1), &format!("{place}/back"));
+        let way = |number, name| Way {
+            messages: LinkId::new(spread(session, number), &format!("{place}/{name}")),
+            values: LinkId::new(
+                spread(session, number + 2),
+                &format!("{place}/{name}.value"),
+            ),
+        };
+        let (forth, back) = (way(0, "forth"), way(1, "back"));
         let (out, incoming) = if listens {
             (forth, back)
         } else {
@@ -48,26 +61,41 @@ fn spread(session: &[u8; 32], direction: u8) -> u64 {
 pub(crate) fn counted(
     page: Option<Arc<Page>>,
     links: Option<Directions>,
-    credits: usize,
+    sizes: Sizes,
     (out, incoming): Halves,
 ) -> Halves {
     let Some(page) = page else {
         return (out, incoming);
     };
     page.set_state(State::Connected);
-    let (out_link, in_link) = links.map(|l| (l.out, l.incoming)).unzip();
+    let (out_way, in_way) = links.map(|l| (l.out, l.incoming)).unzip();
+    let (credits, with_values) = (sizes.credits, sizes.value_bytes > 0);
+    let values = |way: &Option<Way>, events: fn(&LinkId, usize) -> EndEvents| {
+        let way = way.as_ref().filter(|_| with_values);
+        way.map(|w| events(&w.values, 1)).unwrap_or_default()
+    };
+    let (published, read) = (
+        values(&out_way, EndEvents::sending),
+        values(&in_way, EndEvents::receiving),
+    );
+    let out_link = out_way.map(|w| w.messages);
+    let in_link = in_way.map(|w| w.messages);
     let half = CountedOutgoing {
         half: out,
         page: Arc::clone(&page),
         events: shown(&out_link, |l| EndEvents::sending(l, credits)),
         link: out_link,
         next: 0,
+        published,
+        next_value: 0,
     };
     let incoming = CountedIncoming {
         half: incoming,
         page,
         events: shown(&in_link, |l| EndEvents::receiving(l, credits)),
         link: in_link,
+        read,
+        last_read: None,
     };
     (Box::new(half), Box::new(incoming))
 }
@@ -83,6 +111,9 @@ struct CountedOutgoing {
     link: Option<LinkId>,
     /// Number of the next message.
     next: u64,
+    /// Of values, and how many were published.
+    published: EndEvents,
+    next_value: u64,
 }
 
 impl CountedOutgoing {
@@ -121,9 +152,17 @@ impl Outgoing for CountedOutgoing {
     }
 
     fn publish(&mut self, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), SendError> {
-        let published = self.half.publish(bytes, fill);
+        let (events, next) = (&self.published, self.next_value);
+        let published = self.half.publish(bytes, &mut |slot| {
+            fill(slot);
+            // Later the peer could have read it already.
+            events.sent(next);
+        });
         match &published {
-            Ok(()) => self.page.count(Word::Published, 1),
+            Ok(()) => {
+                self.next_value = next + 1;
+                self.page.count(Word::Published, 1);
+            }
             Err(error) => self.look_at(error),
         }
         published
@@ -144,6 +183,9 @@ struct CountedIncoming {
     page: Arc<Page>,
     events: EndEvents,
     link: Option<LinkId>,
+    /// Of values, and the number of the one that was read last.
+    read: EndEvents,
+    last_read: Option<u64>,
 }
 
 impl CountedIncoming {
@@ -173,14 +215,20 @@ impl Incoming for CountedIncoming {
     }
 
     fn read(&mut self, deadline_ns: Option<u64>, take: &mut dyn FnMut(&[u8])) -> Result<bool, End> {
-        let page = &self.page;
-        let came = self.half.read(deadline_ns, &mut |value| {
+        let (page, events, last) = (&self.page, &self.read, &mut self.last_read);
+        let came = self.half.read_numbered(deadline_ns, &mut |number, value| {
+            // One that is read again is no new input.
+            if let Some(number) = number.filter(|n| Some(*n) > *last) {
+                *last = Some(number);
+                events.received(number);
+            }
             page.count(Word::Read, 1);
             take(value);
         });
         self.look_at(&came);
         came
     }
+
     fn unseen(&mut self) -> Option<LinkId> {
         self.events = EndEvents::default();
         self.half.unseen().or(self.link.clone())

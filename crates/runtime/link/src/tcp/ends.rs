@@ -243,6 +243,14 @@ impl Incoming for TcpIncoming {
     }
 
     fn read(&mut self, deadline_ns: Option<u64>, take: &mut dyn FnMut(&[u8])) -> Result<bool, End> {
+        self.read_numbered(deadline_ns, &mut |_, value| take(value))
+    }
+
+    fn read_numbered(
+        &mut self,
+        deadline_ns: Option<u64>,
+        take: &mut dyn FnMut(Option<u64>, &[u8]),
+    ) -> Result<bool, End> {
         let shared = &*self.shared;
         let mut state = shared.lock();
         state.questions.wanted += 1;
@@ -260,12 +268,13 @@ impl Incoming for TcpIncoming {
                 None => return Ok(false),
             }
         }
-        let bytes = state.questions.bytes;
+        let answer = state.questions.answer;
         drop(state);
-        let Some(bytes) = bytes else {
+        let Some((version, bytes)) = answer else {
             return Ok(false);
         };
-        take(&shared.slots.value_read.lock()[..bytes]);
+        let before = version.checked_sub(1);
+        take(before, &shared.slots.value_read.lock()[..bytes]);
         Ok(true)
     }
 }

@@ -327,6 +327,6 @@ impl Backend for Tcp {
             _threads: threads,
         };
         let halves: Halves = (Box::new(outgoing), Box::new(incoming));
-        Ok(counted(page, Some(links), sizes.credits, halves))
+        Ok(counted(page, Some(links), sizes, halves))
     }
 }

@@ -57,8 +57,8 @@ pub struct Questions {
     pub wanted: u64,
     pub asked: u64,
     pub answered: u64,
-    /// Length of the last answer; none if the peer had no value.
-    pub bytes: Option<usize>,
+    /// Version and length of the last answer; none if the peer had no value.
+    pub answer: Option<(u64, usize)>,
 }
 
 /// A message to the peer.

@@ -430,7 +430,7 @@ fn read_value<R: Read>(
     if chunk.is_last() {
         let mut state = shared.lock();
         state.questions.answered = state.questions.asked;
-        state.questions.bytes = (chunk.number > 0).then_some(chunk.total);
+        state.questions.answer = (chunk.number > 0).then_some((chunk.number, chunk.total));
         drop(state);
         shared.progress.ring();
         shared.call_writer();

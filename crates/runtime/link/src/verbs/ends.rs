@@ -380,6 +380,14 @@ impl Incoming for VerbsIncoming {
     }
 
     fn read(&mut self, deadline_ns: Option<u64>, take: &mut dyn FnMut(&[u8])) -> Result<bool, End> {
+        self.read_numbered(deadline_ns, &mut |_, value| take(value))
+    }
+
+    fn read_numbered(
+        &mut self,
+        deadline_ns: Option<u64>,
+        take: &mut dyn FnMut(Option<u64>, &[u8]),
+    ) -> Result<bool, End> {
         let most = self.lane.shared().sizes.value_bytes;
         if most == 0 {
             return Ok(false);
@@ -389,8 +397,8 @@ impl Incoming for VerbsIncoming {
             deadline_ns,
         };
         match fetch_newest(&mut peer, most) {
-            Ok(Some(bytes)) => {
-                take(self.memory.value(bytes));
+            Ok(Some((version, bytes))) => {
+                take(version.checked_sub(1), self.memory.value(bytes));
                 Ok(true)
             }
             Ok(None) | Err(Unread::Late) => Ok(false),

@@ -326,6 +326,6 @@ impl Backend for Verbs {
         let outgoing = VerbsOutgoing::new(Arc::clone(&session), queues.out, out_memory);
         let incoming = VerbsIncoming::new(session, queues.incoming, in_memory);
         let halves: Halves = (Box::new(outgoing), Box::new(incoming));
-        Ok(counted(page, Some(joined.links), sizes.credits, halves))
+        Ok(counted(page, Some(joined.links), sizes, halves))
     }
 }

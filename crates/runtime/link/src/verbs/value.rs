@@ -96,12 +96,15 @@ pub trait Remote {
     fn impossible(&self) -> Self::Error;
 }
 
-/// Fetches the newest value; its length, `None` if there is none. It was the newest at some moment
+/// Fetches the newest value; its version and length, `None` if there is none. It was the newest at some moment
 /// of this call.
 ///
 /// # Errors
 /// Those of `remote`.
-pub fn fetch_newest<R: Remote>(remote: &mut R, most: usize) -> Result<Option<usize>, R::Error> {
+pub fn fetch_newest<R: Remote>(
+    remote: &mut R,
+    most: usize,
+) -> Result<Option<(u64, usize)>, R::Error> {
     let mut pinned = None;
     let fetched = fetch(remote, most, &mut pinned);
     if pinned.is_some() {
@@ -115,7 +118,7 @@ fn fetch<R: Remote>(
     remote: &mut R,
     most: usize,
     pinned: &mut Option<usize>,
-) -> Result<Option<usize>, R::Error> {
+) -> Result<Option<(u64, usize)>, R::Error> {
     loop {
         let heads = remote.heads()?;
         let Some(slot) = pinned.or(heads.newest()) else {
@@ -128,7 +131,7 @@ fn fetch<R: Remote>(
             let bytes = bytes.ok_or_else(|| remote.impossible())?;
             remote.fetch(slot, bytes)?;
             if remote.heads()?.slots[slot] == head {
-                return Ok(Some(bytes));
+                return Ok(Some((version, bytes)));
             }
         }
         if pinned.is_none() {
@@ -223,9 +226,8 @@ mod tests {
             prop_assert!(side.accesses < 60, "{} accesses", side.accesses);
             match got {
                 None => prop_assert_eq!(before, 0),
-                Some(_) => {
-                    prop_assert_eq!(side.fetched[0], side.fetched[1], "torn");
-                    let version = side.fetched[0];
+                Some((version, _)) => {
+                    prop_assert_eq!(side.fetched, [version; 2], "torn, or of another version");
                     prop_assert!(before <= version && version <= side.publisher.version + 1);
                 }
             }

@@ -107,8 +107,8 @@ case $name in
     ./dev ros-env kilted >/dev/null
     want_packages rt-tests ;;
   link)
-    want_packages iproute2 qperf g++ cyclonedds-dev cyclonedds-tools libfastrtps-dev
-    for peer in cyclonedds fastdds; do
+    want_packages iproute2 qperf g++ cyclonedds-dev cyclonedds-tools libfastrtps-dev libfabric-dev
+    for peer in cyclonedds fastdds libfabric; do
       build_peer $peer crates/tools/lab/peers/link/build.sh $peer "$ONBEAT_CACHE/lab/link/$peer"
     done
     echo "-- building the peers in Rust" >&2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds a peer of `link`: build.sh cyclonedds|fastdds DIR
+# Builds a peer of `link`: build.sh cyclonedds|fastdds|libfabric DIR
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 name=$1 out=$2
@@ -11,5 +11,7 @@ case $name in
     c++ "${flags[@]}" -I"$out" -o "$out/peer" "$here/cyclonedds.cpp" "$out/message.o" -lddsc ;;
   fastdds)
     c++ "${flags[@]}" -o "$out/peer" "$here/fastdds.cpp" -lfastrtps -lfastcdr ;;
+  libfabric)
+    c++ "${flags[@]}" -o "$out/peer" "$here/libfabric.cpp" -lfabric ;;
   *) echo "build.sh: no peer '$name'" >&2; exit 2 ;;
 esac

@@ -26,6 +26,8 @@ enum Program {
     Cyclone,
     /// `fastdds.cpp`.
     Fast,
+    /// `libfabric.cpp`.
+    Fabric,
 }
 
 /// What is compared.
@@ -85,10 +87,17 @@ pub const FAST: Arm = Arm {
     program: Program::Fast,
     ..arm("Fast DDS", "fastdds", 7)
 };
+/// libfabric over TCP: a connection for each stream.
+pub const FABRIC: Arm = Arm {
+    program: Program::Fabric,
+    ..arm("libfabric, tcp", "libfabric", 8)
+};
 /// The same as the interface layer, with flow control over all streams of the host.
 pub const OURS: Arm = arm("ours", "ours", 5);
 /// All of them.
-pub const ALL: [Arm; 8] = [TCP, PRIO, INTERFACE, SEALED, OURS, ZENOH, CYCLONE, FAST];
+pub const ALL: [Arm; 9] = [
+    TCP, PRIO, FABRIC, INTERFACE, SEALED, OURS, ZENOH, CYCLONE, FAST,
+];
 /// Cyclone DDS over the link's interface alone, with fragments as large as UDP takes, as its makers
 /// advise for large messages.
 const CYCLONE_URI: &str = r#"<CycloneDDS><Domain>
@@ -132,7 +141,11 @@ impl Arms {
                 "its Python package could not be set up: run `./dev bench link` with a network",
             );
         }
-        for (arm, folder) in [(CYCLONE, "cyclonedds"), (FAST, "fastdds")] {
+        for (arm, folder) in [
+            (CYCLONE, "cyclonedds"),
+            (FAST, "fastdds"),
+            (FABRIC, "libfabric"),
+        ] {
             match built(folder) {
                 Ok(()) => arms.there.push(arm),
                 Err(why) => report.skip(arm.name, why),
@@ -188,6 +201,7 @@ impl Arms {
                 cyclone
             }
             Program::Fast => Command::new(cache_dir().join(FAST_PEER)),
+            Program::Fabric => Command::new(cache_dir().join(FABRIC_PEER)),
         };
         let side = match host {
             Host::Sender => "send",
@@ -244,6 +258,7 @@ const NOT_HAD: [(&str, &str); 1] = [
 
 const CYCLONE_PEER: &str = "lab/link/cyclonedds/peer";
 const FAST_PEER: &str = "lab/link/fastdds/peer";
+const FABRIC_PEER: &str = "lab/link/libfabric/peer";
 
 /// Whether `./dev bench link` has built the peer of that folder; else what went wrong.
 fn built(folder: &str) -> Result<(), String> {

@@ -6,7 +6,9 @@ pub mod transport;
 
 use std::fmt::Display;
 
-pub use system::{now_ns, pin, set_priority, sleep_until, thread_cpu_ns, used, Usage};
+pub use system::{
+    now_ns, pin, set_priority, set_send_buffer, sleep_until, thread_cpu_ns, used, writable, Usage,
+};
 
 /// Ends the program with one line.
 pub fn die(why: impl Display) -> ! {

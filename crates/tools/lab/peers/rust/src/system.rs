@@ -54,20 +54,41 @@ pub fn pin(cpu: usize) {
 
 /// Sets `SO_PRIORITY`, by which `tc prio` sorts packets.
 pub fn set_priority(socket: &impl AsFd, priority: i32) -> Result<(), String> {
+    set(socket, libc::SO_PRIORITY, priority).map_err(|e| format!("SO_PRIORITY: {e}"))
+}
+
+/// Sets `SO_SNDBUF`. The kernel allows twice as much, with its own records.
+pub fn set_send_buffer(socket: &impl AsFd, bytes: usize) -> Result<(), String> {
+    let bytes = i32::try_from(bytes).map_err(|e| e.to_string())?;
+    set(socket, libc::SO_SNDBUF, bytes).map_err(|e| format!("SO_SNDBUF: {e}"))
+}
+
+fn set(socket: &impl AsFd, option: libc::c_int, value: i32) -> std::io::Result<()> {
     // SAFETY: the pointer is to a live integer, whose size is given; the descriptor is borrowed.
     let set = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_PRIORITY,
-            (&raw const priority).cast(),
+            option,
+            (&raw const value).cast(),
             size_of::<i32>() as libc::socklen_t,
         )
     };
     match set {
         0 => Ok(()),
-        _ => Err(format!("SO_PRIORITY: {}", std::io::Error::last_os_error())),
+        _ => Err(std::io::Error::last_os_error()),
     }
+}
+
+/// Waits until a socket takes more; `false` where that could not be told.
+pub fn writable(socket: &impl AsFd) -> bool {
+    let mut wanted = libc::pollfd {
+        fd: socket.as_fd().as_raw_fd(),
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: the pointer is to one live pollfd; the descriptor is borrowed.
+    unsafe { libc::poll(&mut wanted, 1, -1) == 1 }
 }
 
 /// What the process has used so far.

@@ -94,7 +94,10 @@ pub const FABRIC: Arm = Arm {
 };
 /// The same as the interface layer, with flow control over all streams of the host.
 pub const OURS: Arm = arm("ours", "ours", 5);
-/// All of them.
+/// All streams of a process over one connection, the most urgent chunk first, with a socket's buffer
+/// of a window: only beside [`OURS`], in `connections`.
+pub const MULTIPLEXED: Arm = arm("one for all classes", "multiplexed", 8);
+/// All of them but [`MULTIPLEXED`].
 pub const ALL: [Arm; 9] = [
     TCP, PRIO, FABRIC, INTERFACE, SEALED, OURS, ZENOH, CYCLONE, FAST,
 ];

@@ -52,6 +52,8 @@ pub struct Plan {
     pub captured: bool,
     /// Streams that flood are in a process of their own. What is not is urgent: it runs in real time.
     pub apart: bool,
+    /// Both hosts' programs run in real time, whole.
+    pub real_time: bool,
 }
 
 /// A message that arrived; times in ns of CLOCK_MONOTONIC.
@@ -105,6 +107,8 @@ pub struct Outcome {
     pub samples: Vec<Sample>,
     /// Use of all CPUs during the run, by everybody, %.
     pub cpu: f64,
+    /// Bytes that left the sender, with all heads.
+    pub sent_bytes: u64,
     /// Packets that left the sender, where that was wanted.
     pub packets: Vec<Packet>,
 }
@@ -214,6 +218,7 @@ impl Field {
         crossed(plan, sent_bytes, arm)?;
         Ok(Outcome {
             samples,
+            sent_bytes,
             cpu: 100.0 * used / (used + idle).max(1.0),
             packets: packets.unwrap_or_default(),
         })
@@ -266,7 +271,7 @@ impl Field {
                 command.arg(format!("file={}", file.display()));
             }
             let floods = host == Host::Sender && plan.apart && peers.len() == 2;
-            if plan.apart && !floods {
+            if plan.real_time || (plan.apart && !floods) {
                 // What is urgent, and the other host, do not wait for the load's processor.
                 children::real_time(&mut command, REAL_TIME_PRIORITY);
             }

@@ -4,6 +4,7 @@
 mod arms;
 pub mod capture;
 mod cell;
+mod connections;
 pub mod hosts;
 mod judge;
 mod network;
@@ -39,6 +40,7 @@ impl Experiment for Link {
             "priority",
             "large",
             "window",
+            "connections",
             "network",
             "contention",
         ]
@@ -53,13 +55,18 @@ impl Experiment for Link {
         let arms = Arms::prepare(context, &mut report)?;
         let field = Field::new(Hosts::new()?, arms);
         type Part = fn(&mut Context, &mut Report, &Field) -> Result<(), LabError>;
-        let parts: [(&str, &str, Part); 8] = [
+        let parts: [(&str, &str, Part); 9] = [
             ("size-limited", "latency and CPU, 1 Gbit/s", size::limited),
             ("size-unlimited", "latency and CPU, no limit", size::free),
             ("order", "order on the wire", order::measure),
             ("priority", "small urgent messages", priority::small),
             ("large", "large urgent messages", priority::large),
             ("window", "bytes ahead of an urgent push", window::measure),
+            (
+                "connections",
+                "one connection for all classes",
+                connections::measure,
+            ),
             ("network", "a split network", network::split),
             ("contention", "memory contention", network::contention),
         ];

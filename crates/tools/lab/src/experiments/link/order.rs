@@ -81,7 +81,8 @@ fn line(name: &str, orders: &[Vec<Seen>]) -> Line {
     }
 }
 
-fn orders_of(
+/// The messages of each experiment in the order in which they were seen on the wire.
+pub fn orders_of(
     context: &Context,
     field: &Field,
     arm: &arms::Arm,

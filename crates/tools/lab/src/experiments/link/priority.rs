@@ -32,7 +32,7 @@ fn flood(priority: u8, bytes: usize, period_ns: u64) -> Stream {
 }
 
 /// Small urgent messages beside the load, or without it.
-fn urgent_plan(count: u64, loaded: bool) -> Plan {
+pub fn urgent_plan(count: u64, loaded: bool) -> Plan {
     let mut streams = vec![Stream {
         priority: 2,
         bytes: URGENT,

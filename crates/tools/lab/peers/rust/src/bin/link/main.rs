@@ -9,6 +9,7 @@
 //! lines `stream,number,intended_ns,sent_ns,received_ns,finished_ns`.
 mod hog;
 mod message;
+mod multiplexed;
 mod network;
 mod settings;
 mod ways;

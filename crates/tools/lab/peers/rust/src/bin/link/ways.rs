@@ -1,12 +1,13 @@
 //! How messages get from one host to the other: plain TCP, and onbeat's links.
 
+use crate::multiplexed;
 use crate::settings::{Settings, Stream};
 use onbeat_link::interface::{Backend, Halves, Incoming, Memory, Outgoing, Sizes};
 use onbeat_link::port::{self, Port};
 use onbeat_link::{Key, Tcp};
 use onbeat_peers::{now_ns, set_priority};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
@@ -87,15 +88,23 @@ fn socket_priority(priority: u8) -> i32 {
     }
 }
 
-fn dial(settings: &Settings, stream: &Stream) -> Result<TcpStream, String> {
+/// Connects to a receiver that may not listen yet.
+pub fn dial(address: SocketAddr) -> Result<TcpStream, String> {
     let until = now_ns() + CONNECT_NS as i64;
     loop {
-        match TcpStream::connect(settings.address(stream)) {
+        match TcpStream::connect(address) {
             Ok(connected) => return Ok(connected),
             Err(e) if now_ns() > until => return Err(format!("connecting: {e}")),
             Err(_) => std::thread::sleep(Duration::from_millis(5)),
         }
     }
+}
+
+/// The first connection that comes.
+pub fn accept(address: SocketAddr) -> Result<TcpStream, String> {
+    let listener = TcpListener::bind(address).map_err(|e| format!("listening: {e}"))?;
+    let accepted = listener.accept().map_err(|e| format!("accepting: {e}"))?;
+    Ok(accepted.0)
 }
 
 /// Rate of a link without limit, bits/s: what its virtual interfaces tell.
@@ -149,13 +158,14 @@ fn link(settings: &Settings, stream: &Stream) -> Result<Halves, String> {
 pub fn sender(settings: &Settings, stream: &Stream) -> Result<Box<dyn Send>, String> {
     match settings.words.text("arm")? {
         arm @ ("tcp" | "prio") => {
-            let connected = dial(settings, stream)?;
+            let connected = dial(settings.address(stream))?;
             if arm == "prio" {
                 set_priority(&connected, socket_priority(stream.priority))?;
             }
             Ok(Box::new(Plain::of(connected, stream.bytes)?))
         }
         "interface" | "sealed" | "ours" => Ok(Box::new(LinkOut(link(settings, stream)?.0))),
+        "multiplexed" => multiplexed::sender(settings, stream),
         arm => Err(format!("no arm '{arm}'")),
     }
 }
@@ -164,10 +174,8 @@ pub fn sender(settings: &Settings, stream: &Stream) -> Result<Box<dyn Send>, Str
 pub fn receiver(settings: &Settings, stream: &Stream) -> Result<Box<dyn Receive>, String> {
     match settings.words.text("arm")? {
         "tcp" | "prio" => {
-            let listener = TcpListener::bind(settings.address(stream));
-            let listener = listener.map_err(|e| format!("listening: {e}"))?;
-            let accepted = listener.accept().map_err(|e| format!("accepting: {e}"))?;
-            Ok(Box::new(Plain::of(accepted.0, stream.bytes)?))
+            let accepted = accept(settings.address(stream))?;
+            Ok(Box::new(Plain::of(accepted, stream.bytes)?))
         }
         "interface" | "sealed" | "ours" => {
             let (_outgoing, incoming) = link(settings, stream)?;
@@ -176,6 +184,7 @@ pub fn receiver(settings: &Settings, stream: &Stream) -> Result<Box<dyn Receive>
                 _outgoing,
             }))
         }
+        "multiplexed" => multiplexed::receiver(settings, stream),
         arm => Err(format!("no arm '{arm}'")),
     }
 }

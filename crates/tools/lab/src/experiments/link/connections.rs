@@ -1,0 +1,107 @@
+//! One connection for each class of messages, as ours has it, beside one that carries all of them.
+
+use super::arms::{Arm, MULTIPLEXED, OURS};
+use super::cell::{Field, Outcome, Plan};
+use super::judge::in_place;
+use super::order::orders_of;
+use super::priority::urgent_plan;
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, LabError};
+use crate::measure::stats::Sorted;
+use std::time::Duration;
+
+/// Bytes of the messages whose order is looked at.
+const ORDERED: usize = 64 << 10;
+
+/// What was measured of an arm.
+#[derive(Default)]
+struct Of {
+    /// Latency of what is urgent, us.
+    latency: Vec<f64>,
+    /// Use of all CPUs in each round, %.
+    cpu: Vec<f64>,
+    /// Bytes on the wire, and bytes of messages that arrived.
+    bytes: (u64, u64),
+    /// Messages in their place on the wire, %.
+    in_place: f64,
+}
+
+impl Of {
+    fn add(&mut self, plan: &Plan, outcome: &Outcome) {
+        self.latency.extend(outcome.of(0).map(|s| s.latency_us()));
+        self.cpu.push(outcome.cpu);
+        let arrived = outcome.samples.iter();
+        self.bytes.0 += outcome.sent_bytes;
+        self.bytes.1 += arrived
+            .map(|s| plan.streams[s.stream as usize].bytes as u64)
+            .sum::<u64>();
+    }
+}
+
+/// The measurement.
+pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+    let count = context.pick_of_three(3_000, 1_000, 200);
+    let (rounds, experiments) = (context.pick(3, 2), context.pick(100, 10));
+    let plan = Plan {
+        apart: false,
+        real_time: true,
+        ..urgent_plan(count, true)
+    };
+    let mut measured = [OURS, MULTIPLEXED].map(|arm| (arm, Of::default()));
+    for round in 0..rounds {
+        for (arm, of) in &mut measured {
+            let what = format!("connections: {}, round {}", arm.name, round + 1);
+            context.step(&what, Duration::from_secs(100));
+            of.add(&plan, &field.run(context, arm, true, &plan)?);
+        }
+    }
+    for (arm, of) in &mut measured {
+        context.step(
+            &format!("connections: order, {}", arm.name),
+            Duration::from_secs(100),
+        );
+        let orders = orders_of(context, field, arm, ORDERED, experiments)?;
+        of.in_place = orders.map_or(0.0, |o| in_place(&o, 100, None));
+    }
+    tell(report, &measured);
+    Ok(())
+}
+
+fn tell(report: &mut Report, measured: &[(Arm, Of)]) {
+    let title =
+        "Three classes of one process: a connection for each, and one for all (urgent 1 KB, us)";
+    let head = [
+        "",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+        "CPU, %",
+        "wire/content",
+        "in place, %",
+    ];
+    let mut table = Table::new(title, &head);
+    for (arm, of) in measured {
+        let latency = Sorted::new(of.latency.iter().copied());
+        let cpu = Sorted::new(of.cpu.iter().copied()).quantile(0.5);
+        let wire = of.bytes.0 as f64 / of.bytes.1.max(1) as f64;
+        let mut row = vec![arm.name.to_string()];
+        row.extend([0.5, 0.99, 0.999, 1.0].map(|q| number(latency.quantile(q))));
+        row.extend([number(cpu), format!("{wire:.4}"), number(of.in_place)]);
+        table.row(row);
+        let samples = of.latency.len() as u64;
+        for (name, value, unit) in [
+            ("p50", latency.quantile(0.5), "us"),
+            ("p99_9", latency.quantile(0.999), "us"),
+            ("max", latency.quantile(1.0), "us"),
+            ("cpu", cpu, "%"),
+            ("wire_over_content", wire, "1"),
+            ("in_place", of.in_place, "%"),
+        ] {
+            let name = format!("connections.{}.{name}", arm.id);
+            report.figure(Figure::new(name, value, unit).samples(samples));
+        }
+    }
+    report.tables.push(table);
+    report.note("connections: the load is in the urgent one's process here, since processes cannot share a connection; its threads are all SCHED_FIFO");
+}

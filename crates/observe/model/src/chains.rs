@@ -6,8 +6,9 @@
 //! that takes the item appends its own. When an execution ends, walking back from its step gives
 //! the latency and every callback's and edge's part of it.
 
-use crate::dist::Dist;
+use crate::evidence::PathFigures;
 use crate::index::{NameId, PathId, StepId, VertexId};
+use crate::modes::{ModeId, PerMode, Switches};
 use rustc_hash::FxHashMap;
 
 /// Most lineages that one execution or item carries.
@@ -214,16 +215,10 @@ impl Via {
 /// Figures of the executions that ended with a path's last callback.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Terminal {
-    /// End-to-end latency.
-    pub(crate) latency: Dist,
-    /// From the start that the output before stood on to this output.
-    pub(crate) reaction: Dist,
+    /// By the mode in which they began.
+    pub(crate) figures: PerMode<PathFigures>,
     /// Start of the lineage that ended last.
     last: Option<u64>,
-    /// End-to-end latency with that of data that were read once more; none where none were.
-    pub(crate) age: Option<Box<Dist>>,
-    /// Sum per callback and edge, alternating.
-    pub(crate) sums: Vec<u128>,
     /// How often each topic was the last output; `None`: nothing was published.
     pub(crate) outputs: Vec<(Option<NameId>, u64)>,
 }
@@ -243,9 +238,9 @@ pub(crate) struct PathNode {
     /// the path. Start of the last callback in the execution that ended last.
     cut: Option<u64>,
     /// Items that were lost on the way from the parent to here.
-    pub(crate) lost: u64,
+    pub(crate) lost: PerMode<u64>,
     /// Lineages that were not followed to here, or not beyond, because there were too many.
-    pub(crate) dropped: u64,
+    pub(crate) dropped: PerMode<u64>,
     /// Figures of executions that ended here.
     pub(crate) terminal: Option<Box<Terminal>>,
 }
@@ -254,6 +249,8 @@ pub(crate) struct PathNode {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Paths {
     nodes: Vec<PathNode>,
+    /// Which mode was active when.
+    pub(crate) switches: Switches,
     roots: FxHashMap<VertexId, PathId>,
     children: FxHashMap<(PathId, Via, VertexId), Next>,
 }
@@ -344,9 +341,10 @@ impl Paths {
         })
     }
 
-    /// Counts a lineage as dropped at the end of a path.
-    pub(crate) fn drop_at(&mut self, path: PathId) {
-        self.nodes[path.index()].dropped += 1;
+    /// Counts a lineage that began at `origin` as dropped at the end of a path.
+    pub(crate) fn drop_at(&mut self, path: PathId, origin: u64) {
+        let mode = self.switches.at(origin);
+        *self.nodes[path.index()].dropped.of(mode) += 1;
     }
 
     fn insert(
@@ -364,8 +362,8 @@ impl Paths {
             depth,
             extended: false,
             cut: None,
-            lost: 0,
-            dropped: 0,
+            lost: PerMode::default(),
+            dropped: PerMode::default(),
             terminal: None,
         });
         Some(PathId::new(self.nodes.len() - 1))
@@ -387,11 +385,18 @@ impl Paths {
         }
     }
 
-    /// Counts `n` (or takes back, if negative) items lost after `path` on the way to `vertex`.
-    pub(crate) fn lose(&mut self, path: PathId, via: NameId, vertex: VertexId, n: i64) {
-        if let Next::Path(child) = self.child(path, Via::Item(via), vertex) {
-            let node = &mut self.nodes[child.index()];
-            node.lost = node.lost.saturating_add_signed(n);
+    /// Counts `n` (or takes back, if negative) items lost after `step` on the way to a vertex.
+    pub(crate) fn lose(
+        &mut self,
+        steps: &Steps,
+        step: StepId,
+        (via, vertex): (NameId, VertexId),
+        n: i64,
+    ) {
+        let mode = self.switches.at(steps.origin(step));
+        if let Next::Path(child) = self.child(steps.path(step), Via::Item(via), vertex) {
+            let lost = self.nodes[child.index()].lost.of(mode);
+            *lost = lost.saturating_add_signed(n);
         }
     }
 
@@ -404,9 +409,10 @@ impl Paths {
         output: Option<NameId>,
     ) {
         let last = steps.steps[step.index()];
+        let modes = [last.origin, time].map(|t| self.switches.at(t));
         let node = &mut self.nodes[last.path.index()];
         if !node.extended && node.cut.is_none() {
-            node.end(steps, last, time, output);
+            node.end(steps, last, (time, modes), output);
         }
     }
 
@@ -414,6 +420,7 @@ impl Paths {
     /// execution of its last callback counts.
     pub(crate) fn finish_cut(&mut self, steps: &Steps, step: StepId, time: u64, output: NameId) {
         let last = steps.steps[step.index()];
+        let modes = [last.origin, time].map(|t| self.switches.at(t));
         let node = &mut self.nodes[last.path.index()];
         match node.cut.replace(last.start) {
             Some(counted) if counted == last.start => return,
@@ -421,38 +428,42 @@ impl Paths {
             // Executions that ended before had no such output.
             None => node.terminal = None,
         }
-        node.end(steps, last, time, Some(output));
+        node.end(steps, last, (time, modes), Some(output));
     }
 }
 
 impl PathNode {
-    /// An execution's lineage ended with the step `last`, its output left at `time`.
-    fn end(&mut self, steps: &Steps, last: Step, time: u64, output: Option<NameId>) {
-        let terminal = self.terminal.get_or_insert_with(|| {
-            Box::new(Terminal {
-                sums: vec![0; 2 * self.depth as usize + 1],
-                ..Terminal::default()
-            })
-        });
+    /// An execution's lineage ended with the step `last`, its output left at `time`. Which modes were
+    /// active when it began and then.
+    fn end(
+        &mut self,
+        steps: &Steps,
+        last: Step,
+        (time, [mode, now]): (u64, [ModeId; 2]),
+        output: Option<NameId>,
+    ) {
+        let terminal = self.terminal.get_or_insert_default();
+        let figures = terminal.figures.of(mode);
+        figures.sums.resize(2 * self.depth as usize + 1, 0);
         let time = time.max(last.start);
         let latency = time - last.origin;
         if last.again {
-            let age = terminal
-                .age
-                .get_or_insert_with(|| Box::new(terminal.latency.clone()));
+            let latencies = &figures.latency_ns;
+            let age = figures.age_ns.get_or_insert_with(|| latencies.clone());
             age.record(latency);
             return;
         }
-        if let Some(age) = &mut terminal.age {
+        if let Some(age) = &mut figures.age_ns {
             age.record(latency);
         }
-        terminal.latency.record(latency);
+        figures.latency_ns.record(latency);
+        figures.crossed += u64::from(now != mode);
         match terminal.last {
             Some(before) if before >= last.origin => {}
             before => {
                 // Something new that came just after the start before shows first in this output.
                 if let Some(before) = before {
-                    terminal.reaction.record(time.saturating_sub(before));
+                    figures.reaction_ns.record(time.saturating_sub(before));
                 }
                 terminal.last = Some(last.origin);
             }
@@ -463,7 +474,7 @@ impl PathNode {
         }
         // From the last callback back to the first: its own share, then its edge's.
         let (mut out, mut at) = (time, Some(last));
-        for sum in terminal.sums.rchunks_mut(2) {
+        for sum in figures.sums.rchunks_mut(2) {
             let Some(s) = at else { break };
             if let Some(callback) = sum.last_mut() {
                 *callback += u128::from(out - s.start);
@@ -503,8 +514,9 @@ mod tests {
         let s2 = steps.extend(s1, abc, 200, 190); // start before publication: kept in order
         paths.finish(&steps, s2, 260, None);
         let terminal = paths.node(abc).terminal.as_ref().unwrap();
-        assert_eq!(terminal.sums, [50, 20, 20, 0, 70]);
-        assert_eq!(terminal.latency.sum(), 160);
+        let figures = terminal.figures.get(ModeId::default()).unwrap();
+        assert_eq!(figures.sums, [50, 20, 20, 0, 70]);
+        assert_eq!(figures.latency_ns.sum(), 160);
         for s in [s0, s1, s2] {
             steps.release(s);
         }

@@ -10,7 +10,7 @@ pub use crate::conclude::{RecoverError, REDACTED};
 
 use crate::conclude::{conclude, recover};
 use crate::evidence::{add_all, total, unite_threads, Evidence, Figures, Note, SyncEvidence};
-use crate::schema::{Bracket, Callback, Edge, Model};
+use crate::schema::{Bracket, Callback, CallbackFigures, Edge, Model, Run};
 use machines::Machines;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -96,8 +96,8 @@ impl Merger {
         if mine != others {
             return Err(ModelMergeError::NameRules(mine, others));
         }
-        match other.runs.keys().find(|id| all.runs.contains_key(*id)) {
-            Some(id) => Err(ModelMergeError::SameRun(id.clone())),
+        match other.runs.values().find(|run| has_part_of(all, run)) {
+            Some(run) => Err(ModelMergeError::SameRun(run.recording().into())),
             None => Ok(()),
         }
     }
@@ -118,11 +118,14 @@ pub fn filter_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
         modes.retain(|m, _| m == mode);
         !modes.is_empty()
     }
+    // Parts of runs have what did not run in the mode as well, as it was observed then.
+    let parts = |r: &Run| r.mode == mode && r.recording() != r.id;
+    let parts = evidence.runs.values().any(parts);
     evidence.runs.retain(|_, r| r.mode == mode);
     let runs = &evidence.runs;
     evidence.callbacks.retain(|_, c| {
         c.per_run.retain(|id, _| runs.contains_key(id));
-        keep(&mut c.modes, mode)
+        keep(&mut c.modes, mode) && !(parts && c.modes.values().all(never_ran))
     });
     evidence.edges.retain(|_, e| keep(&mut e.modes, mode));
     evidence.paths.retain(|_, p| {
@@ -134,6 +137,24 @@ pub fn filter_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
     evidence.lost.retain(|_, modes| keep(modes, mode));
     evidence.dropped.retain(|_, modes| keep(modes, mode));
     Ok(conclude(evidence))
+}
+
+/// Whether evidence has a run's recording, or a part of it: the modes of one run are in one model, as
+/// what is not counted by mode would count twice.
+fn has_part_of(all: &Evidence, run: &Run) -> bool {
+    let id = run.recording();
+    let mut parts = all.runs.range(format!("{id}#")..format!("{id}$"));
+    all.runs.contains_key(id) || parts.any(|(_, part)| part.recording() == id)
+}
+
+/// Whether figures show no execution.
+fn never_ran(figures: &CallbackFigures) -> bool {
+    let counts = [
+        &figures.exec_ns,
+        &figures.interarrival_ns,
+        &figures.release_jitter_ns,
+    ];
+    counts.iter().all(|dist| dist.count() == 0)
 }
 
 /// The same model with all its runs taken as of one mode.

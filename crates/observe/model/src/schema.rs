@@ -92,6 +92,17 @@ pub struct Run {
     pub events: u64,
 }
 
+impl Run {
+    /// Id of the recording. The parts of a run in which different modes were active have a number
+    /// after it, `#1`, `#2` ...
+    pub fn recording(&self) -> &str {
+        match self.id.rsplit_once('#') {
+            Some((id, n)) if !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()) => id,
+            _ => &self.id,
+        }
+    }
+}
+
 /// Type of a vertex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -563,6 +574,9 @@ pub struct ChainFigures {
     /// way.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped: u64,
+    /// Executions that ended in another mode than they began in; each counts where it began.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub crossed: u64,
     /// The part of each callback and edge in the latency, in order; the means add up to its mean.
     pub shares: Vec<Share>,
 }

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 Examples:
   onbeat diff before.json after.json
   onbeat merge old-*.json -o before.json; onbeat merge new-*.json -o after.json
+  onbeat diff all.json --modes urban,highway         two modes of one model
   onbeat diff before.json after.json --html diff.html
   onbeat diff before.json after.json --min-effect 2% --json
   onbeat diff alone.json integrated.json --influence
@@ -31,8 +32,8 @@ pub struct Args {
     #[arg(value_name = "A")]
     a: PathBuf,
     /// Model after
-    #[arg(value_name = "B")]
-    b: PathBuf,
+    #[arg(value_name = "B", required_unless_present = "modes")]
+    b: Option<PathBuf>,
     /// Smallest change that matters
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "5%")]
     min_effect: f64,
@@ -51,6 +52,15 @@ pub struct Args {
     /// Show which component costs which chain how much, instead: preemption and sleep by cause
     #[arg(long, conflicts_with_all = ["html", "absolute", "run_spread"])]
     influence: bool,
+    /// Compare two modes of A; with B, this mode of A with that of B
+    #[arg(
+        long,
+        value_name = "MODE,MODE",
+        conflicts_with = "mode",
+        value_delimiter = ',',
+        num_args = 1
+    )]
+    modes: Vec<String>,
     /// Print JSON, for programs
     #[arg(long)]
     json: bool,
@@ -61,8 +71,10 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
-    let a = load(&args.a, args.mode.as_deref())?;
-    let b = load(&args.b, args.mode.as_deref())?;
+    let [mode_a, mode_b] = modes(&args)?;
+    let (path_a, path_b) = (&args.a, args.b.as_ref().unwrap_or(&args.a));
+    let a = load(path_a, mode_a)?;
+    let b = load(path_b, mode_b)?;
     let options = Options {
         min_effect: args.min_effect,
         min_time_ns: f64::from(args.min_us) * 1e3,
@@ -79,7 +91,11 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
             path.file_stem()
                 .map_or("model".into(), |n| n.to_string_lossy().into_owned())
         };
-        let title = format!("{} to {}", name(&args.a), name(&args.b));
+        let of = |path, mode: Option<&str>| match mode {
+            Some(mode) => format!("{} in mode {mode}", name(path)),
+            None => name(path),
+        };
+        let title = format!("{} to {}", of(path_a, mode_a), of(path_b, mode_b));
         let page = onbeat_diff::html(&report, &a, &b, &title);
         files::write_whole(file, |out| out.write_all(page.as_bytes()))?;
     }
@@ -94,6 +110,17 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         (true, 0) => ExitStatus::NotKnown,
         (true, _) => ExitStatus::Success,
     })
+}
+
+/// The mode of each model that is compared.
+fn modes(args: &Args) -> Result<[Option<&str>; 2], CliError> {
+    match args.modes.as_slice() {
+        [] => Ok([args.mode.as_deref(); 2]),
+        [a, b] => Ok([Some(a), Some(b)]),
+        _ => Err(CliError::Usage(
+            "--modes needs the names of two modes: --modes urban,highway".into(),
+        )),
+    }
 }
 
 fn load(path: &Path, only: Option<&str>) -> Result<Model, CliError> {

@@ -16,6 +16,7 @@ mod live;
 mod merge;
 mod mode;
 mod model;
+mod modes;
 mod notify;
 mod plan;
 mod progress;
@@ -84,6 +85,7 @@ enum Command {
     Redact(redact::Args),
     Show(show::Args),
     Chains(chains::Args),
+    Modes(modes::Args),
     Check(check::Args),
     Diff(diff::Args),
     Advise(advise::Args),
@@ -137,6 +139,7 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
         Command::Redact(args) => redact::run(args),
         Command::Show(args) => show::run(args),
         Command::Chains(args) => chains::run(args),
+        Command::Modes(args) => modes::run(args),
         Command::Check(args) => check::run(args),
         Command::Diff(args) => diff::run(args),
         Command::Advise(args) => advise::run(args),

@@ -6,6 +6,7 @@ use crate::traces::{run_of, warn};
 use crate::{files, summary, term, ExitStatus};
 use onbeat_model::cuts::{self, Cut, Ends};
 use onbeat_model::links::Link;
+use onbeat_model::modes::{ModeRule, ModeRuleError};
 use onbeat_model::naming::{NameRule, NameRuleError};
 use onbeat_model::schema::{Junction, Run};
 use onbeat_model::stated::{JunctionParseError, StatedJunction};
@@ -22,6 +23,8 @@ Examples:
   onbeat model trace
   onbeat model run1 run2 run3 -o model.json          three runs, merged
   onbeat model urban1 --mode urban -o urban1.json
+  onbeat model trace --mode parked@0s.. --mode driving,parked@/mode
+  onbeat model trace --mode driving@/planner=active
   onbeat model trace --link '/filter:subscription(/in) -> /filter:timer(100ms)'
   onbeat model trace --junction '/fusion -> /fused = and'
   onbeat model trace --ignore /tf,/clock             chains pass /diagnostics and /bond, too
@@ -46,9 +49,11 @@ pub struct Args {
     /// File to write ('-': standard output)
     #[arg(short, long, default_value = "model.json", value_name = "FILE")]
     pub output: PathBuf,
-    /// Mode of all runs, whatever mode they were recorded with
-    #[arg(long, value_name = "NAME")]
-    pub mode: Option<String>,
+    /// Mode of all runs, whatever mode they were recorded with; or, as often as there are modes, when
+    /// each of a run's begins: 'NAME@FROM..TO' since its start, 'NAME@NODE=STATE' while a lifecycle
+    /// node is in a state, 'NAME,NAME@TOPIC' the next one with each message on a topic
+    #[arg(long, value_name = "NAME[@WHEN]")]
+    pub mode: Vec<String>,
     /// Data passes from callback A to callback B through memory: "A -> B"
     #[arg(long, value_name = "A -> B")]
     pub link: Vec<String>,
@@ -108,8 +113,10 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         .map(|text| text.parse())
         .collect::<Result<_, _>>()
         .map_err(|e: NameRuleError| CliError::Usage(e.to_string()))?;
+    let (mode, modes) = modes_of(&args.mode)?;
     let options = |run| {
         let mut options = SynthOptions::new(run);
+        options.modes.clone_from(&modes);
         options.infrastructure = args.infrastructure;
         options.links.clone_from(&links);
         options.junctions.clone_from(&junctions);
@@ -124,11 +131,10 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let policy = policy.transpose()?;
     let mut models = Vec::new();
     if args.join {
-        let mode = args.mode.as_deref();
         models.push(crate::hosts::model(&args.traces, mode, &options)?);
     }
     for path in args.traces.iter().filter(|_| !args.join) {
-        models.push(of_trace(path, &args, policy.as_ref(), &options)?);
+        models.push(of_trace((path, mode), &args, policy.as_ref(), &options)?);
     }
     let model = onbeat_model::merge::merge(models)?;
     files::write_model(&args.output, &model)?;
@@ -136,9 +142,24 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     Ok(ExitStatus::of_model(&model))
 }
 
+/// The mode of all runs, and when the modes of each begin.
+fn modes_of(texts: &[String]) -> Result<(Option<&str>, Vec<ModeRule>), CliError> {
+    let (rules, names): (Vec<&String>, Vec<&String>) = texts.iter().partition(|t| t.contains('@'));
+    let rules = rules.into_iter().map(|text| text.parse());
+    let rules: Result<Vec<ModeRule>, ModeRuleError> = rules.collect();
+    let rules = rules.map_err(|e| CliError::Usage(e.to_string()))?;
+    match names.as_slice() {
+        [] => Ok((None, rules)),
+        [name] => Ok((Some(name), rules)),
+        [a, b, ..] => Err(CliError::Usage(format!(
+            "--mode {a} --mode {b}: a run has one mode, unless '@' says when each begins (--mode {a}@0s..30s)"
+        ))),
+    }
+}
+
 /// The model of one recording.
 fn of_trace(
-    path: &Path,
+    (path, mode): (&Path, Option<&str>),
     args: &Args,
     policy: Option<&onbeat_redact::Policy>,
     options: &impl Fn(Run) -> SynthOptions,
@@ -146,7 +167,7 @@ fn of_trace(
     let hint = "; merge models with `onbeat merge`";
     let mut reader = files::open_trace(path, "`onbeat model`", hint)?;
     let manifest = reader.manifest().clone();
-    let mut options = options(run_of(&reader, args.mode.as_deref()));
+    let mut options = options(run_of(&reader, mode));
     options.shortened = !reader.has_beginning();
     let ends = Ends {
         from: args.from.clone(),

@@ -51,7 +51,8 @@ fn fails(dir: &Path, args: &[&str], code: i32) -> String {
 fn every_command_explains_itself_with_examples() {
     let dir = TempDir::new().unwrap();
     for command in [
-        "record", "model", "merge", "redact", "show", "chains", "export", "report", "plan", "shape",
+        "record", "model", "merge", "redact", "show", "chains", "modes", "export", "report",
+        "plan", "shape",
     ] {
         let text = good(dir.path(), &[command, "--help"], 0);
         assert!(

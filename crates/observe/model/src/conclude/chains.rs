@@ -230,6 +230,7 @@ fn chain_figures(
         jitter_ns: (latency.max() - latency.min()) / 2,
         lost,
         dropped,
+        crossed: figures.crossed,
         shares,
     }
 }

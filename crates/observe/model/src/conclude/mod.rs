@@ -18,7 +18,7 @@ pub(crate) use recover::recover;
 pub use recover::{RecoverError, REDACTED};
 
 use crate::evidence::{Evidence, Hidden};
-use crate::schema::{Model, Run, SCHEMA};
+use crate::schema::{Chain, Model, Run, SCHEMA};
 use graph::Graph;
 use groups::{decide, Groups};
 use std::collections::BTreeSet;
@@ -34,6 +34,9 @@ pub(crate) fn conclude(mut evidence: Evidence) -> Model {
     let actions = actions::actions(&evidence, &graph);
     let executors = executors::executors(&evidence, &graph);
     let (assumptions, coverage) = sentences::sentences(&evidence, &groups, &graph, &junctions);
+    let mut coverage = coverage;
+    coverage.extend(crossed(&chains));
+    coverage.sort();
     let mut model = Model {
         schema: SCHEMA.into(),
         runs: std::mem::take(&mut evidence.runs).into_values().collect(),
@@ -59,6 +62,24 @@ pub(crate) fn conclude(mut evidence: Evidence) -> Model {
         leave_out_modes(&mut model);
     }
     model
+}
+
+/// What counts in one mode and ended in another.
+fn crossed(chains: &[Chain]) -> Option<String> {
+    let crossed: u64 = chains.iter().map(|c| c.figures.crossed).sum();
+    let over = chains.iter().filter(|c| c.figures.crossed > 0).count();
+    let chains = match over {
+        0 => return None,
+        1 => "one chain".to_string(),
+        n => format!("{n} chains"),
+    };
+    let executions = match crossed {
+        1 => "One execution".to_string(),
+        n => format!("{n} executions"),
+    };
+    Some(format!(
+        "{executions} of {chains} began in one mode and ended in another: each counts where it began."
+    ))
 }
 
 /// The modes of runs.

@@ -232,6 +232,7 @@ fn path_figures(id: &str, key: &PathKey, f: &ChainFigures) -> Result<PathFigures
             latency_ns: f.latency_ns.clone(),
             reaction_ns: f.reaction_ns.clone(),
             age_ns: f.age_ns.clone(),
+            crossed: f.crossed,
             sums,
         }),
         _ => Err(RecoverError::Inconsistent(format!(

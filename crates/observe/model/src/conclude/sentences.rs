@@ -273,6 +273,8 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::Undecided => format!("What an event belongs to was not clear in time {times}."),
         Note::UnknownCallback => format!("A callback that could not be told ran {times}: its creation lies before the recording."),
         Note::UnknownGoal(s) => format!("Which of several goals of {s} was executed, or had the result that was sent, could not be told {times}; no edge or chain leads to such ones."),
+        Note::ModeUnseen(s) => format!("The mode {s} was asked for with --mode, and did not begin in {}.", if n == 1 { "one run".into() } else { format!("{n} runs") }),
+        Note::UnknownMachine => format!("A lifecycle node that was made before the recording changed its state {times}: its name is not known, and no mode began."),
         Note::UnknownHandle => format!("An endpoint that could not be told was used {times}: its creation lies before the recording, or its event was lost."),
         Note::UnknownWaiter(s) => format!("Which of several callbacks of a node, that waited for responses, published {s} could not be told {times}; no edge or chain leads from there, and such executions are not in their times."),
         Note::Unscheduled(s) => format!("{s} ran {times} on threads without scheduler events; its execution time then contains preemption."),

@@ -64,6 +64,7 @@ impl Figures for PathFigures {
             let mine = self.age_ns.get_or_insert_with(|| self.latency_ns.clone());
             mine.merge(other.age_ns.as_ref().unwrap_or(&other.latency_ns));
         }
+        self.crossed.add(&other.crossed);
         self.reaction_ns.merge(&other.reaction_ns);
         self.latency_ns.merge(&other.latency_ns);
         if self.sums.len() < other.sums.len() {

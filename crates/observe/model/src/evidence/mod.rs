@@ -109,6 +109,9 @@ pub(crate) struct PathFigures {
     /// End-to-end latency with that of data that were read once more; none where none were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) age_ns: Option<Dist>,
+    /// Executions that ended in another mode than they began in.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) crossed: u64,
     /// Each callback's and edge's part of the latency, alternating: sums over the executions, ns.
     #[serde(with = "decimal")]
     pub(crate) sums: Vec<u128>,
@@ -235,6 +238,11 @@ pub(crate) fn unite_threads(threads: impl Iterator<Item = ThreadUse>) -> Vec<Thr
             cpus: cpus.into_iter().collect(),
         })
         .collect()
+}
+
+/// Whether a count is left out.
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// Sums as decimal text: JSON numbers lose digits above 2^53.

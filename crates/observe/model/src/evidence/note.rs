@@ -45,6 +45,8 @@ pub(crate) enum Note<V = String, N = String> {
     /// A scheduler event of a thread was missing.
     #[serde(with = "no_subject")]
     LostSwitch,
+    /// This mode, whose beginning the user stated, did not begin.
+    ModeUnseen(String),
     /// The user states this rule for node names.
     NameRule(String),
     /// The user named this topic as an input, but no callback took anything from it.
@@ -98,6 +100,9 @@ pub(crate) enum Note<V = String, N = String> {
     /// A handle was used whose endpoint is not known.
     #[serde(with = "no_subject")]
     UnknownHandle,
+    /// A lifecycle node whose name is not known changed its state.
+    #[serde(with = "no_subject")]
+    UnknownMachine,
     /// Which of several clients' waiting code published under this name could not be told.
     UnknownWaiter(N),
     /// This vertex ran on threads without scheduler events.
@@ -161,6 +166,7 @@ impl<V, N> Note<V, N> {
             Note::Junction(stated) => Note::Junction(stated),
             Note::Link(link) => Note::Link(link),
             Note::LostSwitch => Note::LostSwitch,
+            Note::ModeUnseen(mode) => Note::ModeUnseen(mode),
             Note::NameRule(rule) => Note::NameRule(rule),
             Note::NoInput(n) => Note::NoInput(name(n)),
             Note::NodeName(node) => Note::NodeName(node),
@@ -184,6 +190,7 @@ impl<V, N> Note<V, N> {
             Note::UnknownCallback => Note::UnknownCallback,
             Note::UnknownGoal(n) => Note::UnknownGoal(name(n)),
             Note::UnknownHandle => Note::UnknownHandle,
+            Note::UnknownMachine => Note::UnknownMachine,
             Note::UnknownWaiter(n) => Note::UnknownWaiter(name(n)),
             Note::Unscheduled(v) => Note::Unscheduled(vertex(v)?),
             Note::Unseen(v) => Note::Unseen(vertex(v)?),
@@ -237,6 +244,7 @@ mod tests {
             Note::Junction(s()),
             Note::Link(s()),
             Note::LostSwitch,
+            Note::ModeUnseen(s()),
             Note::NameRule(s()),
             Note::NoInput(s()),
             Note::NodeName(s()),
@@ -258,6 +266,7 @@ mod tests {
             Note::UnknownCallback,
             Note::UnknownGoal(s()),
             Note::UnknownHandle,
+            Note::UnknownMachine,
             Note::UnknownWaiter(s()),
             Note::Unscheduled(s()),
             Note::Unseen(s()),

@@ -69,7 +69,8 @@ impl Synth {
                 }
             }
             EventKind::Lost { ref probe, count } => {
-                let lost = &mut self.recording.lost;
+                let mode = self.flow.graph.switches.last();
+                let lost = self.recording.lost.of(mode);
                 *lost.entry(probe.to_string()).or_insert(0) += count;
                 if &**probe == "timer_reset" {
                     self.cx.entities.resets_lost();
@@ -688,6 +689,26 @@ impl Synth {
             let rcl = self.spans.last_rcl_publish(at.thread, message)?;
             self.handle(at, HandleKind::RclPublisher, rcl)
         })
+    }
+
+    /// The topic of a message that is published.
+    pub(super) fn topic_of(
+        &mut self,
+        event: &Event,
+        time: u64,
+        rmw: u64,
+        message: u64,
+    ) -> Option<String> {
+        let thread = self.thread(event, time);
+        let at = At {
+            thread,
+            process: self.spans.process_of(thread),
+            time,
+            cpu: event.cpu,
+        };
+        let publisher = self.publisher(at, rmw, message)?;
+        let name = self.cx.entities.get(publisher).name()?;
+        Some(self.cx.entities.names.get(name).to_string())
     }
 
     /// An entity that the model keeps; one that is not known is noted.

@@ -1,16 +1,21 @@
 //! The end of a pass: what the trackers found becomes evidence, with ids for indices.
 
 use super::course::Course;
-use super::flow::{Courses, EdgeData, Group, Ids, Member, Output, Part, Route, Use, Vertex};
+use super::flow::{EdgeData, Group, Ids, Joined, Measured, Member, Output, Part as JoinPart};
+use super::flow::{Route, Use, Vertex};
 use super::ids::NodeId;
+use super::parts::Parts;
 use super::values::ThreadId;
 use super::Synth;
 use crate::chains::{PathNode, Terminal, Via};
 use crate::conclude::conclude;
 use crate::dist::Dist;
-use crate::evidence::{unite_threads, EdgeKey, Evidence, Figures, MemberEvidence, Note};
-use crate::evidence::{PathEvidence, PathFigures, PathKey, SyncEvidence, Together};
+use crate::evidence::{
+    add_all, add_causes, unite_threads, EdgeKey, Evidence, Figures, MemberEvidence, Note,
+};
+use crate::evidence::{PathEvidence, PathKey, SyncEvidence, Together};
 use crate::index::{NameId, PathId, VertexId};
+use crate::modes::{ModeId, PerMode};
 use crate::schema::{Assumed, Bracket, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures};
 use crate::schema::{Identity, Model, Run, RunExtremes, RunTypical, ThreadUse, Typical};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,19 +52,21 @@ impl Synth {
     }
 
     /// The recording. What its options leave open is as the events say.
-    fn run(&self) -> Run {
+    fn runs(&self) -> Parts {
         let mut run = self.options.run.clone();
         if run.events == 0 {
-            run.events = self.recording.events;
+            run.events = self.recording.events.iter().map(|e| e.1).sum();
         }
         if run.duration_ns == 0 {
             let recording = &self.recording;
             run.duration_ns = recording.now - recording.first.unwrap_or(recording.now);
         }
         if run.lost.is_empty() {
-            run.lost = self.recording.lost.clone();
+            for (_, lost) in self.recording.lost.iter() {
+                add_all(&mut run.lost, lost);
+            }
         }
-        run
+        Parts::of_run(self, run)
     }
 }
 
@@ -80,7 +87,7 @@ fn nodes(synth: &Synth) -> BTreeMap<u32, Vec<String>> {
 /// A pass whose events have ended.
 struct Finish<'a> {
     synth: &'a Synth,
-    run: Run,
+    parts: Parts,
     /// By number of the vertex; none for callbacks that did not run.
     ids: Vec<Option<String>>,
     /// By vertex of a group: those of the group from which its inputs descend.
@@ -93,7 +100,7 @@ impl<'a> Finish<'a> {
     fn of(synth: &'a Synth) -> Self {
         Finish {
             synth,
-            run: synth.run(),
+            parts: synth.runs(),
             ids: synth.callback_ids(),
             after: synth.flow.descents(),
             nodes: nodes(synth),
@@ -105,8 +112,10 @@ impl<'a> Finish<'a> {
         for (v, id) in self.vertices() {
             self.add_vertex(&mut evidence, v, id);
         }
-        let together = self.together();
-        evidence.together.insert(self.run.id.clone(), together);
+        for (modes, run) in self.parts.modes() {
+            let together = self.together(&modes);
+            evidence.together.insert(run.id.clone(), together);
+        }
         for e in &self.synth.flow.graph.edges {
             self.add_flow_edge(&mut evidence, e);
         }
@@ -119,12 +128,24 @@ impl<'a> Finish<'a> {
             self.add_path(&mut evidence, PathId::new(path), node);
         }
         for (&name, figures) in &self.synth.flow.ways.services.actions.figures {
-            let modes = BTreeMap::from([(self.run.mode.clone(), figures.clone())]);
-            evidence.actions.insert(self.name(name), modes);
+            evidence
+                .actions
+                .insert(self.name(name), self.by_mode(figures));
         }
         self.add_notes(&mut evidence);
-        evidence.runs.insert(self.run.id.clone(), self.run);
+        let runs = self.parts.runs.into_iter();
+        evidence.runs = runs.map(|run| (run.id.clone(), run)).collect();
         evidence
+    }
+
+    /// Figures by the name of the mode.
+    fn by_mode<F: Figures>(&self, figures: &PerMode<F>) -> BTreeMap<String, F> {
+        let mut all = BTreeMap::new();
+        for (mode, figures) in figures.iter() {
+            let of: &mut F = all.entry(self.parts.of(mode).mode.clone()).or_default();
+            of.add(figures);
+        }
+        all
     }
 
     /// Vertices that have an id.
@@ -154,11 +175,6 @@ impl<'a> Finish<'a> {
     fn callback(&self, v: &Vertex, id: &str) -> Callback {
         let mut outputs: Vec<String> = v.outputs.iter().map(|&n| self.name(n)).collect();
         outputs.sort();
-        let mut figures = v.runs.figures.clone();
-        figures.observed_ns = self.run.duration_ns;
-        let causes = &self.synth.cx.causes;
-        let nodes = |pid| self.nodes.get(&pid).cloned().unwrap_or_default();
-        figures.causes = causes.of(&v.runs.waits, nodes, |n| self.name(n));
         let sync = v.kind() == CallbackType::Sync;
         // What it is named after is its output.
         let triggered = !sync && v.kind() != CallbackType::Thread;
@@ -183,40 +199,52 @@ impl<'a> Finish<'a> {
             },
             symbol: v.symbol.map(|s| self.name(s)),
             figures: CallbackFigures::default(),
-            per_run: self.extremes(&figures, &v.runs.courses),
-            modes: BTreeMap::from([(self.run.mode.clone(), figures)]),
+            per_run: self.extremes(v),
+            modes: self.figures(v),
             threads: unite_threads(v.runs.uses.iter().map(|u| self.thread_use(u))),
         }
     }
 
-    fn extremes(
-        &self,
-        figures: &CallbackFigures,
-        courses: &Courses,
-    ) -> BTreeMap<String, RunExtremes> {
-        let exec = &figures.exec_ns;
-        if exec.count() == 0 {
-            return BTreeMap::new();
+    /// By mode. Where it did not run, it was observed all the same.
+    fn figures(&self, v: &Vertex) -> BTreeMap<String, CallbackFigures> {
+        let mut all = BTreeMap::new();
+        for (modes, run) in self.parts.modes() {
+            let mut figures = CallbackFigures {
+                observed_ns: run.duration_ns,
+                ..CallbackFigures::default()
+            };
+            for mode in modes {
+                if let Some(measured) = v.runs.measured.get(mode) {
+                    figures.add(&measured.figures);
+                    let causes = &self.synth.cx.causes;
+                    let nodes = |pid| self.nodes.get(&pid).cloned().unwrap_or_default();
+                    let waits = causes.of(&measured.waits, nodes, |n| self.name(n));
+                    add_causes(&mut figures.causes, waits.into_iter());
+                }
+            }
+            all.insert(run.mode.clone(), figures);
         }
-        let extremes = RunExtremes {
-            start: self.run.start,
-            count: exec.count(),
-            min_ns: exec.min(),
-            mean_ns: exec.mean(),
-            max_ns: exec.max(),
-            typical: Some(RunTypical {
-                exec_ns: typical(exec, &courses.exec),
-                response_ns: typical(&figures.response_ns, &courses.response),
-                interarrival_ns: typical(&figures.interarrival_ns, &courses.interarrival),
-            }),
-        };
-        BTreeMap::from([(self.run.id.clone(), extremes)])
+        all
     }
 
-    /// The callbacks of each thread.
-    fn together(&self) -> Vec<Together> {
+    fn extremes(&self, v: &Vertex) -> BTreeMap<String, RunExtremes> {
+        let mut all = BTreeMap::new();
+        for (modes, run) in self.parts.modes() {
+            let measured = modes.iter().find_map(|&mode| v.runs.measured.get(mode));
+            if let Some(extremes) = measured.and_then(|m| extremes(m, run)) {
+                all.insert(run.id.clone(), extremes);
+            }
+        }
+        all
+    }
+
+    /// The callbacks of each thread, of those that ran in these modes.
+    fn together(&self, modes: &[ModeId]) -> Vec<Together> {
         let mut of_thread: BTreeMap<ThreadId, BTreeSet<String>> = BTreeMap::new();
         for (v, id) in self.vertices() {
+            if !modes.iter().any(|&m| v.runs.measured.get(m).is_some()) {
+                continue;
+            }
             for &thread in &v.runs.threads {
                 of_thread.entry(thread).or_default().insert(id.into());
             }
@@ -240,7 +268,13 @@ impl<'a> Finish<'a> {
         }
     }
 
-    fn add_edge(&self, evidence: &mut Evidence, key: EdgeKey, route: Route, figures: &EdgeFigures) {
+    fn add_edge(
+        &self,
+        evidence: &mut Evidence,
+        key: EdgeKey,
+        route: Route,
+        figures: &PerMode<EdgeFigures>,
+    ) {
         let edge = evidence.edges.entry(key).or_insert_with_key(|key| Edge {
             from: key.from.clone(),
             to: key.to.clone(),
@@ -257,8 +291,7 @@ impl<'a> Finish<'a> {
             modes: BTreeMap::new(),
         });
         edge.intra_process |= route == Route::Intra;
-        let mode = self.run.mode.clone();
-        edge.modes.entry(mode).or_default().add(figures);
+        add_all(&mut edge.modes, &self.by_mode(figures));
     }
 
     /// One topic that a node's subscriptions publish.
@@ -300,11 +333,11 @@ impl<'a> Finish<'a> {
                 to: sync.clone(),
                 topic: input.map_or_else(String::new, |n| self.name(n)),
             };
-            self.add_edge(evidence, key, Route::Topic, &into_sync(part));
+            self.add_edge(evidence, key, Route::Topic, &part.joined.map(into_sync));
         }
         if let Some(c) = evidence.callbacks.get_mut(&sync) {
-            if let Some(figures) = c.modes.get_mut(&self.run.mode) {
-                figures.interarrival_ns = output.interarrival.clone();
+            for (mode, interarrival) in self.by_mode(&output.interarrival) {
+                c.modes.entry(mode).or_default().interarrival_ns = interarrival;
             }
         }
         let shown = SyncEvidence {
@@ -321,24 +354,24 @@ impl<'a> Finish<'a> {
 
     /// A path on which executions ended, items were lost, or lineages were dropped.
     fn add_path(&self, evidence: &mut Evidence, path: PathId, node: &PathNode) {
-        if node.lost == 0 && node.dropped == 0 && node.terminal.is_none() {
+        let (mut lost, mut dropped) = (self.by_mode(&node.lost), self.by_mode(&node.dropped));
+        lost.retain(|_, n| *n > 0);
+        dropped.retain(|_, n| *n > 0);
+        if lost.is_empty() && dropped.is_empty() && node.terminal.is_none() {
             return;
         }
         let Some(key) = self.path_key(path) else {
             return;
         };
-        let mode = self.run.mode.clone();
-        if node.lost > 0 {
-            let lost = evidence.lost.entry(key.clone()).or_default();
-            lost.entry(mode.clone()).or_default().add(&node.lost);
+        if !lost.is_empty() {
+            add_all(evidence.lost.entry(key.clone()).or_default(), &lost);
         }
-        if node.dropped > 0 {
-            let dropped = evidence.dropped.entry(key.clone()).or_default();
-            dropped.entry(mode.clone()).or_default().add(&node.dropped);
+        if !dropped.is_empty() {
+            add_all(evidence.dropped.entry(key.clone()).or_default(), &dropped);
         }
         if let Some(terminal) = &node.terminal {
             let path = evidence.paths.entry(key).or_default();
-            self.add_terminal(path, mode, terminal);
+            self.add_terminal(path, terminal);
         }
     }
 
@@ -361,21 +394,20 @@ impl<'a> Finish<'a> {
         Some(key)
     }
 
-    fn add_terminal(&self, path: &mut PathEvidence, mode: String, terminal: &Terminal) {
+    fn add_terminal(&self, path: &mut PathEvidence, terminal: &Terminal) {
         for &(output, n) in &terminal.outputs {
             let name = output.map_or_else(String::new, |n| self.name(n));
             path.outputs.entry(name).or_default().add(&n);
         }
-        if terminal.latency.count() > 0 {
-            let run = path.per_run.entry(self.run.id.clone()).or_default();
-            run.merge(&terminal.latency);
+        for (mode, figures) in terminal.figures.iter() {
+            let run = self.parts.of(mode);
+            if figures.latency_ns.count() > 0 {
+                let latency = path.per_run.entry(run.id.clone()).or_default();
+                latency.merge(&figures.latency_ns);
+            }
+            let of = path.modes.entry(run.mode.clone()).or_default();
+            of.add(figures);
         }
-        path.modes.entry(mode).or_default().add(&PathFigures {
-            latency_ns: terminal.latency.clone(),
-            reaction_ns: terminal.reaction.clone(),
-            age_ns: terminal.age.as_deref().cloned(),
-            sums: terminal.sums.clone(),
-        });
     }
 
     fn add_notes(&self, evidence: &mut Evidence) {
@@ -385,6 +417,15 @@ impl<'a> Finish<'a> {
             }
         }
         self.add_untied_links(evidence);
+        let modes = &self.synth.modes;
+        for name in modes.names.iter().skip(1) {
+            if !self.parts.runs.iter().any(|r| r.mode == *name) {
+                evidence.note(Note::ModeUnseen(name.clone()), 1);
+            }
+        }
+        if modes.unknown_machines > 0 {
+            evidence.note(Note::UnknownMachine, modes.unknown_machines);
+        }
         let options = &self.synth.options;
         for (input, taken) in options.inputs.iter().zip(self.synth.flow.input_counts()) {
             match taken {
@@ -442,9 +483,11 @@ impl<'a> Finish<'a> {
             let subscription = vertices[e.to.index()].kind() == CallbackType::Subscription;
             let ran = |v: VertexId| self.ids[v.index()].is_some();
             if subscription && e.route == Route::Topic && ran(e.from) && !ran(e.to) {
-                *starved.entry(e.to).or_default() += e.figures.published;
+                let sum =
+                    |of: fn(&EdgeFigures) -> u64| e.figures.iter().map(|f| of(f.1)).sum::<u64>();
+                *starved.entry(e.to).or_default() += sum(|f| f.published);
                 // By `take()` outside of callbacks.
-                fed.extend((e.figures.taken > 0).then_some(e.to));
+                fed.extend((sum(|f| f.taken) > 0).then_some(e.to));
             }
         }
         // At the end of a recording some are always on their way.
@@ -454,7 +497,7 @@ impl<'a> Finish<'a> {
     }
 }
 
-fn member_evidence(member: &Member, part: &Part) -> MemberEvidence {
+fn member_evidence(member: &Member, part: &JoinPart) -> MemberEvidence {
     MemberEvidence {
         instances: member.instances,
         productive: member.productive,
@@ -471,7 +514,7 @@ fn member_evidence(member: &Member, part: &Part) -> MemberEvidence {
 }
 
 /// The edge from a subscription into the sync vertex.
-fn into_sync(part: &Part) -> EdgeFigures {
+fn into_sync(part: &Joined) -> EdgeFigures {
     EdgeFigures {
         latency_ns: part.latency.clone(),
         waiting_ns: part.latency.clone(),
@@ -504,4 +547,24 @@ fn typical(dist: &Dist, course: &Course) -> Typical {
         p99_ns: (dist.count() >= Typical::TAIL).then(|| dist.quantile(0.99)),
         effective: course.effective(),
     }
+}
+
+/// Extremes of one run's executions; none without any.
+fn extremes(measured: &Measured, run: &Run) -> Option<RunExtremes> {
+    let Measured {
+        figures, courses, ..
+    } = measured;
+    let exec = &figures.exec_ns;
+    (exec.count() > 0).then(|| RunExtremes {
+        start: run.start,
+        count: exec.count(),
+        min_ns: exec.min(),
+        mean_ns: exec.mean(),
+        max_ns: exec.max(),
+        typical: Some(RunTypical {
+            exec_ns: typical(exec, &courses.exec),
+            response_ns: typical(&figures.response_ns, &courses.response),
+            interarrival_ns: typical(&figures.interarrival_ns, &courses.interarrival),
+        }),
+    })
 }

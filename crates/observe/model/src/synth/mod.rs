@@ -21,9 +21,11 @@ mod events;
 mod finish;
 mod flow;
 mod ids;
+mod modes;
 mod notes;
 pub mod observe;
 mod options;
+mod parts;
 mod running_median;
 mod spans;
 #[cfg(test)]
@@ -33,12 +35,14 @@ mod values;
 pub use options::{SynthOptions, INFRASTRUCTURE};
 
 use crate::evidence::MEMORY;
+use crate::modes::PerMode;
 use crate::naming::NameRules;
 use crate::schema::Model;
 use causes::Causes;
 use entities::Entities;
 use events::SpanEvent;
 use flow::Flow;
+use modes::Modes;
 use notes::{Note, Notes};
 use onbeat_trace::Event;
 use spans::Spans;
@@ -59,9 +63,9 @@ struct Recording {
     first: Option<u64>,
     /// Time of the last event.
     now: u64,
-    events: u64,
+    events: PerMode<u64>,
     /// Lost events by probe.
-    lost: BTreeMap<String, u64>,
+    lost: PerMode<BTreeMap<String, u64>>,
 }
 
 /// Makes a model of one recording from its events, in time order.
@@ -72,6 +76,7 @@ pub struct Synth {
     cx: Context,
     spans: Spans,
     flow: Flow,
+    modes: Modes,
     /// Room for the events between `spans` and `flow`.
     room: Vec<SpanEvent>,
     /// All of them, for tests.
@@ -95,7 +100,9 @@ impl Synth {
         flow.ignore(ignored.map(|n| names.intern(n)).collect());
         flow.state_junctions(options.junctions.clone());
         flow.cut(&mut cx, &options.cuts);
+        let modes = Modes::new(&options.run.mode, &options.modes);
         Synth {
+            modes,
             options,
             recording: Recording::default(),
             cx,
@@ -110,7 +117,6 @@ impl Synth {
     /// The next event. Events come in time order.
     pub fn push(&mut self, event: &Event) {
         let recording = &mut self.recording;
-        recording.events += 1;
         if event.time_ns < recording.now {
             self.cx.notes.count(Note::OutOfOrder, 1);
         }
@@ -121,6 +127,9 @@ impl Synth {
             recording.first = Some(recording.now);
         }
         let time = recording.now;
+        self.switch_modes(event, time);
+        let mode = self.flow.graph.switches.last();
+        *self.recording.events.of(mode) += 1;
         self.flow.advance(&mut self.cx, time);
         self.dispatch(event, time);
         self.deliver();

@@ -2,6 +2,7 @@
 
 use crate::cuts::Cut;
 use crate::links::Link;
+use crate::modes::ModeRule;
 use crate::naming::NameRule;
 use crate::schema::Run;
 use crate::stated::StatedJunction;
@@ -31,6 +32,8 @@ pub struct SynthOptions {
     /// Topics that make no chains, though they are in the graph: what most nodes publish or take
     /// beside their work.
     pub ignore: Vec<String>,
+    /// When the modes of the run begin. Where no rule says, the run's own is active.
+    pub modes: Vec<ModeRule>,
     /// Threads of the application's own that publish are callbacks; else what they publish is
     /// published outside of callbacks.
     pub own_threads: bool,
@@ -56,6 +59,7 @@ impl SynthOptions {
             inputs: Vec::new(),
             cuts: Vec::new(),
             ignore: INFRASTRUCTURE.map(String::from).into(),
+            modes: Vec::new(),
             own_threads: true,
             shortened: false,
             ids: Vec::new(),

@@ -5,6 +5,7 @@ use super::entities::{EntityKind, HandleKind};
 use super::events::{Owner, SpanEvent};
 use super::ids::{EntityId, ProcessIndex};
 use super::{Synth, SynthOptions};
+use crate::modes::ModeId;
 use crate::schema::{Run, DEFAULT_MODE};
 
 /// A synthesis under test.
@@ -76,7 +77,8 @@ impl Harness {
         let id = |v: crate::index::VertexId| ids[v.index()].as_deref().unwrap_or("?");
         let edges = self.synth.flow.graph.edges.iter();
         let line = |e: &super::flow::EdgeData| {
-            let f = &e.figures;
+            let of_mode = e.figures.get(ModeId::default()).cloned();
+            let f = of_mode.unwrap_or_default();
             let counts = [f.published, f.taken, f.lost, f.overwritten];
             let counts = counts.map(|n| n.to_string()).join("/");
             format!("{} -> {}: {counts}", id(e.from), id(e.to))

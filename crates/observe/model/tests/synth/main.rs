@@ -10,6 +10,7 @@ mod influence;
 mod junctions;
 mod late;
 mod links;
+mod modes;
 mod naming;
 mod nesting;
 mod rclcpp;

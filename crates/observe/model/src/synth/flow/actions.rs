@@ -3,6 +3,7 @@
 
 use super::Flow;
 use crate::index::NameId;
+use crate::modes::PerMode;
 use crate::schema::ActionFigures;
 use crate::synth::entities::ActionPart;
 use crate::synth::events::{Begin, Input, Owner, Publication, Request};
@@ -37,7 +38,7 @@ const MAX_WAITING: usize = 1024;
 /// What was seen of actions.
 #[derive(Debug, Clone, Default)]
 pub(in crate::synth) struct Actions {
-    pub(in crate::synth) figures: BTreeMap<NameId, ActionFigures>,
+    pub(in crate::synth) figures: BTreeMap<NameId, PerMode<ActionFigures>>,
     goals: Vec<Goal>,
     asked: Vec<Asked>,
 }
@@ -75,7 +76,8 @@ impl Flow {
             return;
         };
         let actions = &mut self.ways.services.actions;
-        let figures = actions.figures.entry(of.action).or_default();
+        let mode = self.graph.switches.at(request.time);
+        let figures = actions.figures.entry(of.action).or_default().of(mode);
         match of.part {
             ActionPart::Goal => {
                 figures.goals += 1;
@@ -108,7 +110,8 @@ impl Flow {
             return;
         };
         let actions = &mut self.ways.services.actions;
-        let figures = actions.figures.entry(of.action).or_default();
+        let mode = self.graph.switches.at(begin.start);
+        let figures = actions.figures.entry(of.action).or_default().of(mode);
         match (of.part, begin.input) {
             (ActionPart::Goal, Input::Request { .. }) => figures.served += 1,
             (ActionPart::Goal, Input::Response { sequence, .. }) => {
@@ -141,6 +144,7 @@ impl Flow {
                     .figures
                     .entry(of.action)
                     .or_default()
+                    .of(self.graph.switches.at(publication.time))
                     .feedback += 1;
             }
         }

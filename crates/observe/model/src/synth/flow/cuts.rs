@@ -82,7 +82,7 @@ impl Flow {
         }
         let step = steps.root(root, start);
         if !lineages.push(step) {
-            paths.drop_at(root);
+            paths.drop_at(root, start);
             steps.release(step);
             cx.notes.count(Note::Capped(vertex), 1);
         }

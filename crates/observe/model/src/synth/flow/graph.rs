@@ -1,8 +1,10 @@
 //! Vertices and edges in the making: callbacks, synchronisers, and what goes between them.
 
 use super::Flow;
+use crate::dist::Dist;
 use crate::evidence::Figures;
 use crate::index::{NameId, VertexId};
+use crate::modes::{PerMode, Switches};
 use crate::schema::{CallbackFigures, CallbackType, EdgeFigures};
 use crate::synth::causes::Waits;
 use crate::synth::course::Course;
@@ -45,7 +47,8 @@ pub(in crate::synth) struct EdgeData {
     pub(in crate::synth) to: VertexId,
     pub(in crate::synth) name: NameId,
     pub(in crate::synth) route: Route,
-    pub(in crate::synth) figures: EdgeFigures,
+    /// By the mode in which the items were published.
+    pub(in crate::synth) figures: PerMode<EdgeFigures>,
     /// The usual transport time, for items that arrived while nobody waited.
     pub(super) usual_transport: RunningMedian,
 }
@@ -77,7 +80,8 @@ pub(super) const THREADS_MAX: usize = 256;
 /// The executions of a vertex.
 #[derive(Debug, Clone, Default)]
 pub(in crate::synth) struct Executions {
-    pub(in crate::synth) figures: CallbackFigures,
+    /// By the mode in which the executions began.
+    pub(in crate::synth) measured: PerMode<Measured>,
     pub(in crate::synth) count: u64,
     /// Executions on nothing that a callback published.
     pub(in crate::synth) sourced: u64,
@@ -87,8 +91,25 @@ pub(in crate::synth) struct Executions {
     /// Which threads ran it, [`THREADS_MAX`] at most.
     pub(in crate::synth) threads: Vec<ThreadId>,
     pub(super) last_start: u64,
+}
+
+/// What the executions of a vertex took.
+#[derive(Debug, Clone, Default)]
+pub(in crate::synth) struct Measured {
+    pub(in crate::synth) figures: CallbackFigures,
     pub(in crate::synth) courses: Courses,
     pub(in crate::synth) waits: Waits,
+}
+
+impl Executions {
+    /// Start to start, over all modes.
+    pub(in crate::synth) fn interarrival(&self) -> Dist {
+        let mut all = Dist::new();
+        for (_, measured) in self.measured.iter() {
+            all.merge(&measured.figures.interarrival_ns);
+        }
+        all
+    }
 }
 
 /// The order in which the executions' figures came.
@@ -184,6 +205,8 @@ impl Vertex {
 pub(in crate::synth) struct Graph {
     pub(in crate::synth) vertices: Vec<Vertex>,
     pub(in crate::synth) edges: Vec<EdgeData>,
+    /// Which mode was active when.
+    pub(in crate::synth) switches: Switches,
     edge_of: FxHashMap<(VertexId, VertexId, NameId, Route), EdgeId>,
 }
 
@@ -213,7 +236,7 @@ impl Graph {
                 to: hop.to,
                 name: hop.name,
                 route: hop.route,
-                figures: EdgeFigures::default(),
+                figures: PerMode::default(),
                 usual_transport: RunningMedian::default(),
             });
             EdgeId::new(edges.len() - 1)
@@ -221,9 +244,15 @@ impl Graph {
         &mut edges[id.index()]
     }
 
+    /// The figures of an edge for items that were published at `time`.
+    pub(super) fn sent(&mut self, from: VertexId, hop: Hop, time: u64) -> &mut EdgeFigures {
+        let mode = self.switches.at(time);
+        self.edge(from, hop).figures.of(mode)
+    }
+
     /// Counts an item as published on an edge.
-    pub(super) fn count_published(&mut self, from: VertexId, hop: Hop) {
-        self.edge(from, hop).figures.published += 1;
+    pub(super) fn count_published(&mut self, from: VertexId, hop: Hop, time: u64) {
+        self.sent(from, hop, time).published += 1;
     }
 
     /// Moves what goes to one vertex to another.
@@ -236,13 +265,16 @@ impl Graph {
                 (self.edges[i].from, self.edges[i].name, self.edges[i].route);
             let figures = std::mem::take(&mut self.edges[i].figures);
             let hop = Hop { to, name, route };
-            self.edge(publisher, hop).figures.add(&figures);
+            let edge = self.edge(publisher, hop);
+            for (mode, figures) in figures.iter() {
+                edge.figures.of(mode).add(figures);
+            }
         }
     }
 
     /// Counts an item as taken from an edge.
-    pub(super) fn count_taken(&mut self, from: VertexId, hop: Hop) {
-        self.edge(from, hop).figures.taken += 1;
+    pub(super) fn count_taken(&mut self, from: VertexId, hop: Hop, time: u64) {
+        self.sent(from, hop, time).taken += 1;
     }
 
     fn insert(

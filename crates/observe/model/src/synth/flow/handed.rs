@@ -55,8 +55,8 @@ impl Flow {
         let kept = self.ways.handed.0.remove(&work)?;
         let Hop { name, route, .. } = self.ways.links.hop(to, Route::HandedOver);
         let hop = Hop { to, name, route };
-        self.graph.count_published(kept.from, hop);
-        self.graph.count_taken(kept.from, hop);
+        self.graph.count_published(kept.from, hop, kept.time);
+        self.graph.count_taken(kept.from, hop, kept.time);
         Some(Incoming {
             untold: false,
             vertex: Some(kept.from),

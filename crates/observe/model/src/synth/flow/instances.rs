@@ -1,6 +1,6 @@
 //! Callback instances: from their beginning, with what they took, to their end.
 
-use super::graph::{Use, THREADS_MAX};
+use super::graph::{Measured, Use, THREADS_MAX};
 use super::lineage::Incoming;
 use super::services::CallKey;
 use super::Flow;
@@ -118,16 +118,21 @@ impl Flow {
         };
         let kind = self.graph.vertex(vertex).kind();
         let unseen = begin.input == Input::Unknown && kind == CallbackType::Subscription;
+        let mode = self.graph.switches.at(start);
         let runs = &mut self.graph.vertex_mut(vertex).runs;
+        let measured = runs.measured.of(mode);
         if runs.count > 0 {
             let interval = start.saturating_sub(runs.last_start);
-            runs.figures.interarrival_ns.record(interval);
-            runs.courses.interarrival.record(interval);
+            measured.figures.interarrival_ns.record(interval);
+            measured.courses.interarrival.record(interval);
         }
         runs.count += 1;
         runs.last_start = start;
         if let Release::At(due) = begin.release {
-            runs.figures.release_jitter_ns.record(start.abs_diff(due));
+            measured
+                .figures
+                .release_jitter_ns
+                .record(start.abs_diff(due));
         }
         let mut lineages = Lineages::default();
         if begin.input == Input::Untold {
@@ -219,18 +224,20 @@ impl Flow {
             name: from.name,
             route: from.route,
         };
+        let mode = self.graph.switches.at(from.time);
         let edge = self.graph.edge(publisher, hop);
+        let figures = edge.figures.of(mode);
         let transport = match asleep {
             Some(idle) => {
                 let transport = idle.woken - from.time;
-                edge.figures.transport_ns.record(transport);
+                figures.transport_ns.record(transport);
                 edge.usual_transport.add(transport);
                 transport
             }
             None => edge.usual_transport.median().min(latency),
         };
-        edge.figures.latency_ns.record(latency);
-        edge.figures.waiting_ns.record(latency - transport);
+        figures.latency_ns.record(latency);
+        figures.waiting_ns.record(latency - transport);
         (from.time + transport).min(start)
     }
 
@@ -253,8 +260,10 @@ impl Flow {
             cx.notes.count(Note::Unscheduled(it.vertex), 1);
         }
         let start = end.how.is_timed().then_some(it.start);
-        let waits = &mut self.graph.vertex_mut(it.vertex).runs.waits;
-        cx.causes.add(end.instance, start, waits);
+        let mode = self.graph.switches.at(it.start);
+        let runs = &mut self.graph.vertex_mut(it.vertex).runs;
+        cx.causes
+            .add(end.instance, start, &mut runs.measured.of(mode).waits);
         self.count_end(&it, end);
         self.leave_node(end.instance, end.time);
         self.carry(&it, end.time);
@@ -271,15 +280,18 @@ impl Flow {
 
     /// Adds an execution's times to its vertex.
     fn count_end(&mut self, it: &Instance, end: &End) {
+        let mode = self.graph.switches.at(it.start);
         let runs = &mut self.graph.vertex_mut(it.vertex).runs;
         if end.how.is_timed() {
-            let figures = &mut runs.figures;
+            let Measured {
+                figures, courses, ..
+            } = runs.measured.of(mode);
             figures.exec_ns.record(end.spent.exec_ns);
-            runs.courses.exec.record(end.spent.exec_ns);
+            courses.exec.record(end.spent.exec_ns);
             if let Some(ready) = it.ready {
                 let response = end.time.saturating_sub(ready);
                 figures.response_ns.record(response);
-                runs.courses.response.record(response);
+                courses.response.record(response);
             }
             figures.preempted_ns.record(end.spent.preempted_ns);
             figures.blocked_ns.record(end.spent.blocked_ns);

@@ -103,7 +103,7 @@ impl Lineage {
                 Next::Path(path) => path,
                 Next::Cycle => continue,
                 Next::Full => {
-                    self.paths.drop_at(parent);
+                    self.paths.drop_at(parent, self.steps.origin(step));
                     notes.count(Note::Capped(vertex), 1);
                     continue;
                 }
@@ -114,7 +114,7 @@ impl Lineage {
             }
             let next = self.steps.extend(step, path, via, start);
             if !to.push(next) {
-                self.paths.drop_at(path);
+                self.paths.drop_at(path, self.steps.origin(next));
                 self.steps.release(next);
                 notes.count(Note::Capped(vertex), 1);
             }
@@ -155,7 +155,7 @@ impl Flow {
     /// An item of `from` was lost on its way, or overwritten (`n` 1), or turned up after all (-1).
     pub(super) fn lose(
         &mut self,
-        (from, lineages): (Option<VertexId>, Lineages),
+        (from, lineages, time): (Option<VertexId>, Lineages, u64),
         hop: Hop,
         n: i64,
         overwritten: bool,
@@ -163,7 +163,7 @@ impl Flow {
         let Some(from) = from else {
             return;
         };
-        let figures = &mut self.graph.edge(from, hop).figures;
+        let figures = self.graph.sent(from, hop, time);
         if overwritten {
             // Its queue keeps the last ones: nothing went wrong.
             figures.overwritten = figures.overwritten.saturating_add_signed(n);
@@ -172,7 +172,7 @@ impl Flow {
         figures.lost = figures.lost.saturating_add_signed(n);
         let Lineage { paths, steps, .. } = &mut self.lineage;
         for &step in lineages.as_slice() {
-            paths.lose(steps.path(step), hop.name, hop.to, n);
+            paths.lose(steps, step, (hop.name, hop.to), n);
         }
     }
 

@@ -112,7 +112,7 @@ impl Flow {
                 continue;
             }
             let hop = self.ways.links.hop(vertex, Route::Link);
-            let figures = &mut self.graph.edge(carried.from, hop).figures;
+            let figures = self.graph.sent(carried.from, hop, carried.time);
             figures.published += u64::from(!carried.counted);
             figures.taken += 1;
             figures
@@ -136,9 +136,9 @@ impl Flow {
             let old = self.ways.links.carried[link].replace(carried);
             if let Some(to) = to {
                 let hop = self.ways.links.hop(to, Route::Link);
-                self.graph.count_published(it.vertex, hop);
+                self.graph.count_published(it.vertex, hop, time);
                 if let Some(old) = old.as_ref().filter(|o| o.counted && !o.read) {
-                    self.lose((Some(old.from), old.lineages), hop, 1, true);
+                    self.lose((Some(old.from), old.lineages, old.time), hop, 1, true);
                 }
             }
             if let Some(mut old) = old {

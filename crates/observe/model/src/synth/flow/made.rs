@@ -56,7 +56,7 @@ impl Flow {
     pub(super) fn take_made(&mut self, hand: HandId, to: VertexId) -> Option<Incoming> {
         let kept = self.take_hand(hand)?;
         let hop = self.ways.links.hop(to, Route::Made);
-        let figures = &mut self.graph.edge(kept.from, hop).figures;
+        let figures = self.graph.sent(kept.from, hop, kept.time);
         figures.published += 1;
         figures.taken += 1;
         Some(Incoming {

@@ -18,11 +18,11 @@ mod services;
 mod synchronisers;
 mod topics;
 
-pub(in crate::synth) use graph::{Courses, EdgeData, Graph, Route, Use, Vertex};
+pub(in crate::synth) use graph::{EdgeData, Graph, Measured, Route, Use, Vertex};
 pub(in crate::synth) use instances::Instance;
 pub(in crate::synth) use lineage::Lineage;
 pub(in crate::synth) use naming::Ids;
-pub(in crate::synth) use synchronisers::{Group, Groups, Member, Output, Part};
+pub(in crate::synth) use synchronisers::{Group, Groups, Joined, Member, Output, Part};
 
 use super::events::SpanEvent;
 use super::ids::{EntityId, InstanceId};

@@ -80,11 +80,13 @@ fn with_ordinal(base: String, before: u32) -> String {
 
 /// A timer's period in its id: as set, else as measured, else `?`.
 fn timer_period(v: &Vertex) -> String {
-    let measured = &v.runs.figures.interarrival_ns;
-    match (v.looks.period_ns, measured.count()) {
-        (Some(set), _) => in_ms(set),
-        (None, 0) => "?".into(),
-        (None, _) => in_ms(measured_period(measured)),
+    if let Some(set) = v.looks.period_ns {
+        return in_ms(set);
+    }
+    let measured = v.runs.interarrival();
+    match measured.count() {
+        0 => "?".into(),
+        _ => in_ms(measured_period(&measured)),
     }
 }
 

@@ -88,7 +88,7 @@ impl Flow {
                 name: incoming.name,
                 route: incoming.route,
             };
-            let figures = &mut self.graph.edge(publisher, hop).figures;
+            let figures = self.graph.sent(publisher, hop, incoming.time);
             if !own {
                 figures.published += 1;
                 figures.taken += 1;
@@ -176,7 +176,7 @@ impl Flow {
             return;
         };
         let hop = self.ways.links.hop(to, Route::Waited);
-        let figures = &mut self.graph.edge(from, hop).figures;
+        let figures = self.graph.sent(from, hop, start);
         figures.published += 1;
         figures.taken += 1;
         figures.latency_ns.record(time.saturating_sub(start));

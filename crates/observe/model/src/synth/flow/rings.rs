@@ -60,7 +60,7 @@ impl Flow {
             route: Route::Intra,
         };
         if let Some(vertex) = vertex {
-            self.graph.count_published(vertex, hop);
+            self.graph.count_published(vertex, hop, time);
         }
         let ring = self.ways.rings.0.entry(subscription).or_default();
         if ring.len() >= MAX_RING && !ring.contains_key(&event.index) {
@@ -75,7 +75,7 @@ impl Flow {
         };
         if let Some(mut old) = ring.insert(event.index, slot) {
             // Overwritten, whether or not the event says so.
-            self.lose((old.vertex, old.lineages), hop, 1, true);
+            self.lose((old.vertex, old.lineages, old.time), hop, 1, true);
             self.lineage.steps.release_all(&mut old.lineages);
         }
     }
@@ -92,7 +92,8 @@ impl Flow {
         let to = self.vertex(cx, subscription);
         let route = Route::Intra;
         if let Some(vertex) = slot.vertex {
-            self.graph.count_taken(vertex, Hop { to, name, route });
+            let hop = Hop { to, name, route };
+            self.graph.count_taken(vertex, hop, slot.time);
         }
         Some(Incoming {
             untold: false,

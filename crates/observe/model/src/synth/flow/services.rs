@@ -117,7 +117,7 @@ impl Flow {
             if let Some(&service) = services.first() {
                 let service = self.service_vertex(cx, service, Some(node));
                 self.graph
-                    .count_published(vertex, hop(service, names.request));
+                    .count_published(vertex, hop(service, names.request), event.time);
                 to = Some(service);
             }
         }
@@ -157,7 +157,7 @@ impl Flow {
         }
         let names = cx.entities.get(client).service_names();
         if let (false, Some(to), Some(names)) = (sent.taken, sent.to, names) {
-            let lost = (sent.vertex, sent.lineages);
+            let lost = (sent.vertex, sent.lineages, sent.time);
             self.lose(lost, hop(to, names.request), 1, false);
         }
         self.lineage.steps.release_all(&mut sent.lineages);
@@ -199,13 +199,16 @@ impl Flow {
         if let Some(vertex) = incoming.vertex {
             if expected != Some(to) {
                 // Of several servers another one took it.
-                self.graph.count_published(vertex, hop(to, names.request));
+                let hop_to = hop(to, names.request);
+                self.graph.count_published(vertex, hop_to, incoming.time);
                 if let Some(expected) = expected {
-                    let edge = self.graph.edge(vertex, hop(expected, names.request));
-                    edge.figures.published = edge.figures.published.saturating_sub(1);
+                    let hop = hop(expected, names.request);
+                    let figures = self.graph.sent(vertex, hop, incoming.time);
+                    figures.published = figures.published.saturating_sub(1);
                 }
             }
-            self.graph.count_taken(vertex, hop(to, names.request));
+            let hop = hop(to, names.request);
+            self.graph.count_taken(vertex, hop, incoming.time);
         }
         (to, Some(incoming))
     }
@@ -315,7 +318,7 @@ impl Flow {
         }
         if let Some(client) = client {
             let to = self.vertex(cx, client);
-            self.graph.count_published(vertex, hop(to, response));
+            self.graph.count_published(vertex, hop(to, response), time);
         }
     }
 
@@ -337,10 +340,10 @@ impl Flow {
         }
         match (call.responded, call.client, call.state) {
             (_, _, CallState::Untold) => {}
-            (Some(_), Some(client), _) if lost => {
+            (Some(responded), Some(client), _) if lost => {
                 let to = self.vertex(cx, client);
                 if let Some(names) = cx.entities.get(client).service_names() {
-                    let item = (Some(call.vertex), call.lineages);
+                    let item = (Some(call.vertex), call.lineages, responded);
                     self.lose(item, hop(to, names.response), 1, false);
                 }
             }
@@ -367,7 +370,7 @@ impl Flow {
         let name = cx.entities.get(client).service_names()?.response;
         let to = self.vertex(cx, client);
         if told {
-            self.graph.count_taken(vertex, hop(to, name));
+            self.graph.count_taken(vertex, hop(to, name), time);
         }
         let lineages = self.lineage.steps.share(&own);
         self.drop_call(cx, key, false);

@@ -14,6 +14,7 @@ use crate::chains::{Lineages, Next, Via};
 use crate::dist::Dist;
 use crate::evidence::few;
 use crate::index::{NameId, StepId, VertexId};
+use crate::modes::{ModeId, PerMode};
 use crate::schema::{JunctionKind, Matching};
 use crate::synth::entities::EntityKind;
 use crate::synth::events::Owner;
@@ -94,6 +95,13 @@ pub(in crate::synth) struct Part {
     /// How much later its input's chain begins than the first subscription's, usually; see
     /// [`difference`].
     shift: RunningMedian,
+    /// By the mode in which the synchroniser started.
+    pub(in crate::synth) joined: PerMode<Joined>,
+}
+
+/// What became of the inputs of one subscription.
+#[derive(Debug, Clone, Default)]
+pub(in crate::synth) struct Joined {
     /// Inputs that went into outputs.
     pub(in crate::synth) used: u64,
     /// Inputs that were passed over.
@@ -154,7 +162,7 @@ pub(in crate::synth) struct Output {
     pub(in crate::synth) foreign: u64,
     /// By member.
     pub(in crate::synth) parts: Vec<Part>,
-    pub(in crate::synth) interarrival: Dist,
+    pub(in crate::synth) interarrival: PerMode<Dist>,
     last: Option<u64>,
     /// The last intra-process message and its lineages, none where only the publishing callback's
     /// were followed: copies of it go several ways.
@@ -199,6 +207,8 @@ struct Published {
     time: u64,
     /// When it handed its input to the synchroniser, or started.
     start: u64,
+    /// The mode that was active then.
+    mode: ModeId,
     /// Start of the chain that its own input belongs to.
     origin: u64,
 }
@@ -234,7 +244,7 @@ impl Output {
             outputs: 0,
             foreign: 0,
             parts: members.iter().map(Part::before_first_output).collect(),
-            interarrival: Dist::new(),
+            interarrival: PerMode::default(),
             last: None,
             message: None,
         }
@@ -329,8 +339,9 @@ impl Output {
     /// Counts an output as evidence.
     fn count(&mut self, members: &[Member], by: &Published) {
         self.outputs += 1;
+        let interarrival = self.interarrival.of(by.mode);
         if let Some(last) = self.last.replace(by.time) {
-            self.interarrival.record(by.time.saturating_sub(last));
+            interarrival.record(by.time.saturating_sub(last));
         }
         let lacks =
             |(i, part): (usize, &Part)| i != by.me && part.seen.published > 0 && part.credit == 0;
@@ -604,11 +615,13 @@ impl Flow {
             return None;
         };
         let it = *self.instances.get(instance)?;
+        let start = it.synchronised.map_or(it.start, |s| s.0);
         Some(Published {
             me: group.members.iter().position(|m| m.vertex == it.vertex)?,
             number: it.entry?.1,
             time,
-            start: it.synchronised.map_or(it.start, |s| s.0),
+            start,
+            mode: self.graph.switches.at(start),
             origin: origin_of(&self.lineage, &it),
             it,
         })
@@ -647,9 +660,10 @@ impl Flow {
                 continue;
             };
             let part = &mut output.parts[i];
-            part.used += 1;
+            let joined = part.joined.of(by.mode);
+            joined.used += 1;
             let skipped = chosen.saturating_sub(part.next);
-            part.skipped += skipped;
+            joined.skipped += skipped;
             output.chosen += u64::from(i == by.me && skipped > 0);
             part.next = chosen + 1;
             let Some(entry) = member.input(chosen) else {
@@ -662,7 +676,7 @@ impl Flow {
                 let end = entry.end.unwrap_or(u64::MAX);
                 end.min(by.start).max(entry.start.min(by.start))
             };
-            part.latency.record(by.start - handed);
+            joined.latency.record(by.start - handed);
             let input = self.graph.vertex(member.vertex).looks.name;
             let Some(input) = input.filter(|_| !followed.is_empty()) else {
                 continue;
@@ -731,14 +745,14 @@ impl Lineage {
                 Next::Path(path) => path,
                 Next::Cycle => continue,
                 Next::Full => {
-                    self.paths.drop_at(path);
+                    self.paths.drop_at(path, self.steps.origin(step));
                     continue;
                 }
             };
             let step = self.steps.extend(step, path, handed, by.start);
             self.finish_output(step, output, by);
             if !added.push(step) {
-                self.paths.drop_at(path);
+                self.paths.drop_at(path, self.steps.origin(step));
                 beyond.push(step);
             }
         }
@@ -824,8 +838,8 @@ mod tests {
                     p.seen.fresh,
                     p.seen.once,
                     p.seen.published,
-                    p.used,
-                    p.skipped,
+                    p.joined.iter().map(|j| j.1.used).sum(),
+                    p.joined.iter().map(|j| j.1.skipped).sum(),
                 )
             })
             .collect();

@@ -420,7 +420,7 @@ impl Flow {
             untold: owner == Owner::Untold,
         };
         let sequence = self.ways.topics.push(publisher, item);
-        let deepest = self.await_item(cx, vertex, name, (publisher, sequence));
+        let deepest = self.await_item(cx, (vertex, time), name, (publisher, sequence));
         if let Some(source_ns) = event.source_ns {
             self.ways
                 .topics
@@ -434,7 +434,7 @@ impl Flow {
     fn await_item(
         &mut self,
         cx: &mut Context,
-        vertex: Option<VertexId>,
+        (vertex, time): (Option<VertexId>, u64),
         name: NameId,
         (publisher, sequence): Place,
     ) -> u64 {
@@ -453,7 +453,8 @@ impl Flow {
             if let (Some(vertex), false) = (vertex, intra) {
                 let to = self.vertex(cx, s);
                 let route = Route::Topic;
-                self.graph.count_published(vertex, Hop { to, name, route });
+                let hop = Hop { to, name, route };
+                self.graph.count_published(vertex, hop, time);
             }
         }
         deepest
@@ -503,7 +504,7 @@ impl Flow {
                 let to = self.vertex(cx, s);
                 let route = Route::Topic;
                 self.lose(
-                    (item.vertex, item.lineages),
+                    (item.vertex, item.lineages, item.time),
                     Hop { to, name, route },
                     1,
                     false,
@@ -547,7 +548,7 @@ impl Flow {
             route: Route::Topic,
         };
         if let Some(overwritten) = take.again {
-            self.lose((vertex, own), hop, -1, overwritten);
+            self.lose((vertex, own, time), hop, -1, overwritten);
         }
         let depth = cx.entities.get(subscription).depth();
         let published = self.ways.topics.next(place.0);
@@ -561,7 +562,7 @@ impl Flow {
             // Over a link an item comes once.
             cx.notes.count(Note::Doubled(name), 1);
         } else if let Some(vertex) = vertex {
-            let figures = &mut self.graph.edge(vertex, hop).figures;
+            let figures = self.graph.sent(vertex, hop, time);
             figures.published += u64::from(take.latched);
             figures.taken += 1;
         }
@@ -580,7 +581,7 @@ impl Flow {
         let Some(item) = self.ways.topics.item(place) else {
             return;
         };
-        let lost = (item.vertex, item.lineages);
+        let lost = (item.vertex, item.lineages, item.time);
         self.lose(lost, hop, 1, overwritten);
         let passed = &mut self.ways.topics.cursor(subscription, place.0, 0).passed;
         if passed.len() >= MAX_PASSED {

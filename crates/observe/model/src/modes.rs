@@ -1,0 +1,276 @@
+//! Modes of one run: when each begins, as the user states it (thesis section 3.6).
+
+use std::fmt;
+use std::str::FromStr;
+
+/// When a mode is active: `urban@0s..30s`, `urban,highway@/mode`, `driving@/planner=active`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ModeRule {
+    /// From one time of the recording to another; without an end, to the recording's.
+    Time {
+        /// The mode.
+        mode: String,
+        /// Since the recording's first event.
+        from_ns: u64,
+        /// The first time after it.
+        to_ns: Option<u64>,
+    },
+    /// Each message on a topic begins the next of these modes; after the last comes the first.
+    Topic {
+        /// The modes, in turn.
+        modes: Vec<String>,
+        /// The topic's full name.
+        topic: String,
+    },
+    /// While a lifecycle node is in a state.
+    Lifecycle {
+        /// The mode.
+        mode: String,
+        /// The node's full name.
+        node: String,
+        /// The state's label: `active`, `inactive` ...
+        state: String,
+    },
+}
+
+/// A text that states no rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("mode '{text}': {why}; write NAME, NAME@FROM..TO (urban@0s..30s), NAME@TOPIC (urban,highway@/mode) or NAME@NODE=STATE (driving@/planner=active)")]
+pub struct ModeRuleError {
+    text: String,
+    why: &'static str,
+}
+
+impl FromStr for ModeRule {
+    type Err = ModeRuleError;
+
+    fn from_str(text: &str) -> Result<Self, ModeRuleError> {
+        let wrong = |why| ModeRuleError {
+            text: text.into(),
+            why,
+        };
+        let (names, when) = text
+            .split_once('@')
+            .ok_or(wrong("it does not say when after '@'"))?;
+        let names: Vec<&str> = names.split(',').map(str::trim).collect();
+        if names.iter().any(|n| n.is_empty()) {
+            return Err(wrong("a mode has no name"));
+        }
+        let several = names.len() > 1;
+        let when = when.trim();
+        match (when.split_once(".."), when.split_once('=')) {
+            _ if when.starts_with('/') && !when.contains('=') => Ok(ModeRule::Topic {
+                modes: names.into_iter().map(String::from).collect(),
+                topic: when.into(),
+            }),
+            _ if several => Err(wrong("several modes take turns on a topic only")),
+            (_, Some((node, state))) if node.starts_with('/') && !state.trim().is_empty() => {
+                Ok(ModeRule::Lifecycle {
+                    mode: names[0].into(),
+                    node: node.trim().into(),
+                    state: state.trim().into(),
+                })
+            }
+            (Some((from, to)), None) => time(names[0], from, to).map_err(wrong),
+            _ => Err(wrong(
+                "what follows '@' is no times, no topic and no state of a node",
+            )),
+        }
+    }
+}
+
+/// A rule of two times.
+fn time(mode: &str, from: &str, to: &str) -> Result<ModeRule, &'static str> {
+    let no_time = "a time needs a number and a unit (ns, us, ms, s, min)";
+    let to_ns = match to.trim() {
+        "" => None,
+        to => Some(duration_ns(to).ok_or(no_time)?),
+    };
+    let from_ns = duration_ns(from.trim()).ok_or(no_time)?;
+    match to_ns {
+        Some(to) if to <= from_ns => Err("it ends before it begins"),
+        _ => Ok(ModeRule::Time {
+            mode: mode.into(),
+            from_ns,
+            to_ns,
+        }),
+    }
+}
+
+/// `30s`, `1.5min`.
+fn duration_ns(text: &str) -> Option<u64> {
+    let unit = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at(unit);
+    let ns = match unit {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        "min" => 60e9,
+        _ => return None,
+    };
+    let ns = number.trim().parse::<f64>().ok()? * ns;
+    // Some 146 years: beyond any recording, and exact enough below.
+    (0.0..=(u64::MAX / 4) as f64)
+        .contains(&ns)
+        .then_some(ns.round() as u64)
+}
+
+impl ModeRule {
+    /// The modes that it can begin.
+    pub fn modes(&self) -> impl Iterator<Item = &str> {
+        let (one, several) = match self {
+            ModeRule::Time { mode, .. } | ModeRule::Lifecycle { mode, .. } => (Some(mode), &[][..]),
+            ModeRule::Topic { modes, .. } => (None, modes.as_slice()),
+        };
+        one.into_iter().chain(several).map(String::as_str)
+    }
+}
+
+impl fmt::Display for ModeRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ModeRule::Time {
+                mode,
+                from_ns,
+                to_ns,
+            } => {
+                write!(f, "{mode}@{}s..", *from_ns as f64 / 1e9)?;
+                to_ns.map_or(Ok(()), |to| write!(f, "{}s", to as f64 / 1e9))
+            }
+            ModeRule::Topic { modes, topic } => write!(f, "{}@{topic}", modes.join(",")),
+            ModeRule::Lifecycle { mode, node, state } => write!(f, "{mode}@{node}={state}"),
+        }
+    }
+}
+
+/// A mode of the run, by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct ModeId(u16);
+
+impl ModeId {
+    pub(crate) fn new(index: usize) -> Self {
+        ModeId(index as u16)
+    }
+
+    pub(crate) fn index(self) -> usize {
+        self.0.into()
+    }
+}
+
+/// Which mode was active when. Begins with the first mode.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Switches(Vec<(u64, ModeId)>);
+
+impl Switches {
+    /// A mode is active from a time on. Times do not decrease.
+    pub(crate) fn begin(&mut self, time_ns: u64, mode: ModeId) {
+        if self.last() != mode {
+            self.0.push((time_ns, mode));
+        }
+    }
+
+    /// The mode that began last.
+    pub(crate) fn last(&self) -> ModeId {
+        self.0.last().map_or(ModeId::default(), |s| s.1)
+    }
+
+    /// The mode that was active at a time. Asked for recent times: looks from the end.
+    pub(crate) fn at(&self, time_ns: u64) -> ModeId {
+        let before = self.0.iter().rev().find(|s| s.0 <= time_ns);
+        before.map_or(ModeId::default(), |s| s.1)
+    }
+
+    /// Every stretch of `from..to` with its mode, in order.
+    pub(crate) fn stretches(&self, from: u64, to: u64) -> Vec<(ModeId, u64, u64)> {
+        let starts = std::iter::once((from, self.at(from)));
+        let starts = starts.chain(self.0.iter().copied().filter(|s| s.0 > from && s.0 < to));
+        let starts: Vec<(u64, ModeId)> = starts.collect();
+        let ends = starts.iter().skip(1).map(|s| s.0).chain([to]);
+        let stretch = |(&(start, mode), end)| (mode, start, end);
+        starts.iter().zip(ends).map(stretch).collect()
+    }
+}
+
+/// A value for each mode that had one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PerMode<F>(Vec<Option<F>>);
+
+impl<F: Default> PerMode<F> {
+    /// The value of a mode, made when new.
+    pub(crate) fn of(&mut self, mode: ModeId) -> &mut F {
+        if self.0.len() <= mode.index() {
+            self.0.resize_with(mode.index() + 1, || None);
+        }
+        self.0[mode.index()].get_or_insert_with(F::default)
+    }
+}
+
+impl<F> PerMode<F> {
+    /// The modes that have a value.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ModeId, &F)> {
+        let all = self.0.iter().enumerate();
+        all.filter_map(|(i, f)| Some((ModeId::new(i), f.as_ref()?)))
+    }
+
+    /// Each value made into another.
+    pub(crate) fn map<G>(&self, into: impl Fn(&F) -> G) -> PerMode<G> {
+        PerMode(self.0.iter().map(|f| f.as_ref().map(&into)).collect())
+    }
+
+    /// The value of a mode, if it has one.
+    pub(crate) fn get(&self, mode: ModeId) -> Option<&F> {
+        self.0.get(mode.index())?.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_read_as_they_are_written() {
+        for text in [
+            "urban@0s..30s",
+            "rest@1.5s..",
+            "urban,highway@/mode",
+            "driving@/planner=active",
+        ] {
+            assert_eq!(text.parse::<ModeRule>().unwrap().to_string(), text);
+        }
+        for text in [
+            "urban",
+            "@/mode",
+            "a,@/mode",
+            "a,b@0s..1s",
+            "a@2s..1s",
+            "a@1..2",
+            "a@-1s..2s",
+            "a@/n=",
+            "a@mode",
+            "a@",
+            "a@1e30s..",
+        ] {
+            let refused = text.parse::<ModeRule>().unwrap_err().to_string();
+            assert!(
+                refused.starts_with(&format!("mode '{text}': ")),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_mode_of_a_time_is_the_last_that_began() {
+        let mut switches = Switches::default();
+        let (a, b) = (ModeId::new(0), ModeId::new(1));
+        switches.begin(5, a);
+        switches.begin(10, b);
+        switches.begin(10, a);
+        switches.begin(20, b);
+        assert_eq!([0, 9, 10, 19, 20].map(|t| switches.at(t)), [a, a, a, a, b]);
+        let stretches = switches.stretches(2, 30);
+        let lengths: Vec<_> = stretches.iter().map(|s| (s.0, s.2 - s.1)).collect();
+        let of_b: u64 = lengths.iter().filter(|l| l.0 == b).map(|l| l.1).sum();
+        assert_eq!((of_b, lengths.iter().map(|l| l.1).sum::<u64>()), (10, 28));
+    }
+}

@@ -1,0 +1,120 @@
+//! Which callbacks, edges, junctions and chains exist in which mode (thesis section 3.6, Figure 3.7).
+
+use crate::schema::{Callback, CallbackType, Edge, Junction, Model};
+use crate::titles::titles;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a part of a model is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// A callback.
+    Callback,
+    /// An edge.
+    Edge,
+    /// A junction.
+    Junction,
+    /// A chain.
+    Chain,
+}
+
+impl Part {
+    /// Its name.
+    pub fn text(self) -> &'static str {
+        match self {
+            Part::Callback => "callback",
+            Part::Edge => "edge",
+            Part::Junction => "junction",
+            Part::Chain => "chain",
+        }
+    }
+}
+
+/// In which modes a part of a model exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Presence {
+    /// What it is.
+    pub part: Part,
+    /// Its id: of an edge `FROM -> TO TOPIC`, of a junction its callback's.
+    pub id: String,
+    /// A name to show (untrusted).
+    pub title: String,
+    /// By mode: executions of a callback or a chain, items taken of an edge, inputs of a junction that
+    /// gave something. Zero: it is not there.
+    pub counts: BTreeMap<String, u64>,
+}
+
+impl Presence {
+    /// Whether it is in some modes, and not in others.
+    pub fn differs(&self) -> bool {
+        let there = self.counts.values().filter(|n| **n > 0).count();
+        0 < there && there < self.counts.len()
+    }
+}
+
+/// All parts of a model, callbacks first, with the modes in which each exists.
+pub fn presence(model: &Model) -> Vec<Presence> {
+    let modes: BTreeSet<&str> = model.runs.iter().map(|r| r.mode.as_str()).collect();
+    let taken = |edge: &Edge, mode: &str| {
+        let figures = model.figures_of(Some(mode), &edge.figures, &edge.modes);
+        figures.map_or(0, |f| f.taken)
+    };
+    let count = |of: &dyn Fn(&str) -> u64| {
+        let counts = modes.iter().map(|mode| (mode.to_string(), of(mode)));
+        counts.collect::<BTreeMap<_, _>>()
+    };
+    let inputs = |junction: &Junction, mode: &str| {
+        let mut edges = model.edges.iter().filter(|e| taken(e, mode) > 0);
+        let gives = |id: &&String| edges.any(|e| e.from == **id && e.to == junction.callback);
+        match junction.inputs.iter().filter(gives).count() {
+            // Nothing meets where one comes.
+            0 | 1 => 0,
+            n => n as u64,
+        }
+    };
+    let ran = |c: &Callback, mode: &str| match c.kind {
+        CallbackType::Sync => {
+            let mut junctions = model.junctions.iter().filter(|j| j.callback == c.id);
+            u64::from(junctions.any(|j| inputs(j, mode) > 0))
+        }
+        _ => {
+            let figures = model.figures_of(Some(mode), &c.figures, &c.modes);
+            figures.map_or(0, |f| f.exec_ns.count())
+        }
+    };
+    let part = |part, id: &str, title: String, counts| Presence {
+        part,
+        id: id.to_string(),
+        title,
+        counts,
+    };
+    let mut all = Vec::new();
+    for c in &model.callbacks {
+        all.push(part(
+            Part::Callback,
+            &c.id,
+            c.id.clone(),
+            count(&|m| ran(c, m)),
+        ));
+    }
+    for e in &model.edges {
+        let id = format!("{} -> {} {}", e.from, e.to, e.topic);
+        all.push(part(Part::Edge, &id, id.clone(), count(&|m| taken(e, m))));
+    }
+    for j in &model.junctions {
+        let counts = count(&|m| inputs(j, m));
+        all.push(part(
+            Part::Junction,
+            &j.callback,
+            j.callback.clone(),
+            counts,
+        ));
+    }
+    for (chain, title) in model.chains.iter().zip(titles(model)) {
+        let executions = |mode: &str| {
+            let figures = model.figures_of(Some(mode), &chain.figures, &chain.modes);
+            figures.map_or(0, |f| f.executions)
+        };
+        all.push(part(Part::Chain, &chain.id, title, count(&executions)));
+    }
+    all
+}

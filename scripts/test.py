@@ -9,6 +9,7 @@ usage: ./dev test                          everything
        ./dev test aarch64                  compile for aarch64 what runs on a robot
        ./dev test sched-ext                reservations in a guest whose kernel has sched_ext (minutes)
        ./dev test link-verbs               links over RDMA in a guest with two Soft-RoCE devices (a minute or two)
+       ./dev test replay-can               replay into ROS 2, CAN and UDP in a guest that has CAN (a minute or two)
        ./dev test list                     the parts, crates and end-to-end tests
 
 What cannot run on this machine is skipped, and the end of the output lists it with the reason. The
@@ -250,6 +251,11 @@ def link_verbs():
     return Part("links over RDMA, in a guest", [os.path.join(ROOT, "scripts/link-verbs.sh")])
 
 
+def replay_can():
+    """CAN interfaces, which this machine's kernel may not have, in emulation."""
+    return Part("replay into CAN, in a guest", [os.path.join(ROOT, "scripts/replay-can.sh")])
+
+
 def end_to_end(words):
     """Real ROS 2 applications, recorded and compared with what they know."""
     return Part("end-to-end tests", [sys.executable, os.path.join(ROOT, "scripts/e2e"), *words])
@@ -267,7 +273,7 @@ def everything():
 def listing():
     """Prints what can be asked for."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    print("parts:  unit, e2e, check, aarch64, sched-ext, link-verbs")
+    print("parts:  unit, e2e, check, aarch64, sched-ext, link-verbs, replay-can")
     print(f"crates: {', '.join(crates())}")
     print("end-to-end tests, by subject:", flush=True)
     subprocess.run([sys.executable, os.path.join(ROOT, "scripts/e2e"), "--list"], check=False)
@@ -298,6 +304,8 @@ def chosen(words):
         return [sched_ext().run()]
     if first == "link-verbs":
         return [link_verbs().run()]
+    if first == "replay-can":
+        return [replay_can().run()]
     sys.exit(f"test: no part and no crate '{first}': ./dev test list")
 
 

@@ -100,21 +100,37 @@ def wait_until_connected(processes, watched=None):
     rclpy.shutdown()
 
 
-def drive(args, log, work):
-    """Runs one drive from start to end; the time at which it started."""
+def start_software(args, processes, log, work):
+    """Starts everything behind the lidars."""
     map_file = os.path.join(work, "map.npy")
     np.save(map_file, scene.survey(scene.boxes()))
     start_pose = scene.Drive(args.duration).pose(0)
+    processes.start("p2d_ndt_localizer", "p2d_ndt_localizer_node", map=map_file,
+                    latency_log=log, initial_pose=f"[{start_pose.x}, {start_pose.y}, 0.0]")
+    processes.start("voxel_grid_cloud", "voxel_grid_cloud_node")
+    processes.start("point_cloud_fusion", "point_cloud_fusion")
+    for side, mount in scene.MOUNTS.items():
+        processes.start("filter_transform", f"filter_transform_vlp16_{side}",
+                        namespace=f"/lidar_{side}", mount_x=mount.x, mount_z=mount.z,
+                        mount_yaw=mount.yaw)
+
+
+def wait_for_scans(args, log, work):
+    """Runs everything behind the lidars, until it is stopped: their scans are replayed."""
     processes = Processes(args.ros_args, dict(args.slow))
     try:
-        processes.start("p2d_ndt_localizer", "p2d_ndt_localizer_node", map=map_file,
-                        latency_log=log, initial_pose=f"[{start_pose.x}, {start_pose.y}, 0.0]")
-        processes.start("voxel_grid_cloud", "voxel_grid_cloud_node")
-        processes.start("point_cloud_fusion", "point_cloud_fusion")
-        for side, mount in scene.MOUNTS.items():
-            processes.start("filter_transform", f"filter_transform_vlp16_{side}",
-                            namespace=f"/lidar_{side}", mount_x=mount.x, mount_z=mount.z,
-                            mount_yaw=mount.yaw)
+        start_software(args, processes, log, work)
+        while True:
+            sleep_watching(processes, 1)
+    finally:
+        processes.stop()
+
+
+def drive(args, log, work):
+    """Runs one drive from start to end; the time at which it started."""
+    processes = Processes(args.ros_args, dict(args.slow))
+    try:
+        start_software(args, processes, log, work)
         trigger = os.path.join(work, "trigger")
         for side, columns in (("front", args.columns), ("rear", args.columns * 2 // 3)):
             processes.start("lidar", f"lidar_{side}", namespace=f"/lidar_{side}", side=side,
@@ -172,6 +188,8 @@ def main():
                         default=[], help="slow a node's callback down, as a change would")
     parser.add_argument("--monitor", action="store_true",
                         help="add a node that subscribes to the thinned-out clouds")
+    parser.add_argument("--without-lidars", action="store_true",
+                        help="start what is behind the lidars and run it until it is stopped")
     parser.add_argument("--latency-log", metavar="FILE",
                         help="keep the localiser's log of poses and latencies (CSV)")
     parser.add_argument("--plot", metavar="FILE",
@@ -193,6 +211,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="parking-") as work:
         log = os.path.join(work, "poses.csv")
         try:
+            if args.without_lidars:
+                wait_for_scans(args, log, work)
             start = drive(args, log, work)
             good = judge(log, start, args.duration)
         except Stopped:

@@ -32,36 +32,45 @@ pub struct Topics {
     answers: Option<Answers>,
 }
 
-/// The application answers each message of one topic by one of another: its credit.
+/// The application answers each message of these topics by one of another: its credit.
 struct Answers {
-    asked: StreamId,
+    /// Each with the number of its messages that have left.
+    asked: Vec<(StreamId, u64)>,
     topic: String,
     subscription: Subscription,
     /// Where an answer's bytes go; nobody looks at them.
     item: Item,
     credits: u64,
-    sent: u64,
     answered: u64,
 }
 
 impl Answers {
-    /// Whether the application has answered enough for one more message.
-    fn has_credit(&mut self) -> Result<bool, RclError> {
+    /// Whether the application has answered enough for one more message of a stream. Each stream
+    /// counts for itself: of topics that are answered together, none runs ahead of the others.
+    fn has_credit(&mut self, stream: StreamId) -> Result<bool, RclError> {
+        let Some(&(_, sent)) = self.asked.iter().find(|(asked, _)| *asked == stream) else {
+            return Ok(true);
+        };
         while self.subscription.take(&mut self.item)? {
             self.answered += 1;
         }
-        Ok(self.sent.saturating_sub(self.answered) < self.credits)
+        Ok(sent.saturating_sub(self.answered) < self.credits)
+    }
+
+    fn left(&mut self, stream: StreamId) {
+        let asked = self.asked.iter_mut().find(|(asked, _)| *asked == stream);
+        asked.into_iter().for_each(|(_, sent)| *sent += 1);
     }
 }
 
-/// Which topic the application answers, and where.
+/// Which topics the application answers, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// The topic that is played.
-    pub asked: String,
-    /// The topic on which the application publishes one message for each of these.
+    /// Topics that are played; of several, the application answers one message of each together.
+    pub asked: Vec<String>,
+    /// The topic on which the application publishes its answers.
     pub answered: String,
-    /// Messages that may wait for their answer.
+    /// Messages of each topic that may wait for their answer.
     pub credits: u64,
 }
 
@@ -159,13 +168,16 @@ fn listen(node: &Arc<Node>, plan: &Plan<'_>, answer: &Answer) -> Result<Answers,
         fault,
     };
     let ros = |e: RclError| failed(e.to_string());
-    let asked = plan.streams.iter().find(|(_, s)| s.name == answer.asked);
-    let (asked, _) = asked.ok_or_else(|| {
-        failed(format!(
-            "no topic {} is played: name one that is in --answer",
-            answer.asked
-        ))
-    })?;
+    let stream = |topic: &String| {
+        let found = plan.streams.iter().find(|(_, s)| s.name == *topic);
+        found.map(|(id, _)| (*id, 0)).ok_or_else(|| {
+            failed(format!(
+                "no topic {topic} is played: name one that is in --answer"
+            ))
+        })
+    };
+    let asked: Result<Vec<_>, SinkError> = answer.asked.iter().map(stream).collect();
+    let asked = asked?;
     let until = monotonic_ns().saturating_add(plan.wait.as_nanos() as u64);
     let offered = loop {
         if let Some(found) = node.announced(&answer.answered).map_err(ros)?.pop() {
@@ -186,12 +198,11 @@ fn listen(node: &Arc<Node>, plan: &Plan<'_>, answer: &Answer) -> Result<Answers,
     };
     let subscription = node.subscription(&answer.answered, &offered.type_name, &qos);
     Ok(Answers {
-        asked: *asked,
+        asked,
         topic: answer.answered.clone(),
         subscription: subscription.map_err(ros)?,
         item: node.item(64 << 10).map_err(ros)?,
         credits: answer.credits.max(1),
-        sent: 0,
         answered: 0,
     })
 }
@@ -211,9 +222,9 @@ impl Sink for Topics {
         if bytes.len() < ENCAPSULATION {
             return Ok(Put::Unsuitable);
         }
-        let mut answers = self.answers.as_mut().filter(|a| a.asked == stream);
+        let mut answers = self.answers.as_mut();
         let has_credit = match &mut answers {
-            Some(answers) => answers.has_credit().map_err(hung)?,
+            Some(answers) => answers.has_credit(stream).map_err(hung)?,
             None => true,
         };
         let mut code = None;
@@ -221,7 +232,7 @@ impl Sink for Topics {
             code = publisher.publish_bytes(bytes).err();
             if code.is_none() {
                 self.refused_since = None;
-                answers.into_iter().for_each(|a| a.sent += 1);
+                answers.into_iter().for_each(|a| a.left(stream));
                 return Ok(Put::Left);
             }
         }
@@ -232,6 +243,7 @@ impl Sink for Topics {
         let seconds = PATIENCE_NS / 1_000_000_000;
         let (name, topic) = (&self.names[stream.0 as usize], answers.map(|a| &a.topic));
         Err(hung(match (code, topic) {
+            // Without a code it had no credit.
             (None, Some(topic)) => {
                 format!("no answer on {topic} to a message on {name} for {seconds} s: does the application hang?")
             }

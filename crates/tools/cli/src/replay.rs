@@ -86,6 +86,11 @@ fn outputs(args: &Args, streams: &[Stream]) -> Result<Outputs, CliError> {
             "the recording has a /clock of its own: add --exclude /clock, or leave --clock out";
         return Err(failed(how));
     }
+    if args.answer().is_some() && !targets.contains(&Target::Ros) {
+        return Err(failed(
+            "--answer: nothing goes into ROS 2, and only there an application answers: leave it out",
+        ));
+    }
     let wait = args.wait;
     let ros = |streams: &[(StreamId, Stream)]| -> Result<Box<dyn Sink>, SinkError> {
         let plan = Plan {

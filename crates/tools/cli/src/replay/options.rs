@@ -21,6 +21,7 @@ Examples:
   onbeat replay drive.mcap can.log --topics '/front/*,can0' --clock --rate 0.5
   onbeat replay drive.mcap --as-fast-as-consumed --answer /scan=/cmd
   onbeat replay drive.mcap --plan --rate 4        the buffer that this needs; plays nothing
+  onbeat replay drive.mcap --rate 5 --answer /scan_front,/scan_rear=/cmd
   onbeat replay can.log --to can:vcan0
   onbeat replay capture.pcap --to eth:veth0 --rate 0.5
   onbeat replay can.log --to udp:127.0.0.1:7400 --report replay.html
@@ -102,8 +103,9 @@ struct How {
     /// Leave recorded times out: the next item leaves once the consumer has consumed enough
     #[arg(long, conflicts_with = "rate", requires = "answer")]
     as_fast_as_consumed: bool,
-    /// With --as-fast-as-consumed: the application answers each message on IN by one on OUT
-    #[arg(long, value_name = "IN=OUT", requires = "as_fast_as_consumed", value_parser = parse_answer)]
+    /// A message on IN waits until the application has answered the one before by one on OUT; several
+    /// IN that it answers together: A,B=OUT
+    #[arg(long, value_name = "IN,...=OUT", value_parser = parse_answer)]
     answer: Option<Answer>,
     #[command(flatten)]
     buffer: BufferArgs,
@@ -146,12 +148,16 @@ fn parse_remap(text: &str) -> Result<(String, String), String> {
 
 fn parse_answer(text: &str) -> Result<Answer, String> {
     match text.split_once('=') {
-        Some((asked, answered)) if !asked.is_empty() && !answered.is_empty() => Ok(Answer {
-            asked: asked.into(),
-            answered: answered.into(),
-            credits: 1,
-        }),
-        _ => Err("write IN=OUT, as /scan=/cmd".into()),
+        Some((asked, answered))
+            if !answered.is_empty() && asked.split(',').all(|a| !a.is_empty()) =>
+        {
+            Ok(Answer {
+                asked: asked.split(',').map(String::from).collect(),
+                answered: answered.into(),
+                credits: 1,
+            })
+        }
+        _ => Err("write IN=OUT, as /scan=/cmd, or A,B=OUT".into()),
     }
 }
 
@@ -287,6 +293,11 @@ mod tests {
             assert!(parse_ids(wrong).is_err(), "{wrong}");
         }
         assert_eq!(parse_remap("/a:=/b"), Ok(("/a".into(), "/b".into())));
+        let answer = parse_answer("/a,/b=/c").unwrap();
+        assert_eq!(answer.asked, ["/a", "/b"]);
+        for wrong in ["/a", "/a=", "=/b", "/a,=/b"] {
+            assert!(parse_answer(wrong).is_err(), "{wrong}");
+        }
         assert!(parse_remap("/a=/b").is_err() && parse_remap(":=/b").is_err());
         for wrong in ["0", "-1", "NaN", "inf", "fast"] {
             assert!(parse_factor(wrong).is_err(), "{wrong}");

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import numpy as np
@@ -117,11 +118,14 @@ def start_software(args, processes, log, work):
 
 def wait_for_scans(args, log, work):
     """Runs everything behind the lidars, until it is stopped: their scans are replayed."""
-    processes = Processes(args.ros_args, dict(args.slow))
+    processes, asked = Processes(args.ros_args, dict(args.slow)), threading.Event()
+    # No exception from a handler: one that is raised in a destructor would be lost.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: asked.set())
     try:
         start_software(args, processes, log, work)
-        while True:
-            sleep_watching(processes, 1)
+        while not asked.is_set():
+            sleep_watching(processes, 0.2)
     finally:
         processes.stop()
 
@@ -213,6 +217,7 @@ def main():
         try:
             if args.without_lidars:
                 wait_for_scans(args, log, work)
+                sys.exit(0)
             start = drive(args, log, work)
             good = judge(log, start, args.duration)
         except Stopped:

@@ -14,6 +14,7 @@ mod libraries;
 mod limits;
 mod names;
 mod patience;
+mod perf;
 pub mod placement;
 mod privilege;
 pub mod probes;

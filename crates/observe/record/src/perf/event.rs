@@ -1,0 +1,78 @@
+//! The one event that is opened: a software event that counts nothing, for the records beside it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::FromRawFd;
+
+/// `struct perf_event_attr` up to PERF_ATTR_SIZE_VER3, which has all that is used.
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_watermark: u32,
+    bp_type: u32,
+    config1: u64,
+    config2: u64,
+    branch_sample_type: u64,
+    sample_regs_user: u64,
+    sample_stack_user: u32,
+    clock: i32,
+}
+
+const SOFTWARE: u32 = 1;
+const DUMMY: u64 = 9;
+/// What every record ends with: process and thread, time, CPU.
+const SAMPLE_TID_TIME_CPU: u64 = 1 << 1 | 1 << 2 | 1 << 7;
+/// `disabled`, until `enable_on_exec`; `inherit`; what runs in the kernel is not asked for, which would
+/// take a right; records of `comm` (with `comm_exec`), `task` and `context_switch`, each with
+/// `sample_id_all`; `watermark`; `use_clockid`.
+const FLAGS: u64 = 1
+    | 1 << 1
+    | 1 << 5
+    | 1 << 6
+    | 1 << 9
+    | 1 << 12
+    | 1 << 13
+    | 1 << 14
+    | 1 << 18
+    | 1 << 24
+    | 1 << 25
+    | 1 << 26;
+const CLOSE_ON_EXEC: libc::c_ulong = 8;
+
+/// Opens the event on the calling thread for the time that it, or who inherits it, is on `cpu`. Its
+/// reader is woken when so many bytes wait.
+pub fn open(cpu: i32, wakeup_bytes: u32) -> io::Result<File> {
+    let attributes = Attributes {
+        kind: SOFTWARE,
+        size: std::mem::size_of::<Attributes>() as u32,
+        config: DUMMY,
+        sample_type: SAMPLE_TID_TIME_CPU,
+        flags: FLAGS,
+        wakeup_watermark: wakeup_bytes,
+        clock: libc::CLOCK_MONOTONIC,
+        ..Attributes::default()
+    };
+    // SAFETY: the attributes are as long as they say; the thread is the caller.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &attributes,
+            0,
+            cpu,
+            -1,
+            CLOSE_ON_EXEC,
+        )
+    };
+    match fd {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: a new descriptor that nobody else has.
+        fd => Ok(unsafe { File::from_raw_fd(fd as libc::c_int) }),
+    }
+}

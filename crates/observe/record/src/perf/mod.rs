@@ -1,0 +1,115 @@
+//! Scheduler events without any capability: what `perf_event_open` tells of one's own processes.
+//!
+//! One software event per CPU, without a counter, is opened on the recorder's own thread before it
+//! starts the command. The command inherits it, as does all that the command starts, and `exec` switches
+//! it on there: nothing is missed, and nobody has to be stopped. Inherited events write to the buffers
+//! of the recorder's; an inherited event needs one of them for each CPU.
+//!
+//! Seen are context switches, and begin and end of threads and processes. Not seen are wake-ups, and
+//! other users' threads: how long a thread was ready after a sleep, and who had its CPU then, is not
+//! known.
+
+mod buffer;
+mod event;
+mod records;
+
+pub use records::Seen;
+
+use buffer::Buffer;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+/// Bytes of a CPU's buffer: what the kernel gives an ordinary user by default
+/// (`kernel.perf_event_mlock_kb`). 16 thousand switches.
+const BUFFER_BYTES: usize = 512 << 10;
+/// Less than this is of no use: 250 switches.
+const BUFFER_BYTES_MIN: usize = 8 << 10;
+
+/// The context switches of what this thread starts while it lives.
+pub struct Switches {
+    cpus: Vec<(File, Buffer)>,
+    lost: u64,
+}
+
+impl Switches {
+    /// Opens the events on the calling thread: what it starts and executes from now on is observed.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, where it refuses: `kernel.perf_event_paranoid` above 2, or a filter of system
+    /// calls, as containers have by default.
+    pub fn open() -> io::Result<Switches> {
+        let mut bytes = BUFFER_BYTES;
+        loop {
+            match Switches::with_buffers(bytes) {
+                // Buffers of a user are limited together: another recorder may have some.
+                Err(e) if e.raw_os_error() == Some(libc::EPERM) && bytes > BUFFER_BYTES_MIN => {
+                    bytes /= 2;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn with_buffers(bytes: usize) -> io::Result<Switches> {
+        // SAFETY: reads a number.
+        let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+        let mut opened = Vec::new();
+        for cpu in 0..cpus.clamp(1, 4096) as i32 {
+            let file = match event::open(cpu, bytes as u32 / 2) {
+                // It is offline.
+                Err(e) if e.raw_os_error() == Some(libc::ENODEV) => continue,
+                result => result?,
+            };
+            let buffer = Buffer::map(&file, bytes)?;
+            opened.push((file, buffer));
+        }
+        match opened.is_empty() {
+            true => Err(io::ErrorKind::Unsupported.into()),
+            false => Ok(Switches {
+                cpus: opened,
+                lost: 0,
+            }),
+        }
+    }
+
+    /// Waits until a buffer is half full, a signal comes, or the time is over.
+    pub fn wait(&self, timeout: Duration) {
+        let of = |(file, _): &(File, Buffer)| libc::pollfd {
+            fd: file.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let mut polled: Vec<_> = self.cpus.iter().map(of).collect();
+        let milliseconds = timeout.as_millis().min(60_000) as libc::c_int;
+        // SAFETY: as many entries as it is told.
+        unsafe {
+            libc::poll(
+                polled.as_mut_ptr(),
+                polled.len() as libc::nfds_t,
+                milliseconds,
+            )
+        };
+    }
+
+    /// Takes what was seen so far, of one CPU after the other.
+    pub fn take(&mut self, seen: &mut Vec<Seen>) {
+        for (_, buffer) in &mut self.cpus {
+            buffer.take(|record| match records::read(record) {
+                Some(records::Record::Seen(record)) => seen.push(record),
+                Some(records::Record::Lost(count)) => self.lost += count,
+                None => {}
+            });
+        }
+    }
+
+    /// Records that found a buffer full, so far.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+//! The kernel's records of real programs that this process starts.
+
+use super::records::What;
+use super::*;
+use std::process::Command;
+
+/// Runs a script; what was seen of it, in the order of time. None where the kernel refuses.
+fn seen_of(script: &str) -> Option<(u32, Vec<Seen>)> {
+    let mut switches = match Switches::open() {
+        Ok(switches) => switches,
+        Err(error) => {
+            println!("skipped: perf_event_open: {error}");
+            return None;
+        }
+    };
+    let mut child = Command::new("sh").args(["-c", script]).spawn().expect("sh");
+    let pid = child.id();
+    let mut seen = Vec::new();
+    while child.try_wait().expect("it is ours").is_none() {
+        switches.wait(Duration::from_millis(20));
+        switches.take(&mut seen);
+    }
+    switches.take(&mut seen);
+    assert_eq!(switches.lost(), 0);
+    seen.sort_by_key(|s| s.time_ns);
+    Some((pid, seen))
+}
+
+#[test]
+fn a_program_and_what_it_starts_are_seen_from_their_first_instruction_to_their_end() {
+    let Some((pid, seen)) = seen_of("sleep 0.05; (sleep 0.05) ; exec sleep 0.05") else {
+        return;
+    };
+    let of = |pid: u32| seen.iter().filter(move |s| s.pid == pid);
+    assert!(seen.iter().all(|s| s.pid != std::process::id()), "{seen:?}");
+    assert!(matches!(&of(pid).next().expect("it").what, What::Exec { comm } if &**comm == "sh"));
+    assert_eq!(of(pid).last().expect("it").what, What::Exit);
+    let execs = of(pid).filter(|s| matches!(&s.what, What::Exec { .. }));
+    assert_eq!(execs.count(), 2);
+    let children: Vec<u32> = seen
+        .iter()
+        .filter(|s| matches!(s.what, What::Fork { parent_pid, .. } if parent_pid == pid))
+        .map(|s| s.pid)
+        .collect();
+    assert_eq!(children.len(), 2, "{seen:?}");
+    for pid in children {
+        // It sleeps: off its CPU, then on one again.
+        let slept = of(pid).any(|s| s.what == What::Out { preempted: false });
+        assert!(slept && of(pid).any(|s| s.what == What::In), "{seen:?}");
+        assert_eq!(of(pid).last().expect("it").what, What::Exit);
+    }
+}
+
+#[test]
+fn switches_out_and_in_alternate_and_the_rest_is_the_time_on_the_cpu() {
+    let Some((pid, seen)) = seen_of("i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done") else {
+        return;
+    };
+    let mut out = None;
+    for it in seen.iter().filter(|s| s.pid == pid && s.tid == pid) {
+        match it.what {
+            What::Out { .. } => assert!(out.replace(it.time_ns).is_none(), "{seen:?}"),
+            What::In => assert!(out.take().is_some(), "{seen:?}"),
+            _ => {}
+        }
+    }
+}

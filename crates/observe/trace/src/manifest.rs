@@ -82,6 +82,54 @@ pub struct Observed {
     pub threads: Vec<ThreadInfo>,
     /// Every probe, attached or not.
     pub probes: Vec<ProbeInfo>,
+    /// By what means.
+    #[serde(flatten)]
+    pub means: Means,
+}
+
+/// By what means a recording was made. Its fields are the manifest's own in the file. Missing: [`Means::BPF`],
+/// as older recorders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Means {
+    /// Who saw the calls of ROS 2.
+    pub probing: Probing,
+    /// Who saw when threads had a CPU.
+    pub scheduling: Scheduling,
+}
+
+impl Means {
+    /// All by the kernel's programs.
+    pub const BPF: Means = Means {
+        probing: Probing::Bpf,
+        scheduling: Scheduling::Bpf,
+    };
+}
+
+/// Who saw the calls of ROS 2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Probing {
+    /// Programs of the kernel, at probes in user space.
+    #[default]
+    Bpf,
+    /// A library that was loaded into the processes.
+    Preload,
+}
+
+/// Who saw when threads had a CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scheduling {
+    /// Programs of the kernel, at its tracepoints.
+    #[default]
+    Bpf,
+    /// The kernel's records of context switches (`perf_event_open`).
+    Perf,
+    /// The threads' own CPU clocks, at the brackets of callbacks.
+    Clocks,
+    /// Nobody.
+    None,
 }
 
 /// What the files of a recording hold. Its fields are the manifest's own in the file.

@@ -12,12 +12,17 @@ pub mod user;
 use crate::descriptors;
 use crate::kernel::Suspended;
 use guard::Guard;
+use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use user::{Caller, User};
+
+/// The dynamic linker loads these libraries first.
+const PRELOAD: &str = "LD_PRELOAD";
 
 /// Since it was asked to end: when the command gets SIGTERM, then SIGKILL.
 const TERMINATE_AFTER: Duration = Duration::from_secs(10);
@@ -50,8 +55,21 @@ pub struct RecordedCommand {
     child: Child,
     /// Since when it is asked to end, and the last signal that it got.
     ending: Option<(Instant, libc::c_int)>,
-    suspended: Suspended,
-    _guard: Guard,
+    /// Those of its processes that wait for their probes, and who resumes them without us.
+    suspended: Option<(Suspended, Guard)>,
+}
+
+/// How a command is observed.
+pub enum Observed<'a> {
+    /// From outside: its processes may be suspended while they are probed.
+    Suspended(&'a Suspended),
+    /// By a library that is loaded into them first, and these variables for it.
+    Preloaded {
+        /// The library's path.
+        library: &'a Path,
+        /// What it reads.
+        variables: Vec<(&'static str, OsString)>,
+    },
 }
 
 impl RecordedCommand {
@@ -68,14 +86,20 @@ impl RecordedCommand {
 
     /// Starts a command (program and arguments). Under sudo it runs as the invoking user, with that
     /// user's groups and environment, as if there were no recorder. With `to_stderr` it prints to
-    /// our standard error. What is `suspended` is resumed in time.
+    /// our standard error. What is suspended is resumed in time.
     pub fn start(
         words: &[String],
         to_stderr: bool,
-        suspended: &Suspended,
+        observed: Observed<'_>,
     ) -> Result<RecordedCommand, CommandStartError> {
         let caller = Self::check(words)?;
-        let guard = Guard::start(suspended).map_err(CommandStartError::Guard)?;
+        let suspended = match &observed {
+            Observed::Suspended(suspended) => {
+                let guard = Guard::start(suspended).map_err(CommandStartError::Guard)?;
+                Some(((*suspended).clone(), guard))
+            }
+            Observed::Preloaded { .. } => None,
+        };
         let program = words.first().cloned().unwrap_or_default();
         let mut builder = Command::new(&program);
         builder.args(&words[1..]);
@@ -86,6 +110,10 @@ impl RecordedCommand {
         }
         if let Some(environment) = user::environment() {
             builder.env_clear().envs(environment);
+        }
+        if let Observed::Preloaded { library, variables } = observed {
+            builder.env(PRELOAD, before_others(library));
+            builder.envs(variables);
         }
         if let Caller::User(user) = caller {
             run_as(&mut builder, user);
@@ -102,8 +130,7 @@ impl RecordedCommand {
         Ok(RecordedCommand {
             child,
             ending: None,
-            suspended: suspended.clone(),
-            _guard: guard,
+            suspended,
         })
     }
 
@@ -138,8 +165,20 @@ impl RecordedCommand {
 
     /// Resumes every process that is suspended, also those that outlive the command.
     pub fn resume_all(&self) {
-        self.suspended.resume_all();
+        if let Some((suspended, _)) = &self.suspended {
+            suspended.resume_all();
+        }
     }
+}
+
+/// A library in front of those that the user has loaded first already.
+fn before_others(library: &Path) -> OsString {
+    let mut all = library.as_os_str().to_owned();
+    if let Some(others) = user::variable(PRELOAD).filter(|others| !others.is_empty()) {
+        all.push(":");
+        all.push(others);
+    }
+    all
 }
 
 /// Whether our process group is the one that the terminal sends its signals to.
@@ -189,7 +228,7 @@ mod tests {
     }
 
     fn start(text: &str) -> Result<RecordedCommand, CommandStartError> {
-        RecordedCommand::start(&words(text), false, &Suspended::none())
+        RecordedCommand::start(&words(text), false, Observed::Suspended(&Suspended::none()))
     }
 
     fn wait(command: &mut RecordedCommand) -> i32 {
@@ -232,7 +271,8 @@ mod tests {
     fn a_suspended_process_is_resumed_and_one_that_somebody_else_stopped_is_not() {
         let suspended = Suspended::none();
         let sleep = words("sleep 0.2");
-        let mut command = RecordedCommand::start(&sleep, false, &suspended).expect("sleep");
+        let mut command =
+            RecordedCommand::start(&sleep, false, Observed::Suspended(&suspended)).expect("sleep");
         suspended.suspend(command.child.id());
         let mut other = Command::new("sleep").arg("0.2").spawn().expect("sleep");
         let pid = other.id();

@@ -403,7 +403,15 @@ impl Libraries {
         self.visit_files(kernel, &files::known_files_in(directory).files)
     }
 
-    fn visit_files(&mut self, kernel: &Kernel, files: &[MappedFile]) -> Found {
+    /// What a process uses, without any probe.
+    pub fn identify(&mut self, pid: u32) -> Found {
+        self.budget.visit(Some(pid));
+        let mapped = self.mapped(pid, |pid, maps| mapped_files_in(pid, maps, files::is_known));
+        self.identify_files(&mapped.files).0
+    }
+
+    /// What the files say, and what each tracing library among them does.
+    fn identify_files(&mut self, files: &[MappedFile]) -> (Found, Vec<Tracing>) {
         let mut found = Found::default();
         // The tracing library says which distribution this is; the others' rows depend on that.
         let mut tracing = Vec::new();
@@ -413,13 +421,20 @@ impl Libraries {
         }
         found.distribution = tracing.iter().map(|t| t.distribution).max();
         for file in files {
-            let Some(library) = Library::of_path(&file.path) else {
-                continue;
-            };
-            if library == Library::Rmw {
+            if Library::of_path(&file.path) == Some(Library::Rmw) {
                 let name = file_name(&file.path).trim_start_matches("lib");
                 found.rmw = Some(name.split(".so").next().unwrap_or("").to_owned());
             }
+        }
+        (found, tracing)
+    }
+
+    fn visit_files(&mut self, kernel: &Kernel, files: &[MappedFile]) -> Found {
+        let (mut found, tracing) = self.identify_files(files);
+        for file in files {
+            let Some(library) = Library::of_path(&file.path) else {
+                continue;
+            };
             // No libtracetools yet: it may come in the same load, or be compiled out. Wait.
             let Some(distribution) = found.distribution else {
                 continue;

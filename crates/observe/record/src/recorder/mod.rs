@@ -3,6 +3,7 @@
 
 mod crowd;
 mod error;
+mod log;
 mod losses;
 mod manifest;
 mod observer;
@@ -11,6 +12,7 @@ mod output;
 mod place;
 mod readiness;
 mod recording;
+mod session;
 mod tracepoints;
 
 pub use error::RecordError;
@@ -18,8 +20,10 @@ pub use observer::{Control, Observer, Progress, Summary};
 pub use options::{FileOptions, RecordOptions, Target, DEFAULT_BUFFER_BYTES};
 
 use crate::command::RecordedCommand;
+use log::Log;
 use observer::ProgressOnly;
 use recording::Recording;
+use session::Session;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,21 +50,24 @@ pub fn record_observed(
 ) -> Result<Summary, RecordError> {
     // First: to attach all probes takes seconds on a busy machine.
     let signals = Signals::catch(options.hangup.as_ref()).map_err(RecordError::Signals)?;
-    let mut recording = Recording::begin(options)?;
+    observe(Recording::begin(options)?, options, &signals, observer)
+}
+
+/// Starts the command if there is one, and records.
+fn observe(
+    mut recording: impl Session,
+    options: &RecordOptions,
+    signals: &Signals,
+    observer: &mut dyn Observer,
+) -> Result<Summary, RecordError> {
     let mut command = match &options.target {
         Target::Command { words, to_stderr } => Some(recording.start_command(words, *to_stderr)?),
         Target::Everything | Target::Processes(_) => None,
     };
     recording.give_up(false);
-    let result = run(
-        &mut recording,
-        command.as_mut(),
-        options,
-        &signals,
-        observer,
-    );
+    let result = run(&mut recording, command.as_mut(), options, signals, observer);
     // Also when writing failed: no process of the command stays stopped.
-    recording.suspend_no_more();
+    recording.let_run();
     let resume = || {
         if let Some(command) = &command {
             command.resume_all();
@@ -74,7 +81,7 @@ pub fn record_observed(
 
 /// Records until something ends it; the exit status of the command, if it has ended.
 fn run(
-    recording: &mut Recording,
+    recording: &mut impl Session,
     mut command: Option<&mut RecordedCommand>,
     options: &RecordOptions,
     signals: &Signals,
@@ -171,12 +178,12 @@ impl Upkeep {
 
     fn run(
         &mut self,
-        recording: &mut Recording,
+        recording: &mut impl Session,
         observer: &mut dyn Observer,
     ) -> Result<(), RecordError> {
         let now = Instant::now();
         if self.clock.is_due(now) {
-            recording.note_clock_offset();
+            recording.log().note_clock_offset();
             recording.count_losses();
         }
         if self.report.is_due(now) {
@@ -185,10 +192,11 @@ impl Upkeep {
             observer.progress(&progress);
         }
         if self.flush.is_due(now) {
-            recording.flush()?;
+            recording.log().flush()?;
         }
         if self.manifest.is_due(now) {
-            recording.write_manifest()?;
+            let described = recording.described();
+            recording.log().write_manifest(described)?;
         }
         Ok(())
     }

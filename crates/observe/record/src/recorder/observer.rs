@@ -28,24 +28,27 @@ pub trait Observer {
 
 /// What an [`Observer`] may change about a recording.
 pub struct Control<'a> {
-    pub(super) kernel: &'a Kernel,
+    /// Not of a recording without BPF.
+    pub(super) kernel: Option<&'a Kernel>,
 }
 
 impl Control<'_> {
     /// Observes one more process, and what it starts from now on.
     pub fn observe(&self, pid: u32) {
-        self.kernel.mark(pid);
+        if let Some(kernel) = self.kernel {
+            kernel.mark(pid);
+        }
     }
 
     /// Which threads wait for work; `None` where this kernel cannot tell (before 5.15).
     pub fn waits(&self) -> Option<Arc<WaitTable>> {
-        self.kernel.waits()
+        self.kernel?.waits()
     }
 
     /// When the execution began that an item belongs to; `None` where it was not asked for
     /// ([`RecordOptions::lineage`](super::RecordOptions::lineage)) or cannot be told.
     pub fn lineage(&self) -> Option<Arc<Lineage>> {
-        self.kernel.lineage()
+        self.kernel?.lineage()
     }
 }
 

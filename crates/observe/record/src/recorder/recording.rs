@@ -1,26 +1,26 @@
 //! A recording under way: probes in, records out, and what each record leads to.
 
 use super::crowd::Crowd;
+use super::log::{Described, Log};
 use super::losses::Losses;
-use super::manifest::RunManifest;
 use super::observer::{Control, Observer, Progress, Summary};
 use super::options::{RecordOptions, Target};
-use super::output::{Output, REORDER_NS};
+use super::output::REORDER_NS;
 use super::readiness::Readiness;
+use super::session::Session;
 use super::tracepoints::Tracepoints;
 use super::RecordError;
-use crate::command::{CommandStartError, RecordedCommand};
+use crate::command::{CommandStartError, Observed, RecordedCommand};
 use crate::decode::{Decoded, WaitSet};
 use crate::descriptors;
 use crate::kernel::{Kernel, LoadOptions};
 use crate::late::{self, LateProcesses, ProcessMemory};
 use crate::libraries::{self, Libraries};
 use crate::limits::Border;
-use crate::names::{distribution_name, node_of_command_line};
 use crate::privilege::{self, Needs};
 use crate::records;
 use onbeat_time::clock::{monotonic_ns, realtime_offset_ns};
-use onbeat_trace::manifest::{ProcessInfo, ThreadInfo};
+use onbeat_trace::manifest::Means;
 use onbeat_trace::{Event, EventKind};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -43,8 +43,7 @@ pub struct Recording {
     kernel: Kernel,
     tracepoints: Tracepoints,
     libraries: Libraries,
-    output: Output,
-    manifest: RunManifest,
+    log: Log,
     readiness: Readiness,
     losses: Losses,
     late: LateProcesses,
@@ -84,9 +83,8 @@ impl Recording {
             lineage: options.lineage,
             buffer_bytes,
         };
-        let manifest = RunManifest::new(&options.mode, buffer_bytes);
-        let kernel = Kernel::load(load, &manifest.content.machine.kernel)?;
-        let output = Output::create(options)?;
+        let kernel = Kernel::load(load, &onbeat_proc::system::kernel_release())?;
+        let log = Log::create(options, buffer_bytes, Means::BPF)?;
         let mut losses = Losses::default();
         losses.update(kernel.lost());
         options
@@ -98,8 +96,7 @@ impl Recording {
             tracepoints: Tracepoints::attach(&kernel)?,
             libraries: Libraries::new(options.placement),
             kernel,
-            output,
-            manifest,
+            log,
             readiness: Readiness::default(),
             losses,
             late: LateProcesses::default(),
@@ -112,8 +109,7 @@ impl Recording {
         // Before the first file of another process is opened.
         recording.give_up(matches!(options.target, Target::Command { .. }));
         recording.probe_target(&options.target);
-        recording.manifest.start();
-        let start_ns = recording.manifest.content.span.start_monotonic_ns;
+        let start_ns = recording.log.start();
         recording.readiness.start(start_ns);
         Ok(recording)
     }
@@ -162,66 +158,6 @@ impl Recording {
         is_inside
     }
 
-    /// Starts a command that is observed from its first instruction: children inherit the mark.
-    pub fn start_command(
-        &self,
-        words: &[String],
-        to_stderr: bool,
-    ) -> Result<RecordedCommand, CommandStartError> {
-        let own = std::process::id();
-        self.kernel.mark(own);
-        let command = RecordedCommand::start(words, to_stderr, self.kernel.suspended());
-        self.kernel.unmark(own);
-        command
-    }
-
-    /// Gives up every privilege that is not needed any more, unless the caller keeps them.
-    /// `command`: one is still to be started.
-    pub fn give_up(&self, command: bool) {
-        if !self.keep_privileges {
-            privilege::drop_unneeded(Needs {
-                admin: Libraries::needs_admin(&self.kernel),
-                command,
-            });
-        }
-    }
-
-    /// Waits for records up to `timeout`, handles them, and writes the events that are complete.
-    /// Returns the time of the newest where more wait to be taken.
-    pub fn turn(
-        &mut self,
-        timeout: Duration,
-        observer: &mut dyn Observer,
-    ) -> Result<Option<u64>, RecordError> {
-        let mut decoded = Vec::new();
-        let more = self.kernel.poll(timeout, &mut decoded);
-        let newest_ns = decoded.iter().rev().find_map(Decoded::time_ns);
-        self.crowd.count(&decoded);
-        let now_ns = monotonic_ns();
-        for record in decoded {
-            self.handle(record);
-        }
-        let now = Instant::now();
-        let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.visit_again)
-            .into_iter()
-            .partition(|(at, _)| *at <= now);
-        self.visit_again = later;
-        for (_, pid) in due {
-            self.visit_running(pid);
-        }
-        // After everything urgent.
-        for pid in std::mem::take(&mut self.visit_own) {
-            if self.libraries.has_flow(pid, true) {
-                self.kernel.mark_late(pid);
-            }
-            let attached = self.libraries.visit_own(&self.kernel, pid);
-            self.visited(pid, attached);
-        }
-        self.search_late(false);
-        self.write_until(now_ns.saturating_sub(REORDER_NS), observer)?;
-        Ok(newest_ns.filter(|_| more))
-    }
-
     /// Searches the memory of late processes with endpoints whose nodes are not known.
     fn search_late(&mut self, last: bool) {
         for pid in self.late.due(last) {
@@ -238,16 +174,16 @@ impl Recording {
             };
             self.late.searched(pid, process);
             if searched.is_cut {
-                self.manifest.not_searched();
+                self.log.manifest.not_searched();
                 continue;
             }
-            self.manifest.unowned(pid, searched.unowned);
+            self.log.manifest.unowned(pid, searched.unowned);
             let now_ns = monotonic_ns();
             for kind in searched.events {
                 if let EventKind::NodeFound { name, .. } = &kind {
-                    self.manifest.node(pid, name.to_string());
+                    self.log.manifest.node(pid, name.to_string());
                 }
-                self.output.push_own(now_ns, pid, pid, kind);
+                self.log.output.push_own(now_ns, pid, pid, kind);
             }
         }
     }
@@ -258,9 +194,9 @@ impl Recording {
         observer: &mut dyn Observer,
     ) -> Result<(), RecordError> {
         let control = Control {
-            kernel: &self.kernel,
+            kernel: Some(&self.kernel),
         };
-        Ok(self.output.write_until(until_ns, &control, observer)?)
+        self.log.write_until(until_ns, &control, observer)
     }
 
     fn handle(&mut self, record: Decoded) {
@@ -269,7 +205,7 @@ impl Recording {
             Decoded::Event(event) => self.event(event),
             Decoded::Process { pid, time_ns, late } => self.process(pid, time_ns, late),
             Decoded::Thread { pid, .. } if self.border.is_outside(pid) => {}
-            Decoded::Thread { pid, tid, time_ns } => self.thread(pid, tid, time_ns),
+            Decoded::Thread { pid, tid, time_ns } => self.log.thread(pid, tid, time_ns),
             Decoded::Library {
                 pid,
                 loader,
@@ -305,8 +241,7 @@ impl Recording {
             }
             _ => {}
         }
-        self.manifest.count(&event);
-        self.output.push(event);
+        self.log.event(event);
     }
 
     /// A process publishes within itself: the publisher's rmw handle does not show if nobody
@@ -320,7 +255,8 @@ impl Recording {
             memory.answered(self.late.publisher(event.pid, publisher, &memory))
         });
         if let Some(found) = found.flatten() {
-            self.output
+            self.log
+                .output
                 .push_own(event.time_ns, event.pid, event.tid, found);
         }
     }
@@ -343,10 +279,10 @@ impl Recording {
         match found.flatten() {
             Some(events) => {
                 for kind in events {
-                    self.output.push_own(time_ns, pid, tid, kind);
+                    self.log.output.push_own(time_ns, pid, tid, kind);
                 }
             }
-            None => self.manifest.unread_timer(pid),
+            None => self.log.manifest.unread_timer(pid),
         }
     }
 
@@ -357,62 +293,11 @@ impl Recording {
         let found = self.libraries.visit_ros(&self.kernel, pid);
         self.visited(pid, found.attached);
         self.visit_own.insert(pid);
-        let generation = found.distribution.map(|d| d.name());
-        let command = self
-            .libraries
-            .ask(pid, |reader| onbeat_proc::command_line(pid, reader));
-        let command = command.flatten();
-        let process = ProcessInfo {
-            pid,
-            command: command.unwrap_or_default(),
-            distribution: distribution_name(found.path.as_deref(), generation),
-            rmw: found.rmw.unwrap_or_default(),
-            late,
-            nodes: Vec::new(),
-        };
-        let kind = EventKind::Process {
-            command: process.command.as_str().into(),
-            distribution: process.distribution.as_str().into(),
-            rmw: process.rmw.as_str().into(),
-            late,
-        };
-        self.output.push_own(time_ns, pid, pid, kind);
+        self.log
+            .process((pid, time_ns, late), found, &mut self.libraries);
         if late {
             self.late.begin(pid);
         }
-        let node = node_of_command_line(&process.command).filter(|_| late);
-        self.manifest.process(process);
-        if let Some(name) = node {
-            let kind = EventKind::NodeFound {
-                node: 0,
-                name: name.as_str().into(),
-            };
-            self.manifest.node(pid, name);
-            self.output.push_own(time_ns, pid, pid, kind);
-        }
-    }
-
-    fn thread(&mut self, pid: u32, tid: u32, time_ns: u64) {
-        let Some(stat) = onbeat_proc::Stat::of_thread(pid, tid) else {
-            return;
-        };
-        let status = onbeat_proc::Status::of_thread(pid, tid).ok();
-        let cpus = status.and_then(|s| s.allowed_cpus()).unwrap_or(0);
-        let kind = EventKind::Thread {
-            comm: stat.name.as_str().into(),
-            policy: stat.policy,
-            priority: stat.priority,
-            cpus,
-        };
-        self.manifest.thread(ThreadInfo {
-            pid,
-            tid,
-            comm: stat.name,
-            policy: stat.policy,
-            priority: stat.priority,
-            cpus,
-        });
-        self.output.push_own(time_ns, pid, tid, kind);
     }
 
     fn library(&mut self, pid: u32, loader: bool, stopped: bool) {
@@ -463,10 +348,10 @@ impl Recording {
             memory.answered(late::explore(&memory, set))
         });
         let (events, unresolved) = explored.unwrap_or((Vec::new(), handles));
-        self.manifest.unresolved(set.pid, unresolved);
+        self.log.manifest.unresolved(set.pid, unresolved);
         for kind in events {
             if let EventKind::NodeFound { name, .. } = &kind {
-                self.manifest.node(set.pid, name.to_string());
+                self.log.manifest.node(set.pid, name.to_string());
             }
             if let EventKind::EndpointFound {
                 endpoint, rcl, rmw, ..
@@ -474,84 +359,105 @@ impl Recording {
             {
                 self.late.endpoint(set.pid, endpoint, rcl, rmw);
             }
-            self.output.push_own(set.time_ns, set.pid, set.tid, kind);
+            self.log
+                .output
+                .push_own(set.time_ns, set.pid, set.tid, kind);
         }
         for &timer in &set.timers {
             self.late_timer(set.time_ns, set.pid, set.tid, timer);
         }
     }
+}
 
-    /// Records the distance between the wall clock and the clock of the events.
-    pub fn note_clock_offset(&mut self) {
-        let kind = EventKind::ClockOffset {
-            realtime_minus_monotonic_ns: realtime_offset_ns(),
-        };
-        self.output.push_own(monotonic_ns(), 0, 0, kind);
+impl Session for Recording {
+    fn start_command(
+        &mut self,
+        words: &[String],
+        to_stderr: bool,
+    ) -> Result<RecordedCommand, CommandStartError> {
+        let own = std::process::id();
+        self.kernel.mark(own);
+        let command = RecordedCommand::start(
+            words,
+            to_stderr,
+            Observed::Suspended(self.kernel.suspended()),
+        );
+        self.kernel.unmark(own);
+        command
     }
 
-    /// Records new losses, and adds them to the manifest.
-    pub fn count_losses(&mut self) {
-        let now_ns = monotonic_ns();
-        for loss in self.losses.update(self.kernel.lost()) {
-            let name = records::name(loss.kind);
-            self.manifest.lost(name, loss.cpu, loss.total);
-            self.output.push(Event {
-                time_ns: now_ns,
-                cpu: loss.cpu,
-                pid: 0,
-                tid: 0,
-                kind: EventKind::Lost {
-                    probe: name.into(),
-                    count: loss.new,
-                },
+    fn give_up(&self, command: bool) {
+        if !self.keep_privileges {
+            privilege::drop_unneeded(Needs {
+                admin: Libraries::needs_admin(&self.kernel),
+                command,
             });
         }
     }
 
-    /// The recording so far, without a rate.
-    pub fn progress(&self) -> Progress {
-        let (events, callbacks, nodes) = self.manifest.counts();
-        Progress {
-            elapsed: Duration::from_nanos(self.manifest.elapsed_ns()),
-            processes: self.manifest.content.observed.processes.len(),
-            outside: self.border.count(),
-            nodes,
-            callbacks,
-            events,
-            events_per_s: 0.0,
-            bytes: self.output.bytes(),
-            lost: self.losses.total(),
+    fn turn(
+        &mut self,
+        timeout: Duration,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<u64>, RecordError> {
+        let mut decoded = Vec::new();
+        let more = self.kernel.poll(timeout, &mut decoded);
+        let newest_ns = decoded.iter().rev().find_map(Decoded::time_ns);
+        self.crowd.count(&decoded);
+        let now_ns = monotonic_ns();
+        for record in decoded {
+            self.handle(record);
+        }
+        let now = Instant::now();
+        let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.visit_again)
+            .into_iter()
+            .partition(|(at, _)| *at <= now);
+        self.visit_again = later;
+        for (_, pid) in due {
+            self.visit_running(pid);
+        }
+        // After everything urgent.
+        for pid in std::mem::take(&mut self.visit_own) {
+            if self.libraries.has_flow(pid, true) {
+                self.kernel.mark_late(pid);
+            }
+            let attached = self.libraries.visit_own(&self.kernel, pid);
+            self.visited(pid, attached);
+        }
+        self.search_late(false);
+        self.write_until(now_ns.saturating_sub(REORDER_NS), observer)?;
+        Ok(newest_ns.filter(|_| more))
+    }
+
+    fn log(&mut self) -> &mut Log {
+        &mut self.log
+    }
+
+    fn count_losses(&mut self) {
+        for loss in self.losses.update(self.kernel.lost()) {
+            let counts = (loss.new, loss.total);
+            self.log.lost(records::name(loss.kind), loss.cpu, counts);
         }
     }
 
-    /// Ends a block, so that everything written so far can be read.
-    pub fn flush(&mut self) -> Result<(), RecordError> {
-        Ok(self.output.flush()?)
+    fn progress(&self) -> Progress {
+        self.log.progress(&self.border, self.losses.total())
     }
 
-    /// Writes the manifest as it is now.
-    pub fn write_manifest(&mut self) -> Result<(), RecordError> {
-        self.update_manifest();
-        Ok(self.output.write_manifest(&self.manifest.content)?)
-    }
-
-    fn update_manifest(&mut self) {
+    fn described(&mut self) -> Described {
         let mut probes = self.libraries.report(&self.kernel);
         probes.extend(self.tracepoints.report());
         let mut left_out = self.libraries.left_out();
         left_out.extend(self.crowd.sentences());
         left_out.extend(self.border.sentence());
-        self.manifest.update(probes, left_out);
+        Described { probes, left_out }
     }
 
-    /// From now on no process of the command is suspended any more. Those that are have to be
-    /// resumed, once now and once when the programs are gone: one of them may be at work.
-    pub fn suspend_no_more(&self) {
+    fn let_run(&self) {
         self.kernel.suspended().no_more();
     }
 
-    /// Takes the last records and completes the trace.
-    pub fn finish(
+    fn finish(
         mut self,
         command_status: Option<i32>,
         observer: &mut dyn Observer,
@@ -564,17 +470,9 @@ impl Recording {
         {}
         self.search_late(true);
         self.count_losses();
-        self.note_clock_offset();
+        self.log.note_clock_offset();
         self.write_until(u64::MAX, observer)?;
-        self.update_manifest();
-        let progress = self.progress().since(&Progress::default());
-        let mut notes = self.manifest.notes(progress.lost);
-        notes.extend(self.output.note());
-        self.output.finish(self.manifest.content)?;
-        Ok(Summary {
-            progress,
-            command_status,
-            notes,
-        })
+        let (progress, described) = (self.progress(), self.described());
+        self.log.finish(command_status, progress, described)
     }
 }

@@ -15,6 +15,7 @@ mod limits;
 mod names;
 mod patience;
 pub mod placement;
+pub mod preload;
 mod privilege;
 pub mod probes;
 pub mod recorder;

@@ -16,6 +16,7 @@ mod names;
 mod patience;
 mod perf;
 pub mod placement;
+pub mod preload;
 mod privilege;
 pub mod probes;
 pub mod recorder;

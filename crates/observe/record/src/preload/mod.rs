@@ -1,0 +1,12 @@
+//! Recording without any right: a library that the recorded programs load themselves.
+//!
+//! [`Place`] is where the library and its rings lie, and what a program needs to find them.
+//! [`Rings`] reads what the programs wrote: records of `records.table`, the same bytes as those of
+//! the BPF programs, so that one decoder serves both. The library itself is `library.c`; which
+//! functions it stands in for is `functions.h`, what it records of each is the BPF programs' own
+//! source (`bpf/ros.h`).
+mod place;
+mod rings;
+
+pub use place::{Place, PlaceOptions};
+pub use rings::{Losses, Refused, Rings};

@@ -30,5 +30,5 @@ pub use limits::{LimitError, Limits, DOMAIN_MAX};
 pub use privilege::{MissingPrivilege, AT_START};
 pub use recorder::{
     record, record_observed, Control, FileOptions, Observer, Progress, RecordError, RecordOptions,
-    Summary, Target,
+    Summary, Target, Way,
 };

@@ -103,6 +103,13 @@ pub fn drop_unneeded(needs: Needs) {
     onbeat_rights::keep(KEPT.into_iter().chain(admin).chain(command));
 }
 
+/// Gives up every capability that a recorder without BPF does not need: none, but to give its trace to the
+/// user behind sudo, and to start the command as that user (`command`: it is still to be started).
+pub fn drop_without_kernel(command: bool) {
+    let command = TO_START_COMMAND.into_iter().filter(|_| command);
+    onbeat_rights::keep([Capability::CAP_CHOWN].into_iter().chain(command));
+}
+
 /// Gives up what the guard of a command does not need.
 pub fn drop_in_guard() {
     onbeat_rights::keep(OF_GUARD);

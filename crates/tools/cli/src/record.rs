@@ -6,23 +6,28 @@ use crate::live::LiveLine;
 use crate::units::{parse_duration, parse_size};
 use crate::{date, ExitStatus};
 use onbeat_record::recorder::DEFAULT_BUFFER_BYTES;
-use onbeat_record::{FileOptions, PlacementPolicy, Progress, RecordOptions, Target};
+use onbeat_record::{
+    Control, FileOptions, Observer, PlacementPolicy, Progress, RecordError, RecordOptions, Target,
+    Way,
+};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Record a running ROS 2 system into a trace directory, without touching it.
+/// Record a ROS 2 system, running or started for it, into a trace directory.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   sudo onbeat record                          everything that runs, until Ctrl-C
   sudo onbeat record -o urban1 --mode urban --duration 60s
   sudo onbeat record -o trace -- ros2 launch my_robot all.launch.py
+  onbeat record -o trace --preload -- ros2 launch my_robot all.launch.py
   sudo onbeat record --pid 4711 --pid 4712
   sudo onbeat record --container $(docker inspect -f '{{.State.Pid}}' robot)
   sudo onbeat record --keep 10 --segment 64M  flight recorder: the last 640 MB
 
-Under sudo, COMMAND runs as the user who called sudo.
+Under sudo, COMMAND runs as the user who called sudo. Where this user or kernel may not probe programs
+from outside, COMMAND is recorded as with --preload.
 
 Exit codes: 0 recorded; 1 failed; 2 wrong command line; 3 recorded, but no ROS 2 process was seen;
 4 this kernel or user may not record. With COMMAND: its own code where that is not 0.")]
@@ -50,6 +55,9 @@ pub struct Args {
     /// Keep only the newest N segments (a flight recorder)
     #[arg(long, value_name = "N")]
     pub keep: Option<usize>,
+    /// Load a library into COMMAND that sees its calls: without any right, and cheaper than probes
+    #[arg(long, requires = "command")]
+    pub preload: bool,
     /// Where probes sit in a function
     #[arg(long, value_name = "WHERE", value_parser = ["cheapest", "entry"], default_value = "cheapest", hide = true)]
     pub placement: String,
@@ -75,6 +83,22 @@ fn line(p: &Progress) -> String {
     )
 }
 
+/// Shows how the recording goes.
+struct Shown(LiveLine);
+
+impl Observer for Shown {
+    fn events(&mut self, _: &[onbeat_trace::Event], _: &Control<'_>) {}
+
+    fn progress(&mut self, progress: &Progress) {
+        self.0.show(&line(progress));
+    }
+
+    fn refused(&mut self, why: &RecordError) {
+        let why = crate::term::one_line(&why.to_string());
+        let _ = writeln!(io::stderr(), "note: recording as with --preload: {why}");
+    }
+}
+
 /// The recorder's options from the command line.
 fn options(args: Args, output: PathBuf) -> RecordOptions {
     let files = FileOptions::default();
@@ -88,6 +112,10 @@ fn options(args: Args, output: PathBuf) -> RecordOptions {
         mode: args.mode.unwrap_or_default(),
         limits: args.limits.limits(),
         duration: args.duration,
+        way: match args.preload {
+            true => Way::Preload,
+            false => Way::Either,
+        },
         target: Target::new(args.command, false, args.pid),
         buffer_bytes: u32::try_from(args.buffer).unwrap_or(u32::MAX),
         placement: if args.placement == "entry" {
@@ -103,9 +131,9 @@ fn options(args: Args, output: PathBuf) -> RecordOptions {
 pub fn run(mut args: Args) -> Result<ExitStatus, CliError> {
     let output = args.output.take().unwrap_or_else(date::trace_directory);
     let options = options(args, output.clone());
-    let mut live = LiveLine::new();
-    let summary = onbeat_record::record(&options, |progress| live.show(&line(progress)));
-    live.clear();
+    let mut shown = Shown(LiveLine::new());
+    let summary = onbeat_record::record_observed(&options, &mut shown);
+    shown.0.clear();
     let summary = summary.map_err(|e| match e {
         e if e.is_refusal() => CliError::Refused(e.to_string()),
         e if e.is_usage() => CliError::Usage(e.to_string()),

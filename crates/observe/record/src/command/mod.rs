@@ -11,11 +11,10 @@ pub mod user;
 
 use crate::descriptors;
 use crate::kernel::Suspended;
+use crate::preload::Place;
 use guard::Guard;
-use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -63,13 +62,8 @@ pub struct RecordedCommand {
 pub enum Observed<'a> {
     /// From outside: its processes may be suspended while they are probed.
     Suspended(&'a Suspended),
-    /// By a library that is loaded into them first, and these variables for it.
-    Preloaded {
-        /// The library's path.
-        library: &'a Path,
-        /// What it reads.
-        variables: Vec<(&'static str, OsString)>,
-    },
+    /// By a library that is loaded into them first.
+    Preloaded(&'a Place),
 }
 
 impl RecordedCommand {
@@ -98,7 +92,7 @@ impl RecordedCommand {
                 let guard = Guard::start(suspended).map_err(CommandStartError::Guard)?;
                 Some(((*suspended).clone(), guard))
             }
-            Observed::Preloaded { .. } => None,
+            Observed::Preloaded(_) => None,
         };
         let program = words.first().cloned().unwrap_or_default();
         let mut builder = Command::new(&program);
@@ -111,9 +105,9 @@ impl RecordedCommand {
         if let Some(environment) = user::environment() {
             builder.env_clear().envs(environment);
         }
-        if let Observed::Preloaded { library, variables } = observed {
-            builder.env(PRELOAD, before_others(library));
-            builder.envs(variables);
+        if let Observed::Preloaded(place) = observed {
+            let before = user::variable(PRELOAD);
+            builder.envs(place.environment(before.as_deref()));
         }
         if let Caller::User(user) = caller {
             run_as(&mut builder, user);
@@ -138,6 +132,11 @@ impl RecordedCommand {
     pub fn exit_status(&mut self) -> Option<i32> {
         let ended = self.child.try_wait().ok()??;
         ended.code().or_else(|| ended.signal().map(|s| 128 + s))
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Whether it was asked to end.
@@ -169,16 +168,6 @@ impl RecordedCommand {
             suspended.resume_all();
         }
     }
-}
-
-/// A library in front of those that the user has loaded first already.
-fn before_others(library: &Path) -> OsString {
-    let mut all = library.as_os_str().to_owned();
-    if let Some(others) = user::variable(PRELOAD).filter(|others| !others.is_empty()) {
-        all.push(":");
-        all.push(others);
-    }
-    all
 }
 
 /// Whether our process group is the one that the terminal sends its signals to.

@@ -13,7 +13,7 @@ mod buffer;
 mod event;
 mod records;
 
-pub use records::Seen;
+pub use records::{Seen, What};
 
 use buffer::Buffer;
 use std::fs::File;

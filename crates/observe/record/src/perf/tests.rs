@@ -1,6 +1,5 @@
 //! The kernel's records of real programs that this process starts.
 
-use super::records::What;
 use super::*;
 use std::process::Command;
 

@@ -30,6 +30,14 @@ pub enum RecordError {
     /// Writing failed (disk full, for one): what was written before can be read.
     #[error(transparent)]
     Write(#[from] TraceWriteError),
+    /// The library for the command's processes could not be put where they find it.
+    #[error("cannot make the library that --preload loads into the command: {0}: it needs a directory that you may write to and run programs from (TMPDIR), and /dev/shm")]
+    Preload(std::io::Error),
+    /// Nobody can be given the library.
+    #[error(
+        "--preload needs a command to load its library into: onbeat record --preload -- COMMAND"
+    )]
+    PreloadWithoutCommand,
     /// The command could not be started.
     #[error(transparent)]
     Command(#[from] CommandStartError),
@@ -50,7 +58,10 @@ pub enum RecordError {
 impl RecordError {
     /// True where the command line asks for what is not there.
     pub fn is_usage(&self) -> bool {
-        matches!(self, RecordError::NoProcess(_) | RecordError::Limit(_))
+        matches!(
+            self,
+            RecordError::NoProcess(_) | RecordError::Limit(_) | RecordError::PreloadWithoutCommand
+        )
     }
 
     /// True where this machine or user cannot record at all, whatever the options.

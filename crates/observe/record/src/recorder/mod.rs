@@ -10,6 +10,7 @@ mod observer;
 mod options;
 mod output;
 mod place;
+mod preloaded;
 mod readiness;
 mod recording;
 mod session;
@@ -17,11 +18,11 @@ mod tracepoints;
 
 pub use error::RecordError;
 pub use observer::{Control, Observer, Progress, Summary};
-pub use options::{FileOptions, RecordOptions, Target, DEFAULT_BUFFER_BYTES};
+pub use options::{FileOptions, RecordOptions, Target, Way, DEFAULT_BUFFER_BYTES};
 
 use crate::command::RecordedCommand;
-use log::Log;
 use observer::ProgressOnly;
+use preloaded::Preloaded;
 use recording::Recording;
 use session::Session;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,7 +51,18 @@ pub fn record_observed(
 ) -> Result<Summary, RecordError> {
     // First: to attach all probes takes seconds on a busy machine.
     let signals = Signals::catch(options.hangup.as_ref()).map_err(RecordError::Signals)?;
-    observe(Recording::begin(options)?, options, &signals, observer)
+    let is_command = matches!(options.target, Target::Command { .. });
+    if options.way == Way::Preload {
+        return observe(Preloaded::begin(options)?, options, &signals, observer);
+    }
+    match Recording::begin(options) {
+        Err(refusal) if refusal.is_refusal() && is_command && options.way == Way::Either => {
+            let preloaded = Preloaded::begin(options)?;
+            observer.refused(&refusal);
+            observe(preloaded, options, &signals, observer)
+        }
+        recording => observe(recording?, options, &signals, observer),
+    }
 }
 
 /// Starts the command if there is one, and records.

@@ -1,5 +1,6 @@
 //! What a caller sees of a recording: events, progress and the summary at its end.
 
+use super::RecordError;
 use crate::kernel::{Kernel, Lineage, WaitTable};
 use onbeat_trace::Event;
 use std::sync::Arc;
@@ -9,6 +10,10 @@ use std::time::Duration;
 pub trait Observer {
     /// Complete events in the order of time: about four times a second, those of the last 250 ms.
     fn events(&mut self, events: &[Event], control: &Control<'_>);
+    /// Recording goes on in another way, because this one is refused.
+    fn refused(&mut self, why: &RecordError) {
+        let _ = why;
+    }
     /// Called about once a second.
     fn progress(&mut self, progress: &Progress) {
         let _ = progress;

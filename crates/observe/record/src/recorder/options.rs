@@ -43,6 +43,8 @@ pub struct RecordOptions {
     pub files: FileOptions,
     /// Mode of operation that this run shows, as the user named it.
     pub mode: String,
+    /// Who sees the calls of ROS 2.
+    pub way: Way,
     /// Whose events are recorded.
     pub target: Target,
     /// Of these, only processes within the limits.
@@ -61,6 +63,18 @@ pub struct RecordOptions {
     pub lineage: bool,
     /// SIGHUP sets this and ends nothing. `None`: it ends the recording, as when a terminal is closed.
     pub hangup: Option<Arc<AtomicBool>>,
+}
+
+/// Who sees the calls of ROS 2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Way {
+    /// The kernel's programs.
+    #[default]
+    Bpf,
+    /// A library in the processes of the command: it takes no right.
+    Preload,
+    /// The kernel's programs; where they are refused, the library if there is a command.
+    Either,
 }
 
 /// Whose events are recorded.
@@ -109,6 +123,7 @@ impl Default for RecordOptions {
         RecordOptions {
             files: FileOptions::default(),
             mode: String::new(),
+            way: Way::Bpf,
             target: Target::Everything,
             limits: Limits::default(),
             duration: None,

@@ -1,0 +1,55 @@
+//! When threads had a CPU, as far as this user and container may know.
+
+use crate::perf::{Seen, Switches};
+use onbeat_trace::manifest::Scheduling;
+use std::time::Duration;
+
+/// Who tells when threads had a CPU.
+pub enum Scheduler {
+    /// The kernel's records of context switches.
+    Perf(Switches),
+    /// Nobody: the kernel refused, for this reason.
+    Refused(String),
+}
+
+impl Scheduler {
+    /// The best there is. To be called on the thread that starts the command, before it does.
+    pub fn open() -> Scheduler {
+        match Switches::open() {
+            Ok(switches) => Scheduler::Perf(switches),
+            Err(error) => Scheduler::Refused(error.to_string()),
+        }
+    }
+
+    /// For the manifest.
+    pub fn means(&self) -> Scheduling {
+        match self {
+            Scheduler::Perf(_) => Scheduling::Perf,
+            Scheduler::Refused(_) => Scheduling::Clocks,
+        }
+    }
+
+    /// Waits for so long, or until much is to be taken, or a signal comes.
+    pub fn wait(&self, timeout: Duration) {
+        match self {
+            Scheduler::Perf(switches) => switches.wait(timeout),
+            // A signal ends no sleep of the standard library.
+            Scheduler::Refused(_) => std::thread::sleep(timeout),
+        }
+    }
+
+    /// Takes what was seen so far.
+    pub fn take(&mut self, seen: &mut Vec<Seen>) {
+        if let Scheduler::Perf(switches) = self {
+            switches.take(seen);
+        }
+    }
+
+    /// Records that were lost so far.
+    pub fn lost(&self) -> u64 {
+        match self {
+            Scheduler::Perf(switches) => switches.lost(),
+            Scheduler::Refused(_) => 0,
+        }
+    }
+}

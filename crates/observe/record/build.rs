@@ -1,4 +1,5 @@
-//! Generates both sides of the record layout and compiles the BPF programs.
+//! Generates both sides of the record layout, and compiles the BPF programs and the library that
+//! programs preload.
 
 #[path = "src/records/layout.rs"]
 mod layout;
@@ -9,10 +10,12 @@ use std::{env, fs};
 
 const TABLE: &str = "src/records/records.table";
 const PROGRAMS: &str = "src/bpf/onbeat.bpf.c";
+const LIBRARY: &str = "src/preload/library.c";
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo:rerun-if-changed=src/bpf");
+    println!("cargo:rerun-if-changed=src/preload");
     println!("cargo:rerun-if-changed=src/records");
     println!("cargo:rerun-if-env-changed=CLANG");
     let text = fs::read_to_string(TABLE).expect("the table is part of the crate");
@@ -24,6 +27,32 @@ fn main() {
         fs::write(out.join(file), content).expect("OUT_DIR can be written");
     }
     compile_programs(&out);
+    compile_library(&out);
+}
+
+/// For the same processor as the recorder, and for libc alone.
+fn compile_library(out: &Path) {
+    let target = env::var("TARGET").expect("cargo sets TARGET");
+    let is_foreign = env::var("HOST").is_ok_and(|host| host != target);
+    let compiler = match env::var("RUSTC_LINKER") {
+        _ if !is_foreign => env::var("CLANG").unwrap_or_else(|_| "clang".into()),
+        Ok(linker) => linker,
+        Err(_) => target.replace("-unknown", "") + "-gcc",
+    };
+    let object = out.join("libonbeat_preload.so");
+    let status = Command::new(&compiler)
+        .args(["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror"])
+        .args(["-fvisibility=hidden", "-fasynchronous-unwind-tables"])
+        .args(["-Wl,-z,now", "-Wl,-z,relro", "-Wl,-z,noexecstack", "-Wl,-s"])
+        .arg(format!("-I{}", out.display()))
+        .args([LIBRARY, "-o"])
+        .arg(&object)
+        .status();
+    match status {
+        Ok(s) if s.success() => {}
+        Ok(s) => panic!("{compiler} could not compile {LIBRARY} ({s})"),
+        Err(e) => panic!("{compiler}: {e}: install a C compiler for {target}"),
+    }
 }
 
 fn compile_programs(out: &Path) {

@@ -332,6 +332,18 @@ impl Directory {
         Ok(File::from(file))
     }
 
+    /// Opens a file for reading and for writing in its midst. A link is not followed, and nothing is
+    /// waited for.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn open_in_place(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
+        let flags = FILE | OFlags::RDWR | OFlags::NONBLOCK;
+        let file = fs::openat(&self.fd, name.as_ref(), flags, Mode::empty())?;
+        Ok(File::from(file))
+    }
+
     /// Writes a file whole or not at all: through a name that nobody can guess, then renamed.
     ///
     /// # Errors

@@ -5,8 +5,12 @@
 //! the BPF programs, so that one decoder serves both. The library itself is `library.c`; which
 //! functions it stands in for is `functions.h`, what it records of each is the BPF programs' own
 //! source (`bpf/ros.h`).
+mod file;
 mod place;
 mod rings;
 
 pub use place::{Place, PlaceOptions};
 pub use rings::{Losses, Refused, Rings};
+
+/// The functions that the library stands in for.
+const FUNCTIONS: &str = include_str!("functions.h");

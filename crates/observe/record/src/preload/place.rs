@@ -1,13 +1,22 @@
 //! The directories of a recording without rights: the library, and the rings.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::{self, DirBuilder};
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// The library that programs preload: compiled from `library.c` for this processor.
+const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libonbeat_preload.so"));
+/// Names that are tried until one is free.
+const TRIES: u32 = 1000;
 
 /// How the rings are made.
 #[derive(Debug, Clone)]
 pub struct PlaceOptions {
-    /// Bytes of each thread's ring: a power of two from 4096 to 2^26.
+    /// Bytes of each thread's ring: a power of two, from a page to 2^26. A thread that makes 10,000
+    /// records in a second fills 256 KiB in half a second.
     pub ring_bytes: u64,
     /// Who the recorded programs run as, where that is not this process's user: (uid, gid).
     pub owner: Option<(u32, u32)>,
@@ -36,16 +45,171 @@ impl Place {
     /// memory, both for this user alone (0700).
     ///
     /// # Errors
-    /// No directory is writable; none without `noexec` for the library.
+    /// The rings' size is none of those allowed; no directory can be written to, or programs may be
+    /// loaded from none of them.
     pub fn create(options: &PlaceOptions) -> io::Result<Place> {
-        let _ = options;
-        Err(io::ErrorKind::Unsupported.into())
+        let bytes = options.ring_bytes;
+        if !bytes.is_power_of_two() || !(4096..=1 << 26).contains(&bytes) {
+            let reason = format!("a ring of {bytes} bytes: a power of two from 4096 to 2^26");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+        }
+        // The directory of a session is closed to other users.
+        let session = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| options.owner.is_none());
+        let session = session.map(PathBuf::from);
+        let scratch = [std::env::temp_dir(), "/var/tmp".into()];
+        let library = session.iter().chain(&scratch).filter(|d| may_load_from(d));
+        let library = make(library, options.owner, |directory| {
+            fs::write(directory.join("libonbeat_preload.so"), LIBRARY)
+        })?;
+        let memory = PathBuf::from("/dev/shm");
+        let rings = std::iter::once(&memory).chain(&session).chain(&scratch);
+        let rings = make(rings, options.owner, |_| Ok(()));
+        Ok(Place {
+            rings: rings.inspect_err(|_| remove(&library))?,
+            library,
+            ring_bytes: bytes,
+        })
     }
 
-    /// The variables to set for the recorded program, and its children inherit. `preloaded`: the
+    /// The variables to set for the recorded program, which its children inherit. `preloaded`: the
     /// value of `LD_PRELOAD` that it would have.
     pub fn environment(&self, preloaded: Option<&OsStr>) -> Vec<(&'static str, OsString)> {
-        let _ = preloaded;
-        Vec::new()
+        let mut libraries = self.library().into_os_string();
+        if let Some(others) = preloaded.filter(|others| !others.is_empty()) {
+            libraries.push(":");
+            libraries.push(others);
+        }
+        let mut setting = OsString::from(format!("{}:", self.ring_bytes));
+        setting.push(&self.rings);
+        vec![("LD_PRELOAD", libraries), ("ONBEAT_PRELOAD", setting)]
+    }
+
+    /// Where the library lies.
+    pub fn library(&self) -> PathBuf {
+        self.library.join("libonbeat_preload.so")
+    }
+
+    /// The directory of the rings.
+    pub fn rings(&self) -> &Path {
+        &self.rings
+    }
+
+    /// Bytes of each thread's ring.
+    pub fn ring_bytes(&self) -> u64 {
+        self.ring_bytes
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        remove(&self.library);
+        remove(&self.rings);
+    }
+}
+
+/// What is left behind is seen, and does no harm.
+fn remove(directory: &Path) {
+    let _ = fs::remove_dir_all(directory);
+}
+
+/// Makes and fills a directory with a new name below the first of these where that works.
+fn make<'a>(
+    below: impl Iterator<Item = &'a PathBuf>,
+    owner: Option<(u32, u32)>,
+    fill: impl Fn(&Path) -> io::Result<()>,
+) -> io::Result<PathBuf> {
+    let none = "programs may be loaded from no directory for temporary files: set TMPDIR to one \
+                on a file system without noexec, and without blanks and colons in its name";
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, none);
+    for parent in below {
+        let made = make_below(parent).and_then(|directory| {
+            let done = fill(&directory).and_then(|()| match owner {
+                Some((uid, gid)) => std::os::unix::fs::chown(&directory, Some(uid), Some(gid)),
+                None => Ok(()),
+            });
+            done.inspect_err(|_| remove(&directory))?;
+            Ok(directory)
+        });
+        match made {
+            Ok(directory) => return Ok(directory),
+            Err(e) => {
+                failed = io::Error::new(e.kind(), format!("{}: {e}", parent.display()));
+            }
+        }
+    }
+    Err(failed)
+}
+
+fn make_below(parent: &Path) -> io::Result<PathBuf> {
+    for number in 0..TRIES {
+        let directory = parent.join(format!("onbeat-{}-{number}", std::process::id()));
+        match DirBuilder::new().mode(0o700).create(&directory) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| directory),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// Whether the dynamic linker can load a library from there: `LD_PRELOAD` is split at blanks and
+/// colons, and containers mount some directories without execution.
+fn may_load_from(directory: &Path) -> bool {
+    let bytes = directory.as_os_str().as_bytes();
+    let Ok(path) = CString::new(bytes) else {
+        return false;
+    };
+    // SAFETY: plain data of integers.
+    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends with a zero, and `found` lives through the call.
+    let known = unsafe { libc::statvfs(path.as_ptr(), &mut found) } == 0;
+    known
+        && directory.is_absolute()
+        && found.f_flag & libc::ST_NOEXEC == 0
+        && !bytes.iter().any(|b| b.is_ascii_whitespace() || *b == b':')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_place_is_for_its_user_alone_and_gone_when_it_is_dropped() {
+        let place = Place::create(&PlaceOptions::default()).expect("a place");
+        let (library, rings) = (place.library(), place.rings().to_owned());
+        assert!(fs::read(&library)
+            .expect("a library")
+            .starts_with(b"\x7fELF"));
+        for directory in [library.parent().expect("a directory"), &rings] {
+            let mode = fs::metadata(directory).expect("made").permissions().mode();
+            assert_eq!(mode & 0o777, 0o700);
+        }
+        drop(place);
+        assert!(!library.exists() && !rings.exists());
+    }
+
+    #[test]
+    fn what_is_preloaded_already_stays_behind_ours() {
+        let place = Place::create(&PlaceOptions::default()).expect("a place");
+        let of = |others: Option<&str>| {
+            let variables = place.environment(others.map(OsStr::new));
+            variables[0].1.clone().into_string().expect("text")
+        };
+        let own = place.library().display().to_string();
+        assert_eq!(of(None), own);
+        assert_eq!(of(Some("")), own);
+        assert_eq!(of(Some("a.so b.so")), format!("{own}:a.so b.so"));
+    }
+
+    #[test]
+    fn a_size_that_cannot_be_is_refused() {
+        for ring_bytes in [0, 2048, 5000, 1 << 27] {
+            let options = PlaceOptions {
+                ring_bytes,
+                ..PlaceOptions::default()
+            };
+            let refused = Place::create(&options).expect_err("no size");
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{ring_bytes}");
+        }
     }
 }

@@ -1,7 +1,21 @@
 //! Reads the rings of all processes that loaded the library. Nothing in them is trusted.
 
+use super::file::{self, Fault, Head, Ring};
 use super::Place;
+use crate::records::KIND_COUNT;
+use onbeat_files::{Directory, Meta};
+use onbeat_proc::namespace::Namespace;
+use onbeat_proc::Stat;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io;
+use std::ops::Bound;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether a silent process is still there.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Records that could not be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,7 +37,30 @@ pub struct Refused {
 
 /// The reader of the rings of one [`Place`].
 #[derive(Debug)]
-pub struct Rings {}
+pub struct Rings {
+    directory: Directory,
+    owner: u32,
+    ring_bytes: u64,
+    namespace: u64,
+    files: BTreeMap<OsString, Source>,
+    /// Where the last reading ended for want of room: the next one begins behind it.
+    last: OsString,
+    /// Of processes whose files were removed.
+    lost: Vec<u64>,
+    refused: BTreeMap<OsString, Refused>,
+    buffer: Vec<u8>,
+}
+
+/// The file of a process.
+#[derive(Debug)]
+struct Source {
+    file: File,
+    head: Option<Head>,
+    rings: Vec<Ring>,
+    /// When the process was started; `None`: it is gone, or its id is another namespace's.
+    start_ticks: Option<u64>,
+    looked: Instant,
+}
 
 impl Rings {
     /// A reader of the rings in this place. It keeps the directory open.
@@ -31,26 +68,289 @@ impl Rings {
     /// # Errors
     /// The directory is not there.
     pub fn open(place: &Place) -> io::Result<Rings> {
-        let _ = place;
-        Err(io::ErrorKind::Unsupported.into())
+        let directory = Directory::open(place.rings())?;
+        Ok(Rings {
+            owner: directory.meta()?.uid,
+            directory,
+            ring_bytes: place.ring_bytes(),
+            namespace: Namespace::Pid.of(std::process::id()).map_or(0, |n| n.1),
+            files: BTreeMap::new(),
+            last: OsString::new(),
+            lost: vec![0; KIND_COUNT],
+            refused: BTreeMap::new(),
+            buffer: Vec::new(),
+        })
     }
 
     /// Passes every complete record that was not read yet to `each`: at most `limit` records, ring
     /// by ring, in order within each thread but not between threads. Returns true where more may
     /// wait. Never blocks; what the rings contain costs no more than their own records.
     pub fn poll(&mut self, limit: usize, each: &mut dyn FnMut(&[u8])) -> bool {
-        let _ = (limit, each);
+        self.find_new();
+        let behind = (Bound::Excluded(self.last.clone()), Bound::Unbounded);
+        let names = self.files.range(behind).map(|(name, _)| name);
+        let mut order: Vec<OsString> = names.cloned().collect();
+        order.extend(self.files.keys().take_while(|n| **n <= self.last).cloned());
+        let mut left = limit;
+        for name in order {
+            let all = self.poll_file(&name, &mut left, each);
+            if !all && left == 0 {
+                self.last = name;
+                return true;
+            }
+        }
         false
     }
 
     /// What was lost so far, by kind, and who could not write. Cheap; the sums only grow.
     pub fn losses(&self) -> Losses {
-        Losses::default()
+        let mut lost = self.lost.clone();
+        for head in self.files.values().filter_map(|s| s.head.as_ref()) {
+            add(&mut lost, &head.lost);
+        }
+        Losses {
+            by_kind: file::named(&lost),
+            refused: self.refused.values().cloned().collect(),
+        }
     }
 
     /// The name of the function that the number in a record's head stands for (`Head::probe`).
     pub fn function(number: u16) -> Option<&'static str> {
-        let _ = number;
-        None
+        let index = usize::from(number).checked_sub(1)?;
+        FUNCTIONS.get(index).map(String::as_str)
+    }
+
+    /// Opens the files that have come since.
+    fn find_new(&mut self) {
+        for name in self.directory.names().unwrap_or_default() {
+            if self.files.contains_key(&name) || self.refused.contains_key(&name) {
+                continue;
+            }
+            if let Some((pid, reason)) = told(&name) {
+                self.refuse(&name, pid, reason);
+                continue;
+            }
+            match self.open_file(&name) {
+                Ok(file) => {
+                    let source = Source {
+                        file,
+                        head: None,
+                        rings: Vec::new(),
+                        start_ticks: None,
+                        looked: Instant::now(),
+                    };
+                    self.files.insert(name, source);
+                }
+                // It comes again, unless it was removed: then it was another thread's.
+                Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                    self.refuse(&name, pid_of(&name), e.to_string());
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Only a file of the programs' own user: another one must not be written to.
+    fn open_file(&self, name: &OsStr) -> io::Result<File> {
+        let file = self.directory.open_in_place(name)?;
+        let meta = Meta::of(&file)?;
+        if meta.is_file && meta.uid == self.owner {
+            return Ok(file);
+        }
+        let reason = "it has put something else than its file in the directory of the rings";
+        Err(io::Error::new(io::ErrorKind::InvalidData, reason))
+    }
+
+    fn refuse(&mut self, name: &OsStr, pid: u32, reason: String) {
+        self.refused.insert(name.into(), Refused { pid, reason });
+    }
+
+    /// Reads one file; true if all that it had was passed on.
+    fn poll_file(&mut self, name: &OsStr, left: &mut usize, each: &mut dyn FnMut(&[u8])) -> bool {
+        let Some(source) = self.files.get_mut(name) else {
+            return true;
+        };
+        // Before it is read: what it has written until its end is read below.
+        let has_ended = source.has_ended(self.namespace);
+        let read = source.read(self.ring_bytes, left, &mut self.buffer, each);
+        let all = match read {
+            Ok(all) => all,
+            Err(fault) => {
+                let pid = source.head.as_ref().map_or(pid_of(name), |head| head.pid);
+                let reason = match fault {
+                    Fault::Short => "its file was cut short: its later records are missing",
+                    Fault::Wrong => "it has written what cannot be: its later records are missing",
+                };
+                self.refuse(name, pid, reason.into());
+                self.forget(name);
+                return true;
+            }
+        };
+        if all && has_ended {
+            let _ = self.directory.remove(name);
+            self.forget(name);
+        }
+        all
+    }
+
+    fn forget(&mut self, name: &OsStr) {
+        if let Some(head) = self.files.remove(name).and_then(|source| source.head) {
+            add(&mut self.lost, &head.lost);
+        }
+    }
+}
+
+impl Source {
+    fn read(
+        &mut self,
+        ring_bytes: u64,
+        left: &mut usize,
+        buffer: &mut Vec<u8>,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, Fault> {
+        let Some(head) = Head::read(&self.file)? else {
+            return Ok(true);
+        };
+        if head.ring_bytes != ring_bytes {
+            return Err(Fault::Wrong);
+        }
+        if self.head.is_none() {
+            self.start_ticks = Stat::of(head.pid).map(|stat| stat.start_ticks);
+        }
+        self.rings
+            .resize(head.rings.max(self.rings.len()), Ring::default());
+        self.head = Some(head);
+        let written = file::written(&self.file, self.rings.len(), &self.rings)?;
+        let mut all = true;
+        let mut fault = None;
+        for (index, (ring, written)) in self.rings.iter_mut().zip(written).enumerate() {
+            match ring.read((&self.file, index, ring_bytes), written, left, buffer, each) {
+                Ok(passed) => all &= passed,
+                Err(found) => fault = Some(found),
+            }
+        }
+        fault.map_or(Ok(all), Err)
+    }
+
+    /// Whether the process is known to be gone. It is looked at from time to time.
+    fn has_ended(&mut self, namespace: u64) -> bool {
+        let Some(head) = self.head.as_ref().filter(|h| h.namespace == namespace) else {
+            return false;
+        };
+        if self.looked.elapsed() < LOOK {
+            return false;
+        }
+        self.looked = Instant::now();
+        let stat = Stat::of(head.pid).filter(|stat| !stat.has_ended());
+        stat.is_none_or(|stat| Some(stat.start_ticks) != self.start_ticks)
+    }
+}
+
+fn add(sum: &mut [u64], counts: &[u64]) {
+    for (sum, count) in sum.iter_mut().zip(counts) {
+        *sum = sum.saturating_add(*count);
+    }
+}
+
+/// The process in a name, `PID.NUMBER`; 0 where there is none.
+fn pid_of(name: &OsStr) -> u32 {
+    let pid = name.to_str().and_then(|name| name.split('.').next());
+    pid.and_then(|pid| pid.parse().ok()).unwrap_or(0)
+}
+
+/// What a process says that could make no file: `refused.PID.ERROR`.
+fn told(name: &OsStr) -> Option<(u32, String)> {
+    let rest = name.to_str()?.strip_prefix("refused.")?;
+    let (pid, error) = rest.split_once('.')?;
+    let error = io::Error::from_raw_os_error(error.parse().ok()?);
+    let reason = format!("it could make no rings: {error}");
+    Some((pid.parse().ok()?, reason))
+}
+
+/// The functions of `functions.h`, in the order of their numbers.
+static FUNCTIONS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let lines = super::FUNCTIONS.lines();
+    let symbol = |line: &str| {
+        let (kind, rest) = line.split_once('(')?;
+        let symbol = rest.split([',', ')']).next()?;
+        match kind {
+            "ENTRY" | "INNER" | "AROUND" => Some(symbol.to_owned()),
+            "ASKED" => Some(format!("ros_trace_do_{symbol}")),
+            _ => None,
+        }
+    };
+    lines.filter_map(symbol).collect()
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probes::{Library, PROBES};
+
+    /// The program of each function in `functions.h`, with its return program.
+    fn programs() -> BTreeMap<String, (String, Option<String>, String)> {
+        let mut found = BTreeMap::new();
+        for line in crate::preload::FUNCTIONS.lines() {
+            let Some((kind, rest)) = line.split_once('(') else {
+                continue;
+            };
+            let words: Vec<&str> = rest.trim_end_matches(')').split(", ").collect();
+            let text = |at: usize| words[at].to_owned();
+            let (symbol, returned, range) = match kind {
+                "ENTRY" => (text(0), None, words[2..].join(" ")),
+                "INNER" => (text(0), None, "HUMBLE NEVER".to_owned()),
+                "ASKED" => (
+                    format!("ros_trace_do_{}", words[0]),
+                    None,
+                    "HUMBLE NEVER".to_owned(),
+                ),
+                "AROUND" => (text(0), Some(text(2)), words[3..].join(" ")),
+                _ => continue,
+            };
+            let before = found.insert(symbol, (text(1), returned, range));
+            assert_eq!(before, None, "{line}");
+        }
+        found
+    }
+
+    #[test]
+    fn the_library_stands_in_for_the_functions_of_the_probe_table() {
+        let mut programs = programs();
+        for probe in PROBES.iter().filter(|p| p.library != Library::Flow) {
+            for symbol in probe.symbols {
+                let (program, returned, range) = programs
+                    .remove(*symbol)
+                    .unwrap_or_else(|| panic!("functions.h has no {symbol}"));
+                assert_eq!(program, probe.program, "{symbol}");
+                assert_eq!(returned.as_deref(), probe.return_program, "{symbol}");
+                let since = probe.since.name().to_uppercase();
+                let until = probe
+                    .until
+                    .map_or("NEVER".into(), |d| d.name().to_uppercase());
+                // Those that are asked for are there only where they are wanted.
+                if !symbol.starts_with("ros_trace_do_") {
+                    assert_eq!(range, format!("{since} {until}"), "{symbol}");
+                }
+            }
+        }
+        assert!(programs.is_empty(), "not in the probe table: {programs:?}");
+    }
+
+    #[test]
+    fn a_number_names_its_function() {
+        assert_eq!(Rings::function(0), None);
+        assert_eq!(Rings::function(1), Some("ros_trace_rcl_init"));
+        assert_eq!(Rings::function(8), Some("ros_trace_do_rmw_publisher_init"));
+        assert_eq!(Rings::function(u16::MAX), None);
+    }
+
+    #[test]
+    fn who_could_make_no_file_says_why_in_a_name() {
+        let (pid, reason) = told(OsStr::new("refused.12.28")).expect("told");
+        assert_eq!(pid, 12);
+        assert!(reason.contains("No space left"), "{reason}");
+        assert_eq!(told(OsStr::new("12.0")), None);
+        assert_eq!(pid_of(OsStr::new("12.0")), 12);
+        assert_eq!(pid_of(OsStr::new("x")), 0);
     }
 }

@@ -1,0 +1,207 @@
+//! Reads one process's file of rings (`format.h`). Any byte of it may be anything, at any time.
+//!
+//! It is read with system calls: a mapping of a file that its owner cuts short would end the reader.
+//! A number that is being written may be read in halves; one that reads the same twice is whole.
+
+use crate::records::{self, KIND_COUNT};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{fence, Ordering};
+
+const MAGIC: u64 = 0x3167_6e69_7262_6e6f;
+const HEAD_BYTES: usize = 4096;
+const RING_HEAD_BYTES: usize = 64;
+const RINGS_MAX: usize = 1024;
+const RINGS_AT: u64 = (HEAD_BYTES + RINGS_MAX * RING_HEAD_BYTES) as u64;
+/// Offsets in the head.
+const AT_PID: usize = 8;
+const AT_NAMESPACE: usize = 16;
+const AT_RING_BYTES: usize = 24;
+const AT_RINGS: usize = 32;
+const AT_LOST: usize = 40;
+/// More than the longest record.
+const RECORD_MAX: usize = 8192;
+
+/// What the head of a file says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// The process, in its pid namespace.
+    pub pid: u32,
+    /// Inode of that; 0: not known.
+    pub namespace: u64,
+    /// Bytes of each ring.
+    pub ring_bytes: u64,
+    /// Rings in use.
+    pub rings: usize,
+    /// Records that were not written, by kind.
+    pub lost: Vec<u64>,
+}
+
+/// What is wrong with a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It ends too early.
+    Short,
+    /// A length or a position that cannot be.
+    Wrong,
+}
+
+/// How far a ring was read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ring {
+    read: u64,
+    /// Something in it was wrong: it is not looked at any more.
+    is_broken: bool,
+}
+
+fn number(bytes: &[u8], at: usize) -> u64 {
+    let bytes = bytes.get(at..at + 8).unwrap_or(&[0; 8]);
+    u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+}
+
+/// All these bytes, or a fault.
+fn read_at(file: &File, at: u64, bytes: &mut [u8]) -> Result<(), Fault> {
+    file.read_exact_at(bytes, at).map_err(|_| Fault::Short)
+}
+
+impl Head {
+    /// Reads the head; `None` while the process still makes the file.
+    ///
+    /// # Errors
+    /// See [`Fault`].
+    pub fn read(file: &File) -> Result<Option<Head>, Fault> {
+        let mut bytes = [0; HEAD_BYTES];
+        match file.read_at(&mut bytes, 0) {
+            Ok(read) if read < HEAD_BYTES => return Ok(None),
+            Ok(_) => {}
+            Err(_) => return Err(Fault::Short),
+        }
+        match number(&bytes, 0) {
+            0 => return Ok(None),
+            MAGIC => {}
+            _ => return Err(Fault::Wrong),
+        }
+        let rings = number(&bytes, AT_RINGS);
+        let lost = (0..KIND_COUNT).map(|kind| number(&bytes, AT_LOST + kind * 8));
+        Ok(Some(Head {
+            pid: number(&bytes, AT_PID) as u32,
+            namespace: number(&bytes, AT_NAMESPACE),
+            ring_bytes: number(&bytes, AT_RING_BYTES),
+            rings: usize::try_from(rings).map_or(RINGS_MAX, |r| r.min(RINGS_MAX)),
+            lost: lost.collect(),
+        }))
+    }
+}
+
+/// How far each of the first `rings` rings is written, at least: a position that reads differently
+/// twice is the first reading if both agree with one that grows, and else what is in `known`.
+///
+/// # Errors
+/// See [`Fault`].
+pub fn written(file: &File, rings: usize, known: &[Ring]) -> Result<Vec<u64>, Fault> {
+    let mut first = vec![0; rings * RING_HEAD_BYTES];
+    let mut second = first.clone();
+    read_at(file, HEAD_BYTES as u64, &mut first)?;
+    read_at(file, HEAD_BYTES as u64, &mut second)?;
+    // What was written before the position is read after it.
+    fence(Ordering::Acquire);
+    let position = |ring: usize| {
+        let at = ring * RING_HEAD_BYTES;
+        let (a, b) = (number(&first, at), number(&second, at));
+        let before = known.get(ring).map_or(0, |r| r.read);
+        if a == b || a > before && b >= a {
+            a
+        } else {
+            before
+        }
+    };
+    Ok((0..rings).map(position).collect())
+}
+
+impl Ring {
+    /// Passes the records up to `written` to `each`, at most `left` of them, and tells the writer.
+    /// `buffer` keeps its memory between calls. Returns whether all were passed.
+    ///
+    /// # Errors
+    /// See [`Fault`]; the ring is not read any more then.
+    pub fn read(
+        &mut self,
+        place: (&File, usize, u64),
+        written: u64,
+        left: &mut usize,
+        buffer: &mut Vec<u8>,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, Fault> {
+        if self.is_broken || written == self.read {
+            return Ok(true);
+        }
+        if *left == 0 {
+            return Ok(false);
+        }
+        let (file, index, _) = place;
+        let read = self.fetch(place, written, buffer).and_then(|()| {
+            let (bytes, is_right) = pass(buffer, left, each);
+            self.read += bytes as u64;
+            fence(Ordering::Release);
+            // A process that took the right to write away finds its ring full.
+            let _ = tell(file, index, self.read);
+            if is_right {
+                Ok(self.read == written)
+            } else {
+                Err(Fault::Wrong)
+            }
+        });
+        self.is_broken = read.is_err();
+        read
+    }
+
+    /// Copies what is not read yet.
+    fn fetch(
+        &self,
+        (file, index, ring_bytes): (&File, usize, u64),
+        written: u64,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), Fault> {
+        let bytes = written.checked_sub(self.read).filter(|&b| b <= ring_bytes);
+        let bytes = bytes.ok_or(Fault::Wrong)? as usize;
+        buffer.resize(bytes, 0);
+        let start = self.read % ring_bytes;
+        let first = bytes.min((ring_bytes - start) as usize);
+        let at = RINGS_AT + index as u64 * ring_bytes;
+        read_at(file, at + start, &mut buffer[..first])?;
+        read_at(file, at, &mut buffer[first..])
+    }
+}
+
+/// Passes the records in these bytes on. Returns the bytes passed, and whether they were right.
+fn pass(bytes: &[u8], left: &mut usize, each: &mut dyn FnMut(&[u8])) -> (usize, bool) {
+    let mut at = 0;
+    while at < bytes.len() && *left > 0 {
+        let length = usize::try_from(number(bytes, at)).unwrap_or(usize::MAX);
+        let is_possible = length % 8 == 0 && (8..=RECORD_MAX).contains(&length);
+        let Some(record) = bytes[at + 8..].get(..length).filter(|_| is_possible) else {
+            return (at, false);
+        };
+        each(record);
+        *left -= 1;
+        at += 8 + length;
+    }
+    (at, true)
+}
+
+/// Tells the writer how far its ring was read: twice, so that it can tell halves.
+fn tell(file: &File, index: usize, read: u64) -> io::Result<()> {
+    let mut both = [0; 16];
+    both[..8].copy_from_slice(&read.to_le_bytes());
+    both[8..].copy_from_slice(&read.to_le_bytes());
+    file.write_all_at(&both, (HEAD_BYTES + index * RING_HEAD_BYTES + 8) as u64)
+}
+
+/// The losses by name, where there are any.
+pub fn named(lost: &[u64]) -> Vec<(&'static str, u64)> {
+    let counts = lost.iter().enumerate().filter(|(_, &count)| count > 0);
+    counts
+        .map(|(kind, &count)| (records::name(kind as u16), count))
+        .collect()
+}

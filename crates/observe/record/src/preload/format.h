@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+// The file that a process shares with the recorder: its head, the heads of its rings, the rings.
+// file.rs reads it.
+#pragma once
+
+#define FILE_MAGIC 0x31676e6972626e6fULL // "onbring1"
+#define RINGS_MAX 1024			 // threads of a process that record at a time
+#define HEAD_BYTES 4096
+#define RING_HEAD_BYTES 64
+#define RINGS_AT (HEAD_BYTES + RINGS_MAX * RING_HEAD_BYTES)
+
+struct file_head {
+	__u64 magic; // written last
+	__u32 pid;
+	__u32 number; // in the name: PID.NUMBER
+	__u64 pid_namespace; // inode of /proc/self/ns/pid
+	__u64 ring_bytes;
+	__u64 rings;		// so many have been used
+	__u64 lost[KIND_COUNT]; // records that were not written, by kind
+};
+
+// A ring has one writer, the thread that owns it, and one reader. Positions only grow; a position's
+// place is its remainder by ring_bytes. A record is a word with its length and then its bytes.
+struct ring_head {
+	__u64 written; // up to here, by the owner
+	__u64 read[2]; // up to here, by the recorder: it writes both, the owner trusts equal ones
+	__u32 owner;   // thread; 0: free
+	char comm[COMM_BYTES];
+	char pad[RING_HEAD_BYTES - 28 - COMM_BYTES];
+};
+
+_Static_assert(sizeof(struct file_head) <= HEAD_BYTES, "the head's room");
+_Static_assert(sizeof(struct ring_head) == RING_HEAD_BYTES, "the ring's head");

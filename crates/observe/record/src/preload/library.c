@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+// The library that recorded programs preload. It stands in for functions of ROS 2, records a call
+// (programs.h, ../bpf/ros.h) in this thread's ring (rings.h), and passes the call on to the original.
+//
+// What it does to a program: reads a clock and writes some 50 bytes per call. It starts no thread,
+// takes no lock, handles no signal, and changes no argument and no result.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/types.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+#undef __always_inline
+#define __always_inline inline __attribute__((always_inline))
+
+#include "../bpf/records.h"
+#include "format.h"
+#include "rings.h"
+#include "programs.h"
+#include "../bpf/ros.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+// Distributions of ROS 2, as probes/mod.rs tells them apart.
+enum distribution { UNKNOWN, HUMBLE, IRON, JAZZY, KILTED, NEVER };
+
+typedef __u64 original_function(__u64, __u64, __u64, __u64, __u64, __u64);
+
+struct function {
+	const char *name;
+	int (*program)(struct pt_regs *);
+	int (*returned)(struct pt_regs *);
+	enum distribution since, until;
+	const struct function *inner; // that this function calls
+	const char *enabled;	      // passed on only if this function says true
+	__u32 number;
+	bool is_wanted;		     // in this distribution
+	original_function *original; // 0: not looked up yet
+};
+
+// ---- originals
+// In place of one that is nowhere: no caller is linked to it. An error, where it has a result.
+static __u64 nothing(__u64 a, __u64 b, __u64 c, __u64 d, __u64 e, __u64 f)
+{
+	(void)a, (void)b, (void)c, (void)d, (void)e, (void)f;
+	return 1;
+}
+
+// In the libraries that the caller's own library is linked to: Python loads those of ROS 2 so that
+// no other library sees them.
+static void *find_for(const void *caller, const char *name)
+{
+	void *library, *found;
+	Dl_info info;
+
+	if (!dladdr(caller, &info) || !info.dli_fname)
+		return 0;
+	library = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+	if (!library)
+		return 0;
+	found = dlsym(library, name);
+	dlclose(library);
+	return found;
+}
+
+// The function behind ours; 0: there is none.
+static void *find(const void *caller, const char *name)
+{
+	void *found = dlsym(RTLD_NEXT, name);
+	Dl_info own, info;
+
+	if (!found)
+		found = find_for(caller, name);
+	if (!found || !dladdr(found, &info) || !dladdr((void *)find, &own) ||
+	    info.dli_fbase == own.dli_fbase)
+		return 0;
+	// It stays where it is: we keep its address.
+	if (info.dli_fname)
+		dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+	return found;
+}
+
+static enum distribution distribution_of(const void *caller)
+{
+	static enum distribution known;
+	enum distribution found = __atomic_load_n(&known, __ATOMIC_RELAXED);
+
+	if (found)
+		return found;
+	found = find(caller, "ros_trace_rmw_take_request")	       ? KILTED
+		: find(caller, "ros_trace_rclcpp_intra_publish")   ? JAZZY
+		: find(caller, "ros_trace_enabled_callback_start") ? IRON
+		: find(caller, "ros_trace_callback_start")	   ? HUMBLE
+								   : UNKNOWN;
+	// Without any of them it may be another library's turn to ask.
+	__atomic_store_n(&known, found, __ATOMIC_RELAXED);
+	return found ? found : HUMBLE;
+}
+
+static original_function *look_up(struct function *function, const void *caller)
+{
+	original_function *original = (original_function *)find(caller, function->name);
+	enum distribution distribution;
+	int error = errno;
+
+	if (!original)
+		original = nothing;
+	if (function->since == HUMBLE && function->until == NEVER) {
+		function->is_wanted = true;
+	} else {
+		distribution = distribution_of(caller);
+		function->is_wanted =
+			distribution >= function->since && distribution < function->until;
+	}
+	__atomic_store_n(&function->original, original, __ATOMIC_RELEASE);
+	errno = error;
+	return original;
+}
+
+static bool is_enabled(const char *enabled, const void *caller)
+{
+	bool (*original)(void) = (bool (*)(void))find(caller, enabled);
+
+	return original && original();
+}
+
+// ---- calls
+static void run(int (*program)(struct pt_regs *), struct pt_regs *registers)
+{
+	thread.busy += 1;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	program(registers);
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	thread.busy -= 1;
+}
+
+// Records the call of a function, and returns where it goes on.
+__attribute__((visibility("hidden"))) original_function *
+onbeat_enter(struct pt_regs *registers, struct function *function, const void *caller)
+{
+	original_function *original = __atomic_load_n(&function->original, __ATOMIC_ACQUIRE);
+
+	if (!original)
+		original = look_up(function, caller);
+	if (function->is_wanted && process) {
+		registers->probe = function->number;
+		if (thread.inner != function || thread.inner_argument != ARG1(registers))
+			run(function->program, registers);
+		thread.inner = function->inner;
+		thread.inner_argument = ARG1(registers);
+	}
+	if (function->enabled && !is_enabled(function->enabled, caller))
+		return nothing;
+	return original;
+}
+
+static __u64 around(struct pt_regs *registers, struct function *function, const void *caller)
+{
+	original_function *original = onbeat_enter(registers, function, caller);
+	__u64 *a = registers->argument;
+	__u64 result = original(a[0], a[1], a[2], a[3], a[4], a[5]);
+
+	if (function->is_wanted && process)
+		run(function->returned, registers);
+	return result;
+}
+
+// ---- the functions by which callers come in
+// All registers that may hold an argument are as before when the original begins, so that it does not
+// matter how many it takes.
+#if defined(__x86_64__)
+__asm__(".pushsection .text\n"
+	".type onbeat_stand_in, @function\n"
+	"onbeat_stand_in:\n"
+	".cfi_startproc\n"
+	"subq $72, %rsp\n"
+	".cfi_adjust_cfa_offset 72\n"
+	"movq %rdi, (%rsp)\n"
+	"movq %rsi, 8(%rsp)\n"
+	"movq %rdx, 16(%rsp)\n"
+	"movq %rcx, 24(%rsp)\n"
+	"movq %r8, 32(%rsp)\n"
+	"movq %r9, 40(%rsp)\n"
+	"movq %rax, 56(%rsp)\n"
+	"movq %rsp, %rdi\n"
+	"movq %r11, %rsi\n"
+	"movq 72(%rsp), %rdx\n"
+	"call onbeat_enter\n"
+	"movq %rax, %r11\n"
+	"movq (%rsp), %rdi\n"
+	"movq 8(%rsp), %rsi\n"
+	"movq 16(%rsp), %rdx\n"
+	"movq 24(%rsp), %rcx\n"
+	"movq 32(%rsp), %r8\n"
+	"movq 40(%rsp), %r9\n"
+	"movq 56(%rsp), %rax\n"
+	"addq $72, %rsp\n"
+	".cfi_adjust_cfa_offset -72\n"
+	"jmp *%r11\n"
+	".cfi_endproc\n"
+	".size onbeat_stand_in, . - onbeat_stand_in\n"
+	".popsection\n");
+#define TO_STAND_IN(symbol)                                                                        \
+	"endbr64\n"                                                                                \
+	"leaq onbeat_function_" symbol "(%rip), %r11\n"                                            \
+	"jmp onbeat_stand_in\n"
+#elif defined(__aarch64__)
+__asm__(".pushsection .text\n"
+	".type onbeat_stand_in, %function\n"
+	"onbeat_stand_in:\n"
+	".cfi_startproc\n"
+	"stp x29, x30, [sp, #-112]!\n"
+	".cfi_def_cfa_offset 112\n"
+	".cfi_offset 29, -112\n"
+	".cfi_offset 30, -104\n"
+	"mov x29, sp\n"
+	"stp x0, x1, [sp, #16]\n"
+	"stp x2, x3, [sp, #32]\n"
+	"stp x4, x5, [sp, #48]\n"
+	"stp x6, x7, [sp, #80]\n" // 64 is the probe's number
+	"str x8, [sp, #96]\n"
+	"add x0, sp, #16\n"
+	"mov x1, x16\n"
+	"mov x2, x30\n"
+	"bl onbeat_enter\n"
+	"mov x16, x0\n"
+	"ldp x0, x1, [sp, #16]\n"
+	"ldp x2, x3, [sp, #32]\n"
+	"ldp x4, x5, [sp, #48]\n"
+	"ldp x6, x7, [sp, #80]\n"
+	"ldr x8, [sp, #96]\n"
+	"ldp x29, x30, [sp], #112\n"
+	".cfi_restore 29\n"
+	".cfi_restore 30\n"
+	".cfi_def_cfa_offset 0\n"
+	"br x16\n"
+	".cfi_endproc\n"
+	".size onbeat_stand_in, . - onbeat_stand_in\n"
+	".popsection\n");
+#define TO_STAND_IN(symbol)                                                                        \
+	"hint #34\n" /* bti c */                                                                   \
+	"adrp x16, onbeat_function_" symbol "\n"                                                   \
+	"add x16, x16, :lo12:onbeat_function_" symbol "\n"                                         \
+	"b onbeat_stand_in\n"
+#else
+#error "no stand-in for this processor"
+#endif
+
+#define STAND_IN(symbol)                                                                           \
+	__asm__(".pushsection .text\n"                                                             \
+		".globl " #symbol "\n"                                                             \
+		".type " #symbol ", %function\n" #symbol ":\n"                                     \
+		".cfi_startproc\n" TO_STAND_IN(#symbol) ".cfi_endproc\n"                           \
+		".size " #symbol ", . - " #symbol "\n"                                             \
+		".popsection\n")
+
+// Each line of the table has its number, and a description that its stand-in refers to.
+enum {
+	NUMBER_NONE,
+#define ENTRY(symbol, ...) NUMBER_##symbol,
+#define INNER(symbol, ...) NUMBER_##symbol,
+#define ASKED(event, ...) NUMBER_ros_trace_do_##event,
+#define AROUND(symbol, ...) NUMBER_##symbol,
+#include "functions.h"
+#undef ENTRY
+#undef INNER
+#undef ASKED
+#undef AROUND
+};
+
+#define DESCRIBE(symbol, ...)                                                                      \
+	__attribute__((visibility("hidden"), used)) struct function onbeat_function_##symbol = {   \
+		.name = #symbol, .number = NUMBER_##symbol, __VA_ARGS__                            \
+	}
+
+#define ENTRY(symbol, on_entry, from, to)                                                          \
+	DESCRIBE(symbol, .program = on_entry, .since = from, .until = to);                         \
+	STAND_IN(symbol);
+#define INNER(symbol, on_entry, calls_on)                                                          \
+	DESCRIBE(symbol, .program = on_entry, .since = HUMBLE, .until = NEVER,                     \
+		 .inner = &onbeat_function_##calls_on);                                            \
+	STAND_IN(symbol);
+#define ASKED(event, on_entry)                                                                     \
+	DESCRIBE(ros_trace_do_##event, .program = on_entry, .since = HUMBLE, .until = NEVER,       \
+		 .enabled = "ros_trace_enabled_" #event);                                          \
+	STAND_IN(ros_trace_do_##event);                                                            \
+	EXPORT bool ros_trace_enabled_##event(void);                                               \
+	EXPORT bool ros_trace_enabled_##event(void)                                                \
+	{                                                                                          \
+		return process || is_enabled("ros_trace_enabled_" #event,                          \
+					     __builtin_return_address(0));                         \
+	}
+#define AROUND(symbol, on_entry, on_return, from, to)                                              \
+	DESCRIBE(symbol, .program = on_entry, .returned = on_return, .since = from, .until = to);  \
+	EXPORT original_function symbol;                                                           \
+	EXPORT __u64 symbol(__u64 a, __u64 b, __u64 c, __u64 d, __u64 e, __u64 f)                  \
+	{                                                                                          \
+		struct pt_regs registers = { .argument = { a, b, c, d, e, f } };                   \
+		return around(&registers, &onbeat_function_##symbol,                               \
+			      __builtin_return_address(0));                                        \
+	}
+#include "functions.h"

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+// What ../bpf/ros.h needs to be compiled for a process instead of the kernel: the same programs make
+// the same records, here in the process that they are about. What is there to find late processes,
+// stolen time and the lineage of items has no meaning here.
+#pragma once
+
+struct pt_regs {
+	__u64 argument[6];
+	__u32 probe;
+};
+
+#define ARG1(ctx) ((ctx)->argument[0])
+#define ARG2(ctx) ((ctx)->argument[1])
+#define ARG3(ctx) ((ctx)->argument[2])
+#define ARG4(ctx) ((ctx)->argument[3])
+#define ARG5(ctx) ((ctx)->argument[4])
+
+#define PROBE(name) static __attribute__((unused)) int name(struct pt_regs *ctx)
+
+static __always_inline __u64 bpf_ktime_get_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000ULL + now.tv_nsec;
+}
+
+// ---- records
+#define BEGIN_FROM(name, owner, when, number)                                                      \
+	({                                                                                         \
+		struct record_##name *_r = begin(KIND_##name, sizeof(struct record_##name));       \
+		if (_r) {                                                                          \
+			_r->time_ns = (when);                                                      \
+			_r->pid = (owner) >> 32;                                                   \
+			_r->tid = (__u32)(owner);                                                  \
+			_r->kind = KIND_##name;                                                    \
+			_r->cpu = sched_getcpu();                                                  \
+			_r->probe = (number);                                                      \
+		}                                                                                  \
+		_r;                                                                                \
+	})
+#define BEGIN(name, who) BEGIN_FROM(name, who, bpf_ktime_get_ns(), 0)
+#define BEGIN_HIT_AT(name, who, when) BEGIN_FROM(name, who, when, ctx->probe)
+#define BEGIN_HIT(name, who) BEGIN_HIT_AT(name, who, bpf_ktime_get_ns())
+#define SUBMIT(r) submit()
+#define SUBMIT_NOW(r) submit()
+
+#define READ_TEXT(field, address)                                                                  \
+	do {                                                                                       \
+		const char *_text = (const char *)(address);                                       \
+		size_t _length = _text ? strnlen(_text, TEXT_BYTES - 1) : 0;                       \
+		memcpy(field, _text ? _text : "", _length);                                        \
+		(field)[_length] = 0;                                                              \
+	} while (0)
+
+#define READ_GID(field, address) (void)bpf_probe_read_user(&(field), sizeof(field), (void *)(address))
+
+// A null pointer reads as zeros; others are the process's own, and the function's that was called.
+static __always_inline int bpf_probe_read_user(void *to, __u32 bytes, const void *from)
+{
+	if (!from) {
+		memset(to, 0, bytes);
+		return -EFAULT;
+	}
+	memcpy(to, from, bytes);
+	return 0;
+}
+
+// ---- what ros.h keeps from a function's entry to its return
+#define BPF_ANY 0
+static char calls;
+
+static __always_inline void bpf_map_update_elem(void *map, void *key, struct call *value, int flags)
+{
+	(void)map, (void)key, (void)flags;
+	thread.call = *value;
+	thread.has_call = true;
+}
+
+static __always_inline struct call *bpf_map_lookup_elem(void *map, void *key)
+{
+	(void)map, (void)key;
+	return thread.has_call ? &thread.call : 0;
+}
+
+static __always_inline void bpf_map_delete_elem(void *map, void *key)
+{
+	(void)map, (void)key;
+	thread.has_call = false;
+}
+
+// ---- processes and threads
+#define THREAD_SEEN 1
+#define THREAD_WAIT_SET 2
+#define THREAD_IN_WAIT 16
+#define THREAD_NEW_WAIT 32
+#define have_regs false
+static char threads;
+
+static __always_inline __u8 *flag_of(void *map, __u32 id)
+{
+	(void)map, (void)id;
+	return &thread.flags;
+}
+
+static void watch_thread(__u64 when)
+{
+	struct record_thread_seen *r = BEGIN_FROM(thread_seen, thread.who, when, 0);
+
+	if (!r)
+		return;
+	SUBMIT(r);
+	thread.flags |= THREAD_SEEN;
+}
+
+static __always_inline void mark_thread(__u64 pid_tgid)
+{
+	(void)pid_tgid;
+	if (!(thread.flags & THREAD_SEEN))
+		watch_thread(bpf_ktime_get_ns());
+}
+
+static __always_inline void mark_publisher(__u64 pid_tgid, __u64 now)
+{
+	(void)pid_tgid;
+	if (!(thread.flags & THREAD_SEEN))
+		watch_thread(now);
+}
+
+// The first record of a thread: it takes a ring, and reports a new process.
+static __u8 join(void)
+{
+	struct file_head *file = __atomic_load_n(&process->file, __ATOMIC_ACQUIRE);
+	struct record_process_seen *r;
+	int error = errno;
+
+	if (!file)
+		file = make_file();
+	if (file == REFUSED) {
+		errno = error;
+		return 0;
+	}
+	thread.ring = 0;
+	thread.flags = 0;
+	thread.has_call = false;
+	thread.who = (__u64)getpid() << 32 | (__u32)syscall(SYS_gettid);
+	take_ring(file);
+	thread.file = file;
+	pass_on_losses(file);
+	errno = error;
+	if (!__atomic_exchange_n(&process->reported, true, __ATOMIC_RELAXED)) {
+		r = BEGIN(process_seen, thread.who);
+		if (r) {
+			r->late = 0;
+			SUBMIT(r);
+		}
+	}
+	return PROCESS_SEEN;
+}
+
+// PROCESS_SEEN where this process is recorded, else 0.
+static __always_inline __u8 observed(void)
+{
+	struct file_head *file;
+
+	if (!process)
+		return 0;
+	file = __atomic_load_n(&process->file, __ATOMIC_ACQUIRE);
+	if (file == REFUSED)
+		return 0;
+	if ((file && file == thread.file) || thread.busy != 1)
+		return PROCESS_SEEN;
+	return join();
+}
+
+#define ENTER()                                                                                    \
+	__u8 flags = observed();                                                                   \
+	__u64 pid_tgid = thread.who;                                                               \
+	if (!flags)                                                                                \
+	return 0
+#define ENTER_TIMED()                                                                              \
+	__u64 now = bpf_ktime_get_ns();                                                            \
+	ENTER()
+
+// ---- endpoints
+// The third word of every public rmw endpoint struct is the name. The middleware has endpoints of its
+// own, which never went through rcl: their names begin without a slash.
+static __always_inline bool is_endpoint(__u64 pid_tgid, __u64 handle, __u32 endpoint, __u64 now)
+{
+	const char *name;
+
+	(void)pid_tgid, (void)endpoint, (void)now;
+	if (!handle)
+		return false;
+	name = *(const char **)(handle + 16);
+	return name && name[0] == '/';
+}
+
+static __always_inline bool reads(__u8 flags, __u64 pid_tgid, __u64 handle, __u32 endpoint)
+{
+	(void)flags;
+	if (!(thread.flags & THREAD_SEEN) && !is_endpoint(pid_tgid, handle, endpoint, 0))
+		return false;
+	mark_thread(pid_tgid);
+	return true;
+}
+
+#define know_endpoint(pid_tgid, handle, endpoint) ((void)0)
+#define stolen_now() 0
+#define report_stolen(pid_tgid, stolen, now) ((void)(stolen))
+#define lineage_end(pid_tgid) ((void)0)
+#define lineage_trigger(pid_tgid, guard) ((void)0)
+#define lineage_callback_start(pid_tgid, callback) ((void)0)
+#define lineage_call(pid_tgid, root, timer) ((void)0)
+#define lineage_take(pid_tgid, rmw, source_ns) ((void)0)
+#define lineage_publish(pid_tgid, rmw, source_ns) ((void)0)
+#define lineage_enqueue(pid_tgid, buffer, index) ((void)0)
+#define lineage_dequeue(pid_tgid, buffer, index) ((void)0)

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+// The rings of this process: made at a thread's first record, written without system call, lock or
+// allocation, left to the next thread at the end of this one.
+//
+// Nothing here waits. Where two threads make the process's file at once, one throws its work away.
+// What cannot be written is counted by kind; where there is nothing to count in, a file's name says so.
+#pragma once
+
+#define PATH_BYTES 4096
+#define NAME_BYTES 64
+#define REFUSED ((struct file_head *)-1)
+
+// What a child made by fork must not share: the kernel empties this memory for it, however it was
+// made, so that its next record finds that it has no file yet.
+struct process {
+	struct file_head *file; // 0: not made yet; REFUSED: cannot be made
+	bool reported;
+	__u8 *rings[RINGS_MAX]; // each mapped twice in a row, so that no record is cut in two
+	__u64 lost[KIND_COUNT]; // before there was a file to count in
+};
+
+static struct process *process;	   // 0: this process is not recorded
+static char directory[PATH_BYTES]; // of the rings
+static __u64 ring_bytes;
+static pthread_key_t at_exit;
+
+struct call {
+	__u64 argument[4];
+};
+
+struct function;
+
+static __thread struct thread {
+	struct file_head *file; // that its ring is in; if not the process's, it has none yet
+	struct ring_head *ring; // 0: there was none for it
+	__u8 *bytes;
+	__u64 written; // with the record that is being written
+	__u64 read;    // by the recorder, as last seen
+	__u64 who;     // process << 32 | thread
+	__u32 busy;    // calls into this library: more than 1 in a signal's handler
+	__u8 flags;    // THREAD_*
+	bool has_call;
+	struct call call;	      // kept from a function's entry to its return
+	const struct function *inner; // that the last function will call, with this argument
+	__u64 inner_argument;
+} thread __attribute__((tls_model("initial-exec")));
+
+static struct ring_head *ring_heads(struct file_head *file)
+{
+	return (struct ring_head *)((char *)file + HEAD_BYTES);
+}
+
+// ---- losses
+static void count_lost(__u32 kind)
+{
+	struct file_head *file = __atomic_load_n(&process->file, __ATOMIC_ACQUIRE);
+
+	if (file != REFUSED)
+		__atomic_fetch_add(file ? &file->lost[kind] : &process->lost[kind], 1,
+				   __ATOMIC_RELAXED);
+}
+
+static void pass_on_losses(struct file_head *file)
+{
+	for (int kind = 0; kind < KIND_COUNT; kind++)
+		if (process->lost[kind])
+			__atomic_fetch_add(&file->lost[kind],
+					   __atomic_exchange_n(&process->lost[kind], 0,
+							       __ATOMIC_RELAXED),
+					   __ATOMIC_RELAXED);
+}
+
+// ---- the process's file
+static void file_name(char *to, const char *kind, __u32 number)
+{
+	snprintf(to, PATH_BYTES + NAME_BYTES, "%s/%s%u.%u", directory, kind, (__u32)getpid(),
+		 number);
+}
+
+// Says by a name in the directory that this process is not recorded, and why.
+static struct file_head *refuse(int error)
+{
+	struct file_head *nothing = 0;
+	char path[PATH_BYTES + NAME_BYTES];
+	int fd;
+
+	if (!__atomic_compare_exchange_n(&process->file, &nothing, REFUSED, false, __ATOMIC_ACQ_REL,
+					 __ATOMIC_ACQUIRE))
+		return nothing;
+	file_name(path, "refused.", error);
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd >= 0)
+		close(fd);
+	return REFUSED;
+}
+
+static int create_file(char *path, __u32 *number)
+{
+	int fd;
+
+	// Lower numbers are former programs of this process, and former processes with its id.
+	for (*number = 0;; *number += 1) {
+		file_name(path, "", *number);
+		fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+		if (fd >= 0 || errno != EEXIST || *number > 100000)
+			return fd;
+	}
+}
+
+// Makes the file of this process, or takes the one that another thread has made meanwhile. Its
+// memory is had before it is mapped: nobody gets SIGBUS later for want of it.
+static struct file_head *make_file(void)
+{
+	struct file_head *head, *other = 0;
+	char path[PATH_BYTES + NAME_BYTES];
+	struct stat namespace;
+	__u32 number;
+	int fd = create_file(path, &number), error;
+
+	if (fd < 0)
+		return refuse(errno);
+	error = posix_fallocate(fd, 0, RINGS_AT);
+	head = mmap(0, RINGS_AT, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	if (error || head == MAP_FAILED) {
+		error = error ? error : errno;
+		unlink(path);
+		return refuse(error);
+	}
+	head->pid = getpid();
+	head->number = number;
+	head->pid_namespace = stat("/proc/self/ns/pid", &namespace) ? 0 : namespace.st_ino;
+	head->ring_bytes = ring_bytes;
+	if (!__atomic_compare_exchange_n(&process->file, &other, head, false, __ATOMIC_ACQ_REL,
+					 __ATOMIC_ACQUIRE)) {
+		munmap(head, RINGS_AT);
+		unlink(path);
+		return other;
+	}
+	__atomic_store_n(&head->magic, FILE_MAGIC, __ATOMIC_RELEASE);
+	return head;
+}
+
+// ---- the thread's ring
+static __u8 *map_ring(struct file_head *file, __u32 index)
+{
+	__u64 at = RINGS_AT + index * ring_bytes;
+	int flags = MAP_SHARED | MAP_FIXED | MAP_POPULATE, protection = PROT_READ | PROT_WRITE, fd;
+	char path[PATH_BYTES + NAME_BYTES];
+	__u8 *bytes;
+
+	file_name(path, "", file->number);
+	fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return 0;
+	bytes = mmap(0, 2 * ring_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+		     0);
+	if (bytes != MAP_FAILED &&
+	    (posix_fallocate(fd, at, ring_bytes) ||
+	     mmap(bytes, ring_bytes, protection, flags, fd, at) == MAP_FAILED ||
+	     mmap(bytes + ring_bytes, ring_bytes, protection, flags, fd, at) == MAP_FAILED)) {
+		munmap(bytes, 2 * ring_bytes);
+		bytes = MAP_FAILED;
+	}
+	close(fd);
+	return bytes == MAP_FAILED ? 0 : bytes;
+}
+
+// A ring that no thread owns: one that a former thread has left, or a new one.
+static struct ring_head *own_ring(struct file_head *file, __u32 *index)
+{
+	struct ring_head *rings = ring_heads(file);
+	__u64 count = __atomic_load_n(&file->rings, __ATOMIC_ACQUIRE);
+	__u32 tid = syscall(SYS_gettid);
+
+	for (*index = 0; *index < RINGS_MAX; *index += 1) {
+		__u32 nobody = 0;
+
+		if (*index >= count &&
+		    !__atomic_compare_exchange_n(&file->rings, &count, *index + 1ULL, false,
+						 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			if (*index >= count)
+				return 0;
+		if (__atomic_compare_exchange_n(&rings[*index].owner, &nobody, tid, false,
+						__ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+			return &rings[*index];
+		count = __atomic_load_n(&file->rings, __ATOMIC_ACQUIRE);
+	}
+	return 0;
+}
+
+static void take_ring(struct file_head *file)
+{
+	struct ring_head *ring;
+	__u32 index;
+
+	ring = own_ring(file, &index);
+	if (!ring)
+		return;
+	if (!process->rings[index])
+		process->rings[index] = map_ring(file, index);
+	if (!process->rings[index]) {
+		__atomic_store_n(&ring->owner, 0, __ATOMIC_RELEASE);
+		return;
+	}
+	prctl(PR_GET_NAME, ring->comm);
+	thread.bytes = process->rings[index];
+	thread.written = ring->written;
+	thread.read = thread.written > ring_bytes ? thread.written - ring_bytes : 0;
+	thread.ring = ring;
+	pthread_setspecific(at_exit, &thread);
+}
+
+// At the end of a thread: its ring is another's from now on. Not that of the parent, if this is a
+// child that has recorded nothing.
+static void leave(void *unused)
+{
+	struct ring_head *ring = thread.ring;
+	struct file_head *file = thread.file;
+
+	(void)unused;
+	thread.file = 0;
+	thread.ring = 0;
+	if (ring && file == process->file)
+		__atomic_store_n(&ring->owner, 0, __ATOMIC_RELEASE);
+}
+
+// ---- records
+static __always_inline bool has_room(__u64 bytes)
+{
+	__u64 a, b;
+
+	if (thread.written + bytes - thread.read <= ring_bytes)
+		return true;
+	// The recorder may write these bytewise: two that are equal are no half of one.
+	a = __atomic_load_n(&thread.ring->read[0], __ATOMIC_ACQUIRE);
+	b = __atomic_load_n(&thread.ring->read[1], __ATOMIC_ACQUIRE);
+	if (a == b && a > thread.read && a <= thread.written)
+		thread.read = a;
+	return thread.written + bytes - thread.read <= ring_bytes;
+}
+
+// Room for a record of this size; 0, and counted, when there is none. Within a signal's handler there
+// is none either while the thread that it stopped is in this library.
+static __always_inline void *begin(__u32 kind, __u32 size)
+{
+	__u8 *at;
+
+	if (thread.busy != 1 || !thread.ring || !has_room(size + 8)) {
+		count_lost(kind);
+		return 0;
+	}
+	at = thread.bytes + (thread.written & (ring_bytes - 1));
+	*(__u64 *)at = size;
+	thread.written += size + 8;
+	return at + 8;
+}
+
+static __always_inline void submit(void)
+{
+	// A handler that stopped this thread before may have forked: the ring is the parent's.
+	if (thread.file == process->file)
+		__atomic_store_n(&thread.ring->written, thread.written, __ATOMIC_RELEASE);
+}
+
+// ---- begin
+static void forget_file(void)
+{
+	memset(process, 0, sizeof(*process));
+}
+
+// ONBEAT_PRELOAD is the bytes of a ring, a colon, and the directory of the rings.
+__attribute__((constructor)) static void configure(void)
+{
+	const char *setting = getenv("ONBEAT_PRELOAD");
+	void *memory;
+
+	if (process || !setting)
+		return;
+	for (ring_bytes = 0; *setting >= '0' && *setting <= '9' && ring_bytes <= 1 << 26; setting++)
+		ring_bytes = ring_bytes * 10 + (*setting - '0');
+	if (*setting++ != ':' || strlen(setting) >= PATH_BYTES || !ring_bytes ||
+	    ring_bytes & (ring_bytes - 1) || ring_bytes > 1 << 26 ||
+	    ring_bytes % sysconf(_SC_PAGESIZE))
+		return;
+	strcpy(directory, setting);
+	memory = mmap(0, sizeof(*process), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		      0);
+	// An early key: glibc has room for it in each thread, and allocates nothing.
+	if (memory == MAP_FAILED || pthread_key_create(&at_exit, leave))
+		return;
+	process = memory;
+	if (madvise(memory, sizeof(*process), MADV_WIPEONFORK))
+		pthread_atfork(0, 0, forget_file);
+}

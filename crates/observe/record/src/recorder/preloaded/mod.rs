@@ -103,7 +103,7 @@ impl Preloaded {
         let mut log = Log::create(options, ring_bytes, means)?;
         log.start();
         Ok(Preloaded {
-            unloaded: Unloaded::new(library_of(&place)),
+            unloaded: Unloaded::new(place.library().display().to_string()),
             rings,
             place,
             scheduler,
@@ -234,14 +234,6 @@ impl Preloaded {
         };
         self.hits.iter().filter_map(of).collect()
     }
-}
-
-/// The library's path.
-fn library_of(place: &Place) -> String {
-    let variables = place.environment(None).into_iter();
-    let mut paths = variables.filter(|(name, _)| *name == "LD_PRELOAD");
-    let path = paths.next().map(|(_, path)| path).unwrap_or_default();
-    path.to_string_lossy().into_owned()
 }
 
 /// Priority and policy of a thread.

@@ -14,3 +14,6 @@ pub use rings::{Losses, Refused, Rings};
 
 /// The functions that the library stands in for.
 const FUNCTIONS: &str = include_str!("functions.h");
+
+#[cfg(test)]
+mod tests;

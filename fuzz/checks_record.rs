@@ -1,7 +1,9 @@
-//! What must hold for any bytes given to the reader of other users' libraries: shared by the fuzz
-//! target and by the test that replays its corpus.
+//! What must hold for any bytes given to the readers of other users' libraries, and of the rings that
+//! recorded programs write: shared by the fuzz targets and by the test that replays their corpus.
 use onbeat_record::elf::{has_section, Source, Symbols};
 use onbeat_record::placement::{entry, place, Machine};
+use onbeat_record::preload::{self, Place, PlaceOptions, Rings};
+use std::os::unix::fs::FileExt;
 
 /// A library of any bytes: what is found lies within it, and a probe within its function.
 pub fn elf(data: &[u8]) {
@@ -34,4 +36,42 @@ fn placed(machine: Machine, code: &[u8]) {
         );
         assert_eq!(entry(machine, code, fast_nop).offset, 0);
     }
+}
+
+/// Bytes of the file's head, and of the heads of four rings, that come first in the data.
+const HEAD: usize = 64;
+const RING_HEADS: usize = 4 * 64;
+const RING_HEADS_AT: u64 = 4096;
+const RINGS_AT: u64 = 4096 + 1024 * 64;
+const RING_BYTES: u64 = 4096;
+
+/// A process's file of any bytes: no more records come out of it than its rings have room for, each
+/// of them once.
+pub fn rings(data: &[u8]) {
+    let options = PlaceOptions {
+        ring_bytes: RING_BYTES,
+        ..PlaceOptions::default()
+    };
+    let place = Place::create(&options).expect("a place");
+    let file = std::fs::File::create(place.rings().join("7.0")).expect("a file");
+    let (head, rest) = data.split_at(data.len().min(HEAD));
+    let (heads, bytes) = rest.split_at(rest.len().min(RING_HEADS));
+    for (part, at) in [(head, 0), (heads, RING_HEADS_AT), (bytes, RINGS_AT)] {
+        file.write_all_at(part, at).expect("written");
+    }
+    let mut rings = Rings::open(&place).expect("rings");
+    let mut records = 0;
+    for limit in [1, 3, usize::MAX] {
+        let before = records;
+        let more = rings.poll(limit, &mut |record| {
+            assert!(!record.is_empty() && record.len() % 8 == 0);
+            let _ = preload::event(record);
+            records += 1;
+        });
+        assert!(records - before <= limit && (!more || records - before == limit));
+    }
+    assert!(records <= 1024 * RING_BYTES as usize / 16, "{records}");
+    let losses = rings.losses();
+    assert!(losses.refused.len() <= 1, "{losses:?}");
+    rings.poll(usize::MAX, &mut |_| panic!("a record came twice"));
 }

@@ -2,16 +2,27 @@
 #[path = "../../../../fuzz/checks_record.rs"]
 mod checks;
 
-#[test]
-fn libraries() {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus/elf");
+/// Each file of a corpus, whole and in parts.
+fn replay(target: &str, check: impl Fn(&[u8])) {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus");
+    let dir = std::path::Path::new(dir).join(target);
     let mut count = 0;
-    for entry in std::fs::read_dir(dir).expect("the corpus") {
+    for entry in std::fs::read_dir(&dir).expect("the corpus") {
         let data = std::fs::read(entry.expect("an entry").path()).expect("read");
-        checks::elf(&data);
-        checks::elf(&data[..data.len() / 2]);
-        checks::elf(&data[data.len() / 3..]);
+        check(&data);
+        check(&data[..data.len() / 2]);
+        check(&data[data.len() / 3..]);
         count += 1;
     }
-    assert!(count > 0, "{dir} is empty");
+    assert!(count > 0, "{} is empty", dir.display());
+}
+
+#[test]
+fn libraries() {
+    replay("elf", checks::elf);
+}
+
+#[test]
+fn rings_of_recorded_programs() {
+    replay("rings", checks::rings);
 }

@@ -12,5 +12,16 @@ mod rings;
 pub use place::{Place, PlaceOptions};
 pub use rings::{Losses, Refused, Rings};
 
+/// The event of a record, where it has one: for whoever reads rings without a recorder.
+pub fn event(record: &[u8]) -> Option<onbeat_trace::Event> {
+    match crate::decode::decode(record)? {
+        crate::decode::Decoded::Event(event) => Some(event),
+        _ => None,
+    }
+}
+
 /// The functions that the library stands in for.
 const FUNCTIONS: &str = include_str!("functions.h");
+
+#[cfg(test)]
+mod tests;

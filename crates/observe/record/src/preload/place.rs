@@ -8,7 +8,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// The library that programs preload: compiled from `library.c` for this processor.
-const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libonbeat_preload.so"));
+pub(super) const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libonbeat_preload.so"));
 /// Names that are tried until one is free.
 const TRIES: u32 = 1000;
 
@@ -141,8 +141,10 @@ fn make<'a>(
 }
 
 fn make_below(parent: &Path) -> io::Result<PathBuf> {
+    // A program of an earlier recording may still write: it must not find the name again.
+    let (own, now) = (std::process::id(), onbeat_time::clock::monotonic_ns());
     for number in 0..TRIES {
-        let directory = parent.join(format!("onbeat-{}-{number}", std::process::id()));
+        let directory = parent.join(format!("onbeat-{own}-{now:x}-{number}"));
         match DirBuilder::new().mode(0o700).create(&directory) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             made => return made.map(|()| directory),

@@ -1,0 +1,463 @@
+//! The library in programs of these tests' own (`program.c`), which call imitations of ROS 2
+//! (`ros.c`), and the reader beside them.
+
+use super::{Place, PlaceOptions, Rings};
+use crate::decode::{decode, Decoded};
+use object::{Object, ObjectSymbol};
+use onbeat_trace::{Event, EventKind};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// The programs, compiled once.
+fn programs() -> &'static Path {
+    static MADE: OnceLock<TempDir> = OnceLock::new();
+    let made = MADE.get_or_init(|| {
+        let dir = TempDir::new().expect("a directory");
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/preload/tests");
+        let compile = |words: &[&str]| {
+            let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".into());
+            let done = Command::new(&clang)
+                .current_dir(dir.path())
+                .args(["-O1", "-w", "-pthread"])
+                .args(
+                    words
+                        .iter()
+                        .map(|w| w.replace("SRC", sources.to_str().expect("text"))),
+                )
+                .output();
+            let output = done.expect("clang, which the build needs too");
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{words:?}: {error}");
+        };
+        let library = ["-shared", "-fPIC", "-fsemantic-interposition"];
+        let place = format!("-Wl,-rpath,{}", dir.path().display());
+        let defined =
+            |name: &str, file: &str| format!("-D{name}=\"{}\"", dir.path().join(file).display());
+        for (name, define) in [("ros", "-DJAZZY"), ("humble", "-DHUMBLE")] {
+            let (file, link) = (format!("lib{name}.so"), format!("-l{name}"));
+            compile(&[&library[..], &[define, "SRC/ros.c", "-o", &file]].concat());
+            let program = [
+                define,
+                "-DCOUNT_MALLOC",
+                "SRC/program.c",
+                "-L.",
+                &link,
+                &place,
+            ];
+            compile(&[&program[..], &["-o", name]].concat());
+        }
+        let user = ["SRC/user.c", "-L.", "-lros", &place, "-o", "libuser.so"];
+        compile(&[&library[..], &user].concat());
+        let (user, ros) = (defined("LOCAL", "libuser.so"), defined("ROS", "libros.so"));
+        compile(&[&user, &ros, "SRC/program.c", "-o", "local"]);
+        dir
+    });
+    made.path()
+}
+
+/// A place with rings of this size, its reader, and all that was read.
+struct Run {
+    place: Place,
+    rings: Rings,
+    records: Vec<Vec<u8>>,
+}
+
+impl Run {
+    fn new(ring_bytes: u64) -> Run {
+        let options = PlaceOptions {
+            ring_bytes,
+            ..PlaceOptions::default()
+        };
+        let place = Place::create(&options).expect("a place");
+        let rings = Rings::open(&place).expect("its rings");
+        Run {
+            place,
+            rings,
+            records: Vec::new(),
+        }
+    }
+
+    fn start(&self, program: &str, words: &[&str]) -> Child {
+        Command::new(programs().join(program))
+            .args(words)
+            .envs(self.place.environment(None))
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a program")
+    }
+
+    /// Reads all that there is.
+    fn read(&mut self) {
+        let records = &mut self.records;
+        while self
+            .rings
+            .poll(1000, &mut |record| records.push(record.to_vec()))
+        {}
+    }
+
+    /// Runs a program, reading all the while; returns what it printed.
+    fn run(&mut self, program: &str, words: &[&str]) -> String {
+        let mut child = self.start(program, words);
+        while child.try_wait().expect("a child").is_none() {
+            self.read();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let output = child.wait_with_output().expect("its output");
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        self.read();
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    fn events(&self) -> Vec<Event> {
+        let decoded = self.records.iter().filter_map(|record| decode(record));
+        decoded
+            .filter_map(|decoded| match decoded {
+                Decoded::Event(event) => Some(event),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// The messages that were published, in the order of their records, by thread.
+    fn published(&self) -> BTreeMap<(u32, u32), Vec<u64>> {
+        let mut found: BTreeMap<_, Vec<u64>> = BTreeMap::new();
+        for event in self.events() {
+            if let EventKind::Publish { message, .. } = event.kind {
+                found
+                    .entry((event.pid, event.tid))
+                    .or_default()
+                    .push(message);
+            }
+        }
+        found
+    }
+
+    /// How many publications were lost.
+    fn lost(&self) -> u64 {
+        let losses = self.rings.losses();
+        assert!(losses.refused.is_empty(), "{losses:?}");
+        let kinds = losses.by_kind.iter();
+        kinds
+            .filter(|(name, _)| *name == "publish")
+            .map(|(_, n)| n)
+            .sum()
+    }
+}
+
+/// The number behind a word in what a program printed.
+fn printed(text: &str, word: &str) -> u64 {
+    let at = text
+        .find(word)
+        .unwrap_or_else(|| panic!("no {word} in {text}"));
+    let rest = text[at + word.len()..].trim_start();
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().expect("a number")
+}
+
+#[test]
+fn the_library_needs_nothing_newer_than_the_oldest_platform() {
+    // Aligned, as its reader wants it.
+    let bytes = &super::place::LIBRARY.to_vec()[..];
+    let file = object::File::parse(bytes).expect("ELF");
+    let names: Vec<_> = file
+        .dynamic_symbols()
+        .filter_map(|s| s.name().ok())
+        .collect();
+    assert!(names.contains(&"ros_trace_callback_start") && names.contains(&"rcl_wait"));
+    assert!(
+        !names.iter().any(|name| name.starts_with("onbeat_")),
+        "{names:?}"
+    );
+    // Version names lie in the string table: GLIBC_2.34.
+    let versions = bytes
+        .windows(8)
+        .enumerate()
+        .filter(|(_, w)| w == b"GLIBC_2.");
+    let minor = |at: usize| {
+        let digits = bytes[at + 8..].iter().take_while(|b| b.is_ascii_digit());
+        digits.fold(0, |n, b| n * 10 + u32::from(b - b'0'))
+    };
+    let newest = versions.map(|(at, _)| minor(at)).max().expect("versions");
+    assert!(newest <= 35, "GLIBC_2.{newest}");
+}
+
+#[test]
+fn each_call_is_recorded_as_the_kernels_programs_do_and_passed_on() {
+    let mut run = Run::new(256 << 10);
+    let text = run.run("ros", &["sequence"]);
+    let expected = "timer 42\ntimer 41\ntimer 42\npublish 43\ntake 44 1\n";
+    assert!(text.starts_with(expected), "{text}");
+    assert!(text.contains("passed on 14, damaged 0"), "{text}");
+    let kinds: Vec<EventKind> = run.events().into_iter().map(|e| e.kind).collect();
+    let EventKind::PublisherInit { topic, .. } = &kinds[1] else {
+        panic!("{kinds:?}")
+    };
+    assert_eq!((topic.len(), &topic[..3]), (255, "/xx"));
+    let gid = std::array::from_fn(|i| if i == 0 { 5 } else { 0 });
+    let rmw = match kinds[6] {
+        EventKind::Publish { rmw, .. } => rmw,
+        ref other => panic!("{other:?}"),
+    };
+    let expected = [
+        EventKind::NodeInit {
+            node: 1,
+            rmw: 2,
+            name: "talker".into(),
+            namespace: "".into(),
+        },
+        EventKind::PublisherInit {
+            publisher: 3,
+            node: 1,
+            rmw,
+            topic: topic.clone(),
+            depth: 10,
+        },
+        EventKind::CallbackStart {
+            callback: 6,
+            intra_process: true,
+        },
+        EventKind::TimerCall { timer: 5 },
+        EventKind::TimerCall { timer: 5 },
+        EventKind::TimerCall { timer: 5 },
+        EventKind::Publish {
+            rmw,
+            message: 9,
+            source_ns: Some(77),
+        },
+        EventKind::Take {
+            rmw,
+            message: 11,
+            source_ns: 78,
+            taken: true,
+        },
+        EventKind::RequestTake {
+            rmw,
+            sequence: 9,
+            gid,
+            taken: true,
+        },
+        EventKind::CallbackSymbol {
+            callback: 6,
+            symbol: "first".into(),
+        },
+        EventKind::CallbackSymbol {
+            callback: 6,
+            symbol: "second".into(),
+        },
+        EventKind::RingBufferEnqueue {
+            buffer: 1,
+            index: 2,
+            overwritten: true,
+        },
+        EventKind::CallbackEnd { callback: 6 },
+    ];
+    assert_eq!(kinds, expected);
+    let times: Vec<u64> = run.events().iter().map(|e| e.time_ns).collect();
+    assert!(times.is_sorted() && times[0] > 0, "{times:?}");
+    let first = decode(&run.records[0]);
+    assert!(
+        matches!(first, Some(Decoded::Process { late: false, .. })),
+        "{first:?}"
+    );
+    let threads = run.records.iter().filter_map(|r| decode(r));
+    let threads = threads.filter(|d| matches!(d, Decoded::Thread { .. }));
+    assert_eq!(threads.count(), 1);
+    assert_eq!(run.rings.losses(), super::Losses::default());
+}
+
+#[test]
+fn before_jazzy_a_publication_is_the_call_of_the_middleware() {
+    let mut run = Run::new(256 << 10);
+    run.run("humble", &["few"]);
+    let published: Vec<_> = run.published().into_values().collect();
+    assert_eq!(published, [(1..=10).collect::<Vec<u64>>()]);
+    let stamped = run
+        .events()
+        .into_iter()
+        .filter(|e| matches!(e.kind, EventKind::Publish { source_ns, .. } if source_ns.is_some()));
+    assert_eq!(stamped.count(), 0);
+}
+
+#[test]
+fn libraries_that_no_other_library_sees_are_found_as_python_loads_them() {
+    let mut run = Run::new(256 << 10);
+    assert_eq!(printed(&run.run("local", &[]), "passed on"), 10);
+    let published: Vec<_> = run.published().into_values().collect();
+    assert_eq!(published, [(1..=10).collect::<Vec<u64>>()]);
+}
+
+#[test]
+fn children_by_fork_by_clone_and_by_exec_write_files_of_their_own() {
+    let mut run = Run::new(256 << 10);
+    run.run("ros", &["forks"]);
+    let mut published: Vec<_> = run.published().into_values().map(|m| m.len()).collect();
+    published.sort_unstable();
+    // The one that was made by clone goes on as another program with the same id.
+    assert_eq!(published, [10, 20, 20]);
+    assert_eq!(run.lost(), 0);
+}
+
+#[test]
+fn threads_that_come_and_go_share_rings_and_lose_nothing() {
+    let mut run = Run::new(64 << 10);
+    run.run("ros", &["threads"]);
+    let published = run.published();
+    let all: usize = published.values().map(Vec::len).sum();
+    assert_eq!(all as u64 + run.lost(), 10_000);
+    assert_eq!(run.lost(), 0, "of a ring that holds 1,000 records");
+    // Ids of threads are used again.
+    for messages in published.values() {
+        assert!(messages
+            .chunks(10)
+            .all(|m| m == (1..=10).collect::<Vec<u64>>()));
+    }
+}
+
+#[test]
+fn handlers_of_signals_that_publish_are_recorded_or_counted() {
+    let mut run = Run::new(1 << 20);
+    let text = run.run("ros", &["signals"]);
+    let all: usize = run.published().values().map(Vec::len).sum();
+    assert_eq!(all as u64 + run.lost(), printed(&text, "published"));
+    let published = run.published();
+    let messages = published.values().flatten();
+    let (handlers, own): (Vec<u64>, Vec<u64>) = messages.partition(|&&m| m > 1_000_000_000);
+    assert!(own.is_sorted() && handlers.is_sorted());
+    assert!(!handlers.is_empty());
+}
+
+#[test]
+fn what_a_killed_program_has_written_is_there() {
+    for round in 0..100 {
+        let mut run = Run::new(1 << 20);
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        file.as_file().set_len(4096).expect("its size");
+        let mut child = run.start("ros", &["endless", file.path().to_str().expect("text")]);
+        let count = || {
+            let mut bytes = [0; 8];
+            file.as_file()
+                .read_exact_at(&mut bytes, 0)
+                .expect("a count");
+            u64::from_le_bytes(bytes)
+        };
+        // From its first publications on, at moments that no clock chooses.
+        while count() <= 7 * round {
+            std::thread::yield_now();
+        }
+        child.kill().expect("killed");
+        child.wait().expect("gone");
+        run.read();
+        let published: Vec<u64> = run.published().into_values().flatten().collect();
+        let all = published.len() as u64 + run.lost();
+        assert!(all == count() || all == count() + 1, "{all} of {}", count());
+        assert!(published
+            .iter()
+            .zip(1..)
+            .all(|(&found, sent)| found == sent));
+    }
+}
+
+#[test]
+fn a_full_ring_counts_exactly_what_it_has_no_room_for() {
+    let mut run = Run::new(64 << 10);
+    let mut child = run.start("ros", &["many"]);
+    child.wait().expect("gone");
+    run.read();
+    let published: Vec<u64> = run.published().into_values().flatten().collect();
+    assert_eq!(published.len() as u64 + run.lost(), 10_000);
+    assert_eq!(published, (1..=published.len() as u64).collect::<Vec<_>>());
+    // 48 bytes and the word with their length, two other records before.
+    assert_eq!(published.len(), ((64 << 10) - 2 * 32) / 56);
+}
+
+#[test]
+fn nothing_is_allocated_after_a_threads_first_record() {
+    let mut run = Run::new(256 << 10);
+    let text = run.run("ros", &["allocations"]);
+    assert_eq!(printed(&text, "allocations"), 0);
+    assert_eq!(run.published().into_values().flatten().count(), 1001);
+}
+
+#[test]
+fn a_program_that_can_make_no_file_runs_on_and_says_so() {
+    let run = Run::new(256 << 10);
+    let rings = run.place.rings().to_owned();
+    let limited = |script: &str| {
+        let mut command = Command::new("sh");
+        let program = programs().join("ros");
+        command.args([
+            "-c",
+            &format!("{script}; exec {} sequence", program.display()),
+        ]);
+        command
+            .envs(run.place.environment(None))
+            .output()
+            .expect("sh")
+    };
+    // Files of at most 1 KiB: the head of the file already fails.
+    let output = limited("trap '' XFSZ; ulimit -f 1");
+    assert!(output.status.success(), "{output:?}");
+    let mut reader = Rings::open(&run.place).expect("rings");
+    reader.poll(1000, &mut |_| panic!("no record"));
+    let refused = reader.losses().refused;
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert!(refused[0].reason.contains("File too large"), "{refused:?}");
+    // Without its directory the recorder is gone: nobody is to be told.
+    fs::remove_dir_all(&rings).expect("removed");
+    assert!(limited("true").status.success());
+}
+
+#[test]
+fn files_of_processes_that_are_gone_are_removed_once_they_are_read() {
+    let mut run = Run::new(64 << 10);
+    run.run("ros", &["few"]);
+    let rings = run.place.rings().to_owned();
+    let files = || fs::read_dir(&rings).expect("a directory").count();
+    assert_eq!(files(), 1);
+    let begin = Instant::now();
+    while files() > 0 && begin.elapsed() < Duration::from_secs(60) {
+        run.read();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(files(), 0);
+    assert_eq!(run.published().into_values().flatten().count(), 10);
+}
+
+#[test]
+fn a_file_that_is_wrong_costs_its_own_process_only() {
+    let mut run = Run::new(64 << 10);
+    run.start("ros", &["few"]).wait().expect("gone");
+    let damage = |at: u64, bytes: &[u8]| {
+        let path = only_file(run.place.rings(), "damaged");
+        let file = fs::OpenOptions::new().write(true).open(path).expect("open");
+        file.write_all_at(bytes, at).expect("written");
+    };
+    let good = fs::read(only_file(run.place.rings(), "")).expect("a file");
+    fs::write(run.place.rings().join("77.damaged"), &good).expect("a copy");
+    // The position: more than a ring. A hostile program may write anything.
+    damage(4096, &u64::MAX.to_le_bytes());
+    fs::write(run.place.rings().join("78.0"), &good[..70_000]).expect("a short copy");
+    std::os::unix::fs::symlink("/etc/passwd", run.place.rings().join("79.0")).expect("a link");
+    fs::create_dir(run.place.rings().join("80.0")).expect("a directory");
+    run.read();
+    assert_eq!(run.published().into_values().flatten().count(), 10);
+    let refused = run.rings.losses().refused;
+    let reasons: Vec<_> = refused.iter().map(|r| r.reason.as_str()).collect();
+    assert_eq!(reasons.len(), 2, "{refused:?}");
+    assert!(reasons.iter().any(|r| r.contains("what cannot be")));
+    assert!(reasons.iter().any(|r| r.contains("cut short")));
+}
+
+/// The file in the directory whose name contains `word`.
+fn only_file(directory: &Path, word: &str) -> PathBuf {
+    let files = fs::read_dir(directory).expect("a directory");
+    let mut files = files.map(|f| f.expect("an entry").path());
+    let found = files.find(|f| f.to_str().is_some_and(|name| name.contains(word)));
+    found.expect("a file")
+}

@@ -1,0 +1,253 @@
+// A program that calls the imitations: `program MODE`. What it did is printed, a line each.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+struct endpoint {
+	const char *implementation;
+	void *data;
+	const char *name;
+};
+static struct endpoint own = { "rmw", 0, "/chatter" }, foreign = { "rmw", 0, "discovery" };
+
+#ifdef LOCAL
+// As Python has them: loaded so that no other library sees them.
+static int (*publish_function)(void *, void *, void *);
+static void load(void)
+{
+	void *library = dlopen(LOCAL, RTLD_NOW | RTLD_LOCAL);
+	*(void **)&publish_function = dlsym(library, "user_publish");
+}
+#define publish(number) publish_function(&own, (void *)(number), 0)
+int main(void)
+{
+	uint64_t *calls;
+
+	load();
+	for (uintptr_t i = 1; i <= 10; i++)
+		publish(i);
+	calls = dlsym(dlopen(ROS, RTLD_NOW | RTLD_NOLOAD), "calls");
+	printf("passed on %lu\n", *calls);
+	return 0;
+}
+#else
+extern uint64_t calls, damaged;
+void ros_trace_rcl_init(void *);
+void ros_trace_rcl_node_init(void *, void *, const char *, const char *);
+void ros_trace_rcl_publisher_init(void *, void *, void *, const char *, uint64_t);
+void ros_trace_callback_start(void *, bool);
+void ros_trace_callback_end(void *);
+void ros_trace_rmw_take(void *, void *, int64_t, bool);
+int rcl_timer_call(void *);
+int rcl_timer_call_with_info(void *, void *);
+int rmw_publish(void *, void *, void *);
+int rmw_take_request(void *, void *, void *, bool *);
+#ifndef HUMBLE
+extern bool session;
+bool ros_trace_enabled_rclcpp_callback_register(void);
+void ros_trace_do_rclcpp_callback_register(void *, const char *);
+void ros_trace_rclcpp_ring_buffer_enqueue(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+					  uint64_t, uint64_t, uint64_t);
+#endif
+
+static int publish(uintptr_t number)
+{
+	return rmw_publish(&own, (void *)number, &calls);
+}
+
+// Every kind of function once.
+static void sequence(void)
+{
+	struct {
+		int64_t source, received;
+		int8_t guid[16];
+		int64_t sequence;
+	} info = { 0 };
+	bool taken = false;
+	char text[400];
+
+	memset(text, 'x', sizeof(text) - 1);
+	text[0] = '/';
+	text[399] = 0;
+	ros_trace_rcl_init(0);
+	ros_trace_rcl_node_init((void *)1, (void *)2, "talker", 0);
+	ros_trace_rcl_publisher_init((void *)3, (void *)1, &own, text, 10);
+	ros_trace_callback_start((void *)6, true);
+	printf("timer %d\n", rcl_timer_call((void *)5));
+	printf("timer %d\n", rcl_timer_call_with_info((void *)5, &calls));
+	printf("timer %d\n", rcl_timer_call((void *)5));
+	printf("publish %d\n", publish(9));
+	rmw_publish(&foreign, (void *)10, 0);
+	ros_trace_rmw_take(&own, (void *)11, 78, true);
+	printf("take %d %d\n", rmw_take_request(&own, &info, &own, &taken), taken);
+#ifndef HUMBLE
+	for (int i = 0; i < 2; i++) {
+		if (ros_trace_enabled_rclcpp_callback_register())
+			ros_trace_do_rclcpp_callback_register((void *)6, i ? "second" : "first");
+		session = true;
+	}
+	ros_trace_rclcpp_ring_buffer_enqueue(1, 2, 3, 1, 5, 6, 7, 8, 9);
+#endif
+	ros_trace_callback_end((void *)6);
+	printf("passed on %lu, damaged %lu\n", calls, damaged);
+}
+
+static void *few(void *unused)
+{
+	for (uintptr_t i = 1; i <= 10; i++)
+		publish(i);
+	return unused;
+}
+
+// 1,000 threads come and go, 50 at a time.
+static void threads(void)
+{
+	pthread_t thread[50];
+
+	for (int round = 0; round < 20; round++) {
+		for (int i = 0; i < 50; i++)
+			pthread_create(&thread[i], 0, few, 0);
+		for (int i = 0; i < 50; i++)
+			pthread_join(thread[i], 0);
+	}
+}
+
+static volatile uint64_t done;
+static void on_signal(int unused)
+{
+	(void)unused;
+	done++;
+	publish(1000000000 + done);
+}
+
+// Publishes on while handlers of signals do so too.
+static void signals(int count)
+{
+	struct itimerval every = { { 0, 50 }, { 0, 50 } }, never = { 0 };
+	uintptr_t i = 0;
+
+	signal(SIGALRM, on_signal);
+	setitimer(ITIMER_REAL, &every, 0);
+	while (done < (uint64_t)count) {
+		for (int burst = 0; burst < 50; burst++)
+			publish(++i);
+		usleep(20);
+	}
+	setitimer(ITIMER_REAL, &never, 0);
+	printf("published %lu\n", i + done);
+}
+
+// Publishes, and keeps in a file how often it did, until it is killed.
+static void endless(const char *file)
+{
+	FILE *open = fopen(file, "r+");
+	volatile uint64_t *count = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(open), 0);
+
+	for (uintptr_t i = 1;; i++) {
+		publish(i);
+		*count = i;
+	}
+}
+
+static void forks(char **argv)
+{
+	char *exec[] = { argv[0], "few", 0 };
+	pid_t pid;
+
+	few(0);
+	pid = fork();
+	if (!pid) {
+		few(0);
+		pid = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+		if (!pid) {
+			few(0);
+			execv(argv[0], exec);
+			_exit(1);
+		}
+		waitpid(pid, 0, 0);
+		_exit(0);
+	}
+	waitpid(pid, 0, 0);
+	few(0);
+}
+
+void *__libc_malloc(size_t);
+static volatile uint64_t allocations;
+#ifdef COUNT_MALLOC
+void *malloc(size_t size)
+{
+	allocations++;
+	return __libc_malloc(size);
+}
+#endif
+
+// Nanoseconds per call: the median of 1,000 rounds of 100.
+static int compare(const void *a, const void *b)
+{
+	double difference = *(double *)a - *(double *)b;
+
+	return (difference > 0) - (difference < 0);
+}
+
+static void cost(void)
+{
+	static double rounds[1000];
+	struct timespec begin, end;
+
+	for (int round = 0; round < 1000; round++) {
+		usleep(500);
+		clock_gettime(CLOCK_MONOTONIC, &begin);
+		for (int i = 0; i < 100; i++)
+			ros_trace_callback_start((void *)6, false);
+		clock_gettime(CLOCK_MONOTONIC, &end);
+		rounds[round] = (end.tv_sec - begin.tv_sec) * 1e7 + (end.tv_nsec - begin.tv_nsec) / 100.;
+	}
+	qsort(rounds, 1000, sizeof(rounds[0]), compare);
+	printf("p50 %.1f ns, p99 %.1f ns\n", rounds[500], rounds[990]);
+}
+
+int main(int argc, char **argv)
+{
+	const char *mode = argc > 1 ? argv[1] : "";
+	uint64_t before;
+
+	if (!strcmp(mode, "sequence"))
+		sequence();
+	else if (!strcmp(mode, "few"))
+		few(0);
+	else if (!strcmp(mode, "threads"))
+		threads();
+	else if (!strcmp(mode, "signals"))
+		signals(1000);
+	else if (!strcmp(mode, "endless"))
+		endless(argv[2]);
+	else if (!strcmp(mode, "forks"))
+		forks(argv);
+	else if (!strcmp(mode, "cost"))
+		cost();
+	else if (!strcmp(mode, "many"))
+		for (uintptr_t i = 1; i <= 10000; i++)
+			publish(i);
+	if (!strcmp(mode, "allocations")) {
+		publish(1);
+		before = allocations;
+		for (uintptr_t i = 0; i < 1000; i++)
+			publish(i);
+		printf("allocations %lu\n", allocations - before);
+	}
+	fflush(stdout);
+	return 0;
+}
+#endif

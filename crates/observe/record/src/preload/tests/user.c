@@ -1,0 +1,6 @@
+// A library between a program and the imitations, as librcl is one.
+int rmw_publish(void *, void *, void *);
+int user_publish(void *publisher, void *message, void *allocation)
+{
+	return rmw_publish(publisher, message, allocation);
+}

@@ -1,6 +1,6 @@
 //! Decodes records of the ring buffer: into events of the trace, and messages to the recorder.
 
-use crate::records::{self, kind, Fields, Head, LibraryLoaded, LoaderSeen, ProcessSeen};
+use crate::records::{self, kind, CpuClock, Fields, Head, LibraryLoaded, LoaderSeen, ProcessSeen};
 use onbeat_trace::Event;
 
 /// The content of a record.
@@ -41,6 +41,19 @@ pub enum Decoded {
         /// Process.
         pid: u32,
     },
+    /// The CPU clock of a thread.
+    CpuClock {
+        /// Thread.
+        tid: u32,
+        /// When it was read, CLOCK_MONOTONIC.
+        time_ns: u64,
+        /// CPU that it last ran on.
+        cpu: u16,
+        /// Process.
+        pid: u32,
+        /// What it showed.
+        cpu_ns: u64,
+    },
     /// The wait set of a thread of a late process.
     WaitSet(WaitSet),
 }
@@ -50,7 +63,9 @@ impl Decoded {
     pub fn time_ns(&self) -> Option<u64> {
         match self {
             Decoded::Event(event) => Some(event.time_ns),
-            Decoded::Process { time_ns, .. } | Decoded::Thread { time_ns, .. } => Some(*time_ns),
+            Decoded::Process { time_ns, .. }
+            | Decoded::Thread { time_ns, .. }
+            | Decoded::CpuClock { time_ns, .. } => Some(*time_ns),
             Decoded::WaitSet(set) => Some(set.time_ns),
             Decoded::Library { .. } | Decoded::Followed { .. } => None,
         }
@@ -115,6 +130,13 @@ pub fn decode(record: &[u8]) -> Option<Decoded> {
             stopped: LoaderSeen::read(fields).stopped,
         }),
         kind::FOLLOWED => Some(Decoded::Followed { pid }),
+        kind::CPU_CLOCK => Some(Decoded::CpuClock {
+            tid,
+            time_ns,
+            cpu,
+            pid,
+            cpu_ns: CpuClock::read(fields).cpu_ns,
+        }),
         kind::WAIT_SET => {
             let set = records::WaitSet::read(fields);
             Some(Decoded::WaitSet(WaitSet {

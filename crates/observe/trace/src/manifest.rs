@@ -128,8 +128,6 @@ pub enum Scheduling {
     Perf,
     /// The threads' own CPU clocks, at the brackets of callbacks.
     Clocks,
-    /// Nobody.
-    None,
 }
 
 /// What the files of a recording hold. Its fields are the manifest's own in the file.

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use user::{Caller, User};
 
+/// The preloaded library reads threads' CPU clocks too.
+const CLOCKS: &str = "ONBEAT_PRELOAD_CLOCKS";
 /// The dynamic linker loads these libraries first.
 const PRELOAD: &str = "LD_PRELOAD";
 
@@ -63,7 +65,12 @@ pub enum Observed<'a> {
     /// From outside: its processes may be suspended while they are probed.
     Suspended(&'a Suspended),
     /// By a library that is loaded into them first.
-    Preloaded(&'a Place),
+    Preloaded {
+        /// Where the library lies.
+        place: &'a Place,
+        /// It reads the threads' CPU clocks too: at the cost of a system call each time.
+        clocks: bool,
+    },
 }
 
 impl RecordedCommand {
@@ -92,7 +99,7 @@ impl RecordedCommand {
                 let guard = Guard::start(suspended).map_err(CommandStartError::Guard)?;
                 Some(((*suspended).clone(), guard))
             }
-            Observed::Preloaded(_) => None,
+            Observed::Preloaded { .. } => None,
         };
         let program = words.first().cloned().unwrap_or_default();
         let mut builder = Command::new(&program);
@@ -105,9 +112,12 @@ impl RecordedCommand {
         if let Some(environment) = user::environment() {
             builder.env_clear().envs(environment);
         }
-        if let Observed::Preloaded(place) = observed {
+        if let Observed::Preloaded { place, clocks } = observed {
             let before = user::variable(PRELOAD);
             builder.envs(place.environment(before.as_deref()));
+            if clocks {
+                builder.env(CLOCKS, "1");
+            }
         }
         if let Caller::User(user) = caller {
             run_as(&mut builder, user);

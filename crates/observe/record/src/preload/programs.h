@@ -103,6 +103,21 @@ static __always_inline __u8 *flag_of(void *map, __u32 id)
 	return &thread.flags;
 }
 
+// Where the kernel shows nobody when this thread has a CPU: what it used so far. A system call.
+static __always_inline void read_clock(void)
+{
+	struct record_cpu_clock *r;
+	struct timespec used;
+
+	if (!reads_clocks || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used))
+		return;
+	r = BEGIN(cpu_clock, thread.who);
+	if (r) {
+		r->cpu_ns = used.tv_sec * 1000000000ULL + used.tv_nsec;
+		SUBMIT(r);
+	}
+}
+
 static void watch_thread(__u64 when)
 {
 	struct record_thread_seen *r = BEGIN_FROM(thread_seen, thread.who, when, 0);
@@ -116,6 +131,7 @@ static void watch_thread(__u64 when)
 static __always_inline void mark_thread(__u64 pid_tgid)
 {
 	(void)pid_tgid;
+	read_clock();
 	if (!(thread.flags & THREAD_SEEN))
 		watch_thread(bpf_ktime_get_ns());
 }
@@ -193,7 +209,10 @@ static __always_inline bool is_endpoint(__u64 pid_tgid, __u64 handle, __u32 endp
 	if (!handle)
 		return false;
 	name = *(const char **)(handle + 16);
-	return name && name[0] == '/';
+	if (!name || name[0] != '/')
+		return false;
+	read_clock();
+	return true;
 }
 
 static __always_inline bool reads(__u8 flags, __u64 pid_tgid, __u64 handle, __u32 endpoint)
@@ -207,7 +226,8 @@ static __always_inline bool reads(__u8 flags, __u64 pid_tgid, __u64 handle, __u3
 
 #define know_endpoint(pid_tgid, handle, endpoint) ((void)0)
 #define stolen_now() 0
-#define report_stolen(pid_tgid, stolen, now) ((void)(stolen))
+// Where the host's counter is read for the BPF programs, the thread's clock is for us.
+#define report_stolen(pid_tgid, stolen, now) ((void)(stolen), read_clock())
 #define lineage_end(pid_tgid) ((void)0)
 #define lineage_trigger(pid_tgid, guard) ((void)0)
 #define lineage_callback_start(pid_tgid, callback) ((void)0)

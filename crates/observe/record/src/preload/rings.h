@@ -22,6 +22,7 @@ struct process {
 static struct process *process;	   // 0: this process is not recorded
 static char directory[PATH_BYTES]; // of the rings
 static __u64 ring_bytes;
+static bool reads_clocks; // ONBEAT_PRELOAD_CLOCKS is set
 static pthread_key_t at_exit;
 
 struct call {
@@ -284,6 +285,7 @@ __attribute__((constructor)) static void configure(void)
 	    ring_bytes % sysconf(_SC_PAGESIZE))
 		return;
 	strcpy(directory, setting);
+	reads_clocks = getenv("ONBEAT_PRELOAD_CLOCKS") != 0;
 	memory = mmap(0, sizeof(*process), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 		      0);
 	// An early key: glibc has room for it in each thread, and allocates nothing.

@@ -214,6 +214,8 @@ impl Recording {
             Decoded::Followed { pid } => {
                 self.kernel.suspended().resume(pid);
             }
+            // Of the preloaded library alone.
+            Decoded::CpuClock { .. } => {}
             Decoded::WaitSet(set) if self.border.is_outside(set.pid) => {}
             Decoded::WaitSet(set) => self.wait_set(&set),
         }

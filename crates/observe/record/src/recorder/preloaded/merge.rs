@@ -1,6 +1,7 @@
 //! Puts what the library wrote and what the kernel saw into one order of time, and makes the same
 //! events of both as the BPF programs do: scheduler events of threads that run callbacks or publish.
 
+use super::clocks::{Clocks, Off};
 use crate::decode::Decoded;
 use crate::perf::{Seen, What};
 use onbeat_trace::table::is_state;
@@ -44,6 +45,7 @@ pub struct Merge {
     threads: HashMap<u32, Thread>,
     /// Names of the programs of processes.
     programs: HashMap<u32, Name>,
+    clocks: Clocks,
 }
 
 impl Merge {
@@ -65,6 +67,7 @@ impl Merge {
     /// A process has ended, or executes another program.
     pub fn forget(&mut self, pid: u32) {
         self.processes.remove(&pid);
+        self.clocks.forget(pid);
     }
 
     /// What threads are told to be is asked for again.
@@ -105,8 +108,23 @@ impl Merge {
                 self.threads.entry(event.tid).or_default();
             }
             Decoded::Event(_) => {}
+            &Decoded::CpuClock {
+                tid,
+                time_ns,
+                cpu,
+                pid,
+                cpu_ns,
+            } => {
+                for off in self.clocks.read(tid, time_ns, cpu_ns) {
+                    leave((pid, tid, cpu), off, tell);
+                }
+                return;
+            }
             // Of the programs that attach probes while it records.
             Decoded::Library { .. } | Decoded::Followed { .. } | Decoded::WaitSet(_) => return,
+        }
+        if let Decoded::Event(event) = &decoded {
+            self.clocks.called(event.tid, event.time_ns);
         }
         tell(decoded);
     }
@@ -187,6 +205,38 @@ impl Merge {
                 event(EventKind::Exit);
             }
         }
+    }
+}
+
+/// A thread is off its CPU for a time: as switches show it.
+fn leave((pid, tid, cpu): (u32, u32, u16), (begin, end): Off, tell: &mut impl FnMut(Decoded)) {
+    let (priority, policy) = ORDINARY;
+    let kinds = [
+        (
+            begin,
+            EventKind::SwitchOut {
+                next_tid: UNTOLD,
+                state: 1,
+            },
+        ),
+        (end, EventKind::Woken { ready_ns: 0 }),
+        (
+            end,
+            EventKind::SwitchIn {
+                prev_tid: UNTOLD,
+                priority,
+                policy,
+            },
+        ),
+    ];
+    for (time_ns, kind) in kinds {
+        tell(Decoded::Event(Event {
+            time_ns,
+            cpu,
+            pid,
+            tid,
+            kind,
+        }));
     }
 }
 

@@ -1,6 +1,7 @@
 //! A recording without any right: a library in the command's processes sees the calls, the kernel's
 //! records of one's own processes see the scheduling.
 
+mod clocks;
 mod merge;
 mod scheduler;
 mod unloaded;
@@ -157,6 +158,7 @@ impl Preloaded {
             self.handle(decoded);
         }
         let control = Control { kernel: None };
+        let until_ns = until_ns.saturating_sub(self.scheduler.behind_ns());
         self.log.write_until(until_ns, &control, observer)
     }
 
@@ -248,7 +250,10 @@ impl Session for Preloaded {
         words: &[String],
         to_stderr: bool,
     ) -> Result<RecordedCommand, CommandStartError> {
-        let observed = Observed::Preloaded(&self.place);
+        let observed = Observed::Preloaded {
+            place: &self.place,
+            clocks: matches!(self.scheduler, Scheduler::Refused(_)),
+        };
         let command = RecordedCommand::start(words, to_stderr, observed)?;
         self.command = Some(command.id());
         Ok(command)

@@ -21,6 +21,15 @@ impl Scheduler {
         }
     }
 
+    /// How much later than calls it may be known that a thread was off its CPU.
+    pub fn behind_ns(&self) -> u64 {
+        match self {
+            Scheduler::Perf(_) => 0,
+            // Until the next reading of its clock. The reader of traces puts later ones in order.
+            Scheduler::Refused(_) => 1_000_000_000,
+        }
+    }
+
     /// For the manifest.
     pub fn means(&self) -> Scheduling {
         match self {

@@ -1,0 +1,150 @@
+//! When threads were off their CPU, from their CPU clocks alone: where the kernel shows no switches.
+//!
+//! The library reads a thread's clock where callbacks begin and end. What is missing between two
+//! readings, the thread was off its CPU. It did nothing meanwhile: its longest pauses between two calls
+//! are taken for it, so that the sum is right and its place likely.
+
+use std::collections::HashMap;
+
+/// Less than this is the readings' own: it counts with the next.
+const MIN_NS: u64 = 10_000;
+/// Pauses of a thread between two readings that are told apart: the longest.
+const PAUSES: usize = 32;
+/// Threads that are told apart.
+const THREADS_MAX: usize = 1 << 16;
+
+/// A time from and to which a thread was off its CPU.
+pub type Off = (u64, u64);
+
+/// The last reading of a thread's clock.
+struct Reading {
+    time_ns: u64,
+    cpu_ns: u64,
+    /// Its last call.
+    called_ns: u64,
+    /// Pauses since the reading.
+    pauses: Vec<Off>,
+}
+
+/// The clocks of threads.
+#[derive(Default)]
+pub struct Clocks(HashMap<u32, Reading>);
+
+impl Clocks {
+    /// A thread called something.
+    pub fn called(&mut self, tid: u32, time_ns: u64) {
+        if let Some(reading) = self.0.get_mut(&tid) {
+            reading.call(time_ns);
+        }
+    }
+
+    /// A thread's clock was read: when it was off its CPU since the last reading, in order.
+    pub fn read(&mut self, tid: u32, time_ns: u64, cpu_ns: u64) -> Vec<Off> {
+        let begin = || Reading {
+            time_ns,
+            cpu_ns,
+            called_ns: time_ns,
+            pauses: Vec::new(),
+        };
+        if !self.0.contains_key(&tid) {
+            if self.0.len() < THREADS_MAX {
+                self.0.insert(tid, begin());
+            }
+            return Vec::new();
+        }
+        let Some(reading) = self.0.get_mut(&tid) else {
+            return Vec::new();
+        };
+        reading.call(time_ns);
+        let used_ns = cpu_ns.saturating_sub(reading.cpu_ns);
+        let off_ns = time_ns
+            .saturating_sub(reading.time_ns)
+            .saturating_sub(used_ns);
+        if off_ns < MIN_NS {
+            return Vec::new();
+        }
+        let off = reading.off(off_ns);
+        *reading = begin();
+        off
+    }
+
+    /// A thread has ended, or another one has its id.
+    pub fn forget(&mut self, tid: u32) {
+        self.0.remove(&tid);
+    }
+}
+
+impl Reading {
+    fn call(&mut self, time_ns: u64) {
+        let pause = (self.called_ns, time_ns);
+        self.called_ns = time_ns.max(self.called_ns);
+        if length(pause) < MIN_NS {
+            return;
+        }
+        if self.pauses.len() < PAUSES {
+            self.pauses.push(pause);
+            return;
+        }
+        let shortest = self.pauses.iter_mut().min_by_key(|p| length(**p));
+        if let Some(shortest) = shortest.filter(|p| length(**p) < length(pause)) {
+            *shortest = pause;
+        }
+    }
+
+    /// So long at the ends of the longest pauses.
+    fn off(&mut self, mut off_ns: u64) -> Vec<Off> {
+        self.pauses.sort_by_key(|p| std::cmp::Reverse(length(*p)));
+        let mut off = Vec::new();
+        for &(begin, end) in &self.pauses {
+            // Within the pause, so that the calls around it are made on a CPU.
+            let length = off_ns.min(end - begin - 2);
+            off.push((end - 1 - length, end - 1));
+            off_ns -= length;
+            if off_ns < MIN_NS {
+                break;
+            }
+        }
+        off.sort_unstable();
+        off
+    }
+}
+
+fn length((begin, end): Off) -> u64 {
+    end.saturating_sub(begin)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_clock_misses_lies_in_the_longest_pauses() {
+        let mut clocks = Clocks::default();
+        assert!(clocks.read(7, 1_000_000, 50).is_empty());
+        clocks.called(7, 2_000_000);
+        clocks.called(7, 5_000_000);
+        clocks.called(7, 5_000_500);
+        // 5 ms passed since, of which it ran 1 ms: 3 ms fit into the longest pause.
+        let off = clocks.read(7, 6_000_000, 1_000_050);
+        assert_eq!(off.len(), 2);
+        assert_eq!(off[1], (2_000_001, 4_999_999).min(off[1]));
+        let sum: u64 = off.iter().map(|o| length(*o)).sum();
+        assert!((3_990_000..=4_000_000).contains(&sum), "{off:?}");
+        // Nothing is missing, or nearly so: it counts with the next reading.
+        assert!(clocks.read(7, 7_000_000, 1_995_050).is_empty());
+        assert_eq!(clocks.read(7, 9_000_000, 2_000_050).len(), 1);
+    }
+
+    #[test]
+    fn a_clock_that_says_nonsense_does_no_harm() {
+        let mut clocks = Clocks::default();
+        let _ = clocks.read(7, 5_000_000, u64::MAX);
+        let _ = clocks.read(7, 1, 0);
+        let _ = clocks.read(7, u64::MAX, 3);
+        for time_ns in (0..1_000).map(|n| n * 20_000) {
+            clocks.called(7, time_ns);
+        }
+        let _ = clocks.read(7, 1 << 60, 7);
+        assert!(clocks.0[&7].pauses.len() <= PAUSES);
+    }
+}

@@ -171,7 +171,7 @@ class Harness:
             return ["sudo", "-n", "-E"]
         raise Skip("recording needs root: run as root or with a sudo that asks for no password")
 
-    def onbeat(self, *words, before=(), accept=(0,), **options):
+    def onbeat(self, *words, before=(), accept=(0,), may_be_refused=True, **options):
         """Runs onbeat; its standard output."""
         process = subprocess.Popen([*before, ONBEAT, *words], text=True, start_new_session=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
@@ -182,19 +182,22 @@ class Harness:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             raise Mismatch(f"onbeat {words[0]}: still running after {WATCHDOG_S} s") from None
-        if process.returncode == 4:
+        if process.returncode == 4 and may_be_refused:
             raise Skip(errors.strip().splitlines()[-1])
         if process.returncode not in accept:
             raise Mismatch(f"onbeat {words[0]}: exit code {process.returncode}: {errors[-2000:]}")
         return out
 
-    def record(self, name, command, **options):
-        """Records a command and nothing else; the trace's path."""
+    def record(self, name, command, *, how=(), before=None, **options):
+        """Records a command and nothing else; the trace's path. `how` are more words of onbeat; what is
+        `before` it starts it instead of root."""
         trace = self.file(name + ".trace")
         shutil.rmtree(trace, ignore_errors=True)
-        before = cpu_ticks()
-        self.onbeat("record", "-o", trace, "--", *command, before=self.privileged(), **options)
-        self.note_machine(before)
+        ticks = cpu_ticks()
+        self.onbeat("record", "-o", trace, *how, "--", *command,
+                    before=self.privileged() if before is None else before,
+                    may_be_refused=before is None, **options)
+        self.note_machine(ticks)
         return trace
 
     def note_machine(self, before):

@@ -1,0 +1,64 @@
+"""Recording without any right: SYN as an ordinary user records it, and as in a plain container."""
+
+import os
+import sys
+
+from compare import expect_all
+from harness import ROOT, load
+from registry import WAITING_TEST, Skip, need, test
+from tests.observe import GENTLE
+
+CONFINED = [sys.executable, os.path.join(ROOT, "scripts/e2e/confined.py")]
+
+
+def means(harness, name):
+    """By what means a trace was recorded."""
+    manifest = load(os.path.join(harness.file(name + ".trace"), "manifest.json"))
+    return manifest["probing"], manifest["scheduling"]
+
+
+@test
+def preload_rclpy(harness):
+    """SYN in rclpy, recorded without a capability, with the kernel's records of context switches."""
+    truth, model = harness.syn("preload_rclpy", "kilted", *GENTLE, how=["--preload"],
+                               before=[*CONFINED, "--perf"])
+    if means(harness, "preload_rclpy") == ("preload", "clocks"):
+        raise Skip("perf_event_open is refused: kernel.perf_event_paranoid is above 2, or a filter"
+                   " of system calls")
+    need(means(harness, "preload_rclpy") == ("preload", "perf"), "it was recorded in another way")
+    expect_all(harness, truth, model)
+
+
+@test
+def preload_rcl_confined(harness):
+    """SYN on plain rcl where BPF and perf_event_open are refused: CPU time is that of clocks."""
+    native = os.path.join(harness.native("kilted"), "syn")
+    truth, model = harness.syn("preload_rcl_confined", "kilted", *GENTLE, "--native", native,
+                               before=CONFINED)
+    truth["compiled"] = True
+    need(means(harness, "preload_rcl_confined") == ("preload", "clocks"),
+         "it was recorded in another way")
+    expect_all(harness, truth, model)
+
+
+def structure(model):
+    """What is there, without its times and counts."""
+    return {
+        "callbacks": sorted((c["id"], c["type"], *c["outputs"]) for c in model["callbacks"]),
+        "edges": sorted((e["from"], e["to"], e["topic"]) for e in model["edges"]),
+        "junctions": sorted((j["callback"], j["kind"]) for j in model["junctions"]),
+        "chains": sorted(c["callbacks"] for c in model["chains"]),
+    }
+
+
+@test(places=WAITING_TEST)
+def preload_equals_bpf(harness):
+    """The same case, recorded with BPF and with the library: both models have the same structure."""
+    models = []
+    for name, how in [("with_bpf", []), ("with_preload", ["--preload"])]:
+        truth, model = harness.case(name, "kilted", "same-name", how=how)
+        expect_all(harness, truth, model)
+        models.append(structure(model))
+    probing = [means(harness, name)[0] for name in ("with_bpf", "with_preload")]
+    need(probing == ["bpf", "preload"], f"recorded by {probing}")
+    need(models[0] == models[1], f"with BPF {models[0]}, with the library {models[1]}")

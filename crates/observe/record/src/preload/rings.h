@@ -300,6 +300,6 @@ static void configure(void)
 	if (memory == MAP_FAILED || pthread_key_create(&at_exit, leave))
 		return;
 	process = memory;
-	if (0)
+	if (madvise(memory, sizeof(*process), MADV_WIPEONFORK))
 		pthread_atfork(0, 0, forget_file);
 }

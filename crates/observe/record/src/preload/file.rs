@@ -180,7 +180,8 @@ fn pass(bytes: &[u8], left: &mut usize, each: &mut dyn FnMut(&[u8])) -> (usize, 
     while at < bytes.len() && *left > 0 {
         let length = usize::try_from(number(bytes, at)).unwrap_or(usize::MAX);
         let is_possible = length % 8 == 0 && (8..=RECORD_MAX).contains(&length);
-        let Some(record) = bytes[at + 8..].get(..length).filter(|_| is_possible) else {
+        let record = bytes.get(at + 8..).and_then(|rest| rest.get(..length));
+        let Some(record) = record.filter(|_| is_possible) else {
             return (at, false);
         };
         each(record);

@@ -25,8 +25,7 @@ struct ring_head {
 	__u64 written; // up to here, by the owner
 	__u64 read[2]; // up to here, by the recorder: it writes both, the owner trusts equal ones
 	__u32 owner;   // thread; 0: free
-	char comm[COMM_BYTES];
-	char pad[RING_HEAD_BYTES - 28 - COMM_BYTES];
+	char pad[RING_HEAD_BYTES - 28];
 };
 
 _Static_assert(sizeof(struct file_head) <= HEAD_BYTES, "the head's room");

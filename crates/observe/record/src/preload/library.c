@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -112,24 +112,33 @@ static enum distribution distribution_of(const void *caller)
 	return found ? found : HUMBLE;
 }
 
-static original_function *look_up(struct function *function, const void *caller)
+static void look_up(struct function *function, const void *caller)
 {
 	original_function *original = (original_function *)find(caller, function->name);
 	enum distribution distribution;
-	int error = errno;
 
 	if (!original)
-		original = nothing;
-	if (function->since == HUMBLE && function->until == NEVER) {
-		function->is_wanted = true;
-	} else {
-		distribution = distribution_of(caller);
-		function->is_wanted =
-			distribution >= function->since && distribution < function->until;
-	}
+		return;
+	distribution = distribution_of(caller);
+	function->is_wanted = distribution >= function->since && distribution < function->until;
 	__atomic_store_n(&function->original, original, __ATOMIC_RELEASE);
+}
+
+static struct function *const functions[];
+
+// Looks up all functions that the caller's libraries have, at the first call of any: the linker's lock
+// is taken here, and not again in the midst of the program's work.
+static original_function *look_up_all(struct function *called, const void *caller)
+{
+	original_function *original;
+	int error = errno;
+
+	for (int i = 0; functions[i]; i++)
+		if (!__atomic_load_n(&functions[i]->original, __ATOMIC_ACQUIRE))
+			look_up(functions[i], caller);
+	original = __atomic_load_n(&called->original, __ATOMIC_ACQUIRE);
 	errno = error;
-	return original;
+	return original ? original : nothing;
 }
 
 static bool is_enabled(const char *enabled, const void *caller)
@@ -156,7 +165,7 @@ onbeat_enter(struct pt_regs *registers, struct function *function, const void *c
 	original_function *original = __atomic_load_n(&function->original, __ATOMIC_ACQUIRE);
 
 	if (!original)
-		original = look_up(function, caller);
+		original = look_up_all(function, caller);
 	if (function->is_wanted && process) {
 		registers->probe = function->number;
 		if (thread.inner != function || thread.inner_argument != ARG1(registers))
@@ -315,3 +324,24 @@ enum {
 			      __builtin_return_address(0));                                        \
 	}
 #include "functions.h"
+#undef ENTRY
+#undef INNER
+#undef ASKED
+#undef AROUND
+
+#define ENTRY(symbol, ...) &onbeat_function_##symbol,
+#define INNER(symbol, ...) &onbeat_function_##symbol,
+#define ASKED(event, ...) &onbeat_function_ros_trace_do_##event,
+#define AROUND(symbol, ...) &onbeat_function_##symbol,
+static struct function *const functions[] = {
+#include "functions.h"
+	0
+};
+
+// Before the program's own code where ROS 2 is linked to it; Python loads it later.
+__attribute__((constructor)) static void load(void)
+{
+	configure();
+	if (process && dlsym(RTLD_NEXT, "ros_trace_rcl_init"))
+		look_up_all(functions[0], (void *)load);
+}

@@ -74,11 +74,12 @@ impl Place {
     /// The variables to set for the recorded program, which its children inherit. `preloaded`: the
     /// value of `LD_PRELOAD` that it would have.
     pub fn environment(&self, preloaded: Option<&OsStr>) -> Vec<(&'static str, OsString)> {
-        let mut libraries = self.library().into_os_string();
-        if let Some(others) = preloaded.filter(|others| !others.is_empty()) {
+        // Behind the others: a sanitizer's runtime has to come first.
+        let mut libraries = preloaded.map(OsStr::to_owned).unwrap_or_default();
+        if !libraries.is_empty() {
             libraries.push(":");
-            libraries.push(others);
         }
+        libraries.push(self.library());
         let mut setting = OsString::from(format!("{}:", self.ring_bytes));
         setting.push(&self.rings);
         vec![("LD_PRELOAD", libraries), ("ONBEAT_PRELOAD", setting)]
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_preloaded_already_stays_behind_ours() {
+    fn what_is_preloaded_already_stays_before_ours() {
         let place = Place::create(&PlaceOptions::default()).expect("a place");
         let of = |others: Option<&str>| {
             let variables = place.environment(others.map(OsStr::new));
@@ -200,7 +201,7 @@ mod tests {
         let own = place.library().display().to_string();
         assert_eq!(of(None), own);
         assert_eq!(of(Some("")), own);
-        assert_eq!(of(Some("a.so b.so")), format!("{own}:a.so b.so"));
+        assert_eq!(of(Some("a.so b.so")), format!("a.so b.so:{own}"));
     }
 
     #[test]

@@ -108,6 +108,17 @@ static int create_file(char *path, __u32 *number)
 	}
 }
 
+// Memory for a part of the file, or an error: to ask for more than a limit of the user's would end
+// this process by a signal.
+static int allocate(int fd, __u64 at, __u64 bytes)
+{
+	struct rlimit limit;
+
+	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur < at + bytes)
+		return EFBIG;
+	return posix_fallocate(fd, at, bytes);
+}
+
 // Makes the file of this process, or takes the one that another thread has made meanwhile. Its
 // memory is had before it is mapped: nobody gets SIGBUS later for want of it.
 static struct file_head *make_file(void)
@@ -120,7 +131,7 @@ static struct file_head *make_file(void)
 
 	if (fd < 0)
 		return refuse(errno);
-	error = posix_fallocate(fd, 0, RINGS_AT);
+	error = allocate(fd, 0, RINGS_AT);
 	head = mmap(0, RINGS_AT, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
 	if (error || head == MAP_FAILED) {
@@ -157,7 +168,7 @@ static __u8 *map_ring(struct file_head *file, __u32 index)
 	bytes = mmap(0, 2 * ring_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
 		     0);
 	if (bytes != MAP_FAILED &&
-	    (posix_fallocate(fd, at, ring_bytes) ||
+	    (allocate(fd, at, ring_bytes) ||
 	     mmap(bytes, ring_bytes, protection, flags, fd, at) == MAP_FAILED ||
 	     mmap(bytes + ring_bytes, ring_bytes, protection, flags, fd, at) == MAP_FAILED)) {
 		munmap(bytes, 2 * ring_bytes);
@@ -204,7 +215,6 @@ static void take_ring(struct file_head *file)
 		__atomic_store_n(&ring->owner, 0, __ATOMIC_RELEASE);
 		return;
 	}
-	prctl(PR_GET_NAME, ring->comm);
 	thread.bytes = process->rings[index];
 	thread.written = ring->written;
 	thread.read = thread.written > ring_bytes ? thread.written - ring_bytes : 0;
@@ -271,7 +281,7 @@ static void forget_file(void)
 }
 
 // ONBEAT_PRELOAD is the bytes of a ring, a colon, and the directory of the rings.
-__attribute__((constructor)) static void configure(void)
+static void configure(void)
 {
 	const char *setting = getenv("ONBEAT_PRELOAD");
 	void *memory;

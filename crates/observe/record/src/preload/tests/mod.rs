@@ -24,7 +24,7 @@ fn programs() -> &'static Path {
             let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".into());
             let done = Command::new(&clang)
                 .current_dir(dir.path())
-                .args(["-O1", "-w", "-pthread"])
+                .args(["-O1", "-w", "-pthread", "-rdynamic"])
                 .args(
                     words
                         .iter()
@@ -306,7 +306,15 @@ fn children_by_fork_by_clone_and_by_exec_write_files_of_their_own() {
 #[test]
 fn threads_that_come_and_go_share_rings_and_lose_nothing() {
     let mut run = Run::new(64 << 10);
-    run.run("ros", &["threads"]);
+    run.start("ros", &["threads"]).wait().expect("gone");
+    // 50 of them at a time.
+    let file = fs::metadata(only_file(run.place.rings(), "")).expect("a file");
+    assert!(
+        file.len() <= 4096 + 1024 * 64 + (50 * (64 << 10)),
+        "{}",
+        file.len()
+    );
+    run.read();
     let published = run.published();
     let all: usize = published.values().map(Vec::len).sum();
     assert_eq!(all as u64 + run.lost(), 10_000);
@@ -330,6 +338,12 @@ fn handlers_of_signals_that_publish_are_recorded_or_counted() {
     let (handlers, own): (Vec<u64>, Vec<u64>) = messages.partition(|&&m| m > 1_000_000_000);
     assert!(own.is_sorted() && handlers.is_sorted());
     assert!(!handlers.is_empty());
+    // In the midst of a record, each time.
+    let mut run = Run::new(256 << 10);
+    run.run("ros", &["nested"]);
+    let published: Vec<u64> = run.published().into_values().flatten().collect();
+    assert_eq!(published, (1..=100).collect::<Vec<u64>>());
+    assert_eq!(run.lost(), 99);
 }
 
 #[test]
@@ -400,8 +414,8 @@ fn a_program_that_can_make_no_file_runs_on_and_says_so() {
             .output()
             .expect("sh")
     };
-    // Files of at most 1 KiB: the head of the file already fails.
-    let output = limited("trap '' XFSZ; ulimit -f 1");
+    // Files of at most 512 bytes: a larger one would end the program by a signal.
+    let output = limited("ulimit -f 1");
     assert!(output.status.success(), "{output:?}");
     let mut reader = Rings::open(&run.place).expect("rings");
     reader.poll(1000, &mut |_| panic!("no record"));

@@ -149,6 +149,26 @@ static void signals(int count)
 	printf("published %lu\n", i + done);
 }
 
+// What a handler would do in the midst of a record: the library asks for the CPU there.
+static bool interrupts;
+int sched_getcpu(void)
+{
+	if (interrupts) {
+		interrupts = false;
+		on_signal(0);
+	}
+	return 0;
+}
+
+static void nested(void)
+{
+	publish(1);
+	for (uintptr_t i = 2; i <= 100; i++) {
+		interrupts = true;
+		publish(i);
+	}
+}
+
 // Publishes, and keeps in a file how often it did, until it is killed.
 static void endless(const char *file)
 {
@@ -231,6 +251,8 @@ int main(int argc, char **argv)
 		threads();
 	else if (!strcmp(mode, "signals"))
 		signals(1000);
+	else if (!strcmp(mode, "nested"))
+		nested();
 	else if (!strcmp(mode, "endless"))
 		endless(argv[2]);
 	else if (!strcmp(mode, "forks"))

@@ -103,11 +103,22 @@ pub fn drop_unneeded(needs: Needs) {
     onbeat_rights::keep(KEPT.into_iter().chain(admin).chain(command));
 }
 
-/// Gives up every capability that a recorder without BPF does not need: none, but to give its trace to the
-/// user behind sudo, and to start the command as that user (`command`: it is still to be started).
+/// What root keeps where it records without BPF for the user behind sudo: whose rings and processes it
+/// reads, whose command it ends, and who gets the trace.
+const FOR_USER: [Capability; 5] = [
+    Capability::CAP_CHOWN,
+    Capability::CAP_DAC_OVERRIDE,
+    Capability::CAP_DAC_READ_SEARCH,
+    Capability::CAP_SYS_PTRACE,
+    Capability::CAP_KILL,
+];
+
+/// Gives up every capability that a recorder without BPF does not need: an ordinary user's, all of them.
+/// `command`: root is still to start one as the user behind sudo.
 pub fn drop_without_kernel(command: bool) {
     let command = TO_START_COMMAND.into_iter().filter(|_| command);
-    onbeat_rights::keep([Capability::CAP_CHOWN].into_iter().chain(command));
+    let wanted = FOR_USER.into_iter().chain(command);
+    onbeat_rights::keep(wanted.filter(|_| onbeat_rights::is_root()));
 }
 
 /// Gives up what the guard of a command does not need.

@@ -265,7 +265,8 @@ pub enum EventKind {
 
     // ---- kernel
     /// `sched_switch`: this thread gets the CPU. `priority` is the kernel's (0-99 real-time,
-    /// 100-139 normal), `policy` the SCHED_* number.
+    /// 100-139 normal), `policy` the SCHED_* number. `prev_tid` and `next_tid` are [`UNTOLD`] where the
+    /// recorder does not see other threads.
     SwitchIn {
         prev_tid: u32,
         priority: u8,

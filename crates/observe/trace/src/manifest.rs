@@ -205,8 +205,8 @@ pub struct ProbeInfo {
     pub symbol: String,
     /// Distance from the function's first byte.
     pub offset: u64,
-    /// The mechanism, which decides the cost: `emulated`, `stepped`, `nop`, `uretprobe` or
-    /// `tracepoint`.
+    /// The mechanism, which decides the cost: `emulated`, `stepped`, `nop`, `uretprobe`,
+    /// `tracepoint` or `preload`.
     pub placement: String,
     /// How often it hit.
     pub hits: u64,

@@ -42,7 +42,9 @@ impl Harness {
         fs::set_permissions(&own, Permissions::from_mode(0o755)).expect("chmod");
         let harness = Harness { dir, own };
         let mut probe = harness.recorder("probe");
-        let probe = probe.args(["--", "true"]).output().expect("it starts");
+        let own_id = std::process::id().to_string();
+        let probe = probe.args(["--pid", &own_id, "--duration", "1ms"]);
+        let probe = probe.output().expect("it starts");
         match probe.status.code() {
             Some(4) => Err(String::from_utf8_lossy(&probe.stderr).trim().into()),
             _ => Ok(harness),

@@ -88,7 +88,7 @@ fn a_user_who_may_not_record_learns_why_in_one_line(_: &Harness) {
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("chmod");
     }
     let output = Command::new(&copy)
-        .args(["record", "-o", "refused", "--", "true"])
+        .args(["record", "-o", "refused"])
         .current_dir(place.path())
         .uid(65534)
         .gid(65534)
@@ -102,6 +102,22 @@ fn a_user_who_may_not_record_learns_why_in_one_line(_: &Harness) {
         "{said}"
     );
     assert!(!place.path().join("refused").exists());
+    // But a command is recorded.
+    std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o777)).expect("chmod");
+    let output = Command::new(&copy)
+        .args(["record", "-o", "kept", "--", "true"])
+        .current_dir(place.path())
+        .uid(65534)
+        .gid(65534)
+        .output()
+        .expect("onbeat starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("as with --preload"), "{said}");
+    let manifest = std::fs::read(place.path().join("kept/manifest.json")).expect("a manifest");
+    let manifest: serde_json::Value = serde_json::from_slice(&manifest).expect("JSON");
+    assert_eq!(manifest["probing"], "preload");
+    assert_eq!(manifest["state"], "complete");
 }
 
 fn wrong_words_are_named_in_one_line(harness: &Harness) {
@@ -153,8 +169,9 @@ fn main() {
     let harness = Harness {
         dir: tempfile::tempdir().expect("a directory"),
     };
+    let own = std::process::id().to_string();
     let probe = harness
-        .onbeat(&["record", "-o", "probe", "--", "true"])
+        .onbeat(&["record", "-o", "probe", "--pid", &own, "--duration", "1ms"])
         .output();
     let probe = probe.expect("onbeat starts");
     let harness = match probe.status.code() {

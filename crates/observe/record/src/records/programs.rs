@@ -69,7 +69,12 @@ fn every_program_fills_every_field_of_its_record() {
     for (name, missing) in &records {
         assert!(missing.is_empty(), "{name}: {missing:?} may be garbage");
     }
+    // Read by the preloaded library alone.
+    let of_library = ["cpu_clock"];
     for record in table().records {
+        if of_library.contains(&record.name.as_str()) {
+            continue;
+        }
         let begun = records.iter().any(|(name, _)| *name == record.name);
         assert!(begun, "no program makes the record {}", record.name);
     }

@@ -15,8 +15,8 @@ Examples:
   onbeat merge all.json --only-mode urban -o urban.json
   find fleet -name '*.json' | onbeat merge --list - -o all.json
 
-The result is that of one `onbeat model` over all traces: the same bytes in any order, and if some of the
-models were merged before. One model is read at a time.
+The result is that of one `onbeat model` over all traces: the same bytes in any order, and if some
+of the models were merged before. One model is read at a time.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model has no callback.")]
 pub struct Args {

@@ -1,16 +1,21 @@
 //! The directories of a recording without rights: the library, and the rings.
 
 use std::ffi::{CString, OsStr, OsString};
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The library that programs preload: compiled from `library.c` for this processor.
 pub(super) const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libonbeat_preload.so"));
 /// Names that are tried until one is free.
 const TRIES: u32 = 1000;
+/// How their names begin.
+const PREFIX: &str = "onbeat-preload-";
+/// A directory that is younger may not be locked yet.
+const YOUNG: Duration = Duration::from_secs(10);
 
 /// How the rings are made.
 #[derive(Debug, Clone)]
@@ -38,6 +43,8 @@ pub struct Place {
     library: PathBuf,
     rings: PathBuf,
     ring_bytes: u64,
+    /// Both directories, locked: the next recording removes what a killed one has left behind.
+    _locks: [File; 2],
 }
 
 impl Place {
@@ -58,16 +65,18 @@ impl Place {
         let session = session.map(PathBuf::from);
         let scratch = [std::env::temp_dir(), "/var/tmp".into()];
         let library = session.iter().chain(&scratch).filter(|d| may_load_from(d));
-        let library = make(library, options.owner, |directory| {
+        let (library, library_lock) = make(library, options.owner, |directory| {
             fs::write(directory.join("libonbeat_preload.so"), LIBRARY)
         })?;
         let memory = PathBuf::from("/dev/shm");
         let rings = std::iter::once(&memory).chain(&session).chain(&scratch);
         let rings = make(rings, options.owner, |_| Ok(()));
+        let (rings, rings_lock) = rings.inspect_err(|_| remove(&library))?;
         Ok(Place {
-            rings: rings.inspect_err(|_| remove(&library))?,
+            rings,
             library,
             ring_bytes: bytes,
+            _locks: [library_lock, rings_lock],
         })
     }
 
@@ -118,21 +127,26 @@ fn make<'a>(
     below: impl Iterator<Item = &'a PathBuf>,
     owner: Option<(u32, u32)>,
     fill: impl Fn(&Path) -> io::Result<()>,
-) -> io::Result<PathBuf> {
+) -> io::Result<(PathBuf, File)> {
     let none = "programs may be loaded from no directory for temporary files: set TMPDIR to one \
                 on a file system without noexec, and without blanks and colons in its name";
     let mut failed = io::Error::new(io::ErrorKind::NotFound, none);
     for parent in below {
+        sweep(parent);
         let made = make_below(parent).and_then(|directory| {
-            let done = fill(&directory).and_then(|()| match owner {
-                Some((uid, gid)) => std::os::unix::fs::chown(&directory, Some(uid), Some(gid)),
-                None => Ok(()),
+            let done = fill(&directory).and_then(|()| {
+                let lock = File::open(&directory)?;
+                lock.lock()?;
+                if let Some((uid, gid)) = owner {
+                    std::os::unix::fs::chown(&directory, Some(uid), Some(gid))?;
+                }
+                Ok(lock)
             });
-            done.inspect_err(|_| remove(&directory))?;
-            Ok(directory)
+            let lock = done.inspect_err(|_| remove(&directory))?;
+            Ok((directory, lock))
         });
         match made {
-            Ok(directory) => return Ok(directory),
+            Ok(made) => return Ok(made),
             Err(e) => {
                 failed = io::Error::new(e.kind(), format!("{}: {e}", parent.display()));
             }
@@ -141,11 +155,28 @@ fn make<'a>(
     Err(failed)
 }
 
+/// Removes what recordings of this user have left that were killed: nobody holds its lock.
+fn sweep(parent: &Path) {
+    // SAFETY: reads a number of this process.
+    let own = unsafe { libc::geteuid() };
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let is_named = entry.file_name().as_bytes().starts_with(PREFIX.as_bytes());
+        let Ok(meta) = entry.metadata() else { continue };
+        let age = meta.modified().ok().and_then(|at| at.elapsed().ok());
+        if !is_named || !meta.is_dir() || meta.uid() != own || age.is_none_or(|a| a < YOUNG) {
+            continue;
+        }
+        if File::open(entry.path()).is_ok_and(|directory| directory.try_lock().is_ok()) {
+            remove(&entry.path());
+        }
+    }
+}
+
 fn make_below(parent: &Path) -> io::Result<PathBuf> {
     // A program of an earlier recording may still write: it must not find the name again.
     let (own, now) = (std::process::id(), onbeat_time::clock::monotonic_ns());
     for number in 0..TRIES {
-        let directory = parent.join(format!("onbeat-{own}-{now:x}-{number}"));
+        let directory = parent.join(format!("{PREFIX}{own}-{now:x}-{number}"));
         match DirBuilder::new().mode(0o700).create(&directory) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             made => return made.map(|()| directory),
@@ -189,6 +220,30 @@ mod tests {
         }
         drop(place);
         assert!(!library.exists() && !rings.exists());
+    }
+
+    #[test]
+    fn what_a_killed_recording_has_left_is_removed_by_the_next_one() {
+        let parent = tempfile::TempDir::new().expect("a directory");
+        let old = std::time::SystemTime::now() - 2 * YOUNG;
+        let make = |name: &str, modified| {
+            let path = parent.path().join(name);
+            fs::create_dir(&path).expect("made");
+            fs::write(path.join("1.0"), "").expect("a file");
+            let open = File::open(&path).expect("open");
+            open.set_modified(modified).expect("its time");
+            open
+        };
+        let held = make("onbeat-preload-1", old);
+        held.lock().expect("a lock");
+        make("onbeat-preload-2", old);
+        make("onbeat-preload-3", std::time::SystemTime::now());
+        make("another", old);
+        sweep(parent.path());
+        let entries = fs::read_dir(parent.path()).expect("a directory");
+        let mut left: Vec<_> = entries.map(|e| e.expect("an entry").file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["another", "onbeat-preload-1", "onbeat-preload-3"]);
     }
 
     #[test]

@@ -27,12 +27,12 @@ Examples:
   onbeat replay can.log --to udp:127.0.0.1:7400 --report replay.html
   onbeat replay can.log --ids 123,200-2ff --loop 10 --max-late 1ms
 
-The recording is read once before: how fast it comes and how fast it is read give the smallest buffer that
-never runs empty (--memory, --stall). A loader reads ahead into it and waits when it is full; a warning
-says that it falls behind, before an item is late. The player lets each item
-leave at its time: a thread under SCHED_FIFO, with its memory locked, as far as that is permitted
-(the report says what it got). An item that was not in the buffer at its time leaves late, is
-counted and is told. Without --to, ROS 2 messages are published on their topics, in the ROS 2 that
+The recording is read once before: how fast it comes and how fast it is read give the smallest
+buffer that never runs empty (--memory, --stall). A loader reads ahead into it and waits when it is
+full; a warning says that it falls behind, before an item is late. The player lets each item leave
+at its time: a thread under SCHED_FIFO, with its memory locked, as far as that is permitted (the
+report says what it got). An item that was not in the buffer at its time leaves late, is counted
+and is told. Without --to, ROS 2 messages are published on their topics, in the ROS 2 that
 LD_LIBRARY_PATH names, and CAN frames go to the interface of their stream's name. On a terminal,
 space pauses and goes on, s plays one item, q ends.
 

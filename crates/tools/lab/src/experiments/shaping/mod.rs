@@ -42,7 +42,15 @@ impl Experiment for Shaping {
     }
 
     fn parts(&self) -> &'static [&'static str] {
-        &["motivation", "parking", "async", "let", "dag", "overshoot"]
+        &[
+            "motivation",
+            "parking",
+            "async",
+            "let",
+            "parking-let",
+            "dag",
+            "overshoot",
+        ]
     }
 
     fn takes_long(&self) -> bool {
@@ -52,11 +60,12 @@ impl Experiment for Shaping {
     fn run(&self, context: &mut Context) -> Result<Report, LabError> {
         let mut report = Report::new();
         floor::measure(context, &mut report)?;
-        let parts: [(&str, Part); 6] = [
+        let parts: [(&str, Part); 7] = [
             ("motivation", synthetic::motivation),
             ("parking", parking::parking),
             ("async", synthetic::asynchronous),
             ("let", synthetic::logical),
+            ("parking-let", parking::logical),
             ("dag", synthetic::dag),
             ("overshoot", synthetic::overshoot),
         ];

@@ -39,7 +39,7 @@ pub(super) fn slots(plan: &Path) -> Result<Vec<(String, String)>, LabError> {
 }
 
 /// One band, with the share of outputs that may be late.
-const ONE_BAND: &[&str] = &["--strategy", "bands", "--bands", "1", "--miss", "0.05"];
+pub(super) const ONE_BAND: &[&str] = &["--strategy", "bands", "--bands", "1", "--miss", "0.05"];
 
 fn interference<'a>(load: &'a str, period: &'a str) -> Vec<&'a str> {
     match load {
@@ -49,7 +49,7 @@ fn interference<'a>(load: &'a str, period: &'a str) -> Vec<&'a str> {
 }
 
 /// Plans for an application; those that are refused are skipped by name.
-fn arms<'a>(
+pub(super) fn arms<'a>(
     context: &Context,
     report: &mut Report,
     app: &'a App,
@@ -167,7 +167,7 @@ pub(super) fn motivation(
     Ok(())
 }
 
-fn beside(
+pub(super) fn beside(
     report: &mut Report,
     title: &str,
     part: &str,

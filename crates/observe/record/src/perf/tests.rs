@@ -33,7 +33,7 @@ fn a_program_and_what_it_starts_are_seen_from_their_first_instruction_to_their_e
     let of = |pid: u32| seen.iter().filter(move |s| s.pid == pid);
     assert!(seen.iter().all(|s| s.pid != std::process::id()), "{seen:?}");
     assert!(matches!(&of(pid).next().expect("it").what, What::Exec { comm } if &**comm == "sh"));
-    assert_eq!(of(pid).last().expect("it").what, What::Exit);
+    assert_eq!(of(pid).next_back().expect("it").what, What::Exit);
     let execs = of(pid).filter(|s| matches!(&s.what, What::Exec { .. }));
     assert_eq!(execs.count(), 2);
     let children: Vec<u32> = seen
@@ -46,7 +46,7 @@ fn a_program_and_what_it_starts_are_seen_from_their_first_instruction_to_their_e
         // It sleeps: off its CPU, then on one again.
         let slept = of(pid).any(|s| s.what == What::Out { preempted: false });
         assert!(slept && of(pid).any(|s| s.what == What::In), "{seen:?}");
-        assert_eq!(of(pid).last().expect("it").what, What::Exit);
+        assert_eq!(of(pid).next_back().expect("it").what, What::Exit);
     }
 }
 

@@ -164,18 +164,20 @@ impl Preloaded {
 
     fn handle(&mut self, decoded: Decoded) {
         match decoded {
-            Decoded::Process { pid, time_ns, late } => {
-                if self.border.admits(pid, || true) {
-                    let found = self.libraries.identify(pid);
-                    self.log
-                        .process((pid, time_ns, late), found, &mut self.libraries);
-                }
-            }
+            Decoded::Process { pid, time_ns, late } => self.process(pid, time_ns, late),
             Decoded::Event(event) if !self.border.is_outside(event.pid) => self.log.event(event),
             Decoded::Thread { pid, tid, time_ns } if !self.border.is_outside(pid) => {
                 self.log.thread(pid, tid, time_ns);
             }
             _ => {}
+        }
+    }
+
+    fn process(&mut self, pid: u32, time_ns: u64, late: bool) {
+        if self.border.admits(pid, || true) {
+            let found = self.libraries.identify(pid);
+            self.log
+                .process((pid, time_ns, late), found, &mut self.libraries);
         }
     }
 

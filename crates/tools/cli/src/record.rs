@@ -26,8 +26,8 @@ Examples:
   sudo onbeat record --container $(docker inspect -f '{{.State.Pid}}' robot)
   sudo onbeat record --keep 10 --segment 64M  flight recorder: the last 640 MB
 
-Under sudo, COMMAND runs as the user who called sudo. Where this user or kernel may not probe programs
-from outside, COMMAND is recorded as with --preload.
+Under sudo, COMMAND runs as the user who called sudo. Where this user or kernel may not probe
+programs from outside, COMMAND is recorded as with --preload.
 
 Exit codes: 0 recorded; 1 failed; 2 wrong command line; 3 recorded, but no ROS 2 process was seen;
 4 this kernel or user may not record. With COMMAND: its own code where that is not 0.")]
@@ -55,7 +55,7 @@ pub struct Args {
     /// Keep only the newest N segments (a flight recorder)
     #[arg(long, value_name = "N")]
     pub keep: Option<usize>,
-    /// Load a library into COMMAND that sees its calls: without any right, and cheaper than probes
+    /// Load a library into COMMAND that sees its calls: it takes no right, and costs less
     #[arg(long, requires = "command")]
     pub preload: bool,
     /// Where probes sit in a function

@@ -61,4 +61,8 @@ def preload_equals_bpf(harness):
         models.append(structure(model))
     probing = [means(harness, name)[0] for name in ("with_bpf", "with_preload")]
     need(probing == ["bpf", "preload"], f"recorded by {probing}")
+    # Root's command gains rights when it is executed, which takes inherited events from it.
+    if means(harness, "with_preload")[1] == "perf":
+        events = harness.onbeat("export", harness.file("with_preload.trace"), "--to", "text")
+        need(" switch_in " in events, "no context switch was recorded")
     need(models[0] == models[1], f"with BPF {models[0]}, with the library {models[1]}")

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::FromRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 
 /// `struct perf_event_attr` up to PERF_ATTR_SIZE_VER3, which has all that is used.
 #[repr(C)]
@@ -29,42 +29,48 @@ const SOFTWARE: u32 = 1;
 const DUMMY: u64 = 9;
 /// What every record ends with: process and thread, time, CPU.
 const SAMPLE_TID_TIME_CPU: u64 = 1 << 1 | 1 << 2 | 1 << 7;
-/// `disabled`, until `enable_on_exec`; `inherit`; what runs in the kernel is not asked for, which would
-/// take a right; records of `comm` (with `comm_exec`), `task` and `context_switch`, each with
-/// `sample_id_all`; `watermark`; `use_clockid`.
-const FLAGS: u64 = 1
-    | 1 << 1
-    | 1 << 5
-    | 1 << 6
-    | 1 << 9
-    | 1 << 12
-    | 1 << 13
-    | 1 << 14
-    | 1 << 18
-    | 1 << 24
-    | 1 << 25
-    | 1 << 26;
+/// `inherit`; what runs in the kernel is not asked for, which would take a right; records of `comm` (with
+/// `comm_exec`), `task` and `context_switch`, each with `sample_id_all`; `watermark`; `use_clockid`.
+const FLAGS: u64 =
+    1 << 1 | 1 << 5 | 1 << 6 | 1 << 9 | 1 << 13 | 1 << 14 | 1 << 18 | 1 << 24 | 1 << 25 | 1 << 26;
+/// `disabled`, until `enable_on_exec`.
+const FROM_EXEC_ON: u64 = 1 | 1 << 12;
+/// Writes an event's records to the buffer of another one.
+const SET_OUTPUT: libc::c_ulong = 0x2405;
 const CLOSE_ON_EXEC: libc::c_ulong = 8;
 
-/// Opens the event on the calling thread for the time that it, or who inherits it, is on `cpu`. Its
-/// reader is woken when so many bytes wait.
-pub fn open(cpu: i32, wakeup_bytes: u32) -> io::Result<File> {
+/// Who is observed.
+#[derive(Clone, Copy)]
+pub enum Whose {
+    /// What the calling thread starts, from its `exec` on.
+    OurChildren,
+    /// This process, which has one thread, and what it starts.
+    Of(u32),
+}
+
+/// Opens the event for the time that its threads are on `cpu`. Its reader is woken when so many bytes
+/// wait.
+pub fn open(whose: Whose, cpu: i32, wakeup_bytes: u32) -> io::Result<File> {
+    let (pid, flags) = match whose {
+        Whose::OurChildren => (0, FLAGS | FROM_EXEC_ON),
+        Whose::Of(pid) => (pid as libc::pid_t, FLAGS),
+    };
     let attributes = Attributes {
         kind: SOFTWARE,
         size: std::mem::size_of::<Attributes>() as u32,
         config: DUMMY,
         sample_type: SAMPLE_TID_TIME_CPU,
-        flags: FLAGS,
+        flags,
         wakeup_watermark: wakeup_bytes,
         clock: libc::CLOCK_MONOTONIC,
         ..Attributes::default()
     };
-    // SAFETY: the attributes are as long as they say; the thread is the caller.
+    // SAFETY: the attributes are as long as they say.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
             &attributes,
-            0,
+            pid,
             cpu,
             -1,
             CLOSE_ON_EXEC,
@@ -74,5 +80,14 @@ pub fn open(cpu: i32, wakeup_bytes: u32) -> io::Result<File> {
         -1 => Err(io::Error::last_os_error()),
         // SAFETY: a new descriptor that nobody else has.
         fd => Ok(unsafe { File::from_raw_fd(fd as libc::c_int) }),
+    }
+}
+
+/// Lets an event write to the buffer of another one of the same CPU.
+pub fn write_to(event: &File, other: &File) -> io::Result<()> {
+    // SAFETY: plain system call on two descriptors.
+    match unsafe { libc::ioctl(event.as_raw_fd(), SET_OUTPUT as _, other.as_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }

@@ -3,7 +3,8 @@
 //! One software event per CPU, without a counter, is opened on the recorder's own thread before it
 //! starts the command. The command inherits it, as does all that the command starts, and `exec` switches
 //! it on there: nothing is missed, and nobody has to be stopped. Inherited events write to the buffers
-//! of the recorder's; an inherited event needs one of them for each CPU.
+//! of the recorder's; an inherited event needs one of them for each CPU. A command that gains rights by its
+//! `exec` loses the events there: one of root's, whose recorder has given up some. It is followed anew.
 //!
 //! Seen are context switches, and begin and end of threads and processes. Not seen are wake-ups, and
 //! other users' threads: how long a thread was ready after a sleep, and who had its CPU then, is not
@@ -16,6 +17,8 @@ mod records;
 pub use records::{Seen, What};
 
 use buffer::Buffer;
+use event::Whose;
+use onbeat_rights::Capability;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -29,11 +32,37 @@ const BUFFER_BYTES_MIN: usize = 8 << 10;
 
 /// The context switches of what this thread starts while it lives.
 pub struct Switches {
-    cpus: Vec<(File, Buffer)>,
+    cpus: Vec<Cpu>,
+    /// Events of a command that lost the inherited ones.
+    followed: Vec<File>,
     lost: u64,
 }
 
+/// A set of capabilities of a process.
+fn rights(pid: u32, set: &str) -> Option<u64> {
+    let status = onbeat_proc::Status::of(pid).ok()?;
+    u64::from_str_radix(status.field(set)?, 16).ok()
+}
+
+/// A CPU's event and its buffer.
+struct Cpu {
+    number: i32,
+    event: File,
+    buffer: Buffer,
+}
+
 impl Switches {
+    /// Whether a command that is started now keeps its events, or gets them again: root's has all rights that
+    /// nobody has taken from it, and who has fewer may only follow it with CAP_SYS_PTRACE or CAP_PERFMON.
+    pub fn may_follow() -> bool {
+        let own = std::process::id();
+        let gains = || Some(rights(own, "CapBnd")? & !rights(own, "CapPrm")? != 0);
+        let follows = [Capability::CAP_SYS_PTRACE, Capability::CAP_PERFMON];
+        !onbeat_rights::is_root()
+            || follows.into_iter().any(onbeat_rights::has)
+            || !gains().unwrap_or(true)
+    }
+
     /// Opens the events on the calling thread: what it starts and executes from now on is observed.
     ///
     /// # Errors
@@ -58,27 +87,54 @@ impl Switches {
         let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
         let mut opened = Vec::new();
         for cpu in 0..cpus.clamp(1, 4096) as i32 {
-            let file = match event::open(cpu, bytes as u32 / 2) {
+            let event = match event::open(Whose::OurChildren, cpu, bytes as u32 / 2) {
                 // It is offline.
                 Err(e) if e.raw_os_error() == Some(libc::ENODEV) => continue,
                 result => result?,
             };
-            let buffer = Buffer::map(&file, bytes)?;
-            opened.push((file, buffer));
+            let buffer = Buffer::map(&event, bytes)?;
+            opened.push(Cpu {
+                number: cpu,
+                event,
+                buffer,
+            });
         }
         match opened.is_empty() {
             true => Err(io::ErrorKind::Unsupported.into()),
             false => Ok(Switches {
                 cpus: opened,
+                followed: Vec::new(),
                 lost: 0,
             }),
         }
     }
 
+    /// A command has been started. Events that it lost on its way are opened again, where this user may.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's: it is not observed.
+    pub fn started(&mut self, pid: u32) -> io::Result<()> {
+        let own = std::process::id();
+        let (Some(ours), Some(its)) = (rights(own, "CapPrm"), rights(pid, "CapPrm")) else {
+            return Ok(());
+        };
+        // As the kernel decides it.
+        if its & !ours == 0 {
+            return Ok(());
+        }
+        for cpu in &self.cpus {
+            let event = event::open(Whose::Of(pid), cpu.number, 0)?;
+            event::write_to(&event, &cpu.event)?;
+            self.followed.push(event);
+        }
+        Ok(())
+    }
+
     /// Waits until a buffer is half full, a signal comes, or the time is over.
     pub fn wait(&self, timeout: Duration) {
-        let of = |(file, _): &(File, Buffer)| libc::pollfd {
-            fd: file.as_raw_fd(),
+        let of = |cpu: &Cpu| libc::pollfd {
+            fd: cpu.event.as_raw_fd(),
             events: libc::POLLIN,
             revents: 0,
         };
@@ -96,8 +152,8 @@ impl Switches {
 
     /// Takes what was seen so far, of one CPU after the other.
     pub fn take(&mut self, seen: &mut Vec<Seen>) {
-        for (_, buffer) in &mut self.cpus {
-            buffer.take(|record| match records::read(record) {
+        for cpu in &mut self.cpus {
+            cpu.buffer.take(|record| match records::read(record) {
                 Some(records::Record::Seen(record)) => seen.push(record),
                 Some(records::Record::Lost(count)) => self.lost += count,
                 None => {}

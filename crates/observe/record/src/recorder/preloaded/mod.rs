@@ -61,6 +61,8 @@ struct Lost {
     by_kind: BTreeMap<&'static str, u64>,
     /// Sentences of processes whose records are not had.
     refused: Vec<String>,
+    /// Why the command's context switches are not seen.
+    unseen: Option<String>,
 }
 
 impl Lost {
@@ -217,6 +219,7 @@ impl Preloaded {
                 Scheduler::Refused(why) => format!("Context switches are not seen (perf_event_open: {why}): CPU time is that of the threads' clocks at the beginning and end of callbacks, and time in which a thread was ready counts as sleep."),
             },
         ];
+        sentences.extend(self.lost.unseen.clone());
         sentences.extend(self.unloaded.sentence());
         sentences.extend(self.lost.refused.iter().cloned());
         sentences
@@ -257,6 +260,7 @@ impl Session for Preloaded {
             clocks: matches!(self.scheduler, Scheduler::Refused(_)),
         };
         let command = RecordedCommand::start(words, to_stderr, observed)?;
+        self.lost.unseen = self.scheduler.started(command.id());
         self.command = Some(command.id());
         Ok(command)
     }

@@ -15,6 +15,10 @@ pub enum Scheduler {
 impl Scheduler {
     /// The best there is. To be called on the thread that starts the command, before it does.
     pub fn open() -> Scheduler {
+        if !Switches::may_follow() {
+            let why = "this root has given up rights that its command has";
+            return Scheduler::Refused(why.into());
+        }
         match Switches::open() {
             Ok(switches) => Scheduler::Perf(switches),
             Err(error) => Scheduler::Refused(error.to_string()),
@@ -27,6 +31,20 @@ impl Scheduler {
             Scheduler::Perf(_) => 0,
             // Until the next reading of its clock. The reader of traces puts later ones in order.
             Scheduler::Refused(_) => 1_000_000_000,
+        }
+    }
+
+    /// The command has been started. Returns why its context switches are not seen, if so.
+    pub fn started(&mut self, pid: u32) -> Option<String> {
+        let Scheduler::Perf(switches) = self else {
+            return None;
+        };
+        match switches.started(pid) {
+            // One that has ended already has nothing to show.
+            Err(e) if e.raw_os_error() != Some(libc::ESRCH) => Some(format!(
+                "Context switches of the command are not seen ({e}): its execution times hold the time in which it did not run."
+            )),
+            _ => None,
         }
     }
 

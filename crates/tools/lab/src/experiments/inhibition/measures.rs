@@ -48,10 +48,10 @@ pub struct Measures {
 pub enum Pattern {
     /// The paper's (1): a call that sends a ping blocks.
     SendBlocks,
-    /// The two sides find each other late.
-    StartLate,
     /// The paper's (2): a wake-up comes late, and no call before it took long.
     WakesLate,
+    /// The two sides find each other late.
+    StartLate,
     /// Answers come late or never; the sender notices nothing.
     AnswersLate,
     /// The paper's (3): no effect.
@@ -62,8 +62,8 @@ pub enum Pattern {
 pub const PATTERNS: [Pattern; 5] = [
     Pattern::None,
     Pattern::SendBlocks,
-    Pattern::StartLate,
     Pattern::WakesLate,
+    Pattern::StartLate,
     Pattern::AnswersLate,
 ];
 
@@ -129,10 +129,10 @@ impl Measures {
     pub fn pattern(&self) -> Pattern {
         if self.send_max() > limit_us() {
             Pattern::SendBlocks
-        } else if self.start_s > START_LIMIT.as_secs_f64() {
-            Pattern::StartLate
         } else if self.gap_max() > limit_us() {
             Pattern::WakesLate
+        } else if self.start_s > START_LIMIT.as_secs_f64() {
+            Pattern::StartLate
         } else if self.late_share() > 0.0 {
             Pattern::AnswersLate
         } else {

@@ -129,8 +129,8 @@ fn patterns(middleware: Middleware, arms: &[Arm]) -> Table {
         "condition",
         "no effect (3)",
         "ping blocks (1)",
-        "start late",
         "wake-up late (2)",
+        "start late",
         "answers late",
     ];
     let mut table = Table::new(title, &head);
@@ -141,8 +141,8 @@ fn patterns(middleware: Middleware, arms: &[Arm]) -> Table {
     table
 }
 
-/// Threads of the conditions in which the middleware's threads are inhibited, and of one in which they
-/// are not: what they ran and how long they were ready in vain.
+/// Threads under each kind of scheduling, all on the core of the inhibitor: what they ran and how long
+/// they were ready in vain.
 fn threads(middleware: Middleware, arms: &[Arm]) -> Table {
     let title = format!(
         "{}: threads while the inhibitor ran, mean of the runs (the kernel's account)",
@@ -153,7 +153,10 @@ fn threads(middleware: Middleware, arms: &[Arm]) -> Table {
         &["thread", "condition", "on a CPU, ms", "ready in vain, ms"],
     );
     let shown = arms.iter().filter(|a| {
-        a.condition.layout == Layout::TwoProcesses && a.condition.order == Order::AtOnce
+        a.condition.layout == Layout::TwoProcesses
+            && a.condition.order == Order::AtOnce
+            && a.condition.same_core
+            && !a.condition.free
     });
     for arm in shown {
         let mut by_name: BTreeMap<String, Account> = BTreeMap::new();
@@ -260,16 +263,16 @@ fn plots(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<
         let named = |arm: &&Arm| Some((short(arm.condition), points(arm.worst()?)));
         shown.iter().filter_map(named).collect()
     };
-    let (part, name) = (middleware.part(), middleware.name());
+    let part = middleware.part();
     let m2 = dots(
-        &format!("{name}, two processes: wake-up to ping sent (M2)"),
+        &format!("{part}: M2, wake-up to ping sent"),
         "loop",
         "ms",
         &series(|r| &r.measures.send_us),
     )?;
     context.plot(&format!("{part}-m2.svg"), &m2)?;
     let m3 = dots(
-        &format!("{name}, two processes: ping to answer (M3)"),
+        &format!("{part}: M3, ping to answer"),
         "loop",
         "ms",
         &series(|r| &r.measures.answer_us),

@@ -115,6 +115,10 @@ case $name in
     CARGO_TARGET_DIR="$ONBEAT_CACHE/peers" cargo build --release --locked --bin peer-link \
       --manifest-path crates/tools/lab/peers/rust/Cargo.toml
     build_venv link eclipse-zenoh==1.10.2 ;;
+  inhibition)
+    need_compiler
+    ./dev ros-env kilted >/dev/null || echo "bench: no ROS 2: the part with it will be skipped" >&2
+    want_packages g++ iproute2 rt-tests cyclonedds-dev cyclonedds-tools libfastrtps-dev ;;
   replay)
     want_packages iproute2 tcpreplay rt-tests ;;
   transport)

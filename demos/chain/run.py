@@ -8,6 +8,7 @@ application measured: from the start of the first callback to the publication of
 """
 
 import argparse
+import math
 import os
 import shutil
 import signal
@@ -119,6 +120,25 @@ def beside(args, command):
                 process.kill()
 
 
+def lines(path):
+    """How many lines a file has; none if there is no file yet."""
+    try:
+        with open(path, "rb") as file:
+            return sum(1 for _ in file)
+    except FileNotFoundError:
+        return 0
+
+
+def watch(running, seconds, until):
+    """Waits so long, or until something holds; ends the program if a stage has ended."""
+    begin = time.monotonic()
+    while time.monotonic() - begin < seconds and not until():
+        time.sleep(0.1)
+        ended = next((p for p in running if p.poll() is not None), None)
+        if ended:
+            sys.exit(f"chain: a stage ended with {ended.returncode}")
+
+
 def report(path, skip):
     """Prints latency figures from the last stage's log."""
     rows = [tuple(map(int, line.split(","))) for line in open(path, encoding="utf-8")][skip:]
@@ -178,6 +198,8 @@ def main():
                         help="the last stage's middleware publishes from a thread of its own")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--duration", type=float, default=10, help="seconds; 0: until stopped")
+    parser.add_argument("--outputs", type=int, default=0, metavar="N",
+                        help="end after so many outputs, however long they take; the duration is the longest")
     parser.add_argument("--log", metavar="FILE", help="keep the last stage's log (CSV)")
     args = parser.parse_args(words)
 
@@ -197,7 +219,6 @@ def main():
     running = []
     with tempfile.TemporaryDirectory(prefix="chain-") as work:
         log = os.path.join(work, "log.csv")
-        ended = None
         try:
             # The source starts last: its items shall find their subscribers.
             for name, words, cpu in reversed(stages):
@@ -205,7 +226,7 @@ def main():
                 words = [*program, *words, "--seed", str(args.seed)]
                 env = dict(os.environ)
                 if name == last:
-                    words += ["--log", log]
+                    words += ["--log", log, *(["--flush", "1"] if args.outputs else [])]
                     if args.async_last:
                         env["RMW_FASTRTPS_PUBLICATION_MODE"] = "ASYNCHRONOUS"
                 if args.fifo and not name.startswith("interference"):
@@ -214,12 +235,7 @@ def main():
                     [*pinned(words, cpu), "--ros-args", "-r", f"__node:={name}", *ros_args], env=env))
                 if name == stages[1][0]:
                     time.sleep(1)
-            begin = time.monotonic()
-            while not args.duration or time.monotonic() - begin < args.duration:
-                time.sleep(0.1)
-                ended = next((p for p in running if p.poll() is not None), None)
-                if ended:
-                    sys.exit(f"chain: a stage ended with {ended.returncode}")
+            watch(running, args.duration or math.inf, lambda: args.outputs and lines(log) >= args.outputs)
         except Stopped:
             pass
         finally:

@@ -26,7 +26,7 @@ struct Stage {
   double period_ms, min_ms, max_ms, over_ms, step_ms;
   long long over_every, step_from, step_until;
   uint64_t seed;
-  int inputs, outputs;
+  int inputs, outputs, flush;
   size_t payload;
   const char *input[MAX_INPUTS], *output[MAX_OUTPUTS];
   rcl_subscription_t subscription[MAX_INPUTS];
@@ -147,6 +147,7 @@ static void options(struct Stage *stage, int argc, char **argv) {
     else if (!strcmp(word, "--seed")) stage->seed = strtoull(value, NULL, 10);
     else if (!strcmp(word, "--payload")) stage->payload = strtoull(value, NULL, 10);
     else if (!strcmp(word, "--log")) stage->log_path = value;
+    else if (!strcmp(word, "--flush")) stage->flush = atoi(value);
     else if (!strcmp(word, "--in") && stage->inputs < MAX_INPUTS) stage->input[stage->inputs++] = value;
     else if (!strcmp(word, "--out") && stage->outputs < MAX_OUTPUTS) stage->output[stage->outputs++] = value;
     else die("unknown option, or too many of a kind: see run.py");
@@ -162,6 +163,7 @@ int main(int argc, char **argv) {
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
   if (stage.log_path && !(stage.log = fopen(stage.log_path, "w"))) die("cannot write the log");
+  if (stage.log && stage.flush) setvbuf(stage.log, NULL, _IOLBF, BUFSIZ);
 
   rcl_allocator_t allocator = rcl_get_default_allocator();
   rcl_init_options_t init = rcl_get_zero_initialized_init_options();

@@ -1,7 +1,6 @@
 """Influence of integration: a planted neighbour is named with what it costs, and nobody where nobody is."""
 
 import csv
-import io
 import json
 import os
 import subprocess
@@ -13,34 +12,46 @@ from registry import PLACES, Skip, expect, test
 
 CHAIN = os.path.join(ROOT, "demos/chain/run.py")
 BURNER = os.path.join(ROOT, "demos/syn/burner.py")
-SECONDS = 8
+# Of the chain. Until its nodes have found one another takes seconds, and more on a busy machine.
+OUTPUTS = 160
+# Of the chain; the neighbour has 10. Nothing with a normal priority comes between them, whatever else
+# the machine does.
+FIFO = 5
 
 
 def record(harness, name, cpu):
     """The chain on one CPU; its trace, and its model's path."""
     trace = harness.record(name, [sys.executable, CHAIN, "chain", "--stage", harness.stage("kilted"),
                                   "--stages", "3", "--cpu", str(cpu), "--min", "4", "--max", "6",
-                                  "--period", "50", "--duration", str(SECONDS)])
+                                  "--period", "50", "--duration", "100", "--outputs", str(OUTPUTS),
+                                  "--fifo", str(FIFO)])
     harness.model(name, trace)
     return trace, harness.file(name + ".json")
 
 
 def influence(harness, a, b):
-    """The rows that `onbeat diff --influence` finds."""
+    """The rows that `onbeat diff --influence` finds, but what the virtual machine's host took."""
     found = json.loads(harness.onbeat("diff", a, b, "--influence", "--json", accept=(0, 7)))
-    return found["influence"]
+    return [row for row in found["influence"] if row["component"] != "host of the virtual machine"]
 
 
 def busy_within(harness, trace, bursts):
-    """By callback: how long the neighbour was busy within its executions, ns."""
+    """By callback: ms that the neighbour was busy within its executions, ms of these in which others may
+    have had the CPU (the neighbour waited, too), and the executions that did not wait as long."""
     table = harness.file("influence.csv")
     harness.onbeat("export", trace, "--to", "executions", "-o", table)
     within = {}
-    with open(table, encoding="utf-8") as rows:
-        for row in csv.DictReader(io.StringIO(rows.read())):
+    with open(table, encoding="utf-8", newline="") as rows:
+        for number, row in enumerate(csv.DictReader(rows)):
             start, end = int(row["start_ns"]), int(row["end_ns"])
-            busy = sum(max(0, min(end, until) - max(start, begin)) for begin, until in bursts)
-            within[row["callback"]] = within.get(row["callback"], 0) + busy
+            met = [(min(end, until) - max(start, begin), until - begin - ran)
+                   for begin, until, ran in bursts if begin < end and until > start]
+            busy = sum(ns for ns, _ in met) / 1e6
+            waited = (end - start - int(row["exec_ns"])) / 1e6
+            all_busy, others, odd = within.get(row["callback"], (0, 0, []))
+            odd += [f"row {number}: {waited:.1f} of {busy:.1f}"] if busy - waited > 1 else []
+            others += sum(max(0, ns) for _, ns in met) / 1e6
+            within[row["callback"]] = (all_busy + busy, others, odd)
     return within
 
 
@@ -65,7 +76,7 @@ def influence_neighbour(harness):
         burner.terminate()
         burner.wait()
     with open(log, encoding="utf-8") as lines:
-        bursts = [tuple(map(int, line.split(",")[:2])) for line in lines]
+        bursts = [tuple(map(int, line.split(","))) for line in lines]
     name = os.path.basename(os.path.realpath(sys.executable))[:15]
     names = {name, os.path.basename(sys.executable)[:15]}
     wrong = []
@@ -78,11 +89,12 @@ def influence_neighbour(harness):
     truth = busy_within(harness, trace, bursts)
     for callback in json.load(open(beside, encoding="utf-8"))["callbacks"]:
         told = sum(c["preempted_ns"] for c in callback.get("causes", ())
-                   if c.get("process") in names)
-        busy = truth.get(callback["id"], 0)
-        if abs(told - busy) > 0.05 * busy + 2e6:
-            wrong.append(f"{callback['id']}: the neighbour was busy for {busy / 1e6:.1f} ms within it,"
-                         f" the model says {told / 1e6:.1f}")
-    if sum(truth.values()) < 20e6:
+                   if (c.get("process") or c.get("thread")) in names) / 1e6
+        busy, others, odd = truth.get(callback["id"], (0, 0, []))
+        room = 0.05 * busy + 2
+        if not busy - others - room <= told <= busy + room:
+            wrong.append(f"{callback['id']}: the neighbour was busy for {busy:.1f} ms within it, others for"
+                         f" {others:.1f} of these, the model says {told:.1f}; {'; '.join(odd)}")
+    if sum(busy for busy, *_ in truth.values()) < 20:
         wrong.append(f"the neighbour hardly met the chain: {truth}")
     expect(wrong)

@@ -5,9 +5,10 @@
 //! first callback's start no latency counts. Sleep within callbacks is told by who ended it.
 
 use crate::rows::is_same;
-use crate::Options;
+use crate::{Options, WAITING};
 use onbeat_model::schema::{Callback, Cause, Chain, Component, ComponentKind, Model};
 use onbeat_model::titles::titles;
+use onbeat_model::Dist;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -121,6 +122,12 @@ pub fn influence(a: &Model, b: &Model, options: &Options) -> Influences {
     for (model, which) in [(a, "first"), (b, "second")] {
         report.notes.extend(unseen(model, which));
     }
+    report.notes.push(format!(
+        "By how much costs differ from run to run the models do not keep; {:.0} % are assumed (twice --run-spread), of the mean of {} and {} runs. Several runs of each show smaller differences.",
+        options.run_spread * WAITING * 100.0,
+        a.runs.len(),
+        b.runs.len()
+    ));
     report.notes.push(
         "Interrupts, and what threads of one's own wait for, do not show; caches and memory that components share show in execution times, which `onbeat diff` compares without --influence."
             .into(),
@@ -162,10 +169,12 @@ fn compare(
             of_latency: 0.0,
             mostly: mostly(key, chain, &before, &after),
         };
-        let (by, error) = (
-            found.difference_ns().abs(),
-            (found.a.variance + found.b.variance).sqrt(),
-        );
+        let by = found.difference_ns().abs();
+        let error = (found.a.variance
+            + found.b.variance
+            + between_runs(&found.a, a, options)
+            + between_runs(&found.b, b, options))
+        .sqrt();
         let of_latency = found.difference_ns() / latency.max(1.0);
         let matters = by >= options.min_time_ns && of_latency.abs() >= options.min_effect;
         if matters && by > ERRORS * error {
@@ -175,6 +184,12 @@ fn compare(
             });
         }
     }
+}
+
+/// What runs of the same program are taken to differ by, as the variance of a cost's mean, ns^2.
+fn between_runs(cost: &Cost, model: &Model, options: &Options) -> f64 {
+    let spread = options.run_spread * WAITING * cost.mean_ns;
+    spread * spread / model.runs.len().max(1) as f64
 }
 
 /// The callback at which the costs differ most.
@@ -217,20 +232,38 @@ fn costs(model: &Model, chain: &Chain) -> Costs {
             0 => n,
             least => least.min(n),
         };
-        for cause in &callback.figures.causes {
-            let (mut ns, mut times) = (cause.preempted_ns, cause.preempted);
-            if place > 0 {
-                ns += cause.delayed_ns;
-                times += cause.delayed;
+        let figures = &callback.figures;
+        let within = of_executions(&figures.preempted_ns);
+        let asleep = of_executions(&figures.blocked_ns);
+        for cause in &figures.causes {
+            let mut cpu = Waits {
+                ns: cause.preempted_ns,
+                times: cause.preempted,
+                variance: within,
+            };
+            if place > 0 && cause.delayed_ns > 0 {
+                cpu.ns += cause.delayed_ns;
+                cpu.times += cause.delayed;
+                cpu.variance = within.max(of_executions(&figures.response_ns));
             }
-            costs.add((name(&cause.by), How::HasCpu), id, (ns, times), n);
-            let woken = (cause.blocked_ns, cause.blocked);
-            costs.add((name(&cause.by), How::Wakes), id, woken, n);
+            costs.add((name(&cause.by), How::HasCpu), id, cpu, n);
+            let sleep = Waits {
+                ns: cause.blocked_ns,
+                times: cause.blocked,
+                variance: asleep,
+            };
+            costs.add((name(&cause.by), How::Wakes), id, sleep, n);
         }
         let untold = Component::of(ComponentKind::Untold).title();
         let (cpu, sleep) = missing(callback);
-        costs.add((untold.clone(), How::HasCpu), id, (cpu, 1), n);
-        costs.add((untold, How::Wakes), id, (sleep, 1), n);
+        for (how, ns, variance) in [(How::HasCpu, cpu, within), (How::Wakes, sleep, asleep)] {
+            let waits = Waits {
+                ns,
+                times: 1,
+                variance,
+            };
+            costs.add((untold.clone(), how), id, waits, n);
+        }
     }
     let executions = costs.executions;
     costs
@@ -240,8 +273,34 @@ fn costs(model: &Model, chain: &Chain) -> Costs {
     costs
 }
 
+/// How one component made a callback wait, in all.
+struct Waits {
+    ns: u64,
+    times: u64,
+    /// Of the mean per execution of all that made it wait in this way, ns^2.
+    variance: f64,
+}
+
+/// Variance of the mean of a figure that each execution has one value of, ns^2.
+fn of_executions(dist: &Dist) -> f64 {
+    let (mean, n) = (dist.mean(), dist.count() as f64);
+    let squares: f64 = dist
+        .buckets()
+        .map(|(low, width, count)| {
+            let off = low as f64 + (width - 1) as f64 / 2.0 - mean;
+            off * off * count as f64
+        })
+        .sum();
+    squares / (n * (n - 1.0)).max(1.0)
+}
+
 impl Costs {
-    fn add(&mut self, key: Key, callback: &str, (ns, times): (u64, u64), executions: u64) {
+    fn add(&mut self, key: Key, callback: &str, waits: Waits, executions: u64) {
+        let Waits {
+            ns,
+            times,
+            variance,
+        } = waits;
         if ns == 0 {
             return;
         }
@@ -249,8 +308,9 @@ impl Costs {
         let cost = self.of.entry(key.clone()).or_default();
         cost.mean_ns += mean;
         cost.times = cost.times.saturating_add(times);
-        // Waits that come by chance, whose lengths differ as much as they are long.
-        cost.variance += 2.0 * mean * mean / times.max(1) as f64;
+        // Waits that come by chance, whose lengths differ as much as they are long; more where they
+        // come together, as the hundred that one execution meets while a neighbour starts.
+        cost.variance += variance.max(2.0 * mean * mean / times.max(1) as f64);
         *self.at.entry((key, callback.into())).or_default() += mean;
     }
 }

@@ -507,6 +507,48 @@ fn what_a_neighbour_costs_a_chain_is_said_and_chance_is_not() {
 }
 
 #[test]
+fn what_one_execution_meets_is_chance_however_many_waits_it_has() {
+    // A neighbour takes 1 ms of each execution, or as much in all of two of them, as when it starts.
+    let with = |together: bool, runs: usize| {
+        let mut model = model(&usual(), runs, 5);
+        let preempted = &mut model.callbacks[1].figures.preempted_ns;
+        let n = 120 * runs as u64;
+        for i in 0..n {
+            preempted.record(match (together, i < 2) {
+                (true, true) => n / 2 * 1_000_000,
+                (true, false) => 0,
+                (false, _) => 900_000 + i % 2 * 200_000,
+            });
+        }
+        costs(&mut model, 1, ("camera", "grab"), n * 1000, n);
+        let cause = &mut model.callbacks[1].figures.causes[0];
+        (cause.delayed_ns, cause.delayed) = (0, 0);
+        model
+    };
+    let options = Options {
+        min_effect: 0.01,
+        ..Options::default()
+    };
+    let mut none = with(false, 1);
+    none.callbacks[1].figures.causes.clear();
+    let found = |b: &Model| influence(&none, b, &options).found.len();
+    assert_eq!((found(&with(false, 1)), found(&with(true, 1))), (1, 0));
+    // Half as much again is what one run may differ by from the next; ten of each show it.
+    let more = |runs: usize| {
+        let mut model = with(false, runs);
+        model.callbacks[1].figures.causes[0].preempted_ns *= 3;
+        model.callbacks[1].figures.causes[0].preempted_ns /= 2;
+        influence(&with(false, runs), &model, &options)
+    };
+    assert_eq!((more(1).found.len(), more(10).found.len()), (0, 1));
+    let notes = more(10).notes.join(" ");
+    assert!(
+        notes.contains("16 % are assumed") && notes.contains("10 and 10 runs"),
+        "{notes}"
+    );
+}
+
+#[test]
 fn a_longer_tail_alone_is_found_where_runs_have_the_executions() {
     let many = Program {
         executions: 600,

@@ -10,14 +10,16 @@ use nix::sys::mman::{mmap, munmap, MapFlags, ProtFlags};
 use onbeat_flow::region::Region;
 use std::fs::File;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The places of the producer and of 64 consumers.
 const PLACES: usize = 65;
 
-/// A mapping of shared memory, with an open file description of its own that owns the locks.
+/// A mapping of shared memory, with an open file description of its own that owns the locks. It is
+/// not the mapping's: the memory of a dead process stays for as long as somebody looks at it
+/// (`/proc/PID/smaps`, or `cmdline`, as `ps` does), and would keep the locks.
 pub(crate) struct SharedMemory {
     file: OwnedFd,
     base: NonNull<u8>,
@@ -38,6 +40,16 @@ fn system(name: &str, what: &'static str) -> impl Fn(Errno) -> LinkError {
         what,
         errno,
     }
+}
+
+/// Opens a file anew: another open file description.
+fn reopen(name: &str, file: BorrowedFd<'_>) -> Result<OwnedFd, LinkError> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let file = File::options().read(true).write(true).open(path);
+    file.map(OwnedFd::from).map_err(|e| {
+        let errno = Errno::from_raw(e.raw_os_error().unwrap_or(0));
+        system(name, "open memory")(errno)
+    })
 }
 
 const SEALS: [SealFlag; 3] = [
@@ -67,12 +79,7 @@ impl SharedMemory {
         file: BorrowedFd<'_>,
         expected: Option<usize>,
     ) -> Result<SharedMemory, LinkError> {
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let file = File::options().read(true).write(true).open(path);
-        let file = file.map_err(|e| {
-            let errno = Errno::from_raw(e.raw_os_error().unwrap_or(0));
-            system(name, "open memory")(errno)
-        })?;
+        let file = File::from(reopen(name, file)?);
         // Without the seal another process could shorten the memory under us.
         let seals = fcntl::fcntl(&file, FcntlArg::F_GET_SEALS).unwrap_or(0);
         let needed = SealFlag::F_SEAL_SHRINK.bits();
@@ -98,8 +105,9 @@ impl SharedMemory {
         let size = NonZeroUsize::new(size).ok_or_else(|| refused(Errno::EINVAL))?;
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         let flags = MapFlags::MAP_SHARED | populate;
+        let mapped = reopen(name, file.as_fd())?;
         // SAFETY: a new mapping, at an address that the kernel chooses; the file cannot shrink.
-        let base = unsafe { mmap(None, size, access, flags, &file, 0) }.map_err(refused)?;
+        let base = unsafe { mmap(None, size, access, flags, &mapped, 0) }.map_err(refused)?;
         Ok(SharedMemory {
             file,
             base: base.cast(),

@@ -192,16 +192,30 @@ fn a_host_that_sends() {
             .unwrap()
     };
     let (mut camera, mut stop) = (open("camera"), open("stop"));
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                camera.loan(LARGE).unwrap().send().unwrap();
-            }
-        });
-        (0..60).for_each(|_| stop.loan(LARGE).unwrap().send().unwrap());
-        is_over.store(true, Ordering::Relaxed);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&is_over);
+    // Not scoped: if this test fails, nobody waits for it.
+    let sending = thread::spawn(move || {
+        while !ends.load(Ordering::Relaxed) {
+            camera.loan(LARGE).unwrap().send().unwrap();
+        }
     });
+    // While one of its messages waits the camera stands still, so each round begins once it goes on.
+    // Whether a round finds it within a message is chance: not so in round after round.
+    let until = watchdog();
+    for round in 0.. {
+        let before = by(&port.stats(), 3);
+        if round >= 10 && before.preemptions > 0 {
+            break;
+        }
+        assert!(now_ns() < until, "never preempted: {before:?}");
+        wait("the camera goes on", || {
+            by(&port.stats(), 3).sent.chunks > before.sent.chunks
+        });
+        (0..6).for_each(|_| stop.loan(LARGE).unwrap().send().unwrap());
+    }
+    is_over.store(true, Ordering::Relaxed);
+    sending.join().unwrap();
     println!("sent");
     // Until the test has looked.
     std::io::stdin().read_line(&mut String::new()).unwrap();

@@ -50,7 +50,7 @@ pub struct Args {
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
     /// Show which component costs which chain how much, instead: preemption and sleep by cause
-    #[arg(long, conflicts_with_all = ["html", "absolute", "run_spread"])]
+    #[arg(long, conflicts_with_all = ["html", "absolute"])]
     influence: bool,
     /// Compare two modes of A; with B, this mode of A with that of B
     #[arg(

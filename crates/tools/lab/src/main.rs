@@ -69,7 +69,7 @@ struct Args {
     /// Fewer and shorter runs: to see that it works, not to quote figures
     #[arg(long)]
     quick: bool,
-    /// More and longer runs than usual (only for `shaping` and `link`)
+    /// More and longer runs than usual (only for `shaping`, `link` and `inhibition`)
     #[arg(long, conflicts_with = "quick")]
     long: bool,
     /// Only this part of an experiment, e.g. `latency` of `tracing`

@@ -16,6 +16,7 @@ pub fn registry() -> Vec<Box<dyn Experiment>> {
         Box::new(experiments::shaping::Shaping),
         Box::new(experiments::link::Link),
         Box::new(experiments::replay::Replay),
+        Box::new(experiments::inhibition::Inhibition),
     ]
 }
 

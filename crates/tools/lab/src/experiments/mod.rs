@@ -1,5 +1,6 @@
 //! The experiments, one module each.
 pub mod fleet;
+pub mod inhibition;
 pub mod link;
 pub mod model;
 pub mod parking;

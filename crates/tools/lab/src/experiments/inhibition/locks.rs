@@ -1,0 +1,171 @@
+//! What a thread waits for, seen from outside: the mutex of its system call and who holds it; and how
+//! long threads were ready and did not run, by the kernel's account.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// x86-64.
+const SYS_FUTEX: u64 = 202;
+const FUTEX_WAIT: u64 = 0;
+const FUTEX_COMMAND: u64 = 127;
+/// The value of glibc's mutex that has waiters.
+const LOCKED_WITH_WAITERS: u64 = 2;
+/// Where glibc's mutex has its owner's thread id, behind the futex word.
+const OWNER: u64 = 8;
+
+/// The address of the mutex that a system call waits for, from a line of `/proc/PID/task/TID/syscall`.
+/// Waits for condition variables and semaphores do not look like this.
+fn mutex_of(syscall: &str) -> Option<u64> {
+    let mut words = syscall.split_whitespace();
+    let number: u64 = words.next()?.parse().ok()?;
+    let hex = |w: &str| u64::from_str_radix(w.strip_prefix("0x")?, 16).ok();
+    let arguments: Option<Vec<u64>> = words.take(3).map(hex).collect();
+    match arguments?[..] {
+        [address, operation, value]
+            if number == SYS_FUTEX
+                && operation & FUTEX_COMMAND == FUTEX_WAIT
+                && value == LOCKED_WITH_WAITERS =>
+        {
+            Some(address)
+        }
+        _ => None,
+    }
+}
+
+/// The thread that holds the mutex for which the main thread of a process waits now.
+pub fn holder(pid: u32) -> Option<u32> {
+    if !cfg!(target_arch = "x86_64") {
+        return None;
+    }
+    let line = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/syscall")).ok()?;
+    let address = mutex_of(&line)?;
+    let mut owner = [0; 4];
+    let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+    memory.read_exact_at(&mut owner, address + OWNER).ok()?;
+    let owner = u32::from_ne_bytes(owner);
+    let of_process = std::fs::metadata(format!("/proc/{pid}/task/{owner}")).is_ok();
+    (of_process && owner != pid).then_some(owner)
+}
+
+/// A thread's name.
+pub fn name(pid: u32, tid: u32) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"));
+    text.map_or(String::new(), |t| t.trim().to_owned())
+}
+
+/// CPU time of a thread and how long it was ready and did not run, ns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Account {
+    /// On a CPU.
+    pub ran_ns: u64,
+    /// Ready, not running.
+    pub waited_ns: u64,
+}
+
+impl Account {
+    /// From `/proc/PID/task/TID/schedstat`.
+    fn read(text: &str) -> Option<Account> {
+        let mut numbers = text.split_whitespace().map(str::parse);
+        Some(Account {
+            ran_ns: numbers.next()?.ok()?,
+            waited_ns: numbers.next()?.ok()?,
+        })
+    }
+
+    /// What came since an earlier one.
+    pub fn since(self, before: Account) -> Account {
+        Account {
+            ran_ns: self.ran_ns.saturating_sub(before.ran_ns),
+            waited_ns: self.waited_ns.saturating_sub(before.waited_ns),
+        }
+    }
+}
+
+/// The accounts of all threads of a process.
+pub fn accounts(pid: u32) -> BTreeMap<u32, Account> {
+    let of = |tid: u32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+        Some((tid, Account::read(&text)?))
+    };
+    onbeat_proc::threads(pid)
+        .into_iter()
+        .filter_map(of)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_for_a_mutex_are_told_from_others() {
+        // Private, value 2; a condition variable waits with a bit set (operation 0x189).
+        let mutex = "202 0x7f00 0x80 0x2 0x0 0x0 0x7f 0x7ffd 0x7f11";
+        assert_eq!(mutex_of(mutex), Some(0x7f00));
+        for other in [
+            "202 0x7f00 0x189 0x0 0x0 0x0 0xffffffff 0x7ffd 0x7f11",
+            "202 0x7f00 0x80 0x0 0x0 0x0 0x7f 0x7ffd 0x7f11",
+            "7 0x7f00 0x80 0x2 0x0 0x0 0x7f 0x7ffd 0x7f11",
+            "running",
+            "-1 0x7ffd 0x7f11",
+            "",
+        ] {
+            assert_eq!(mutex_of(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn the_holder_of_a_real_mutex_is_found() {
+        // Another process, since nobody can look at a thread that looks: its main thread waits for what
+        // a second one holds.
+        let source = "#include <pthread.h>\n#include <stdio.h>\n#include <unistd.h>\n\
+            #include <sys/syscall.h>\n\
+            static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;\n\
+            static volatile int held;\n\
+            static void *hold(void *p) { pthread_mutex_lock(&m); held = 1;\
+            printf(\"%ld\\n\", syscall(SYS_gettid)); fflush(stdout); getchar(); return p; }\n\
+            int main(void) { pthread_t t; pthread_create(&t, 0, hold, 0);\
+            while (!held) usleep(1000); pthread_mutex_lock(&m); return 0; }\n";
+        let dir = tempfile::tempdir().unwrap();
+        let (code, program) = (dir.path().join("hold.c"), dir.path().join("hold"));
+        std::fs::write(&code, source).unwrap();
+        let mut compiler = std::process::Command::new("cc");
+        compiler.arg("-pthread").arg("-o").arg(&program).arg(&code);
+        let Ok(true) = compiler.status().map(|s| s.success()) else {
+            eprintln!("SKIPPED the holder of a mutex: no compiler");
+            return;
+        };
+        let piped = std::process::Stdio::piped;
+        let mut child = std::process::Command::new(&program)
+            .stdin(piped())
+            .stdout(piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+        let holds: u32 = line.trim().parse().unwrap();
+        let found = (0..2000).find_map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            holder(child.id())
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found, Some(holds));
+    }
+
+    #[test]
+    fn accounts_are_read_and_compared() {
+        let account = Account::read("100 40 3\n").unwrap();
+        let before = Account::read("30 10 1").unwrap();
+        assert_eq!(
+            account.since(before),
+            Account {
+                ran_ns: 70,
+                waited_ns: 30
+            }
+        );
+        assert!(accounts(std::process::id()).contains_key(&std::process::id()));
+    }
+}

@@ -1,0 +1,229 @@
+//! The paper's measures M1 to M4 of a run, and which of its patterns the run shows. Pure.
+
+use std::time::Duration;
+
+/// A loop of the ping's sender, ns of CLOCK_MONOTONIC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loop {
+    /// When it woke up.
+    pub woke_ns: i64,
+    /// When the call that sends the ping returned.
+    pub sent_ns: i64,
+    /// When the answer was there, if it ever was.
+    pub received_ns: Option<i64>,
+}
+
+impl Loop {
+    /// Reads a line `due,woke,sent,received`; `received` is 0 without an answer.
+    pub fn read(line: &str) -> Option<Loop> {
+        let numbers: Result<Vec<i64>, _> = line.split(',').map(str::parse).collect();
+        match numbers.ok()?[..] {
+            [_, woke_ns, sent_ns, received_ns] => Some(Loop {
+                woke_ns,
+                sent_ns,
+                received_ns: (received_ns > 0).then_some(received_ns),
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// What a run has shown.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Measures {
+    /// M1: from the program's start to its end, s.
+    pub whole_s: f64,
+    /// From the program's start to the first answer, s.
+    pub start_s: f64,
+    /// M2: from each wake-up to the end of the call that sends the ping, us.
+    pub send_us: Vec<f64>,
+    /// M3: from the begin of that call to the answer, us; infinite without an answer.
+    pub answer_us: Vec<f64>,
+    /// M4: between a wake-up and the one before it, us.
+    pub gap_us: Vec<f64>,
+}
+
+/// Which pattern a run shows; the first that fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pattern {
+    /// The paper's (1): a call that sends a ping blocks.
+    SendBlocks,
+    /// The paper's (2): a wake-up comes late, and no call before it took long.
+    WakesLate,
+    /// The two sides find each other late.
+    StartLate,
+    /// Answers come late or never; the sender notices nothing.
+    AnswersLate,
+    /// The paper's (3): no effect.
+    None,
+}
+
+/// All, in the order of the tables.
+pub const PATTERNS: [Pattern; 5] = [
+    Pattern::None,
+    Pattern::SendBlocks,
+    Pattern::WakesLate,
+    Pattern::StartLate,
+    Pattern::AnswersLate,
+];
+
+/// What counts as an effect: ten periods.
+pub const LIMIT: Duration = Duration::from_millis(100);
+/// A start that takes longer is late; undisturbed it takes a tenth of that.
+pub const START_LIMIT: Duration = Duration::from_millis(500);
+
+fn largest(values: &[f64]) -> f64 {
+    values.iter().copied().fold(0.0, f64::max)
+}
+
+impl Measures {
+    /// From the loops of a run.
+    pub fn of(whole_s: f64, start_s: f64, loops: &[Loop]) -> Measures {
+        let us = |ns: i64| ns as f64 / 1000.0;
+        let answer = |l: &Loop| l.received_ns.map_or(f64::INFINITY, |at| us(at - l.woke_ns));
+        Measures {
+            whole_s,
+            start_s,
+            send_us: loops.iter().map(|l| us(l.sent_ns - l.woke_ns)).collect(),
+            answer_us: loops.iter().map(answer).collect(),
+            gap_us: loops
+                .windows(2)
+                .map(|w| us(w[1].woke_ns - w[0].woke_ns))
+                .collect(),
+        }
+    }
+
+    /// The longest M2, us.
+    pub fn send_max(&self) -> f64 {
+        largest(&self.send_us)
+    }
+
+    /// The longest M3 of the answers that came, us.
+    pub fn answer_max(&self) -> f64 {
+        let came: Vec<f64> = self
+            .answer_us
+            .iter()
+            .copied()
+            .filter(|v| v.is_finite())
+            .collect();
+        largest(&came)
+    }
+
+    /// The longest M4, us.
+    pub fn gap_max(&self) -> f64 {
+        largest(&self.gap_us)
+    }
+
+    /// How many pings had no answer.
+    pub fn unanswered(&self) -> usize {
+        self.answer_us.iter().filter(|v| v.is_infinite()).count()
+    }
+
+    /// The share of answers that came later than [`LIMIT`] or never.
+    pub fn late_share(&self) -> f64 {
+        let late = self.answer_us.iter().filter(|v| **v > limit_us()).count();
+        late as f64 / self.answer_us.len().max(1) as f64
+    }
+
+    /// What the run shows.
+    pub fn pattern(&self) -> Pattern {
+        if self.send_max() > limit_us() {
+            Pattern::SendBlocks
+        } else if self.gap_max() > limit_us() {
+            Pattern::WakesLate
+        } else if self.start_s > START_LIMIT.as_secs_f64() {
+            Pattern::StartLate
+        } else if self.late_share() > 0.0 {
+            Pattern::AnswersLate
+        } else {
+            Pattern::None
+        }
+    }
+}
+
+fn limit_us() -> f64 {
+    LIMIT.as_micros() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: i64 = 1_000_000;
+
+    /// Loops each 10 ms; a call takes 0.1 ms, an answer 0.3 ms.
+    fn even(count: i64) -> Vec<Loop> {
+        let at = |i: i64| Loop {
+            woke_ns: i * 10 * MS,
+            sent_ns: i * 10 * MS + MS / 10,
+            received_ns: Some(i * 10 * MS + 3 * MS / 10),
+        };
+        (1..=count).map(at).collect()
+    }
+
+    fn of(loops: &[Loop]) -> Measures {
+        Measures::of(1.0, 0.1, loops)
+    }
+
+    #[test]
+    fn the_measures_are_those_of_the_paper() {
+        let measures = of(&even(3));
+        assert_eq!(measures.send_us, [100.0; 3]);
+        assert_eq!(measures.answer_us, [300.0; 3]);
+        assert_eq!(measures.gap_us, [10_000.0; 2]);
+        assert_eq!(measures.pattern(), Pattern::None);
+    }
+
+    #[test]
+    fn a_call_that_blocks_explains_the_late_wake_up_behind_it() {
+        let mut loops = even(4);
+        loops[1].sent_ns += 900 * MS;
+        for l in &mut loops[2..] {
+            l.woke_ns += 900 * MS;
+            l.sent_ns += 900 * MS;
+            l.received_ns = l.received_ns.map(|at| at + 900 * MS);
+        }
+        let measures = of(&loops);
+        assert_eq!(measures.send_max(), 900_100.0);
+        assert_eq!(measures.pattern(), Pattern::SendBlocks);
+    }
+
+    #[test]
+    fn a_late_wake_up_without_a_call_that_blocks_is_another_pattern() {
+        let mut loops = even(3);
+        let late = loops[2];
+        loops[2] = Loop {
+            woke_ns: late.woke_ns + 1000 * MS,
+            sent_ns: late.sent_ns + 1000 * MS,
+            received_ns: late.received_ns.map(|at| at + 1000 * MS),
+        };
+        assert_eq!(of(&loops).pattern(), Pattern::WakesLate);
+        assert_eq!(of(&loops).gap_max(), 1_010_000.0);
+    }
+
+    #[test]
+    fn answers_that_are_late_or_lost_and_starts_that_are_late_are_told() {
+        let mut loops = even(4);
+        loops[1].received_ns = None;
+        loops[2].received_ns = loops[2].received_ns.map(|at| at + 200 * MS);
+        let measures = of(&loops);
+        assert_eq!(measures.pattern(), Pattern::AnswersLate);
+        assert_eq!((measures.unanswered(), measures.late_share()), (1, 0.5));
+        assert_eq!(measures.answer_max(), 200_300.0);
+        let late = Measures::of(3.0, 0.9, &even(4));
+        assert_eq!(late.pattern(), Pattern::StartLate);
+    }
+
+    #[test]
+    fn lines_of_samples_are_read() {
+        let read = Loop::read("1,2,3,4").unwrap();
+        assert_eq!(
+            (read.woke_ns, read.sent_ns, read.received_ns),
+            (2, 3, Some(4))
+        );
+        assert_eq!(Loop::read("1,2,3,0").unwrap().received_ns, None);
+        for wrong in ["", "1,2,3", "1,2,3,4,5", "a,b,c,d"] {
+            assert_eq!(Loop::read(wrong), None, "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! One condition as long as the paper's: a minute of loops, and a minute of the inhibitor.
+
+use super::condition::{Condition, Layout, Order, Threads};
+use super::programs::{Programs, MIDDLEWARES};
+use super::run::{Bench, Length};
+use crate::frame::report::{number, Report, Table};
+use crate::frame::{Context, LabError};
+use std::time::Duration;
+
+/// Loops of the paper, a minute.
+const LOOPS: u32 = 6000;
+
+/// Runs it once for every middleware.
+pub fn measure(
+    context: &mut Context,
+    report: &mut Report,
+    programs: &Programs,
+) -> Result<(), LabError> {
+    let head = [
+        "middleware",
+        "M1, s",
+        "M2 max, ms",
+        "M3 max, ms",
+        "M4 max, ms",
+        "late answers, %",
+    ];
+    let mut table = Table::new(
+        "A minute: two processes, RR-TS, inhibitor later, same core",
+        &head,
+    );
+    let mut rng = context.rng("minute");
+    let later = |c: &Condition| {
+        (c.layout, c.threads, c.order) == (Layout::TwoProcesses, Threads::TimeSharing, Order::Later)
+    };
+    for middleware in MIDDLEWARES.into_iter().filter(|m| programs.has(*m)) {
+        let title = format!("{}: a minute", middleware.name());
+        context.step(&title, Duration::from_secs(400));
+        let bench = Bench {
+            context,
+            programs,
+            middleware,
+            length: Length::of_loops(LOOPS),
+        };
+        for condition in Condition::all().into_iter().filter(later) {
+            let m = bench.run(condition, &mut rng)?.measures;
+            table.row([
+                middleware.name().to_owned(),
+                number(m.whole_s),
+                number(m.send_max() / 1000.0),
+                number(m.answer_max() / 1000.0),
+                number(m.gap_max() / 1000.0),
+                number(100.0 * m.late_share()),
+            ]);
+        }
+    }
+    report.tables.push(table);
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! `inhibition`: what a real-time program does to the threads of a middleware on the same core
+//! (the experiment of paper 001: ping-pong in three layouts, measures M1 to M4).
+//!
+//! No packet of others is in the way: everything runs in a network namespace of its own, which ends
+//! with the lab. An inhibitor can never take a core for good: the kernel ends it after twice its time
+//! (`RLIMIT_RTTIME`), and it dies with the lab.
+
+mod condition;
+mod locks;
+mod measures;
+mod minute;
+mod programs;
+mod results;
+mod run;
+
+use super::shaping::floor;
+use crate::frame::report::Report;
+use crate::frame::{Context, Experiment, LabError};
+use crate::measure::arms::schedule;
+use condition::Condition;
+use programs::{Middleware, Programs, MIDDLEWARES};
+use results::Arm;
+use run::{Bench, Length};
+use std::process::Command;
+use std::time::Duration;
+
+/// The experiment.
+pub struct Inhibition;
+
+impl Experiment for Inhibition {
+    fn name(&self) -> &'static str {
+        "inhibition"
+    }
+
+    fn about(&self) -> &'static str {
+        "a real-time program beside the threads of a middleware on one core: ping-pong, M1 to M4 (001)"
+    }
+
+    fn parts(&self) -> &'static [&'static str] {
+        &["cyclonedds", "fastdds", "ros2", "minute"]
+    }
+
+    fn takes_long(&self) -> bool {
+        true
+    }
+
+    fn run(&self, context: &mut Context) -> Result<Report, LabError> {
+        let mut report = Report::new();
+        namespace()?;
+        floor::measure(context, &mut report)?;
+        report.note(throttling());
+        let programs = Programs::prepare(context, &mut report)?;
+        for middleware in MIDDLEWARES {
+            if context.wants(middleware.part()) && programs.has(middleware) {
+                let arms = measure(context, &programs, middleware)?;
+                results::judge(context, &mut report, middleware, &arms)?;
+            }
+        }
+        // Minutes for a run: asked for by --long, or by name.
+        let by_name = !context.wants("ros2");
+        if context.wants("minute") && context.pick_of_three(true, by_name, by_name) {
+            minute::measure(context, &mut report, &programs)?;
+        }
+        Ok(report)
+    }
+}
+
+/// All conditions of a middleware, in turns.
+fn measure(
+    context: &mut Context,
+    programs: &Programs,
+    middleware: Middleware,
+) -> Result<Vec<Arm>, LabError> {
+    let conditions = Condition::all();
+    let rounds = context.pick(9, 2);
+    let length = Length::of_loops(context.pick(150, 120));
+    let mut rng = context.rng(middleware.part());
+    let order = schedule(conditions.len(), rounds, &mut rng);
+    let mut arms: Vec<Arm> = conditions.into_iter().map(Arm::new).collect();
+    let all = order.len();
+    for (turn, (round, index)) in order.into_iter().enumerate() {
+        let condition = arms[index].condition;
+        let title = format!(
+            "{}: {}, run {} ({} of {all})",
+            middleware.name(),
+            condition.name(),
+            round + 1,
+            turn + 1
+        );
+        context.step(&title, Duration::from_secs(180));
+        let bench = Bench {
+            context,
+            programs,
+            middleware,
+            length,
+        };
+        let run = bench.run(condition, &mut rng)?;
+        arms[index].runs.push(run);
+    }
+    Ok(arms)
+}
+
+/// A network namespace for the lab and its children, with a loopback interface. It ends with the
+/// last of them, whichever way.
+fn namespace() -> Result<(), LabError> {
+    // SAFETY: a plain number; it changes what sockets of this thread and its children see.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+        return Err(LabError::Kernel {
+            action: "making a network namespace".into(),
+            source: std::io::Error::last_os_error(),
+        });
+    }
+    for words in [
+        &["link", "set", "lo", "up"][..],
+        &["route", "add", "224.0.0.0/4", "dev", "lo"],
+    ] {
+        let status = Command::new("ip").args(words).status();
+        let status =
+            status.map_err(|e| LabError::program("ip", format!("{e}; install iproute2")))?;
+        if !status.success() {
+            return Err(LabError::program(
+                "ip",
+                format!("{}: {status}", words.join(" ")),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What the kernel keeps from real-time threads; only read, so the same for all runs.
+fn throttling() -> String {
+    let read = |name: &str| {
+        let text = std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));
+        text.map_or("?".into(), |t| t.trim().to_owned())
+    };
+    format!(
+        "sched_rt_runtime_us is {} of {}, the same for all runs. Since Linux 6.12 the fair server \
+         keeps 50 ms of each second for time-sharing threads, whatever sched_rt_runtime_us says",
+        read("sched_rt_runtime_us"),
+        read("sched_rt_period_us")
+    )
+}

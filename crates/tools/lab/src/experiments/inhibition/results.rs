@@ -1,0 +1,289 @@
+//! Tables, figures and plots of the conditions of a middleware.
+
+use super::condition::{Condition, Layout, Order, Threads};
+use super::locks::Account;
+use super::measures::{Pattern, PATTERNS};
+use super::programs::Middleware;
+use super::run::Run;
+use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::{Context, LabError};
+use crate::measure::stats::{bootstrap, mean, median, Sorted};
+use crate::plot::dots;
+use std::collections::BTreeMap;
+
+/// Resamples for intervals.
+const RESAMPLES: usize = 2000;
+
+/// Threads that ran and waited for less than this in the mean are not shown, ns.
+const SHOWN_NS: u64 = 1_000_000;
+
+/// A condition and its runs.
+pub struct Arm {
+    /// The condition.
+    pub condition: Condition,
+    /// Its runs, in their order.
+    pub runs: Vec<Run>,
+}
+
+impl Arm {
+    /// Without runs yet.
+    pub fn new(condition: Condition) -> Arm {
+        Arm {
+            condition,
+            runs: vec![],
+        }
+    }
+
+    fn count(&self, pattern: Pattern) -> usize {
+        let runs = self.runs.iter();
+        runs.filter(|r| r.measures.pattern() == pattern).count()
+    }
+
+    /// The largest of all runs.
+    fn largest(&self, of: impl Fn(&Run) -> f64) -> f64 {
+        self.runs.iter().map(of).fold(0.0, f64::max)
+    }
+
+    /// The run with the longest M2.
+    fn worst(&self) -> Option<&Run> {
+        let key = |r: &&Run| r.measures.send_max();
+        self.runs.iter().max_by(|a, b| key(a).total_cmp(&key(b)))
+    }
+}
+
+/// Everything for the reader, of one middleware.
+pub fn judge(
+    context: &mut Context,
+    report: &mut Report,
+    middleware: Middleware,
+    arms: &[Arm],
+) -> Result<(), LabError> {
+    report.tables.push(measures(middleware, arms));
+    report.tables.push(patterns(middleware, arms));
+    report.tables.push(threads(middleware, arms));
+    report.tables.push(holders(middleware, arms));
+    figures(context, report, middleware, arms);
+    save(context, middleware, arms)?;
+    plots(context, middleware, arms)
+}
+
+fn ms(us: f64) -> String {
+    number(us / 1000.0)
+}
+
+fn measures(middleware: Middleware, arms: &[Arm]) -> Table {
+    let title = format!(
+        "{}: M1 to M4 (medians and extremes of all runs)",
+        middleware.name()
+    );
+    let head = [
+        "condition",
+        "runs",
+        "M1, s",
+        "M1 max",
+        "start, ms",
+        "M2 p50, ms",
+        "M2 max",
+        "M3 p50, ms",
+        "M3 max",
+        "M4 max, ms",
+        "late answers, %",
+        "lost",
+        "packets a loop",
+    ];
+    let mut table = Table::new(title, &head);
+    for arm in arms {
+        let all = |of: fn(&Run) -> &[f64]| Sorted::new(arm.runs.iter().flat_map(of).copied());
+        let of_runs = |of: fn(&Run) -> f64| arm.runs.iter().map(of).collect::<Vec<_>>();
+        let loops = |r: &Run| r.measures.send_us.len().max(1) as f64;
+        let packets: Vec<f64> = arm
+            .runs
+            .iter()
+            .map(|r| r.packets as f64 / loops(r))
+            .collect();
+        table.row([
+            arm.condition.name(),
+            arm.runs.len().to_string(),
+            number(median(&of_runs(|r| r.measures.whole_s))),
+            number(arm.largest(|r| r.measures.whole_s)),
+            number(median(&of_runs(|r| r.measures.start_s)) * 1000.0),
+            ms(all(|r| &r.measures.send_us).quantile(0.5)),
+            ms(arm.largest(|r| r.measures.send_max())),
+            ms(all(|r| &r.measures.answer_us).quantile(0.5)),
+            ms(arm.largest(|r| r.measures.answer_max())),
+            ms(arm.largest(|r| r.measures.gap_max())),
+            number(100.0 * mean(&of_runs(|r| r.measures.late_share()))),
+            number(of_runs(|r| r.measures.unanswered() as f64).iter().sum()),
+            number(median(&packets)),
+        ]);
+    }
+    table
+}
+
+fn patterns(middleware: Middleware, arms: &[Arm]) -> Table {
+    let title = format!(
+        "{}: runs by pattern, the first that fits",
+        middleware.name()
+    );
+    let head = [
+        "condition",
+        "no effect (3)",
+        "ping blocks (1)",
+        "wake-up late (2)",
+        "start late",
+        "answers late",
+    ];
+    let mut table = Table::new(title, &head);
+    for arm in arms {
+        let counts = PATTERNS.map(|p| arm.count(p).to_string());
+        table.row([arm.condition.name()].into_iter().chain(counts));
+    }
+    table
+}
+
+/// Threads under each kind of scheduling, all on the core of the inhibitor: what they ran and how long
+/// they were ready in vain.
+fn threads(middleware: Middleware, arms: &[Arm]) -> Table {
+    let title = format!(
+        "{}: threads while the inhibitor ran, mean of the runs (the kernel's account)",
+        middleware.name()
+    );
+    let mut table = Table::new(
+        title,
+        &["thread", "condition", "on a CPU, ms", "ready in vain, ms"],
+    );
+    let shown = arms.iter().filter(|a| {
+        a.condition.layout == Layout::TwoProcesses
+            && a.condition.order == Order::AtOnce
+            && a.condition.same_core
+            && !a.condition.free
+    });
+    for arm in shown {
+        let mut by_name: BTreeMap<String, Account> = BTreeMap::new();
+        for (process, name, account) in arm.runs.iter().flat_map(|r| &r.threads) {
+            let sum = by_name.entry(format!("{process}: {name}")).or_default();
+            sum.ran_ns += account.ran_ns;
+            sum.waited_ns += account.waited_ns;
+        }
+        let each = |ns: u64| number(ns as f64 / 1e6 / arm.runs.len().max(1) as f64);
+        let least = SHOWN_NS * arm.runs.len() as u64;
+        by_name.retain(|_, sum| sum.ran_ns.max(sum.waited_ns) >= least);
+        for (name, sum) in by_name {
+            table.row([
+                name,
+                arm.condition.name(),
+                each(sum.ran_ns),
+                each(sum.waited_ns),
+            ]);
+        }
+    }
+    table
+}
+
+/// Whose locks main threads were seen to wait for.
+fn holders(middleware: Middleware, arms: &[Arm]) -> Table {
+    let title = format!(
+        "{}: locks that a main thread waited for (looked at each 2 ms)",
+        middleware.name()
+    );
+    let mut table = Table::new(title, &["condition", "waits", "held by", "runs", "looks"]);
+    for arm in arms {
+        let mut by_holder: BTreeMap<&(&str, String), (u32, u32)> = BTreeMap::new();
+        for (who, looks) in arm.runs.iter().flat_map(|r| &r.held) {
+            let sum = by_holder.entry(who).or_default();
+            *sum = (sum.0 + 1, sum.1 + looks);
+        }
+        for ((process, name), (runs, looks)) in by_holder {
+            table.row([
+                arm.condition.name(),
+                format!("{process}: main"),
+                name.clone(),
+                runs.to_string(),
+                looks.to_string(),
+            ]);
+        }
+    }
+    table
+}
+
+fn figures(context: &Context, report: &mut Report, middleware: Middleware, arms: &[Arm]) {
+    let mut rng = context.rng("intervals");
+    for arm in arms {
+        let name = |what: &str| format!("{}.{}.{what}", middleware.part(), arm.condition.key());
+        let whole: Vec<f64> = arm.runs.iter().map(|r| r.measures.whole_s).collect();
+        let estimate = bootstrap(whole.len(), RESAMPLES, &mut rng, |picked| {
+            median(&picked.iter().map(|&i| whole[i]).collect::<Vec<_>>())
+        });
+        let m1 = Figure::new(name("m1_median"), estimate.value, "s");
+        report.figure(
+            m1.interval(estimate.low, estimate.high)
+                .samples(whole.len() as u64),
+        );
+        let maxima = [
+            ("m2_max", arm.largest(|r| r.measures.send_max())),
+            ("m3_max", arm.largest(|r| r.measures.answer_max())),
+            ("m4_max", arm.largest(|r| r.measures.gap_max())),
+        ];
+        for (what, us) in maxima {
+            report.figure(Figure::new(name(what), us, "us"));
+        }
+    }
+}
+
+/// Every loop of every run.
+fn save(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<(), LabError> {
+    let file = format!("{}.csv", middleware.part());
+    let mut raw = context.raw(&file, "condition,run,loop,m2_us,m3_us,m4_us")?;
+    for arm in arms {
+        for (run, measured) in arm.runs.iter().enumerate() {
+            let m = &measured.measures;
+            for (i, (send, answer)) in m.send_us.iter().zip(&m.answer_us).enumerate() {
+                let gap = i.checked_sub(1).map_or(f64::NAN, |before| m.gap_us[before]);
+                let key = arm.condition.key();
+                raw.line(format_args!("{key},{run},{i},{send},{answer},{gap}"))?;
+            }
+        }
+    }
+    raw.finish()
+}
+
+/// M2 and M3 over loops, two processes: without an inhibitor, and the run with the longest M2 of each
+/// condition with one.
+fn plots(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<(), LabError> {
+    let shown: Vec<&Arm> = arms
+        .iter()
+        .filter(|a| a.condition.layout == Layout::TwoProcesses)
+        .filter(|a| a.condition.threads != Threads::RealTime && a.condition.same_core)
+        .collect();
+    let series = |of: fn(&Run) -> &[f64]| -> Vec<(String, Vec<(f64, f64)>)> {
+        let points = |run: &Run| {
+            let finite = of(run).iter().enumerate().filter(|(_, us)| us.is_finite());
+            finite.map(|(i, us)| (i as f64, us / 1000.0)).collect()
+        };
+        let named = |arm: &&Arm| Some((short(arm.condition), points(arm.worst()?)));
+        shown.iter().filter_map(named).collect()
+    };
+    let part = middleware.part();
+    let m2 = dots(
+        &format!("{part}: M2, wake-up to ping sent"),
+        "loop",
+        "ms",
+        &series(|r| &r.measures.send_us),
+    )?;
+    context.plot(&format!("{part}-m2.svg"), &m2)?;
+    let m3 = dots(
+        &format!("{part}: M3, ping to answer"),
+        "loop",
+        "ms",
+        &series(|r| &r.measures.answer_us),
+    )?;
+    context.plot(&format!("{part}-m3.svg"), &m3)
+}
+
+/// Without what all panels have in common.
+fn short(condition: Condition) -> String {
+    let name = condition.name();
+    name.replace("2e, ", "")
+        .replace("inhibitor ", "")
+        .replace("middleware's ", "")
+}

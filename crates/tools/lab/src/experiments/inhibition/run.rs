@@ -1,0 +1,252 @@
+//! One run: the ping-pong under a condition, the inhibitor beside it, and what both are seen to do.
+
+use super::condition::{Condition, Layout, Order};
+use super::locks::{self, Account};
+use super::measures::{Loop, Measures};
+use super::programs::{Middleware, Programs};
+use crate::frame::rng::Rng;
+use crate::frame::{Context, LabError};
+use crate::measure::peer::Peer;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Core of the benchmark; the other one is for the lab.
+const CORE: u32 = 1;
+const OTHER_CORE: u32 = 0;
+/// Of the paper.
+const PERIOD: Duration = Duration::from_millis(10);
+const INHIBITOR_PRIORITY: u32 = 90;
+/// The lab, so that it sees what happens.
+const LAB_PRIORITY: i32 = 99;
+const LOOK: Duration = Duration::from_millis(2);
+
+/// How long a run and its inhibitor are.
+#[derive(Debug, Clone, Copy)]
+pub struct Length {
+    /// Loops of the ping's sender.
+    pub loops: u32,
+    /// CPU time of the inhibitor: as long as the loops take.
+    pub inhibitor: Duration,
+}
+
+impl Length {
+    /// So many loops.
+    pub fn of_loops(loops: u32) -> Length {
+        Length {
+            loops,
+            inhibitor: PERIOD * loops,
+        }
+    }
+}
+
+/// What a run needs.
+pub struct Bench<'a> {
+    /// The experiment's.
+    pub context: &'a Context,
+    /// The built programs.
+    pub programs: &'a Programs,
+    /// What is measured.
+    pub middleware: Middleware,
+    /// For how long.
+    pub length: Length,
+}
+
+/// What a run has shown.
+pub struct Run {
+    /// M1 to M4.
+    pub measures: Measures,
+    /// Packets on the loopback interface while the loops ran.
+    pub packets: i64,
+    /// By thread: its process, its name, and its account while the inhibitor ran.
+    pub threads: Vec<(&'static str, String, Account)>,
+    /// How often the main thread of a process was seen to wait for a lock that this thread held.
+    pub held: BTreeMap<(&'static str, String), u32>,
+}
+
+/// The processes of a run.
+struct Processes {
+    pong: Option<Peer>,
+    ping: Peer,
+    began: Instant,
+}
+
+impl Processes {
+    fn ids(&self) -> Vec<(&'static str, u32)> {
+        let pong = self.pong.iter().map(|p| ("pong", p.pid()));
+        pong.chain([("ping", self.ping.pid())]).collect()
+    }
+}
+
+impl Bench<'_> {
+    /// Runs it once.
+    pub fn run(&self, condition: Condition, rng: &mut Rng) -> Result<Run, LabError> {
+        let samples = self.context.dir().join("loops.new");
+        let mut inhibitor = None;
+        if condition.order == Order::Before {
+            inhibitor = Some(self.inhibit(condition)?);
+        }
+        let _above = Above::others();
+        let mut processes = self.start(condition, &samples)?;
+        match condition.order {
+            Order::AtOnce => std::thread::sleep(Duration::from_millis(rng.below(300))),
+            Order::Later => {
+                processes.ping.expect("ready")?;
+                std::thread::sleep(Duration::from_millis(50 + rng.below(100)));
+            }
+            Order::None | Order::Before => {}
+        }
+        if matches!(condition.order, Order::AtOnce | Order::Later) {
+            inhibitor = Some(self.inhibit(condition)?);
+        }
+        let mut watch = Watch::default();
+        while processes.ping.running() {
+            let inhibited = inhibitor.as_mut().is_some_and(Peer::running);
+            watch.look(&processes.ids(), inhibited);
+            std::thread::sleep(LOOK);
+        }
+        let whole_s = processes.began.elapsed().as_secs_f64();
+        let times = processes.ping.expect("times")?;
+        let text =
+            std::fs::read_to_string(&samples).map_err(LabError::file("reading", &samples))?;
+        let _ = std::fs::remove_file(&samples);
+        if let Some(inhibitor) = inhibitor {
+            inhibitor.succeed(4 * self.length.inhibitor)?;
+        }
+        finish(whole_s, &times, &text, watch)
+    }
+
+    fn start(
+        &self,
+        condition: Condition,
+        samples: &std::path::Path,
+    ) -> Result<Processes, LabError> {
+        let words = |role: &str| -> Result<_, LabError> {
+            let (main, children) = condition.threads.priorities();
+            let mut command = self.programs.command(self.middleware)?;
+            command.args([
+                format!("role={role}"),
+                format!("loops={}", self.length.loops),
+                format!("period_us={}", PERIOD.as_micros()),
+                format!("file={}", samples.display()),
+                format!("cpu={CORE}"),
+                format!("pin={}", if condition.free { "main" } else { "all" }),
+                format!("main={main}"),
+                format!("children={children}"),
+            ]);
+            Ok(command)
+        };
+        let start = |role: &str| Peer::start(self.context, &mut words(role)?, role);
+        let began = Instant::now();
+        let (pong, ping) = match condition.layout {
+            Layout::OneNode => (None, start("one")?),
+            Layout::TwoNodes => (None, start("two")?),
+            Layout::TwoProcesses => (Some(start("pong")?), start("ping")?),
+        };
+        Ok(Processes { pong, ping, began })
+    }
+
+    /// Starts the inhibitor and waits until it is one.
+    fn inhibit(&self, condition: Condition) -> Result<Peer, LabError> {
+        let cpu = if condition.same_core {
+            CORE
+        } else {
+            OTHER_CORE
+        };
+        let mut command = self.programs.inhibitor();
+        command.args([
+            format!("cpu={cpu}"),
+            format!("priority={INHIBITOR_PRIORITY}"),
+            format!("ms={}", self.length.inhibitor.as_millis()),
+        ]);
+        let mut inhibitor = Peer::start(self.context, &mut command, "the inhibitor")?;
+        inhibitor.expect("begun")?;
+        Ok(inhibitor)
+    }
+}
+
+/// What is seen of the threads from outside.
+#[derive(Default)]
+struct Watch {
+    first: BTreeMap<(u32, u32), Account>,
+    last: BTreeMap<(u32, u32), Account>,
+    names: BTreeMap<(u32, u32), (&'static str, String)>,
+    held: BTreeMap<(&'static str, String), u32>,
+}
+
+impl Watch {
+    /// Looks once at all processes.
+    fn look(&mut self, processes: &[(&'static str, u32)], inhibited: bool) {
+        for &(process, pid) in processes {
+            if let Some(tid) = locks::holder(pid) {
+                let holder = (process, thread_name(pid, tid));
+                *self.held.entry(holder).or_default() += 1;
+            }
+            if !inhibited {
+                continue;
+            }
+            for (tid, account) in locks::accounts(pid) {
+                let key = (pid, tid);
+                self.first.entry(key).or_insert(account);
+                self.last.insert(key, account);
+                let named = self.names.entry(key);
+                named.or_insert_with(|| (process, thread_name(pid, tid)));
+            }
+        }
+    }
+
+    fn threads(&self) -> Vec<(&'static str, String, Account)> {
+        let of = |(key, (process, name)): (_, &(&'static str, String))| {
+            let (first, last) = (self.first.get(key)?, self.last.get(key)?);
+            Some((*process, name.clone(), last.since(*first)))
+        };
+        self.names.iter().filter_map(of).collect()
+    }
+}
+
+/// Threads that nobody named have their process's name.
+fn thread_name(pid: u32, tid: u32) -> String {
+    let name = locks::name(pid, tid);
+    match pid == tid {
+        true => "main".into(),
+        false if name == locks::name(pid, pid) => "unnamed".into(),
+        false => name,
+    }
+}
+
+/// This thread above all others while it lives; what it starts begins as a normal one.
+struct Above;
+
+impl Above {
+    fn others() -> Option<Above> {
+        set(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, LAB_PRIORITY).then_some(Above)
+    }
+}
+
+impl Drop for Above {
+    fn drop(&mut self) {
+        set(libc::SCHED_OTHER, 0);
+    }
+}
+
+fn set(policy: i32, priority: i32) -> bool {
+    let parameter = libc::sched_param {
+        sched_priority: priority,
+    };
+    // SAFETY: a plain system call on this thread, with a live parameter.
+    unsafe { libc::sched_setscheduler(0, policy, &parameter) == 0 }
+}
+
+fn finish(whole_s: f64, times: &str, samples: &str, watch: Watch) -> Result<Run, LabError> {
+    let numbers: Vec<i64> = times.split(' ').map_while(|w| w.parse().ok()).collect();
+    let [began, ready, _, packets] = numbers[..] else {
+        return Err(LabError::unexpected("the ping-pong's times", times));
+    };
+    let loops: Option<Vec<Loop>> = samples.lines().map(Loop::read).collect();
+    let loops = loops.ok_or_else(|| LabError::unexpected("a line of samples", "it is damaged"))?;
+    Ok(Run {
+        measures: Measures::of(whole_s, (ready - began) as f64 / 1e9, &loops),
+        packets,
+        threads: watch.threads(),
+        held: watch.held,
+    })
+}

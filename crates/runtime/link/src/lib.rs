@@ -37,6 +37,7 @@
 //! | `name` | finding channels by name |
 //! | `shared` | a channel's memory and its locks |
 //! | `quiet` | writing without SIGPIPE |
+//! | `helper` | threads that work for a link |
 //! | this one | channels across processes |
 //! | `pi` | a lock with priority inheritance |
 //! | [`interface`] | what every backend does |
@@ -60,6 +61,7 @@ pub mod channels;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+mod helper;
 pub mod interface;
 mod name;
 mod pi;

@@ -134,6 +134,10 @@ fn each_host_gets_one_transfer_and_the_slowest_sets_the_pace() {
     wait("the end comes to all", || {
         slow.iter().all(is_over) && is_over(&quick[0])
     });
+    // It is counted when the sender comes back from sending, which may be after it has arrived.
+    wait("the end has left", || {
+        shown(near, true).0 >= 6 && shown(far, true).0 >= 6
+    });
     assert_eq!((shown(near, true).0, shown(far, true).0), (6, 6));
 }
 

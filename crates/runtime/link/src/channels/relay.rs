@@ -4,11 +4,12 @@ use super::control::{Control, HostState, Hosts};
 use super::error::LinksError;
 use super::terms::{Direction, Terms};
 use super::{receiving, sending};
+use crate::helper;
 use crate::interface::{Backend, Memory};
 use onbeat_flow::events::LinkId;
 use onbeat_flow::Channel;
 use std::sync::Arc;
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 
 /// A relay between a channel of this host and one of another host. It ends when it is dropped: what
 /// was sent still leaves, for as long as the other host takes it, and 10 s at most.
@@ -86,8 +87,8 @@ impl Relay {
         work: impl FnOnce(&Control) + Send + 'static,
     ) -> std::io::Result<()> {
         let control = Arc::clone(&self.control);
-        let thread = Builder::new().name(name.into());
-        self.threads.push(thread.spawn(move || work(&control))?);
+        self.threads
+            .push(helper::start(name, move || work(&control))?);
         Ok(())
     }
 }

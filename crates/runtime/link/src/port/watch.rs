@@ -2,6 +2,7 @@
 
 use super::page::SEATS;
 use super::transfer::Transfer;
+use crate::helper;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::io::Result;
@@ -85,8 +86,7 @@ impl Watch {
         watched.epoll.add(&watched.stop, event)?;
         let watched = Arc::new(watched);
         let its = Arc::clone(&watched);
-        let builder = std::thread::Builder::new().name("link-port".into());
-        let thread = Some(builder.spawn(move || its.run())?);
+        let thread = Some(helper::start("link-port", move || its.run())?);
         Ok(Watch { watched, thread })
     }
 

@@ -9,6 +9,7 @@ use super::path::{Arrived, Receives, Request, Sends};
 use super::pump::{self, Rhythm};
 use super::shared::{Hand, Kept, Shared, State, SLICE_NS};
 use super::OnBreach;
+use crate::helper;
 use crate::interface::{Breach, End, SendError};
 use onbeat_flow::clock::now_ns;
 use onbeat_flow::events::EndEvents;
@@ -33,8 +34,7 @@ impl Thread {
     /// The kernel gives no thread.
     pub fn start(shared: Arc<Shared>, rhythm: Rhythm) -> std::io::Result<Arc<Thread>> {
         let runs = Arc::clone(&shared);
-        let builder = std::thread::Builder::new().name("link-qos".into());
-        let running = Some(builder.spawn(move || pump::run(&runs, rhythm))?);
+        let running = Some(helper::start("link-qos", move || pump::run(&runs, rhythm))?);
         Ok(Arc::new(Thread { shared, running }))
     }
 }

@@ -7,6 +7,7 @@
 use super::dial;
 use super::handshake::{Agreed, Failed, Hello};
 use super::key::Key;
+use crate::helper;
 use crate::quiet::Waking;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use onbeat_flow::clock::now_ns;
@@ -181,8 +182,7 @@ impl Keeper {
         let stop = Arc::<AtomicBool>::default();
         let stopping = Arc::clone(&stop);
         let run = move || keep(&listener, &key, hello, wake, &stopping);
-        let thread = std::thread::Builder::new().name("link-door".into());
-        let thread = Some(thread.spawn(run)?);
+        let thread = Some(helper::start("link-door", run)?);
         Ok(Keeper {
             stop,
             waking,

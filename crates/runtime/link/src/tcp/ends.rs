@@ -3,6 +3,7 @@
 use super::state::{Posted, Shared, State, Value};
 use super::supervise::{self, Terms, Way};
 use super::threads;
+use crate::helper;
 use crate::interface::{End, Incoming, Outgoing, SendError};
 use crate::pi::Guard;
 use crate::quiet::Waking;
@@ -57,8 +58,8 @@ impl Threads {
         run: impl FnOnce(&Shared) + Send + 'static,
     ) -> std::io::Result<()> {
         let shared = Arc::clone(&self.shared);
-        let builder = std::thread::Builder::new().name(name.into());
-        self.running.push(builder.spawn(move || run(&shared))?);
+        self.running
+            .push(helper::start(name, move || run(&shared))?);
         Ok(())
     }
 

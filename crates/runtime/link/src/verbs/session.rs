@@ -3,6 +3,7 @@
 
 use super::device::{Pair, Queue};
 use super::memory::EndMemory;
+use crate::helper;
 use crate::interface::{End, Sizes};
 use crate::sealed::{self, Counter};
 use crate::tcp::door::Keeper;
@@ -225,8 +226,9 @@ impl Session {
     ) -> std::io::Result<Session> {
         let shared = Arc::new(Shared::new(parts)?);
         let watched = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("link-watch".into());
-        let watching = Some(thread.spawn(move || watched.watch(received))?);
+        let watching = Some(helper::start("link-watch", move || {
+            watched.watch(received)
+        })?);
         Ok(Session {
             shared,
             watching,

@@ -45,9 +45,13 @@ SLOWEST = 8
 LANES = 3
 # Crates whose tests run alone: their real-time threads would stop others, and their times count.
 ALONE = ("reserve",)
+# A test of a crate that fails beside others is run again alone: other programs can spoil what it
+# measures. It fails when it fails this often, and what went wrong before is printed.
+ATTEMPTS = 3
 # Test programs that take longest; they begin first.
 LONGEST = ("record/recorder", "link/faults", "cli/hostile", "cli/command")
 SKIPPED = re.compile(r"skipped:? +(.+)", re.IGNORECASE)
+TEST_NAME = re.compile(r"\w+(::\w+)*")
 FAILED = re.compile(r"(?:test (.+) \.\.\. FAILED|FAILED +(\w+).*)$")
 
 
@@ -142,6 +146,10 @@ class Part:
         elif found := FAILED.match(line):
             self.failures.append(found[1] or found[2])
 
+    def failed_by_name(self):
+        """Whether tests failed, and all that failed have a name."""
+        return 0 < self.failed == len(self.failures) and all(map(TEST_NAME.fullmatch, self.failures))
+
     def print_lines(self):
         """Prints the output that was kept."""
         say(f"{self.name} ({self.seconds:.0f} s)")
@@ -206,6 +214,7 @@ def unit():
     parts = beside(*[part for part in programs if part not in alone], documentation)
     for part in alone:
         parts.append(part.run())
+    again(parts)
     whole = Part("unit and integration tests", [])
     for part in parts:
         whole.passed += part.passed
@@ -216,6 +225,22 @@ def unit():
     slowest = sorted(parts, key=lambda part: -part.seconds)[:SLOWEST]
     say("slowest: " + ", ".join(f"{part.name} {part.seconds:.0f} s" for part in slowest))
     return whole
+
+
+def again(parts):
+    """Runs the failed tests of each program again, alone; not those of a program that crashed."""
+    for part in parts:
+        number = 1
+        while part.folder != ROOT and part.failed_by_name() and number < ATTEMPTS:
+            for name in part.failures:
+                print(f"AGAIN    {part.name} {name}, attempt {number} of {ATTEMPTS}", flush=True)
+            number += 1
+            names = list(part.failures)
+            retried = Part(part.name, [*part.command, "--exact", *names], folder=part.folder).run()
+            if retried.passed + retried.failed != len(names):
+                break
+            part.passed += retried.passed
+            part.failed, part.failures = retried.failed, retried.failures
 
 
 def test_programs():

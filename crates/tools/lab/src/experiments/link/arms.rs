@@ -97,7 +97,9 @@ pub const OURS: Arm = arm("ours", "ours", 5);
 /// All streams of a process over one connection, the most urgent chunk first, with a socket's buffer
 /// of a window: only beside [`OURS`], in `connections`.
 pub const MULTIPLEXED: Arm = arm("one for all classes", "multiplexed", 8);
-/// All of them but [`MULTIPLEXED`].
+/// A channel of flow, with several consumers on the other host: only in `consumers`.
+pub const CHANNELS: Arm = arm("channel", "channels", 5);
+/// All of them but [`MULTIPLEXED`] and [`CHANNELS`].
 pub const ALL: [Arm; 9] = [
     TCP, PRIO, FABRIC, INTERFACE, SEALED, OURS, ZENOH, CYCLONE, FAST,
 ];

@@ -2,9 +2,11 @@
 //! peers (chapter 5 of the thesis: Figures 5.6, 5.7 and 5.12 to 5.15, and section 5.1.1).
 
 mod arms;
+mod bound;
 pub mod capture;
 mod cell;
 mod connections;
+mod consumers;
 pub mod hosts;
 mod judge;
 mod network;
@@ -41,6 +43,8 @@ impl Experiment for Link {
             "large",
             "window",
             "connections",
+            "bound",
+            "consumers",
             "network",
             "contention",
         ]
@@ -55,7 +59,7 @@ impl Experiment for Link {
         let arms = Arms::prepare(context, &mut report)?;
         let field = Field::new(Hosts::new()?, arms);
         type Part = fn(&mut Context, &mut Report, &Field) -> Result<(), LabError>;
-        let parts: [(&str, &str, Part); 9] = [
+        let parts: [(&str, &str, Part); 11] = [
             ("size-limited", "latency and CPU, 1 Gbit/s", size::limited),
             ("size-unlimited", "latency and CPU, no limit", size::free),
             ("order", "order on the wire", order::measure),
@@ -67,6 +71,8 @@ impl Experiment for Link {
                 "one connection for all classes",
                 connections::measure,
             ),
+            ("bound", "the bound of a port's streams", bound::measure),
+            ("consumers", "several consumers", consumers::measure),
             ("network", "a split network", network::split),
             ("contention", "memory contention", network::contention),
         ];

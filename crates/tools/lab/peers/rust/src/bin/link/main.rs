@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! peer-link side=send|receive arm=ARM host=ADDRESS port=FIRST streams=0,1 s0=... s1=...
-//!           [key=FILE] [credits=N] [turn=N] [network=yes] [file=SAMPLES]
+//!           [key=FILE] [credits=N] [turn=N] [network=yes] [consumers=N] [file=SAMPLES]
 //! peer-link side=hog cpu=N
 //! ```
 //! `../../../../README.md` describes the protocol; `settings.rs` the streams. The receiver's samples are
 //! lines `stream,number,intended_ns,sent_ns,received_ns,finished_ns`.
+mod channels;
 mod hog;
 mod message;
 mod multiplexed;

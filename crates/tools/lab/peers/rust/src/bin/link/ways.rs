@@ -1,7 +1,7 @@
 //! How messages get from one host to the other: plain TCP, and onbeat's links.
 
-use crate::multiplexed;
 use crate::settings::{Settings, Stream};
+use crate::{channels, multiplexed};
 use onbeat_link::interface::{Backend, Halves, Incoming, Memory, Outgoing, Sizes};
 use onbeat_link::port::{self, Port};
 use onbeat_link::{Key, Tcp};
@@ -125,7 +125,8 @@ fn port(settings: &Settings) -> Result<Port, String> {
     Port::shared(&name, port_settings(settings)?).map_err(|e| e.to_string())
 }
 
-fn tcp(settings: &Settings, stream: &Stream) -> Result<Tcp, String> {
+/// A TCP end of the arm, not yet connected.
+pub fn tcp(settings: &Settings, stream: &Stream) -> Result<Tcp, String> {
     let key = settings.words.text("key")?;
     let key = Key::read_file(Path::new(key)).map_err(|e| e.to_string())?;
     let address = settings.address(stream);
@@ -166,6 +167,7 @@ pub fn sender(settings: &Settings, stream: &Stream) -> Result<Box<dyn Send>, Str
         }
         "interface" | "sealed" | "ours" => Ok(Box::new(LinkOut(link(settings, stream)?.0))),
         "multiplexed" => multiplexed::sender(settings, stream),
+        "channels" => channels::sender(settings, stream),
         arm => Err(format!("no arm '{arm}'")),
     }
 }
@@ -185,6 +187,7 @@ pub fn receiver(settings: &Settings, stream: &Stream) -> Result<Box<dyn Receive>
             }))
         }
         "multiplexed" => multiplexed::receiver(settings, stream),
+        "channels" => channels::receiver(settings, stream),
         arm => Err(format!("no arm '{arm}'")),
     }
 }

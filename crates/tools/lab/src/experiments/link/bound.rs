@@ -1,0 +1,144 @@
+//! The computed bound of each stream on a port beside the longest latency that it has had.
+
+use super::arms::{OURS, RATE};
+use super::cell::{Field, Outcome, Plan, Stream};
+use super::size::name_of;
+use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::{Context, LabError};
+use onbeat_link::bound::Load;
+use onbeat_link::port::Settings;
+use std::time::Duration;
+
+/// Priority, bytes and period of each stream. The periods have no common phase, so that messages meet
+/// in many ways.
+const STREAMS: [(u8, usize, u64); 3] = [
+    (2, 1 << 10, 5_030_000),
+    (1, 1 << 20, 21_170_000),
+    (0, 1 << 20, 43_310_000),
+];
+/// Bytes of a packet on the link, without Ethernet's head.
+const MTU: usize = 1500;
+
+/// What was measured of a stream, and its bound, us.
+struct Row {
+    alone: f64,
+    longest: f64,
+    bound: f64,
+    samples: u64,
+}
+
+/// The measurement. What is behind the port (the kernels, waking up) is measured with each stream
+/// alone: its longest latency, less its own bytes on the wire; the longest of the three counts.
+pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+    let last_ns = context.pick_of_three(120, 30, 3) * 1_000_000_000;
+    let streams = STREAMS.map(|s| stream(s, last_ns));
+    let (mut alone, mut alone_ns) = (vec![], vec![]);
+    for each in streams {
+        let what = format!(
+            "bound: {} of priority {} alone",
+            name_of(each.bytes),
+            each.priority
+        );
+        context.step(&what, Duration::from_secs(150));
+        let outcome = field.run(context, &OURS, true, &plan(vec![each]))?;
+        alone_ns.push(longest_ns(&outcome, 0));
+        alone.push(load(&each, &outcome, 0));
+    }
+    context.step("bound: all three", Duration::from_secs(150));
+    let outcome = field.run(context, &OURS, true, &plan(streams.to_vec()))?;
+    let loads: Vec<Load> = (0..3)
+        .map(|i| load(&streams[i], &outcome, i as u32))
+        .collect();
+    let mut way_ns = 0;
+    for (load, longest) in alone.iter().zip(&alone_ns) {
+        let wire = bounds_ns(&[*load], 0)?[0];
+        way_ns = way_ns.max(longest.saturating_sub(wire));
+    }
+    let bounds = bounds_ns(&loads, way_ns)?;
+    let rows = (0..3).map(|i| Row {
+        alone: alone_ns[i] as f64 / 1000.0,
+        longest: longest_ns(&outcome, i as u32) as f64 / 1000.0,
+        bound: bounds[i] as f64 / 1000.0,
+        samples: streams[i].count,
+    });
+    tell(report, way_ns, &rows.collect::<Vec<_>>());
+    Ok(())
+}
+
+fn stream((priority, bytes, period_ns): (u8, usize, u64), last_ns: u64) -> Stream {
+    Stream {
+        priority,
+        bytes,
+        period_ns,
+        count: last_ns / period_ns,
+        offset_ns: 50_000_000,
+    }
+}
+
+fn plan(streams: Vec<Stream>) -> Plan {
+    Plan {
+        streams,
+        credits: 4,
+        real_time: true,
+        ..Plan::default()
+    }
+}
+
+fn longest_ns(outcome: &Outcome, stream: u32) -> u64 {
+    let taken = outcome.of(stream).map(|s| s.received_ns - s.sent_ns);
+    taken.max().map_or(0, |ns| ns as u64)
+}
+
+/// A stream as it was: how late its messages were complete counts as jitter.
+fn load(stream: &Stream, outcome: &Outcome, id: u32) -> Load {
+    let late = outcome.of(id).map(|s| s.sent_ns - s.intended_ns);
+    let jitter_ns = late.max().map_or(0, |ns| ns.max(0) as u64);
+    Load {
+        priority: stream.priority,
+        bytes: stream.bytes,
+        period_ns: stream.period_ns,
+        jitter_ns,
+    }
+}
+
+fn bounds_ns(loads: &[Load], way_ns: u64) -> Result<Vec<u64>, LabError> {
+    let port = Settings::of_rate(RATE).model(MTU, false, way_ns);
+    let bounds: Result<Vec<u64>, _> = port.bounds(loads).into_iter().collect();
+    bounds.map_err(|e| LabError::unexpected("a bound", e))
+}
+
+fn tell(report: &mut Report, way_ns: u64, rows: &[Row]) {
+    let title =
+        "Latency on a port of 1 Gbit/s that three streams share, us: the longest, and its bound";
+    let head = [
+        "priority, message",
+        "period, ms",
+        "alone, longest",
+        "beside the others, longest",
+        "bound",
+        "bound / longest",
+    ];
+    let mut table = Table::new(title, &head);
+    for ((priority, bytes, period_ns), row) in STREAMS.into_iter().zip(rows) {
+        let ratio = row.bound / row.longest;
+        table.row(vec![
+            format!("{priority}, {}", name_of(bytes)),
+            number(period_ns as f64 / 1e6),
+            number(row.alone),
+            number(row.longest),
+            number(row.bound),
+            number(ratio),
+        ]);
+        let figure = |name: &str, value, unit| {
+            Figure::new(format!("bound.priority{priority}.{name}"), value, unit)
+                .samples(row.samples)
+        };
+        report.figure(figure("longest", row.longest, "us"));
+        report.figure(figure("bound", row.bound, "us"));
+        let kept = figure("longest_over_bound", 1.0 / ratio, "1");
+        report.figure(kept.target(Target::AtMost(1.0)));
+        report.figure(figure("bound_over_longest", ratio, "1").target(Target::AtMost(2.0)));
+    }
+    report.tables.push(table);
+    report.note(format!("bound: from complete at the sender to readable at the receiver; with {} us behind the port, the longest that a stream alone took beside its bytes on the wire", number(way_ns as f64 / 1000.0)));
+}

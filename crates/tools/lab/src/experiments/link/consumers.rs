@@ -1,0 +1,80 @@
+//! Bytes on the wire for several consumers of a channel on one host.
+
+use super::arms::CHANNELS;
+use super::cell::{Field, Plan, Stream};
+use super::size::name_of;
+use crate::frame::report::{number, Figure, Report, Table, Target};
+use crate::frame::{Context, LabError};
+use std::time::Duration;
+
+/// Consumers on the receiving host.
+const CONSUMERS: [usize; 4] = [1, 2, 4, 8];
+/// Bytes of a message.
+const SIZES: [usize; 3] = [1 << 10, 64 << 10, 1 << 20];
+
+/// The measurement.
+pub fn measure(context: &mut Context, report: &mut Report, field: &Field) -> Result<(), LabError> {
+    let count = context.pick(1000, 200);
+    let title = format!("Bytes that left the sender for {count} messages of a channel ({} of 1 MB), by the number of its consumers on the other host", of_size(count, 1 << 20));
+    let labels = CONSUMERS.map(|n| n.to_string());
+    let head: Vec<&str> = [""]
+        .into_iter()
+        .chain(labels.iter().map(|l| &**l))
+        .collect();
+    let mut table = Table::new(title, &head);
+    for bytes in SIZES {
+        let mut row = vec![name_of(bytes)];
+        let mut one = 0.0;
+        for consumers in CONSUMERS {
+            let what = format!("{} to {consumers} consumers", name_of(bytes));
+            context.step(&what, Duration::from_secs(60));
+            let sent = sent_bytes(context, field, (bytes, of_size(count, bytes)), consumers)?;
+            row.push(number(sent));
+            if consumers == 1 {
+                one = sent;
+                continue;
+            }
+            let name = format!(
+                "consumers.{}.{consumers}_over_1",
+                name_of(bytes).replace(' ', "")
+            );
+            let figure = Figure::new(name, sent / one, "1").samples(of_size(count, bytes));
+            report.figure(figure.target(Target::AtMost(1.02)));
+        }
+        table.row(row);
+    }
+    report.tables.push(table);
+    Ok(())
+}
+
+/// So many messages of a small size, or fewer large ones.
+fn of_size(count: u64, bytes: usize) -> u64 {
+    if bytes < 1 << 20 {
+        count
+    } else {
+        count / 5
+    }
+}
+
+/// Bytes with all heads; every consumer has received every message.
+fn sent_bytes(
+    context: &Context,
+    field: &Field,
+    (bytes, count): (usize, u64),
+    consumers: usize,
+) -> Result<f64, LabError> {
+    let stream = Stream {
+        priority: 0,
+        bytes,
+        period_ns: bytes as u64 * 16 + 1_000_000,
+        count,
+        offset_ns: 10_000_000,
+    };
+    let plan = Plan {
+        streams: vec![stream],
+        credits: 4,
+        consumers,
+        ..Plan::default()
+    };
+    Ok(field.run(context, &CHANNELS, true, &plan)?.sent_bytes as f64)
+}

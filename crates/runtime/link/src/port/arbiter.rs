@@ -22,6 +22,12 @@ use std::sync::atomic::{
 /// The low bits of a want and of a share: an instant, ns of CLOCK_MONOTONIC (two years).
 const INSTANT: u64 = (1 << 56) - 1;
 
+/// What a seat's thread sleeps on: nothing, its bell, or its connection. No other process has to wake
+/// it from the last, since it waits for its own bytes alone.
+const AWAKE: u32 = 0;
+const ON_BELL: u32 = 1;
+const ON_CONNECTION: u32 = 2;
+
 /// How long a share is still lent, ns; 0 if nobody has it any more.
 fn left_ns(share: u64, now_ns: u64) -> u64 {
     let left = share.wrapping_sub(now_ns) & INSTANT;
@@ -343,7 +349,7 @@ impl<'p> Arbiter<'p> {
     pub fn ring(&self, seat: usize) {
         let seat = self.seat(seat);
         seat.bell.fetch_add(1, SeqCst);
-        if seat.asleep.load(SeqCst) != 0 {
+        if seat.asleep.load(SeqCst) == ON_BELL {
             sys::wake(&seat.bell);
         }
     }
@@ -356,9 +362,29 @@ impl<'p> Arbiter<'p> {
     /// Sleeps until the bell has rung since it was read, or that instant.
     pub fn sleep(&self, seat: usize, bell: u32, until_ns: u64) {
         let seat = self.seat(seat);
-        seat.asleep.store(1, SeqCst);
+        seat.asleep.store(ON_BELL, SeqCst);
         sys::wait(&seat.bell, bell, until_ns);
-        seat.asleep.store(0, SeqCst);
+        seat.asleep.store(AWAKE, SeqCst);
+    }
+
+    /// Sleeps by `wait`, unless the bell has rung since it was read. [`Arbiter::ring`] does not wake
+    /// it; who may, looks at [`Arbiter::sleeps_on_connection`] after it has rung.
+    pub fn sleep_on_connection<T>(
+        &self,
+        seat: usize,
+        bell: u32,
+        wait: impl FnOnce() -> T,
+    ) -> Option<T> {
+        let seat = self.seat(seat);
+        seat.asleep.store(ON_CONNECTION, SeqCst);
+        let slept = (seat.bell.load(SeqCst) == bell).then(wait);
+        seat.asleep.store(AWAKE, SeqCst);
+        slept
+    }
+
+    /// Whether the seat's thread waits for its connection.
+    pub fn sleeps_on_connection(&self, seat: usize) -> bool {
+        self.seat(seat).asleep.load(SeqCst) == ON_CONNECTION
     }
 }
 

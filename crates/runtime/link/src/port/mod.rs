@@ -201,7 +201,10 @@ impl Port {
     pub(crate) fn seat(&self, priority: u8, label: &str) -> Result<Seated, PortError> {
         let seat = self.mapped.sit(priority, label).ok_or(PortError::Full)?;
         let mapped = Arc::clone(&self.mapped);
-        let transfer = Transfer::new(mapped, self.settings, seat, priority);
+        let transfer = Transfer::new(mapped, self.settings, seat, priority).map_err(|source| {
+            let what = "make an event";
+            PortError::System { what, source }
+        })?;
         Ok(Seated {
             transfer: Arc::new(transfer),
             watched: self.watch.watched(),
@@ -235,6 +238,20 @@ impl Seated {
     /// The connection has ended.
     pub(crate) fn end(&self) {
         self.watched.end(&self.transfer);
+    }
+
+    /// The posting thread waits for something else than what the peer acknowledges: the port's thread
+    /// hears that.
+    pub(crate) fn hand_over(&self) {
+        if self.transfer.hand_over() {
+            self.watched.hear(&self.transfer);
+        }
+    }
+
+    /// Waits for the bell, until that instant (ns) at most.
+    pub(crate) fn sleep(&self, bell: u32, until_ns: u64) {
+        self.hand_over();
+        self.transfer.sleep(bell, until_ns);
     }
 }
 

@@ -1,10 +1,14 @@
 //! The kernel's calls that no library has: sleeping on a shared word, and what a peer acknowledged.
 
 use nix::libc;
+use nix::poll::{ppoll, PollFd, PollFlags};
+use nix::sys::eventfd::EventFd;
+use onbeat_flow::clock::now_ns;
 use std::io::{Error, IoSlice, Result};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 /// `linux/net_tstamp.h`: tell when everything of a write was acknowledged, without its content.
 const TX_ACK: u32 = 1 << 9;
@@ -119,18 +123,62 @@ pub fn write_marked(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> Result<usi
     usize::try_from(sent).map_err(|_| Error::last_os_error())
 }
 
+/// Reports that one call takes.
+const REPORTS: usize = 8;
+
 /// Takes the reports out of a socket's error queue: at most so many, so that nobody keeps it busy.
 pub fn take_reports(socket: BorrowedFd<'_>) {
-    for _ in 0..1024 {
+    for _ in 0..128 {
+        // What they say is not looked at: all of it is one place.
         let mut control = [0_u64; 32];
-        // SAFETY: all zeros are an empty message.
-        let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-        message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = size_of_val(&control);
+        // SAFETY: all zeros are empty messages.
+        let mut messages: [libc::mmsghdr; REPORTS] = unsafe { MaybeUninit::zeroed().assume_init() };
+        for message in &mut messages {
+            message.msg_hdr.msg_control = control.as_mut_ptr().cast();
+            message.msg_hdr.msg_controllen = size_of_val(&control);
+        }
         let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-        // SAFETY: the buffer lives throughout the call and has the length given.
-        if unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) } < 0 {
+        let (fd, first) = (socket.as_raw_fd(), messages.as_mut_ptr());
+        let count = REPORTS as libc::c_uint;
+        // SAFETY: the buffers live throughout the call and have the lengths given.
+        let taken = unsafe { libc::recvmmsg(fd, first, count, flags as _, std::ptr::null_mut()) };
+        if taken < REPORTS as libc::c_int {
             return;
         }
+    }
+}
+
+/// What a socket tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// Nothing.
+    Nothing,
+    /// A report, or an error.
+    Report,
+    /// The connection has ended, and there is nothing more to wait for.
+    Ended,
+}
+
+/// Sleeps until the socket has something to tell, or `other` was written, or until `until_ns`
+/// (CLOCK_MONOTONIC).
+pub fn wait_for_report(socket: BorrowedFd<'_>, other: &EventFd, until_ns: u64) -> Told {
+    let mut watched = [
+        // Errors and reports are told without being asked for.
+        PollFd::new(socket, PollFlags::empty()),
+        PollFd::new(other.as_fd(), PollFlags::POLLIN),
+    ];
+    let left = Duration::from_nanos(until_ns.saturating_sub(now_ns()));
+    // Interrupted: the caller looks again.
+    let _ = ppoll(&mut watched, Some(left.into()), None);
+    let [socket, rung] = watched.map(|w| w.revents().unwrap_or(PollFlags::empty()));
+    if !rung.is_empty() {
+        let _ = other.read();
+    }
+    if socket.contains(PollFlags::POLLHUP) {
+        Told::Ended
+    } else if socket.is_empty() {
+        Told::Nothing
+    } else {
+        Told::Report
     }
 }

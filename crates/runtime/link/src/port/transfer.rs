@@ -4,9 +4,10 @@ use super::arbiter::{Answer, Arbiter, Lent, Patience, Rules, Urgency};
 use super::meter::Sample;
 use super::page::{Counts, Mapped, Seat, SHARES};
 use super::settings::{wire_ns, InForce, Settings};
-use super::sys;
+use super::sys::{self, Told};
 use crate::pi::{Guard, Lock};
 use crate::quiet::Quiet;
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use onbeat_flow::clock::now_ns;
 use std::collections::VecDeque;
 use std::io::{IoSlice, Write};
@@ -27,13 +28,22 @@ struct Posted {
     end: Option<u64>,
 }
 
+/// Who hears what the peer acknowledges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hears {
+    /// The port's thread.
+    Port,
+    /// The posting thread, which waits for nothing else.
+    Poster,
+}
+
 /// The present connection.
-#[derive(Default)]
 struct Way {
     stream: Option<TcpStream>,
     posted: VecDeque<Posted>,
     /// Bytes of the connection that were acknowledged, and counted.
     counted: u64,
+    hears: Hears,
 }
 
 /// The sending side of a connection on a port. One thread posts; others may ring.
@@ -50,6 +60,8 @@ pub struct Transfer {
     published: AtomicU64,
     /// Chunks of more urgent transfers that had been granted at its own last grant.
     urgent: AtomicU64,
+    /// Wakes the posting thread while it waits for its connection.
+    wake: EventFd,
 }
 
 /// A chunk on its way to be posted.
@@ -59,6 +71,10 @@ pub struct Turn {
     since_ns: Option<u64>,
     /// Something more urgent went between the chunk before and this one.
     preempted: bool,
+    /// What is acknowledged was just looked at.
+    is_settled: bool,
+    /// The connection has ended.
+    has_ended: bool,
 }
 
 /// Whether a chunk may go.
@@ -67,6 +83,9 @@ pub enum Go {
     Now,
     /// Look again when the bell rings, or at this instant (ns).
     Later(u64),
+    /// Look again when the peer has acknowledged something, when the bell rings, or at this instant
+    /// (ns): its own connection has the window.
+    Full(u64),
 }
 
 impl Transfer {
@@ -75,14 +94,17 @@ impl Transfer {
         settings: Settings,
         seat: usize,
         priority: u8,
-    ) -> Transfer {
+    ) -> std::io::Result<Transfer> {
         let way = Way {
             stream: None,
             // Each has a share at least, so it never grows.
             posted: VecDeque::with_capacity(SHARES + 1),
             counted: 0,
+            hears: Hears::Port,
         };
-        Transfer {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        Ok(Transfer {
+            wake: EventFd::from_flags(flags)?,
             mapped,
             rules: settings.rules(),
             settings,
@@ -92,7 +114,7 @@ impl Transfer {
             written: AtomicU64::new(0),
             published: AtomicU64::new(0),
             urgent: AtomicU64::new(0),
-        }
+        })
     }
 
     fn arbiter(&self) -> Arbiter<'_> {
@@ -167,6 +189,7 @@ impl Transfer {
         let mut way = self.way();
         way.posted.clear();
         way.counted = 0;
+        way.hears = Hears::Port;
         way.stream = Some(stream);
         self.written.store(0, Relaxed);
     }
@@ -206,10 +229,15 @@ impl Transfer {
         let now = now_ns();
         let first_ns = *turn.since_ns.get_or_insert(now);
         let need = self.need(bytes);
-        self.settle(false);
+        if !std::mem::take(&mut turn.is_settled) {
+            self.settle(false);
+        }
         let mut way = self.way();
         if let Some(until_ns) = self.own_window(&way, need, message_ns, turn, now) {
-            return Go::Later(until_ns);
+            return match turn.has_ended {
+                false => Go::Full(until_ns),
+                true => Go::Later(until_ns),
+            };
         }
         let urgency = Urgency::new(self.priority, message_ns);
         let patience = turn
@@ -294,29 +322,55 @@ impl Transfer {
         if let Some(posted) = way.posted.back_mut() {
             posted.end.get_or_insert(written);
         }
+        let hears = way.hears;
         drop(way);
-        // It may be acknowledged already.
-        self.settle(false);
+        if hears == Hears::Port {
+            // It may be acknowledged already, and the port's thread may have heard of it.
+            self.settle(false);
+        }
     }
 
-    /// Gives back the shares of what the peer has acknowledged. `reported`: by an event of the
-    /// socket.
-    pub(super) fn settle(&self, reported: bool) {
+    /// The port's thread hears an event of the socket: gives back the shares of what the peer has
+    /// acknowledged. Whether it is to hear of the next one too.
+    pub(super) fn heard(&self) -> bool {
+        if self.settle(true) {
+            self.ring();
+        }
+        let way = self.way();
+        way.hears == Hears::Port && !way.posted.is_empty()
+    }
+
+    /// From now on the port's thread hears what the peer acknowledges, as long as there is anything
+    /// to hear of, which this says.
+    pub(super) fn hand_over(&self) -> bool {
+        let mut way = self.way();
+        way.hears = Hears::Port;
+        way.stream.is_some() && !way.posted.is_empty()
+    }
+
+    /// Calls `watch` with the present connection.
+    pub(super) fn watch<T>(&self, watch: impl FnOnce(&TcpStream) -> T) -> Option<T> {
+        self.way().stream.as_ref().map(watch)
+    }
+
+    /// Gives back the shares of what the peer has acknowledged; whether there were any. `reported`:
+    /// by an event of the socket.
+    fn settle(&self, reported: bool) -> bool {
         let mut way = self.way();
         let way = &mut *way;
         let Some(stream) = &way.stream else {
-            return;
+            return false;
         };
         if reported {
             sys::take_reports(stream.as_fd());
         }
         if way.posted.is_empty() {
-            return;
+            return false;
         }
         // Read before the count: so at most what is acknowledged counts as such.
         let written = self.written.load(Relaxed);
         let Ok(left) = sys::unacknowledged(stream.as_fd()) else {
-            return;
+            return false;
         };
         let acknowledged = written.saturating_sub(left);
         let mut is_freed = false;
@@ -333,15 +387,33 @@ impl Transfer {
             let before = std::mem::replace(&mut way.counted, acknowledged);
             self.measure(acknowledged.saturating_sub(before), stream);
             self.arbiter().wake_first();
-            if reported {
-                self.ring();
-            }
         }
+        is_freed
     }
 
     /// Waits for the bell, until that instant (ns) at most.
-    pub fn sleep(&self, bell: u32, until_ns: u64) {
+    pub(super) fn sleep(&self, bell: u32, until_ns: u64) {
         self.arbiter().sleep(self.seat, bell, until_ns);
+    }
+
+    /// Waits until the peer acknowledges something of this connection, for the bell, or until that
+    /// instant (ns). No other thread wakes up for it. Allocates nothing.
+    pub fn sleep_until_acknowledged(
+        &self,
+        stream: &TcpStream,
+        bell: u32,
+        until_ns: u64,
+        turn: &mut Turn,
+    ) {
+        self.way().hears = Hears::Poster;
+        let wait = || sys::wait_for_report(stream.as_fd(), &self.wake, until_ns);
+        let heard = self.arbiter().sleep_on_connection(self.seat, bell, wait);
+        if heard.is_some_and(|told| told != Told::Nothing) {
+            self.settle(true);
+            turn.is_settled = true;
+            // Or it would not sleep again before the reading thread has found out.
+            turn.has_ended = heard == Some(Told::Ended);
+        }
     }
 
     /// The bell, to be read before the questions whose answers let it sleep.
@@ -351,7 +423,11 @@ impl Transfer {
 
     /// Lets the posting thread look again.
     pub fn ring(&self) {
-        self.arbiter().ring(self.seat);
+        let arbiter = self.arbiter();
+        arbiter.ring(self.seat);
+        if arbiter.sleeps_on_connection(self.seat) {
+            let _ = self.wake.write(1);
+        }
     }
 
     /// The application has waited for a credit.
@@ -381,5 +457,98 @@ impl Drop for Transfer {
     fn drop(&mut self) {
         self.arbiter().withdraw(self.seat);
         self.mapped.leave(self.seat);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::SockRef;
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    /// Later than any test takes.
+    const FAR_NS: u64 = 60_000_000_000;
+
+    fn transfer() -> Transfer {
+        let settings = Settings::of_rate(1_000_000_000).check().unwrap();
+        let name = format!(".port/transfer-{}", std::process::id());
+        let mapped = Mapped::alone(&name, settings.terms()).unwrap();
+        let seat = mapped.sit(1, "test").unwrap();
+        Transfer::new(Arc::new(mapped), settings, seat, 1).unwrap()
+    }
+
+    /// A connection whose receiver takes little that nobody reads.
+    fn connection() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        SockRef::from(&listener).set_recv_buffer_size(1).unwrap();
+        let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        SockRef::from(&sender)
+            .set_send_buffer_size(1 << 22)
+            .unwrap();
+        (sender, listener.accept().unwrap().0)
+    }
+
+    /// Posts chunks until one may not go; the bell that was read before.
+    fn fill(transfer: &Transfer, stream: &TcpStream, turn: &mut Turn) -> u32 {
+        let chunk = vec![7; transfer.chunk()];
+        loop {
+            let bell = transfer.bell();
+            match transfer.ask(chunk.len(), now_ns(), turn) {
+                Go::Now => {}
+                Go::Full(_) => return bell,
+                Go::Later(_) => continue,
+            }
+            let part = [IoSlice::new(&chunk)];
+            assert_eq!(transfer.write(stream, &part, true).unwrap(), chunk.len());
+            transfer.wrote(chunk.len(), 0, true, turn);
+        }
+    }
+
+    #[test]
+    fn who_waits_for_its_own_bytes_hears_of_them_of_the_bell_and_of_the_end() {
+        let transfer = transfer();
+        let (sender, mut receiver) = connection();
+        transfer.begin(sender.try_clone().unwrap());
+        let mut turn = Turn::default();
+        let far_ns = now_ns() + FAR_NS;
+        let wait = |bell, turn: &mut Turn| {
+            transfer.sleep_until_acknowledged(&sender, bell, far_ns, turn);
+            assert!(now_ns() < far_ns, "it slept to the end");
+        };
+        // The bell, once it sleeps.
+        let bell = fill(&transfer, &sender, &mut turn);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !transfer.arbiter().sleeps_on_connection(transfer.seat) {
+                    std::thread::yield_now();
+                }
+                transfer.ring();
+            });
+            wait(bell, &mut turn);
+        });
+        // And before it sleeps.
+        let bell = transfer.bell();
+        transfer.ring();
+        wait(bell, &mut turn);
+        // What the peer takes: all of a chunk at least.
+        let mut taken = vec![0; transfer.chunk()];
+        std::thread::scope(|scope| {
+            scope.spawn(|| receiver.read_exact(&mut taken).unwrap());
+            let posted = transfer.way().posted.len();
+            while transfer.way().posted.len() == posted {
+                let bell = transfer.bell();
+                wait(bell, &mut turn);
+            }
+        });
+        // The end, with bytes that nobody has read. The next answer does not wait for the connection.
+        fill(&transfer, &sender, &mut turn);
+        drop(receiver);
+        while !turn.has_ended {
+            let bell = transfer.bell();
+            wait(bell, &mut turn);
+        }
+        let answer = transfer.ask(transfer.chunk(), now_ns(), &mut turn);
+        assert!(matches!(answer, Go::Later(_)));
     }
 }

@@ -45,8 +45,10 @@ impl Watched {
                 }
                 let seat = event.data() as usize % SEATS;
                 let transfer = self.transfers()[seat].upgrade();
-                if let Some(transfer) = transfer {
-                    transfer.settle(true);
+                // A connection that has ended tells nothing else.
+                let goes_on = !event.events().contains(EpollFlags::EPOLLHUP);
+                if let Some(transfer) = transfer.filter(|t| t.heard() && goes_on) {
+                    self.hear(&transfer);
                 }
             }
         }
@@ -57,9 +59,19 @@ impl Watched {
         self.end(transfer);
         self.transfers()[transfer.seat()] = Arc::downgrade(transfer);
         transfer.begin(stream.try_clone()?);
-        // Errors and reports are told without being asked for; each once.
-        let event = EpollEvent::new(EpollFlags::EPOLLET, transfer.seat() as u64);
-        Ok(self.epoll.add(stream, event)?)
+        Ok(self.epoll.add(stream, Watched::next(transfer))?)
+    }
+
+    /// The next error or report of a connection, which is told without being asked for, and no other.
+    fn next(transfer: &Transfer) -> EpollEvent {
+        EpollEvent::new(EpollFlags::EPOLLONESHOT, transfer.seat() as u64)
+    }
+
+    /// Hears the transfer's next report; at once, if it is there already. Its posting thread waits
+    /// for something else now.
+    pub fn hear(&self, transfer: &Transfer) {
+        // Not there any more: there is nothing to hear.
+        let _ = transfer.watch(|stream| self.epoll.modify(stream, &mut Watched::next(transfer)));
     }
 
     /// The transfer has no connection any more.

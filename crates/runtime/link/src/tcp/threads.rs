@@ -4,7 +4,7 @@ use super::frame::{self, Chunk, Head, Status, HEAD_BYTES};
 use super::state::{Connection, Posted, Shared, Value, Work};
 use super::stream::{FrameReader, FrameWriter};
 use crate::interface::End;
-use crate::port::{Counted, Go, Turn};
+use crate::port::{Counted, Go, Seated, Turn};
 use crate::resume::Violation;
 use onbeat_flow::clock::now_ns;
 use std::io::{ErrorKind, Read};
@@ -68,12 +68,19 @@ pub fn write(shared: &Shared) {
 fn next_work(shared: &Shared, generation: u64) -> Option<Work> {
     let mut state = shared.lock();
     let beat_ns = now_ns() + BEAT_NS;
+    let mut is_heard = shared.seat.is_none();
     loop {
         if state.stopping || !state.is_present(generation) {
             return None;
         }
         if let Some(work) = state.next_work() {
             return Some(work);
+        }
+        if !std::mem::replace(&mut is_heard, true) {
+            drop(state);
+            shared.seat.iter().for_each(Seated::hand_over);
+            state = shared.lock();
+            continue;
         }
         state = match shared.wait(&shared.work, state, Some(beat_ns)) {
             Some(state) => state,
@@ -117,15 +124,23 @@ fn admit(
     let mut beat_ns = now_ns() + BEAT_NS;
     loop {
         let bell = seat.bell();
-        let Go::Later(until_ns) = seat.ask(bytes, since_ns, &mut turn) else {
+        let go = seat.ask(bytes, since_ns, &mut turn);
+        if matches!(go, Go::Now) {
             return Ok(turn);
-        };
+        }
         if now_ns() >= beat_ns {
             beat_ns = now_ns() + BEAT_NS;
             shared.lock().status_due = true;
         }
         write_urgent(shared, generation, writer)?;
-        seat.sleep(bell, until_ns.min(beat_ns));
+        match go {
+            Go::Now => {}
+            Go::Later(until_ns) => seat.sleep(bell, until_ns.min(beat_ns)),
+            Go::Full(until_ns) => {
+                let (stream, until_ns) = (writer.stream().stream, until_ns.min(beat_ns));
+                seat.sleep_until_acknowledged(stream, bell, until_ns, &mut turn);
+            }
+        }
     }
 }
 

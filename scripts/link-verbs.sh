@@ -29,10 +29,10 @@ guest_packages "${missing[@]}"
 
 shared="$guest/verbs"
 rm -rf "$shared"; mkdir -p "$shared"
-# The unit tests (lib), the suite (verbs), allocations (verbs_steady), and the example that the suite starts.
-programs=(lib verbs verbs_steady)
+# The unit tests (lib), the suite (verbs), on a port (verbs_port), allocations (verbs_steady), and the example that the suite starts.
+programs=(lib verbs verbs_port verbs_steady)
 {
-  cargo test --locked -q -p onbeat-link --features verbs --no-run --lib --test verbs --test verbs_steady \
+  cargo test --locked -q -p onbeat-link --features verbs --no-run --lib --test verbs --test verbs_port --test verbs_steady \
     --message-format=json
   cargo build --locked -q -p onbeat-link --features verbs --example hosts --message-format=json
 } | python3 -c '

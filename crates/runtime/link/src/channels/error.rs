@@ -22,7 +22,7 @@ pub enum PlaceError {
     #[error("verbs:// needs onbeat-link with the feature `verbs`")]
     NoVerbs,
     /// What connects the hosts does not cut messages into chunks.
-    #[error("only channels over tcp:// go through a port in chunks: leave out `on_port` and `chunk_bytes`")]
+    #[error("only channels over tcp:// and verbs:// go through a port in chunks: leave out `on_port` and `chunk_bytes`")]
     NoPort,
     /// Only what is sent can go to several hosts.
     #[error("only a host that sends, not over shm://, has several others: `and_to` is for Links::sending with tcp:// or verbs://")]

@@ -115,7 +115,7 @@ impl Way {
     ) -> Result<Box<dyn Backend>, LinksError> {
         match self {
             Way::Place(ends) => ends.backend(number, egress),
-            Way::Own(_) if egress.needs_tcp() => Err(PlaceError::NoPort.into()),
+            Way::Own(_) if egress.is_in_chunks() => Err(PlaceError::NoPort.into()),
             Way::Own(connector) => connector(name, number),
         }
     }
@@ -219,14 +219,14 @@ impl Links {
         self.priorities.get(channel).copied().unwrap_or(0)
     }
 
-    /// Channels over `tcp://` leave through this port, each with its priority. The other host needs
+    /// Channels over `tcp://` and `verbs://` leave through this port, each with its priority. The other host needs
     /// a port with chunks of the same size, or [`Links::chunk_bytes`].
     pub fn on_port(mut self, port: &Port) -> Links {
         self.port = Some(port.clone());
         self
     }
 
-    /// Bytes of a chunk of channels over `tcp://`, for a host on no port: those of the other host's
+    /// Bytes of a chunk of channels over `tcp://` and `verbs://`, for a host on no port: those of the other host's
     /// port ([`Settings::chunk`](crate::port::Settings::chunk)).
     pub fn chunk_bytes(mut self, bytes: usize) -> Links {
         self.chunk = Some(bytes);
@@ -303,7 +303,7 @@ impl Links {
             chunk: self.chunk,
         };
         if let Some(machine) = &self.machine {
-            if egress.needs_tcp() {
+            if egress.is_in_chunks() {
                 return Err(PlaceError::NoPort.into());
             }
             let channel = machine.channel(name, options)?;

@@ -67,8 +67,8 @@ pub(super) struct Egress<'p> {
 }
 
 impl Egress<'_> {
-    /// Whether only TCP can do that.
-    pub(super) fn needs_tcp(&self) -> bool {
+    /// Whether messages are cut into chunks.
+    pub(super) fn is_in_chunks(&self) -> bool {
         self.port.is_some() || self.chunk.is_some()
     }
 
@@ -77,6 +77,15 @@ impl Egress<'_> {
             (Some(port), _) => tcp.on_port(port, self.priority),
             (None, Some(bytes)) => tcp.chunk_bytes(bytes),
             (None, None) => tcp,
+        }
+    }
+
+    #[cfg(feature = "verbs")]
+    fn of_verbs(&self, verbs: crate::Verbs) -> crate::Verbs {
+        match (self.port, self.chunk) {
+            (Some(port), _) => verbs.on_port(port, self.priority),
+            (None, Some(bytes)) => verbs.chunk_bytes(bytes),
+            (None, None) => verbs,
         }
     }
 }
@@ -140,17 +149,15 @@ impl Ends {
                     Tcp::connect(address, key)
                 })))
             }
-            (Place::Verbs(..) | Place::Shm(_), _) if egress.needs_tcp() => {
-                Err(PlaceError::NoPort.into())
-            }
+            (Place::Shm(_), _) if egress.is_in_chunks() => Err(PlaceError::NoPort.into()),
             #[cfg(feature = "verbs")]
             (Place::Verbs(first, _), Some(key)) => {
                 let address = port(*first, number)?;
-                Ok(Box::new(if listens {
+                Ok(Box::new(egress.of_verbs(if listens {
                     crate::Verbs::listen(address, key)?
                 } else {
                     crate::Verbs::connect(address, key)
-                }))
+                })))
             }
             // Shared memory needs no ends, and every other place has a key.
             (place, _) => Err(PlaceError::Text(format!("{place:?}")).into()),

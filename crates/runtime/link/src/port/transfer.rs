@@ -373,6 +373,18 @@ impl Transfer {
             return false;
         };
         let acknowledged = written.saturating_sub(left);
+        let before = way.counted;
+        if !self.free(way, acknowledged) {
+            return false;
+        }
+        if let Some(stream) = &way.stream {
+            self.measure(acknowledged.saturating_sub(before), stream);
+        }
+        true
+    }
+
+    /// Gives back the shares of what is posted up to there; whether there were any.
+    fn free(&self, way: &mut Way, acknowledged: u64) -> bool {
         let mut is_freed = false;
         while let Some(first) = way.posted.front() {
             if first.end.is_none_or(|end| end > acknowledged) {
@@ -384,11 +396,23 @@ impl Transfer {
             is_freed = true;
         }
         if is_freed {
-            let before = std::mem::replace(&mut way.counted, acknowledged);
-            self.measure(acknowledged.saturating_sub(before), stream);
+            way.counted = acknowledged;
             self.arbiter().wake_first();
         }
         is_freed
+    }
+
+    #[cfg_attr(not(feature = "verbs"), expect(dead_code))]
+    /// A chunk was posted by a way that counts chunks, and that tells by [`Transfer::acknowledged`].
+    pub fn posted_one(&self) {
+        self.written.fetch_add(1, Relaxed);
+    }
+
+    #[cfg_attr(not(feature = "verbs"), expect(dead_code))]
+    /// The peer has acknowledged so many chunks, of all that were posted. Real-time safe.
+    pub fn acknowledged(&self, chunks: u64) {
+        let mut way = self.way();
+        self.free(&mut way, chunks);
     }
 
     /// Waits for the bell, until that instant (ns) at most.

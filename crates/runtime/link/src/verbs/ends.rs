@@ -4,27 +4,18 @@
 use super::device::{Done, Kind, Queue, Request};
 use super::memory::{InMemory, OutMemory};
 use super::session::{Half, Session, Shared};
+use super::tags;
 use super::value::{fetch_newest, Heads, Publisher, Remote};
 use crate::interface::{End, Incoming, Outgoing, SendError};
+use crate::port::{Go, Seated, Turn};
 use crate::verbs_wire::Record;
 use onbeat_flow::clock::now_ns;
 use std::sync::Arc;
 
 /// A closing end waits this long for a peer's device that acknowledges nothing.
 const LINGER_NS: u64 = 10_000_000_000;
-/// Bits of a count that travel as a tag: far more than there are credits.
-const TAG_BITS: u32 = 30;
-
-fn tag(count: u64) -> u32 {
-    (count & ((1 << TAG_BITS) - 1)) as u32
-}
-
-/// How far the count with that tag is ahead; `None` if that is more than `most`.
-fn ahead(count: u64, told: u32, most: u64) -> Option<u64> {
-    let difference = u64::from(told.wrapping_sub(tag(count)) & ((1 << TAG_BITS) - 1));
-    (told < 1 << TAG_BITS && difference <= most).then_some(difference)
-}
-
+/// Who waits for others at a port looks at least this often whether the link has ended, ns.
+const LOOK_NS: u64 = 50_000_000;
 fn is_late(deadline_ns: Option<u64>) -> bool {
     deadline_ns.is_some_and(|d| now_ns() >= d)
 }
@@ -108,17 +99,30 @@ impl Lane {
     }
 }
 
+/// A place on a port, through which messages leave in chunks.
+pub struct Egress {
+    pub seat: Seated,
+    /// Bytes of a chunk.
+    pub chunk: usize,
+}
+
 /// The sending half.
 pub struct VerbsOutgoing {
     lane: Lane,
     memory: OutMemory,
     values: Publisher,
+    egress: Option<Egress>,
     next: u64,
     consumed: u64,
 }
 
 impl VerbsOutgoing {
-    pub fn new(session: Arc<Session>, queue: Queue, memory: OutMemory) -> VerbsOutgoing {
+    pub fn new(
+        session: Arc<Session>,
+        queue: Queue,
+        memory: OutMemory,
+        egress: Option<Egress>,
+    ) -> VerbsOutgoing {
         let lane = Lane {
             half: Half::Out,
             session,
@@ -129,6 +133,7 @@ impl VerbsOutgoing {
             lane,
             memory,
             values: Publisher::default(),
+            egress,
             next: 0,
             consumed: 0,
         }
@@ -143,7 +148,7 @@ impl VerbsOutgoing {
                 Done::Sent(_) => {}
                 Done::Told(told) => {
                     let most = self.next - self.consumed;
-                    match ahead(self.consumed, told, most) {
+                    match tags::ahead(self.consumed, told, most) {
                         Some(more) => self.consumed += more,
                         None => self
                             .lane
@@ -155,6 +160,9 @@ impl VerbsOutgoing {
                 Done::Written { .. } => self.lane.shared().violated("a message out of turn"),
             }
         }
+        if let (true, Some(egress), Some(queue)) = (any, &self.egress, &self.lane.queue) {
+            egress.seat.acknowledged(queue.acknowledged());
+        }
         any
     }
 
@@ -162,6 +170,94 @@ impl VerbsOutgoing {
         self.lane.arm();
         let found = self.take_up();
         self.lane.wait(deadline_ns, found);
+    }
+
+    /// Posts a message whole. Its slot is filled.
+    fn write(&mut self, number: u64, place: usize, bytes: usize) {
+        let ring = self.lane.shared().peer.ring;
+        let transfer = self.memory.to_peer(place, (0, bytes), ring);
+        let request = Request::WriteWithTag(transfer, tags::of_message(number, 1));
+        // SAFETY: the slot is not written before its message was consumed, so acknowledged; the
+        // memory stays until the session has ended.
+        unsafe { self.lane.post(request, Kind::Message) };
+    }
+
+    /// Posts a message in chunks, each when the port lets it go; returns when the peer's device has
+    /// all of it, since nobody else hears what it acknowledges.
+    fn write_in_chunks(&mut self, number: u64, place: usize, bytes: usize) -> Result<(), End> {
+        let since_ns = now_ns();
+        let chunk = self.egress.as_ref().map_or(bytes, |e| e.chunk).max(1);
+        let chunks = bytes.div_ceil(chunk).max(1);
+        let ring = self.lane.shared().peer.ring;
+        if let Some(egress) = &self.egress {
+            // From now on nothing less urgent is let go.
+            egress.seat.publish(Some((chunk.min(bytes), since_ns)));
+        }
+        for at in 0..chunks {
+            let offset = at * chunk;
+            let part = chunk.min(bytes - offset);
+            let turn = self.admit(part, since_ns)?;
+            let transfer = self.memory.to_peer(place, (offset, part), ring);
+            let is_last = at + 1 == chunks;
+            let request = match is_last {
+                true => Request::WriteWithTag(transfer, tags::of_message(number, chunks)),
+                false => Request::Write(transfer),
+            };
+            // SAFETY: as in `write`.
+            unsafe { self.lane.post(request, Kind::Message) };
+            if let Some(egress) = &self.egress {
+                egress.seat.posted_one();
+                egress.seat.wrote(part, offset, is_last, &turn);
+            }
+        }
+        self.leave_port();
+        while self.lane.queue.as_ref().is_some_and(|q| !q.is_idle()) {
+            self.goes_on()?;
+            self.wait(None);
+        }
+        Ok(())
+    }
+
+    /// Nothing more waits at the port.
+    fn leave_port(&self) {
+        if let Some(egress) = &self.egress {
+            egress.seat.publish(None);
+            egress.seat.pass_on();
+        }
+    }
+
+    fn goes_on(&self) -> Result<(), End> {
+        self.lane.shared().over(Half::Out).map_or(Ok(()), Err)
+    }
+
+    /// Waits until the port lets a chunk go. What of its own is under way is heard first: it comes
+    /// within a window's time, and others may wait for its room.
+    fn admit(&mut self, bytes: usize, since_ns: u64) -> Result<Turn, End> {
+        let mut turn = Turn::default();
+        loop {
+            self.take_up();
+            if let Err(end) = self.goes_on() {
+                self.leave_port();
+                return Err(end);
+            }
+            let queue = self.lane.queue.as_ref().filter(|_| !self.lane.is_broken);
+            let (has_room, is_idle) = queue.map_or((true, true), |q| (q.has_room(), q.is_idle()));
+            let Some(Egress { seat, .. }) = self.egress.as_ref() else {
+                return Ok(turn);
+            };
+            if !has_room {
+                self.wait(None);
+                continue;
+            }
+            let bell = seat.bell();
+            match seat.ask(bytes, since_ns, &mut turn) {
+                Go::Now => return Ok(turn),
+                Go::Later(until_ns) if is_idle => {
+                    seat.sleep(bell, until_ns.min(now_ns() + LOOK_NS))
+                }
+                Go::Later(until_ns) | Go::Full(until_ns) => self.wait(Some(until_ns)),
+            }
+        }
     }
 
     fn has_credit(&self) -> bool {
@@ -202,13 +298,12 @@ impl Outgoing for VerbsOutgoing {
         let number = self.next;
         let place = (number % credits as u64) as usize;
         fill(self.memory.message(place, bytes));
-        let ring = self.lane.shared().peer.ring;
-        let transfer = self.memory.to_peer(place, bytes, ring);
-        let request = Request::WriteWithTag(transfer, tag(number));
-        // SAFETY: the slot is not written before its message was consumed, so acknowledged; the
-        // memory stays until the session has ended.
-        unsafe { self.lane.post(request, Kind::Message) };
+        // Before the last write: the peer's count of it may come with its acknowledgement.
         self.next += 1;
+        match self.egress {
+            None => self.write(number, place, bytes),
+            Some(_) => self.write_in_chunks(number, place, bytes)?,
+        }
         Ok(number)
     }
 
@@ -246,6 +341,11 @@ impl Drop for VerbsOutgoing {
         if let Some(queue) = self.lane.queue.take() {
             let record = Record::SendsNoMore(self.next);
             self.lane.session.shared.close_half(record, queue);
+            let is_over = self.lane.shared().over(Half::Out).is_some();
+            if let Some(egress) = self.egress.as_ref().filter(|_| is_over) {
+                // Nothing more leaves by it.
+                egress.seat.acknowledged(u64::MAX);
+            }
         }
     }
 }
@@ -260,12 +360,19 @@ pub struct VerbsIncoming {
     lengths: Box<[usize]>,
     /// A message out of the peer's reach.
     copy: Box<[u8]>,
+    /// Bytes of a chunk, if messages come in chunks.
+    chunk: Option<usize>,
     /// One-sided accesses that were posted, and done.
     accesses: (u64, u64),
 }
 
 impl VerbsIncoming {
-    pub fn new(session: Arc<Session>, queue: Queue, memory: InMemory) -> VerbsIncoming {
+    pub fn new(
+        session: Arc<Session>,
+        queue: Queue,
+        memory: InMemory,
+        chunk: Option<usize>,
+    ) -> VerbsIncoming {
         let sizes = session.shared.sizes;
         let lane = Lane {
             half: Half::In,
@@ -280,6 +387,7 @@ impl VerbsIncoming {
             consumed: 0,
             lengths: vec![0; sizes.credits].into_boxed_slice(),
             copy: vec![0; sizes.message_bytes].into_boxed_slice(),
+            chunk,
             accesses: (0, 0),
         }
     }
@@ -288,9 +396,12 @@ impl VerbsIncoming {
         (number % self.lengths.len() as u64) as usize
     }
 
-    fn arrived(&mut self, told: u32, bytes: usize) {
+    fn arrived(&mut self, told: u32, last: usize) {
         let shared = self.lane.shared();
-        if ahead(self.received, told, 0).is_none() {
+        let Some((told, bytes)) = tags::message(told, last, self.chunk) else {
+            return shared.violated("a message in chunks");
+        };
+        if tags::ahead(self.received, told, 0).is_none() {
             return shared.violated("a message out of turn");
         }
         if self.received - self.consumed >= shared.sizes.credits as u64 {
@@ -342,7 +453,7 @@ impl VerbsIncoming {
     fn consumed_one(&mut self) {
         self.consumed += 1;
         // SAFETY: a tag has no memory.
-        unsafe { self.post(Request::Tag(tag(self.consumed)), Kind::Message) };
+        unsafe { self.post(Request::Tag(tags::of_count(self.consumed)), Kind::Message) };
     }
 }
 
@@ -491,23 +602,5 @@ impl Remote for Peer<'_> {
         let what = "impossible heads of values";
         self.half.lane.shared().violated(what);
         Unread::Over(End::Protocol { what })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_go_on_where_their_tags_begin_anew() {
-        let turn = 1 << TAG_BITS;
-        for count in [0, 1, turn - 1, turn, 5 * turn - 2] {
-            for more in 0..4 {
-                assert_eq!(ahead(count, tag(count + more), 4), Some(more));
-            }
-            assert_eq!(ahead(count, tag(count + 5), 4), None);
-            assert_eq!(ahead(count + 1, tag(count), 4), None);
-        }
-        assert_eq!(ahead(0, 1 << 31, 4), None, "no tag of a count");
     }
 }

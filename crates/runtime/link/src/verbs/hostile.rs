@@ -124,9 +124,15 @@ fn messages_too_long_out_of_turn_or_without_credit_end_the_link() {
     let larger = protocol("a message larger than agreed");
     assert_eq!(told(&[(65, 0, 0)]), larger);
     let out_of_turn = protocol("a message out of turn");
-    for tag in [1, 7, u32::MAX] {
+    for tag in [1, 7, 0xffff] {
         assert_eq!(told(&[(8, 0, tag)]), out_of_turn, "{tag}");
     }
+    let chunks = protocol("a message in chunks");
+    assert_eq!(
+        told(&[(8, 0, 1 << 16)]),
+        chunks,
+        "nobody has agreed on chunks"
+    );
     assert_eq!(told(&[(8, 0, 0), (8, 64, 0)]), out_of_turn, "twice");
     let many = protocol("more messages than it has credits");
     assert_eq!(told(&[(8, 0, 0), (8, 64, 1), (8, 0, 2)]), many);

@@ -273,9 +273,9 @@ impl OutMemory {
         }
     }
 
-    /// The way of a message into the same slot at the peer.
-    pub fn to_peer(&self, place: usize, bytes: usize, ring: Window) -> Transfer {
-        let at = place * self.0.parts.sizes.message_bytes;
+    /// The way of a part of a message, its offset and bytes, into the same slot at the peer.
+    pub fn to_peer(&self, place: usize, (offset, bytes): (usize, usize), ring: Window) -> Transfer {
+        let at = place * self.0.parts.sizes.message_bytes + offset;
         self.0.keys.out.to(at, bytes, ring, at)
     }
 

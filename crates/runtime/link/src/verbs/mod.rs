@@ -17,8 +17,11 @@
 //! **Death.** The kernel ends the side channel of a process that dies. A machine or network that
 //! falls silent is noticed after [`Verbs::gone_after`]. A broken link is not resumed.
 //!
-//! **Real time.** Sending, receiving and publishing allocate nothing and take no lock; they go
-//! into the kernel to wait, and on Soft-RoCE for each request.
+//! **On a port** ([`Verbs::on_port`]) a message leaves in chunks, each when the port lets it go. The last
+//! write tells how many there were.
+//!
+//! **Real time.** Sending, receiving and publishing allocate nothing and take no lock, but on a port
+//! its own transfer's; they go into the kernel to wait, and on Soft-RoCE for each request.
 //!
 //! Each module uses those above it only:
 //!
@@ -26,6 +29,7 @@
 //! |---|---|
 //! | `value` | fetching the newest value |
 //! | `device` | devices and queue pairs |
+//! | `tags` | what an immediate value says |
 //! | `memory` | slots, and who may reach them |
 //! | `session` | the side channel, and the end of a link |
 //! | `ends` | the two halves |
@@ -39,9 +43,11 @@ mod memory;
 #[path = "../../tests/places/mod.rs"]
 mod places;
 mod session;
+mod tags;
 mod value;
 
 use crate::interface::{Backend, Halves, Memory, SetupError, Sizes};
+use crate::port::Port;
 use crate::sealed::{self, Counter};
 use crate::status::{self, counted, Directions};
 use crate::tcp::door::Keeper;
@@ -50,7 +56,7 @@ use crate::tcp::supervise::Terms;
 use crate::tcp::{Key, Tcp};
 use crate::verbs_wire::{Endpoint, Lane, Record};
 use device::{Device, Queue};
-use ends::{VerbsIncoming, VerbsOutgoing};
+use ends::{Egress, VerbsIncoming, VerbsOutgoing};
 use memory::{Block, EndMemory};
 use session::{Parts, Session, Side};
 use socket2::{SockRef, TcpKeepalive};
@@ -58,18 +64,24 @@ use std::io::{Error, Result};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tags::MOST_CHUNKS;
 
 /// Links between machines over RDMA.
 #[derive(Debug)]
 pub struct Verbs {
     side: Tcp,
     key: Key,
+    /// Bytes of a chunk; `None`: messages are written whole.
+    chunk: Option<usize>,
+    port: Option<(Port, u8)>,
     polling: bool,
     gone_after: Duration,
 }
 
 /// What a hello says in place of the size of chunks: those of TCP have one byte at least.
 const NO_CHUNKS: usize = 0;
+/// And with chunks: those of TCP are smaller.
+const IN_CHUNKS: usize = 1 << 31;
 /// Time for each record until the queue pairs are joined.
 const SETUP_LIMIT: Duration = Duration::from_secs(30);
 
@@ -97,6 +109,8 @@ impl Verbs {
         Verbs {
             side,
             key,
+            chunk: None,
+            port: None,
             polling: false,
             gone_after: Duration::from_secs(2),
         }
@@ -106,6 +120,25 @@ impl Verbs {
     /// price of a processor.
     pub fn polling(mut self) -> Verbs {
         self.polling = true;
+        self
+    }
+
+    /// Sends through a port: between chunks the most urgent of all its transfers goes first. Larger
+    /// priorities are more urgent. The other end needs [`Verbs::chunk_bytes`] with
+    /// [`Settings::chunk`](crate::port::Settings::chunk), if it is on no such port.
+    ///
+    /// A send then lasts until the peer's device has all of the message: only its own thread hears
+    /// what is acknowledged. Values are not in the port's window: the peer fetches them. The chunk
+    /// stays as it was given, also where the port measures a lower rate.
+    pub fn on_port(mut self, port: &Port, priority: u8) -> Verbs {
+        self.port = Some((port.clone(), priority));
+        self.chunk_bytes(port.settings().chunk())
+    }
+
+    /// Bytes of a chunk, in which messages come that leave the other end through a port. Both ends
+    /// must have the same.
+    pub fn chunk_bytes(mut self, bytes: usize) -> Verbs {
+        self.chunk = Some(bytes.clamp(1, 1 << 30));
         self
     }
 
@@ -121,6 +154,23 @@ impl Verbs {
         self.side.address()
     }
 
+    /// Its place on the port, if it is on one.
+    fn egress(&self, sizes: Sizes) -> std::result::Result<Option<Egress>, SetupError> {
+        let chunk = self.chunk.unwrap_or(sizes.message_bytes.max(1));
+        let most = chunk.saturating_mul(MOST_CHUNKS);
+        if sizes.message_bytes > most {
+            return Err(SetupError::Number {
+                what: "`message_bytes`, in chunks of this size,",
+                value: sizes.message_bytes,
+                most,
+            });
+        }
+        let label = self.address().to_string();
+        let seat = |(port, priority): &(Port, u8)| port.seat(*priority, &label);
+        let seat = self.port.as_ref().map(seat).transpose()?;
+        Ok(seat.map(|seat| Egress { seat, chunk }))
+    }
+
     fn error(&self, what: &'static str) -> impl FnOnce(Error) -> SetupError {
         let peer = self.address().to_string();
         move |source| SetupError::System { peer, what, source }
@@ -131,7 +181,7 @@ impl Verbs {
             key: self.key.clone(),
             hello: Hello {
                 sizes,
-                chunk: NO_CHUNKS,
+                chunk: self.chunk.map_or(NO_CHUNKS, |bytes| IN_CHUNKS | bytes),
                 sealed: true,
                 session: None,
                 is_unheard: false,
@@ -307,6 +357,7 @@ impl Backend for Verbs {
         deadline_ns: Option<u64>,
     ) -> std::result::Result<Halves, SetupError> {
         let block = Block::new(sizes, memory)?;
+        let egress = self.egress(sizes)?;
         let terms = self.terms(sizes);
         let page = terms.page.clone();
         let joined = self.joined((sizes, block), terms, deadline_ns)?;
@@ -323,8 +374,8 @@ impl Backend for Verbs {
         };
         let session = Session::start(parts, joined.received, joined.keeper);
         let session = Arc::new(session.map_err(self.error("start threads"))?);
-        let outgoing = VerbsOutgoing::new(Arc::clone(&session), queues.out, out_memory);
-        let incoming = VerbsIncoming::new(session, queues.incoming, in_memory);
+        let outgoing = VerbsOutgoing::new(Arc::clone(&session), queues.out, out_memory, egress);
+        let incoming = VerbsIncoming::new(session, queues.incoming, in_memory, self.chunk);
         let halves: Halves = (Box::new(outgoing), Box::new(incoming));
         Ok(counted(page, Some(joined.links), sizes, halves))
     }

@@ -1,0 +1,76 @@
+//! What the immediate value of a write says: which message has arrived whole, and in how many writes
+//! it came.
+//!
+//! ```text
+//! bit 31                    16 15                     0
+//!     | chunks of it, less 1  | its count, low bits    |
+//! ```
+//!
+//! The device says how long the last write was; those before it have the agreed length.
+
+/// Bits of a count that travel: far more than there are credits.
+const COUNT_BITS: u32 = 16;
+const COUNT: u64 = (1 << COUNT_BITS) - 1;
+/// Chunks that a message can have.
+pub const MOST_CHUNKS: usize = 1 << (32 - COUNT_BITS);
+
+/// A count's tag.
+pub fn of_count(count: u64) -> u32 {
+    (count & COUNT) as u32
+}
+
+/// How far the count with that tag is ahead; `None` if that is more than `most`.
+pub fn ahead(count: u64, told: u32, most: u64) -> Option<u64> {
+    let difference = u64::from(told.wrapping_sub(of_count(count))) & COUNT;
+    (u64::from(told) <= COUNT && difference <= most).then_some(difference)
+}
+
+/// The tag of the last write of a message.
+pub fn of_message(number: u64, chunks: usize) -> u32 {
+    let before = chunks.clamp(1, MOST_CHUNKS) - 1;
+    (before as u32) << COUNT_BITS | of_count(number)
+}
+
+/// Of a tag that came with a last write of that many bytes: the tag of the message's number, and the
+/// bytes of the message; `None` if it came in several, and no length was agreed.
+pub fn message(told: u32, last: usize, chunk: Option<usize>) -> Option<(u32, usize)> {
+    let before = (told >> COUNT_BITS) as usize;
+    let bytes = match (before, chunk) {
+        (0, _) => last,
+        (_, Some(chunk)) => before.checked_mul(chunk)?.checked_add(last)?,
+        (_, None) => return None,
+    };
+    Some((told & COUNT as u32, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn counts_go_on_where_their_tags_begin_anew() {
+        let turn = 1 << COUNT_BITS;
+        for count in [0, 1, turn - 1, turn, 5 * turn - 2] {
+            for more in 0..4 {
+                assert_eq!(ahead(count, of_count(count + more), 4), Some(more));
+            }
+            assert_eq!(ahead(count, of_count(count + 5), 4), None);
+            assert_eq!(ahead(count + 1, of_count(count), 4), None);
+        }
+        assert_eq!(ahead(0, 1 << 31, 4), None, "no tag of a count");
+    }
+
+    proptest! {
+        #[test]
+        fn a_message_is_told_by_its_last_write(
+            number: u64, chunk in 1_usize..1 << 20, chunks in 1..=MOST_CHUNKS, last in 0_usize..1 << 20
+        ) {
+            let tag = of_message(number, chunks);
+            let bytes = (chunks - 1) * chunk + last;
+            prop_assert_eq!(message(tag, last, Some(chunk)), Some((of_count(number), bytes)));
+            let one = (chunks == 1).then_some((of_count(number), last));
+            prop_assert_eq!(message(tag, last, None), one);
+        }
+    }
+}

@@ -121,6 +121,13 @@ case $name in
     want_packages g++ iproute2 rt-tests cyclonedds-dev cyclonedds-tools libfastrtps-dev ;;
   replay)
     want_packages iproute2 tcpreplay rt-tests ;;
+  latency)
+    need_compiler
+    ./dev ros-env kilted >/dev/null
+    want_packages g++ iproute2 cyclonedds-dev cyclonedds-tools libfastrtps-dev
+    echo "-- building the peers in Rust" >&2
+    CARGO_TARGET_DIR="$ONBEAT_CACHE/peers" cargo build --release --locked --bin peer-link \
+      --manifest-path crates/tools/lab/peers/rust/Cargo.toml ;;
   transport)
     need_compiler
     ./dev ros-env kilted >/dev/null || echo "bench: no ROS 2: the comparison with it will be skipped" >&2

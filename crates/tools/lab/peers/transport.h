@@ -3,6 +3,9 @@
 // role=pub, sub, pair (both in one process, a thread each) or thread (both in one thread);
 // readers=N is how many a publisher waits for; wait=sleep|spin is how a receiver waits. One process
 // that spins takes all subscriptions. README.md has the rest of the protocol.
+//
+// role=relay takes and sends each message on to `to=`, in `other_bytes=` of the run, with the time
+// at which the first of a chain was due; role=ping publishes and takes what comes back by `back=`, in as many.
 #pragma once
 
 #include "protocol.h"
@@ -75,6 +78,8 @@ struct peer_run {
   long count;
   char file[512];
   struct peer_usage began;
+  // Where a relay sends what it takes, and where a ping takes what comes back.
+  struct peer_run *other;
 };
 
 static inline int peer_slot(struct peer_run *run) {
@@ -137,6 +142,12 @@ static inline void peer_write(const struct peer_run *run, const struct sample *s
   if (fclose(out) != 0 || written != count) peer_die("writing %s: %s", run->file, strerror(errno));
 }
 
+// Sends on what has arrived: the next one's latency counts from now, the chain's from when it was due.
+static inline void peer_pass_on(struct peer_run *to, const struct sample *sample) {
+  struct stamp stamp = {sample->stamp.sequence, sample->stamp.intended_ns, peer_now()};
+  to->peer->send(to->writers[peer_slot(to)], &stamp, to->bytes);
+}
+
 // The receiving side of a run: to the last message of each subscription, or until nothing has come
 // for two seconds.
 static inline void peer_receive(struct peer_run *run) {
@@ -155,6 +166,7 @@ static inline void peer_receive(struct peer_run *run) {
       if ((!run->spin || ++polls % 4096 == 0) && peer_now() > limit) break;
       continue;
     }
+    if (run->other) peer_pass_on(run->other, &sample);
     if (sample.stamp.sequence < 0) continue;
     if (count == 0) run->began = peer_used();
     limit = sample.received_ns + 2000000000LL;
@@ -223,6 +235,31 @@ static inline void peer_pair(struct peer_run *run) {
   protocol_written();
 }
 
+static inline void *peer_receive_back(void *run) {
+  peer_receive((struct peer_run *)run);
+  return NULL;
+}
+
+static inline void peer_ping(struct peer_run *run) {
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, peer_receive_back, run->other) != 0) peer_die("no thread");
+  peer_publish(run);
+  pthread_join(thread, NULL);
+  protocol_done(run->count, &run->began);
+  protocol_await(PROTOCOL_STOP);
+  protocol_written();
+}
+
+// The other direction of a relay or a ping.
+static inline struct peer_run *peer_other(const struct peer_run *run, const struct protocol_words *words,
+                                          const char *topic) {
+  static struct peer_run other;
+  other.peer = run->peer;
+  other.name = protocol_text(words, topic);
+  other.readers = 1;
+  return &other;
+}
+
 // Takes over the settings of a run.
 static inline void peer_prepare(struct peer_run *run, const struct protocol_words *words) {
   run->bytes = (size_t)protocol_number(words, "bytes");
@@ -230,6 +267,11 @@ static inline void peer_prepare(struct peer_run *run, const struct protocol_word
   run->count = (long)protocol_number(words, "count");
   snprintf(run->file, sizeof run->file, "%s", protocol_text(words, "file"));
   if (run->bytes < 64) peer_die("a message has at least 64 bytes");
+  if (!run->other) return;
+  run->other->bytes = (size_t)protocol_number(words, "other_bytes");
+  run->other->count = run->count;
+  snprintf(run->other->file, sizeof run->other->file, "%s", run->file);
+  if (run->other->bytes < 64) peer_die("a message has at least 64 bytes");
 }
 
 // Makes the endpoints that a run needs and waits until readers are connected.
@@ -248,25 +290,30 @@ static inline int peer_main(int argc, char **argv, const struct peer *peer) {
   struct protocol_words words = protocol_arguments(argc, argv);
   const char *role = protocol_text(&words, "role");
   bool pair = strcmp(role, "pair") == 0, thread = strcmp(role, "thread") == 0;
-  bool sends = pair || thread || strcmp(role, "pub") == 0;
-  bool takes = pair || thread || strcmp(role, "sub") == 0;
-  if (!sends && !takes) peer_die("role=%s is none of pub, sub, pair, thread", role);
+  bool relay = strcmp(role, "relay") == 0, ping = strcmp(role, "ping") == 0;
+  bool sends = pair || thread || ping || strcmp(role, "pub") == 0;
+  bool takes = pair || thread || relay || strcmp(role, "sub") == 0;
+  if (!sends && !takes) peer_die("role=%s is none of pub, sub, pair, thread, relay, ping", role);
   run.peer = peer;
   run.name = protocol_text(&words, "name");
   run.readers = (int)protocol_number(&words, "readers");
   run.spin = strcmp(protocol_text(&words, "wait"), "spin") == 0;
   if (run.readers > PEER_READERS) peer_die("1 to %d readers", PEER_READERS);
-  peer_within = pair || thread;
-  if (peer_within) run.readers = 1;
+  peer_within = pair || thread || ping;
+  if (peer_within || relay) run.readers = 1;
+  if (relay || ping) run.other = peer_other(&run, &words, relay ? "to" : "back");
   if (pair) peer_pin(0);
   struct protocol_command command;
   for (protocol_read(&command); command.kind != PROTOCOL_END; protocol_read(&command)) {
     if (command.kind != PROTOCOL_RUN) peer_die("a command came out of order");
     peer_prepare(&run, &command.words);
-    peer_connect(&run, sends, takes);
+    peer_connect(&run, sends && !ping, takes);
+    if (relay) peer_connect(run.other, true, false);
+    if (ping) peer_connect(run.other, false, true), peer_connect(&run, true, false);
     run.start_ns = protocol_await_start();
     if (pair) peer_pair(&run);
     else if (thread) peer_alternate(&run);
+    else if (ping) peer_ping(&run);
     else if (takes) peer_receive(&run);
     else {
       peer_publish(&run);

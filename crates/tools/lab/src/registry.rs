@@ -11,6 +11,7 @@ pub fn registry() -> Vec<Box<dyn Experiment>> {
         Box::new(experiments::fleet::Fleet),
         Box::new(experiments::parking::Parking),
         Box::new(experiments::transport::Transport),
+        Box::new(experiments::latency::Latency),
         Box::new(experiments::queues::Queues),
         Box::new(experiments::planner::Planner),
         Box::new(experiments::shaping::Shaping),

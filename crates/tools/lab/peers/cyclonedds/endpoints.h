@@ -16,7 +16,9 @@ static inline dds_entity_t checked(dds_entity_t entity, const char *what) {
 static inline const dds_topic_descriptor_t *type_of(size_t bytes) {
   switch (bytes) {
     case 64: return &Message64_desc;
+    case 256: return &Message256_desc;
     case 1024: return &Message1024_desc;
+    case 4096: return &Message4096_desc;
     case 16384: return &Message16384_desc;
     case 65536: return &Message65536_desc;
     case 262144: return &Message262144_desc;

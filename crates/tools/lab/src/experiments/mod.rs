@@ -1,6 +1,7 @@
 //! The experiments, one module each.
 pub mod fleet;
 pub mod inhibition;
+pub mod latency;
 pub mod link;
 pub mod model;
 pub mod parking;

@@ -4,12 +4,14 @@
 //! plot is a module of its own; axes are in [`axis`].
 mod axis;
 mod bars;
+mod boxes;
 mod curves;
 mod lines;
 mod percentiles;
 mod points;
 
 pub use bars::{bars, Bar};
+pub use boxes::boxes;
 pub use curves::{curves, Curve};
 pub use lines::{lines, Axes, Line};
 pub use percentiles::percentiles;
@@ -243,6 +245,28 @@ mod tests {
             .all(|(name, _)| svg.contains(&format!("\n{name}\n"))));
         keep("percentiles-many.svg", &svg);
         curves("nothing", ("x", "y"), &[], &[]).unwrap();
+    }
+
+    #[test]
+    fn boxes_hold_their_quartiles_and_what_lies_outside() {
+        let mut values: Vec<f64> = (1..=99).map(f64::from).collect();
+        values.push(5000.0);
+        let series = |name: &str, k: f64| {
+            let all = Sorted::new(values.iter().map(|v| v * k));
+            (name.to_string(), vec![all, Sorted::new([])])
+        };
+        let both = [series("quiet", 1.0), series("loaded", 3.0)];
+        let svg = boxes(
+            "Latency",
+            ("size", "us"),
+            &["1 KiB".into(), "4 MiB".into()],
+            &both,
+        );
+        let svg = svg.unwrap();
+        assert_eq!(svg.matches("<circle").count(), 2, "one outlier each");
+        assert!(svg.contains("loaded") && svg.contains("4 MiB"));
+        keep("boxes.svg", &svg);
+        boxes("nothing", ("x", "y"), &[], &[]).unwrap();
     }
 
     #[test]

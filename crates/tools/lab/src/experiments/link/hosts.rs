@@ -10,11 +10,14 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The interface of each host.
 pub const INTERFACE: &str = "link0";
 /// Bytes that the limited link may send at once: what 0.13 ms hold at 1 Gbit/s.
 const BURST: u32 = 16 << 10;
+/// Within this time both interfaces run.
+const UP_WITHIN: Duration = Duration::from_secs(10);
 
 /// One of the two hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +85,27 @@ impl Hosts {
             hosts.ip(host, &["link", "set", "lo", "up"])?;
             hosts.ip(host, &["link", "set", INTERFACE, "up"])?;
         }
+        hosts.until_running()?;
         Ok(hosts)
+    }
+
+    /// Waits until both interfaces run: the kernel may tell a second later, and a middleware that
+    /// begins before looks for no other host there.
+    fn until_running(&self) -> Result<(), LabError> {
+        let until = Instant::now() + UP_WITHIN;
+        let runs = |host| {
+            let mut ip = self.command(host, "ip");
+            let output = ip.args(["-o", "link", "show", "dev", INTERFACE]).output();
+            output.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("state UP"))
+        };
+        while !(runs(Host::Sender) && runs(Host::Receiver)) {
+            if Instant::now() > until {
+                let why = format!("the interfaces do not run within {} s", UP_WITHIN.as_secs());
+                return Err(LabError::unexpected("the hosts", why));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
     }
 
     /// A command that runs on a host.

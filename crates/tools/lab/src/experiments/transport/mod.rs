@@ -5,10 +5,10 @@
 mod group;
 mod handover;
 mod latency;
-mod peers;
+pub mod peers;
 mod pipeline;
 mod runner;
-mod samples;
+pub mod samples;
 mod session;
 mod stall;
 mod subscribers;
@@ -58,7 +58,7 @@ impl Experiment for Transport {
 }
 
 /// A size as people write it.
-fn size_name(bytes: usize) -> String {
+pub fn size_name(bytes: usize) -> String {
     match bytes {
         b if b >= 1 << 20 => format!("{} MiB", b >> 20),
         b if b >= 1 << 10 => format!("{} KiB", b >> 10),
@@ -67,7 +67,7 @@ fn size_name(bytes: usize) -> String {
 }
 
 /// A size as a part of a figure's name.
-fn size_id(bytes: usize) -> String {
+pub fn size_id(bytes: usize) -> String {
     size_name(bytes).replace(' ', "").to_lowercase()
 }
 

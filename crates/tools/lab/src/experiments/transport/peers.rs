@@ -33,6 +33,17 @@ pub enum Program {
     Onbeat,
 }
 
+/// All of them.
+const ALL: [Program; 7] = [
+    Program::Futex,
+    Program::Cyclone,
+    Program::CyclonePipeline,
+    Program::Fast,
+    Program::Ros2,
+    Program::Iceoryx2,
+    Program::Onbeat,
+];
+
 /// What a measured arm is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Arm {
@@ -149,37 +160,48 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Builds what can be built, and says what cannot.
+    /// Builds what can be built, and says what cannot. iceoryx's daemon is started.
     pub fn prepare(context: &mut Context, report: &mut Report) -> Result<Peers, LabError> {
+        let mut peers = Peers::of_programs(context, report, &ALL)?;
+        match Roudi::start(context) {
+            Ok(roudi) => peers.roudi = Some(roudi),
+            Err(e) => {
+                eprintln!("   skipped: {}: {e}", CYCLONE_ICEORYX.name);
+                report.skip(CYCLONE_ICEORYX.name, e);
+            }
+        }
+        Ok(peers)
+    }
+
+    /// Builds those of some programs that can be built, and says which cannot.
+    pub fn of_programs(
+        context: &mut Context,
+        report: &mut Report,
+        wanted: &[Program],
+    ) -> Result<Peers, LabError> {
         context.step("build the peers", Duration::from_secs(600));
         let sources = context.source("crates/tools/lab/peers")?;
         let ros = context.ros_env("kilted");
         let mut programs = BTreeMap::new();
-        let built = [
-            (Program::Futex, "futex", futex(&sources)),
-            (
-                Program::Cyclone,
-                "Cyclone DDS",
-                cyclone(&sources, "cyclonedds"),
-            ),
-            (
-                Program::CyclonePipeline,
-                "the pipeline on Cyclone DDS",
-                cyclone(&sources, "pipeline"),
-            ),
-            (Program::Fast, "Fast DDS", fast(&sources)),
-            (
-                Program::Ros2,
-                "ROS 2 Kilted",
-                match &ros {
-                    Ok(env) => ros2(&sources, env),
-                    Err(e) => Err(LabError::unexpected("the environment", e)),
-                },
-            ),
-            (Program::Iceoryx2, "iceoryx2", in_rust("peer-iceoryx2")),
-            (Program::Onbeat, "onbeat", in_rust("peer-onbeat")),
-        ];
-        for (program, name, path) in built {
+        for &program in wanted {
+            let (name, path) = match program {
+                Program::Futex => ("futex", futex(&sources)),
+                Program::Cyclone => ("Cyclone DDS", cyclone(&sources, "cyclonedds")),
+                Program::CyclonePipeline => {
+                    let name = "the pipeline on Cyclone DDS";
+                    (name, cyclone(&sources, "pipeline"))
+                }
+                Program::Fast => ("Fast DDS", fast(&sources)),
+                Program::Ros2 => {
+                    let built = match &ros {
+                        Ok(env) => ros2(&sources, env),
+                        Err(e) => Err(LabError::unexpected("the environment", e)),
+                    };
+                    ("ROS 2 Kilted", built)
+                }
+                Program::Iceoryx2 => ("iceoryx2", in_rust("peer-iceoryx2")),
+                Program::Onbeat => ("onbeat", in_rust("peer-onbeat")),
+            };
             match path {
                 Ok(path) => {
                     programs.insert(program, path);
@@ -198,19 +220,11 @@ impl Peers {
                 "SCHED_FIFO is not allowed here: all threads were normal ones, and other programs disturbed them",
             );
         }
-        let roudi = match Roudi::start(context) {
-            Ok(roudi) => Some(roudi),
-            Err(e) => {
-                eprintln!("   skipped: {}: {e}", CYCLONE_ICEORYX.name);
-                report.skip(CYCLONE_ICEORYX.name, e);
-                None
-            }
-        };
         Ok(Peers {
             programs,
             ros: ros.ok(),
             real_time,
-            roudi,
+            roudi: None,
             names: std::cell::Cell::new(0),
         })
     }
@@ -241,8 +255,21 @@ impl Peers {
         self.roudi.as_ref().map(|r| r.child.pid())
     }
 
-    /// The command of a program with the environment that it needs.
+    /// The command of a program with the environment that it needs, in real time where that is allowed.
     pub fn command(&self, program: Program, shares_memory: bool) -> Result<Command, LabError> {
+        let mut command = self.normal_command(program, shares_memory)?;
+        if self.real_time {
+            children::real_time(&mut command, REAL_TIME_PRIORITY);
+        }
+        Ok(command)
+    }
+
+    /// The command of a program as a normal one.
+    pub fn normal_command(
+        &self,
+        program: Program,
+        shares_memory: bool,
+    ) -> Result<Command, LabError> {
         let path = self
             .programs
             .get(&program)
@@ -264,9 +291,6 @@ impl Peers {
                     .env("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST");
             }
             _ => {}
-        }
-        if self.real_time {
-            children::real_time(&mut command, REAL_TIME_PRIORITY);
         }
         Ok(command)
     }

@@ -1,0 +1,154 @@
+//! There and back with a small answer (Figure 9), and a chain of five nodes (Figure 10).
+
+use super::group::{since_due_us, transport_us, Group, Node, Run};
+use super::tell::{self, Series};
+use super::{rate_hz, SIZES};
+use crate::experiments::transport::peers::{Peers, ROS2};
+use crate::experiments::transport::{size_id, size_name};
+use crate::frame::report::{Figure, Report};
+use crate::frame::{Context, LabError};
+use crate::measure::stats::Sorted;
+use std::time::Duration;
+
+/// Bytes of an answer.
+const ANSWER: usize = 64;
+/// Nodes of the chain, as the paper names them.
+const NAMES: [char; 5] = ['A', 'B', 'C', 'D', 'E'];
+
+fn node(peers: &Peers, words: &[String], takes: bool) -> Result<Node, LabError> {
+    let command = peers.normal_command(ROS2.program, false)?;
+    Ok(Node::new(command, words, takes))
+}
+
+/// A node that answers each message, and one that sends and takes the answers.
+pub fn ping_pong(
+    context: &mut Context,
+    report: &mut Report,
+    peers: &Peers,
+) -> Result<(), LabError> {
+    let count = context.pick(450, 20);
+    let (there, back) = (peers.name(), peers.name());
+    let word = |key: &str, value: &str| format!("{key}={value}");
+    let answering = [
+        word("role", "relay"),
+        word("name", &there),
+        word("to", &back),
+        word("readers", "1"),
+    ];
+    let sending = [
+        word("role", "ping"),
+        word("name", &there),
+        word("back", &back),
+        word("readers", "1"),
+    ];
+    let nodes = vec![node(peers, &answering, true)?, node(peers, &sending, true)?];
+    let mut group = Group::start(context, nodes)?;
+    let mut all = ["ping", "pong", "there and back"].map(|n| Series::new(n, n.replace(' ', "_")));
+    for bytes in SIZES {
+        context.step(
+            &format!("ping-pong, {}", size_name(bytes)),
+            Duration::from_secs(180),
+        );
+        let run = Run {
+            bytes,
+            other_bytes: ANSWER,
+            rate_hz: rate_hz(bytes),
+            count,
+        };
+        let taken = group.run(run)?;
+        let whole = taken[1].iter().filter_map(|answer| {
+            let ping = taken[0].iter().find(|s| s.sequence == answer.sequence)?;
+            Some((answer.received_ns - ping.sent_ns) as f64 / 1000.0)
+        });
+        let whole: Vec<f64> = whole.collect();
+        let values = [transport_us(&taken[0]), transport_us(&taken[1]), whole];
+        for (series, values) in all.iter_mut().zip(values) {
+            series.add(bytes, values, u64::from(count));
+        }
+    }
+    let title = "Ping-pong with an answer of 64 bytes, Figure 9";
+    tell::series(context, report, ("pingpong", title), &all)
+}
+
+/// Five nodes in a row, each step and the whole.
+pub fn five_nodes(
+    context: &mut Context,
+    report: &mut Report,
+    peers: &Peers,
+) -> Result<(), LabError> {
+    let count = context.pick(450, 20);
+    let topics: Vec<String> = (1..NAMES.len()).map(|_| peers.name()).collect();
+    let mut nodes = vec![];
+    let last = topics.len() - 1;
+    let readers = String::from("readers=1");
+    nodes.push(node(
+        peers,
+        &[
+            "role=sub".into(),
+            format!("name={}", topics[last]),
+            readers.clone(),
+        ],
+        true,
+    )?);
+    for at in (0..last).rev() {
+        let words = [
+            "role=relay".into(),
+            format!("name={}", topics[at]),
+            format!("to={}", topics[at + 1]),
+            readers.clone(),
+        ];
+        nodes.push(node(peers, &words, true)?);
+    }
+    nodes.push(node(
+        peers,
+        &["role=pub".into(), format!("name={}", topics[0]), readers],
+        false,
+    )?);
+    let mut group = Group::start(context, nodes)?;
+    let step = |at: usize| format!("{} to {}", NAMES[at], NAMES[at + 1]);
+    let mut steps: Vec<Series> = (0..topics.len())
+        .map(|at| Series::new(step(at), step(at).replace(' ', "_")))
+        .collect();
+    let mut whole = Series::new("A to E", "A_to_E");
+    for bytes in SIZES {
+        context.step(
+            &format!("chain, {}", size_name(bytes)),
+            Duration::from_secs(180),
+        );
+        let run = Run {
+            bytes,
+            other_bytes: bytes,
+            rate_hz: rate_hz(bytes) / 2.0,
+            count,
+        };
+        let mut taken = group.run(run)?;
+        // The last node first, as they were started.
+        taken.reverse();
+        for (series, samples) in steps.iter_mut().zip(&taken) {
+            series.add(bytes, transport_us(samples), u64::from(count));
+        }
+        whole.add(bytes, since_due_us(&taken[last]), u64::from(count));
+        conclude(
+            report,
+            bytes,
+            &taken.iter().map(|s| transport_us(s)).collect::<Vec<_>>(),
+            &whole,
+        );
+    }
+    steps.push(whole);
+    tell::series(
+        context,
+        report,
+        ("chain", "A chain of five nodes, Figure 10"),
+        &steps,
+    )
+}
+
+/// The whole over the sum of its steps, by medians: 1 where the paper's conclusion holds.
+fn conclude(report: &mut Report, bytes: usize, steps: &[Vec<f64>], whole: &Series) {
+    let median = |values: &[f64]| Sorted::new(values.iter().copied()).quantile(0.5);
+    let sum: f64 = steps.iter().map(|s| median(s)).sum();
+    let whole = whole.of.last().map_or(0.0, |(_, values)| median(values));
+    let name = format!("chain.{}.whole_over_steps", size_id(bytes));
+    report.figure(Figure::new(name, whole / sum.max(1e-9), "1"));
+}

@@ -1,0 +1,154 @@
+//! Two nodes on one machine: size, priority, load (Figures 1 and 2), and one middleware beside the
+//! other.
+
+use super::group::{busy, transport_us, Group, Node, Run};
+use super::tell::{self, Series};
+use super::{rate_hz, ARMS, SIZES};
+use crate::experiments::transport::peers::{Arm, Peers, ROS2};
+use crate::experiments::transport::size_name;
+use crate::frame::report::{Figure, Report};
+use crate::frame::{Context, LabError};
+use crate::measure::stats::Sorted;
+use std::time::Duration;
+
+/// A condition of the paper's first experiment.
+#[derive(Debug, Clone, Copy)]
+struct Condition {
+    real_time: bool,
+    loaded: bool,
+}
+
+impl Condition {
+    fn name(self) -> String {
+        let priority = if self.real_time {
+            "real-time"
+        } else {
+            "normal"
+        };
+        let load = if self.loaded {
+            "busy processors"
+        } else {
+            "idle"
+        };
+        format!("{priority}, {load}")
+    }
+
+    fn id(self) -> &'static str {
+        match (self.real_time, self.loaded) {
+            (true, false) => "rt",
+            (true, true) => "rt_loaded",
+            (false, false) => "normal",
+            (false, true) => "normal_loaded",
+        }
+    }
+}
+
+const CONDITIONS: [Condition; 4] = [
+    Condition {
+        real_time: true,
+        loaded: false,
+    },
+    Condition {
+        real_time: true,
+        loaded: true,
+    },
+    Condition {
+        real_time: false,
+        loaded: false,
+    },
+    Condition {
+        real_time: false,
+        loaded: true,
+    },
+];
+
+/// The measurement.
+pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<(), LabError> {
+    let mut ros = vec![];
+    for condition in CONDITIONS {
+        if peers.has(&ROS2) {
+            let name = condition.name();
+            let series = Series::new(&*name, condition.id());
+            ros.push(over_sizes(context, peers, &ROS2, condition, series)?);
+        }
+    }
+    tell::series(
+        context,
+        report,
+        ("sizes", "Two ROS 2 nodes, Figures 1 and 2"),
+        &ros,
+    )?;
+    conclusions(report, &ros);
+    let mut arms = vec![];
+    for arm in peers.of(&ARMS) {
+        let series = Series::new(
+            arm.name,
+            arm.name.split(',').next().unwrap_or("").replace(' ', ""),
+        );
+        arms.push(over_sizes(context, peers, &arm, CONDITIONS[0], series)?);
+    }
+    let title = "Middlewares beside each other, real-time, idle";
+    tell::series(context, report, ("middlewares", title), &arms)
+}
+
+fn over_sizes(
+    context: &mut Context,
+    peers: &Peers,
+    arm: &Arm,
+    condition: Condition,
+    mut series: Series,
+) -> Result<Series, LabError> {
+    let count = context.pick(120, 20);
+    let topic = format!("name={}", peers.name());
+    let command = || match condition.real_time {
+        true => peers.command(arm.program, false),
+        false => peers.normal_command(arm.program, false),
+    };
+    let node = |role: &str| -> Result<Node, LabError> {
+        let words = [format!("role={role}"), topic.clone(), "readers=1".into()];
+        Ok(Node::new(command()?, &words, role == "sub"))
+    };
+    let mut group = Group::start(context, vec![node("sub")?, node("pub")?])?;
+    let _busy = if condition.loaded {
+        busy(context)?
+    } else {
+        vec![]
+    };
+    for bytes in SIZES {
+        let what = format!("{}, {}: {}", arm.name, condition.name(), size_name(bytes));
+        context.step(&what, Duration::from_secs(120));
+        let run = Run {
+            bytes,
+            other_bytes: 64,
+            rate_hz: rate_hz(bytes),
+            count,
+        };
+        let taken = group.run(run)?;
+        series.add(bytes, transport_us(&taken[0]), u64::from(count));
+    }
+    Ok(series)
+}
+
+/// The paper's conclusions, as ratios of medians: greater than 1 where they hold.
+fn conclusions(report: &mut Report, all: &[Series]) {
+    let median = |id: &str, at: usize| {
+        let series = all.iter().find(|s| s.id == id)?;
+        let values = series.of.get(at)?.1.iter().copied();
+        Some(Sorted::new(values).quantile(0.5))
+    };
+    for (name, above, below) in [
+        ("normal_over_real_time", "normal", "rt"),
+        ("normal_over_real_time_loaded", "normal_loaded", "rt_loaded"),
+        ("loaded_over_idle_normal", "normal_loaded", "normal"),
+        ("loaded_over_idle_real_time", "rt_loaded", "rt"),
+    ] {
+        let ratios =
+            (0..SIZES.len()).filter_map(|at| Some(median(above, at)? / median(below, at)?));
+        let ratios: Vec<f64> = ratios.collect();
+        if !ratios.is_empty() {
+            let of_all = Sorted::new(ratios.iter().copied()).quantile(0.5);
+            let figure = Figure::new(format!("sizes.{name}"), of_all, "1");
+            report.figure(figure.samples(ratios.len() as u64));
+        }
+    }
+}

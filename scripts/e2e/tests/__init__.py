@@ -2,8 +2,8 @@
 
 from tests import (observe, preload, patterns, actions, late, flow, link, shaper, shape, gate, container,
                    faults, interrupted, replay, replay_sized, replay_can, replay_parking,
-                   replay_rosbags, diff, influence, modes, hosts, engines, advise)
+                   replay_rosbags, diff, qos, influence, modes, hosts, engines, advise)
 
 __all__ = ["observe", "preload", "patterns", "actions", "late", "flow", "link", "shaper", "shape", "gate",
            "container", "faults", "interrupted", "replay", "replay_sized", "replay_can", "replay_parking",
-           "replay_rosbags", "diff", "influence", "modes", "hosts", "engines", "advise"]
+           "replay_rosbags", "diff", "qos", "influence", "modes", "hosts", "engines", "advise"]

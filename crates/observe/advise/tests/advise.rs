@@ -141,6 +141,7 @@ fn model(plant: impl FnOnce(&mut Model)) -> Model {
         chains: vec![chain],
         actions: vec![],
         executors: vec![alone(DRIVE), alone(SENSE)],
+        endpoints: Vec::new(),
         assumptions: vec![],
         coverage: vec![],
         evidence: serde_json::Value::Null,

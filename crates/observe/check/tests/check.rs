@@ -151,6 +151,7 @@ fn model(count: u64) -> Model {
         ],
         actions: vec![],
         executors: vec![],
+        endpoints: Vec::new(),
         assumptions: vec![],
         coverage: vec![],
         evidence: serde_json::Value::Null,

@@ -10,6 +10,7 @@ mod influence;
 mod judge;
 mod output;
 mod page;
+mod qos;
 mod rank;
 mod rows;
 mod speed;

@@ -1,5 +1,6 @@
-//! What was added, removed, or is of another kind: callbacks, edges, junctions, chains.
+//! What was added, removed, or is of another kind: callbacks, edges, junctions, chains, QoS settings.
 
+use crate::qos;
 use crate::rows::is_same;
 use onbeat_model::schema::{
     Callback, Chain, Edge, Identity, Junction, JunctionKind, JunctionState, Model,
@@ -20,6 +21,8 @@ pub enum Part {
     Junction,
     /// A chain.
     Chain,
+    /// Publishers or subscriptions of a node on a topic.
+    Qos,
 }
 
 impl Part {
@@ -30,6 +33,7 @@ impl Part {
             Part::Edge => "edge",
             Part::Junction => "junction",
             Part::Chain => "chain",
+            Part::Qos => "QoS",
         }
     }
 }
@@ -84,8 +88,11 @@ pub fn compare(a: &Model, b: &Model) -> (Vec<Difference>, Vec<String>) {
     let causes = Causes::of(&found);
     let open = junctions(a, b, &causes, &mut found);
     chains(a, b, &causes, &mut found);
+    let unseen = qos::compare(a, b, &mut found);
     found.sort_by_key(|d| (d.follows.is_some(), d.part, d.what, d.id.clone()));
-    (found, notes(a, b, open))
+    let mut notes = notes(a, b, open);
+    notes.extend(unseen);
+    (found, notes)
 }
 
 fn notes(a: &Model, b: &Model, open: usize) -> Vec<String> {
@@ -131,7 +138,7 @@ impl Causes {
 }
 
 /// What both have, and what only one has, by id.
-fn pair<'m, T>(
+pub(crate) fn pair<'m, T>(
     a: &'m [T],
     b: &'m [T],
     id: impl Fn(&T) -> String,

@@ -3,8 +3,9 @@
 use onbeat_diff::{diff, html, influence, json, How, Options, Report};
 use onbeat_model::schema::{
     Bracket, Callback, CallbackFigures, CallbackType, Cause, Chain, ChainFigures, Component,
-    ComponentKind, Edge, EdgeFigures, Junction, JunctionKind, JunctionState, Matching, Model, Run,
-    RunExtremes, RunTypical, Typical, SCHEMA,
+    ComponentKind, Durability, Edge, EdgeFigures, Endpoint, EndpointKind, History, Junction,
+    JunctionKind, JunctionState, Liveliness, Matching, Model, Qos, Reliability, Run, RunExtremes,
+    RunTypical, Typical, SCHEMA,
 };
 use onbeat_model::Dist;
 use std::collections::BTreeMap;
@@ -148,6 +149,7 @@ fn empty(runs: usize, seed: u64) -> Model {
         chains: vec![],
         actions: vec![],
         executors: vec![],
+        endpoints: Vec::new(),
         assumptions: vec![],
         coverage: vec![],
         evidence: serde_json::Value::Null,
@@ -398,6 +400,63 @@ fn losses_and_kinds_of_junctions_and_routes_are_compared() {
     let report = compared(&a, &b);
     assert_eq!(report.structure.len(), 1);
     assert!(report.notes[0].contains("ambiguous"), "{:?}", report.notes);
+}
+
+#[test]
+fn changed_qos_settings_are_found_and_those_that_are_not_known_are_told() {
+    let qos = |reliability, depth, deadline_ns| Qos {
+        history: History::KeepLast,
+        depth,
+        reliability,
+        durability: Durability::Volatile,
+        deadline_ns,
+        lifespan_ns: None,
+        liveliness: Liveliness::Automatic,
+        lease_ns: None,
+    };
+    let endpoint = |kind, topic: &str, qos: &[Qos]| Endpoint {
+        node: "/n1".into(),
+        topic: topic.into(),
+        kind,
+        qos: qos.to_vec(),
+    };
+    let (publisher, subscription) = (EndpointKind::Publisher, EndpointKind::Subscription);
+    let usually = qos(Reliability::Reliable, 10, None);
+    let (mut a, mut b) = (model(&usual(), 5, 1), model(&usual(), 5, 2));
+    let said = |a: &Model, b: &Model| diff(a, b, &Options::default()).notes.join(" ");
+    assert!(said(&a, &b).contains("Neither of the models has QoS settings"));
+    a.endpoints = vec![
+        endpoint(publisher, "/t1", &[usually]),
+        endpoint(subscription, "/t0", &[usually]),
+        endpoint(subscription, "/gone", &[usually]),
+    ];
+    assert!(said(&a, &b).contains("One of the models has QoS settings"));
+    b.endpoints = a.endpoints[..2].to_vec();
+    let report = diff(&a, &b, &Options::default());
+    assert_eq!(report.structure, []);
+    assert!(report
+        .notes
+        .join(" ")
+        .contains("only one of the models shows (1)"));
+    b.endpoints[0].qos = vec![qos(Reliability::BestEffort, 1, Some(250_000_000))];
+    b.endpoints[1]
+        .qos
+        .push(qos(Reliability::BestEffort, 10, None));
+    let report = diff(&a, &b, &Options::default());
+    let found: Vec<String> = report
+        .structure
+        .iter()
+        .map(|d| format!("{}: {}", d.id, d.why))
+        .collect();
+    let both = "history keep_last, depth 10, reliability reliable, durability volatile, deadline none, lifespan none, liveliness automatic, lease none";
+    assert_eq!(
+        found,
+        [
+            "/n1 publishes /t1: depth 1, was 10; reliability best_effort, was reliable; deadline 250 ms, was none".to_string(),
+            format!("/n1 subscribes to /t0: {both}; or {}; was {both}", both.replace("reliable", "best_effort")),
+        ]
+    );
+    assert!(!report.is_empty());
 }
 
 #[test]

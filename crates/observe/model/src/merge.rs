@@ -209,6 +209,9 @@ fn add(all: &mut Evidence, other: Evidence) {
         .retain(|id| !known(mine, id) && !known(others, id));
     add_or_insert(&mut all.callbacks, other.callbacks, add_callback);
     add_or_insert(&mut all.edges, other.edges, add_edge);
+    for (key, qos) in other.endpoints {
+        all.endpoints.entry(key).or_default().extend(qos);
+    }
     for (name, modes) in other.actions {
         add_all(all.actions.entry(name).or_default(), &modes);
     }

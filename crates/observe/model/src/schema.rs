@@ -5,8 +5,11 @@
 //! *per-mode* sets, so that modes can be merged or kept apart.
 
 mod influence;
+mod qos;
 
 pub use influence::{Cause, Component, ComponentKind};
+pub(crate) use qos::of_codes;
+pub use qos::{Durability, Endpoint, EndpointKind, History, Liveliness, Qos, Reliability};
 
 use crate::dist::Dist;
 use serde::{Deserialize, Serialize};
@@ -39,6 +42,10 @@ pub struct Model {
     /// Callbacks that run on the same threads, sorted by their first callback. Empty in older files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub executors: Vec<Executor>,
+    /// Publishers and subscriptions whose creation was seen, with their QoS settings; sorted. Empty in
+    /// older files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub endpoints: Vec<Endpoint>,
     /// Assumptions of the model that no event shows, in whole sentences.
     #[serde(default)]
     pub assumptions: Vec<String>,

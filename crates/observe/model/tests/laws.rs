@@ -531,6 +531,18 @@ fn found(which: u8, d: &Draw) -> EventKind {
             name: d.name.into(),
         },
         19 => EventKind::HandleFini { handle: d.h },
+        68 if d.yes => EventKind::EndpointQos {
+            endpoint: d.endpoint,
+            rcl: d.h,
+            history: d.b[2] % 4,
+            reliability: d.b[3] % 6,
+            durability: d.b[4] % 6,
+            liveliness: d.b[5] % 7,
+            depth: d.n as u64 % 8,
+            deadline_ns: d.g,
+            lifespan_ns: 0,
+            lease_ns: i64::MAX as u64,
+        },
         68 => EventKind::EndpointNode {
             endpoint: d.endpoint,
             rcl: d.h,

@@ -8,8 +8,8 @@ use crate::policy::Policy;
 use crate::proof::{prove, Leak};
 use crate::sentences::Speech;
 use onbeat_model::schema::{
-    Action, Bracket, Callback, CallbackFigures, CallbackType, Chain, Edge, Executor, Identity,
-    Junction, Model, Reading, Run, ThreadUse,
+    Action, Bracket, Callback, CallbackFigures, CallbackType, Chain, Edge, Endpoint, Executor,
+    Identity, Junction, Model, Reading, Run, ThreadUse,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,6 +72,10 @@ fn all_names(model: &Model) -> BTreeSet<(Kind, &str)> {
     }
     all.extend(model.edges.iter().map(|e| (Kind::Topic, e.topic.as_str())));
     all.extend(model.actions.iter().map(|a| (Kind::Topic, a.name.as_str())));
+    for e in &model.endpoints {
+        all.insert((Kind::Node, e.node.as_str()));
+        all.insert((Kind::Topic, e.topic.as_str()));
+    }
     for r in &model.runs {
         all.insert((Kind::Run, r.id.as_str()));
         all.insert((Kind::Host, r.host.as_str()));
@@ -239,6 +243,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
             chains,
             actions: self.actions(),
             executors: self.executors(),
+            endpoints: self.endpoints(),
             assumptions: Vec::new(),
             coverage: Vec::new(),
             evidence: serde_json::json!({ onbeat_model::merge::REDACTED: true }),
@@ -310,6 +315,19 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         }
         model.assumptions = assumptions.into_iter().collect();
         model.coverage = coverage.into_iter().collect();
+    }
+
+    /// Publishers and subscriptions; where parts are collapsed, those on topics that stay.
+    fn endpoints(&self) -> Vec<Endpoint> {
+        let stays = |e: &&Endpoint| !self.collapse || self.names.shows_topic(&e.topic);
+        let renamed = |e: &Endpoint| Endpoint {
+            node: self.names.node(&e.node),
+            topic: self.names.topic(&e.topic),
+            ..e.clone()
+        };
+        let all = self.model.endpoints.iter().filter(stays).map(renamed);
+        let all: BTreeSet<Endpoint> = all.collect();
+        all.into_iter().collect()
     }
 
     fn runs(&self) -> Vec<Run> {

@@ -82,6 +82,20 @@ pub enum EventKind {
         topic: Name,
         depth: u64,
     },
+    /// What a publisher or subscription asked for: its `rmw_qos_profile_t`, with the numbers of rmw's
+    /// enumerations, and durations without an end as 0 or i64::MAX.
+    EndpointQos {
+        endpoint: EndpointKind,
+        rcl: u64,
+        history: u8,
+        reliability: u8,
+        durability: u8,
+        liveliness: u8,
+        depth: u64,
+        deadline_ns: u64,
+        lifespan_ns: u64,
+        lease_ns: u64,
+    },
     /// `rcl_service_init`
     ServiceInit {
         service: u64,

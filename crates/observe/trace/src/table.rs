@@ -309,6 +309,10 @@ kinds! {
     31 "clock_kind" state ClockKind { clock: Handle, time: Byte }
     32 "clock_override" state ClockOverride { clock: Handle, active: Flag }
     33 "link_init" state LinkInit { end: Handle, link: Mask, depth: Uint, sends: Flag, name: Text }
+    34 "endpoint_qos" state EndpointQos {
+        endpoint: Endpoint, rcl: Handle, history: Byte, reliability: Byte, durability: Byte,
+        liveliness: Byte, depth: Uint, deadline_ns: Uint, lifespan_ns: Uint, lease_ns: Uint
+    }
 
     40 "callback_start" run CallbackStart { callback: Handle, intra_process: Flag }
     41 "callback_end" run CallbackEnd { callback: Handle }

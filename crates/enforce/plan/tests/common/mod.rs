@@ -140,6 +140,7 @@ pub fn model(callbacks: Vec<Callback>, chains: Vec<Chain>) -> Model {
         chains,
         actions: Vec::new(),
         executors: nodes.into_values().map(executor).collect(),
+        endpoints: Vec::new(),
         assumptions: vec![],
         coverage: vec![],
         evidence: serde_json_null(),

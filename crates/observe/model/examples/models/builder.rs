@@ -84,6 +84,7 @@ impl Builder {
                 chains: vec![],
                 actions: Vec::new(),
                 executors: Vec::new(),
+                endpoints: Vec::new(),
                 assumptions: vec![],
                 coverage: vec![],
                 evidence: serde_json::Value::Null,

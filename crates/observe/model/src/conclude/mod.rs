@@ -37,6 +37,8 @@ pub(crate) fn conclude(mut evidence: Evidence) -> Model {
     let mut coverage = coverage;
     coverage.extend(crossed(&chains));
     coverage.sort();
+    let endpoints = std::mem::take(&mut evidence.endpoints).into_iter();
+    let endpoints = endpoints.map(|(key, qos)| key.endpoint(qos)).collect();
     let mut model = Model {
         schema: SCHEMA.into(),
         runs: std::mem::take(&mut evidence.runs).into_values().collect(),
@@ -46,6 +48,7 @@ pub(crate) fn conclude(mut evidence: Evidence) -> Model {
         chains,
         actions,
         executors,
+        endpoints,
         assumptions,
         coverage,
         evidence: serde_json::Value::Null,

@@ -1,7 +1,7 @@
 //! Model to evidence: takes the conclusions back, so that evidence of more runs can be added.
 
 use super::{conclude, modes};
-use crate::evidence::{total, EdgeKey, Evidence, Figures, Hidden, Note};
+use crate::evidence::{total, EdgeKey, EndpointKey, Evidence, Figures, Hidden, Note};
 use crate::evidence::{PathEvidence, PathFigures, PathKey, SyncEvidence};
 use crate::schema::{Callback, CallbackFigures, CallbackType, Chain, ChainFigures};
 use crate::schema::{Edge, EdgeFigures, Junction, JunctionKind, Model};
@@ -63,6 +63,11 @@ pub(crate) fn recover(model: Model) -> Result<Evidence, RecoverError> {
         }
         let outputs = hidden.outputs.get(&chain.id).cloned().unwrap_or_default();
         add_chain(&mut evidence, chain, outputs, &only_mode)?;
+    }
+    for e in model.endpoints {
+        let (node, topic, kind) = (e.node, e.topic, e.kind);
+        let key = EndpointKey { node, topic, kind };
+        evidence.endpoints.entry(key).or_default().extend(e.qos);
     }
     for mut action in model.actions {
         only_mode.restore(&mut action.modes, &action.figures);

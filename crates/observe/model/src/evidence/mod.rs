@@ -13,7 +13,7 @@ pub(crate) use together::Together;
 
 use crate::cuts::Cut;
 use crate::dist::Dist;
-use crate::schema::{ActionFigures, Callback, Edge, Run, ThreadUse};
+use crate::schema::{ActionFigures, Callback, Edge, Endpoint, EndpointKind, Qos, Run, ThreadUse};
 use crate::stated::StatedJunction;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +37,8 @@ pub(crate) struct Evidence {
     pub(crate) dropped: BTreeMap<PathKey, BTreeMap<String, u64>>,
     /// By action, by mode.
     pub(crate) actions: BTreeMap<String, BTreeMap<String, ActionFigures>>,
+    /// QoS settings of publishers and subscriptions.
+    pub(crate) endpoints: BTreeMap<EndpointKey, BTreeSet<Qos>>,
     /// By id of the sync vertex.
     pub(crate) syncs: BTreeMap<String, SyncEvidence>,
     /// By callback: executions that no callback's item triggered.
@@ -65,6 +67,26 @@ impl EdgeKey {
             from: edge.from.clone(),
             to: edge.to.clone(),
             topic: edge.topic.clone(),
+        }
+    }
+}
+
+/// The publishers, or the subscriptions, of a node on a topic.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct EndpointKey {
+    pub(crate) node: String,
+    pub(crate) topic: String,
+    pub(crate) kind: EndpointKind,
+}
+
+impl EndpointKey {
+    /// With their settings.
+    pub(crate) fn endpoint(self, qos: BTreeSet<Qos>) -> Endpoint {
+        Endpoint {
+            node: self.node,
+            topic: self.topic,
+            kind: self.kind,
+            qos: qos.into_iter().collect(),
         }
     }
 }

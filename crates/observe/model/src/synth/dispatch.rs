@@ -5,6 +5,7 @@ use super::events::{Input, MadeBy, Response};
 use super::ids::{EntityId, ProcessIndex, ThreadIndex};
 use super::notes::Note;
 use super::Synth;
+use crate::schema::of_codes;
 use onbeat_trace::{EndpointKind, Event, EventKind, ExecuteKind, UNTOLD};
 
 /// Where and when an event happened.
@@ -215,6 +216,7 @@ impl Synth {
             | EventKind::ClientGid { .. }
             | EventKind::EndpointFound { .. }
             | EventKind::EndpointNode { .. }
+            | EventKind::EndpointQos { .. }
             | EventKind::LinkInit { .. }
             | EventKind::HandleFini { .. } => self.endpoint(event, at),
             EventKind::ClockInit { .. }
@@ -306,6 +308,24 @@ impl Synth {
                 rcl,
                 node,
             } => entities.endpoint_node(p, endpoint, rcl, node),
+            EventKind::EndpointQos {
+                endpoint,
+                rcl,
+                history,
+                reliability,
+                durability,
+                liveliness,
+                depth,
+                deadline_ns,
+                lifespan_ns,
+                lease_ns,
+            } => {
+                let codes = [history, reliability, durability, liveliness];
+                let times = [deadline_ns, lifespan_ns, lease_ns];
+                if let Some(qos) = of_codes(codes, depth, times) {
+                    entities.endpoint_qos(p, endpoint, rcl, qos);
+                }
+            }
             EventKind::PublisherInit {
                 publisher: rcl,
                 node,

@@ -1,6 +1,7 @@
 //! The end of a pass: what the trackers found becomes evidence, with ids for indices.
 
 use super::course::Course;
+use super::entities::EntityKind;
 use super::flow::{EdgeData, Group, Ids, Joined, Measured, Member, Output, Part as JoinPart};
 use super::flow::{Route, Use, Vertex};
 use super::ids::NodeId;
@@ -11,13 +12,16 @@ use crate::chains::{PathNode, Terminal, Via};
 use crate::conclude::conclude;
 use crate::dist::Dist;
 use crate::evidence::{
-    add_all, add_causes, unite_threads, EdgeKey, Evidence, Figures, MemberEvidence, Note,
+    add_all, add_causes, unite_threads, EdgeKey, EndpointKey, Evidence, Figures, MemberEvidence,
+    Note,
 };
 use crate::evidence::{PathEvidence, PathKey, SyncEvidence, Together};
 use crate::index::{NameId, PathId, VertexId};
 use crate::modes::{ModeId, PerMode};
 use crate::schema::{Assumed, Bracket, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures};
-use crate::schema::{Identity, Model, Run, RunExtremes, RunTypical, ThreadUse, Typical};
+use crate::schema::{
+    EndpointKind, Identity, Model, Run, RunExtremes, RunTypical, ThreadUse, Typical,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// From so many items on, of which none was taken, a subscription is reported to get nothing.
@@ -132,6 +136,7 @@ impl<'a> Finish<'a> {
                 .actions
                 .insert(self.name(name), self.by_mode(figures));
         }
+        self.add_endpoints(&mut evidence);
         self.add_notes(&mut evidence);
         let runs = self.parts.runs.into_iter();
         evidence.runs = runs.map(|run| (run.id.clone(), run)).collect();
@@ -407,6 +412,21 @@ impl<'a> Finish<'a> {
             }
             let of = path.modes.entry(run.mode.clone()).or_default();
             of.add(figures);
+        }
+    }
+
+    fn add_endpoints(&self, evidence: &mut Evidence) {
+        let entities = &self.synth.cx.entities;
+        for (&(kind, node, topic), qos) in &entities.qos {
+            let key = EndpointKey {
+                node: entities.node_id(node),
+                topic: self.name(topic),
+                kind: match kind {
+                    EntityKind::Publisher => EndpointKind::Publisher,
+                    _ => EndpointKind::Subscription,
+                },
+            };
+            evidence.endpoints.entry(key).or_default().extend(qos);
         }
     }
 

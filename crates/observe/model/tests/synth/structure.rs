@@ -881,3 +881,66 @@ fn a_stored_value_ages_while_it_is_published_again() {
     assert_eq!((e.taken, e.lost, e.overwritten), (20, 0, 0));
     check(&m);
 }
+
+/// Endpoints and what they ask for: of a subscription with this durability, twice, once unknown.
+fn told_qos(durability: u8) -> String {
+    let qos = |what: &str, rest: &str| {
+        format!(
+        "2ms cpu0 10/10 endpoint_qos {what} history=1 {rest} liveliness=1 lifespan_ns=0 lease_ns=0ms\n"
+    )
+    };
+    let text = String::from(
+        "1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=a
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/t
+1ms cpu0 10/10 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/in
+1ms cpu0 10/10 publisher_init publisher=0x30 node=0x1 rmw=0x1030 topic=/rosout
+",
+    );
+    let plain = "reliability=1 durability=2 depth=10 deadline_ns=9223372036854775807";
+    let own = format!("reliability=2 durability={durability} depth=5 deadline_ns=100000000");
+    let unknown = "reliability=3 durability=2 depth=5 deadline_ns=0";
+    text + &qos("endpoint=publisher rcl=0x10", plain)
+        + &qos("endpoint=subscription rcl=0x20", &own)
+        + &qos("endpoint=subscription rcl=0x20", unknown)
+        + &qos("endpoint=publisher rcl=0x30", plain)
+        + &qos("endpoint=publisher rcl=0x40", plain)
+}
+
+#[test]
+fn what_publishers_and_subscriptions_ask_of_the_middleware_is_kept() {
+    let told = |m: &Model| -> Vec<String> {
+        let one = |q: &Qos| {
+            format!(
+                "{} {} {} {:?}",
+                q.reliability.text(),
+                q.durability.text(),
+                q.depth,
+                q.deadline_ns
+            )
+        };
+        let of = |e: &Endpoint| {
+            let qos: Vec<String> = e.qos.iter().map(one).collect();
+            format!("{} {:?} {}: {}", e.node, e.kind, e.topic, qos.join(", "))
+        };
+        m.endpoints.iter().map(of).collect()
+    };
+    let of = |id, durability| {
+        model_of(
+            &told_qos(durability),
+            SynthOptions::new(run(id, DEFAULT_MODE)),
+        )
+    };
+    let (a, b) = (of("r1", 2), of("r2", 1));
+    let publisher = "/a Publisher /t: reliable volatile 10 None";
+    assert_eq!(
+        told(&a),
+        [
+            "/a Subscription /in: best_effort volatile 5 Some(100000000)",
+            publisher
+        ]
+    );
+    // Runs that differ have both.
+    let both = "/a Subscription /in: best_effort transient_local 5 Some(100000000), best_effort volatile 5 Some(100000000)";
+    let merged = onbeat_model::merge(vec![b, a]).unwrap();
+    assert_eq!(told(&merged), [both, publisher]);
+}

@@ -118,9 +118,66 @@ PROBE(on_node_init)
 	return 0;
 }
 
+// rmw_time_t and rmw_qos_profile_t: the same in all distributions.
+struct rmw_time {
+	__u64 sec;
+	__u64 nsec;
+};
+
+struct rmw_qos {
+	__u32 history;
+	__u64 depth;
+	__u32 reliability;
+	__u32 durability;
+	struct rmw_time deadline;
+	struct rmw_time lifespan;
+	__u32 liveliness;
+	struct rmw_time lease;
+};
+
+#define QOS_MOST 5 // no enumeration of these policies has a larger value
+
+// Without an end: i64::MAX, which is what rmw's infinite duration comes to.
+static __always_inline __u64 rmw_ns(const struct rmw_time *time)
+{
+	return time->sec < 9223372036ULL ? time->sec * 1000000000ULL + time->nsec
+					 : 9223372036854775807ULL;
+}
+
+// What a publisher or subscription asked for. rcl's object points to its own, whose first member are
+// the options, and their first member is the profile: in all distributions, but nothing promises
+// it. So the depth must be the one that the tracepoint was given.
+static __always_inline void tell_qos(__u64 pid_tgid, __u16 endpoint, __u64 rcl, __u64 depth)
+{
+	struct record_endpoint_qos *r;
+	struct rmw_qos qos = {};
+	__u64 own = 0;
+
+	if (bpf_probe_read_user(&own, sizeof(own), (void *)rcl) ||
+	    bpf_probe_read_user(&qos, sizeof(qos), (void *)own))
+		return;
+	if (qos.depth != depth || qos.history > QOS_MOST || qos.reliability > QOS_MOST ||
+	    qos.durability > QOS_MOST || qos.liveliness > QOS_MOST)
+		return;
+	r = BEGIN(endpoint_qos, pid_tgid);
+	if (!r)
+		return;
+	r->rcl = rcl;
+	r->depth = depth;
+	r->deadline_ns = rmw_ns(&qos.deadline);
+	r->lifespan_ns = rmw_ns(&qos.lifespan);
+	r->lease_ns = rmw_ns(&qos.lease);
+	r->endpoint = endpoint;
+	r->history = qos.history;
+	r->reliability = qos.reliability;
+	r->durability = qos.durability;
+	r->liveliness = qos.liveliness;
+	SUBMIT(r);
+}
+
 // rcl_*_init(handle, node, rmw, name, depth): `own` and `label` are the record's fields for the
-// handle and for the name.
-#define ENDPOINT_INIT(program, name, which, own, label, set_depth)                                 \
+// handle and for the name, `more` is what else is told of it.
+#define ENDPOINT_INIT(program, name, which, own, label, set_depth, more)                                 \
 	PROBE(program)                                                                             \
 	{                                                                                          \
 		ENTER();                                                                           \
@@ -134,16 +191,19 @@ PROBE(on_node_init)
 		set_depth;                                                                         \
 		READ_TEXT(r->label, ARG4(ctx));                                                    \
 		SUBMIT(r);                                                                         \
+		more;                                                                              \
 		return 0;                                                                          \
 	}
 #define DEPTH r->depth = ARG5(ctx)
-#define NO_DEPTH
+#define QOS(which) tell_qos(pid_tgid, which, ARG1(ctx), ARG5(ctx))
+#define NOTHING (void)0
 
-ENDPOINT_INIT(on_publisher_init, publisher_init, ENDPOINT_PUBLISHER, publisher, topic, DEPTH)
+ENDPOINT_INIT(on_publisher_init, publisher_init, ENDPOINT_PUBLISHER, publisher, topic, DEPTH,
+	      QOS(ENDPOINT_PUBLISHER))
 ENDPOINT_INIT(on_subscription_init, subscription_init, ENDPOINT_SUBSCRIPTION, subscription, topic,
-	      DEPTH)
-ENDPOINT_INIT(on_service_init, service_init, ENDPOINT_SERVICE, service, name, NO_DEPTH)
-ENDPOINT_INIT(on_client_init, client_init, ENDPOINT_CLIENT, client, name, NO_DEPTH)
+	      DEPTH, QOS(ENDPOINT_SUBSCRIPTION))
+ENDPOINT_INIT(on_service_init, service_init, ENDPOINT_SERVICE, service, name, NOTHING, NOTHING)
+ENDPOINT_INIT(on_client_init, client_init, ENDPOINT_CLIENT, client, name, NOTHING, NOTHING)
 
 // ros_trace_rmw_*_init(rmw, gid)
 #define GID_OF(program, name)                                                                      \

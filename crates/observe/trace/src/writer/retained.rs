@@ -98,7 +98,7 @@ fn subject(event: &Event) -> (u64, u64) {
         }
         | IntraBufferSubscription { ipb: a, object: b } => (a, b),
         EndpointFound { rcl: a, rmw: b, .. } => (a, b),
-        EndpointNode { rcl: a, .. } => (a, 0),
+        EndpointNode { rcl: a, .. } | EndpointQos { rcl: a, .. } => (a, 0),
         Thread { .. } | Fork { .. } | Exec { .. } => (event.tid.into(), 0),
         Process { .. } | ClockOffset { .. } => (0, 0),
         // Without a handle of its own, every event describes another thing.
@@ -119,6 +119,7 @@ fn of_rcl(event: &Event) -> bool {
             | EventKind::ClientInit { .. }
             | EventKind::EndpointFound { .. }
             | EventKind::EndpointNode { .. }
+            | EventKind::EndpointQos { .. }
             | EventKind::TimerInit { .. }
             | EventKind::TimerClock { .. }
             | EventKind::TimerNode { .. }

@@ -7,6 +7,7 @@ use super::process::Clock;
 use super::process::Tie;
 use super::{Entities, EntityKind, HandleKind, NewEntity};
 use crate::index::NameId;
+use crate::schema::Qos;
 use crate::synth::ids::{EntityId, NodeId, ProcessIndex};
 use crate::synth::values::Gid;
 use onbeat_trace::EndpointKind;
@@ -81,6 +82,24 @@ impl Entities {
                 period_ns: None,
             },
         )
+    }
+
+    /// What a publisher or subscription asked for, after its beginning.
+    pub(in crate::synth) fn endpoint_qos(
+        &mut self,
+        p: ProcessIndex,
+        endpoint: EndpointKind,
+        rcl: u64,
+        qos: Qos,
+    ) {
+        let (kind, [handle, _]) = handles_of(endpoint);
+        let Some(e) = self.handle(p, handle, rcl).filter(|&e| !self.is_hidden(e)) else {
+            return;
+        };
+        let entity = self.get(e);
+        if let (Some(node), Some(name)) = (entity.node(), entity.name()) {
+            self.qos.entry((kind, node, name)).or_default().insert(qos);
+        }
     }
 
     /// An end of a link of onbeat-link, as an endpoint of a topic.

@@ -17,9 +17,10 @@ pub(in crate::synth) use names::Names;
 pub(in crate::synth) use nodes::Nodes;
 pub(in crate::synth) use process::{HandleKind, Process, Processes};
 
-use super::ids::{EntityId, ProcessIndex};
+use super::ids::{EntityId, NodeId, ProcessIndex};
 use crate::index::NameId;
 use crate::naming::NameRules;
+use crate::schema::Qos;
 use entity::{is_infrastructure, Looks};
 use process::Tie;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -70,6 +71,8 @@ pub(in crate::synth) struct Entities {
     pub(in crate::synth) name_rules: NameRules,
     /// Names of nodes that a rule made of others.
     pub(in crate::synth) renamed: BTreeMap<NameId, BTreeSet<NameId>>,
+    /// QoS settings of endpoints.
+    pub(in crate::synth) qos: BTreeMap<(EntityKind, NodeId, NameId), BTreeSet<Qos>>,
     /// Infrastructure is part of the model.
     pub(in crate::synth) keep_infrastructure: bool,
 }

@@ -193,14 +193,17 @@ fn each_call_is_recorded_as_the_kernels_programs_do_and_passed_on() {
     let text = run.run("ros", &["sequence"]);
     let expected = "timer 42\ntimer 41\ntimer 42\npublish 43\ntake 44 1\n";
     assert!(text.starts_with(expected), "{text}");
-    assert!(text.contains("passed on 14, damaged 0"), "{text}");
+    assert!(text.contains("passed on 15, damaged 0"), "{text}");
     let kinds: Vec<EventKind> = run.events().into_iter().map(|e| e.kind).collect();
-    let EventKind::PublisherInit { topic, .. } = &kinds[1] else {
+    let EventKind::PublisherInit {
+        topic, publisher, ..
+    } = &kinds[1]
+    else {
         panic!("{kinds:?}")
     };
     assert_eq!((topic.len(), &topic[..3]), (255, "/xx"));
     let gid = std::array::from_fn(|i| if i == 0 { 5 } else { 0 });
-    let rmw = match kinds[6] {
+    let rmw = match kinds[8] {
         EventKind::Publish { rmw, .. } => rmw,
         ref other => panic!("{other:?}"),
     };
@@ -212,11 +215,30 @@ fn each_call_is_recorded_as_the_kernels_programs_do_and_passed_on() {
             namespace: "".into(),
         },
         EventKind::PublisherInit {
-            publisher: 3,
+            publisher: *publisher,
             node: 1,
             rmw,
             topic: topic.clone(),
             depth: 10,
+        },
+        EventKind::EndpointQos {
+            endpoint: EndpointKind::Publisher,
+            rcl: *publisher,
+            history: 1,
+            reliability: 2,
+            durability: 1,
+            liveliness: 3,
+            depth: 10,
+            deadline_ns: 250_000_000,
+            lifespan_ns: 0,
+            lease_ns: i64::MAX as u64,
+        },
+        EventKind::PublisherInit {
+            publisher: *publisher,
+            node: 1,
+            rmw,
+            topic: topic.clone(),
+            depth: 11,
         },
         EventKind::CallbackStart {
             callback: 6,

@@ -77,13 +77,25 @@ static void sequence(void)
 	} info = { 0 };
 	bool taken = false;
 	char text[400];
+	// As rcl has them: a publisher points to its own, which begins with what it asked for.
+	struct {
+		uint32_t history;
+		uint64_t depth;
+		uint32_t reliability, durability;
+		uint64_t deadline[2], lifespan[2];
+		uint32_t liveliness;
+		uint64_t lease[2];
+	} qos = { 1, 10, 2, 1, { 0, 250000000 }, { 0 }, 3, { 9223372036, 854775807 } };
+	void *publisher = &qos;
 
 	memset(text, 'x', sizeof(text) - 1);
 	text[0] = '/';
 	text[399] = 0;
 	ros_trace_rcl_init(0);
 	ros_trace_rcl_node_init((void *)1, (void *)2, "talker", 0);
-	ros_trace_rcl_publisher_init((void *)3, (void *)1, &own, text, 10);
+	ros_trace_rcl_publisher_init(&publisher, (void *)1, &own, text, 10);
+	// Another profile than the one that its depth is from is none of its.
+	ros_trace_rcl_publisher_init(&publisher, (void *)1, &own, text, 11);
 	ros_trace_callback_start((void *)6, true);
 	printf("timer %d\n", rcl_timer_call((void *)5));
 	printf("timer %d\n", rcl_timer_call_with_info((void *)5, &calls));

@@ -1,4 +1,4 @@
-//! Traces and models of many runs in a directory (thesis section 3.6, Figure 3.7): what is in
+//! Traces and models of many runs in a directory or an object store (thesis section 3.6, Figure 3.7): what is in
 //! it, which of it fits a query, and the model of all that fits, merged step by step.
 //!
 //! ```text
@@ -34,5 +34,5 @@ pub use index::{decode, encode, Kind, Row};
 pub use merge::{merge, Merged};
 pub use put::{put, Put};
 pub use query::{Found, Query};
-pub use store::{Index, Store};
+pub use store::{Index, Store, Variables};
 pub use upkeep::{check, tidy, Checked, Tidied};

@@ -14,6 +14,7 @@ use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, Seek};
 use std::path::Path;
+use std::time::Instant;
 
 /// What was put.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -44,6 +45,7 @@ pub fn put(
 ) -> Result<Vec<Put>, StoreError> {
     let held = store.backend().hold(false);
     let _held = held.map_err(|e| store.access("lock", "lock", &e))?;
+    let begun = Instant::now();
     let known = store.index()?.rows;
     let (mut all, mut rows) = (Vec::new(), Vec::new());
     let mut failed = None;
@@ -59,6 +61,12 @@ pub fn put(
                 break;
             }
         }
+    }
+    // Who tidies up there may have removed what was written first.
+    let late = |longest| begun.elapsed() >= longest;
+    if store.backend().longest().is_some_and(late) {
+        let error = io::Error::other("it took longer than a day: put fewer files at once");
+        return Err(store.access("write", "index", &error));
     }
     if !rows.is_empty() {
         store.add(&rows)?;

@@ -1,6 +1,6 @@
 //! A store: its place, its index, its objects. What is read is compared with its name.
 
-use crate::backend::{Backend, Entry, Local};
+use crate::backend::{Backend, Bucket, Entry, Local};
 use crate::columns;
 use crate::error::StoreError;
 use crate::id::{Hashing, Id};
@@ -63,23 +63,41 @@ impl Write for Limited {
     }
 }
 
-fn backend(place: &str) -> Result<Box<dyn Backend>, StoreError> {
-    let fault = |what: &str| StoreError::Place {
+/// Values of variables by their names.
+pub type Variables<'v> = &'v dyn Fn(&str) -> Option<String>;
+
+/// Those of the process.
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn backend(place: &str, variables: Variables<'_>) -> Result<Box<dyn Backend>, StoreError> {
+    const KINDS: &str = "name a directory, or s3://BUCKET/PREFIX";
+    let fault = |what: String| StoreError::Place {
         place: onbeat_model::text::visible(place),
-        what: what.into(),
+        what,
     };
     match place.split_once("://") {
-        None if place.is_empty() => Err(fault("name a directory")),
+        None if place.is_empty() => Err(fault(KINDS.into())),
         None => Ok(Box::new(Local::new(Path::new(place)))),
-        Some(_) => Err(fault("name a directory")),
+        Some(("s3", path)) => {
+            let bucket = Bucket::new(path, variables);
+            Ok(Box::new(bucket.map_err(fault)?))
+        }
+        Some(_) => Err(fault(KINDS.into())),
     }
 }
 
 impl Store {
-    /// Opens a store.
+    /// Opens a store. What an object store has to be told is taken from the environment.
     pub fn open(place: &str) -> Result<Store, StoreError> {
+        Store::open_with(place, &environment)
+    }
+
+    /// Opens a store with other variables than the environment's.
+    pub fn open_with(place: &str, variables: Variables<'_>) -> Result<Store, StoreError> {
         let store = Store {
-            backend: backend(place)?,
+            backend: backend(place, variables)?,
         };
         let mark = store.read(MARK, 4096)?;
         let mark = mark.ok_or_else(|| StoreError::NoStore(store.place().into()))?;
@@ -97,12 +115,17 @@ impl Store {
 
     /// Makes a store at an empty place, or leaves the one that is there. True if it was made.
     pub fn init(place: &str) -> Result<bool, StoreError> {
-        let backend = backend(place)?;
+        Store::init_with(place, &environment)
+    }
+
+    /// Makes one with other variables than the environment's.
+    pub fn init_with(place: &str, variables: Variables<'_>) -> Result<bool, StoreError> {
+        let backend = backend(place, variables)?;
         let store = Store { backend };
         let made = store.backend.make();
         made.map_err(|e| store.access("make", "the place", &e))?;
         if store.read(MARK, 4096)?.is_some() {
-            return Store::open(place).map(|_| false);
+            return Store::open_with(place, variables).map(|_| false);
         }
         let others = store.backend.list("");
         if !others

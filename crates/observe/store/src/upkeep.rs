@@ -67,10 +67,11 @@ pub fn tidy(store: &Store, keep: Duration) -> Result<Tidied, StoreError> {
             },
         }
     }
+    let grace = store.backend().longest().map_or(GRACE, |l| l.max(GRACE));
     if tidied.damaged.is_empty() {
         for place in ["objects", "tables"] {
             for entry in store.list(place)? {
-                if !named.contains(&entry.key) && entry.age >= GRACE {
+                if !named.contains(&entry.key) && entry.age >= grace {
                     remove(store, &entry.key)?;
                     tidied.removed += 1;
                     tidied.bytes += entry.bytes;

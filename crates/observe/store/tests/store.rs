@@ -1,11 +1,16 @@
-//! A store on a disk: what is put is found, merges are those of all at once, damage costs what is damaged.
+//! A store on a disk, and in a bucket of S3's interface: what is put is found, merges are those of all at once, damage costs what is damaged.
+
+mod server;
 
 use onbeat_model::schema::Run;
 use onbeat_model::{Model, Synth, SynthOptions};
 use onbeat_store::{encode, Id, Kind, Query, Row, Store, StoreError};
 use proptest::prelude::*;
+use server::Server;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
@@ -70,23 +75,50 @@ fn text(model: &Model) -> String {
     serde_json::to_string_pretty(model).expect("a model") + "\n"
 }
 
+/// Where a store lies.
+#[derive(Clone, Copy)]
+enum On {
+    Directory,
+    S3,
+}
+
+/// The server of all tests in S3.
+static SERVER: LazyLock<Server> = LazyLock::new(Server::start);
+/// Buckets so far.
+static BUCKETS: AtomicUsize = AtomicUsize::new(0);
+
+fn variable(name: &str) -> Option<String> {
+    let mut all = SERVER.variables().into_iter();
+    all.find(|v| v.0 == name).map(|v| v.1)
+}
+
 struct Place {
     dir: TempDir,
+    root: PathBuf,
     store: Store,
 }
 
 impl Place {
-    fn new() -> Place {
+    fn new(on: On) -> Place {
         let dir = TempDir::new().expect("a directory");
-        let at = dir.path().join("store");
-        let place = at.to_str().expect("UTF-8");
-        assert!(Store::init(place).expect("made"));
-        let store = Store::open(place).expect("a store");
-        Place { dir, store }
+        let (place, root) = match on {
+            On::Directory => {
+                let root = dir.path().join("store");
+                (root.to_str().expect("UTF-8").to_string(), root)
+            }
+            On::S3 => {
+                let bucket = format!("runs-{}", BUCKETS.fetch_add(1, Ordering::Relaxed));
+                let root = SERVER.bucket(&bucket).join("robots/a b");
+                (format!("s3://{bucket}/robots/a b/"), root)
+            }
+        };
+        assert!(Store::init_with(&place, &variable).expect("made"));
+        let store = Store::open_with(&place, &variable).expect("a store");
+        Place { dir, root, store }
     }
 
-    fn root(&self) -> PathBuf {
-        self.dir.path().join("store")
+    fn root(&self) -> &Path {
+        &self.root
     }
 
     fn put(&self, texts: &[String], build: &str) -> Vec<Id> {
@@ -133,6 +165,27 @@ fn at_once(texts: &[String]) -> String {
     text(&onbeat_model::merge(texts.iter().map(read).collect()).expect("merged"))
 }
 
+/// Runs each of these tests on a disk and in S3.
+macro_rules! everywhere {
+    ($($name:ident),*) => {
+        mod directory {
+            $(#[test] fn $name() { super::$name(super::On::Directory) })*
+        }
+        mod s3 {
+            $(#[test] fn $name() { super::$name(super::On::S3) })*
+        }
+    };
+}
+
+everywhere!(
+    a_new_model_costs_the_logarithm_of_their_number,
+    queries_find_what_fits_and_nothing_else,
+    a_run_counts_once,
+    damage_costs_what_is_damaged,
+    tidying_removes_only_what_nothing_leads_to,
+    no_name_becomes_a_path
+);
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
@@ -147,7 +200,7 @@ proptest! {
             let mode = if *urban { "urban" } else { "highway" };
             model(&format!("run{i}"), mode, i as u64, times)
         }).collect();
-        let place = Place::new();
+        let place = Place::new(On::Directory);
         let mut there = 0;
         for step in steps {
             let until = (there + step).min(texts.len());
@@ -172,12 +225,11 @@ proptest! {
 }
 
 /// 256 models, then one more: with it, what lies beside its way to the root is read, and nothing else.
-#[test]
-fn a_new_model_costs_the_logarithm_of_their_number() {
+fn a_new_model_costs_the_logarithm_of_their_number(on: On) {
     let texts: Vec<String> = (0..257)
         .map(|i| model(&format!("run{i}"), "default", i, &[i as u16 + 1]))
         .collect();
-    let place = Place::new();
+    let place = Place::new(on);
     place.put(&texts[..256], "1");
     let first = place.merge(&Query::default());
     assert_eq!((first.models_read, first.merges_read), (256, 0));
@@ -193,9 +245,8 @@ fn a_new_model_costs_the_logarithm_of_their_number() {
 }
 
 /// The same twice is once, under two builds it is found by both, and a model fits only with all its runs.
-#[test]
-fn queries_find_what_fits_and_nothing_else() {
-    let place = Place::new();
+fn queries_find_what_fits_and_nothing_else(on: On) {
+    let place = Place::new(on);
     let urban = model("a", "urban", 100, &[5]);
     let both = at_once(&[
         model("b", "urban", 200, &[6]),
@@ -268,9 +319,8 @@ fn queries_find_what_fits_and_nothing_else() {
 }
 
 /// A run that would count twice is refused by name, and the refusal's way out works.
-#[test]
-fn a_run_counts_once() {
-    let place = Place::new();
+fn a_run_counts_once(on: On) {
+    let place = Place::new(on);
     let (a, b) = (
         model("a", "default", 1, &[5]),
         model("b", "default", 2, &[6]),
@@ -295,9 +345,8 @@ fn cut(path: &Path) {
 }
 
 /// Whatever is damaged is named in one line, and the rest is used.
-#[test]
-fn damage_costs_what_is_damaged() {
-    let place = Place::new();
+fn damage_costs_what_is_damaged(on: On) {
+    let place = Place::new(on);
     let texts: Vec<String> = (0..6)
         .map(|i| model(&format!("run{i}"), "default", i, &[i as u16 + 1]))
         .collect();
@@ -371,15 +420,14 @@ fn damage_costs_what_is_damaged() {
 fn make_old(paths: &[PathBuf]) {
     for path in paths {
         let file = fs::File::options().append(true).open(path).expect("there");
-        let old = SystemTime::now() - Duration::from_secs(7200);
+        let old = SystemTime::now() - Duration::from_secs(25 * 3600);
         file.set_modified(old).expect("set");
     }
 }
 
 /// Tidying removes what nothing leads to and what is old, and changes nothing that can be asked for.
-#[test]
-fn tidying_removes_only_what_nothing_leads_to() {
-    let place = Place::new();
+fn tidying_removes_only_what_nothing_leads_to(on: On) {
+    let place = Place::new(on);
     for i in 0..5 {
         let text = model(&format!("run{i}"), "default", i, &[i as u16 + 1]);
         place.put(&[text], "1");
@@ -417,9 +465,8 @@ fn tidying_removes_only_what_nothing_leads_to() {
 }
 
 /// What recordings and users call things becomes no path, in the store and out of it.
-#[test]
-fn no_name_becomes_a_path() {
-    let place = Place::new();
+fn no_name_becomes_a_path(on: On) {
+    let place = Place::new(on);
     let evil = "../../evil\n\u{1b}[31m";
     place.put(&[model(evil, evil, 1, &[5])], evil);
     for path in place.files("") {
@@ -489,4 +536,72 @@ fn rows_come_back_as_they_were() {
         encode(&[]).map(|b| onbeat_store::decode(&b)),
         Ok(Ok(vec![]))
     );
+}
+
+/// What a server refuses is one line, with what to do and without the secret.
+#[test]
+fn a_refusal_is_one_line_without_the_secret() {
+    let place = Place::new(On::S3);
+    let at = place.store.place().to_string();
+    let with = |name: &'static str, value: &'static str| {
+        move |asked: &str| match asked == name {
+            true => Some(value.to_string()),
+            false => variable(asked),
+        }
+    };
+    let said = |at: &str, variables: onbeat_store::Variables<'_>| {
+        let error = Store::open_with(at, variables).err().expect("refused");
+        let line = error.to_string();
+        assert!(
+            !line.contains(server::SECRET) && !line.contains("ignature="),
+            "{line}"
+        );
+        assert!(!line.contains('\n'), "{line}");
+        line
+    };
+    let line = said(&at, &with("AWS_SECRET_ACCESS_KEY", "another"));
+    assert!(
+        line.ends_with(
+            "AWS_SECRET_ACCESS_KEY is not that of AWS_ACCESS_KEY_ID (403 SignatureDoesNotMatch)"
+        ),
+        "{line}"
+    );
+    let line = said(&at, &with("AWS_ACCESS_KEY_ID", "nobody"));
+    assert!(line.contains("403"), "{line}");
+    let line = said("s3://no-such-bucket/x", &variable);
+    assert!(line.contains("no-such-bucket"), "{line}");
+    // A port that nobody listens at.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let nobody = format!("http://{}", free.local_addr().expect("an address"));
+    drop(free);
+    let line = said(&at, &|name| match name {
+        "AWS_ENDPOINT_URL" => Some(nobody.clone()),
+        name => variable(name),
+    });
+    assert!(line.contains("refused"), "{line}");
+}
+
+/// A list of more names than a page has, and two that write the same at once.
+#[test]
+fn a_long_list_is_read_to_its_end_and_two_writers_lose_nothing() {
+    let place = Place::new(On::S3);
+    let folder = place.root().join("merges/zz");
+    fs::create_dir_all(&folder).expect("made");
+    for n in 0..2500 {
+        fs::write(folder.join(format!("{n:04}")), "x").expect("written");
+    }
+    let texts: Vec<String> = (0..8)
+        .map(|i| model(&format!("run{i}"), "m", i, &[5]))
+        .collect();
+    std::thread::scope(|scope| {
+        for half in [&texts[..6], &texts[2..]] {
+            scope.spawn(|| place.put(half, "1"));
+        }
+    });
+    let merged = place.merge(&Query::default());
+    assert_eq!(text(&merged.model.expect("a model")), at_once(&texts));
+    let tidied = onbeat_store::tidy(&place.store, Duration::ZERO).expect("tidied");
+    assert!(tidied.merges_removed >= 2500, "{tidied:?}");
+    assert_eq!(place.files("merges"), Vec::<PathBuf>::new());
+    assert_eq!(place.merge(&Query::default()).models, 8);
 }

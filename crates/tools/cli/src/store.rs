@@ -20,6 +20,8 @@ Examples:
   onbeat store merge runs --build 1.4.2 -o all.json      reads what is new, and earlier merges
   onbeat store get runs 4f1c2a -o model.json
   onbeat store check runs
+  onbeat store list s3://robots/runs                     AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+                                                         AWS_REGION or AWS_ENDPOINT_URL are set
 
 The index, and figures of callbacks, edges and chains, are Parquet files: DuckDB, pandas and others
 read them without onbeat (docs/store-format.md).
@@ -32,9 +34,9 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Make a store in an empty directory
+    /// Make a store in an empty directory, or below an unused prefix of a bucket
     Init {
-        /// Directory
+        /// Directory, or s3://BUCKET/PREFIX
         store: String,
     },
     Put(PutArgs),
@@ -44,7 +46,7 @@ enum Command {
     Tidy(TidyArgs),
     /// Read all that is in the store and compare it with its names; exit code 1 if something is damaged
     Check {
-        /// Directory
+        /// Directory, or s3://BUCKET/PREFIX
         store: String,
         /// Print JSON, for programs
         #[arg(long)]
@@ -55,7 +57,7 @@ enum Command {
 /// Put models and traces into a store; the same twice is once
 #[derive(clap::Args)]
 struct PutArgs {
-    /// Directory
+    /// Directory, or s3://BUCKET/PREFIX
     store: String,
     /// Model files and trace directories
     #[arg(required = true, value_name = "FILE")]
@@ -94,7 +96,7 @@ struct Which {
 /// Show what is in a store: a line for each run
 #[derive(clap::Args)]
 struct ListArgs {
-    /// Directory
+    /// Directory, or s3://BUCKET/PREFIX
     store: String,
     #[command(flatten)]
     which: Which,
@@ -109,7 +111,7 @@ struct ListArgs {
 /// Get a model or a trace out of a store
 #[derive(clap::Args)]
 struct GetArgs {
-    /// Directory
+    /// Directory, or s3://BUCKET/PREFIX
     store: String,
     /// First digits of its name, as `list` shows it
     object: String,
@@ -124,7 +126,7 @@ struct GetArgs {
 The result is that of `onbeat merge` over the same models, byte for byte. Merges on the way are kept
 in the store and used again. A damaged model is named and left out.")]
 struct MergeArgs {
-    /// Directory
+    /// Directory, or s3://BUCKET/PREFIX
     store: String,
     #[command(flatten)]
     which: Which,
@@ -136,7 +138,7 @@ struct MergeArgs {
 /// Make the index one file, remove what killed writers and old merges have left
 #[derive(clap::Args)]
 struct TidyArgs {
-    /// Directory
+    /// Directory, or s3://BUCKET/PREFIX
     store: String,
     /// Keep merges that were made since then
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "720h")]

@@ -1,5 +1,8 @@
 //! `onbeat store` as people and scripts use it: one run of each command, and writers that are killed.
 
+#[path = "../../../observe/store/tests/server/mod.rs"]
+mod server;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -105,6 +108,61 @@ fn each_command_does_what_it_says() {
     let object = format!("s/objects/{}/{trace}", &trace[..2]);
     fs::write(dir.join(object), "x").unwrap();
     onbeat(dir, &["store", "check", "s"], 1);
+}
+
+/// The same in a bucket, by the variables that all clients use.
+#[test]
+fn a_bucket_is_a_store_as_a_directory_is() {
+    let (dir, names) = models(3);
+    let dir = dir.path();
+    let server = server::Server::start();
+    server.bucket("robots");
+    let run = |args: &[&str], code: i32| {
+        let mut command = command(dir, args);
+        let out = command.envs(server.variables()).output().unwrap();
+        let err = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(code), "{args:?}: {err}");
+        assert!(!err.contains(server::SECRET), "{err}");
+        (String::from_utf8(out.stdout).unwrap(), err)
+    };
+    let place = "s3://robots/runs";
+    let (_, err) = run(&["store", "list", place], 1);
+    assert_eq!(
+        err,
+        format!("onbeat: {place} is no store: make one there with `onbeat store init {place}`\n")
+    );
+    run(&["store", "init", place], 0);
+    let mut put = vec!["store", "put", place, TRACE, "--build", "1.4"];
+    put.extend(names.iter().map(String::as_str));
+    run(&put, 0);
+    run(
+        &["store", "merge", place, "--build", "1.4", "-o", "a.json"],
+        0,
+    );
+    let mut merge = vec!["merge", "-o", "b.json"];
+    merge.extend(names.iter().map(String::as_str));
+    onbeat(dir, &merge, 0);
+    let read = |name: &str| fs::read(dir.join(name)).unwrap();
+    assert!(
+        read("a.json") == read("b.json"),
+        "the bucket's merge is another"
+    );
+    let (found, _) = run(&["store", "list", place, "--kind", "trace", "--json"], 0);
+    let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+    let trace = found["rows"][0]["object"].as_str().unwrap();
+    run(&["store", "get", place, trace, "-o", "trace"], 0);
+    let manifest = fs::read(Path::new(TRACE).join("manifest.json")).unwrap();
+    assert!(read("trace/manifest.json") == manifest);
+    run(&["store", "tidy", place], 0);
+    run(&["store", "check", place], 0);
+    // Nothing is set.
+    let mut alone = command(dir, &["store", "list", place]);
+    let out = alone.env_remove("AWS_ACCESS_KEY_ID").output().unwrap();
+    let err = String::from_utf8(out.stderr).unwrap();
+    assert!(
+        err.ends_with("AWS_ACCESS_KEY_ID is not set\n") && err.lines().count() == 1,
+        "{err}"
+    );
 }
 
 /// Two writers at once, each killed at some moment and started anew: nothing that a writer said it has put is

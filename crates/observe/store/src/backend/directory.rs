@@ -142,6 +142,10 @@ impl Backend for Local {
         Ok(left.len() as u64)
     }
 
+    fn longest(&self) -> Option<Duration> {
+        None
+    }
+
     fn hold(&self, alone: bool) -> io::Result<Box<dyn Any>> {
         let file = File::options()
             .create(true)

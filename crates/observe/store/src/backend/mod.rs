@@ -1,8 +1,11 @@
 //! Where a store's files lie: a trait, and the places that have it.
 
+mod answer;
 mod directory;
+mod s3;
 
 pub(crate) use directory::Local;
+pub(crate) use s3::Bucket;
 
 use std::any::Any;
 use std::io::{self, Read, Write};
@@ -42,6 +45,10 @@ pub(crate) trait Backend: Send + Sync {
 
     /// What killed writers have left and no name leads to: removes what is older, and counts it.
     fn remove_leftovers(&self, older: Duration) -> io::Result<u64>;
+
+    /// How long a writer may take from its first file to the last, where no lock keeps those out who tidy up:
+    /// what is older and nothing names is of nobody at work.
+    fn longest(&self) -> Option<Duration>;
 
     /// Keeps those out who tidy up (`alone`), or who write, until the result is dropped; where places have such
     /// locks.

@@ -4,7 +4,7 @@
 use super::{Place, PlaceOptions, Rings};
 use crate::decode::{decode, Decoded};
 use object::{Object, ObjectSymbol};
-use onbeat_trace::{Event, EventKind};
+use onbeat_trace::{EndpointKind, Event, EventKind};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::FileExt;

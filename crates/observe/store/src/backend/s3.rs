@@ -1,0 +1,333 @@
+//! A store in a bucket of an object store with an S3 interface.
+//!
+//! Files are written whole or not at all by the interface itself. No write needs a condition: two writers meet at
+//! a name only with the same bytes, and to write these anew makes them young, so that nobody tidies them up. What
+//! the environment says of credentials goes into signatures, and into no message.
+
+use super::answer::{code, fault, refused};
+use super::{Backend, Entry};
+use jiff::Timestamp;
+use rusty_s3::actions::ListObjectsV2;
+use rusty_s3::{Credentials, S3Action, UrlStyle};
+use std::any::Any;
+use std::io::{self, ErrorKind, Read, Write};
+use std::time::Duration;
+use ureq::http::Response;
+use ureq::{Agent, Body};
+
+/// How long a signed request may be under way.
+const VALID: Duration = Duration::from_secs(900);
+/// Until a connection is there.
+const CONNECT: Duration = Duration::from_secs(15);
+/// Without a byte coming or going.
+const SILENCE: Duration = Duration::from_secs(60);
+/// How often a request is sent that the server is too busy for.
+const ATTEMPTS: u32 = 4;
+/// Most bytes that the interface takes at once.
+const MOST_PUT: u64 = 5 << 30;
+/// Most bytes of a page of a list: a thousand names of a kilobyte, and what is said of them.
+const MOST_PAGE: u64 = 16 << 20;
+/// There are no locks: a writer has a day.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// A store in a bucket, below a prefix.
+pub(crate) struct Bucket {
+    place: String,
+    bucket: rusty_s3::Bucket,
+    credentials: Credentials,
+    /// Empty, or with a slash at its end.
+    prefix: String,
+    agent: Agent,
+}
+
+impl Bucket {
+    /// From `BUCKET/PREFIX` and the variables that all clients of S3 use.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the place, or which variable is missing or wrong, without its value.
+    pub(crate) fn new(
+        path: &str,
+        variable: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, String> {
+        let variable = |names: &[&str]| {
+            let set = names.iter().filter_map(|name| variable(name));
+            set.into_iter().find(|value| !value.is_empty())
+        };
+        let (name, prefix) = path.split_once('/').unwrap_or((path, ""));
+        let prefix = prefix_of(name, prefix)?;
+        let key = variable(&["AWS_ACCESS_KEY_ID"]).ok_or("AWS_ACCESS_KEY_ID is not set")?;
+        let secret =
+            variable(&["AWS_SECRET_ACCESS_KEY"]).ok_or("AWS_SECRET_ACCESS_KEY is not set")?;
+        let credentials = match variable(&["AWS_SESSION_TOKEN"]) {
+            Some(token) => Credentials::new_with_token(key, secret, token),
+            None => Credentials::new(key, secret),
+        };
+        let region = variable(&["AWS_REGION", "AWS_DEFAULT_REGION"]);
+        let region = region.unwrap_or_else(|| "us-east-1".into());
+        if !plain(&region, "-") {
+            return Err("AWS_REGION is no name of a region".into());
+        }
+        let endpoint = variable(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]);
+        // A certificate of Amazon's is for a name without dots before it.
+        let style = match endpoint.is_none() && !name.contains('.') {
+            true => UrlStyle::VirtualHost,
+            false => UrlStyle::Path,
+        };
+        let url = endpoint.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
+        let url = url
+            .parse()
+            .map_err(|_| "AWS_ENDPOINT_URL is no URL".to_string())?;
+        let bucket = rusty_s3::Bucket::new(url, style, name.to_string(), region);
+        Ok(Bucket {
+            place: format!("s3://{}", path.trim_end_matches('/')),
+            bucket: bucket.map_err(|_| "AWS_ENDPOINT_URL is not http://HOST or https://HOST")?,
+            credentials,
+            prefix,
+            agent: agent(),
+        })
+    }
+
+    fn key(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+
+    /// Sends a request until the server is not too busy; the answer, whatever it says.
+    fn send(
+        &self,
+        mut request: impl FnMut() -> Result<Response<Body>, ureq::Error>,
+    ) -> io::Result<Response<Body>> {
+        for attempt in 1.. {
+            let busy = match request() {
+                Ok(answer) => match answer.status().as_u16() {
+                    429 | 500 | 502 | 503 | 504 if attempt < ATTEMPTS => true,
+                    _ => return Ok(answer),
+                },
+                Err(ureq::Error::Io(_) | ureq::Error::Timeout(_)) if attempt < ATTEMPTS => true,
+                Err(e) => return Err(fault(e)),
+            };
+            debug_assert!(busy);
+            std::thread::sleep(Duration::from_millis(200 << attempt));
+        }
+        Err(ErrorKind::TimedOut.into())
+    }
+
+    /// One page of a list, and how far its end is from the end of the list.
+    fn page(&self, prefix: &str, after: Option<&str>) -> io::Result<(Vec<Entry>, Option<String>)> {
+        let mut action = self.bucket.list_objects_v2(Some(&self.credentials));
+        action.with_prefix(prefix);
+        if let Some(after) = after {
+            action.with_continuation_token(after);
+        }
+        let mut answer = self.send(|| self.agent.get(action.sign(VALID).as_str()).call())?;
+        if answer.status().as_u16() != 200 {
+            return Err(refused(&mut answer));
+        }
+        // Both by the server's clock.
+        let date = answer.headers().get("date").and_then(|d| d.to_str().ok());
+        let date = date.and_then(|d| jiff::fmt::rfc2822::parse(d).ok());
+        let now = date.map_or_else(Timestamp::now, |d| d.timestamp());
+        let text = answer.body_mut().with_config().limit(MOST_PAGE);
+        let text = text.read_to_string().map_err(fault)?;
+        let page = ListObjectsV2::parse_response(&text)
+            .map_err(|_| io::Error::other("the server's list is no list of S3's"))?;
+        let entries = page.contents.into_iter().filter_map(|object| {
+            let key = object.key.strip_prefix(&self.prefix)?.to_string();
+            let age = |written: Timestamp| now.duration_since(written).try_into().ok();
+            let written = object.last_modified.and_then(|t| t.parse().ok());
+            // Consoles of object stores make empty files to show folders.
+            (!key.is_empty() && !key.ends_with('/')).then(|| Entry {
+                key,
+                bytes: object.size.unwrap_or(0),
+                age: written.and_then(age).unwrap_or_default(),
+            })
+        });
+        Ok((entries.collect(), page.next_continuation_token))
+    }
+}
+
+fn agent() -> Agent {
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .timeout_connect(Some(CONNECT))
+        .timeout_recv_response(Some(SILENCE))
+        .timeout_per_read(Some(SILENCE))
+        .timeout_per_write(Some(SILENCE));
+    config.build().new_agent()
+}
+
+/// Whether a name has lower letters, digits and these characters only, and some.
+fn plain(name: &str, others: &str) -> bool {
+    let may = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || others.contains(c);
+    !name.is_empty() && name.chars().all(may)
+}
+
+/// The prefix, with a slash at its end, of a place whose names can be part of a URL.
+fn prefix_of(bucket: &str, prefix: &str) -> Result<String, String> {
+    if !plain(bucket, ".-") || !(3..=63).contains(&bucket.len()) || bucket.starts_with('.') {
+        return Err("a bucket has 3 to 63 lower letters, digits, dots and hyphens".into());
+    }
+    let prefix = prefix.trim_end_matches('/');
+    if prefix.is_empty() {
+        return Ok(String::new());
+    }
+    let odd = |part: &str| matches!(part, "" | "." | "..") || part.chars().any(char::is_control);
+    match prefix.split('/').any(odd) || prefix.len() > 512 {
+        true => {
+            Err("a prefix has names with a slash between each two, none of them . or ..".into())
+        }
+        false => Ok(format!("{prefix}/")),
+    }
+}
+
+impl Backend for Bucket {
+    fn place(&self) -> &str {
+        &self.place
+    }
+
+    fn copy(&self, key: &str, out: &mut dyn Write) -> io::Result<Option<u64>> {
+        let key = self.key(key);
+        let action = self.bucket.get_object(Some(&self.credentials), &key);
+        let mut answer = self.send(|| self.agent.get(action.sign(VALID).as_str()).call())?;
+        match answer.status().as_u16() {
+            200 => {}
+            404 if code(&mut answer) == "NoSuchKey" => return Ok(None),
+            _ => return Err(refused(&mut answer)),
+        }
+        let bytes = answer.body().content_length();
+        let copied = io::copy(&mut answer.body_mut().as_reader(), out)?;
+        match bytes.is_none_or(|bytes| bytes == copied) {
+            true => Ok(Some(copied)),
+            false => Err(ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    fn write(&self, key: &str, from: &mut dyn Read, bytes: u64) -> io::Result<()> {
+        if bytes > MOST_PUT {
+            return Err(io::Error::other("an object store takes 5 GiB at once"));
+        }
+        // Whole, since it may have to be sent again: a model is in memory anyway, a trace has small files.
+        let mut body = Vec::new();
+        from.take(bytes).read_to_end(&mut body)?;
+        if body.len() as u64 != bytes {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        let key = self.key(key);
+        let action = self.bucket.put_object(Some(&self.credentials), &key);
+        let put = || self.agent.put(action.sign(VALID).as_str()).send(&body[..]);
+        let mut answer = self.send(put)?;
+        match answer.status().as_u16() {
+            200 | 201 | 204 => Ok(()),
+            _ => Err(refused(&mut answer)),
+        }
+    }
+
+    fn list(&self, place: &str) -> io::Result<Vec<Entry>> {
+        let prefix = match place {
+            "" => self.prefix.clone(),
+            place => self.key(&format!("{place}/")),
+        };
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let (entries, next) = self.page(&prefix, after.as_deref())?;
+            all.extend(entries);
+            if next.is_some() && next == after {
+                return Err(io::Error::other("the server's list has no end"));
+            }
+            after = next;
+            if after.is_none() {
+                return Ok(all);
+            }
+        }
+    }
+
+    fn remove(&self, key: &str) -> io::Result<()> {
+        let key = self.key(key);
+        let action = self.bucket.delete_object(Some(&self.credentials), &key);
+        let mut answer = self.send(|| self.agent.delete(action.sign(VALID).as_str()).call())?;
+        match answer.status().as_u16() {
+            200 | 204 => Ok(()),
+            404 if code(&mut answer) == "NoSuchKey" => Ok(()),
+            _ => Err(refused(&mut answer)),
+        }
+    }
+
+    /// Buckets are made by who owns them.
+    fn make(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn remove_leftovers(&self, _: Duration) -> io::Result<u64> {
+        Ok(0)
+    }
+
+    fn longest(&self) -> Option<Duration> {
+        Some(LONGEST)
+    }
+
+    fn hold(&self, _: bool) -> io::Result<Box<dyn Any>> {
+        Ok(Box::new(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(path: &str, without: &str, endpoint: &str) -> Result<Bucket, String> {
+        Bucket::new(path, &|name| match name {
+            _ if name == without => None,
+            "AWS_ACCESS_KEY_ID" => Some("the-key".into()),
+            "AWS_SECRET_ACCESS_KEY" => Some("the-secret".into()),
+            "AWS_ENDPOINT_URL" => Some(endpoint.into()),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn places_that_make_no_url_are_refused() {
+        for path in [
+            "",
+            "b",
+            "a/../b",
+            "runs/..",
+            "runs//x",
+            "Runs",
+            "runs/a\nb",
+            ".../a",
+            "a@b.c",
+        ] {
+            assert!(made(path, "", "").is_err(), "{path}");
+        }
+        let bucket = made("my-runs/a/b c/", "", "").expect("a place");
+        assert_eq!(
+            (bucket.place(), bucket.key("lock")),
+            ("s3://my-runs/a/b c", "a/b c/lock".into())
+        );
+        let url = bucket.bucket.object_url(&bucket.key("lock")).to_string();
+        assert_eq!(
+            url,
+            "https://my-runs.s3.us-east-1.amazonaws.com/a/b%20c/lock"
+        );
+        let own = made("my-runs", "", "http://127.0.0.1:9000").expect("a place");
+        assert_eq!(
+            own.bucket.object_url("lock").as_str(),
+            "http://127.0.0.1:9000/my-runs/lock"
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_named_without_values() {
+        for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
+            let said = made("runs", name, "").err().expect("refused");
+            assert_eq!(said, format!("{name} is not set"));
+        }
+        let said = made("runs", "", "ftp://the-secret").err().expect("refused");
+        assert!(
+            said.contains("AWS_ENDPOINT_URL") && !said.contains("the-secret"),
+            "{said}"
+        );
+    }
+}

@@ -13,6 +13,7 @@
 //! | [`chain`] | which items, under which names, how often |
 //! | [`curves`] | bounds of buffers by network calculus |
 //! | [`sizing`] | the size of the buffer, from curves |
+//! | [`remote`] | a recording from one host to another |
 //! | [`sink`] | the trait of sinks, and those of the kernel's devices |
 //! | [`route`] | which sink plays which stream |
 //! | [`control`] | requests to a running replay, and how far it is |
@@ -35,6 +36,7 @@ mod memory;
 mod pace;
 pub mod picture;
 mod player;
+pub mod remote;
 pub mod route;
 pub mod session;
 pub mod sink;

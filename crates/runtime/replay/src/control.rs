@@ -59,7 +59,8 @@ impl Control {
         self.stop.store(true, Relaxed);
     }
 
-    pub(crate) fn is_stopping(&self) -> bool {
+    /// Whether it is to end.
+    pub fn is_stopping(&self) -> bool {
         self.stop.load(Relaxed)
     }
 

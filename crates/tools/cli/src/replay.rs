@@ -2,6 +2,8 @@
 
 mod keys;
 mod options;
+mod place;
+mod remote;
 mod show;
 mod size;
 
@@ -39,8 +41,15 @@ fn failed(error: impl std::fmt::Display) -> CliError {
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let mut settings = args.settings()?;
     let reports = args.reports()?;
-    let chain =
-        Chain::new(opener(args.sources.clone(), args.align), args.choice()).map_err(failed)?;
+    if let Some(to) = args.link() {
+        return remote::send(&args, to);
+    }
+    let control = Arc::new(Control::default());
+    let open = match place::source_of(&args.sources) {
+        Some(at) => remote::receiver(&args, at, &control)?,
+        None => opener(args.sources.clone(), args.align),
+    };
+    let chain = Chain::new(open, args.choice()).map_err(failed)?;
     let streams = chain.streams().to_vec();
     let sizing = size::of(&args, || {
         let choice = args.choice_measured();
@@ -54,7 +63,6 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         size::set(&mut settings, sizing);
     }
     let outputs = outputs(&args, &streams)?;
-    let control = Arc::new(Control::default());
     if args.paused {
         control.pause();
     }
@@ -79,7 +87,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
 
 /// Opens the sinks. ROS 2 is looked for only if something goes there.
 fn outputs(args: &Args, streams: &[Stream]) -> Result<Outputs, CliError> {
-    let targets = route::targets(streams, &args.to).map_err(failed)?;
+    let targets = route::targets(streams, &args.targets()).map_err(failed)?;
     let clock = args.clock_ns().map(|_| StreamId(streams.len() as u32));
     if clock.is_some() && streams.iter().any(|s| s.name == "/clock") {
         let how =

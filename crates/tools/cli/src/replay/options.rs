@@ -1,5 +1,6 @@
 //! The words of `onbeat replay`.
 
+use super::place::{source_of, Where};
 use super::Report;
 use crate::error::CliError;
 use crate::units::{parse_duration, parse_size};
@@ -26,6 +27,8 @@ Examples:
   onbeat replay capture.pcap --to eth:veth0 --rate 0.5
   onbeat replay can.log --to udp:127.0.0.1:7400 --report replay.html
   onbeat replay can.log --ids 123,200-2ff --loop 10 --max-late 1ms
+  onbeat replay drive.mcap --to link:10.0.0.2:7400 --key link.key     read here, played there:
+  onbeat replay link:0.0.0.0:7400 --key link.key --to can:can0
 
 The recording is read once before: how fast it comes and how fast it is read give the smallest
 buffer that never runs empty (--memory, --stall). A loader reads ahead into it and waits when it is
@@ -40,15 +43,19 @@ Exit codes: 0 all played, or ended by q or Ctrl-C; 1 failed, or the recording co
 its end; 2 wrong command line; 3 nothing to play; 5 something left later than --max-late.")]
 pub struct Args {
     /// Recordings: bags of rosbag2, MCAP files, logs of candump -l, pcap and pcapng captures; several
-    /// share one axis of time
+    /// share one axis of time. link:ADDRESS:PORT: what another host sends there
     #[arg(value_name = "RECORDING", required = true)]
     pub sources: Vec<PathBuf>,
     /// Several recordings of different times: all begin at once
     #[arg(long)]
     pub align: bool,
-    /// Where to: ros, udp:HOST:PORT, can:INTERFACE, eth:INTERFACE; several: the one that suits
+    /// Where to: ros, udp:HOST:PORT, can:INTERFACE, eth:INTERFACE; several: the one that suits.
+    /// link:HOST:PORT: to another host, which plays it
     #[arg(long, value_name = "WHERE")]
-    pub to: Vec<Target>,
+    pub to: Vec<Where>,
+    /// The key of a link, the same on both hosts (onbeat link key FILE)
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
     #[command(flatten)]
     what: What,
     #[command(flatten)]
@@ -56,7 +63,7 @@ pub struct Args {
     /// Play nothing: measure the recording, and say which buffer it needs at this --rate
     #[arg(long)]
     pub plan: bool,
-    /// Wait for a subscriber of each topic, but no longer than this
+    /// Wait for a subscriber of each topic, or for the host that plays, but no longer than this
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     pub wait: Duration,
     /// Begin paused: for stepping through it
@@ -182,6 +189,30 @@ fn ns(time: Duration) -> u64 {
 }
 
 impl Args {
+    /// Targets on this host.
+    pub fn targets(&self) -> Vec<Target> {
+        let here = self.to.iter().filter_map(|to| match to {
+            Where::Here(target) => Some(target.clone()),
+            Where::Link(_) => None,
+        });
+        here.collect()
+    }
+
+    /// The other host that plays.
+    pub fn link(&self) -> Option<&str> {
+        self.to.iter().find_map(|to| match to {
+            Where::Link(address) => Some(address.as_str()),
+            Where::Here(_) => None,
+        })
+    }
+
+    /// Whether it is said when or how items are played.
+    pub fn is_paced(&self) -> bool {
+        let how = &self.how;
+        let paced = how.rate != 1.0 || how.as_fast_as_consumed || how.clock.is_some();
+        paced || self.paused || self.plan || self.max_late.is_some() || !self.report.is_empty()
+    }
+
     /// What is played.
     pub fn choice(&self) -> Choice {
         Choice {
@@ -242,7 +273,8 @@ impl Args {
     /// What is asked of the buffer. `None`: nothing is to be measured, or times do not count.
     pub fn wish(&self) -> Option<Wish> {
         let how = &self.how;
-        (!how.buffer.unmeasured && !how.as_fast_as_consumed).then(|| Wish {
+        let comes = source_of(&self.sources).is_some();
+        (!how.buffer.unmeasured && !how.as_fast_as_consumed && !comes).then(|| Wish {
             rate: how.rate,
             stall_ns: ns(how.buffer.stall),
             memory_bytes: self.buffer_memory(),

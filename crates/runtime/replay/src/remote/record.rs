@@ -1,0 +1,171 @@
+//! Records of a recording that goes over a link: how they are written and read. Pure.
+
+use crate::item::{Kind, Stamp, Stream, StreamId};
+use serde::{Deserialize, Serialize};
+
+/// Version of what is sent.
+const VERSION: u32 = 1;
+/// Most bytes of a record: an item of 1 GiB.
+const MOST: usize = (1 << 30) + 64;
+
+const BEGIN: u8 = 0;
+const ITEM: u8 = 1;
+const END: u8 = 2;
+
+/// What the sender says at the beginning.
+#[derive(Serialize, Deserialize)]
+struct Begin {
+    version: u32,
+    streams: Vec<Told>,
+}
+
+/// A stream as it is told.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    name: String,
+    kind: ToldKind,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ToldKind {
+    Ros {
+        type_name: String,
+        qos: Option<String>,
+    },
+    Can,
+    Packets {
+        link_type: u32,
+    },
+}
+
+/// How the recording ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct End {
+    /// What was damaged.
+    pub damage: Vec<String>,
+    /// Why it was not read to its end.
+    pub fault: Option<String>,
+}
+
+/// A record.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Record<'b> {
+    /// All streams; before the first item.
+    Begin(Vec<Stream>),
+    /// An item.
+    Item(Stamp, &'b [u8]),
+    /// The end of the recording.
+    End(End),
+}
+
+fn told(stream: &Stream) -> Told {
+    Told {
+        name: stream.name.clone(),
+        kind: match &stream.kind {
+            Kind::Ros { type_name, qos } => ToldKind::Ros {
+                type_name: type_name.clone(),
+                qos: qos.clone(),
+            },
+            Kind::Can => ToldKind::Can,
+            Kind::Packets { link_type } => ToldKind::Packets {
+                link_type: *link_type,
+            },
+        },
+    }
+}
+
+fn stream(told: Told) -> Stream {
+    Stream {
+        name: told.name,
+        kind: match told.kind {
+            ToldKind::Ros { type_name, qos } => Kind::Ros { type_name, qos },
+            ToldKind::Can => Kind::Can,
+            ToldKind::Packets { link_type } => Kind::Packets { link_type },
+        },
+    }
+}
+
+/// Hands a record's parts to `put`, in order.
+pub(super) fn begin(streams: &[Stream], put: &mut dyn FnMut(&[u8])) {
+    let begin = Begin {
+        version: VERSION,
+        streams: streams.iter().map(told).collect(),
+    };
+    text(BEGIN, &begin, put);
+}
+
+/// An item; it has at most 1 GiB.
+pub(super) fn item(stamp: Stamp, bytes: &[u8], put: &mut dyn FnMut(&[u8])) {
+    head(ITEM, 12 + bytes.len(), put);
+    put(&stamp.time_ns.to_le_bytes());
+    put(&stamp.stream.0.to_le_bytes());
+    put(bytes);
+}
+
+/// The end.
+pub(super) fn end(end: &End, put: &mut dyn FnMut(&[u8])) {
+    text(END, end, put);
+}
+
+fn text(kind: u8, value: &impl Serialize, put: &mut dyn FnMut(&[u8])) {
+    // A struct of texts and numbers always has a JSON text.
+    let text = serde_json::to_vec(value).unwrap_or_default();
+    head(kind, text.len(), put);
+    put(&text);
+}
+
+fn head(kind: u8, bytes: usize, put: &mut dyn FnMut(&[u8])) {
+    put(&(bytes as u32 + 1).to_le_bytes());
+    put(&[kind]);
+}
+
+/// Bytes of the first record, with its length; none as long as that is not there.
+///
+/// # Errors
+/// There is no such record.
+pub(super) fn length(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
+    let Some(length) = bytes.first_chunk() else {
+        return Ok(None);
+    };
+    match u32::from_le_bytes(*length) as usize {
+        length @ 1..=MOST => Ok(Some(4 + length)),
+        _ => Err("a record of a length that there is not"),
+    }
+}
+
+/// Reads a record of as many bytes as [`length`] says.
+///
+/// # Errors
+/// There is no such record.
+pub(super) fn read(record: &[u8]) -> Result<Record<'_>, &'static str> {
+    let (kind, body) = record
+        .get(4..)
+        .and_then(|r| r.split_first())
+        .ok_or("a record that is too short")?;
+    match *kind {
+        BEGIN => {
+            let begin: Begin = serde_json::from_slice(body).map_err(|_| "no list of streams")?;
+            if begin.version != VERSION {
+                return Err("another version: update the older side");
+            }
+            Ok(Record::Begin(
+                begin.streams.into_iter().map(stream).collect(),
+            ))
+        }
+        ITEM => {
+            let (time, rest) = body.split_first_chunk().ok_or("an item without a time")?;
+            let (number, item) = rest.split_first_chunk().ok_or("an item of no stream")?;
+            let stamp = Stamp {
+                time_ns: i64::from_le_bytes(*time),
+                stream: StreamId(u32::from_le_bytes(*number)),
+            };
+            Ok(Record::Item(stamp, item))
+        }
+        END => {
+            let end = serde_json::from_slice(body).map_err(|_| "no end of a recording")?;
+            Ok(Record::End(end))
+        }
+        _ => Err("a record of no known kind"),
+    }
+}

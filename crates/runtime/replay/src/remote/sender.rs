@@ -1,0 +1,168 @@
+//! The sending side: reads a recording and sends it as fast as the other side takes it.
+
+use super::record::{self, End};
+use super::{LOOK_NS, SIZES};
+use crate::item::{Source, SourceError};
+use onbeat_flow::clock::now_ns;
+use onbeat_link::interface::{self, Halves, Outgoing, SendError};
+
+/// What was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sent {
+    /// Items.
+    pub items: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What was skipped because it is damaged, one sentence each.
+    pub damage: Vec<String>,
+}
+
+/// Why not all of a recording is at the other side.
+#[derive(Debug, thiserror::Error)]
+pub enum SendFault {
+    /// The recording cannot be read to its end; what was read is there.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The link.
+    #[error("the receiving side: {0}")]
+    Link(#[from] SendError),
+    /// It ended before it had taken all.
+    #[error("the receiving side: {0}; it has not said that it has everything")]
+    Unconfirmed(interface::End),
+    /// It counts other items than were sent.
+    #[error("the receiving side has {taken} of {sent} items: report this as a bug")]
+    Differs {
+        /// Items sent.
+        sent: u64,
+        /// Items that it has.
+        taken: u64,
+    },
+    /// It was asked to stop.
+    #[error("stopped before all was sent; the receiving side plays what it has")]
+    Stopped,
+}
+
+/// What is written and has not left.
+struct Writer<'s> {
+    outgoing: Box<dyn Outgoing>,
+    message: Vec<u8>,
+    failed: Option<SendFault>,
+    stop: &'s dyn Fn() -> bool,
+}
+
+impl Writer<'_> {
+    /// Adds bytes; sends each message that is full.
+    fn put(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = SIZES.message_bytes - self.message.len();
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            self.message.extend_from_slice(now);
+            bytes = later;
+            if self.message.len() == SIZES.message_bytes {
+                self.flush();
+            }
+        }
+    }
+
+    /// Sends what there is, once the other side has room for it.
+    fn flush(&mut self) {
+        while self.failed.is_none() && !self.message.is_empty() {
+            let message = &self.message;
+            let fill = &mut |slot: &mut [u8]| slot.copy_from_slice(message);
+            let until = now_ns() + LOOK_NS;
+            match self.outgoing.send(message.len(), Some(until), fill) {
+                Ok(_) => break,
+                Err(SendError::NoCredit { .. }) if !(self.stop)() => {}
+                Err(SendError::NoCredit { .. }) => self.failed = Some(SendFault::Stopped),
+                Err(e) => self.failed = Some(e.into()),
+            }
+        }
+        self.message.clear();
+    }
+
+    fn check(&mut self) -> Result<(), SendFault> {
+        self.failed.take().map_or(Ok(()), Err)
+    }
+}
+
+/// Sends a recording, and returns once the other side has all of it in its buffer. `progress` is told the number of
+/// items now and then. Not real-time safe.
+///
+/// # Errors
+/// Not all of it is there. What was read before an error of the recording is.
+pub fn send(
+    source: &mut dyn Source,
+    halves: Halves,
+    stop: &dyn Fn() -> bool,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Sent, SendFault> {
+    let (outgoing, mut incoming) = halves;
+    let mut writer = Writer {
+        outgoing,
+        message: Vec::with_capacity(SIZES.message_bytes),
+        failed: None,
+        stop,
+    };
+    record::begin(source.streams(), &mut |bytes| writer.put(bytes));
+    let mut sent = Sent {
+        items: 0,
+        bytes: 0,
+        damage: Vec::new(),
+    };
+    let mut item = Vec::new();
+    let fault = loop {
+        if stop() {
+            break Some(SendFault::Stopped);
+        }
+        match source.next(&mut item) {
+            Ok(Some(stamp)) => record::item(stamp, &item, &mut |bytes| writer.put(bytes)),
+            Ok(None) => break None,
+            Err(e) => break Some(e.into()),
+        }
+        writer.check()?;
+        sent.items += 1;
+        sent.bytes += item.len() as u64;
+        if sent.items % 1024 == 0 {
+            progress(sent.items);
+        }
+    };
+    sent.damage = source.damage().to_vec();
+    let end = End {
+        damage: sent.damage.clone(),
+        fault: fault.as_ref().map(ToString::to_string),
+    };
+    record::end(&end, &mut |bytes| writer.put(bytes));
+    writer.flush();
+    writer.check()?;
+    let taken = confirmed(&mut *incoming, &fault, stop)?;
+    match fault {
+        Some(fault) => Err(fault),
+        None if taken == sent.items => Ok(sent),
+        None => Err(SendFault::Differs {
+            sent: sent.items,
+            taken,
+        }),
+    }
+}
+
+/// How many items the other side has taken, once it has read the end.
+fn confirmed(
+    incoming: &mut dyn interface::Incoming,
+    fault: &Option<SendFault>,
+    stop: &dyn Fn() -> bool,
+) -> Result<u64, SendFault> {
+    let mut taken = None;
+    loop {
+        let mut take = |_, message: &[u8]| {
+            taken = message.first_chunk().map(|n| u64::from_le_bytes(*n));
+        };
+        match incoming.receive(Some(now_ns() + LOOK_NS), &mut take) {
+            Ok(true) => return Ok(taken.unwrap_or_default()),
+            Ok(false) if stop() && fault.is_none() => return Err(SendFault::Stopped),
+            // Asked to stop before: it has little time for that.
+            Ok(false) if stop() => return Ok(0),
+            Ok(false) => {}
+            Err(end) => return Err(SendFault::Unconfirmed(end)),
+        }
+    }
+}

@@ -26,6 +26,11 @@ pub fn recording(data: &[u8]) -> u64 {
     whole(source::open(file.path()))
 }
 
+/// What comes over a link from the side that sends.
+pub fn remote(data: &[u8]) -> u64 {
+    onbeat_replay::remote::records(data)
+}
+
 /// How many items there are: in the order of time, of streams that were named, and all that was skipped is said on
 /// one line. A recording that is refused is refused on one line.
 fn whole(opened: Result<Box<dyn Source>, SourceError>) -> u64 {

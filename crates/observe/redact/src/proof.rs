@@ -21,7 +21,8 @@ const OURS: &str = "and callback chain client data deadline decided default dist
     batch known guessed exact inferred ambiguous nearest feedback status send goal get result cancel onbeat model \
     outside interface redacted callbacks hidden parts stand for them each such part has the load of all starts first cpus any \
     ways through only mean latency share their chains was not with policy assumptions limits recordings name what left out \
-    within touch nothing kernel others unnamed untold";
+    within touch nothing kernel others unnamed untold \
+    publisher subscription system keep reliable best effort available transient local volatile automatic manual by";
 
 /// Letters of the shortest word that is looked for.
 const SHORTEST: usize = 3;

@@ -4,7 +4,9 @@ mod generate;
 
 use generate::Random;
 use onbeat_check::check;
-use onbeat_model::schema::{CallbackType, Cause, Component, ComponentKind, Model};
+use onbeat_model::schema::{
+    CallbackType, Cause, Component, ComponentKind, Endpoint, EndpointKind, Model,
+};
 use onbeat_redact::{cuts, read, redact, Key, Policy, Visible};
 use std::collections::BTreeSet;
 
@@ -232,6 +234,18 @@ fn nothing_of_a_hidden_name_is_in_any_byte() {
         .assumptions
         .push("Made by pflaumenmus (process 7).".into());
     model.coverage.push("In run quarkstrudel-1, 3 events of kind take were lost because the buffer was full; counts, losses and latencies that stand on them are incomplete.".into());
+    let endpoint = |node: &str, topic: &str| Endpoint {
+        node: node.into(),
+        topic: topic.into(),
+        kind: EndpointKind::Publisher,
+        qos: vec![],
+    };
+    // Both hidden; a hidden node on a visible topic; both visible.
+    model.endpoints = vec![
+        endpoint("/voxel_grid", "/kartoffel/salat"),
+        endpoint("/ndt_localizer", "/localization/ndt_pose"),
+        endpoint("/lidar_front", "/lidars/front/points"),
+    ];
     model.junctions[0].settle = "/point_cloud_fusion -> /lidars/points_fused = and".into();
     for collapse in [true, false] {
         let policy = Policy {
@@ -276,6 +290,12 @@ fn nothing_of_a_hidden_name_is_in_any_byte() {
                 assert!(!exact.contains(&part), "{word} as {part}");
             }
         }
+        let endpoints = &redacted.model.endpoints;
+        assert_eq!(endpoints.len(), if collapse { 2 } else { 3 });
+        assert!(endpoints
+            .iter()
+            .any(|e| e.topic == "/localization/ndt_pose"));
+        assert!(endpoints.contains(&model.endpoints[2]));
         let front = redacted.model.callbacks.iter();
         let front = front.clone().find(|c| c.node == "/lidar_front").unwrap();
         let kept = &front.figures.causes;

@@ -12,6 +12,8 @@ mod record;
 mod sender;
 
 pub use receiver::Remote;
+#[doc(hidden)]
+pub use record::records;
 pub use sender::{send, SendFault, Sent};
 
 use onbeat_flow::clock::now_ns;

@@ -42,3 +42,8 @@ fn pcap() {
 fn recording() {
     replay("recording", checks::recording);
 }
+
+#[test]
+fn remote() {
+    replay("remote", checks::remote);
+}

@@ -2,6 +2,7 @@
 #[path = "../../../observe/model/examples/models/generate.rs"]
 mod generate;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -683,6 +684,54 @@ fn a_reader_that_leaves_early_is_no_error() {
     }
 }
 
+/// Runs of four printable bytes and more in a file, as `strings` prints them, in small letters.
+fn strings(path: &Path) -> Vec<String> {
+    let bytes = fs::read(path).unwrap();
+    let runs = bytes.split(|b| !(*b == b'\t' || (0x20..0x7f).contains(b)));
+    let runs = runs.filter(|run| run.len() >= 4);
+    runs.map(|run| String::from_utf8_lossy(run).to_lowercase())
+        .collect()
+}
+
+/// Names of a model's nodes, topics, symbols and threads that no visible topic has, without what is before their
+/// last slash.
+fn hidden_names(model: &Path, visible: &str) -> BTreeSet<String> {
+    let model: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(model).unwrap()).unwrap();
+    let mut names = BTreeSet::new();
+    let mut add = |value: &serde_json::Value| {
+        let name = value.as_str().unwrap_or_default().to_lowercase();
+        let last = name.rsplit('/').next().unwrap_or_default().to_string();
+        if last.len() >= 4 && !visible.contains(&last) {
+            names.insert(last);
+        }
+    };
+    for c in model["callbacks"].as_array().unwrap() {
+        [&c["node"], &c["input"], &c["symbol"]]
+            .into_iter()
+            .for_each(&mut add);
+        c["outputs"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .for_each(&mut add);
+        c["threads"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .for_each(|t| add(&t["comm"]));
+    }
+    model["endpoints"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .for_each(|e| {
+            add(&e["node"]);
+            add(&e["topic"]);
+        });
+    names
+}
+
 /// The recorded parking demo, redacted: every reader reads it, and its interface answers as before.
 #[test]
 fn a_redacted_model_is_read_by_all_and_tells_nothing() {
@@ -748,9 +797,24 @@ fn a_redacted_model_is_read_by_all_and_tells_nothing() {
     let plan = ["plan", "out.json", "--chain", chain, "-o", "plan.yaml"];
     let plan = good(d, &plan, 0);
     assert!(plan.contains("The model is redacted"), "{plan}");
+    let hidden = hidden_names(&d.join("model.json"), policy);
+    assert!(hidden.len() >= 10, "{hidden:?}");
+    let mut written = vec!["out.json", "out.html", "plan.yaml"];
     for format in ["dot", "csv", "parquet", "caret"] {
         let _ = onbeat(d, &["export", "out.json", "--to", format, "-o", format]);
+        written.extend(Some(format).filter(|format| d.join(format).is_file()));
     }
+    for file in written {
+        for line in strings(&d.join(file)) {
+            let found = hidden.iter().find(|name| line.contains(*name));
+            assert_eq!(found, None, "{file}: {line}");
+        }
+    }
+    // It finds what there is to be found.
+    let whole = strings(&d.join("model.json"));
+    assert!(hidden
+        .iter()
+        .all(|name| whole.iter().any(|line| line.contains(name))));
     // The same key gives the same bytes, another one other names.
     good(
         d,

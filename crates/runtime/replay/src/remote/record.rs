@@ -169,3 +169,21 @@ pub(super) fn read(record: &[u8]) -> Result<Record<'_>, &'static str> {
         _ => Err("a record of no known kind"),
     }
 }
+
+/// How many records these bytes begin with; for the fuzzer.
+#[doc(hidden)]
+pub fn records(mut bytes: &[u8]) -> u64 {
+    let mut good = 0;
+    while let Ok(Some(length)) = length(bytes) {
+        if length > bytes.len() {
+            break;
+        }
+        let (record, rest) = bytes.split_at(length);
+        if read(record).is_err() {
+            break;
+        }
+        good += 1;
+        bytes = rest;
+    }
+    good
+}

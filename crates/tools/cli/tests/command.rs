@@ -798,7 +798,7 @@ fn a_redacted_model_is_read_by_all_and_tells_nothing() {
     let plan = good(d, &plan, 0);
     assert!(plan.contains("The model is redacted"), "{plan}");
     let hidden = hidden_names(&d.join("model.json"), policy);
-    assert!(hidden.len() >= 10, "{hidden:?}");
+    assert!(hidden.len() >= 9, "{hidden:?}");
     let mut written = vec!["out.json", "out.html", "plan.yaml"];
     for format in ["dot", "csv", "parquet", "caret"] {
         let _ = onbeat(d, &["export", "out.json", "--to", format, "-o", format]);

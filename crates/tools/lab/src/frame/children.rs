@@ -118,6 +118,8 @@ pub struct Ended {
     pub system_s: f64,
     /// Largest resident set, KB.
     pub max_rss_kb: u64,
+    /// Bytes that came from disks, and were not in the page cache.
+    pub disk_bytes: u64,
 }
 
 impl Ended {
@@ -180,6 +182,7 @@ impl Guarded {
                     user_s: seconds(usage.ru_utime),
                     system_s: seconds(usage.ru_stime),
                     max_rss_kb: usage.ru_maxrss as u64,
+                    disk_bytes: usage.ru_inblock as u64 * 512,
                 }))
             }
         }

@@ -1,13 +1,17 @@
 //! How much goes through `onbeat replay` on one CPU, from a file to UDP, and in how much memory.
 
 use super::recording::capture;
-use crate::frame::children::pin;
+use crate::frame::children::{pin, Ended};
 use crate::frame::report::{Figure, Report, Target};
 use crate::frame::{Context, LabError};
 use serde::Deserialize;
+use std::fs::File;
+use std::io::{self, Read};
 use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of the buffer in this part.
 const BUFFER: u64 = 16 << 20;
@@ -21,6 +25,12 @@ const RATE: &str = "1000000";
 struct Said {
     items: Items,
     machine: Machine,
+}
+
+impl Said {
+    fn seconds(&self) -> f64 {
+        self.machine.wall_ns as f64 / 1e9
+    }
 }
 
 #[derive(Deserialize)]
@@ -44,20 +54,23 @@ pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<(), 
         .map_err(|e| LabError::unexpected("a socket", e))?;
     let (small, large) = context.pick((1_000_000, 10_000), (50_000, 1000));
     let mut memory = 0;
+    let mut path = context.dir().join("rate.pcap");
     for (what, count, bytes) in [("small", small, 106), ("large", large, 60_000)] {
         context.step(
             &format!("{count} {what} packets on one CPU"),
             Duration::from_secs(200),
         );
-        let path = context.dir().join("rate.pcap");
+        path = context.dir().join(format!("rate-{what}.pcap"));
         capture(&path, (0..count).map(|n| (1000 * n, 0)), bytes)?;
-        let said = play(context, &path, &to.to_string())?;
-        let _ = std::fs::remove_file(&path);
+        let (said, _) = play(context, &path, &to.to_string())?;
         if said.items.played != count || said.items.lost > 0 {
             return Err(LabError::unexpected("onbeat replay", "it has lost packets"));
         }
-        let seconds = said.machine.wall_ns as f64 / 1e9;
+        let seconds = said.seconds();
         memory = memory.max(said.machine.peak_memory_bytes);
+        if what == "small" {
+            let _ = std::fs::remove_file(&path);
+        }
         report.figure(match what {
             "small" => Figure::new("onbeat.rate", count as f64 / seconds, "messages/s")
                 .target(Target::AtLeast(200_000.0)),
@@ -69,6 +82,8 @@ pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<(), 
             .target(Target::AtLeast(1.0)),
         });
     }
+    from_disk(context, report, &path, &to.to_string())?;
+    let _ = std::fs::remove_file(&path);
     let most = (BUFFER + BESIDE) as f64 / 1e6;
     report.figure(
         Figure::new("onbeat.memory", memory as f64 / 1e6, "MB").target(Target::AtMost(most)),
@@ -81,7 +96,55 @@ pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<(), 
     Ok(())
 }
 
-fn play(context: &Context, path: &std::path::Path, to: &str) -> Result<Said, LabError> {
+/// The same file from the disk: taken out of the page cache before, as far as the kernel does it.
+fn from_disk(
+    context: &Context,
+    report: &mut Report,
+    path: &Path,
+    to: &str,
+) -> Result<(), LabError> {
+    let bytes = std::fs::metadata(path)
+        .map_err(LabError::file("reading", path))?
+        .len();
+    context.step("large packets from the disk", Duration::from_secs(200));
+    forget(path).map_err(LabError::file("writing", path))?;
+    let (said, ended) = play(context, path, to)?;
+    let share = ended.disk_bytes as f64 / bytes.max(1) as f64;
+    if share < 0.9 {
+        let what = format!("only {:.0} % of the file came from it", 100.0 * share);
+        report.skip("reading from the disk", what);
+        return Ok(());
+    }
+    let bandwidth = bytes as f64 / said.seconds() / 1e9;
+    report.figure(Figure::new("onbeat.bandwidth.disk", bandwidth, "GB/s"));
+    // What the disk gives to one that only reads.
+    forget(path).map_err(LabError::file("writing", path))?;
+    let begun = Instant::now();
+    let mut file = File::open(path).map_err(LabError::file("reading", path))?;
+    let mut block = vec![0; 1 << 20];
+    while file
+        .read(&mut block)
+        .map_err(LabError::file("reading", path))?
+        > 0
+    {}
+    let bandwidth = bytes as f64 / begun.elapsed().as_secs_f64() / 1e9;
+    report.figure(Figure::new("disk.bandwidth", bandwidth, "GB/s"));
+    Ok(())
+}
+
+/// Takes a file out of the page cache.
+fn forget(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    // Pages that are not on the disk yet stay.
+    file.sync_all()?;
+    // SAFETY: a call with numbers only, on a descriptor that is open.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+fn play(context: &Context, path: &Path, to: &str) -> Result<(Said, Ended), LabError> {
     let out = context.dir().join("rate.json");
     let mut command = Command::new(context.onbeat());
     command
@@ -105,12 +168,14 @@ fn play(context: &Context, path: &std::path::Path, to: &str) -> Result<Said, Lab
     let ended = child
         .wait(Duration::from_secs(180))
         .map_err(|e| failed(e.to_string()))?;
-    match ended {
-        Some(ended) if ended.status.success() => {}
+    let ended = match ended {
+        Some(ended) if ended.status.success() => ended,
         Some(ended) => return Err(failed(ended.status.to_string())),
         None => return Err(failed("it does not end".into())),
-    }
+    };
     let text = std::fs::read(&out).map_err(LabError::file("reading", &out))?;
     let _ = std::fs::remove_file(&out);
-    serde_json::from_slice(&text).map_err(|e| LabError::unexpected("onbeat replay's report", e))
+    let said = serde_json::from_slice(&text)
+        .map_err(|e| LabError::unexpected("onbeat replay's report", e))?;
+    Ok((said, ended))
 }

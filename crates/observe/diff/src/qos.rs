@@ -1,36 +1,30 @@
 //! QoS settings of publishers and subscriptions that are others in the second model.
 
-use crate::structure::{pair, Difference, Part, What};
 use onbeat_model::schema::{Endpoint, EndpointKind, Model, Qos};
 use onbeat_model::text::duration;
+use std::collections::BTreeMap;
 
-/// Changed settings; and what cannot be compared, in a sentence.
-pub(crate) fn compare(a: &Model, b: &Model, found: &mut Vec<Difference>) -> Option<String> {
+/// What publishers or subscriptions changed, by their id, and how; and what cannot be compared, in a sentence.
+pub(crate) fn changes(a: &Model, b: &Model) -> (Vec<(String, String)>, Option<String>) {
     if a.endpoints.is_empty() || b.endpoints.is_empty() {
         let none = a.endpoints.is_empty() && b.endpoints.is_empty();
         let which = if none { "Neither" } else { "One" };
-        return Some(format!("{which} of the models has QoS settings: they were not compared. Recordings show those of publishers and subscriptions that they see made."));
+        let note = format!("{which} of the models has QoS settings: they were not compared. Recordings show those of publishers and subscriptions that they see made.");
+        return (Vec::new(), Some(note));
     }
-    let mut alone = 0;
-    for (id, both) in pair(&a.endpoints, &b.endpoints, id) {
-        let (Some(a), Some(b)) = both else {
-            alone += 1;
-            continue;
-        };
-        if a.qos != b.qos {
-            found.push(Difference {
-                part: Part::Qos,
-                what: What::Changed,
-                title: id.clone(),
-                id,
-                why: change(&a.qos, &b.qos),
-                follows: None,
-            });
-        }
-    }
-    (alone > 0).then(|| {
+    let (a, b) = (by_id(&a.endpoints), by_id(&b.endpoints));
+    let both = a.iter().filter_map(|(id, a)| Some((id, *a, *b.get(id)?)));
+    let alone = a.len() + b.len() - 2 * both.clone().count();
+    let changed = both.filter(|(_, a, b)| a.qos != b.qos);
+    let changed = changed.map(|(id, a, b)| (id.clone(), change(&a.qos, &b.qos)));
+    let note = (alone > 0).then(|| {
         format!("The QoS settings of publishers or subscriptions that only one of the models shows ({alone}) were not compared.")
-    })
+    });
+    (changed.collect(), note)
+}
+
+fn by_id(all: &[Endpoint]) -> BTreeMap<String, &Endpoint> {
+    all.iter().map(|e| (id(e), e)).collect()
 }
 
 fn id(e: &Endpoint) -> String {

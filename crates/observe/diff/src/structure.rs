@@ -88,7 +88,15 @@ pub fn compare(a: &Model, b: &Model) -> (Vec<Difference>, Vec<String>) {
     let causes = Causes::of(&found);
     let open = junctions(a, b, &causes, &mut found);
     chains(a, b, &causes, &mut found);
-    let unseen = qos::compare(a, b, &mut found);
+    let (changed, unseen) = qos::changes(a, b);
+    found.extend(changed.into_iter().map(|(id, why)| Difference {
+        part: Part::Qos,
+        what: What::Changed,
+        title: id.clone(),
+        id,
+        why,
+        follows: None,
+    }));
     found.sort_by_key(|d| (d.follows.is_some(), d.part, d.what, d.id.clone()));
     let mut notes = notes(a, b, open);
     notes.extend(unseen);
@@ -138,7 +146,7 @@ impl Causes {
 }
 
 /// What both have, and what only one has, by id.
-pub(crate) fn pair<'m, T>(
+fn pair<'m, T>(
     a: &'m [T],
     b: &'m [T],
     id: impl Fn(&T) -> String,

@@ -78,7 +78,7 @@ def replay_remote_host(harness):
         seen = json.load(file)
     recorded = list(times(COUNT, 0.001))
     need(seen["machine"]["wall_ns"] >= (recorded[-1] - recorded[0]) // RATE, "it ended before its time")
-    need(seen["machine"]["buffer_bytes"] < os.path.getsize(path) // 2, f"all of it was in the buffer: {seen}")
+    need(seen["machine"]["buffer_bytes"] < os.path.getsize(path) // 2, f"all of it was in the buffer: {seen['machine']}")
     late = seen["lateness_ns"]
     harness.figures.append(f"{seen['items']['played']} items, late p99 {(late['p99'] or 0) / 1000:.0f} us, "
                            f"max {late['extent']['max'] / 1000:.0f} us, {seen['items']['starved']} not in the buffer")

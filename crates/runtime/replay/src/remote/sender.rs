@@ -122,7 +122,7 @@ pub fn send(
         writer.check()?;
         sent.items += 1;
         sent.bytes += item.len() as u64;
-        if sent.items % 1024 == 0 {
+        if sent.items.is_multiple_of(1024) {
             progress(sent.items);
         }
     };

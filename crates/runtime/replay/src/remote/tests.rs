@@ -43,8 +43,11 @@ fn never() -> Box<dyn Fn() -> bool + Send> {
     Box::new(|| false)
 }
 
+/// Time, stream and bytes.
+type Item = (i64, u32, Vec<u8>);
+
 /// All that a source gives, and how it ends.
-fn all(source: &mut dyn Source) -> (Vec<(i64, u32, Vec<u8>)>, Option<String>) {
+fn all(source: &mut dyn Source) -> (Vec<Item>, Option<String>) {
     let (mut items, mut payload) = (Vec::new(), Vec::new());
     loop {
         match source.next(&mut payload) {
@@ -54,8 +57,6 @@ fn all(source: &mut dyn Source) -> (Vec<(i64, u32, Vec<u8>)>, Option<String>) {
         }
     }
 }
-
-type Item = (i64, u32, Vec<u8>);
 
 /// Sends items; what came, how it ended there, and what the sender says.
 fn sent(items: &[Item], breaks: Option<&str>) -> (Vec<Item>, Option<String>, Result<Sent, String>) {

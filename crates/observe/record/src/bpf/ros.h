@@ -149,17 +149,16 @@ static __always_inline __u64 rmw_ns(const struct rmw_time *time)
 // it. So the depth must be the one that the tracepoint was given.
 static __always_inline void tell_qos(__u64 pid_tgid, __u16 endpoint, __u64 rcl, __u64 depth)
 {
-	struct record_endpoint_qos *r;
 	struct rmw_qos qos = {};
 	__u64 own = 0;
 
-	if (bpf_probe_read_user(&own, sizeof(own), (void *)rcl) ||
-	    bpf_probe_read_user(&qos, sizeof(qos), (void *)own))
+	if (read_unsure(&own, sizeof(own), (void *)rcl) ||
+	    read_unsure(&qos, sizeof(qos), (void *)own))
 		return;
 	if (qos.depth != depth || qos.history > QOS_MOST || qos.reliability > QOS_MOST ||
 	    qos.durability > QOS_MOST || qos.liveliness > QOS_MOST)
 		return;
-	r = BEGIN(endpoint_qos, pid_tgid);
+	struct record_endpoint_qos *r = BEGIN(endpoint_qos, pid_tgid);
 	if (!r)
 		return;
 	r->rcl = rcl;

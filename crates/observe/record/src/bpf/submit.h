@@ -71,6 +71,9 @@ static __always_inline __u64 wakeup_flag(void)
 // A `now` that was read already, or the current time for 0.
 #define AT(now) ((now) ? (now) : bpf_ktime_get_ns())
 
+// Reads a process's memory at what may be no address.
+#define read_unsure(to, bytes, from) bpf_probe_read_user(to, bytes, from)
+
 // Fills a field of type text from a string in the process's memory.
 #define READ_TEXT(field, address)                                                                  \
 	do {                                                                                       \

@@ -66,6 +66,17 @@ static __always_inline int bpf_probe_read_user(void *to, __u32 bytes, const void
 	return 0;
 }
 
+// For what may be no address: fails where reading it would end the process. A system call.
+static int read_unsure(void *to, __u32 bytes, const void *from)
+{
+	struct iovec here = { to, bytes }, there = { (void *)from, bytes };
+	int error = errno;
+	ssize_t done = process_vm_readv(getpid(), &here, 1, &there, 1, 0);
+
+	errno = error;
+	return done == (ssize_t)bytes ? 0 : -EFAULT;
+}
+
 // ---- what ros.h keeps from a function's entry to its return
 #define BPF_ANY 0
 static char calls;

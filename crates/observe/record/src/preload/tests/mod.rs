@@ -193,7 +193,7 @@ fn each_call_is_recorded_as_the_kernels_programs_do_and_passed_on() {
     let text = run.run("ros", &["sequence"]);
     let expected = "timer 42\ntimer 41\ntimer 42\npublish 43\ntake 44 1\n";
     assert!(text.starts_with(expected), "{text}");
-    assert!(text.contains("passed on 15, damaged 0"), "{text}");
+    assert!(text.contains("passed on 16, damaged 0"), "{text}");
     let kinds: Vec<EventKind> = run.events().into_iter().map(|e| e.kind).collect();
     let EventKind::PublisherInit {
         topic, publisher, ..
@@ -203,7 +203,7 @@ fn each_call_is_recorded_as_the_kernels_programs_do_and_passed_on() {
     };
     assert_eq!((topic.len(), &topic[..3]), (255, "/xx"));
     let gid = std::array::from_fn(|i| if i == 0 { 5 } else { 0 });
-    let rmw = match kinds[8] {
+    let rmw = match kinds[9] {
         EventKind::Publish { rmw, .. } => rmw,
         ref other => panic!("{other:?}"),
     };
@@ -239,6 +239,13 @@ fn each_call_is_recorded_as_the_kernels_programs_do_and_passed_on() {
             rmw,
             topic: topic.clone(),
             depth: 11,
+        },
+        EventKind::PublisherInit {
+            publisher: 3,
+            node: 1,
+            rmw,
+            topic: topic.clone(),
+            depth: 12,
         },
         EventKind::CallbackStart {
             callback: 6,

@@ -96,6 +96,8 @@ static void sequence(void)
 	ros_trace_rcl_publisher_init(&publisher, (void *)1, &own, text, 10);
 	// Another profile than the one that its depth is from is none of its.
 	ros_trace_rcl_publisher_init(&publisher, (void *)1, &own, text, 11);
+	// Anybody may call it, with anything.
+	ros_trace_rcl_publisher_init((void *)3, (void *)1, &own, text, 12);
 	ros_trace_callback_start((void *)6, true);
 	printf("timer %d\n", rcl_timer_call((void *)5));
 	printf("timer %d\n", rcl_timer_call_with_info((void *)5, &calls));
